@@ -1,0 +1,105 @@
+//! Identifiers: a message's own id, and the numbers a store gives.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// A message's id as its producer chose it, kept over retries. Commands use hyphenated UUIDs in lower case.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct MessageId(Arc<str>);
+
+impl MessageId {
+    /// Reads a command's id: a hyphenated UUID in any case, not nil (MSG-1).
+    pub fn uuid(text: &str) -> Option<Self> {
+        let hyphenated = text.len() == 36;
+        let uuid = uuid::Uuid::try_parse(text).ok().filter(|uuid| hyphenated && !uuid.is_nil())?;
+        let mut buffer = uuid::Uuid::encode_buffer();
+        let lower: &str = uuid.hyphenated().encode_lower(&mut buffer);
+        Some(Self(lower.into()))
+    }
+
+    /// Takes back the text that [`MessageId::as_str`] gave.
+    pub fn stored(text: &str) -> Self {
+        Self(text.into())
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for MessageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A number that only rises: over batches, crashes, restarts and restores of a store.
+///
+/// It is the store's epoch in the high bits and a counter in the low ones. Every start begins a new epoch, so
+/// that rising costs no write of its own; together they stay below 2^53, so that any JSON reader keeps them
+/// exact. Messages, deliveries, fences, dead letters and telemetry records are numbered from one such source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Serial(pub i64);
+
+impl Serial {
+    /// Bits of the counter; when it is used up, a new epoch begins.
+    pub const COUNTER_BITS: u32 = 28;
+    /// The last epoch that keeps serials below 2^53.
+    pub const EPOCH_MAX: i64 = (1 << (53 - Self::COUNTER_BITS)) - 1;
+
+    /// The first serial of an epoch.
+    pub fn first_of(epoch: i64) -> Self {
+        Self(epoch << Self::COUNTER_BITS)
+    }
+
+    /// The serial after this one.
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+
+    /// The epoch it belongs to.
+    pub fn epoch(self) -> i64 {
+        self.0 >> Self::COUNTER_BITS
+    }
+}
+
+impl fmt::Display for Serial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MSG-1
+    #[test]
+    fn a_commands_id_is_a_hyphenated_uuid_kept_in_lower_case() {
+        for (text, kept) in [
+            ("0192F0A0-7C3E-7B60-8C1D-1B2A3C4D5E6F", Some("0192f0a0-7c3e-7b60-8c1d-1b2a3c4d5e6f")),
+            ("0192f0a0-7c3e-7b60-8c1d-1b2a3c4d5e6f", Some("0192f0a0-7c3e-7b60-8c1d-1b2a3c4d5e6f")),
+            ("00000000-0000-0000-0000-000000000000", None),
+            ("0192f0a07c3e7b608c1d1b2a3c4d5e6f", None),
+            ("{0192f0a0-7c3e-7b60-8c1d-1b2a3c4d5e6f}", None),
+            ("urn:uuid:0192f0a0-7c3e-7b60-8c1d-1b2a3c4d5e6f", None),
+            ("0192f0a0-7c3e-7b60-8c1d-1b2a3c4d5e6", None),
+            ("", None),
+        ] {
+            assert_eq!(MessageId::uuid(text).as_ref().map(MessageId::as_str), kept, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn serials_rise_from_epoch_to_epoch_and_stay_exact_in_json() {
+        let last = Serial(Serial::first_of(7).0 + (1 << Serial::COUNTER_BITS) - 1);
+        assert_eq!(last.epoch(), 7);
+        assert_eq!(last.next(), Serial::first_of(8));
+        assert!(Serial::first_of(Serial::EPOCH_MAX + 1).0 <= 1 << 53);
+    }
+}

@@ -1,0 +1,10 @@
+//! The nouns of Snavio and every decision about them.
+//!
+//! Nothing here does I/O, awaits, reads a clock or asks for randomness: time, ids and random bytes are
+//! arguments. So every judgement can be tested as a table, and the simulation uses the very same code.
+
+pub mod id;
+pub mod limits;
+pub mod name;
+pub mod refusal;
+pub mod time;

@@ -1,0 +1,99 @@
+//! Every bound of the data plane: the unit in the name, the reason in the comment.
+//!
+//! A limit that an operator may set is the default here and has its setting in the configuration.
+
+use std::time::Duration;
+
+/// Larger bodies belong in object storage; the message carries a reference.
+pub const BODY_BYTES_DEFAULT: usize = 256 * 1024;
+/// What an operator may raise the body limit to.
+pub const BODY_BYTES_MAX: usize = 1024 * 1024;
+/// One batch is one request: it must fit in memory many times over.
+pub const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Entries of one batch request.
+pub const BATCH_MESSAGES_MAX: usize = 500;
+/// Messages of one stream that may wait for their commit at the same time.
+pub const STREAM_IN_FLIGHT_MAX: usize = 256;
+
+/// Deeper documents are refused: recursion must end before the stack does.
+pub const JSON_DEPTH_MAX: usize = 64;
+/// Members and array elements of one document.
+pub const JSON_MEMBERS_MAX: usize = 10_000;
+/// Significant digits of a number (those of decimal128).
+pub const NUMBER_DIGITS_MAX: usize = 34;
+/// Decimal exponent of a number, either way (that of decimal128).
+pub const NUMBER_EXPONENT_MAX: i64 = 6144;
+
+/// Signed messages must have been signed this close to their receipt.
+pub const REPLAY_WINDOW: Duration = Duration::from_secs(60);
+/// A skew at or past this share of the window is reported before it becomes a refusal.
+pub const SKEW_NEAR_LIMIT_PERCENT: u64 = 80;
+
+/// Messages that share one commit.
+pub const COMMIT_MESSAGES_MAX: usize = 256;
+/// Bytes that share one commit.
+pub const COMMIT_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Messages that may wait for a commit, all tenants together.
+pub const INTAKE_MESSAGES_MAX: usize = 32_768;
+/// Bytes that may wait for a commit, all tenants together.
+pub const INTAKE_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// One tenant may hold one part in this many of the intake's room.
+pub const INTAKE_TENANT_PART: usize = 4;
+
+/// How long a strict claim is kept (CLM-3).
+pub const STRICT_KEEP: Duration = Duration::from_secs(300);
+/// A claim must outlive the replay window on both sides (CLM-20).
+pub const CLAIM_KEEP_MIN: Duration = Duration::from_secs(120);
+/// The longest a claim of the policies known so far may be asked to live.
+pub const CLAIM_KEEP_MAX: Duration = Duration::from_secs(30 * 86_400);
+
+/// Exactly-the-same-message memory of a node: entries of one generation.
+pub const RECENT_MESSAGES_MAX: usize = 500_000;
+
+/// Deliveries that one queue may hold before its routes answer `overloaded`.
+pub const QUEUE_DEPTH_MAX: usize = 10_000_000;
+/// Deliveries handed out by one receive call.
+pub const RECEIVE_MESSAGES_MAX: usize = 10;
+/// The longest a receive call may wait.
+pub const RECEIVE_WAIT_MAX: Duration = Duration::from_secs(20);
+/// How long a received delivery stays hidden when the caller does not say.
+pub const VISIBILITY_DEFAULT: Duration = Duration::from_secs(30);
+/// The longest visibility, as on SQS.
+pub const VISIBILITY_MAX: Duration = Duration::from_secs(12 * 3600);
+/// Receives before a delivery becomes a dead letter, when its route does not say.
+pub const RECEIVES_DEFAULT: u32 = 5;
+/// The most receives a route may ask for.
+pub const RECEIVES_MAX: u32 = 1000;
+/// How long a delivery waits in a queue before it becomes a dead letter.
+pub const QUEUE_RETENTION: Duration = Duration::from_secs(14 * 86_400);
+/// Acknowledgements and extensions in one request.
+pub const ACK_MESSAGES_MAX: usize = 500;
+
+/// Unread telemetry ages out after this long (TEL-4).
+pub const TELEMETRY_RETENTION: Duration = Duration::from_secs(14 * 86_400);
+/// Records of refusals that may wait for a commit.
+pub const TELEMETRY_GATHERED_MAX: usize = 10_000;
+/// Records of one source and reason kept one by one in a gathering; the rest is counted.
+pub const TELEMETRY_PER_CAUSE_MAX: usize = 100;
+
+/// Entries of one page of a list.
+pub const PAGE_MAX: usize = 1000;
+/// Entries of a page when the caller does not say.
+pub const PAGE_DEFAULT: usize = 100;
+/// Rows that one sweep may delete before it lets others write.
+pub const SWEEP_ROWS_MAX: usize = 2_000;
+
+/// Lifetime of an access token (REG-7).
+pub const TOKEN_LIFETIME: Duration = Duration::from_secs(600);
+/// Verified tokens that a node remembers.
+pub const TOKENS_REMEMBERED_MAX: usize = 50_000;
+/// Changes in one registry transaction.
+pub const REGISTRY_CHANGES_MAX: usize = 10_000;
+/// Free text that a person gives as a reason.
+pub const REASON_CHARS_MAX: usize = 1000;
+
+const _: () = assert!(BODY_BYTES_DEFAULT <= BODY_BYTES_MAX);
+const _: () = assert!(BODY_BYTES_MAX <= BATCH_BYTES_MAX);
+const _: () = assert!(BODY_BYTES_MAX <= COMMIT_BYTES_MAX);
+const _: () = assert!(CLAIM_KEEP_MIN.as_secs() >= 2 * REPLAY_WINDOW.as_secs());
+const _: () = assert!(STRICT_KEEP.as_secs() >= CLAIM_KEEP_MIN.as_secs());

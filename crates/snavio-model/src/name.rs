@@ -1,0 +1,241 @@
+//! Names of tenants, services, commands, key versions and queues (MSG-13).
+//!
+//! A name type is a proof that its text was checked; names are cheap to clone because every message carries
+//! several of them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// A text that is not a name of its kind.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what} must be {rule}")]
+pub struct InvalidName {
+    /// The kind of name that was wanted.
+    pub what: &'static str,
+    /// What such a name looks like.
+    pub rule: &'static str,
+}
+
+const LOWER: &str = "1 to 63 of a-z 0-9 . _ - beginning with a letter or digit";
+const MIXED: &str = "1 to 128 of A-Z a-z 0-9 . _ - beginning with a letter or digit";
+const QUEUE: &str = "1 to 80 of A-Z a-z 0-9 _ -";
+const FULL: &str = "tenant/service, each 1 to 63 of a-z 0-9 . _ - beginning with a letter or digit";
+
+fn is_lower(text: &str) -> bool {
+    (1..=63).contains(&text.len())
+        && text.as_bytes()[0].is_ascii_alphanumeric()
+        && text
+            .bytes()
+            .all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'-'))
+}
+
+fn is_mixed(text: &str) -> bool {
+    (1..=128).contains(&text.len())
+        && text.as_bytes()[0].is_ascii_alphanumeric()
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
+}
+
+fn is_queue(text: &str) -> bool {
+    (1..=80).contains(&text.len())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $type:ident, $what:literal, $rule:expr, $check:expr) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $type(Arc<str>);
+
+        impl $type {
+            /// Checks the text and makes a name of it.
+            pub fn new(text: &str) -> Result<Self, InvalidName> {
+                if $check(text) {
+                    Ok(Self(text.into()))
+                } else {
+                    Err(InvalidName { what: $what, rule: $rule })
+                }
+            }
+
+            /// The name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl TryFrom<String> for $type {
+            type Error = InvalidName;
+            fn try_from(text: String) -> Result<Self, InvalidName> {
+                Self::new(&text)
+            }
+        }
+
+        impl std::str::FromStr for $type {
+            type Err = InvalidName;
+            fn from_str(text: &str) -> Result<Self, InvalidName> {
+                Self::new(text)
+            }
+        }
+
+        impl From<$type> for String {
+            fn from(name: $type) -> String {
+                name.0.as_ref().to_owned()
+            }
+        }
+
+        impl std::borrow::Borrow<str> for $type {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+    };
+}
+
+name!(
+    /// The owner of services.
+    TenantName, "a tenant's name", LOWER, is_lower
+);
+name!(
+    /// A command's name within its target.
+    CommandName, "a command's name", MIXED, is_mixed
+);
+name!(
+    /// The name of one version of a service's HMAC key, for example `hmac-v1`.
+    KeyVersion, "a key version", LOWER, is_lower
+);
+name!(
+    /// A queue's name within its tenant, as SQS allows it.
+    QueueName, "a queue's name", QUEUE, is_queue
+);
+name!(
+    /// A service by its full name, `tenant/service`: a source or a target of messages.
+    ServiceName, "a service's full name", FULL, is_full
+);
+
+fn is_full(text: &str) -> bool {
+    text.split_once('/')
+        .is_some_and(|(tenant, service)| is_lower(tenant) && is_lower(service))
+}
+
+impl ServiceName {
+    /// The service called `service` of `tenant`.
+    pub fn of(tenant: &TenantName, service: &str) -> Result<Self, InvalidName> {
+        if is_lower(service) {
+            Ok(Self(format!("{tenant}/{service}").into()))
+        } else {
+            Err(InvalidName { what: "a service's name", rule: LOWER })
+        }
+    }
+
+    /// Reads a target as a message gives it: in full, or alone within the sender's own tenant (MSG-1).
+    pub fn resolve(text: &str, own_tenant: &TenantName) -> Result<Self, InvalidName> {
+        if text.contains('/') { Self::new(text) } else { Self::of(own_tenant, text) }
+    }
+
+    /// The tenant part.
+    pub fn tenant(&self) -> &str {
+        self.0.split_once('/').map_or("", |(tenant, _)| tenant)
+    }
+
+    /// The part after the tenant.
+    pub fn service(&self) -> &str {
+        self.0.split_once('/').map_or("", |(_, service)| service)
+    }
+}
+
+/// A queue and the tenant it belongs to: `tenant/queue` as text.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct QueueKey(Arc<str>);
+
+impl QueueKey {
+    /// The queue `queue` of `tenant`.
+    pub fn new(tenant: &str, queue: &QueueName) -> Self {
+        Self(format!("{tenant}/{queue}").into())
+    }
+
+    /// Takes back the text that [`QueueKey::as_str`] gave.
+    pub fn stored(text: &str) -> Self {
+        Self(text.into())
+    }
+
+    /// `tenant/queue`.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The tenant part.
+    pub fn tenant(&self) -> &str {
+        self.0.split_once('/').map_or("", |(tenant, _)| tenant)
+    }
+
+    /// The queue part.
+    pub fn queue(&self) -> &str {
+        self.0.split_once('/').map_or("", |(_, queue)| queue)
+    }
+}
+
+impl fmt::Display for QueueKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MSG-13
+    #[test]
+    fn names_hold_what_the_rule_allows_and_nothing_else() {
+        let long = "a".repeat(64);
+        for (text, lower, mixed, queue) in [
+            ("acme", true, true, true),
+            ("0.a_b-c", true, true, false),
+            ("Acme", false, true, true),
+            ("-acme", false, false, true),
+            (".a", false, false, false),
+            ("", false, false, false),
+            ("a b", false, false, false),
+            ("a\n", false, false, false),
+            ("é", false, false, false),
+            (long.as_str(), false, true, true),
+        ] {
+            assert_eq!(TenantName::new(text).is_ok(), lower, "tenant {text:?}");
+            assert_eq!(KeyVersion::new(text).is_ok(), lower, "key {text:?}");
+            assert_eq!(CommandName::new(text).is_ok(), mixed, "command {text:?}");
+            assert_eq!(QueueName::new(text).is_ok(), queue, "queue {text:?}");
+        }
+        assert!(CommandName::new(&"x".repeat(128)).is_ok());
+        assert!(CommandName::new(&"x".repeat(129)).is_err());
+        assert!(QueueName::new(&"x".repeat(81)).is_err());
+    }
+
+    /// MSG-1
+    #[test]
+    fn a_target_alone_means_the_senders_own_tenant() {
+        let acme = TenantName::new("acme").unwrap();
+        for (text, full) in [
+            ("bot", Some("acme/bot")),
+            ("other/bot", Some("other/bot")),
+            ("a/b/c", None),
+            ("/bot", None),
+            ("acme/", None),
+            ("", None),
+        ] {
+            let resolved = ServiceName::resolve(text, &acme).ok();
+            assert_eq!(resolved.as_ref().map(ServiceName::as_str), full, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Every "no" of the gateway, and the contract of each in one table.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use crate::time::Timestamp;
+
+/// Why something was refused, in the words of the contract, with what the caller needs to know.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {detail}", reason.code())]
+pub struct Refusal {
+    /// Which rule said no.
+    pub reason: Reason,
+    /// What was wrong with this very message, for a person to read. Never a value that was sent.
+    pub detail: Cow<'static, str>,
+    /// When it makes sense to try again.
+    pub retry_after: Option<Duration>,
+    /// How far off the clocks were, for refusals about time.
+    pub skew: Option<Skew>,
+}
+
+/// The distance between the signing time and the receipt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Skew {
+    /// The signing time as the message says it.
+    pub sent_at: Timestamp,
+    /// When the gateway took it.
+    pub received_at: Timestamp,
+}
+
+impl Refusal {
+    /// A refusal without further hints.
+    pub fn new(reason: Reason, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self { reason, detail: detail.into(), retry_after: None, skew: None }
+    }
+
+    /// A refusal that says when to come back.
+    pub fn retry(reason: Reason, after: Duration, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self { retry_after: Some(after), ..Self::new(reason, detail) }
+    }
+}
+
+/// How a refusal is reported to its tenant (PIP-14).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Report {
+    /// The message itself is at fault: `*.invalid`.
+    Invalid,
+    /// Its sender or the state of things is: `*.failed`.
+    Failed,
+    /// Not a refusal of a message, or of nobody known.
+    Nothing,
+}
+
+/// What one reason means to a client.
+#[derive(Debug, Clone, Copy)]
+pub struct Contract {
+    /// The stable code in `reason`.
+    pub code: &'static str,
+    /// The HTTP status.
+    pub status: u16,
+    /// A short title, the same for every refusal of this kind.
+    pub title: &'static str,
+    /// How it is reported.
+    pub report: Report,
+    /// What the client should do.
+    pub advice: &'static str,
+}
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $variant:ident = $code:literal, $status:literal, $report:ident, $title:literal, $advice:literal;)*) => {
+        /// The stable reasons of refusals.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Reason {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl Reason {
+            /// All reasons, in the order of the docs' table.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// What this reason promises to a client.
+            pub const fn contract(self) -> Contract {
+                match self {
+                    $(Self::$variant => Contract {
+                        code: $code,
+                        status: $status,
+                        title: $title,
+                        report: Report::$report,
+                        advice: $advice,
+                    },)*
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Not JSON, or not of the form a message has.
+    Malformed = "malformed", 400, Invalid, "Malformed message", "correct the message at the place named";
+    /// A member that only the platform sets.
+    ReservedField = "reserved_field", 400, Invalid, "Reserved member", "leave out members that only the platform sets";
+    /// The same member twice in one object.
+    DuplicateMember = "duplicate_member", 400, Invalid, "Repeated member", "send every member of an object once";
+    /// A number with too many digits or too large an exponent.
+    NumberRange = "number_range", 400, Invalid, "Number out of range", "send the number as text, or with at most 34 digits";
+    /// Nested past the limit.
+    TooDeep = "too_deep", 400, Invalid, "Nested too deeply", "nest at most 64 levels";
+    /// A member that no message has.
+    UnknownField = "unknown_field", 400, Invalid, "Unknown member", "leave out the member named, or move it into the payload";
+    /// The producer says who it is.
+    SourcePresent = "source_present", 400, Invalid, "Source is not the producer's to say", "leave out command.source: the gateway fills it in";
+    /// Not a name.
+    InvalidName = "invalid_name", 400, Invalid, "Invalid name", "use a name of the form described";
+    /// Not an id.
+    InvalidId = "invalid_id", 400, Invalid, "Invalid id", "use a hyphenated UUID that is not nil";
+    /// Not a timestamp.
+    InvalidTimestamp = "invalid_timestamp", 400, Invalid, "Invalid timestamp", "use RFC 3339 with T and an offset, without leap seconds";
+    /// Signed too long ago or in the future.
+    TimestampOutOfWindow = "timestamp_out_of_window", 401, Invalid, "Signed outside the replay window", "check the clock, renew the timestamp and sign again";
+    /// No signature.
+    HmacMissing = "hmac_missing", 401, Invalid, "Signature missing", "sign the message with the service's key";
+    /// Not the signature of this message under this key.
+    HmacInvalid = "hmac_invalid", 401, Invalid, "Signature does not match", "check the secret and the signing text; see the vectors in the docs";
+    /// The service has no such key.
+    KeyUnknown = "key_unknown", 401, Invalid, "Unknown key version", "use a version_id of this service";
+    /// The key is not accepted any more.
+    KeyExpired = "key_expired", 401, Invalid, "Key has expired", "fetch the current key and sign again";
+    /// Not JSON by its headers, or compressed.
+    UnsupportedMediaType = "unsupported_media_type", 415, Invalid, "Content type or encoding not taken", "send application/json without a content encoding";
+    /// Over the body limit.
+    TooLarge = "too_large", 413, Invalid, "Body too large", "put large content in object storage and send a reference";
+    /// No credential, or none that holds.
+    Unauthenticated = "unauthenticated", 401, Nothing, "Not authenticated", "send a valid bearer token; get one at POST /v1/token";
+    /// Too many failed attempts.
+    AuthThrottled = "auth_throttled", 429, Nothing, "Too many failed attempts", "wait before you try again";
+    /// The tenant is suspended.
+    Suspended = "suspended", 403, Failed, "Tenant is suspended", "ask the platform's operators";
+    /// No grant for this source, target and name.
+    AclDeny = "acl-deny", 403, Failed, "Not granted", "ask the target's owner for a grant";
+    /// A grant, but nowhere to go.
+    RouteMissing = "route-missing", 404, Failed, "No route", "ask the target's owner to register the route";
+    /// The store cannot take it now.
+    Unavailable = "unavailable", 503, Nothing, "Unavailable", "retry with the same id after the time given";
+    /// Too much is waiting already.
+    Overloaded = "overloaded", 503, Nothing, "Overloaded", "retry with the same id after the time given";
+    /// A newer lease or claim was given meanwhile.
+    Fenced = "fenced", 409, Nothing, "Fenced", "drop the work: the delivery was handed out again";
+    /// The role does not allow this.
+    Forbidden = "forbidden", 403, Nothing, "Not allowed", "use a credential that may do this";
+    /// Nothing here under that name, or nothing of yours.
+    NotFound = "not_found", 404, Nothing, "Not found", "check the name";
+    /// The path does not know this method.
+    MethodNotAllowed = "method_not_allowed", 405, Nothing, "Method not allowed", "see /openapi.json";
+    /// The request contradicts the state of the registry.
+    RegistryConflict = "registry_conflict", 409, Nothing, "Contradicts the registry", "read the current state and try again";
+    /// Parameters or body of a management call that cannot be right.
+    InvalidRequest = "invalid_request", 400, Nothing, "Invalid request", "correct what is named";
+}
+
+impl Reason {
+    /// The stable code.
+    pub const fn code(self) -> &'static str {
+        self.contract().code
+    }
+}

@@ -1,0 +1,162 @@
+//! Points in time, and the one trait through which anything learns what time it is.
+
+use std::fmt;
+use std::time::Duration;
+
+use jiff::civil;
+use serde::{Deserialize, Serialize};
+
+/// Milliseconds since 1970 in UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Timestamp(pub i64);
+
+/// Tells the time. Only the server's machine module and tests have an implementation that is not given one.
+pub trait Clock: Send + Sync {
+    /// Now, never earlier than an earlier answer.
+    fn now(&self) -> Timestamp;
+}
+
+impl Timestamp {
+    /// Reads RFC 3339 as MSG-1 wants it: with `T`, an offset and at most nine fractional digits, no leap second.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (date_time, offset) = split_offset(text)?;
+        let bytes = date_time.as_bytes();
+        let separators = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':')];
+        if bytes.len() < 19 || separators.iter().any(|&(at, byte)| bytes[at] != byte) {
+            return None;
+        }
+        let millis = match date_time.get(19..)? {
+            "" => 0,
+            fraction => milliseconds(fraction.strip_prefix('.')?)?,
+        };
+        let seconds = digits(&date_time[17..19])?;
+        if seconds > 59 {
+            return None;
+        }
+        let civil = civil::DateTime::new(
+            i16::try_from(digits(&date_time[..4])?).ok()?,
+            i8::try_from(digits(&date_time[5..7])?).ok()?,
+            i8::try_from(digits(&date_time[8..10])?).ok()?,
+            i8::try_from(digits(&date_time[11..13])?).ok()?,
+            i8::try_from(digits(&date_time[14..16])?).ok()?,
+            i8::try_from(seconds).ok()?,
+            0,
+        )
+        .ok()?;
+        let days = civil.date().since(EPOCH).ok()?.get_days();
+        let of_day = i64::from(civil.hour()) * 3600 + i64::from(civil.minute()) * 60 + i64::from(civil.second());
+        Some(Self((i64::from(days) * 86_400 + of_day - offset) * 1000 + millis))
+    }
+
+    /// The moment `later` after this one.
+    pub fn plus(self, later: Duration) -> Self {
+        Self(self.0.saturating_add(i64::try_from(later.as_millis()).unwrap_or(i64::MAX)))
+    }
+
+    /// The moment `earlier` before this one.
+    pub fn minus(self, earlier: Duration) -> Self {
+        Self(self.0.saturating_sub(i64::try_from(earlier.as_millis()).unwrap_or(i64::MAX)))
+    }
+
+    /// How long after `earlier` this is; zero when it is not.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+
+    /// How far apart the two are, whichever comes first.
+    pub fn skew(self, other: Self) -> Duration {
+        Duration::from_millis(self.0.abs_diff(other.0))
+    }
+}
+
+const EPOCH: civil::Date = civil::date(1970, 1, 1);
+
+/// Splits a date-time from its offset, in seconds east of UTC.
+fn split_offset(text: &str) -> Option<(&str, i64)> {
+    if let Some(date_time) = text.strip_suffix('Z') {
+        return Some((date_time, 0));
+    }
+    let at = text.len().checked_sub(6)?;
+    if !text.is_char_boundary(at) {
+        return None;
+    }
+    let (date_time, offset) = text.split_at(at);
+    let sign = match offset.as_bytes()[0] {
+        b'+' => 1,
+        b'-' => -1,
+        _ => return None,
+    };
+    let (hours, minutes) = offset[1..].split_once(':')?;
+    let (hours, minutes) = (digits(hours)?, digits(minutes)?);
+    (hours <= 23 && minutes <= 59).then_some((date_time, sign * (hours * 3600 + minutes * 60)))
+}
+
+fn digits(text: &str) -> Option<i64> {
+    (!text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())).then(|| text.parse().ok())?
+}
+
+fn milliseconds(fraction: &str) -> Option<i64> {
+    if fraction.len() > 9 {
+        return None;
+    }
+    digits(fraction)?;
+    let mut padded = fraction.get(..3).unwrap_or(fraction).to_owned();
+    while padded.len() < 3 {
+        padded.push('0');
+    }
+    digits(&padded)
+}
+
+impl fmt::Display for Timestamp {
+    /// RFC 3339 in UTC with milliseconds.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match jiff::Timestamp::from_millisecond(self.0) {
+            Ok(at) => write!(f, "{at:.3}"),
+            Err(_) => write!(f, "{} ms", self.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MSG-1
+    #[test]
+    fn timestamps_are_rfc_3339_with_t_and_offset() {
+        for (text, millis) in [
+            ("1970-01-01T00:00:00Z", Some(0)),
+            ("2026-11-15T08:30:00Z", Some(1_794_731_400_000)),
+            ("2026-11-15T09:30:00.5+01:00", Some(1_794_731_400_500)),
+            ("2026-11-15T08:30:00.123456789Z", Some(1_794_731_400_123)),
+            ("1969-12-31T23:59:59.999Z", Some(-1)),
+            ("2024-02-29T00:00:00-00:00", Some(1_709_164_800_000)),
+            ("2023-02-29T00:00:00Z", None),
+            ("2026-11-15T23:59:60Z", None),
+            ("2026-11-15T24:00:00Z", None),
+            ("2026-11-15 08:30:00Z", None),
+            ("2026-11-15t08:30:00Z", None),
+            ("2026-11-15T08:30:00z", None),
+            ("2026-11-15T08:30:00", None),
+            ("2026-11-15T08:30Z", None),
+            ("2026-11-15T08:30:00.Z", None),
+            ("2026-11-15T08:30:00.1234567890Z", None),
+            ("2026-11-15T08:30:00+0100", None),
+            ("2026-11-15T08:30:00+24:00", None),
+            ("1794731400", None),
+            ("+026-11-15T08:30:00Z", None),
+            ("2026-11-15T08:30:00é01:00", None),
+            ("", None),
+        ] {
+            assert_eq!(Timestamp::parse(text).map(|t| t.0), millis, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_timestamp_prints_what_it_parses() {
+        let at = Timestamp(1_794_731_400_120);
+        assert_eq!(at.to_string(), "2026-11-15T08:30:00.120Z");
+        assert_eq!(Timestamp::parse(&at.to_string()), Some(at));
+    }
+}
