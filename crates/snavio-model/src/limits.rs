@@ -52,6 +52,8 @@ pub const RECENT_MESSAGES_MAX: usize = 500_000;
 
 /// Deliveries that one queue may hold before its routes answer `overloaded`.
 pub const QUEUE_DEPTH_MAX: usize = 10_000_000;
+/// Deliveries of one queue that may be in flight at the same time, as on SQS.
+pub const QUEUE_IN_FLIGHT_MAX: usize = 120_000;
 /// Deliveries handed out by one receive call.
 pub const RECEIVE_MESSAGES_MAX: usize = 10;
 /// The longest a receive call may wait.

@@ -1,1 +1,288 @@
-//! x
+//! Durable state behind four interfaces, cut by what the domain needs (ENG-1).
+//!
+//! [`Ledger`] is the data plane, [`Queue`] hands out deliveries, [`RegistryLog`] is the control plane,
+//! [`Journal`] reads what happened. A backend implements all four over one engine, because a claim, its
+//! delivery and their telemetry commit together. Nothing is judged here: that is `snavio_model::settle`.
+
+pub mod embedded;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use snavio_model::delivery::{DeadLetter, QueueAttributes, Receipt, ReceiptOutcome};
+use snavio_model::id::Serial;
+use snavio_model::message::{Message, Path};
+use snavio_model::name::QueueKey;
+use snavio_model::registry::{Change, Entry};
+use snavio_model::settle::{Intake, Settlement};
+use snavio_model::telemetry::{Record, StoredRecord};
+use snavio_model::time::Timestamp;
+use tokio::sync::Notify;
+
+/// Why a store did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Nothing was written; asking again later may help.
+    #[error("store is unavailable")]
+    Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The registry moved on since it was read: read it again and decide anew.
+    #[error("registry has changed since version {based_on}")]
+    Stale {
+        /// The version the change was based on.
+        based_on: i64,
+    },
+    /// A stored record fails its check value: it is not used (QUA-1).
+    #[error("{what} {key} is damaged: its check value does not match")]
+    Damaged {
+        /// What kind of record.
+        what: &'static str,
+        /// Which one.
+        key: String,
+    },
+    /// The store is closing.
+    #[error("store is closing")]
+    Closed,
+}
+
+/// The data plane.
+#[async_trait]
+pub trait Ledger: Send + Sync {
+    /// Claims and enqueues each message, in one commit for the batch. Duplicate and full are answers, not
+    /// errors. When this returns, what it says is on stable storage.
+    async fn settle(&self, batch: Vec<Intake>, now: Timestamp) -> Result<Vec<Settlement>, StoreError>;
+
+    /// Writes telemetry that belongs to no other commit.
+    async fn record(&self, records: Vec<Record>) -> Result<(), StoreError>;
+
+    /// Deletes a bounded number of rows whose time is over, and says how many.
+    async fn sweep(&self, now: Timestamp) -> Result<Swept, StoreError>;
+}
+
+/// What a sweep did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Swept {
+    /// Expired claims.
+    pub claims: usize,
+    /// Unread telemetry that aged out.
+    pub telemetry: usize,
+    /// Deliveries that became dead letters.
+    pub dead_letters: usize,
+}
+
+impl Swept {
+    /// Whether there may be more to sweep.
+    pub fn is_partial(&self) -> bool {
+        self.claims.max(self.telemetry).max(self.dead_letters) >= snavio_model::limits::SWEEP_ROWS_MAX
+    }
+}
+
+/// A delivery as it is handed to a consumer.
+#[derive(Debug, Clone)]
+pub struct Received {
+    /// The delivery.
+    pub delivery_id: Serial,
+    /// Rises with every lease of the delivery.
+    pub fence: Serial,
+    /// How often it has been handed out, this time included.
+    pub attempt: u32,
+    /// When it was enqueued.
+    pub queued_at: Timestamp,
+    /// Until when nobody else gets it.
+    pub visible_at: Timestamp,
+    /// The message.
+    pub message: Arc<Message>,
+}
+
+/// The embedded queues: their rows commit with the claims.
+#[async_trait]
+pub trait Queue: Send + Sync {
+    /// Hands out up to `max` deliveries, hidden from others for `visibility`. Never waits for any to arrive.
+    async fn receive(
+        &self,
+        queue: &QueueKey,
+        max: usize,
+        visibility: Duration,
+        now: Timestamp,
+    ) -> Result<Vec<Received>, StoreError>;
+
+    /// Fires when a delivery may have become visible in the queue.
+    fn arrivals(&self, queue: &QueueKey) -> Arc<Notify>;
+
+    /// Ends deliveries. `Done` is durable.
+    async fn acknowledge(
+        &self,
+        queue: &QueueKey,
+        receipts: Vec<Receipt>,
+    ) -> Result<Vec<ReceiptOutcome>, StoreError>;
+
+    /// Hides deliveries for `visibility` from now.
+    async fn extend(
+        &self,
+        queue: &QueueKey,
+        receipts: Vec<Receipt>,
+        visibility: Duration,
+        now: Timestamp,
+    ) -> Result<Vec<ReceiptOutcome>, StoreError>;
+
+    /// Gives deliveries back to the queue, to be visible again after `delay`.
+    async fn release(
+        &self,
+        queue: &QueueKey,
+        receipts: Vec<Receipt>,
+        delay: Duration,
+        now: Timestamp,
+    ) -> Result<Vec<ReceiptOutcome>, StoreError>;
+
+    /// Deletes everything that waits or is in flight, and says how much.
+    async fn purge(&self, queue: &QueueKey, act: Act) -> Result<u64, StoreError>;
+
+    /// Puts dead letters back into the queues they came from, under their old ids, receive counts at zero.
+    /// Says which ones it found.
+    async fn redrive(&self, tenant: &str, dead: Vec<Serial>, act: Act) -> Result<Vec<Serial>, StoreError>;
+
+    /// Depth, in flight, delayed, age.
+    async fn attributes(&self, queue: &QueueKey, now: Timestamp) -> Result<QueueAttributes, StoreError>;
+}
+
+/// Something a person did: goes on the record with what it did.
+#[derive(Debug, Clone)]
+pub struct Act {
+    /// Who.
+    pub who: String,
+    /// Why.
+    pub why: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// The control plane: the registry's state and its append-only log.
+#[async_trait]
+pub trait RegistryLog: Send + Sync {
+    /// The version, without reading anything else.
+    async fn version(&self) -> Result<i64, StoreError>;
+
+    /// All entries, and the version they are at.
+    async fn load(&self) -> Result<(i64, Vec<Entry>), StoreError>;
+
+    /// Makes the changes in one commit, if the registry is still at the version before the first of them.
+    async fn apply(&self, changes: Vec<Change>) -> Result<(), StoreError>;
+
+    /// The changes after a version, oldest first.
+    async fn changes_since(&self, version: i64, limit: usize) -> Result<Vec<Change>, StoreError>;
+}
+
+/// A message as it is read back from the log.
+#[derive(Debug, Clone)]
+pub struct LoggedMessage {
+    /// Its number.
+    pub number: Serial,
+    /// How it was decided.
+    pub path: Path,
+    /// The message.
+    pub message: Message,
+}
+
+/// A dead letter with its message.
+#[derive(Debug, Clone)]
+pub struct StoredDeadLetter {
+    /// The dead letter; its id is its delivery's.
+    pub letter: DeadLetter,
+    /// The message it carries.
+    pub message: Message,
+}
+
+/// What somebody did, as it is read back.
+#[derive(Debug, Clone)]
+pub struct AuditEntry {
+    /// Its number.
+    pub number: Serial,
+    /// What was done, for example `queue.purge`.
+    pub action: String,
+    /// To what.
+    pub object: String,
+    /// Who, why, when.
+    pub act: Act,
+    /// What came of it.
+    pub outcome: String,
+}
+
+/// Reads what happened. Every call is one bounded query; lists page by number.
+#[async_trait]
+pub trait Journal: Send + Sync {
+    /// Messages of a tenant after a number, oldest first.
+    async fn messages(&self, tenant: &str, after: Serial, limit: usize)
+    -> Result<Vec<LoggedMessage>, StoreError>;
+
+    /// Telemetry of a tenant after a number, oldest first; deliveries are read off the message log.
+    async fn telemetry(&self, tenant: &str, after: Serial, limit: usize)
+    -> Result<Vec<StoredRecord>, StoreError>;
+
+    /// Fires when telemetry may have been written.
+    fn telemetry_written(&self) -> Arc<Notify>;
+
+    /// Dead letters of a tenant after an id, oldest first.
+    async fn dead_letters(
+        &self,
+        tenant: &str,
+        queue: Option<&QueueKey>,
+        after: Serial,
+        limit: usize,
+    ) -> Result<Vec<StoredDeadLetter>, StoreError>;
+
+    /// One dead letter of a tenant.
+    async fn dead_letter(&self, tenant: &str, id: Serial) -> Result<Option<StoredDeadLetter>, StoreError>;
+
+    /// What people did, after a number, oldest first.
+    async fn audit(&self, after: Serial, limit: usize) -> Result<Vec<AuditEntry>, StoreError>;
+}
+
+/// Everything a node needs of its engine.
+#[async_trait]
+pub trait Store: Ledger + Queue + RegistryLog + Journal {
+    /// The time of the last commit: a clock must not start before it.
+    fn last_committed_at(&self) -> Timestamp;
+
+    /// Whether the engine can keep the promise of a 2xx (PIP-12), and if not, why.
+    fn durability(&self) -> Durability;
+
+    /// Whether the store answers, for readiness.
+    async fn ping(&self) -> Result<(), StoreError>;
+
+    /// Figures for status and metrics.
+    fn figures(&self) -> Figures;
+
+    /// A consistent copy in a new file, while running.
+    async fn backup(&self, to: &std::path::Path) -> Result<u64, StoreError>;
+
+    /// What is damaged, if anything.
+    async fn check(&self) -> Result<Vec<String>, StoreError>;
+
+    /// Finishes what is under way and lets go of the files.
+    async fn close(&self);
+}
+
+/// Whether acknowledged means on stable storage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Durability {
+    /// Every commit is flushed before it is answered.
+    Durable,
+    /// It is not, for this reason.
+    Relaxed(String),
+}
+
+/// Running figures of a store.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Commits made since the start: each is one flush.
+    pub commits: u64,
+    /// Messages settled since the start.
+    pub messages: u64,
+    /// Bytes of the write-ahead log.
+    pub wal_bytes: u64,
+    /// Deliveries that wait or are in flight.
+    pub deliveries: u64,
+    /// The store's epoch.
+    pub epoch: i64,
+}
+

@@ -1,0 +1,155 @@
+//! Deliveries: a message on its way to one destination, its leases, and what ends it (DLV-2, DLV-3).
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::Serial;
+use crate::limits;
+use crate::name::QueueKey;
+use crate::registry::BoundRoute;
+use crate::time::Timestamp;
+
+/// A message waiting in a queue. Its id stays the same over attempts and redrives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivery {
+    /// Its id.
+    pub id: Serial,
+    /// The message it carries.
+    pub message: Serial,
+    /// The route it came by.
+    pub destination: Arc<str>,
+    /// The queue it waits in.
+    pub queue: QueueKey,
+    /// Where it goes when it cannot be processed.
+    pub dead_letter_queue: QueueKey,
+    /// When it was enqueued.
+    pub queued_at: Timestamp,
+    /// How often it was handed out.
+    pub receives: u32,
+    /// How often it may be.
+    pub receives_max: u32,
+}
+
+impl Delivery {
+    /// A new delivery of `message` by `route`.
+    pub fn new(id: Serial, message: Serial, route: &BoundRoute, now: Timestamp) -> Self {
+        Self {
+            id,
+            message,
+            destination: Arc::clone(&route.destination),
+            queue: route.queue.clone(),
+            dead_letter_queue: route.dead_letter_queue.clone(),
+            queued_at: now,
+            receives: 0,
+            receives_max: route.route.receives_max,
+        }
+    }
+
+    /// Why the delivery must not be handed out again, if so.
+    pub fn end_of(receives: u32, receives_max: u32, queued_at: Timestamp, now: Timestamp) -> Option<DeadReason> {
+        if receives >= receives_max {
+            return Some(DeadReason::ReceivesExhausted);
+        }
+        (now.since(queued_at) >= limits::QUEUE_RETENTION).then_some(DeadReason::RetentionExpired)
+    }
+}
+
+/// What a consumer must show to end or extend a delivery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Receipt {
+    /// The delivery.
+    pub delivery_id: Serial,
+    /// The fence it was handed out under.
+    pub fence: Serial,
+}
+
+/// The answer to a receipt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReceiptOutcome {
+    /// Done, and durable.
+    Done,
+    /// There is no such delivery any more: acknowledged before, dead-lettered or purged.
+    Gone,
+    /// A newer lease was given since: the work is somebody else's now.
+    Fenced,
+}
+
+/// Judges a receipt against the newest lease given for its delivery in this epoch, if any. An
+/// acknowledgement from before a restart stands unless a newer lease was given since.
+pub fn check_receipt(receipt: Receipt, newest: Option<Serial>) -> ReceiptOutcome {
+    match newest {
+        Some(fence) if fence > receipt.fence => ReceiptOutcome::Fenced,
+        _ => ReceiptOutcome::Done,
+    }
+}
+
+/// Why a delivery became a dead letter. Later capabilities add reasons, not tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeadReason {
+    /// Handed out as often as its route allows, and never acknowledged.
+    ReceivesExhausted,
+    /// Nobody took it in time.
+    RetentionExpired,
+}
+
+impl DeadReason {
+    /// The word in answers and stores.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ReceivesExhausted => "receives_exhausted",
+            Self::RetentionExpired => "retention_expired",
+        }
+    }
+
+    /// Takes back what [`DeadReason::as_str`] gave.
+    pub fn stored(text: &str) -> Option<Self> {
+        [Self::ReceivesExhausted, Self::RetentionExpired].into_iter().find(|it| it.as_str() == text)
+    }
+}
+
+/// A delivery that could not be processed, kept with its reason and its origin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadLetter {
+    /// The delivery as it ended.
+    pub delivery: Delivery,
+    /// Why.
+    pub reason: DeadReason,
+    /// When.
+    pub dead_at: Timestamp,
+}
+
+/// What is known of a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct QueueAttributes {
+    /// Deliveries that may be received now.
+    pub depth: u64,
+    /// Deliveries handed out and not yet ended.
+    pub in_flight: u64,
+    /// Deliveries that a consumer gave back for later.
+    pub delayed: u64,
+    /// How long the oldest has been waiting.
+    pub oldest_age_seconds: u64,
+    /// Dead letters that gathered here.
+    pub dead_letters: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// DLV-3
+    #[test]
+    fn an_acknowledgement_stands_unless_a_newer_lease_was_given() {
+        let receipt = Receipt { delivery_id: Serial(5), fence: Serial(10) };
+        for (newest, outcome) in [
+            (None, ReceiptOutcome::Done),
+            (Some(Serial(10)), ReceiptOutcome::Done),
+            (Some(Serial(11)), ReceiptOutcome::Fenced),
+        ] {
+            assert_eq!(check_receipt(receipt, newest), outcome, "{newest:?}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Changes of the registry: append-only, each with who, when, why, before and after (REG-5), and what a set of
+//! changes must hold before it is taken.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::Registry;
+use super::entry::{Entry, EntryKey, Kind, Route};
+use crate::limits;
+use crate::time::Timestamp;
+
+/// One change as the changelog keeps it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// The registry's version once it was made.
+    pub version: i64,
+    /// When.
+    pub at: Timestamp,
+    /// By whom.
+    pub who: String,
+    /// For what reason.
+    pub why: String,
+    /// Which entry.
+    pub key: EntryKey,
+    /// What it was; nothing if it was added.
+    pub before: Option<Entry>,
+    /// What it became; nothing if it was removed.
+    pub after: Option<Entry>,
+}
+
+/// What somebody wants to change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wish {
+    /// This entry shall be as given.
+    Put(Entry),
+    /// This entry shall not be.
+    Remove(EntryKey),
+}
+
+impl Wish {
+    fn key(&self) -> EntryKey {
+        match self {
+            Self::Put(entry) => entry.key(),
+            Self::Remove(key) => key.clone(),
+        }
+    }
+}
+
+/// Who makes a change, when and why.
+#[derive(Debug, Clone)]
+pub struct Author {
+    /// The person or principal.
+    pub who: String,
+    /// Their reason.
+    pub why: String,
+    /// The time of the change.
+    pub at: Timestamp,
+}
+
+/// Turns wishes into changes against the registry as it is: what changes nothing is left out, and the result
+/// is refused as a whole, with every problem named, when it would not hold together.
+pub fn plan(
+    registry: &Registry,
+    wishes: Vec<Wish>,
+    author: &Author,
+    window: Duration,
+) -> Result<Vec<Change>, Vec<String>> {
+    if wishes.len() > limits::REGISTRY_CHANGES_MAX {
+        return Err(vec![format!("{} changes at once, at most {}", wishes.len(), limits::REGISTRY_CHANGES_MAX)]);
+    }
+    let mut after: BTreeMap<EntryKey, Option<Entry>> = BTreeMap::new();
+    for wish in wishes {
+        let key = wish.key();
+        let entry = match wish {
+            Wish::Put(entry) => Some(entry),
+            Wish::Remove(_) => None,
+        };
+        after.insert(key, entry);
+    }
+    let problems = Draft { registry, after: &after, window }.problems();
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let changed = after.into_iter().filter_map(|(key, after)| {
+        let before = registry.get(&key).cloned();
+        (before != after).then_some((key, before, after))
+    });
+    let change = |(offset, (key, before, after))| Change {
+        version: registry.version() + 1 + offset,
+        at: author.at,
+        who: author.who.clone(),
+        why: author.why.clone(),
+        key,
+        before,
+        after,
+    };
+    Ok((0..).zip(changed).map(change).collect())
+}
+
+/// The registry as it would be.
+struct Draft<'a> {
+    registry: &'a Registry,
+    after: &'a BTreeMap<EntryKey, Option<Entry>>,
+    window: Duration,
+}
+
+impl Draft<'_> {
+    fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        for (key, after) in self.after {
+            match after {
+                Some(entry) => self.check_put(entry, &mut problems),
+                None => self.check_removal(key, &mut problems),
+            }
+        }
+        problems
+    }
+
+    fn exists(&self, key: &EntryKey) -> bool {
+        match self.after.get(key) {
+            Some(after) => after.is_some(),
+            None => self.registry.get(key).is_some(),
+        }
+    }
+
+    fn check_put(&self, entry: &Entry, problems: &mut Vec<String>) {
+        for needed in entry.refers_to() {
+            if !self.exists(&needed) {
+                problems.push(format!("{}: {needed} is not registered", entry.key()));
+            }
+        }
+        if let Entry::Route(route) = entry {
+            let found = route_problems(route, self.window);
+            problems.extend(found.into_iter().map(|problem| format!("{}: {problem}", entry.key())));
+        }
+    }
+
+    fn check_removal(&self, key: &EntryKey, problems: &mut Vec<String>) {
+        if self.registry.get(key).is_none() {
+            problems.push(format!("{key} is not registered"));
+        }
+        if !matches!(key.kind, Kind::Tenant | Kind::Service) {
+            return;
+        }
+        let needing = self.registry.entries().filter(|entry| entry.refers_to().contains(key));
+        for entry in needing.filter(|entry| self.exists(&entry.key())).take(20) {
+            problems.push(format!("{key} cannot be removed while {} is registered", entry.key()));
+        }
+    }
+}
+
+impl Entry {
+    /// The entries that must exist for this one to make sense.
+    fn refers_to(&self) -> Vec<EntryKey> {
+        let service = |name| EntryKey::service(name);
+        match self {
+            Self::Tenant(_) => vec![],
+            Self::Service(it) => vec![EntryKey { kind: Kind::Tenant, name: it.name.tenant().to_owned() }],
+            Self::Route(it) => vec![service(&it.target)],
+            Self::Grant(it) => vec![service(&it.source), service(&it.target)],
+            Self::Key(it) => vec![service(&it.service)],
+            Self::Client(it) => vec![service(&it.service)],
+        }
+    }
+}
+
+fn route_problems(route: &Route, window: Duration) -> Vec<String> {
+    let mut problems = Vec::new();
+    if route.queue == route.dead_letter_queue {
+        problems.push("queue and dead_letter_queue must differ".to_owned());
+    }
+    if route.queue.as_str().ends_with(".fifo") || route.dead_letter_queue.as_str().ends_with(".fifo") {
+        problems.push("FIFO queues are not taken: order is kept per entity by the gateway".to_owned());
+    }
+    if !(1..=limits::RECEIVES_MAX).contains(&route.receives_max) {
+        problems.push(format!("receives_max is {}, 1 to {}", route.receives_max, limits::RECEIVES_MAX));
+    }
+    if route.expected_drain_seconds == 0 {
+        problems.push("expected_drain_seconds must be at least 1".to_owned());
+    }
+    problems.extend(route.claim.problem(window));
+    problems
+}

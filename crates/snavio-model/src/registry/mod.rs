@@ -1,0 +1,233 @@
+//! The registry as the dispatch path reads it: everything in memory, by name, at one version.
+
+mod change;
+mod entry;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+pub use change::{Author, Change, Wish, plan};
+pub use entry::{
+    Client, DispatchMode, Entry, EntryKey, Grant, Key, Kind, Profile, Route, Sealed, Service, Tenant,
+};
+
+use crate::name::{CommandName, KeyVersion, QueueKey, ServiceName, TenantName};
+use crate::signing::Secret;
+
+/// Opens sealed secrets. The platform key is not the model's to know.
+pub trait Unseal: Send + Sync {
+    /// The secret, or nothing if it was sealed under another key or is damaged.
+    fn unseal(&self, sealed: &Sealed) -> Option<Secret>;
+}
+
+/// All entries at one version, with the views that the dispatch path looks things up in.
+///
+/// A change copies only what it touches: services, the large part, sit behind `Arc`s.
+#[derive(Debug, Clone, Default)]
+pub struct Registry {
+    version: i64,
+    entries: BTreeMap<EntryKey, Arc<Entry>>,
+    tenants: HashMap<TenantName, Arc<Tenant>>,
+    services: HashMap<ServiceName, Arc<ServiceView>>,
+    clients: HashMap<String, Arc<Client>>,
+}
+
+/// A service with all that is looked up through it.
+#[derive(Debug, Clone)]
+pub struct ServiceView {
+    /// Its name.
+    pub name: ServiceName,
+    /// Its tenant.
+    pub tenant: TenantName,
+    keys: Vec<Arc<LiveKey>>,
+    routes: HashMap<CommandName, Arc<BoundRoute>>,
+    grants: HashMap<CommandName, HashMap<ServiceName, Arc<Grant>>>,
+}
+
+/// A key whose secret is open.
+#[derive(Debug)]
+pub struct LiveKey {
+    /// Its name in messages.
+    pub version: KeyVersion,
+    /// The secret itself.
+    pub secret: Secret,
+}
+
+/// A route with the texts that every message to it needs, made once.
+#[derive(Debug, PartialEq, Eq)]
+pub struct BoundRoute {
+    /// The route as registered.
+    pub route: Route,
+    /// Its destination in claims and deliveries.
+    pub destination: Arc<str>,
+    /// Its queue, with the tenant.
+    pub queue: QueueKey,
+    /// Its dead-letter queue, with the tenant.
+    pub dead_letter_queue: QueueKey,
+}
+
+impl BoundRoute {
+    /// Binds a route.
+    pub fn new(route: Route) -> Self {
+        let tenant = route.target.tenant();
+        Self {
+            destination: route.destination(),
+            queue: QueueKey::new(tenant, &route.queue),
+            dead_letter_queue: QueueKey::new(tenant, &route.dead_letter_queue),
+            route,
+        }
+    }
+}
+
+impl Registry {
+    /// The version: it grows by one with every change.
+    pub fn version(&self) -> i64 {
+        self.version
+    }
+
+    /// Sets the version of a registry that was loaded as a whole.
+    pub fn at_version(self, version: i64) -> Self {
+        Self { version, ..self }
+    }
+
+    /// The entry under this key.
+    pub fn get(&self, key: &EntryKey) -> Option<&Entry> {
+        self.entries.get(key).map(Arc::as_ref)
+    }
+
+    /// All entries, ordered by kind and name.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values().map(Arc::as_ref)
+    }
+
+    /// The tenant of this name.
+    pub fn tenant(&self, name: &str) -> Option<&Arc<Tenant>> {
+        self.tenants.get(name)
+    }
+
+    /// The service of this full name.
+    pub fn service(&self, name: &str) -> Option<&Arc<ServiceView>> {
+        self.services.get(name)
+    }
+
+    /// The client of this id.
+    pub fn client(&self, id: &str) -> Option<&Arc<Client>> {
+        self.clients.get(id)
+    }
+
+    /// The registry with these changes made, in their order.
+    pub fn with(&self, changes: &[Change], unseal: &dyn Unseal) -> Self {
+        let mut next = self.clone();
+        for change in changes {
+            match &change.after {
+                Some(entry) => next.put(entry.clone(), unseal),
+                None => next.remove(&change.key),
+            }
+            next.version = change.version;
+        }
+        next
+    }
+
+    /// Adds or replaces an entry.
+    pub fn put(&mut self, entry: Entry, unseal: &dyn Unseal) {
+        let entry = Arc::new(entry);
+        self.entries.insert(entry.key(), Arc::clone(&entry));
+        match entry.as_ref() {
+            Entry::Tenant(tenant) => {
+                self.tenants.insert(tenant.name.clone(), Arc::new(tenant.clone()));
+            }
+            Entry::Service(service) => self.put_service(service),
+            Entry::Client(client) => {
+                self.clients.insert(client.id.clone(), Arc::new(client.clone()));
+            }
+            Entry::Route(route) => self.change_service(&route.target, |view| {
+                view.routes.insert(route.name.clone(), Arc::new(BoundRoute::new(route.clone())));
+            }),
+            Entry::Grant(grant) => self.change_service(&grant.target, |view| {
+                let of_name = view.grants.entry(grant.name.clone()).or_default();
+                of_name.insert(grant.source.clone(), Arc::new(grant.clone()));
+            }),
+            Entry::Key(key) => self.change_service(&key.service, |view| {
+                view.keys.retain(|live| live.version != key.version);
+                if let Some(secret) = unseal.unseal(&key.secret) {
+                    view.keys.push(Arc::new(LiveKey { version: key.version.clone(), secret }));
+                }
+            }),
+        }
+    }
+
+    fn put_service(&mut self, service: &Service) {
+        let Ok(tenant) = TenantName::new(service.name.tenant()) else { return };
+        self.services.entry(service.name.clone()).or_insert_with(|| {
+            Arc::new(ServiceView {
+                name: service.name.clone(),
+                tenant,
+                keys: Vec::new(),
+                routes: HashMap::new(),
+                grants: HashMap::new(),
+            })
+        });
+    }
+
+    fn remove(&mut self, key: &EntryKey) {
+        let Some(entry) = self.entries.remove(key) else { return };
+        match entry.as_ref() {
+            Entry::Tenant(tenant) => {
+                self.tenants.remove(&tenant.name);
+            }
+            Entry::Service(service) => {
+                self.services.remove(&service.name);
+            }
+            Entry::Client(client) => {
+                self.clients.remove(&client.id);
+            }
+            Entry::Route(route) => self.change_service(&route.target, |view| {
+                view.routes.remove(&route.name);
+            }),
+            Entry::Grant(grant) => self.change_service(&grant.target, |view| {
+                if let Some(of_name) = view.grants.get_mut(&grant.name) {
+                    of_name.remove(&grant.source);
+                }
+            }),
+            Entry::Key(key) => self.change_service(&key.service, |view| {
+                view.keys.retain(|live| live.version != key.version);
+            }),
+        }
+    }
+
+    fn change_service(&mut self, name: &ServiceName, change: impl FnOnce(&mut ServiceView)) {
+        if let Some(view) = self.services.get_mut(name) {
+            change(Arc::make_mut(view));
+        }
+    }
+}
+
+impl ServiceView {
+    /// The key of this version.
+    pub fn key(&self, version: &KeyVersion) -> Option<&Arc<LiveKey>> {
+        self.keys.iter().find(|key| key.version == *version)
+    }
+
+    /// All live keys, oldest first.
+    pub fn keys(&self) -> &[Arc<LiveKey>] {
+        &self.keys
+    }
+
+    /// The route for a command to this service.
+    pub fn route(&self, name: &CommandName) -> Option<&Arc<BoundRoute>> {
+        self.routes.get(name)
+    }
+
+    /// All routes to this service.
+    pub fn routes(&self) -> impl Iterator<Item = &Arc<BoundRoute>> {
+        self.routes.values()
+    }
+
+    /// The grant for `source` to send `name` to this service.
+    pub fn grant(&self, source: &ServiceName, name: &CommandName) -> Option<&Arc<Grant>> {
+        self.grants.get(name)?.get(source)
+    }
+}
+
+#[cfg(test)]
+mod tests;

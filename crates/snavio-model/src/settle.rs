@@ -1,0 +1,189 @@
+//! Settling: the one judgement of the data plane, as load, judge, store.
+//!
+//! [`keys`] says what must be read, [`judge`] decides a batch in order on one working set, so that two messages
+//! with one id in the same batch see each other, and leaves in a [`Delta`] what must be written. A backend only
+//! loads, locks and writes; it decides nothing.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::claim::{Claim, ClaimKey};
+use crate::delivery::Delivery;
+use crate::id::Serial;
+use crate::message::{Message, Path};
+use crate::name::QueueKey;
+use crate::registry::BoundRoute;
+use crate::time::Timestamp;
+
+/// A message that may be dispatched, and where to.
+#[derive(Debug, Clone)]
+pub struct Intake {
+    /// The message.
+    pub message: Message,
+    /// How it got here.
+    pub path: Path,
+    /// Its destinations: each has its own claim and delivery.
+    pub destinations: Vec<Arc<BoundRoute>>,
+}
+
+/// What became of an intake.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settlement {
+    /// The number of its message in the log; nothing if no destination took it.
+    pub message: Option<Serial>,
+    /// What became of it at each destination, in order.
+    pub outcomes: Vec<Outcome>,
+}
+
+/// What became of a message at one destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Claimed where the route claims, and waiting in the queue.
+    Queued {
+        /// The delivery's id.
+        delivery: Serial,
+    },
+    /// Seen before: nothing was dispatched.
+    Duplicate {
+        /// When the winner was seen.
+        first_seen_at: Timestamp,
+    },
+    /// The id was taken by another service of the tenant (CLM-1).
+    Taken,
+    /// The queue holds as much as it may.
+    QueueFull,
+}
+
+/// What a backend loads for a batch, and judge changes as it goes along.
+#[derive(Debug)]
+pub struct Working {
+    /// The claims found under the keys of the batch.
+    pub claims: HashMap<ClaimKey, Claim>,
+    /// How many more deliveries each queue of the batch may take.
+    pub room: HashMap<QueueKey, usize>,
+    /// The last number given.
+    pub last: Serial,
+}
+
+/// What a batch leaves to be written.
+#[derive(Debug, Default)]
+pub struct Delta {
+    /// Messages, as their number and their place in the batch.
+    pub messages: Vec<(Serial, usize)>,
+    /// Claims that are new, or replace an expired one.
+    pub claims: Vec<(ClaimKey, Claim)>,
+    /// Deliveries to enqueue.
+    pub deliveries: Vec<Delivery>,
+}
+
+impl Delta {
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+}
+
+/// The claims that must be read before the intake can be judged.
+pub fn keys(intake: &Intake) -> impl Iterator<Item = ClaimKey> {
+    let claiming = intake.destinations.iter().filter(|route| route.route.claim.keep().is_some());
+    claiming.map(|route| claim_key(&intake.message, route))
+}
+
+fn claim_key(message: &Message, route: &BoundRoute) -> ClaimKey {
+    ClaimKey {
+        id: message.id.clone(),
+        tenant: message.tenant.clone(),
+        destination: Arc::clone(&route.destination),
+    }
+}
+
+impl Working {
+    /// An empty working set that numbers on from `last`.
+    pub fn after(last: Serial) -> Self {
+        Self { claims: HashMap::new(), room: HashMap::new(), last }
+    }
+
+    fn number(&mut self) -> Serial {
+        self.last = self.last.next();
+        self.last
+    }
+}
+
+/// Judges the intake at `place` of a batch.
+pub fn judge(
+    working: &mut Working,
+    intake: &Intake,
+    place: usize,
+    now: Timestamp,
+    delta: &mut Delta,
+) -> Settlement {
+    let mut message = None;
+    let mut outcomes = Vec::with_capacity(intake.destinations.len());
+    for route in &intake.destinations {
+        if let Some(outcome) = check_claim(working, intake, route, now) {
+            outcomes.push(outcome);
+            continue;
+        }
+        if !take_room(working, &route.queue) {
+            outcomes.push(Outcome::QueueFull);
+            continue;
+        }
+        let number = *message.get_or_insert_with(|| {
+            let number = working.number();
+            delta.messages.push((number, place));
+            number
+        });
+        make_claim(working, intake, route, number, now, delta);
+        let delivery = working.number();
+        delta.deliveries.push(Delivery::new(delivery, number, route, now));
+        outcomes.push(Outcome::Queued { delivery });
+    }
+    Settlement { message, outcomes }
+}
+
+/// CLM-4: of any number of racing messages, the first one judged wins and the rest follow it.
+fn check_claim(
+    working: &Working,
+    intake: &Intake,
+    route: &BoundRoute,
+    now: Timestamp,
+) -> Option<Outcome> {
+    route.route.claim.keep()?;
+    let claim = working.claims.get(&claim_key(&intake.message, route)).filter(|claim| claim.is_live(now))?;
+    Some(if claim.source == intake.message.source {
+        Outcome::Duplicate { first_seen_at: claim.first_seen_at }
+    } else {
+        Outcome::Taken
+    })
+}
+
+fn take_room(working: &mut Working, queue: &QueueKey) -> bool {
+    match working.room.get_mut(queue) {
+        Some(0) => false,
+        Some(room) => {
+            *room -= 1;
+            true
+        }
+        None => true,
+    }
+}
+
+fn make_claim(
+    working: &mut Working,
+    intake: &Intake,
+    route: &BoundRoute,
+    message: Serial,
+    now: Timestamp,
+    delta: &mut Delta,
+) {
+    let Some(keep) = route.route.claim.keep() else { return };
+    let key = claim_key(&intake.message, route);
+    let claim = Claim {
+        source: intake.message.source.clone(),
+        message,
+        first_seen_at: now,
+        expires_at: now.plus(keep),
+    };
+    working.claims.insert(key.clone(), claim.clone());
+    delta.claims.push((key, claim));
+}

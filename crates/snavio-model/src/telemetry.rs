@@ -1,0 +1,191 @@
+//! Telemetry records: what happened, told to the tenant it happened to (TEL-1).
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use crate::delivery::DeadLetter;
+use crate::id::{MessageId, Serial};
+use crate::limits;
+use crate::message::{Message, Path};
+use crate::name::{CommandName, ServiceName, TenantName};
+use crate::refusal::{Refusal, Report, Skew};
+use crate::time::Timestamp;
+use crate::trace::CorrelationId;
+
+/// One record of a tenant's telemetry.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Record {
+    /// Whose it is.
+    pub tenant: TenantName,
+    /// Its type, for example `snavio.command.invalid`.
+    pub kind: &'static str,
+    /// When it happened.
+    pub at: Timestamp,
+    /// The service it is about, as a source of messages.
+    pub source: Option<ServiceName>,
+    /// The rest of its members.
+    pub body: Map<String, Value>,
+}
+
+/// A record as it is read back, with its number.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoredRecord {
+    /// Rises with every record of a tenant.
+    pub number: Serial,
+    /// Its type.
+    pub kind: String,
+    /// When it happened.
+    pub at: Timestamp,
+    /// The service it is about.
+    pub source: Option<String>,
+    /// The rest of its members.
+    pub body: Map<String, Value>,
+}
+
+/// What is known of a message that was refused: as much as was read before the "no".
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Subject {
+    /// Its id.
+    pub id: Option<MessageId>,
+    /// Its target, once it was checked to be a name.
+    pub target: Option<ServiceName>,
+    /// Its name.
+    pub name: Option<CommandName>,
+    /// Its correlation id.
+    pub correlation: Option<CorrelationId>,
+}
+
+fn members(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(map) => map.into_iter().filter(|(_, value)| !value.is_null()).collect(),
+        _ => Map::new(),
+    }
+}
+
+/// The members of `snavio.command.delivered`, read off the message log.
+pub fn delivered(message: &Message, path: Path) -> Map<String, Value> {
+    members(json!({
+        "command_id": message.id,
+        "source": message.source,
+        "target": message.target,
+        "command.name": message.name,
+        "correlation_id": message.correlation.as_str(),
+        "path": path.as_str(),
+        "replay": false,
+    }))
+}
+
+/// The type of the record that [`delivered`] fills.
+pub const DELIVERED: &str = "snavio.command.delivered";
+
+/// The record of a refused command; none for refusals that are not the message's (PIP-14).
+pub fn refused(source: &ServiceName, subject: &Subject, refusal: &Refusal, at: Timestamp) -> Option<Record> {
+    let kind = match refusal.reason.contract().report {
+        Report::Invalid => "snavio.command.invalid",
+        Report::Failed => "snavio.command.failed",
+        Report::Nothing => return None,
+    };
+    let mut body = about(source, subject);
+    body.insert("reason".into(), refusal.reason.code().into());
+    if let Some(after) = refusal.retry_after {
+        body.insert("retry_after_ms".into(), json!(after.as_millis() as u64));
+    }
+    if let Some(skew) = refusal.skew {
+        body.extend(skew_members(skew));
+    }
+    record(source, kind, at, body)
+}
+
+/// The record of a duplicate on a strict route.
+pub fn duplicate(source: &ServiceName, subject: &Subject, dedupe_mode: &str, at: Timestamp) -> Option<Record> {
+    let mut body = about(source, subject);
+    body.insert("dedupe_mode".into(), dedupe_mode.into());
+    record(source, "snavio.command.duplicate", at, body)
+}
+
+/// What an accepted message's clock tells: a warning near the limit, and a sample of about one in a hundred.
+pub fn skew(message: &Message, sent_at: Timestamp, window: Duration) -> Option<Record> {
+    let skew = Skew { sent_at, received_at: message.received_at };
+    let distance = skew.received_at.skew(skew.sent_at).as_millis() as u64;
+    let near = distance * 100 >= window.as_millis() as u64 * limits::SKEW_NEAR_LIMIT_PERCENT;
+    let kind = if near {
+        "snavio.telemetry.skew_near_limit"
+    } else if is_sampled(&message.id) {
+        "snavio.telemetry.skew_sample"
+    } else {
+        return None;
+    };
+    let subject = Subject {
+        id: Some(message.id.clone()),
+        target: Some(message.target.clone()),
+        name: Some(message.name.clone()),
+        correlation: Some(message.correlation.clone()),
+    };
+    let mut body = about(&message.source, &subject);
+    body.extend(skew_members(skew));
+    record(&message.source, kind, message.received_at, body)
+}
+
+/// The record that unread telemetry of a tenant was dropped.
+pub fn dropped(tenant: TenantName, count: u64, reason: &str, oldest: Timestamp, at: Timestamp) -> Record {
+    let body = members(json!({
+        "tenant": tenant,
+        "dropped_events": count,
+        "reason": reason,
+        "queue_age_seconds": at.since(oldest).as_secs(),
+        "last_received_at": oldest.to_string(),
+    }));
+    Record { tenant, kind: "snavio.telemetry.dropped", at, source: None, body }
+}
+
+/// The record that a delivery became a dead letter, for the sender of its message.
+pub fn dead_lettered(message: &Message, letter: &DeadLetter) -> Record {
+    let body = members(json!({
+        "command_id": message.id,
+        "source": message.source,
+        "target": message.target,
+        "command.name": message.name,
+        "correlation_id": message.correlation.as_str(),
+        "reason": "delivery-failure",
+        "dead_letter_reason": letter.reason.as_str(),
+        "delivery_id": letter.delivery.id,
+        "attempts": letter.delivery.receives,
+    }));
+    Record {
+        tenant: message.tenant.clone(),
+        kind: "snavio.command.failed",
+        at: letter.dead_at,
+        source: Some(message.source.clone()),
+        body,
+    }
+}
+
+/// About one message in a hundred, chosen by its id so that every node chooses the same.
+fn is_sampled(id: &MessageId) -> bool {
+    let sum = id.as_str().bytes().fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(u32::from(byte)));
+    sum.is_multiple_of(100)
+}
+
+fn about(source: &ServiceName, subject: &Subject) -> Map<String, Value> {
+    members(json!({
+        "command_id": subject.id,
+        "source": source,
+        "target": subject.target,
+        "command.name": subject.name,
+        "correlation_id": subject.correlation.as_ref().map(CorrelationId::as_str),
+    }))
+}
+
+fn skew_members(skew: Skew) -> Map<String, Value> {
+    members(json!({
+        "skew_seconds": skew.received_at.skew(skew.sent_at).as_millis() as f64 / 1000.0,
+        "sent_at": skew.sent_at.to_string(),
+        "received_at": skew.received_at.to_string(),
+    }))
+}
+
+fn record(source: &ServiceName, kind: &'static str, at: Timestamp, body: Map<String, Value>) -> Option<Record> {
+    let tenant = TenantName::new(source.tenant()).ok()?;
+    Some(Record { tenant, kind, at, source: Some(source.clone()), body })
+}

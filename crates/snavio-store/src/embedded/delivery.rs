@@ -1,0 +1,81 @@
+//! Deliveries that wait or are in flight: table `delivery`, numbered by serial. Who holds a lease is kept in
+//! memory only (`queue.rs`); after a restart everything here is visible again.
+
+use rusqlite::{CachedStatement, Connection, Row, params};
+use snavio_model::delivery::Delivery;
+use snavio_model::id::Serial;
+use snavio_model::name::QueueKey;
+use snavio_model::time::Timestamp;
+
+const COLUMNS: &str = "id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max";
+
+/// Enqueues deliveries.
+pub(super) struct Insert<'a>(CachedStatement<'a>);
+
+impl<'a> Insert<'a> {
+    pub(super) fn prepare(connection: &'a Connection) -> rusqlite::Result<Self> {
+        const INSERT: &str = "INSERT INTO delivery \
+             (id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+        connection.prepare_cached(INSERT).map(Self)
+    }
+
+    pub(super) fn run(&mut self, delivery: &Delivery) -> rusqlite::Result<()> {
+        let values = params![
+            delivery.id.0,
+            delivery.message.0,
+            delivery.destination,
+            delivery.queue.as_str(),
+            delivery.dead_letter_queue.as_str(),
+            delivery.queued_at.0,
+            delivery.receives,
+            delivery.receives_max,
+        ];
+        self.0.execute(values).map(|_| ())
+    }
+}
+
+pub(super) fn delete(connection: &Connection, id: Serial) -> rusqlite::Result<bool> {
+    let mut statement = connection.prepare_cached("DELETE FROM delivery WHERE id = ?1")?;
+    Ok(statement.execute([id.0])? == 1)
+}
+
+pub(super) fn delete_queue(connection: &Connection, queue: &QueueKey) -> rusqlite::Result<usize> {
+    connection.execute("DELETE FROM delivery WHERE queue = ?1", [queue.as_str()])
+}
+
+pub(super) fn find(connection: &Connection, id: Serial) -> rusqlite::Result<Option<Delivery>> {
+    let mut statement =
+        connection.prepare_cached(&format!("SELECT {COLUMNS} FROM delivery WHERE id = ?1"))?;
+    let mut rows = statement.query([id.0])?;
+    rows.next()?.map(read).transpose()
+}
+
+pub(super) fn set_receives(connection: &Connection, id: Serial, receives: u32) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare_cached("UPDATE delivery SET receives = ?2 WHERE id = ?1")?;
+    statement.execute((id.0, receives)).map(|_| ())
+}
+
+/// All deliveries in the order of their numbers, each handed to `each`.
+pub(super) fn all(connection: &Connection, mut each: impl FnMut(Delivery)) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare(&format!("SELECT {COLUMNS} FROM delivery ORDER BY id"))?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        each(read(row)?);
+    }
+    Ok(())
+}
+
+/// Reads the columns of a delivery from the row's beginning; dead letters begin with the same ones.
+pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Delivery> {
+    Ok(Delivery {
+        id: Serial(row.get(0)?),
+        message: Serial(row.get(1)?),
+        destination: row.get_ref(2)?.as_str()?.into(),
+        queue: QueueKey::stored(row.get_ref(3)?.as_str()?),
+        dead_letter_queue: QueueKey::stored(row.get_ref(4)?.as_str()?),
+        queued_at: Timestamp(row.get(5)?),
+        receives: row.get(6)?,
+        receives_max: row.get(7)?,
+    })
+}

@@ -1,0 +1,98 @@
+//! Settling on SQLite: loads what the judgement needs, lets the model judge, writes what it leaves.
+
+use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use snavio_model::settle::{self, Delta, Intake, Settlement, Working};
+use snavio_model::time::Timestamp;
+use tokio::sync::{Notify, oneshot};
+
+use super::queue::Queues;
+use super::writer::{Job, Transaction, lock, sql};
+use super::{claim, delivery, message};
+use crate::StoreError;
+
+/// One batch on its way through the writer.
+pub(super) struct Settle {
+    pub(super) batch: Vec<Intake>,
+    pub(super) now: Timestamp,
+    pub(super) queues: Arc<Mutex<Queues>>,
+    pub(super) settled: Arc<AtomicU64>,
+    pub(super) telemetry_written: Arc<Notify>,
+    pub(super) result: (Vec<Settlement>, Delta),
+    pub(super) reply: oneshot::Sender<Result<Vec<Settlement>, StoreError>>,
+}
+
+impl Job for Settle {
+    fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
+        let mut working = self.load(transaction)?;
+        let mut delta = Delta::default();
+        let mut settlements = Vec::with_capacity(self.batch.len());
+        for (place, intake) in self.batch.iter().enumerate() {
+            settlements.push(settle::judge(&mut working, intake, place, self.now, &mut delta));
+        }
+        *transaction.last = working.last;
+        self.write(transaction, &delta).map_err(sql)?;
+        transaction.dirty |= !delta.is_empty();
+        self.result = (settlements, delta);
+        Ok(())
+    }
+
+    fn committed(self: Box<Self>) {
+        let (settlements, delta) = self.result;
+        if !delta.is_empty() {
+            self.settled.fetch_add(delta.messages.len() as u64, Ordering::Relaxed);
+            let mut queues = lock(&self.queues);
+            for delivery in &delta.deliveries {
+                queues.add(delivery);
+            }
+            drop(queues);
+            self.telemetry_written.notify_waiters();
+        }
+        // A committer that went away does not need its answer.
+        let _ = self.reply.send(Ok(settlements));
+    }
+
+    fn failed(self: Box<Self>, error: StoreError) {
+        let _ = self.reply.send(Err(error));
+    }
+}
+
+impl Settle {
+    fn load(&self, transaction: &Transaction<'_>) -> Result<Working, StoreError> {
+        let mut working = Working::after(*transaction.last);
+        let mut find = claim::Find::prepare(transaction.connection).map_err(sql)?;
+        let queues = lock(&self.queues);
+        for intake in &self.batch {
+            for key in settle::keys(intake) {
+                if let Some(claim) = find.run(&key)? {
+                    working.claims.insert(key, claim);
+                }
+            }
+            for route in &intake.destinations {
+                if !working.room.contains_key(&route.queue) {
+                    working.room.insert(route.queue.clone(), queues.room(&route.queue));
+                }
+            }
+        }
+        Ok(working)
+    }
+
+    fn write(&self, transaction: &Transaction<'_>, delta: &Delta) -> rusqlite::Result<()> {
+        let connection = transaction.connection;
+        let mut insert = message::Insert::prepare(connection)?;
+        for (number, place) in &delta.messages {
+            let intake = &self.batch[*place];
+            insert.run(*number, intake.path, &intake.message)?;
+        }
+        let mut put = claim::Put::prepare(connection)?;
+        for (key, claim) in &delta.claims {
+            put.run(key, claim)?;
+        }
+        let mut enqueue = delivery::Insert::prepare(connection)?;
+        for delivery in &delta.deliveries {
+            enqueue.run(delivery)?;
+        }
+        Ok(())
+    }
+}

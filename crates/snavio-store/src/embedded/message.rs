@@ -1,0 +1,170 @@
+//! The message log: table `message`, append-only, numbered by serial, with an index by tenant.
+//!
+//! `check_value` is the CRC-32 of every other column in order, each preceded by its length, so that a damaged
+//! row is noticed when it is read (QUA-1).
+
+use bytes::Bytes;
+use rusqlite::{CachedStatement, Connection, Row, ToSql, params};
+use snavio_model::hash::{DomainHash, HASH_VERSION};
+use snavio_model::id::{MessageId, Serial};
+use snavio_model::message::{Message, Path};
+use snavio_model::name::{CommandName, KeyVersion, ServiceName, TenantName};
+use snavio_model::time::Timestamp;
+use snavio_model::trace::{CorrelationId, Traceparent};
+
+use super::writer::sql;
+use crate::{LoggedMessage, StoreError};
+
+const COLUMNS: &str = "seq, tenant, id, source, target, name, signed_target, sent_at, key_version, signature, \
+     correlation_id, traceparent, received_at, registry_version, hash_version, domain_hash, path, payload, check_value";
+
+/// Appends messages in one transaction.
+pub(super) struct Insert<'a>(CachedStatement<'a>);
+
+impl<'a> Insert<'a> {
+    pub(super) fn prepare(connection: &'a Connection) -> rusqlite::Result<Self> {
+        const INSERT: &str = "INSERT INTO message (seq, tenant, id, source, target, name, signed_target, sent_at, \
+             key_version, signature, correlation_id, traceparent, received_at, registry_version, hash_version, \
+             domain_hash, path, payload, check_value) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)";
+        connection.prepare_cached(INSERT).map(Self)
+    }
+
+    pub(super) fn run(&mut self, number: Serial, path: Path, message: &Message) -> rusqlite::Result<()> {
+        let values: &[&dyn ToSql] = params![
+            number.0,
+            message.tenant.as_str(),
+            message.id.as_str(),
+            message.source.as_str(),
+            message.target.as_str(),
+            message.name.as_str(),
+            message.signed_target,
+            message.sent_at,
+            message.key_version.as_str(),
+            message.signature,
+            message.correlation.as_str(),
+            message.traceparent.as_str(),
+            message.received_at.0,
+            message.registry_version,
+            HASH_VERSION,
+            &message.domain_hash.0[..],
+            path.as_str(),
+            &message.payload[..],
+            check_value(number, path, HASH_VERSION, message),
+        ];
+        self.0.execute(values).map(|_| ())
+    }
+}
+
+/// The messages with these numbers, in the order asked for; numbers without a message are left out.
+pub(super) fn by_numbers(connection: &Connection, numbers: &[Serial]) -> Result<Vec<LoggedMessage>, StoreError> {
+    let mut statement =
+        connection.prepare_cached(&format!("SELECT {COLUMNS} FROM message WHERE seq = ?1")).map_err(sql)?;
+    let mut found = Vec::with_capacity(numbers.len());
+    for number in numbers {
+        let mut rows = statement.query([number.0]).map_err(sql)?;
+        if let Some(row) = rows.next().map_err(sql)? {
+            found.push(read(row)?);
+        }
+    }
+    Ok(found)
+}
+
+/// A tenant's messages after a number.
+pub(super) fn of_tenant(
+    connection: &Connection,
+    tenant: &str,
+    after: Serial,
+    limit: usize,
+) -> Result<Vec<LoggedMessage>, StoreError> {
+    let query = format!("SELECT {COLUMNS} FROM message WHERE tenant = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3");
+    let mut statement = connection.prepare_cached(&query).map_err(sql)?;
+    let mut rows = statement.query(params![tenant, after.0, limit as i64]).map_err(sql)?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next().map_err(sql)? {
+        found.push(read(row)?);
+    }
+    Ok(found)
+}
+
+/// When the newest message was received.
+pub(super) fn newest_at(connection: &Connection) -> rusqlite::Result<Option<Timestamp>> {
+    let query = "SELECT received_at FROM message ORDER BY seq DESC LIMIT 1";
+    let mut statement = connection.prepare(query)?;
+    let mut rows = statement.query([])?;
+    rows.next()?.map(|row| row.get(0).map(Timestamp)).transpose()
+}
+
+fn read(row: &Row<'_>) -> Result<LoggedMessage, StoreError> {
+    let number = Serial(row.get(0).map_err(sql)?);
+    let damaged = || StoreError::Damaged { what: "message", key: number.to_string() };
+    let (logged, hash_version, check) = fields(row).map_err(sql)?.ok_or_else(damaged)?;
+    if check != check_value(logged.number, logged.path, hash_version, &logged.message) {
+        return Err(damaged());
+    }
+    Ok(logged)
+}
+
+/// Reads a row's columns; nothing if one of them is not what only this store could have written.
+fn fields(row: &Row<'_>) -> rusqlite::Result<Option<(LoggedMessage, u16, i64)>> {
+    let text = |column: usize| row.get_ref(column)?.as_str().map_err(Into::into);
+    let hash: Option<[u8; 32]> = row.get_ref(15)?.as_blob()?.try_into().ok();
+    let names = (
+        TenantName::new(text(1)?),
+        ServiceName::new(text(3)?),
+        ServiceName::new(text(4)?),
+        CommandName::new(text(5)?),
+        KeyVersion::new(text(8)?),
+    );
+    let traces = (CorrelationId::new(text(10)?), Traceparent::parse(text(11)?));
+    let (Some(hash), (Ok(tenant), Ok(source), Ok(target), Ok(name), Ok(key_version))) = (hash, names) else {
+        return Ok(None);
+    };
+    let (Some(correlation), Some(traceparent)) = traces else { return Ok(None) };
+    let message = Message {
+        tenant,
+        id: MessageId::stored(text(2)?),
+        source,
+        target,
+        name,
+        signed_target: text(6)?.into(),
+        sent_at: text(7)?.into(),
+        key_version,
+        signature: text(9)?.into(),
+        correlation,
+        traceparent,
+        received_at: Timestamp(row.get(12)?),
+        registry_version: row.get(13)?,
+        domain_hash: DomainHash(hash),
+        payload: Bytes::copy_from_slice(row.get_ref(17)?.as_blob()?),
+    };
+    let logged = LoggedMessage { number: Serial(row.get(0)?), path: Path::stored(text(16)?), message };
+    Ok(Some((logged, row.get(14)?, row.get(18)?)))
+}
+
+fn check_value(number: Serial, path: Path, hash_version: u16, message: &Message) -> i64 {
+    let mut check = super::check::Check::default();
+    check.number(number.0);
+    for text in [
+        message.tenant.as_str(),
+        message.id.as_str(),
+        message.source.as_str(),
+        message.target.as_str(),
+        message.name.as_str(),
+        &message.signed_target,
+        &message.sent_at,
+        message.key_version.as_str(),
+        &message.signature,
+        message.correlation.as_str(),
+        message.traceparent.as_str(),
+    ] {
+        check.bytes(text.as_bytes());
+    }
+    check.number(message.received_at.0);
+    check.number(message.registry_version);
+    check.number(i64::from(hash_version));
+    check.bytes(&message.domain_hash.0);
+    check.bytes(path.as_str().as_bytes());
+    check.bytes(&message.payload);
+    check.value()
+}

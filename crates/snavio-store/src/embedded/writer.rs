@@ -1,0 +1,319 @@
+//! The one writer: a thread that owns the writing connection and commits whatever waits in one transaction.
+//!
+//! Many jobs share a flush (PIP-5). A job is answered only after its commit has returned, which with
+//! `synchronous=FULL` means flushed. A failed flush ends the process: what the page cache says afterwards cannot
+//! be trusted, so nothing after it may be acknowledged.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use rusqlite::{Connection, ErrorCode};
+use snavio_model::id::Serial;
+use tokio::sync::oneshot;
+
+use super::Plant;
+use crate::StoreError;
+
+/// Jobs that share one transaction. Each is bounded by itself, so the transaction is.
+const JOBS_PER_COMMIT_MAX: usize = 64;
+/// Jobs that may wait; callers bound their own work, so this is never met in practice.
+const JOBS_WAITING_MAX: usize = 100_000;
+
+/// What a job works with inside its transaction.
+pub(super) struct Transaction<'a> {
+    /// The connection, inside an open transaction.
+    pub(super) connection: &'a Connection,
+    /// The last serial given.
+    pub(super) last: &'a mut Serial,
+    /// Set by a job that wrote: without it there is nothing to flush.
+    pub(super) dirty: bool,
+}
+
+impl Transaction<'_> {
+    /// The next serial.
+    pub(super) fn number(&mut self) -> Serial {
+        *self.last = self.last.next();
+        *self.last
+    }
+}
+
+/// Work for the writer.
+pub(super) trait Job: Send {
+    /// Does the work inside the transaction. May be run again if a job that shared the transaction failed.
+    fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError>;
+    /// The transaction is durable: change what is kept in memory and answer.
+    fn committed(self: Box<Self>);
+    /// Nothing was written: answer so.
+    fn failed(self: Box<Self>, error: StoreError);
+}
+
+/// Which jobs go first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Urgency {
+    /// Completions: never behind intake.
+    Completion,
+    /// Everything else.
+    Ordinary,
+}
+
+#[derive(Default)]
+struct Inbox {
+    completions: VecDeque<Box<dyn Job>>,
+    ordinary: VecDeque<Box<dyn Job>>,
+    closed: bool,
+}
+
+/// What the writer shares with the rest of the store.
+#[derive(Default)]
+pub(super) struct Shared {
+    inbox: Mutex<Inbox>,
+    arrived: Condvar,
+    /// Set by the checkpointer when it has caught up and the log is long: start the log over.
+    pub(super) restart_wanted: AtomicBool,
+    /// While set, the log is not started over (a backup reads it).
+    pub(super) restart_paused: AtomicBool,
+    /// Commits so far.
+    pub(super) commits: AtomicU64,
+}
+
+/// A handle to the writer thread.
+pub(super) struct Writer {
+    pub(super) shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Writer {
+    /// Starts the thread.
+    pub(super) fn start(
+        connection: Connection,
+        last: Serial,
+        epoch: i64,
+        plant: Option<Plant>,
+    ) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let thread_shared = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("snavio-writer".into())
+            .spawn(move || Loop { connection, last, epoch, plant, shared: thread_shared }.run())?;
+        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Hands over a job without waiting for it.
+    pub(super) fn submit(&self, urgency: Urgency, job: Box<dyn Job>) {
+        let mut inbox = lock(&self.shared.inbox);
+        let line = match urgency {
+            Urgency::Completion => &mut inbox.completions,
+            Urgency::Ordinary => &mut inbox.ordinary,
+        };
+        let full = line.len() >= JOBS_WAITING_MAX;
+        if !full {
+            line.push_back(job);
+            drop(inbox);
+            self.shared.arrived.notify_one();
+            return;
+        }
+        drop(inbox);
+        job.failed(StoreError::Unavailable("too many jobs wait for the writer".into()));
+    }
+
+    /// Runs `work` in a transaction and answers once it is durable.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        urgency: Urgency,
+        work: impl FnMut(&mut Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.submit(urgency, Box::new(Simple { work, result: None, reply }));
+        answer.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// Finishes what waits and ends the thread.
+    pub(super) fn close(&self) {
+        lock(&self.shared.inbox).closed = true;
+        self.shared.arrived.notify_one();
+        let thread = lock(&self.thread).take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("writer thread ended in a panic");
+        }
+    }
+}
+
+/// A job that is one closure.
+struct Simple<T, F> {
+    work: F,
+    result: Option<T>,
+    reply: oneshot::Sender<Result<T, StoreError>>,
+}
+
+impl<T: Send, F> Job for Simple<T, F>
+where
+    F: FnMut(&mut Transaction<'_>) -> Result<T, StoreError> + Send,
+{
+    fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
+        self.result = Some((self.work)(transaction)?);
+        Ok(())
+    }
+
+    fn committed(self: Box<Self>) {
+        // A caller that went away does not need its answer.
+        let _ = self.reply.send(self.result.ok_or(StoreError::Closed));
+    }
+
+    fn failed(self: Box<Self>, error: StoreError) {
+        let _ = self.reply.send(Err(error));
+    }
+}
+
+struct Loop {
+    connection: Connection,
+    last: Serial,
+    epoch: i64,
+    plant: Option<Plant>,
+    shared: Arc<Shared>,
+}
+
+impl Loop {
+    fn run(mut self) {
+        while let Some(jobs) = self.next_jobs() {
+            self.commit_together(jobs);
+            self.restart_log_if_wanted();
+        }
+    }
+
+    /// Waits for work; nothing means that the store is closing and all is done.
+    fn next_jobs(&self) -> Option<Vec<Box<dyn Job>>> {
+        let mut inbox = lock(&self.shared.inbox);
+        loop {
+            if !inbox.completions.is_empty() || !inbox.ordinary.is_empty() {
+                let mut jobs: Vec<_> = drain(&mut inbox.completions, JOBS_PER_COMMIT_MAX);
+                let room = JOBS_PER_COMMIT_MAX - jobs.len();
+                jobs.extend(drain(&mut inbox.ordinary, room.max(1)));
+                return Some(jobs);
+            }
+            if inbox.closed {
+                return None;
+            }
+            inbox = self.shared.arrived.wait(inbox).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn commit_together(&mut self, mut jobs: Vec<Box<dyn Job>>) {
+        match self.attempt(&mut jobs) {
+            Ok(()) => {
+                for job in jobs {
+                    job.committed();
+                }
+            }
+            Err(error) if jobs.len() == 1 || is_of_the_disk(&error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, jobs = jobs.len(), "commit failed");
+                fail_all(jobs, error);
+            }
+            // One job's fault must not be its neighbours': each gets a transaction of its own.
+            Err(_) => {
+                for job in jobs {
+                    self.commit_together(vec![job]);
+                }
+            }
+        }
+    }
+
+    fn attempt(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<(), StoreError> {
+        self.connection.prepare_cached("BEGIN IMMEDIATE").and_then(|mut s| s.execute([])).map_err(sql)?;
+        let done = self.run_jobs(jobs).and_then(|dirty| self.finish(dirty));
+        if done.is_err() && !self.connection.is_autocommit() {
+            let rolled_back = self.connection.execute_batch("ROLLBACK");
+            if let Err(error) = rolled_back {
+                tracing::error!(error = &error as &dyn std::error::Error, "rollback failed");
+                std::process::abort();
+            }
+        }
+        done
+    }
+
+    fn run_jobs(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<bool, StoreError> {
+        let mut transaction = Transaction { connection: &self.connection, last: &mut self.last, dirty: false };
+        for job in jobs {
+            job.run(&mut transaction)?;
+        }
+        let dirty = transaction.dirty;
+        if dirty && self.last.epoch() > self.epoch {
+            // The counter ran over into the next epoch: a restart must not give its numbers again.
+            self.epoch = self.last.epoch();
+            super::meta::set(&self.connection, "epoch", self.epoch).map_err(sql)?;
+        }
+        Ok(dirty)
+    }
+
+    fn finish(&self, dirty: bool) -> Result<(), StoreError> {
+        let end = if dirty { "COMMIT" } else { "ROLLBACK" };
+        if dirty {
+            self.shared.commits.fetch_add(1, Ordering::Relaxed);
+        }
+        let ended = self.connection.prepare_cached(end).and_then(|mut s| s.execute([]));
+        ended.map(|_| ()).map_err(sql)
+    }
+
+    /// Between two batches, when the checkpointer has caught up: readers are few and short, so this waits for
+    /// hardly anything, and the next commit writes at the log's beginning again.
+    fn restart_log_if_wanted(&self) {
+        if self.shared.restart_paused.load(Ordering::Acquire)
+            || !self.shared.restart_wanted.swap(false, Ordering::AcqRel)
+        {
+            return;
+        }
+        let restarted = self.connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |row| row.get::<_, i64>(0));
+        match restarted {
+            Ok(0) => {}
+            Ok(_) => tracing::debug!("a reader kept the write-ahead log from starting over"),
+            Err(error) => {
+                let error = sql(error);
+                tracing::warn!(error = &error as &dyn std::error::Error, "write-ahead log was not started over");
+            }
+        }
+    }
+}
+
+fn drain(line: &mut VecDeque<Box<dyn Job>>, most: usize) -> Vec<Box<dyn Job>> {
+    let count = line.len().min(most);
+    line.drain(..count).collect()
+}
+
+fn fail_all(jobs: Vec<Box<dyn Job>>, error: StoreError) {
+    let text = error.to_string();
+    let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+    let mut jobs = jobs.into_iter();
+    if let Some(job) = jobs.next() {
+        job.failed(error);
+    }
+    for job in jobs {
+        job.failed(StoreError::Unavailable(format!("{text}: {cause}").into()));
+    }
+}
+
+fn is_of_the_disk(error: &StoreError) -> bool {
+    let StoreError::Unavailable(cause) = error else { return false };
+    let code = cause.downcast_ref::<rusqlite::Error>().and_then(rusqlite::Error::sqlite_error_code);
+    matches!(code, Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure | ErrorCode::CannotOpen))
+}
+
+/// Turns SQLite's word into the store's, and ends the process if it was about a flush.
+pub(super) fn sql(error: rusqlite::Error) -> StoreError {
+    const FLUSH_FAILED: [i32; 2] = [rusqlite::ffi::SQLITE_IOERR_FSYNC, rusqlite::ffi::SQLITE_IOERR_DIR_FSYNC];
+    if let rusqlite::Error::SqliteFailure(failure, _) = &error
+        && FLUSH_FAILED.contains(&failure.extended_code)
+    {
+        tracing::error!(error = &error as &dyn std::error::Error, "a flush failed: ending the process");
+        eprintln!("snavio: a flush failed ({error}); ending the process, because nothing after it can be promised");
+        std::process::abort();
+    }
+    StoreError::Unavailable(Box::new(error))
+}
+
+/// A lock whose holder panicked is taken all the same: everything under these locks is valid between statements.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
