@@ -8,3 +8,11 @@ pub mod limits;
 pub mod name;
 pub mod refusal;
 pub mod time;
+
+pub mod command;
+pub mod hash;
+pub mod json;
+pub mod payload;
+pub mod signing;
+pub mod trace;
+pub mod webhook;
