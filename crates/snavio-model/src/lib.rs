@@ -16,3 +16,11 @@ pub mod registry;
 pub mod settle;
 pub mod telemetry;
 pub mod time;
+
+pub mod command;
+pub mod hash;
+pub mod json;
+pub mod payload;
+pub mod signing;
+pub mod trace;
+pub mod webhook;

@@ -24,6 +24,15 @@ pub const NUMBER_DIGITS_MAX: usize = 34;
 /// Decimal exponent of a number, either way (that of decimal128).
 pub const NUMBER_EXPONENT_MAX: i64 = 6144;
 
+/// A correlation id, which every delivery, log line and error repeats.
+pub const CORRELATION_ID_BYTES_MAX: usize = 128;
+/// The id of a signed webhook, which is that of its message.
+pub const WEBHOOK_ID_BYTES_MAX: usize = 128;
+/// Signatures of one webhook: two keys overlap, and each costs a comparison.
+pub const WEBHOOK_SIGNATURES_MAX: usize = 8;
+/// The name of an unknown member that a refusal repeats; longer ones are not worth reading.
+pub const NAMED_MEMBER_BYTES_MAX: usize = 40;
+
 /// Signed messages must have been signed this close to their receipt.
 pub const REPLAY_WINDOW: Duration = Duration::from_secs(60);
 /// A skew at or past this share of the window is reported before it becomes a refusal.

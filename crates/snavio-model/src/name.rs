@@ -22,28 +22,24 @@ const LOWER: &str = "1 to 63 of a-z 0-9 . _ - beginning with a letter or digit";
 const MIXED: &str = "1 to 128 of A-Z a-z 0-9 . _ - beginning with a letter or digit";
 const QUEUE: &str = "1 to 80 of A-Z a-z 0-9 _ -";
 const FULL: &str = "tenant/service, each 1 to 63 of a-z 0-9 . _ - beginning with a letter or digit";
+const TARGET: &str =
+    "tenant/service or service, each 1 to 63 of a-z 0-9 . _ - beginning with a letter or digit";
 
 fn is_lower(text: &str) -> bool {
     (1..=63).contains(&text.len())
         && text.as_bytes()[0].is_ascii_alphanumeric()
-        && text
-            .bytes()
-            .all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'-'))
+        && text.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'-'))
 }
 
 fn is_mixed(text: &str) -> bool {
     (1..=128).contains(&text.len())
         && text.as_bytes()[0].is_ascii_alphanumeric()
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
 }
 
 fn is_queue(text: &str) -> bool {
     (1..=80).contains(&text.len())
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
 }
 
 macro_rules! name {
@@ -124,9 +120,18 @@ name!(
     ServiceName, "a service's full name", FULL, is_full
 );
 
+name!(
+    /// A target as a message gives it, `tenant/service` or `service` alone; signed as sent (MSG-1).
+    /// [`ServiceName::resolve`] tells which service is meant.
+    TargetText, "a target", TARGET, is_target
+);
+
+fn is_target(text: &str) -> bool {
+    is_full(text) || is_lower(text)
+}
+
 fn is_full(text: &str) -> bool {
-    text.split_once('/')
-        .is_some_and(|(tenant, service)| is_lower(tenant) && is_lower(service))
+    text.split_once('/').is_some_and(|(tenant, service)| is_lower(tenant) && is_lower(service))
 }
 
 impl ServiceName {
@@ -236,6 +241,7 @@ mod tests {
         ] {
             let resolved = ServiceName::resolve(text, &acme).ok();
             assert_eq!(resolved.as_ref().map(ServiceName::as_str), full, "{text:?}");
+            assert_eq!(TargetText::new(text).is_ok(), full.is_some(), "{text:?}");
         }
     }
 }

@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use crate::id::MessageId;
 use crate::time::Timestamp;
+use crate::trace::CorrelationId;
 
 /// Why something was refused, in the words of the contract, with what the caller needs to know.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -38,6 +40,19 @@ impl Refusal {
     pub fn retry(reason: Reason, after: Duration, detail: impl Into<Cow<'static, str>>) -> Self {
         Self { retry_after: Some(after), ..Self::new(reason, detail) }
     }
+}
+
+/// A message that was refused while it was read, with what was known of it by then, so that the answer and
+/// the report can name it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{refusal}")]
+pub struct Refused {
+    /// Its id, if one was read.
+    pub id: Option<MessageId>,
+    /// Its correlation id, if one was read.
+    pub correlation_id: Option<CorrelationId>,
+    /// Why.
+    pub refusal: Refusal,
 }
 
 /// How a refusal is reported to its tenant (PIP-14).

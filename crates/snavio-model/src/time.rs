@@ -45,7 +45,8 @@ impl Timestamp {
         )
         .ok()?;
         let days = civil.date().since(EPOCH).ok()?.get_days();
-        let of_day = i64::from(civil.hour()) * 3600 + i64::from(civil.minute()) * 60 + i64::from(civil.second());
+        let of_day =
+            i64::from(civil.hour()) * 3600 + i64::from(civil.minute()) * 60 + i64::from(civil.second());
         Some(Self((i64::from(days) * 86_400 + of_day - offset) * 1000 + millis))
     }
 

@@ -1,0 +1,97 @@
+//! Strict JSON (MSG-10) and its canonical form (MSG-8), in one pass over the bytes.
+//!
+//! Two parsers must never read one message in two ways, and two spellings of one value must have one hash.
+//! General-purpose parsers promise neither: they keep the last of two equal members and round long numbers.
+
+mod number;
+mod pointer;
+mod reader;
+mod text;
+
+pub use pointer::{InvalidPointer, Pointer};
+pub use reader::{Array, Kind, Object, Reader};
+pub use text::write_string;
+
+use crate::refusal::{Reason, Refusal};
+
+/// What is wrong with a text that should be JSON, and where. Never what the text says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} at byte {at}")]
+pub struct Fault {
+    /// The rule that was broken.
+    pub kind: FaultKind,
+    /// The offset in bytes, from zero.
+    pub at: usize,
+}
+
+/// The rules of strict JSON, by how they are broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum FaultKind {
+    /// The bytes are not text.
+    #[error("invalid UTF-8")]
+    NotUtf8,
+    /// A mark that some parsers skip and others refuse.
+    #[error("byte-order mark")]
+    ByteOrderMark,
+    /// Something is still open.
+    #[error("unexpected end")]
+    UnexpectedEnd,
+    /// `NaN`, a comma too many, a comment and the like.
+    #[error("unexpected character")]
+    Unexpected,
+    /// Something follows the value.
+    #[error("trailing text")]
+    TrailingText,
+    /// Not a number as JSON writes it: a leading zero, a sign or point without digits.
+    #[error("malformed number")]
+    MalformedNumber,
+    /// A line break or the like inside a string.
+    #[error("raw control character")]
+    ControlCharacter,
+    /// A backslash that escapes nothing known.
+    #[error("unknown escape")]
+    UnknownEscape,
+    /// A surrogate without its other half.
+    #[error("lone surrogate")]
+    LoneSurrogate,
+    /// A character at which some readers end the text.
+    #[error("escaped null character")]
+    NullCharacter,
+    /// Past [`crate::limits::JSON_MEMBERS_MAX`].
+    #[error("too many members and elements")]
+    TooMany,
+    /// The same decoded name twice in one object.
+    #[error("repeated member name")]
+    DuplicateMember,
+    /// Past [`crate::limits::NUMBER_DIGITS_MAX`] or [`crate::limits::NUMBER_EXPONENT_MAX`].
+    #[error("number out of range")]
+    NumberRange,
+    /// Past [`crate::limits::JSON_DEPTH_MAX`].
+    #[error("nesting too deep")]
+    TooDeep,
+}
+
+impl FaultKind {
+    /// The reason in the words of the contract.
+    pub const fn reason(self) -> Reason {
+        match self {
+            Self::DuplicateMember => Reason::DuplicateMember,
+            Self::NumberRange => Reason::NumberRange,
+            Self::TooDeep => Reason::TooDeep,
+            _ => Reason::Malformed,
+        }
+    }
+
+    const fn at(self, at: usize) -> Fault {
+        Fault { kind: self, at }
+    }
+}
+
+impl From<Fault> for Refusal {
+    fn from(fault: Fault) -> Self {
+        Self::new(fault.kind.reason(), fault.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests;
