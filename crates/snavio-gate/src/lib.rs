@@ -1,1 +1,16 @@
-//! x
+//! The pipeline: shield, fast, slow, and the tasks that run beside it.
+//!
+//! The path of a message: [`Gate::accept`] takes an [`Arrival`], `shield` makes it authentic, `fast` permits it
+//! from memory or says why memory does not suffice, `slow` settles it in one durable commit. A stage eats the
+//! type that the one before it yields, and never calls an earlier one; only `gate.rs` names two of them.
+
+mod committer;
+mod fast;
+mod gate;
+mod gathering;
+mod shield;
+mod slow;
+mod sweeper;
+
+pub use gate::{Answer, Gate, Settings, Verdict};
+pub use shield::Arrival;

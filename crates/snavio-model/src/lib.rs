@@ -4,23 +4,23 @@
 //! arguments. So every judgement can be tested as a table, and the simulation uses the very same code.
 
 pub mod claim;
+pub mod command;
 pub mod delivery;
 pub mod fair;
+pub mod hash;
 pub mod id;
+pub mod json;
 pub mod limits;
 pub mod message;
 pub mod name;
+pub mod payload;
 pub mod recent;
 pub mod refusal;
 pub mod registry;
 pub mod settle;
+pub mod signing;
 pub mod telemetry;
 pub mod time;
-
-pub mod command;
-pub mod hash;
-pub mod json;
-pub mod payload;
-pub mod signing;
+pub mod token;
 pub mod trace;
 pub mod webhook;

@@ -158,6 +158,8 @@ reasons! {
     Unavailable = "unavailable", 503, Nothing, "Unavailable", "retry with the same id after the time given";
     /// Too much is waiting already.
     Overloaded = "overloaded", 503, Nothing, "Overloaded", "retry with the same id after the time given";
+    /// The id means something else already.
+    Conflict = "conflict", 409, Failed, "Conflict", "use a new id for a new message";
     /// A newer lease or claim was given meanwhile.
     Fenced = "fenced", 409, Nothing, "Fenced", "drop the work: the delivery was handed out again";
     /// The role does not allow this.

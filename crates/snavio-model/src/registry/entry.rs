@@ -121,21 +121,6 @@ impl Route {
     }
 }
 
-fn destination(&self) -> Arc<str> {
-        destination(&self.target, &self.name)
-    }
-
-    /// The queue with its tenant.
-    pub fn queue_key(&self) -> QueueKey {
-        QueueKey::new(self.target.tenant(), &self.queue)
-    }
-
-    /// The dead-letter queue with its tenant.
-    pub fn dead_letter_key(&self) -> QueueKey {
-        QueueKey::new(self.target.tenant(), &self.dead_letter_queue)
-    }
-}
-
 fn destination(target: &ServiceName, name: &CommandName) -> Arc<str> {
     format!("{target}:{name}").into()
 }

@@ -115,6 +115,14 @@ impl Registry {
         self.clients.get(id)
     }
 
+    /// Adds entries that were loaded as a whole, each after what it refers to.
+    pub fn fill(&mut self, mut entries: Vec<Entry>, unseal: &dyn Unseal) {
+        entries.sort_by_key(Entry::key);
+        for entry in entries {
+            self.put(entry, unseal);
+        }
+    }
+
     /// The registry with these changes made, in their order.
     pub fn with(&self, changes: &[Change], unseal: &dyn Unseal) -> Self {
         let mut next = self.clone();

@@ -107,7 +107,7 @@ fn read(row: &Row<'_>) -> Result<LoggedMessage, StoreError> {
 
 /// Reads a row's columns; nothing if one of them is not what only this store could have written.
 fn fields(row: &Row<'_>) -> rusqlite::Result<Option<(LoggedMessage, u16, i64)>> {
-    let text = |column: usize| row.get_ref(column)?.as_str().map_err(Into::into);
+    let text = |column: usize| text(row, column);
     let hash: Option<[u8; 32]> = row.get_ref(15)?.as_blob()?.try_into().ok();
     let names = (
         TenantName::new(text(1)?),
@@ -140,6 +140,10 @@ fn fields(row: &Row<'_>) -> rusqlite::Result<Option<(LoggedMessage, u16, i64)>> 
     };
     let logged = LoggedMessage { number: Serial(row.get(0)?), path: Path::stored(text(16)?), message };
     Ok(Some((logged, row.get(14)?, row.get(18)?)))
+}
+
+fn text<'r>(row: &'r Row<'_>, column: usize) -> rusqlite::Result<&'r str> {
+    Ok(row.get_ref(column)?.as_str()?)
 }
 
 fn check_value(number: Serial, path: Path, hash_version: u16, message: &Message) -> i64 {

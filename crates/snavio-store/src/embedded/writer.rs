@@ -221,9 +221,15 @@ impl Loop {
         }
     }
 
-    fn attempt(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<(), StoreError> {
+    fn attempt(&mut self, jobs: &mut Vec<Box<dyn Job>>) -> Result<(), StoreError> {
         self.connection.prepare_cached("BEGIN IMMEDIATE").and_then(|mut s| s.execute([])).map_err(sql)?;
-        let done = self.run_jobs(jobs).and_then(|dirty| self.finish(dirty));
+        let ran = self.run_jobs(jobs);
+        if self.plant == Some(Plant::AcknowledgeBeforeCommit) && ran.is_ok() {
+            for job in jobs.drain(..) {
+                job.committed();
+            }
+        }
+        let done = ran.and_then(|dirty| self.finish(dirty));
         if done.is_err() && !self.connection.is_autocommit() {
             let rolled_back = self.connection.execute_batch("ROLLBACK");
             if let Err(error) = rolled_back {

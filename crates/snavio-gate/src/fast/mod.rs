@@ -1,0 +1,94 @@
+//! The fast stage: decided in memory, no store is asked anything (PIP-2).
+
+use std::sync::Arc;
+
+use snavio_model::message::{Message, Path};
+use snavio_model::refusal::{Reason, Refusal};
+use snavio_model::registry::{BoundRoute, DispatchMode, Registry};
+use snavio_model::settle::Intake;
+use snavio_model::time::Timestamp;
+
+use crate::shield::Authentic;
+
+/// Granted and routed: only [`permit`] can make one.
+#[derive(Debug)]
+pub(crate) struct Permitted {
+    intake: Intake,
+    signed_at: Timestamp,
+    escalation: Option<Escalation>,
+}
+
+impl Permitted {
+    pub(crate) fn message(&self) -> &Message {
+        &self.intake.message
+    }
+
+    pub(crate) fn route(&self) -> &Arc<BoundRoute> {
+        &self.intake.destinations[0]
+    }
+
+    pub(crate) fn signed_at(&self) -> Timestamp {
+        self.signed_at
+    }
+
+    /// Why memory did not suffice, if it did not.
+    pub(crate) fn escalation(&self) -> Option<Escalation> {
+        self.escalation
+    }
+
+    pub(crate) fn into_intake(self) -> Intake {
+        self.intake
+    }
+}
+
+/// Why a message cannot be decided from memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Escalation {
+    /// The route must not run an id twice.
+    DedupeRequired,
+    /// The route, or the node, sends everything the slow way.
+    ColdOnly,
+}
+
+impl Escalation {
+    /// The word in metrics and logs.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::DedupeRequired => "dedupe_required",
+            Self::ColdOnly => "cold_only",
+        }
+    }
+}
+
+/// Checks the grant, then finds the route: without a grant nobody learns whether a route exists.
+pub(crate) fn permit(
+    authentic: Authentic,
+    registry: &Registry,
+    mode: DispatchMode,
+) -> Result<Permitted, (Message, Refusal)> {
+    let (message, signed_at) = authentic.into_parts();
+    match find_route(&message, registry) {
+        Ok(route) => {
+            let escalation = escalation(&route, mode);
+            let path = if escalation.is_some() { Path::Slow } else { Path::Fast };
+            Ok(Permitted { intake: Intake { message, path, destinations: vec![route] }, signed_at, escalation })
+        }
+        Err(refusal) => Err((message, refusal)),
+    }
+}
+
+fn find_route(message: &Message, registry: &Registry) -> Result<Arc<BoundRoute>, Refusal> {
+    let denied = || Refusal::new(Reason::AclDeny, "the source has no grant for this target and name");
+    let target = registry.service(message.target.as_str()).ok_or_else(denied)?;
+    target.grant(&message.source, &message.name).ok_or_else(denied)?;
+    let missing = || Refusal::new(Reason::RouteMissing, "the target has no route for this name");
+    target.route(&message.name).cloned().ok_or_else(missing)
+}
+
+fn escalation(route: &BoundRoute, mode: DispatchMode) -> Option<Escalation> {
+    if route.route.claim.keep().is_some() {
+        return Some(Escalation::DedupeRequired);
+    }
+    let cold = mode == DispatchMode::ColdOnly || route.route.dispatch == DispatchMode::ColdOnly;
+    cold.then_some(Escalation::ColdOnly)
+}

@@ -1,0 +1,307 @@
+//! The pipeline on one screen, and the state it reads.
+
+use std::hash::BuildHasher;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use snavio_model::fair::Room;
+use snavio_model::message::{Message, Path};
+use snavio_model::name::ServiceName;
+use snavio_model::recent::{Fingerprint, RecentMessages};
+use snavio_model::refusal::Refused;
+use snavio_model::registry::{Change, DispatchMode, Registry, Unseal};
+use snavio_model::settle::Outcome;
+use snavio_model::telemetry::{self, Subject};
+use snavio_model::time::{Clock, Timestamp};
+use snavio_model::trace::{CorrelationId, Traceparent};
+use snavio_model::{id::MessageId, id::Serial};
+use snavio_store::{Store, StoreError};
+
+use crate::committer::Committer;
+use crate::gathering::Gathering;
+use crate::shield::{Arrival, Ended};
+use crate::{fast, shield, slow, sweeper};
+
+/// What the pipeline is told at start.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// How far signing and receipt may be apart (PIP-1).
+    pub window: Duration,
+    /// Which path messages may take on this node (PIP-7).
+    pub dispatch: DispatchMode,
+    /// Room for messages that wait for their commit.
+    pub room: Room,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { window: snavio_model::limits::REPLAY_WINDOW, dispatch: DispatchMode::default(), room: Room::default() }
+    }
+}
+
+/// What became of a message that was not refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Durable, and on its way.
+    Accepted {
+        /// How it was decided.
+        path: Path,
+        /// Its delivery.
+        delivery: Serial,
+    },
+    /// Seen before: nothing was dispatched.
+    Duplicate {
+        /// When it was first seen, where that is known.
+        first_seen_at: Option<Timestamp>,
+    },
+}
+
+/// The answer to a message that was not refused.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// The message's id.
+    pub id: MessageId,
+    /// Its correlation id.
+    pub correlation: CorrelationId,
+    /// Its trace.
+    pub traceparent: Traceparent,
+    /// What became of it.
+    pub verdict: Verdict,
+}
+
+/// The gateway without its HTTP.
+pub struct Gate {
+    settings: Settings,
+    registry: ArcSwap<Registry>,
+    unseal: Arc<dyn Unseal>,
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    committer: Committer,
+    recent: Mutex<RecentMessages>,
+    hashers: [std::hash::RandomState; 2],
+    gathering: Gathering,
+    tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
+}
+
+impl Gate {
+    /// Loads the registry and starts the committer and the tasks.
+    pub async fn start(
+        settings: Settings,
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        unseal: Arc<dyn Unseal>,
+    ) -> Result<Arc<Self>, StoreError> {
+        let (version, entries) = store.load().await?;
+        let mut registry = Registry::default().at_version(version);
+        registry.fill(entries, &*unseal);
+        let committer = Committer::start(Arc::clone(&store), Arc::clone(&clock), settings.room);
+        let committer = committer.map_err(|error| StoreError::Unavailable(Box::new(error)))?;
+        let recent = RecentMessages::new(2 * settings.window, clock.now());
+        let gate = Arc::new(Self {
+            settings,
+            registry: ArcSwap::from_pointee(registry),
+            unseal,
+            store,
+            clock,
+            committer,
+            recent: Mutex::new(recent),
+            hashers: Default::default(),
+            gathering: Gathering::default(),
+            tasks: Mutex::default(),
+        });
+        let tasks = [
+            tokio::spawn(sweeper::write_gathered(Arc::clone(&gate))),
+            tokio::spawn(sweeper::sweep(Arc::clone(&gate))),
+        ];
+        gate.tasks.lock().unwrap_or_else(PoisonError::into_inner).extend(tasks);
+        Ok(gate)
+    }
+
+    /// Takes a message from its arrival to its one outcome.
+    pub async fn accept(&self, arrival: Arrival) -> Result<Answer, Refused> {
+        let source = arrival.source.clone();
+        let received_at = arrival.received_at;
+        let ended = self.run(arrival).await;
+        self.report(&source, received_at, &ended);
+        ended.map_err(|ended| Refused {
+            id: ended.subject.id,
+            correlation_id: ended.subject.correlation,
+            refusal: ended.refusal,
+        })
+    }
+
+    async fn run(&self, arrival: Arrival) -> Result<Answer, Ended> {
+        let registry = self.registry.load_full();
+        let authentic = shield::check(arrival, &registry, self.settings.window)?; // no I/O
+        let permitted = fast::permit(authentic, &registry, self.settings.dispatch)?; // no I/O
+        drop(registry);
+        let answer = Answer {
+            id: permitted.message().id.clone(),
+            correlation: permitted.message().correlation.clone(),
+            traceparent: permitted.message().traceparent.clone(),
+            verdict: Verdict::Duplicate { first_seen_at: None },
+        };
+        let fingerprint = self.fingerprint(permitted.message(), &permitted.route().destination);
+        if self.recent().knows(fingerprint) {
+            return Ok(answer);
+        }
+        if let Some(reason) = permitted.escalation() {
+            metrics::counter!("snavio_escalations_total", "reason" => reason.as_str()).increment(1);
+        }
+        let subject = subject(permitted.message());
+        let skew = telemetry::skew(permitted.message(), permitted.signed_at(), self.settings.window);
+        let intake = permitted.into_intake();
+        let path = intake.path;
+        let settled = slow::settle(intake, &self.committer).await; // one durable write
+        let settlement = settled.map_err(|refusal| Ended { subject, refusal })?;
+        let verdict = match settlement.outcomes.first() {
+            Some(Outcome::Queued { delivery }) => {
+                self.recent().remember(fingerprint, self.clock.now());
+                skew.into_iter().for_each(|record| self.gathering.add(record));
+                Verdict::Accepted { path, delivery: *delivery }
+            }
+            Some(Outcome::Duplicate { first_seen_at }) => {
+                Verdict::Duplicate { first_seen_at: Some(*first_seen_at) }
+            }
+            _ => Verdict::Duplicate { first_seen_at: None },
+        };
+        Ok(Answer { verdict, ..answer })
+    }
+
+    /// Every arrival ends here, once: in metrics, in the log and, but for what the message log tells itself, in
+    /// its tenant's telemetry.
+    fn report(&self, source: &ServiceName, at: Timestamp, ended: &Result<Answer, Ended>) {
+        match ended {
+            Ok(Answer { id, verdict: Verdict::Accepted { path, .. }, .. }) => {
+                metrics::counter!("snavio_commands_total", "verdict" => "accepted", "path" => path.as_str())
+                    .increment(1);
+                tracing::debug!(target: "snavio::message", %source, %id, path = path.as_str(), "accepted");
+            }
+            Ok(Answer { id, correlation, .. }) => {
+                metrics::counter!("snavio_commands_total", "verdict" => "duplicate").increment(1);
+                tracing::debug!(target: "snavio::message", %source, %id, "duplicate");
+                let subject = Subject {
+                    id: Some(id.clone()),
+                    correlation: Some(correlation.clone()),
+                    ..Subject::default()
+                };
+                let record = telemetry::duplicate(source, &subject, "strict", at);
+                record.into_iter().for_each(|record| self.gathering.add(record));
+            }
+            Err(Ended { subject, refusal }) => {
+                let reason = refusal.reason.code();
+                metrics::counter!("snavio_commands_total", "verdict" => "refused", "reason" => reason)
+                    .increment(1);
+                let id = subject.id.as_ref().map_or("", MessageId::as_str);
+                tracing::info!(target: "snavio::message", %source, id, reason, "refused");
+                let record = telemetry::refused(source, subject, refusal, at);
+                record.into_iter().for_each(|record| self.gathering.add(record));
+            }
+        }
+    }
+
+    fn fingerprint(&self, message: &Message, destination: &str) -> Fingerprint {
+        let key = (message.tenant.as_str(), message.id.as_str(), destination, &*message.signature);
+        let [high, low] = self.hashers.each_ref().map(|hasher| u128::from(hasher.hash_one(key)));
+        high << 64 | low
+    }
+
+    fn recent(&self) -> std::sync::MutexGuard<'_, RecentMessages> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The registry as it is now.
+    pub fn registry(&self) -> Arc<Registry> {
+        self.registry.load_full()
+    }
+
+    /// The store behind the pipeline.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// The pipeline's clock.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    /// The replay window in force.
+    pub fn window(&self) -> Duration {
+        self.settings.window
+    }
+
+    /// Messages that wait for a commit.
+    pub fn waiting(&self) -> usize {
+        self.committer.waiting()
+    }
+
+    /// Makes changes durable and puts them in effect on this node at once (REG-18). Concurrent changes are
+    /// told to decide anew.
+    pub async fn change_registry(&self, changes: Vec<Change>) -> Result<(), StoreError> {
+        self.store.apply(changes).await?;
+        self.refresh_registry().await
+    }
+
+    /// Brings the registry up to the store's version by the difference.
+    pub async fn refresh_registry(&self) -> Result<(), StoreError> {
+        loop {
+            let current = self.registry.load_full();
+            let changes = self.store.changes_since(current.version(), snavio_model::limits::PAGE_MAX).await?;
+            if changes.is_empty() {
+                return Ok(());
+            }
+            let next = Arc::new(current.with(&changes, &*self.unseal));
+            // Of two refreshes at once the one that is ahead stays.
+            self.registry.rcu(|now| if now.version() < next.version() { Arc::clone(&next) } else { Arc::clone(now) });
+        }
+    }
+
+    /// Writes what was gathered; what cannot be written is counted and dropped (observability fails open).
+    pub(crate) async fn write_gathered(&self) {
+        let records = self.gathering.take();
+        if records.is_empty() {
+            return;
+        }
+        let count = records.len() as u64;
+        if let Err(error) = self.store.record(records).await {
+            metrics::counter!("snavio_telemetry_dropped_total").increment(count);
+            tracing::warn!(error = &error as &dyn std::error::Error, count, "telemetry of refusals was dropped");
+        }
+    }
+
+    /// One bounded sweep; true when there may be more to do.
+    pub(crate) async fn sweep(&self) -> bool {
+        match self.store.sweep(self.clock.now()).await {
+            Ok(swept) => swept.is_partial(),
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "sweep failed");
+                false
+            }
+        }
+    }
+
+    /// Finishes what is under way, writes what was gathered and closes the store.
+    pub async fn stop(&self) {
+        let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        tasks.iter().for_each(tokio::task::JoinHandle::abort);
+        tokio::task::block_in_place(|| self.committer.close());
+        self.write_gathered().await;
+        self.store.close().await;
+    }
+}
+
+fn subject(message: &Message) -> Subject {
+    Subject {
+        id: Some(message.id.clone()),
+        target: Some(message.target.clone()),
+        name: Some(message.name.clone()),
+        correlation: Some(message.correlation.clone()),
+    }
+}
+
+impl From<(Message, snavio_model::refusal::Refusal)> for Ended {
+    fn from((message, refusal): (Message, snavio_model::refusal::Refusal)) -> Self {
+        Self { subject: subject(&message), refusal }
+    }
+}

@@ -1,0 +1,90 @@
+//! Telemetry of what has no commit of its own (refusals, duplicates): gathered by source and reason, bounded,
+//! counted when dropped, and written with a later commit (TEL-2). A crash loses what was gathered since the
+//! last write, a quarter of a second's worth; messages themselves are never reported this way.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use snavio_model::limits;
+use snavio_model::name::ServiceName;
+use snavio_model::telemetry::Record;
+
+/// Records that wait for a commit.
+#[derive(Default)]
+pub(crate) struct Gathering(Mutex<Gathered>);
+
+#[derive(Default)]
+struct Gathered {
+    records: Vec<Record>,
+    by_cause: HashMap<(Option<ServiceName>, &'static str, String), Cause>,
+}
+
+#[derive(Default)]
+struct Cause {
+    kept: usize,
+    suppressed: u64,
+    last: usize,
+}
+
+impl Gathering {
+    /// Adds a record, or counts it with its like when there are too many of them.
+    pub(crate) fn add(&self, record: Record) {
+        let mut gathered = self.lock();
+        let reason = record.body.get("reason").and_then(|reason| reason.as_str()).unwrap_or_default().to_owned();
+        let full = gathered.records.len() >= limits::TELEMETRY_GATHERED_MAX;
+        let place = gathered.records.len();
+        let cause = gathered.by_cause.entry((record.source.clone(), record.kind, reason)).or_default();
+        if cause.kept >= limits::TELEMETRY_PER_CAUSE_MAX || full {
+            cause.suppressed += 1;
+            metrics::counter!("snavio_telemetry_suppressed_total").increment(1);
+            return;
+        }
+        cause.kept += 1;
+        cause.last = place;
+        gathered.records.push(record);
+    }
+
+    /// Takes everything; where some were only counted, the last record of their cause says how many.
+    pub(crate) fn take(&self) -> Vec<Record> {
+        let mut gathered = std::mem::take(&mut *self.lock());
+        for cause in gathered.by_cause.values().filter(|cause| cause.suppressed > 0) {
+            if let Some(record) = gathered.records.get_mut(cause.last).filter(|_| cause.kept > 0) {
+                record.body.insert("suppressed".into(), cause.suppressed.into());
+            }
+        }
+        gathered.records
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Gathered> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use snavio_model::refusal::{Reason, Refusal};
+    use snavio_model::telemetry::{Subject, refused};
+    use snavio_model::time::Timestamp;
+
+    use super::*;
+
+    fn record(source: &str, reason: Reason) -> Record {
+        let source = ServiceName::new(source).unwrap();
+        refused(&source, &Subject::default(), &Refusal::new(reason, ""), Timestamp(0)).unwrap()
+    }
+
+    /// TEL-2
+    #[test]
+    fn a_flood_of_one_kind_is_bounded_and_counted_and_hides_no_other() {
+        let gathering = Gathering::default();
+        for _ in 0..250 {
+            gathering.add(record("acme/flood", Reason::HmacInvalid));
+        }
+        gathering.add(record("acme/flood", Reason::AclDeny));
+        gathering.add(record("acme/calm", Reason::HmacInvalid));
+        let records = gathering.take();
+        assert_eq!(records.len(), limits::TELEMETRY_PER_CAUSE_MAX + 2);
+        assert_eq!(records[99].body["suppressed"], 150);
+        assert!(gathering.take().is_empty());
+    }
+}

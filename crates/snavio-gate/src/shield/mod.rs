@@ -1,0 +1,201 @@
+//! The shield: cheap checks in memory, in the order of PIP-1. What passes is authentic.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use snavio_model::command::CommandEnvelope;
+use snavio_model::message::Message;
+use snavio_model::name::{KeyVersion, ServiceName};
+use snavio_model::refusal::{Reason, Refusal, Refused, Skew};
+use snavio_model::registry::{Registry, ServiceView};
+use snavio_model::telemetry::Subject;
+use snavio_model::time::Timestamp;
+use snavio_model::trace::{CorrelationId, Traceparent};
+use snavio_model::webhook::WebhookSignature;
+
+/// A request with one message, from a caller who proved which service it is.
+#[derive(Debug)]
+pub struct Arrival {
+    /// The authenticated service.
+    pub source: ServiceName,
+    /// The message's bytes.
+    pub body: Bytes,
+    /// Standard Webhooks headers, where the request has them (MSG-4).
+    pub webhook: Option<WebhookSignature>,
+    /// The trace the request belongs to.
+    pub traceparent: Option<Traceparent>,
+    /// When the request was taken.
+    pub received_at: Timestamp,
+    /// Random bytes for the ids that are generated at entry (MSG-11).
+    pub random: [u8; 40],
+}
+
+/// Form, age and signature hold: only [`check`] can make one.
+#[derive(Debug)]
+pub(crate) struct Authentic {
+    message: Message,
+    signed_at: Timestamp,
+}
+
+impl Authentic {
+    /// The message and its signing time.
+    pub(crate) fn into_parts(self) -> (Message, Timestamp) {
+        (self.message, self.signed_at)
+    }
+}
+
+/// Checks an arrival against the registry. Nothing is asked of a store.
+pub(crate) fn check(arrival: Arrival, registry: &Registry, window: Duration) -> Result<Authentic, Ended> {
+    let body = arrival.body.clone();
+    let envelope = CommandEnvelope::parse(&body);
+    check_tenant(registry, &arrival.source).map_err(|refusal| match &envelope {
+        // What is wrong with the form comes first, except for the one check that follows this one.
+        Err(refused) if refused.refusal.reason != Reason::SourcePresent => Ended::from(refused.clone()),
+        Err(refused) => Ended { subject: subject_of(refused), refusal },
+        Ok(envelope) => Ended { subject: subject(envelope, registry, &arrival.source), refusal },
+    })?;
+    let envelope = envelope.map_err(Ended::from)?;
+    authenticate(&envelope, &arrival, registry, window)
+        .map_err(|refusal| Ended { subject: subject(&envelope, registry, &arrival.source), refusal })
+}
+
+/// A refusal with what was known of the message.
+#[derive(Debug, Clone)]
+pub(crate) struct Ended {
+    pub(crate) subject: Subject,
+    pub(crate) refusal: Refusal,
+}
+
+impl From<Refused> for Ended {
+    fn from(refused: Refused) -> Self {
+        Self { subject: subject_of(&refused), refusal: refused.refusal }
+    }
+}
+
+fn subject_of(refused: &Refused) -> Subject {
+    Subject { id: refused.id.clone(), correlation: refused.correlation_id.clone(), ..Subject::default() }
+}
+
+fn subject(envelope: &CommandEnvelope<'_>, registry: &Registry, source: &ServiceName) -> Subject {
+    let tenant = registry.service(source.as_str()).map(|view| &view.tenant);
+    Subject {
+        id: Some(envelope.id.clone()),
+        target: tenant.and_then(|tenant| ServiceName::resolve(envelope.target.as_str(), tenant).ok()),
+        name: Some(envelope.name.clone()),
+        correlation: envelope.correlation_id.clone(),
+    }
+}
+
+fn check_tenant(registry: &Registry, source: &ServiceName) -> Result<(), Refusal> {
+    match registry.tenant(source.tenant()) {
+        Some(tenant) if !tenant.suspended => Ok(()),
+        Some(_) => Err(Refusal::new(Reason::Suspended, "the tenant is suspended")),
+        None => Err(Refusal::new(Reason::Unauthenticated, "the tenant is not registered any more")),
+    }
+}
+
+fn authenticate(
+    envelope: &CommandEnvelope<'_>,
+    arrival: &Arrival,
+    registry: &Registry,
+    window: Duration,
+) -> Result<Authentic, Refusal> {
+    check_window(envelope.timestamp, arrival.received_at, window)?;
+    let gone = || Refusal::new(Reason::Unauthenticated, "the service is not registered any more");
+    let source = registry.service(arrival.source.as_str()).ok_or_else(gone)?;
+    let (key_version, signature) = check_signature(envelope, arrival, source)?;
+    let target = ServiceName::resolve(envelope.target.as_str(), &source.tenant);
+    let target = target.map_err(|invalid| Refusal::new(Reason::InvalidName, invalid.to_string()))?;
+    let payload = arrival.body.slice_ref(envelope.payload.raw());
+    let (correlation, traceparent) = identity(envelope, arrival);
+    let message = Message {
+        tenant: source.tenant.clone(),
+        id: envelope.id.clone(),
+        source: source.name.clone(),
+        domain_hash: envelope.domain_hash(&target),
+        target,
+        name: envelope.name.clone(),
+        signed_target: envelope.target.as_str().into(),
+        sent_at: envelope.timestamp_text.as_ref().into(),
+        key_version,
+        signature: signature.into(),
+        correlation,
+        traceparent,
+        received_at: arrival.received_at,
+        registry_version: registry.version(),
+        payload,
+    };
+    Ok(Authentic { message, signed_at: envelope.timestamp })
+}
+
+/// PIP-1: the window comes before the signature, and is checked once, here.
+fn check_window(signed_at: Timestamp, received_at: Timestamp, window: Duration) -> Result<(), Refusal> {
+    if received_at.skew(signed_at) <= window {
+        return Ok(());
+    }
+    let detail = format!("the message was not signed within {} s of its receipt", window.as_secs());
+    let skew = Some(Skew { sent_at: signed_at, received_at });
+    Err(Refusal { skew, ..Refusal::new(Reason::TimestampOutOfWindow, detail) })
+}
+
+/// Which key signed the message, and the signature as it came. Where both kinds are present both must hold.
+fn check_signature(
+    envelope: &CommandEnvelope<'_>,
+    arrival: &Arrival,
+    source: &ServiceView,
+) -> Result<(KeyVersion, String), Refusal> {
+    let by_header = match &arrival.webhook {
+        Some(webhook) => Some(check_webhook(webhook, envelope, &arrival.body, source)?),
+        None => None,
+    };
+    let by_hmac = match &envelope.hmac {
+        Some(signature) => {
+            let invalid = || Refusal::new(Reason::HmacInvalid, "metadata.hmac must be 64 lower-case hex digits");
+            let signature = signature.as_ref().map_err(|_| invalid())?;
+            let unknown = || Refusal::new(Reason::KeyUnknown, "metadata.version_id names no key of this service");
+            let version = envelope.version_id.as_ref().ok_or_else(unknown)?;
+            let key = source.key(version).ok_or_else(unknown)?;
+            let text = envelope.signing_text(&key.version, &source.name);
+            if !text.verify(&key.secret, signature) {
+                let detail = "metadata.hmac is not the signature of this message under this key";
+                return Err(Refusal::new(Reason::HmacInvalid, detail));
+            }
+            Some((key.version.clone(), signature.to_string()))
+        }
+        None => None,
+    };
+    let missing = || Refusal::new(Reason::HmacMissing, "metadata.hmac is missing, and no webhook-signature was sent");
+    by_hmac.or(by_header).ok_or_else(missing)
+}
+
+/// MSG-4: over the raw body, for this very message, under any live key of the service.
+fn check_webhook(
+    webhook: &WebhookSignature,
+    envelope: &CommandEnvelope<'_>,
+    body: &[u8],
+    source: &ServiceView,
+) -> Result<(KeyVersion, String), Refusal> {
+    let invalid = |detail: &'static str| Refusal::new(Reason::HmacInvalid, detail);
+    if !webhook.is_for(&envelope.id) {
+        return Err(invalid("webhook-id is not the message's id"));
+    }
+    if !webhook.is_at(envelope.timestamp) {
+        return Err(invalid("webhook-timestamp is not the message's timestamp"));
+    }
+    let key = source.keys().iter().find(|key| webhook.verify(&key.secret, body));
+    let key = key.ok_or_else(|| invalid("webhook-signature does not match under any key of this service"))?;
+    let signatures: Vec<_> = webhook.signatures.iter().map(ToString::to_string).collect();
+    Ok((key.version.clone(), format!("webhook {}", signatures.join(" "))))
+}
+
+/// MSG-11: taken from the message or the request, else generated here.
+fn identity(envelope: &CommandEnvelope<'_>, arrival: &Arrival) -> (CorrelationId, Traceparent) {
+    let mut correlation = [0; 16];
+    let mut trace = [0; 24];
+    correlation.copy_from_slice(&arrival.random[..16]);
+    trace.copy_from_slice(&arrival.random[16..]);
+    let correlation =
+        envelope.correlation_id.clone().unwrap_or_else(|| CorrelationId::from_random(correlation));
+    let traceparent = arrival.traceparent.clone().unwrap_or_else(|| Traceparent::from_random(trace));
+    (correlation, traceparent)
+}

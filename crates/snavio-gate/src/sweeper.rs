@@ -1,0 +1,34 @@
+//! Tasks that run beside the pipeline: they take no input, and may run at any time and twice.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::MissedTickBehavior;
+
+use crate::Gate;
+
+/// How often gathered telemetry is written.
+const GATHERING: Duration = Duration::from_millis(250);
+/// How often rows whose time is over are looked for.
+const SWEEPING: Duration = Duration::from_secs(1);
+
+/// Writes gathered telemetry, for as long as the gate lives.
+pub(crate) async fn write_gathered(gate: Arc<Gate>) {
+    let mut tick = tokio::time::interval(GATHERING);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        gate.write_gathered().await;
+    }
+}
+
+/// Ends leases and deletes expired rows, for as long as the gate lives.
+pub(crate) async fn sweep(gate: Arc<Gate>) {
+    let mut tick = tokio::time::interval(SWEEPING);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        // A partial sweep goes on at once, in commits of its own: intake rides between them.
+        while gate.sweep().await {}
+    }
+}

@@ -1,0 +1,128 @@
+//! Access tokens: JWTs under the platform's key (REG-7). Algorithm, issuer and audience are pinned: a token is
+//! right only if it begins with the one header this platform writes.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hmac::{Hmac, KeyInit, Mac};
+use serde::{Deserialize, Serialize};
+use sha2::Sha256;
+
+use crate::name::ServiceName;
+use crate::time::Timestamp;
+
+const HEADER: &str = r#"{"alg":"HS256","typ":"JWT"}"#;
+const ISSUER: &str = "snavio";
+const AUDIENCE: &str = "snavio";
+
+/// A key for keyed hashes and tokens.
+#[derive(Clone)]
+pub struct TokenKey(Hmac<Sha256>);
+
+impl TokenKey {
+    /// A key from secret bytes.
+    pub fn new(secret: &[u8]) -> Self {
+        Self(Hmac::new_from_slice(secret).expect("HMAC takes keys of any length"))
+    }
+
+    /// The keyed hash of some parts, each told apart from its neighbours.
+    pub fn digest(&self, parts: &[&[u8]]) -> [u8; 32] {
+        let mut mac = self.0.clone();
+        for part in parts {
+            mac.update(&(part.len() as u64).to_be_bytes());
+            mac.update(part);
+        }
+        mac.finalize().into_bytes().into()
+    }
+}
+
+/// What a token says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenClaims {
+    /// The client it was issued to.
+    pub sub: String,
+    /// The service the client speaks for.
+    pub service: ServiceName,
+    /// When it was issued, in seconds since 1970.
+    pub iat: i64,
+    /// When it ends, in seconds since 1970.
+    pub exp: i64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Payload {
+    iss: String,
+    aud: String,
+    #[serde(flatten)]
+    claims: TokenClaims,
+}
+
+/// Signs a token.
+pub fn issue(key: &TokenKey, claims: &TokenClaims) -> String {
+    let payload = Payload { iss: ISSUER.into(), aud: AUDIENCE.into(), claims: claims.clone() };
+    let payload = serde_json::to_vec(&payload).unwrap_or_default();
+    let text = format!("{}.{}", URL_SAFE_NO_PAD.encode(HEADER), URL_SAFE_NO_PAD.encode(payload));
+    let mut mac = key.0.clone();
+    mac.update(text.as_bytes());
+    format!("{text}.{}", URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes()))
+}
+
+/// What a token says, if it is right and has not ended. Comparison is constant-time.
+pub fn verify(key: &TokenKey, token: &str, now: Timestamp) -> Option<TokenClaims> {
+    let (text, signature) = token.rsplit_once('.')?;
+    let (header, payload) = text.split_once('.')?;
+    if header != URL_SAFE_NO_PAD.encode(HEADER) {
+        return None;
+    }
+    let mut mac = key.0.clone();
+    mac.update(text.as_bytes());
+    mac.verify_slice(&URL_SAFE_NO_PAD.decode(signature).ok()?).ok()?;
+    let payload: Payload = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload).ok()?).ok()?;
+    let right = payload.iss == ISSUER && payload.aud == AUDIENCE && now.0 < payload.claims.exp * 1000;
+    right.then_some(payload.claims)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claims() -> TokenClaims {
+        TokenClaims { sub: "c".into(), service: "acme/bot".parse().unwrap(), iat: 1_000, exp: 1_600 }
+    }
+
+    /// REG-7
+    #[test]
+    fn a_token_holds_until_it_ends_and_only_under_its_own_key() {
+        let key = TokenKey::new(b"one");
+        let token = issue(&key, &claims());
+        assert_eq!(verify(&key, &token, Timestamp(1_599_999)), Some(claims()));
+        assert_eq!(verify(&key, &token, Timestamp(1_600_000)), None);
+        assert_eq!(verify(&TokenKey::new(b"two"), &token, Timestamp(1_000_000)), None);
+    }
+
+    /// REG-7
+    #[test]
+    fn another_algorithm_or_a_changed_part_is_no_token() {
+        let key = TokenKey::new(b"one");
+        let token = issue(&key, &claims());
+        let parts: Vec<_> = token.split('.').collect();
+        let none = URL_SAFE_NO_PAD.encode(r#"{"alg":"none"}"#);
+        let other = URL_SAFE_NO_PAD.encode(r#"{"iss":"snavio","aud":"snavio","sub":"x","service":"a/b","iat":1,"exp":9999}"#);
+        for wrong in [
+            format!("{none}.{}.", parts[1]),
+            format!("{none}.{}.{}", parts[1], parts[2]),
+            format!("{}.{other}.{}", parts[0], parts[2]),
+            format!("{}.{}.", parts[0], parts[1]),
+            format!("{}.{}", parts[0], parts[1]),
+            String::new(),
+            "..".into(),
+        ] {
+            assert_eq!(verify(&key, &wrong, Timestamp(1_000_000)), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn parts_are_told_apart() {
+        let key = TokenKey::new(b"one");
+        assert_ne!(key.digest(&[b"ab", b"c"]), key.digest(&[b"a", b"bc"]));
+    }
+}

@@ -1,0 +1,193 @@
+//! Configuration in two steps: as written (`raw.rs`), and as usable (here). All problems are told at once.
+
+mod raw;
+mod sources;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use snavio_model::fair::Room;
+use snavio_model::limits;
+use snavio_model::registry::DispatchMode;
+
+use crate::platform::{OPERATOR_TOKEN_FILE, PLATFORM_KEY_FILE};
+pub use sources::{CLIENT_VARIABLES, Sources};
+
+/// The default configuration, with every setting explained.
+pub const DEFAULT: &str = include_str!("default.toml");
+
+/// A configuration that can be used.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The HTTP server.
+    pub server: ServerConfig,
+    /// Where metrics and status need no token.
+    pub admin_listen: Option<SocketAddr>,
+    /// The data folder of the embedded store.
+    pub data_folder: PathBuf,
+    /// Whether commits are flushed.
+    pub flush: bool,
+    /// Whether to serve over an engine that cannot keep its promise.
+    pub relaxed: bool,
+    /// Deliveries that one queue may hold.
+    pub queue_depth_max: usize,
+    /// The pipeline.
+    pub gate: snavio_gate::Settings,
+    /// The largest message.
+    pub body_bytes_max: usize,
+    /// The platform key's file.
+    pub platform_key_file: PathBuf,
+    /// The operator token's file.
+    pub operator_token_file: PathBuf,
+    /// What is logged.
+    pub log_filter: String,
+    /// Whether logs are JSON.
+    pub log_json: bool,
+}
+
+/// Settings of the HTTP server.
+#[derive(Debug, Clone)]
+pub struct ServerConfig {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Host names it answers to.
+    pub hosts: Vec<String>,
+    /// Certificate chain and key.
+    pub tls: Option<TlsConfig>,
+    /// Connections at the same time.
+    pub connections_max: usize,
+    /// Time for headers.
+    pub header_timeout: Duration,
+    /// Time for each part of a body.
+    pub body_timeout: Duration,
+    /// Time for requests under way at a stop.
+    pub drain: Duration,
+}
+
+/// Files for TLS.
+#[derive(Debug, Clone)]
+pub struct TlsConfig {
+    /// Certificate chain.
+    pub cert: PathBuf,
+    /// Private key.
+    pub key: PathBuf,
+    /// Who may sign client certificates.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// What is wrong with a configuration: one line per problem.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.join("\n"))]
+pub struct ConfigProblems(pub Vec<String>);
+
+impl Config {
+    /// Reads the configuration from its sources.
+    pub fn load(sources: &Sources) -> Result<Self, ConfigProblems> {
+        let table = sources.merge()?;
+        let raw: raw::Raw = table.try_into().map_err(|error: toml::de::Error| {
+            ConfigProblems(vec![error.message().to_owned()])
+        })?;
+        Self::check(raw)
+    }
+
+    fn check(raw: raw::Raw) -> Result<Self, ConfigProblems> {
+        let mut problems = Vec::new();
+        let data_folder = raw.store.url.strip_prefix("embedded:").map(PathBuf::from);
+        if data_folder.as_ref().is_none_or(|folder| folder.as_os_str().is_empty()) {
+            problems.push(format!("store.url is {:?}; use embedded:<data folder>", raw.store.url));
+        }
+        let data_folder = data_folder.unwrap_or_default();
+        let mut within = |name: &str, value: usize, least: usize, most: usize| {
+            if !(least..=most).contains(&value) {
+                problems.push(format!("{name} is {value}; use {least} to {most}"));
+            }
+        };
+        within("gate.body_bytes_max", raw.gate.body_bytes_max, 1024, limits::BODY_BYTES_MAX);
+        within("gate.replay_window_seconds", raw.gate.replay_window_seconds, 1, 900);
+        within("gate.intake_messages_max", raw.gate.intake_messages_max, 4, 10_000_000);
+        within("gate.intake_bytes_max", raw.gate.intake_bytes_max, 4 << 20, 64 << 30);
+        within("store.queue_depth_max", raw.store.queue_depth_max, 1, 1_000_000_000);
+        within("server.connections_max", raw.server.connections_max, 1, 1_000_000);
+        within("server.header_timeout_seconds", raw.server.header_timeout_seconds, 1, 3600);
+        within("server.body_timeout_seconds", raw.server.body_timeout_seconds, 1, 3600);
+        within("server.drain_seconds", raw.server.drain_seconds, 0, 3600);
+        let listen = address("server.listen", &raw.server.listen, &mut problems);
+        let admin_listen = match raw.admin.listen.as_str() {
+            "" => None,
+            text => address("admin.listen", text, &mut problems),
+        };
+        let dispatch = match raw.gate.dispatch.as_str() {
+            "adaptive" => DispatchMode::Adaptive,
+            "cold-only" => DispatchMode::ColdOnly,
+            other => {
+                problems.push(format!("gate.dispatch is {other:?}; use \"adaptive\" or \"cold-only\""));
+                DispatchMode::Adaptive
+            }
+        };
+        if !matches!(raw.log.format.as_str(), "text" | "json") {
+            problems.push(format!("log.format is {:?}; use \"text\" or \"json\"", raw.log.format));
+        }
+        let tls = tls(&raw.server, &mut problems);
+        let (Some(listen), true) = (listen, problems.is_empty()) else { return Err(ConfigProblems(problems)) };
+        let in_folder = |text: &str, name: &str| match text {
+            "" => data_folder.join(name),
+            text => PathBuf::from(text),
+        };
+        Ok(Self {
+            platform_key_file: in_folder(&raw.platform.key_file, PLATFORM_KEY_FILE),
+            operator_token_file: in_folder(&raw.platform.operator_token_file, OPERATOR_TOKEN_FILE),
+            server: ServerConfig {
+                listen,
+                hosts: raw.server.hosts,
+                tls,
+                connections_max: raw.server.connections_max,
+                header_timeout: Duration::from_secs(raw.server.header_timeout_seconds as u64),
+                body_timeout: Duration::from_secs(raw.server.body_timeout_seconds as u64),
+                drain: Duration::from_secs(raw.server.drain_seconds as u64),
+            },
+            admin_listen,
+            flush: raw.store.flush,
+            relaxed: raw.store.relaxed,
+            queue_depth_max: raw.store.queue_depth_max,
+            gate: snavio_gate::Settings {
+                window: Duration::from_secs(raw.gate.replay_window_seconds as u64),
+                dispatch,
+                room: Room {
+                    items_max: raw.gate.intake_messages_max,
+                    bytes_max: raw.gate.intake_bytes_max,
+                    tenant_part: limits::INTAKE_TENANT_PART,
+                },
+            },
+            body_bytes_max: raw.gate.body_bytes_max,
+            log_filter: raw.log.filter,
+            log_json: raw.log.format == "json",
+            data_folder,
+        })
+    }
+}
+
+fn address(name: &str, text: &str, problems: &mut Vec<String>) -> Option<SocketAddr> {
+    let parsed = text.parse().ok();
+    if parsed.is_none() {
+        problems.push(format!("{name} is {text:?}; use address:port, for example 127.0.0.1:8080"));
+    }
+    parsed
+}
+
+fn tls(server: &raw::Server, problems: &mut Vec<String>) -> Option<TlsConfig> {
+    match (server.tls_cert.as_str(), server.tls_key.as_str()) {
+        ("", "") if server.tls_client_ca.is_empty() => None,
+        (cert, key) if !cert.is_empty() && !key.is_empty() => {
+            let client_ca = (!server.tls_client_ca.is_empty()).then(|| PathBuf::from(&server.tls_client_ca));
+            Some(TlsConfig { cert: cert.into(), key: key.into(), client_ca })
+        }
+        _ => {
+            problems.push("server.tls_cert and server.tls_key go together".to_owned());
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

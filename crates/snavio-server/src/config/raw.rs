@@ -1,0 +1,60 @@
+//! The configuration as written: one struct per section, the same names as in `default.toml`.
+
+use serde::Deserialize;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Raw {
+    pub(super) server: Server,
+    pub(super) admin: Admin,
+    pub(super) store: Store,
+    pub(super) gate: Gate,
+    pub(super) platform: Platform,
+    pub(super) log: Log,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Server {
+    pub(super) listen: String,
+    pub(super) hosts: Vec<String>,
+    pub(super) tls_cert: String,
+    pub(super) tls_key: String,
+    pub(super) tls_client_ca: String,
+    pub(super) connections_max: usize,
+    pub(super) header_timeout_seconds: usize,
+    pub(super) body_timeout_seconds: usize,
+    pub(super) drain_seconds: usize,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Admin {
+    pub(super) listen: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Store {
+    pub(super) url: String,
+    pub(super) flush: bool,
+    pub(super) relaxed: bool,
+    pub(super) queue_depth_max: usize,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Gate {
+    pub(super) replay_window_seconds: usize,
+    pub(super) dispatch: String,
+    pub(super) body_bytes_max: usize,
+    pub(super) intake_messages_max: usize,
+    pub(super) intake_bytes_max: usize,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Platform {
+    pub(super) key_file: String,
+    pub(super) operator_token_file: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Log {
+    pub(super) filter: String,
+    pub(super) format: String,
+}

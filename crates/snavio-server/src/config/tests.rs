@@ -1,0 +1,63 @@
+use super::*;
+
+fn problems(sources: &Sources) -> Vec<String> {
+    Config::load(sources).expect_err("the configuration is wrong").0
+}
+
+fn file(content: &str) -> Sources {
+    Sources { file: Some(("snavio.toml".into(), content.into())), ..Sources::default() }
+}
+
+#[test]
+fn without_any_source_it_is_the_documented_default() {
+    let config = Config::load(&Sources::default()).unwrap();
+    assert_eq!(config.server.listen.to_string(), "127.0.0.1:8080");
+    assert_eq!(config.platform_key_file, PathBuf::from("./snavio-data/platform.key"));
+    assert_eq!(config.gate.window, limits::REPLAY_WINDOW);
+    assert_eq!(config.queue_depth_max, limits::QUEUE_DEPTH_MAX);
+    assert_eq!(config.body_bytes_max, limits::BODY_BYTES_DEFAULT);
+    let room = Room::default();
+    assert_eq!(config.gate.room.items_max, room.items_max);
+    assert_eq!(config.gate.room.bytes_max, room.bytes_max);
+}
+
+#[test]
+fn flags_win_over_the_environment_which_wins_over_the_file() {
+    let mut sources = file("[server]\nlisten = \"127.0.0.1:1\"\nconnections_max = 5\n[log]\nfilter = \"warn\"");
+    sources.environment.insert("SNAVIO_SERVER_LISTEN".into(), "127.0.0.1:2".into());
+    sources.environment.insert("SNAVIO_LOG_FILTER".into(), "debug".into());
+    sources.environment.insert("SNAVIO_SERVER_HOSTS".into(), "a.example, b.example".into());
+    sources.environment.insert("SNAVIO_TOKEN".into(), "for the client".into());
+    sources.flags.push(("server.listen".into(), "127.0.0.1:3".into()));
+    let config = Config::load(&sources).unwrap();
+    assert_eq!(config.server.listen.port(), 3);
+    assert_eq!(config.server.connections_max, 5);
+    assert_eq!(config.log_filter, "debug");
+    assert_eq!(config.server.hosts, ["a.example", "b.example"]);
+}
+
+#[test]
+fn an_unknown_setting_is_an_error_with_the_nearest_name() {
+    let mut sources = file("[server]\nlisten_adress = \"x\"");
+    sources.environment.insert("SNAVIO_SERVER_LISEN".into(), "x".into());
+    let problems = problems(&sources);
+    assert_eq!(problems[0], "snavio.toml: server.listen_adress is not a setting; did you mean server.listen?");
+    assert_eq!(problems[1], "SNAVIO_SERVER_LISEN is not a setting; did you mean SNAVIO_SERVER_LISTEN?");
+}
+
+#[test]
+fn all_problems_are_told_at_once() {
+    let told = problems(&file(
+        "[server]\nlisten = \"here\"\ntls_cert = \"c.pem\"\n[store]\nurl = \"postgres://x\"\n\
+         [gate]\ndispatch = \"warm\"\nbody_bytes_max = 2000000",
+    ));
+    assert_eq!(told.len(), 5, "{told:?}");
+}
+
+#[test]
+fn a_value_of_another_type_is_named() {
+    assert_eq!(
+        problems(&file("[gate]\nbody_bytes_max = \"large\"")),
+        ["snavio.toml: gate.body_bytes_max must be of type integer, not string"]
+    );
+}

@@ -1,0 +1,222 @@
+//! A node: opens the store, starts the pipeline, serves HTTP, and stops in order.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use snavio_gate::Gate;
+use snavio_model::time::{Clock, Timestamp};
+use snavio_store::embedded::{EmbeddedStore, OpenError, Options, Plant};
+use snavio_store::{Durability, Store, StoreError};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+
+use crate::config::Config;
+use crate::http::{self, App};
+use crate::machine::{MachineClock, wall};
+use crate::platform::{Platform, PlatformError};
+use crate::principal::Sessions;
+
+/// A wall clock that is further behind the last commit than this needs a person's word.
+const CLOCK_BEHIND_MAX: Duration = Duration::from_secs(3600);
+
+/// Why a node did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The store did not open.
+    #[error("cannot open the store")]
+    Open(#[from] OpenError),
+    /// The store did not answer.
+    #[error("cannot read the store")]
+    Store(#[from] StoreError),
+    /// The platform's secrets cannot be used.
+    #[error("cannot use the platform's secrets")]
+    Platform(#[from] PlatformError),
+    /// The address is taken, or not ours.
+    #[error("cannot listen on {0}")]
+    Listen(SocketAddr, #[source] std::io::Error),
+    /// PIP-12.
+    #[error("the store cannot keep the promise of a 2xx: {0}; set store.relaxed = true to serve all the same")]
+    NotDurable(String),
+    /// QUA-1.
+    #[error("the wall clock says {wall}, but the store was last written at {last}; set the clock, or start with --accept-clock")]
+    Clock {
+        /// Now, by the wall clock.
+        wall: Timestamp,
+        /// The last commit.
+        last: Timestamp,
+    },
+}
+
+/// A running node.
+pub struct Node {
+    app: Arc<App>,
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    serving: Vec<tokio::task::JoinHandle<()>>,
+    drain: Duration,
+}
+
+impl Node {
+    /// Starts a node.
+    pub async fn start(config: &Config, accept_clock: bool, plant: Option<Plant>) -> Result<Self, StartError> {
+        let options = Options {
+            folder: config.data_folder.clone(),
+            flush: config.flush,
+            queue_depth_max: config.queue_depth_max,
+            plant,
+        };
+        let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(&options)?);
+        Self::start_over(store, config, accept_clock).await
+    }
+
+    /// Starts a node over a store that is open already.
+    pub async fn start_over(
+        store: Arc<dyn Store>,
+        config: &Config,
+        accept_clock: bool,
+    ) -> Result<Self, StartError> {
+        check_durability(&*store, config.relaxed)?;
+        let last = store.last_committed_at();
+        if last.since(wall()) > CLOCK_BEHIND_MAX && !accept_clock {
+            return Err(StartError::Clock { wall: wall(), last });
+        }
+        let platform = Arc::new(Platform::open(&config.platform_key_file, &config.operator_token_file)?);
+        let clock = Arc::new(MachineClock::after(last));
+        let shared_clock: Arc<dyn Clock> = Arc::<MachineClock>::clone(&clock);
+        let unseal = Arc::<Platform>::clone(&platform);
+        let gate = Gate::start(config.gate.clone(), store, shared_clock, unseal).await?;
+        let app = Arc::new(App {
+            gate,
+            platform,
+            sessions: Sessions::default(),
+            clock,
+            body_bytes_max: config.body_bytes_max,
+            relaxed: config.relaxed,
+            metrics: recorder(),
+            draining: AtomicBool::new(false),
+        });
+        let (stop, stopping) = watch::channel(false);
+        let listener = listen(config.server.listen).await?;
+        let address = listener.local_addr().unwrap_or(config.server.listen);
+        let server = Server {
+            router: http::router(Arc::clone(&app)),
+            connections: Arc::new(Semaphore::new(config.server.connections_max)),
+            header_timeout: config.server.header_timeout,
+            drain: config.server.drain,
+        };
+        let mut serving = vec![tokio::spawn(server.clone().serve(listener, stopping.clone()))];
+        if let Some(admin) = config.admin_listen {
+            let server = Server { router: http::admin_router(Arc::clone(&app)), ..server };
+            serving.push(tokio::spawn(server.serve(listen(admin).await?, stopping)));
+        }
+        Ok(Self { app, address, stop, serving, drain: config.server.drain })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Takes no more, finishes what is under way, and closes the store.
+    pub async fn stop(self) {
+        self.app.draining.store(true, Ordering::Relaxed);
+        let _ = self.stop.send(true);
+        for task in self.serving {
+            let _ = tokio::time::timeout(self.drain + Duration::from_secs(1), task).await;
+        }
+        self.app.gate.stop().await;
+    }
+}
+
+fn check_durability(store: &dyn Store, relaxed: bool) -> Result<(), StartError> {
+    match store.durability() {
+        Durability::Durable => Ok(()),
+        Durability::Relaxed(why) if relaxed => {
+            tracing::warn!(why, "serving relaxed: an acknowledged message may be lost in a crash");
+            Ok(())
+        }
+        Durability::Relaxed(why) => Err(StartError::NotDurable(why)),
+    }
+}
+
+/// The process has one recorder; a second node in the same process (tests, benches) shares it.
+fn recorder() -> metrics_exporter_prometheus::PrometheusHandle {
+    use std::sync::OnceLock;
+
+    static HANDLE: OnceLock<metrics_exporter_prometheus::PrometheusHandle> = OnceLock::new();
+    let make = || {
+        let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+        let handle = recorder.handle();
+        if metrics::set_global_recorder(recorder).is_err() {
+            tracing::warn!("another metrics recorder is installed; /metrics stays empty");
+        }
+        handle
+    };
+    HANDLE.get_or_init(make).clone()
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
+    TcpListener::bind(address).await.map_err(|error| StartError::Listen(address, error))
+}
+
+#[derive(Clone)]
+struct Server {
+    router: Router,
+    connections: Arc<Semaphore>,
+    header_timeout: Duration,
+    drain: Duration,
+}
+
+impl Server {
+    async fn serve(self, listener: TcpListener, mut stopping: watch::Receiver<bool>) {
+        let graceful = GracefulShutdown::new();
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, _)) => self.take(stream, &graceful),
+                    Err(error) => {
+                        tracing::warn!(error = &error as &dyn std::error::Error, "cannot accept a connection");
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                    }
+                },
+                _ = stopping.changed() => break,
+            }
+        }
+        drop(listener);
+        if tokio::time::timeout(self.drain, graceful.shutdown()).await.is_err() {
+            tracing::warn!("connections were still open when the time for draining was over");
+        }
+    }
+
+    fn take(&self, stream: TcpStream, graceful: &GracefulShutdown) {
+        let Ok(permit) = Arc::clone(&self.connections).try_acquire_owned() else {
+            metrics::counter!("snavio_connections_refused_total").increment(1);
+            return;
+        };
+        // Answers are small and waited for: they must not wait for each other.
+        let _ = stream.set_nodelay(true);
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(self.header_timeout);
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(256)
+            .keep_alive_interval(Duration::from_secs(30))
+            .max_header_list_size(16 * 1024);
+        let service = TowerToHyperService::new(self.router.clone());
+        let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+        let watched = graceful.watch(connection);
+        tokio::spawn(async move {
+            // What ends a connection early is the client's affair.
+            let _ = watched.await;
+            drop(permit);
+        });
+    }
+}

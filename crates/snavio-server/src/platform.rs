@@ -1,0 +1,163 @@
+//! The platform's own secrets: the key under which all others are kept, and the operator's token.
+//!
+//! Every use has a key of its own, derived from the platform key, so that none can stand in for another.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use aes_gcm::aead::{Aead, KeyInit};
+use aes_gcm::{Aes256Gcm, Nonce};
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use snavio_model::registry::{Sealed, Unseal};
+use snavio_model::signing::Secret;
+use snavio_model::time::Timestamp;
+use snavio_model::token::{self, TokenClaims, TokenKey};
+use subtle::ConstantTimeEq;
+use zeroize::Zeroizing;
+
+use crate::machine::random;
+
+/// Where the platform key is kept within the data folder, unless configured otherwise.
+pub const PLATFORM_KEY_FILE: &str = "platform.key";
+/// Where the operator's token is kept within the data folder, unless configured otherwise.
+pub const OPERATOR_TOKEN_FILE: &str = "operator.token";
+
+const OPERATOR_PREFIX: &str = "snavop_";
+const SEALED_PREFIX: &str = "v1.";
+
+/// Why the platform's secrets cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PlatformError {
+    /// The file cannot be read or made.
+    #[error("cannot use {file}")]
+    File {
+        /// Which file.
+        file: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file's content is not a secret.
+    #[error("{0} does not hold 32 bytes in base64; restore it from your backup of the platform's secrets")]
+    Content(PathBuf),
+    /// Others could read the secret.
+    #[error("{0} can be read by others; run: chmod 600 {0}")]
+    Open(PathBuf),
+}
+
+/// What only the platform can do: seal and open secrets, issue tokens, hash client secrets.
+pub(crate) struct Platform {
+    sealing: Aes256Gcm,
+    tokens: TokenKey,
+    client_secrets: TokenKey,
+    operator_token: Zeroizing<String>,
+}
+
+impl Platform {
+    /// Reads the platform's secrets, making those that do not exist yet.
+    pub(crate) fn open(key_file: &Path, operator_file: &Path) -> Result<Self, PlatformError> {
+        let key = secret_file(key_file, "")?;
+        let bytes = STANDARD.decode(key.trim()).ok().and_then(|it| <[u8; 32]>::try_from(it).ok());
+        let master = TokenKey::new(&Zeroizing::new(bytes.ok_or_else(|| PlatformError::Content(key_file.into()))?)[..]);
+        let operator_token = secret_file(operator_file, OPERATOR_PREFIX)?;
+        let operator_token = Zeroizing::new(operator_token.trim().to_owned());
+        if operator_token.len() < OPERATOR_PREFIX.len() + 32 {
+            return Err(PlatformError::Content(operator_file.into()));
+        }
+        let derived = |label: &str| Zeroizing::new(master.digest(&[b"snavio", label.as_bytes()]));
+        Ok(Self {
+            sealing: Aes256Gcm::new((&*derived("sealing")).into()),
+            tokens: TokenKey::new(&derived("tokens")[..]),
+            client_secrets: TokenKey::new(&derived("client-secrets")[..]),
+            operator_token,
+        })
+    }
+
+    /// Encrypts a secret for the registry.
+    pub(crate) fn seal(&self, secret: &Secret) -> Sealed {
+        let nonce: [u8; 12] = random();
+        let sealed = self.sealing.encrypt(&Nonce::from(nonce), &secret.expose_bytes()[..]);
+        let sealed = sealed.expect("AES-GCM encrypts 32 bytes: only messages of 64 GiB are too long");
+        Sealed(format!("{SEALED_PREFIX}{}", STANDARD.encode([&nonce[..], &sealed].concat())))
+    }
+
+    /// A new access token.
+    pub(crate) fn issue(&self, claims: &TokenClaims) -> String {
+        token::issue(&self.tokens, claims)
+    }
+
+    /// What a token says, if this platform issued it and it has not expired.
+    pub(crate) fn verify(&self, text: &str, now: Timestamp) -> Option<TokenClaims> {
+        token::verify(&self.tokens, text, now)
+    }
+
+    /// The keyed hash under which a client's secret is kept.
+    pub(crate) fn hash_client_secret(&self, client: &str, secret: &str) -> String {
+        hex::encode(self.client_secrets.digest(&[client.as_bytes(), secret.as_bytes()]))
+    }
+
+    /// Whether the hash is that of the secret, in constant time.
+    pub(crate) fn is_client_secret(&self, client: &str, secret: &str, hash: &str) -> bool {
+        self.hash_client_secret(client, secret).as_bytes().ct_eq(hash.as_bytes()).into()
+    }
+
+    /// Whether a bearer token is the operator's, in constant time.
+    pub(crate) fn is_operator(&self, token: &str) -> bool {
+        self.operator_token.as_bytes().ct_eq(token.as_bytes()).into()
+    }
+}
+
+impl Unseal for Platform {
+    fn unseal(&self, sealed: &Sealed) -> Option<Secret> {
+        let bytes = STANDARD.decode(sealed.0.strip_prefix(SEALED_PREFIX)?).ok()?;
+        let (nonce, sealed) = bytes.split_at_checked(12)?;
+        let nonce = <[u8; 12]>::try_from(nonce).ok()?;
+        let opened = Zeroizing::new(self.sealing.decrypt(&Nonce::from(nonce), sealed).ok()?);
+        <[u8; 32]>::try_from(opened.as_slice()).ok().map(Secret::from_bytes)
+    }
+}
+
+/// A new client secret, shown once.
+pub(crate) fn new_client_secret() -> String {
+    format!("snavcs_{}", URL_SAFE_NO_PAD.encode(random::<32>()))
+}
+
+/// A new client id.
+pub(crate) fn new_client_id() -> String {
+    format!("snavcl_{}", hex::encode(random::<12>()))
+}
+
+/// Reads a secret from its file, making it on first use, for its owner's eyes only.
+fn secret_file(path: &Path, prefix: &str) -> Result<Zeroizing<String>, PlatformError> {
+    let failed = |source| PlatformError::File { file: path.to_owned(), source };
+    if !path.exists() {
+        let fresh = Zeroizing::new(format!("{prefix}{}\n", STANDARD.encode(random::<32>())));
+        write_private(path, fresh.as_bytes()).map_err(failed)?;
+    }
+    check_private(path)?;
+    std::fs::read_to_string(path).map(Zeroizing::new).map_err(failed)
+}
+
+#[cfg(unix)]
+fn write_private(path: &Path, content: &[u8]) -> std::io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(content)?;
+    file.sync_all()
+}
+
+#[cfg(unix)]
+fn check_private(path: &Path) -> Result<(), PlatformError> {
+    use std::os::unix::fs::PermissionsExt;
+
+    let metadata = std::fs::metadata(path).map_err(|source| PlatformError::File { file: path.into(), source })?;
+    if metadata.permissions().mode() & 0o077 != 0 {
+        return Err(PlatformError::Open(path.into()));
+    }
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! Who is calling: bearer tokens resolved to a service or the operator, once verified remembered by digest.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use sha2::{Digest, Sha256};
+use snavio_model::limits;
+use snavio_model::name::ServiceName;
+use snavio_model::refusal::{Reason, Refusal};
+use snavio_model::registry::Registry;
+use snavio_model::time::Timestamp;
+
+use crate::platform::Platform;
+
+/// The authenticated caller.
+#[derive(Debug, Clone)]
+pub(crate) enum Principal {
+    /// Runs the platform.
+    Operator,
+    /// A service, through one of its clients.
+    Service(Arc<Session>),
+}
+
+/// A token that was verified.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) client: String,
+    pub(crate) service: ServiceName,
+    expires_at: Timestamp,
+}
+
+impl Principal {
+    /// Who did something, for the record.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Operator => "operator".to_owned(),
+            Self::Service(session) => format!("{} ({})", session.service, session.client),
+        }
+    }
+
+    /// The operator, or nobody.
+    pub(crate) fn operator(&self) -> Result<(), Refusal> {
+        match self {
+            Self::Operator => Ok(()),
+            Self::Service(_) => Err(Refusal::new(Reason::Forbidden, "only an operator may do this")),
+        }
+    }
+
+    /// The service, or nobody.
+    pub(crate) fn service(&self) -> Result<&ServiceName, Refusal> {
+        match self {
+            Self::Service(session) => Ok(&session.service),
+            Self::Operator => Err(Refusal::new(Reason::Forbidden, "only a service may do this, with its own token")),
+        }
+    }
+}
+
+/// Tokens that were verified, by digest.
+#[derive(Default)]
+pub(crate) struct Sessions(RwLock<HashMap<[u8; 32], Arc<Session>>>);
+
+impl Sessions {
+    /// Resolves the caller of a request. Each use checks that client, service and tenant are still there.
+    pub(crate) fn principal(
+        &self,
+        headers: &HeaderMap,
+        platform: &Platform,
+        registry: &Registry,
+        now: Timestamp,
+    ) -> Result<Principal, Refusal> {
+        let no = |detail: &'static str| Refusal::new(Reason::Unauthenticated, detail);
+        let header = headers.get(AUTHORIZATION).ok_or_else(|| no("the request has no Authorization header"))?;
+        let token = header.to_str().ok().and_then(|text| text.split_once(' '));
+        let token = token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token.trim());
+        let token = token.ok_or_else(|| no("the Authorization header must be: Bearer <token>"))?;
+        if platform.is_operator(token) {
+            return Ok(Principal::Operator);
+        }
+        let session = self.session(token, platform, now).ok_or_else(|| no("the token is not valid, or has expired"))?;
+        let client = registry.client(&session.client).filter(|client| client.service == session.service);
+        if client.is_none() || registry.service(session.service.as_str()).is_none() {
+            return Err(no("the client is not registered any more"));
+        }
+        Ok(Principal::Service(session))
+    }
+
+    fn session(&self, token: &str, platform: &Platform, now: Timestamp) -> Option<Arc<Session>> {
+        let digest: [u8; 32] = Sha256::digest(token.as_bytes()).into();
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner).get(&digest).cloned();
+        if let Some(session) = known {
+            return (now < session.expires_at).then_some(session);
+        }
+        let claims = platform.verify(token, now)?;
+        let session = Arc::new(Session {
+            client: claims.sub,
+            service: claims.service,
+            expires_at: Timestamp(claims.exp * 1000),
+        });
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= limits::TOKENS_REMEMBERED_MAX {
+            known.retain(|_, session| now < session.expires_at);
+            if known.len() >= limits::TOKENS_REMEMBERED_MAX {
+                known.clear();
+            }
+        }
+        known.insert(digest, Arc::clone(&session));
+        Some(session)
+    }
+}
