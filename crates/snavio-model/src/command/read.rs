@@ -95,8 +95,7 @@ impl<'a> Draft<'a> {
         let mut reader = Reader::new(body)?;
         self.object(&mut reader, "the message", |draft, reader, member| match member {
             "metadata" => draft.object(reader, "metadata", Self::metadata),
-            "command" => draft
-                .object(reader, "command", |draft, reader, member| draft.command(reader, member, body.len())),
+            "command" => draft.object(reader, "command", Self::command),
             _ => draft.unknown(reader, "the message", member),
         })?;
         reader.finish()
@@ -134,12 +133,12 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn command(&mut self, reader: &mut Reader<'a>, member: &str, bytes: usize) -> Result<(), Fault> {
+    fn command(&mut self, reader: &mut Reader<'a>, member: &str) -> Result<(), Fault> {
         match member {
             "target" => self.name(reader, "command.target", TargetText::new, |draft| &mut draft.target),
             "name" => self.name(reader, "command.name", CommandName::new, |draft| &mut draft.name),
             "payload" => {
-                self.payload = Some(Payload::read(reader, bytes)?);
+                self.payload = Some(Payload::read(reader)?);
                 Ok(())
             }
             "source" => {

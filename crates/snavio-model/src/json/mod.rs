@@ -3,6 +3,8 @@
 //! Two parsers must never read one message in two ways, and two spellings of one value must have one hash.
 //! General-purpose parsers promise neither: they keep the last of two equal members and round long numbers.
 
+mod canonical;
+mod member;
 mod number;
 mod pointer;
 mod reader;
