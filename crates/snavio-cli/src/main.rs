@@ -1,1 +1,88 @@
-fn main(){}
+//! The binary `snavio`: one file per command in `cmd/`.
+
+mod cmd;
+mod connection;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::output::Output;
+
+/// A gateway for commands and events: at-least-once delivery in, effects that happen once out.
+#[derive(Parser)]
+#[command(name = "snavio", version, propagate_version = true, arg_required_else_help = true)]
+struct Arguments {
+    /// How results are printed.
+    #[arg(long, global = true, value_enum, default_value_t = Output::Table)]
+    output: Output,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Serve(cmd::serve::Serve),
+    Demo(cmd::demo::Demo),
+    Apply(cmd::apply::Apply),
+    Get(cmd::get::Get),
+    Emit(cmd::emit::Emit),
+    Sign(cmd::sign::Sign),
+    Receive(cmd::receive::Receive),
+    Ack(cmd::ack::Ack),
+    DeadLetters(cmd::dead_letters::DeadLetters),
+    Doctor(cmd::doctor::Doctor),
+    Backup(cmd::backup::Backup),
+    Restore(cmd::restore::Restore),
+    /// Print shell completions.
+    ///
+    /// Example: snavio completions bash > /etc/bash_completion.d/snavio
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// What a command ends with: success, a failure to be told, or a failure that was told already.
+type Ended = Result<(), cmd::Failure>;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("snavio: cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(run(arguments)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("snavio: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(arguments: Arguments) -> Ended {
+    let output = arguments.output;
+    match arguments.command {
+        Command::Serve(serve) => serve.run().await,
+        Command::Demo(demo) => demo.run().await,
+        Command::Apply(apply) => apply.run(output).await,
+        Command::Get(get) => get.run(output).await,
+        Command::Emit(emit) => emit.run(output).await,
+        Command::Sign(sign) => sign.run(),
+        Command::Receive(receive) => receive.run(output).await,
+        Command::Ack(ack) => ack.run(output).await,
+        Command::DeadLetters(dead_letters) => dead_letters.run(output).await,
+        Command::Doctor(doctor) => doctor.run(output),
+        Command::Backup(backup) => backup.run(output),
+        Command::Restore(restore) => restore.run(output),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Arguments::command(), "snavio", &mut std::io::stdout());
+            Ok(())
+        }
+    }
+}

@@ -139,7 +139,11 @@ fn answer(settled: Result<Vec<Settlement>, snavio_store::StoreError>, replies: V
             }
         }
         Err(error) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, messages = replies.len(), "batch not settled");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                messages = replies.len(),
+                "batch not settled"
+            );
             for reply in replies {
                 let _ = reply.send(Err(Failure::Store));
             }

@@ -9,10 +9,10 @@ use snavio_model::fair::Room;
 use snavio_model::message::{Message, Path};
 use snavio_model::name::ServiceName;
 use snavio_model::recent::{Fingerprint, RecentMessages};
-use snavio_model::refusal::Refused;
+use snavio_model::refusal::{Refused, Subject};
 use snavio_model::registry::{Change, DispatchMode, Registry, Unseal};
 use snavio_model::settle::Outcome;
-use snavio_model::telemetry::{self, Subject};
+use snavio_model::telemetry;
 use snavio_model::time::{Clock, Timestamp};
 use snavio_model::trace::{CorrelationId, Traceparent};
 use snavio_model::{id::MessageId, id::Serial};
@@ -20,7 +20,7 @@ use snavio_store::{Store, StoreError};
 
 use crate::committer::Committer;
 use crate::gathering::Gathering;
-use crate::shield::{Arrival, Ended};
+use crate::shield::Arrival;
 use crate::{fast, shield, slow, sweeper};
 
 /// What the pipeline is told at start.
@@ -36,7 +36,11 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { window: snavio_model::limits::REPLAY_WINDOW, dispatch: DispatchMode::default(), room: Room::default() }
+        Self {
+            window: snavio_model::limits::REPLAY_WINDOW,
+            dispatch: DispatchMode::default(),
+            room: Room::default(),
+        }
     }
 }
 
@@ -124,14 +128,10 @@ impl Gate {
         let received_at = arrival.received_at;
         let ended = self.run(arrival).await;
         self.report(&source, received_at, &ended);
-        ended.map_err(|ended| Refused {
-            id: ended.subject.id,
-            correlation_id: ended.subject.correlation,
-            refusal: ended.refusal,
-        })
+        ended
     }
 
-    async fn run(&self, arrival: Arrival) -> Result<Answer, Ended> {
+    async fn run(&self, arrival: Arrival) -> Result<Answer, Refused> {
         let registry = self.registry.load_full();
         let authentic = shield::check(arrival, &registry, self.settings.window)?; // no I/O
         let permitted = fast::permit(authentic, &registry, self.settings.dispatch)?; // no I/O
@@ -149,12 +149,12 @@ impl Gate {
         if let Some(reason) = permitted.escalation() {
             metrics::counter!("snavio_escalations_total", "reason" => reason.as_str()).increment(1);
         }
-        let subject = subject(permitted.message());
+        let subject = permitted.message().subject();
         let skew = telemetry::skew(permitted.message(), permitted.signed_at(), self.settings.window);
         let intake = permitted.into_intake();
         let path = intake.path;
         let settled = slow::settle(intake, &self.committer).await; // one durable write
-        let settlement = settled.map_err(|refusal| Ended { subject, refusal })?;
+        let settlement = settled.map_err(|refusal| Refused { subject, refusal })?;
         let verdict = match settlement.outcomes.first() {
             Some(Outcome::Queued { delivery }) => {
                 self.recent().remember(fingerprint, self.clock.now());
@@ -171,7 +171,7 @@ impl Gate {
 
     /// Every arrival ends here, once: in metrics, in the log and, but for what the message log tells itself, in
     /// its tenant's telemetry.
-    fn report(&self, source: &ServiceName, at: Timestamp, ended: &Result<Answer, Ended>) {
+    fn report(&self, source: &ServiceName, at: Timestamp, ended: &Result<Answer, Refused>) {
         match ended {
             Ok(Answer { id, verdict: Verdict::Accepted { path, .. }, .. }) => {
                 metrics::counter!("snavio_commands_total", "verdict" => "accepted", "path" => path.as_str())
@@ -189,7 +189,7 @@ impl Gate {
                 let record = telemetry::duplicate(source, &subject, "strict", at);
                 record.into_iter().for_each(|record| self.gathering.add(record));
             }
-            Err(Ended { subject, refusal }) => {
+            Err(Refused { subject, refusal }) => {
                 let reason = refusal.reason.code();
                 metrics::counter!("snavio_commands_total", "verdict" => "refused", "reason" => reason)
                     .increment(1);
@@ -253,7 +253,8 @@ impl Gate {
             }
             let next = Arc::new(current.with(&changes, &*self.unseal));
             // Of two refreshes at once the one that is ahead stays.
-            self.registry.rcu(|now| if now.version() < next.version() { Arc::clone(&next) } else { Arc::clone(now) });
+            self.registry
+                .rcu(|now| if now.version() < next.version() { Arc::clone(&next) } else { Arc::clone(now) });
         }
     }
 
@@ -266,7 +267,11 @@ impl Gate {
         let count = records.len() as u64;
         if let Err(error) = self.store.record(records).await {
             metrics::counter!("snavio_telemetry_dropped_total").increment(count);
-            tracing::warn!(error = &error as &dyn std::error::Error, count, "telemetry of refusals was dropped");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                count,
+                "telemetry of refusals was dropped"
+            );
         }
     }
 
@@ -288,20 +293,5 @@ impl Gate {
         tokio::task::block_in_place(|| self.committer.close());
         self.write_gathered().await;
         self.store.close().await;
-    }
-}
-
-fn subject(message: &Message) -> Subject {
-    Subject {
-        id: Some(message.id.clone()),
-        target: Some(message.target.clone()),
-        name: Some(message.name.clone()),
-        correlation: Some(message.correlation.clone()),
-    }
-}
-
-impl From<(Message, snavio_model::refusal::Refusal)> for Ended {
-    fn from((message, refusal): (Message, snavio_model::refusal::Refusal)) -> Self {
-        Self { subject: subject(&message), refusal }
     }
 }

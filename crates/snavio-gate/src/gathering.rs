@@ -30,7 +30,8 @@ impl Gathering {
     /// Adds a record, or counts it with its like when there are too many of them.
     pub(crate) fn add(&self, record: Record) {
         let mut gathered = self.lock();
-        let reason = record.body.get("reason").and_then(|reason| reason.as_str()).unwrap_or_default().to_owned();
+        let reason =
+            record.body.get("reason").and_then(|reason| reason.as_str()).unwrap_or_default().to_owned();
         let full = gathered.records.len() >= limits::TELEMETRY_GATHERED_MAX;
         let place = gathered.records.len();
         let cause = gathered.by_cause.entry((record.source.clone(), record.kind, reason)).or_default();
@@ -62,8 +63,8 @@ impl Gathering {
 
 #[cfg(test)]
 mod tests {
-    use snavio_model::refusal::{Reason, Refusal};
-    use snavio_model::telemetry::{Subject, refused};
+    use snavio_model::refusal::{Reason, Refusal, Subject};
+    use snavio_model::telemetry::refused;
     use snavio_model::time::Timestamp;
 
     use super::*;

@@ -108,14 +108,18 @@ mod tests {
     #[test]
     fn a_claim_must_outlive_twice_the_window() {
         let window = Duration::from_secs(60);
-        for (keep_seconds, right) in [(119, false), (120, true), (300, true), (30 * 86_400, true), (30 * 86_400 + 1, false)] {
+        for (keep_seconds, right) in
+            [(119, false), (120, true), (300, true), (30 * 86_400, true), (30 * 86_400 + 1, false)]
+        {
             let problem = ClaimPolicy::Strict { keep_seconds }.problem(window);
             assert_eq!(problem.is_none(), right, "{keep_seconds}: {problem:?}");
         }
         let problem = ClaimPolicy::strict().problem(Duration::from_secs(151));
         assert_eq!(
             problem.as_deref(),
-            Some("claim.keep_seconds is 300, but a claim must outlive twice the replay window: 2 × 151 s = 302 s")
+            Some(
+                "claim.keep_seconds is 300, but a claim must outlive twice the replay window: 2 × 151 s = 302 s"
+            )
         );
     }
 

@@ -47,7 +47,12 @@ impl Delivery {
     }
 
     /// Why the delivery must not be handed out again, if so.
-    pub fn end_of(receives: u32, receives_max: u32, queued_at: Timestamp, now: Timestamp) -> Option<DeadReason> {
+    pub fn end_of(
+        receives: u32,
+        receives_max: u32,
+        queued_at: Timestamp,
+        now: Timestamp,
+    ) -> Option<DeadReason> {
         if receives >= receives_max {
             return Some(DeadReason::ReceivesExhausted);
         }

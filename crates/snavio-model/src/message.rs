@@ -7,6 +7,7 @@ use bytes::Bytes;
 use crate::hash::DomainHash;
 use crate::id::MessageId;
 use crate::name::{CommandName, KeyVersion, ServiceName, TenantName};
+use crate::refusal::Subject;
 use crate::time::Timestamp;
 use crate::trace::{CorrelationId, Traceparent};
 
@@ -46,6 +47,16 @@ pub struct Message {
 }
 
 impl Message {
+    /// What reports name it by.
+    pub fn subject(&self) -> Subject {
+        Subject {
+            id: Some(self.id.clone()),
+            target: Some(self.target.clone()),
+            name: Some(self.name.clone()),
+            correlation: Some(self.correlation.clone()),
+        }
+    }
+
     /// What the message takes up in queues and batches.
     pub fn bytes(&self) -> usize {
         self.payload.len() + 512

@@ -15,14 +15,15 @@ impl<'a> Payload<'a> {
     /// Reads a text that is one payload and nothing else.
     pub fn parse(text: &'a [u8]) -> Result<Self, Fault> {
         let mut reader = Reader::new(text)?;
-        let payload = Self::read(&mut reader, text.len())?;
+        let payload = Self::read(&mut reader)?;
         reader.finish()?;
         Ok(payload)
     }
 
-    /// Reads the value that comes next, which is expected to take about this many bytes.
-    pub fn read(reader: &mut Reader<'a>, bytes: usize) -> Result<Self, Fault> {
-        let mut canonical = Vec::with_capacity(bytes);
+    /// Reads the value that comes next.
+    pub fn read(reader: &mut Reader<'a>) -> Result<Self, Fault> {
+        // In most messages the payload is the rest, and the canonical form is no longer than what was sent.
+        let mut canonical = Vec::with_capacity(reader.bytes_left());
         let raw = reader.canonical(&mut canonical)?;
         Ok(Self { raw, canonical })
     }

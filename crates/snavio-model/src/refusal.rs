@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::id::MessageId;
+use crate::name::{CommandName, ServiceName};
 use crate::time::Timestamp;
 use crate::trace::CorrelationId;
 
@@ -47,12 +48,29 @@ impl Refusal {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{refusal}")]
 pub struct Refused {
-    /// Its id, if one was read.
-    pub id: Option<MessageId>,
-    /// Its correlation id, if one was read.
-    pub correlation_id: Option<CorrelationId>,
+    /// What was known of it.
+    pub subject: Subject,
     /// Why.
     pub refusal: Refusal,
+}
+
+/// What is known of a message: as much as was read before a "no".
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Subject {
+    /// Its id.
+    pub id: Option<MessageId>,
+    /// Its target, in full.
+    pub target: Option<ServiceName>,
+    /// Its name.
+    pub name: Option<CommandName>,
+    /// Its correlation id.
+    pub correlation: Option<CorrelationId>,
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        Self { subject: Subject::default(), refusal }
+    }
 }
 
 /// How a refusal is reported to its tenant (PIP-14).

@@ -142,12 +142,7 @@ pub fn judge(
 }
 
 /// CLM-4: of any number of racing messages, the first one judged wins and the rest follow it.
-fn check_claim(
-    working: &Working,
-    intake: &Intake,
-    route: &BoundRoute,
-    now: Timestamp,
-) -> Option<Outcome> {
+fn check_claim(working: &Working, intake: &Intake, route: &BoundRoute, now: Timestamp) -> Option<Outcome> {
     route.route.claim.keep()?;
     let claim = working.claims.get(&claim_key(&intake.message, route)).filter(|claim| claim.is_live(now))?;
     Some(if claim.source == intake.message.source {

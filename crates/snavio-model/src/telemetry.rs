@@ -8,8 +8,8 @@ use crate::delivery::DeadLetter;
 use crate::id::{MessageId, Serial};
 use crate::limits;
 use crate::message::{Message, Path};
-use crate::name::{CommandName, ServiceName, TenantName};
-use crate::refusal::{Refusal, Report, Skew};
+use crate::name::{ServiceName, TenantName};
+use crate::refusal::{Refusal, Report, Skew, Subject};
 use crate::time::Timestamp;
 use crate::trace::CorrelationId;
 
@@ -41,19 +41,6 @@ pub struct StoredRecord {
     pub source: Option<String>,
     /// The rest of its members.
     pub body: Map<String, Value>,
-}
-
-/// What is known of a message that was refused: as much as was read before the "no".
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Subject {
-    /// Its id.
-    pub id: Option<MessageId>,
-    /// Its target, once it was checked to be a name.
-    pub target: Option<ServiceName>,
-    /// Its name.
-    pub name: Option<CommandName>,
-    /// Its correlation id.
-    pub correlation: Option<CorrelationId>,
 }
 
 fn members(value: Value) -> Map<String, Value> {
@@ -98,7 +85,12 @@ pub fn refused(source: &ServiceName, subject: &Subject, refusal: &Refusal, at: T
 }
 
 /// The record of a duplicate on a strict route.
-pub fn duplicate(source: &ServiceName, subject: &Subject, dedupe_mode: &str, at: Timestamp) -> Option<Record> {
+pub fn duplicate(
+    source: &ServiceName,
+    subject: &Subject,
+    dedupe_mode: &str,
+    at: Timestamp,
+) -> Option<Record> {
     let mut body = about(source, subject);
     body.insert("dedupe_mode".into(), dedupe_mode.into());
     record(source, "snavio.command.duplicate", at, body)
@@ -116,13 +108,7 @@ pub fn skew(message: &Message, sent_at: Timestamp, window: Duration) -> Option<R
     } else {
         return None;
     };
-    let subject = Subject {
-        id: Some(message.id.clone()),
-        target: Some(message.target.clone()),
-        name: Some(message.name.clone()),
-        correlation: Some(message.correlation.clone()),
-    };
-    let mut body = about(&message.source, &subject);
+    let mut body = about(&message.source, &message.subject());
     body.extend(skew_members(skew));
     record(&message.source, kind, message.received_at, body)
 }
@@ -185,7 +171,12 @@ fn skew_members(skew: Skew) -> Map<String, Value> {
     }))
 }
 
-fn record(source: &ServiceName, kind: &'static str, at: Timestamp, body: Map<String, Value>) -> Option<Record> {
+fn record(
+    source: &ServiceName,
+    kind: &'static str,
+    at: Timestamp,
+    body: Map<String, Value>,
+) -> Option<Record> {
     let tenant = TenantName::new(source.tenant()).ok()?;
     Some(Record { tenant, kind, at, source: Some(source.clone()), body })
 }

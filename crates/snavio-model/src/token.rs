@@ -106,7 +106,8 @@ mod tests {
         let token = issue(&key, &claims());
         let parts: Vec<_> = token.split('.').collect();
         let none = URL_SAFE_NO_PAD.encode(r#"{"alg":"none"}"#);
-        let other = URL_SAFE_NO_PAD.encode(r#"{"iss":"snavio","aud":"snavio","sub":"x","service":"a/b","iat":1,"exp":9999}"#);
+        let other = URL_SAFE_NO_PAD
+            .encode(r#"{"iss":"snavio","aud":"snavio","sub":"x","service":"a/b","iat":1,"exp":9999}"#);
         for wrong in [
             format!("{none}.{}.", parts[1]),
             format!("{none}.{}.{}", parts[1], parts[2]),

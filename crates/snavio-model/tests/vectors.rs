@@ -12,7 +12,9 @@ use snavio_model::id::MessageId;
 use snavio_model::json::Pointer;
 use snavio_model::name::{CommandName, KeyVersion, ServiceName, TargetText};
 use snavio_model::payload::Payload;
+use snavio_model::refusal::Refusal;
 use snavio_model::signing::{Secret, Signature};
+use snavio_model::webhook::{self, WebhookSignature};
 
 fn vectors<T: DeserializeOwned>(file: &str) -> T {
     let path = format!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/vectors/{}"), file);
@@ -35,6 +37,30 @@ fn canonical_forms() {
         assert_eq!(str::from_utf8(payload.canonical()).unwrap(), vector.canonical, "{}", vector.why);
         assert_eq!(hex::encode(payload.sha256()), vector.sha256, "{}", vector.why);
         assert_eq!(hex::encode(Sha256::digest(&vector.canonical)), vector.sha256, "{}", vector.why);
+    }
+}
+
+#[derive(Deserialize)]
+struct RefusedText {
+    why: String,
+    input: Option<String>,
+    /// For what is not text.
+    input_hex: Option<String>,
+    reason: String,
+}
+
+/// MSG-10, QUA-4
+#[test]
+fn refused_texts() {
+    for vector in vectors::<Vec<RefusedText>>("refused.json") {
+        let bytes = match (vector.input, vector.input_hex) {
+            (Some(text), None) => text.into_bytes(),
+            (None, Some(digits)) => hex::decode(digits).unwrap(),
+            _ => panic!("{}: one input", vector.why),
+        };
+        let refusal = Payload::parse(&bytes).map_err(Refusal::from).unwrap_err();
+        assert_eq!(refusal.reason.code(), vector.reason, "{}: {refusal}", vector.why);
+        assert!(refusal.detail.contains(" at byte "), "{}: {refusal}", vector.why);
     }
 }
 
@@ -129,5 +155,32 @@ fn signatures() {
         assert_eq!(read.hmac, Some(Signature::parse(&vector.hmac)), "{}", vector.why);
         let text = read.signing_text(&vector.version_id, &vector.source);
         assert!(text.verify(&secret, &read.hmac.unwrap().unwrap()), "{}", vector.why);
+    }
+}
+
+#[derive(Deserialize)]
+struct Webhook {
+    why: String,
+    secret: String,
+    webhook_id: String,
+    webhook_timestamp: String,
+    body: String,
+    webhook_signature: String,
+    verifies: bool,
+}
+
+/// MSG-4
+#[test]
+fn webhooks() {
+    for vector in vectors::<Vec<Webhook>>("webhook.json") {
+        let secret = Secret::parse(&vector.secret).unwrap();
+        let body = vector.body.as_bytes();
+        let read =
+            WebhookSignature::parse(&vector.webhook_id, &vector.webhook_timestamp, &vector.webhook_signature)
+                .unwrap();
+        assert_eq!(read.verify(&secret, body), vector.verifies, "{}", vector.why);
+        let own = webhook::sign(&secret, &read.id, read.timestamp, body);
+        let sent = vector.webhook_signature.split(' ').any(|signature| signature == own);
+        assert_eq!(sent, vector.verifies, "{}", vector.why);
     }
 }

@@ -12,3 +12,4 @@ mod principal;
 pub use machine::{MachineClock, random};
 pub use node::{Node, StartError};
 pub use platform::{OPERATOR_TOKEN_FILE, PLATFORM_KEY_FILE, PlatformError};
+pub use snavio_store::embedded::Plant;

@@ -35,7 +35,7 @@ impl Clock for MachineClock {
 
 /// What the wall clock says.
 #[expect(clippy::disallowed_methods, reason = "this is the file that asks")]
-pub fn wall() -> Timestamp {
+pub(crate) fn wall() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }

@@ -42,10 +42,14 @@ pub enum StartError {
     #[error("cannot listen on {0}")]
     Listen(SocketAddr, #[source] std::io::Error),
     /// PIP-12.
-    #[error("the store cannot keep the promise of a 2xx: {0}; set store.relaxed = true to serve all the same")]
+    #[error(
+        "the store cannot keep the promise of a 2xx: {0}; set store.relaxed = true to serve all the same"
+    )]
     NotDurable(String),
     /// QUA-1.
-    #[error("the wall clock says {wall}, but the store was last written at {last}; set the clock, or start with --accept-clock")]
+    #[error(
+        "the wall clock says {wall}, but the store was last written at {last}; set the clock, or start with --accept-clock"
+    )]
     Clock {
         /// Now, by the wall clock.
         wall: Timestamp,
@@ -65,7 +69,11 @@ pub struct Node {
 
 impl Node {
     /// Starts a node.
-    pub async fn start(config: &Config, accept_clock: bool, plant: Option<Plant>) -> Result<Self, StartError> {
+    pub async fn start(
+        config: &Config,
+        accept_clock: bool,
+        plant: Option<Plant>,
+    ) -> Result<Self, StartError> {
         let options = Options {
             folder: config.data_folder.clone(),
             flush: config.flush,

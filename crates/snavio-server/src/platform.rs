@@ -59,7 +59,8 @@ impl Platform {
     pub(crate) fn open(key_file: &Path, operator_file: &Path) -> Result<Self, PlatformError> {
         let key = secret_file(key_file, "")?;
         let bytes = STANDARD.decode(key.trim()).ok().and_then(|it| <[u8; 32]>::try_from(it).ok());
-        let master = TokenKey::new(&Zeroizing::new(bytes.ok_or_else(|| PlatformError::Content(key_file.into()))?)[..]);
+        let master =
+            TokenKey::new(&Zeroizing::new(bytes.ok_or_else(|| PlatformError::Content(key_file.into()))?)[..]);
         let operator_token = secret_file(operator_file, OPERATOR_PREFIX)?;
         let operator_token = Zeroizing::new(operator_token.trim().to_owned());
         if operator_token.len() < OPERATOR_PREFIX.len() + 32 {
@@ -155,7 +156,8 @@ fn write_private(path: &Path, content: &[u8]) -> std::io::Result<()> {
 fn check_private(path: &Path) -> Result<(), PlatformError> {
     use std::os::unix::fs::PermissionsExt;
 
-    let metadata = std::fs::metadata(path).map_err(|source| PlatformError::File { file: path.into(), source })?;
+    let metadata =
+        std::fs::metadata(path).map_err(|source| PlatformError::File { file: path.into(), source })?;
     if metadata.permissions().mode() & 0o077 != 0 {
         return Err(PlatformError::Open(path.into()));
     }

@@ -52,7 +52,9 @@ impl Principal {
     pub(crate) fn service(&self) -> Result<&ServiceName, Refusal> {
         match self {
             Self::Service(session) => Ok(&session.service),
-            Self::Operator => Err(Refusal::new(Reason::Forbidden, "only a service may do this, with its own token")),
+            Self::Operator => {
+                Err(Refusal::new(Reason::Forbidden, "only a service may do this, with its own token"))
+            }
         }
     }
 }
@@ -71,14 +73,17 @@ impl Sessions {
         now: Timestamp,
     ) -> Result<Principal, Refusal> {
         let no = |detail: &'static str| Refusal::new(Reason::Unauthenticated, detail);
-        let header = headers.get(AUTHORIZATION).ok_or_else(|| no("the request has no Authorization header"))?;
+        let header =
+            headers.get(AUTHORIZATION).ok_or_else(|| no("the request has no Authorization header"))?;
         let token = header.to_str().ok().and_then(|text| text.split_once(' '));
-        let token = token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token.trim());
+        let token =
+            token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token.trim());
         let token = token.ok_or_else(|| no("the Authorization header must be: Bearer <token>"))?;
         if platform.is_operator(token) {
             return Ok(Principal::Operator);
         }
-        let session = self.session(token, platform, now).ok_or_else(|| no("the token is not valid, or has expired"))?;
+        let session =
+            self.session(token, platform, now).ok_or_else(|| no("the token is not valid, or has expired"))?;
         let client = registry.client(&session.client).filter(|client| client.service == session.service);
         if client.is_none() || registry.service(session.service.as_str()).is_none() {
             return Err(no("the client is not registered any more"));

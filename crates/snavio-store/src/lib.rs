@@ -211,12 +211,20 @@ pub struct AuditEntry {
 #[async_trait]
 pub trait Journal: Send + Sync {
     /// Messages of a tenant after a number, oldest first.
-    async fn messages(&self, tenant: &str, after: Serial, limit: usize)
-    -> Result<Vec<LoggedMessage>, StoreError>;
+    async fn messages(
+        &self,
+        tenant: &str,
+        after: Serial,
+        limit: usize,
+    ) -> Result<Vec<LoggedMessage>, StoreError>;
 
     /// Telemetry of a tenant after a number, oldest first; deliveries are read off the message log.
-    async fn telemetry(&self, tenant: &str, after: Serial, limit: usize)
-    -> Result<Vec<StoredRecord>, StoreError>;
+    async fn telemetry(
+        &self,
+        tenant: &str,
+        after: Serial,
+        limit: usize,
+    ) -> Result<Vec<StoredRecord>, StoreError>;
 
     /// Fires when telemetry may have been written.
     fn telemetry_written(&self) -> Arc<Notify>;
@@ -252,12 +260,6 @@ pub trait Store: Ledger + Queue + RegistryLog + Journal {
     /// Figures for status and metrics.
     fn figures(&self) -> Figures;
 
-    /// A consistent copy in a new file, while running.
-    async fn backup(&self, to: &std::path::Path) -> Result<u64, StoreError>;
-
-    /// What is damaged, if anything.
-    async fn check(&self) -> Result<Vec<String>, StoreError>;
-
     /// Finishes what is under way and lets go of the files.
     async fn close(&self);
 }
@@ -285,4 +287,3 @@ pub struct Figures {
     /// The store's epoch.
     pub epoch: i64,
 }
-

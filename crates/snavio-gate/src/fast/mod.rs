@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use snavio_model::message::{Message, Path};
-use snavio_model::refusal::{Reason, Refusal};
+use snavio_model::refusal::{Reason, Refusal, Refused};
 use snavio_model::registry::{BoundRoute, DispatchMode, Registry};
 use snavio_model::settle::Intake;
 use snavio_model::time::Timestamp;
@@ -65,15 +65,19 @@ pub(crate) fn permit(
     authentic: Authentic,
     registry: &Registry,
     mode: DispatchMode,
-) -> Result<Permitted, (Message, Refusal)> {
+) -> Result<Permitted, Refused> {
     let (message, signed_at) = authentic.into_parts();
     match find_route(&message, registry) {
         Ok(route) => {
             let escalation = escalation(&route, mode);
             let path = if escalation.is_some() { Path::Slow } else { Path::Fast };
-            Ok(Permitted { intake: Intake { message, path, destinations: vec![route] }, signed_at, escalation })
+            Ok(Permitted {
+                intake: Intake { message, path, destinations: vec![route] },
+                signed_at,
+                escalation,
+            })
         }
-        Err(refusal) => Err((message, refusal)),
+        Err(refusal) => Err(Refused { subject: message.subject(), refusal }),
     }
 }
 

@@ -6,9 +6,8 @@ use bytes::Bytes;
 use snavio_model::command::CommandEnvelope;
 use snavio_model::message::Message;
 use snavio_model::name::{KeyVersion, ServiceName};
-use snavio_model::refusal::{Reason, Refusal, Refused, Skew};
+use snavio_model::refusal::{Reason, Refusal, Refused, Skew, Subject};
 use snavio_model::registry::{Registry, ServiceView};
-use snavio_model::telemetry::Subject;
 use snavio_model::time::Timestamp;
 use snavio_model::trace::{CorrelationId, Traceparent};
 use snavio_model::webhook::WebhookSignature;
@@ -45,35 +44,18 @@ impl Authentic {
 }
 
 /// Checks an arrival against the registry. Nothing is asked of a store.
-pub(crate) fn check(arrival: Arrival, registry: &Registry, window: Duration) -> Result<Authentic, Ended> {
+pub(crate) fn check(arrival: Arrival, registry: &Registry, window: Duration) -> Result<Authentic, Refused> {
     let body = arrival.body.clone();
     let envelope = CommandEnvelope::parse(&body);
     check_tenant(registry, &arrival.source).map_err(|refusal| match &envelope {
         // What is wrong with the form comes first, except for the one check that follows this one.
-        Err(refused) if refused.refusal.reason != Reason::SourcePresent => Ended::from(refused.clone()),
-        Err(refused) => Ended { subject: subject_of(refused), refusal },
-        Ok(envelope) => Ended { subject: subject(envelope, registry, &arrival.source), refusal },
+        Err(refused) if refused.refusal.reason != Reason::SourcePresent => refused.clone(),
+        Err(refused) => Refused { subject: refused.subject.clone(), refusal },
+        Ok(envelope) => Refused { subject: subject(envelope, registry, &arrival.source), refusal },
     })?;
-    let envelope = envelope.map_err(Ended::from)?;
+    let envelope = envelope?;
     authenticate(&envelope, &arrival, registry, window)
-        .map_err(|refusal| Ended { subject: subject(&envelope, registry, &arrival.source), refusal })
-}
-
-/// A refusal with what was known of the message.
-#[derive(Debug, Clone)]
-pub(crate) struct Ended {
-    pub(crate) subject: Subject,
-    pub(crate) refusal: Refusal,
-}
-
-impl From<Refused> for Ended {
-    fn from(refused: Refused) -> Self {
-        Self { subject: subject_of(&refused), refusal: refused.refusal }
-    }
-}
-
-fn subject_of(refused: &Refused) -> Subject {
-    Subject { id: refused.id.clone(), correlation: refused.correlation_id.clone(), ..Subject::default() }
+        .map_err(|refusal| Refused { subject: subject(&envelope, registry, &arrival.source), refusal })
 }
 
 fn subject(envelope: &CommandEnvelope<'_>, registry: &Registry, source: &ServiceName) -> Subject {
@@ -150,9 +132,11 @@ fn check_signature(
     };
     let by_hmac = match &envelope.hmac {
         Some(signature) => {
-            let invalid = || Refusal::new(Reason::HmacInvalid, "metadata.hmac must be 64 lower-case hex digits");
+            let invalid =
+                || Refusal::new(Reason::HmacInvalid, "metadata.hmac must be 64 lower-case hex digits");
             let signature = signature.as_ref().map_err(|_| invalid())?;
-            let unknown = || Refusal::new(Reason::KeyUnknown, "metadata.version_id names no key of this service");
+            let unknown =
+                || Refusal::new(Reason::KeyUnknown, "metadata.version_id names no key of this service");
             let version = envelope.version_id.as_ref().ok_or_else(unknown)?;
             let key = source.key(version).ok_or_else(unknown)?;
             let text = envelope.signing_text(&key.version, &source.name);
@@ -164,7 +148,8 @@ fn check_signature(
         }
         None => None,
     };
-    let missing = || Refusal::new(Reason::HmacMissing, "metadata.hmac is missing, and no webhook-signature was sent");
+    let missing =
+        || Refusal::new(Reason::HmacMissing, "metadata.hmac is missing, and no webhook-signature was sent");
     by_hmac.or(by_header).ok_or_else(missing)
 }
 

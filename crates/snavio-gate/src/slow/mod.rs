@@ -24,9 +24,10 @@ pub(crate) async fn settle(intake: Intake, committer: &Committer) -> Result<Sett
         Some(Outcome::QueueFull) => {
             Err(Refusal::retry(Reason::Overloaded, RETRY_AFTER, "the route's queue holds as much as it may"))
         }
-        Some(Outcome::Taken) => {
-            Err(Refusal::new(Reason::Conflict, "another service of the tenant has used this id on this route"))
-        }
+        Some(Outcome::Taken) => Err(Refusal::new(
+            Reason::Conflict,
+            "another service of the tenant has used this id on this route",
+        )),
         _ => Ok(settlement),
     }
 }

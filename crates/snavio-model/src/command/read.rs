@@ -12,7 +12,7 @@ use crate::json::{Fault, Kind, Reader};
 use crate::limits::NAMED_MEMBER_BYTES_MAX;
 use crate::name::{CommandName, InvalidName, KeyVersion, ServiceName, TargetText};
 use crate::payload::Payload;
-use crate::refusal::{Reason, Refusal, Refused};
+use crate::refusal::{Reason, Refusal, Refused, Subject};
 use crate::signing::{InvalidSignature, Signature, SigningText};
 use crate::time::Timestamp;
 use crate::trace::CorrelationId;
@@ -95,8 +95,7 @@ impl<'a> Draft<'a> {
         let mut reader = Reader::new(body)?;
         self.object(&mut reader, "the message", |draft, reader, member| match member {
             "metadata" => draft.object(reader, "metadata", Self::metadata),
-            "command" => draft
-                .object(reader, "command", |draft, reader, member| draft.command(reader, member, body.len())),
+            "command" => draft.object(reader, "command", Self::command),
             _ => draft.unknown(reader, "the message", member),
         })?;
         reader.finish()
@@ -134,12 +133,12 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn command(&mut self, reader: &mut Reader<'a>, member: &str, bytes: usize) -> Result<(), Fault> {
+    fn command(&mut self, reader: &mut Reader<'a>, member: &str) -> Result<(), Fault> {
         match member {
             "target" => self.name(reader, "command.target", TargetText::new, |draft| &mut draft.target),
             "name" => self.name(reader, "command.name", CommandName::new, |draft| &mut draft.name),
             "payload" => {
-                self.payload = Some(Payload::read(reader, bytes)?);
+                self.payload = Some(Payload::read(reader)?);
                 Ok(())
             }
             "source" => {
@@ -262,9 +261,10 @@ fn is_short_identifier(text: &str) -> bool {
 /// The end.
 impl<'a> Draft<'a> {
     fn finish(self, read: Result<(), Fault>) -> Result<CommandEnvelope<'a>, Refused> {
-        let (id, correlation_id) = (self.id.clone(), self.correlation_id.clone());
+        let (id, name, correlation) = (self.id.clone(), self.name.clone(), self.correlation_id.clone());
         let envelope = read.map_err(Refusal::from).and_then(|()| self.envelope());
-        envelope.map_err(|refusal| Refused { id, correlation_id, refusal })
+        envelope
+            .map_err(|refusal| Refused { subject: Subject { id, target: None, name, correlation }, refusal })
     }
 
     fn envelope(self) -> Result<CommandEnvelope<'a>, Refusal> {

@@ -3,13 +3,17 @@
 //! Two parsers must never read one message in two ways, and two spellings of one value must have one hash.
 //! General-purpose parsers promise neither: they keep the last of two equal members and round long numbers.
 
+mod canonical;
+mod member;
 mod number;
 mod pointer;
 mod reader;
+mod split;
 mod text;
 
 pub use pointer::{InvalidPointer, Pointer};
 pub use reader::{Array, Kind, Object, Reader};
+pub use split::split_array;
 pub use text::write_string;
 
 use crate::refusal::{Reason, Refusal};

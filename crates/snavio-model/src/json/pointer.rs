@@ -66,13 +66,11 @@ pub(super) enum Cut<'p> {
 }
 
 impl<'p> Cuts<'p> {
-    pub(super) const NONE: Self = Self(Vec::new());
-
     pub(super) fn of(pointers: &'p [Pointer]) -> Self {
         Self(pointers.iter().map(|pointer| pointer.names.as_slice()).collect())
     }
 
-    /// What to do with the member called `name`. Free when nothing is left out, the usual case.
+    /// What to do with the member called `name`.
     pub(super) fn at(&self, name: &str) -> Cut<'p> {
         let mut inside = Vec::new();
         for path in &self.0 {

@@ -1,39 +1,27 @@
-//! The reader: pulls a document apart, checks all of it, and writes the canonical form of any value in it.
+//! The reader: pulls a document apart and checks all of it.
 //!
-//! Every value is visited once. Members are written in the order they arrive, with their ranges remembered,
-//! and put in order only if they did not come sorted; duplicates show while sorting. Recursion ends at the
-//! depth limit, and all work is linear in the text but for that sort.
+//! Every value is visited once. Recursion ends at the depth limit, and all work is linear in the text but for
+//! the sort that finds duplicates among members that did not come in order.
 
 use std::borrow::Cow;
-use std::cmp::Ordering;
-use std::ops::Range;
 
-use super::pointer::{Cut, Cuts};
-use super::text::{plain_end, write_char, write_string};
-use super::{Fault, FaultKind, Pointer, number};
+use super::member::{Member, sort_key};
+use super::text::plain_end;
+use super::{Fault, FaultKind};
 use crate::limits::{JSON_DEPTH_MAX, JSON_MEMBERS_MAX};
 
 /// Reads one document from front to back. After a fault there is nothing more to be had from it.
 #[derive(Debug)]
 pub struct Reader<'a> {
-    text: &'a str,
-    at: usize,
+    pub(super) text: &'a str,
+    pub(super) at: usize,
     depth: usize,
     /// Members and elements so far.
     count: usize,
     /// Members of all objects that are open, the innermost last.
-    members: Vec<Member<'a>>,
+    pub(super) members: Vec<Member<'a>>,
     /// Room to put members in order.
-    scratch: Vec<u8>,
-}
-
-#[derive(Debug)]
-struct Member<'a> {
-    name: Cow<'a, str>,
-    /// Where the name stands in the text.
-    at: usize,
-    /// The canonical form of name and value with a comma behind it, in the output.
-    written: Range<usize>,
+    pub(super) scratch: Vec<u8>,
 }
 
 /// An object that is being read, member by member.
@@ -41,9 +29,9 @@ struct Member<'a> {
 #[must_use = "an object must be read to its end"]
 pub struct Object {
     /// Its first member among those of all open objects.
-    base: usize,
+    pub(super) base: usize,
     /// Every name so far came after the one before it: nothing to sort, no duplicates.
-    ascending: bool,
+    pub(super) ascending: bool,
 }
 
 /// An array that is being read, element by element.
@@ -72,7 +60,9 @@ impl<'a> Reader<'a> {
         if text.starts_with('\u{feff}') {
             return Err(FaultKind::ByteOrderMark.at(0));
         }
-        Ok(Self { text, at: 0, depth: 0, count: 0, members: Vec::new(), scratch: Vec::new() })
+        // Room for the members of most messages, so that it need not grow.
+        let members = Vec::with_capacity(16);
+        Ok(Self { text, at: 0, depth: 0, count: 0, members, scratch: Vec::new() })
     }
 
     /// What comes next, without reading it.
@@ -121,20 +111,14 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a string.
+    #[inline]
     pub fn string(&mut self) -> Result<Cow<'a, str>, Fault> {
         let start = self.open_string()?;
         let end = self.plain_run()?;
         if self.close_string() {
             return Ok(Cow::Borrowed(&self.text[start..end]));
         }
-        let mut text = self.text[start..end].to_owned();
-        while !self.close_string() {
-            text.push(self.escape()?);
-            let start = self.at;
-            let end = self.plain_run()?;
-            text.push_str(&self.text[start..end]);
-        }
-        Ok(Cow::Owned(text))
+        self.escaped_string(start).map(Cow::Owned)
     }
 
     /// Checks a value of any kind and returns its bytes as they came.
@@ -142,14 +126,9 @@ impl<'a> Reader<'a> {
         self.canonical(&mut Vec::new())
     }
 
-    /// Checks a value of any kind, appends its canonical form and returns its bytes as they came.
-    pub fn canonical(&mut self, out: &mut Vec<u8>) -> Result<&'a [u8], Fault> {
-        self.canonical_with(&Cuts::NONE, out)
-    }
-
-    /// As [`Reader::canonical`], without the members that the pointers name. They are checked all the same.
-    pub fn canonical_without(&mut self, left_out: &[Pointer], out: &mut Vec<u8>) -> Result<&'a [u8], Fault> {
-        self.canonical_with(&Cuts::of(left_out), out)
+    /// How much of the document has not been read.
+    pub fn bytes_left(&self) -> usize {
+        self.text.len().saturating_sub(self.at)
     }
 
     /// Ends the document: nothing but white space may follow.
@@ -159,162 +138,19 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Canonical form.
-impl<'a> Reader<'a> {
-    fn canonical_with(&mut self, cuts: &Cuts<'_>, out: &mut Vec<u8>) -> Result<&'a [u8], Fault> {
-        self.skip_space();
-        let start = self.at;
-        self.write_value(cuts, out)?;
-        Ok(&self.text.as_bytes()[start..self.at])
-    }
-
-    fn write_value(&mut self, cuts: &Cuts<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
-        match self.peek()? {
-            b'"' => self.write_text(out),
-            b'{' => self.write_object(cuts, out),
-            b'[' => self.write_array(out),
-            b'-' | b'0'..=b'9' => {
-                self.at = number::canonical(self.text.as_bytes(), self.at, out)?;
-                Ok(())
-            }
-            b't' => self.write_word("true", out),
-            b'f' => self.write_word("false", out),
-            b'n' => self.write_word("null", out),
-            _ => Err(self.unexpected()),
-        }
-    }
-
-    fn write_word(&mut self, word: &str, out: &mut Vec<u8>) -> Result<(), Fault> {
-        for &byte in word.as_bytes() {
-            self.expect(byte)?;
-        }
-        out.extend_from_slice(word.as_bytes());
-        Ok(())
-    }
-
-    fn write_text(&mut self, out: &mut Vec<u8>) -> Result<(), Fault> {
-        let mut start = self.at;
-        self.open_string()?;
-        loop {
-            let end = self.plain_run()?;
-            if self.close_string() {
-                out.extend_from_slice(&self.text.as_bytes()[start..self.at]);
-                return Ok(());
-            }
-            out.extend_from_slice(&self.text.as_bytes()[start..end]);
-            write_char(out, self.escape()?);
-            start = self.at;
-        }
-    }
-
-    fn write_array(&mut self, out: &mut Vec<u8>) -> Result<(), Fault> {
-        let mut array = self.array()?;
-        out.push(b'[');
-        let body = out.len();
-        while self.element(&mut array)? {
-            self.write_value(&Cuts::NONE, out)?;
-            out.push(b',');
-        }
-        close(out, body, b']');
-        Ok(())
-    }
-
-    fn write_object(&mut self, cuts: &Cuts<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
-        let mut object = self.object()?;
-        out.push(b'{');
-        let body = out.len();
-        while self.next_member(&mut object)? {
-            self.write_member(cuts, out)?;
-        }
-        if !object.ascending {
-            self.sort(object.base)?;
-            self.reorder(object.base, body, out);
-        }
-        self.members.truncate(object.base);
-        close(out, body, b'}');
-        Ok(())
-    }
-
-    /// Writes the member whose name was read last.
-    fn write_member(&mut self, cuts: &Cuts<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
-        let index = self.members.len() - 1;
-        let start = out.len();
-        self.members[index].write_name(out);
-        match cuts.at(&self.members[index].name) {
-            Cut::Inside(cuts) => {
-                self.write_value(&cuts, out)?;
-                out.push(b',');
-            }
-            Cut::Whole => {
-                self.write_value(&Cuts::NONE, out)?;
-                out.truncate(start);
-            }
-        }
-        self.members[index].written = start..out.len();
-        Ok(())
-    }
-
-    /// Puts the innermost object's members in the order of their names and finds names that came twice.
-    #[cold]
-    fn sort(&mut self, base: usize) -> Result<(), Fault> {
-        let members = &mut self.members[base..];
-        members.sort_unstable_by(|a, b| utf16_order(&a.name, &b.name).then(a.at.cmp(&b.at)));
-        let twice =
-            members.windows(2).filter(|pair| pair[0].name == pair[1].name).map(|pair| pair[1].at).min();
-        twice.map_or(Ok(()), |at| Err(FaultKind::DuplicateMember.at(at)))
-    }
-
-    /// Rewrites what was written of the innermost object in the order of its members.
-    fn reorder(&mut self, base: usize, body: usize, out: &mut Vec<u8>) {
-        self.scratch.clear();
-        self.scratch.extend_from_slice(&out[body..]);
-        out.truncate(body);
-        for member in &self.members[base..] {
-            out.extend_from_slice(&self.scratch[member.written.start - body..member.written.end - body]);
-        }
-    }
-}
-
-impl Member<'_> {
-    /// Appends the name and its colon.
-    fn write_name(&self, out: &mut Vec<u8>) {
-        match &self.name {
-            // Without an escape in the text there is nothing to escape in the canonical form either.
-            Cow::Borrowed(name) => {
-                out.push(b'"');
-                out.extend_from_slice(name.as_bytes());
-                out.extend_from_slice(b"\":");
-            }
-            Cow::Owned(name) => {
-                write_string(out, name);
-                out.push(b':');
-            }
-        }
-    }
-}
-
-/// Ends an object or array, each part of which left a comma behind.
-fn close(out: &mut Vec<u8>, body: usize, bracket: u8) {
-    if out.len() > body {
-        out.pop();
-    }
-    out.push(bracket);
-}
-
-/// The order of RFC 8785, by UTF-16 code units, without leaving UTF-8.
-///
-/// The two differ only where a character past U+FFFF, a surrogate pair there, meets one of U+E000 to U+FFFF:
-/// their first bytes are F0 and up, and EE or EF. Lifting those two above the others settles it.
-fn utf16_order(a: &str, b: &str) -> Ordering {
-    let unequal = a.bytes().zip(b.bytes()).find(|(a, b)| a != b);
-    let lifted = |byte: u8| if matches!(byte, 0xee | 0xef) { byte | 0xfe } else { byte };
-    unequal.map_or(a.len().cmp(&b.len()), |(a, b)| lifted(a).cmp(&lifted(b)))
-}
-
 /// Bytes and structure.
 impl<'a> Reader<'a> {
+    /// Puts the innermost object's members in the order of their names and finds names that came twice.
+    pub(super) fn sort(&mut self, base: usize) -> Result<(), Fault> {
+        let members = &mut self.members[base..];
+        members.sort_unstable_by(|a, b| a.order(b).then(a.at.cmp(&b.at)));
+        let pairs = members.windows(2);
+        let again = pairs.filter(|pair| pair[0].order(&pair[1]).is_eq()).map(|pair| pair[1].at).min();
+        again.map_or(Ok(()), |at| Err(FaultKind::DuplicateMember.at(at)))
+    }
+
     /// Reads on to the value of the next member, keeping its name; no at the object's end.
-    fn next_member(&mut self, object: &mut Object) -> Result<bool, Fault> {
+    pub(super) fn next_member(&mut self, object: &mut Object) -> Result<bool, Fault> {
         if !self.more(self.members.len() == object.base, b'}')? {
             return Ok(false);
         }
@@ -323,10 +159,15 @@ impl<'a> Reader<'a> {
         let name = self.string()?;
         self.skip_space();
         self.expect(b':')?;
+        let key = match &name {
+            Cow::Borrowed(name) => sort_key(&self.text.as_bytes()[at + 1..], name.len()),
+            Cow::Owned(name) => sort_key(name.as_bytes(), name.len()),
+        };
+        let member = Member { key, name, at, written: 0..0 };
         if let Some(before) = self.members[object.base..].last() {
-            object.ascending &= utf16_order(&before.name, &name).is_lt();
+            object.ascending &= before.order(&member).is_lt();
         }
-        self.members.push(Member { name, at, written: 0..0 });
+        self.members.push(member);
         Ok(true)
     }
 
@@ -361,20 +202,20 @@ impl<'a> Reader<'a> {
 
     /// The first byte that is not white space.
     #[inline]
-    fn peek(&mut self) -> Result<u8, Fault> {
+    pub(super) fn peek(&mut self) -> Result<u8, Fault> {
         self.skip_space();
         self.byte().ok_or(FaultKind::UnexpectedEnd.at(self.at))
     }
 
     #[inline]
-    fn skip_space(&mut self) {
+    pub(super) fn skip_space(&mut self) {
         while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.byte() {
             self.at += 1;
         }
     }
 
     #[inline]
-    fn expect(&mut self, byte: u8) -> Result<(), Fault> {
+    pub(super) fn expect(&mut self, byte: u8) -> Result<(), Fault> {
         if self.byte() == Some(byte) {
             self.at += 1;
             return Ok(());
@@ -383,7 +224,7 @@ impl<'a> Reader<'a> {
     }
 
     #[cold]
-    fn unexpected(&self) -> Fault {
+    pub(super) fn unexpected(&self) -> Fault {
         let kind = if self.byte().is_some() { FaultKind::Unexpected } else { FaultKind::UnexpectedEnd };
         kind.at(self.at)
     }
@@ -393,7 +234,7 @@ impl<'a> Reader<'a> {
 impl Reader<'_> {
     /// Reads the opening quote and returns where the string's text begins.
     #[inline]
-    fn open_string(&mut self) -> Result<usize, Fault> {
+    pub(super) fn open_string(&mut self) -> Result<usize, Fault> {
         self.skip_space();
         self.expect(b'"')?;
         Ok(self.at)
@@ -401,7 +242,7 @@ impl Reader<'_> {
 
     /// Reads on to the next quote or backslash and returns where that is.
     #[inline]
-    fn plain_run(&mut self) -> Result<usize, Fault> {
+    pub(super) fn plain_run(&mut self) -> Result<usize, Fault> {
         self.at = plain_end(self.text.as_bytes(), self.at);
         match self.byte() {
             Some(b'"' | b'\\') => Ok(self.at),
@@ -411,14 +252,26 @@ impl Reader<'_> {
     }
 
     #[inline]
-    fn close_string(&mut self) -> bool {
+    pub(super) fn close_string(&mut self) -> bool {
         let closes = self.byte() == Some(b'"');
         self.at += usize::from(closes);
         closes
     }
 
+    /// Reads on in a string that began at `start` and has its first escape here.
+    fn escaped_string(&mut self, start: usize) -> Result<String, Fault> {
+        let mut text = self.text[start..self.at].to_owned();
+        while !self.close_string() {
+            text.push(self.escape()?);
+            let start = self.at;
+            let end = self.plain_run()?;
+            text.push_str(&self.text[start..end]);
+        }
+        Ok(text)
+    }
+
     /// Reads the escape that begins at the backslash.
-    fn escape(&mut self) -> Result<char, Fault> {
+    pub(super) fn escape(&mut self) -> Result<char, Fault> {
         let start = self.at;
         self.at += 2;
         match self.text.as_bytes().get(start + 1) {

@@ -68,7 +68,11 @@ pub fn plan(
     window: Duration,
 ) -> Result<Vec<Change>, Vec<String>> {
     if wishes.len() > limits::REGISTRY_CHANGES_MAX {
-        return Err(vec![format!("{} changes at once, at most {}", wishes.len(), limits::REGISTRY_CHANGES_MAX)]);
+        return Err(vec![format!(
+            "{} changes at once, at most {}",
+            wishes.len(),
+            limits::REGISTRY_CHANGES_MAX
+        )]);
     }
     let mut after: BTreeMap<EntryKey, Option<Entry>> = BTreeMap::new();
     for wish in wishes {

@@ -85,9 +85,9 @@ impl Config {
     /// Reads the configuration from its sources.
     pub fn load(sources: &Sources) -> Result<Self, ConfigProblems> {
         let table = sources.merge()?;
-        let raw: raw::Raw = table.try_into().map_err(|error: toml::de::Error| {
-            ConfigProblems(vec![error.message().to_owned()])
-        })?;
+        let raw: raw::Raw = table
+            .try_into()
+            .map_err(|error: toml::de::Error| ConfigProblems(vec![error.message().to_owned()]))?;
         Self::check(raw)
     }
 
@@ -129,7 +129,9 @@ impl Config {
             problems.push(format!("log.format is {:?}; use \"text\" or \"json\"", raw.log.format));
         }
         let tls = tls(&raw.server, &mut problems);
-        let (Some(listen), true) = (listen, problems.is_empty()) else { return Err(ConfigProblems(problems)) };
+        let (Some(listen), true) = (listen, problems.is_empty()) else {
+            return Err(ConfigProblems(problems));
+        };
         let in_folder = |text: &str, name: &str| match text {
             "" => data_folder.join(name),
             text => PathBuf::from(text),

@@ -52,7 +52,9 @@ impl Sources {
 
 fn known_settings(defaults: &Table) -> Vec<String> {
     let sections = defaults.iter().filter_map(|(section, value)| Some((section, value.as_table()?)));
-    sections.flat_map(|(section, settings)| settings.keys().map(move |it| format!("{section}.{it}"))).collect()
+    sections
+        .flat_map(|(section, settings)| settings.keys().map(move |it| format!("{section}.{it}")))
+        .collect()
 }
 
 fn overlay_file(table: &mut Table, name: &str, content: &str, known: &[String], problems: &mut Vec<String>) {
@@ -62,7 +64,8 @@ fn overlay_file(table: &mut Table, name: &str, content: &str, known: &[String], 
     };
     for (section, settings) in file {
         let Value::Table(settings) = settings else {
-            problems.push(format!("{name}: {section} is not within a section; begin with [server], for example"));
+            problems
+                .push(format!("{name}: {section} is not within a section; begin with [server], for example"));
             continue;
         };
         for (setting, value) in settings {
@@ -116,7 +119,8 @@ fn set(table: &mut Table, setting: &str, text: &str, origin: &str, problems: &mu
 
 fn put(table: &mut Table, setting: &str, value: Value, origin: &str, problems: &mut Vec<String>) {
     let Some((section, name)) = setting.split_once('.') else { return };
-    let Some(slot) = table.get_mut(section).and_then(Value::as_table_mut).and_then(|it| it.get_mut(name)) else {
+    let Some(slot) = table.get_mut(section).and_then(Value::as_table_mut).and_then(|it| it.get_mut(name))
+    else {
         return problems.push(format!("{origin} is not a setting"));
     };
     if std::mem::discriminant(slot) == std::mem::discriminant(&value) {
@@ -132,6 +136,7 @@ fn lookup<'t>(table: &'t Table, setting: &str) -> Option<&'t Value> {
 }
 
 fn nearest(wrong: &str, known: &[String]) -> String {
-    let best = known.iter().map(|it| (strsim::jaro_winkler(wrong, it), it)).max_by(|a, b| a.0.total_cmp(&b.0));
+    let best =
+        known.iter().map(|it| (strsim::jaro_winkler(wrong, it), it)).max_by(|a, b| a.0.total_cmp(&b.0));
     best.filter(|(score, _)| *score > 0.7).map(|(_, it)| format!("; did you mean {it}?")).unwrap_or_default()
 }

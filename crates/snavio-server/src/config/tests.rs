@@ -23,7 +23,8 @@ fn without_any_source_it_is_the_documented_default() {
 
 #[test]
 fn flags_win_over_the_environment_which_wins_over_the_file() {
-    let mut sources = file("[server]\nlisten = \"127.0.0.1:1\"\nconnections_max = 5\n[log]\nfilter = \"warn\"");
+    let mut sources =
+        file("[server]\nlisten = \"127.0.0.1:1\"\nconnections_max = 5\n[log]\nfilter = \"warn\"");
     sources.environment.insert("SNAVIO_SERVER_LISTEN".into(), "127.0.0.1:2".into());
     sources.environment.insert("SNAVIO_LOG_FILTER".into(), "debug".into());
     sources.environment.insert("SNAVIO_SERVER_HOSTS".into(), "a.example, b.example".into());
@@ -41,7 +42,10 @@ fn an_unknown_setting_is_an_error_with_the_nearest_name() {
     let mut sources = file("[server]\nlisten_adress = \"x\"");
     sources.environment.insert("SNAVIO_SERVER_LISEN".into(), "x".into());
     let problems = problems(&sources);
-    assert_eq!(problems[0], "snavio.toml: server.listen_adress is not a setting; did you mean server.listen?");
+    assert_eq!(
+        problems[0],
+        "snavio.toml: server.listen_adress is not a setting; did you mean server.listen?"
+    );
     assert_eq!(problems[1], "SNAVIO_SERVER_LISEN is not a setting; did you mean SNAVIO_SERVER_LISTEN?");
 }
 

@@ -66,5 +66,7 @@ impl<T: DeserializeOwned> FromRequest<Shared> for JsonBody<T> {
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<JsonBody<T>, Problem> {
     let parsed = serde_json::from_slice(bytes).map(JsonBody);
-    parsed.map_err(|error| Refusal::new(Reason::InvalidRequest, format!("the body does not fit: {error}")).into())
+    parsed.map_err(|error| {
+        Refusal::new(Reason::InvalidRequest, format!("the body does not fit: {error}")).into()
+    })
 }

@@ -75,8 +75,10 @@ async fn send_array(
         let detail = format!("a batch holds at most {} messages", limits::BATCH_MESSAGES_MAX);
         return Err(Refusal::new(Reason::TooLarge, detail).into());
     }
-    let arrivals: Vec<_> =
-        entries.into_iter().map(|entry| arrival(&app, source.clone(), body.slice_ref(entry), headers)).collect();
+    let arrivals: Vec<_> = entries
+        .into_iter()
+        .map(|entry| arrival(&app, source.clone(), body.slice_ref(entry), headers))
+        .collect();
     let running = std::sync::Arc::clone(&app);
     let all = async move {
         let accepted = arrivals.into_iter().map(|arrival| accept_entry(&running, arrival));
@@ -91,7 +93,8 @@ async fn send_array(
 fn send_lines(app: Shared, source: ServiceName, headers: HeaderMap, body: Body) -> Response {
     let (answers, lines) = mpsc::channel::<Result<Bytes, std::convert::Infallible>>(16);
     tokio::spawn(async move {
-        let mut lines = Lines { body: body.into_data_stream(), buffer: BytesMut::new(), limit: app.body_bytes_max };
+        let mut lines =
+            Lines { body: body.into_data_stream(), buffer: BytesMut::new(), limit: app.body_bytes_max };
         let mut under_way = FuturesOrdered::new();
         loop {
             let room = under_way.len() < limits::STREAM_IN_FLIGHT_MAX;
@@ -104,7 +107,7 @@ fn send_lines(app: Shared, source: ServiceName, headers: HeaderMap, body: Body) 
                     }
                     Some(Err(refusal)) => {
                         drain(&mut under_way, &answers).await;
-                        send_line(&answers, &entry(&Err(bare(refusal)))).await;
+                        send_line(&answers, &entry(&Err(refusal.into()))).await;
                         return;
                     }
                     None => return drain(&mut under_way, &answers).await,
@@ -151,10 +154,10 @@ impl Lines {
                 if line.iter().all(u8::is_ascii_whitespace) {
                     continue;
                 }
-                return Some(self.checked(line));
+                return Some(checked(line, self.limit));
             }
             if self.buffer.len() > self.limit {
-                return Some(self.checked(self.buffer.split().freeze()));
+                return Some(checked(self.buffer.split().freeze(), self.limit));
             }
             match self.body.next().await {
                 Some(Ok(chunk)) => self.buffer.extend_from_slice(&chunk),
@@ -162,17 +165,17 @@ impl Lines {
                     return Some(Err(Refusal::new(Reason::InvalidRequest, "the stream broke off")));
                 }
                 None if self.buffer.iter().all(u8::is_ascii_whitespace) => return None,
-                None => return Some(self.checked(self.buffer.split().freeze())),
+                None => return Some(checked(self.buffer.split().freeze(), self.limit)),
             }
         }
     }
+}
 
-    fn checked(&self, line: Bytes) -> Result<Bytes, Refusal> {
-        if line.len() > self.limit {
-            return Err(Refusal::new(Reason::TooLarge, format!("a line is larger than {} bytes", self.limit)));
-        }
-        Ok(line)
+fn checked(line: Bytes, limit: usize) -> Result<Bytes, Refusal> {
+    if line.len() > limit {
+        return Err(Refusal::new(Reason::TooLarge, format!("a line is larger than {limit} bytes")));
     }
+    Ok(line)
 }
 
 fn arrival(app: &App, source: ServiceName, body: Bytes, headers: &HeaderMap) -> Arrival {
@@ -191,7 +194,8 @@ fn arrival(app: &App, source: ServiceName, body: Bytes, headers: &HeaderMap) -> 
 fn webhook(headers: &HeaderMap) -> Result<Option<WebhookSignature>, Refusal> {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     let Some(signature) = text("webhook-signature") else { return Ok(None) };
-    let missing = |name: &str| Refusal::new(Reason::HmacMissing, format!("webhook-signature needs {name} beside it"));
+    let missing =
+        |name: &str| Refusal::new(Reason::HmacMissing, format!("webhook-signature needs {name} beside it"));
     let id = text("webhook-id").ok_or_else(|| missing("webhook-id"))?;
     let timestamp = text("webhook-timestamp").ok_or_else(|| missing("webhook-timestamp"))?;
     WebhookSignature::parse(id, timestamp, signature).map(Some)
@@ -200,13 +204,9 @@ fn webhook(headers: &HeaderMap) -> Result<Option<WebhookSignature>, Refusal> {
 async fn accept_entry(app: &App, arrival: Arrival) -> Value {
     if arrival.body.len() > app.body_bytes_max {
         let detail = format!("the message is larger than {} bytes", app.body_bytes_max);
-        return entry(&Err(bare(Refusal::new(Reason::TooLarge, detail))));
+        return entry(&Err(Refusal::new(Reason::TooLarge, detail).into()));
     }
     entry(&app.gate.accept(arrival).await)
-}
-
-fn bare(refusal: Refusal) -> Refused {
-    Refused { id: None, correlation_id: None, refusal }
 }
 
 /// One entry's verdict within a batch.
@@ -229,7 +229,8 @@ fn document(answer: &Answer) -> (StatusCode, Value) {
             json!({ "accepted": true, "id": id, "correlation_id": correlation_id, "path": path.as_str(), "delivery_id": delivery }),
         ),
         Verdict::Duplicate { first_seen_at } => {
-            let mut document = json!({ "accepted": true, "id": id, "correlation_id": correlation_id, "duplicate": true });
+            let mut document =
+                json!({ "accepted": true, "id": id, "correlation_id": correlation_id, "duplicate": true });
             if let Some(at) = first_seen_at {
                 document["first_seen_at"] = at.to_string().into();
             }

@@ -98,7 +98,9 @@ pub(super) async fn page(State(app): State<Shared>) -> Html<String> {
     let checks = checks(&app).await;
     let rows: String = checks
         .iter()
-        .map(|(name, problem)| format!("<tr><td>{name}</td><td>{}</td></tr>", problem.as_deref().unwrap_or("ok")))
+        .map(|(name, problem)| {
+            format!("<tr><td>{name}</td><td>{}</td></tr>", problem.as_deref().unwrap_or("ok"))
+        })
         .collect();
     Html(format!(
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width\">\

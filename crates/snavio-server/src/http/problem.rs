@@ -19,7 +19,7 @@ impl From<Refused> for Problem {
 
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
-        Refused { id: None, correlation_id: None, refusal }.into()
+        Refused::from(refusal).into()
     }
 }
 
@@ -27,7 +27,8 @@ impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Stale { .. } => {
-                Refusal::new(Reason::RegistryConflict, "the registry was changed by somebody else meanwhile").into()
+                Refusal::new(Reason::RegistryConflict, "the registry was changed by somebody else meanwhile")
+                    .into()
             }
             error => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "store did not answer");
@@ -46,7 +47,7 @@ impl Problem {
 
     /// The document.
     pub(crate) fn document(&self) -> Value {
-        let Refused { id, correlation_id, refusal } = &*self.0;
+        let Refused { subject, refusal } = &*self.0;
         let contract = refusal.reason.contract();
         let mut document = json!({
             "type": format!("urn:snavio:problem:{}", contract.code),
@@ -62,8 +63,8 @@ impl Problem {
                 document[name] = value;
             }
         };
-        set("id", id.as_ref().map(|id| id.as_str().into()));
-        set("correlation_id", correlation_id.as_ref().map(|it| it.as_str().into()));
+        set("id", subject.id.as_ref().map(|id| id.as_str().into()));
+        set("correlation_id", subject.correlation.as_ref().map(|it| it.as_str().into()));
         set("retry_after_ms", refusal.retry_after.map(|it| (it.as_millis() as u64).into()));
         if let Some(skew) = refusal.skew {
             let seconds = skew.received_at.skew(skew.sent_at).as_millis() as f64 / 1000.0;

@@ -37,7 +37,8 @@ fn queue(app: &App, principal: &Principal, name: &str, whose: &Whose) -> Result<
     match principal {
         Principal::Operator => {
             let tenant = whose.tenant.as_deref();
-            let missing = || Refusal::new(Reason::InvalidRequest, "an operator says whose queue: ?tenant=<tenant>");
+            let missing =
+                || Refusal::new(Reason::InvalidRequest, "an operator says whose queue: ?tenant=<tenant>");
             Ok(QueueKey::new(tenant.ok_or_else(missing)?, &name))
         }
         Principal::Service(session) => {
@@ -68,7 +69,12 @@ pub(super) async fn receive(
 ) -> Result<Response, Problem> {
     let queue = queue(&app, &principal, &name, &whose)?;
     let max = within("max", body.max.unwrap_or(1), 1, limits::RECEIVE_MESSAGES_MAX)?;
-    let visibility = seconds("visibility_seconds", body.visibility_seconds, limits::VISIBILITY_DEFAULT, limits::VISIBILITY_MAX)?;
+    let visibility = seconds(
+        "visibility_seconds",
+        body.visibility_seconds,
+        limits::VISIBILITY_DEFAULT,
+        limits::VISIBILITY_MAX,
+    )?;
     let wait = seconds("wait_seconds", Some(body.wait_seconds), Duration::ZERO, limits::RECEIVE_WAIT_MAX)?;
     let received = wait_for_deliveries(&app, &queue, max, visibility, wait).await?;
     let deliveries = received.iter().map(delivery).collect::<Result<Vec<_>, _>>()?;
@@ -181,7 +187,8 @@ pub(super) async fn acknowledge(
     // On a task of its own: a client that hangs up must not cancel a commit under way.
     let running = std::sync::Arc::clone(&app);
     let done = tokio::spawn(async move { running.gate.store().acknowledge(&queue, receipts).await }).await;
-    let outcomes = done.map_err(|_| Refusal::new(Reason::Unavailable, "the acknowledgement's task was ended"))??;
+    let outcomes =
+        done.map_err(|_| Refusal::new(Reason::Unavailable, "the acknowledgement's task was ended"))??;
     Ok(outcomes_response(&body.receipts, &outcomes))
 }
 
@@ -194,7 +201,12 @@ pub(super) async fn extend(
 ) -> Result<Response, Problem> {
     body.check()?;
     let queue = queue(&app, &principal, &name, &whose)?;
-    let visibility = seconds("visibility_seconds", body.visibility_seconds, limits::VISIBILITY_DEFAULT, limits::VISIBILITY_MAX)?;
+    let visibility = seconds(
+        "visibility_seconds",
+        body.visibility_seconds,
+        limits::VISIBILITY_DEFAULT,
+        limits::VISIBILITY_MAX,
+    )?;
     let now = app.clock.now();
     let outcomes = app.gate.store().extend(&queue, body.receipts.clone(), visibility, now).await?;
     Ok(outcomes_response(&body.receipts, &outcomes))

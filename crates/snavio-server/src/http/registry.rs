@@ -40,7 +40,12 @@ fn nothing() -> Problem {
 }
 
 /// Decides and makes changes; the answer is what changed.
-async fn change(app: &App, principal: &Principal, why: &str, wishes: Vec<Wish>) -> Result<Vec<Change>, Problem> {
+async fn change(
+    app: &App,
+    principal: &Principal,
+    why: &str,
+    wishes: Vec<Wish>,
+) -> Result<Vec<Change>, Problem> {
     principal.operator()?;
     if why.chars().count() > limits::REASON_CHARS_MAX {
         return Err(Refusal::new(Reason::InvalidRequest, "the reason is too long").into());
@@ -90,7 +95,10 @@ fn status(changes: &[Change]) -> StatusCode {
     if added { StatusCode::CREATED } else { StatusCode::OK }
 }
 
-pub(super) async fn list_tenants(State(app): State<Shared>, principal: Principal) -> Result<Response, Problem> {
+pub(super) async fn list_tenants(
+    State(app): State<Shared>,
+    principal: Principal,
+) -> Result<Response, Problem> {
     Ok(list(&app, &principal, Kind::Tenant))
 }
 
@@ -143,7 +151,12 @@ pub(super) async fn delete_tenant(
     remove(&app, &principal, &why, vec![EntryKey::tenant(&TenantName::new(&tenant).map_err(named)?)]).await
 }
 
-async fn remove(app: &App, principal: &Principal, why: &Why, keys: Vec<EntryKey>) -> Result<Response, Problem> {
+async fn remove(
+    app: &App,
+    principal: &Principal,
+    why: &Why,
+    keys: Vec<EntryKey>,
+) -> Result<Response, Problem> {
     principal.operator()?;
     let registry = app.gate.registry();
     if keys.iter().any(|key| registry.get(key).is_none()) {
@@ -212,7 +225,12 @@ fn with_credentials(
         service: name.clone(),
         created_at,
     })));
-    let key = Key { service: name.clone(), version: version.clone(), secret: app.platform.seal(&secret), created_at };
+    let key = Key {
+        service: name.clone(),
+        version: version.clone(),
+        secret: app.platform.seal(&secret),
+        created_at,
+    };
     wishes.push(Wish::Put(Entry::Key(key)));
     let credentials = json!({
         "source": name,
@@ -276,7 +294,9 @@ pub(super) async fn put_route(
 
 fn fits<T: serde::de::DeserializeOwned>(body: Map<String, Value>) -> Result<T, Problem> {
     let read = serde_json::from_value(Value::Object(body));
-    read.map_err(|error| Refusal::new(Reason::InvalidRequest, format!("the body does not fit: {error}")).into())
+    read.map_err(|error| {
+        Refusal::new(Reason::InvalidRequest, format!("the body does not fit: {error}")).into()
+    })
 }
 
 pub(super) async fn delete_route(
@@ -289,7 +309,10 @@ pub(super) async fn delete_route(
     remove(&app, &principal, &why, vec![EntryKey::route(&target, &name)]).await
 }
 
-pub(super) async fn list_grants(State(app): State<Shared>, principal: Principal) -> Result<Response, Problem> {
+pub(super) async fn list_grants(
+    State(app): State<Shared>,
+    principal: Principal,
+) -> Result<Response, Problem> {
     Ok(list(&app, &principal, Kind::Grant))
 }
 
@@ -311,7 +334,10 @@ pub(super) async fn delete_grant(
     remove(&app, &principal, &why, vec![Entry::Grant(grant).key()]).await
 }
 
-pub(super) async fn get_registry(State(app): State<Shared>, principal: Principal) -> Result<Response, Problem> {
+pub(super) async fn get_registry(
+    State(app): State<Shared>,
+    principal: Principal,
+) -> Result<Response, Problem> {
     let registry = app.gate.registry();
     let entries = registry.entries().filter(|entry| may_see(&principal, entry)).map(shown);
     let document = json!({ "version": registry.version(), "entries": entries.collect::<Vec<_>>() });

@@ -107,7 +107,9 @@ fn stream(app: Shared, tenant: String, filter: Filter) -> Response {
         let mut after = Serial(filter.after);
         loop {
             let deadline = tokio::time::Instant::now() + KEEP_ALIVE;
-            let Ok((records, next)) = next_page(&app, &tenant, &filter, after, deadline).await else { return };
+            let Ok((records, next)) = next_page(&app, &tenant, &filter, after, deadline).await else {
+                return;
+            };
             after = next;
             let text = match records.as_slice() {
                 [] => ": still here\n\n".to_owned(),

@@ -79,7 +79,9 @@ fn basic(headers: &HeaderMap) -> Option<(String, String)> {
 /// RFC 6749's own form of error.
 fn error(code: &str, description: &str) -> Response {
     let status = if code == "invalid_client" { StatusCode::UNAUTHORIZED } else { StatusCode::BAD_REQUEST };
-    no_store(json_response(status, &json!({ "error": code, "error_description": description })).into_response())
+    no_store(
+        json_response(status, &json!({ "error": code, "error_description": description })).into_response(),
+    )
 }
 
 fn no_store(mut response: Response) -> Response {

@@ -23,7 +23,11 @@ pub(super) fn append(
     Ok(())
 }
 
-pub(super) fn page(connection: &Connection, after: Serial, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
+pub(super) fn page(
+    connection: &Connection,
+    after: Serial,
+    limit: usize,
+) -> Result<Vec<AuditEntry>, StoreError> {
     const PAGE: &str = "SELECT seq, at, who, why, action, object, outcome FROM audit \
          WHERE seq > ?1 ORDER BY seq LIMIT ?2";
     let mut statement = connection.prepare_cached(PAGE).map_err(sql)?;

@@ -1,57 +1,70 @@
-//! Backup while running, restore, and the integrity check.
+//! Backup while running, restore, and the integrity check. They work on the files, beside a running node or
+//! without one: a backup is one read transaction, which at worst keeps the write-ahead log from starting over
+//! while it lasts.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use rusqlite::Connection;
+use rusqlite::{Connection, OpenFlags};
 use snavio_model::id::Serial;
 use snavio_model::time::Timestamp;
 
-use super::writer::{Shared, sql};
 use super::{FILE, message, meta, take_lock, telemetry};
-use crate::StoreError;
-
-/// Keeps the write-ahead log from starting over while a backup reads it.
-pub(super) struct PausedRestarts(Arc<Shared>);
-
-impl PausedRestarts {
-    pub(super) fn new(shared: &Arc<Shared>) -> Self {
-        shared.restart_paused.store(true, Ordering::Release);
-        Self(Arc::clone(shared))
-    }
-}
-
-impl Drop for PausedRestarts {
-    fn drop(&mut self) {
-        self.0.restart_paused.store(false, Ordering::Release);
-    }
-}
 
 /// Copies the store as it is now into a new file, and says how large that is.
-pub(super) fn copy(connection: &Connection, from: &Path, to: &Path) -> Result<u64, StoreError> {
-    let failed = |why: String| StoreError::Unavailable(why.into());
+pub fn backup(folder: &Path, to: &Path) -> Result<u64, BackupError> {
     if to.exists() {
-        return Err(failed(format!("{} exists already", to.display())));
+        return Err(BackupError::Exists(to.to_owned()));
     }
-    let text = to.to_str().ok_or_else(|| failed("the backup's path is not text".into()))?;
-    let copied = connection.execute("VACUUM INTO ?1", [text]).map_err(sql);
+    let connection = open(folder)?;
+    check_room(folder, to)?;
+    let text = to.to_str().ok_or_else(|| BackupError::Unfit {
+        file: to.to_owned(),
+        problem: "its path is not text".to_owned(),
+    })?;
+    let copied = connection.execute("VACUUM INTO ?1", [text]);
     if copied.is_err() {
         // A half-written copy must not be taken for a backup. It may not exist at all.
         let _ = std::fs::remove_file(to);
     }
     copied?;
-    let flushed = std::fs::File::open(to).and_then(|file| file.sync_all());
-    flushed.map_err(|error| failed(format!("cannot flush {}: {error}", to.display())))?;
-    tracing::info!(from = %from.display(), to = %to.display(), "backup written");
-    Ok(std::fs::metadata(to).map_or(0, |it| it.len()))
+    let file = std::fs::File::open(to)?;
+    file.sync_all()?;
+    Ok(file.metadata()?.len())
 }
 
-/// SQLite's own check of the whole file, and the check values of the newest evidence.
-pub(super) fn integrity(connection: &Connection) -> Result<Vec<String>, StoreError> {
-    let mut statement = connection.prepare("PRAGMA integrity_check").map_err(sql)?;
-    let rows = statement.query_map([], |row| row.get::<_, String>(0)).map_err(sql)?;
-    let said = rows.collect::<Result<Vec<_>, _>>().map_err(sql)?;
+fn open(folder: &Path) -> Result<Connection, BackupError> {
+    let file = folder.join(FILE);
+    if !file.exists() {
+        return Err(BackupError::Unfit { file, problem: "there is no store".to_owned() });
+    }
+    let connection = Connection::open_with_flags(&file, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    connection.busy_timeout(std::time::Duration::from_secs(5))?;
+    Ok(connection)
+}
+
+fn check_room(folder: &Path, to: &Path) -> Result<(), BackupError> {
+    let needed: u64 = [FILE.to_owned(), format!("{FILE}-wal")]
+        .iter()
+        .map(|name| std::fs::metadata(folder.join(name)).map_or(0, |it| it.len()))
+        .sum();
+    let target = to.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let space = rustix::fs::statvfs(target).map_err(std::io::Error::from)?;
+    let free = space.f_bavail * space.f_frsize;
+    if free < needed {
+        return Err(BackupError::NoRoom { needed, free });
+    }
+    Ok(())
+}
+
+/// What is damaged in a folder's store, if anything: SQLite's own check of the whole file.
+pub fn check_integrity(folder: &Path) -> Result<Vec<String>, BackupError> {
+    Ok(integrity(&open(folder)?)?)
+}
+
+fn integrity(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut statement = connection.prepare("PRAGMA integrity_check")?;
+    let rows = statement.query_map([], |row| row.get::<_, String>(0))?;
+    let said = rows.collect::<Result<Vec<_>, _>>()?;
     Ok(said.into_iter().filter(|line| line != "ok").collect())
 }
 
@@ -66,36 +79,44 @@ pub struct Restored {
     pub registry_version: i64,
 }
 
-/// Why a backup was not restored.
+/// Why a backup was not made, checked or restored.
 #[derive(Debug, thiserror::Error)]
-pub enum RestoreError {
-    /// There is a store already.
-    #[error("{0} exists already; move it away first, a restore never overwrites")]
+pub enum BackupError {
+    /// There is a file already.
+    #[error("{0} exists already; move it away first, nothing is overwritten")]
     Exists(PathBuf),
     /// The backup is not a store, or is damaged.
-    #[error("{file} cannot be restored: {problem}")]
+    #[error("{file} cannot be used: {problem}")]
     Unfit {
-        /// The backup.
+        /// The file.
         file: PathBuf,
         /// What is wrong with it.
         problem: String,
     },
+    /// The disk is too full for a copy.
+    #[error("a copy needs {needed} bytes, and only {free} are free")]
+    NoRoom {
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes free.
+        free: u64,
+    },
     /// A file cannot be read or written.
-    #[error("cannot copy the backup")]
+    #[error("cannot copy a file")]
     Copy(#[from] std::io::Error),
     /// SQLite says no.
-    #[error("cannot read the backup")]
+    #[error("cannot read a store")]
     Database(#[from] rusqlite::Error),
 }
 
 /// Restores a backup into a data folder without a store. Epoch and registry version are raised past anything
 /// that was given out after the backup, as far as one per second goes, so that no number means two things.
-pub fn restore(backup: &Path, folder: &Path, now: Timestamp) -> Result<Restored, RestoreError> {
+pub fn restore(backup: &Path, folder: &Path, now: Timestamp) -> Result<Restored, BackupError> {
     std::fs::create_dir_all(folder)?;
     let file = folder.join(FILE);
-    let _lock = take_lock(folder).map_err(|_| RestoreError::Exists(file.clone()))?;
+    let _lock = take_lock(folder).map_err(|_| BackupError::Exists(file.clone()))?;
     if file.exists() {
-        return Err(RestoreError::Exists(file));
+        return Err(BackupError::Exists(file));
     }
     let partial = folder.join(format!("{FILE}.restoring"));
     std::fs::copy(backup, &partial)?;
@@ -111,8 +132,8 @@ pub fn restore(backup: &Path, folder: &Path, now: Timestamp) -> Result<Restored,
     Ok(restored)
 }
 
-fn raise(file: &Path, backup: &Path, now: Timestamp) -> Result<Restored, RestoreError> {
-    let unfit = |problem: String| RestoreError::Unfit { file: backup.to_owned(), problem };
+fn raise(file: &Path, backup: &Path, now: Timestamp) -> Result<Restored, BackupError> {
+    let unfit = |problem: String| BackupError::Unfit { file: backup.to_owned(), problem };
     let connection = Connection::open(file)?;
     let damage = integrity(&connection).map_err(|error| unfit(error.to_string()))?;
     if let Some(first) = damage.first() {

@@ -72,7 +72,10 @@ fn look(connection: &Connection, shared: &Shared) {
             }
         }
         Err(error) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, "checkpoint failed; the log grows meanwhile");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "checkpoint failed; the log grows meanwhile"
+            );
         }
     }
 }

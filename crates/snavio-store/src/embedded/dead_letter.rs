@@ -71,7 +71,10 @@ pub(super) fn page(
     letters.into_iter().map(|letter| with_message(connection, letter)).collect()
 }
 
-pub(super) fn with_message(connection: &Connection, letter: DeadLetter) -> Result<StoredDeadLetter, StoreError> {
+pub(super) fn with_message(
+    connection: &Connection,
+    letter: DeadLetter,
+) -> Result<StoredDeadLetter, StoreError> {
     let number = letter.delivery.message;
     let found = message::by_numbers(connection, &[number])?.pop();
     let missing = || StoreError::Damaged { what: "message", key: number.to_string() };
@@ -80,7 +83,10 @@ pub(super) fn with_message(connection: &Connection, letter: DeadLetter) -> Resul
 
 pub(super) fn count(connection: &Connection, queue: &QueueKey) -> rusqlite::Result<u64> {
     const COUNT: &str = "SELECT count(*) FROM dead_letter WHERE dead_letter_queue = ?1";
-    connection.prepare_cached(COUNT)?.query_row([queue.as_str()], |row| row.get::<_, i64>(0)).map(i64::unsigned_abs)
+    connection
+        .prepare_cached(COUNT)?
+        .query_row([queue.as_str()], |row| row.get::<_, i64>(0))
+        .map(i64::unsigned_abs)
 }
 
 fn read(row: &Row<'_>) -> Result<DeadLetter, StoreError> {

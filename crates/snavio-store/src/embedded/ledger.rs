@@ -1,7 +1,7 @@
 //! Settling on SQLite: loads what the judgement needs, lets the model judge, writes what it leaves.
 
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use snavio_model::settle::{self, Delta, Intake, Settlement, Working};
 use snavio_model::time::Timestamp;

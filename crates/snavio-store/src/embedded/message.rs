@@ -57,7 +57,10 @@ impl<'a> Insert<'a> {
 }
 
 /// The messages with these numbers, in the order asked for; numbers without a message are left out.
-pub(super) fn by_numbers(connection: &Connection, numbers: &[Serial]) -> Result<Vec<LoggedMessage>, StoreError> {
+pub(super) fn by_numbers(
+    connection: &Connection,
+    numbers: &[Serial],
+) -> Result<Vec<LoggedMessage>, StoreError> {
     let mut statement =
         connection.prepare_cached(&format!("SELECT {COLUMNS} FROM message WHERE seq = ?1")).map_err(sql)?;
     let mut found = Vec::with_capacity(numbers.len());

@@ -34,14 +34,14 @@ use snavio_model::telemetry::{Record, StoredRecord, dead_lettered};
 use snavio_model::time::Timestamp;
 use tokio::sync::{Notify, oneshot};
 
-pub use backup::{RestoreError, Restored, restore};
+pub use backup::{BackupError, Restored, backup, check_integrity, restore};
 use queue::{Queues, Taken};
 use readers::Readers;
 use writer::{Job, Transaction, Urgency, Writer, lock, sql};
 
 use crate::{
-    Act, AuditEntry, Durability, Figures, Journal, Ledger, LoggedMessage, Queue, Received, RegistryLog, Store,
-    StoreError, StoredDeadLetter, Swept,
+    Act, AuditEntry, Durability, Figures, Journal, Ledger, LoggedMessage, Queue, Received, RegistryLog,
+    Store, StoreError, StoredDeadLetter, Swept,
 };
 
 mod migrations {
@@ -109,7 +109,6 @@ pub enum OpenError {
 
 /// The store of a single node.
 pub struct EmbeddedStore {
-    file: PathBuf,
     durability: Durability,
     last_committed_at: Timestamp,
     epoch: i64,
@@ -159,10 +158,9 @@ impl EmbeddedStore {
         let durability = durability(&connection, options).map_err(database)?;
         let writer = Writer::start(connection, first, epoch, options.plant).map_err(folder)?;
         let wal = options.folder.join(format!("{FILE}-wal"));
-        let checkpointer =
-            checkpoint::Checkpointer::start(checkpointing, wal, Arc::clone(&writer.shared)).map_err(folder)?;
+        let checkpointer = checkpoint::Checkpointer::start(checkpointing, wal, Arc::clone(&writer.shared))
+            .map_err(folder)?;
         Ok(Self {
-            file,
             durability,
             last_committed_at,
             epoch,
@@ -196,7 +194,8 @@ fn take_lock(folder: &Path) -> Result<File, OpenError> {
 /// A connection that may write: the writer's, or the checkpointer's.
 fn connect(file: &Path, options: &Options) -> rusqlite::Result<Connection> {
     let connection = Connection::open(file)?;
-    connection.busy_timeout(Duration::from_secs(5))?;
+    // Nobody else writes; this only bounds how long starting the log over waits for readers.
+    connection.busy_timeout(Duration::from_millis(50))?;
     connection.set_prepared_statement_cache_capacity(64);
     let flushes = options.flush && options.plant != Some(Plant::SkipFlush);
     connection.pragma_update(None, "journal_mode", "wal")?;
@@ -219,7 +218,9 @@ fn durability(connection: &Connection, options: &Options) -> rusqlite::Result<Du
         return Ok(Durability::Relaxed(format!("journal_mode is {journal}, not wal")));
     }
     if synchronous < FULL {
-        return Ok(Durability::Relaxed(format!("synchronous is {synchronous}, below full: commits are not flushed")));
+        return Ok(Durability::Relaxed(format!(
+            "synchronous is {synchronous}, below full: commits are not flushed"
+        )));
     }
     Ok(Durability::Durable)
 }
@@ -467,12 +468,16 @@ impl Job for Redrive {
     fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
         self.back.clear();
         for id in &self.dead {
-            let Some(letter) = dead_letter::find(transaction.connection, &self.tenant, *id)? else { continue };
+            let Some(letter) = dead_letter::find(transaction.connection, &self.tenant, *id)? else {
+                continue;
+            };
             let mut delivery = letter.delivery;
             delivery.receives = 0;
             delivery.queued_at = self.act.at;
             dead_letter::delete(transaction.connection, *id).map_err(sql)?;
-            delivery::Insert::prepare(transaction.connection).and_then(|mut it| it.run(&delivery)).map_err(sql)?;
+            delivery::Insert::prepare(transaction.connection)
+                .and_then(|mut it| it.run(&delivery))
+                .map_err(sql)?;
             let object = format!("{} {}", delivery.dead_letter_queue, delivery.id);
             audit::append(transaction, "dead_letter.redrive", &object, &self.act, delivery.queue.as_str())?;
             self.back.push(delivery);
@@ -588,16 +593,6 @@ impl Store for EmbeddedStore {
             deliveries: lock(&self.queues).len() as u64,
             epoch: self.epoch,
         }
-    }
-
-    async fn backup(&self, to: &Path) -> Result<u64, StoreError> {
-        let _paused = backup::PausedRestarts::new(&self.writer.shared);
-        let (from, to) = (self.file.clone(), to.to_owned());
-        self.readers.run(move |connection| backup::copy(connection, &from, &to)).await
-    }
-
-    async fn check(&self) -> Result<Vec<String>, StoreError> {
-        self.readers.run(backup::integrity).await
     }
 
     async fn close(&self) {

@@ -142,7 +142,13 @@ impl Queues {
         index.arrivals.notify_one();
     }
 
-    pub(super) fn receive(&mut self, key: &QueueKey, max: usize, visibility: Duration, now: Timestamp) -> Found {
+    pub(super) fn receive(
+        &mut self,
+        key: &QueueKey,
+        max: usize,
+        visibility: Duration,
+        now: Timestamp,
+    ) -> Found {
         let mut fence = self.last_fence;
         let index = self.queue(key);
         index.end_leases(now);

@@ -121,5 +121,7 @@ fn oldest(connection: &Connection, tenant: &str) -> rusqlite::Result<Option<Time
 
 /// When the newest record was written.
 pub(super) fn newest_at(connection: &Connection) -> rusqlite::Result<Option<Timestamp>> {
-    connection.query_row("SELECT max(at) FROM telemetry", [], |row| row.get::<_, Option<i64>>(0)).map(|at| at.map(Timestamp))
+    connection
+        .query_row("SELECT max(at) FROM telemetry", [], |row| row.get::<_, Option<i64>>(0))
+        .map(|at| at.map(Timestamp))
 }

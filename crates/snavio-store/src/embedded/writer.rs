@@ -72,8 +72,6 @@ pub(super) struct Shared {
     arrived: Condvar,
     /// Set by the checkpointer when it has caught up and the log is long: start the log over.
     pub(super) restart_wanted: AtomicBool,
-    /// While set, the log is not started over (a backup reads it).
-    pub(super) restart_paused: AtomicBool,
     /// Commits so far.
     pub(super) commits: AtomicU64,
 }
@@ -241,7 +239,8 @@ impl Loop {
     }
 
     fn run_jobs(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<bool, StoreError> {
-        let mut transaction = Transaction { connection: &self.connection, last: &mut self.last, dirty: false };
+        let mut transaction =
+            Transaction { connection: &self.connection, last: &mut self.last, dirty: false };
         for job in jobs {
             job.run(&mut transaction)?;
         }
@@ -266,18 +265,20 @@ impl Loop {
     /// Between two batches, when the checkpointer has caught up: readers are few and short, so this waits for
     /// hardly anything, and the next commit writes at the log's beginning again.
     fn restart_log_if_wanted(&self) {
-        if self.shared.restart_paused.load(Ordering::Acquire)
-            || !self.shared.restart_wanted.swap(false, Ordering::AcqRel)
-        {
+        if !self.shared.restart_wanted.swap(false, Ordering::AcqRel) {
             return;
         }
-        let restarted = self.connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |row| row.get::<_, i64>(0));
+        let restarted =
+            self.connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |row| row.get::<_, i64>(0));
         match restarted {
             Ok(0) => {}
             Ok(_) => tracing::debug!("a reader kept the write-ahead log from starting over"),
             Err(error) => {
                 let error = sql(error);
-                tracing::warn!(error = &error as &dyn std::error::Error, "write-ahead log was not started over");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "write-ahead log was not started over"
+                );
             }
         }
     }
@@ -313,7 +314,9 @@ pub(super) fn sql(error: rusqlite::Error) -> StoreError {
         && FLUSH_FAILED.contains(&failure.extended_code)
     {
         tracing::error!(error = &error as &dyn std::error::Error, "a flush failed: ending the process");
-        eprintln!("snavio: a flush failed ({error}); ending the process, because nothing after it can be promised");
+        eprintln!(
+            "snavio: a flush failed ({error}); ending the process, because nothing after it can be promised"
+        );
         std::process::abort();
     }
     StoreError::Unavailable(Box::new(error))

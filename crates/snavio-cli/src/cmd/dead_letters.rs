@@ -1,0 +1,71 @@
+use clap::{Args, Subcommand};
+use reqwest::Method;
+use serde_json::json;
+
+use crate::Ended;
+use crate::connection::AsService;
+use crate::output::Output;
+
+/// List, show and redrive deliveries that could not be processed.
+///
+/// Example: snavio dead-letters -c credentials/acme--discord-bot.json list
+#[derive(Args)]
+pub(crate) struct DeadLetters {
+    #[command(flatten)]
+    service: AsService,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// List them, oldest first.
+    List {
+        /// Only those of this dead-letter queue.
+        #[arg(long)]
+        queue: Option<String>,
+        /// Go on after this id.
+        #[arg(long, default_value_t = 0)]
+        after: i64,
+    },
+    /// Show one, with its message.
+    Show {
+        /// Its id.
+        id: i64,
+    },
+    /// Put some back into the queue they came from, under their old delivery ids.
+    Redrive {
+        /// Their ids.
+        #[arg(required = true)]
+        ids: Vec<i64>,
+        /// Why, for the record.
+        #[arg(long, default_value = "")]
+        why: String,
+    },
+}
+
+impl DeadLetters {
+    pub(crate) async fn run(self, output: Output) -> Ended {
+        let client = self.service.client()?;
+        match self.command {
+            Command::List { queue, after } => {
+                let filter = queue.map(|queue| format!("&queue={queue}")).unwrap_or_default();
+                let page = client
+                    .call(Method::GET, &format!("/v1/dead-letters?after={after}{filter}"), None)
+                    .await?;
+                let items = page["items"].as_array().cloned().unwrap_or_default();
+                output.rows(&page, &items, &["id", "reason", "route", "attempts", "dead_at", "message_id"]);
+            }
+            Command::Show { id } => {
+                output.object(&client.call(Method::GET, &format!("/v1/dead-letters/{id}"), None).await?);
+            }
+            Command::Redrive { ids, why } => {
+                for id in ids {
+                    let path = format!("/v1/dead-letters/{id}/redrive");
+                    output.object(&client.call(Method::POST, &path, Some(&json!({ "why": why }))).await?);
+                }
+            }
+        }
+        Ok(())
+    }
+}

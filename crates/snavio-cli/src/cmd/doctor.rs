@@ -1,0 +1,119 @@
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::{Value, json};
+use snavio_server::config::{Config, Sources};
+use snavio_store::embedded;
+
+use super::Failure;
+use crate::Ended;
+use crate::output::Output;
+
+/// Check configuration, store, disk, keys and port, and say how to mend what is wrong.
+///
+/// Example: snavio doctor --config snavio.toml
+#[derive(Args)]
+pub(crate) struct Doctor {
+    /// The configuration file.
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// The data folder (store.url = embedded:<folder>).
+    #[arg(long)]
+    data: Option<String>,
+}
+
+/// Less free space than this is a problem.
+const FREE_BYTES_MIN: u64 = 1 << 30;
+
+struct Finding {
+    what: &'static str,
+    problem: Option<String>,
+    mend: &'static str,
+}
+
+impl Doctor {
+    pub(crate) fn run(self, output: Output) -> Ended {
+        let config = match self.config() {
+            Ok(config) => config,
+            Err(failure) => {
+                println!("configuration: {failure}");
+                return Err(Failure::new("the configuration must be mended first"));
+            }
+        };
+        let findings = [store(&config), disk(&config.data_folder), secrets(&config), port(&config), limit()];
+        let items: Vec<Value> = findings
+            .iter()
+            .map(|it| {
+                let said = it.problem.as_deref().unwrap_or("ok");
+                let mend = if it.problem.is_some() { it.mend } else { "" };
+                json!({ "check": it.what, "result": said, "mend": mend })
+            })
+            .collect();
+        output.rows(&Value::Array(items.clone()), &items, &["check", "result", "mend"]);
+        match findings.iter().filter(|it| it.problem.is_some()).count() {
+            0 => Ok(()),
+            count => Err(Failure::new(format!("{count} of {} checks found a problem", findings.len()))),
+        }
+    }
+
+    fn config(&self) -> Result<Config, Failure> {
+        let file = match &self.config {
+            Some(path) => {
+                let name = path.display().to_string();
+                let content = std::fs::read_to_string(path)
+                    .map_err(|error| Failure::of(format!("cannot read {name}"), &error))?;
+                Some((name, content))
+            }
+            None => None,
+        };
+        let flags = self.data.iter().map(|folder| ("store.url".to_owned(), format!("embedded:{folder}")));
+        Ok(Config::load(&Sources { file, environment: std::env::vars().collect(), flags: flags.collect() })?)
+    }
+}
+
+fn store(config: &Config) -> Finding {
+    let problem = if config.data_folder.join(embedded::FILE).exists() {
+        match embedded::check_integrity(&config.data_folder) {
+            Ok(damage) => (!damage.is_empty()).then(|| damage.join("; ")),
+            Err(error) => Some(error.to_string()),
+        }
+    } else {
+        None
+    };
+    Finding { what: "store", problem, mend: "restore the last backup into another folder (snavio restore)" }
+}
+
+fn disk(folder: &Path) -> Finding {
+    let existing = folder.ancestors().find(|it| it.exists()).unwrap_or(Path::new("."));
+    let problem = match rustix::fs::statvfs(existing) {
+        Ok(space) => {
+            let free = space.f_bavail * space.f_frsize;
+            (free < FREE_BYTES_MIN).then(|| format!("{} MiB are free", free >> 20))
+        }
+        Err(error) => Some(error.to_string()),
+    };
+    Finding { what: "disk", problem, mend: "free some space, or move the data folder" }
+}
+
+fn secrets(config: &Config) -> Finding {
+    use std::os::unix::fs::PermissionsExt;
+
+    let open = [&config.platform_key_file, &config.operator_token_file].into_iter().find_map(|file| {
+        let mode = std::fs::metadata(file).ok()?.permissions().mode();
+        (mode & 0o077 != 0).then(|| format!("{} can be read by others", file.display()))
+    });
+    Finding { what: "secrets", problem: open, mend: "chmod 600 on the file named" }
+}
+
+fn port(config: &Config) -> Finding {
+    let problem = TcpListener::bind(config.server.listen).err();
+    let problem = problem.map(|error| format!("{}: {error}", config.server.listen));
+    Finding { what: "port", problem, mend: "stop what listens there (perhaps a node), or set server.listen" }
+}
+
+fn limit() -> Finding {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let problem = limit.filter(|limit| *limit < 4096).map(|limit| format!("{limit} open files at most"));
+    Finding { what: "open files", problem, mend: "raise the limit (ulimit -n 65536)" }
+}

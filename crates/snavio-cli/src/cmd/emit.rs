@@ -1,0 +1,74 @@
+use std::io::Read;
+
+use clap::Args;
+use snavio_model::id::MessageId;
+use snavio_model::name::{CommandName, TargetText};
+use snavio_model::trace::CorrelationId;
+use snavio_sdk::Command;
+
+use super::Failure;
+use crate::Ended;
+use crate::connection::AsService;
+use crate::output::Output;
+
+/// Send a command, signed and authenticated like any client's.
+///
+/// Example: snavio emit -c credentials/acme--billing.json --target acme/discord-bot --name notify-user '{"user":"u-1"}'
+#[derive(Args)]
+pub(crate) struct Emit {
+    #[command(flatten)]
+    service: AsService,
+    #[command(flatten)]
+    message: MessageArguments,
+}
+
+/// What a message consists of.
+#[derive(Args)]
+pub(crate) struct MessageArguments {
+    /// The service it goes to: tenant/service, or service alone within your own tenant.
+    #[arg(long)]
+    target: TargetText,
+    /// The command's name.
+    #[arg(long)]
+    name: CommandName,
+    /// The id, a UUID; a new time-ordered one without it. Use the same for a retry.
+    #[arg(long)]
+    id: Option<String>,
+    /// The journey it belongs to.
+    #[arg(long)]
+    correlation_id: Option<String>,
+    /// The payload in JSON, or - to read it from standard input.
+    payload: String,
+}
+
+impl MessageArguments {
+    pub(crate) fn command(self) -> Result<Command, Failure> {
+        let payload = if self.payload == "-" {
+            let mut text = Vec::new();
+            std::io::stdin().read_to_end(&mut text)?;
+            text
+        } else {
+            self.payload.into_bytes()
+        };
+        let mut command = Command::new(self.target, self.name, payload);
+        if let Some(id) = self.id {
+            command.id = MessageId::uuid(&id)
+                .ok_or_else(|| Failure::new("--id must be a hyphenated UUID that is not nil"))?;
+        }
+        if let Some(correlation) = self.correlation_id {
+            let id = CorrelationId::new(&correlation);
+            let invalid = || Failure::new("--correlation-id must be 1 to 128 printable ASCII characters");
+            command.correlation = Some(id.ok_or_else(invalid)?);
+        }
+        Ok(command)
+    }
+}
+
+impl Emit {
+    pub(crate) async fn run(self, output: Output) -> Ended {
+        let command = self.message.command()?;
+        let answer = self.service.client()?.send(&command).await?;
+        output.object(&answer.document);
+        Ok(())
+    }
+}

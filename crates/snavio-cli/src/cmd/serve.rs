@@ -1,0 +1,111 @@
+use std::path::PathBuf;
+
+use clap::Args;
+use snavio_server::Node;
+use snavio_server::config::{Config, Sources};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::Failure;
+use crate::Ended;
+
+/// Run a node.
+///
+/// Without any configuration: an embedded store in ./snavio-data, listening on 127.0.0.1:8080, a platform key
+/// and an operator token made on first start.
+///
+/// Example: snavio serve --listen 127.0.0.1:9000 --data /var/lib/snavio
+#[derive(Args)]
+pub(crate) struct Serve {
+    /// The configuration file.
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// Where to listen (server.listen).
+    #[arg(long)]
+    listen: Option<String>,
+    /// The data folder (store.url = embedded:<folder>).
+    #[arg(long)]
+    data: Option<String>,
+    /// What to log (log.filter), for example info,snavio::message=debug.
+    #[arg(long)]
+    log: Option<String>,
+    /// Print the effective configuration and end.
+    #[arg(long)]
+    print_config: bool,
+    /// Start although the wall clock is more than an hour behind the store's last commit.
+    #[arg(long)]
+    accept_clock: bool,
+}
+
+impl Serve {
+    pub(crate) async fn run(self) -> Ended {
+        let sources = self.sources()?;
+        if self.print_config {
+            print!("{}", sources.merge()?);
+            return Ok(());
+        }
+        let config = Config::load(&sources)?;
+        start_log(&config)?;
+        let node = Node::start(&config, self.accept_clock, planted()).await?;
+        let scheme = if config.server.tls.is_some() { "https" } else { "http" };
+        println!("snavio {} is serving {scheme}://{}", env!("CARGO_PKG_VERSION"), node.address());
+        println!("operator token: {}", config.operator_token_file.display());
+        wait_for_stop().await?;
+        tracing::info!("stopping: finishing what is under way");
+        node.stop().await;
+        Ok(())
+    }
+
+    fn sources(&self) -> Result<Sources, Failure> {
+        let read = |path: &PathBuf| {
+            let name = path.display().to_string();
+            match std::fs::read_to_string(path) {
+                Ok(content) => Ok((name, content)),
+                Err(error) => Err(Failure::of(format!("cannot read {name}"), &error)),
+            }
+        };
+        let file = self.config.as_ref().map(read).transpose()?;
+        let flags = [
+            ("server.listen", self.listen.clone()),
+            ("store.url", self.data.as_ref().map(|folder| format!("embedded:{folder}"))),
+            ("log.filter", self.log.clone()),
+        ];
+        let flags = flags.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
+        Ok(Sources { file, environment: std::env::vars().collect(), flags })
+    }
+}
+
+fn start_log(config: &Config) -> Result<(), Failure> {
+    let filter = tracing_subscriber::EnvFilter::try_new(&config.log_filter)
+        .map_err(|error| Failure::of(format!("log.filter is {:?}", config.log_filter), &error))?;
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    if config.log_json {
+        builder.json().init();
+    } else {
+        builder.init();
+    }
+    Ok(())
+}
+
+async fn wait_for_stop() -> std::io::Result<()> {
+    let (mut term, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
+
+/// A test build can be told to have a known bug, so that the tests prove they would notice it.
+#[cfg(feature = "plant")]
+fn planted() -> Option<snavio_server::Plant> {
+    match std::env::var("SNAVIO_PLANT").ok()?.as_str() {
+        "acknowledge-before-commit" => Some(snavio_server::Plant::AcknowledgeBeforeCommit),
+        "skip-flush" => Some(snavio_server::Plant::SkipFlush),
+        _ => None,
+    }
+}
+
+#[cfg(not(feature = "plant"))]
+fn planted() -> Option<snavio_server::Plant> {
+    None
+}

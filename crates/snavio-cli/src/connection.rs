@@ -1,0 +1,88 @@
+//! How commands reach a node: its address, and whose credentials they use.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use snavio_sdk::{Api, Client, Credentials};
+
+use crate::cmd::Failure;
+
+/// Where the node is.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct NodeAddress {
+    /// The node's address.
+    #[arg(long, env = "SNAVIO_URL", default_value = "http://127.0.0.1:8080")]
+    url: String,
+    /// A PEM file with a root certificate to trust besides the usual ones.
+    #[arg(long, env = "SNAVIO_CA")]
+    ca: Option<PathBuf>,
+}
+
+impl NodeAddress {
+    pub(crate) fn api(&self) -> Result<Api, Failure> {
+        let read = |path: &PathBuf| {
+            std::fs::read(path)
+                .map_err(|error| Failure::of(format!("cannot read {}", path.display()), &error))
+        };
+        let ca = self.ca.as_ref().map(read).transpose()?;
+        Ok(Api::new(&self.url, ca.as_deref())?)
+    }
+}
+
+/// A node, and the operator's token.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct AsOperator {
+    #[command(flatten)]
+    node: NodeAddress,
+    /// The operator's token; without it, the token file is read.
+    #[arg(long, env = "SNAVIO_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// The file with the operator's token.
+    #[arg(long, default_value = "./snavio-data/operator.token")]
+    token_file: PathBuf,
+}
+
+impl AsOperator {
+    pub(crate) fn api(&self) -> Result<Api, Failure> {
+        let token = match &self.token {
+            Some(token) => token.clone(),
+            None => std::fs::read_to_string(&self.token_file).map_err(|error| {
+                let file = self.token_file.display();
+                Failure::of(
+                    format!("no operator token: give --token, set SNAVIO_TOKEN, or name the file with --token-file (tried {file})"),
+                    &error,
+                )
+            })?,
+        };
+        Ok(self.node.api()?.with_token(token.trim()))
+    }
+}
+
+/// A node, and a service's credentials.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct AsService {
+    #[command(flatten)]
+    node: NodeAddress,
+    /// The file with the service's credentials, as `snavio apply --credentials-dir` wrote it.
+    #[arg(long, short = 'c', env = "SNAVIO_CREDENTIALS")]
+    credentials: PathBuf,
+}
+
+impl AsService {
+    pub(crate) fn client(&self) -> Result<Client, Failure> {
+        Ok(Client::new(self.node.api()?, self.credentials()?)?)
+    }
+
+    fn credentials(&self) -> Result<Credentials, Failure> {
+        read_credentials(&self.credentials)
+    }
+}
+
+/// Reads a credentials file.
+pub(crate) fn read_credentials(path: &std::path::Path) -> Result<Credentials, Failure> {
+    let file = path.display();
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::of(format!("cannot read the credentials in {file}"), &error))?;
+    serde_json::from_str(&text)
+        .map_err(|error| Failure::of(format!("{file} does not hold credentials"), &error))
+}

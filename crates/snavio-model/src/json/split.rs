@@ -1,0 +1,133 @@
+//! Cuts a JSON array into its elements without judging them, so that one bad entry of a batch never affects
+//! another (PIP-8): each element is read strictly afterwards, on its own.
+
+use super::{Fault, FaultKind};
+
+/// The raw elements of the array that `bytes` hold. Only the array's own punctuation is checked.
+pub fn split_array(bytes: &[u8]) -> Result<Vec<&[u8]>, Fault> {
+    let mut split = Split { bytes, at: 0 };
+    split.space();
+    split.expect(b'[')?;
+    split.space();
+    let mut elements = Vec::new();
+    if split.peek() != Some(b']') {
+        loop {
+            elements.push(split.element()?);
+            if split.peek() != Some(b',') {
+                break;
+            }
+            split.at += 1;
+        }
+    }
+    split.expect(b']')?;
+    split.space();
+    match split.peek() {
+        None => Ok(elements),
+        Some(_) => Err(split.fault(FaultKind::TrailingText)),
+    }
+}
+
+struct Split<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Split<'a> {
+    fn peek(&self) -> Option<u8> {
+        self.bytes.get(self.at).copied()
+    }
+
+    fn fault(&self, kind: FaultKind) -> Fault {
+        Fault { kind, at: self.at }
+    }
+
+    fn expect(&mut self, byte: u8) -> Result<(), Fault> {
+        if self.peek() == Some(byte) {
+            self.at += 1;
+            return Ok(());
+        }
+        Err(self.fault(FaultKind::Unexpected))
+    }
+
+    fn space(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\r' | b'\n')) {
+            self.at += 1;
+        }
+    }
+
+    /// Goes on to the comma or bracket that ends this element. Text within strings does not count.
+    fn element(&mut self) -> Result<&'a [u8], Fault> {
+        let start = self.at;
+        let mut depth = 0usize;
+        while let Some(byte) = self.peek() {
+            match byte {
+                b'"' => self.string()?,
+                b'{' | b'[' => depth += 1,
+                b',' if depth == 0 => break,
+                b']' if depth == 0 => break,
+                b'}' | b']' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            self.at += 1;
+        }
+        let element = self.bytes[start..self.at].trim_ascii();
+        if element.is_empty() || self.peek().is_none() {
+            return Err(self.fault(FaultKind::Unexpected));
+        }
+        Ok(element)
+    }
+
+    /// Stops at the closing quote.
+    fn string(&mut self) -> Result<(), Fault> {
+        self.at += 1;
+        while let Some(byte) = self.peek() {
+            match byte {
+                b'"' => return Ok(()),
+                b'\\' => self.at += 2,
+                _ => self.at += 1,
+            }
+        }
+        Err(self.fault(FaultKind::Unexpected))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(text: &str) -> Option<Vec<&str>> {
+        let elements = split_array(text.as_bytes()).ok()?;
+        Some(elements.into_iter().map(|it| std::str::from_utf8(it).unwrap()).collect())
+    }
+
+    /// PIP-8
+    #[test]
+    fn an_array_is_cut_at_its_own_commas_whatever_is_wrong_within() {
+        for (text, elements) in [
+            ("[]", Some(vec![])),
+            (" [ ] \n", Some(vec![])),
+            ("[1]", Some(vec!["1"])),
+            (r#"[{"a":[1,2]}, {"b":","} ]"#, Some(vec![r#"{"a":[1,2]}"#, r#"{"b":","}"#])),
+            (r#"["\"],[", 2]"#, Some(vec![r#""\"],[""#, "2"])),
+            (r#"[{"a":1,"a":2},NaN,{]"#, None),
+            (r#"[{"a":1,"a":2},NaN]"#, Some(vec![r#"{"a":1,"a":2}"#, "NaN"])),
+            ("[1,]", None),
+            ("[,1]", None),
+            ("[1", None),
+            ("[\"a", None),
+            ("[\"a\\", None),
+            ("[1] x", None),
+            ("{}", None),
+            ("", None),
+        ] {
+            assert_eq!(split(text), elements, "{text:?}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_cut_or_refused(bytes: Vec<u8>) {
+            let _ = split_array(&bytes);
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! JSON over HTTP with a bearer token, and refusals as errors.
+
+use std::time::Duration;
+
+use reqwest::{Method, StatusCode};
+use serde_json::Value;
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    /// The gateway said no, and why.
+    #[error("{status} {reason}: {detail}")]
+    Refused {
+        /// The HTTP status.
+        status: u16,
+        /// The stable reason code.
+        reason: String,
+        /// What was wrong, and what to do.
+        detail: String,
+        /// When to come back.
+        retry_after: Option<Duration>,
+        /// The whole document.
+        document: Value,
+    },
+    /// The gateway was not reached, or hung up.
+    #[error("cannot reach {url}")]
+    Unreachable {
+        /// Where it was looked for.
+        url: String,
+        /// Why.
+        #[source]
+        source: reqwest::Error,
+    },
+    /// The message could not be made.
+    #[error("the message is not right")]
+    Message(#[from] snavio_model::refusal::Refusal),
+}
+
+impl ApiError {
+    /// Whether the same call may go through later: overload, outage, a lost connection.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Refused { status, .. } => matches!(status, 429 | 502 | 503 | 504),
+            Self::Unreachable { .. } => true,
+            Self::Message(_) => false,
+        }
+    }
+
+    /// When the gateway asked to come back.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Refused { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+}
+
+/// A connection to a node.
+#[derive(Debug, Clone)]
+pub struct Api {
+    http: reqwest::Client,
+    base: String,
+    token: Option<String>,
+}
+
+impl Api {
+    /// A node at `base`, for example `http://127.0.0.1:8080`. `ca` is a PEM with further roots to trust.
+    pub fn new(base: &str, ca: Option<&[u8]>) -> Result<Self, ApiError> {
+        // One provider for the process; a second one asking is told so and goes on with the first.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let unreachable = |source| ApiError::Unreachable { url: base.to_owned(), source };
+        let mut builder = reqwest::Client::builder().timeout(Duration::from_secs(40)).tcp_nodelay(true);
+        if let Some(pem) = ca {
+            let certificates = reqwest::Certificate::from_pem_bundle(pem).map_err(unreachable)?;
+            for certificate in certificates {
+                builder = builder.add_root_certificate(certificate);
+            }
+        }
+        let http = builder.build().map_err(unreachable)?;
+        Ok(Self { http, base: base.trim_end_matches('/').to_owned(), token: None })
+    }
+
+    /// The same node, with a bearer token.
+    #[must_use]
+    pub fn with_token(&self, token: &str) -> Self {
+        Self { token: Some(token.to_owned()), ..self.clone() }
+    }
+
+    /// The node's address.
+    pub fn base(&self) -> &str {
+        &self.base
+    }
+
+    /// Calls with a JSON body, or none.
+    pub async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, ApiError> {
+        let bytes = body.map(|body| body.to_string().into_bytes());
+        self.send(method, path, bytes, "application/json").await.map(|(_, document)| document)
+    }
+
+    /// Calls with bytes of a content type, and says the status too.
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+        content_type: &str,
+    ) -> Result<(u16, Value), ApiError> {
+        let (status, bytes) = self.exchange(method, path, body, content_type).await?;
+        Ok((status, document(&bytes)))
+    }
+
+    /// Calls with bytes of a content type, and gives back the bytes of a successful answer.
+    pub async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+        content_type: &str,
+    ) -> Result<(u16, Vec<u8>), ApiError> {
+        let url = format!("{}{path}", self.base);
+        let mut request = self.http.request(method, &url);
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token);
+        }
+        if let Some(body) = body {
+            request = request.header("content-type", content_type).body(body);
+        }
+        let unreachable = |source| ApiError::Unreachable { url: url.clone(), source };
+        let response = request.send().await.map_err(unreachable)?;
+        let status = response.status();
+        let retry_after = response.headers().get("retry-after").and_then(|it| it.to_str().ok()?.parse().ok());
+        let bytes = response.bytes().await.map_err(unreachable)?;
+        if status.is_success() {
+            return Ok((status.as_u16(), bytes.into()));
+        }
+        Err(refused(status, retry_after.map(Duration::from_secs), document(&bytes)))
+    }
+}
+
+fn document(bytes: &[u8]) -> Value {
+    serde_json::from_slice(bytes)
+        .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(bytes).into_owned()))
+}
+
+fn refused(status: StatusCode, retry_after: Option<Duration>, document: Value) -> ApiError {
+    let text = |name: &str| document.get(name).and_then(Value::as_str).map(str::to_owned);
+    let reason = text("reason").or_else(|| text("error")).unwrap_or_default();
+    let detail = text("detail").or_else(|| text("error_description")).unwrap_or_default();
+    ApiError::Refused { status: status.as_u16(), reason, detail, retry_after, document }
+}

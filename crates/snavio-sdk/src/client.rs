@@ -1,0 +1,254 @@
+//! A service's own client: it holds the service's credentials, fetches its token, and signs what it sends.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use snavio_model::command::NewCommand;
+use snavio_model::delivery::Receipt;
+use snavio_model::id::{MessageId, Serial};
+use snavio_model::name::{CommandName, KeyVersion, ServiceName, TargetText};
+use snavio_model::signing::Secret;
+use snavio_model::time::Timestamp;
+use snavio_model::trace::CorrelationId;
+use tokio::sync::Mutex;
+
+use crate::{Api, ApiError};
+
+/// A token this close to its end is renewed.
+const TOKEN_MARGIN: Duration = Duration::from_secs(60);
+/// Pauses between the attempts of one send.
+const PAUSES: [Duration; 5] = [
+    Duration::from_millis(50),
+    Duration::from_millis(200),
+    Duration::from_millis(800),
+    Duration::from_secs(2),
+    Duration::from_secs(5),
+];
+
+/// What registering a service answered: who it is, and its secrets.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Credentials {
+    /// The service.
+    pub source: ServiceName,
+    /// Its OAuth client.
+    pub client_id: String,
+    /// The client's secret.
+    pub client_secret: String,
+    /// The version of its HMAC key.
+    pub hmac_version: KeyVersion,
+    /// The key, as `whsec_…`.
+    pub hmac_secret: String,
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Credentials of {}", self.source)
+    }
+}
+
+impl Credentials {
+    /// The HMAC key itself.
+    pub fn secret(&self) -> Result<Secret, ApiError> {
+        use snavio_model::refusal::{Reason, Refusal};
+
+        let wrong =
+            |_| Refusal::new(Reason::InvalidRequest, "hmac_secret must be whsec_ and the base64 of 32 bytes");
+        Ok(Secret::parse(&self.hmac_secret).map_err(wrong)?)
+    }
+}
+
+/// A command to send.
+#[derive(Debug, Clone)]
+pub struct Command {
+    /// The id; the same on every retry.
+    pub id: MessageId,
+    /// Where it goes.
+    pub target: TargetText,
+    /// Its name.
+    pub name: CommandName,
+    /// Its payload, as JSON.
+    pub payload: Vec<u8>,
+    /// The journey it belongs to.
+    pub correlation: Option<CorrelationId>,
+}
+
+impl Command {
+    /// A command under a new, time-ordered id.
+    pub fn new(target: TargetText, name: CommandName, payload: Vec<u8>) -> Self {
+        Self { id: new_id(), target, name, payload, correlation: None }
+    }
+}
+
+fn new_id() -> MessageId {
+    MessageId::stored(&uuid::Uuid::now_v7().to_string())
+}
+
+/// The gateway's answer to a message it did not refuse.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// The HTTP status: 202 accepted, 200 duplicate.
+    pub status: u16,
+    /// The whole document.
+    pub document: Value,
+}
+
+/// A delivery, as received.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Delivery {
+    /// Its id: the same over attempts. Store it with your effect.
+    pub delivery_id: Serial,
+    /// Rises with every attempt.
+    pub fence: Serial,
+    /// Which attempt this is.
+    pub attempt: u32,
+    /// The message.
+    pub message: Delivered,
+}
+
+impl Delivery {
+    /// What acknowledges it.
+    pub fn receipt(&self) -> Receipt {
+        Receipt { delivery_id: self.delivery_id, fence: self.fence }
+    }
+}
+
+/// The message within a delivery.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Delivered {
+    /// Id, times, correlation.
+    pub metadata: Value,
+    /// Source, target, name, payload as it came.
+    pub command: Box<RawValue>,
+}
+
+/// A service's client.
+pub struct Client {
+    api: Api,
+    credentials: Credentials,
+    secret: Secret,
+    token: Mutex<Option<(String, Timestamp)>>,
+}
+
+impl Client {
+    /// A client for a service at a node.
+    pub fn new(api: Api, credentials: Credentials) -> Result<Self, ApiError> {
+        let secret = credentials.secret()?;
+        Ok(Self { api, credentials, secret, token: Mutex::new(None) })
+    }
+
+    /// The message as it goes over the wire, signed now.
+    pub fn sign(&self, command: &Command) -> Result<Vec<u8>, ApiError> {
+        Ok(self.new_command(command, &now().to_string()).sign(&self.secret)?)
+    }
+
+    /// The text that [`Client::sign`] would sign now, for looking at.
+    pub fn signing_text(&self, command: &Command) -> Result<String, ApiError> {
+        Ok(self.new_command(command, &now().to_string()).signing_text()?.to_string())
+    }
+
+    fn new_command<'a>(&'a self, command: &'a Command, timestamp: &'a str) -> NewCommand<'a> {
+        NewCommand {
+            id: &command.id,
+            timestamp,
+            version_id: &self.credentials.hmac_version,
+            source: &self.credentials.source,
+            target: &command.target,
+            name: &command.name,
+            payload: &command.payload,
+            correlation_id: command.correlation.as_ref(),
+        }
+    }
+
+    /// Sends a command once, freshly signed.
+    pub async fn send_once(&self, command: &Command) -> Result<Answer, ApiError> {
+        let body = self.sign(command)?;
+        let api = self.authorized().await?;
+        let (status, document) =
+            api.send(Method::POST, "/v1/commands", Some(body), "application/json").await?;
+        Ok(Answer { status, document })
+    }
+
+    /// Sends a command, and again under the same id while the failure may pass, obeying the gateway's hints.
+    pub async fn send(&self, command: &Command) -> Result<Answer, ApiError> {
+        let mut pauses = PAUSES.into_iter();
+        loop {
+            match self.send_once(command).await {
+                Err(error) if error.is_retryable() => match pauses.next() {
+                    Some(pause) => tokio::time::sleep(error.retry_after().unwrap_or(pause).max(pause)).await,
+                    None => return Err(error),
+                },
+                ended => return ended,
+            }
+        }
+    }
+
+    /// Receives up to `max` deliveries, waiting up to `wait` for the first.
+    pub async fn receive(
+        &self,
+        queue: &str,
+        max: usize,
+        visibility: Duration,
+        wait: Duration,
+    ) -> Result<Vec<Delivery>, ApiError> {
+        #[derive(Deserialize)]
+        struct Page {
+            deliveries: Vec<Delivery>,
+        }
+        let body =
+            json!({ "max": max, "visibility_seconds": visibility.as_secs(), "wait_seconds": wait.as_secs() });
+        let path = format!("/v1/queues/{queue}/receive");
+        let body = body.to_string().into_bytes();
+        let api = self.authorized().await?;
+        let (_, bytes) = api.exchange(Method::POST, &path, Some(body), "application/json").await?;
+        let page: Page = serde_json::from_slice(&bytes).map_err(|error| unreadable(&error))?;
+        Ok(page.deliveries)
+    }
+
+    /// Ends deliveries for good; the answer says which were done, gone or fenced.
+    pub async fn acknowledge(&self, queue: &str, receipts: &[Receipt]) -> Result<Value, ApiError> {
+        let body = json!({ "receipts": receipts });
+        self.authorized().await?.call(Method::POST, &format!("/v1/queues/{queue}/ack"), Some(&body)).await
+    }
+
+    /// Calls any endpoint as this service.
+    pub async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, ApiError> {
+        self.authorized().await?.call(method, path, body).await
+    }
+
+    /// The node, with a token that still holds.
+    pub async fn authorized(&self) -> Result<Api, ApiError> {
+        let mut token = self.token.lock().await;
+        if let Some((text, ends)) = token.as_ref()
+            && now().plus(TOKEN_MARGIN) < *ends
+        {
+            return Ok(self.api.with_token(text));
+        }
+        let form = format!(
+            "grant_type=client_credentials&client_id={}&client_secret={}",
+            self.credentials.client_id, self.credentials.client_secret
+        );
+        let content_type = "application/x-www-form-urlencoded";
+        let (_, answer) =
+            self.api.send(Method::POST, "/v1/token", Some(form.into_bytes()), content_type).await?;
+        let text = answer["access_token"].as_str().unwrap_or_default().to_owned();
+        let lifetime = Duration::from_secs(answer["expires_in"].as_u64().unwrap_or(0));
+        let api = self.api.with_token(&text);
+        *token = Some((text, now().plus(lifetime)));
+        Ok(api)
+    }
+}
+
+fn unreadable(error: &serde_json::Error) -> ApiError {
+    use snavio_model::refusal::{Reason, Refusal};
+
+    Refusal::new(Reason::InvalidRequest, format!("the gateway's answer cannot be read: {error}")).into()
+}
+
+#[expect(clippy::disallowed_methods, reason = "a client signs with its own clock")]
+fn now() -> Timestamp {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
