@@ -48,13 +48,13 @@ pub struct Message {
 
 impl Message {
     /// What reports name it by.
-    pub fn subject(&self) -> Subject {
-        Subject {
+    pub fn subject(&self) -> Box<Subject> {
+        Box::new(Subject {
             id: Some(self.id.clone()),
             target: Some(self.target.clone()),
             name: Some(self.name.clone()),
             correlation: Some(self.correlation.clone()),
-        }
+        })
     }
 
     /// What the message takes up in queues and batches.

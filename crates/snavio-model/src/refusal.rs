@@ -49,7 +49,7 @@ impl Refusal {
 #[error("{refusal}")]
 pub struct Refused {
     /// What was known of it.
-    pub subject: Subject,
+    pub subject: Box<Subject>,
     /// Why.
     pub refusal: Refusal,
 }
@@ -69,7 +69,7 @@ pub struct Subject {
 
 impl From<Refusal> for Refused {
     fn from(refusal: Refusal) -> Self {
-        Self { subject: Subject::default(), refusal }
+        Self { subject: Box::default(), refusal }
     }
 }
 

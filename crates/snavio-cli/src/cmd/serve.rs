@@ -1,3 +1,4 @@
+use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -47,8 +48,12 @@ impl Serve {
         start_log(&config)?;
         let node = Node::start(&config, self.accept_clock, planted()).await?;
         let scheme = if config.server.tls.is_some() { "https" } else { "http" };
-        println!("snavio {} is serving {scheme}://{}", env!("CARGO_PKG_VERSION"), node.address());
-        println!("operator token: {}", config.operator_token_file.display());
+        say(&format!(
+            "snavio {} is serving {scheme}://{}\noperator token: {}\n",
+            env!("CARGO_PKG_VERSION"),
+            node.address(),
+            config.operator_token_file.display()
+        ));
         wait_for_stop().await?;
         tracing::info!("stopping: finishing what is under way");
         node.stop().await;
@@ -72,6 +77,12 @@ impl Serve {
         let flags = flags.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
         Ok(Sources { file, environment: std::env::vars().collect(), flags })
     }
+}
+
+/// Prints to whoever still reads: a node must not end because nobody does.
+fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
 fn start_log(config: &Config) -> Result<(), Failure> {

@@ -58,14 +58,14 @@ pub(crate) fn check(arrival: Arrival, registry: &Registry, window: Duration) -> 
         .map_err(|refusal| Refused { subject: subject(&envelope, registry, &arrival.source), refusal })
 }
 
-fn subject(envelope: &CommandEnvelope<'_>, registry: &Registry, source: &ServiceName) -> Subject {
+fn subject(envelope: &CommandEnvelope<'_>, registry: &Registry, source: &ServiceName) -> Box<Subject> {
     let tenant = registry.service(source.as_str()).map(|view| &view.tenant);
-    Subject {
+    Box::new(Subject {
         id: Some(envelope.id.clone()),
         target: tenant.and_then(|tenant| ServiceName::resolve(envelope.target.as_str(), tenant).ok()),
         name: Some(envelope.name.clone()),
         correlation: envelope.correlation_id.clone(),
-    }
+    })
 }
 
 fn check_tenant(registry: &Registry, source: &ServiceName) -> Result<(), Refusal> {

@@ -263,8 +263,10 @@ impl<'a> Draft<'a> {
     fn finish(self, read: Result<(), Fault>) -> Result<CommandEnvelope<'a>, Refused> {
         let (id, name, correlation) = (self.id.clone(), self.name.clone(), self.correlation_id.clone());
         let envelope = read.map_err(Refusal::from).and_then(|()| self.envelope());
-        envelope
-            .map_err(|refusal| Refused { subject: Subject { id, target: None, name, correlation }, refusal })
+        envelope.map_err(|refusal| Refused {
+            subject: Box::new(Subject { id, target: None, name, correlation }),
+            refusal,
+        })
     }
 
     fn envelope(self) -> Result<CommandEnvelope<'a>, Refusal> {

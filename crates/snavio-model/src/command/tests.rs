@@ -259,13 +259,13 @@ fn a_refused_command_gives_the_ids_that_were_read() {
     let broken = message().to_string().replace("u-1\"}", "u-1\",}");
     let first = refused(format!(r#"{{"metadata":{},{}"#, message()["metadata"], &broken[1..]));
     assert_eq!(first.refusal.reason, Reason::Malformed);
-    assert_eq!(first.id, MessageId::uuid(ID));
+    assert_eq!(first.subject.id, MessageId::uuid(ID));
     assert_eq!(first.subject.correlation, CorrelationId::new("c-1"));
 
     // A wrong member does not keep those after it from being read.
     let late = r#"{"command":{"source":1},"metadata":{"x":1,"id":"0192f0a0-7c3e-7b60-8c1d-1b2a3c4d5e6f"}}"#;
-    assert_eq!(refused(late).id, MessageId::uuid(ID));
-    assert_eq!(refused(b"{").id, None);
+    assert_eq!(refused(late).subject.id, MessageId::uuid(ID));
+    assert_eq!(refused(b"{").subject.id, None);
 }
 
 /// PIP-1

@@ -3,7 +3,7 @@
 
 use rusqlite::{Connection, Row, params};
 use snavio_model::id::Serial;
-use snavio_model::name::TenantName;
+use snavio_model::name::{ServiceName, TenantName};
 use snavio_model::telemetry::{self, DELIVERED, Record, StoredRecord};
 use snavio_model::time::Timestamp;
 
@@ -17,7 +17,7 @@ pub(super) fn append(transaction: &mut Transaction<'_>, records: &[Record]) -> R
     for record in records {
         let number = transaction.number();
         let body = serde_json::to_string(&record.body).unwrap_or_default();
-        let source = record.source.as_ref().map(|source| source.as_str());
+        let source = record.source.as_ref().map(ServiceName::as_str);
         let values = params![record.tenant.as_str(), number.0, record.kind, record.at.0, source, body];
         let mut statement = transaction.connection.prepare_cached(INSERT).map_err(sql)?;
         statement.execute(values).map_err(sql)?;

@@ -1,0 +1,47 @@
+//! The whole path of a command, and that a kill takes nothing back.
+
+use crate::node::{Draft, Launch, Node, drain, new_id, post};
+
+/// PIP-5
+#[tokio::test]
+async fn a_signed_command_travels_from_producer_to_consumer() {
+    let node = Node::start();
+    let cast = node.cast().await;
+    let (billing, bot) = (node.client(&cast.billing), node.client(&cast.bot));
+    let draft = Draft::new("notify", &new_id());
+    let (status, answer) = post(&billing, draft.sign(&cast.billing)).await;
+    assert_eq!((status, answer["path"].as_str()), (202, Some("fast")));
+
+    let deliveries = drain(&bot, "notify-inbox").await;
+    assert_eq!(deliveries.len(), 1);
+    assert_eq!(deliveries[0].message.metadata["id"], draft.id.as_str());
+    assert_eq!(
+        deliveries[0].message.command.get(),
+        r#"{"source":"acme/billing","target":"acme/bot","name":"notify","payload":{"user":"u-1"}}"#
+    );
+    assert!(drain(&bot, "notify-inbox").await.is_empty());
+}
+
+/// QUA-1
+#[tokio::test]
+async fn what_was_acknowledged_survives_a_kill() {
+    let mut node = Node::start();
+    let cast = node.cast().await;
+    let drafts: Vec<_> = (0..20).map(|_| Draft::new("pay", &new_id())).collect();
+    let billing = node.client(&cast.billing);
+    for draft in &drafts {
+        assert_eq!(post(&billing, draft.sign(&cast.billing)).await.0, 202);
+    }
+    node.kill();
+    node.restart(&Launch::default());
+
+    let billing = node.client(&cast.billing);
+    for draft in &drafts {
+        let (status, answer) = post(&billing, draft.sign(&cast.billing)).await;
+        assert_eq!((status, &answer["duplicate"]), (200, &true.into()));
+    }
+    let delivered = drain(&node.client(&cast.bot), "pay-inbox").await;
+    let ids: Vec<_> = delivered.iter().map(|it| it.message.metadata["id"].as_str().unwrap()).collect();
+    let sent: Vec<_> = drafts.iter().map(|draft| draft.id.as_str()).collect();
+    assert_eq!(ids, sent);
+}

@@ -1,0 +1,4 @@
+//! Tests from outside the process: the real binary, over HTTP, with real clients, files and signals.
+
+mod journey;
+mod node;

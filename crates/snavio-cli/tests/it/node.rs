@@ -1,0 +1,253 @@
+//! A node under test: the real binary on a free port in a temporary folder, ended when dropped.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use snavio_model::command::NewCommand;
+use snavio_model::id::MessageId;
+use snavio_model::name::{CommandName, ServiceName, TargetText};
+use snavio_model::time::Timestamp;
+use snavio_sdk::{Api, ApiError, Client, Credentials, Delivery};
+
+/// How a node is started.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Launch {
+    /// A program and its arguments to run the node under, for example strace.
+    pub(crate) under: Vec<String>,
+    /// Settings, as environment variables.
+    pub(crate) settings: Vec<(String, String)>,
+    /// Further arguments of `snavio serve`.
+    pub(crate) arguments: Vec<String>,
+}
+
+/// A node, its folder, and what is registered on it.
+pub(crate) struct Node {
+    folder: tempfile::TempDir,
+    child: Child,
+    url: String,
+}
+
+/// The binary under test.
+pub(crate) fn binary() -> &'static str {
+    env!("CARGO_BIN_EXE_snavio")
+}
+
+impl Node {
+    /// Starts a node on a new store.
+    pub(crate) fn start() -> Self {
+        Self::launch(&Launch::default())
+    }
+
+    /// Starts a node on a new store in a given way.
+    pub(crate) fn launch(launch: &Launch) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        Self::launch_in(folder, launch)
+    }
+
+    /// Starts a node on the store in a folder.
+    pub(crate) fn launch_in(folder: tempfile::TempDir, launch: &Launch) -> Self {
+        let (child, url) = spawn(&folder.path().join("data"), launch);
+        Self { folder, child, url }
+    }
+
+    /// Kills the node as a power cut would, as far as a process can tell.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("the node can be killed");
+        self.child.wait().expect("the node ends");
+    }
+
+    /// Starts it again on the same store; it must have ended.
+    pub(crate) fn restart(&mut self, launch: &Launch) {
+        let (child, url) = spawn(&self.data(), launch);
+        self.child = child;
+        self.url = url;
+    }
+
+    /// Whether the process has ended, and how.
+    pub(crate) fn ended(&mut self) -> Option<std::process::ExitStatus> {
+        self.child.try_wait().expect("the node can be looked at")
+    }
+
+    /// The process, for signals.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal by its name, for example TERM.
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()).status();
+        assert!(sent.expect("kill runs").success());
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// A folder for the test's own files.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub(crate) fn api(&self) -> Api {
+        Api::new(&self.url, None).expect("a client can be made")
+    }
+
+    pub(crate) fn operator(&self) -> Api {
+        let token = std::fs::read_to_string(self.data().join("operator.token")).expect("the token was made");
+        self.api().with_token(token.trim())
+    }
+
+    pub(crate) fn client(&self, credentials: &Credentials) -> Client {
+        Client::new(self.api(), credentials.clone()).expect("a client can be made")
+    }
+
+    /// Registers a file's content and gives back the credentials of its new services.
+    pub(crate) async fn apply(&self, registry: &Value) -> Vec<Credentials> {
+        let answer = self.operator().call(Method::POST, "/v1/registry/apply", Some(registry)).await;
+        let answer = answer.expect("the registry takes the file");
+        serde_json::from_value(answer["credentials"].clone()).expect("credentials are as documented")
+    }
+
+    /// The usual cast: `acme/billing` may send `notify` (no claims) and `pay` (strict) to `acme/bot`.
+    pub(crate) async fn cast(&self) -> Cast {
+        let route = |name: &str, policy: &str| {
+            json!({
+                "target": "acme/bot", "name": name, "queue": format!("{name}-inbox"),
+                "dead_letter_queue": "bot-dead", "claim": { "policy": policy }, "receives_max": 3,
+            })
+        };
+        let grant = |name: &str| json!({ "source": "acme/billing", "target": "acme/bot", "name": name });
+        let registry = json!({
+            "tenants": [{ "name": "acme" }],
+            "services": [{ "name": "acme/billing" }, { "name": "acme/bot" }],
+            "routes": [route("notify", "none"), route("pay", "strict")],
+            "grants": [grant("notify"), grant("pay"), grant("lost")],
+        });
+        let mut credentials = self.apply(&registry).await;
+        let bot = credentials.pop().expect("two services were made");
+        let billing = credentials.pop().expect("two services were made");
+        Cast { billing, bot }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Who takes part in the usual tests.
+pub(crate) struct Cast {
+    pub(crate) billing: Credentials,
+    pub(crate) bot: Credentials,
+}
+
+fn spawn(data: &Path, launch: &Launch) -> (Child, String) {
+    let mut words = launch.under.clone();
+    words.push(binary().to_owned());
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).arg("serve").arg("--listen").arg("127.0.0.1:0").arg("--data").arg(data);
+    command.args(&launch.arguments).envs(launch.settings.iter().cloned());
+    command.stdout(Stdio::piped()).stdin(Stdio::null());
+    let mut child = command.spawn().expect("the node can be started");
+    let mut lines = BufReader::new(child.stdout.as_mut().expect("stdout is piped")).lines();
+    let url = lines.find_map(|line| {
+        let line = line.ok()?;
+        line.split_once(" is serving ").map(|(_, url)| url.to_owned())
+    });
+    (child, url.expect("the node says where it is serving"))
+}
+
+/// A message in the making: everything a producer decides, signed when it is sent.
+#[derive(Debug, Clone)]
+pub(crate) struct Draft {
+    pub(crate) id: String,
+    pub(crate) target: String,
+    pub(crate) name: String,
+    pub(crate) payload: String,
+    pub(crate) timestamp: String,
+}
+
+impl Draft {
+    /// A message from the usual cast.
+    pub(crate) fn new(name: &str, id: &str) -> Self {
+        Self {
+            id: id.to_owned(),
+            target: "acme/bot".to_owned(),
+            name: name.to_owned(),
+            payload: r#"{"user":"u-1"}"#.to_owned(),
+            timestamp: seconds_from_now(0),
+        }
+    }
+
+    /// The signed bytes.
+    pub(crate) fn sign(&self, credentials: &Credentials) -> Vec<u8> {
+        let target: TargetText = self.target.parse().expect("a target");
+        let name: CommandName = self.name.parse().expect("a name");
+        let source: ServiceName = credentials.source.clone();
+        let id = MessageId::uuid(&self.id).expect("an id");
+        let command = NewCommand {
+            id: &id,
+            timestamp: &self.timestamp,
+            version_id: &credentials.hmac_version,
+            source: &source,
+            target: &target,
+            name: &name,
+            payload: self.payload.as_bytes(),
+            correlation_id: None,
+        };
+        command.sign(&credentials.secret().expect("a secret")).expect("the message can be signed")
+    }
+}
+
+/// A new time-ordered id.
+pub(crate) fn new_id() -> String {
+    uuid::Uuid::now_v7().to_string()
+}
+
+/// RFC 3339, some seconds from now.
+#[expect(clippy::disallowed_methods, reason = "a producer signs with the machine's clock")]
+pub(crate) fn seconds_from_now(seconds: i64) -> String {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+    Timestamp(i64::try_from(since.as_millis()).expect("not that late") + seconds * 1000).to_string()
+}
+
+/// Status and document of an answer, whether it was a yes or a no.
+pub(crate) fn verdict(ended: Result<(u16, Value), ApiError>) -> (u16, Value) {
+    match ended {
+        Ok(answer) => answer,
+        Err(ApiError::Refused { status, document, .. }) => (status, document),
+        Err(error) => panic!("no answer: {error:?}"),
+    }
+}
+
+/// Sends a body to `/v1/commands` as a service.
+pub(crate) async fn post(client: &Client, body: Vec<u8>) -> (u16, Value) {
+    let api = client.authorized().await.expect("the service is authenticated");
+    verdict(api.send(Method::POST, "/v1/commands", Some(body), "application/json").await)
+}
+
+/// Everything that can be received from a queue now.
+pub(crate) async fn drain(client: &Client, queue: &str) -> Vec<Delivery> {
+    let mut all = Vec::new();
+    loop {
+        let some = client.receive(queue, 10, Duration::from_secs(30), Duration::ZERO).await;
+        let some = some.expect("the queue can be received from");
+        if some.is_empty() {
+            return all;
+        }
+        let receipts: Vec<_> = some.iter().map(Delivery::receipt).collect();
+        client.acknowledge(queue, &receipts).await.expect("deliveries can be acknowledged");
+        all.extend(some);
+    }
+}
