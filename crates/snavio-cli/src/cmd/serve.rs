@@ -97,7 +97,7 @@ fn start_log(config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn wait_for_stop() -> std::io::Result<()> {
+pub(crate) async fn wait_for_stop() -> std::io::Result<()> {
     let (mut term, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::select! {
         _ = term.recv() => {}
