@@ -1,5 +1,6 @@
 //! Tests from outside the process: the real binary, over HTTP, with real clients, files and signals.
 
+mod crash;
 mod flush_order;
 mod journey;
 mod node;

@@ -13,6 +13,8 @@ use snavio_model::name::{CommandName, ServiceName, TargetText};
 use snavio_model::time::Timestamp;
 use snavio_sdk::{Api, ApiError, Client, Credentials, Delivery};
 
+use crate::strace::Attached;
+
 /// How a node is started.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Launch {
@@ -86,6 +88,13 @@ impl Node {
     /// Kills the node as a power cut would, as far as a process can tell.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("the node can be killed");
+        self.child.wait().expect("the node ends");
+    }
+
+    /// Kills a node of which strace holds a thread: the thread dies only once it is let go.
+    pub(crate) fn kill_held(&mut self, tracing: Attached) {
+        self.child.kill().expect("the node can be killed");
+        drop(tracing);
         self.child.wait().expect("the node ends");
     }
 
