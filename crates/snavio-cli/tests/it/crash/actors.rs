@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use snavio_sdk::{Api, ApiError, Client, Credentials, Delivery};
 
 use super::{Tally, Totals};
-use crate::node::{Cast, Draft, Node, new_id, seconds_from_now};
+use crate::node::{Cast, Draft, Node, new_id, post_batch, seconds_from_now};
 
 /// Queues of the usual cast, and of the route that a script registers.
 const QUEUES: [&str; 3] = ["notify-inbox", "pay-inbox", "extra-inbox"];
@@ -241,11 +241,7 @@ impl Actors {
 
     async fn post_batch(&self, drafts: &[Draft]) -> Result<Vec<Value>, Gone> {
         let signed: Vec<_> = drafts.iter().map(|draft| draft.sign(&self.credentials)).collect();
-        let body = [b"[".to_vec(), signed.join(&b','), b"]".to_vec()].concat();
-        let api = answered(self.billing.authorized().await)?;
-        let sent = api.send(Method::POST, "/v1/commands/batch", Some(body), "application/json").await;
-        let (_, answer) = answered(sent)?;
-        Ok(answer["results"].as_array().expect("a batch has results").clone())
+        answered(post_batch(&self.billing, &signed).await)
     }
 }
 

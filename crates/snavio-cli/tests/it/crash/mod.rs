@@ -8,7 +8,7 @@ mod scripted;
 mod seed;
 mod tally;
 
-pub(crate) use actors::{Actors, Sent};
+pub(crate) use actors::{Actors, Sent, close};
 pub(crate) use tally::{Tally, Totals};
 
 /// Whether the long run was asked for, with `./test --long`.

@@ -86,6 +86,11 @@ impl Tally {
         self.broken.push(what);
     }
 
+    /// How many messages got a 2xx.
+    pub(crate) fn acknowledged_so_far(&self) -> usize {
+        self.acknowledged.len()
+    }
+
     /// Acknowledged ids of strict routes.
     pub(crate) fn strict(&self) -> Vec<String> {
         self.acknowledged.iter().filter(|(_, strict)| **strict).map(|(id, _)| id.clone()).collect()
