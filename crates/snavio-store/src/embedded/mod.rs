@@ -203,6 +203,8 @@ fn connect(file: &Path, options: &Options) -> rusqlite::Result<Connection> {
     connection.pragma_update(None, "journal_mode", "wal")?;
     connection.pragma_update(None, "synchronous", if flushes { "full" } else { "off" })?;
     connection.pragma_update(None, "wal_autocheckpoint", 0)?;
+    // A log that grew beside a backup gives its room back when it is started over.
+    connection.pragma_update(None, "journal_size_limit", checkpoint::KEPT_BYTES)?;
     connection.pragma_update(None, "cache_size", -64 * 1024)?;
     connection.pragma_update(None, "temp_store", "memory")?;
     Ok(connection)
