@@ -140,8 +140,7 @@ impl Node {
 
     /// Sends a signal by its name, for example TERM.
     pub(crate) fn signal(&self, name: &str) {
-        let sent = Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()).status();
-        assert!(sent.expect("kill runs").success());
+        send_signal(self.pid(), name);
     }
 
     pub(crate) fn data(&self) -> PathBuf {
@@ -233,6 +232,12 @@ impl Drop for Node {
 pub(crate) struct Cast {
     pub(crate) billing: Credentials,
     pub(crate) bot: Credentials,
+}
+
+/// Sends a signal by its name to a process.
+pub(crate) fn send_signal(pid: u32, name: &str) {
+    let sent = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status();
+    assert!(sent.expect("kill runs").success());
 }
 
 /// The file in a node's folder that keeps what it writes to its standard error.
