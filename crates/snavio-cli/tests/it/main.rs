@@ -1,4 +1,6 @@
 //! Tests from outside the process: the real binary, over HTTP, with real clients, files and signals.
 
+mod bad_input;
 mod journey;
 mod node;
+mod wire;
