@@ -4,7 +4,7 @@
 //! with one id in the same batch see each other, and leaves in a [`Delta`] what must be written. A backend only
 //! loads, locks and writes; it decides nothing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::claim::{Claim, ClaimKey};
@@ -52,6 +52,8 @@ pub enum Outcome {
     Taken,
     /// The queue holds as much as it may.
     QueueFull,
+    /// The record of the id is damaged: whether it was seen cannot be known.
+    Unreadable,
 }
 
 /// What a backend loads for a batch, and judge changes as it goes along.
@@ -59,6 +61,8 @@ pub enum Outcome {
 pub struct Working {
     /// The claims found under the keys of the batch.
     pub claims: HashMap<ClaimKey, Claim>,
+    /// Claims that are there but cannot be trusted: what needs them is refused.
+    pub unreadable: HashSet<ClaimKey>,
     /// How many more deliveries each queue of the batch may take.
     pub room: HashMap<QueueKey, usize>,
     /// The last number given.
@@ -100,7 +104,7 @@ fn claim_key(message: &Message, route: &BoundRoute) -> ClaimKey {
 impl Working {
     /// An empty working set that numbers on from `last`.
     pub fn after(last: Serial) -> Self {
-        Self { claims: HashMap::new(), room: HashMap::new(), last }
+        Self { claims: HashMap::new(), unreadable: HashSet::new(), room: HashMap::new(), last }
     }
 
     fn number(&mut self) -> Serial {
@@ -144,7 +148,11 @@ pub fn judge(
 /// CLM-4: of any number of racing messages, the first one judged wins and the rest follow it.
 fn check_claim(working: &Working, intake: &Intake, route: &BoundRoute, now: Timestamp) -> Option<Outcome> {
     route.route.claim.keep()?;
-    let claim = working.claims.get(&claim_key(&intake.message, route)).filter(|claim| claim.is_live(now))?;
+    let key = claim_key(&intake.message, route);
+    if working.unreadable.contains(&key) {
+        return Some(Outcome::Unreadable);
+    }
+    let claim = working.claims.get(&key).filter(|claim| claim.is_live(now))?;
     Some(if claim.source == intake.message.source {
         Outcome::Duplicate { first_seen_at: claim.first_seen_at }
     } else {

@@ -76,7 +76,7 @@ pub(super) fn with_message(
     letter: DeadLetter,
 ) -> Result<StoredDeadLetter, StoreError> {
     let number = letter.delivery.message;
-    let found = message::by_numbers(connection, &[number])?.pop();
+    let found = message::find(connection, number)?;
     let missing = || StoreError::Damaged { what: "message", key: number.to_string() };
     Ok(StoredDeadLetter { letter, message: found.ok_or_else(missing)?.message })
 }

@@ -56,24 +56,33 @@ impl<'a> Insert<'a> {
     }
 }
 
-/// The messages with these numbers, in the order asked for; numbers without a message are left out.
-pub(super) fn by_numbers(
-    connection: &Connection,
-    numbers: &[Serial],
-) -> Result<Vec<LoggedMessage>, StoreError> {
-    let mut statement =
-        connection.prepare_cached(&format!("SELECT {COLUMNS} FROM message WHERE seq = ?1")).map_err(sql)?;
-    let mut found = Vec::with_capacity(numbers.len());
-    for number in numbers {
-        let mut rows = statement.query([number.0]).map_err(sql)?;
-        if let Some(row) = rows.next().map_err(sql)? {
-            found.push(read(row)?);
-        }
-    }
-    Ok(found)
+/// The message with this number. A damaged one is an error.
+pub(super) fn find(connection: &Connection, number: Serial) -> Result<Option<LoggedMessage>, StoreError> {
+    let query = format!("SELECT {COLUMNS} FROM message WHERE seq = ?1");
+    let mut statement = connection.prepare_cached(&query).map_err(sql)?;
+    let mut rows = statement.query([number.0]).map_err(sql)?;
+    rows.next().map_err(sql)?.map(read).transpose()
 }
 
-/// A tenant's messages after a number.
+/// The message with this number, if it can be used; a damaged one is told of and left out.
+pub(super) fn find_usable(
+    connection: &Connection,
+    number: Serial,
+) -> Result<Option<LoggedMessage>, StoreError> {
+    usable(find(connection, number)).map(Option::flatten)
+}
+
+fn usable<T>(read: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+    match read {
+        Err(damaged @ StoreError::Damaged { .. }) => {
+            super::check::alert(&damaged);
+            Ok(None)
+        }
+        read => read.map(Some),
+    }
+}
+
+/// A tenant's messages after a number; damaged ones are told of and left out.
 pub(super) fn of_tenant(
     connection: &Connection,
     tenant: &str,
@@ -85,7 +94,7 @@ pub(super) fn of_tenant(
     let mut rows = statement.query(params![tenant, after.0, limit as i64]).map_err(sql)?;
     let mut found = Vec::new();
     while let Some(row) = rows.next().map_err(sql)? {
-        found.push(read(row)?);
+        found.extend(usable(read(row))?);
     }
     Ok(found)
 }
