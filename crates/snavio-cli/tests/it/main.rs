@@ -6,4 +6,5 @@ mod journey;
 mod node;
 mod patience;
 mod queue;
+mod races;
 mod wire;
