@@ -1,4 +1,10 @@
 //! Tests from outside the process: the real binary, over HTTP, with real clients, files and signals.
 
+mod bad_input;
+mod consumer;
 mod journey;
 mod node;
+mod patience;
+mod queue;
+mod races;
+mod wire;

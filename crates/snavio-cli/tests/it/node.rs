@@ -157,6 +157,8 @@ fn spawn(data: &Path, launch: &Launch) -> (Child, String) {
     words.push(binary().to_owned());
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).arg("serve").arg("--listen").arg("127.0.0.1:0").arg("--data").arg(data);
+    // Tests refuse by the hundred, and each refusal is a line of the log.
+    command.env("SNAVIO_LOG_FILTER", "warn");
     command.args(&launch.arguments).envs(launch.settings.iter().cloned());
     command.stdout(Stdio::piped()).stdin(Stdio::null());
     let mut child = command.spawn().expect("the node can be started");

@@ -1,6 +1,6 @@
 //! Dead letters: list, show, redrive. A service sees those of its own tenant's queues.
 
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde::Deserialize;
@@ -13,6 +13,7 @@ use snavio_store::StoredDeadLetter;
 
 use super::body::JsonBody;
 use super::commands::json_response;
+use super::parameters::{Path, Query};
 use super::queues::{ActBody, act, message, raw_json};
 use super::{Problem, Shared};
 use crate::principal::Principal;

@@ -4,6 +4,7 @@ mod body;
 mod commands;
 mod dead_letters;
 mod health;
+mod parameters;
 mod problem;
 mod queues;
 mod registry;

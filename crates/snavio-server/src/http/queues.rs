@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde::Deserialize;
@@ -20,6 +20,7 @@ use snavio_store::{Act, Received};
 
 use super::body::JsonBody;
 use super::commands::json_response;
+use super::parameters::{Path, Query};
 use super::{App, Problem, Shared};
 use crate::principal::Principal;
 

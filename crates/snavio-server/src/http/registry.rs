@@ -1,6 +1,6 @@
 //! The registry over HTTP: tenants, services, routes, grants, whole files, and the changelog (REG-1, REG-5).
 
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde::Deserialize;
@@ -16,6 +16,7 @@ use snavio_model::time::Clock;
 
 use super::body::JsonBody;
 use super::commands::json_response;
+use super::parameters::{Path, Query};
 use super::{App, Problem, Shared};
 use crate::machine::random;
 use crate::platform::{new_client_id, new_client_secret};

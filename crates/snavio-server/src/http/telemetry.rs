@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
@@ -17,6 +17,7 @@ use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::telemetry::StoredRecord;
 
 use super::commands::json_response;
+use super::parameters::Query;
 use super::{App, Problem, Shared};
 use crate::principal::Principal;
 
