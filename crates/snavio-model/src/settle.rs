@@ -4,7 +4,7 @@
 //! with one id in the same batch see each other, and leaves in a [`Delta`] what must be written. A backend only
 //! loads, locks and writes; it decides nothing.
 
-use std::collections::{HashMap, HashSet};
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use std::sync::Arc;
 
 use crate::claim::{Claim, ClaimKey};
@@ -124,7 +124,9 @@ pub fn judge(
     let mut message = None;
     let mut outcomes = Vec::with_capacity(intake.destinations.len());
     for route in &intake.destinations {
-        if let Some(outcome) = check_claim(working, intake, route, now) {
+        let key = route.route.claim.keep().map(|keep| (claim_key(&intake.message, route), keep));
+        let seen = key.as_ref().and_then(|(key, _)| check_claim(working, intake, key, now));
+        if let Some(outcome) = seen {
             outcomes.push(outcome);
             continue;
         }
@@ -137,7 +139,12 @@ pub fn judge(
             delta.messages.push((number, place));
             number
         });
-        make_claim(working, intake, route, number, now, delta);
+        if let Some((key, keep)) = key {
+            let source = intake.message.source.clone();
+            let claim = Claim { source, message: number, first_seen_at: now, expires_at: now.plus(keep) };
+            working.claims.insert(key.clone(), claim.clone());
+            delta.claims.push((key, claim));
+        }
         let delivery = working.number();
         delta.deliveries.push(Delivery::new(delivery, number, route, now));
         outcomes.push(Outcome::Queued { delivery });
@@ -146,13 +153,11 @@ pub fn judge(
 }
 
 /// CLM-4: of any number of racing messages, the first one judged wins and the rest follow it.
-fn check_claim(working: &Working, intake: &Intake, route: &BoundRoute, now: Timestamp) -> Option<Outcome> {
-    route.route.claim.keep()?;
-    let key = claim_key(&intake.message, route);
-    if working.unreadable.contains(&key) {
+fn check_claim(working: &Working, intake: &Intake, key: &ClaimKey, now: Timestamp) -> Option<Outcome> {
+    if working.unreadable.contains(key) {
         return Some(Outcome::Unreadable);
     }
-    let claim = working.claims.get(&key).filter(|claim| claim.is_live(now))?;
+    let claim = working.claims.get(key).filter(|claim| claim.is_live(now))?;
     Some(if claim.source == intake.message.source {
         Outcome::Duplicate { first_seen_at: claim.first_seen_at }
     } else {
@@ -169,24 +174,4 @@ fn take_room(working: &mut Working, queue: &QueueKey) -> bool {
         }
         None => true,
     }
-}
-
-fn make_claim(
-    working: &mut Working,
-    intake: &Intake,
-    route: &BoundRoute,
-    message: Serial,
-    now: Timestamp,
-    delta: &mut Delta,
-) {
-    let Some(keep) = route.route.claim.keep() else { return };
-    let key = claim_key(&intake.message, route);
-    let claim = Claim {
-        source: intake.message.source.clone(),
-        message,
-        first_seen_at: now,
-        expires_at: now.plus(keep),
-    };
-    working.claims.insert(key.clone(), claim.clone());
-    delta.claims.push((key, claim));
 }
