@@ -2,6 +2,8 @@
 
 mod bad_input;
 mod consumer;
+mod crash;
+mod faults;
 mod flush_order;
 mod journey;
 mod node;

@@ -13,6 +13,8 @@ use snavio_model::name::{CommandName, ServiceName, TargetText};
 use snavio_model::time::Timestamp;
 use snavio_sdk::{Api, ApiError, Client, Credentials, Delivery};
 
+use crate::strace::Attached;
+
 /// How a node is started.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Launch {
@@ -89,6 +91,13 @@ impl Node {
         self.child.wait().expect("the node ends");
     }
 
+    /// Kills a node of which strace holds a thread: the thread dies only once it is let go.
+    pub(crate) fn kill_held(&mut self, tracing: Attached) {
+        self.child.kill().expect("the node can be killed");
+        drop(tracing);
+        self.child.wait().expect("the node ends");
+    }
+
     /// Starts it again on the same store; it must have ended.
     pub(crate) fn restart(&mut self, launch: &Launch) {
         self.try_restart(launch);
@@ -146,15 +155,18 @@ impl Node {
         PathBuf::from(format!("/proc/{}/root", self.pid())).join(below)
     }
 
-    /// The thread of the node with this name, of which the kernel keeps 15 characters.
+    /// The thread of the node with this name, of which the kernel keeps 15 characters. A thread names itself, so
+    /// it may not have done so yet.
     pub(crate) fn thread(&self, name: &str) -> u32 {
         let short = &name[..name.len().min(15)];
         let named = |entry: std::fs::DirEntry| {
             let comm = std::fs::read_to_string(entry.path().join("comm")).ok()?;
             (comm.trim_end() == short).then(|| entry.file_name().to_str()?.parse().ok())?
         };
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("the node runs");
-        tasks.filter_map(Result::ok).find_map(named).unwrap_or_else(|| panic!("no thread is called {name}"))
+        poll(Duration::from_secs(5), &format!("a thread is called {name}"), || {
+            let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("the node runs");
+            tasks.filter_map(Result::ok).find_map(named)
+        })
     }
 
     /// A folder for the test's own files.
@@ -266,6 +278,19 @@ pub(crate) fn poll<T>(patience: Duration, what: &str, mut ask: impl FnMut() -> O
     }
 }
 
+/// As [`poll`], with a question that waits for its answer.
+#[expect(clippy::disallowed_methods, reason = "a test waits by the machine's clock")]
+pub(crate) async fn until<T>(patience: Duration, what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let deadline = std::time::Instant::now() + patience;
+    loop {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        assert!(std::time::Instant::now() < deadline, "waited {patience:?} in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
 /// A message in the making: everything a producer decides, signed when it is sent.
 #[derive(Debug, Clone)]
 pub(crate) struct Draft {
@@ -333,6 +358,14 @@ pub(crate) fn verdict(ended: Result<(u16, Value), ApiError>) -> (u16, Value) {
 pub(crate) async fn post(client: &Client, body: Vec<u8>) -> (u16, Value) {
     let api = client.authorized().await.expect("the service is authenticated");
     verdict(api.send(Method::POST, "/v1/commands", Some(body), "application/json").await)
+}
+
+/// Sends signed messages in one batch; each has its own result.
+pub(crate) async fn post_batch(client: &Client, signed: &[Vec<u8>]) -> Result<Vec<Value>, ApiError> {
+    let body = [&b"["[..], &signed.join(&b','), b"]"].concat();
+    let api = client.authorized().await?;
+    let (_, answer) = api.send(Method::POST, "/v1/commands/batch", Some(body), "application/json").await?;
+    Ok(answer["results"].as_array().expect("a batch has results").clone())
 }
 
 /// Everything that can be received from a queue now.

@@ -69,6 +69,11 @@ impl Strace {
         String::from_utf8_lossy(&std::fs::read(&self.output).unwrap_or_default()).into_owned()
     }
 
+    /// Whether a call has been delayed: what was delayed after its end stays so.
+    pub(crate) fn is_holding(&self) -> bool {
+        self.seen().contains("(DELAYED)")
+    }
+
     /// How often it did what it was told to do.
     pub(crate) fn fired(&self) -> usize {
         let seen = self.seen();
@@ -81,8 +86,8 @@ pub(crate) struct Attached(Child);
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        // It ends by itself with the thread, and lets the thread go when it is told to end.
-        let _ = Command::new("kill").arg(self.0.id().to_string()).stderr(Stdio::null()).status();
+        // It may have ended with its thread. A thread it holds goes on, or dies if it was told to.
+        let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }

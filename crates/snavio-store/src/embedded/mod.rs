@@ -136,7 +136,9 @@ impl EmbeddedStore {
         let database = |error| OpenError::Database(file.clone(), error);
 
         let mut connection = connect(&file, options).map_err(database)?;
+        // One transaction for the layout and the note that it was made: a kill in between must leave neither.
         migrations::migrations::runner()
+            .set_grouped(true)
             .run(&mut connection)
             .map_err(|error| OpenError::Migration(file.clone(), error))?;
         let epoch = begin_epoch(&connection).map_err(database)?;
