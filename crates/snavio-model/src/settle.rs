@@ -190,3 +190,6 @@ fn make_claim(
     working.claims.insert(key.clone(), claim.clone());
     delta.claims.push((key, claim));
 }
+
+#[cfg(test)]
+mod tests;

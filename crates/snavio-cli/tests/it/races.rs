@@ -22,7 +22,8 @@ impl Scene {
     async fn launch(launch: &Launch) -> Self {
         let node = Node::launch(launch);
         let cast = node.cast().await;
-        let grant = |source: &str, name: &str| json!({ "source": source, "target": "acme/bot", "name": name });
+        let grant =
+            |source: &str, name: &str| json!({ "source": source, "target": "acme/bot", "name": name });
         let more = json!({
             "tenants": [{ "name": "zeta" }],
             "services": [{ "name": "acme/shop" }, { "name": "zeta/shop" }],
@@ -63,9 +64,11 @@ async fn of_fifty_racing_sends_of_one_id_one_is_dispatched_and_the_rest_are_dupl
         let drafts: Vec<_> = (0..50)
             .map(|n| Draft { timestamp: seconds_from_now(n % 25 - 12), ..Draft::new("pay", &id) })
             .collect();
-        let answers = join_all(drafts.iter().map(|draft| post(&client, draft.sign(&scene.cast.billing)))).await;
+        let answers =
+            join_all(drafts.iter().map(|draft| post(&client, draft.sign(&scene.cast.billing)))).await;
         let accepted = answers.iter().filter(|(status, _)| *status == 202).count();
-        let duplicates = answers.iter().filter(|(status, it)| *status == 200 && it["duplicate"] == true).count();
+        let duplicates =
+            answers.iter().filter(|(status, it)| *status == 200 && it["duplicate"] == true).count();
         assert_eq!((accepted, duplicates), (1, 49), "{answers:?}");
         assert_eq!(scene.delivered("pay-inbox").await, [("acme/billing".to_owned(), id)]);
     }
