@@ -28,8 +28,13 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
+fn read_folder(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).expect("the folder can be read");
+    entries.map(|it| it.expect("the entry can be read").path()).collect()
+}
+
 fn walk(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
-    let mut entries: Vec<_> = std::fs::read_dir(folder).unwrap().map(|it| it.unwrap().path()).collect();
+    let mut entries = read_folder(folder);
     entries.sort();
     for path in entries {
         if path.is_dir() {
@@ -45,8 +50,8 @@ fn files(folder: &str, ending: &str) -> Vec<File> {
     let mut paths = Vec::new();
     walk(&root.join(folder), ending, &mut paths);
     let read = |path: PathBuf| File {
-        text: std::fs::read_to_string(&path).unwrap(),
-        path: path.strip_prefix(&root).unwrap().to_string_lossy().into_owned(),
+        text: std::fs::read_to_string(&path).expect("the file can be read"),
+        path: path.strip_prefix(&root).expect("the file is below the root").to_string_lossy().into_owned(),
     };
     let all: Vec<_> = paths.into_iter().map(read).collect();
     assert!(!all.is_empty(), "no files in {folder}");

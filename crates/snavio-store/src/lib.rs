@@ -179,6 +179,8 @@ pub struct LoggedMessage {
     pub number: Serial,
     /// How it was decided.
     pub path: Path,
+    /// When it was settled.
+    pub settled_at: Timestamp,
     /// The message.
     pub message: Message,
 }

@@ -2,9 +2,11 @@
 
 mod bad_input;
 mod consumer;
+mod flush_order;
 mod journey;
 mod node;
 mod patience;
 mod queue;
 mod races;
+mod strace;
 mod wire;

@@ -24,6 +24,19 @@ pub(crate) struct Launch {
     pub(crate) arguments: Vec<String>,
 }
 
+impl Launch {
+    /// Runs the node under a program.
+    pub(crate) fn under(words: Vec<String>) -> Self {
+        Self { under: words, ..Self::default() }
+    }
+
+    /// With a setting, by its environment variable.
+    pub(crate) fn setting(mut self, name: &str, value: &str) -> Self {
+        self.settings.push((name.to_owned(), value.to_owned()));
+        self
+    }
+}
+
 /// A node, its folder, and what is registered on it.
 pub(crate) struct Node {
     folder: tempfile::TempDir,
@@ -50,8 +63,24 @@ impl Node {
 
     /// Starts a node on the store in a folder.
     pub(crate) fn launch_in(folder: tempfile::TempDir, launch: &Launch) -> Self {
-        let (child, url) = spawn(&folder.path().join("data"), launch);
-        Self { folder, child, url }
+        let mut node = Self::try_launch_in(folder, launch);
+        node.expect_serving();
+        node
+    }
+
+    /// Starts a node that may end before it serves.
+    pub(crate) fn try_launch_in(folder: tempfile::TempDir, launch: &Launch) -> Self {
+        let (child, url) = spawn(folder.path(), launch);
+        Self { folder, child, url: url.unwrap_or_default() }
+    }
+
+    /// Whether it came as far as serving.
+    pub(crate) fn is_serving(&mut self) -> bool {
+        !self.url.is_empty() && self.ended().is_none()
+    }
+
+    fn expect_serving(&mut self) {
+        assert!(!self.url.is_empty(), "the node does not serve ({:?}): {}", self.ended(), self.said());
     }
 
     /// Kills the node as a power cut would, as far as a process can tell.
@@ -62,9 +91,32 @@ impl Node {
 
     /// Starts it again on the same store; it must have ended.
     pub(crate) fn restart(&mut self, launch: &Launch) {
-        let (child, url) = spawn(&self.data(), launch);
+        self.try_restart(launch);
+        self.expect_serving();
+    }
+
+    /// Starts it again on the same store, whether or not it will serve.
+    pub(crate) fn try_restart(&mut self, launch: &Launch) {
+        let (child, url) = spawn(self.folder.path(), launch);
         self.child = child;
-        self.url = url;
+        self.url = url.unwrap_or_default();
+    }
+
+    /// Stops the node as an operator would.
+    pub(crate) fn stop(&mut self) {
+        self.signal("TERM");
+        let status = self.wait();
+        assert!(status.success(), "{status}: {}", self.said());
+    }
+
+    /// Waits for the process to end, for as long as a node may take to stop.
+    pub(crate) fn wait(&mut self) -> std::process::ExitStatus {
+        poll(Duration::from_secs(30), "the node ends", || self.ended())
+    }
+
+    /// What it wrote to its standard error, over all its starts.
+    pub(crate) fn said(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join(STDERR)).expect("the node's words are kept")
     }
 
     /// Whether the process has ended, and how.
@@ -87,6 +139,24 @@ impl Node {
         self.folder.path().join("data")
     }
 
+    /// The data folder as the running node sees it, which may have mounted something of its own there.
+    pub(crate) fn data_within(&self) -> PathBuf {
+        let data = self.data();
+        let below = data.strip_prefix("/").expect("temporary folders have full paths");
+        PathBuf::from(format!("/proc/{}/root", self.pid())).join(below)
+    }
+
+    /// The thread of the node with this name, of which the kernel keeps 15 characters.
+    pub(crate) fn thread(&self, name: &str) -> u32 {
+        let short = &name[..name.len().min(15)];
+        let named = |entry: std::fs::DirEntry| {
+            let comm = std::fs::read_to_string(entry.path().join("comm")).ok()?;
+            (comm.trim_end() == short).then(|| entry.file_name().to_str()?.parse().ok())?
+        };
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("the node runs");
+        tasks.filter_map(Result::ok).find_map(named).unwrap_or_else(|| panic!("no thread is called {name}"))
+    }
+
     /// A folder for the test's own files.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
@@ -101,7 +171,8 @@ impl Node {
     }
 
     pub(crate) fn operator(&self) -> Api {
-        let token = std::fs::read_to_string(self.data().join("operator.token")).expect("the token was made");
+        let token = std::fs::read_to_string(self.data_within().join("operator.token"));
+        let token = token.expect("the token was made");
         self.api().with_token(token.trim())
     }
 
@@ -152,22 +223,47 @@ pub(crate) struct Cast {
     pub(crate) bot: Credentials,
 }
 
-fn spawn(data: &Path, launch: &Launch) -> (Child, String) {
+/// The file in a node's folder that keeps what it writes to its standard error.
+const STDERR: &str = "stderr.log";
+
+/// Variables that belong to the tests: a node would take them for misspelt settings.
+const TEST_VARIABLES: [&str; 2] = ["SNAVIO_TEST_LONG", "SNAVIO_TEST_SEED"];
+
+/// Starts the process and reads where it is serving, unless it ends before it does.
+fn spawn(folder: &Path, launch: &Launch) -> (Child, Option<String>) {
     let mut words = launch.under.clone();
     words.push(binary().to_owned());
     let mut command = Command::new(&words[0]);
-    command.args(&words[1..]).arg("serve").arg("--listen").arg("127.0.0.1:0").arg("--data").arg(data);
+    command.args(&words[1..]).arg("serve").arg("--listen").arg("127.0.0.1:0");
+    command.arg("--data").arg(folder.join("data")).args(&launch.arguments);
+    TEST_VARIABLES.iter().for_each(|name| {
+        command.env_remove(name);
+    });
     // Tests refuse by the hundred, and each refusal is a line of the log.
     command.env("SNAVIO_LOG_FILTER", "warn");
-    command.args(&launch.arguments).envs(launch.settings.iter().cloned());
-    command.stdout(Stdio::piped()).stdin(Stdio::null());
-    let mut child = command.spawn().expect("the node can be started");
+    command.envs(launch.settings.iter().cloned());
+    let stderr = std::fs::File::options().create(true).append(true).open(folder.join(STDERR));
+    command.stdout(Stdio::piped()).stdin(Stdio::null()).stderr(stderr.expect("a file can be made"));
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("{} cannot be started: {error}", words[0]));
     let mut lines = BufReader::new(child.stdout.as_mut().expect("stdout is piped")).lines();
     let url = lines.find_map(|line| {
         let line = line.ok()?;
         line.split_once(" is serving ").map(|(_, url)| url.to_owned())
     });
-    (child, url.expect("the node says where it is serving"))
+    (child, url)
+}
+
+/// Asks again and again until there is an answer; `what` was waited for in vain otherwise.
+#[expect(clippy::disallowed_methods, reason = "a test waits by the machine's clock")]
+pub(crate) fn poll<T>(patience: Duration, what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let deadline = std::time::Instant::now() + patience;
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(std::time::Instant::now() < deadline, "waited {patience:?} in vain: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
 
 /// A message in the making: everything a producer decides, signed when it is sent.

@@ -92,7 +92,8 @@ impl Settle {
         let mut insert = message::Insert::prepare(connection)?;
         for (number, place) in &delta.messages {
             let intake = &self.batch[*place];
-            insert.run(*number, intake.path, &intake.message)?;
+            let head = message::Head { number: *number, path: intake.path, settled_at: self.now };
+            insert.run(head, &intake.message)?;
         }
         let mut put = claim::Put::prepare(connection)?;
         for (key, claim) in &delta.claims {

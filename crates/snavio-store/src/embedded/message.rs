@@ -16,7 +16,16 @@ use super::writer::sql;
 use crate::{LoggedMessage, StoreError};
 
 const COLUMNS: &str = "seq, tenant, id, source, target, name, signed_target, sent_at, key_version, signature, \
-     correlation_id, traceparent, received_at, registry_version, hash_version, domain_hash, path, payload, check_value";
+     correlation_id, traceparent, received_at, registry_version, hash_version, domain_hash, path, \
+     settled_at, payload, check_value";
+
+/// What the store adds to a message.
+#[derive(Clone, Copy)]
+pub(super) struct Head {
+    pub(super) number: Serial,
+    pub(super) path: Path,
+    pub(super) settled_at: Timestamp,
+}
 
 /// Appends messages in one transaction.
 pub(super) struct Insert<'a>(CachedStatement<'a>);
@@ -25,14 +34,14 @@ impl<'a> Insert<'a> {
     pub(super) fn prepare(connection: &'a Connection) -> rusqlite::Result<Self> {
         const INSERT: &str = "INSERT INTO message (seq, tenant, id, source, target, name, signed_target, sent_at, \
              key_version, signature, correlation_id, traceparent, received_at, registry_version, hash_version, \
-             domain_hash, path, payload, check_value) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)";
+             domain_hash, path, settled_at, payload, check_value) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)";
         connection.prepare_cached(INSERT).map(Self)
     }
 
-    pub(super) fn run(&mut self, number: Serial, path: Path, message: &Message) -> rusqlite::Result<()> {
+    pub(super) fn run(&mut self, head: Head, message: &Message) -> rusqlite::Result<()> {
         let values: &[&dyn ToSql] = params![
-            number.0,
+            head.number.0,
             message.tenant.as_str(),
             message.id.as_str(),
             message.source.as_str(),
@@ -48,9 +57,10 @@ impl<'a> Insert<'a> {
             message.registry_version,
             HASH_VERSION,
             &message.domain_hash.0[..],
-            path.as_str(),
+            head.path.as_str(),
+            head.settled_at.0,
             &message.payload[..],
-            check_value(number, path, HASH_VERSION, message),
+            check_value(head, HASH_VERSION, message),
         ];
         self.0.execute(values).map(|_| ())
     }
@@ -111,7 +121,8 @@ fn read(row: &Row<'_>) -> Result<LoggedMessage, StoreError> {
     let number = Serial(row.get(0).map_err(sql)?);
     let damaged = || StoreError::Damaged { what: "message", key: number.to_string() };
     let (logged, hash_version, check) = fields(row).map_err(sql)?.ok_or_else(damaged)?;
-    if check != check_value(logged.number, logged.path, hash_version, &logged.message) {
+    let head = Head { number: logged.number, path: logged.path, settled_at: logged.settled_at };
+    if check != check_value(head, hash_version, &logged.message) {
         return Err(damaged());
     }
     Ok(logged)
@@ -148,19 +159,24 @@ fn fields(row: &Row<'_>) -> rusqlite::Result<Option<(LoggedMessage, u16, i64)>> 
         received_at: Timestamp(row.get(12)?),
         registry_version: row.get(13)?,
         domain_hash: DomainHash(hash),
-        payload: Bytes::copy_from_slice(row.get_ref(17)?.as_blob()?),
+        payload: Bytes::copy_from_slice(row.get_ref(18)?.as_blob()?),
     };
-    let logged = LoggedMessage { number: Serial(row.get(0)?), path: Path::stored(text(16)?), message };
-    Ok(Some((logged, row.get(14)?, row.get(18)?)))
+    let logged = LoggedMessage {
+        number: Serial(row.get(0)?),
+        path: Path::stored(text(16)?),
+        settled_at: Timestamp(row.get(17)?),
+        message,
+    };
+    Ok(Some((logged, row.get(14)?, row.get(19)?)))
 }
 
 fn text<'r>(row: &'r Row<'_>, column: usize) -> rusqlite::Result<&'r str> {
     Ok(row.get_ref(column)?.as_str()?)
 }
 
-fn check_value(number: Serial, path: Path, hash_version: u16, message: &Message) -> i64 {
+fn check_value(head: Head, hash_version: u16, message: &Message) -> i64 {
     let mut check = super::check::Check::default();
-    check.number(number.0);
+    check.number(head.number.0);
     for text in [
         message.tenant.as_str(),
         message.id.as_str(),
@@ -180,7 +196,8 @@ fn check_value(number: Serial, path: Path, hash_version: u16, message: &Message)
     check.number(message.registry_version);
     check.number(i64::from(hash_version));
     check.bytes(&message.domain_hash.0);
-    check.bytes(path.as_str().as_bytes());
+    check.bytes(head.path.as_str().as_bytes());
+    check.number(head.settled_at.0);
     check.bytes(&message.payload);
     check.value()
 }

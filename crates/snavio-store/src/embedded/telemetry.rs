@@ -40,7 +40,7 @@ pub(super) fn page(
         kind: DELIVERED.to_owned(),
         at: logged.message.received_at,
         source: Some(logged.message.source.to_string()),
-        body: telemetry::delivered(&logged.message, logged.path),
+        body: telemetry::delivered(&logged.message, logged.path, logged.settled_at),
     }));
     records.sort_by_key(|record| record.number);
     records.truncate(limit);
