@@ -175,3 +175,6 @@ fn take_room(working: &mut Working, queue: &QueueKey) -> bool {
         None => true,
     }
 }
+
+#[cfg(test)]
+mod tests;

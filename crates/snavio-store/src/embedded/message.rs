@@ -82,7 +82,8 @@ pub(super) fn find_usable(
     usable(find(connection, number)).map(Option::flatten)
 }
 
-fn usable<T>(read: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+/// What was read, if it can be used; what is damaged is told of.
+pub(super) fn usable<T>(read: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
     match read {
         Err(damaged @ StoreError::Damaged { .. }) => {
             super::check::alert(&damaged);

@@ -17,6 +17,9 @@ use tokio::sync::Notify;
 
 use super::numbers::Numbers;
 
+/// How far the order of numbers may be from the order of time in `fresh`: commits overlap a little.
+const FRESH_DISORDER_MAX: Duration = Duration::from_secs(60);
+
 /// All queues of the store.
 pub(super) struct Queues {
     queues: HashMap<QueueKey, Index>,
@@ -286,8 +289,12 @@ impl Index {
     }
 
     fn add(&mut self, slot: Slot) {
-        // A redriven delivery has an old number; `fresh` is searched by number, so it goes elsewhere.
-        if self.fresh.back().is_none_or(|last| last.slot.id < slot.id) && slot.receives == 0 {
+        // A redriven delivery has an old number and is young. `fresh` is searched by number and swept by age,
+        // so such a one, or after a restart those behind it, go elsewhere.
+        let is_next = |last: &Fresh| {
+            last.slot.id < slot.id && last.slot.queued_at <= slot.queued_at.plus(FRESH_DISORDER_MAX)
+        };
+        if self.fresh.back().is_none_or(is_next) && slot.receives == 0 {
             self.fresh.push_back(Fresh { slot, hole: false });
         } else {
             self.keep(Known::fresh(slot));
