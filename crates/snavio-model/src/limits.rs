@@ -15,6 +15,11 @@ pub const BATCH_MESSAGES_MAX: usize = 500;
 /// Messages of one stream that may wait for their commit at the same time.
 pub const STREAM_IN_FLIGHT_MAX: usize = 256;
 
+/// What a client still sends after it was refused is taken off the wire for this long, so that it can read why.
+pub const LINGER: Duration = Duration::from_secs(5);
+/// And up to this much of it.
+pub const LINGER_BYTES_MAX: usize = 2 * BATCH_BYTES_MAX;
+
 /// Deeper documents are refused: recursion must end before the stack does.
 pub const JSON_DEPTH_MAX: usize = 64;
 /// Members and array elements of one document.

@@ -2,7 +2,9 @@
 //!
 //! The only place that knows axum, the environment and the machine's clock.
 
+mod arriving;
 pub mod config;
+mod door;
 mod http;
 mod machine;
 mod node;

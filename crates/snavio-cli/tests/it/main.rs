@@ -2,3 +2,7 @@
 
 mod journey;
 mod node;
+mod refusals;
+mod stream;
+mod token;
+mod wire;
