@@ -103,6 +103,12 @@ pub const SWEEP_ROWS_MAX: usize = 2_000;
 pub const TOKEN_LIFETIME: Duration = Duration::from_secs(600);
 /// Verified tokens that a node remembers.
 pub const TOKENS_REMEMBERED_MAX: usize = 50_000;
+/// Failed authentications of one address within a window; further ones are told to wait (PIP-1).
+pub const AUTH_FAILURES_MAX: u32 = 20;
+/// The window over which they are counted.
+pub const AUTH_FAILURES_WINDOW: Duration = Duration::from_secs(60);
+/// Addresses whose failures are counted one by one.
+pub const AUTH_CALLERS_MAX: usize = 10_000;
 /// Changes in one registry transaction.
 pub const REGISTRY_CHANGES_MAX: usize = 10_000;
 /// Free text that a person gives as a reason.

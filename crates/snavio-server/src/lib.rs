@@ -5,6 +5,7 @@
 mod arriving;
 pub mod config;
 mod door;
+mod failures;
 mod http;
 mod machine;
 mod node;

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::door::{Door, Doorway};
+use crate::failures::Failures;
 use crate::http::{self, App};
 use crate::machine::{MachineClock, wall};
 use crate::platform::{Platform, PlatformError};
@@ -104,6 +105,7 @@ impl Node {
             gate,
             platform,
             sessions: Sessions::default(),
+            failures: Failures::default(),
             clock,
             body_bytes_max: config.body_bytes_max,
             relaxed: config.relaxed,

@@ -4,5 +4,6 @@ mod journey;
 mod node;
 mod refusals;
 mod stream;
+mod throttle;
 mod token;
 mod wire;

@@ -24,12 +24,14 @@ use axum::routing::{any, get, post};
 use http::request::Parts;
 use snavio_gate::Gate;
 use snavio_model::refusal::{Reason, Refusal};
+use snavio_model::time::Clock;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::failures::Failures;
 use crate::machine::MachineClock;
 use crate::platform::Platform;
-use crate::principal::{Principal, Sessions};
+use crate::principal::{Nobody, Principal, Sessions};
 pub(crate) use problem::Problem;
 use registry::{changes, file, grants, list, routes, services, tenants};
 
@@ -38,6 +40,7 @@ pub(crate) struct App {
     pub(crate) gate: Arc<Gate>,
     pub(crate) platform: Arc<Platform>,
     pub(crate) sessions: Sessions,
+    pub(crate) failures: Failures,
     pub(crate) clock: Arc<MachineClock>,
     pub(crate) body_bytes_max: usize,
     pub(crate) relaxed: bool,
@@ -131,9 +134,13 @@ impl FromRequestParts<Shared> for Principal {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, Problem> {
-        use snavio_model::time::Clock;
-
         let registry = app.gate.registry();
-        Ok(app.sessions.principal(&parts.headers, &app.platform, &registry, app.clock.now())?)
+        let resolved = app.sessions.principal(&parts.headers, &app.platform, &registry, app.clock.now());
+        Ok(resolved.map_err(|nobody| match nobody {
+            Nobody::Unknown(detail) => Refusal::new(Reason::Unauthenticated, detail),
+            Nobody::Forger => {
+                app.failures.refuse(&parts.extensions, app.clock.now(), "the token is not valid")
+            }
+        })?)
     }
 }

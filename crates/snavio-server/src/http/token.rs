@@ -6,7 +6,7 @@ use axum::response::Response;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{AUTHORIZATION, CACHE_CONTROL, WWW_AUTHENTICATE};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{Extensions, HeaderMap, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 use snavio_model::limits;
 use snavio_model::refusal::{Reason, Refusal};
@@ -56,7 +56,10 @@ pub(super) async fn issue(State(app): State<Shared>, request: Request) -> Result
         Err(wrong) => return Ok(wrong.response()),
     };
     Ok(match client(&parts.headers, form) {
-        Ok((id, secret)) => exchange(&app, &id, &secret),
+        Ok((id, secret)) => match exchange(&app, &id, &secret) {
+            Some(token) => no_store(json(StatusCode::OK, &token)),
+            None => denied(&app, &parts.extensions)?,
+        },
         Err(wrong) => wrong.response(),
     })
 }
@@ -117,13 +120,13 @@ fn form_decoded(text: &str) -> Option<String> {
     Some(decoded)
 }
 
-fn exchange(app: &App, id: &str, secret: &str) -> Response {
+/// A token for the client, if the secret is its own.
+fn exchange(app: &App, id: &str, secret: &str) -> Option<Token> {
     let registry = app.gate.registry();
-    let client = registry.client(id).filter(|it| app.platform.is_client_secret(id, secret, &it.secret_hash));
-    let Some(client) = client else {
-        metrics::counter!("snavio_token_failures_total").increment(1);
-        return wrong("invalid_client", "client_id or client_secret is wrong").response();
-    };
+    let client = registry.client(id)?;
+    if !app.platform.is_client_secret(id, secret, &client.secret_hash) {
+        return None;
+    }
     let now = app.clock.now().0 / 1000;
     let expires_in = limits::TOKEN_LIFETIME.as_secs();
     let claims = TokenClaims {
@@ -132,8 +135,17 @@ fn exchange(app: &App, id: &str, secret: &str) -> Response {
         iat: now,
         exp: now + i64::try_from(expires_in).unwrap_or(0),
     };
-    let token = Token { access_token: app.platform.issue(&claims), token_type: "Bearer", expires_in };
-    no_store(json(StatusCode::OK, &token))
+    Some(Token { access_token: app.platform.issue(&claims), token_type: "Bearer", expires_in })
+}
+
+/// Told in RFC 6749's words, until there were too many of them.
+fn denied(app: &App, extensions: &Extensions) -> Result<Response, Problem> {
+    let detail = "client_id or client_secret is wrong";
+    let refusal = app.failures.refuse(extensions, app.clock.now(), detail);
+    match refusal.reason {
+        Reason::AuthThrottled => Err(refusal.into()),
+        _ => Ok(wrong("invalid_client", detail).response()),
+    }
 }
 
 fn wrong(error: &'static str, error_description: &'static str) -> OAuthError {
