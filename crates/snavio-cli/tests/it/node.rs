@@ -192,6 +192,16 @@ impl Node {
         Client::new(self.api(), credentials.clone()).expect("a client can be made")
     }
 
+    /// A token of a service, as text.
+    pub(crate) async fn token(&self, credentials: &Credentials) -> String {
+        let Credentials { client_id, client_secret, .. } = credentials;
+        let form =
+            format!("grant_type=client_credentials&client_id={client_id}&client_secret={client_secret}");
+        let form_type = "application/x-www-form-urlencoded";
+        let answer = self.api().send(Method::POST, "/v1/token", Some(form.into_bytes()), form_type).await;
+        answer.expect("the service is authenticated").1["access_token"].as_str().expect("a token").to_owned()
+    }
+
     /// Registers a file's content and gives back the credentials of its new services.
     pub(crate) async fn apply(&self, registry: &Value) -> Vec<Credentials> {
         let answer = self.operator().call(Method::POST, "/v1/registry/apply", Some(registry)).await;
