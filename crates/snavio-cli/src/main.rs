@@ -10,6 +10,10 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::output::Output;
 
+/// A message allocates and frees a few dozen small things on different threads; this allocator is made for that.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// A gateway for commands and events: at-least-once delivery in, effects that happen once out.
 #[derive(Parser)]
 #[command(name = "snavio", version, propagate_version = true, arg_required_else_help = true)]

@@ -149,12 +149,16 @@ impl Gate {
         if let Some(reason) = permitted.escalation() {
             metrics::counter!("snavio_escalations_total", "reason" => reason.as_str()).increment(1);
         }
-        let subject = permitted.message().subject();
+        let (target, name) = (permitted.message().target.clone(), permitted.message().name.clone());
         let skew = telemetry::skew(permitted.message(), permitted.signed_at(), self.settings.window);
         let intake = permitted.into_intake();
         let path = intake.path;
         let settled = slow::settle(intake, &self.committer).await; // one durable write
-        let settlement = settled.map_err(|refusal| Refused { subject, refusal })?;
+        let settlement = settled.map_err(|refusal| {
+            let (id, correlation) = (Some(answer.id.clone()), Some(answer.correlation.clone()));
+            let subject = Subject { id, target: Some(target), name: Some(name), correlation };
+            Refused { subject: Box::new(subject), refusal }
+        })?;
         let verdict = match settlement.outcomes.first() {
             Some(Outcome::Queued { delivery }) => {
                 self.recent().remember(fingerprint, self.clock.now());

@@ -20,6 +20,7 @@ pub mod registry;
 pub mod settle;
 pub mod signing;
 pub mod telemetry;
+pub mod throttle;
 pub mod time;
 pub mod token;
 pub mod trace;

@@ -15,6 +15,11 @@ pub const BATCH_MESSAGES_MAX: usize = 500;
 /// Messages of one stream that may wait for their commit at the same time.
 pub const STREAM_IN_FLIGHT_MAX: usize = 256;
 
+/// What a client still sends after it was refused is taken off the wire for this long, so that it can read why.
+pub const LINGER: Duration = Duration::from_secs(5);
+/// And up to this much of it.
+pub const LINGER_BYTES_MAX: usize = 2 * BATCH_BYTES_MAX;
+
 /// Deeper documents are refused: recursion must end before the stack does.
 pub const JSON_DEPTH_MAX: usize = 64;
 /// Members and array elements of one document.
@@ -98,6 +103,12 @@ pub const SWEEP_ROWS_MAX: usize = 2_000;
 pub const TOKEN_LIFETIME: Duration = Duration::from_secs(600);
 /// Verified tokens that a node remembers.
 pub const TOKENS_REMEMBERED_MAX: usize = 50_000;
+/// Failed authentications of one address within a window; further ones are told to wait (PIP-1).
+pub const AUTH_FAILURES_MAX: u32 = 20;
+/// The window over which they are counted.
+pub const AUTH_FAILURES_WINDOW: Duration = Duration::from_secs(60);
+/// Addresses whose failures are counted one by one.
+pub const AUTH_CALLERS_MAX: usize = 10_000;
 /// Changes in one registry transaction.
 pub const REGISTRY_CHANGES_MAX: usize = 10_000;
 /// Free text that a person gives as a reason.

@@ -66,8 +66,27 @@ pub fn issue(key: &TokenKey, claims: &TokenClaims) -> String {
     format!("{text}.{}", URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes()))
 }
 
+/// Why a token is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TokenFault {
+    /// This platform did not issue it.
+    #[error("token is not one of ours")]
+    Forged,
+    /// It was right once.
+    #[error("token has ended")]
+    Ended,
+}
+
 /// What a token says, if it is right and has not ended. Comparison is constant-time.
-pub fn verify(key: &TokenKey, token: &str, now: Timestamp) -> Option<TokenClaims> {
+pub fn verify(key: &TokenKey, token: &str, now: Timestamp) -> Result<TokenClaims, TokenFault> {
+    let claims = authentic(key, token).ok_or(TokenFault::Forged)?;
+    if now.0 >= claims.exp.saturating_mul(1000) {
+        return Err(TokenFault::Ended);
+    }
+    Ok(claims)
+}
+
+fn authentic(key: &TokenKey, token: &str) -> Option<TokenClaims> {
     let (text, signature) = token.rsplit_once('.')?;
     let (header, payload) = text.split_once('.')?;
     if header != URL_SAFE_NO_PAD.encode(HEADER) {
@@ -77,7 +96,7 @@ pub fn verify(key: &TokenKey, token: &str, now: Timestamp) -> Option<TokenClaims
     mac.update(text.as_bytes());
     mac.verify_slice(&URL_SAFE_NO_PAD.decode(signature).ok()?).ok()?;
     let payload: Payload = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload).ok()?).ok()?;
-    let right = payload.iss == ISSUER && payload.aud == AUDIENCE && now.0 < payload.claims.exp * 1000;
+    let right = payload.iss == ISSUER && payload.aud == AUDIENCE;
     right.then_some(payload.claims)
 }
 
@@ -94,9 +113,9 @@ mod tests {
     fn a_token_holds_until_it_ends_and_only_under_its_own_key() {
         let key = TokenKey::new(b"one");
         let token = issue(&key, &claims());
-        assert_eq!(verify(&key, &token, Timestamp(1_599_999)), Some(claims()));
-        assert_eq!(verify(&key, &token, Timestamp(1_600_000)), None);
-        assert_eq!(verify(&TokenKey::new(b"two"), &token, Timestamp(1_000_000)), None);
+        assert_eq!(verify(&key, &token, Timestamp(1_599_999)), Ok(claims()));
+        assert_eq!(verify(&key, &token, Timestamp(1_600_000)), Err(TokenFault::Ended));
+        assert_eq!(verify(&TokenKey::new(b"two"), &token, Timestamp(1_000_000)), Err(TokenFault::Forged));
     }
 
     /// REG-7
@@ -117,7 +136,7 @@ mod tests {
             String::new(),
             "..".into(),
         ] {
-            assert_eq!(verify(&key, &wrong, Timestamp(1_000_000)), None, "{wrong}");
+            assert_eq!(verify(&key, &wrong, Timestamp(1_000_000)), Err(TokenFault::Forged), "{wrong}");
         }
     }
 

@@ -2,7 +2,10 @@
 //!
 //! The only place that knows axum, the environment and the machine's clock.
 
+mod arriving;
 pub mod config;
+mod door;
+mod failures;
 mod http;
 mod machine;
 mod node;

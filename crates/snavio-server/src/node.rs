@@ -2,10 +2,8 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
@@ -16,8 +14,11 @@ use snavio_store::embedded::{EmbeddedStore, OpenError, Options, Plant};
 use snavio_store::{Durability, Store, StoreError};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
+use crate::door::{Door, Doorway};
+use crate::failures::Failures;
 use crate::http::{self, App};
 use crate::machine::{MachineClock, wall};
 use crate::platform::{Platform, PlatformError};
@@ -104,24 +105,32 @@ impl Node {
             gate,
             platform,
             sessions: Sessions::default(),
+            failures: Failures::default(),
             clock,
             body_bytes_max: config.body_bytes_max,
             relaxed: config.relaxed,
             metrics: recorder(),
-            draining: AtomicBool::new(false),
+            body_timeout: config.server.body_timeout,
+            draining: CancellationToken::new(),
         });
         let (stop, stopping) = watch::channel(false);
         let listener = listen(config.server.listen).await?;
         let address = listener.local_addr().unwrap_or(config.server.listen);
+        let door = |router| {
+            Arc::new(Door {
+                router: TowerToHyperService::new(router),
+                body_timeout: config.server.body_timeout,
+            })
+        };
         let server = Server {
-            router: http::router(Arc::clone(&app)),
+            door: door(http::router(Arc::clone(&app))),
             connections: Arc::new(Semaphore::new(config.server.connections_max)),
             header_timeout: config.server.header_timeout,
             drain: config.server.drain,
         };
         let mut serving = vec![tokio::spawn(server.clone().serve(listener, stopping.clone()))];
         if let Some(admin) = config.admin_listen {
-            let server = Server { router: http::admin_router(Arc::clone(&app)), ..server };
+            let server = Server { door: door(http::admin_router(Arc::clone(&app))), ..server };
             serving.push(tokio::spawn(server.serve(listen(admin).await?, stopping)));
         }
         Ok(Self { app, address, stop, serving, drain: config.server.drain })
@@ -134,7 +143,7 @@ impl Node {
 
     /// Takes no more, finishes what is under way, and closes the store.
     pub async fn stop(self) {
-        self.app.draining.store(true, Ordering::Relaxed);
+        self.app.draining.cancel();
         let _ = self.stop.send(true);
         for task in self.serving {
             let _ = tokio::time::timeout(self.drain + Duration::from_secs(1), task).await;
@@ -176,7 +185,7 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
 
 #[derive(Clone)]
 struct Server {
-    router: Router,
+    door: Arc<Door>,
     connections: Arc<Semaphore>,
     header_timeout: Duration,
     drain: Duration,
@@ -188,7 +197,7 @@ impl Server {
         loop {
             tokio::select! {
                 accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) => self.take(stream, &graceful),
+                    Ok((stream, remote)) => self.take(stream, remote, &graceful),
                     Err(error) => {
                         tracing::warn!(error = &error as &dyn std::error::Error, "cannot accept a connection");
                         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -203,7 +212,7 @@ impl Server {
         }
     }
 
-    fn take(&self, stream: TcpStream, graceful: &GracefulShutdown) {
+    fn take(&self, stream: TcpStream, remote: SocketAddr, graceful: &GracefulShutdown) {
         let Ok(permit) = Arc::clone(&self.connections).try_acquire_owned() else {
             metrics::counter!("snavio_connections_refused_total").increment(1);
             return;
@@ -218,8 +227,8 @@ impl Server {
             .max_concurrent_streams(256)
             .keep_alive_interval(Duration::from_secs(30))
             .max_header_list_size(16 * 1024);
-        let service = TowerToHyperService::new(self.router.clone());
-        let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+        let doorway = Doorway::new(Arc::clone(&self.door), remote.ip());
+        let connection = builder.serve_connection(TokioIo::new(stream), doorway).into_owned();
         let watched = graceful.watch(connection);
         tokio::spawn(async move {
             // What ends a connection early is the client's affair.

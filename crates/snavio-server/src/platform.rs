@@ -12,7 +12,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use snavio_model::registry::{Sealed, Unseal};
 use snavio_model::signing::Secret;
 use snavio_model::time::Timestamp;
-use snavio_model::token::{self, TokenClaims, TokenKey};
+use snavio_model::token::{self, TokenClaims, TokenFault, TokenKey};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
@@ -89,7 +89,7 @@ impl Platform {
     }
 
     /// What a token says, if this platform issued it and it has not expired.
-    pub(crate) fn verify(&self, text: &str, now: Timestamp) -> Option<TokenClaims> {
+    pub(crate) fn verify(&self, text: &str, now: Timestamp) -> Result<TokenClaims, TokenFault> {
         token::verify(&self.tokens, text, now)
     }
 

@@ -11,6 +11,7 @@ use snavio_model::name::ServiceName;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::Registry;
 use snavio_model::time::Timestamp;
+use snavio_model::token::TokenFault;
 
 use crate::platform::Platform;
 
@@ -59,6 +60,15 @@ impl Principal {
     }
 }
 
+/// A caller that did not prove who it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Nobody {
+    /// It shows nothing, or what was right once.
+    Unknown(&'static str),
+    /// It shows what this platform never issued.
+    Forger,
+}
+
 /// Tokens that were verified, by digest.
 #[derive(Default)]
 pub(crate) struct Sessions(RwLock<HashMap<[u8; 32], Arc<Session>>>);
@@ -71,31 +81,32 @@ impl Sessions {
         platform: &Platform,
         registry: &Registry,
         now: Timestamp,
-    ) -> Result<Principal, Refusal> {
-        let no = |detail: &'static str| Refusal::new(Reason::Unauthenticated, detail);
+    ) -> Result<Principal, Nobody> {
         let header =
-            headers.get(AUTHORIZATION).ok_or_else(|| no("the request has no Authorization header"))?;
+            headers.get(AUTHORIZATION).ok_or(Nobody::Unknown("the request has no Authorization header"))?;
         let token = header.to_str().ok().and_then(|text| text.split_once(' '));
         let token =
             token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token.trim());
-        let token = token.ok_or_else(|| no("the Authorization header must be: Bearer <token>"))?;
+        let token = token.ok_or(Nobody::Unknown("the Authorization header must be: Bearer <token>"))?;
         if platform.is_operator(token) {
             return Ok(Principal::Operator);
         }
-        let session =
-            self.session(token, platform, now).ok_or_else(|| no("the token is not valid, or has expired"))?;
+        let session = self.session(token, platform, now).map_err(|fault| match fault {
+            TokenFault::Forged => Nobody::Forger,
+            TokenFault::Ended => Nobody::Unknown("the token has ended; get a new one at POST /v1/token"),
+        })?;
         let client = registry.client(&session.client).filter(|client| client.service == session.service);
         if client.is_none() || registry.service(session.service.as_str()).is_none() {
-            return Err(no("the client is not registered any more"));
+            return Err(Nobody::Unknown("the client is not registered any more"));
         }
         Ok(Principal::Service(session))
     }
 
-    fn session(&self, token: &str, platform: &Platform, now: Timestamp) -> Option<Arc<Session>> {
+    fn session(&self, token: &str, platform: &Platform, now: Timestamp) -> Result<Arc<Session>, TokenFault> {
         let digest: [u8; 32] = Sha256::digest(token.as_bytes()).into();
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner).get(&digest).cloned();
         if let Some(session) = known {
-            return (now < session.expires_at).then_some(session);
+            return if now < session.expires_at { Ok(session) } else { Err(TokenFault::Ended) };
         }
         let claims = platform.verify(token, now)?;
         let session = Arc::new(Session {
@@ -103,6 +114,11 @@ impl Sessions {
             service: claims.service,
             expires_at: Timestamp(claims.exp * 1000),
         });
+        self.remember(digest, Arc::clone(&session), now);
+        Ok(session)
+    }
+
+    fn remember(&self, digest: [u8; 32], session: Arc<Session>, now: Timestamp) {
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= limits::TOKENS_REMEMBERED_MAX {
             known.retain(|_, session| now < session.expires_at);
@@ -110,7 +126,6 @@ impl Sessions {
                 known.clear();
             }
         }
-        known.insert(digest, Arc::clone(&session));
-        Some(session)
+        known.insert(digest, session);
     }
 }

@@ -1,3 +1,5 @@
+//! `snavio demo`.
+
 use std::io::Write;
 use std::time::Duration;
 

@@ -1,6 +1,9 @@
+//! `snavio get`.
+
 use clap::{Args, ValueEnum};
 use reqwest::Method;
 use serde_json::Value;
+use snavio_sdk::{Api, ApiError};
 
 use crate::Ended;
 use crate::connection::AsOperator;
@@ -53,10 +56,26 @@ impl Get {
                 return Ok(());
             }
         };
-        let registry = api.call(Method::GET, "/v1/registry", None).await?;
-        let entries = registry["entries"].as_array().cloned().unwrap_or_default();
-        let items: Vec<Value> = entries.into_iter().filter(|entry| entry["kind"] == kind).collect();
+        let items = entries(&api, kind).await?;
         output.rows(&Value::Array(items.clone()), &items, columns);
         Ok(())
+    }
+}
+
+/// All entries of a kind, page by page.
+async fn entries(api: &Api, kind: &str) -> Result<Vec<Value>, ApiError> {
+    let mut all = Vec::new();
+    let mut after = String::new();
+    loop {
+        let path = format!("/v1/registry?kind={kind}&limit=1000{after}");
+        let mut page = api.call(Method::GET, &path, None).await?;
+        if let Value::Array(entries) = page["entries"].take() {
+            all.extend(entries);
+        }
+        match page["next"].as_str() {
+            // A cursor is a kind, a space and a name: nothing else in it means anything in a query.
+            Some(next) => after = format!("&after={}", next.replace(' ', "%20")),
+            None => return Ok(all),
+        }
     }
 }

@@ -1,3 +1,5 @@
+//! `snavio serve`.
+
 use std::io::Write;
 use std::path::PathBuf;
 

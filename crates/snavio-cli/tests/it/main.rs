@@ -1,8 +1,21 @@
 //! Tests from outside the process: the real binary, over HTTP, with real clients, files and signals.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod bad_input;
+mod consumer;
 mod crash;
 mod faults;
 mod flush_order;
 mod journey;
 mod node;
+mod patience;
+mod queue;
+mod races;
+mod raw_wire;
+mod refusals;
 mod strace;
+mod stream;
+mod throttle;
+mod token;
+mod wire;

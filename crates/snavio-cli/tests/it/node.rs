@@ -191,6 +191,16 @@ impl Node {
         Client::new(self.api(), credentials.clone()).expect("a client can be made")
     }
 
+    /// A token of a service, as text.
+    pub(crate) async fn token(&self, credentials: &Credentials) -> String {
+        let Credentials { client_id, client_secret, .. } = credentials;
+        let form =
+            format!("grant_type=client_credentials&client_id={client_id}&client_secret={client_secret}");
+        let form_type = "application/x-www-form-urlencoded";
+        let answer = self.api().send(Method::POST, "/v1/token", Some(form.into_bytes()), form_type).await;
+        answer.expect("the service is authenticated").1["access_token"].as_str().expect("a token").to_owned()
+    }
+
     /// Registers a file's content and gives back the credentials of its new services.
     pub(crate) async fn apply(&self, registry: &Value) -> Vec<Credentials> {
         let answer = self.operator().call(Method::POST, "/v1/registry/apply", Some(registry)).await;
@@ -256,6 +266,8 @@ fn spawn(folder: &Path, launch: &Launch) -> (Child, Option<String>) {
     TEST_VARIABLES.iter().for_each(|name| {
         command.env_remove(name);
     });
+    // Tests refuse by the hundred, and each refusal is a line of the log.
+    command.env("SNAVIO_LOG_FILTER", "warn");
     command.envs(launch.settings.iter().cloned());
     let stderr = std::fs::File::options().create(true).append(true).open(folder.join(STDERR));
     command.stdout(Stdio::piped()).stdin(Stdio::null()).stderr(stderr.expect("a file can be made"));

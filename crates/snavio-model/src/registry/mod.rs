@@ -4,6 +4,7 @@ mod change;
 mod entry;
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 
 pub use change::{Author, Change, Wish, plan};
@@ -98,6 +99,12 @@ impl Registry {
     /// All entries, ordered by kind and name.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.entries.values().map(Arc::as_ref)
+    }
+
+    /// The entries after this key, ordered by kind and name; all of them without one.
+    pub fn entries_after(&self, after: Option<&EntryKey>) -> impl Iterator<Item = &Entry> {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.entries.range((start, Bound::Unbounded)).map(|(_, entry)| entry.as_ref())
     }
 
     /// The tenant of this name.

@@ -1,16 +1,13 @@
-//! Request bodies: read within their limit, JSON told by its headers, errors as problems.
+//! Request bodies: told by their headers, read within their limit and in time.
 
-use axum::body::Body;
-use axum::extract::{FromRequest, Request};
+use axum::body::{Body, HttpBody};
 use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use serde::de::DeserializeOwned;
-use snavio_model::limits;
 use snavio_model::refusal::{Reason, Refusal};
 
-use super::{Problem, Shared};
+use crate::arriving::BodyError;
 
 /// What a body is, by its content type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,52 +18,54 @@ pub(super) enum Media {
 
 /// Tells the media type; encoded bodies are not taken.
 pub(super) fn media(headers: &HeaderMap) -> Result<Media, Refusal> {
-    let unsupported = |detail: &'static str| Refusal::new(Reason::UnsupportedMediaType, detail);
-    if headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
-        return Err(unsupported("bodies with a content encoding are not taken"));
-    }
-    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let essence = content_type.split(';').next().unwrap_or_default().trim();
+    check_encoding(headers)?;
+    let essence = essence(headers);
     if essence.eq_ignore_ascii_case("application/json") {
         Ok(Media::Json)
     } else if essence.eq_ignore_ascii_case("application/x-ndjson") {
         Ok(Media::NdJson)
     } else {
-        Err(unsupported("the content type must be application/json"))
+        Err(Refusal::new(Reason::UnsupportedMediaType, "the content type must be application/json"))
     }
 }
 
-/// Reads a body of at most `limit` bytes.
+/// A body that was compressed would have to be opened before its size is known.
+pub(super) fn check_encoding(headers: &HeaderMap) -> Result<(), Refusal> {
+    let encoded = |value: &http::HeaderValue| !value.as_bytes().eq_ignore_ascii_case(b"identity");
+    if headers.get_all(CONTENT_ENCODING).iter().any(encoded) {
+        let detail = "bodies with a content encoding are not taken";
+        return Err(Refusal::new(Reason::UnsupportedMediaType, detail));
+    }
+    Ok(())
+}
+
+/// The content type without its parameters.
+pub(super) fn essence(headers: &HeaderMap) -> &str {
+    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    content_type.split(';').next().unwrap_or_default().trim()
+}
+
+/// Reads a body of at most `limit` bytes. One that says it is larger is refused before any of it is read.
 pub(super) async fn read(body: Body, limit: usize) -> Result<Bytes, Refusal> {
+    if body.size_hint().lower() > limit as u64 {
+        return Err(too_large(limit));
+    }
     match Limited::new(body, limit).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            Err(Refusal::new(Reason::TooLarge, format!("the body is larger than {limit} bytes")))
-        }
-        Err(_) => Err(Refusal::new(Reason::InvalidRequest, "the body ended before it was complete")),
+        Err(error) if error.is::<LengthLimitError>() => Err(too_large(limit)),
+        Err(error) => Err(broken(&*error)),
     }
 }
 
-/// A JSON body of a management call.
-pub(super) struct JsonBody<T>(pub(super) T);
-
-impl<T: DeserializeOwned> FromRequest<Shared> for JsonBody<T> {
-    type Rejection = Problem;
-
-    async fn from_request(request: Request, _: &Shared) -> Result<Self, Problem> {
-        let (parts, body) = request.into_parts();
-        let bytes = read(body, limits::BATCH_BYTES_MAX).await?;
-        if bytes.is_empty() {
-            return parse(b"{}");
-        }
-        media(&parts.headers)?;
-        parse(&bytes)
-    }
+fn too_large(limit: usize) -> Refusal {
+    Refusal::new(Reason::TooLarge, format!("the body is larger than {limit} bytes"))
 }
 
-fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<JsonBody<T>, Problem> {
-    let parsed = serde_json::from_slice(bytes).map(JsonBody);
-    parsed.map_err(|error| {
-        Refusal::new(Reason::InvalidRequest, format!("the body does not fit: {error}")).into()
-    })
+/// Why a body did not come to its end.
+pub(super) fn broken(error: &(dyn std::error::Error + 'static)) -> Refusal {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    if causes.any(|cause| matches!(cause.downcast_ref(), Some(BodyError::TooSlow))) {
+        return Refusal::new(Reason::RequestTimeout, "the body paused for too long");
+    }
+    Refusal::new(Reason::InvalidRequest, "the body ended before it was complete")
 }

@@ -1,14 +1,14 @@
-//! Ingest: `POST /v1/commands`, one message, and `POST /v1/commands/batch`, many or a stream.
+//! Ingest: `POST /v1/commands`, one message, and `POST /v1/commands/batch`, many at once or a stream of them.
+
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::response::{IntoResponse, Response};
-use bytes::{Bytes, BytesMut};
-use futures_util::stream::FuturesOrdered;
-use futures_util::{StreamExt, future};
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, StatusCode};
-use serde_json::{Value, json};
+use axum::response::Response;
+use bytes::Bytes;
+use futures_util::future;
+use http::{HeaderMap, StatusCode};
+use serde::Serialize;
 use snavio_gate::{Answer, Arrival, Verdict};
 use snavio_model::json::split_array;
 use snavio_model::limits;
@@ -17,12 +17,51 @@ use snavio_model::refusal::{Reason, Refusal, Refused};
 use snavio_model::time::Clock;
 use snavio_model::trace::Traceparent;
 use snavio_model::webhook::WebhookSignature;
-use tokio::sync::mpsc;
 
+use super::answer::json;
 use super::body::{Media, media, read};
-use super::{App, Problem, Shared};
+use super::problem::Document;
+use super::{App, Problem, Shared, stream};
 use crate::machine::unpredictable;
 use crate::principal::Principal;
+
+/// What became of a message that was not refused.
+#[derive(Debug, Serialize)]
+pub(super) struct Accepted {
+    /// The HTTP status of this entry, within a batch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<u16>,
+    accepted: bool,
+    id: String,
+    correlation_id: String,
+    /// How it was decided: `fast` or `slow`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delivery_id: Option<i64>,
+    /// Seen before: nothing was dispatched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duplicate: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_seen_at: Option<String>,
+    /// `relaxed` when the node cannot promise that the message outlives a crash (PIP-12).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    durability: Option<&'static str>,
+}
+
+/// One entry's verdict within a batch.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum Entry {
+    Accepted(Accepted),
+    Refused(Document),
+}
+
+/// The verdicts of a batch, in the order of its entries.
+#[derive(Debug, Serialize)]
+pub(super) struct Results {
+    results: Vec<Entry>,
+}
 
 /// One command.
 pub(super) async fn send(
@@ -39,10 +78,11 @@ pub(super) async fn send(
     let mut arrival = arrival(&app, source, body, &parts.headers);
     arrival.webhook = webhook(&parts.headers)?;
     // On a task of its own: a client that hangs up must not cancel a commit under way.
-    let running = std::sync::Arc::clone(&app);
+    let running = Arc::clone(&app);
     let ended = tokio::spawn(async move { running.gate.accept(arrival).await }).await;
     let answer = ended.map_err(|_| Refusal::new(Reason::Unavailable, "the message's task was ended"))??;
-    Ok(respond(&app, &answer))
+    let (status, accepted) = accepted(&app, &answer);
+    Ok(json(status, &accepted))
 }
 
 /// Many commands: a JSON array, answered as one document, or NDJSON, answered line by line.
@@ -58,15 +98,15 @@ pub(super) async fn send_batch(
         return Err(Refusal::new(Reason::InvalidRequest, detail).into());
     }
     match media(&parts.headers)? {
-        Media::Json => send_array(app, source, &parts.headers, body).await,
-        Media::NdJson => Ok(send_lines(app, source, parts.headers, body)),
+        Media::Json => send_array(app, source, parts.headers, body).await,
+        Media::NdJson => Ok(stream::send_lines(app, source, parts.headers, body)),
     }
 }
 
 async fn send_array(
     app: Shared,
     source: ServiceName,
-    headers: &HeaderMap,
+    headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
     let body = read(body, limits::BATCH_BYTES_MAX).await?;
@@ -75,107 +115,35 @@ async fn send_array(
         let detail = format!("a batch holds at most {} messages", limits::BATCH_MESSAGES_MAX);
         return Err(Refusal::new(Reason::TooLarge, detail).into());
     }
-    let arrivals: Vec<_> = entries
-        .into_iter()
-        .map(|entry| arrival(&app, source.clone(), body.slice_ref(entry), headers))
-        .collect();
-    let running = std::sync::Arc::clone(&app);
+    let entries: Vec<_> = entries.into_iter().map(|entry| body.slice_ref(entry)).collect();
     let all = async move {
-        let accepted = arrivals.into_iter().map(|arrival| accept_entry(&running, arrival));
-        future::join_all(accepted).await
+        let entries = entries.into_iter().map(|entry| send_entry(&app, source.clone(), entry, &headers));
+        future::join_all(entries).await
     };
     let results = tokio::spawn(all).await;
     let results = results.map_err(|_| Refusal::new(Reason::Unavailable, "the batch's task was ended"))?;
-    Ok(json_response(StatusCode::OK, &json!({ "results": results })))
+    Ok(json(StatusCode::OK, &Results { results }))
 }
 
-/// Reads lines as they come and answers each in order, with a bounded number under way.
-fn send_lines(app: Shared, source: ServiceName, headers: HeaderMap, body: Body) -> Response {
-    let (answers, lines) = mpsc::channel::<Result<Bytes, std::convert::Infallible>>(16);
-    tokio::spawn(async move {
-        let mut lines =
-            Lines { body: body.into_data_stream(), buffer: BytesMut::new(), limit: app.body_bytes_max };
-        let mut under_way = FuturesOrdered::new();
-        loop {
-            let room = under_way.len() < limits::STREAM_IN_FLIGHT_MAX;
-            tokio::select! {
-                line = lines.next(), if room => match line {
-                    Some(Ok(line)) => {
-                        let arrival = arrival(&app, source.clone(), line, &headers);
-                        let running = std::sync::Arc::clone(&app);
-                        under_way.push_back(tokio::spawn(async move { accept_entry(&running, arrival).await }));
-                    }
-                    Some(Err(refusal)) => {
-                        drain(&mut under_way, &answers).await;
-                        send_line(&answers, &entry(&Err(refusal.into()))).await;
-                        return;
-                    }
-                    None => return drain(&mut under_way, &answers).await,
-                },
-                Some(ended) = under_way.next() => {
-                    // A reader that went away gets no answers; its messages are settled all the same.
-                    send_line(&answers, &ended.unwrap_or_default()).await;
-                }
-            }
+/// Takes one message of many to its verdict.
+pub(super) async fn send_entry(app: &App, source: ServiceName, body: Bytes, headers: &HeaderMap) -> Entry {
+    if body.len() > app.body_bytes_max {
+        let detail = format!("the message is larger than {} bytes", app.body_bytes_max);
+        return Refusal::new(Reason::TooLarge, detail).into();
+    }
+    match app.gate.accept(arrival(app, source, body, headers)).await {
+        Ok(answer) => {
+            let (status, accepted) = accepted(app, &answer);
+            Entry::Accepted(Accepted { status: Some(status.as_u16()), ..accepted })
         }
-    });
-    let mut lines = lines;
-    let stream = futures_util::stream::poll_fn(move |context| lines.poll_recv(context));
-    let mut response = Body::from_stream(stream).into_response();
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
-    response
-}
-
-type Answers = mpsc::Sender<Result<Bytes, std::convert::Infallible>>;
-
-async fn drain(under_way: &mut FuturesOrdered<tokio::task::JoinHandle<Value>>, answers: &Answers) {
-    while let Some(ended) = under_way.next().await {
-        send_line(answers, &ended.unwrap_or_default()).await;
+        Err(refused) => Entry::Refused(Problem::from(refused).document()),
     }
 }
 
-async fn send_line(answers: &Answers, value: &Value) {
-    let _ = answers.send(Ok(Bytes::from(format!("{value}\n")))).await;
-}
-
-/// Cuts a stream of bytes into lines of bounded length.
-struct Lines {
-    body: axum::body::BodyDataStream,
-    buffer: BytesMut,
-    limit: usize,
-}
-
-impl Lines {
-    async fn next(&mut self) -> Option<Result<Bytes, Refusal>> {
-        loop {
-            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
-                let line = self.buffer.split_to(end + 1).freeze();
-                let line = line.slice(..end);
-                if line.iter().all(u8::is_ascii_whitespace) {
-                    continue;
-                }
-                return Some(checked(line, self.limit));
-            }
-            if self.buffer.len() > self.limit {
-                return Some(checked(self.buffer.split().freeze(), self.limit));
-            }
-            match self.body.next().await {
-                Some(Ok(chunk)) => self.buffer.extend_from_slice(&chunk),
-                Some(Err(_)) => {
-                    return Some(Err(Refusal::new(Reason::InvalidRequest, "the stream broke off")));
-                }
-                None if self.buffer.iter().all(u8::is_ascii_whitespace) => return None,
-                None => return Some(checked(self.buffer.split().freeze(), self.limit)),
-            }
-        }
+impl From<Refusal> for Entry {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(Problem::from(Refused::from(refusal)).document())
     }
-}
-
-fn checked(line: Bytes, limit: usize) -> Result<Bytes, Refusal> {
-    if line.len() > limit {
-        return Err(Refusal::new(Reason::TooLarge, format!("a line is larger than {limit} bytes")));
-    }
-    Ok(line)
 }
 
 fn arrival(app: &App, source: ServiceName, body: Bytes, headers: &HeaderMap) -> Arrival {
@@ -201,54 +169,30 @@ fn webhook(headers: &HeaderMap) -> Result<Option<WebhookSignature>, Refusal> {
     WebhookSignature::parse(id, timestamp, signature).map(Some)
 }
 
-async fn accept_entry(app: &App, arrival: Arrival) -> Value {
-    if arrival.body.len() > app.body_bytes_max {
-        let detail = format!("the message is larger than {} bytes", app.body_bytes_max);
-        return entry(&Err(Refusal::new(Reason::TooLarge, detail).into()));
-    }
-    entry(&app.gate.accept(arrival).await)
-}
-
-/// One entry's verdict within a batch.
-fn entry(ended: &Result<Answer, Refused>) -> Value {
-    match ended {
-        Ok(answer) => {
-            let (status, mut document) = document(answer);
-            document["status"] = status.as_u16().into();
-            document
-        }
-        Err(refused) => Problem::from(refused.clone()).document(),
-    }
-}
-
-fn document(answer: &Answer) -> (StatusCode, Value) {
-    let (id, correlation_id) = (answer.id.as_str(), answer.correlation.as_str());
+fn accepted(app: &App, answer: &Answer) -> (StatusCode, Accepted) {
+    let accepted = Accepted {
+        status: None,
+        accepted: true,
+        id: answer.id.as_str().to_owned(),
+        correlation_id: answer.correlation.as_str().to_owned(),
+        path: None,
+        delivery_id: None,
+        duplicate: None,
+        first_seen_at: None,
+        durability: app.relaxed.then_some("relaxed"),
+    };
     match answer.verdict {
         Verdict::Accepted { path, delivery } => (
             StatusCode::ACCEPTED,
-            json!({ "accepted": true, "id": id, "correlation_id": correlation_id, "path": path.as_str(), "delivery_id": delivery }),
+            Accepted { path: Some(path.as_str()), delivery_id: Some(delivery.0), ..accepted },
         ),
-        Verdict::Duplicate { first_seen_at } => {
-            let mut document =
-                json!({ "accepted": true, "id": id, "correlation_id": correlation_id, "duplicate": true });
-            if let Some(at) = first_seen_at {
-                document["first_seen_at"] = at.to_string().into();
-            }
-            (StatusCode::OK, document)
-        }
+        Verdict::Duplicate { first_seen_at } => (
+            StatusCode::OK,
+            Accepted {
+                duplicate: Some(true),
+                first_seen_at: first_seen_at.map(|at| at.to_string()),
+                ..accepted
+            },
+        ),
     }
-}
-
-fn respond(app: &App, answer: &Answer) -> Response {
-    let (status, mut document) = document(answer);
-    if app.relaxed {
-        document["durability"] = "relaxed".into();
-    }
-    json_response(status, &document)
-}
-
-pub(super) fn json_response(status: StatusCode, document: &Value) -> Response {
-    let mut response = (status, document.to_string()).into_response();
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
 }

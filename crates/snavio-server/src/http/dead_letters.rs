@@ -1,19 +1,21 @@
 //! Dead letters: list, show, redrive. A service sees those of its own tenant's queues.
 
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
-use serde::Deserialize;
-use serde_json::json;
+use serde::{Deserialize, Serialize};
+use snavio_model::delivery::DeadReason;
 use snavio_model::id::Serial;
-use snavio_model::limits;
 use snavio_model::name::{QueueKey, QueueName};
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_store::StoredDeadLetter;
 
-use super::body::JsonBody;
-use super::commands::json_response;
-use super::queues::{ActBody, act, message, raw_json};
+use super::answer::json;
+use super::extract::{JsonBody, Params, Segments};
+use super::message::MessageDocument;
+use super::queues::{ActBody, Redriven, act};
+use super::registry::list::page_limit;
+use super::whose::tenant;
 use super::{Problem, Shared};
 use crate::principal::Principal;
 
@@ -26,70 +28,100 @@ pub(super) struct Filter {
     limit: Option<usize>,
 }
 
-fn tenant(principal: &Principal, given: Option<&str>) -> Result<String, Problem> {
-    match (principal, given) {
-        (Principal::Service(session), _) => Ok(session.service.tenant().to_owned()),
-        (Principal::Operator, Some(tenant)) => Ok(tenant.to_owned()),
-        (Principal::Operator, None) => {
-            Err(Refusal::new(Reason::InvalidRequest, "an operator says whose: ?tenant=<tenant>").into())
-        }
-    }
-}
-
+/// Dead letters of a tenant's queues.
 pub(super) async fn list(
     State(app): State<Shared>,
     principal: Principal,
-    Query(filter): Query<Filter>,
+    Params(filter): Params<Filter>,
 ) -> Result<Response, Problem> {
     let tenant = tenant(&principal, filter.tenant.as_deref())?;
     let queue = filter.queue.as_deref().map(QueueName::new).transpose();
     let queue = queue.map_err(|invalid| Refusal::new(Reason::InvalidName, invalid.to_string()))?;
     let queue = queue.map(|queue| QueueKey::new(&tenant, &queue));
-    let limit = filter.limit.unwrap_or(limits::PAGE_DEFAULT).clamp(1, limits::PAGE_MAX);
+    let limit = page_limit(filter.limit)?;
     let letters = app.gate.store().dead_letters(&tenant, queue.as_ref(), Serial(filter.after), limit).await?;
     let next = letters.last().map_or(filter.after, |it| it.letter.delivery.id.0);
-    let items: Vec<_> = letters.iter().map(head).collect();
-    Ok(json_response(StatusCode::OK, &json!({ "items": items, "next": next })))
+    let items = letters.iter().map(Head::from).collect();
+    Ok(json(StatusCode::OK, &DeadLetters { items, next }))
+}
+
+/// Some dead letters, oldest first.
+#[derive(Serialize)]
+pub(super) struct DeadLetters<'a> {
+    items: Vec<Head<'a>>,
+    /// The `after` to go on from.
+    next: i64,
 }
 
 /// What a list shows: everything but the message itself.
-fn head(stored: &StoredDeadLetter) -> serde_json::Value {
-    let (letter, message) = (&stored.letter, &stored.message);
-    json!({
-        "id": letter.delivery.id,
-        "reason": letter.reason,
-        "queue": letter.delivery.dead_letter_queue.queue(),
-        "origin": letter.delivery.queue.queue(),
-        "route": letter.delivery.destination,
-        "attempts": letter.delivery.receives,
-        "queued_at": letter.delivery.queued_at.to_string(),
-        "dead_at": letter.dead_at.to_string(),
-        "message": letter.delivery.message,
-        "message_id": message.id,
-        "source": message.source,
-        "correlation_id": message.correlation.as_str(),
-    })
+#[derive(Serialize)]
+pub(super) struct Head<'a> {
+    id: i64,
+    reason: DeadReason,
+    /// The dead-letter queue it is in.
+    queue: &'a str,
+    /// The queue it came from.
+    origin: &'a str,
+    /// The route it came by.
+    route: &'a str,
+    attempts: u32,
+    queued_at: String,
+    dead_at: String,
+    /// The message's number in the log.
+    message: i64,
+    message_id: &'a str,
+    source: &'a str,
+    correlation_id: &'a str,
 }
 
+/// A dead letter with its message.
+#[derive(Serialize)]
+pub(super) struct Whole<'a> {
+    #[serde(flatten)]
+    head: Head<'a>,
+    content: MessageDocument<'a>,
+}
+
+impl<'a> From<&'a StoredDeadLetter> for Head<'a> {
+    fn from(stored: &'a StoredDeadLetter) -> Self {
+        let (letter, message) = (&stored.letter, &stored.message);
+        Self {
+            id: letter.delivery.id.0,
+            reason: letter.reason,
+            queue: letter.delivery.dead_letter_queue.queue(),
+            origin: letter.delivery.queue.queue(),
+            route: &letter.delivery.destination,
+            attempts: letter.delivery.receives,
+            queued_at: letter.delivery.queued_at.to_string(),
+            dead_at: letter.dead_at.to_string(),
+            message: letter.delivery.message.0,
+            message_id: message.id.as_str(),
+            source: message.source.as_str(),
+            correlation_id: message.correlation.as_str(),
+        }
+    }
+}
+
+/// One dead letter, with its message.
 pub(super) async fn show(
     State(app): State<Shared>,
     principal: Principal,
-    Path(id): Path<i64>,
-    Query(filter): Query<Filter>,
+    Segments(id): Segments<i64>,
+    Params(filter): Params<Filter>,
 ) -> Result<Response, Problem> {
     let tenant = tenant(&principal, filter.tenant.as_deref())?;
     let nothing = || Refusal::new(Reason::NotFound, "there is no such dead letter");
     let stored = app.gate.store().dead_letter(&tenant, Serial(id)).await?.ok_or_else(nothing)?;
-    let mut text = head(&stored).to_string();
-    text.pop();
-    Ok(raw_json(format!(r#"{text},"content":{}}}"#, message(&stored.message)?)))
+    let whole = Whole { head: Head::from(&stored), content: MessageDocument::try_from(&stored.message)? };
+    Ok(json(StatusCode::OK, &whole))
 }
 
+/// Puts one dead letter back where it came from.
 pub(super) async fn redrive(
     State(app): State<Shared>,
     principal: Principal,
-    Path(id): Path<i64>,
-    Query(filter): Query<Filter>,
+    Segments(id): Segments<i64>,
+    Params(filter): Params<Filter>,
     JsonBody(body): JsonBody<ActBody>,
 ) -> Result<Response, Problem> {
     let tenant = tenant(&principal, filter.tenant.as_deref())?;
@@ -98,5 +130,5 @@ pub(super) async fn redrive(
     if back.is_empty() {
         return Err(Refusal::new(Reason::NotFound, "there is no such dead letter").into());
     }
-    Ok(json_response(StatusCode::OK, &json!({ "redriven": back.len() })))
+    Ok(json(StatusCode::OK, &Redriven { redriven: back.len(), more: false }))
 }

@@ -1,16 +1,15 @@
 //! Health, status, metrics, and a plain page at `/` (TEL-8, TEL-9).
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::{Html, IntoResponse, Response};
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
-use serde_json::{Value, json};
+use serde_json::{Value, json as document};
 use snavio_store::Durability;
 
-use super::commands::json_response;
+use super::answer::json;
 use super::{App, Problem, Shared};
 use crate::principal::Principal;
 
@@ -29,7 +28,7 @@ pub(super) async fn ready(State(app): State<Shared>) -> Response {
         .into_iter()
         .map(|(name, problem)| (name.to_owned(), problem.unwrap_or_else(|| "ok".to_owned()).into()))
         .collect();
-    json_response(status, &json!({ "ready": ready, "checks": checks }))
+    json(status, &document!({ "ready": ready, "checks": checks }))
 }
 
 async fn checks(app: &App) -> Vec<(&'static str, Option<String>)> {
@@ -37,26 +36,26 @@ async fn checks(app: &App) -> Vec<(&'static str, Option<String>)> {
     let distance = app.clock.distance_from_wall();
     let clock = (distance > CLOCK_DISTANCE_MAX)
         .then(|| format!("the wall clock is {} s away from the node's time", distance.as_secs()));
-    let draining = app.draining.load(Ordering::Relaxed).then(|| "the node is stopping".to_owned());
+    let draining = app.is_draining().then(|| "the node is stopping".to_owned());
     vec![("store", store), ("clock", clock), ("draining", draining)]
 }
 
 pub(super) async fn status(State(app): State<Shared>, principal: Principal) -> Result<Response, Problem> {
     principal.operator()?;
-    Ok(json_response(StatusCode::OK, &document(&app)))
+    Ok(json(StatusCode::OK, &figures(&app)))
 }
 
 pub(super) async fn open_status(State(app): State<Shared>) -> Response {
-    json_response(StatusCode::OK, &document(&app))
+    json(StatusCode::OK, &figures(&app))
 }
 
-fn document(app: &App) -> Value {
+fn figures(app: &App) -> Value {
     let figures = app.gate.store().figures();
     let durability = match app.gate.store().durability() {
         Durability::Durable => "durable".to_owned(),
         Durability::Relaxed(why) => format!("relaxed: {why}"),
     };
-    json!({
+    document!({
         "version": env!("CARGO_PKG_VERSION"),
         "store": {
             "engine": "embedded",
@@ -69,7 +68,7 @@ fn document(app: &App) -> Value {
         },
         "registry_version": app.gate.registry().version(),
         "waiting": app.gate.waiting(),
-        "draining": app.draining.load(Ordering::Relaxed),
+        "draining": app.is_draining(),
     })
 }
 

@@ -1,16 +1,22 @@
 //! The HTTP surface: one file per noun.
 
+mod answer;
 mod body;
 mod commands;
 mod dead_letters;
+mod extract;
 mod health;
+mod message;
 mod problem;
 mod queues;
 mod registry;
+mod stream;
 mod telemetry;
 mod token;
+mod whose;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::FromRequestParts;
@@ -18,22 +24,46 @@ use axum::routing::{any, get, post};
 use http::request::Parts;
 use snavio_gate::Gate;
 use snavio_model::refusal::{Reason, Refusal};
+use snavio_model::time::Clock;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
+use crate::failures::Failures;
 use crate::machine::MachineClock;
 use crate::platform::Platform;
-use crate::principal::{Principal, Sessions};
+use crate::principal::{Nobody, Principal, Sessions};
 pub(crate) use problem::Problem;
+use registry::{changes, file, grants, list, routes, services, tenants};
 
 /// What every handler works with.
 pub(crate) struct App {
     pub(crate) gate: Arc<Gate>,
     pub(crate) platform: Arc<Platform>,
     pub(crate) sessions: Sessions,
+    pub(crate) failures: Failures,
     pub(crate) clock: Arc<MachineClock>,
     pub(crate) body_bytes_max: usize,
     pub(crate) relaxed: bool,
     pub(crate) metrics: metrics_exporter_prometheus::PrometheusHandle,
-    pub(crate) draining: std::sync::atomic::AtomicBool,
+    pub(crate) body_timeout: Duration,
+    pub(crate) draining: CancellationToken,
+}
+
+impl App {
+    /// Whether the node takes nothing new.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.is_cancelled()
+    }
+
+    /// Waits for something to happen. False when the time is over, or the node stops: who waits then answers
+    /// with what there is.
+    async fn wait(&self, happens: impl Future<Output = ()>, deadline: Instant) -> bool {
+        tokio::select! {
+            () = happens => true,
+            () = tokio::time::sleep_until(deadline) => false,
+            () = self.draining.cancelled() => false,
+        }
+    }
 }
 
 pub(crate) type Shared = Arc<App>;
@@ -44,26 +74,20 @@ pub(crate) fn router(app: Shared) -> Router {
         .route("/v1/commands", post(commands::send))
         .route("/v1/commands/batch", post(commands::send_batch))
         .route("/v1/token", post(token::issue))
-        .route("/v1/tenants", get(registry::list_tenants))
-        .route(
-            "/v1/tenants/{tenant}",
-            get(registry::get_tenant).put(registry::put_tenant).delete(registry::delete_tenant),
-        )
+        .route("/v1/tenants", get(tenants::all))
+        .route("/v1/tenants/{tenant}", get(tenants::show).put(tenants::register).delete(tenants::unregister))
         .route(
             "/v1/tenants/{tenant}/services/{service}",
-            get(registry::get_service).put(registry::put_service).delete(registry::delete_service),
+            get(services::show).put(services::register).delete(services::unregister),
         )
         .route(
             "/v1/routes/{tenant}/{service}/{name}",
-            get(registry::get_route).put(registry::put_route).delete(registry::delete_route),
+            get(routes::show).put(routes::register).delete(routes::unregister),
         )
-        .route(
-            "/v1/grants",
-            get(registry::list_grants).put(registry::put_grant).delete(registry::delete_grant),
-        )
-        .route("/v1/registry", get(registry::get_registry))
-        .route("/v1/registry/apply", post(registry::apply))
-        .route("/v1/registry/changes", get(registry::changes))
+        .route("/v1/grants", get(grants::all).put(grants::give).delete(grants::take_back))
+        .route("/v1/registry", get(list::everything))
+        .route("/v1/registry/apply", post(file::apply))
+        .route("/v1/registry/changes", get(changes::since))
         .route("/v1/queues/{queue}", get(queues::attributes))
         .route("/v1/queues/{queue}/receive", post(queues::receive))
         .route("/v1/queues/{queue}/ack", post(queues::acknowledge))
@@ -93,6 +117,7 @@ pub(crate) fn admin_router(app: Shared) -> Router {
         .route("/livez", get(health::live))
         .route("/readyz", get(health::ready))
         .fallback(any(not_found))
+        .method_not_allowed_fallback(method_not_allowed)
         .with_state(app)
 }
 
@@ -109,9 +134,13 @@ impl FromRequestParts<Shared> for Principal {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, Problem> {
-        use snavio_model::time::Clock;
-
         let registry = app.gate.registry();
-        Ok(app.sessions.principal(&parts.headers, &app.platform, &registry, app.clock.now())?)
+        let resolved = app.sessions.principal(&parts.headers, &app.platform, &registry, app.clock.now());
+        Ok(resolved.map_err(|nobody| match nobody {
+            Nobody::Unknown(detail) => Refusal::new(Reason::Unauthenticated, detail),
+            Nobody::Forger => {
+                app.failures.refuse(&parts.extensions, app.clock.now(), "the token is not valid")
+            }
+        })?)
     }
 }

@@ -1,11 +1,15 @@
 //! Refusals as RFC 9457 problem documents (MSG-12).
 
+use std::borrow::Cow;
+
 use axum::response::{IntoResponse, Response};
-use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
-use serde_json::{Value, json};
+use serde::Serialize;
 use snavio_model::refusal::{Reason, Refusal, Refused};
 use snavio_store::StoreError;
+
+use super::answer::typed;
 
 /// An answer that says no.
 #[derive(Debug)]
@@ -39,54 +43,75 @@ impl From<StoreError> for Problem {
     }
 }
 
-impl Problem {
-    /// The status of the answer.
-    pub(crate) fn status(&self) -> u16 {
-        self.0.refusal.reason.contract().status
-    }
+/// The document of a refusal.
+#[derive(Debug, Serialize)]
+pub(crate) struct Document {
+    r#type: String,
+    title: &'static str,
+    status: u16,
+    /// What was wrong, for a person to read.
+    detail: Cow<'static, str>,
+    /// The stable code to decide by.
+    reason: &'static str,
+    /// Always false: a refusal left no trace.
+    accepted: bool,
+    /// What to do.
+    advice: &'static str,
+    /// The message's id, where it was known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    correlation_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skew_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    received_at: Option<String>,
+}
 
+impl Problem {
     /// The document.
-    pub(crate) fn document(&self) -> Value {
+    pub(crate) fn document(&self) -> Document {
         let Refused { subject, refusal } = &*self.0;
         let contract = refusal.reason.contract();
-        let mut document = json!({
-            "type": format!("urn:snavio:problem:{}", contract.code),
-            "title": contract.title,
-            "status": contract.status,
-            "detail": refusal.detail,
-            "reason": contract.code,
-            "accepted": false,
-            "advice": contract.advice,
-        });
-        let mut set = |name: &str, value: Option<Value>| {
-            if let Some(value) = value {
-                document[name] = value;
-            }
-        };
-        set("id", subject.id.as_ref().map(|id| id.as_str().into()));
-        set("correlation_id", subject.correlation.as_ref().map(|it| it.as_str().into()));
-        set("retry_after_ms", refusal.retry_after.map(|it| (it.as_millis() as u64).into()));
-        if let Some(skew) = refusal.skew {
-            let seconds = skew.received_at.skew(skew.sent_at).as_millis() as f64 / 1000.0;
-            set("skew_seconds", Some(seconds.into()));
-            set("received_at", Some(skew.received_at.to_string().into()));
+        let skew = refusal.skew;
+        Document {
+            r#type: format!("urn:snavio:problem:{}", contract.code),
+            title: contract.title,
+            status: contract.status,
+            detail: refusal.detail.clone(),
+            reason: contract.code,
+            accepted: false,
+            advice: contract.advice,
+            id: subject.id.as_ref().map(|id| id.as_str().to_owned()),
+            correlation_id: subject.correlation.as_ref().map(|it| it.as_str().to_owned()),
+            retry_after_ms: refusal.retry_after.map(|it| it.as_millis() as u64),
+            skew_seconds: skew.map(|it| it.received_at.skew(it.sent_at).as_millis() as f64 / 1000.0),
+            received_at: skew.map(|it| it.received_at.to_string()),
         }
-        document
+    }
+
+    /// An answer with the document, to which the caller may have added something.
+    pub(crate) fn answer(&self, document: &impl Serialize) -> Response {
+        let refusal = &self.0.refusal;
+        let status = StatusCode::from_u16(refusal.reason.contract().status);
+        let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let text = serde_json::to_string(document).unwrap_or_default();
+        let mut response = typed(status, "application/problem+json", text);
+        let headers = response.headers_mut();
+        if let Some(after) = refusal.retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from(after.as_millis().div_ceil(1000).max(1) as u64));
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"snavio\""));
+        }
+        response
     }
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut response = (status, self.document().to_string()).into_response();
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if let Some(after) = self.0.refusal.retry_after {
-            headers.insert(RETRY_AFTER, HeaderValue::from(after.as_secs().max(1)));
-        }
-        if status == StatusCode::UNAUTHORIZED {
-            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
-        response
+        self.answer(&self.document())
     }
 }

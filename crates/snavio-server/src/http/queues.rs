@@ -2,24 +2,23 @@
 
 use std::time::Duration;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
-use serde::Deserialize;
-use serde_json::value::RawValue;
-use serde_json::{Value, json};
-use snavio_model::command::COMMAND_TYPE;
-use snavio_model::delivery::{Receipt, ReceiptOutcome};
+use serde::{Deserialize, Serialize};
+use snavio_model::delivery::{QueueAttributes, Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
 use snavio_model::limits;
-use snavio_model::message::Message;
 use snavio_model::name::{QueueKey, QueueName};
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::time::Clock;
 use snavio_store::{Act, Received};
 
-use super::body::JsonBody;
-use super::commands::json_response;
+use super::answer::json;
+use super::extract::{JsonBody, Params, Segments};
+use super::message::MessageDocument;
+use super::problem::Document;
+use super::whose::tenant;
 use super::{App, Problem, Shared};
 use crate::principal::Principal;
 
@@ -32,22 +31,13 @@ pub(super) struct Whose {
 /// The queue, if the caller may consume it: one that a route of its own service names.
 fn queue(app: &App, principal: &Principal, name: &str, whose: &Whose) -> Result<QueueKey, Problem> {
     let nothing = || Refusal::new(Reason::NotFound, "no route of this service names this queue");
-    let name = QueueName::new(name).map_err(|_| nothing())?;
+    let tenant = tenant(principal, whose.tenant.as_deref())?;
+    let key = QueueKey::new(&tenant, &QueueName::new(name).map_err(|_| nothing())?);
+    let Principal::Service(session) = principal else { return Ok(key) };
     let registry = app.gate.registry();
-    match principal {
-        Principal::Operator => {
-            let tenant = whose.tenant.as_deref();
-            let missing =
-                || Refusal::new(Reason::InvalidRequest, "an operator says whose queue: ?tenant=<tenant>");
-            Ok(QueueKey::new(tenant.ok_or_else(missing)?, &name))
-        }
-        Principal::Service(session) => {
-            let view = registry.service(session.service.as_str()).ok_or_else(nothing)?;
-            let key = QueueKey::new(session.service.tenant(), &name);
-            let own = view.routes().any(|route| route.queue == key || route.dead_letter_queue == key);
-            if own { Ok(key) } else { Err(nothing().into()) }
-        }
-    }
+    let view = registry.service(session.service.as_str()).ok_or_else(nothing)?;
+    let own = view.routes().any(|route| route.queue == key || route.dead_letter_queue == key);
+    if own { Ok(key) } else { Err(nothing().into()) }
 }
 
 #[derive(Deserialize)]
@@ -63,8 +53,8 @@ pub(super) struct ReceiveBody {
 pub(super) async fn receive(
     State(app): State<Shared>,
     principal: Principal,
-    Path(name): Path<String>,
-    Query(whose): Query<Whose>,
+    Segments(name): Segments<String>,
+    Params(whose): Params<Whose>,
     JsonBody(body): JsonBody<ReceiveBody>,
 ) -> Result<Response, Problem> {
     let queue = queue(&app, &principal, &name, &whose)?;
@@ -77,9 +67,8 @@ pub(super) async fn receive(
     )?;
     let wait = seconds("wait_seconds", Some(body.wait_seconds), Duration::ZERO, limits::RECEIVE_WAIT_MAX)?;
     let received = wait_for_deliveries(&app, &queue, max, visibility, wait).await?;
-    let deliveries = received.iter().map(delivery).collect::<Result<Vec<_>, _>>()?;
-    let body = format!(r#"{{"deliveries":[{}]}}"#, deliveries.join(","));
-    Ok(raw_json(body))
+    let deliveries = received.iter().map(Delivery::try_from).collect::<Result<_, _>>()?;
+    Ok(json(StatusCode::OK, &Deliveries { deliveries }))
 }
 
 async fn wait_for_deliveries(
@@ -97,8 +86,7 @@ async fn wait_for_deliveries(
         tokio::pin!(arrival);
         arrival.as_mut().enable();
         let received = store.receive(queue, max, visibility, app.clock.now()).await?;
-        let draining = app.draining.load(std::sync::atomic::Ordering::Relaxed);
-        if !received.is_empty() || draining || tokio::time::timeout_at(deadline, arrival).await.is_err() {
+        if !received.is_empty() || !app.wait(arrival, deadline).await {
             return Ok(received);
         }
     }
@@ -119,44 +107,39 @@ fn seconds(name: &str, value: Option<u64>, default: Duration, most: Duration) ->
     Err(Refusal::new(Reason::InvalidRequest, format!("{name} must be 0 to {}", most.as_secs())))
 }
 
-/// A delivery as a consumer sees it; the payload's bytes are those that came.
-fn delivery(received: &Received) -> Result<String, Problem> {
-    let head = json!({
-        "delivery_id": received.delivery_id,
-        "fence": received.fence,
-        "attempt": received.attempt,
-        "queued_at": received.queued_at.to_string(),
-        "visible_at": received.visible_at.to_string(),
-    });
-    let mut text = head.to_string();
-    text.pop();
-    Ok(format!(r#"{text},"message":{}}}"#, message(&received.message)?))
+/// What was handed out.
+#[derive(Serialize)]
+pub(super) struct Deliveries<'a> {
+    deliveries: Vec<Delivery<'a>>,
 }
 
-/// The message with `command.source` filled in.
-pub(super) fn message(message: &Message) -> Result<String, Problem> {
-    let damaged = |_| Refusal::new(Reason::Unavailable, "a stored payload cannot be read");
-    let payload = std::str::from_utf8(&message.payload).map_err(|_| damaged(()))?;
-    let payload: &RawValue = serde_json::from_str(payload).map_err(|_| damaged(()))?;
-    let metadata = json!({
-        "id": message.id,
-        "timestamp": message.sent_at,
-        "type": COMMAND_TYPE,
-        "version_id": message.key_version,
-        "correlation_id": message.correlation.as_str(),
-        "traceparent": message.traceparent.as_str(),
-        "received_at": message.received_at.to_string(),
-    });
-    let (source, target, name) = (json!(message.source), json!(message.target), json!(message.name));
-    Ok(format!(
-        r#"{{"metadata":{metadata},"command":{{"source":{source},"target":{target},"name":{name},"payload":{payload}}}}}"#
-    ))
+/// A delivery as a consumer sees it.
+#[derive(Serialize)]
+pub(super) struct Delivery<'a> {
+    /// The same over all attempts.
+    delivery_id: i64,
+    /// Rises with every attempt.
+    fence: i64,
+    attempt: u32,
+    queued_at: String,
+    /// Until when nobody else gets it.
+    visible_at: String,
+    message: MessageDocument<'a>,
 }
 
-pub(super) fn raw_json(body: String) -> Response {
-    use axum::response::IntoResponse;
+impl<'a> TryFrom<&'a Received> for Delivery<'a> {
+    type Error = Refusal;
 
-    ([(http::header::CONTENT_TYPE, "application/json")], body).into_response()
+    fn try_from(received: &'a Received) -> Result<Self, Refusal> {
+        Ok(Self {
+            delivery_id: received.delivery_id.0,
+            fence: received.fence.0,
+            attempt: received.attempt,
+            queued_at: received.queued_at.to_string(),
+            visible_at: received.visible_at.to_string(),
+            message: MessageDocument::try_from(&*received.message)?,
+        })
+    }
 }
 
 #[derive(Deserialize)]
@@ -177,8 +160,8 @@ impl ReceiptsBody {
 pub(super) async fn acknowledge(
     State(app): State<Shared>,
     principal: Principal,
-    Path(name): Path<String>,
-    Query(whose): Query<Whose>,
+    Segments(name): Segments<String>,
+    Params(whose): Params<Whose>,
     JsonBody(body): JsonBody<ReceiptsBody>,
 ) -> Result<Response, Problem> {
     body.check()?;
@@ -195,8 +178,8 @@ pub(super) async fn acknowledge(
 pub(super) async fn extend(
     State(app): State<Shared>,
     principal: Principal,
-    Path(name): Path<String>,
-    Query(whose): Query<Whose>,
+    Segments(name): Segments<String>,
+    Params(whose): Params<Whose>,
     JsonBody(body): JsonBody<ReceiptsBody>,
 ) -> Result<Response, Problem> {
     body.check()?;
@@ -215,8 +198,8 @@ pub(super) async fn extend(
 pub(super) async fn release(
     State(app): State<Shared>,
     principal: Principal,
-    Path(name): Path<String>,
-    Query(whose): Query<Whose>,
+    Segments(name): Segments<String>,
+    Params(whose): Params<Whose>,
     JsonBody(body): JsonBody<ReceiptsBody>,
 ) -> Result<Response, Problem> {
     body.check()?;
@@ -227,16 +210,40 @@ pub(super) async fn release(
     Ok(outcomes_response(&body.receipts, &outcomes))
 }
 
-/// Each receipt's outcome; 409 when a single one was fenced, so that nobody has to look for it.
+/// What became of each receipt, in order.
+#[derive(Serialize)]
+pub(super) struct Outcomes {
+    results: Vec<OutcomeOf>,
+}
+
+/// What became of a receipt.
+#[derive(Serialize)]
+pub(super) struct OutcomeOf {
+    delivery_id: i64,
+    outcome: ReceiptOutcome,
+}
+
+/// A receipt that was fenced, alone in its request.
+#[derive(Serialize)]
+struct Fenced {
+    #[serde(flatten)]
+    problem: Document,
+    #[serde(flatten)]
+    outcomes: Outcomes,
+}
+
+/// Each receipt's outcome; a problem when a single one was fenced, so that nobody has to look for it.
 fn outcomes_response(receipts: &[Receipt], outcomes: &[ReceiptOutcome]) -> Response {
-    let results: Vec<_> = receipts
-        .iter()
-        .zip(outcomes)
-        .map(|(receipt, outcome)| json!({ "delivery_id": receipt.delivery_id, "outcome": outcome }))
-        .collect();
-    let fenced = outcomes == [ReceiptOutcome::Fenced];
-    let status = if fenced { StatusCode::CONFLICT } else { StatusCode::OK };
-    json_response(status, &json!({ "results": results }))
+    let of = |(receipt, outcome): (&Receipt, &ReceiptOutcome)| OutcomeOf {
+        delivery_id: receipt.delivery_id.0,
+        outcome: *outcome,
+    };
+    let results = Outcomes { results: receipts.iter().zip(outcomes).map(of).collect() };
+    if outcomes != [ReceiptOutcome::Fenced] {
+        return json(StatusCode::OK, &results);
+    }
+    let problem = Problem::from(Refusal::new(Reason::Fenced, "the delivery was handed out again since"));
+    problem.answer(&Fenced { problem: problem.document(), outcomes: results })
 }
 
 #[derive(Deserialize)]
@@ -253,24 +260,39 @@ pub(super) fn act(app: &App, principal: &Principal, why: &str) -> Result<Act, Re
     Ok(Act { who: principal.name(), why: why.to_owned(), at: app.clock.now() })
 }
 
+/// How many deliveries were deleted.
+#[derive(Serialize)]
+pub(super) struct Purged {
+    purged: u64,
+}
+
+/// Deletes everything that waits in the queue or is in flight.
 pub(super) async fn purge(
     State(app): State<Shared>,
     principal: Principal,
-    Path(name): Path<String>,
-    Query(whose): Query<Whose>,
+    Segments(name): Segments<String>,
+    Params(whose): Params<Whose>,
     JsonBody(body): JsonBody<ActBody>,
 ) -> Result<Response, Problem> {
     let queue = queue(&app, &principal, &name, &whose)?;
     let count = app.gate.store().purge(&queue, act(&app, &principal, &body.why)?).await?;
-    Ok(json_response(StatusCode::OK, &json!({ "purged": count })))
+    Ok(json(StatusCode::OK, &Purged { purged: count }))
+}
+
+/// How many dead letters went back.
+#[derive(Serialize)]
+pub(super) struct Redriven {
+    pub(super) redriven: usize,
+    /// Whether there are more to redrive.
+    pub(super) more: bool,
 }
 
 /// Puts dead letters of this dead-letter queue back where they came from, a bounded number per call.
 pub(super) async fn redrive(
     State(app): State<Shared>,
     principal: Principal,
-    Path(name): Path<String>,
-    Query(whose): Query<Whose>,
+    Segments(name): Segments<String>,
+    Params(whose): Params<Whose>,
     JsonBody(body): JsonBody<ActBody>,
 ) -> Result<Response, Problem> {
     let queue = queue(&app, &principal, &name, &whose)?;
@@ -279,19 +301,27 @@ pub(super) async fn redrive(
     let more = letters.len() == limits::PAGE_MAX;
     let ids = letters.iter().map(|stored| stored.letter.delivery.id).collect();
     let redriven = store.redrive(queue.tenant(), ids, act(&app, &principal, &body.why)?).await?;
-    Ok(json_response(StatusCode::OK, &json!({ "redriven": redriven.len(), "more": more })))
+    Ok(json(StatusCode::OK, &Redriven { redriven: redriven.len(), more }))
 }
 
+/// What is known of a queue.
+#[derive(Serialize)]
+pub(super) struct QueueDocument {
+    tenant: String,
+    queue: String,
+    #[serde(flatten)]
+    attributes: QueueAttributes,
+}
+
+/// Depth, in flight, delayed, age of the oldest.
 pub(super) async fn attributes(
     State(app): State<Shared>,
     principal: Principal,
-    Path(name): Path<String>,
-    Query(whose): Query<Whose>,
+    Segments(name): Segments<String>,
+    Params(whose): Params<Whose>,
 ) -> Result<Response, Problem> {
     let queue = queue(&app, &principal, &name, &whose)?;
     let attributes = app.gate.store().attributes(&queue, app.clock.now()).await?;
-    let mut document = serde_json::to_value(attributes).unwrap_or(Value::Null);
-    document["queue"] = queue.queue().into();
-    document["tenant"] = queue.tenant().into();
-    Ok(json_response(StatusCode::OK, &document))
+    let (tenant, queue) = (queue.tenant().to_owned(), queue.queue().to_owned());
+    Ok(json(StatusCode::OK, &QueueDocument { tenant, queue, attributes }))
 }

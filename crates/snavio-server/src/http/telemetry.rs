@@ -4,19 +4,21 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Value, json as document};
 use snavio_model::id::Serial;
 use snavio_model::limits;
-use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::telemetry::StoredRecord;
 
-use super::commands::json_response;
+use super::answer::json;
+use super::extract::Params;
+use super::registry::list::page_limit;
+use super::whose::tenant;
 use super::{App, Problem, Shared};
 use crate::principal::Principal;
 
@@ -47,17 +49,13 @@ impl Filter {
 pub(super) async fn read(
     State(app): State<Shared>,
     principal: Principal,
-    Query(filter): Query<Filter>,
+    Params(filter): Params<Filter>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let tenant = match &principal {
-        Principal::Service(session) => session.service.tenant().to_owned(),
-        Principal::Operator => filter.tenant.clone().ok_or_else(|| {
-            Refusal::new(Reason::InvalidRequest, "an operator says whose telemetry: ?tenant=<tenant>")
-        })?,
-    };
-    let events = headers.get(ACCEPT).is_some_and(|accept| accept == "text/event-stream");
-    if events {
+    let tenant = tenant(&principal, filter.tenant.as_deref())?;
+    page_limit(filter.limit)?;
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    if accept.contains("text/event-stream") {
         let after = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
         return Ok(stream(app, tenant, Filter { after: after.unwrap_or(filter.after), ..filter }));
     }
@@ -68,8 +66,8 @@ async fn poll(app: &App, tenant: &str, filter: &Filter) -> Result<Response, Prob
     let wait = Duration::from_secs(filter.wait_seconds).min(limits::RECEIVE_WAIT_MAX);
     let deadline = tokio::time::Instant::now() + wait;
     let (records, next) = next_page(app, tenant, filter, Serial(filter.after), deadline).await?;
-    let items: Vec<_> = records.iter().map(document).collect();
-    Ok(json_response(StatusCode::OK, &json!({ "items": items, "next": next })))
+    let items: Vec<_> = records.iter().map(shown).collect();
+    Ok(json(StatusCode::OK, &document!({ "items": items, "next": next })))
 }
 
 /// The next records that the filter takes, and where to go on; waits for the first one until the deadline.
@@ -80,7 +78,7 @@ async fn next_page(
     mut after: Serial,
     deadline: tokio::time::Instant,
 ) -> Result<(Vec<StoredRecord>, Serial), Problem> {
-    let limit = filter.limit.unwrap_or(limits::PAGE_DEFAULT).clamp(1, limits::PAGE_MAX);
+    let limit = page_limit(filter.limit)?;
     let store = app.gate.store();
     let written = store.telemetry_written();
     loop {
@@ -91,11 +89,7 @@ async fn next_page(
         let end_reached = page.len() < limit;
         after = page.last().map_or(after, |record| record.number);
         let taken: Vec<_> = page.into_iter().filter(|record| filter.takes(record)).collect();
-        let draining = app.draining.load(std::sync::atomic::Ordering::Relaxed);
-        if !taken.is_empty() || draining {
-            return Ok((taken, after));
-        }
-        if end_reached && tokio::time::timeout_at(deadline, more).await.is_err() {
+        if !taken.is_empty() || (end_reached && !app.wait(more, deadline).await) {
             return Ok((taken, after));
         }
     }
@@ -115,8 +109,8 @@ fn stream(app: Shared, tenant: String, filter: Filter) -> Response {
                 [] => ": still here\n\n".to_owned(),
                 records => records.iter().map(event).collect(),
             };
-            let draining = app.draining.load(std::sync::atomic::Ordering::Relaxed);
-            if events.send(Ok(Bytes::from(text))).await.is_err() || draining {
+            let patience = app.body_timeout;
+            if events.send_timeout(Ok(Bytes::from(text)), patience).await.is_err() || app.is_draining() {
                 return;
             }
         }
@@ -127,13 +121,13 @@ fn stream(app: Shared, tenant: String, filter: Filter) -> Response {
 }
 
 fn event(record: &StoredRecord) -> String {
-    format!("id: {}\nevent: {}\ndata: {}\n\n", record.number, record.kind, document(record))
+    format!("id: {}\nevent: {}\ndata: {}\n\n", record.number, record.kind, shown(record))
 }
 
-fn document(record: &StoredRecord) -> Value {
+fn shown(record: &StoredRecord) -> Value {
     let mut members = record.body.clone();
-    members.insert("number".into(), json!(record.number));
-    members.insert("type".into(), json!(record.kind));
-    members.insert("timestamp".into(), json!(record.at.to_string()));
+    members.insert("number".into(), document!(record.number));
+    members.insert("type".into(), document!(record.kind));
+    members.insert("timestamp".into(), document!(record.at.to_string()));
     Value::Object(members)
 }

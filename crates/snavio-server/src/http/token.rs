@@ -1,90 +1,194 @@
-//! `POST /v1/token`: OAuth 2.0 client credentials (REG-7).
+//! `POST /v1/token`: OAuth 2.0 client credentials (REG-7), with the errors of RFC 6749.
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use http::header::{AUTHORIZATION, CACHE_CONTROL};
-use http::{HeaderMap, HeaderValue, StatusCode};
-use serde::Deserialize;
-use serde_json::json;
+use http::header::{AUTHORIZATION, CACHE_CONTROL, WWW_AUTHENTICATE};
+use http::{Extensions, HeaderMap, HeaderValue, StatusCode};
+use serde::{Deserialize, Serialize};
 use snavio_model::limits;
+use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::time::Clock;
 use snavio_model::token::TokenClaims;
+use zeroize::Zeroizing;
 
-use super::body::read;
-use super::commands::json_response;
+use super::answer::json;
+use super::body::{check_encoding, essence, read};
 use super::{App, Problem, Shared};
 
 const FORM_BYTES_MAX: usize = 16 * 1024;
 
+/// What a client sends.
 #[derive(Deserialize)]
-struct Form {
+pub(super) struct Form {
+    /// `client_credentials`.
     grant_type: String,
+    /// The client's id, unless it comes as Basic authentication.
     client_id: Option<String>,
-    client_secret: Option<String>,
+    /// The client's secret, unless it comes as Basic authentication.
+    client_secret: Option<Zeroizing<String>>,
+}
+
+/// A token.
+#[derive(Serialize)]
+pub(super) struct Token {
+    access_token: String,
+    token_type: &'static str,
+    /// Seconds.
+    expires_in: u64,
+}
+
+/// RFC 6749's own form of error.
+#[derive(Serialize)]
+pub(super) struct OAuthError {
+    /// `invalid_request`, `invalid_client` or `unsupported_grant_type`.
+    error: &'static str,
+    error_description: &'static str,
 }
 
 /// Exchanges a client's id and secret, in the form or as Basic authentication, for a token.
 pub(super) async fn issue(State(app): State<Shared>, request: Request) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
-    let Some(form) = form(body).await? else {
-        return Ok(error("invalid_request", "send grant_type=client_credentials as a form"));
+    let form = match form(&parts.headers, body).await? {
+        Ok(form) => form,
+        Err(wrong) => return Ok(wrong.response()),
     };
-    if form.grant_type != "client_credentials" {
-        return Ok(error("unsupported_grant_type", "the grant type must be client_credentials"));
+    Ok(match client(&parts.headers, form) {
+        Ok((id, secret)) => match exchange(&app, &id, &secret) {
+            Some(token) => no_store(json(StatusCode::OK, &token)),
+            None => denied(&app, &parts.extensions)?,
+        },
+        Err(wrong) => wrong.response(),
+    })
+}
+
+async fn form(headers: &HeaderMap, body: Body) -> Result<Result<Form, OAuthError>, Refusal> {
+    check_encoding(headers)?;
+    if !essence(headers).eq_ignore_ascii_case("application/x-www-form-urlencoded") {
+        let detail = "the content type must be application/x-www-form-urlencoded";
+        return Err(Refusal::new(Reason::UnsupportedMediaType, detail));
     }
-    let Some((id, secret)) = basic(&parts.headers).or_else(|| form.client_id.zip(form.client_secret)) else {
-        return Ok(error("invalid_client", "client_id and client_secret are missing"));
-    };
-    Ok(exchange(&app, &id, &secret))
-}
-
-fn exchange(app: &App, id: &str, secret: &str) -> Response {
-    let registry = app.gate.registry();
-    let client = registry.client(id).filter(|it| app.platform.is_client_secret(id, secret, &it.secret_hash));
-    let Some(client) = client else {
-        metrics::counter!("snavio_token_failures_total").increment(1);
-        return error("invalid_client", "client_id or client_secret is wrong");
-    };
-    let now = app.clock.now().0 / 1000;
-    let lifetime = limits::TOKEN_LIFETIME.as_secs();
-    let claims = TokenClaims {
-        sub: client.id.clone(),
-        service: client.service.clone(),
-        iat: now,
-        exp: now + i64::try_from(lifetime).unwrap_or(0),
-    };
-    let token = app.platform.issue(&claims);
-    let document = json!({ "access_token": token, "token_type": "Bearer", "expires_in": lifetime });
-    no_store(json_response(StatusCode::OK, &document))
-}
-
-async fn form(body: Body) -> Result<Option<Form>, Problem> {
     let bytes = read(body, FORM_BYTES_MAX).await?;
-    Ok(serde_urlencoded::from_bytes(&bytes).ok())
+    let unfit =
+        |_| wrong("invalid_request", "send grant_type=client_credentials as a form, each member once");
+    Ok(serde_urlencoded::from_bytes(&bytes).map_err(unfit))
 }
 
-fn basic(headers: &HeaderMap) -> Option<(String, String)> {
+type Secret = Zeroizing<String>;
+
+/// Whose credentials the request shows. Two ways at once are refused, as RFC 6749 2.3 has it.
+fn client(headers: &HeaderMap, form: Form) -> Result<(String, Secret), OAuthError> {
+    if form.grant_type != "client_credentials" {
+        return Err(wrong("unsupported_grant_type", "the grant type must be client_credentials"));
+    }
+    let missing = || wrong("invalid_client", "client_id and client_secret are missing");
+    if !headers.contains_key(AUTHORIZATION) {
+        return form.client_id.zip(form.client_secret).ok_or_else(missing);
+    }
+    if form.client_secret.is_some() {
+        return Err(wrong("invalid_request", "show the client's secret in one way only"));
+    }
+    let unreadable = || wrong("invalid_client", "the Authorization header must be: Basic <credentials>");
+    let (id, secret) = basic(headers).ok_or_else(unreadable)?;
+    if form.client_id.is_some_and(|other| other != id) {
+        return Err(wrong("invalid_request", "client_id is not that of the Authorization header"));
+    }
+    Ok((id, secret))
+}
+
+/// RFC 6749 2.3.1: id and secret are each encoded as in a form before they are joined.
+fn basic(headers: &HeaderMap) -> Option<(String, Secret)> {
     let (scheme, credentials) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("basic") {
         return None;
     }
-    let text = String::from_utf8(STANDARD.decode(credentials.trim()).ok()?).ok()?;
+    let text = Zeroizing::new(String::from_utf8(STANDARD.decode(credentials.trim()).ok()?).ok()?);
     let (id, secret) = text.split_once(':')?;
-    Some((id.to_owned(), secret.to_owned()))
+    Some((form_decoded(id)?, Zeroizing::new(form_decoded(secret)?)))
 }
 
-/// RFC 6749's own form of error.
-fn error(code: &str, description: &str) -> Response {
-    let status = if code == "invalid_client" { StatusCode::UNAUTHORIZED } else { StatusCode::BAD_REQUEST };
-    no_store(
-        json_response(status, &json!({ "error": code, "error_description": description })).into_response(),
+fn form_decoded(text: &str) -> Option<String> {
+    if text.contains(['&', '=']) {
+        return None;
+    }
+    let [(_, decoded)] = <[(String, String); 1]>::try_from(
+        serde_urlencoded::from_str::<Vec<(String, String)>>(&format!("it={text}")).ok()?,
     )
+    .ok()?;
+    Some(decoded)
+}
+
+/// A token for the client, if the secret is its own.
+fn exchange(app: &App, id: &str, secret: &str) -> Option<Token> {
+    let registry = app.gate.registry();
+    let client = registry.client(id)?;
+    if !app.platform.is_client_secret(id, secret, &client.secret_hash) {
+        return None;
+    }
+    let now = app.clock.now().0 / 1000;
+    let expires_in = limits::TOKEN_LIFETIME.as_secs();
+    let claims = TokenClaims {
+        sub: client.id.clone(),
+        service: client.service.clone(),
+        iat: now,
+        exp: now + i64::try_from(expires_in).unwrap_or(0),
+    };
+    Some(Token { access_token: app.platform.issue(&claims), token_type: "Bearer", expires_in })
+}
+
+/// Told in RFC 6749's words, until there were too many of them.
+fn denied(app: &App, extensions: &Extensions) -> Result<Response, Problem> {
+    let detail = "client_id or client_secret is wrong";
+    let refusal = app.failures.refuse(extensions, app.clock.now(), detail);
+    match refusal.reason {
+        Reason::AuthThrottled => Err(refusal.into()),
+        _ => Ok(wrong("invalid_client", detail).response()),
+    }
+}
+
+fn wrong(error: &'static str, error_description: &'static str) -> OAuthError {
+    OAuthError { error, error_description }
+}
+
+impl OAuthError {
+    fn response(&self) -> Response {
+        if self.error != "invalid_client" {
+            return no_store(json(StatusCode::BAD_REQUEST, self));
+        }
+        let mut response = no_store(json(StatusCode::UNAUTHORIZED, self));
+        let challenge = HeaderValue::from_static("Basic realm=\"snavio\", charset=\"UTF-8\"");
+        response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+        response
+    }
 }
 
 fn no_store(mut response: Response) -> Response {
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn credentials(text: &str) -> Option<(String, String)> {
+        let mut headers = HeaderMap::new();
+        let value = format!("Basic {}", STANDARD.encode(text));
+        headers.insert(AUTHORIZATION, value.parse().unwrap());
+        basic(&headers).map(|(id, secret)| (id, secret.to_string()))
+    }
+
+    /// REG-7
+    #[test]
+    fn basic_credentials_are_encoded_as_in_a_form() {
+        let pair = |id: &str, secret: &str| Some((id.to_owned(), secret.to_owned()));
+        assert_eq!(credentials("id:secret"), pair("id", "secret"));
+        assert_eq!(credentials("i%3Ad:s%2Be+c%26t"), pair("i:d", "s+e c&t"));
+        assert_eq!(credentials("id:a:b"), pair("id", "a:b"));
+        assert_eq!(credentials("id:"), pair("id", ""));
+        assert_eq!(credentials("id:a&b"), None);
+        assert_eq!(credentials("id"), None);
+    }
 }

@@ -1,0 +1,72 @@
+//! Commands as a stream of lines, answered line by line.
+
+use serde_json::Value;
+
+use crate::node::{Draft, Node, drain, new_id};
+use crate::raw_wire::Wire;
+
+fn chunk(bytes: &[u8]) -> Vec<u8> {
+    [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
+}
+
+fn head(token: &str) -> String {
+    format!(
+        "POST /v1/commands/batch HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
+         Content-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+}
+
+fn lines(body: &[u8]) -> Vec<Value> {
+    let text = std::str::from_utf8(body).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// PIP-8
+#[tokio::test]
+async fn a_line_that_is_too_long_ends_the_stream_after_the_answers_before_it() {
+    let node = Node::start();
+    let cast = node.cast().await;
+    let token = node.token(&cast.billing).await;
+    let line = |name: &str| [Draft::new(name, &new_id()).sign(&cast.billing), b"\n".to_vec()].concat();
+    let mut wire = Wire::to(&node);
+    wire.send(head(&token));
+    wire.send(chunk(&line("notify")));
+    wire.send(chunk(b"{\"not\": \"a message\"}\n\n"));
+    wire.send(chunk(&line("pay")));
+    // The client goes on sending for a while: it must be able to read the answers all the same.
+    for _ in 0..40 {
+        wire.send(chunk(&[b'x'; 16 * 1024]));
+    }
+    wire.send(chunk(&line("notify")));
+    wire.send("0\r\n\r\n");
+    let answer = wire.answer();
+    assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/x-ndjson")));
+    let told: Vec<_> =
+        lines(&answer.body).iter().map(|it| (it["status"].clone(), it["reason"].clone())).collect();
+    let expected = [
+        (202.into(), Value::Null),
+        (400.into(), "unknown_field".into()),
+        (202.into(), Value::Null),
+        (413.into(), "too_large".into()),
+    ];
+    assert_eq!(told, expected);
+    let bot = node.client(&cast.bot);
+    assert_eq!(drain(&bot, "notify-inbox").await.len(), 1);
+    assert_eq!(drain(&bot, "pay-inbox").await.len(), 1);
+}
+
+/// PIP-8
+#[tokio::test]
+async fn answers_come_while_the_stream_is_still_open() {
+    let node = Node::start();
+    let cast = node.cast().await;
+    let token = node.token(&cast.billing).await;
+    let mut wire = Wire::to(&node);
+    wire.send(head(&token));
+    // A line byte by byte: cut only where it ends.
+    for byte in Draft::new("notify", &new_id()).sign(&cast.billing) {
+        wire.send(chunk(&[byte]));
+    }
+    wire.send(chunk(b"\n"));
+    assert_eq!(lines(&wire.first_chunk())[0]["status"], 202);
+}

@@ -1,0 +1,58 @@
+//! Guessing is slow, and disturbs nobody whose credential holds.
+
+use reqwest::Method;
+use snavio_model::limits;
+
+use crate::node::{Draft, Node, new_id, post, verdict};
+
+/// PIP-1
+#[tokio::test]
+async fn bad_tokens_are_throttled_and_good_ones_from_the_same_address_are_not() {
+    let node = Node::start();
+    let cast = node.cast().await;
+    let guess = async |token: &str| {
+        let api = node.api().with_token(token);
+        let (status, problem) = verdict(api.send(Method::GET, "/v1/registry", None, "").await);
+        (status, problem["reason"].as_str().unwrap_or_default().to_owned(), problem)
+    };
+    for n in 0..limits::AUTH_FAILURES_MAX {
+        assert_eq!(guess(&format!("snavop_{n}")).await.0, 401);
+    }
+    let (status, reason, problem) = guess("snavop_more").await;
+    assert_eq!((status, reason.as_str()), (429, "auth_throttled"));
+    let wait = problem["retry_after_ms"].as_u64().unwrap();
+    assert!((1_000..=60_000).contains(&wait), "{wait}");
+
+    // The same address, with credentials that hold: the operator's, a client's, a token's.
+    assert!(node.operator().call(Method::GET, "/v1/status", None).await.is_ok());
+    let billing = node.client(&cast.billing);
+    assert_eq!(post(&billing, Draft::new("notify", &new_id()).sign(&cast.billing)).await.0, 202);
+}
+
+/// PIP-1
+#[tokio::test]
+async fn bad_client_secrets_are_throttled_with_a_hint() {
+    let node = Node::start();
+    let client = reqwest::Client::new();
+    let guess = || {
+        let form = "grant_type=client_credentials&client_id=snavcl_x&client_secret=guess";
+        let request = client.post(format!("{}/v1/token", node.url())).body(form);
+        request.header("content-type", "application/x-www-form-urlencoded").send()
+    };
+    for _ in 0..limits::AUTH_FAILURES_MAX {
+        assert_eq!(guess().await.unwrap().status(), 401);
+    }
+    let answer = guess().await.unwrap();
+    assert_eq!(answer.status(), 429);
+    let after: u64 = answer.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!((1..=60).contains(&after));
+}
+
+/// PIP-1
+#[tokio::test]
+async fn who_shows_nothing_is_asked_for_a_token_however_often() {
+    let node = Node::start();
+    for _ in 0..2 * limits::AUTH_FAILURES_MAX {
+        assert_eq!(verdict(node.api().send(Method::GET, "/v1/registry", None, "").await).0, 401);
+    }
+}

@@ -1,0 +1,41 @@
+//! Failed authentications, counted by the address they come from, so that guessing is slow (PIP-1).
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Mutex, PoisonError};
+
+use http::Extensions;
+use snavio_model::refusal::{Reason, Refusal};
+use snavio_model::throttle::Throttle;
+use snavio_model::time::Timestamp;
+
+use crate::door::Remote;
+
+/// Who failed how often. Asked only about credentials that failed: those that hold never wait here.
+#[derive(Default)]
+pub(crate) struct Failures(Mutex<Throttle<IpAddr>>);
+
+impl Failures {
+    /// Counts the failure and says no: that the credential is wrong, or that there were too many such.
+    pub(crate) fn refuse(&self, extensions: &Extensions, now: Timestamp, detail: &'static str) -> Refusal {
+        metrics::counter!("snavio_auth_failures_total").increment(1);
+        let caller = extensions.get::<Remote>().map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), |it| network(it.0));
+        match self.0.lock().unwrap_or_else(PoisonError::into_inner).fail(caller, now) {
+            Ok(()) => Refusal::new(Reason::Unauthenticated, detail),
+            Err(wait) => {
+                let detail = "too many credentials from this address were wrong";
+                Refusal::retry(Reason::AuthThrottled, wait, detail)
+            }
+        }
+    }
+}
+
+/// A host has one IPv4 address, but a whole network of IPv6 addresses.
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+        }
+    }
+}

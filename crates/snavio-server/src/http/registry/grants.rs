@@ -1,0 +1,55 @@
+//! Grants: who may send what to whom.
+
+use axum::extract::State;
+use axum::response::Response;
+use serde::Deserialize;
+use snavio_model::name::{CommandName, ServiceName};
+use snavio_model::registry::{Entry, EntryKey, Grant, Kind};
+
+use super::super::extract::{JsonBody, Params};
+use super::super::{Problem, Shared};
+use super::list::{Cursor, list};
+use super::{Why, put, remove};
+use crate::principal::Principal;
+
+/// All grants that the caller may see: those its tenant gave.
+pub(in crate::http) async fn all(
+    State(app): State<Shared>,
+    principal: Principal,
+    Params(cursor): Params<Cursor>,
+) -> Result<Response, Problem> {
+    list(&app, &principal, Kind::Grant, &cursor)
+}
+
+/// Gives a grant.
+pub(in crate::http) async fn give(
+    State(app): State<Shared>,
+    principal: Principal,
+    Params(why): Params<Why>,
+    JsonBody(grant): JsonBody<Grant>,
+) -> Result<Response, Problem> {
+    put(&app, &principal, &why, Entry::Grant(grant)).await
+}
+
+/// Which grant, and why it ends.
+#[derive(Deserialize)]
+pub(in crate::http) struct Which {
+    /// Who may send.
+    source: ServiceName,
+    /// To whom.
+    target: ServiceName,
+    /// Which command.
+    name: CommandName,
+    #[serde(default)]
+    why: String,
+}
+
+/// Takes a grant back. It is named by parameters, because many clients and proxies drop the body of a DELETE.
+pub(in crate::http) async fn take_back(
+    State(app): State<Shared>,
+    principal: Principal,
+    Params(which): Params<Which>,
+) -> Result<Response, Problem> {
+    let key = EntryKey::grant(&which.source, &which.target, &which.name);
+    remove(&app, &principal, &Why { why: which.why }, key, |_| Vec::new()).await
+}

@@ -1,0 +1,117 @@
+//! Lists of what is registered, a page at a time.
+
+use axum::extract::State;
+use axum::response::Response;
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use snavio_model::limits;
+use snavio_model::refusal::{Reason, Refusal};
+use snavio_model::registry::{Entry, EntryKey, Kind, Registry};
+
+use super::super::answer::json;
+use super::super::extract::Params;
+use super::super::{App, Problem, Shared};
+use super::{may_see, shown};
+use crate::principal::Principal;
+
+/// Which page of a list.
+#[derive(Deserialize)]
+pub(in crate::http) struct Cursor {
+    /// The `next` of the page before.
+    after: Option<String>,
+    /// Entries of the page: 100 when not said, 1000 at most.
+    limit: Option<usize>,
+}
+
+/// A page of a list.
+#[derive(Serialize)]
+pub(in crate::http) struct Page {
+    items: Vec<Value>,
+    /// Where the next page begins; missing on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+/// A page of everything.
+#[derive(Serialize)]
+pub(in crate::http) struct RegistryPage {
+    /// The registry's version.
+    version: i64,
+    entries: Vec<Value>,
+    /// Where the next page begins; missing on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+/// One kind's entries; a cursor is the name of the last one seen.
+pub(super) fn list(
+    app: &App,
+    principal: &Principal,
+    kind: Kind,
+    cursor: &Cursor,
+) -> Result<Response, Problem> {
+    let after = EntryKey { kind, name: cursor.after.clone().unwrap_or_default() };
+    let registry = app.gate.registry();
+    let (items, next) = page(&registry, principal, Some(kind), Some(&after), cursor.limit)?;
+    Ok(json(StatusCode::OK, &Page { items, next: next.map(|key| key.name) }))
+}
+
+/// Which part of the registry.
+#[derive(Deserialize)]
+pub(in crate::http) struct Part {
+    /// Only entries of this kind.
+    kind: Option<Kind>,
+    /// The `next` of the page before.
+    after: Option<String>,
+    /// Entries of the page: 100 when not said, 1000 at most.
+    limit: Option<usize>,
+}
+
+/// Everything that is registered, as far as the caller may see it.
+pub(in crate::http) async fn everything(
+    State(app): State<Shared>,
+    principal: Principal,
+    Params(part): Params<Part>,
+) -> Result<Response, Problem> {
+    let first = |kind| EntryKey { kind, name: String::new() };
+    let after = part.after.as_deref().map(parse).transpose()?.or(part.kind.map(first));
+    let registry = app.gate.registry();
+    let (entries, next) = page(&registry, &principal, part.kind, after.as_ref(), part.limit)?;
+    let next = next.map(|key| key.to_string());
+    Ok(json(StatusCode::OK, &RegistryPage { version: registry.version(), entries, next }))
+}
+
+/// Takes back the text of a key.
+fn parse(cursor: &str) -> Result<EntryKey, Refusal> {
+    let key = cursor.split_once(' ');
+    let key =
+        key.and_then(|(kind, name)| Some(EntryKey { kind: Kind::stored(kind)?, name: name.to_owned() }));
+    key.ok_or_else(|| Refusal::new(Reason::InvalidRequest, "after must be the next of the page before"))
+}
+
+fn page(
+    registry: &Registry,
+    principal: &Principal,
+    kind: Option<Kind>,
+    after: Option<&EntryKey>,
+    limit: Option<usize>,
+) -> Result<(Vec<Value>, Option<EntryKey>), Refusal> {
+    let limit = page_limit(limit)?;
+    let wanted = |entry: &&Entry| kind.is_none_or(|kind| entry.key().kind == kind);
+    let entries = registry.entries_after(after).take_while(wanted);
+    let mut seen: Vec<_> = entries.filter(|entry| may_see(principal, entry)).take(limit + 1).collect();
+    let more = seen.len() > limit;
+    seen.truncate(limit);
+    let next = seen.last().filter(|_| more).map(|entry| entry.key());
+    Ok((seen.into_iter().map(shown).collect(), next))
+}
+
+/// How many entries a page holds.
+pub(in crate::http) fn page_limit(asked: Option<usize>) -> Result<usize, Refusal> {
+    let limit = asked.unwrap_or(limits::PAGE_DEFAULT);
+    if (1..=limits::PAGE_MAX).contains(&limit) {
+        return Ok(limit);
+    }
+    Err(Refusal::new(Reason::InvalidRequest, format!("limit must be 1 to {}", limits::PAGE_MAX)))
+}

@@ -1,0 +1,148 @@
+//! The registry over HTTP: tenants, services, routes, grants, whole files, and the changelog (REG-1, REG-5).
+
+pub(super) mod changes;
+pub(super) mod file;
+pub(super) mod grants;
+pub(super) mod list;
+pub(super) mod routes;
+pub(super) mod services;
+pub(super) mod tenants;
+
+use std::sync::Arc;
+
+use axum::response::Response;
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use snavio_model::limits;
+use snavio_model::name::InvalidName;
+use snavio_model::refusal::{Reason, Refusal};
+use snavio_model::registry::{Author, Change, Entry, EntryKey, Registry, Wish, plan};
+use snavio_model::time::Clock;
+
+use super::answer::json;
+use super::{App, Problem, Shared};
+use crate::principal::Principal;
+
+/// How often a change is decided anew when somebody else changed the registry meanwhile.
+const ATTEMPTS_MAX: usize = 5;
+
+/// Why a change is made, for the changelog.
+#[derive(Deserialize)]
+pub(super) struct Why {
+    #[serde(default)]
+    why: String,
+}
+
+/// The names of what was removed.
+#[derive(Serialize)]
+pub(super) struct Removed {
+    removed: Vec<String>,
+}
+
+fn named(invalid: InvalidName) -> Refusal {
+    Refusal::new(Reason::InvalidName, invalid.to_string())
+}
+
+fn nothing() -> Problem {
+    Refusal::new(Reason::NotFound, "there is nothing registered under this name").into()
+}
+
+fn contradicted(problems: &[String]) -> Refusal {
+    Refusal::new(Reason::RegistryConflict, problems.join("; "))
+}
+
+/// Decides and makes changes; the answer is what changed, and what else the decision came to. It is taken anew
+/// when somebody else was quicker, because it may then be another one.
+async fn change<T>(
+    app: &Shared,
+    principal: &Principal,
+    why: &str,
+    decide: impl Fn(&Registry) -> (Vec<Wish>, T),
+) -> Result<(Vec<Change>, T), Problem> {
+    principal.operator()?;
+    if why.chars().count() > limits::REASON_CHARS_MAX {
+        return Err(Refusal::new(Reason::InvalidRequest, "the reason is too long").into());
+    }
+    for _ in 0..ATTEMPTS_MAX {
+        let registry = app.gate.registry();
+        let author = Author { who: principal.name(), why: why.to_owned(), at: app.clock.now() };
+        let (wishes, besides) = decide(&registry);
+        let changes = plan(&registry, wishes, &author, app.gate.window()).map_err(|it| contradicted(&it))?;
+        if changes.is_empty() || make(app, changes.clone()).await? {
+            return Ok((changes, besides));
+        }
+        app.gate.refresh_registry().await?;
+    }
+    Err(Refusal::new(Reason::RegistryConflict, "the registry changes too quickly; try again").into())
+}
+
+/// Makes the changes, unless somebody else was quicker. On a task of its own: a client that hangs up must not
+/// leave a change durable and not in effect.
+async fn make(app: &Shared, changes: Vec<Change>) -> Result<bool, Problem> {
+    let running = Arc::clone(app);
+    let made = tokio::spawn(async move { running.gate.change_registry(changes).await }).await;
+    match made.map_err(|_| Refusal::new(Reason::Unavailable, "the change's task was ended"))? {
+        Ok(()) => Ok(true),
+        Err(snavio_store::StoreError::Stale { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn get(app: &App, principal: &Principal, key: &EntryKey) -> Result<Response, Problem> {
+    let registry = app.gate.registry();
+    let entry = registry.get(key).filter(|entry| may_see(principal, entry)).ok_or_else(nothing)?;
+    Ok(json(StatusCode::OK, &shown(entry)))
+}
+
+/// A service sees what its own tenant owns; what belongs to others is not found (QUA-5).
+fn may_see(principal: &Principal, entry: &Entry) -> bool {
+    match principal {
+        Principal::Operator => true,
+        Principal::Service(session) => entry.owner() == session.service.tenant(),
+    }
+}
+
+/// An entry as people see it: without what is secret, even encrypted.
+fn shown(entry: &Entry) -> Value {
+    let mut value = serde_json::to_value(entry).unwrap_or_default();
+    if let Some(members) = value.as_object_mut() {
+        members.remove("secret");
+        members.remove("secret_hash");
+    }
+    value
+}
+
+async fn put(app: &Shared, principal: &Principal, why: &Why, entry: Entry) -> Result<Response, Problem> {
+    let document = shown(&entry);
+    let decide = |_: &Registry| (vec![Wish::Put(entry.clone())], ());
+    let (changes, ()) = change(app, principal, &why.why, decide).await?;
+    Ok(json(status(&changes), &document))
+}
+
+fn status(changes: &[Change]) -> StatusCode {
+    let added = changes.iter().any(|change| change.before.is_none() && change.after.is_some());
+    if added { StatusCode::CREATED } else { StatusCode::OK }
+}
+
+/// Removes an entry, together with what goes with it.
+async fn remove(
+    app: &Shared,
+    principal: &Principal,
+    why: &Why,
+    key: EntryKey,
+    with: impl Fn(&Registry) -> Vec<EntryKey>,
+) -> Result<Response, Problem> {
+    principal.operator()?;
+    if app.gate.registry().get(&key).is_none() {
+        return Err(nothing());
+    }
+    let decide = |registry: &Registry| {
+        let there = registry.get(&key).is_some().then(|| key.clone());
+        let keys = with(registry).into_iter().chain(there);
+        (keys.map(Wish::Remove).collect(), ())
+    };
+    let (changes, ()) = change(app, principal, &why.why, decide).await?;
+    let removed = changes.iter().map(|change| change.key.to_string()).collect();
+    Ok(json(StatusCode::OK, &Removed { removed }))
+}

@@ -1,0 +1,68 @@
+//! Routes: where a command goes and how it is treated.
+
+use axum::extract::State;
+use axum::response::Response;
+use serde_json::{Map, Value, json};
+use snavio_model::name::{CommandName, ServiceName};
+use snavio_model::refusal::{Reason, Refusal};
+use snavio_model::registry::{Entry, EntryKey, Kind, Route};
+
+use super::super::extract::{JsonBody, Members, Params, Segments, unfit};
+use super::super::{Problem, Shared};
+use super::services::service_name;
+use super::{Why, get, named, put, remove};
+use crate::principal::Principal;
+
+type Parts = (String, String, String);
+
+fn parts((tenant, service, name): &Parts) -> Result<(ServiceName, CommandName), Problem> {
+    Ok((service_name(tenant, service)?, CommandName::new(name).map_err(named)?))
+}
+
+/// One route.
+pub(in crate::http) async fn show(
+    State(app): State<Shared>,
+    principal: Principal,
+    Segments(path): Segments<Parts>,
+) -> Result<Response, Problem> {
+    let (target, name) = parts(&path)?;
+    get(&app, &principal, &EntryKey::route(&target, &name))
+}
+
+/// Registers a route, or changes it. The path says target and name; a body may repeat them.
+pub(in crate::http) async fn register(
+    State(app): State<Shared>,
+    principal: Principal,
+    Segments(path): Segments<Parts>,
+    Params(why): Params<Why>,
+    JsonBody(Members(mut body)): JsonBody<Members>,
+) -> Result<Response, Problem> {
+    let (target, name) = parts(&path)?;
+    agree(&mut body, "kind", json!(Kind::Route))?;
+    body.remove("kind");
+    agree(&mut body, "target", json!(target))?;
+    agree(&mut body, "name", json!(name))?;
+    let route: Route = serde_json::from_value(Value::Object(body)).map_err(|error| unfit(&error))?;
+    put(&app, &principal, &why, Entry::Route(route)).await
+}
+
+/// What the path says, the body must not contradict.
+fn agree(body: &mut Map<String, Value>, member: &str, value: Value) -> Result<(), Refusal> {
+    if body.get(member).is_some_and(|said| *said != value) {
+        let detail = format!("the body's {member} is not that of the path");
+        return Err(Refusal::new(Reason::InvalidRequest, detail));
+    }
+    body.insert(member.to_owned(), value);
+    Ok(())
+}
+
+/// Removes a route.
+pub(in crate::http) async fn unregister(
+    State(app): State<Shared>,
+    principal: Principal,
+    Segments(path): Segments<Parts>,
+    Params(why): Params<Why>,
+) -> Result<Response, Problem> {
+    let (target, name) = parts(&path)?;
+    remove(&app, &principal, &why, EntryKey::route(&target, &name), |_| Vec::new()).await
+}

@@ -1,0 +1,131 @@
+//! Services: sources and targets of messages, and the credentials that a new one gets.
+
+use axum::extract::State;
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+use snavio_model::name::{KeyVersion, ServiceName, TenantName};
+use snavio_model::registry::{Client, Entry, EntryKey, Key, Registry, Service, Wish};
+use snavio_model::signing::Secret;
+use snavio_model::time::Clock;
+
+use super::super::answer::json;
+use super::super::extract::{JsonBody, Params, Segments};
+use super::super::{App, Problem, Shared};
+use super::{Why, change, get, named, remove, shown, status};
+use crate::machine::random;
+use crate::platform::{new_client_id, new_client_secret};
+use crate::principal::Principal;
+
+/// The version name of a service's first key.
+const FIRST_KEY: &str = "hmac-v1";
+
+/// A service's settings.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::http) struct ServiceBody {
+    /// What it is, for people.
+    description: Option<String>,
+}
+
+/// What a new service authenticates and signs with. Shown once.
+#[derive(Clone, Serialize)]
+pub(in crate::http) struct Credentials {
+    /// The service.
+    source: ServiceName,
+    client_id: String,
+    client_secret: String,
+    /// The version to name in `metadata.version_id`.
+    hmac_version: KeyVersion,
+    /// The secret to sign with.
+    hmac_secret: String,
+}
+
+pub(super) fn service_name(tenant: &str, service: &str) -> Result<ServiceName, Problem> {
+    let tenant = TenantName::new(tenant).map_err(named)?;
+    Ok(ServiceName::of(&tenant, service).map_err(named)?)
+}
+
+/// One service.
+pub(in crate::http) async fn show(
+    State(app): State<Shared>,
+    principal: Principal,
+    Segments((tenant, service)): Segments<(String, String)>,
+) -> Result<Response, Problem> {
+    get(&app, &principal, &EntryKey::service(&service_name(&tenant, &service)?))
+}
+
+/// Registers a service, or changes its settings. A new one's credentials are in the answer, this once.
+pub(in crate::http) async fn register(
+    State(app): State<Shared>,
+    principal: Principal,
+    Segments((tenant, service)): Segments<(String, String)>,
+    Params(why): Params<Why>,
+    JsonBody(body): JsonBody<ServiceBody>,
+) -> Result<Response, Problem> {
+    let name = service_name(&tenant, &service)?;
+    let service = Service { name, description: body.description };
+    let decide = |registry: &Registry| with_credentials(&app, registry, service.clone());
+    let (changes, credentials) = change(&app, &principal, &why.why, decide).await?;
+    let mut document = shown(&Entry::Service(service.clone()));
+    let credentials = credentials.and_then(|it| serde_json::to_value(it).ok());
+    if let (Some(serde_json::Value::Object(credentials)), Some(members)) =
+        (credentials, document.as_object_mut())
+    {
+        members.extend(credentials);
+    }
+    Ok(json(status(&changes), &document))
+}
+
+/// A service that is new gets a client and a first HMAC key; their secrets are shown this once.
+pub(super) fn with_credentials(
+    app: &App,
+    registry: &Registry,
+    service: Service,
+) -> (Vec<Wish>, Option<Credentials>) {
+    let source = service.name.clone();
+    let mut wishes = vec![Wish::Put(Entry::Service(service))];
+    if registry.service(source.as_str()).is_some() {
+        return (wishes, None);
+    }
+    let secret = Secret::from_bytes(random());
+    let credentials = Credentials {
+        source,
+        client_id: new_client_id(),
+        client_secret: new_client_secret(),
+        hmac_version: KeyVersion::new(FIRST_KEY).expect("hmac-v1 is a key version"),
+        hmac_secret: secret.expose().as_str().to_owned(),
+    };
+    let created_at = app.clock.now();
+    wishes.push(Wish::Put(Entry::Client(Client {
+        id: credentials.client_id.clone(),
+        service: credentials.source.clone(),
+        secret_hash: app.platform.hash_client_secret(&credentials.client_id, &credentials.client_secret),
+        created_at,
+    })));
+    wishes.push(Wish::Put(Entry::Key(Key {
+        service: credentials.source.clone(),
+        version: credentials.hmac_version.clone(),
+        secret: app.platform.seal(&secret),
+        created_at,
+    })));
+    (wishes, Some(credentials))
+}
+
+/// Removes a service together with its own keys and clients.
+pub(in crate::http) async fn unregister(
+    State(app): State<Shared>,
+    principal: Principal,
+    Segments((tenant, service)): Segments<(String, String)>,
+    Params(why): Params<Why>,
+) -> Result<Response, Problem> {
+    let name = service_name(&tenant, &service)?;
+    let own = |registry: &Registry| {
+        let own = registry.entries().filter(|entry| match entry {
+            Entry::Key(key) => key.service == name,
+            Entry::Client(client) => client.service == name,
+            _ => false,
+        });
+        own.map(Entry::key).collect()
+    };
+    remove(&app, &principal, &why, EntryKey::service(&name), own).await
+}

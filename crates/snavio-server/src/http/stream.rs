@@ -1,0 +1,189 @@
+//! Commands as a stream of lines: read as they come, answered in order, a bounded number under way.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use bytes::{Buf, Bytes, BytesMut};
+use futures_util::StreamExt;
+use futures_util::stream::{FuturesOrdered, Stream};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue};
+use snavio_model::limits;
+use snavio_model::name::ServiceName;
+use snavio_model::refusal::{Reason, Refusal};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::Shared;
+use super::body::broken;
+use super::commands::{Entry, send_entry};
+
+/// Lines that wait for a client to read them.
+const ANSWERS_WAITING_MAX: usize = 16;
+
+/// Takes each line to its verdict. What cannot be read ends the stream, after the answers to what came before.
+pub(super) fn send_lines(app: Shared, source: ServiceName, headers: HeaderMap, body: Body) -> Response {
+    let (sender, mut lines) = mpsc::channel(ANSWERS_WAITING_MAX);
+    let answers = Answers { sender, patience: app.body_timeout };
+    tokio::spawn(run(app, source, headers, body, answers));
+    let answers = futures_util::stream::poll_fn(move |context| lines.poll_recv(context));
+    let mut response = Body::from_stream(answers).into_response();
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+    response
+}
+
+async fn run(app: Shared, source: ServiceName, headers: HeaderMap, body: Body, mut answers: Answers) {
+    let headers = Arc::new(headers);
+    let mut lines = Lines::new(body.into_data_stream(), app.body_bytes_max);
+    let mut under_way = FuturesOrdered::new();
+    let refusal = loop {
+        let room = under_way.len() < limits::STREAM_IN_FLIGHT_MAX;
+        tokio::select! {
+            line = lines.next(), if room => match line {
+                Some(Ok(line)) => {
+                    let (app, source, headers) = (Arc::clone(&app), source.clone(), Arc::clone(&headers));
+                    // On a task of its own: a client that hangs up must not cancel a commit under way.
+                    let task = async move { send_entry(&app, source, line, &headers).await };
+                    under_way.push_back(tokio::spawn(task));
+                }
+                Some(Err(refusal)) => break Some(refusal),
+                None => break None,
+            },
+            Some(ended) = under_way.next() => answers.send(&verdict(ended)).await,
+        }
+    };
+    while let Some(ended) = under_way.next().await {
+        answers.send(&verdict(ended)).await;
+    }
+    if let Some(refusal) = refusal {
+        answers.send(&refusal.into()).await;
+    }
+}
+
+fn verdict(ended: <JoinHandle<Entry> as Future>::Output) -> Entry {
+    ended.unwrap_or_else(|_| Refusal::new(Reason::Unavailable, "the message's task was ended").into())
+}
+
+/// Where the answers go.
+struct Answers {
+    sender: mpsc::Sender<Result<Bytes, Infallible>>,
+    patience: Duration,
+}
+
+impl Answers {
+    /// A reader that went away, or that does not read, gets no answers; its messages are settled all the same.
+    async fn send(&mut self, entry: &Entry) {
+        let mut line = serde_json::to_vec(entry).unwrap_or_default();
+        line.push(b'\n');
+        let sent = self.sender.send_timeout(Ok(line.into()), self.patience).await;
+        if let Err(mpsc::error::SendTimeoutError::Timeout(_)) = sent {
+            // Closed for good: the next line must not wait again.
+            self.sender = mpsc::channel(1).0;
+        }
+    }
+}
+
+/// Cuts a stream of bytes into lines of bounded length.
+struct Lines<S> {
+    parts: S,
+    buffer: BytesMut,
+    /// How much of the buffer is known to hold no line feed.
+    searched: usize,
+    limit: usize,
+}
+
+impl<S: Stream<Item = Result<Bytes, E>> + Unpin, E: std::error::Error + 'static> Lines<S> {
+    fn new(parts: S, limit: usize) -> Self {
+        Self { parts, buffer: BytesMut::new(), searched: 0, limit }
+    }
+
+    /// The next line that is not blank. Nothing is lost when the future is dropped.
+    async fn next(&mut self) -> Option<Result<Bytes, Refusal>> {
+        loop {
+            while let Some(line) = self.cut() {
+                if !is_blank(&line) {
+                    return Some(self.checked(line));
+                }
+            }
+            if self.buffer.len() > self.limit {
+                let line = self.buffer.split().freeze();
+                return Some(self.checked(line));
+            }
+            match self.parts.next().await {
+                Some(Ok(part)) => self.buffer.extend_from_slice(&part),
+                Some(Err(error)) => return Some(Err(broken(&error))),
+                None if is_blank(&self.buffer) => return None,
+                None => {
+                    let line = self.buffer.split().freeze();
+                    return Some(self.checked(line));
+                }
+            }
+        }
+    }
+
+    /// The first line in the buffer. What was searched before is not searched again: a client that sends a long
+    /// line byte by byte must not make the server look at each of them again for every further one.
+    fn cut(&mut self) -> Option<Bytes> {
+        let Some(end) = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') else {
+            self.searched = self.buffer.len();
+            return None;
+        };
+        let line = self.buffer.split_to(self.searched + end).freeze();
+        self.buffer.advance(1);
+        self.searched = 0;
+        Some(line)
+    }
+
+    fn checked(&self, line: Bytes) -> Result<Bytes, Refusal> {
+        if line.len() > self.limit {
+            let detail = format!("a line is larger than {} bytes; the stream ends here", self.limit);
+            return Err(Refusal::new(Reason::TooLarge, detail));
+        }
+        Ok(line)
+    }
+}
+
+fn is_blank(line: &[u8]) -> bool {
+    line.iter().all(u8::is_ascii_whitespace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Part = Result<Bytes, std::io::Error>;
+
+    async fn lines(parts: Vec<&'static str>, limit: usize) -> Vec<String> {
+        let parts = parts.into_iter().map(|part| Part::Ok(Bytes::from_static(part.as_bytes())));
+        let mut lines = Lines::new(futures_util::stream::iter(parts), limit);
+        let mut told = Vec::new();
+        while let Some(line) = lines.next().await {
+            match line {
+                Ok(line) => told.push(String::from_utf8(line.to_vec()).unwrap()),
+                Err(refusal) => {
+                    told.push(refusal.reason.code().to_owned());
+                    return told;
+                }
+            }
+        }
+        told
+    }
+
+    /// PIP-8
+    #[tokio::test]
+    async fn lines_are_cut_wherever_the_parts_end() {
+        assert_eq!(lines(vec!["a\nb", "b\n", "\n \r\n", "c"], 10).await, ["a", "bb", "c"]);
+        assert_eq!(lines(vec!["a", "\n", "b\nc\nd\n"], 10).await, ["a", "b", "c", "d"]);
+        assert_eq!(lines(vec![" \n "], 10).await, [""; 0]);
+    }
+
+    /// MSG-10
+    #[tokio::test]
+    async fn a_line_over_the_limit_is_refused_whether_or_not_its_end_was_seen() {
+        assert_eq!(lines(vec!["1234\n12345\n"], 4).await, ["1234", "too_large"]);
+        assert_eq!(lines(vec!["1234\n", "12", "345"], 4).await, ["1234", "too_large"]);
+    }
+}
