@@ -13,6 +13,7 @@ use snavio_model::name::{CommandName, ServiceName, TargetText};
 use snavio_model::time::Timestamp;
 use snavio_sdk::{Api, ApiError, Client, Credentials, Delivery};
 
+use crate::patience::poll;
 use crate::strace::Attached;
 
 /// How a node is started.
@@ -120,7 +121,7 @@ impl Node {
 
     /// Waits for the process to end, for as long as a node may take to stop.
     pub(crate) fn wait(&mut self) -> std::process::ExitStatus {
-        poll(Duration::from_secs(30), "the node ends", || self.ended())
+        poll("the node ends", || self.ended())
     }
 
     /// What it wrote to its standard error, over all its starts.
@@ -162,7 +163,7 @@ impl Node {
             let comm = std::fs::read_to_string(entry.path().join("comm")).ok()?;
             (comm.trim_end() == short).then(|| entry.file_name().to_str()?.parse().ok())?
         };
-        poll(Duration::from_secs(5), &format!("a thread is called {name}"), || {
+        poll(&format!("a thread is called {name}"), || {
             let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("the node runs");
             tasks.filter_map(Result::ok).find_map(named)
         })
@@ -278,32 +279,6 @@ fn spawn(folder: &Path, launch: &Launch) -> (Child, Option<String>) {
         line.split_once(" is serving ").map(|(_, url)| url.to_owned())
     });
     (child, url)
-}
-
-/// Asks again and again until there is an answer; `what` was waited for in vain otherwise.
-#[expect(clippy::disallowed_methods, reason = "a test waits by the machine's clock")]
-pub(crate) fn poll<T>(patience: Duration, what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let deadline = std::time::Instant::now() + patience;
-    loop {
-        if let Some(answer) = ask() {
-            return answer;
-        }
-        assert!(std::time::Instant::now() < deadline, "waited {patience:?} in vain: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
-/// As [`poll`], with a question that waits for its answer.
-#[expect(clippy::disallowed_methods, reason = "a test waits by the machine's clock")]
-pub(crate) async fn until<T>(patience: Duration, what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = std::time::Instant::now() + patience;
-    loop {
-        if let Some(answer) = ask().await {
-            return answer;
-        }
-        assert!(std::time::Instant::now() < deadline, "waited {patience:?} in vain: {what}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
 }
 
 /// A message in the making: everything a producer decides, signed when it is sent.

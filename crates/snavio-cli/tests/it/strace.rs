@@ -6,9 +6,9 @@
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
-use std::time::Duration;
 
-use crate::node::{Launch, Node, poll};
+use crate::node::{Launch, Node};
+use crate::patience::poll;
 
 /// The calls that change the store's files.
 pub(crate) const WRITES: &str = "pwrite64,pwritev,pwritev2,ftruncate,fallocate";
@@ -54,7 +54,7 @@ impl Strace {
         let mut command = Command::new("strace");
         command.args(&self.options).arg("-p").arg(id.to_string());
         let mut child = command.stderr(Stdio::null()).spawn().expect("strace can be started");
-        poll(Duration::from_secs(5), "strace attaches", || {
+        poll("strace attaches", || {
             assert!(
                 child.try_wait().expect("strace can be looked at").is_none(),
                 "strace cannot attach: run as root, or with the sysctl kernel.yama.ptrace_scope=0"

@@ -1,11 +1,11 @@
 //! The kill tests would notice a node that answers before it commits.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use super::actors::close;
 use super::{Actors, Sent, Tally, Totals};
-use crate::node::{Draft, Launch, Node, new_id, poll};
+use crate::node::{Draft, Launch, Node, new_id};
+use crate::patience::poll;
 use crate::strace::{Strace, WRITES};
 
 /// QUA-2
@@ -44,10 +44,10 @@ async fn killed_before_its_write(plant: Option<&str>) -> Totals {
 
     let sending = tokio::spawn(async move { actors.send(&Draft::new("pay", &new_id())).await });
     let begun = || strace.seen().contains("pwrite64(").then_some(());
-    poll(Duration::from_secs(10), "the writer comes to its first write", begun);
+    poll("the writer comes to its first write", begun);
     if plant.is_some() {
         // The bug answers now or never.
-        poll(Duration::from_secs(10), "the planted bug answers", || sending.is_finished().then_some(()));
+        poll("the planted bug answers", || sending.is_finished().then_some(()));
     }
     node.kill_held(tracing);
     let sent = sending.await.expect("sending ends");

@@ -13,7 +13,8 @@ use snavio_store::embedded::check_integrity;
 use super::actors::{Gone, UNFIT, close};
 use super::seed::Choices;
 use super::{Actors, Tally, Totals, is_long};
-use crate::node::{Cast, Launch, Node, poll};
+use crate::node::{Cast, Launch, Node};
+use crate::patience::poll;
 use crate::strace::{Attached, FLUSHES, Strace, WRITES};
 
 /// A part of the node's life in which it writes.
@@ -128,7 +129,7 @@ impl Stage {
                 script(&actors).await.expect("an undisturbed node answers");
                 if scene == CHECKPOINTER {
                     let moved = || strace.seen().contains("fsync").then_some(());
-                    poll(Duration::from_secs(5), "the checkpointer looks", moved);
+                    poll("the checkpointer looks", moved);
                 }
                 drop(tracing);
                 node

@@ -3,13 +3,26 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::AddAssign;
+use std::time::Duration;
 
 use snavio_model::id::Serial;
+use snavio_model::limits;
 use snavio_sdk::Delivery;
+use tokio::time::Instant;
 
 /// A moment in a tally's own time: it counts acknowledged deliveries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(usize);
+
+/// A 2xx.
+#[derive(Debug, Clone, Copy)]
+struct Acknowledged {
+    strict: bool,
+    first_at: Instant,
+}
+
+/// How long a strict route knows an id at the least, with some room for asking.
+const STRICT_KEEP: Duration = limits::STRICT_KEEP.saturating_sub(Duration::from_secs(20));
 
 /// The books of one run against one store.
 #[derive(Debug, Default)]
@@ -17,8 +30,7 @@ pub(crate) struct Tally {
     kills: usize,
     duplicates: usize,
     refused: usize,
-    /// Ids that got a 2xx, and whether their route is strict.
-    acknowledged: HashMap<String, bool>,
+    acknowledged: HashMap<String, Acknowledged>,
     /// Ids of messages that must be refused, whether or not the node lived to say so.
     unfit: HashSet<String>,
     /// Deliveries of each id that were handed out, and whether by a strict route.
@@ -38,7 +50,8 @@ impl Tally {
 
     /// The node answered 2xx.
     pub(crate) fn acknowledged(&mut self, id: &str, strict: bool, duplicate: bool) {
-        self.acknowledged.insert(id.to_owned(), strict);
+        let entry = Acknowledged { strict, first_at: Instant::now() };
+        self.acknowledged.entry(id.to_owned()).or_insert(entry);
         self.duplicates += usize::from(duplicate);
         if self.unfit.contains(id) {
             self.broken.push(format!("{id} was acknowledged and must be refused"));
@@ -91,9 +104,10 @@ impl Tally {
         self.acknowledged.len()
     }
 
-    /// Acknowledged ids of strict routes.
+    /// Acknowledged ids that a strict route must still know.
     pub(crate) fn strict(&self) -> Vec<String> {
-        self.acknowledged.iter().filter(|(_, strict)| **strict).map(|(id, _)| id.clone()).collect()
+        let known = |it: &Acknowledged| it.strict && it.first_at.elapsed() < STRICT_KEEP;
+        self.acknowledged.iter().filter(|(_, it)| known(it)).map(|(id, _)| id.clone()).collect()
     }
 
     /// All queues are drained and all dead letters read: what has not arrived by now never will.

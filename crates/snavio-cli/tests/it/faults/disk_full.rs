@@ -9,7 +9,9 @@ use reqwest::Method;
 
 use super::account_after_restart;
 use crate::crash::{Actors, Sent, Tally};
-use crate::node::{Draft, Launch, Node, new_id, until};
+use crate::node::{Draft, Launch, Node, new_id};
+use crate::patience::{eventually, poll};
+use crate::strace::{Strace, WRITES};
 
 /// QUA-1, QUA-4, PIP-4
 #[tokio::test(flavor = "multi_thread")]
@@ -23,7 +25,7 @@ async fn a_full_disk_refuses_what_it_cannot_keep_and_recovers_by_itself() {
     }
     let filler = fill(&node);
 
-    let refused = until(Duration::from_secs(20), "the disk is too full for a message", async || {
+    let refused = eventually("the disk is too full for a message", async || {
         let draft = Draft {
             payload: format!(r#"{{"text":"{}"}}"#, "x".repeat(50_000)),
             ..Draft::new("pay", &new_id())
@@ -50,7 +52,7 @@ async fn a_full_disk_refuses_what_it_cannot_keep_and_recovers_by_itself() {
     assert!(matches!(actors.send(&draft).await, Sent::Refused(503, _)), "it is still full");
 
     std::fs::remove_file(filler).expect("the filler can be removed");
-    let accepted = until(Duration::from_secs(20), "the node recovers by itself", async || {
+    let accepted = eventually("the node recovers by itself", async || {
         Some(actors.send(&draft).await).filter(|sent| *sent == Sent::Acknowledged)
     });
     accepted.await;
@@ -61,6 +63,35 @@ async fn a_full_disk_refuses_what_it_cannot_keep_and_recovers_by_itself() {
     drop(actors);
     rescue(&mut node);
     account_after_restart(&mut node, &cast, tally).await;
+}
+
+/// QUA-1, DLV-2
+#[tokio::test(flavor = "multi_thread")]
+async fn what_ends_while_the_disk_is_full_becomes_a_dead_letter_when_there_is_room() {
+    let node = Node::start();
+    let cast = node.cast().await;
+    let actors = Actors::new(&node, &cast, &Arc::default());
+    actors.send_new("pay").await.expect("the node answers");
+    let receive = async || {
+        let received = actors.receive("pay-inbox", 1, Duration::ZERO, Duration::ZERO).await;
+        received.expect("the node answers").len()
+    };
+    for _ in 0..3 {
+        assert_eq!(receive().await, 1);
+    }
+    let strace = Strace::of(WRITES, node.folder().join("trace")).inject(WRITES, "error=ENOSPC");
+    let tracing = strace.attach(&node, "snavio-writer");
+    assert_eq!(receive().await, 0, "it was handed out as often as its route allows");
+    let failed = || node.said().contains("dead letters were not written").then_some(());
+    poll("the dead letter cannot be written", failed);
+    assert!(strace.fired() > 0);
+    drop(tracing);
+    eventually("the dead letter is written by itself", async || {
+        let letters =
+            node.client(&cast.bot).call(Method::GET, "/v1/dead-letters", None).await.expect("a list");
+        letters["items"].as_array().filter(|items| items.len() == 1).map(|_| ())
+    })
+    .await;
 }
 
 /// Starts a node whose data folder is a file system of 16 MiB in memory. It is mounted where only the node sees

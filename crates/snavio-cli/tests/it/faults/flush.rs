@@ -9,7 +9,8 @@ use tokio::task::JoinSet;
 
 use super::{account_after_restart, status};
 use crate::crash::{Actors, Sent};
-use crate::node::{Draft, Launch, Node, new_id, until};
+use crate::node::{Draft, Launch, Node, new_id};
+use crate::patience::eventually;
 use crate::strace::{FLUSHES, Strace};
 
 const SIGABRT: i32 = 6;
@@ -90,7 +91,7 @@ async fn behind_a_slow_flush_queues_stay_bounded_and_reads_go_on() {
     }
     let mut refused = 0;
     let mut looks = 0;
-    until(Duration::from_secs(20), "the flood is refused", async || {
+    eventually("the flood is refused", async || {
         assert!(status(&node).await["waiting"].as_u64().unwrap() <= ROOM);
         read_something(&node, &cast).await;
         looks += 1;

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::crash::is_long;
-use crate::node::{Cast, Draft, Node, binary, new_id, post_batch, send_signal, until};
+use crate::node::{Cast, Draft, Node, binary, new_id, post_batch, send_signal};
+use crate::patience::{eventually, within};
 
 const MIB: u64 = 1024 * 1024;
 const LOG_BYTES_MAX: u64 = 100 * MIB;
@@ -25,17 +26,17 @@ async fn the_log_stays_short_under_load_and_is_short_again_after_a_slow_backup()
     // A backup reads one state to its end; as long as it takes, the log cannot be started over.
     let copy = node.folder().join("copy.db");
     let mut backup = start_backup(&node, &copy);
-    until(Duration::from_secs(20), "the backup begins", async || copy.exists().then_some(())).await;
+    eventually("the backup begins", async || copy.exists().then_some(())).await;
     send_signal(backup.id(), "STOP");
     let beside = load.watch(&node, LOG_BYTES_MAX).await;
     assert!(beside > LOG_BYTES_MAX, "the backup was over too soon: {} MiB", beside / MIB);
     send_signal(backup.id(), "CONT");
     let ended = async || backup.try_wait().expect("the backup can be looked at");
-    assert!(until(Duration::from_secs(120), "the backup ends", ended).await.success());
+    assert!(within(Duration::from_secs(120), "the backup ends", ended).await.success());
     assert!(copy.metadata().expect("the copy is there").len() > before / 2);
 
     let short = async || (log_length(&node) < LOG_BYTES_MAX).then_some(());
-    until(Duration::from_secs(30), "the log is short again", short).await;
+    eventually("the log is short again", short).await;
     let again = load.watch(&node, after).await;
     assert!(again < LOG_BYTES_MAX, "the log grew to {} MiB after a backup", again / MIB);
     let accepted = load.stop().await;
@@ -94,7 +95,7 @@ impl Load {
     async fn watch(&self, node: &Node, bytes: u64) -> u64 {
         let end = self.accepted.load(Ordering::Relaxed) + bytes;
         let mut longest = 0;
-        until(Duration::from_secs(300), "the load goes through", async || {
+        within(Duration::from_secs(300), "the load goes through", async || {
             longest = longest.max(log_length(node));
             (self.accepted.load(Ordering::Relaxed) >= end).then_some(())
         })

@@ -3,14 +3,13 @@
 use std::net::TcpStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
 
-use tokio::task::JoinSet;
-
-use super::account_after_restart;
-use crate::crash::{Actors, Sent};
-use crate::node::{Draft, Node, binary, new_id, poll};
+use super::{account_after_restart, request};
+use crate::crash::{Actors, Tally};
+use crate::node::{Draft, Node, binary, new_id};
+use crate::patience::poll;
+use crate::raw_wire::Wire;
 use crate::strace::{FLUSHES, Strace};
 
 /// ENG-2
@@ -38,46 +37,48 @@ async fn a_node_told_to_stop_answers_what_is_under_way_and_takes_nothing_more() 
     const REQUESTS: usize = 5;
     let mut node = Node::start();
     let cast = node.cast().await;
-    let tally = Arc::default();
-    let actors = Arc::new(Actors::new(&node, &cast, &tally));
-    actors.send_new("pay").await.expect("the node answers");
+    let token = node.token(&cast.billing).await;
     let strace = Strace::of(FLUSHES, node.folder().join("trace")).inject(FLUSHES, "delay_enter=1000000");
     let tracing = strace.attach(&node, "snavio-writer");
-    let mut requests = JoinSet::new();
-    for _ in 0..REQUESTS {
-        let actors = Arc::clone(&actors);
-        requests.spawn(async move { actors.send(&Draft::new("pay", &new_id())).await });
-    }
-    poll(Duration::from_secs(5), "a flush is under way", || strace.seen().contains("fsync(").then_some(()));
-    // Every request is either in that flush or waits for the next one.
-    wait_for_requests(&node, REQUESTS);
+    let drafts: Vec<_> = (0..REQUESTS).map(|_| Draft::new("pay", &new_id())).collect();
+    let under_way = drafts.iter().map(|draft| {
+        let (head, body) = request(&token, &draft.sign(&cast.billing));
+        let mut wire = Wire::to(&node);
+        assert!(wire.send([head.as_bytes(), &body].concat()));
+        wire
+    });
+    let under_way: Vec<_> = under_way.collect();
+    poll("a flush is under way", || strace.seen().contains("fsync(").then_some(()));
+    wait_until_read(&node);
+
     node.signal("TERM");
     let address = node.url().trim_start_matches("http://").to_owned();
-    poll(Duration::from_secs(5), "new connections are refused", || TcpStream::connect(&address).err());
+    poll("new connections are refused", || TcpStream::connect(&address).err());
     assert!(node.ended().is_none(), "it does not leave while requests are under way");
-    let answers = requests.join_all().await;
-    assert_eq!(answers, vec![Sent::Acknowledged; REQUESTS]);
+    let tally: Arc<Mutex<Tally>> = Arc::default();
+    for (mut wire, draft) in under_way.into_iter().zip(&drafts) {
+        assert_eq!(wire.answer().status, 202);
+        tally.lock().unwrap().acknowledged(&draft.id, true, false);
+    }
     let status = node.wait();
     assert_eq!((status.code(), status.signal()), (Some(0), None), "{}", node.said());
     assert!(strace.fired() >= 1, "{}", strace.seen());
-    drop((tracing, actors));
+    drop(tracing);
     account_after_restart(&mut node, &cast, tally).await;
 }
 
-/// Waits until so many connections to the node have nothing left to read: their requests are under way.
-fn wait_for_requests(node: &Node, count: usize) {
+/// Waits until the node has read all that was sent to it: the kernel keeps nothing for it any more.
+fn wait_until_read(node: &Node) {
     let port: u16 = node.url().rsplit(':').next().and_then(|it| it.parse().ok()).expect("a port");
     let local = format!(":{port:04X}");
-    poll(Duration::from_secs(5), "all requests have arrived", || {
+    poll("all requests were read", || {
         let table = std::fs::read_to_string("/proc/net/tcp").expect("connections can be listed");
-        let read = table.lines().filter(|line| {
-            let mut fields = line.split_whitespace();
-            let (_, address, _, state, queues) =
-                (fields.next(), fields.next(), fields.next(), fields.next(), fields.next());
+        let mut connections = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let unread = connections.any(|fields| {
+            let (address, queues) = (fields.get(1), fields.get(4));
             address.is_some_and(|it| it.ends_with(&local))
-                && state == Some("01")
-                && queues == Some("00000000:00000000")
+                && queues.is_some_and(|it| !it.ends_with(":00000000"))
         });
-        (read.count() >= count).then_some(())
+        (!unread).then_some(())
     });
 }

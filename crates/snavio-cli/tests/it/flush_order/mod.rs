@@ -3,9 +3,9 @@
 mod trace;
 
 use std::collections::{BTreeMap, HashSet};
-use std::time::Duration;
 
-use crate::node::{Cast, Draft, Node, new_id, poll, post};
+use crate::node::{Cast, Draft, Node, new_id, post};
+use crate::patience::poll;
 use crate::strace::{FLUSHES, Strace, WRITES};
 use trace::{Call, parse};
 
@@ -63,7 +63,7 @@ async fn traced_run(plant: Option<&str>) -> (HashSet<String>, Vec<Call>) {
     let ids = send_from_many(&node, &cast).await;
     node.stop();
     let whole = || Some(strace.seen()).filter(|seen| ended(seen, node.pid()));
-    let seen = poll(Duration::from_secs(10), "strace writes the rest", whole);
+    let seen = poll("strace writes the rest", whole);
     (ids, parse(&seen))
 }
 
