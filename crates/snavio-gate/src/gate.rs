@@ -86,6 +86,7 @@ pub struct Gate {
     hashers: [std::hash::RandomState; 2],
     gathering: Gathering,
     tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
+    changing: tokio::sync::Mutex<()>,
 }
 
 impl Gate {
@@ -113,6 +114,7 @@ impl Gate {
             hashers: Default::default(),
             gathering: Gathering::default(),
             tasks: Mutex::default(),
+            changing: tokio::sync::Mutex::default(),
         });
         let tasks = [
             tokio::spawn(sweeper::write_gathered(Arc::clone(&gate))),
@@ -234,6 +236,12 @@ impl Gate {
     /// Messages that wait for a commit.
     pub fn waiting(&self) -> usize {
         self.committer.waiting()
+    }
+
+    /// Waits for the turn to change the registry: whoever holds it decides on a registry that nobody else
+    /// changes through this node meanwhile.
+    pub async fn registry_turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.changing.lock().await
     }
 
     /// Makes changes durable and puts them in effect on this node at once (REG-18). Concurrent changes are

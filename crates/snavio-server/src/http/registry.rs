@@ -47,19 +47,34 @@ async fn change(
     why: &str,
     wishes: Vec<Wish>,
 ) -> Result<Vec<Change>, Problem> {
+    let decide = |_: &Registry| (wishes.clone(), Vec::new());
+    change_by(app, principal, why, decide).await.map(|(changes, _)| changes)
+}
+
+/// The same for wishes that depend on the registry, and the credentials they make: both are decided anew when
+/// somebody else changed it meanwhile.
+async fn change_by(
+    app: &App,
+    principal: &Principal,
+    why: &str,
+    decide: impl Fn(&Registry) -> (Vec<Wish>, Vec<Value>),
+) -> Result<(Vec<Change>, Vec<Value>), Problem> {
     principal.operator()?;
     if why.chars().count() > limits::REASON_CHARS_MAX {
         return Err(Refusal::new(Reason::InvalidRequest, "the reason is too long").into());
     }
+    let _turn = app.gate.registry_turn().await;
     for _ in 0..ATTEMPTS_MAX {
+        let registry = app.gate.registry();
+        let (wishes, credentials) = decide(&registry);
         let author = Author { who: principal.name(), why: why.to_owned(), at: app.clock.now() };
-        let changes = plan(&app.gate.registry(), wishes.clone(), &author, app.gate.window())
+        let changes = plan(&registry, wishes, &author, app.gate.window())
             .map_err(|problems| Refusal::new(Reason::RegistryConflict, problems.join("; ")))?;
         if changes.is_empty() {
-            return Ok(changes);
+            return Ok((changes, credentials));
         }
         match app.gate.change_registry(changes.clone()).await {
-            Ok(()) => return Ok(changes),
+            Ok(()) => return Ok((changes, credentials)),
             Err(snavio_store::StoreError::Stale { .. }) => app.gate.refresh_registry().await?,
             Err(error) => return Err(error.into()),
         }
@@ -196,25 +211,21 @@ pub(super) async fn put_service(
 ) -> Result<Response, Problem> {
     principal.operator()?;
     let service = Service { name: service_name(&path)?, description: body.description };
-    let (wishes, credentials) = with_credentials(&app, &app.gate.registry(), service.clone());
-    let changes = change(&app, &principal, &why.why, wishes).await?;
-    let mut document = shown(&Entry::Service(service));
-    if let (Some(credentials), Some(members)) = (credentials, document.as_object_mut()) {
-        members.extend(credentials);
+    let decide = |registry: &Registry| with_credentials(&app, registry, service.clone());
+    let (changes, credentials) = change_by(&app, &principal, &why.why, decide).await?;
+    let mut document = shown(&Entry::Service(service.clone()));
+    for (name, value) in credentials.iter().filter_map(Value::as_object).flatten() {
+        document[name] = value.clone();
     }
     Ok(json_response(status(&changes), &document))
 }
 
 /// A service that is new gets a client and a first HMAC key; their secrets are shown this once.
-fn with_credentials(
-    app: &App,
-    registry: &Registry,
-    service: Service,
-) -> (Vec<Wish>, Option<Map<String, Value>>) {
+fn with_credentials(app: &App, registry: &Registry, service: Service) -> (Vec<Wish>, Vec<Value>) {
     let name = service.name.clone();
     let mut wishes = vec![Wish::Put(Entry::Service(service))];
     if registry.service(name.as_str()).is_some() {
-        return (wishes, None);
+        return (wishes, Vec::new());
     }
     let (client_id, client_secret) = (new_client_id(), new_client_secret());
     let secret = Secret::from_bytes(random());
@@ -240,7 +251,7 @@ fn with_credentials(
         "hmac_version": version,
         "hmac_secret": secret.expose().as_str(),
     });
-    (wishes, credentials.as_object().cloned())
+    (wishes, vec![credentials])
 }
 
 /// A service goes together with its own keys and clients.
@@ -364,6 +375,23 @@ pub(super) struct RegistryFile {
     why: String,
 }
 
+impl RegistryFile {
+    /// What the file asks for, and the credentials of services that are new.
+    fn decide(&self, app: &App, registry: &Registry) -> (Vec<Wish>, Vec<Value>) {
+        let put = |entry| Wish::Put(entry);
+        let mut wishes: Vec<_> = self.tenants.iter().map(|it| put(Entry::Tenant(it.clone()))).collect();
+        let mut credentials = Vec::new();
+        for service in &self.services {
+            let (more, made) = with_credentials(app, registry, service.clone());
+            wishes.extend(more);
+            credentials.extend(made);
+        }
+        wishes.extend(self.routes.iter().map(|it| put(Entry::Route(it.clone()))));
+        wishes.extend(self.grants.iter().map(|it| put(Entry::Grant(it.clone()))));
+        (wishes, credentials)
+    }
+}
+
 /// Registers a file's entries in one transaction; what is there already changes nothing (REG-4).
 pub(super) async fn apply(
     State(app): State<Shared>,
@@ -372,23 +400,14 @@ pub(super) async fn apply(
 ) -> Result<Response, Problem> {
     principal.operator()?;
     let registry = app.gate.registry();
-    let mut wishes: Vec<_> = file.tenants.into_iter().map(|it| Wish::Put(Entry::Tenant(it))).collect();
-    let mut made = Vec::new();
-    for service in file.services {
-        let (more, credentials) = with_credentials(&app, &registry, service);
-        wishes.extend(more);
-        made.extend(credentials.map(Value::Object));
-    }
-    wishes.extend(file.routes.into_iter().map(|it| Wish::Put(Entry::Route(it))));
-    wishes.extend(file.grants.into_iter().map(|it| Wish::Put(Entry::Grant(it))));
-    let changes = if file.dry_run {
-        let author = Author { who: principal.name(), why: file.why, at: app.clock.now() };
-        plan(&registry, wishes, &author, app.gate.window())
-            .map_err(|problems| Refusal::new(Reason::RegistryConflict, problems.join("; ")))?
+    let (changes, credentials) = if file.dry_run {
+        let author = Author { who: principal.name(), why: file.why.clone(), at: app.clock.now() };
+        let changes = plan(&registry, file.decide(&app, &registry).0, &author, app.gate.window())
+            .map_err(|problems| Refusal::new(Reason::RegistryConflict, problems.join("; ")))?;
+        (changes, Vec::new())
     } else {
-        change(&app, &principal, &file.why, wishes).await?
+        change_by(&app, &principal, &file.why, |registry| file.decide(&app, registry)).await?
     };
-    let credentials = if file.dry_run { Vec::new() } else { made };
     let document = json!({
         "version": changes.last().map_or(registry.version(), |change| change.version),
         "changes": changes.iter().map(summary).collect::<Vec<_>>(),
