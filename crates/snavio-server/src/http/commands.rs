@@ -1,5 +1,7 @@
 //! Ingest: `POST /v1/commands`, one message, and `POST /v1/commands/batch`, many or a stream.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
@@ -30,19 +32,24 @@ pub(super) async fn send(
     principal: Principal,
     request: Request,
 ) -> Result<Response, Problem> {
-    let source = principal.service()?.clone();
-    let (parts, body) = request.into_parts();
-    if media(&parts.headers)? != Media::Json {
-        return Err(Refusal::new(Reason::UnsupportedMediaType, "one command is application/json").into());
-    }
-    let body = read(body, app.body_bytes_max).await?;
-    let mut arrival = arrival(&app, source, body, &parts.headers);
-    arrival.webhook = webhook(&parts.headers)?;
+    let source = principal.service()?;
+    let arrival = read_one(&app, source, request).await;
+    let arrival = arrival.map_err(|refusal| app.gate.refuse(source, app.clock.now(), refusal))?;
     // On a task of its own: a client that hangs up must not cancel a commit under way.
-    let running = std::sync::Arc::clone(&app);
+    let running = Arc::clone(&app);
     let ended = tokio::spawn(async move { running.gate.accept(arrival).await }).await;
     let answer = ended.map_err(|_| Refusal::new(Reason::Unavailable, "the message's task was ended"))??;
     Ok(respond(&app, &answer))
+}
+
+async fn read_one(app: &App, source: &ServiceName, request: Request) -> Result<Arrival, Refusal> {
+    let (parts, body) = request.into_parts();
+    if media(&parts.headers)? != Media::Json {
+        return Err(Refusal::new(Reason::UnsupportedMediaType, "one command is application/json"));
+    }
+    let body = read(body, app.body_bytes_max).await?;
+    let webhook = webhook(&parts.headers)?;
+    Ok(Arrival { webhook, ..arrival(app, source.clone(), body, &parts.headers) })
 }
 
 /// Many commands: a JSON array, answered as one document, or NDJSON, answered line by line.
@@ -51,35 +58,40 @@ pub(super) async fn send_batch(
     principal: Principal,
     request: Request,
 ) -> Result<Response, Problem> {
-    let source = principal.service()?.clone();
+    let source = principal.service()?;
+    let answered = answer_batch(&app, source, request).await;
+    Ok(answered.map_err(|refusal| app.gate.refuse(source, app.clock.now(), refusal))?)
+}
+
+async fn answer_batch(app: &Shared, source: &ServiceName, request: Request) -> Result<Response, Refusal> {
     let (parts, body) = request.into_parts();
     if webhook(&parts.headers)?.is_some() {
         let detail = "command batches need metadata.hmac in each entry, not a webhook-signature over all";
-        return Err(Refusal::new(Reason::InvalidRequest, detail).into());
+        return Err(Refusal::new(Reason::InvalidRequest, detail));
     }
     match media(&parts.headers)? {
         Media::Json => send_array(app, source, &parts.headers, body).await,
-        Media::NdJson => Ok(send_lines(app, source, parts.headers, body)),
+        Media::NdJson => Ok(send_lines(Arc::clone(app), source.clone(), parts.headers, body)),
     }
 }
 
 async fn send_array(
-    app: Shared,
-    source: ServiceName,
+    app: &Shared,
+    source: &ServiceName,
     headers: &HeaderMap,
     body: Body,
-) -> Result<Response, Problem> {
+) -> Result<Response, Refusal> {
     let body = read(body, limits::BATCH_BYTES_MAX).await?;
     let entries = split_array(&body).map_err(Refusal::from)?;
     if entries.len() > limits::BATCH_MESSAGES_MAX {
         let detail = format!("a batch holds at most {} messages", limits::BATCH_MESSAGES_MAX);
-        return Err(Refusal::new(Reason::TooLarge, detail).into());
+        return Err(Refusal::new(Reason::TooLarge, detail));
     }
     let arrivals: Vec<_> = entries
         .into_iter()
-        .map(|entry| arrival(&app, source.clone(), body.slice_ref(entry), headers))
+        .map(|entry| arrival(app, source.clone(), body.slice_ref(entry), headers))
         .collect();
-    let running = std::sync::Arc::clone(&app);
+    let running = Arc::clone(app);
     let all = async move {
         let accepted = arrivals.into_iter().map(|arrival| accept_entry(&running, arrival));
         future::join_all(accepted).await
@@ -102,12 +114,13 @@ fn send_lines(app: Shared, source: ServiceName, headers: HeaderMap, body: Body) 
                 line = lines.next(), if room => match line {
                     Some(Ok(line)) => {
                         let arrival = arrival(&app, source.clone(), line, &headers);
-                        let running = std::sync::Arc::clone(&app);
+                        let running = Arc::clone(&app);
                         under_way.push_back(tokio::spawn(async move { accept_entry(&running, arrival).await }));
                     }
                     Some(Err(refusal)) => {
                         drain(&mut under_way, &answers).await;
-                        send_line(&answers, &entry(&Err(refusal.into()))).await;
+                        let refused = app.gate.refuse(&source, app.clock.now(), refusal);
+                        send_line(&answers, &entry(&app, &Err(refused))).await;
                         return;
                     }
                     None => return drain(&mut under_way, &answers).await,
@@ -204,16 +217,17 @@ fn webhook(headers: &HeaderMap) -> Result<Option<WebhookSignature>, Refusal> {
 async fn accept_entry(app: &App, arrival: Arrival) -> Value {
     if arrival.body.len() > app.body_bytes_max {
         let detail = format!("the message is larger than {} bytes", app.body_bytes_max);
-        return entry(&Err(Refusal::new(Reason::TooLarge, detail).into()));
+        let refusal = Refusal::new(Reason::TooLarge, detail);
+        return entry(app, &Err(app.gate.refuse(&arrival.source, arrival.received_at, refusal)));
     }
-    entry(&app.gate.accept(arrival).await)
+    entry(app, &app.gate.accept(arrival).await)
 }
 
 /// One entry's verdict within a batch.
-fn entry(ended: &Result<Answer, Refused>) -> Value {
+fn entry(app: &App, ended: &Result<Answer, Refused>) -> Value {
     match ended {
         Ok(answer) => {
-            let (status, mut document) = document(answer);
+            let (status, mut document) = document(app, answer);
             document["status"] = status.as_u16().into();
             document
         }
@@ -221,9 +235,9 @@ fn entry(ended: &Result<Answer, Refused>) -> Value {
     }
 }
 
-fn document(answer: &Answer) -> (StatusCode, Value) {
+fn document(app: &App, answer: &Answer) -> (StatusCode, Value) {
     let (id, correlation_id) = (answer.id.as_str(), answer.correlation.as_str());
-    match answer.verdict {
+    let (status, mut document) = match answer.verdict {
         Verdict::Accepted { path, delivery } => (
             StatusCode::ACCEPTED,
             json!({ "accepted": true, "id": id, "correlation_id": correlation_id, "path": path.as_str(), "delivery_id": delivery }),
@@ -236,14 +250,15 @@ fn document(answer: &Answer) -> (StatusCode, Value) {
             }
             (StatusCode::OK, document)
         }
-    }
-}
-
-fn respond(app: &App, answer: &Answer) -> Response {
-    let (status, mut document) = document(answer);
+    };
     if app.relaxed {
         document["durability"] = "relaxed".into();
     }
+    (status, document)
+}
+
+fn respond(app: &App, answer: &Answer) -> Response {
+    let (status, document) = document(app, answer);
     json_response(status, &document)
 }
 
