@@ -3,7 +3,9 @@
 mod journey;
 mod node;
 mod refusals;
+mod server_limits;
 mod stream;
 mod throttle;
+mod tls;
 mod token;
 mod wire;

@@ -24,6 +24,14 @@ pub(crate) struct Launch {
     pub(crate) arguments: Vec<String>,
 }
 
+impl Launch {
+    /// With one setting, by its variable's name without the prefix.
+    pub(crate) fn set(mut self, name: &str, value: impl ToString) -> Self {
+        self.settings.push((format!("SNAVIO_{name}"), value.to_string()));
+        self
+    }
+}
+
 /// A node, its folder, and what is registered on it.
 pub(crate) struct Node {
     folder: tempfile::TempDir,
