@@ -80,6 +80,17 @@ pub struct Answer {
     pub verdict: Verdict,
 }
 
+impl Answer {
+    fn subject(&self) -> Subject {
+        Subject {
+            id: Some(self.id.clone()),
+            target: Some(self.target.clone()),
+            name: Some(self.name.clone()),
+            correlation: Some(self.correlation.clone()),
+        }
+    }
+}
+
 /// The gateway without its HTTP.
 pub struct Gate {
     settings: Settings,
@@ -167,16 +178,12 @@ impl Gate {
         if let Some(reason) = permitted.escalation() {
             metrics::counter!("snavio_escalations_total", "reason" => reason.as_str()).increment(1);
         }
-        let (target, name) = (permitted.message().target.clone(), permitted.message().name.clone());
         let skew = telemetry::skew(permitted.message(), permitted.signed_at(), self.settings.window);
         let intake = permitted.into_intake();
         let path = intake.path;
         let settled = slow::settle(intake, &self.committer).await; // one durable write
-        let settlement = settled.map_err(|refusal| {
-            let (id, correlation) = (Some(answer.id.clone()), Some(answer.correlation.clone()));
-            let subject = Subject { id, target: Some(target), name: Some(name), correlation };
-            Refused { subject: Box::new(subject), refusal }
-        })?;
+        let settlement =
+            settled.map_err(|refusal| Refused { subject: Box::new(answer.subject()), refusal })?;
         let verdict = match settlement.outcomes.first() {
             Some(Outcome::Queued { delivery }) => {
                 self.recent().remember(fingerprint, self.clock.now());
@@ -204,13 +211,7 @@ impl Gate {
                 let id = &answer.id;
                 metrics::counter!("snavio_commands_total", "verdict" => "duplicate").increment(1);
                 tracing::debug!(target: "snavio::message", %source, %id, "duplicate");
-                let subject = Subject {
-                    id: Some(id.clone()),
-                    target: Some(answer.target.clone()),
-                    name: Some(answer.name.clone()),
-                    correlation: Some(answer.correlation.clone()),
-                };
-                let record = telemetry::duplicate(source, &subject, answer.dedupe_mode, at);
+                let record = telemetry::duplicate(source, &answer.subject(), answer.dedupe_mode, at);
                 record.into_iter().for_each(|record| self.gathering.add(record));
             }
             Err(Refused { subject, refusal }) => {
