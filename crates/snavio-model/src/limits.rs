@@ -20,6 +20,23 @@ pub const LINGER: Duration = Duration::from_secs(5);
 /// And up to this much of it.
 pub const LINGER_BYTES_MAX: usize = 2 * BATCH_BYTES_MAX;
 
+/// Headers of one request.
+pub const HEADERS_MAX: usize = 100;
+/// Bytes of the headers of one HTTP/1 request, give or take a read; also what is read ahead of a body.
+pub const HEADER_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of the headers of one HTTP/2 request, as that protocol counts them.
+pub const HTTP2_HEADER_BYTES_MAX: u32 = 16 * 1024;
+/// Requests at the same time over one HTTP/2 connection.
+pub const HTTP2_STREAMS_MAX: u32 = 256;
+/// Requests that an HTTP/2 client may open and cancel at once before it is cut off.
+pub const HTTP2_RESETS_MAX: usize = 64;
+/// What an HTTP/2 client may send ahead of being read, per request.
+pub const HTTP2_STREAM_BYTES: u32 = 256 * 1024;
+/// What an HTTP/2 client may send ahead of being read, over all its requests.
+pub const HTTP2_CONNECTION_BYTES: u32 = 1024 * 1024;
+/// Connections to the admin listener.
+pub const ADMIN_CONNECTIONS_MAX: usize = 100;
+
 /// Deeper documents are refused: recursion must end before the stack does.
 pub const JSON_DEPTH_MAX: usize = 64;
 /// Members and array elements of one document.

@@ -186,6 +186,8 @@ reasons! {
     NotFound = "not_found", 404, Nothing, "Not found", "check the name";
     /// The path does not know this method.
     MethodNotAllowed = "method_not_allowed", 405, Nothing, "Method not allowed", "see /openapi.json";
+    /// The request is for a host that this server is not.
+    Misdirected = "misdirected", 421, Nothing, "Not this server", "use a host name that the server is configured for";
     /// The client paused for too long within its request.
     RequestTimeout = "request_timeout", 408, Nothing, "Request took too long", "send the whole request without long pauses";
     /// The request contradicts the state of the registry.

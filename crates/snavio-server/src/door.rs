@@ -1,20 +1,22 @@
 //! The door: what is decided about a request before any handler sees it.
 
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use http::Request;
 use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 
 use crate::arriving::Arriving;
+use crate::host::Hosts;
+use crate::http::Problem;
 
 /// Where a request comes from, as far as its connection tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +26,8 @@ pub(crate) struct Remote(pub(crate) IpAddr);
 pub(crate) struct Door {
     /// Who answers.
     pub(crate) router: TowerToHyperService<Router>,
+    /// The names it answers to.
+    pub(crate) hosts: Hosts,
     /// How far apart the parts of a body may come.
     pub(crate) body_timeout: Duration,
 }
@@ -32,13 +36,14 @@ pub(crate) struct Door {
 #[derive(Clone)]
 pub(crate) struct Doorway {
     door: Arc<Door>,
+    local: IpAddr,
     remote: Remote,
 }
 
 impl Doorway {
-    /// A connection's own.
-    pub(crate) fn new(door: Arc<Door>, remote: IpAddr) -> Self {
-        Self { door, remote: Remote(remote.to_canonical()) }
+    /// A connection's own: the address it came to, and the one it came from.
+    pub(crate) fn new(door: Arc<Door>, local: IpAddr, remote: IpAddr) -> Self {
+        Self { door, local: local.to_canonical(), remote: Remote(remote.to_canonical()) }
     }
 }
 
@@ -49,6 +54,9 @@ impl Service<Request<Incoming>> for Doorway {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let mut request = Arriving::wrap(request, self.door.body_timeout);
+        if let Err(refusal) = self.door.hosts.check(&request, self.local) {
+            return Box::pin(ready(Ok(Problem::from(refusal).into_response())));
+        }
         request.extensions_mut().insert(self.remote);
         Box::pin(self.door.router.call(request))
     }

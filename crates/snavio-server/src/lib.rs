@@ -6,13 +6,17 @@ mod arriving;
 pub mod config;
 mod door;
 mod failures;
+mod host;
 mod http;
+mod listener;
 mod machine;
 mod node;
 mod platform;
 mod principal;
+mod tls;
 
 pub use machine::{MachineClock, random};
 pub use node::{Node, StartError};
 pub use platform::{OPERATOR_TOKEN_FILE, PLATFORM_KEY_FILE, PlatformError};
 pub use snavio_store::embedded::Plant;
+pub use tls::TlsError;

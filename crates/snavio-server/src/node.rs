@@ -4,25 +4,25 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use snavio_gate::Gate;
+use snavio_model::limits;
 use snavio_model::time::{Clock, Timestamp};
 use snavio_store::embedded::{EmbeddedStore, OpenError, Options, Plant};
 use snavio_store::{Durability, Store, StoreError};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
-use crate::door::{Door, Doorway};
+use crate::door::Door;
 use crate::failures::Failures;
 use crate::http::{self, App};
+use crate::listener::Listener;
 use crate::machine::{MachineClock, wall};
 use crate::platform::{Platform, PlatformError};
 use crate::principal::Sessions;
+use crate::tls::{self, TlsError};
 
 /// A wall clock that is further behind the last commit than this needs a person's word.
 const CLOCK_BEHIND_MAX: Duration = Duration::from_secs(3600);
@@ -42,6 +42,9 @@ pub enum StartError {
     /// The address is taken, or not ours.
     #[error("cannot listen on {0}")]
     Listen(SocketAddr, #[source] std::io::Error),
+    /// Certificate and key cannot be used.
+    #[error("cannot serve TLS")]
+    Tls(#[from] TlsError),
     /// PIP-12.
     #[error(
         "the store cannot keep the promise of a 2xx: {0}; set store.relaxed = true to serve all the same"
@@ -63,7 +66,7 @@ pub enum StartError {
 pub struct Node {
     app: Arc<App>,
     address: SocketAddr,
-    stop: watch::Sender<bool>,
+    stop: CancellationToken,
     serving: Vec<tokio::task::JoinHandle<()>>,
     drain: Duration,
 }
@@ -96,6 +99,7 @@ impl Node {
         if last.since(wall()) > CLOCK_BEHIND_MAX && !accept_clock {
             return Err(StartError::Clock { wall: wall(), last });
         }
+        let tls = config.server.tls.as_ref().map(tls::acceptor).transpose()?;
         let platform = Arc::new(Platform::open(&config.platform_key_file, &config.operator_token_file)?);
         let clock = Arc::new(MachineClock::after(last));
         let shared_clock: Arc<dyn Clock> = Arc::<MachineClock>::clone(&clock);
@@ -113,25 +117,31 @@ impl Node {
             body_timeout: config.server.body_timeout,
             draining: CancellationToken::new(),
         });
-        let (stop, stopping) = watch::channel(false);
-        let listener = listen(config.server.listen).await?;
-        let address = listener.local_addr().unwrap_or(config.server.listen);
+        let stop = CancellationToken::new();
+        let socket = listen(config.server.listen).await?;
+        let address = socket.local_addr().unwrap_or(config.server.listen);
         let door = |router| {
             Arc::new(Door {
                 router: TowerToHyperService::new(router),
+                hosts: config.server.hosts.clone(),
                 body_timeout: config.server.body_timeout,
             })
         };
-        let server = Server {
+        let listener = Listener {
             door: door(http::router(Arc::clone(&app))),
             connections: Arc::new(Semaphore::new(config.server.connections_max)),
+            tls,
             header_timeout: config.server.header_timeout,
             drain: config.server.drain,
+            stopping: stop.clone(),
         };
-        let mut serving = vec![tokio::spawn(server.clone().serve(listener, stopping.clone()))];
+        let mut serving = vec![tokio::spawn(listener.clone().run(socket))];
         if let Some(admin) = config.admin_listen {
-            let server = Server { door: door(http::admin_router(Arc::clone(&app))), ..server };
-            serving.push(tokio::spawn(server.serve(listen(admin).await?, stopping)));
+            let door = door(http::admin_router(Arc::clone(&app)));
+            // Few and local: its connections must not wait for those of the API, nor need its certificate.
+            let connections = Arc::new(Semaphore::new(limits::ADMIN_CONNECTIONS_MAX));
+            let listener = Listener { door, connections, tls: None, ..listener };
+            serving.push(tokio::spawn(listener.run(listen(admin).await?)));
         }
         Ok(Self { app, address, stop, serving, drain: config.server.drain })
     }
@@ -144,7 +154,7 @@ impl Node {
     /// Takes no more, finishes what is under way, and closes the store.
     pub async fn stop(self) {
         self.app.draining.cancel();
-        let _ = self.stop.send(true);
+        self.stop.cancel();
         for task in self.serving {
             let _ = tokio::time::timeout(self.drain + Duration::from_secs(1), task).await;
         }
@@ -181,59 +191,4 @@ fn recorder() -> metrics_exporter_prometheus::PrometheusHandle {
 
 async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
     TcpListener::bind(address).await.map_err(|error| StartError::Listen(address, error))
-}
-
-#[derive(Clone)]
-struct Server {
-    door: Arc<Door>,
-    connections: Arc<Semaphore>,
-    header_timeout: Duration,
-    drain: Duration,
-}
-
-impl Server {
-    async fn serve(self, listener: TcpListener, mut stopping: watch::Receiver<bool>) {
-        let graceful = GracefulShutdown::new();
-        loop {
-            tokio::select! {
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, remote)) => self.take(stream, remote, &graceful),
-                    Err(error) => {
-                        tracing::warn!(error = &error as &dyn std::error::Error, "cannot accept a connection");
-                        tokio::time::sleep(Duration::from_millis(50)).await;
-                    }
-                },
-                _ = stopping.changed() => break,
-            }
-        }
-        drop(listener);
-        if tokio::time::timeout(self.drain, graceful.shutdown()).await.is_err() {
-            tracing::warn!("connections were still open when the time for draining was over");
-        }
-    }
-
-    fn take(&self, stream: TcpStream, remote: SocketAddr, graceful: &GracefulShutdown) {
-        let Ok(permit) = Arc::clone(&self.connections).try_acquire_owned() else {
-            metrics::counter!("snavio_connections_refused_total").increment(1);
-            return;
-        };
-        // Answers are small and waited for: they must not wait for each other.
-        let _ = stream.set_nodelay(true);
-        let mut builder = auto::Builder::new(TokioExecutor::new());
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(self.header_timeout);
-        builder
-            .http2()
-            .timer(TokioTimer::new())
-            .max_concurrent_streams(256)
-            .keep_alive_interval(Duration::from_secs(30))
-            .max_header_list_size(16 * 1024);
-        let doorway = Doorway::new(Arc::clone(&self.door), remote.ip());
-        let connection = builder.serve_connection(TokioIo::new(stream), doorway).into_owned();
-        let watched = graceful.watch(connection);
-        tokio::spawn(async move {
-            // What ends a connection early is the client's affair.
-            let _ = watched.await;
-            drop(permit);
-        });
-    }
 }

@@ -1,5 +1,7 @@
 //! QUA-1: a damaged record is noticed when it is read, refused for itself alone, and never a wrong answer.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use snavio_model::id::Serial;
 use snavio_model::settle::Outcome;
 use snavio_store::conformance::samples::{

@@ -1,5 +1,7 @@
 //! The embedded store's file: brought up to date once, refused when it is from the future or in use.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::path::Path;
 
 use snavio_model::id::Serial;

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod bad_input;
+mod batches;
 mod consumer;
 mod crash;
 mod faults;
@@ -14,8 +15,13 @@ mod queue;
 mod races;
 mod raw_wire;
 mod refusals;
+mod registry;
+mod server_limits;
 mod strace;
 mod stream;
+mod telemetry;
 mod throttle;
+mod tls;
 mod token;
+mod webhooks;
 mod wire;

@@ -38,6 +38,12 @@ impl Launch {
         self.settings.push((name.to_owned(), value.to_owned()));
         self
     }
+
+    /// With one setting, by its variable's name without the prefix.
+    pub(crate) fn set(mut self, name: &str, value: impl ToString) -> Self {
+        self.settings.push((format!("SNAVIO_{name}"), value.to_string()));
+        self
+    }
 }
 
 /// A node, its folder, and what is registered on it.

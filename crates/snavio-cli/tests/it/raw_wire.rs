@@ -103,6 +103,16 @@ impl Wire {
         chunk
     }
 
+    /// One frame of HTTP/2: its type and payload.
+    pub(crate) fn frame(&mut self) -> (u8, Vec<u8>) {
+        let mut head = [0; 9];
+        self.0.read_exact(&mut head).expect("a frame comes");
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        let mut payload = vec![0; length as usize];
+        self.0.read_exact(&mut payload).expect("the frame's payload comes");
+        (head[3], payload)
+    }
+
     fn line(&mut self) -> String {
         let mut line = String::new();
         while !line.ends_with('\n') {

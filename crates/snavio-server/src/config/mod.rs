@@ -11,6 +11,7 @@ use snavio_model::fair::Room;
 use snavio_model::limits;
 use snavio_model::registry::DispatchMode;
 
+use crate::host::Hosts;
 use crate::platform::{OPERATOR_TOKEN_FILE, PLATFORM_KEY_FILE};
 pub use sources::{CLIENT_VARIABLES, Sources};
 
@@ -52,7 +53,7 @@ pub struct ServerConfig {
     /// Where it listens.
     pub listen: SocketAddr,
     /// Host names it answers to.
-    pub hosts: Vec<String>,
+    pub(crate) hosts: Hosts,
     /// Certificate chain and key.
     pub tls: Option<TlsConfig>,
     /// Connections at the same time.
@@ -129,6 +130,10 @@ impl Config {
             problems.push(format!("log.format is {:?}; use \"text\" or \"json\"", raw.log.format));
         }
         let tls = tls(&raw.server, &mut problems);
+        let hosts = Hosts::new(&raw.server.hosts).unwrap_or_else(|name| {
+            problems.push(format!("server.hosts holds {name:?}; use a host name, or name:port"));
+            Hosts::default()
+        });
         let (Some(listen), true) = (listen, problems.is_empty()) else {
             return Err(ConfigProblems(problems));
         };
@@ -141,7 +146,7 @@ impl Config {
             operator_token_file: in_folder(&raw.platform.operator_token_file, OPERATOR_TOKEN_FILE),
             server: ServerConfig {
                 listen,
-                hosts: raw.server.hosts,
+                hosts,
                 tls,
                 connections_max: raw.server.connections_max,
                 header_timeout: Duration::from_secs(raw.server.header_timeout_seconds as u64),

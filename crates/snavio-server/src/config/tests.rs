@@ -34,7 +34,8 @@ fn flags_win_over_the_environment_which_wins_over_the_file() {
     assert_eq!(config.server.listen.port(), 3);
     assert_eq!(config.server.connections_max, 5);
     assert_eq!(config.log_filter, "debug");
-    assert_eq!(config.server.hosts, ["a.example", "b.example"]);
+    let names = ["a.example".to_owned(), "b.example".to_owned()];
+    assert_eq!(config.server.hosts, Hosts::new(&names).unwrap());
 }
 
 #[test]

@@ -145,6 +145,9 @@ impl EmbeddedStore {
         if epoch > Serial::EPOCH_MAX {
             return Err(OpenError::Epochs);
         }
+        // SQLite makes the log's file, and does not look whether flushing its folder failed; without its name the
+        // log would be lost with the power, and all that was acknowledged in it.
+        File::open(&options.folder).and_then(|it| it.sync_all()).map_err(folder)?;
         let newest = [message::newest_at(&connection), telemetry::newest_at(&connection)];
         let [messages_at, telemetry_at] = newest.map(|at| at.map_err(database));
         let last_committed_at = messages_at?.max(telemetry_at?).unwrap_or(Timestamp(0));

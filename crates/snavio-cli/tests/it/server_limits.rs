@@ -1,0 +1,193 @@
+//! Slow, greedy, ambiguous and misdirected clients are refused by the server itself.
+
+use std::time::{Duration, Instant};
+
+use crate::node::{Launch, Node};
+use crate::raw_wire::Wire;
+
+const OVER: usize = 256 * 1024 + 1;
+
+fn impatient() -> Node {
+    let launch = Launch::default().set("SERVER_HEADER_TIMEOUT_SECONDS", 1);
+    Node::launch(&launch.set("SERVER_BODY_TIMEOUT_SECONDS", 1))
+}
+
+fn get(path: &str, host: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n")
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test looks at the clock on the wall")]
+fn within(limit: Duration, act: impl FnOnce()) {
+    let start = Instant::now();
+    act();
+    assert!(start.elapsed() < limit, "took {:?}", start.elapsed());
+}
+
+/// QUA-7
+#[test]
+fn only_configured_hosts_are_answered() {
+    let node = Node::launch(&Launch::default().set("SERVER_HOSTS", "api.example, other.example:8443"));
+    let own = node.url().strip_prefix("http://").unwrap().to_owned();
+    let ask = |request: &str| Wire::to(&node).ask(request);
+    for host in [own.as_str(), "localhost", "127.0.0.1", "API.example:80", "other.example:8443"] {
+        assert_eq!(ask(&get("/livez", host)).status, 200, "{host}");
+    }
+    for host in ["evil.example", "other.example", "127.0.0.2", "localhost.evil.example"] {
+        assert_eq!(ask(&get("/livez", host)).refusal(), (421, "misdirected".into()), "{host}");
+    }
+    for request in [
+        "GET /livez HTTP/1.1\r\n\r\n",
+        "GET /livez HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n",
+        "GET http://evil.example/livez HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "GET /livez HTTP/1.1\r\nHost: a@localhost\r\n\r\n",
+    ] {
+        assert_eq!(ask(request).refusal(), (400, "invalid_request".into()), "{request}");
+    }
+}
+
+/// QUA-7
+#[test]
+fn a_request_whose_end_is_ambiguous_is_refused_or_is_the_last() {
+    let node = Node::start();
+    let hidden = get("/livez", "localhost");
+    let post = |headers: &str, body: &str| {
+        format!("POST /v1/token HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n\r\n{body}{hidden}")
+    };
+    for headers in [
+        "Content-Length: 3\r\nContent-Length: 4",
+        "Content-Length: +3",
+        "Content-Length: 3, 4",
+        "Transfer-Encoding: identity",
+        "Transfer-Encoding: chunked, identity",
+        "Transfer-Encoding: xchunked",
+    ] {
+        let mut wire = Wire::to(&node);
+        assert_eq!(wire.ask(post(headers, "abc")).status, 400, "{headers}");
+        assert!(wire.is_hung_up_within(Duration::from_secs(5)), "{headers}");
+    }
+    // Two lengths at once: the chunks count, and nothing behind them is taken for a request.
+    for headers in
+        ["Content-Length: 5\r\nTransfer-Encoding: chunked", "Transfer-Encoding: chunked\r\nContent-Length: 5"]
+    {
+        let mut wire = Wire::to(&node);
+        assert_eq!(wire.ask(post(headers, "0\r\n\r\n")).status, 415, "{headers}");
+        assert!(wire.is_hung_up_within(Duration::from_secs(5)), "{headers}");
+    }
+}
+
+/// QUA-4
+#[tokio::test]
+async fn a_body_over_its_limit_is_refused_at_once_however_it_comes() {
+    let node = Node::start();
+    let cast = node.cast().await;
+    let token = node.token(&cast.billing).await;
+    let head = format!(
+        "POST /v1/commands HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
+         Content-Type: application/json\r\n"
+    );
+    // By its length alone, before a byte of it is sent.
+    let answer = Wire::to(&node).ask(format!("{head}Content-Length: {OVER}\r\n\r\n"));
+    assert_eq!(answer.refusal(), (413, "too_large".into()));
+    let answer = Wire::to(&node).ask(format!("{head}Content-Length: {OVER}\r\nExpect: 100-continue\r\n\r\n"));
+    assert_eq!(answer.refusal(), (413, "too_large".into()), "a client that asks first is told at once");
+    // Whole, by a client that reads only after it has sent everything.
+    let answer = Wire::to(&node).ask(format!("{head}Content-Length: {OVER}\r\n\r\n{}", "x".repeat(OVER)));
+    assert_eq!(answer.refusal(), (413, "too_large".into()));
+    // In chunks without an end.
+    let mut wire = Wire::to(&node);
+    wire.send(format!("{head}Transfer-Encoding: chunked\r\n\r\n"));
+    let chunk = format!("{:x}\r\n{}\r\n", 64 * 1024, "x".repeat(64 * 1024));
+    for _ in 0..5 {
+        wire.send(&chunk);
+    }
+    assert_eq!(wire.answer().refusal(), (413, "too_large".into()));
+    // One byte less is a matter of its content.
+    let answer =
+        Wire::to(&node).ask(format!("{head}Content-Length: {}\r\n\r\n{}", OVER - 1, "x".repeat(OVER - 1)));
+    assert_eq!(answer.refusal(), (400, "malformed".into()));
+}
+
+/// QUA-7
+#[test]
+fn who_is_slow_with_its_headers_is_hung_up_on() {
+    let node = impatient();
+    for first in ["", "P", "PRI * HTTP/2", "GET /livez HTTP/1.1\r\nHost: local"] {
+        let mut wire = Wire::to(&node);
+        wire.send(first);
+        within(Duration::from_secs(5), || {
+            // Some are told why; all are hung up on.
+            while !wire.is_hung_up_within(Duration::from_secs(4)) {}
+        });
+    }
+}
+
+/// QUA-7
+#[tokio::test]
+async fn who_pauses_within_its_body_is_refused() {
+    let node = impatient();
+    let cast = node.cast().await;
+    let token = node.token(&cast.billing).await;
+    let mut wire = Wire::to(&node);
+    wire.send(format!(
+        "POST /v1/commands HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
+         Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{{"
+    ));
+    within(Duration::from_secs(5), || {
+        assert_eq!(wire.answer().refusal(), (408, "request_timeout".into()));
+        assert!(wire.is_hung_up_within(Duration::from_secs(4)));
+    });
+}
+
+/// QUA-7
+#[test]
+fn headers_are_bounded_in_number_and_size() {
+    let node = Node::start();
+    let many: String = (0..150).map(|n| format!("X-{n}: 1\r\n")).collect();
+    let large = format!("X-Large: {}\r\n", "x".repeat(200 * 1024));
+    for headers in [many, large] {
+        let request = format!("GET /livez HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n");
+        assert_eq!(Wire::to(&node).ask(&request).status, 431, "{} bytes", request.len());
+    }
+}
+
+/// QUA-7
+#[test]
+fn connections_past_the_limit_are_closed_and_those_within_go_on() {
+    let node = Node::launch(&Launch::default().set("SERVER_CONNECTIONS_MAX", 3));
+    let mut held: Vec<_> = (0..3).map(|_| Wire::to(&node)).collect();
+    for wire in &mut held {
+        assert_eq!(wire.ask(get("/livez", "localhost")).status, 200);
+    }
+    assert!(Wire::to(&node).is_hung_up_within(Duration::from_secs(5)));
+    assert_eq!(held[0].ask(get("/livez", "localhost")).status, 200);
+    held.pop();
+    let freed = (0..100).any(|_| {
+        std::thread::sleep(Duration::from_millis(20));
+        !Wire::to(&node).is_hung_up_within(Duration::from_millis(100))
+    });
+    assert!(freed, "a connection that ended makes room");
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// QUA-7
+#[test]
+fn who_opens_and_cancels_without_end_over_http2_is_cut_off() {
+    let node = Node::start();
+    let mut wire = Wire::to(&node);
+    wire.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    wire.send(frame(4, 0, 0, &[]));
+    let get = [&[0x82, 0x86, 0x84, 0x41, 9][..], b"localhost"].concat();
+    let mut flood = Vec::new();
+    for stream in (1..8_001).step_by(2) {
+        flood.extend(frame(1, 0b101, stream, &get));
+        flood.extend(frame(3, 0, stream, &8u32.to_be_bytes()));
+    }
+    wire.send(flood);
+    let (kind, payload) = std::iter::repeat_with(|| wire.frame()).find(|(kind, _)| *kind == 7).unwrap();
+    let code = u32::from_be_bytes(payload[4..8].try_into().unwrap());
+    assert_eq!((kind, code), (7, 11), "GOAWAY, ENHANCE_YOUR_CALM");
+}
