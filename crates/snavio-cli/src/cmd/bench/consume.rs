@@ -117,7 +117,8 @@ mod tests {
 
     #[test]
     fn what_was_received_is_acknowledged() {
-        let body = br#"{"deliveries":[{"attempt":1,"delivery_id":7,"fence":9},{"delivery_id":8,"fence":10}]}"#;
+        let body =
+            br#"{"deliveries":[{"attempt":1,"delivery_id":7,"fence":9},{"delivery_id":8,"fence":10}]}"#;
         let wanted = br#"{"receipts":[{"delivery_id":7,"fence":9},{"delivery_id":8,"fence":10}]}"#;
         assert_eq!(acknowledgement(body).as_deref(), Some(&wanted[..]));
         assert_eq!(acknowledgement(br#"{"deliveries":[]}"#), None);
@@ -125,7 +126,8 @@ mod tests {
 
     #[test]
     fn outcomes_are_counted() {
-        let body = br#"{"results":[{"delivery_id":7,"outcome":"done"},{"outcome":"fenced"},{"outcome":"done"}]}"#;
+        let body =
+            br#"{"results":[{"delivery_id":7,"outcome":"done"},{"outcome":"fenced"},{"outcome":"done"}]}"#;
         let mut tally = Tally::default();
         count_outcomes(body, &mut tally);
         assert_eq!((tally.accepted, tally.answered()), (2, 3));

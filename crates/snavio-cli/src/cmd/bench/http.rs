@@ -105,7 +105,8 @@ mod tests {
 
     #[test]
     fn an_answer_is_complete_with_its_body() {
-        let text = b"HTTP/1.1 202 Accepted\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}HT";
+        let text =
+            b"HTTP/1.1 202 Accepted\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}HT";
         let found = answer(text).unwrap().unwrap();
         assert_eq!((found.status, &text[found.body.clone()]), (202, &b"{}"[..]));
         for end in 0..found.body.end {
@@ -116,7 +117,8 @@ mod tests {
 
     #[test]
     fn verdicts_of_a_batch_are_counted_one_by_one() {
-        let body = br#"{"results":[{"accepted":true,"status":202},{"status":200},{"status":202},{"status":429}]}"#;
+        let body =
+            br#"{"results":[{"accepted":true,"status":202},{"status":200},{"status":202},{"status":429}]}"#;
         let mut tally = Tally::default();
         count_verdicts(body, &mut tally);
         assert_eq!((tally.accepted, tally.duplicate, tally.refused[&429]), (2, 1, 1));

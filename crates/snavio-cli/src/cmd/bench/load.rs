@@ -90,7 +90,6 @@ pub(super) struct Ran {
     pub(super) elapsed: Duration,
     /// Processor time of the generator's thread.
     pub(super) processor: Duration,
-    pub(super) requests: u64,
     pub(super) tally: Tally,
     pub(super) latencies: Latencies,
     /// Connections that broke, or whose last answer never came.
@@ -105,7 +104,6 @@ pub(super) fn run(load: &Load, wire: &mut dyn Wire) -> std::io::Result<Ran> {
     Ok(Ran {
         elapsed: generator.last_answer.saturating_duration_since(began).max(Duration::from_micros(1)),
         processor: clock::of_this_thread().saturating_sub(used),
-        requests: generator.requests,
         tally: generator.tally,
         latencies: generator.latencies,
         broken: generator.broken + generator.under_way as u64,
@@ -130,7 +128,6 @@ struct Generator {
     paced: VecDeque<(Instant, usize)>,
     buffer: Vec<u8>,
     under_way: usize,
-    requests: u64,
     broken: u64,
     tally: Tally,
     latencies: Latencies,
@@ -152,7 +149,6 @@ impl Generator {
             paced: VecDeque::new(),
             buffer: vec![0; READ_BYTES],
             under_way: 0,
-            requests: 0,
             broken: 0,
             tally: Tally::default(),
             latencies: Latencies::new(),
@@ -286,7 +282,6 @@ impl Generator {
         connection.sent_at = clock::now();
         connection.under_way = true;
         self.under_way += 1;
-        self.requests += 1;
         if self.flush(index).is_err() {
             self.give_up(index);
         }

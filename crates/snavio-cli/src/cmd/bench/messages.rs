@@ -111,7 +111,8 @@ impl Signer {
                 scope.spawn(move || self.fill(bytes, length, &fill))
             });
             let parts: Vec<_> = parts.collect();
-            let done = parts.into_iter().map(|part| part.join().map_err(|_| Failure::new("signing failed"))?);
+            let done =
+                parts.into_iter().map(|part| part.join().map_err(|_| Failure::new("signing failed"))?);
             done.collect::<Result<(), Failure>>()
         })?;
         Ok(Stock { bytes, length, taken: 0 })

@@ -67,8 +67,8 @@ impl Target {
         machine::processor_time(self.pid?)
     }
 
-    pub(super) fn resident_bytes(&self) -> Option<u64> {
-        machine::resident_bytes(self.pid?)
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.pid
     }
 
     /// Commits and messages so far.

@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use snavio_sdk::Credentials;
-
 use super::consume::Consume;
 use super::http::Ingest;
 use super::load::{self, Load, Ran, Wire};
@@ -41,7 +39,8 @@ pub(super) struct Cell {
 
 impl Cell {
     pub(super) fn name(&self) -> String {
-        let batch = if self.batch == 1 { "one by one".to_owned() } else { format!("batches of {}", self.batch) };
+        let batch =
+            if self.batch == 1 { "one by one".to_owned() } else { format!("batches of {}", self.batch) };
         let consume = if self.consume { ", consumed" } else { "" };
         let (policy, ids) = (self.policy.name(), self.ids.name());
         let connections = self.connections;
@@ -61,7 +60,7 @@ pub(super) struct Pacing {
 /// A node, who takes part, and how quick the last rounds were.
 pub(super) struct Driver {
     pub(super) target: Target,
-    pub(super) cast: Cast,
+    cast: Cast,
     pacing: Pacing,
     paces: Vec<(Cell, f64)>,
 }
@@ -76,9 +75,14 @@ impl Driver {
         Ok(Self { target, cast, pacing, paces: Vec::new() })
     }
 
-    pub(super) fn signer(&self, policy: Policy) -> Result<Signer, Failure> {
-        let target = self.cast.worker.source.as_str();
-        Signer::new(&self.cast.producer, target, policy.command(), self.pacing.payload_bytes)
+    fn signer(&self, policy: Policy) -> Result<Signer, Failure> {
+        self.signer_of(&self.cast, policy)
+    }
+
+    /// Signs for another tenant's services.
+    pub(super) fn signer_of(&self, cast: &Cast, policy: Policy) -> Result<Signer, Failure> {
+        let target = cast.worker.source.as_str();
+        Signer::new(&cast.producer, target, policy.command(), self.pacing.payload_bytes)
     }
 
     /// Measures one round.
@@ -194,11 +198,6 @@ impl Driver {
         }
         Ok(())
     }
-
-    /// A paced or unpaced load of another service than the usual producer.
-    pub(super) async fn token_of(&self, credentials: &Credentials) -> Result<String, Failure> {
-        self.target.token(credentials).await
-    }
 }
 
 struct Consumers {
@@ -224,5 +223,7 @@ pub(super) async fn run_apart<W: Wire + 'static>(load: Load, mut wire: W) -> Res
 pub(super) async fn apart<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failure> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| Failure::of("a thread of the bench failed", &error))
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| Failure::of("a thread of the bench failed", &error))
 }
