@@ -167,7 +167,7 @@ impl Generator {
             if sending {
                 self.send_due(wire, now);
             }
-            let finished = self.under_way == 0 && !(sending && !self.paced.is_empty());
+            let finished = self.under_way == 0 && (!sending || self.paced.is_empty());
             if finished || now >= end + DRAIN_MAX {
                 return Ok(());
             }

@@ -70,13 +70,12 @@ impl Server {
         wire: W,
     ) -> Result<Round, Failure> {
         let load = Load { address: self.address, connections, time, pace: None, stop: None };
-        let (used, watch) = (machine::processor_time(self.process.pid()), Watch::start());
+        let (used, watch) = (machine::family_time(self.process.pid()), Watch::start());
         let (ran, _) = run_apart(load, wire).await?;
         let mut round = Round::of(&ran);
         round.busy = watch.busy();
-        let used = used.zip(machine::processor_time(self.process.pid()));
-        let used = used.map(|(before, after)| after.saturating_sub(before).as_secs_f64() * 1e6);
-        round.server_micros_per_message = used.and_then(|used| per(used, round.messages));
+        let used = machine::family_time(self.process.pid()).saturating_sub(used);
+        round.server_micros_per_message = per(used.as_secs_f64() * 1e6, round.messages);
         if round.accepted == 0 {
             return Err(Failure::new(format!("the peer took nothing: {:?}", round.refused)));
         }

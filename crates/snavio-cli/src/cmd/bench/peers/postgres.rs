@@ -10,6 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rustix::process::Signal;
 
+use super::super::clock;
 use super::super::contest::Contestant;
 use super::super::latency::Percentiles;
 use super::super::load::{Tally, Wire};
@@ -18,7 +19,7 @@ use super::super::messages::{Ids, payload};
 use super::super::process::Running;
 use super::super::round::Round;
 use super::super::scenario::apart;
-use super::{NewIds, Server, TRIAL, folder, free_address, install};
+use super::{NewIds, START_MAX, Server, TRIAL, folder, free_address, install};
 use crate::cmd::Failure;
 
 /// Settings besides the defaults: none that makes a commit less durable.
@@ -203,12 +204,24 @@ impl User {
 }
 
 fn make_table(address: std::net::SocketAddr) -> Result<(), Failure> {
-    let mut stream = TcpStream::connect(address)?;
-    start_up(&mut stream)?;
+    let mut stream = connect(address)?;
     let mut out = Vec::new();
     message(&mut out, b'Q', |body| text(body, TABLE));
     stream.write_all(&out)?;
     Ok(read_until_ready(&mut stream)?)
+}
+
+/// The server listens before it takes anybody in.
+fn connect(address: std::net::SocketAddr) -> std::io::Result<TcpStream> {
+    let until = clock::now() + START_MAX;
+    loop {
+        let mut stream = TcpStream::connect(address)?;
+        match start_up(&mut stream) {
+            Ok(()) => return Ok(stream),
+            Err(error) if clock::now() > until => return Err(error),
+            Err(_) => std::thread::sleep(Duration::from_millis(100)),
+        }
+    }
 }
 
 /// PostgreSQL's protocol, version 3, as far as it is needed.
