@@ -106,7 +106,7 @@ async fn beside(
 async fn prepare(driver: &Driver, cast: &Cast, time: Duration, per_second: f64) -> Result<Ingest, Failure> {
     let signer = driver.signer_of(cast, Policy::Strict)?;
     let token = driver.target.token(&cast.producer).await?;
-    let count = (per_second * (time.as_secs_f64() + 1.0)) as usize;
+    let count = ((per_second * (time.as_secs_f64() + 1.0)) as usize).min(driver.pacing.messages_max);
     let stock = apart(move || signer.prepare(count, Ids::Ordered, per_second)).await??;
     Ok(Ingest::new(stock, 1, &driver.target.host, &token))
 }

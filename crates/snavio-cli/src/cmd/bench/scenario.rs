@@ -61,7 +61,7 @@ pub(super) struct Pacing {
 pub(super) struct Driver {
     pub(super) target: Target,
     cast: Cast,
-    pacing: Pacing,
+    pub(super) pacing: Pacing,
     paces: Vec<(Cell, f64)>,
 }
 
