@@ -39,6 +39,7 @@ enum Command {
     Doctor(cmd::doctor::Doctor),
     Backup(cmd::backup::Backup),
     Restore(cmd::restore::Restore),
+    Bench(Box<cmd::bench::Bench>),
     /// Print shell completions.
     ///
     /// Example: snavio completions bash > /etc/bash_completion.d/snavio
@@ -84,6 +85,7 @@ async fn run(arguments: Arguments) -> Ended {
         Command::Doctor(doctor) => doctor.run(output),
         Command::Backup(backup) => backup.run(output),
         Command::Restore(restore) => restore.run(output),
+        Command::Bench(bench) => bench.run(output).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "snavio", &mut std::io::stdout());
             Ok(())

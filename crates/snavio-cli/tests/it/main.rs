@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod batches;
+mod bench;
 mod consumer;
 mod crash;
 mod faults;
