@@ -13,6 +13,7 @@ use crate::time::Timestamp;
 /// How a route treats an id that it has seen before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(tag = "policy", rename_all = "snake_case", deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum ClaimPolicy {
     /// At least once, fastest: no claim is made.
     #[default]

@@ -62,6 +62,7 @@ impl Delivery {
 
 /// What a consumer must show to end or extend a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Receipt {
     /// The delivery.
     pub delivery_id: Serial,
@@ -72,6 +73,7 @@ pub struct Receipt {
 /// The answer to a receipt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum ReceiptOutcome {
     /// Done, and durable.
     Done,
@@ -93,6 +95,7 @@ pub fn check_receipt(receipt: Receipt, newest: Option<Serial>) -> ReceiptOutcome
 /// Why a delivery became a dead letter. Later capabilities add reasons, not tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum DeadReason {
     /// Handed out as often as its route allows, and never acknowledged.
     ReceivesExhausted,
@@ -128,6 +131,7 @@ pub struct DeadLetter {
 
 /// What is known of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct QueueAttributes {
     /// Deliveries that may be received now.
     pub depth: u64,

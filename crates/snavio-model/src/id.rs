@@ -44,6 +44,7 @@ impl fmt::Display for MessageId {
 /// exact. Messages, deliveries, fences, dead letters and telemetry records are numbered from one such source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Serial(pub i64);
 
 impl Serial {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Milliseconds since 1970 in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Timestamp(pub i64);
 
 /// Tells the time. Only the server's machine module and tests have an implementation that is not given one.

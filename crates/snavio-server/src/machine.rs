@@ -1,5 +1,6 @@
-//! The one file that asks the machine for time and randomness.
+//! The one file that asks the machine for time, randomness and room.
 
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use snavio_model::time::{Clock, Timestamp};
@@ -69,4 +70,10 @@ pub(crate) fn unpredictable() -> [u8; 40] {
         }
         bytes
     })
+}
+
+/// Bytes that may still be written to the file system of a folder.
+pub(crate) fn free_disk_bytes(folder: &Path) -> std::io::Result<u64> {
+    let disk = rustix::fs::statvfs(folder)?;
+    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }

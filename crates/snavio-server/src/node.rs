@@ -102,6 +102,7 @@ impl Node {
         let tls = config.server.tls.as_ref().map(tls::acceptor).transpose()?;
         let platform = Arc::new(Platform::open(&config.platform_key_file, &config.operator_token_file)?);
         let clock = Arc::new(MachineClock::after(last));
+        let started_at = clock.now();
         let shared_clock: Arc<dyn Clock> = Arc::<MachineClock>::clone(&clock);
         let unseal = Arc::<Platform>::clone(&platform);
         let gate = Gate::start(config.gate.clone(), store, shared_clock, unseal).await?;
@@ -115,6 +116,9 @@ impl Node {
             relaxed: config.relaxed,
             metrics: recorder(),
             body_timeout: config.server.body_timeout,
+            data_folder: config.data_folder.clone(),
+            disk_free_bytes_min: config.disk_free_bytes_min,
+            started_at,
             draining: CancellationToken::new(),
         });
         let stop = CancellationToken::new();

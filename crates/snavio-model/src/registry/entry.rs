@@ -13,6 +13,8 @@ use crate::time::Timestamp;
 /// One registered thing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = RegistryEntry))]
 pub enum Entry {
     /// An owner of services.
     Tenant(Tenant),
@@ -31,6 +33,7 @@ pub enum Entry {
 /// The owner of services.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Tenant {
     /// Its name.
     pub name: TenantName,
@@ -45,6 +48,7 @@ pub struct Tenant {
 /// A message source or target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Service {
     /// Its full name.
     pub name: ServiceName,
@@ -56,6 +60,7 @@ pub struct Service {
 /// How quickly a revoked permission must act (REG-15).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Profile {
     /// Seconds: delete-user, revoke-token.
     Critical,
@@ -69,6 +74,7 @@ pub enum Profile {
 /// Which path a message may take (PIP-7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum DispatchMode {
     /// Decided in memory where memory can decide.
     #[default]
@@ -80,6 +86,7 @@ pub enum DispatchMode {
 /// `(target, name)` → a queue, and how messages to it are treated (REG-2).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Route {
     /// The service that takes the command.
     pub target: ServiceName,
@@ -128,6 +135,7 @@ fn destination(target: &ServiceName, name: &CommandName) -> Arc<str> {
 /// Permission for `(source, target, name)`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Grant {
     /// Who may send.
     pub source: ServiceName,
@@ -145,12 +153,14 @@ pub struct Sealed(pub String);
 /// One version of a service's HMAC secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Key {
     /// Whose key it is.
     pub service: ServiceName,
     /// Its name in messages.
     pub version: KeyVersion,
     /// The secret, encrypted.
+    #[cfg_attr(feature = "openapi", schema(ignore))]
     pub secret: Sealed,
     /// When it was made.
     pub created_at: Timestamp,
@@ -159,12 +169,14 @@ pub struct Key {
 /// An OAuth client that speaks for one service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Client {
     /// Its public id.
     pub id: String,
     /// The service it speaks for.
     pub service: ServiceName,
     /// A keyed hash of its secret, in hex (REG-7).
+    #[cfg_attr(feature = "openapi", schema(ignore))]
     pub secret_hash: String,
     /// When it was made.
     pub created_at: Timestamp,
@@ -174,6 +186,7 @@ pub struct Client {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "each is the entry of the same name")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Kind {
     Tenant,
     Service,

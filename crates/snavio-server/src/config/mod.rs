@@ -31,6 +31,8 @@ pub struct Config {
     pub flush: bool,
     /// Whether to serve over an engine that cannot keep its promise.
     pub relaxed: bool,
+    /// Free bytes of the data folder's disk below which the node is not ready.
+    pub disk_free_bytes_min: u64,
     /// Deliveries that one queue may hold.
     pub queue_depth_max: usize,
     /// The pipeline.
@@ -156,6 +158,7 @@ impl Config {
             admin_listen,
             flush: raw.store.flush,
             relaxed: raw.store.relaxed,
+            disk_free_bytes_min: raw.store.disk_free_bytes_min,
             queue_depth_max: raw.store.queue_depth_max,
             gate: snavio_gate::Settings {
                 window: Duration::from_secs(raw.gate.replay_window_seconds as u64),

@@ -36,6 +36,7 @@ pub(super) struct Store {
     pub(super) flush: bool,
     pub(super) relaxed: bool,
     pub(super) queue_depth_max: usize,
+    pub(super) disk_free_bytes_min: u64,
 }
 
 #[derive(Debug, Deserialize)]

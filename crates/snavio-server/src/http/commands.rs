@@ -17,6 +17,7 @@ use snavio_model::refusal::{Reason, Refusal, Refused};
 use snavio_model::time::Clock;
 use snavio_model::trace::Traceparent;
 use snavio_model::webhook::WebhookSignature;
+use utoipa::ToSchema;
 
 use super::answer::json;
 use super::body::{Media, media, read};
@@ -26,7 +27,7 @@ use crate::machine::unpredictable;
 use crate::principal::Principal;
 
 /// What became of a message that was not refused.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Accepted {
     /// The HTTP status of this entry, within a batch.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,7 +51,8 @@ pub(super) struct Accepted {
 }
 
 /// One entry's verdict within a batch.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = BatchEntry)]
 #[serde(untagged)]
 pub(super) enum Entry {
     Accepted(Accepted),
@@ -58,12 +60,15 @@ pub(super) enum Entry {
 }
 
 /// The verdicts of a batch, in the order of its entries.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Results {
     results: Vec<Entry>,
 }
 
 /// One command.
+#[utoipa::path(post, path = "/v1/commands", tag = "messages",
+    request_body(content = Object, description = "A signed command: metadata and command", content_type = "application/json"),
+    responses((status = 202, body = Accepted, description = "Accepted for delivery"), (status = 200, body = Accepted, description = "A duplicate")))]
 pub(super) async fn send(
     State(app): State<Shared>,
     principal: Principal,
@@ -96,6 +101,9 @@ fn on_record(app: &App, source: &ServiceName, refusal: Refusal) -> Refused {
 }
 
 /// Many commands: a JSON array, answered as one document, or NDJSON, answered line by line.
+#[utoipa::path(post, path = "/v1/commands/batch", tag = "messages",
+    request_body(description = "Signed commands: an array, or one per line", content((Vec<Object> = "application/json"), (Object = "application/x-ndjson"))),
+    responses((status = 200, description = "Each entry's verdict, in order", content((Results = "application/json"), (Entry = "application/x-ndjson")))))]
 pub(super) async fn send_batch(
     State(app): State<Shared>,
     principal: Principal,

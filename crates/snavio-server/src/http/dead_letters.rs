@@ -9,17 +9,19 @@ use snavio_model::id::Serial;
 use snavio_model::name::{QueueKey, QueueName};
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_store::StoredDeadLetter;
+use utoipa::{IntoParams, ToSchema};
 
 use super::answer::json;
 use super::extract::{JsonBody, Params, Segments};
 use super::message::MessageDocument;
-use super::queues::{ActBody, Redriven, act};
+use super::queues::{ActBody, Redriven, Whose, act};
 use super::registry::list::page_limit;
 use super::whose::tenant;
 use super::{Problem, Shared};
 use crate::principal::Principal;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(super) struct Filter {
     tenant: Option<String>,
     queue: Option<String>,
@@ -29,6 +31,8 @@ pub(super) struct Filter {
 }
 
 /// Dead letters of a tenant's queues.
+#[utoipa::path(get, path = "/v1/dead-letters", tag = "dead letters", params(Filter),
+    responses((status = 200, body = DeadLetters)))]
 pub(super) async fn list(
     State(app): State<Shared>,
     principal: Principal,
@@ -46,7 +50,7 @@ pub(super) async fn list(
 }
 
 /// Some dead letters, oldest first.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct DeadLetters<'a> {
     items: Vec<Head<'a>>,
     /// The `after` to go on from.
@@ -54,7 +58,8 @@ pub(super) struct DeadLetters<'a> {
 }
 
 /// What a list shows: everything but the message itself.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = DeadLetter)]
 pub(super) struct Head<'a> {
     id: i64,
     reason: DeadReason,
@@ -75,7 +80,8 @@ pub(super) struct Head<'a> {
 }
 
 /// A dead letter with its message.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = WholeDeadLetter)]
 pub(super) struct Whole<'a> {
     #[serde(flatten)]
     head: Head<'a>,
@@ -103,13 +109,15 @@ impl<'a> From<&'a StoredDeadLetter> for Head<'a> {
 }
 
 /// One dead letter, with its message.
+#[utoipa::path(get, path = "/v1/dead-letters/{id}", tag = "dead letters", params(("id" = i64, Path), Whose),
+    responses((status = 200, body = Whole)))]
 pub(super) async fn show(
     State(app): State<Shared>,
     principal: Principal,
     Segments(id): Segments<i64>,
-    Params(filter): Params<Filter>,
+    Params(whose): Params<Whose>,
 ) -> Result<Response, Problem> {
-    let tenant = tenant(&principal, filter.tenant.as_deref())?;
+    let tenant = tenant(&principal, whose.tenant.as_deref())?;
     let nothing = || Refusal::new(Reason::NotFound, "there is no such dead letter");
     let stored = app.gate.store().dead_letter(&tenant, Serial(id)).await?.ok_or_else(nothing)?;
     let whole = Whole { head: Head::from(&stored), content: MessageDocument::try_from(&stored.message)? };
@@ -117,14 +125,17 @@ pub(super) async fn show(
 }
 
 /// Puts one dead letter back where it came from.
+#[utoipa::path(post, path = "/v1/dead-letters/{id}/redrive", tag = "dead letters", params(("id" = i64, Path), Whose),
+    request_body = ActBody,
+    responses((status = 200, body = Redriven)))]
 pub(super) async fn redrive(
     State(app): State<Shared>,
     principal: Principal,
     Segments(id): Segments<i64>,
-    Params(filter): Params<Filter>,
+    Params(whose): Params<Whose>,
     JsonBody(body): JsonBody<ActBody>,
 ) -> Result<Response, Problem> {
-    let tenant = tenant(&principal, filter.tenant.as_deref())?;
+    let tenant = tenant(&principal, whose.tenant.as_deref())?;
     let act = act(&app, &principal, &body.why)?;
     let back = app.gate.store().redrive(&tenant, vec![Serial(id)], act).await?;
     if back.is_empty() {

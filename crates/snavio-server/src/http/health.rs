@@ -1,110 +1,161 @@
-//! Health, status, metrics, and a plain page at `/` (TEL-8, TEL-9).
+//! Liveness, readiness and status (TEL-9).
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::Response;
 use http::StatusCode;
-use http::header::CONTENT_TYPE;
-use serde_json::{Value, json as document};
-use snavio_store::Durability;
+use serde::Serialize;
+use snavio_store::{Durability, StoreError};
+use utoipa::ToSchema;
 
 use super::answer::json;
 use super::{App, Problem, Shared};
+use crate::machine::free_disk_bytes;
 use crate::principal::Principal;
 
 /// A wall clock further than this from the node's own time fails readiness (QUA-1).
 const CLOCK_DISTANCE_MAX: Duration = Duration::from_secs(60);
 
+/// Whether the process is there at all.
+#[utoipa::path(get, path = "/livez", tag = "health", security(()),
+    responses((status = 200, content_type = "text/plain", body = String)))]
 pub(super) async fn live() -> &'static str {
     "ok\n"
 }
 
-pub(super) async fn ready(State(app): State<Shared>) -> Response {
-    let checks = checks(&app).await;
-    let ready = checks.iter().all(|(_, problem)| problem.is_none());
-    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let checks: serde_json::Map<_, _> = checks
-        .into_iter()
-        .map(|(name, problem)| (name.to_owned(), problem.unwrap_or_else(|| "ok".to_owned()).into()))
-        .collect();
-    json(status, &document!({ "ready": ready, "checks": checks }))
+/// Whether the node takes messages.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Readiness {
+    ready: bool,
+    /// `durable`, or `relaxed` when an acknowledged message may be lost in a crash.
+    durability: &'static str,
+    /// Each check: `ok`, or what is wrong.
+    #[schema(value_type = BTreeMap<String, String>)]
+    checks: BTreeMap<&'static str, String>,
 }
 
-async fn checks(app: &App) -> Vec<(&'static str, Option<String>)> {
+/// Whether the node takes messages, and if not, why.
+#[utoipa::path(get, path = "/readyz", tag = "health", security(()),
+    responses((status = 200, body = Readiness), (status = 503, body = Readiness, description = "Not ready")))]
+pub(super) async fn ready(State(app): State<Shared>) -> Response {
+    let checks = checks(&app).await;
+    let ready = checks.iter().all(|check| check.problem.is_none());
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let told = checks.into_iter().map(|check| (check.name, check.problem.unwrap_or_else(|| "ok".to_owned())));
+    let durability = if app.relaxed { "relaxed" } else { "durable" };
+    json(status, &Readiness { ready, durability, checks: told.collect() })
+}
+
+/// One thing that must be right.
+pub(super) struct Check {
+    pub(super) name: &'static str,
+    pub(super) problem: Option<String>,
+}
+
+/// Everything that must be right for messages to be taken.
+pub(super) async fn checks(app: &App) -> Vec<Check> {
     let store = app.gate.store().ping().await.err().map(|error| error.to_string());
     let distance = app.clock.distance_from_wall();
     let clock = (distance > CLOCK_DISTANCE_MAX)
         .then(|| format!("the wall clock is {} s away from the node's time", distance.as_secs()));
     let draining = app.is_draining().then(|| "the node is stopping".to_owned());
-    vec![("store", store), ("clock", clock), ("draining", draining)]
+    vec![
+        Check { name: "store", problem: store },
+        Check { name: "clock", problem: clock },
+        Check { name: "disk", problem: disk(app) },
+        Check { name: "draining", problem: draining },
+    ]
 }
 
+fn disk(app: &App) -> Option<String> {
+    match free_disk_bytes(&app.data_folder) {
+        Ok(free) if free >= app.disk_free_bytes_min => None,
+        Ok(free) => Some(format!("{free} bytes are free, {} must be", app.disk_free_bytes_min)),
+        Err(error) => Some(format!("the free space cannot be told: {error}")),
+    }
+}
+
+/// Versions, figures and lags of a node.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Status {
+    version: &'static str,
+    started_at: String,
+    uptime_seconds: u64,
+    store: StoreStatus,
+    /// The registry's version in this node's memory.
+    registry_version: i64,
+    /// How many changes the store is ahead of it.
+    registry_lag: i64,
+    /// Messages that wait for their commit.
+    waiting: usize,
+    /// How far the wall clock is from the node's time.
+    clock_distance_ms: u64,
+    disk_free_bytes: Option<u64>,
+    draining: bool,
+}
+
+/// The engine.
+#[derive(Serialize, ToSchema)]
+pub(super) struct StoreStatus {
+    engine: &'static str,
+    durability: String,
+    /// Grows with every start.
+    epoch: i64,
+    /// Since the start.
+    commits: u64,
+    /// Since the start.
+    messages: u64,
+    wal_bytes: u64,
+    /// Deliveries that wait or are in flight.
+    deliveries: u64,
+    last_committed_at: String,
+}
+
+/// Versions, figures and lags, for operators.
+#[utoipa::path(get, path = "/v1/status", tag = "health", responses((status = 200, body = Status)))]
 pub(super) async fn status(State(app): State<Shared>, principal: Principal) -> Result<Response, Problem> {
     principal.operator()?;
-    Ok(json(StatusCode::OK, &figures(&app)))
+    Ok(json(StatusCode::OK, &document(&app).await?))
 }
 
-pub(super) async fn open_status(State(app): State<Shared>) -> Response {
-    json(StatusCode::OK, &figures(&app))
+/// The same for the admin listener.
+pub(super) async fn open_status(State(app): State<Shared>) -> Result<Response, Problem> {
+    Ok(json(StatusCode::OK, &document(&app).await?))
 }
 
-fn figures(app: &App) -> Value {
-    let figures = app.gate.store().figures();
-    let durability = match app.gate.store().durability() {
-        Durability::Durable => "durable".to_owned(),
-        Durability::Relaxed(why) => format!("relaxed: {why}"),
-    };
-    document!({
-        "version": env!("CARGO_PKG_VERSION"),
-        "store": {
-            "engine": "embedded",
-            "durability": durability,
-            "epoch": figures.epoch,
-            "commits": figures.commits,
-            "messages": figures.messages,
-            "wal_bytes": figures.wal_bytes,
-            "deliveries": figures.deliveries,
-        },
-        "registry_version": app.gate.registry().version(),
-        "waiting": app.gate.waiting(),
-        "draining": app.is_draining(),
+async fn document(app: &App) -> Result<Status, StoreError> {
+    let store = app.gate.store();
+    let registry_version = app.gate.registry().version();
+    Ok(Status {
+        version: env!("CARGO_PKG_VERSION"),
+        started_at: app.started_at.to_string(),
+        uptime_seconds: app.uptime().as_secs(),
+        store: store_status(app),
+        registry_version,
+        registry_lag: store.version().await?.saturating_sub(registry_version).max(0),
+        waiting: app.gate.waiting(),
+        clock_distance_ms: app.clock.distance_from_wall().as_millis() as u64,
+        disk_free_bytes: free_disk_bytes(&app.data_folder).ok(),
+        draining: app.is_draining(),
     })
 }
 
-pub(super) async fn metrics(State(app): State<Shared>, principal: Principal) -> Result<Response, Problem> {
-    principal.operator()?;
-    Ok(render(&app))
-}
-
-pub(super) async fn open_metrics(State(app): State<Shared>) -> Response {
-    render(&app)
-}
-
-fn render(app: &App) -> Response {
-    let figures = app.gate.store().figures();
-    metrics::gauge!("snavio_store_wal_bytes").set(figures.wal_bytes as f64);
-    metrics::gauge!("snavio_store_deliveries").set(figures.deliveries as f64);
-    metrics::gauge!("snavio_intake_waiting").set(app.gate.waiting() as f64);
-    metrics::gauge!("snavio_relaxed").set(f64::from(u8::from(app.relaxed)));
-    metrics::counter!("snavio_store_commits_total").absolute(figures.commits);
-    metrics::counter!("snavio_store_messages_total").absolute(figures.messages);
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], app.metrics.render()).into_response()
-}
-
-/// A page for people who open the address in a browser: what this is, how it is, where to go on.
-pub(super) async fn page(State(app): State<Shared>) -> Html<String> {
-    let checks = checks(&app).await;
-    let rows: String = checks
-        .iter()
-        .map(|(name, problem)| {
-            format!("<tr><td>{name}</td><td>{}</td></tr>", problem.as_deref().unwrap_or("ok"))
-        })
-        .collect();
-    Html(format!(
-        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width\">\
-         <title>Snavio</title><h1>Snavio {}</h1><p>A gateway for commands and events.</p>\
-         <table>{rows}</table><p><a href=/docs>API</a> · <a href=/readyz>readiness</a></p></html>",
-        env!("CARGO_PKG_VERSION")
-    ))
+fn store_status(app: &App) -> StoreStatus {
+    let store = app.gate.store();
+    let figures = store.figures();
+    StoreStatus {
+        engine: "embedded",
+        durability: match store.durability() {
+            Durability::Durable => "durable".to_owned(),
+            Durability::Relaxed(why) => format!("relaxed: {why}"),
+        },
+        epoch: figures.epoch,
+        commits: figures.commits,
+        messages: figures.messages,
+        wal_bytes: figures.wal_bytes,
+        deliveries: figures.deliveries,
+        last_committed_at: store.last_committed_at().to_string(),
+    }
 }

@@ -6,15 +6,17 @@ use serde_json::value::RawValue;
 use snavio_model::command::COMMAND_TYPE;
 use snavio_model::message::Message;
 use snavio_model::refusal::{Reason, Refusal};
+use utoipa::ToSchema;
 
 /// A whole message.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = Message)]
 pub(super) struct MessageDocument<'a> {
     metadata: Metadata<'a>,
     command: CommandDocument<'a>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct Metadata<'a> {
     id: &'a str,
     /// When it was signed.
@@ -27,13 +29,15 @@ pub(super) struct Metadata<'a> {
     received_at: String,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = Command)]
 pub(super) struct CommandDocument<'a> {
     /// Who sent it.
     source: &'a str,
     target: &'a str,
     name: &'a str,
     /// As it came.
+    #[schema(value_type = Object)]
     payload: &'a RawValue,
 }
 

@@ -1,5 +1,6 @@
 //! The HTTP surface: one file per noun.
 
+mod admin;
 mod answer;
 mod body;
 mod commands;
@@ -7,6 +8,9 @@ mod dead_letters;
 mod extract;
 mod health;
 mod message;
+mod metrics;
+mod openapi;
+mod pages;
 mod problem;
 mod queues;
 mod registry;
@@ -15,16 +19,17 @@ mod telemetry;
 mod token;
 mod whose;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::FromRequestParts;
-use axum::routing::{any, get, post};
+use axum::routing::any;
 use http::request::Parts;
 use snavio_gate::Gate;
 use snavio_model::refusal::{Reason, Refusal};
-use snavio_model::time::Clock;
+use snavio_model::time::{Clock, Timestamp};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -32,8 +37,11 @@ use crate::failures::Failures;
 use crate::machine::MachineClock;
 use crate::platform::Platform;
 use crate::principal::{Nobody, Principal, Sessions};
+pub(crate) use admin::admin_router;
 pub(crate) use problem::Problem;
-use registry::{changes, file, grants, list, routes, services, tenants};
+use registry::{changes, file, grants, list, services, tenants};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 /// What every handler works with.
 pub(crate) struct App {
@@ -46,6 +54,9 @@ pub(crate) struct App {
     pub(crate) relaxed: bool,
     pub(crate) metrics: metrics_exporter_prometheus::PrometheusHandle,
     pub(crate) body_timeout: Duration,
+    pub(crate) data_folder: PathBuf,
+    pub(crate) disk_free_bytes_min: u64,
+    pub(crate) started_at: Timestamp,
     pub(crate) draining: CancellationToken,
 }
 
@@ -53,6 +64,11 @@ impl App {
     /// Whether the node takes nothing new.
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.is_cancelled()
+    }
+
+    /// How long the node has been running.
+    pub(crate) fn uptime(&self) -> Duration {
+        self.clock.now().since(self.started_at)
     }
 
     /// Waits for something to happen. False when the time is over, or the node stops: who waits then answers
@@ -70,55 +86,43 @@ pub(crate) type Shared = Arc<App>;
 
 /// All endpoints.
 pub(crate) fn router(app: Shared) -> Router {
-    Router::new()
-        .route("/v1/commands", post(commands::send))
-        .route("/v1/commands/batch", post(commands::send_batch))
-        .route("/v1/token", post(token::issue))
-        .route("/v1/tenants", get(tenants::all))
-        .route("/v1/tenants/{tenant}", get(tenants::show).put(tenants::register).delete(tenants::unregister))
-        .route(
-            "/v1/tenants/{tenant}/services/{service}",
-            get(services::show).put(services::register).delete(services::unregister),
-        )
-        .route(
-            "/v1/routes/{tenant}/{service}/{name}",
-            get(routes::show).put(routes::register).delete(routes::unregister),
-        )
-        .route("/v1/grants", get(grants::all).put(grants::give).delete(grants::take_back))
-        .route("/v1/registry", get(list::everything))
-        .route("/v1/registry/apply", post(file::apply))
-        .route("/v1/registry/changes", get(changes::since))
-        .route("/v1/queues/{queue}", get(queues::attributes))
-        .route("/v1/queues/{queue}/receive", post(queues::receive))
-        .route("/v1/queues/{queue}/ack", post(queues::acknowledge))
-        .route("/v1/queues/{queue}/extend", post(queues::extend))
-        .route("/v1/queues/{queue}/release", post(queues::release))
-        .route("/v1/queues/{queue}/purge", post(queues::purge))
-        .route("/v1/queues/{queue}/redrive", post(queues::redrive))
-        .route("/v1/dead-letters", get(dead_letters::list))
-        .route("/v1/dead-letters/{id}", get(dead_letters::show))
-        .route("/v1/dead-letters/{id}/redrive", post(dead_letters::redrive))
-        .route("/v1/telemetry", get(telemetry::read))
-        .route("/livez", get(health::live))
-        .route("/readyz", get(health::ready))
-        .route("/v1/status", get(health::status))
-        .route("/metrics", get(health::metrics))
-        .route("/", get(health::page))
-        .fallback(any(not_found))
-        .method_not_allowed_fallback(method_not_allowed)
-        .with_state(app)
+    let (router, _) = routes().split_for_parts();
+    router.fallback(any(not_found)).method_not_allowed_fallback(method_not_allowed).with_state(app)
 }
 
-/// The admin listener's endpoints, which need no token there.
-pub(crate) fn admin_router(app: Shared) -> Router {
-    Router::new()
-        .route("/metrics", get(health::open_metrics))
-        .route("/v1/status", get(health::open_status))
-        .route("/livez", get(health::live))
-        .route("/readyz", get(health::ready))
-        .fallback(any(not_found))
-        .method_not_allowed_fallback(method_not_allowed)
-        .with_state(app)
+/// Every route, each with its description.
+fn routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::with_openapi(openapi::opening())
+        .routes(routes!(commands::send))
+        .routes(routes!(commands::send_batch))
+        .routes(routes!(queues::attributes))
+        .routes(routes!(queues::receive))
+        .routes(routes!(queues::acknowledge))
+        .routes(routes!(queues::extend))
+        .routes(routes!(queues::release))
+        .routes(routes!(queues::purge))
+        .routes(routes!(queues::redrive))
+        .routes(routes!(dead_letters::list))
+        .routes(routes!(dead_letters::show))
+        .routes(routes!(dead_letters::redrive))
+        .routes(routes!(telemetry::read))
+        .routes(routes!(tenants::all))
+        .routes(routes!(tenants::show, tenants::register, tenants::unregister))
+        .routes(routes!(services::show, services::register, services::unregister))
+        .routes(routes!(registry::routes::show, registry::routes::register, registry::routes::unregister))
+        .routes(routes!(grants::all, grants::give, grants::take_back))
+        .routes(routes!(list::everything))
+        .routes(routes!(changes::since))
+        .routes(routes!(file::apply))
+        .routes(routes!(token::issue))
+        .routes(routes!(health::live))
+        .routes(routes!(health::ready))
+        .routes(routes!(health::status))
+        .routes(routes!(metrics::metrics))
+        .routes(routes!(openapi::openapi))
+        .routes(routes!(pages::docs::docs))
+        .routes(routes!(pages::front::front))
+        .routes(routes!(pages::style))
 }
 
 async fn not_found() -> Problem {

@@ -8,8 +8,10 @@ use http::{HeaderValue, StatusCode};
 use serde::Serialize;
 use snavio_model::refusal::{Reason, Refusal, Refused};
 use snavio_store::StoreError;
+use utoipa::ToSchema;
 
 use super::answer::typed;
+use super::openapi::reasons;
 
 /// An answer that says no.
 #[derive(Debug)]
@@ -44,14 +46,15 @@ impl From<StoreError> for Problem {
 }
 
 /// The document of a refusal.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Problem)]
 pub(crate) struct Document {
     r#type: String,
     title: &'static str,
     status: u16,
     /// What was wrong, for a person to read.
     detail: Cow<'static, str>,
-    /// The stable code to decide by.
+    #[schema(schema_with = reasons)]
     reason: &'static str,
     /// Always false: a refusal left no trace.
     accepted: bool,

@@ -13,6 +13,7 @@ use snavio_model::name::{QueueKey, QueueName};
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::time::Clock;
 use snavio_store::{Act, Received};
+use utoipa::{IntoParams, ToSchema};
 
 use super::answer::json;
 use super::extract::{JsonBody, Params, Segments};
@@ -23,9 +24,11 @@ use super::{App, Problem, Shared};
 use crate::principal::Principal;
 
 /// An operator says whose queue it means.
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(super) struct Whose {
-    tenant: Option<String>,
+    /// Whose queue, when an operator asks.
+    pub(super) tenant: Option<String>,
 }
 
 /// The queue, if the caller may consume it: one that a route of its own service names.
@@ -40,7 +43,7 @@ fn queue(app: &App, principal: &Principal, name: &str, whose: &Whose) -> Result<
     if own { Ok(key) } else { Err(nothing().into()) }
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReceiveBody {
     max: Option<usize>,
@@ -50,6 +53,9 @@ pub(super) struct ReceiveBody {
 }
 
 /// Hands out deliveries, waiting for the first one as long as asked.
+#[utoipa::path(post, path = "/v1/queues/{queue}/receive", tag = "queues", params(("queue" = String, Path), Whose),
+    request_body = ReceiveBody,
+    responses((status = 200, body = Deliveries)))]
 pub(super) async fn receive(
     State(app): State<Shared>,
     principal: Principal,
@@ -108,13 +114,13 @@ fn seconds(name: &str, value: Option<u64>, default: Duration, most: Duration) ->
 }
 
 /// What was handed out.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct Deliveries<'a> {
     deliveries: Vec<Delivery<'a>>,
 }
 
 /// A delivery as a consumer sees it.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct Delivery<'a> {
     /// The same over all attempts.
     delivery_id: i64,
@@ -142,7 +148,7 @@ impl<'a> TryFrom<&'a Received> for Delivery<'a> {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReceiptsBody {
     receipts: Vec<Receipt>,
@@ -157,6 +163,10 @@ impl ReceiptsBody {
     }
 }
 
+/// Ends deliveries for good. `done` is durable.
+#[utoipa::path(post, path = "/v1/queues/{queue}/ack", tag = "queues", params(("queue" = String, Path), Whose),
+    request_body = ReceiptsBody,
+    responses((status = 200, body = Outcomes), (status = 409, body = Fenced, content_type = "application/problem+json", description = "A single receipt, and it was fenced")))]
 pub(super) async fn acknowledge(
     State(app): State<Shared>,
     principal: Principal,
@@ -175,6 +185,10 @@ pub(super) async fn acknowledge(
     Ok(outcomes_response(&body.receipts, &outcomes))
 }
 
+/// Hides deliveries for longer.
+#[utoipa::path(post, path = "/v1/queues/{queue}/extend", tag = "queues", params(("queue" = String, Path), Whose),
+    request_body = ReceiptsBody,
+    responses((status = 200, body = Outcomes), (status = 409, body = Fenced, content_type = "application/problem+json", description = "A single receipt, and it was fenced")))]
 pub(super) async fn extend(
     State(app): State<Shared>,
     principal: Principal,
@@ -195,6 +209,10 @@ pub(super) async fn extend(
     Ok(outcomes_response(&body.receipts, &outcomes))
 }
 
+/// Gives deliveries back, to be received again after a delay.
+#[utoipa::path(post, path = "/v1/queues/{queue}/release", tag = "queues", params(("queue" = String, Path), Whose),
+    request_body = ReceiptsBody,
+    responses((status = 200, body = Outcomes), (status = 409, body = Fenced, content_type = "application/problem+json", description = "A single receipt, and it was fenced")))]
 pub(super) async fn release(
     State(app): State<Shared>,
     principal: Principal,
@@ -211,20 +229,20 @@ pub(super) async fn release(
 }
 
 /// What became of each receipt, in order.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct Outcomes {
     results: Vec<OutcomeOf>,
 }
 
 /// What became of a receipt.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct OutcomeOf {
     delivery_id: i64,
     outcome: ReceiptOutcome,
 }
 
 /// A receipt that was fenced, alone in its request.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct Fenced {
     #[serde(flatten)]
     problem: Document,
@@ -246,7 +264,7 @@ fn outcomes_response(receipts: &[Receipt], outcomes: &[ReceiptOutcome]) -> Respo
     problem.answer(&Fenced { problem: problem.document(), outcomes: results })
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ActBody {
     #[serde(default)]
@@ -261,12 +279,15 @@ pub(super) fn act(app: &App, principal: &Principal, why: &str) -> Result<Act, Re
 }
 
 /// How many deliveries were deleted.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct Purged {
     purged: u64,
 }
 
 /// Deletes everything that waits in the queue or is in flight.
+#[utoipa::path(post, path = "/v1/queues/{queue}/purge", tag = "queues", params(("queue" = String, Path), Whose),
+    request_body = ActBody,
+    responses((status = 200, body = Purged)))]
 pub(super) async fn purge(
     State(app): State<Shared>,
     principal: Principal,
@@ -280,7 +301,7 @@ pub(super) async fn purge(
 }
 
 /// How many dead letters went back.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct Redriven {
     pub(super) redriven: usize,
     /// Whether there are more to redrive.
@@ -288,6 +309,9 @@ pub(super) struct Redriven {
 }
 
 /// Puts dead letters of this dead-letter queue back where they came from, a bounded number per call.
+#[utoipa::path(post, path = "/v1/queues/{queue}/redrive", tag = "queues", params(("queue" = String, Path), Whose),
+    request_body = ActBody,
+    responses((status = 200, body = Redriven)))]
 pub(super) async fn redrive(
     State(app): State<Shared>,
     principal: Principal,
@@ -305,7 +329,7 @@ pub(super) async fn redrive(
 }
 
 /// What is known of a queue.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct QueueDocument {
     tenant: String,
     queue: String,
@@ -314,6 +338,8 @@ pub(super) struct QueueDocument {
 }
 
 /// Depth, in flight, delayed, age of the oldest.
+#[utoipa::path(get, path = "/v1/queues/{queue}", tag = "queues", params(("queue" = String, Path), Whose),
+    responses((status = 200, body = QueueDocument)))]
 pub(super) async fn attributes(
     State(app): State<Shared>,
     principal: Principal,

@@ -9,11 +9,12 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json as document};
 use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::telemetry::StoredRecord;
+use utoipa::{IntoParams, ToSchema};
 
 use super::answer::json;
 use super::extract::Params;
@@ -25,18 +26,33 @@ use crate::principal::Principal;
 /// How long an event stream stays silent before it says that it is still there.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-#[derive(Deserialize, Clone)]
+#[derive(Deserialize, Clone, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(super) struct Filter {
+    /// Whose telemetry, when an operator asks.
     tenant: Option<String>,
+    /// The `next` of the page before; a stream resumes by Last-Event-ID.
     #[serde(default)]
     after: i64,
+    /// Records of the page: 100 when not said, 1000 at most.
     limit: Option<usize>,
+    /// How long to wait for the first one, 20 at most.
     #[serde(default)]
     wait_seconds: u64,
     /// Only records about this service as a source.
     source: Option<String>,
     /// Only records of this type.
     r#type: Option<String>,
+}
+
+/// Some records, oldest first.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Records {
+    /// Each with its number, type and timestamp, and further members by type.
+    #[schema(value_type = Vec<Object>)]
+    items: Vec<Value>,
+    /// The `after` to go on from.
+    next: i64,
 }
 
 impl Filter {
@@ -46,6 +62,9 @@ impl Filter {
     }
 }
 
+/// A tenant's telemetry: what is there, a long poll, or a stream of server-sent events.
+#[utoipa::path(get, path = "/v1/telemetry", tag = "telemetry", params(Filter),
+    responses((status = 200, description = "Records; as server-sent events when asked for", content((Records = "application/json"), (String = "text/event-stream")))))]
 pub(super) async fn read(
     State(app): State<Shared>,
     principal: Principal,
@@ -66,8 +85,8 @@ async fn poll(app: &App, tenant: &str, filter: &Filter) -> Result<Response, Prob
     let wait = Duration::from_secs(filter.wait_seconds).min(limits::RECEIVE_WAIT_MAX);
     let deadline = tokio::time::Instant::now() + wait;
     let (records, next) = next_page(app, tenant, filter, Serial(filter.after), deadline).await?;
-    let items: Vec<_> = records.iter().map(shown).collect();
-    Ok(json(StatusCode::OK, &document!({ "items": items, "next": next })))
+    let items = records.iter().map(shown).collect();
+    Ok(json(StatusCode::OK, &Records { items, next: next.0 }))
 }
 
 /// The next records that the filter takes, and where to go on; waits for the first one until the deadline.

@@ -12,6 +12,7 @@ use snavio_model::limits;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::time::Clock;
 use snavio_model::token::TokenClaims;
+use utoipa::ToSchema;
 use zeroize::Zeroizing;
 
 use super::answer::json;
@@ -21,18 +22,20 @@ use super::{App, Problem, Shared};
 const FORM_BYTES_MAX: usize = 16 * 1024;
 
 /// What a client sends.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
+#[schema(as = TokenRequest)]
 pub(super) struct Form {
     /// `client_credentials`.
     grant_type: String,
     /// The client's id, unless it comes as Basic authentication.
     client_id: Option<String>,
     /// The client's secret, unless it comes as Basic authentication.
+    #[schema(value_type = Option<String>)]
     client_secret: Option<Zeroizing<String>>,
 }
 
 /// A token.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct Token {
     access_token: String,
     token_type: &'static str,
@@ -41,7 +44,7 @@ pub(super) struct Token {
 }
 
 /// RFC 6749's own form of error.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct OAuthError {
     /// `invalid_request`, `invalid_client` or `unsupported_grant_type`.
     error: &'static str,
@@ -49,6 +52,10 @@ pub(super) struct OAuthError {
 }
 
 /// Exchanges a client's id and secret, in the form or as Basic authentication, for a token.
+#[utoipa::path(post, path = "/v1/token", tag = "tokens",
+    security(()),
+    request_body(content = Form, content_type = "application/x-www-form-urlencoded"),
+    responses((status = 200, body = Token), (status = 400, body = OAuthError), (status = 401, body = OAuthError)))]
 pub(super) async fn issue(State(app): State<Shared>, request: Request) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
     let form = match form(&parts.headers, body).await? {

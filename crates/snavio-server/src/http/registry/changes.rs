@@ -5,7 +5,8 @@ use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use snavio_model::registry::{Change, Kind};
+use snavio_model::registry::{Change, Entry, Kind};
+use utoipa::{IntoParams, ToSchema};
 
 use super::super::answer::json;
 use super::super::extract::Params;
@@ -15,7 +16,8 @@ use super::shown;
 use crate::principal::Principal;
 
 /// Which part of the changelog.
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(in crate::http) struct Since {
     /// Changes after this version.
     #[serde(default)]
@@ -25,7 +27,7 @@ pub(in crate::http) struct Since {
 }
 
 /// Some changes, oldest first.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(in crate::http) struct Changes {
     items: Vec<Changed>,
     /// The `since` to go on from.
@@ -33,7 +35,7 @@ pub(in crate::http) struct Changes {
 }
 
 /// One change.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(in crate::http) struct Changed {
     version: i64,
     at: String,
@@ -41,11 +43,15 @@ pub(in crate::http) struct Changed {
     why: String,
     kind: Kind,
     name: String,
+    #[schema(value_type = Option<Entry>)]
     before: Option<Value>,
+    #[schema(value_type = Option<Entry>)]
     after: Option<Value>,
 }
 
 /// The changelog after a version.
+#[utoipa::path(get, path = "/v1/registry/changes", tag = "registry", params(Since),
+    responses((status = 200, body = Changes)))]
 pub(in crate::http) async fn since(
     State(app): State<Shared>,
     principal: Principal,

@@ -8,6 +8,7 @@ use snavio_model::registry::{
     Author, Change, Entry, Grant, Kind, Registry, Route, Service, Tenant, Wish, plan,
 };
 use snavio_model::time::Clock;
+use utoipa::ToSchema;
 
 use super::super::answer::json;
 use super::super::extract::JsonBody;
@@ -17,7 +18,7 @@ use super::{change, contradicted};
 use crate::principal::Principal;
 
 /// What shall be registered.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::http) struct RegistryFile {
     #[serde(default)]
@@ -54,7 +55,7 @@ impl RegistryFile {
 }
 
 /// What a file changed, or would change.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(in crate::http) struct Applied {
     /// The registry's version afterwards.
     version: i64,
@@ -65,7 +66,7 @@ pub(in crate::http) struct Applied {
 }
 
 /// One change of many.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(in crate::http) struct Step {
     /// `add`, `change` or `remove`.
     step: &'static str,
@@ -74,6 +75,8 @@ pub(in crate::http) struct Step {
 }
 
 /// Registers a file's entries; what is there already changes nothing.
+#[utoipa::path(post, path = "/v1/registry/apply", tag = "registry", request_body = RegistryFile,
+    responses((status = 200, body = Applied)))]
 pub(in crate::http) async fn apply(
     State(app): State<Shared>,
     principal: Principal,

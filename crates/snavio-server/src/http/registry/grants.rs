@@ -5,14 +5,17 @@ use axum::response::Response;
 use serde::Deserialize;
 use snavio_model::name::{CommandName, ServiceName};
 use snavio_model::registry::{Entry, EntryKey, Grant, Kind};
+use utoipa::IntoParams;
 
 use super::super::extract::{JsonBody, Params};
 use super::super::{Problem, Shared};
-use super::list::{Cursor, list};
-use super::{Why, put, remove};
+use super::list::{Cursor, Page, list};
+use super::{Removed, Why, put, remove};
 use crate::principal::Principal;
 
 /// All grants that the caller may see: those its tenant gave.
+#[utoipa::path(get, path = "/v1/grants", tag = "registry", params(Cursor),
+    responses((status = 200, body = Page)))]
 pub(in crate::http) async fn all(
     State(app): State<Shared>,
     principal: Principal,
@@ -22,6 +25,9 @@ pub(in crate::http) async fn all(
 }
 
 /// Gives a grant.
+#[utoipa::path(put, path = "/v1/grants", tag = "registry", params(Why),
+    request_body = Grant,
+    responses((status = 200, body = Grant), (status = 201, body = Grant)))]
 pub(in crate::http) async fn give(
     State(app): State<Shared>,
     principal: Principal,
@@ -32,7 +38,8 @@ pub(in crate::http) async fn give(
 }
 
 /// Which grant, and why it ends.
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(in crate::http) struct Which {
     /// Who may send.
     source: ServiceName,
@@ -45,6 +52,8 @@ pub(in crate::http) struct Which {
 }
 
 /// Takes a grant back. It is named by parameters, because many clients and proxies drop the body of a DELETE.
+#[utoipa::path(delete, path = "/v1/grants", tag = "registry", params(Which),
+    responses((status = 200, body = Removed)))]
 pub(in crate::http) async fn take_back(
     State(app): State<Shared>,
     principal: Principal,

@@ -8,6 +8,7 @@ use serde_json::Value;
 use snavio_model::limits;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::{Entry, EntryKey, Kind, Registry};
+use utoipa::{IntoParams, ToSchema};
 
 use super::super::answer::json;
 use super::super::extract::Params;
@@ -16,7 +17,8 @@ use super::{may_see, shown};
 use crate::principal::Principal;
 
 /// Which page of a list.
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(in crate::http) struct Cursor {
     /// The `next` of the page before.
     after: Option<String>,
@@ -25,8 +27,9 @@ pub(in crate::http) struct Cursor {
 }
 
 /// A page of a list.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(in crate::http) struct Page {
+    #[schema(value_type = Vec<Entry>)]
     items: Vec<Value>,
     /// Where the next page begins; missing on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -34,10 +37,11 @@ pub(in crate::http) struct Page {
 }
 
 /// A page of everything.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(in crate::http) struct RegistryPage {
     /// The registry's version.
     version: i64,
+    #[schema(value_type = Vec<Entry>)]
     entries: Vec<Value>,
     /// Where the next page begins; missing on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -58,7 +62,8 @@ pub(super) fn list(
 }
 
 /// Which part of the registry.
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(in crate::http) struct Part {
     /// Only entries of this kind.
     kind: Option<Kind>,
@@ -69,6 +74,8 @@ pub(in crate::http) struct Part {
 }
 
 /// Everything that is registered, as far as the caller may see it.
+#[utoipa::path(get, path = "/v1/registry", tag = "registry", params(Part),
+    responses((status = 200, body = RegistryPage)))]
 pub(in crate::http) async fn everything(
     State(app): State<Shared>,
     principal: Principal,

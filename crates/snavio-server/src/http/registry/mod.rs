@@ -19,6 +19,7 @@ use snavio_model::name::InvalidName;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::{Author, Change, Entry, EntryKey, Registry, Wish, plan};
 use snavio_model::time::Clock;
+use utoipa::{IntoParams, ToSchema};
 
 use super::answer::json;
 use super::{App, Problem, Shared};
@@ -28,14 +29,15 @@ use crate::principal::Principal;
 const ATTEMPTS_MAX: usize = 5;
 
 /// Why a change is made, for the changelog.
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(super) struct Why {
     #[serde(default)]
     why: String,
 }
 
 /// The names of what was removed.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct Removed {
     removed: Vec<String>,
 }

@@ -10,7 +10,7 @@ use snavio_model::registry::{Entry, EntryKey, Kind, Route};
 use super::super::extract::{JsonBody, Members, Params, Segments, unfit};
 use super::super::{Problem, Shared};
 use super::services::service_name;
-use super::{Why, get, named, put, remove};
+use super::{Removed, Why, get, named, put, remove};
 use crate::principal::Principal;
 
 type Parts = (String, String, String);
@@ -20,6 +20,8 @@ fn parts((tenant, service, name): &Parts) -> Result<(ServiceName, CommandName), 
 }
 
 /// One route.
+#[utoipa::path(get, path = "/v1/routes/{tenant}/{service}/{name}", tag = "registry", params(("tenant" = String, Path), ("service" = String, Path), ("name" = String, Path)),
+    responses((status = 200, body = Route)))]
 pub(in crate::http) async fn show(
     State(app): State<Shared>,
     principal: Principal,
@@ -30,6 +32,9 @@ pub(in crate::http) async fn show(
 }
 
 /// Registers a route, or changes it. The path says target and name; a body may repeat them.
+#[utoipa::path(put, path = "/v1/routes/{tenant}/{service}/{name}", tag = "registry", params(("tenant" = String, Path), ("service" = String, Path), ("name" = String, Path), Why),
+    request_body = Route,
+    responses((status = 200, body = Route), (status = 201, body = Route)))]
 pub(in crate::http) async fn register(
     State(app): State<Shared>,
     principal: Principal,
@@ -57,6 +62,8 @@ fn agree(body: &mut Map<String, Value>, member: &str, value: Value) -> Result<()
 }
 
 /// Removes a route.
+#[utoipa::path(delete, path = "/v1/routes/{tenant}/{service}/{name}", tag = "registry", params(("tenant" = String, Path), ("service" = String, Path), ("name" = String, Path), Why),
+    responses((status = 200, body = Removed)))]
 pub(in crate::http) async fn unregister(
     State(app): State<Shared>,
     principal: Principal,

@@ -4,14 +4,15 @@ use axum::extract::State;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use snavio_model::name::{KeyVersion, ServiceName, TenantName};
-use snavio_model::registry::{Client, Entry, EntryKey, Key, Registry, Service, Wish};
+use snavio_model::registry::{Client, Entry, EntryKey, Key, Kind, Registry, Service, Wish};
 use snavio_model::signing::Secret;
 use snavio_model::time::Clock;
+use utoipa::ToSchema;
 
 use super::super::answer::json;
 use super::super::extract::{JsonBody, Params, Segments};
 use super::super::{App, Problem, Shared};
-use super::{Why, change, get, named, remove, shown, status};
+use super::{Removed, Why, change, get, named, remove, status};
 use crate::machine::random;
 use crate::platform::{new_client_id, new_client_secret};
 use crate::principal::Principal;
@@ -20,7 +21,7 @@ use crate::principal::Principal;
 const FIRST_KEY: &str = "hmac-v1";
 
 /// A service's settings.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::http) struct ServiceBody {
     /// What it is, for people.
@@ -28,7 +29,7 @@ pub(in crate::http) struct ServiceBody {
 }
 
 /// What a new service authenticates and signs with. Shown once.
-#[derive(Clone, Serialize)]
+#[derive(Clone, Serialize, ToSchema)]
 pub(in crate::http) struct Credentials {
     /// The service.
     source: ServiceName,
@@ -40,12 +41,24 @@ pub(in crate::http) struct Credentials {
     hmac_secret: String,
 }
 
+/// A new service, with its credentials.
+#[derive(Serialize, ToSchema)]
+pub(in crate::http) struct NewService {
+    kind: Kind,
+    #[serde(flatten)]
+    service: Service,
+    #[serde(flatten)]
+    credentials: Option<Credentials>,
+}
+
 pub(super) fn service_name(tenant: &str, service: &str) -> Result<ServiceName, Problem> {
     let tenant = TenantName::new(tenant).map_err(named)?;
     Ok(ServiceName::of(&tenant, service).map_err(named)?)
 }
 
 /// One service.
+#[utoipa::path(get, path = "/v1/tenants/{tenant}/services/{service}", tag = "registry", params(("tenant" = String, Path), ("service" = String, Path)),
+    responses((status = 200, body = Service)))]
 pub(in crate::http) async fn show(
     State(app): State<Shared>,
     principal: Principal,
@@ -55,6 +68,9 @@ pub(in crate::http) async fn show(
 }
 
 /// Registers a service, or changes its settings. A new one's credentials are in the answer, this once.
+#[utoipa::path(put, path = "/v1/tenants/{tenant}/services/{service}", tag = "registry", params(("tenant" = String, Path), ("service" = String, Path), Why),
+    request_body = ServiceBody,
+    responses((status = 200, body = Service), (status = 201, body = NewService, description = "New; its credentials are shown this once")))]
 pub(in crate::http) async fn register(
     State(app): State<Shared>,
     principal: Principal,
@@ -66,14 +82,7 @@ pub(in crate::http) async fn register(
     let service = Service { name, description: body.description };
     let decide = |registry: &Registry| with_credentials(&app, registry, service.clone());
     let (changes, credentials) = change(&app, &principal, &why.why, decide).await?;
-    let mut document = shown(&Entry::Service(service.clone()));
-    let credentials = credentials.and_then(|it| serde_json::to_value(it).ok());
-    if let (Some(serde_json::Value::Object(credentials)), Some(members)) =
-        (credentials, document.as_object_mut())
-    {
-        members.extend(credentials);
-    }
-    Ok(json(status(&changes), &document))
+    Ok(json(status(&changes), &NewService { kind: Kind::Service, service, credentials }))
 }
 
 /// A service that is new gets a client and a first HMAC key; their secrets are shown this once.
@@ -112,6 +121,8 @@ pub(super) fn with_credentials(
 }
 
 /// Removes a service together with its own keys and clients.
+#[utoipa::path(delete, path = "/v1/tenants/{tenant}/services/{service}", tag = "registry", params(("tenant" = String, Path), ("service" = String, Path), Why),
+    responses((status = 200, body = Removed)))]
 pub(in crate::http) async fn unregister(
     State(app): State<Shared>,
     principal: Principal,

@@ -5,15 +5,16 @@ use axum::response::Response;
 use serde::Deserialize;
 use snavio_model::name::TenantName;
 use snavio_model::registry::{Entry, EntryKey, Kind, Tenant};
+use utoipa::ToSchema;
 
 use super::super::extract::{JsonBody, Params, Segments};
 use super::super::{Problem, Shared};
-use super::list::{Cursor, list};
-use super::{Why, get, named, put, remove};
+use super::list::{Cursor, Page, list};
+use super::{Removed, Why, get, named, put, remove};
 use crate::principal::Principal;
 
 /// A tenant's settings.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::http) struct TenantBody {
     /// Where to reach its people.
@@ -24,6 +25,8 @@ pub(in crate::http) struct TenantBody {
 }
 
 /// All tenants that the caller may see.
+#[utoipa::path(get, path = "/v1/tenants", tag = "registry", params(Cursor),
+    responses((status = 200, body = Page)))]
 pub(in crate::http) async fn all(
     State(app): State<Shared>,
     principal: Principal,
@@ -33,6 +36,8 @@ pub(in crate::http) async fn all(
 }
 
 /// One tenant.
+#[utoipa::path(get, path = "/v1/tenants/{tenant}", tag = "registry", params(("tenant" = String, Path)),
+    responses((status = 200, body = Tenant)))]
 pub(in crate::http) async fn show(
     State(app): State<Shared>,
     principal: Principal,
@@ -42,6 +47,9 @@ pub(in crate::http) async fn show(
 }
 
 /// Registers a tenant, or changes its settings.
+#[utoipa::path(put, path = "/v1/tenants/{tenant}", tag = "registry", params(("tenant" = String, Path), Why),
+    request_body = TenantBody,
+    responses((status = 200, body = Tenant), (status = 201, body = Tenant)))]
 pub(in crate::http) async fn register(
     State(app): State<Shared>,
     principal: Principal,
@@ -55,6 +63,8 @@ pub(in crate::http) async fn register(
 }
 
 /// Removes a tenant that owns nothing any more.
+#[utoipa::path(delete, path = "/v1/tenants/{tenant}", tag = "registry", params(("tenant" = String, Path), Why),
+    responses((status = 200, body = Removed)))]
 pub(in crate::http) async fn unregister(
     State(app): State<Shared>,
     principal: Principal,

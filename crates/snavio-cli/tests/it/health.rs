@@ -1,0 +1,126 @@
+//! How a node says how it is, and how it stops.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::Value;
+
+use crate::node::{Draft, Launch, Node, new_id, post, verdict};
+use crate::raw_wire::{Wire, browser};
+
+async fn readiness(node: &Node) -> (u16, Value) {
+    let answer = browser().get(format!("{}/readyz", node.url())).send().await.unwrap();
+    (answer.status().as_u16(), answer.json().await.unwrap())
+}
+
+/// TEL-9
+#[tokio::test]
+async fn a_node_that_is_well_is_live_and_ready() {
+    let node = Node::start();
+    assert_eq!(browser().get(format!("{}/livez", node.url())).send().await.unwrap().status(), 200);
+    let (status, document) = readiness(&node).await;
+    assert_eq!((status, &document["ready"]), (200, &true.into()));
+    for check in ["store", "clock", "disk", "draining"] {
+        assert_eq!(document["checks"][check], "ok");
+    }
+    assert_eq!(document["durability"], "durable");
+}
+
+/// TEL-9
+#[tokio::test]
+async fn too_little_disk_fails_readiness_and_not_liveness() {
+    let node = Node::launch(&Launch::default().set("STORE_DISK_FREE_BYTES_MIN", i64::MAX));
+    let (status, document) = readiness(&node).await;
+    assert_eq!((status, &document["ready"]), (503, &false.into()));
+    assert!(document["checks"]["disk"].as_str().unwrap().contains("bytes are free"));
+    assert_eq!(browser().get(format!("{}/livez", node.url())).send().await.unwrap().status(), 200);
+}
+
+/// PIP-12
+#[tokio::test]
+async fn a_relaxed_node_says_so_in_health_and_in_every_acknowledgement() {
+    let node = Node::launch(&Launch::default().set("STORE_FLUSH", false).set("STORE_RELAXED", true));
+    assert_eq!(readiness(&node).await.1["durability"], "relaxed");
+    let cast = node.cast().await;
+    let billing = node.client(&cast.billing);
+    let message = Draft::new("notify", &new_id()).sign(&cast.billing);
+    assert_eq!(post(&billing, message).await.1["durability"], "relaxed");
+    let batch = [b"[".to_vec(), Draft::new("notify", &new_id()).sign(&cast.billing), b"]".to_vec()].concat();
+    let api = billing.authorized().await.unwrap();
+    let sent = api.send(Method::POST, "/v1/commands/batch", Some(batch), "application/json").await;
+    assert_eq!(verdict(sent).1["results"][0]["durability"], "relaxed");
+}
+
+/// TEL-9
+#[tokio::test]
+async fn status_tells_versions_and_lags_to_operators_only() {
+    let node = Node::start();
+    let cast = node.cast().await;
+    let status = node.operator().call(Method::GET, "/v1/status", None).await.unwrap();
+    assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(status["registry_lag"], 0);
+    for member in ["uptime_seconds", "registry_version", "waiting", "disk_free_bytes", "clock_distance_ms"] {
+        assert!(status[member].is_number(), "{member} is missing");
+    }
+    assert!(status["store"]["last_committed_at"].is_string());
+    let bot = node.client(&cast.bot).authorized().await.unwrap();
+    assert_eq!(verdict(bot.send(Method::GET, "/v1/status", None, "").await).0, 403);
+}
+
+/// TEL-8
+#[tokio::test]
+async fn the_admin_listener_needs_no_token_and_answers_as_problems() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let admin = format!("127.0.0.1:{port}");
+    let node = Node::launch(&Launch::default().set("ADMIN_LISTEN", &admin));
+    assert!(
+        node.api().send(Method::GET, "/metrics", None, "").await.is_err(),
+        "not without a token elsewhere"
+    );
+    let client = browser();
+    for path in ["/metrics", "/v1/status", "/readyz", "/livez"] {
+        assert_eq!(client.get(format!("http://{admin}{path}")).send().await.unwrap().status(), 200, "{path}");
+    }
+    for (method, path, status) in [(Method::POST, "/metrics", 405), (Method::GET, "/v1/tenants", 404)] {
+        let answer = client.request(method, format!("http://{admin}{path}")).send().await.unwrap();
+        assert_eq!(answer.status(), status);
+        assert_eq!(answer.headers()["content-type"], "application/problem+json");
+    }
+}
+
+/// DLV-2
+#[tokio::test]
+async fn who_waits_is_answered_at_once_when_the_node_stops() {
+    let mut node = Node::start();
+    let cast = node.cast().await;
+    let token = node.token(&cast.bot).await;
+    let request = |line: &str, more: &str| {
+        format!("{line} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n{more}\r\n")
+    };
+    let body = r#"{"wait_seconds":20}"#;
+    let receive = format!("Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let mut receiving = Wire::to(&node);
+    receiving.send(request("POST /v1/queues/notify-inbox/receive", &receive));
+    let mut polling = Wire::to(&node);
+    polling.send(request("GET /v1/telemetry?wait_seconds=20", ""));
+    let mut streaming = Wire::to(&node);
+    streaming.send(request("GET /v1/telemetry", "Accept: text/event-stream\r\n"));
+    let mut idle = Wire::to(&node);
+    idle.ask("GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let _silent = Wire::to(&node);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+
+    node.signal("TERM");
+    let ended = async {
+        while node.ended().is_none() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(5), ended)
+        .await
+        .expect("the node stops without waiting out polls");
+    assert_eq!(receiving.answer().json()["deliveries"], serde_json::json!([]));
+    assert_eq!(polling.answer().json()["items"], serde_json::json!([]));
+    let stream = streaming.answer();
+    assert_eq!((stream.status, stream.header("content-type")), (200, Some("text/event-stream")));
+}
