@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde_json::Value;
 
 use crate::node::Node;
-use crate::wire::browser;
+use crate::raw_wire::browser;
 
 async fn text(node: &Node, path: &str) -> (reqwest::header::HeaderMap, String) {
     let answer = browser().get(format!("{}{path}", node.url())).send().await.unwrap();

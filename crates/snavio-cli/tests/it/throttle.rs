@@ -4,7 +4,7 @@ use reqwest::Method;
 use snavio_model::limits;
 
 use crate::node::{Draft, Node, new_id, post, verdict};
-use crate::wire::browser;
+use crate::raw_wire::browser;
 
 /// PIP-1
 #[tokio::test]

@@ -4,7 +4,7 @@ use reqwest::header::{CACHE_CONTROL, WWW_AUTHENTICATE};
 use serde_json::Value;
 
 use crate::node::Node;
-use crate::wire::browser;
+use crate::raw_wire::browser;
 
 const FORM: &str = "application/x-www-form-urlencoded";
 
