@@ -259,8 +259,9 @@ impl Bench {
         let flags = flags.into_iter().flatten().collect();
         let config = Config::load(&Sources { file: None, environment: std::env::vars().collect(), flags })?;
         let node = Node::start_over(Arc::new(null_store::NullStore::default()), &config, true).await?;
+        let stop = super::serve::StopSignals::listen()?;
         super::serve::say(&format!("snavio without a store is serving http://{}\n", node.address()));
-        super::serve::wait_for_stop().await?;
+        stop.wait().await;
         node.stop().await;
         Ok(())
     }
@@ -268,7 +269,8 @@ impl Bench {
 
 /// A bench that is told to end takes its servers with it.
 async fn end_when_told() {
-    if super::serve::wait_for_stop().await.is_ok() {
+    if let Ok(stop) = super::serve::StopSignals::listen() {
+        stop.wait().await;
         process::end_all();
         std::process::exit(130);
     }
