@@ -56,7 +56,7 @@ async fn what_is_just_within_the_rules_passes() {
     };
     let passing = [
         ("a body at the limit", body_at_the_limit),
-        ("signed 58 s ago", with(&|draft| draft.timestamp = seconds_from_now(-58))),
+        ("signed 50 s ago", with(&|draft| draft.timestamp = seconds_from_now(-50))),
         ("signed 58 s ahead", with(&|draft| draft.timestamp = seconds_from_now(58))),
         ("a target alone", with(&|draft| draft.target = "bot".into())),
         ("an id in upper case", with(&|draft| draft.id = draft.id.to_uppercase())),
@@ -245,7 +245,7 @@ impl Stage {
             self.row("timestamp renewed without signing", renewed, 401, "hmac_invalid"),
             self.row("signed with another service's key", of_bot, 401, "hmac_invalid"),
             self.row("61 s old", late(-61), 401, "timestamp_out_of_window"),
-            self.row("61 s ahead", late(62), 401, "timestamp_out_of_window"),
+            self.row("too far ahead, however long this takes", late(90), 401, "timestamp_out_of_window"),
             self.row(
                 "the window comes before the signature",
                 late_and_forged,

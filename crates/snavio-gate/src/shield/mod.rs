@@ -185,3 +185,27 @@ fn identity(envelope: &CommandEnvelope<'_>, arrival: &Arrival) -> (CorrelationId
     let traceparent = arrival.traceparent.clone().unwrap_or_else(|| Traceparent::from_random(trace));
     (correlation, traceparent)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// PIP-1
+    #[test]
+    fn the_window_is_as_wide_behind_as_ahead_and_not_a_millisecond_wider() {
+        let (window, received_at) = (Duration::from_secs(60), Timestamp(1_794_731_400_000));
+        for (distance, within) in
+            [(0, true), (59_999, true), (60_000, true), (60_001, false), (61_000, false)]
+        {
+            for signed_at in [received_at.0 - distance, received_at.0 + distance] {
+                let checked = check_window(Timestamp(signed_at), received_at, window);
+                let reason = checked.map_err(|refusal| refusal.reason);
+                assert_eq!(
+                    reason,
+                    if within { Ok(()) } else { Err(Reason::TimestampOutOfWindow) },
+                    "{distance}"
+                );
+            }
+        }
+    }
+}
