@@ -10,6 +10,10 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::output::Output;
 
+/// A message allocates and frees a few dozen small things on different threads; this allocator is made for that.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// A gateway for commands and events: at-least-once delivery in, effects that happen once out.
 #[derive(Parser)]
 #[command(name = "snavio", version, propagate_version = true, arg_required_else_help = true)]
@@ -35,6 +39,7 @@ enum Command {
     Doctor(cmd::doctor::Doctor),
     Backup(cmd::backup::Backup),
     Restore(cmd::restore::Restore),
+    Bench(Box<cmd::bench::Bench>),
     /// Print shell completions.
     ///
     /// Example: snavio completions bash > /etc/bash_completion.d/snavio
@@ -80,6 +85,7 @@ async fn run(arguments: Arguments) -> Ended {
         Command::Doctor(doctor) => doctor.run(output),
         Command::Backup(backup) => backup.run(output),
         Command::Restore(restore) => restore.run(output),
+        Command::Bench(bench) => bench.run(output).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "snavio", &mut std::io::stdout());
             Ok(())

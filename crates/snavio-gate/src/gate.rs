@@ -7,9 +7,9 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use snavio_model::fair::Room;
 use snavio_model::message::{Message, Path};
-use snavio_model::name::ServiceName;
+use snavio_model::name::{CommandName, ServiceName};
 use snavio_model::recent::{Fingerprint, RecentMessages};
-use snavio_model::refusal::{Refused, Subject};
+use snavio_model::refusal::{Refusal, Refused, Subject};
 use snavio_model::registry::{Change, DispatchMode, Registry, Unseal};
 use snavio_model::settle::Outcome;
 use snavio_model::telemetry;
@@ -70,8 +70,25 @@ pub struct Answer {
     pub correlation: CorrelationId,
     /// Its trace.
     pub traceparent: Traceparent,
+    /// The service it is for.
+    pub target: ServiceName,
+    /// The command.
+    pub name: CommandName,
+    /// How its route treats repeats.
+    pub dedupe_mode: &'static str,
     /// What became of it.
     pub verdict: Verdict,
+}
+
+impl Answer {
+    fn subject(&self) -> Subject {
+        Subject {
+            id: Some(self.id.clone()),
+            target: Some(self.target.clone()),
+            name: Some(self.name.clone()),
+            correlation: Some(self.correlation.clone()),
+        }
+    }
 }
 
 /// The gateway without its HTTP.
@@ -86,6 +103,7 @@ pub struct Gate {
     hashers: [std::hash::RandomState; 2],
     gathering: Gathering,
     tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
+    changing: tokio::sync::Mutex<()>,
 }
 
 impl Gate {
@@ -113,6 +131,7 @@ impl Gate {
             hashers: Default::default(),
             gathering: Gathering::default(),
             tasks: Mutex::default(),
+            changing: tokio::sync::Mutex::default(),
         });
         let tasks = [
             tokio::spawn(sweeper::write_gathered(Arc::clone(&gate))),
@@ -131,6 +150,13 @@ impl Gate {
         ended
     }
 
+    /// Refuses what could not even be read, on the record like any other arrival.
+    pub fn refuse(&self, source: &ServiceName, at: Timestamp, refusal: Refusal) -> Refused {
+        let refused = Refused::from(refusal);
+        self.report(source, at, &Err(refused.clone()));
+        refused
+    }
+
     async fn run(&self, arrival: Arrival) -> Result<Answer, Refused> {
         let registry = self.registry.load_full();
         let authentic = shield::check(arrival, &registry, self.settings.window)?; // no I/O
@@ -140,6 +166,9 @@ impl Gate {
             id: permitted.message().id.clone(),
             correlation: permitted.message().correlation.clone(),
             traceparent: permitted.message().traceparent.clone(),
+            target: permitted.message().target.clone(),
+            name: permitted.message().name.clone(),
+            dedupe_mode: permitted.route().route.claim.name(),
             verdict: Verdict::Duplicate { first_seen_at: None },
         };
         let fingerprint = self.fingerprint(permitted.message(), &permitted.route().destination);
@@ -149,12 +178,12 @@ impl Gate {
         if let Some(reason) = permitted.escalation() {
             metrics::counter!("snavio_escalations_total", "reason" => reason.as_str()).increment(1);
         }
-        let subject = permitted.message().subject();
         let skew = telemetry::skew(permitted.message(), permitted.signed_at(), self.settings.window);
         let intake = permitted.into_intake();
         let path = intake.path;
         let settled = slow::settle(intake, &self.committer).await; // one durable write
-        let settlement = settled.map_err(|refusal| Refused { subject, refusal })?;
+        let settlement =
+            settled.map_err(|refusal| Refused { subject: Box::new(answer.subject()), refusal })?;
         let verdict = match settlement.outcomes.first() {
             Some(Outcome::Queued { delivery }) => {
                 self.recent().remember(fingerprint, self.clock.now());
@@ -178,15 +207,11 @@ impl Gate {
                     .increment(1);
                 tracing::debug!(target: "snavio::message", %source, %id, path = path.as_str(), "accepted");
             }
-            Ok(Answer { id, correlation, .. }) => {
+            Ok(answer) => {
+                let id = &answer.id;
                 metrics::counter!("snavio_commands_total", "verdict" => "duplicate").increment(1);
                 tracing::debug!(target: "snavio::message", %source, %id, "duplicate");
-                let subject = Subject {
-                    id: Some(id.clone()),
-                    correlation: Some(correlation.clone()),
-                    ..Subject::default()
-                };
-                let record = telemetry::duplicate(source, &subject, "strict", at);
+                let record = telemetry::duplicate(source, &answer.subject(), answer.dedupe_mode, at);
                 record.into_iter().for_each(|record| self.gathering.add(record));
             }
             Err(Refused { subject, refusal }) => {
@@ -234,6 +259,12 @@ impl Gate {
     /// Messages that wait for a commit.
     pub fn waiting(&self) -> usize {
         self.committer.waiting()
+    }
+
+    /// Waits for the turn to change the registry: whoever holds it decides on a registry that nobody else
+    /// changes through this node meanwhile.
+    pub async fn registry_turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.changing.lock().await
     }
 
     /// Makes changes durable and puts them in effect on this node at once (REG-18). Concurrent changes are

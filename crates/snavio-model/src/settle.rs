@@ -4,7 +4,7 @@
 //! with one id in the same batch see each other, and leaves in a [`Delta`] what must be written. A backend only
 //! loads, locks and writes; it decides nothing.
 
-use std::collections::HashMap;
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use std::sync::Arc;
 
 use crate::claim::{Claim, ClaimKey};
@@ -52,6 +52,8 @@ pub enum Outcome {
     Taken,
     /// The queue holds as much as it may.
     QueueFull,
+    /// The record of the id is damaged: whether it was seen cannot be known.
+    Unreadable,
 }
 
 /// What a backend loads for a batch, and judge changes as it goes along.
@@ -59,6 +61,8 @@ pub enum Outcome {
 pub struct Working {
     /// The claims found under the keys of the batch.
     pub claims: HashMap<ClaimKey, Claim>,
+    /// Claims that are there but cannot be trusted: what needs them is refused.
+    pub unreadable: HashSet<ClaimKey>,
     /// How many more deliveries each queue of the batch may take.
     pub room: HashMap<QueueKey, usize>,
     /// The last number given.
@@ -100,7 +104,7 @@ fn claim_key(message: &Message, route: &BoundRoute) -> ClaimKey {
 impl Working {
     /// An empty working set that numbers on from `last`.
     pub fn after(last: Serial) -> Self {
-        Self { claims: HashMap::new(), room: HashMap::new(), last }
+        Self { claims: HashMap::new(), unreadable: HashSet::new(), room: HashMap::new(), last }
     }
 
     fn number(&mut self) -> Serial {
@@ -120,7 +124,9 @@ pub fn judge(
     let mut message = None;
     let mut outcomes = Vec::with_capacity(intake.destinations.len());
     for route in &intake.destinations {
-        if let Some(outcome) = check_claim(working, intake, route, now) {
+        let key = route.route.claim.keep().map(|keep| (claim_key(&intake.message, route), keep));
+        let seen = key.as_ref().and_then(|(key, _)| check_claim(working, intake, key, now));
+        if let Some(outcome) = seen {
             outcomes.push(outcome);
             continue;
         }
@@ -133,7 +139,12 @@ pub fn judge(
             delta.messages.push((number, place));
             number
         });
-        make_claim(working, intake, route, number, now, delta);
+        if let Some((key, keep)) = key {
+            let source = intake.message.source.clone();
+            let claim = Claim { source, message: number, first_seen_at: now, expires_at: now.plus(keep) };
+            working.claims.insert(key.clone(), claim.clone());
+            delta.claims.push((key, claim));
+        }
         let delivery = working.number();
         delta.deliveries.push(Delivery::new(delivery, number, route, now));
         outcomes.push(Outcome::Queued { delivery });
@@ -142,9 +153,11 @@ pub fn judge(
 }
 
 /// CLM-4: of any number of racing messages, the first one judged wins and the rest follow it.
-fn check_claim(working: &Working, intake: &Intake, route: &BoundRoute, now: Timestamp) -> Option<Outcome> {
-    route.route.claim.keep()?;
-    let claim = working.claims.get(&claim_key(&intake.message, route)).filter(|claim| claim.is_live(now))?;
+fn check_claim(working: &Working, intake: &Intake, key: &ClaimKey, now: Timestamp) -> Option<Outcome> {
+    if working.unreadable.contains(key) {
+        return Some(Outcome::Unreadable);
+    }
+    let claim = working.claims.get(key).filter(|claim| claim.is_live(now))?;
     Some(if claim.source == intake.message.source {
         Outcome::Duplicate { first_seen_at: claim.first_seen_at }
     } else {
@@ -163,22 +176,5 @@ fn take_room(working: &mut Working, queue: &QueueKey) -> bool {
     }
 }
 
-fn make_claim(
-    working: &mut Working,
-    intake: &Intake,
-    route: &BoundRoute,
-    message: Serial,
-    now: Timestamp,
-    delta: &mut Delta,
-) {
-    let Some(keep) = route.route.claim.keep() else { return };
-    let key = claim_key(&intake.message, route);
-    let claim = Claim {
-        source: intake.message.source.clone(),
-        message,
-        first_seen_at: now,
-        expires_at: now.plus(keep),
-    };
-    working.claims.insert(key.clone(), claim.clone());
-    delta.claims.push((key, claim));
-}
+#[cfg(test)]
+mod tests;

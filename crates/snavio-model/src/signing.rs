@@ -1,6 +1,7 @@
 //! Signatures of commands and the secrets behind them (MSG-3).
 
 use std::fmt;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -150,7 +151,7 @@ impl Signature {
     /// Reads exactly 64 lower-case hexadecimal digits.
     pub fn parse(text: &str) -> Result<Self, InvalidSignature> {
         let mut bytes = [0; 32];
-        if text.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        if text.len() != 64 || text.bytes().any(|byte| byte.is_ascii_uppercase()) {
             return Err(InvalidSignature);
         }
         hex::decode_to_slice(text, &mut bytes).map_err(|_| InvalidSignature)?;
@@ -158,9 +159,16 @@ impl Signature {
     }
 }
 
+impl Signature {
+    /// The signature as shared text.
+    pub fn to_text(self) -> Arc<str> {
+        (&*hex::Buffer::<32>::new().format(&self.0)).into()
+    }
+}
+
 impl fmt::Display for Signature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex::encode(self.0))
+        f.write_str(hex::Buffer::<32>::new().format(&self.0))
     }
 }
 

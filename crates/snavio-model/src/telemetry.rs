@@ -51,7 +51,7 @@ fn members(value: Value) -> Map<String, Value> {
 }
 
 /// The members of `snavio.command.delivered`, read off the message log.
-pub fn delivered(message: &Message, path: Path) -> Map<String, Value> {
+pub fn delivered(message: &Message, path: Path, settled_at: Timestamp) -> Map<String, Value> {
     members(json!({
         "command_id": message.id,
         "source": message.source,
@@ -59,6 +59,7 @@ pub fn delivered(message: &Message, path: Path) -> Map<String, Value> {
         "command.name": message.name,
         "correlation_id": message.correlation.as_str(),
         "path": path.as_str(),
+        "dispatch_latency_ms": settled_at.since(message.received_at).as_millis() as u64,
         "replay": false,
     }))
 }

@@ -19,7 +19,7 @@ impl CorrelationId {
 
     /// A new one for a message that came without.
     pub fn from_random(bytes: [u8; 16]) -> Self {
-        Self(hex::encode(bytes).into())
+        Self((&*hex::Buffer::<16>::new().format(&bytes)).into())
     }
 
     /// The id as text.

@@ -140,16 +140,22 @@ fn secret_file(path: &Path, prefix: &str) -> Result<Zeroizing<String>, PlatformE
     std::fs::read_to_string(path).map(Zeroizing::new).map_err(failed)
 }
 
+/// Under another name until it is complete: a kill must not leave half a secret, which no start would accept.
 #[cfg(unix)]
 fn write_private(path: &Path, content: &[u8]) -> std::io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
 
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder)?;
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let partial = path.with_file_name(name);
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
     file.write_all(content)?;
-    file.sync_all()
+    file.sync_all()?;
+    std::fs::rename(&partial, path)?;
+    std::fs::File::open(folder)?.sync_all()
 }
 
 #[cfg(unix)]

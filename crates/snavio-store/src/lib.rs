@@ -4,6 +4,8 @@
 //! [`Journal`] reads what happened. A backend implements all four over one engine, because a claim, its
 //! delivery and their telemetry commit together. Nothing is judged here: that is `snavio_model::settle`.
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod embedded;
 
 use std::sync::Arc;
@@ -179,6 +181,8 @@ pub struct LoggedMessage {
     pub number: Serial,
     /// How it was decided.
     pub path: Path,
+    /// When it was settled.
+    pub settled_at: Timestamp,
     /// The message.
     pub message: Message,
 }

@@ -1,3 +1,5 @@
+//! `snavio ack`.
+
 use clap::Args;
 use snavio_model::delivery::Receipt;
 use snavio_model::id::Serial;

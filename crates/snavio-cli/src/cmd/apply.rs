@@ -1,3 +1,5 @@
+//! `snavio apply`.
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 

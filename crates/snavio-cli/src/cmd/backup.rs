@@ -1,3 +1,5 @@
+//! `snavio backup`.
+
 use std::path::PathBuf;
 
 use clap::Args;

@@ -1,3 +1,5 @@
+//! `snavio dead-letters`.
+
 use clap::{Args, Subcommand};
 use reqwest::Method;
 use serde_json::json;

@@ -1,3 +1,5 @@
+//! `snavio doctor`.
+
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 

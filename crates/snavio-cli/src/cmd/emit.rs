@@ -1,3 +1,5 @@
+//! `snavio emit`.
+
 use std::io::Read;
 
 use clap::Args;

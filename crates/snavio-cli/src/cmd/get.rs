@@ -1,3 +1,5 @@
+//! `snavio get`.
+
 use clap::{Args, ValueEnum};
 use reqwest::Method;
 use serde_json::Value;

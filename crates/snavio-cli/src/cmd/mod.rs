@@ -3,6 +3,7 @@
 pub(crate) mod ack;
 pub(crate) mod apply;
 pub(crate) mod backup;
+pub(crate) mod bench;
 pub(crate) mod dead_letters;
 pub(crate) mod demo;
 pub(crate) mod doctor;

@@ -1,3 +1,5 @@
+//! `snavio receive`.
+
 use std::time::Duration;
 
 use clap::Args;

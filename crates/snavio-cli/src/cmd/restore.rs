@@ -1,3 +1,5 @@
+//! `snavio restore`.
+
 use std::path::PathBuf;
 
 use clap::Args;

@@ -1,3 +1,5 @@
+//! `snavio serve`.
+
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -80,7 +82,7 @@ impl Serve {
 }
 
 /// Prints to whoever still reads: a node must not end because nobody does.
-fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
@@ -97,7 +99,7 @@ fn start_log(config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn wait_for_stop() -> std::io::Result<()> {
+pub(crate) async fn wait_for_stop() -> std::io::Result<()> {
     let (mut term, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::select! {
         _ = term.recv() => {}

@@ -1,3 +1,5 @@
+//! `snavio sign`.
+
 use std::path::PathBuf;
 
 use clap::Args;

@@ -1,14 +1,31 @@
 //! Tests from outside the process: the real binary, over HTTP, with real clients, files and signals.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod bad_input;
+mod batches;
+mod bench;
+mod consumer;
+mod crash;
+mod faults;
+mod flush_order;
 mod health;
 mod journey;
 mod node;
 mod openapi;
 mod paging;
+mod patience;
+mod queue;
+mod races;
+mod raw_wire;
 mod refusals;
+mod registry;
 mod server_limits;
+mod strace;
 mod stream;
+mod telemetry;
 mod throttle;
 mod tls;
 mod token;
+mod webhooks;
 mod wire;

@@ -13,6 +13,9 @@ use snavio_model::name::{CommandName, ServiceName, TargetText};
 use snavio_model::time::Timestamp;
 use snavio_sdk::{Api, ApiError, Client, Credentials, Delivery};
 
+use crate::patience::poll;
+use crate::strace::Attached;
+
 /// How a node is started.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Launch {
@@ -25,6 +28,17 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
+    /// Runs the node under a program.
+    pub(crate) fn under(words: Vec<String>) -> Self {
+        Self { under: words, ..Self::default() }
+    }
+
+    /// With a setting, by its environment variable.
+    pub(crate) fn setting(mut self, name: &str, value: &str) -> Self {
+        self.settings.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
     /// With one setting, by its variable's name without the prefix.
     pub(crate) fn set(mut self, name: &str, value: impl ToString) -> Self {
         self.settings.push((format!("SNAVIO_{name}"), value.to_string()));
@@ -58,8 +72,24 @@ impl Node {
 
     /// Starts a node on the store in a folder.
     pub(crate) fn launch_in(folder: tempfile::TempDir, launch: &Launch) -> Self {
-        let (child, url) = spawn(&folder.path().join("data"), launch);
-        Self { folder, child, url }
+        let mut node = Self::try_launch_in(folder, launch);
+        node.expect_serving();
+        node
+    }
+
+    /// Starts a node that may end before it serves.
+    pub(crate) fn try_launch_in(folder: tempfile::TempDir, launch: &Launch) -> Self {
+        let (child, url) = spawn(folder.path(), launch);
+        Self { folder, child, url: url.unwrap_or_default() }
+    }
+
+    /// Whether it came as far as serving.
+    pub(crate) fn is_serving(&mut self) -> bool {
+        !self.url.is_empty() && self.ended().is_none()
+    }
+
+    fn expect_serving(&mut self) {
+        assert!(!self.url.is_empty(), "the node does not serve ({:?}): {}", self.ended(), self.said());
     }
 
     /// Kills the node as a power cut would, as far as a process can tell.
@@ -68,11 +98,41 @@ impl Node {
         self.child.wait().expect("the node ends");
     }
 
+    /// Kills a node of which strace holds a thread: the thread dies only once it is let go.
+    pub(crate) fn kill_held(&mut self, tracing: Attached) {
+        self.child.kill().expect("the node can be killed");
+        drop(tracing);
+        self.child.wait().expect("the node ends");
+    }
+
     /// Starts it again on the same store; it must have ended.
     pub(crate) fn restart(&mut self, launch: &Launch) {
-        let (child, url) = spawn(&self.data(), launch);
+        self.try_restart(launch);
+        self.expect_serving();
+    }
+
+    /// Starts it again on the same store, whether or not it will serve.
+    pub(crate) fn try_restart(&mut self, launch: &Launch) {
+        let (child, url) = spawn(self.folder.path(), launch);
         self.child = child;
-        self.url = url;
+        self.url = url.unwrap_or_default();
+    }
+
+    /// Stops the node as an operator would.
+    pub(crate) fn stop(&mut self) {
+        self.signal("TERM");
+        let status = self.wait();
+        assert!(status.success(), "{status}: {}", self.said());
+    }
+
+    /// Waits for the process to end, for as long as a node may take to stop.
+    pub(crate) fn wait(&mut self) -> std::process::ExitStatus {
+        poll("the node ends", || self.ended())
+    }
+
+    /// What it wrote to its standard error, over all its starts.
+    pub(crate) fn said(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join(STDERR)).expect("the node's words are kept")
     }
 
     /// Whether the process has ended, and how.
@@ -87,12 +147,32 @@ impl Node {
 
     /// Sends a signal by its name, for example TERM.
     pub(crate) fn signal(&self, name: &str) {
-        let sent = Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()).status();
-        assert!(sent.expect("kill runs").success());
+        send_signal(self.pid(), name);
     }
 
     pub(crate) fn data(&self) -> PathBuf {
         self.folder.path().join("data")
+    }
+
+    /// The data folder as the running node sees it, which may have mounted something of its own there.
+    pub(crate) fn data_within(&self) -> PathBuf {
+        let data = self.data();
+        let below = data.strip_prefix("/").expect("temporary folders have full paths");
+        PathBuf::from(format!("/proc/{}/root", self.pid())).join(below)
+    }
+
+    /// The thread of the node with this name, of which the kernel keeps 15 characters. A thread names itself, so
+    /// it may not have done so yet.
+    pub(crate) fn thread(&self, name: &str) -> u32 {
+        let short = &name[..name.len().min(15)];
+        let named = |entry: std::fs::DirEntry| {
+            let comm = std::fs::read_to_string(entry.path().join("comm")).ok()?;
+            (comm.trim_end() == short).then(|| entry.file_name().to_str()?.parse().ok())?
+        };
+        poll(&format!("a thread is called {name}"), || {
+            let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("the node runs");
+            tasks.filter_map(Result::ok).find_map(named)
+        })
     }
 
     /// A folder for the test's own files.
@@ -109,7 +189,8 @@ impl Node {
     }
 
     pub(crate) fn operator(&self) -> Api {
-        let token = std::fs::read_to_string(self.data().join("operator.token")).expect("the token was made");
+        let token = std::fs::read_to_string(self.data_within().join("operator.token"));
+        let token = token.expect("the token was made");
         self.api().with_token(token.trim())
     }
 
@@ -170,20 +251,40 @@ pub(crate) struct Cast {
     pub(crate) bot: Credentials,
 }
 
-fn spawn(data: &Path, launch: &Launch) -> (Child, String) {
+/// Sends a signal by its name to a process.
+pub(crate) fn send_signal(pid: u32, name: &str) {
+    let sent = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status();
+    assert!(sent.expect("kill runs").success());
+}
+
+/// The file in a node's folder that keeps what it writes to its standard error.
+const STDERR: &str = "stderr.log";
+
+/// Variables that belong to the tests: a node would take them for misspelt settings.
+const TEST_VARIABLES: [&str; 2] = ["SNAVIO_TEST_LONG", "SNAVIO_TEST_SEED"];
+
+/// Starts the process and reads where it is serving, unless it ends before it does.
+fn spawn(folder: &Path, launch: &Launch) -> (Child, Option<String>) {
     let mut words = launch.under.clone();
     words.push(binary().to_owned());
     let mut command = Command::new(&words[0]);
-    command.args(&words[1..]).arg("serve").arg("--listen").arg("127.0.0.1:0").arg("--data").arg(data);
-    command.args(&launch.arguments).envs(launch.settings.iter().cloned());
-    command.stdout(Stdio::piped()).stdin(Stdio::null());
-    let mut child = command.spawn().expect("the node can be started");
+    command.args(&words[1..]).arg("serve").arg("--listen").arg("127.0.0.1:0");
+    command.arg("--data").arg(folder.join("data")).args(&launch.arguments);
+    TEST_VARIABLES.iter().for_each(|name| {
+        command.env_remove(name);
+    });
+    // Tests refuse by the hundred, and each refusal is a line of the log.
+    command.env("SNAVIO_LOG_FILTER", "warn");
+    command.envs(launch.settings.iter().cloned());
+    let stderr = std::fs::File::options().create(true).append(true).open(folder.join(STDERR));
+    command.stdout(Stdio::piped()).stdin(Stdio::null()).stderr(stderr.expect("a file can be made"));
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("{} cannot be started: {error}", words[0]));
     let mut lines = BufReader::new(child.stdout.as_mut().expect("stdout is piped")).lines();
     let url = lines.find_map(|line| {
         let line = line.ok()?;
         line.split_once(" is serving ").map(|(_, url)| url.to_owned())
     });
-    (child, url.expect("the node says where it is serving"))
+    (child, url)
 }
 
 /// A message in the making: everything a producer decides, signed when it is sent.
@@ -253,6 +354,14 @@ pub(crate) fn verdict(ended: Result<(u16, Value), ApiError>) -> (u16, Value) {
 pub(crate) async fn post(client: &Client, body: Vec<u8>) -> (u16, Value) {
     let api = client.authorized().await.expect("the service is authenticated");
     verdict(api.send(Method::POST, "/v1/commands", Some(body), "application/json").await)
+}
+
+/// Sends signed messages in one batch; each has its own result.
+pub(crate) async fn post_batch(client: &Client, signed: &[Vec<u8>]) -> Result<Vec<Value>, ApiError> {
+    let body = [&b"["[..], &signed.join(&b','), b"]"].concat();
+    let api = client.authorized().await?;
+    let (_, answer) = api.send(Method::POST, "/v1/commands/batch", Some(body), "application/json").await?;
+    Ok(answer["results"].as_array().expect("a batch has results").clone())
 }
 
 /// Everything that can be received from a queue now.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::node::{Launch, Node};
-use crate::wire::Wire;
+use crate::raw_wire::Wire;
 
 const OVER: usize = 256 * 1024 + 1;
 

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::node::{Draft, Node, drain, new_id};
-use crate::wire::Wire;
+use crate::raw_wire::Wire;
 
 fn chunk(bytes: &[u8]) -> Vec<u8> {
     [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()

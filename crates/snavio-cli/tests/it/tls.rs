@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
 use crate::node::{Launch, Node, binary};
-use crate::wire::Wire;
+use crate::raw_wire::Wire;
 
 /// A certificate authority of our own.
 struct Authority {

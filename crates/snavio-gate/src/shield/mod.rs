@@ -1,5 +1,6 @@
 //! The shield: cheap checks in memory, in the order of PIP-1. What passes is authentic.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -100,7 +101,7 @@ fn authenticate(
         signed_target: envelope.target.as_str().into(),
         sent_at: envelope.timestamp_text.as_ref().into(),
         key_version,
-        signature: signature.into(),
+        signature,
         correlation,
         traceparent,
         received_at: arrival.received_at,
@@ -125,7 +126,7 @@ fn check_signature(
     envelope: &CommandEnvelope<'_>,
     arrival: &Arrival,
     source: &ServiceView,
-) -> Result<(KeyVersion, String), Refusal> {
+) -> Result<(KeyVersion, Arc<str>), Refusal> {
     let by_header = match &arrival.webhook {
         Some(webhook) => Some(check_webhook(webhook, envelope, &arrival.body, source)?),
         None => None,
@@ -144,7 +145,7 @@ fn check_signature(
                 let detail = "metadata.hmac is not the signature of this message under this key";
                 return Err(Refusal::new(Reason::HmacInvalid, detail));
             }
-            Some((key.version.clone(), signature.to_string()))
+            Some((key.version.clone(), signature.to_text()))
         }
         None => None,
     };
@@ -159,7 +160,7 @@ fn check_webhook(
     envelope: &CommandEnvelope<'_>,
     body: &[u8],
     source: &ServiceView,
-) -> Result<(KeyVersion, String), Refusal> {
+) -> Result<(KeyVersion, Arc<str>), Refusal> {
     let invalid = |detail: &'static str| Refusal::new(Reason::HmacInvalid, detail);
     if !webhook.is_for(&envelope.id) {
         return Err(invalid("webhook-id is not the message's id"));
@@ -170,7 +171,7 @@ fn check_webhook(
     let key = source.keys().iter().find(|key| webhook.verify(&key.secret, body));
     let key = key.ok_or_else(|| invalid("webhook-signature does not match under any key of this service"))?;
     let signatures: Vec<_> = webhook.signatures.iter().map(ToString::to_string).collect();
-    Ok((key.version.clone(), format!("webhook {}", signatures.join(" "))))
+    Ok((key.version.clone(), format!("webhook {}", signatures.join(" ")).into()))
 }
 
 /// MSG-11: taken from the message or the request, else generated here.

@@ -28,6 +28,11 @@ pub(crate) async fn settle(intake: Intake, committer: &Committer) -> Result<Sett
             Reason::Conflict,
             "another service of the tenant has used this id on this route",
         )),
+        Some(Outcome::Unreadable) => Err(Refusal::retry(
+            Reason::Unavailable,
+            RETRY_AFTER,
+            "the record of this id is damaged; operators are alerted",
+        )),
         _ => Ok(settlement),
     }
 }

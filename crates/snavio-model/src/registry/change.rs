@@ -74,6 +74,7 @@ pub fn plan(
             limits::REGISTRY_CHANGES_MAX
         )]);
     }
+    let mut problems = Vec::new();
     let mut after: BTreeMap<EntryKey, Option<Entry>> = BTreeMap::new();
     for wish in wishes {
         let key = wish.key();
@@ -81,9 +82,12 @@ pub fn plan(
             Wish::Put(entry) => Some(entry),
             Wish::Remove(_) => None,
         };
+        if after.get(&key).is_some_and(|other| *other != entry) {
+            problems.push(format!("{key} is given twice, and differently"));
+        }
         after.insert(key, entry);
     }
-    let problems = Draft { registry, after: &after, window }.problems();
+    problems.extend(Draft { registry, after: &after, window }.problems());
     if !problems.is_empty() {
         return Err(problems);
     }

@@ -74,20 +74,30 @@ pub(super) async fn send(
     principal: Principal,
     request: Request,
 ) -> Result<Response, Problem> {
-    let source = principal.service()?.clone();
-    let (parts, body) = request.into_parts();
-    if media(&parts.headers)? != Media::Json {
-        return Err(Refusal::new(Reason::UnsupportedMediaType, "one command is application/json").into());
-    }
-    let body = read(body, app.body_bytes_max).await?;
-    let mut arrival = arrival(&app, source, body, &parts.headers);
-    arrival.webhook = webhook(&parts.headers)?;
+    let source = principal.service()?;
+    let arrival =
+        read_one(&app, source, request).await.map_err(|refusal| on_record(&app, source, refusal))?;
     // On a task of its own: a client that hangs up must not cancel a commit under way.
     let running = Arc::clone(&app);
     let ended = tokio::spawn(async move { running.gate.accept(arrival).await }).await;
     let answer = ended.map_err(|_| Refusal::new(Reason::Unavailable, "the message's task was ended"))??;
     let (status, accepted) = accepted(&app, &answer);
     Ok(json(status, &accepted))
+}
+
+async fn read_one(app: &App, source: &ServiceName, request: Request) -> Result<Arrival, Refusal> {
+    let (parts, body) = request.into_parts();
+    if media(&parts.headers)? != Media::Json {
+        return Err(Refusal::new(Reason::UnsupportedMediaType, "one command is application/json"));
+    }
+    let body = read(body, app.body_bytes_max).await?;
+    let webhook = webhook(&parts.headers)?;
+    Ok(Arrival { webhook, ..arrival(app, source.clone(), body, &parts.headers) })
+}
+
+/// What could not even be read is told of like any other refusal.
+fn on_record(app: &App, source: &ServiceName, refusal: Refusal) -> Refused {
+    app.gate.refuse(source, app.clock.now(), refusal)
 }
 
 /// Many commands: a JSON array, answered as one document, or NDJSON, answered line by line.
@@ -99,12 +109,18 @@ pub(super) async fn send_batch(
     principal: Principal,
     request: Request,
 ) -> Result<Response, Problem> {
-    let source = principal.service()?.clone();
+    let source = principal.service()?;
+    let answered = answer_batch(&app, source, request).await;
+    Ok(answered.map_err(|refusal| on_record(&app, source, refusal))?)
+}
+
+async fn answer_batch(app: &Shared, source: &ServiceName, request: Request) -> Result<Response, Refusal> {
     let (parts, body) = request.into_parts();
     if webhook(&parts.headers)?.is_some() {
         let detail = "command batches need metadata.hmac in each entry, not a webhook-signature over all";
-        return Err(Refusal::new(Reason::InvalidRequest, detail).into());
+        return Err(Refusal::new(Reason::InvalidRequest, detail));
     }
+    let (app, source) = (Arc::clone(app), source.clone());
     match media(&parts.headers)? {
         Media::Json => send_array(app, source, parts.headers, body).await,
         Media::NdJson => Ok(stream::send_lines(app, source, parts.headers, body)),
@@ -116,12 +132,12 @@ async fn send_array(
     source: ServiceName,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Problem> {
+) -> Result<Response, Refusal> {
     let body = read(body, limits::BATCH_BYTES_MAX).await?;
     let entries = split_array(&body).map_err(Refusal::from)?;
     if entries.len() > limits::BATCH_MESSAGES_MAX {
         let detail = format!("a batch holds at most {} messages", limits::BATCH_MESSAGES_MAX);
-        return Err(Refusal::new(Reason::TooLarge, detail).into());
+        return Err(Refusal::new(Reason::TooLarge, detail));
     }
     let entries: Vec<_> = entries.into_iter().map(|entry| body.slice_ref(entry)).collect();
     let all = async move {
@@ -137,20 +153,20 @@ async fn send_array(
 pub(super) async fn send_entry(app: &App, source: ServiceName, body: Bytes, headers: &HeaderMap) -> Entry {
     if body.len() > app.body_bytes_max {
         let detail = format!("the message is larger than {} bytes", app.body_bytes_max);
-        return Refusal::new(Reason::TooLarge, detail).into();
+        return on_record(app, &source, Refusal::new(Reason::TooLarge, detail)).into();
     }
     match app.gate.accept(arrival(app, source, body, headers)).await {
         Ok(answer) => {
             let (status, accepted) = accepted(app, &answer);
             Entry::Accepted(Accepted { status: Some(status.as_u16()), ..accepted })
         }
-        Err(refused) => Entry::Refused(Problem::from(refused).document()),
+        Err(refused) => refused.into(),
     }
 }
 
-impl From<Refusal> for Entry {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused(Problem::from(Refused::from(refusal)).document())
+impl From<Refused> for Entry {
+    fn from(refused: Refused) -> Self {
+        Self::Refused(Problem::from(refused).document())
     }
 }
 

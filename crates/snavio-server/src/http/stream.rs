@@ -13,7 +13,8 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 use snavio_model::limits;
 use snavio_model::name::ServiceName;
-use snavio_model::refusal::{Reason, Refusal};
+use snavio_model::refusal::{Reason, Refusal, Refused};
+use snavio_model::time::Clock;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -59,12 +60,13 @@ async fn run(app: Shared, source: ServiceName, headers: HeaderMap, body: Body, m
         answers.send(&verdict(ended)).await;
     }
     if let Some(refusal) = refusal {
-        answers.send(&refusal.into()).await;
+        answers.send(&app.gate.refuse(&source, app.clock.now(), refusal).into()).await;
     }
 }
 
 fn verdict(ended: <JoinHandle<Entry> as Future>::Output) -> Entry {
-    ended.unwrap_or_else(|_| Refusal::new(Reason::Unavailable, "the message's task was ended").into())
+    let refusal = |_| Refusal::new(Reason::Unavailable, "the message's task was ended");
+    ended.map_err(refusal).unwrap_or_else(|refusal| Refused::from(refusal).into())
 }
 
 /// Where the answers go.

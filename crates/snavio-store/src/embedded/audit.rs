@@ -16,7 +16,7 @@ pub(super) fn append(
 ) -> Result<(), StoreError> {
     const INSERT: &str = "INSERT INTO audit (seq, at, who, why, action, object, outcome) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-    let number = transaction.number();
+    let number = transaction.numbers.next();
     let values = params![number.0, act.at.0, act.who, act.why, action, object, outcome];
     transaction.connection.prepare_cached(INSERT).and_then(|mut it| it.execute(values)).map_err(sql)?;
     transaction.dirty = true;

@@ -13,6 +13,9 @@ use super::writer::{Shared, lock, sql};
 
 /// Past this length, the log is started over as soon as the checkpointer has caught up.
 const RESTART_PAST_BYTES: u64 = 32 * 1024 * 1024;
+/// What a log that was started over keeps of its file: room for the usual, so that it is not cut and grown again.
+pub(super) const KEPT_BYTES: i64 = 64 * 1024 * 1024;
+const _: () = assert!(KEPT_BYTES.unsigned_abs() > RESTART_PAST_BYTES);
 /// Shorter than this, a look is not worth its flushes.
 const WORTH_A_LOOK_BYTES: u64 = 4 * 1024 * 1024;
 /// Pause between two looks.

@@ -48,7 +48,8 @@ pub(super) fn find(
     rows.next().map_err(sql)?.map(read).transpose()
 }
 
-/// A page of a tenant's dead letters, with their messages.
+/// A page of a tenant's dead letters, with their messages; those whose message is damaged are told of and left
+/// out, so that they do not hide the others.
 pub(super) fn page(
     connection: &Connection,
     tenant: &str,
@@ -68,7 +69,8 @@ pub(super) fn page(
     while let Some(row) = rows.next().map_err(sql)? {
         letters.push(read(row)?);
     }
-    letters.into_iter().map(|letter| with_message(connection, letter)).collect()
+    let usable = |letter| message::usable(with_message(connection, letter)).transpose();
+    letters.into_iter().filter_map(usable).collect()
 }
 
 pub(super) fn with_message(
@@ -76,7 +78,7 @@ pub(super) fn with_message(
     letter: DeadLetter,
 ) -> Result<StoredDeadLetter, StoreError> {
     let number = letter.delivery.message;
-    let found = message::by_numbers(connection, &[number])?.pop();
+    let found = message::find(connection, number)?;
     let missing = || StoreError::Damaged { what: "message", key: number.to_string() };
     Ok(StoredDeadLetter { letter, message: found.ok_or_else(missing)?.message })
 }

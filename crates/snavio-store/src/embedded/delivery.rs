@@ -40,8 +40,13 @@ pub(super) fn delete(connection: &Connection, id: Serial) -> rusqlite::Result<bo
     Ok(statement.execute([id.0])? == 1)
 }
 
-pub(super) fn delete_queue(connection: &Connection, queue: &QueueKey) -> rusqlite::Result<usize> {
-    connection.execute("DELETE FROM delivery WHERE queue = ?1", [queue.as_str()])
+/// Deletes a queue's deliveries up to a number.
+pub(super) fn delete_queue(
+    connection: &Connection,
+    queue: &QueueKey,
+    up_to: Serial,
+) -> rusqlite::Result<usize> {
+    connection.execute("DELETE FROM delivery WHERE queue = ?1 AND id <= ?2", (queue.as_str(), up_to.0))
 }
 
 pub(super) fn find(connection: &Connection, id: Serial) -> rusqlite::Result<Option<Delivery>> {

@@ -31,7 +31,6 @@ impl Job for Settle {
         for (place, intake) in self.batch.iter().enumerate() {
             settlements.push(settle::judge(&mut working, intake, place, self.now, &mut delta));
         }
-        *transaction.last = working.last;
         self.write(transaction, &delta).map_err(sql)?;
         transaction.dirty |= !delta.is_empty();
         self.result = (settlements, delta);
@@ -60,13 +59,23 @@ impl Job for Settle {
 
 impl Settle {
     fn load(&self, transaction: &Transaction<'_>) -> Result<Working, StoreError> {
-        let mut working = Working::after(*transaction.last);
+        let most: usize = self.batch.iter().map(|intake| 1 + intake.destinations.len()).sum();
+        let mut working = Working::after(transaction.numbers.reserve(most));
         let mut find = claim::Find::prepare(transaction.connection).map_err(sql)?;
         let queues = lock(&self.queues);
         for intake in &self.batch {
             for key in settle::keys(intake) {
-                if let Some(claim) = find.run(&key)? {
-                    working.claims.insert(key, claim);
+                match find.run(&key) {
+                    Ok(Some(claim)) => {
+                        working.claims.insert(key, claim);
+                    }
+                    Ok(None) => {}
+                    // Only the message that asks for this claim is refused, not its neighbours.
+                    Err(damaged @ StoreError::Damaged { .. }) => {
+                        super::check::alert(&damaged);
+                        working.unreadable.insert(key);
+                    }
+                    Err(error) => return Err(error),
                 }
             }
             for route in &intake.destinations {
@@ -83,7 +92,8 @@ impl Settle {
         let mut insert = message::Insert::prepare(connection)?;
         for (number, place) in &delta.messages {
             let intake = &self.batch[*place];
-            insert.run(*number, intake.path, &intake.message)?;
+            let head = message::Head { number: *number, path: intake.path, settled_at: self.now };
+            insert.run(head, &intake.message)?;
         }
         let mut put = claim::Put::prepare(connection)?;
         for (key, claim) in &delta.claims {

@@ -16,7 +16,16 @@ use super::writer::sql;
 use crate::{LoggedMessage, StoreError};
 
 const COLUMNS: &str = "seq, tenant, id, source, target, name, signed_target, sent_at, key_version, signature, \
-     correlation_id, traceparent, received_at, registry_version, hash_version, domain_hash, path, payload, check_value";
+     correlation_id, traceparent, received_at, registry_version, hash_version, domain_hash, path, \
+     settled_at, payload, check_value";
+
+/// What the store adds to a message.
+#[derive(Clone, Copy)]
+pub(super) struct Head {
+    pub(super) number: Serial,
+    pub(super) path: Path,
+    pub(super) settled_at: Timestamp,
+}
 
 /// Appends messages in one transaction.
 pub(super) struct Insert<'a>(CachedStatement<'a>);
@@ -25,14 +34,14 @@ impl<'a> Insert<'a> {
     pub(super) fn prepare(connection: &'a Connection) -> rusqlite::Result<Self> {
         const INSERT: &str = "INSERT INTO message (seq, tenant, id, source, target, name, signed_target, sent_at, \
              key_version, signature, correlation_id, traceparent, received_at, registry_version, hash_version, \
-             domain_hash, path, payload, check_value) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)";
+             domain_hash, path, settled_at, payload, check_value) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)";
         connection.prepare_cached(INSERT).map(Self)
     }
 
-    pub(super) fn run(&mut self, number: Serial, path: Path, message: &Message) -> rusqlite::Result<()> {
+    pub(super) fn run(&mut self, head: Head, message: &Message) -> rusqlite::Result<()> {
         let values: &[&dyn ToSql] = params![
-            number.0,
+            head.number.0,
             message.tenant.as_str(),
             message.id.as_str(),
             message.source.as_str(),
@@ -48,32 +57,43 @@ impl<'a> Insert<'a> {
             message.registry_version,
             HASH_VERSION,
             &message.domain_hash.0[..],
-            path.as_str(),
+            head.path.as_str(),
+            head.settled_at.0,
             &message.payload[..],
-            check_value(number, path, HASH_VERSION, message),
+            check_value(head, HASH_VERSION, message),
         ];
         self.0.execute(values).map(|_| ())
     }
 }
 
-/// The messages with these numbers, in the order asked for; numbers without a message are left out.
-pub(super) fn by_numbers(
-    connection: &Connection,
-    numbers: &[Serial],
-) -> Result<Vec<LoggedMessage>, StoreError> {
-    let mut statement =
-        connection.prepare_cached(&format!("SELECT {COLUMNS} FROM message WHERE seq = ?1")).map_err(sql)?;
-    let mut found = Vec::with_capacity(numbers.len());
-    for number in numbers {
-        let mut rows = statement.query([number.0]).map_err(sql)?;
-        if let Some(row) = rows.next().map_err(sql)? {
-            found.push(read(row)?);
-        }
-    }
-    Ok(found)
+/// The message with this number. A damaged one is an error.
+pub(super) fn find(connection: &Connection, number: Serial) -> Result<Option<LoggedMessage>, StoreError> {
+    let query = format!("SELECT {COLUMNS} FROM message WHERE seq = ?1");
+    let mut statement = connection.prepare_cached(&query).map_err(sql)?;
+    let mut rows = statement.query([number.0]).map_err(sql)?;
+    rows.next().map_err(sql)?.map(read).transpose()
 }
 
-/// A tenant's messages after a number.
+/// The message with this number, if it can be used; a damaged one is told of and left out.
+pub(super) fn find_usable(
+    connection: &Connection,
+    number: Serial,
+) -> Result<Option<LoggedMessage>, StoreError> {
+    usable(find(connection, number)).map(Option::flatten)
+}
+
+/// What was read, if it can be used; what is damaged is told of.
+pub(super) fn usable<T>(read: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+    match read {
+        Err(damaged @ StoreError::Damaged { .. }) => {
+            super::check::alert(&damaged);
+            Ok(None)
+        }
+        read => read.map(Some),
+    }
+}
+
+/// A tenant's messages after a number; damaged ones are told of and left out.
 pub(super) fn of_tenant(
     connection: &Connection,
     tenant: &str,
@@ -85,7 +105,7 @@ pub(super) fn of_tenant(
     let mut rows = statement.query(params![tenant, after.0, limit as i64]).map_err(sql)?;
     let mut found = Vec::new();
     while let Some(row) = rows.next().map_err(sql)? {
-        found.push(read(row)?);
+        found.extend(usable(read(row))?);
     }
     Ok(found)
 }
@@ -102,7 +122,8 @@ fn read(row: &Row<'_>) -> Result<LoggedMessage, StoreError> {
     let number = Serial(row.get(0).map_err(sql)?);
     let damaged = || StoreError::Damaged { what: "message", key: number.to_string() };
     let (logged, hash_version, check) = fields(row).map_err(sql)?.ok_or_else(damaged)?;
-    if check != check_value(logged.number, logged.path, hash_version, &logged.message) {
+    let head = Head { number: logged.number, path: logged.path, settled_at: logged.settled_at };
+    if check != check_value(head, hash_version, &logged.message) {
         return Err(damaged());
     }
     Ok(logged)
@@ -139,19 +160,24 @@ fn fields(row: &Row<'_>) -> rusqlite::Result<Option<(LoggedMessage, u16, i64)>> 
         received_at: Timestamp(row.get(12)?),
         registry_version: row.get(13)?,
         domain_hash: DomainHash(hash),
-        payload: Bytes::copy_from_slice(row.get_ref(17)?.as_blob()?),
+        payload: Bytes::copy_from_slice(row.get_ref(18)?.as_blob()?),
     };
-    let logged = LoggedMessage { number: Serial(row.get(0)?), path: Path::stored(text(16)?), message };
-    Ok(Some((logged, row.get(14)?, row.get(18)?)))
+    let logged = LoggedMessage {
+        number: Serial(row.get(0)?),
+        path: Path::stored(text(16)?),
+        settled_at: Timestamp(row.get(17)?),
+        message,
+    };
+    Ok(Some((logged, row.get(14)?, row.get(19)?)))
 }
 
 fn text<'r>(row: &'r Row<'_>, column: usize) -> rusqlite::Result<&'r str> {
     Ok(row.get_ref(column)?.as_str()?)
 }
 
-fn check_value(number: Serial, path: Path, hash_version: u16, message: &Message) -> i64 {
+fn check_value(head: Head, hash_version: u16, message: &Message) -> i64 {
     let mut check = super::check::Check::default();
-    check.number(number.0);
+    check.number(head.number.0);
     for text in [
         message.tenant.as_str(),
         message.id.as_str(),
@@ -171,7 +197,8 @@ fn check_value(number: Serial, path: Path, hash_version: u16, message: &Message)
     check.number(message.registry_version);
     check.number(i64::from(hash_version));
     check.bytes(&message.domain_hash.0);
-    check.bytes(path.as_str().as_bytes());
+    check.bytes(head.path.as_str().as_bytes());
+    check.number(head.settled_at.0);
     check.bytes(&message.payload);
     check.value()
 }

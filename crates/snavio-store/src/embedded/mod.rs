@@ -10,7 +10,9 @@ mod delivery;
 mod ledger;
 mod message;
 mod meta;
+mod numbers;
 mod queue;
+mod queue_jobs;
 mod readers;
 mod registry;
 mod telemetry;
@@ -24,20 +26,22 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::{Connection, OpenFlags};
-use snavio_model::delivery::{DeadLetter, DeadReason, QueueAttributes, Receipt, ReceiptOutcome};
+use snavio_model::delivery::{DeadReason, QueueAttributes, Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::name::QueueKey;
 use snavio_model::registry::{Change, Entry};
 use snavio_model::settle::{Delta, Intake, Settlement};
-use snavio_model::telemetry::{Record, StoredRecord, dead_lettered};
+use snavio_model::telemetry::{Record, StoredRecord};
 use snavio_model::time::Timestamp;
 use tokio::sync::{Notify, oneshot};
 
 pub use backup::{BackupError, Restored, backup, check_integrity, restore};
+use numbers::Numbers;
 use queue::{Queues, Taken};
+use queue_jobs::{Acknowledge, Bury, CountReceives, Purge, Redrive};
 use readers::Readers;
-use writer::{Job, Transaction, Urgency, Writer, lock, sql};
+use writer::{Transaction, Urgency, Writer, lock, sql};
 
 use crate::{
     Act, AuditEntry, Durability, Figures, Journal, Ledger, LoggedMessage, Queue, Received, RegistryLog,
@@ -132,19 +136,24 @@ impl EmbeddedStore {
         let database = |error| OpenError::Database(file.clone(), error);
 
         let mut connection = connect(&file, options).map_err(database)?;
+        // One transaction for the layout and the note that it was made: a kill in between must leave neither.
         migrations::migrations::runner()
+            .set_grouped(true)
             .run(&mut connection)
             .map_err(|error| OpenError::Migration(file.clone(), error))?;
         let epoch = begin_epoch(&connection).map_err(database)?;
         if epoch > Serial::EPOCH_MAX {
             return Err(OpenError::Epochs);
         }
+        // SQLite makes the log's file, and does not look whether flushing its folder failed; without its name the
+        // log would be lost with the power, and all that was acknowledged in it.
+        File::open(&options.folder).and_then(|it| it.sync_all()).map_err(folder)?;
         let newest = [message::newest_at(&connection), telemetry::newest_at(&connection)];
         let [messages_at, telemetry_at] = newest.map(|at| at.map_err(database));
         let last_committed_at = messages_at?.max(telemetry_at?).unwrap_or(Timestamp(0));
 
-        let first = Serial::first_of(epoch);
-        let mut queues = Queues::new(options.queue_depth_max, first);
+        let numbers = Arc::new(Numbers::of_epoch(epoch));
+        let mut queues = Queues::new(options.queue_depth_max, Arc::clone(&numbers));
         delivery::all(&connection, |delivery| queues.add(&delivery)).map_err(database)?;
 
         let read_only = || {
@@ -156,7 +165,7 @@ impl EmbeddedStore {
         let readers = Readers::open(read_only).map_err(database)?;
         let checkpointing = connect(&file, options).map_err(database)?;
         let durability = durability(&connection, options).map_err(database)?;
-        let writer = Writer::start(connection, first, epoch, options.plant).map_err(folder)?;
+        let writer = Writer::start(connection, numbers, options.plant).map_err(folder)?;
         let wal = options.folder.join(format!("{FILE}-wal"));
         let checkpointer = checkpoint::Checkpointer::start(checkpointing, wal, Arc::clone(&writer.shared))
             .map_err(folder)?;
@@ -175,10 +184,11 @@ impl EmbeddedStore {
     }
 
     /// Makes dead letters of deliveries that `Queues` has taken out already.
-    fn bury(&self, ended: Vec<(Serial, DeadReason)>, now: Timestamp) {
+    fn bury(&self, queue: &QueueKey, ended: Vec<(Taken, DeadReason)>, now: Timestamp) {
         if !ended.is_empty() {
-            let written = Arc::clone(&self.telemetry_written);
-            self.writer.submit(Urgency::Completion, Box::new(Bury { ended, now, written }));
+            let (written, queues) = (Arc::clone(&self.telemetry_written), Arc::clone(&self.queues));
+            let job = Bury { queue: queue.clone(), ended, now, queues, written };
+            self.writer.submit(Urgency::Completion, Box::new(job));
         }
     }
 }
@@ -201,7 +211,11 @@ fn connect(file: &Path, options: &Options) -> rusqlite::Result<Connection> {
     connection.pragma_update(None, "journal_mode", "wal")?;
     connection.pragma_update(None, "synchronous", if flushes { "full" } else { "off" })?;
     connection.pragma_update(None, "wal_autocheckpoint", 0)?;
-    connection.pragma_update(None, "cache_size", -64 * 1024)?;
+    // A log that grew beside a backup gives its room back when it is started over.
+    connection.pragma_update(None, "journal_size_limit", checkpoint::KEPT_BYTES)?;
+    // A small cache on purpose: whenever a tree's pages were rebalanced, a commit walks over all slots of the
+    // cache, and the operating system caches the file as well.
+    connection.pragma_update(None, "cache_size", -8 * 1024)?;
     connection.pragma_update(None, "temp_store", "memory")?;
     Ok(connection)
 }
@@ -225,9 +239,10 @@ fn durability(connection: &Connection, options: &Options) -> rusqlite::Result<Du
     Ok(Durability::Durable)
 }
 
+/// The epoch after the committed one; committed is from now on the one after it (see `numbers.rs`).
 fn begin_epoch(connection: &Connection) -> rusqlite::Result<i64> {
     let epoch = meta::get(connection, "epoch")? + 1;
-    meta::set(connection, "epoch", epoch)?;
+    meta::set(connection, "epoch", epoch + 1)?;
     Ok(epoch)
 }
 
@@ -258,8 +273,10 @@ impl Ledger for EmbeddedStore {
     async fn sweep(&self, now: Timestamp) -> Result<Swept, StoreError> {
         const MOST: usize = limits::SWEEP_ROWS_MAX;
         let ended = lock(&self.queues).sweep(now, MOST);
-        let dead_letters = ended.len();
-        self.bury(ended.into_iter().map(|(_, id, reason)| (id, reason)).collect(), now);
+        let dead_letters = ended.iter().map(|(_, ended)| ended.len()).sum();
+        for (queue, ended) in ended {
+            self.bury(&queue, ended, now);
+        }
         let sweep = move |transaction: &mut Transaction<'_>| {
             let claims = claim::sweep(transaction.connection, now, MOST).map_err(sql)?;
             let horizon = now.minus(limits::TELEMETRY_RETENTION);
@@ -281,7 +298,7 @@ impl Queue for EmbeddedStore {
         now: Timestamp,
     ) -> Result<Vec<Received>, StoreError> {
         let found = lock(&self.queues).receive(queue, max, visibility, now);
-        self.bury(found.ended, now);
+        self.bury(queue, found.ended, now);
         if found.leases.is_empty() {
             return Ok(Vec::new());
         }
@@ -331,17 +348,11 @@ impl Queue for EmbeddedStore {
     }
 
     async fn purge(&self, queue: &QueueKey, act: Act) -> Result<u64, StoreError> {
-        let (key, queues) = (queue.clone(), Arc::clone(&self.queues));
-        let purge = move |transaction: &mut Transaction<'_>| {
-            let count = delivery::delete_queue(transaction.connection, &key).map_err(sql)?;
-            let outcome = format!("{count} deliveries deleted");
-            audit::append(transaction, "queue.purge", key.as_str(), &act, &outcome)?;
-            // Before the commit on purpose: what is enqueued by the same commit must stay. If the commit fails
-            // these deliveries are out of sight until the next start, and still not lost.
-            lock(&queues).purge(&key);
-            Ok(count as u64)
-        };
-        self.writer.run(Urgency::Ordinary, purge).await
+        let (reply, answer) = oneshot::channel();
+        let (queue, queues) = (queue.clone(), Arc::clone(&self.queues));
+        let job = Purge { queue, act, queues, deleted: 0, up_to: Serial(0), reply };
+        self.writer.submit(Urgency::Ordinary, Box::new(job));
+        answer.await.unwrap_or(Err(StoreError::Closed))
     }
 
     async fn redrive(&self, tenant: &str, dead: Vec<Serial>, act: Act) -> Result<Vec<Serial>, StoreError> {
@@ -361,11 +372,10 @@ impl Queue for EmbeddedStore {
 }
 
 fn read_leases(connection: &Connection, leases: &[queue::Lease]) -> Result<Vec<Received>, StoreError> {
-    let numbers: Vec<_> = leases.iter().map(|lease| lease.message).collect();
-    let mut messages = message::by_numbers(connection, &numbers)?.into_iter().peekable();
     let mut received = Vec::with_capacity(leases.len());
     for lease in leases {
-        let Some(logged) = messages.next_if(|logged| logged.number == lease.message) else { continue };
+        // One whose message is damaged is not handed out; it ends as a dead letter after its receives.
+        let Some(logged) = message::find_usable(connection, lease.message)? else { continue };
         received.push(Received {
             delivery_id: lease.delivery,
             fence: lease.fence,
@@ -376,127 +386,6 @@ fn read_leases(connection: &Connection, leases: &[queue::Lease]) -> Result<Vec<R
         });
     }
     Ok(received)
-}
-
-/// Receive counts on their way to the table; nobody waits for them.
-struct CountReceives(Vec<(Serial, u32)>);
-
-impl Job for CountReceives {
-    fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
-        for (id, receives) in &self.0 {
-            delivery::set_receives(transaction.connection, *id, *receives).map_err(sql)?;
-        }
-        transaction.dirty = true;
-        Ok(())
-    }
-
-    fn committed(self: Box<Self>) {}
-
-    fn failed(self: Box<Self>, error: StoreError) {
-        tracing::warn!(error = &error as &dyn std::error::Error, "receive counts were not kept");
-    }
-}
-
-struct Acknowledge {
-    queue: QueueKey,
-    taken: Vec<Taken>,
-    queues: Arc<Mutex<Queues>>,
-    reply: oneshot::Sender<Result<(), StoreError>>,
-}
-
-impl Job for Acknowledge {
-    fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
-        for taken in &self.taken {
-            delivery::delete(transaction.connection, taken.id()).map_err(sql)?;
-        }
-        transaction.dirty = true;
-        Ok(())
-    }
-
-    fn committed(self: Box<Self>) {
-        let _ = self.reply.send(Ok(()));
-    }
-
-    fn failed(self: Box<Self>, error: StoreError) {
-        lock(&self.queues).put_back(&self.queue, &self.taken);
-        let _ = self.reply.send(Err(error));
-    }
-}
-
-/// Deliveries that become dead letters, with a record for the sender of each message.
-struct Bury {
-    ended: Vec<(Serial, DeadReason)>,
-    now: Timestamp,
-    written: Arc<Notify>,
-}
-
-impl Job for Bury {
-    fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
-        for (id, reason) in &self.ended {
-            let Some(delivery) = delivery::find(transaction.connection, *id).map_err(sql)? else { continue };
-            let letter = DeadLetter { delivery, reason: *reason, dead_at: self.now };
-            delivery::delete(transaction.connection, *id).map_err(sql)?;
-            dead_letter::insert(transaction.connection, &letter).map_err(sql)?;
-            let messages = message::by_numbers(transaction.connection, &[letter.delivery.message])?;
-            let records: Vec<_> = messages.iter().map(|it| dead_lettered(&it.message, &letter)).collect();
-            telemetry::append(transaction, &records)?;
-            transaction.dirty = true;
-        }
-        Ok(())
-    }
-
-    fn committed(self: Box<Self>) {
-        self.written.notify_waiters();
-    }
-
-    fn failed(self: Box<Self>, error: StoreError) {
-        // The rows are still deliveries: the next start finds them, and they end again.
-        tracing::warn!(error = &error as &dyn std::error::Error, "dead letters were not written");
-    }
-}
-
-struct Redrive {
-    tenant: String,
-    dead: Vec<Serial>,
-    act: Act,
-    queues: Arc<Mutex<Queues>>,
-    back: Vec<snavio_model::delivery::Delivery>,
-    reply: oneshot::Sender<Result<Vec<Serial>, StoreError>>,
-}
-
-impl Job for Redrive {
-    fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
-        self.back.clear();
-        for id in &self.dead {
-            let Some(letter) = dead_letter::find(transaction.connection, &self.tenant, *id)? else {
-                continue;
-            };
-            let mut delivery = letter.delivery;
-            delivery.receives = 0;
-            delivery.queued_at = self.act.at;
-            dead_letter::delete(transaction.connection, *id).map_err(sql)?;
-            delivery::Insert::prepare(transaction.connection)
-                .and_then(|mut it| it.run(&delivery))
-                .map_err(sql)?;
-            let object = format!("{} {}", delivery.dead_letter_queue, delivery.id);
-            audit::append(transaction, "dead_letter.redrive", &object, &self.act, delivery.queue.as_str())?;
-            self.back.push(delivery);
-        }
-        Ok(())
-    }
-
-    fn committed(self: Box<Self>) {
-        let mut queues = lock(&self.queues);
-        for delivery in &self.back {
-            queues.add(delivery);
-        }
-        drop(queues);
-        let _ = self.reply.send(Ok(self.back.iter().map(|delivery| delivery.id).collect()));
-    }
-
-    fn failed(self: Box<Self>, error: StoreError) {
-        let _ = self.reply.send(Err(error));
-    }
 }
 
 #[async_trait]

@@ -15,12 +15,17 @@ use snavio_model::name::QueueKey;
 use snavio_model::time::Timestamp;
 use tokio::sync::Notify;
 
+use super::numbers::Numbers;
+
+/// How far the order of numbers may be from the order of time in `fresh`: commits overlap a little.
+const FRESH_DISORDER_MAX: Duration = Duration::from_secs(60);
+
 /// All queues of the store.
 pub(super) struct Queues {
     queues: HashMap<QueueKey, Index>,
     depth_max: usize,
-    /// Fences rise with every lease; they begin above every serial of earlier epochs.
-    last_fence: Serial,
+    /// Fences are serials: they rise with every lease, over restarts too.
+    numbers: Arc<Numbers>,
 }
 
 /// A delivery handed out, before its message is read.
@@ -38,7 +43,7 @@ pub(super) struct Lease {
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) leases: Vec<Lease>,
-    pub(super) ended: Vec<(Serial, DeadReason)>,
+    pub(super) ended: Vec<(Taken, DeadReason)>,
 }
 
 #[derive(Default)]
@@ -83,6 +88,13 @@ enum State {
     Leased(Timestamp),
 }
 
+impl Known {
+    /// One that was not handed out in this epoch.
+    fn fresh(slot: Slot) -> Self {
+        Self { slot, fence: None, state: State::Waiting(slot.queued_at) }
+    }
+}
+
 impl Slot {
     fn of(delivery: &Delivery) -> Self {
         Self {
@@ -110,8 +122,8 @@ impl Taken {
 }
 
 impl Queues {
-    pub(super) fn new(depth_max: usize, last_fence: Serial) -> Self {
-        Self { queues: HashMap::new(), depth_max, last_fence }
+    pub(super) fn new(depth_max: usize, numbers: Arc<Numbers>) -> Self {
+        Self { queues: HashMap::new(), depth_max, numbers }
     }
 
     fn queue(&mut self, key: &QueueKey) -> &mut Index {
@@ -149,25 +161,23 @@ impl Queues {
         visibility: Duration,
         now: Timestamp,
     ) -> Found {
-        let mut fence = self.last_fence;
+        let numbers = Arc::clone(&self.numbers);
         let index = self.queue(key);
         index.end_leases(now);
         let mut found = Found::default();
         let in_flight_max = limits::QUEUE_IN_FLIGHT_MAX;
         while found.leases.len() < max && index.leased.len() < in_flight_max {
-            let Some(slot) = index.next(now) else { break };
-            if let Some(reason) = slot.ended(now) {
-                found.ended.push((slot.id, reason));
+            let Some(known) = index.next(now) else { break };
+            if let Some(reason) = known.slot.ended(now) {
+                found.ended.push((Taken(known), reason));
                 continue;
             }
-            fence = fence.next();
-            found.leases.push(index.lease(slot, fence, now.plus(visibility)));
+            found.leases.push(index.lease(known.slot, numbers.next(), now.plus(visibility)));
         }
         if !index.is_quiet(now) {
             // Others may be waiting for what this call left.
             index.arrivals.notify_one();
         }
-        self.last_fence = fence;
         found
     }
 
@@ -234,22 +244,31 @@ impl Queues {
         receipts.iter().map(change).collect()
     }
 
-    /// Takes everything out of a queue.
-    pub(super) fn purge(&mut self, key: &QueueKey) -> usize {
+    /// Takes everything up to a number out of a queue.
+    pub(super) fn purge(&mut self, key: &QueueKey, up_to: Serial) {
         let index = self.queue(key);
-        let count = index.len();
-        let arrivals = Arc::clone(&index.arrivals);
-        *index = Index { arrivals, ..Index::default() };
-        count
+        let known: Vec<_> = index.known.keys().copied().filter(|id| *id <= up_to).collect();
+        for id in known {
+            index.take(id);
+        }
+        while index.fresh.front().is_some_and(|fresh| fresh.slot.id <= up_to) {
+            index.holes -= usize::from(index.fresh.pop_front().is_some_and(|fresh| fresh.hole));
+        }
     }
 
     /// Ends leases whose time is over, wakes those who wait, and takes out what must become a dead letter.
-    pub(super) fn sweep(&mut self, now: Timestamp, limit: usize) -> Vec<(QueueKey, Serial, DeadReason)> {
+    pub(super) fn sweep(
+        &mut self,
+        now: Timestamp,
+        limit: usize,
+    ) -> Vec<(QueueKey, Vec<(Taken, DeadReason)>)> {
         let mut ended = Vec::new();
+        let mut room = limit;
         for (key, index) in &mut self.queues {
             index.end_leases(now);
-            let room = limit.saturating_sub(ended.len());
-            ended.extend(index.take_ended(now, room).into_iter().map(|(id, why)| (key.clone(), id, why)));
+            let of_queue = index.take_ended(now, room);
+            room -= of_queue.len();
+            ended.push((key.clone(), of_queue));
             if !index.is_quiet(now) {
                 index.arrivals.notify_waiters();
             }
@@ -270,11 +289,15 @@ impl Index {
     }
 
     fn add(&mut self, slot: Slot) {
-        // A redriven delivery has an old number; `fresh` is searched by number, so it goes elsewhere.
-        if self.fresh.back().is_none_or(|last| last.slot.id < slot.id) && slot.receives == 0 {
+        // A redriven delivery has an old number and is young. `fresh` is searched by number and swept by age,
+        // so such a one, or after a restart those behind it, go elsewhere.
+        let is_next = |last: &Fresh| {
+            last.slot.id < slot.id && last.slot.queued_at <= slot.queued_at.plus(FRESH_DISORDER_MAX)
+        };
+        if self.fresh.back().is_none_or(is_next) && slot.receives == 0 {
             self.fresh.push_back(Fresh { slot, hole: false });
         } else {
-            self.keep(Known { slot, fence: None, state: State::Waiting(slot.queued_at) });
+            self.keep(Known::fresh(slot));
         }
     }
 
@@ -300,7 +323,7 @@ impl Index {
         fresh.hole = true;
         let slot = fresh.slot;
         self.holes += 1;
-        Some(Known { slot, fence: None, state: State::Waiting(slot.queued_at) })
+        Some(Known::fresh(slot))
     }
 
     fn judge(&self, receipt: Receipt) -> ReceiptOutcome {
@@ -308,15 +331,15 @@ impl Index {
     }
 
     /// The next delivery to hand out: those given back first, they are the older ones.
-    fn next(&mut self, now: Timestamp) -> Option<Slot> {
+    fn next(&mut self, now: Timestamp) -> Option<Known> {
         if let Some(&(at, id)) = self.waiting.first()
             && at <= now
         {
-            return self.take(id).map(|known| known.slot);
+            return self.take(id);
         }
         while let Some(fresh) = self.fresh.pop_front() {
             if !fresh.hole {
-                return Some(fresh.slot);
+                return Some(Known::fresh(fresh.slot));
             }
             self.holes -= 1;
         }
@@ -351,17 +374,14 @@ impl Index {
         self.fresh.len() == self.holes && self.waiting.first().is_none_or(|(at, _)| *at > now)
     }
 
-    fn take_ended(&mut self, now: Timestamp, limit: usize) -> Vec<(Serial, DeadReason)> {
+    fn take_ended(&mut self, now: Timestamp, limit: usize) -> Vec<(Taken, DeadReason)> {
         let visible = self.waiting.range(..(now, Serial(i64::MAX)));
         let known = visible.filter_map(|(_, id)| Some((*id, self.known.get(id)?.slot.ended(now)?)));
         // `fresh` is ordered by age: the first that has not ended ends the search.
         let fresh = self.fresh.iter().filter(|fresh| !fresh.hole);
         let fresh = fresh.map_while(|fresh| fresh.slot.ended(now).map(|reason| (fresh.slot.id, reason)));
         let ended: Vec<_> = known.chain(fresh).take(limit).collect();
-        for (id, _) in &ended {
-            self.take(*id);
-        }
-        ended
+        ended.into_iter().filter_map(|(id, reason)| Some((Taken(self.take(id)?), reason))).collect()
     }
 
     fn attributes(&self, now: Timestamp) -> QueueAttributes {
@@ -407,7 +427,7 @@ mod tests {
     }
 
     fn queues(ids: impl IntoIterator<Item = i64>) -> Queues {
-        let mut queues = Queues::new(1000, Serial(1000));
+        let mut queues = Queues::new(1000, Arc::new(Numbers::of_epoch(1)));
         for id in ids {
             queues.add(&delivery(id));
         }
@@ -460,7 +480,8 @@ mod tests {
         let found = queues.receive(&key(), 10, VISIBILITY, at(60));
         assert!(found.leases.is_empty());
         let reason = DeadReason::ReceivesExhausted;
-        assert_eq!(found.ended, [(Serial(1), reason), (Serial(2), reason)]);
+        let ended: Vec<_> = found.ended.iter().map(|(taken, why)| (taken.id(), *why)).collect();
+        assert_eq!(ended, [(Serial(1), reason), (Serial(2), reason)]);
     }
 
     /// DLV-2
@@ -468,9 +489,11 @@ mod tests {
     fn what_nobody_takes_ends_with_its_retention() {
         let mut queues = queues([1, 2]);
         let almost = 14 * 86_400 - 1;
-        assert!(queues.sweep(at(almost), 10).is_empty());
+        assert!(queues.sweep(at(almost), 10)[0].1.is_empty());
         let ended = queues.sweep(at(almost + 1), 1);
-        assert_eq!(ended, [(key(), Serial(1), DeadReason::RetentionExpired)]);
+        let (queue, taken) = &ended[0];
+        assert_eq!((queue, taken.len()), (&key(), 1));
+        assert_eq!((taken[0].0.id(), taken[0].1), (Serial(1), DeadReason::RetentionExpired));
         assert_eq!(queues.len(), 1);
     }
 
@@ -497,7 +520,7 @@ mod tests {
 
     #[test]
     fn a_full_queue_has_no_room_and_gains_it_back() {
-        let mut queues = Queues::new(2, Serial(1000));
+        let mut queues = Queues::new(2, Arc::new(Numbers::of_epoch(1)));
         queues.add(&delivery(1));
         queues.add(&delivery(2));
         assert_eq!(queues.room(&key()), 0);

@@ -15,7 +15,7 @@ pub(super) fn append(transaction: &mut Transaction<'_>, records: &[Record]) -> R
     const INSERT: &str =
         "INSERT INTO telemetry (tenant, seq, kind, at, source, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
     for record in records {
-        let number = transaction.number();
+        let number = transaction.numbers.next();
         let body = serde_json::to_string(&record.body).unwrap_or_default();
         let source = record.source.as_ref().map(ServiceName::as_str);
         let values = params![record.tenant.as_str(), number.0, record.kind, record.at.0, source, body];
@@ -40,7 +40,7 @@ pub(super) fn page(
         kind: DELIVERED.to_owned(),
         at: logged.message.received_at,
         source: Some(logged.message.source.to_string()),
-        body: telemetry::delivered(&logged.message, logged.path),
+        body: telemetry::delivered(&logged.message, logged.path, logged.settled_at),
     }));
     records.sort_by_key(|record| record.number);
     records.truncate(limit);

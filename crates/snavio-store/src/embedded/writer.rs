@@ -10,10 +10,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use rusqlite::{Connection, ErrorCode};
-use snavio_model::id::Serial;
 use tokio::sync::oneshot;
 
 use super::Plant;
+use super::numbers::Numbers;
 use crate::StoreError;
 
 /// Jobs that share one transaction. Each is bounded by itself, so the transaction is.
@@ -25,18 +25,10 @@ const JOBS_WAITING_MAX: usize = 100_000;
 pub(super) struct Transaction<'a> {
     /// The connection, inside an open transaction.
     pub(super) connection: &'a Connection,
-    /// The last serial given.
-    pub(super) last: &'a mut Serial,
+    /// Where serials come from.
+    pub(super) numbers: &'a Numbers,
     /// Set by a job that wrote: without it there is nothing to flush.
     pub(super) dirty: bool,
-}
-
-impl Transaction<'_> {
-    /// The next serial.
-    pub(super) fn number(&mut self) -> Serial {
-        *self.last = self.last.next();
-        *self.last
-    }
 }
 
 /// Work for the writer.
@@ -86,15 +78,18 @@ impl Writer {
     /// Starts the thread.
     pub(super) fn start(
         connection: Connection,
-        last: Serial,
-        epoch: i64,
+        numbers: Arc<Numbers>,
         plant: Option<Plant>,
     ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
-        let thread_shared = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("snavio-writer".into())
-            .spawn(move || Loop { connection, last, epoch, plant, shared: thread_shared }.run())?;
+        let writing = Loop {
+            connection,
+            committed_epoch: numbers.epoch_to_commit(),
+            numbers,
+            plant,
+            shared: Arc::clone(&shared),
+        };
+        let thread = std::thread::Builder::new().name("snavio-writer".into()).spawn(move || writing.run())?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
@@ -168,8 +163,8 @@ where
 
 struct Loop {
     connection: Connection,
-    last: Serial,
-    epoch: i64,
+    numbers: Arc<Numbers>,
+    committed_epoch: i64,
     plant: Option<Plant>,
     shared: Arc<Shared>,
 }
@@ -240,15 +235,15 @@ impl Loop {
 
     fn run_jobs(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<bool, StoreError> {
         let mut transaction =
-            Transaction { connection: &self.connection, last: &mut self.last, dirty: false };
+            Transaction { connection: &self.connection, numbers: &self.numbers, dirty: false };
         for job in jobs {
             job.run(&mut transaction)?;
         }
         let dirty = transaction.dirty;
-        if dirty && self.last.epoch() > self.epoch {
-            // The counter ran over into the next epoch: a restart must not give its numbers again.
-            self.epoch = self.last.epoch();
-            super::meta::set(&self.connection, "epoch", self.epoch).map_err(sql)?;
+        let epoch = self.numbers.epoch_to_commit();
+        if dirty && epoch > self.committed_epoch {
+            super::meta::set(&self.connection, "epoch", epoch).map_err(sql)?;
+            self.committed_epoch = epoch;
         }
         Ok(dirty)
     }

@@ -66,6 +66,7 @@ async fn change<T>(
     if why.chars().count() > limits::REASON_CHARS_MAX {
         return Err(Refusal::new(Reason::InvalidRequest, "the reason is too long").into());
     }
+    let _turn = app.gate.registry_turn().await;
     for _ in 0..ATTEMPTS_MAX {
         let registry = app.gate.registry();
         let author = Author { who: principal.name(), why: why.to_owned(), at: app.clock.now() };

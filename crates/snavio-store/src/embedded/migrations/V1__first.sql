@@ -23,6 +23,7 @@ CREATE TABLE message (
     correlation_id   TEXT    NOT NULL,
     traceparent      TEXT    NOT NULL,
     received_at      INTEGER NOT NULL,
+    settled_at       INTEGER NOT NULL,
     registry_version INTEGER NOT NULL,
     hash_version     INTEGER NOT NULL,
     domain_hash      BLOB    NOT NULL,

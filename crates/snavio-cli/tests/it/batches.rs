@@ -1,0 +1,301 @@
+//! Batches and streams (PIP-8): each entry has its own verdict, in order, and none affects another.
+
+use std::time::Duration;
+
+use futures_util::{Stream, StreamExt, stream};
+use serde_json::{Value, json};
+use snavio_model::limits;
+use tokio::sync::mpsc;
+
+use crate::node::{Cast, Draft, Launch, Node, drain, new_id, seconds_from_now};
+use crate::wire::{Answered, http, post_json, token};
+
+struct Scene {
+    node: Node,
+    cast: Cast,
+    token: String,
+}
+
+impl Scene {
+    async fn set() -> Self {
+        Self::launch(&Launch::default()).await
+    }
+
+    async fn launch(launch: &Launch) -> Self {
+        let node = Node::launch(launch);
+        let cast = node.cast().await;
+        let token = token(&node, &cast.billing).await;
+        Self { node, cast, token }
+    }
+
+    fn sign(&self, draft: &Draft) -> String {
+        String::from_utf8(draft.sign(&self.cast.billing)).expect("a message is text")
+    }
+
+    async fn post(&self, entries: &[String]) -> Answered {
+        self.post_text(format!("[{}]", entries.join(","))).await
+    }
+
+    async fn post_text(&self, body: String) -> Answered {
+        Answered::to(post_json(&self.node, "/v1/commands/batch", &self.token, body)).await
+    }
+
+    /// Status and id of each entry's verdict.
+    async fn verdicts(&self, entries: &[String]) -> Vec<(u64, String)> {
+        let answer = self.post(entries).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        answer.document()["results"].as_array().into_iter().flatten().map(verdict).collect()
+    }
+
+    async fn delivered(&self, name: &str) -> Vec<String> {
+        let deliveries = drain(&self.node.client(&self.cast.bot), &format!("{name}-inbox")).await;
+        let ids =
+            deliveries.iter().map(|it| it.message.metadata["id"].as_str().unwrap_or_default().to_owned());
+        ids.collect()
+    }
+}
+
+fn verdict(result: &Value) -> (u64, String) {
+    let id = result["id"].as_str().unwrap_or_default().to_owned();
+    (result["status"].as_u64().unwrap_or_default(), id)
+}
+
+fn drafts(name: &str, count: usize) -> Vec<Draft> {
+    (0..count).map(|_| Draft::new(name, &new_id())).collect()
+}
+
+/// PIP-8
+#[tokio::test]
+async fn five_hundred_messages_are_one_batch_with_a_verdict_each_in_order() {
+    let scene = Scene::set().await;
+    let drafts = drafts("notify", limits::BATCH_MESSAGES_MAX);
+    let entries: Vec<_> = drafts.iter().map(|draft| scene.sign(draft)).collect();
+    let verdicts = scene.verdicts(&entries).await;
+    let expected: Vec<_> = drafts.iter().map(|draft| (202, draft.id.clone())).collect();
+    assert_eq!(verdicts, expected);
+    let sent: Vec<_> = drafts.into_iter().map(|draft| draft.id).collect();
+    assert_eq!(scene.delivered("notify").await, sent, "and in the order in which they were sent");
+}
+
+/// PIP-8, MSG-10
+#[tokio::test]
+async fn a_batch_past_its_limits_is_refused_as_a_whole() {
+    let scene = Scene::set().await;
+    let entries: Vec<_> =
+        drafts("notify", limits::BATCH_MESSAGES_MAX + 1).iter().map(|it| scene.sign(it)).collect();
+    assert_eq!(scene.post(&entries).await.refusal(), (413, "too_large".into()));
+    let entry = scene.sign(&Draft::new("notify", &new_id()));
+    let mut large = format!("[{entry}");
+    large.push_str(&" ".repeat(limits::BATCH_BYTES_MAX - large.len()));
+    large.push(']');
+    assert_eq!(scene.post_text(large).await.refusal(), (413, "too_large".into()));
+    for text in ["{}", "[", "[1,]", "", "[] x", "[[", "nothing"] {
+        assert_eq!(scene.post_text(text.into()).await.refusal(), (400, "malformed".into()), "{text:?}");
+    }
+    assert!(scene.delivered("notify").await.is_empty());
+}
+
+/// PIP-8
+#[tokio::test]
+async fn an_empty_batch_has_no_verdicts() {
+    let scene = Scene::set().await;
+    let answer = scene.post(&[]).await;
+    assert_eq!((answer.status, answer.document()), (200, json!({ "results": [] })));
+}
+
+/// PIP-8
+#[tokio::test]
+async fn one_bad_entry_of_any_kind_affects_no_other() {
+    let scene = Scene::set().await;
+    let good = drafts("notify", 12);
+    let bad = |change: &dyn Fn(&mut Draft)| {
+        let mut draft = Draft::new("notify", &new_id());
+        change(&mut draft);
+        scene.sign(&draft)
+    };
+    let forged = String::from_utf8_lossy(&Draft::new("notify", &new_id()).sign(&scene.cast.bot)).into_owned();
+    let large = format!(r#"{{"x":"{}"}}"#, "x".repeat(limits::BODY_BYTES_DEFAULT));
+    let kinds = [
+        (forged, 401, "hmac_invalid"),
+        (bad(&|draft| draft.timestamp = seconds_from_now(-90)), 401, "timestamp_out_of_window"),
+        (bad(&|draft| draft.name = "delete-user".into()), 403, "acl-deny"),
+        (bad(&|draft| draft.name = "lost".into()), 404, "route-missing"),
+        ("17".to_owned(), 400, "malformed"),
+        ("NaN".to_owned(), 400, "malformed"),
+        ("{}".to_owned(), 400, "malformed"),
+        ("[[[1]]]".to_owned(), 400, "malformed"),
+        (r#"{"metadata":{},"metadata":{}}"#.to_owned(), 400, "duplicate_member"),
+        (r#"{"metadata":{"id":1e9999}}"#.to_owned(), 400, "number_range"),
+        (large, 413, "too_large"),
+    ];
+    let mut entries = vec![scene.sign(&good[0])];
+    for ((entry, ..), draft) in kinds.iter().zip(&good[1..]) {
+        entries.extend([entry.clone(), scene.sign(draft)]);
+    }
+    let answer = scene.post(&entries).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    let results = answer.document()["results"].as_array().cloned().unwrap_or_default();
+    assert_eq!(results.len(), entries.len());
+    for (draft, result) in good.iter().zip(results.iter().step_by(2)) {
+        assert_eq!(verdict(result), (202, draft.id.clone()));
+    }
+    for ((_, status, reason), result) in kinds.iter().zip(results.iter().skip(1).step_by(2)) {
+        assert_eq!((&result["status"], &result["reason"]), (&json!(status), &json!(reason)), "{result}");
+        assert_eq!(result["accepted"], false);
+    }
+    let sent: Vec<_> = good.iter().take(kinds.len() + 1).map(|draft| draft.id.clone()).collect();
+    assert_eq!(scene.delivered("notify").await, sent);
+}
+
+/// MSG-10, PIP-8: where the array itself is broken there is no telling its entries apart.
+#[tokio::test]
+async fn an_entry_that_breaks_the_array_breaks_the_batch_and_nothing_is_taken() {
+    let scene = Scene::set().await;
+    let good = scene.sign(&Draft::new("notify", &new_id()));
+    for broken in ["{", r#"{"a":1"#, "\"a"] {
+        let answer = scene.post(&[good.clone(), broken.to_owned()]).await;
+        assert_eq!(answer.refusal().0, 400, "{broken}: {}", answer.text);
+    }
+    assert!(scene.delivered("notify").await.is_empty());
+}
+
+/// PIP-8, CLM-4
+#[tokio::test]
+async fn of_two_entries_with_one_id_the_first_is_taken_and_the_second_is_its_duplicate() {
+    let scene = Scene::set().await;
+    for _ in 0..25 {
+        let first = Draft::new("pay", &new_id());
+        let again = Draft { timestamp: seconds_from_now(1), ..first.clone() };
+        let neighbours = drafts("pay", 3);
+        let mut entries = vec![scene.sign(&first), scene.sign(&again)];
+        entries.extend(neighbours.iter().map(|draft| scene.sign(draft)));
+        let statuses: Vec<_> = scene.verdicts(&entries).await.into_iter().map(|(status, _)| status).collect();
+        assert_eq!(statuses, [202, 200, 202, 202, 202]);
+    }
+    assert_eq!(scene.delivered("pay").await.len(), 25 * 4);
+}
+
+/// PIP-12
+#[tokio::test]
+async fn a_relaxed_node_says_so_with_every_acknowledgement() {
+    let settings = [("SNAVIO_STORE_FLUSH", "false"), ("SNAVIO_STORE_RELAXED", "true")];
+    let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let scene = Scene::launch(&Launch { settings, ..Launch::default() }).await;
+    let [one, entry] = [(); 2].map(|()| scene.sign(&Draft::new("notify", &new_id())));
+    let one = Answered::to(post_json(&scene.node, "/v1/commands", &scene.token, one)).await;
+    assert_eq!(one.document()["durability"], "relaxed");
+    assert_eq!(scene.post(&[entry]).await.document()["results"][0]["durability"], "relaxed");
+}
+
+/// A stream of lines under way: the request's body stays open for as long as this is kept.
+struct Lines {
+    lines: mpsc::UnboundedSender<Vec<u8>>,
+    answers: std::pin::Pin<Box<dyn Stream<Item = reqwest::Result<bytes::Bytes>> + Send>>,
+    buffer: Vec<u8>,
+}
+
+impl Lines {
+    async fn open(scene: &Scene) -> Self {
+        let (lines, sent) = mpsc::unbounded_channel::<Vec<u8>>();
+        let body = stream::unfold(sent, |mut sent| async {
+            let part = sent.recv().await?;
+            Some((Ok::<_, std::io::Error>(part), sent))
+        });
+        let request = http(&scene.node).post(format!("{}/v1/commands/batch", scene.node.url()));
+        let request = request.bearer_auth(&scene.token).header("content-type", "application/x-ndjson");
+        let response = request.body(reqwest::Body::wrap_stream(body)).send().await.expect("the node answers");
+        assert_eq!(response.status().as_u16(), 200);
+        assert_eq!(response.headers()["content-type"], "application/x-ndjson");
+        Self { lines, answers: Box::pin(response.bytes_stream()), buffer: Vec::new() }
+    }
+
+    fn send(&self, part: impl Into<Vec<u8>>) {
+        self.lines.send(part.into()).expect("the request is open");
+    }
+
+    /// The next line of the answer; nothing at its end.
+    async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<_> = self.buffer.drain(..=end).collect();
+                return Some(serde_json::from_slice(&line).expect("each line is JSON"));
+            }
+            let part = tokio::time::timeout(Duration::from_secs(20), self.answers.next()).await;
+            match part.expect("an answer in time") {
+                Some(Ok(part)) => self.buffer.extend_from_slice(&part),
+                _ => return None,
+            }
+        }
+    }
+
+    /// Ends the request and reads the rest of the answers.
+    async fn finish(mut self) -> Vec<Value> {
+        self.lines = mpsc::unbounded_channel().0;
+        let mut rest = Vec::new();
+        while let Some(line) = self.next().await {
+            rest.push(line);
+        }
+        rest
+    }
+}
+
+/// PIP-8
+#[tokio::test]
+async fn a_stream_is_answered_line_by_line_while_it_is_still_open() {
+    let scene = Scene::set().await;
+    let mut lines = Lines::open(&scene).await;
+    for draft in drafts("notify", 3) {
+        lines.send(format!("{}\n", scene.sign(&draft)));
+        assert_eq!(lines.next().await.as_ref().map(verdict), Some((202, draft.id)));
+    }
+    lines.send("17\n");
+    assert_eq!(lines.next().await.map(|it| it["reason"].clone()), Some(json!("malformed")));
+    let slow = Draft::new("notify", &new_id());
+    let text = scene.sign(&slow);
+    let (begin, end) = text.split_at(100);
+    lines.send(begin);
+    lines.send("");
+    lines.send(format!("{end}\n\n  \r\n"));
+    assert_eq!(
+        lines.next().await.as_ref().map(verdict),
+        Some((202, slow.id)),
+        "in pieces, and blank lines passed over"
+    );
+    let last = Draft::new("notify", &new_id());
+    lines.send(scene.sign(&last));
+    let rest = lines.finish().await;
+    assert_eq!(rest.iter().map(verdict).collect::<Vec<_>>(), [(202, last.id)], "the last needs no line feed");
+    assert_eq!(scene.delivered("notify").await.len(), 5);
+}
+
+/// PIP-8
+#[tokio::test]
+async fn a_long_stream_is_answered_in_order_and_all_of_it() {
+    let scene = Scene::set().await;
+    let drafts = drafts("notify", 1200);
+    let lines = Lines::open(&scene).await;
+    for part in drafts.chunks(40) {
+        lines.send(part.iter().map(|draft| format!("{}\n", scene.sign(draft))).collect::<String>());
+    }
+    let answers = lines.finish().await;
+    let expected: Vec<_> = drafts.iter().map(|draft| (202, draft.id.clone())).collect();
+    assert_eq!(answers.iter().map(verdict).collect::<Vec<_>>(), expected);
+}
+
+/// PIP-8, MSG-10
+#[tokio::test]
+async fn too_long_a_line_ends_the_stream_after_what_came_before_it() {
+    let scene = Scene::set().await;
+    let before = Draft::new("notify", &new_id());
+    let lines = Lines::open(&scene).await;
+    lines.send(format!("{}\n", scene.sign(&before)));
+    for _ in 0..6 {
+        lines.send(vec![b'x'; limits::BODY_BYTES_DEFAULT / 5]);
+    }
+    let mut lines = lines;
+    assert_eq!(lines.next().await.as_ref().map(verdict), Some((202, before.id.clone())));
+    let refused = lines.next().await.expect("the line is answered");
+    assert_eq!((&refused["status"], &refused["reason"]), (&json!(413), &json!("too_large")));
+    assert_eq!(lines.next().await, None);
+    assert_eq!(scene.delivered("notify").await, [before.id]);
+}

@@ -1,0 +1,265 @@
+//! Producers, a consumer and an operator that keep the books while the node comes and goes.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use snavio_sdk::{Api, ApiError, Client, Credentials, Delivery};
+
+use super::{Tally, Totals};
+use crate::node::{Cast, Draft, Node, new_id, post_batch, seconds_from_now};
+
+/// Queues of the usual cast, and of the route that a script registers.
+const QUEUES: [&str; 3] = ["notify-inbox", "pay-inbox", "extra-inbox"];
+/// Long enough that nothing comes back by itself during a run.
+const VISIBILITY: Duration = Duration::from_secs(600);
+
+/// The node did not answer: whatever was asked may have happened or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Gone;
+
+/// What became of a message that was sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// 2xx; it may be one that was known already.
+    Acknowledged,
+    /// The node said no: the status and the whole document.
+    Refused(u16, Value),
+    /// No answer.
+    Unknown,
+}
+
+/// Ways for a message to be unfit, and what the node says to each.
+pub(crate) const UNFIT: [(&str, u16); 4] =
+    [("forged", 401), ("ungranted", 403), ("late", 401), ("malformed", 400)];
+
+/// Everybody who talks to one life of a node.
+pub(crate) struct Actors {
+    credentials: Credentials,
+    billing: Client,
+    bot: Client,
+    operator: Api,
+    tally: Arc<Mutex<Tally>>,
+}
+
+impl Actors {
+    /// New connections to a node, old books.
+    pub(crate) fn new(node: &Node, cast: &Cast, tally: &Arc<Mutex<Tally>>) -> Self {
+        Self {
+            credentials: cast.billing.clone(),
+            billing: node.client(&cast.billing),
+            bot: node.client(&cast.bot),
+            operator: node.operator(),
+            tally: Arc::clone(tally),
+        }
+    }
+
+    pub(crate) fn tally(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().expect("nobody panics with the books open")
+    }
+
+    /// Sends a message, freshly signed.
+    pub(crate) async fn send(&self, draft: &Draft) -> Sent {
+        let draft = Draft { timestamp: seconds_from_now(0), ..draft.clone() };
+        let sent = self.post(draft.sign(&self.credentials)).await;
+        match sent {
+            Ok((_, answer)) => {
+                let duplicate = answer["duplicate"] == true;
+                self.tally().acknowledged(&draft.id, is_strict(&draft.name), duplicate);
+                Sent::Acknowledged
+            }
+            Err(ApiError::Refused { status, document, .. }) => Sent::Refused(status, document),
+            Err(_) => Sent::Unknown,
+        }
+    }
+
+    /// Sends a new message by a route, which must take it if it answers at all.
+    pub(crate) async fn send_new(&self, name: &str) -> Result<(), Gone> {
+        match self.send(&Draft::new(name, &new_id())).await {
+            Sent::Acknowledged => Ok(()),
+            Sent::Unknown => Err(Gone),
+            Sent::Refused(status, document) => panic!("a good message was refused: {status} {document}"),
+        }
+    }
+
+    /// Sends new messages in one batch.
+    pub(crate) async fn send_batch(&self, name: &str, count: usize) -> Result<(), Gone> {
+        let drafts: Vec<_> = (0..count).map(|_| Draft::new(name, &new_id())).collect();
+        let results = self.post_batch(&drafts).await?;
+        for (draft, result) in drafts.iter().zip(&results) {
+            assert_eq!(result["status"], 202, "a good message was refused: {result}");
+            self.tally().acknowledged(&draft.id, is_strict(name), false);
+        }
+        Ok(())
+    }
+
+    /// Sends a message that must be refused, and checks the answer if there is one.
+    pub(crate) async fn send_unfit(&self, kind: (&str, u16)) -> Result<(), Gone> {
+        let mut draft = Draft::new("pay", &new_id());
+        self.tally().unfit(&draft.id);
+        match kind.0 {
+            "ungranted" => draft.name = "refund".to_owned(),
+            "late" => draft.timestamp = seconds_from_now(-120),
+            _ => {}
+        }
+        let mut body = draft.sign(&self.credentials);
+        match kind.0 {
+            "forged" => {
+                let text = String::from_utf8(body).expect("messages are text").replace("u-1", "u-2");
+                body = text.into_bytes();
+            }
+            "malformed" => body.truncate(body.len() - 1),
+            _ => {}
+        }
+        match self.post(body).await {
+            Ok((status, answer)) => {
+                self.tally().broken(format!("a message was {} and not refused: {status} {answer}", kind.0));
+            }
+            Err(ApiError::Refused { status, document, .. }) => {
+                assert_eq!(status, kind.1, "a message was {}: {document}", kind.0);
+                self.tally().refused();
+            }
+            Err(_) => return Err(Gone),
+        }
+        Ok(())
+    }
+
+    /// Receives up to `max` deliveries.
+    pub(crate) async fn receive(
+        &self,
+        queue: &str,
+        max: usize,
+        visibility: Duration,
+        wait: Duration,
+    ) -> Result<Vec<Delivery>, Gone> {
+        let asked = self.tally().now();
+        let deliveries = answered(self.bot.receive(queue, max, visibility, wait).await)?;
+        let mut tally = self.tally();
+        deliveries.iter().for_each(|it| tally.received(asked, is_strict(queue), it));
+        drop(tally);
+        Ok(deliveries)
+    }
+
+    /// Acknowledges deliveries.
+    pub(crate) async fn acknowledge(&self, queue: &str, deliveries: &[Delivery]) -> Result<(), Gone> {
+        let receipts: Vec<_> = deliveries.iter().map(Delivery::receipt).collect();
+        if receipts.is_empty() {
+            return Ok(());
+        }
+        let answer = answered(self.bot.acknowledge(queue, &receipts).await)?;
+        let outcomes = answer["results"].as_array().expect("every receipt has its outcome");
+        for (receipt, outcome) in receipts.iter().zip(outcomes) {
+            if outcome["outcome"] == "done" {
+                self.tally().ended(receipt.delivery_id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives and acknowledges.
+    pub(crate) async fn consume(&self, queue: &str, max: usize) -> Result<usize, Gone> {
+        let deliveries = self.receive(queue, max, VISIBILITY, Duration::ZERO).await?;
+        self.acknowledge(queue, &deliveries).await?;
+        Ok(deliveries.len())
+    }
+
+    /// Registers one more route.
+    pub(crate) async fn register_extra(&self) -> Result<(), Gone> {
+        let registry = json!({
+            "routes": [{
+                "target": "acme/bot", "name": "extra", "queue": "extra-inbox",
+                "dead_letter_queue": "bot-dead", "claim": { "policy": "none" },
+            }],
+            "grants": [{ "source": "acme/billing", "target": "acme/bot", "name": "extra" }],
+        });
+        let applied = self.operator.call(Method::POST, "/v1/registry/apply", Some(&registry)).await;
+        answered(applied).map(|_| ())
+    }
+
+    /// Puts dead letters back into their queues.
+    pub(crate) async fn redrive(&self) -> Result<(), Gone> {
+        let redriven = self.bot.call(Method::POST, "/v1/queues/bot-dead/redrive", Some(&json!({}))).await;
+        answered(redriven).map(|_| ())
+    }
+
+    /// Holds a healed node to account: all queues are drained and the dead letters read, then acknowledged
+    /// strict messages come again, are known, and go nowhere. Leases must be over: start the node again before.
+    pub(crate) async fn account(&self) {
+        self.drain().await.expect("a healed node answers");
+        self.read_dead_letters().await.expect("a healed node answers");
+        self.tally().look_for_losses();
+        self.send_strict_again().await.expect("a healed node answers");
+        self.drain().await.expect("a healed node answers");
+    }
+
+    async fn drain(&self) -> Result<(), Gone> {
+        for queue in QUEUES {
+            let exists = self.bot.call(Method::GET, &format!("/v1/queues/{queue}"), None).await.is_ok();
+            while exists && self.consume(queue, 10).await? > 0 {}
+        }
+        Ok(())
+    }
+
+    async fn send_strict_again(&self) -> Result<(), Gone> {
+        let ids = self.tally().strict();
+        for ids in ids.chunks(200) {
+            let drafts: Vec<_> = ids.iter().map(|id| Draft::new("pay", id)).collect();
+            let results = self.post_batch(&drafts).await?;
+            let mut tally = self.tally();
+            for (id, result) in ids.iter().zip(&results) {
+                if result["duplicate"] == true {
+                    tally.acknowledged(id, true, true);
+                } else {
+                    tally.broken(format!("{id} was acknowledged and is no duplicate: {result}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_dead_letters(&self) -> Result<(), Gone> {
+        let mut after = json!(0);
+        loop {
+            let path = format!("/v1/dead-letters?limit=1000&after={after}");
+            let page = answered(self.bot.call(Method::GET, &path, None).await)?;
+            let items = page["items"].as_array().expect("a page has items");
+            if items.is_empty() {
+                return Ok(());
+            }
+            for item in items {
+                self.tally().dead_letter(item["message_id"].as_str().expect("a dead letter has its message"));
+            }
+            after = page["next"].clone();
+        }
+    }
+
+    async fn post(&self, body: Vec<u8>) -> Result<(u16, Value), ApiError> {
+        let api = self.billing.authorized().await?;
+        api.send(Method::POST, "/v1/commands", Some(body), "application/json").await
+    }
+
+    async fn post_batch(&self, drafts: &[Draft]) -> Result<Vec<Value>, Gone> {
+        let signed: Vec<_> = drafts.iter().map(|draft| draft.sign(&self.credentials)).collect();
+        answered(post_batch(&self.billing, &signed).await)
+    }
+}
+
+/// Closes the books; nobody may be writing in them any more.
+pub(crate) fn close(tally: Arc<Mutex<Tally>>) -> Totals {
+    let tally = Arc::into_inner(tally).expect("all actors have left");
+    tally.into_inner().expect("nobody panics with the books open").totals()
+}
+
+/// The strict route of the usual cast, by its command's name or its queue.
+fn is_strict(name: &str) -> bool {
+    name.starts_with("pay")
+}
+
+fn answered<T>(ended: Result<T, ApiError>) -> Result<T, Gone> {
+    match ended {
+        Ok(answer) => Ok(answer),
+        Err(ApiError::Unreachable { .. }) => Err(Gone),
+        Err(error) => panic!("the node answered otherwise: {error}"),
+    }
+}

@@ -1,0 +1,60 @@
+//! The kill tests would notice a node that answers before it commits.
+
+use std::sync::{Arc, Mutex};
+
+use super::actors::close;
+use super::{Actors, Sent, Tally, Totals};
+use crate::node::{Draft, Launch, Node, new_id};
+use crate::patience::poll;
+use crate::strace::{Strace, WRITES};
+
+/// QUA-2
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_before_the_commit_is_noticed_by_a_kill() {
+    let totals = killed_before_its_write(Some("acknowledge-before-commit")).await;
+    println!("planted acknowledge-before-commit: {totals}");
+    assert_eq!(
+        (totals.acknowledged, totals.lost),
+        (1, 1),
+        "the planted bug went unnoticed: {:?}",
+        totals.broken
+    );
+}
+
+/// PIP-5
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_is_not_written_yet_is_not_acknowledged() {
+    let totals = killed_before_its_write(None).await;
+    assert_eq!((totals.acknowledged, totals.lost), (0, 0), "{:?}", totals.broken);
+    totals.assert_kept();
+}
+
+/// Sends a message to a node whose writes are held up, and kills the node before one has happened.
+async fn killed_before_its_write(plant: Option<&str>) -> Totals {
+    let mut node = Node::start();
+    let cast = node.cast().await;
+    node.stop();
+    let launch = Launch::default();
+    node.restart(&plant.map_or(launch.clone(), |plant| launch.setting("SNAVIO_PLANT", plant)));
+    let tally = Arc::new(Mutex::new(Tally::default()));
+    let actors = Actors::new(&node, &cast, &tally);
+    actors.consume("pay-inbox", 1).await.expect("the node answers");
+    let strace = Strace::of(WRITES, node.folder().join("trace")).inject(WRITES, "delay_enter=30000000");
+    let tracing = strace.attach(&node, "snavio-writer");
+
+    let sending = tokio::spawn(async move { actors.send(&Draft::new("pay", &new_id())).await });
+    let begun = || strace.seen().contains("pwrite64(").then_some(());
+    poll("the writer comes to its first write", begun);
+    if plant.is_some() {
+        // The bug answers now or never.
+        poll("the planted bug answers", || sending.is_finished().then_some(()));
+    }
+    node.kill_held(tracing);
+    let sent = sending.await.expect("sending ends");
+    assert_eq!(sent, if plant.is_some() { Sent::Acknowledged } else { Sent::Unknown });
+    tally.lock().expect("nobody panics with the books open").killed();
+
+    node.restart(&Launch::default());
+    Actors::new(&node, &cast, &tally).account().await;
+    close(tally)
+}

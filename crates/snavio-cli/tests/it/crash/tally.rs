@@ -1,0 +1,258 @@
+//! What the node promised and what came of it: written down while a run goes on, judged when it is over.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::ops::AddAssign;
+use std::time::Duration;
+
+use snavio_model::id::Serial;
+use snavio_model::limits;
+use snavio_sdk::Delivery;
+use tokio::time::Instant;
+
+/// A moment in a tally's own time: it counts acknowledged deliveries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(usize);
+
+/// A 2xx.
+#[derive(Debug, Clone, Copy)]
+struct Acknowledged {
+    strict: bool,
+    first_at: Instant,
+}
+
+/// How long a strict route knows an id at the least, with some room for asking.
+const STRICT_KEEP: Duration = limits::STRICT_KEEP.saturating_sub(Duration::from_secs(20));
+
+/// The books of one run against one store.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    kills: usize,
+    duplicates: usize,
+    refused: usize,
+    acknowledged: HashMap<String, Acknowledged>,
+    /// Ids of messages that must be refused, whether or not the node lived to say so.
+    unfit: HashSet<String>,
+    /// Deliveries of each id that were handed out, and whether by a strict route.
+    delivered: HashMap<String, (bool, HashSet<Serial>)>,
+    /// Deliveries whose acknowledgement was answered `done`, and when.
+    ended: HashMap<Serial, Moment>,
+    dead: HashSet<String>,
+    /// Acknowledged ids that had not arrived when all queues were empty.
+    lost: Vec<String>,
+    broken: Vec<String>,
+}
+
+impl Tally {
+    pub(crate) fn killed(&mut self) {
+        self.kills += 1;
+    }
+
+    /// The node answered 2xx.
+    pub(crate) fn acknowledged(&mut self, id: &str, strict: bool, duplicate: bool) {
+        let entry = Acknowledged { strict, first_at: Instant::now() };
+        self.acknowledged.entry(id.to_owned()).or_insert(entry);
+        self.duplicates += usize::from(duplicate);
+        if self.unfit.contains(id) {
+            self.broken.push(format!("{id} was acknowledged and must be refused"));
+        }
+    }
+
+    /// A message is about to be sent that nobody must ever receive.
+    pub(crate) fn unfit(&mut self, id: &str) {
+        self.unfit.insert(id.to_owned());
+    }
+
+    /// The node said no to a message.
+    pub(crate) fn refused(&mut self) {
+        self.refused += 1;
+    }
+
+    /// Now: taken before a receive, so that what it gets can be compared with what had ended by then.
+    pub(crate) fn now(&self) -> Moment {
+        Moment(self.ended.len())
+    }
+
+    /// A consumer that asked at `asked` was handed a delivery.
+    pub(crate) fn received(&mut self, asked: Moment, strict: bool, delivery: &Delivery) {
+        let id = delivery.message.metadata["id"].as_str().expect("deliveries carry their message's id");
+        if self.ended.get(&delivery.delivery_id).is_some_and(|ended| *ended <= asked) {
+            self.broken.push(format!("{id} was handed out again after its acknowledgement"));
+        }
+        let entry = self.delivered.entry(id.to_owned()).or_default();
+        entry.0 |= strict;
+        entry.1.insert(delivery.delivery_id);
+    }
+
+    /// The node answered `done` to an acknowledgement.
+    pub(crate) fn ended(&mut self, delivery: Serial) {
+        let moment = Moment(self.ended.len() + 1);
+        self.ended.entry(delivery).or_insert(moment);
+    }
+
+    pub(crate) fn dead_letter(&mut self, id: &str) {
+        self.dead.insert(id.to_owned());
+    }
+
+    /// A promise that only the caller can judge was broken.
+    pub(crate) fn broken(&mut self, what: String) {
+        self.broken.push(what);
+    }
+
+    /// How many messages got a 2xx.
+    pub(crate) fn acknowledged_so_far(&self) -> usize {
+        self.acknowledged.len()
+    }
+
+    /// Acknowledged ids that a strict route must still know.
+    pub(crate) fn strict(&self) -> Vec<String> {
+        let known = |it: &Acknowledged| it.strict && it.first_at.elapsed() < STRICT_KEEP;
+        self.acknowledged.iter().filter(|(_, it)| known(it)).map(|(id, _)| id.clone()).collect()
+    }
+
+    /// All queues are drained and all dead letters read: what has not arrived by now never will.
+    pub(crate) fn look_for_losses(&mut self) {
+        let missing = self.acknowledged.keys().filter(|id| !self.has_arrived(id));
+        self.lost = missing.cloned().collect();
+    }
+
+    fn has_arrived(&self, id: &str) -> bool {
+        self.delivered.contains_key(id) || self.dead.contains(id)
+    }
+
+    /// Closes the books.
+    pub(crate) fn totals(mut self) -> Totals {
+        let passed: Vec<_> = self.unfit.iter().filter(|id| self.has_arrived(id)).cloned().collect();
+        let twice = self.delivered.iter().filter(|(_, (strict, deliveries))| *strict && deliveries.len() > 1);
+        self.broken.extend(twice.map(|(id, _)| format!("{id} was dispatched twice by a strict route")));
+        self.broken.extend(self.lost.iter().map(|id| format!("{id} was acknowledged and is lost")));
+        self.broken.extend(passed.iter().map(|id| format!("{id} was refused and then delivered")));
+        Totals {
+            kills: self.kills,
+            acknowledged: self.acknowledged.len(),
+            delivered: self.delivered.len(),
+            dead_letters: self.dead.len(),
+            duplicates: self.duplicates,
+            refused: self.refused,
+            refused_then_delivered: passed.len(),
+            lost: self.lost.len(),
+            broken: self.broken,
+        }
+    }
+}
+
+/// The figures of a run, or of many.
+#[derive(Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) kills: usize,
+    pub(crate) acknowledged: usize,
+    pub(crate) delivered: usize,
+    pub(crate) dead_letters: usize,
+    pub(crate) duplicates: usize,
+    pub(crate) refused: usize,
+    pub(crate) refused_then_delivered: usize,
+    pub(crate) lost: usize,
+    /// Every broken promise, in words.
+    pub(crate) broken: Vec<String>,
+}
+
+impl Totals {
+    /// Fails if a promise was broken.
+    pub(crate) fn assert_kept(&self) {
+        let first: Vec<_> = self.broken.iter().take(10).collect();
+        assert!(self.broken.is_empty(), "{} promises were broken: {first:#?}", self.broken.len());
+    }
+}
+
+impl AddAssign for Totals {
+    fn add_assign(&mut self, other: Self) {
+        self.kills += other.kills;
+        self.acknowledged += other.acknowledged;
+        self.delivered += other.delivered;
+        self.dead_letters += other.dead_letters;
+        self.duplicates += other.duplicates;
+        self.refused += other.refused;
+        self.refused_then_delivered += other.refused_then_delivered;
+        self.lost += other.lost;
+        self.broken.extend(other.broken);
+    }
+}
+
+impl fmt::Display for Totals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "kills {}, acknowledged {}, delivered {}, dead letters {}, duplicates {}, refused {}, \
+             refused then delivered {}, lost {}, promises broken {}",
+            self.kills,
+            self.acknowledged,
+            self.delivered,
+            self.dead_letters,
+            self.duplicates,
+            self.refused,
+            self.refused_then_delivered,
+            self.lost,
+            self.broken.len()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn delivery(id: &str, number: i64) -> Delivery {
+        let document = json!({
+            "delivery_id": Serial(number), "fence": Serial(1), "attempt": 1,
+            "message": { "metadata": { "id": id }, "command": {} },
+        });
+        serde_json::from_value(document).unwrap()
+    }
+
+    fn broken(act: impl FnOnce(&mut Tally)) -> Vec<String> {
+        let mut tally = Tally::default();
+        act(&mut tally);
+        tally.look_for_losses();
+        tally.totals().broken
+    }
+
+    #[test]
+    fn what_arrives_keeps_every_promise() {
+        let kept = broken(|tally| {
+            tally.unfit("bad");
+            tally.acknowledged("a", true, false);
+            tally.acknowledged("b", false, false);
+            tally.dead_letter("a");
+            let asked = tally.now();
+            tally.received(asked, false, &delivery("b", 1));
+            tally.received(asked, false, &delivery("b", 2));
+            tally.ended(Serial(1));
+        });
+        assert_eq!(kept, Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_kind_of_broken_promise_is_noticed() {
+        let lost = broken(|tally| tally.acknowledged("a", false, false));
+        assert_eq!(lost, ["a was acknowledged and is lost"]);
+        let passed = broken(|tally| {
+            tally.unfit("a");
+            tally.dead_letter("a");
+        });
+        assert_eq!(passed, ["a was refused and then delivered"]);
+        let twice = broken(|tally| {
+            let asked = tally.now();
+            tally.received(asked, true, &delivery("a", 1));
+            tally.received(asked, true, &delivery("a", 2));
+        });
+        assert_eq!(twice, ["a was dispatched twice by a strict route"]);
+        let again = broken(|tally| {
+            tally.ended(Serial(1));
+            let asked = tally.now();
+            tally.received(asked, false, &delivery("a", 1));
+        });
+        assert_eq!(again, ["a was handed out again after its acknowledgement"]);
+    }
+}

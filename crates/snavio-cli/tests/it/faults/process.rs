@@ -1,0 +1,84 @@
+//! Two processes on one folder, and a process that is told to stop.
+
+use std::net::TcpStream;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+
+use super::{account_after_restart, request};
+use crate::crash::{Actors, Tally};
+use crate::node::{Draft, Node, binary, new_id};
+use crate::patience::poll;
+use crate::raw_wire::Wire;
+use crate::strace::{FLUSHES, Strace};
+
+/// ENG-2
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_process_on_the_same_folder_is_refused() {
+    let node = Node::start();
+    let cast = node.cast().await;
+    let second = Command::new(binary())
+        .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+        .arg(node.data())
+        .env_remove("SNAVIO_TEST_LONG")
+        .env_remove("SNAVIO_TEST_SEED")
+        .output()
+        .expect("a second process can be started");
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert_eq!(second.status.code(), Some(1), "{said}");
+    assert!(said.contains("is in use by another process; stop it, or choose another data folder"), "{said}");
+    let tally = Arc::default();
+    Actors::new(&node, &cast, &tally).send_new("pay").await.expect("the first goes on");
+}
+
+/// PIP-5
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_told_to_stop_answers_what_is_under_way_and_takes_nothing_more() {
+    const REQUESTS: usize = 5;
+    let mut node = Node::start();
+    let cast = node.cast().await;
+    let token = node.token(&cast.billing).await;
+    let strace = Strace::of(FLUSHES, node.folder().join("trace")).inject(FLUSHES, "delay_enter=1000000");
+    let tracing = strace.attach(&node, "snavio-writer");
+    let drafts: Vec<_> = (0..REQUESTS).map(|_| Draft::new("pay", &new_id())).collect();
+    let under_way = drafts.iter().map(|draft| {
+        let (head, body) = request(&token, &draft.sign(&cast.billing));
+        let mut wire = Wire::to(&node);
+        assert!(wire.send([head.as_bytes(), &body].concat()));
+        wire
+    });
+    let under_way: Vec<_> = under_way.collect();
+    poll("a flush is under way", || strace.seen().contains("fsync(").then_some(()));
+    wait_until_read(&node);
+
+    node.signal("TERM");
+    let address = node.url().trim_start_matches("http://").to_owned();
+    poll("new connections are refused", || TcpStream::connect(&address).err());
+    assert!(node.ended().is_none(), "it does not leave while requests are under way");
+    let tally: Arc<Mutex<Tally>> = Arc::default();
+    for (mut wire, draft) in under_way.into_iter().zip(&drafts) {
+        assert_eq!(wire.answer().status, 202);
+        tally.lock().unwrap().acknowledged(&draft.id, true, false);
+    }
+    let status = node.wait();
+    assert_eq!((status.code(), status.signal()), (Some(0), None), "{}", node.said());
+    assert!(strace.fired() >= 1, "{}", strace.seen());
+    drop(tracing);
+    account_after_restart(&mut node, &cast, tally).await;
+}
+
+/// Waits until the node has read all that was sent to it: the kernel keeps nothing for it any more.
+fn wait_until_read(node: &Node) {
+    let port: u16 = node.url().rsplit(':').next().and_then(|it| it.parse().ok()).expect("a port");
+    let local = format!(":{port:04X}");
+    poll("all requests were read", || {
+        let table = std::fs::read_to_string("/proc/net/tcp").expect("connections can be listed");
+        let mut connections = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let unread = connections.any(|fields| {
+            let (address, queues) = (fields.get(1), fields.get(4));
+            address.is_some_and(|it| it.ends_with(&local))
+                && queues.is_some_and(|it| !it.ends_with(":00000000"))
+        });
+        (!unread).then_some(())
+    });
+}

@@ -1,0 +1,223 @@
+//! Statements about the code base that stay true (ARCHITECTURE.md lists them), as far as text can tell.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Longer files hold two ideas.
+const LINES_MAX: usize = 650;
+
+struct File {
+    path: String,
+    text: String,
+}
+
+impl File {
+    /// The text without comments and without the tests at its end, where other rules hold.
+    fn code(&self) -> String {
+        let before_tests = self.text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        let lines = before_tests.lines().filter(|line| !line.trim_start().starts_with("//"));
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    fn is_test(&self) -> bool {
+        self.path.contains("/tests/") || self.path.ends_with("tests.rs") || self.path.contains("/benches/")
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read_folder(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).expect("the folder can be read");
+    entries.map(|it| it.expect("the entry can be read").path()).collect()
+}
+
+fn walk(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
+    let mut entries = read_folder(folder);
+    entries.sort();
+    for path in entries {
+        if path.is_dir() {
+            walk(&path, ending, found);
+        } else if path.to_string_lossy().ends_with(ending) {
+            found.push(path);
+        }
+    }
+}
+
+fn files(folder: &str, ending: &str) -> Vec<File> {
+    let root = root();
+    let mut paths = Vec::new();
+    walk(&root.join(folder), ending, &mut paths);
+    let read = |path: PathBuf| File {
+        text: std::fs::read_to_string(&path).expect("the file can be read"),
+        path: path.strip_prefix(&root).expect("the file is below the root").to_string_lossy().into_owned(),
+    };
+    let all: Vec<_> = paths.into_iter().map(read).collect();
+    assert!(!all.is_empty(), "no files in {folder}");
+    all
+}
+
+/// Fails with every file of a folder whose code holds one of the words.
+fn nowhere(folder: &str, words: &[&str], why: &str) {
+    let mut found = Vec::new();
+    for file in files(folder, ".rs").iter().filter(|file| !file.is_test()) {
+        let code = file.code();
+        found.extend(
+            words.iter().filter(|word| code.contains(**word)).map(|word| format!("{}: {word}", file.path)),
+        );
+    }
+    assert!(found.is_empty(), "{why}:\n{}", found.join("\n"));
+}
+
+#[test]
+fn the_model_does_nothing_but_compute() {
+    let words = [
+        "async fn",
+        ".await",
+        "tokio",
+        "std::fs",
+        "std::net",
+        "std::env",
+        "::now()",
+        "getrandom",
+        "println!",
+    ];
+    nowhere("crates/snavio-model/src", &words, "the model does no I/O, awaits nothing and asks for no time");
+}
+
+#[test]
+fn shield_and_fast_never_wait() {
+    for stage in ["shield", "fast"] {
+        let folder = format!("crates/snavio-gate/src/{stage}");
+        nowhere(&folder, &["async fn", ".await", "snavio_store"], "shield and fast decide in memory");
+    }
+}
+
+#[test]
+fn only_the_gate_names_two_stages() {
+    for (stage, others) in [
+        ("shield", ["fast::", "slow::"]),
+        ("fast", ["slow::", "shield::check"]),
+        ("slow", ["fast::", "shield::"]),
+    ] {
+        nowhere(&format!("crates/snavio-gate/src/{stage}"), &others, "a stage never calls another");
+    }
+}
+
+#[test]
+fn only_a_backends_folder_knows_its_database() {
+    for folder in ["model", "gate", "server", "sdk", "cli"] {
+        nowhere(
+            &format!("crates/snavio-{folder}/src"),
+            &["rusqlite"],
+            "SQLite belongs to the embedded backend",
+        );
+    }
+    let outside = files("crates/snavio-store/src", ".rs");
+    let outside = outside.iter().filter(|file| !file.path.contains("/embedded/"));
+    let known: Vec<_> =
+        outside.filter(|file| file.code().contains("rusqlite")).map(|file| &file.path).collect();
+    assert!(known.is_empty(), "the interfaces do not know a database: {known:?}");
+}
+
+#[test]
+fn only_the_server_knows_axum() {
+    for folder in ["model", "store", "gate", "sdk", "cli"] {
+        nowhere(&format!("crates/snavio-{folder}/src"), &["axum"], "HTTP serving belongs to the server");
+    }
+}
+
+#[test]
+fn crates_depend_in_one_direction() {
+    let allowed = |name: &str| -> &[&str] {
+        match name {
+            "snavio-model" => &[],
+            "snavio-store" | "snavio-sdk" => &["snavio-model"],
+            "snavio-gate" => &["snavio-model", "snavio-store"],
+            "snavio-server" => &["snavio-model", "snavio-store", "snavio-gate"],
+            _ => &["snavio-model", "snavio-store", "snavio-gate", "snavio-server", "snavio-sdk"],
+        }
+    };
+    for manifest in files("crates", "Cargo.toml") {
+        let name = manifest.path.split('/').nth(1).unwrap();
+        let normal = manifest.text.split("[dev-dependencies]").next().unwrap();
+        let (_, dependencies) = normal.split_once("[dependencies]").unwrap();
+        let own = dependencies.lines().filter(|line| line.starts_with("snavio-"));
+        let own: Vec<_> = own.map(|line| line.split(['.', ' ', '=']).next().unwrap()).collect();
+        let wrong: Vec<_> = own.iter().filter(|it| !allowed(name).contains(it)).collect();
+        assert!(wrong.is_empty(), "{name} must not depend on {wrong:?}");
+    }
+}
+
+#[test]
+fn files_open_by_saying_what_lives_in_them_and_stay_short() {
+    let mut problems = Vec::new();
+    for file in files("crates", ".rs") {
+        let own_tests = file.path.ends_with("tests.rs");
+        if !file.text.starts_with("//!") && !own_tests {
+            problems.push(format!("{} does not open with //!", file.path));
+        }
+        let lines = file.text.lines().count();
+        if lines > LINES_MAX && !file.is_test() {
+            problems.push(format!("{} has {lines} lines, at most {LINES_MAX}", file.path));
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn exceptions_say_why_and_nothing_is_left_undone() {
+    let words = ["#[allow(", "#![allow(", "todo!(", "unimplemented!(", "dbg!("];
+    let mut found = Vec::new();
+    for file in files("crates", ".rs").iter().filter(|file| !file.path.ends_with("tidy.rs")) {
+        let code = file.code();
+        found.extend(
+            words.iter().filter(|word| code.contains(**word)).map(|word| format!("{}: {word}", file.path)),
+        );
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn rules_that_tests_name_are_in_the_contract() {
+    let contract: String = files("docs/spec", ".md").iter().map(|file| file.text.as_str()).collect();
+    let kinds = [
+        "MSG-", "PIP-", "REG-", "SCH-", "CLM-", "ORD-", "LIM-", "DLV-", "TEL-", "INT-", "ENG-", "AWS-",
+        "QUA-",
+    ];
+    let mut unknown = BTreeSet::new();
+    for file in files("crates", ".rs") {
+        for word in file.text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')) {
+            let number = kinds.iter().find_map(|kind| word.strip_prefix(kind));
+            let is_rule = number.is_some_and(|it| !it.is_empty() && it.bytes().all(|b| b.is_ascii_digit()));
+            if is_rule && !contract.contains(&format!("**{word}")) {
+                unknown.insert(format!("{}: {word}", file.path));
+            }
+        }
+    }
+    assert!(unknown.is_empty(), "{unknown:?}");
+}
+
+#[test]
+fn links_in_the_docs_lead_somewhere() {
+    let root = root();
+    let mut pages = files("docs", ".md");
+    for name in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"] {
+        pages.push(File { path: name.into(), text: std::fs::read_to_string(root.join(name)).unwrap() });
+    }
+    let mut broken = Vec::new();
+    for page in &pages {
+        let folder = root.join(&page.path).parent().unwrap().to_owned();
+        for target in page.text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let file = target.split('#').next().unwrap();
+            if file.is_empty() || target.contains("://") || target.starts_with('<') {
+                continue;
+            }
+            if !folder.join(file).exists() {
+                broken.push(format!("{}: {target}", page.path));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}

@@ -1,0 +1,327 @@
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use super::*;
+use crate::claim::ClaimPolicy;
+use crate::hash::DomainHash;
+use crate::id::MessageId;
+use crate::name::{QueueName, ServiceName, TenantName};
+use crate::registry::{DispatchMode, Profile, Route};
+use crate::trace::{CorrelationId, Traceparent};
+
+const KEEP_SECONDS: u32 = 300;
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp(seconds * 1000)
+}
+
+fn route(name: &str, claim: ClaimPolicy) -> Arc<BoundRoute> {
+    Arc::new(BoundRoute::new(Route {
+        target: "acme/bot".parse().unwrap(),
+        name: name.parse().unwrap(),
+        queue: QueueName::new(name).unwrap(),
+        dead_letter_queue: QueueName::new("dead").unwrap(),
+        claim,
+        dispatch: DispatchMode::Adaptive,
+        profile: Profile::Moderate,
+        receives_max: 5,
+        expected_drain_seconds: 300,
+    }))
+}
+
+fn pay() -> Arc<BoundRoute> {
+    route("pay", ClaimPolicy::Strict { keep_seconds: KEEP_SECONDS })
+}
+
+fn refund() -> Arc<BoundRoute> {
+    route("refund", ClaimPolicy::Strict { keep_seconds: 2 * KEEP_SECONDS })
+}
+
+fn notify() -> Arc<BoundRoute> {
+    route("notify", ClaimPolicy::None)
+}
+
+fn intake(source: &str, id: u8, destinations: &[Arc<BoundRoute>]) -> Intake {
+    let source: ServiceName = source.parse().unwrap();
+    let message = Message {
+        tenant: TenantName::new(source.tenant()).unwrap(),
+        id: MessageId::stored(&format!("id-{id}")),
+        source,
+        target: "acme/bot".parse().unwrap(),
+        name: "pay".parse().unwrap(),
+        signed_target: "acme/bot".into(),
+        sent_at: "2026-11-15T08:30:00Z".into(),
+        key_version: "hmac-v1".parse().unwrap(),
+        signature: "ab".into(),
+        correlation: CorrelationId::from_random([1; 16]),
+        traceparent: Traceparent::from_random([1; 24]),
+        received_at: at(0),
+        registry_version: 1,
+        domain_hash: DomainHash([0; 32]),
+        payload: Bytes::from_static(b"{}"),
+    };
+    Intake { message, path: Path::Slow, destinations: destinations.to_vec() }
+}
+
+/// A backend in memory: it loads, lets judge decide, and keeps what is left to be written.
+struct Backend {
+    claims: HashMap<ClaimKey, Claim>,
+    queued: HashMap<QueueKey, usize>,
+    depth_max: usize,
+    last: Serial,
+    messages: Vec<Serial>,
+    deliveries: Vec<Delivery>,
+}
+
+impl Backend {
+    fn new() -> Self {
+        Self::of_depth(usize::MAX)
+    }
+
+    fn of_depth(depth_max: usize) -> Self {
+        Self {
+            claims: HashMap::new(),
+            queued: HashMap::new(),
+            depth_max,
+            last: Serial(100),
+            messages: Vec::new(),
+            deliveries: Vec::new(),
+        }
+    }
+
+    fn settle(&mut self, batch: &[Intake], now: Timestamp) -> Vec<Settlement> {
+        let mut working = Working::after(self.last);
+        for intake in batch {
+            for key in keys(intake) {
+                working.claims.extend(self.claims.get(&key).map(|claim| (key.clone(), claim.clone())));
+            }
+            for route in &intake.destinations {
+                let room = self.depth_max - self.queued.get(&route.queue).unwrap_or(&0);
+                working.room.insert(route.queue.clone(), room);
+            }
+        }
+        let mut delta = Delta::default();
+        let judged = batch
+            .iter()
+            .enumerate()
+            .map(|(place, intake)| judge(&mut working, intake, place, now, &mut delta))
+            .collect();
+        self.last = working.last;
+        self.claims.extend(delta.claims);
+        self.messages.extend(delta.messages.iter().map(|(number, _)| *number));
+        for delivery in &delta.deliveries {
+            *self.queued.entry(delivery.queue.clone()).or_default() += 1;
+        }
+        self.deliveries.extend(delta.deliveries);
+        judged
+    }
+
+    /// The outcomes in words, one batch at a time.
+    fn outcomes(&mut self, batch: &[Intake], now: Timestamp) -> Vec<Vec<&'static str>> {
+        let words = |settlement: Settlement| settlement.outcomes.iter().map(word).collect();
+        self.settle(batch, now).into_iter().map(words).collect()
+    }
+}
+
+fn word(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Queued { .. } => "queued",
+        Outcome::Duplicate { .. } => "duplicate",
+        Outcome::Taken => "taken",
+        Outcome::QueueFull => "full",
+        Outcome::Unreadable => "unreadable",
+    }
+}
+
+/// CLM-4
+#[test]
+fn within_one_batch_the_first_of_an_id_wins_and_the_rest_follow_it() {
+    let mut backend = Backend::new();
+    let batch = [1, 2, 1, 1, 2].map(|id| intake("acme/billing", id, &[pay()]));
+    let outcomes = backend.outcomes(&batch, at(0)).concat();
+    assert_eq!(outcomes, ["queued", "queued", "duplicate", "duplicate", "duplicate"]);
+    assert_eq!((backend.messages.len(), backend.deliveries.len(), backend.claims.len()), (2, 2, 2));
+}
+
+/// CLM-4
+#[test]
+fn a_duplicate_is_told_when_the_winner_was_seen_and_leaves_nothing_to_write() {
+    let mut backend = Backend::new();
+    backend.settle(&[intake("acme/billing", 1, &[pay()])], at(7));
+    let before = backend.last;
+    let again = backend.settle(&[intake("acme/billing", 1, &[pay()])], at(9));
+    assert_eq!(again[0].outcomes, [Outcome::Duplicate { first_seen_at: at(7) }]);
+    assert_eq!((again[0].message, backend.last), (None, before), "no number is used up");
+}
+
+/// CLM-19
+#[test]
+fn a_claim_ends_by_time_whether_or_not_its_row_is_still_there() {
+    let keep = i64::from(KEEP_SECONDS);
+    let mut backend = Backend::new();
+    for (now, outcome) in [(0, "queued"), (keep - 1, "duplicate"), (keep, "queued"), (keep + 1, "duplicate")]
+    {
+        assert_eq!(backend.outcomes(&[intake("acme/billing", 1, &[pay()])], at(now)).concat(), [outcome]);
+    }
+    let claim = backend.claims.values().next().unwrap();
+    assert_eq!((claim.first_seen_at, claim.expires_at), (at(keep), at(2 * keep)), "replaced, not kept");
+}
+
+/// CLM-3
+#[test]
+fn a_route_without_claims_takes_every_repeat_and_claims_nothing() {
+    let mut backend = Backend::new();
+    let batch = [1, 1, 1].map(|id| intake("acme/billing", id, &[notify()]));
+    assert_eq!(backend.outcomes(&batch, at(0)).concat(), ["queued"; 3]);
+    assert!(backend.claims.is_empty());
+    assert_eq!(keys(&batch[0]).count(), 0, "nothing is asked of the store");
+}
+
+/// CLM-1
+#[test]
+fn the_claim_is_the_tenants_and_says_which_service_made_it() {
+    let mut backend = Backend::new();
+    let batch = ["acme/billing", "acme/shop", "zeta/billing", "acme/billing", "zeta/billing"]
+        .map(|source| intake(source, 1, &[pay()]));
+    let outcomes = backend.outcomes(&batch, at(0)).concat();
+    assert_eq!(outcomes, ["queued", "taken", "queued", "duplicate", "duplicate"]);
+    let late = backend.outcomes(&[intake("acme/shop", 1, &[pay()])], at(i64::from(KEEP_SECONDS)));
+    assert_eq!(late.concat(), ["queued"], "what has ended is free for anybody of the tenant");
+}
+
+/// CLM-1, PIP-13
+#[test]
+fn each_destination_has_its_own_claim_and_delivery_of_one_message() {
+    let mut backend = Backend::new();
+    backend.settle(&[intake("acme/billing", 1, &[pay()])], at(0));
+    let outcomes = backend.outcomes(&[intake("acme/billing", 1, &[pay(), refund(), notify()])], at(1));
+    assert_eq!(outcomes, [["duplicate", "queued", "queued"]]);
+    assert_eq!(backend.messages.len(), 2, "written once for all of its destinations");
+    let of_second: Vec<_> =
+        backend.deliveries[1..].iter().map(|it| (it.message, it.queue.as_str())).collect();
+    let number = backend.messages[1];
+    assert_eq!(of_second, [(number, "acme/refund"), (number, "acme/notify")]);
+}
+
+/// PIP-4
+#[test]
+fn a_full_queue_leaves_no_claim_and_no_message() {
+    let mut backend = Backend::of_depth(1);
+    let batch = [1, 2].map(|id| intake("acme/billing", id, &[pay()]));
+    assert_eq!(backend.outcomes(&batch, at(0)).concat(), ["queued", "full"]);
+    assert_eq!((backend.claims.len(), backend.messages.len()), (1, 1));
+    backend.queued.clear();
+    assert_eq!(backend.outcomes(&batch, at(1)).concat(), ["duplicate", "queued"], "judged afresh");
+
+    let mut backend = Backend::of_depth(1);
+    backend.settle(&[intake("acme/billing", 1, &[pay()])], at(0));
+    let outcomes = backend.outcomes(&[intake("acme/billing", 2, &[pay(), refund()])], at(0));
+    assert_eq!(outcomes, [["full", "queued"]], "one destination's fullness is not another's");
+}
+
+/// QUA-1
+#[test]
+fn a_claim_that_cannot_be_read_refuses_its_own_id_only() {
+    let mut working = Working::after(Serial(0));
+    let (damaged, whole) = (intake("acme/billing", 1, &[pay()]), intake("acme/billing", 2, &[pay()]));
+    working.unreadable.extend(keys(&damaged));
+    let mut delta = Delta::default();
+    let outcome = judge(&mut working, &damaged, 0, at(0), &mut delta).outcomes;
+    assert_eq!(outcome, [Outcome::Unreadable]);
+    assert!(delta.is_empty() && delta.claims.is_empty() && delta.deliveries.is_empty());
+    assert!(matches!(
+        judge(&mut working, &whole, 1, at(0), &mut delta).outcomes[..],
+        [Outcome::Queued { .. }]
+    ));
+}
+
+/// One message of a made-up history.
+#[derive(Debug, Clone)]
+struct Sent {
+    source: &'static str,
+    id: u8,
+    routes: Vec<usize>,
+}
+
+impl Sent {
+    fn intake(&self) -> Intake {
+        let all = [pay(), refund(), notify()];
+        let routes: Vec<_> = self.routes.iter().map(|route| Arc::clone(&all[*route])).collect();
+        intake(self.source, self.id, &routes)
+    }
+}
+
+fn sent() -> impl Strategy<Value = Sent> {
+    let source = prop::sample::select(vec!["acme/billing", "acme/shop", "zeta/billing"]);
+    let routes = prop::sample::subsequence(vec![0, 1, 2], 1..=3);
+    (source, 0..4u8, routes).prop_map(|(source, id, routes)| Sent { source, id, routes })
+}
+
+proptest! {
+    /// CLM-4, CLM-19: whatever is sent when and in which batches, an id is queued at most once within its
+    /// claim's time, and again as soon as that is over.
+    #[test]
+    fn an_id_is_queued_once_within_its_time(
+        history in prop::collection::vec((0..400i64, prop::collection::vec(sent(), 1..6)), 1..25),
+    ) {
+        let mut backend = Backend::new();
+        let mut ends: HashMap<ClaimKey, Timestamp> = HashMap::new();
+        let mut now = at(0);
+        for (pause, batch) in history {
+            now = now.plus(Duration::from_secs(pause.unsigned_abs()));
+            let batch: Vec<_> = batch.iter().map(Sent::intake).collect();
+            for (intake, settlement) in batch.iter().zip(backend.settle(&batch, now)) {
+                for (route, outcome) in intake.destinations.iter().zip(settlement.outcomes) {
+                    let queued = matches!(outcome, Outcome::Queued { .. });
+                    let Some(keep) = route.route.claim.keep() else {
+                        prop_assert!(queued);
+                        continue;
+                    };
+                    let end = ends.entry(claim_key(&intake.message, route)).or_insert(at(0));
+                    prop_assert_eq!(queued, now >= *end, "{:?} {}", outcome, route.destination);
+                    if queued {
+                        *end = now.plus(keep);
+                    }
+                }
+            }
+        }
+    }
+
+    /// PIP-5: how messages happen to share commits changes nothing about what becomes of them.
+    #[test]
+    fn splitting_into_batches_differently_gives_the_same_outcomes(
+        history in prop::collection::vec(sent(), 1..30),
+        cuts in prop::collection::vec(0..30usize, 0..6),
+        depth_max in 1..12usize,
+    ) {
+        let batch: Vec<_> = history.iter().map(Sent::intake).collect();
+        let (mut whole, mut split) = (Backend::of_depth(depth_max), Backend::of_depth(depth_max));
+        let expected = whole.settle(&batch, at(0));
+        let mut cuts: Vec<_> = cuts.into_iter().filter(|cut| *cut < batch.len()).collect();
+        cuts.extend([0, batch.len()]);
+        cuts.sort_unstable();
+        let parts = cuts.windows(2).flat_map(|cut| split.settle(&batch[cut[0]..cut[1]], at(0)));
+        prop_assert_eq!(parts.collect::<Vec<_>>(), expected);
+        prop_assert_eq!(split.claims, whole.claims);
+        prop_assert_eq!(split.deliveries, whole.deliveries);
+    }
+
+    /// DLV-3: numbers rise and are given once, and every delivery points to a message that is written.
+    #[test]
+    fn numbers_rise_and_are_given_once(history in prop::collection::vec(sent(), 1..30)) {
+        let mut backend = Backend::new();
+        let batch: Vec<_> = history.iter().map(Sent::intake).collect();
+        backend.settle(&batch, at(0));
+        let mut numbers: Vec<_> = backend.messages.clone();
+        numbers.extend(backend.deliveries.iter().map(|it| it.id));
+        let given = numbers.len();
+        numbers.sort();
+        numbers.dedup();
+        prop_assert_eq!(numbers.len(), given);
+        prop_assert!(backend.deliveries.is_sorted_by_key(|it| it.id));
+        prop_assert!(backend.deliveries.iter().all(|it| it.message < it.id && backend.messages.contains(&it.message)));
+    }
+}

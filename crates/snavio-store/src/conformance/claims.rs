@@ -1,0 +1,83 @@
+//! Claims: of any number that say the same, one is dispatched (CLM-1, CLM-3, CLM-4, CLM-19).
+
+use std::sync::Arc;
+
+use snavio_model::claim::ClaimPolicy;
+use snavio_model::settle::Outcome;
+
+use super::samples::{
+    KEEP_SECONDS, at, intake, intake_of, notify, pay, queued, receive, route, settle, settle_one,
+};
+use crate::Store;
+
+/// CLM-4: tasks that settle the same ids at the same time, in batches of their own.
+pub async fn of_many_racing_tasks_one_wins(store: &Arc<dyn Store>) {
+    const IDS: usize = 10;
+    let tasks: Vec<_> = (0..32)
+        .map(|task| {
+            let store = Arc::clone(store);
+            tokio::spawn(async move {
+                // Each begins elsewhere, so that they meet in every order.
+                let order = (0..IDS).map(|n| (n + task) % IDS);
+                let batch = order.map(|id| intake(&format!("id-{id}"), &pay(), at(0))).collect();
+                settle(&*store, batch, at(0)).await
+            })
+        })
+        .collect();
+    let mut outcomes = Vec::new();
+    for task in tasks {
+        let settled = task.await.expect("no task panics");
+        outcomes.extend(settled.into_iter().map(|it| it.outcomes[0]));
+    }
+    assert_eq!(outcomes.iter().filter(|it| queued(**it).is_some()).count(), IDS, "one winner for each id");
+    assert!(outcomes.iter().all(|it| matches!(it, Outcome::Queued { .. } | Outcome::Duplicate { .. })));
+    assert_eq!(receive(&**store, "pay", 30, at(0)).await.len(), IDS);
+    assert!(receive(&**store, "pay", 30, at(0)).await.is_empty());
+}
+
+/// CLM-4
+pub async fn one_batch_sees_itself(store: &Arc<dyn Store>) {
+    let batch = ["a", "b", "a"].map(|id| intake(id, &pay(), at(0))).to_vec();
+    let settled = settle(&**store, batch, at(0)).await;
+    assert!(queued(settled[0].outcomes[0]).is_some() && queued(settled[1].outcomes[0]).is_some());
+    assert_eq!(settled[2].outcomes, [Outcome::Duplicate { first_seen_at: at(0) }]);
+    assert_eq!(settled[2].message, None);
+}
+
+/// CLM-1
+pub async fn another_service_finds_it_taken(store: &Arc<dyn Store>) {
+    settle_one(&**store, "a", &pay(), at(0)).await;
+    let other = settle(&**store, vec![intake_of("acme/shop", "a", &[pay()], at(1))], at(1)).await;
+    assert_eq!(other[0].outcomes, [Outcome::Taken]);
+    let own = settle_one(&**store, "a", &pay(), at(2)).await;
+    assert_eq!(own, Outcome::Duplicate { first_seen_at: at(0) }, "the first claim stands");
+}
+
+/// CLM-1
+pub async fn tenants_do_not_share_ids(store: &Arc<dyn Store>) {
+    let batch = ["acme/billing", "zeta/billing"].map(|source| intake_of(source, "a", &[pay()], at(0)));
+    let settled = settle(&**store, batch.to_vec(), at(0)).await;
+    assert!(settled.iter().all(|it| queued(it.outcomes[0]).is_some()), "{settled:?}");
+}
+
+/// CLM-19: expiry is judged by time, not by when a row is deleted.
+pub async fn a_claim_ends_by_time_alone(store: &Arc<dyn Store>) {
+    let keep = i64::from(KEEP_SECONDS);
+    for (now, fresh) in [(0, true), (keep - 1, false), (keep, true), (keep + 1, false), (2 * keep, true)] {
+        let outcome = settle_one(&**store, "a", &pay(), at(now)).await;
+        assert_eq!(queued(outcome).is_some(), fresh, "at {now}: {outcome:?}");
+    }
+}
+
+/// CLM-1
+pub async fn destinations_claim_for_themselves(store: &Arc<dyn Store>) {
+    settle_one(&**store, "a", &pay(), at(0)).await;
+    let refund = route("refund", ClaimPolicy::Strict { keep_seconds: KEEP_SECONDS });
+    let routes = [pay(), refund, notify()];
+    let settled = settle(&**store, vec![intake_of("acme/billing", "a", &routes, at(1))], at(1)).await;
+    let fresh: Vec<_> = settled[0].outcomes.iter().map(|it| queued(*it).is_some()).collect();
+    assert_eq!(fresh, [false, true, true]);
+    for name in ["pay", "refund", "notify"] {
+        assert_eq!(receive(&**store, name, 30, at(1)).await.len(), 1, "{name}");
+    }
+}

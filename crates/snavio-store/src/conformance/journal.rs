@@ -1,0 +1,112 @@
+//! Reading what happened: in order, page by page, by its own tenant only (TEL-2 to TEL-4, DLV-5).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use snavio_model::id::Serial;
+use snavio_model::refusal::{Reason, Refusal, Subject};
+use snavio_model::telemetry::{Record, refused};
+
+use super::eventually;
+use super::samples::{act, at, intake_of, notify, queue, receive, settle, settle_one};
+use crate::Store;
+
+fn record(source: &str, reason: Reason, now: i64) -> Record {
+    let source = source.parse().expect("a service");
+    let told = refused(&source, &Subject::default(), &Refusal::new(reason, ""), at(now));
+    told.expect("such a refusal is reported")
+}
+
+/// TEL-2, TEL-4: what is written for itself and what is read off the message log come in one order.
+pub async fn telemetry_pages_without_gap_or_repeat(store: &Arc<dyn Store>) {
+    let mut expected = Vec::new();
+    for n in 0..12 {
+        if n % 3 == 0 {
+            store.record(vec![record("acme/billing", Reason::AclDeny, n)]).await.expect("it is recorded");
+            expected.push(("snavio.command.failed", at(n)));
+        } else {
+            settle_one(&**store, &format!("id-{n}"), &notify(), at(n)).await;
+            expected.push(("snavio.command.delivered", at(n)));
+        }
+    }
+    for limit in [1, 5, 100] {
+        let mut read = Vec::new();
+        let mut after = Serial(0);
+        loop {
+            let page = store.telemetry("acme", after, limit).await.expect("telemetry can be read");
+            assert!(page.len() <= limit && page.is_sorted_by_key(|it| it.number));
+            let Some(last) = page.last() else { break };
+            assert!(last.number > after);
+            after = last.number;
+            read.extend(page);
+        }
+        let read: Vec<_> = read.iter().map(|it| (it.kind.as_str(), it.at)).collect();
+        assert_eq!(read, expected, "in pages of {limit}");
+    }
+}
+
+/// TEL-4
+pub async fn telemetry_wakes_its_readers(store: &Arc<dyn Store>) {
+    let written = store.telemetry_written();
+    for _ in 0..2 {
+        let more = written.notified();
+        tokio::pin!(more);
+        more.as_mut().enable();
+        store.record(vec![record("acme/billing", Reason::AclDeny, 0)]).await.expect("it is recorded");
+        tokio::time::timeout(Duration::from_secs(20), more).await.expect("woken by a record");
+        let more = written.notified();
+        tokio::pin!(more);
+        more.as_mut().enable();
+        settle_one(&**store, "a", &notify(), at(0)).await;
+        tokio::time::timeout(Duration::from_secs(20), more).await.expect("woken by a message");
+    }
+}
+
+/// TEL-4, QUA-5
+pub async fn tenants_read_their_own(store: &Arc<dyn Store>) {
+    let batch = ["acme/billing", "zeta/shop"].map(|source| intake_of(source, "a", &[notify()], at(0)));
+    settle(&**store, batch.to_vec(), at(0)).await;
+    let records = ["acme/billing", "zeta/shop"].map(|source| record(source, Reason::AclDeny, 1));
+    store.record(records.to_vec()).await.expect("they are recorded");
+    for (tenant, source) in [("acme", "acme/billing"), ("zeta", "zeta/shop")] {
+        let told = store.telemetry(tenant, Serial(0), 10).await.expect("telemetry can be read");
+        let sources: Vec<_> = told.iter().map(|it| it.source.as_deref().unwrap_or_default()).collect();
+        assert_eq!(sources, [source; 2], "{tenant}");
+        let messages = store.messages(tenant, Serial(0), 10).await.expect("messages can be read");
+        assert_eq!(messages.len(), 1);
+        assert_eq!(messages[0].message.source.as_str(), source);
+        let after = store.messages(tenant, messages[0].number, 10).await.expect("messages can be read");
+        assert!(after.is_empty());
+    }
+    assert!(store.telemetry("nobody", Serial(0), 10).await.expect("telemetry can be read").is_empty());
+}
+
+/// DLV-5
+pub async fn audit_and_dead_letters_page_by_number(store: &Arc<dyn Store>) {
+    for n in 0..5 {
+        settle_one(&**store, &format!("id-{n}"), &notify(), at(0)).await;
+        store.purge(&queue("nobody"), act(&format!("step {n}"), at(n))).await.expect("the store purges");
+    }
+    for _ in 0..4 {
+        receive(&**store, "notify", 0, at(0)).await;
+    }
+    eventually("five dead letters", async || {
+        let letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
+        (letters.len() == 5).then_some(())
+    })
+    .await;
+    let mut after = Serial(0);
+    for sizes in [2, 2, 1, 0] {
+        let page =
+            store.dead_letters("acme", Some(&queue("dead")), after, 2).await.expect("they can be listed");
+        assert_eq!(page.len(), sizes);
+        assert!(page.iter().all(|it| it.letter.delivery.id > after));
+        after = page.last().map_or(after, |it| it.letter.delivery.id);
+    }
+    let other = store.dead_letters("acme", Some(&queue("notify")), Serial(0), 10).await;
+    assert!(other.expect("they can be listed").is_empty(), "by the queue they gather in");
+    let first = store.audit(Serial(0), 3).await.expect("the record can be read");
+    let rest = store.audit(first[2].number, 10).await.expect("the record can be read");
+    let why: Vec<_> = first.iter().chain(&rest).map(|it| it.act.why.as_str()).collect();
+    assert_eq!(why, ["step 0", "step 1", "step 2", "step 3", "step 4"]);
+}

@@ -1,0 +1,97 @@
+//! What every backend must do (ENG-1), as functions over [`Store`]: a backend's own test file only says how it
+//! is opened, and [`conformance!`](crate::conformance!) runs them all.
+//!
+//! Time is an argument of the interfaces, so days pass here without waiting. What a backend may do after it has
+//! answered (dead letters, receive counts) is asked for again and again until it is there.
+
+pub mod claims;
+pub mod journal;
+pub mod queue;
+pub mod registry;
+pub mod reopen;
+pub mod samples;
+pub mod settle;
+pub mod sweep;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::Store;
+
+/// A store under test that can be closed and opened again.
+#[async_trait]
+pub trait Backend: Send + Sync {
+    /// Opens it, empty at first, later as it was left.
+    async fn open(&self) -> Arc<dyn Store>;
+}
+
+/// How long anything may take that a backend does after it has answered.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Asks until there is an answer.
+pub(crate) async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let asking = async {
+        loop {
+            if let Some(answer) = ask().await {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, asking).await.unwrap_or_else(|_| panic!("never came about: {what}"))
+}
+
+/// Runs the suite against a backend: each function as a test of its own, on a store of its own.
+#[macro_export]
+macro_rules! conformance {
+    ($backend:expr) => {
+        $crate::conformance! { @store $backend,
+            claims: of_many_racing_tasks_one_wins, one_batch_sees_itself, another_service_finds_it_taken,
+                tenants_do_not_share_ids, a_claim_ends_by_time_alone, destinations_claim_for_themselves;
+            settle: what_is_settled_is_delivered_as_it_came, queues_keep_the_order_of_settling,
+                an_empty_batch_settles_nothing, serials_rise;
+            queue: a_lease_hides_until_it_ends, an_extension_hides_for_longer, a_release_waits_out_its_delay,
+                a_receipt_ends_only_its_own_delivery, receives_are_counted_to_the_last,
+                what_nobody_takes_ends_after_its_retention, a_redriven_delivery_is_itself_again,
+                a_purge_takes_what_was_there_and_is_on_the_record, a_purge_amid_traffic_leaves_no_ghosts,
+                attributes_tell_depth_flight_delay_and_age, arrivals_wake_their_own_queue_only,
+                tenants_do_not_see_each_others_dead_letters;
+            registry: changes_are_kept_with_their_story, a_change_based_on_the_past_is_refused,
+                of_racing_changes_one_lands, the_difference_since_a_version_is_paged;
+            journal: telemetry_pages_without_gap_or_repeat, telemetry_wakes_its_readers,
+                tenants_read_their_own, audit_and_dead_letters_page_by_number;
+            sweep: claims_level_off_under_steady_traffic, telemetry_ages_out_and_says_so;
+        }
+        $crate::conformance! { @backend $backend,
+            reopen: everything_is_kept, serials_and_fences_rise, claims_still_hold, a_receipt_from_before_stands,
+                a_redriven_delivery_does_not_keep_its_elders;
+        }
+    };
+    (@store $backend:expr, $($noun:ident: $($rule:ident),+;)+) => {
+        $(mod $noun {
+            use super::*;
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $rule() {
+                    let backend = $backend;
+                    let store = $crate::conformance::Backend::open(&backend).await;
+                    $crate::conformance::$noun::$rule(&store).await;
+                    store.close().await;
+                }
+            )+
+        })+
+    };
+    (@backend $backend:expr, $($noun:ident: $($rule:ident),+;)+) => {
+        $(mod $noun {
+            use super::*;
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $rule() {
+                    $crate::conformance::$noun::$rule(&$backend).await;
+                }
+            )+
+        })+
+    };
+}

@@ -1,0 +1,251 @@
+//! Queues: what consumers rely on, over days that pass in a moment (DLV-2, DLV-3).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use snavio_model::delivery::{DeadReason, Receipt, ReceiptOutcome};
+use snavio_model::id::Serial;
+use snavio_model::limits;
+
+use super::eventually;
+use super::samples::{
+    RECEIVES_MAX, act, at, ids, intake, notify, pay, queue, queued, receipt, receive, settle, settle_one,
+};
+use crate::{Received, Store, StoredDeadLetter};
+
+async fn acknowledge(store: &dyn Store, name: &str, receipts: &[Receipt]) -> Vec<ReceiptOutcome> {
+    store.acknowledge(&queue(name), receipts.to_vec()).await.expect("the store acknowledges")
+}
+
+async fn only(store: &dyn Store, visibility: u64, now: i64) -> Received {
+    let mut received = receive(store, "notify", visibility, at(now)).await;
+    assert_eq!(received.len(), 1, "at {now}");
+    received.remove(0)
+}
+
+/// Hands the only delivery of a queue out as often as may be, so that it ends.
+async fn exhaust(store: &dyn Store, now: i64) -> StoredDeadLetter {
+    for attempt in 1..=RECEIVES_MAX {
+        assert_eq!(only(store, 0, now).await.attempt, attempt);
+    }
+    assert!(receive(store, "notify", 0, at(now)).await.is_empty());
+    dead_letter(store).await
+}
+
+async fn dead_letter(store: &dyn Store) -> StoredDeadLetter {
+    eventually("a dead letter", async || {
+        let mut letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
+        letters.pop()
+    })
+    .await
+}
+
+/// DLV-2, DLV-3
+pub async fn a_lease_hides_until_it_ends(store: &Arc<dyn Store>) {
+    settle_one(&**store, "a", &notify(), at(0)).await;
+    let first = only(&**store, 30, 0).await;
+    assert!(receive(&**store, "notify", 30, at(29)).await.is_empty());
+    let second = only(&**store, 30, 30).await;
+    assert_eq!((first.attempt, second.attempt), (1, 2));
+    assert_eq!(first.delivery_id, second.delivery_id);
+    assert!(second.fence > first.fence);
+    let fenced = acknowledge(&**store, "notify", &[receipt(&first)]).await;
+    assert_eq!(fenced, [ReceiptOutcome::Fenced]);
+    let outcomes = acknowledge(&**store, "notify", &[receipt(&second), receipt(&second)]).await;
+    assert_eq!(outcomes, [ReceiptOutcome::Done, ReceiptOutcome::Gone]);
+    assert!(receive(&**store, "notify", 30, at(90)).await.is_empty());
+}
+
+/// DLV-2
+pub async fn an_extension_hides_for_longer(store: &Arc<dyn Store>) {
+    settle_one(&**store, "a", &notify(), at(0)).await;
+    let lease = only(&**store, 30, 0).await;
+    let longer = Duration::from_secs(100);
+    let extended = store.extend(&queue("notify"), vec![receipt(&lease)], longer, at(20)).await;
+    assert_eq!(extended.expect("the store extends"), [ReceiptOutcome::Done]);
+    assert!(receive(&**store, "notify", 30, at(119)).await.is_empty());
+    assert_eq!(only(&**store, 30, 120).await.attempt, 2);
+    let late = store.extend(&queue("notify"), vec![receipt(&lease)], longer, at(121)).await;
+    assert_eq!(late.expect("the store answers"), [ReceiptOutcome::Fenced]);
+}
+
+/// DLV-2
+pub async fn a_release_waits_out_its_delay(store: &Arc<dyn Store>) {
+    settle_one(&**store, "a", &notify(), at(0)).await;
+    let lease = only(&**store, 600, 0).await;
+    let delay = Duration::from_secs(10);
+    let released = store.release(&queue("notify"), vec![receipt(&lease)], delay, at(1)).await;
+    assert_eq!(released.expect("the store releases"), [ReceiptOutcome::Done]);
+    assert!(receive(&**store, "notify", 30, at(10)).await.is_empty());
+    assert_eq!(only(&**store, 30, 11).await.delivery_id, lease.delivery_id);
+}
+
+/// DLV-3
+pub async fn a_receipt_ends_only_its_own_delivery(store: &Arc<dyn Store>) {
+    settle_one(&**store, "a", &notify(), at(0)).await;
+    settle_one(&**store, "b", &pay(), at(0)).await;
+    let lease = only(&**store, 30, 0).await;
+    let unknown = Receipt { delivery_id: Serial(lease.delivery_id.0 + 1_000), fence: lease.fence };
+    assert_eq!(acknowledge(&**store, "notify", &[unknown]).await, [ReceiptOutcome::Gone]);
+    let elsewhere = acknowledge(&**store, "pay", &[receipt(&lease)]).await;
+    assert_eq!(elsewhere, [ReceiptOutcome::Gone], "a receipt counts in its own queue only");
+    assert_eq!(acknowledge(&**store, "notify", &[receipt(&lease)]).await, [ReceiptOutcome::Done]);
+    assert_eq!(ids(&receive(&**store, "pay", 30, at(1)).await), ["b"]);
+}
+
+/// DLV-2, TEL-1
+pub async fn receives_are_counted_to_the_last(store: &Arc<dyn Store>) {
+    let delivery = queued(settle_one(&**store, "a", &notify(), at(0)).await);
+    settle_one(&**store, "b", &pay(), at(0)).await;
+    let StoredDeadLetter { letter, message } = exhaust(&**store, 7).await;
+    assert_eq!((letter.reason, letter.dead_at), (DeadReason::ReceivesExhausted, at(7)));
+    assert_eq!((letter.delivery.receives, Some(letter.delivery.id)), (RECEIVES_MAX, delivery));
+    assert_eq!((letter.delivery.queue, letter.delivery.dead_letter_queue), (queue("notify"), queue("dead")));
+    assert_eq!(message.id.as_str(), "a");
+    assert_eq!(ids(&receive(&**store, "pay", 30, at(7)).await), ["b"], "its neighbour goes on");
+
+    let told = store.telemetry("acme", Serial(0), 10).await.expect("telemetry can be read");
+    let failed = told.iter().find(|it| it.kind == "snavio.command.failed").expect("the sender is told");
+    assert_eq!(failed.body["reason"], "delivery-failure");
+    assert_eq!(failed.body["dead_letter_reason"], "receives_exhausted");
+    assert_eq!(failed.body["attempts"], RECEIVES_MAX);
+    assert_eq!(failed.body["command_id"], "a");
+}
+
+/// DLV-2
+pub async fn what_nobody_takes_ends_after_its_retention(store: &Arc<dyn Store>) {
+    let retention = i64::try_from(limits::QUEUE_RETENTION.as_secs()).expect("two weeks");
+    settle_one(&**store, "a", &notify(), at(0)).await;
+    settle_one(&**store, "b", &notify(), at(10)).await;
+    let early = store.sweep(at(retention - 1)).await.expect("the store sweeps");
+    assert_eq!(early.dead_letters, 0);
+    let swept = store.sweep(at(retention)).await.expect("the store sweeps");
+    assert_eq!(swept.dead_letters, 1);
+    let letter = dead_letter(&**store).await;
+    assert_eq!((letter.letter.reason, letter.message.id.as_str()), (DeadReason::RetentionExpired, "a"));
+    assert!(
+        receive(&**store, "notify", 30, at(retention + 10)).await.is_empty(),
+        "nor is it handed out late"
+    );
+    eventually("a second dead letter", async || {
+        let letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
+        (letters.len() == 2).then_some(())
+    })
+    .await;
+}
+
+/// DLV-2, DLV-3
+pub async fn a_redriven_delivery_is_itself_again(store: &Arc<dyn Store>) {
+    settle_one(&**store, "a", &notify(), at(0)).await;
+    let first = only(&**store, 0, 0).await;
+    only(&**store, 0, 0).await;
+    let last = only(&**store, 0, 0).await;
+    assert!(receive(&**store, "notify", 0, at(0)).await.is_empty());
+    let dead = dead_letter(&**store).await.letter.delivery.id;
+    assert_eq!(dead, first.delivery_id);
+    // A younger one waits already: the redriven one has the older number and must not be lost behind it.
+    settle_one(&**store, "b", &notify(), at(1)).await;
+    let back = store.redrive("acme", vec![dead, Serial(7)], act("mended", at(2))).await;
+    assert_eq!(back.expect("the store redrives"), [dead], "and says what it found");
+    assert!(store.dead_letter("acme", dead).await.expect("it can be asked for").is_none());
+
+    let again = receive(&**store, "notify", 0, at(2)).await;
+    let redriven = again.iter().find(|it| it.delivery_id == dead).expect("it is handed out");
+    assert_eq!((redriven.attempt, redriven.queued_at), (1, at(2)));
+    assert!(redriven.fence > last.fence);
+    assert_eq!(acknowledge(&**store, "notify", &[receipt(&last)]).await, [ReceiptOutcome::Fenced]);
+    assert_eq!(again.len(), 2);
+    let twice = store.redrive("acme", vec![dead], act("again", at(3))).await;
+    assert!(twice.expect("the store answers").is_empty());
+    let audit = store.audit(Serial(0), 10).await.expect("the record can be read");
+    assert_eq!((audit.len(), audit[0].action.as_str()), (1, "dead_letter.redrive"));
+    assert_eq!((audit[0].act.why.as_str(), audit[0].act.at), ("mended", at(2)));
+}
+
+/// DLV-2
+pub async fn a_purge_takes_what_was_there_and_is_on_the_record(store: &Arc<dyn Store>) {
+    for id in ["a", "b", "c"] {
+        settle_one(&**store, id, &notify(), at(0)).await;
+    }
+    settle_one(&**store, "d", &pay(), at(0)).await;
+    let leased = store.receive(&queue("notify"), 1, Duration::from_secs(60), at(0)).await;
+    let leased = leased.expect("the store hands out");
+    let purged = store.purge(&queue("notify"), act("a test", at(1))).await;
+    assert_eq!(purged.expect("the store purges"), 3, "what is in flight goes too");
+    assert!(receive(&**store, "notify", 30, at(100)).await.is_empty());
+    assert_eq!(acknowledge(&**store, "notify", &[receipt(&leased[0])]).await, [ReceiptOutcome::Gone]);
+    assert_eq!(ids(&receive(&**store, "pay", 30, at(1)).await), ["d"], "other queues stay");
+    let audit = store.audit(Serial(0), 10).await.expect("the record can be read");
+    assert_eq!((audit[0].action.as_str(), audit[0].object.as_str()), ("queue.purge", "acme/notify"));
+    assert_eq!((audit[0].act.who.as_str(), audit[0].act.why.as_str()), ("acme/bot (client)", "a test"));
+    assert_eq!(audit[0].outcome, "3 deliveries deleted");
+}
+
+/// DLV-2: whichever side of a purge a message ends up on, it is wholly there or wholly gone.
+pub async fn a_purge_amid_traffic_leaves_no_ghosts(store: &Arc<dyn Store>) {
+    let mut settled = 0;
+    let mut purged = 0;
+    for round in 0..30 {
+        let before = (0..3).map(|n| intake(&format!("{round}-b{n}"), &notify(), at(0))).collect();
+        let after = (0..3).map(|n| intake(&format!("{round}-a{n}"), &notify(), at(0))).collect();
+        let key = queue("notify");
+        let purge = store.purge(&key, act("a test", at(0)));
+        let (_, count, _) =
+            tokio::join!(settle(&**store, before, at(0)), purge, settle(&**store, after, at(0)));
+        settled += 6;
+        purged += count.expect("the store purges");
+    }
+    let mut left = 0;
+    loop {
+        let some = receive(&**store, "notify", 600, at(0)).await;
+        if some.is_empty() {
+            break;
+        }
+        left += some.len() as u64;
+    }
+    assert_eq!(purged + left, settled, "none is counted twice or not at all");
+}
+
+/// DLV-2
+pub async fn attributes_tell_depth_flight_delay_and_age(store: &Arc<dyn Store>) {
+    for id in ["a", "b", "c", "d"] {
+        settle_one(&**store, id, &notify(), at(0)).await;
+    }
+    let leased = store.receive(&queue("notify"), 3, Duration::from_secs(60), at(5)).await;
+    let leased = leased.expect("the store hands out");
+    let released = vec![receipt(&leased[1])];
+    store.release(&queue("notify"), released, Duration::from_secs(600), at(5)).await.expect("it releases");
+    acknowledge(&**store, "notify", &[receipt(&leased[0])]).await;
+    let seen = store.attributes(&queue("notify"), at(20)).await.expect("the store tells");
+    assert_eq!((seen.depth, seen.in_flight, seen.delayed), (1, 1, 1));
+    assert_eq!((seen.oldest_age_seconds, seen.dead_letters), (20, 0));
+    let seen = store.attributes(&queue("notify"), at(66)).await.expect("the store tells");
+    assert_eq!((seen.depth, seen.in_flight, seen.delayed), (2, 0, 1), "the lease has ended");
+    let seen = store.attributes(&queue("nobody"), at(66)).await.expect("the store tells");
+    assert_eq!((seen.depth, seen.oldest_age_seconds), (0, 0));
+}
+
+/// DLV-2
+pub async fn arrivals_wake_their_own_queue_only(store: &Arc<dyn Store>) {
+    let (own, other) = (store.arrivals(&queue("notify")), store.arrivals(&queue("pay")));
+    let (own, other) = (own.notified(), other.notified());
+    tokio::pin!(own, other);
+    own.as_mut().enable();
+    other.as_mut().enable();
+    settle_one(&**store, "a", &notify(), at(0)).await;
+    tokio::time::timeout(Duration::from_secs(20), own).await.expect("woken");
+    let quiet = tokio::time::timeout(Duration::ZERO, other).await;
+    assert!(quiet.is_err(), "nothing arrived there");
+}
+
+/// QUA-5
+pub async fn tenants_do_not_see_each_others_dead_letters(store: &Arc<dyn Store>) {
+    settle_one(&**store, "a", &notify(), at(0)).await;
+    let dead = exhaust(&**store, 0).await.letter.delivery.id;
+    assert!(store.dead_letter("zeta", dead).await.expect("it can be asked for").is_none());
+    assert!(store.dead_letters("zeta", None, Serial(0), 10).await.expect("they can be listed").is_empty());
+    let back = store.redrive("zeta", vec![dead], act("not mine", at(1))).await;
+    assert!(back.expect("the store answers").is_empty());
+    assert!(store.dead_letter("acme", dead).await.expect("it can be asked for").is_some());
+    let _ = settle(&**store, Vec::new(), at(0)).await;
+}

@@ -1,0 +1,101 @@
+//! The control plane: one growing version, and every change with its story (REG-5, REG-16).
+
+use std::sync::Arc;
+
+use snavio_model::registry::{Change, Entry, EntryKey, Service, Tenant};
+
+use super::samples::at;
+use crate::{Store, StoreError};
+
+fn tenant(contact: &str) -> Entry {
+    let name = "acme".parse().expect("a tenant");
+    Entry::Tenant(Tenant { name, contact: Some(contact.to_owned()), suspended: false })
+}
+
+fn service(name: &str) -> Entry {
+    Entry::Service(Service { name: name.parse().expect("a service"), description: None })
+}
+
+fn change(version: i64, key: EntryKey, before: Option<Entry>, after: Option<Entry>) -> Change {
+    Change {
+        version,
+        at: at(version),
+        who: "operator".into(),
+        why: format!("step {version}"),
+        key,
+        before,
+        after,
+    }
+}
+
+fn added(version: i64, entry: Entry) -> Change {
+    change(version, entry.key(), None, Some(entry))
+}
+
+async fn apply(store: &dyn Store, changes: &[Change]) {
+    store.apply(changes.to_vec()).await.expect("the registry takes the changes");
+}
+
+/// REG-5
+pub async fn changes_are_kept_with_their_story(store: &Arc<dyn Store>) {
+    assert_eq!(store.load().await.expect("the registry can be read"), (0, vec![]));
+    let story = [
+        added(1, tenant("first@example.com")),
+        added(2, service("acme/bot")),
+        change(3, tenant("").key(), Some(tenant("first@example.com")), Some(tenant("second@example.com"))),
+        change(4, service("acme/bot").key(), Some(service("acme/bot")), None),
+    ];
+    apply(&**store, &story[..2]).await;
+    apply(&**store, &story[2..]).await;
+    assert_eq!(
+        store.load().await.expect("the registry can be read"),
+        (4, vec![tenant("second@example.com")])
+    );
+    assert_eq!(store.version().await.expect("the version can be read"), 4);
+    assert_eq!(store.changes_since(0, 10).await.expect("the changelog can be read"), story);
+}
+
+/// REG-16: compare and set.
+pub async fn a_change_based_on_the_past_is_refused(store: &Arc<dyn Store>) {
+    apply(&**store, &[added(1, tenant("x"))]).await;
+    for version in [1, 3] {
+        let refused = store.apply(vec![added(version, service("acme/bot"))]).await;
+        assert!(matches!(refused, Err(StoreError::Stale { based_on }) if based_on == version - 1));
+    }
+    assert_eq!(store.load().await.expect("the registry can be read"), (1, vec![tenant("x")]));
+    assert_eq!(store.changes_since(0, 10).await.expect("the changelog can be read").len(), 1);
+}
+
+/// REG-16
+pub async fn of_racing_changes_one_lands(store: &Arc<dyn Store>) {
+    let racing = (0..8).map(|n| {
+        let store = Arc::clone(store);
+        tokio::spawn(async move { store.apply(vec![added(1, service(&format!("acme/s{n}")))]).await })
+    });
+    let mut landed = 0;
+    for ended in racing.collect::<Vec<_>>() {
+        match ended.await.expect("no task panics") {
+            Ok(()) => landed += 1,
+            Err(error) => assert!(matches!(error, StoreError::Stale { based_on: 0 }), "{error:?}"),
+        }
+    }
+    let (version, entries) = store.load().await.expect("the registry can be read");
+    assert_eq!((landed, version, entries.len()), (1, 1, 1));
+}
+
+/// REG-16
+pub async fn the_difference_since_a_version_is_paged(store: &Arc<dyn Store>) {
+    let story: Vec<_> = (1..=7).map(|version| added(version, service(&format!("acme/s{version}")))).collect();
+    apply(&**store, &story).await;
+    let mut read = Vec::new();
+    loop {
+        let since = read.last().map_or(0, |change: &Change| change.version);
+        let page = store.changes_since(since, 3).await.expect("the changelog can be read");
+        if page.is_empty() {
+            break;
+        }
+        assert!(page.len() <= 3);
+        read.extend(page);
+    }
+    assert_eq!(read, story);
+}

@@ -1,0 +1,145 @@
+//! Closing and opening again: everything is kept, and no number is given twice (QUA-1, DLV-3).
+
+use std::sync::Arc;
+
+use snavio_model::delivery::ReceiptOutcome;
+use snavio_model::id::Serial;
+use snavio_model::limits;
+use snavio_model::refusal::{Reason, Refusal, Subject};
+use snavio_model::registry::{Change, Entry, Tenant};
+use snavio_model::settle::Outcome;
+use snavio_model::telemetry::refused;
+
+use super::samples::{
+    KEEP_SECONDS, act, at, ids, message, notify, pay, queue, queued, receipt, receive, settle_one,
+};
+use super::{Backend, eventually};
+use crate::Store;
+
+async fn reopen(backend: &dyn Backend, store: Arc<dyn Store>) -> Arc<dyn Store> {
+    store.close().await;
+    drop(store);
+    backend.open().await
+}
+
+async fn fill(store: &dyn Store) {
+    let tenant =
+        Entry::Tenant(Tenant { name: "acme".parse().expect("a tenant"), contact: None, suspended: true });
+    let (who, why) = ("operator".to_owned(), "a test".to_owned());
+    let change =
+        Change { version: 1, at: at(0), who, why, key: tenant.key(), before: None, after: Some(tenant) };
+    store.apply(vec![change]).await.expect("the registry takes the change");
+    settle_one(store, "dead", &notify(), at(0)).await;
+    for _ in 0..4 {
+        receive(store, "notify", 0, at(0)).await;
+    }
+    eventually("a dead letter", async || {
+        let letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
+        letters.first().map(|_| ())
+    })
+    .await;
+    settle_one(store, "waits", &notify(), at(1)).await;
+    settle_one(store, "done", &pay(), at(2)).await;
+    let done = receive(store, "pay", 30, at(2)).await;
+    store.acknowledge(&queue("pay"), vec![receipt(&done[0])]).await.expect("the store acknowledges");
+    let source = "acme/billing".parse().expect("a service");
+    let record = refused(&source, &Subject::default(), &Refusal::new(Reason::AclDeny, ""), at(9));
+    store.record(record.into_iter().collect()).await.expect("it is recorded");
+    store.purge(&queue("nobody"), act("a test", at(3))).await.expect("the store purges");
+}
+
+/// QUA-1
+pub async fn everything_is_kept(backend: &dyn Backend) {
+    let store = backend.open().await;
+    fill(&*store).await;
+    let before = told(&*store).await;
+    let store = reopen(backend, store).await;
+    assert_eq!(told(&*store).await, before);
+    assert_eq!(store.last_committed_at(), at(9), "time goes on from the last commit");
+    let waiting = receive(&*store, "notify", 30, at(10)).await;
+    assert_eq!(ids(&waiting), ["waits"]);
+    assert_eq!(*waiting[0].message, message("acme/billing", "waits", at(1)));
+    assert!(receive(&*store, "pay", 30, at(100)).await.is_empty(), "what was acknowledged is not there");
+    store.close().await;
+}
+
+/// All that can be read, as text.
+async fn told(store: &dyn Store) -> String {
+    let registry = store.load().await.expect("the registry can be read");
+    let changes = store.changes_since(0, 100).await.expect("the changelog can be read");
+    let messages = store.messages("acme", Serial(0), 100).await.expect("messages can be read");
+    let telemetry = store.telemetry("acme", Serial(0), 100).await.expect("telemetry can be read");
+    let dead = store.dead_letters("acme", None, Serial(0), 100).await.expect("they can be listed");
+    let audit = store.audit(Serial(0), 100).await.expect("the record can be read");
+    assert!(!changes.is_empty() && messages.len() == 3 && telemetry.len() == 5);
+    assert!(dead.len() == 1 && audit.len() == 1);
+    format!("{registry:?}\n{changes:?}\n{messages:?}\n{telemetry:?}\n{dead:?}\n{audit:?}")
+}
+
+/// DLV-3
+pub async fn serials_and_fences_rise(backend: &dyn Backend) {
+    let mut store = backend.open().await;
+    let mut last = (None, Serial(0));
+    for round in 0..4 {
+        let delivery = queued(settle_one(&*store, &format!("id-{round}"), &notify(), at(0)).await);
+        assert!(delivery > last.0, "{delivery:?} after {last:?}");
+        let received = receive(&*store, "notify", 0, at(0)).await;
+        let lowest = received.iter().map(|it| it.fence).min().expect("deliveries are there");
+        assert!(lowest > last.1, "{lowest:?} after {last:?}");
+        let highest = received.iter().map(|it| it.fence).max().expect("deliveries are there");
+        last = (delivery, highest);
+        store = reopen(backend, store).await;
+    }
+    store.close().await;
+}
+
+/// CLM-4, CLM-19
+pub async fn claims_still_hold(backend: &dyn Backend) {
+    let store = backend.open().await;
+    settle_one(&*store, "a", &pay(), at(0)).await;
+    let store = reopen(backend, store).await;
+    let again = settle_one(&*store, "a", &pay(), at(1)).await;
+    assert_eq!(again, Outcome::Duplicate { first_seen_at: at(0) });
+    let store = reopen(backend, store).await;
+    assert!(queued(settle_one(&*store, "a", &pay(), at(i64::from(KEEP_SECONDS))).await).is_some());
+    store.close().await;
+}
+
+/// DLV-3
+pub async fn a_receipt_from_before_stands(backend: &dyn Backend) {
+    let store = backend.open().await;
+    for id in ["a", "b"] {
+        settle_one(&*store, id, &notify(), at(0)).await;
+    }
+    let before = receive(&*store, "notify", 600, at(0)).await;
+    let store = reopen(backend, store).await;
+    let first = store.acknowledge(&queue("notify"), vec![receipt(&before[0])]).await;
+    assert_eq!(first.expect("the store answers"), [ReceiptOutcome::Done]);
+    let again = receive(&*store, "notify", 600, at(0)).await;
+    assert_eq!((ids(&again), again[0].attempt), (vec!["b"], 2), "leases end with the process, counts do not");
+    let late = store.acknowledge(&queue("notify"), vec![receipt(&before[1])]).await;
+    assert_eq!(late.expect("the store answers"), [ReceiptOutcome::Fenced]);
+    store.close().await;
+}
+
+/// DLV-2: a delivery that was redriven is young again, whatever its number; those behind it are not.
+pub async fn a_redriven_delivery_does_not_keep_its_elders(backend: &dyn Backend) {
+    let store = backend.open().await;
+    settle_one(&*store, "redriven", &notify(), at(0)).await;
+    for _ in 0..4 {
+        receive(&*store, "notify", 0, at(0)).await;
+    }
+    let dead = eventually("a dead letter", async || {
+        let letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
+        letters.first().map(|it| it.letter.delivery.id)
+    })
+    .await;
+    settle_one(&*store, "elder", &notify(), at(0)).await;
+    store.redrive("acme", vec![dead], act("mended", at(1000))).await.expect("the store redrives");
+    let store = reopen(backend, store).await;
+    let retention = i64::try_from(limits::QUEUE_RETENTION.as_secs()).expect("two weeks");
+    let swept = store.sweep(at(retention)).await.expect("the store sweeps");
+    assert_eq!(swept.dead_letters, 1);
+    assert_eq!(ids(&receive(&*store, "notify", 30, at(retention)).await), ["redriven"]);
+    store.close().await;
+}

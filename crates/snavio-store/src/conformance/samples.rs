@@ -1,0 +1,128 @@
+//! The usual cast of the suite: `acme/billing` sends to `acme/bot`, whose routes differ in their claims.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use snavio_model::claim::ClaimPolicy;
+use snavio_model::delivery::Receipt;
+use snavio_model::hash::DomainHash;
+use snavio_model::id::{MessageId, Serial};
+use snavio_model::message::{Message, Path};
+use snavio_model::name::{QueueKey, QueueName, ServiceName, TenantName};
+use snavio_model::registry::{BoundRoute, DispatchMode, Profile, Route};
+use snavio_model::settle::{Intake, Outcome, Settlement};
+use snavio_model::time::Timestamp;
+use snavio_model::trace::{CorrelationId, Traceparent};
+
+use crate::{Act, Received, Store};
+
+/// How long a claim of [`pay`] is kept, in seconds.
+pub const KEEP_SECONDS: u32 = 300;
+/// How often [`notify`] and [`pay`] hand a delivery out.
+pub const RECEIVES_MAX: u32 = 3;
+
+/// A point in time.
+pub fn at(seconds: i64) -> Timestamp {
+    Timestamp(1_794_731_400_000 + seconds * 1000)
+}
+
+/// A route of `acme/bot`, with a queue of the same name.
+pub fn route(name: &str, claim: ClaimPolicy) -> Arc<BoundRoute> {
+    Arc::new(BoundRoute::new(Route {
+        target: "acme/bot".parse().expect("a service"),
+        name: name.parse().expect("a name"),
+        queue: QueueName::new(name).expect("a queue"),
+        dead_letter_queue: QueueName::new("dead").expect("a queue"),
+        claim,
+        dispatch: DispatchMode::Adaptive,
+        profile: Profile::Moderate,
+        receives_max: RECEIVES_MAX,
+        expected_drain_seconds: 300,
+    }))
+}
+
+/// A route that claims.
+pub fn pay() -> Arc<BoundRoute> {
+    route("pay", ClaimPolicy::Strict { keep_seconds: KEEP_SECONDS })
+}
+
+/// A route that does not.
+pub fn notify() -> Arc<BoundRoute> {
+    route("notify", ClaimPolicy::None)
+}
+
+/// The queue of the route of this name.
+pub fn queue(name: &str) -> QueueKey {
+    QueueKey::new("acme", &QueueName::new(name).expect("a queue"))
+}
+
+/// A message of this source and id, received at this time.
+pub fn message(source: &str, id: &str, now: Timestamp) -> Message {
+    let source: ServiceName = source.parse().expect("a service");
+    Message {
+        tenant: TenantName::new(source.tenant()).expect("a tenant"),
+        id: MessageId::stored(id),
+        source,
+        target: "acme/bot".parse().expect("a service"),
+        name: "pay".parse().expect("a name"),
+        signed_target: "bot".into(),
+        sent_at: now.to_string().into(),
+        key_version: "hmac-v1".parse().expect("a key version"),
+        signature: "ab".repeat(32).into(),
+        correlation: CorrelationId::from_random([7; 16]),
+        traceparent: Traceparent::from_random([7; 24]),
+        received_at: now,
+        registry_version: 5,
+        domain_hash: DomainHash([9; 32]),
+        payload: Bytes::from(format!(r#"{{ "of": "{id}", "bytes": "as they came" }}"#)),
+    }
+}
+
+/// A message of `acme/billing` on its way by a route.
+pub fn intake(id: &str, route: &Arc<BoundRoute>, now: Timestamp) -> Intake {
+    intake_of("acme/billing", id, std::slice::from_ref(route), now)
+}
+
+/// A message on its way by some routes.
+pub fn intake_of(source: &str, id: &str, routes: &[Arc<BoundRoute>], now: Timestamp) -> Intake {
+    Intake { message: message(source, id, now), path: Path::Slow, destinations: routes.to_vec() }
+}
+
+/// Settles a batch.
+pub async fn settle(store: &dyn Store, batch: Vec<Intake>, now: Timestamp) -> Vec<Settlement> {
+    store.settle(batch, now).await.expect("the store settles")
+}
+
+/// Settles one message by one route and says what became of it.
+pub async fn settle_one(store: &dyn Store, id: &str, route: &Arc<BoundRoute>, now: Timestamp) -> Outcome {
+    settle(store, vec![intake(id, route, now)], now).await[0].outcomes[0]
+}
+
+/// Receives up to ten deliveries.
+pub async fn receive(store: &dyn Store, name: &str, visibility: u64, now: Timestamp) -> Vec<Received> {
+    let visibility = std::time::Duration::from_secs(visibility);
+    store.receive(&queue(name), 10, visibility, now).await.expect("the store hands out")
+}
+
+/// The ids of the messages received.
+pub fn ids(received: &[Received]) -> Vec<&str> {
+    received.iter().map(|it| it.message.id.as_str()).collect()
+}
+
+/// What ends a delivery.
+pub fn receipt(received: &Received) -> Receipt {
+    Receipt { delivery_id: received.delivery_id, fence: received.fence }
+}
+
+/// Something that somebody does.
+pub fn act(why: &str, now: Timestamp) -> Act {
+    Act { who: "acme/bot (client)".to_owned(), why: why.to_owned(), at: now }
+}
+
+/// Whether it was queued, and as which delivery.
+pub fn queued(outcome: Outcome) -> Option<Serial> {
+    match outcome {
+        Outcome::Queued { delivery } => Some(delivery),
+        _ => None,
+    }
+}

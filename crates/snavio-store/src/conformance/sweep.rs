@@ -1,0 +1,59 @@
+//! Sweeping: what is over goes, in bounded steps, and the store does not grow without end (CLM-19, TEL-4).
+
+use std::sync::Arc;
+
+use snavio_model::id::Serial;
+use snavio_model::limits;
+use snavio_model::refusal::{Reason, Refusal, Subject};
+use snavio_model::telemetry::refused;
+
+use super::samples::{KEEP_SECONDS, at, intake, pay, queued, settle, settle_one};
+use crate::{Store, Swept};
+
+async fn sweep(store: &dyn Store, now: i64) -> Swept {
+    let mut all = Swept::default();
+    loop {
+        let swept = store.sweep(at(now)).await.expect("the store sweeps");
+        assert!(swept.claims <= limits::SWEEP_ROWS_MAX, "a sweep is bounded");
+        all.claims += swept.claims;
+        all.telemetry += swept.telemetry;
+        if !swept.is_partial() {
+            return all;
+        }
+    }
+}
+
+/// CLM-19: twenty minutes of steady traffic in a moment.
+pub async fn claims_level_off_under_steady_traffic(store: &Arc<dyn Store>) {
+    const STEP_SECONDS: i64 = 10;
+    const PER_STEP: usize = 40;
+    let most = PER_STEP * (KEEP_SECONDS as usize / STEP_SECONDS as usize + 1);
+    let mut kept = 0;
+    for now in (0..20 * 60).step_by(STEP_SECONDS as usize) {
+        let batch = (0..PER_STEP).map(|n| intake(&format!("{now}-{n}"), &pay(), at(now))).collect();
+        let settled = settle(&**store, batch, at(now)).await;
+        assert!(settled.iter().all(|it| queued(it.outcomes[0]).is_some()));
+        kept += PER_STEP;
+        kept -= sweep(&**store, now).await.claims;
+        assert!(kept <= most, "{kept} claims at {now} s");
+    }
+    let live = settle_one(&**store, "1190-0", &pay(), at(1199)).await;
+    assert!(queued(live).is_none(), "what is not over stays");
+    assert_eq!(sweep(&**store, 3600).await.claims, kept);
+}
+
+/// TEL-4, TEL-1
+pub async fn telemetry_ages_out_and_says_so(store: &Arc<dyn Store>) {
+    let source = "acme/billing".parse().expect("a service");
+    let record = |now| refused(&source, &Subject::default(), &Refusal::new(Reason::AclDeny, ""), at(now));
+    let records: Vec<_> = [0, 1, 2, 5_000].into_iter().filter_map(record).collect();
+    store.record(records).await.expect("they are recorded");
+    let retention = i64::try_from(limits::TELEMETRY_RETENTION.as_secs()).expect("two weeks");
+    assert_eq!(sweep(&**store, retention).await.telemetry, 0);
+    assert_eq!(sweep(&**store, retention + 3).await.telemetry, 3);
+    let told = store.telemetry("acme", Serial(0), 10).await.expect("telemetry can be read");
+    let kinds: Vec<_> = told.iter().map(|it| it.kind.as_str()).collect();
+    assert_eq!(kinds, ["snavio.command.failed", "snavio.telemetry.dropped"]);
+    assert_eq!((&told[1].body["dropped_events"], &told[1].body["reason"]), (&3.into(), &"aged_out".into()));
+    assert_eq!(told[1].body["queue_age_seconds"], retention + 3);
+}
