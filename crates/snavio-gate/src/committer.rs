@@ -1,7 +1,9 @@
 //! The committer: requests hand in their intake, lanes take what waits in turns by tenant and settle it in one
 //! commit each. No timer: a lane that is free takes whatever is there.
 
+use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 
 use snavio_model::fair::{FairQueue, Room};
@@ -33,6 +35,8 @@ struct Shared {
     clock: Arc<dyn Clock>,
     intake: Mutex<Intakes>,
     arrived: Condvar,
+    /// Held from taking a batch until the store has it: what came first is settled first.
+    turn: Mutex<()>,
 }
 
 struct Intakes {
@@ -50,7 +54,8 @@ impl Committer {
     /// Starts the lanes: threads of their own, so that a busy runtime does not delay a commit.
     pub(crate) fn start(store: Arc<dyn Store>, clock: Arc<dyn Clock>, room: Room) -> std::io::Result<Self> {
         let intake = Mutex::new(Intakes { queue: FairQueue::new(room), closed: false });
-        let shared = Arc::new(Shared { store, clock, intake, arrived: Condvar::new() });
+        let shared =
+            Arc::new(Shared { store, clock, intake, arrived: Condvar::new(), turn: Mutex::default() });
         let runtime = tokio::runtime::Handle::current();
         let lanes = (0..LANES).map(|lane| {
             let (shared, runtime) = (Arc::clone(&shared), runtime.clone());
@@ -105,12 +110,25 @@ impl Shared {
     }
 
     fn run(&self, runtime: &tokio::runtime::Handle) {
-        while let Some(batch) = self.next_batch() {
-            let (intakes, replies): (Vec<_>, Vec<_>) =
-                batch.into_iter().map(|waiting| (waiting.intake, waiting.reply)).unzip();
-            metrics::histogram!("snavio_commit_messages").record(intakes.len() as f64);
-            let settled = runtime.block_on(self.store.settle(intakes, self.clock.now()));
-            answer(settled, replies);
+        while let Some((settling, replies)) = self.begin(runtime) {
+            answer(runtime.block_on(settling), replies);
+        }
+    }
+
+    /// Takes the next batch and hands it to the store, one lane after the other: two messages with one id, or
+    /// for one queue, must not overtake each other on their way.
+    fn begin(&self, runtime: &tokio::runtime::Handle) -> Option<(Settling<'_>, Vec<Reply>)> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let batch = self.next_batch()?;
+        let (intakes, replies): (Vec<_>, Vec<_>) =
+            batch.into_iter().map(|waiting| (waiting.intake, waiting.reply)).unzip();
+        metrics::histogram!("snavio_commit_messages").record(intakes.len() as f64);
+        let mut settling = self.store.settle(intakes, self.clock.now());
+        // A future does nothing before its first poll, and that is what hands the batch over.
+        let _runtime = runtime.enter();
+        match settling.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(settled) => Some((Box::pin(std::future::ready(settled)), replies)),
+            Poll::Pending => Some((settling, replies)),
         }
     }
 
@@ -129,6 +147,8 @@ impl Shared {
 }
 
 type Reply = oneshot::Sender<Result<Settlement, Failure>>;
+type Settling<'a> =
+    Pin<Box<dyn Future<Output = Result<Vec<Settlement>, snavio_store::StoreError>> + Send + 'a>>;
 
 fn answer(settled: Result<Vec<Settlement>, snavio_store::StoreError>, replies: Vec<Reply>) {
     match settled {

@@ -4,7 +4,6 @@ use clap::Args;
 use snavio_model::delivery::Receipt;
 use snavio_model::id::Serial;
 
-use super::Failure;
 use crate::Ended;
 use crate::connection::AsService;
 use crate::output::Output;
@@ -19,23 +18,21 @@ pub(crate) struct Ack {
     /// The queue.
     queue: String,
     /// Receipts, as `snavio receive` shows them.
-    #[arg(required = true)]
-    receipts: Vec<String>,
+    #[arg(required = true, value_parser = receipt)]
+    receipts: Vec<Receipt>,
 }
 
 impl Ack {
     pub(crate) async fn run(self, output: Output) -> Ended {
-        let receipts = self.receipts.iter().map(|text| receipt(text)).collect::<Result<Vec<_>, _>>()?;
-        let answer = self.service.client()?.acknowledge(&self.queue, &receipts).await?;
+        let answer = self.service.client()?.acknowledge(&self.queue, &self.receipts).await?;
         let results = answer["results"].as_array().cloned().unwrap_or_default();
         output.rows(&answer, &results, &["delivery_id", "outcome"]);
         Ok(())
     }
 }
 
-fn receipt(text: &str) -> Result<Receipt, Failure> {
+fn receipt(text: &str) -> Result<Receipt, &'static str> {
     let parts = text.split_once(':').and_then(|(id, fence)| Some((id.parse().ok()?, fence.parse().ok()?)));
-    let (id, fence) =
-        parts.ok_or_else(|| Failure::new(format!("{text} is not a receipt: use <delivery>:<fence>")))?;
+    let (id, fence) = parts.ok_or("a receipt is <delivery>:<fence>")?;
     Ok(Receipt { delivery_id: Serial(id), fence: Serial(fence) })
 }

@@ -45,9 +45,12 @@ impl Apply {
         let mut answer = self.node.api()?.call(Method::POST, "/v1/registry/apply", Some(&file)).await?;
         if let Some(folder) = &self.credentials_dir {
             let credentials = answer["credentials"].take();
-            for one in credentials.as_array().into_iter().flatten() {
-                println!("credentials: {}", save(folder, one)?.display());
+            let saved = credentials.as_array().into_iter().flatten().map(|one| save(folder, one));
+            let files = saved.collect::<Result<Vec<_>, _>>()?;
+            if output == Output::Table {
+                files.iter().for_each(|file| println!("credentials: {}", file.display()));
             }
+            answer["credential_files"] = serde_json::json!(files);
         }
         let changes = answer["changes"].as_array().cloned().unwrap_or_default();
         if output == Output::Table && changes.is_empty() {

@@ -22,6 +22,8 @@ pub(crate) struct DeadLetters {
 #[derive(Subcommand)]
 enum Command {
     /// List them, oldest first.
+    ///
+    /// Example: snavio dead-letters -c credentials/acme--discord-bot.json list --queue bot-dead
     List {
         /// Only those of this dead-letter queue.
         #[arg(long)]
@@ -31,11 +33,15 @@ enum Command {
         after: i64,
     },
     /// Show one, with its message.
+    ///
+    /// Example: snavio dead-letters -c credentials/acme--discord-bot.json show 268435458
     Show {
         /// Its id.
         id: i64,
     },
     /// Put some back into the queue they came from, under their old delivery ids.
+    ///
+    /// Example: snavio dead-letters -c credentials/acme--discord-bot.json redrive 268435458 --why "bot is mended"
     Redrive {
         /// Their ids.
         #[arg(required = true)]
@@ -62,10 +68,11 @@ impl DeadLetters {
                 output.object(&client.call(Method::GET, &format!("/v1/dead-letters/{id}"), None).await?);
             }
             Command::Redrive { ids, why } => {
-                for id in ids {
+                for id in &ids {
                     let path = format!("/v1/dead-letters/{id}/redrive");
-                    output.object(&client.call(Method::POST, &path, Some(&json!({ "why": why }))).await?);
+                    client.call(Method::POST, &path, Some(&json!({ "why": why }))).await?;
                 }
+                output.object(&json!({ "redriven": ids.len() }));
             }
         }
         Ok(())

@@ -14,7 +14,7 @@ use snavio_sdk::{Api, ApiError, Client, Credentials, Delivery};
 use snavio_server::config::{Config, Sources};
 use snavio_server::{MachineClock, Node};
 
-use super::{Failure, serve::wait_for_stop};
+use super::{Failure, serve::StopSignals};
 use crate::Ended;
 
 /// Start a node on a temporary store, send it every kind of message, and watch each verdict.
@@ -54,7 +54,7 @@ impl Demo {
                 "\nLook around: {url} (operator token: {}). Ctrl-C ends it.",
                 config.operator_token_file.display()
             ));
-            wait_for_stop().await?;
+            StopSignals::listen()?.wait().await;
         }
         node.stop().await;
         Ok(())

@@ -39,7 +39,8 @@ impl Doctor {
         let config = match self.config() {
             Ok(config) => config,
             Err(failure) => {
-                println!("configuration: {failure}");
+                let item = json!({ "check": "configuration", "result": failure.to_string(), "mend": "mend the settings named" });
+                output.rows(&json!([item]), std::slice::from_ref(&item), &["check", "result", "mend"]);
                 return Err(Failure::new("the configuration must be mended first"));
             }
         };
@@ -78,7 +79,7 @@ fn store(config: &Config) -> Finding {
     let problem = if config.data_folder.join(embedded::FILE).exists() {
         match embedded::check_integrity(&config.data_folder) {
             Ok(damage) => (!damage.is_empty()).then(|| damage.join("; ")),
-            Err(error) => Some(error.to_string()),
+            Err(error) => Some(Failure::from(error).to_string()),
         }
     } else {
         None

@@ -34,11 +34,11 @@ pub(crate) struct MessageArguments {
     #[arg(long)]
     name: CommandName,
     /// The id, a UUID; a new time-ordered one without it. Use the same for a retry.
-    #[arg(long)]
-    id: Option<String>,
+    #[arg(long, value_parser = id)]
+    id: Option<MessageId>,
     /// The journey it belongs to.
-    #[arg(long)]
-    correlation_id: Option<String>,
+    #[arg(long, value_parser = correlation_id)]
+    correlation_id: Option<CorrelationId>,
     /// The payload in JSON, or - to read it from standard input.
     payload: String,
 }
@@ -54,16 +54,19 @@ impl MessageArguments {
         };
         let mut command = Command::new(self.target, self.name, payload);
         if let Some(id) = self.id {
-            command.id = MessageId::uuid(&id)
-                .ok_or_else(|| Failure::new("--id must be a hyphenated UUID that is not nil"))?;
+            command.id = id;
         }
-        if let Some(correlation) = self.correlation_id {
-            let id = CorrelationId::new(&correlation);
-            let invalid = || Failure::new("--correlation-id must be 1 to 128 printable ASCII characters");
-            command.correlation = Some(id.ok_or_else(invalid)?);
-        }
+        command.correlation = self.correlation_id;
         Ok(command)
     }
+}
+
+fn id(text: &str) -> Result<MessageId, &'static str> {
+    MessageId::uuid(text).ok_or("an id is a hyphenated UUID that is not nil")
+}
+
+fn correlation_id(text: &str) -> Result<CorrelationId, &'static str> {
+    CorrelationId::new(text).ok_or("a correlation id is 1 to 128 printable ASCII characters")
 }
 
 impl Emit {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use snavio_server::Node;
 use snavio_server::config::{Config, Sources};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Failure;
 use crate::Ended;
@@ -49,6 +49,7 @@ impl Serve {
         let config = Config::load(&sources)?;
         start_log(&config)?;
         let node = Node::start(&config, self.accept_clock, planted()).await?;
+        let stop = StopSignals::listen()?;
         let scheme = if config.server.tls.is_some() { "https" } else { "http" };
         say(&format!(
             "snavio {} is serving {scheme}://{}\noperator token: {}\n",
@@ -56,7 +57,7 @@ impl Serve {
             node.address(),
             config.operator_token_file.display()
         ));
-        wait_for_stop().await?;
+        stop.wait().await;
         tracing::info!("stopping: finishing what is under way");
         node.stop().await;
         Ok(())
@@ -99,13 +100,24 @@ fn start_log(config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(crate) async fn wait_for_stop() -> std::io::Result<()> {
-    let (mut term, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = interrupt.recv() => {}
+/// What tells a process to stop. Listened for before a node says that it serves: whoever stops it at once must
+/// not kill it.
+pub(crate) struct StopSignals {
+    term: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    pub(crate) fn listen() -> std::io::Result<Self> {
+        Ok(Self { term: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
-    Ok(())
+
+    pub(crate) async fn wait(mut self) {
+        tokio::select! {
+            _ = self.term.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
 }
 
 /// A test build can be told to have a known bug, so that the tests prove they would notice it.

@@ -6,11 +6,10 @@ use reqwest::Method;
 use serde_json::Value;
 
 use crate::node::{Draft, Launch, Node, new_id, post, verdict};
-use crate::raw_wire::Wire;
-use crate::wire::http;
+use crate::raw_wire::{Wire, browser};
 
 async fn readiness(node: &Node) -> (u16, Value) {
-    let answer = http(node).get(format!("{}/readyz", node.url())).send().await.unwrap();
+    let answer = browser().get(format!("{}/readyz", node.url())).send().await.unwrap();
     (answer.status().as_u16(), answer.json().await.unwrap())
 }
 
@@ -18,7 +17,7 @@ async fn readiness(node: &Node) -> (u16, Value) {
 #[tokio::test]
 async fn a_node_that_is_well_is_live_and_ready() {
     let node = Node::start();
-    assert_eq!(http(&node).get(format!("{}/livez", node.url())).send().await.unwrap().status(), 200);
+    assert_eq!(browser().get(format!("{}/livez", node.url())).send().await.unwrap().status(), 200);
     let (status, document) = readiness(&node).await;
     assert_eq!((status, &document["ready"]), (200, &true.into()));
     for check in ["store", "clock", "disk", "draining"] {
@@ -34,7 +33,7 @@ async fn too_little_disk_fails_readiness_and_not_liveness() {
     let (status, document) = readiness(&node).await;
     assert_eq!((status, &document["ready"]), (503, &false.into()));
     assert!(document["checks"]["disk"].as_str().unwrap().contains("bytes are free"));
-    assert_eq!(http(&node).get(format!("{}/livez", node.url())).send().await.unwrap().status(), 200);
+    assert_eq!(browser().get(format!("{}/livez", node.url())).send().await.unwrap().status(), 200);
 }
 
 /// PIP-12
@@ -78,7 +77,7 @@ async fn the_admin_listener_needs_no_token_and_answers_as_problems() {
         node.api().send(Method::GET, "/metrics", None, "").await.is_err(),
         "not without a token elsewhere"
     );
-    let client = http(&node);
+    let client = browser();
     for path in ["/metrics", "/v1/status", "/readyz", "/livez"] {
         assert_eq!(client.get(format!("http://{admin}{path}")).send().await.unwrap().status(), 200, "{path}");
     }

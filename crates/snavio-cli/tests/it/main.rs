@@ -2,9 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod backup;
 mod bad_input;
 mod batches;
 mod bench;
+mod commands_line;
 mod consumer;
 mod crash;
 mod faults;
@@ -21,6 +23,7 @@ mod raw_wire;
 mod refusals;
 mod registry;
 mod server_limits;
+mod shell;
 mod strace;
 mod stream;
 mod telemetry;

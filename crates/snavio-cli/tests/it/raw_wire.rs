@@ -8,6 +8,12 @@ use serde_json::Value;
 
 use crate::node::Node;
 
+/// A plain client. The library wants its cryptography installed even where none is used.
+pub(crate) fn browser() -> reqwest::Client {
+    snavio_sdk::Api::new("http://localhost", None).expect("a client can be made");
+    reqwest::Client::new()
+}
+
 /// A connection to a node.
 pub(crate) struct Wire(TcpStream);
 

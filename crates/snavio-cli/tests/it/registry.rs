@@ -52,6 +52,11 @@ fn grant(name: &str) -> Value {
     json!({ "source": "acme/billing", "target": "acme/bot", "name": name })
 }
 
+/// Where a grant is taken back.
+fn granted(name: &str) -> String {
+    format!("/v1/grants?source=acme/billing&target=acme/bot&name={name}")
+}
+
 /// The part of a registry file that the usual cast made, written down.
 fn file() -> Value {
     json!({
@@ -103,7 +108,7 @@ async fn a_change_is_in_effect_for_the_very_next_message() {
     let desk = Desk::set().await;
     for _ in 0..3 {
         assert_eq!(desk.send("notify").await, 202);
-        assert_eq!(desk.call(Method::DELETE, "/v1/grants", grant("notify")).await.0, 200);
+        assert_eq!(desk.call(Method::DELETE, &granted("notify"), Value::Null).await.0, 200);
         assert_eq!(desk.send("notify").await, 403);
         assert_eq!(desk.call(Method::PUT, "/v1/grants", grant("notify")).await.0, 201);
     }
@@ -205,7 +210,7 @@ async fn every_change_is_on_the_record_with_who_when_why_before_and_after() {
         .call(Method::PUT, "/v1/tenants/acme?why=new%20contact", json!({ "contact": "a@example.com" }))
         .await;
     assert_eq!(changed.0, 200);
-    let removed = desk.call(Method::DELETE, "/v1/grants?why=tidy", grant("lost")).await;
+    let removed = desk.call(Method::DELETE, &format!("{}&why=tidy", granted("lost")), Value::Null).await;
     assert_eq!(removed, (200, json!({ "removed": ["grant acme/billing>acme/bot:lost"] })));
 
     let page = desk.get(&format!("/v1/registry/changes?since={start}")).await;
@@ -254,7 +259,7 @@ async fn what_others_need_is_not_removed_before_them() {
         assert!(problem["detail"].as_str().is_some_and(|it| it.contains(needed_by)), "{path}: {problem}");
     }
     for name in ["notify", "pay", "lost"] {
-        assert_eq!(desk.call(Method::DELETE, "/v1/grants", grant(name)).await.0, 200);
+        assert_eq!(desk.call(Method::DELETE, &granted(name), Value::Null).await.0, 200);
     }
     for path in [
         "/v1/routes/acme/bot/notify",
@@ -315,6 +320,7 @@ async fn secrets_are_shown_once_and_are_nowhere_to_be_found_afterwards() {
         secrets.push(it.hmac_secret.trim_start_matches("whsec_").as_bytes().to_vec());
         secrets.push(it.secret().expect("a secret").expose_bytes().to_vec());
     }
+    texts.push(("what the node logs".to_owned(), desk.node.said().into_bytes()));
     for (name, text) in &texts {
         for secret in &secrets {
             let found = text.windows(secret.len()).any(|part| part == secret);
@@ -360,7 +366,7 @@ async fn of_two_who_register_one_service_at_once_one_gets_its_credentials_and_th
 #[tokio::test]
 async fn the_registry_survives_a_restart() {
     let mut desk = Desk::set().await;
-    desk.call(Method::DELETE, "/v1/grants", grant("lost")).await;
+    desk.call(Method::DELETE, &granted("lost"), Value::Null).await;
     let (registry, changes) = (desk.get("/v1/registry").await, desk.get("/v1/registry/changes").await);
     desk.node.kill();
     desk.node.restart(&Launch::default());
@@ -411,7 +417,7 @@ async fn a_service_changes_nothing_and_sees_its_own_tenant_only() {
         (Method::PUT, "/v1/routes/acme/billing/new", route),
         (Method::DELETE, "/v1/routes/acme/bot/notify", Value::Null),
         (Method::PUT, "/v1/grants", grant("new")),
-        (Method::DELETE, "/v1/grants", grant("notify")),
+        (Method::DELETE, "/v1/grants?source=acme/billing&target=acme/bot&name=notify", Value::Null),
         (Method::POST, "/v1/registry/apply", file()),
         (Method::GET, "/v1/registry/changes", Value::Null),
         (Method::GET, "/v1/status", Value::Null),
@@ -486,10 +492,7 @@ async fn a_wrong_client_secret_gets_no_token_and_an_unknown_client_the_same_answ
         billing.client_id,
         billing.client_secret
     );
-    assert_eq!(
-        Answered::to(http(&desk.node).post(in_url)).await.status,
-        400,
-        "no credential travels in a URL"
-    );
+    let in_url = Answered::to(http(&desk.node).post(in_url)).await.status;
+    assert!((400..500).contains(&in_url), "no credential travels in a URL: {in_url}");
     assert!(!token(&desk.node, billing).await.is_empty());
 }

@@ -246,9 +246,12 @@ async fn a_tenant_reads_its_own_telemetry_only() {
     let other = json!({ "tenants": [{ "name": "zeta" }], "services": [{ "name": "zeta/bot" }] });
     let zeta = scene.node.apply(&other).await.remove(0);
     scene.send("notify").await;
-    for query in ["", "?tenant=acme", "?source=acme/billing", "?tenant=acme&after=0"] {
+    for query in ["", "?source=acme/billing", "?tenant=zeta"] {
         assert_eq!(scene.telemetry(&zeta, query).await["items"], json!([]), "{query}");
     }
+    let theirs = scene.telemetry(&zeta, "?tenant=acme").await;
+    assert_eq!(theirs["reason"], "not_found");
+    assert_eq!(theirs, scene.telemetry(&zeta, "?tenant=nobody").await, "as if there were no such tenant");
     let of_target = scene.telemetry(&scene.cast.bot, "?type=snavio.command.delivered").await;
     assert_eq!(of_target["items"].as_array().map(Vec::len), Some(1), "the same tenant's other service may");
 }

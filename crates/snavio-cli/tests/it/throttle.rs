@@ -4,7 +4,7 @@ use reqwest::Method;
 use snavio_model::limits;
 
 use crate::node::{Draft, Node, new_id, post, verdict};
-use crate::wire::http;
+use crate::raw_wire::browser;
 
 /// PIP-1
 #[tokio::test]
@@ -34,7 +34,7 @@ async fn bad_tokens_are_throttled_and_good_ones_from_the_same_address_are_not() 
 #[tokio::test]
 async fn bad_client_secrets_are_throttled_with_a_hint() {
     let node = Node::start();
-    let client = http(&node);
+    let client = browser();
     let guess = || {
         let form = "grant_type=client_credentials&client_id=snavcl_x&client_secret=guess";
         let request = client.post(format!("{}/v1/token", node.url())).body(form);

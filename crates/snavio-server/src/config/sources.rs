@@ -7,16 +7,8 @@ use toml::{Table, Value};
 use super::{ConfigProblems, DEFAULT};
 
 /// Variables that belong to the command line as a client, not to a node.
-pub const CLIENT_VARIABLES: [&str; 8] = [
-    "SNAVIO_URL",
-    "SNAVIO_TOKEN",
-    "SNAVIO_CLIENT_ID",
-    "SNAVIO_CLIENT_SECRET",
-    "SNAVIO_SECRET",
-    "SNAVIO_SOURCE",
-    "SNAVIO_CA",
-    "SNAVIO_PLANT",
-];
+pub const CLIENT_VARIABLES: [&str; 5] =
+    ["SNAVIO_URL", "SNAVIO_TOKEN", "SNAVIO_CREDENTIALS", "SNAVIO_CA", "SNAVIO_PLANT"];
 
 /// Everything that may set something.
 #[derive(Debug, Clone, Default)]

@@ -111,17 +111,13 @@ impl<S: Stream<Item = Result<Bytes, E>> + Unpin, E: std::error::Error + 'static>
                 }
             }
             if self.buffer.len() > self.limit {
-                let line = self.buffer.split().freeze();
-                return Some(self.checked(line));
+                return Some(self.rest());
             }
             match self.parts.next().await {
                 Some(Ok(part)) => self.buffer.extend_from_slice(&part),
                 Some(Err(error)) => return Some(Err(broken(&error))),
                 None if is_blank(&self.buffer) => return None,
-                None => {
-                    let line = self.buffer.split().freeze();
-                    return Some(self.checked(line));
-                }
+                None => return Some(self.rest()),
             }
         }
     }
@@ -137,6 +133,13 @@ impl<S: Stream<Item = Result<Bytes, E>> + Unpin, E: std::error::Error + 'static>
         self.buffer.advance(1);
         self.searched = 0;
         Some(line)
+    }
+
+    /// What is in the buffer, as a line that has no end.
+    fn rest(&mut self) -> Result<Bytes, Refusal> {
+        self.searched = 0;
+        let line = self.buffer.split().freeze();
+        self.checked(line)
     }
 
     fn checked(&self, line: Bytes) -> Result<Bytes, Refusal> {

@@ -158,7 +158,7 @@ impl Bench {
         let parts = parts || self.memory.is_some() || self.idle_connections.is_some();
         let ingest = !parts || all || quick;
         Ok(Plan {
-            command: std::env::args().collect::<Vec<_>>().join(" "),
+            command: command_line(std::env::args()),
             node: self.node()?,
             pacing: self.pacing()?,
             rounds: self.rounds.unwrap_or(if quick { 1 } else { 5 }).max(1),
@@ -259,17 +259,47 @@ impl Bench {
         let flags = flags.into_iter().flatten().collect();
         let config = Config::load(&Sources { file: None, environment: std::env::vars().collect(), flags })?;
         let node = Node::start_over(Arc::new(null_store::NullStore::default()), &config, true).await?;
+        let stop = super::serve::StopSignals::listen()?;
         super::serve::say(&format!("snavio without a store is serving http://{}\n", node.address()));
-        super::serve::wait_for_stop().await?;
+        stop.wait().await;
         node.stop().await;
         Ok(())
     }
 }
 
+/// The command for the report, without the token if one was given in it.
+fn command_line(arguments: impl Iterator<Item = String>) -> String {
+    let mut secret_next = false;
+    let shown =
+        arguments.map(|argument| match (std::mem::take(&mut secret_next), argument.split_once('=')) {
+            (true, _) => "…".to_owned(),
+            (false, Some(("--token", _))) => "--token=…".to_owned(),
+            _ => {
+                secret_next = argument == "--token";
+                argument
+            }
+        });
+    shown.collect::<Vec<_>>().join(" ")
+}
+
 /// A bench that is told to end takes its servers with it.
 async fn end_when_told() {
-    if super::serve::wait_for_stop().await.is_ok() {
+    if let Ok(stop) = super::serve::StopSignals::listen() {
+        stop.wait().await;
         process::end_all();
         std::process::exit(130);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_does_not_tell_the_token() {
+        let line = |text: &str| command_line(text.split(' ').map(str::to_owned));
+        assert_eq!(line("snavio bench --token secret --quick"), "snavio bench --token … --quick");
+        assert_eq!(line("snavio bench --token=secret --quick"), "snavio bench --token=… --quick");
+        assert_eq!(line("snavio bench --token-file x"), "snavio bench --token-file x");
     }
 }

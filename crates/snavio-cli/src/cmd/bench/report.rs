@@ -126,6 +126,7 @@ impl Figures {
             "server µs",
             "client µs",
             "consumed per second",
+            "refused",
             "others busy",
         ];
         let row = |it: &Rounds| {
@@ -136,6 +137,8 @@ impl Figures {
             row.extend([it.messages_per_flush, it.server_micros_per_message].map(tenths));
             row.extend([tenths(it.client_micros_per_message)]);
             row.push(it.consumed_per_second.map(count).unwrap_or_default());
+            let refused = it.refused_percent;
+            row.push(if refused > 0.0 { format!("{refused:.1} %") } else { String::new() });
             row.push(format!("{:.0} %", it.others_percent_max));
             row
         };

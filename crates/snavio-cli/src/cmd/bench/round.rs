@@ -78,6 +78,8 @@ pub(super) struct Rounds {
     pub(super) client_micros_per_message: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) consumed_per_second: Option<f64>,
+    /// Messages of all rounds that were refused: they cost the server time and count for nothing.
+    pub(super) refused_percent: f64,
     pub(super) others_percent_max: f64,
     pub(super) rounds: Vec<Round>,
 }
@@ -120,15 +122,33 @@ impl Rounds {
             server_micros_per_message: median(|round| round.server_micros_per_message),
             client_micros_per_message: median(|round| round.client_micros_per_message),
             consumed_per_second: median(|round| round.consumed_per_second),
+            refused_percent: refused_percent(&rounds),
             others_percent_max: rounds.iter().map(|round| round.busy.others_percent).fold(0.0, f64::max),
             rounds,
         }
     }
 }
 
+fn refused_percent(rounds: &[Round]) -> f64 {
+    let refused: u64 = rounds.iter().flat_map(|round| round.refused.values()).sum();
+    let messages = rounds.iter().map(|round| round.messages).sum();
+    per(refused as f64 * 100.0, messages).unwrap_or(0.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn refusals_are_told_as_a_part_of_all_messages() {
+        let round = |messages, refused| Round {
+            messages,
+            refused: BTreeMap::from([(429, refused)]),
+            ..Round::default()
+        };
+        assert_eq!(refused_percent(&[round(100, 30), round(100, 10)]), 20.0);
+        assert_eq!(refused_percent(&[]), 0.0);
+    }
 
     #[test]
     fn a_spread_is_the_median_and_the_range() {

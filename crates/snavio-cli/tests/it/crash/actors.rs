@@ -174,7 +174,9 @@ impl Actors {
             "grants": [{ "source": "acme/billing", "target": "acme/bot", "name": "extra" }],
         });
         let applied = self.operator.call(Method::POST, "/v1/registry/apply", Some(&registry)).await;
-        answered(applied).map(|_| ())
+        answered(applied)?;
+        self.tally().registered("extra-inbox");
+        Ok(())
     }
 
     /// Puts dead letters back into their queues.
@@ -196,6 +198,7 @@ impl Actors {
     async fn drain(&self) -> Result<(), Gone> {
         for queue in QUEUES {
             let exists = self.bot.call(Method::GET, &format!("/v1/queues/{queue}"), None).await.is_ok();
+            self.tally().found(queue, exists);
             while exists && self.consume(queue, 10).await? > 0 {}
         }
         Ok(())

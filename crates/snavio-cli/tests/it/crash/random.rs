@@ -47,7 +47,7 @@ async fn a_kill_at_any_moment_under_load_breaks_no_promise() {
     }
     for kills in 0.. {
         let acknowledged = tally.lock().expect("nobody panics with the books open").acknowledged_so_far();
-        if kills >= size.kills && acknowledged >= size.acknowledged || kills >= 3 * size.kills {
+        if kills >= size.kills && acknowledged >= size.acknowledged || kills >= 6 * size.kills {
             break;
         }
         tokio::time::sleep(Duration::from_millis(choices.below(LIFE_MS_MAX))).await;

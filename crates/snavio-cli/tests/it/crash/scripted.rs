@@ -124,8 +124,8 @@ impl Stage {
             Scene::FirstStart | Scene::Start => Node::launch_in(folder, &strace.launch()),
             Scene::Thread(name) => {
                 let node = Node::launch_in(folder, &Launch::default());
-                let tracing = strace.attach(&node, name);
                 let actors = Actors::new(&node, &self.cast, &Arc::default());
+                let tracing = strace.attach(&node, name);
                 script(&actors).await.expect("an undisturbed node answers");
                 if scene == CHECKPOINTER {
                     let moved = || strace.seen().contains("fsync").then_some(());
@@ -150,8 +150,9 @@ impl Stage {
             Scene::FirstStart | Scene::Start => Node::try_launch_in(folder, &strace.launch()),
             Scene::Thread(name) => {
                 let mut node = Node::launch_in(folder, &Launch::default());
-                let tracing = strace.attach(&node, name);
+                // Before strace: the kill may be the first thing that happens.
                 let actors = Actors::new(&node, &self.cast, &tally);
+                let tracing = strace.attach(&node, name);
                 tokio::join!(script_until_killed(&actors), kill_when_held(&mut node, &strace, tracing));
                 node
             }

@@ -38,6 +38,8 @@ pub(crate) struct Tally {
     /// Deliveries whose acknowledgement was answered `done`, and when.
     ended: HashMap<Serial, Moment>,
     dead: HashSet<String>,
+    /// Queues whose registration was acknowledged.
+    registered: HashSet<String>,
     /// Acknowledged ids that had not arrived when all queues were empty.
     lost: Vec<String>,
     broken: Vec<String>,
@@ -92,6 +94,18 @@ impl Tally {
 
     pub(crate) fn dead_letter(&mut self, id: &str) {
         self.dead.insert(id.to_owned());
+    }
+
+    /// The node answered that a queue is registered.
+    pub(crate) fn registered(&mut self, queue: &str) {
+        self.registered.insert(queue.to_owned());
+    }
+
+    /// A queue was looked for.
+    pub(crate) fn found(&mut self, queue: &str, exists: bool) {
+        if !exists && self.registered.contains(queue) {
+            self.broken.push(format!("{queue} was registered and is gone"));
+        }
     }
 
     /// A promise that only the caller can judge was broken.
@@ -237,6 +251,11 @@ mod tests {
     fn every_kind_of_broken_promise_is_noticed() {
         let lost = broken(|tally| tally.acknowledged("a", false, false));
         assert_eq!(lost, ["a was acknowledged and is lost"]);
+        let gone = broken(|tally| {
+            tally.registered("q");
+            tally.found("q", false);
+        });
+        assert_eq!(gone, ["q was registered and is gone"]);
         let passed = broken(|tally| {
             tally.unfit("a");
             tally.dead_letter("a");

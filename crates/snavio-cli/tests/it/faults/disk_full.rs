@@ -9,7 +9,7 @@ use reqwest::Method;
 
 use super::account_after_restart;
 use crate::crash::{Actors, Sent, Tally};
-use crate::node::{Draft, Launch, Node, new_id};
+use crate::node::{Draft, Launch, Node, new_id, post};
 use crate::patience::{eventually, poll};
 use crate::strace::{Strace, WRITES};
 
@@ -25,16 +25,21 @@ async fn a_full_disk_refuses_what_it_cannot_keep_and_recovers_by_itself() {
     }
     let filler = fill(&node);
 
+    // The log may find room in its own file for a while: full is what stays full over several checkpoints.
+    let mut refused_in_a_row = 0;
     let refused = eventually("the disk is too full for a message", async || {
-        let draft = Draft {
-            payload: format!(r#"{{"text":"{}"}}"#, "x".repeat(50_000)),
-            ..Draft::new("pay", &new_id())
-        };
+        let payload = format!(r#"{{"text":"{}"}}"#, "x".repeat(50_000));
+        let draft = Draft { payload, ..Draft::new("pay", &new_id()) };
         match actors.send(&draft).await {
-            Sent::Acknowledged => None,
-            Sent::Refused(status, document) => Some((draft, status, document)),
+            Sent::Acknowledged => refused_in_a_row = 0,
             Sent::Unknown => panic!("the node went away: {}", node.said()),
+            Sent::Refused(..) if refused_in_a_row < 10 => {
+                refused_in_a_row += 1;
+                tokio::time::sleep(Duration::from_millis(60)).await;
+            }
+            Sent::Refused(status, document) => return Some((draft, status, document)),
         }
+        None
     })
     .await;
     let (draft, code, document) = refused;
@@ -52,12 +57,17 @@ async fn a_full_disk_refuses_what_it_cannot_keep_and_recovers_by_itself() {
     assert!(matches!(actors.send(&draft).await, Sent::Refused(503, _)), "it is still full");
 
     std::fs::remove_file(filler).expect("the filler can be removed");
-    let accepted = eventually("the node recovers by itself", async || {
-        Some(actors.send(&draft).await).filter(|sent| *sent == Sent::Acknowledged)
-    });
-    accepted.await;
-    let (code, again) = crate::node::post(&node.client(&cast.billing), draft.sign(&cast.billing)).await;
-    assert_eq!((code, &again["duplicate"]), (200, &true.into()), "accepted once it could be, and only once");
+    let billing = node.client(&cast.billing);
+    let (code, answer) = eventually("the node recovers by itself", async || {
+        Some(post(&billing, draft.sign(&cast.billing)).await).filter(|(code, _)| *code != 503)
+    })
+    .await;
+    assert_eq!(
+        (code, &answer["duplicate"]),
+        (202, &serde_json::Value::Null),
+        "what was refused left no claim"
+    );
+    actors.tally().acknowledged(&draft.id, true, false);
 
     // The small disk ends with the process: move the store before it is held to account.
     drop(actors);

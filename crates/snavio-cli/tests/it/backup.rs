@@ -1,0 +1,164 @@
+//! Backup beside a running node, and restore (ENG-2): what it contains, what it says it cannot, and that no
+//! number means two things afterwards.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use snavio_sdk::Client;
+
+use crate::node::{Draft, Launch, Node, drain, new_id, post, seconds_from_now};
+use crate::shell::Shell;
+
+async fn send(client: &Client, cast: &crate::node::Cast) -> (String, i64) {
+    let draft = Draft::new("pay", &new_id());
+    let (status, answer) = post(client, draft.sign(&cast.billing)).await;
+    assert_eq!(status, 202, "{answer}");
+    (draft.id, answer["delivery_id"].as_i64().expect("a delivery id"))
+}
+
+async fn status(node: &Node) -> Value {
+    node.operator().call(Method::GET, "/v1/status", None).await.expect("the node tells")
+}
+
+/// ENG-2, DLV-3
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_under_load_is_restored_with_all_it_contained_and_no_number_is_given_twice() {
+    let node = Node::start();
+    let cast = Arc::new(node.cast().await);
+    let billing = Arc::new(node.client(&cast.billing));
+    let mut before = Vec::new();
+    for _ in 0..10 {
+        before.push(send(&billing, &cast).await.0);
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let load = tokio::spawn({
+        let (billing, cast, stop) = (Arc::clone(&billing), Arc::clone(&cast), Arc::clone(&stop));
+        async move {
+            let mut sent = Vec::new();
+            while !stop.load(Ordering::Relaxed) || sent.is_empty() {
+                sent.push(send(&billing, &cast).await);
+            }
+            sent
+        }
+    });
+    let shell = Shell::new();
+    let (data, copy) = (node.data().display().to_string(), shell.path("copy.db"));
+    let made = shell.run(&format!("backup --data {data} --to {copy} --output json"));
+    stop.store(true, Ordering::Relaxed);
+    let mut sent = load.await.expect("no panic");
+    assert_eq!(made.code, Some(0), "{}", made.err);
+    assert!(made.json()["bytes"].as_u64().is_some_and(|bytes| bytes > 0));
+    let existing = shell.run(&format!("backup --data {data} --to {copy}"));
+    assert_eq!((existing.code, existing.err.contains("exists already")), (Some(1), true));
+    sent.push(send(&billing, &cast).await);
+    let old = status(&node).await;
+
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let data = folder.path().join("data");
+    let restored = shell.run(&format!("restore --from {copy} --data {} --output json", data.display()));
+    assert_eq!(restored.code, Some(0), "{}", restored.err);
+    let restored = restored.json();
+    for file in ["platform.key", "operator.token"] {
+        std::fs::copy(node.data().join(file), data.join(file)).expect("the secrets are moved by hand");
+    }
+    let other = Node::launch_in(folder, &Launch::default());
+    let new = status(&other).await;
+    assert!(new["store"]["epoch"].as_i64() > old["store"]["epoch"].as_i64(), "{new} after {old}");
+    assert!(new["registry_version"].as_i64() > old["registry_version"].as_i64());
+    assert!(restored["epoch"].as_i64() > old["store"]["epoch"].as_i64(), "{restored}");
+    assert_eq!(restored["registry_version"], new["registry_version"]);
+
+    let billing = other.client(&cast.billing);
+    let retry = Draft { timestamp: seconds_from_now(1), ..Draft::new("pay", &before[0]) };
+    let (code, answer) = post(&billing, retry.sign(&cast.billing)).await;
+    assert_eq!((code, &answer["duplicate"]), (200, &json!(true)), "claims are there");
+    let given: HashSet<_> = sent.iter().map(|(_, delivery)| *delivery).collect();
+    let mut fresh = Vec::new();
+    for _ in 0..5 {
+        let (id, delivery) = send(&billing, &cast).await;
+        assert!(
+            !given.contains(&delivery) && given.iter().all(|it| *it < delivery),
+            "{delivery} was given before"
+        );
+        fresh.push(id);
+    }
+    let delivered = drain(&other.client(&cast.bot), "pay-inbox").await;
+    let ids: HashSet<_> = delivered.iter().filter_map(|it| it.message.metadata["id"].as_str()).collect();
+    assert!(
+        before.iter().chain(&fresh).all(|id| ids.contains(id.as_str())),
+        "what was acknowledged before is there"
+    );
+    let known: HashSet<_> =
+        before.iter().chain(&fresh).chain(sent.iter().map(|(id, _)| id)).map(String::as_str).collect();
+    assert!(ids.is_subset(&known) && delivered.len() == ids.len(), "and nothing else, and nothing twice");
+    for delivery in &delivered {
+        let id = delivery.message.metadata["id"].as_str().unwrap_or_default();
+        if let Some((sent, _)) = sent.iter().find(|(_, number)| *number == delivery.delivery_id.0) {
+            assert_eq!(sent, id, "a delivery id means the same message as before");
+        }
+    }
+    let (code, _) = crate::node::verdict(
+        other
+            .operator()
+            .send(Method::PUT, "/v1/tenants/acme", Some(b"{\"contact\":\"x\"}".to_vec()), "application/json")
+            .await,
+    );
+    assert_eq!(code, 200, "the registry goes on from its raised version");
+}
+
+/// ENG-2
+#[tokio::test]
+async fn a_restore_says_what_a_backup_cannot_contain() {
+    let node = Node::start();
+    let cast = node.cast().await;
+    send(&node.client(&cast.billing), &cast).await;
+    let shell = Shell::new();
+    let copy = shell.path("copy.db");
+    shell.run(&format!("backup --data {} --to {copy}", node.data().display()));
+    let told = shell.run(&format!("restore --from {copy} --data restored")).out;
+    for word in [
+        "newest_commit",
+        "What happened after",
+        "delivered again",
+        "dispatched anew",
+        "registry changes",
+        "platform.key",
+    ] {
+        assert!(told.contains(word), "{word} is not said in:\n{told}");
+    }
+}
+
+/// ENG-2
+#[tokio::test]
+async fn a_restore_overwrites_nothing_and_takes_nothing_damaged() {
+    let node = Node::start();
+    node.cast().await;
+    let shell = Shell::new();
+    let copy = shell.path("copy.db");
+    shell.run(&format!("backup --data {} --to {copy}", node.data().display()));
+    let running = shell.run(&format!("restore --from {copy} --data {}", node.data().display()));
+    assert_eq!((running.code, running.err.contains("exists already")), (Some(1), true), "{}", running.err);
+    assert_eq!(shell.run(&format!("restore --from {copy} --data restored")).code, Some(0));
+    let twice = shell.run(&format!("restore --from {copy} --data restored"));
+    assert_eq!((twice.code, twice.err.contains("exists already")), (Some(1), true), "{}", twice.err);
+
+    let whole = std::fs::read(&copy).expect("the backup can be read");
+    let mut torn = whole.clone();
+    torn.truncate(whole.len() / 2);
+    let mut overwritten = whole.clone();
+    overwritten[4096..6 * 4096].fill(0xff);
+    let no_store = b"only a text, and not a short one".to_vec();
+    for (what, bytes) in
+        [("torn", torn), ("overwritten", overwritten), ("text", no_store), ("empty", Vec::new())]
+    {
+        let file = shell.path(what);
+        std::fs::write(&file, bytes).expect("a file can be written");
+        let folder = shell.folder.path().join(format!("from-{what}"));
+        let refused = shell.run(&format!("restore --from {file} --data {}", folder.display()));
+        assert_eq!(refused.code, Some(1), "{what}: {refused:?}");
+        assert!(!folder.join("snavio.db").exists(), "{what}: nothing that looks like a store is left");
+    }
+}

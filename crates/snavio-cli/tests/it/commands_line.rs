@@ -1,0 +1,322 @@
+//! The command line (docs/spec/10-interfaces.md): examples, exit codes, JSON, helpful errors, and every command
+//! against a real node.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::node::{Launch, Node};
+use crate::patience::poll;
+use crate::shell::Shell;
+
+const REGISTRY: &str = r#"
+[[tenants]]
+name = "acme"
+
+[[services]]
+name = "acme/billing"
+
+[[services]]
+name = "acme/bot"
+
+[[routes]]
+target = "acme/bot"
+name = "notify"
+queue = "inbox"
+dead_letter_queue = "dead"
+receives_max = 1
+
+[[grants]]
+source = "acme/billing"
+target = "acme/bot"
+name = "notify"
+"#;
+
+/// The commands that a help text lists.
+fn listed(help: &str) -> Vec<String> {
+    let commands =
+        help.split("Commands:").nth(1).unwrap_or_default().split("Options:").next().unwrap_or_default();
+    let lines = commands.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    let names = lines.filter_map(|line| line.split_whitespace().next());
+    names.filter(|name| *name != "help").map(str::to_owned).collect()
+}
+
+/// Command line (10-interfaces)
+#[test]
+fn every_command_has_help_with_an_example() {
+    let shell = Shell::new();
+    let commands = listed(&shell.run("--help").out);
+    assert!(commands.len() >= 12, "{commands:?}");
+    let mut all: Vec<String> = Vec::new();
+    for command in commands {
+        let nested = listed(&shell.run(&format!("{command} --help")).out);
+        all.extend(nested.iter().map(|it| format!("{command} {it}")));
+        all.push(command);
+    }
+    for command in all {
+        let help = shell.run(&format!("{command} --help"));
+        assert_eq!(help.code, Some(0), "{command}");
+        let example = format!("Example: snavio {}", command.split(' ').next().unwrap_or_default());
+        assert!(help.out.contains(&example), "{command} has no example:\n{}", help.out);
+    }
+}
+
+/// Command line (10-interfaces)
+#[test]
+fn exit_codes_tell_success_from_failure_from_misuse() {
+    let shell = Shell::new();
+    let credentials = shell.write("c.json", &credentials().to_string());
+    for (line, code) in [
+        ("--version", 0),
+        ("serve --print-config", 0),
+        ("completions bash", 0),
+        ("get routes --url http://127.0.0.1:1 --token x", 1),
+        ("get routes --url http://127.0.0.1:1", 1),
+        ("backup --data nowhere --to copy.db", 1),
+        ("restore --from nowhere.db --data here", 1),
+        ("", 2),
+        ("recieve", 2),
+        ("get", 2),
+        ("get everything", 2),
+        ("receive --max", 2),
+        ("serve --listne 1", 2),
+        ("--output yaml get routes", 2),
+    ] {
+        let ended = shell.run(line);
+        assert_eq!(ended.code, Some(code), "{line:?}: {ended:?}");
+        let told = if code == 0 { &ended.out } else { &ended.err };
+        assert!(!told.is_empty(), "{line:?} says nothing");
+    }
+    for line in [
+        format!("ack -c {credentials} inbox not-a-receipt"),
+        format!("ack -c {credentials} inbox 1:x"),
+        format!("emit -c {credentials} --target acme/bot --name notify --id 7 {{}}"),
+        format!("emit -c {credentials} --target a/b/c --name notify {{}}"),
+        format!("emit -c {credentials} --target acme/bot --name no/name {{}}"),
+    ] {
+        let ended = shell.run(&line);
+        assert_eq!(ended.code, Some(2), "{line:?}: {ended:?}");
+    }
+}
+
+fn credentials() -> Value {
+    json!({
+        "source": "acme/billing", "client_id": "snavcl_x", "client_secret": "snavcs_x", "hmac_version": "hmac-v1",
+        "hmac_secret": format!("whsec_{}=", "A".repeat(43)),
+    })
+}
+
+/// Command line (10-interfaces)
+#[test]
+fn a_slip_of_the_keyboard_is_told_the_nearest_name() {
+    let shell = Shell::new();
+    let told = shell.run("recieve inbox").err;
+    assert!(told.contains("'receive'"), "{told}");
+    let file =
+        shell.write("snavio.toml", "[server]\nlisten_adress = \"127.0.0.1:1\"\n[gate]\nbody_byte_max = 1\n");
+    let ended = shell.run(&format!("serve --config {file}"));
+    assert_eq!(ended.code, Some(1));
+    for nearest in ["did you mean server.listen?", "did you mean gate.body_bytes_max?"] {
+        assert!(ended.err.contains(nearest), "{}", ended.err);
+    }
+    let told = Shell::new().with("SNAVIO_SERVER_LISEN", "x").run("serve").err;
+    assert!(told.contains("did you mean SNAVIO_SERVER_LISTEN?"), "{told}");
+}
+
+/// Command line (10-interfaces)
+#[test]
+fn the_effective_configuration_is_printed_as_a_file_that_can_be_used() {
+    let shell = Shell::new().with("SNAVIO_GATE_REPLAY_WINDOW_SECONDS", "45");
+    let file = shell.write("snavio.toml", "[server]\nlisten = \"127.0.0.1:1\"\nconnections_max = 7\n");
+    let printed = shell.run(&format!("serve --config {file} --listen 127.0.0.1:2 --print-config"));
+    assert_eq!(printed.code, Some(0), "{}", printed.err);
+    let table: toml::Table = printed.out.parse().expect("it is TOML");
+    assert_eq!(table["server"]["listen"].as_str(), Some("127.0.0.1:2"), "a flag wins");
+    assert_eq!(table["server"]["connections_max"].as_integer(), Some(7));
+    assert_eq!(table["gate"]["replay_window_seconds"].as_integer(), Some(45));
+    let again = shell.write("printed.toml", &printed.out);
+    assert_eq!(shell.run(&format!("serve --config {again} --print-config")).out, printed.out);
+}
+
+/// Command line (10-interfaces)
+#[test]
+fn what_the_client_commands_read_from_the_environment_does_not_stop_a_node() {
+    let names = ["URL", "TOKEN", "CREDENTIALS", "CA"].map(|name| format!("SNAVIO_{name}"));
+    let shell = names.iter().fold(Shell::new(), |shell, name| shell.with(name, "x"));
+    let printed = shell.run("serve --print-config");
+    assert_eq!(printed.code, Some(0), "{}", printed.err);
+    let help: String = ["get", "emit", "receive"].map(|it| shell.run(&format!("{it} --help")).out).concat();
+    for name in names {
+        assert!(help.contains(&name), "{name} is a variable of some command");
+    }
+}
+
+/// Command line (10-interfaces)
+#[test]
+fn completions_know_the_commands() {
+    let shell = Shell::new();
+    for name in ["bash", "zsh", "fish"] {
+        let completions = shell.run(&format!("completions {name}")).out;
+        assert!(completions.contains("dead-letters") && completions.contains("restore"), "{name}");
+    }
+}
+
+/// Command line (10-interfaces)
+#[tokio::test]
+async fn a_command_travels_by_the_command_line_alone() {
+    let node = Node::start();
+    let shell = Shell::at(&node);
+    let file = shell.write("registry.toml", REGISTRY);
+
+    let planned = shell.run(&format!("apply -f {file} --dry-run --output json")).json();
+    assert_eq!(planned["dry_run"], true);
+    let applied = shell.run(&format!("apply -f {file} --why first --credentials-dir keys --output json"));
+    assert_eq!(applied.code, Some(0), "{}", applied.err);
+    assert!(!applied.out.contains("whsec_"), "secrets go to their files");
+    assert_eq!(applied.json()["changes"].as_array().map(Vec::len), Some(9));
+    let again = shell.run(&format!("apply -f {file}"));
+    assert!(again.out.starts_with("nothing to change"), "{}", again.out);
+    let (billing, bot) = ("keys/acme--billing.json", "keys/acme--bot.json");
+    check_mode(&shell, billing);
+
+    let emitted = shell.run_words(&[
+        "emit",
+        "-c",
+        billing,
+        "--target",
+        "bot",
+        "--name",
+        "notify",
+        "--output",
+        "json",
+        r#"{"user": "u-1"}"#,
+    ]);
+    assert_eq!(emitted.json()["path"], "fast", "{}", emitted.err);
+    let refused = shell.run_words(&["emit", "-c", billing, "--target", "bot", "--name", "other", "{}"]);
+    assert_eq!((refused.code, refused.err.contains("acl-deny")), (Some(1), true), "{refused:?}");
+
+    let received = shell.run(&format!("receive -c {bot} inbox --wait 5 --visibility 0 --output json")).json();
+    assert_eq!(received[0]["id"], emitted.json()["id"]);
+    assert!(
+        received[0]["command"].as_str().is_some_and(|it| it.contains(r#"{"user": "u-1"}"#)),
+        "{received}"
+    );
+    // Its one receive is used up, so that the next look makes a dead letter of it.
+    assert_eq!(shell.run(&format!("receive -c {bot} inbox --output json")).json(), json!([]));
+    let letter = poll("a dead letter", || {
+        let listed = shell.run(&format!("dead-letters -c {bot} list --output json")).json();
+        listed["items"].as_array().and_then(|items| items.first().cloned())
+    });
+    assert_eq!(letter["reason"], "receives_exhausted");
+    let shown = shell.run(&format!("dead-letters -c {bot} show {} --output json", letter["id"])).json();
+    assert_eq!(shown["content"]["command"]["payload"], json!({ "user": "u-1" }));
+    let redriven =
+        shell.run(&format!("dead-letters -c {bot} redrive {} --why mended --output json", letter["id"]));
+    assert_eq!((redriven.code, redriven.json()["redriven"].clone()), (Some(0), json!(1)));
+    assert_eq!(shell.run(&format!("dead-letters -c {bot} redrive {}", letter["id"])).code, Some(1));
+
+    let received = shell.run(&format!("receive -c {bot} inbox --output json")).json();
+    let receipt = received[0]["receipt"].as_str().unwrap_or_default().to_owned();
+    let acknowledged = shell.run(&format!("ack -c {bot} inbox {receipt} --output json")).json();
+    assert_eq!(acknowledged["results"][0]["outcome"], "done");
+    let again = shell.run(&format!("ack -c {bot} inbox {receipt} --output json")).json();
+    assert_eq!(again["results"][0]["outcome"], "gone");
+
+    for what in ["tenants", "services", "routes", "grants", "keys", "clients", "changes", "status"] {
+        let shown = shell.run(&format!("get {what} --output json"));
+        assert_eq!(shown.code, Some(0), "{what}: {}", shown.err);
+        shown.json();
+        assert_eq!(shell.run(&format!("get {what}")).code, Some(0), "{what}");
+    }
+    assert_eq!(shell.run("get routes --output json").json()[0]["queue"], "inbox");
+}
+
+fn check_mode(shell: &Shell, file: &str) {
+    use std::os::unix::fs::PermissionsExt;
+
+    let mode =
+        std::fs::metadata(shell.path(file)).expect("the credentials were written").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "{file} is for its owner alone");
+}
+
+/// MSG-3, command line (10-interfaces)
+#[tokio::test]
+async fn a_message_signed_by_the_command_line_is_taken() {
+    let node = Node::start();
+    let shell = Shell::at(&node);
+    let file = shell.write("registry.toml", REGISTRY);
+    shell.run(&format!("apply -f {file} --credentials-dir keys"));
+    let billing = "keys/acme--billing.json";
+    let words = ["sign", "-c", billing, "--target", "acme/bot", "--name", "notify", r#"{"n": 1.0}"#];
+    let signed = shell.run_words(&words);
+    let text = std::fs::read_to_string(shell.path(billing)).expect("the credentials were written");
+    let client = node.client(&serde_json::from_str(&text).expect("they are JSON"));
+    assert_eq!(crate::node::post(&client, signed.out.into_bytes()).await.0, 202);
+    let explained = shell.run_words(&[&words[..], &["--explain"]].concat()).out;
+    let lines: Vec<_> = explained.lines().collect();
+    assert_eq!((lines[0], lines[1], lines.len()), ("SNAVIO1-HMAC-SHA256", "hmac-v1", 8), "{explained}");
+    assert_eq!(&lines[4..7], ["acme/billing", "acme/bot", "notify"]);
+}
+
+/// Command line (10-interfaces)
+#[test]
+fn doctor_finds_what_is_wrong_and_says_how_to_mend_it() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let shell = Shell::new();
+    let broken = shell.write("broken.toml", "[gate]\ndispatch = \"warm\"\n");
+    let ended = shell.run(&format!("doctor --config {broken} --output json"));
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.json().to_string().contains("gate.dispatch"), "{}", ended.out);
+
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let port = taken.local_addr().expect("it has an address");
+    let config = shell
+        .write("snavio.toml", &format!("[server]\nlisten = \"{port}\"\n[store]\nurl = \"embedded:data\"\n"));
+    std::fs::create_dir(shell.path("data")).expect("a folder can be made");
+    let key = shell.write("data/platform.key", "x");
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).expect("its mode can be set");
+    shell.write("data/snavio.db", "this is no store, only a text of some length");
+    let ended = shell.run(&format!("doctor --config {config} --output json"));
+    assert_eq!(ended.code, Some(1));
+    let findings = ended.json();
+    let of = |check: &str| {
+        let found = findings.as_array().into_iter().flatten().find(|it| it["check"] == check);
+        found.cloned().unwrap_or_else(|| panic!("no finding about {check} in {findings}"))
+    };
+    for (check, word, mend) in [
+        ("secrets", "platform.key can be read by others", "chmod 600"),
+        ("port", "in use", "server.listen"),
+        ("store", "not a database", "restore"),
+    ] {
+        let finding = of(check);
+        let (result, mended) =
+            (finding["result"].as_str().unwrap_or_default(), finding["mend"].as_str().unwrap_or_default());
+        assert!(result.contains(word) && mended.contains(mend), "{finding}");
+    }
+
+    drop(taken);
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).expect("its mode can be set");
+    std::fs::remove_file(shell.path("data/snavio.db")).expect("it can be removed");
+    let findings = shell.run(&format!("doctor --config {config} --output json")).json();
+    for check in ["secrets", "port", "store"] {
+        let found = findings.as_array().into_iter().flatten().find(|it| it["check"] == check);
+        assert_eq!(found.map(|it| &it["result"]), Some(&json!("ok")), "{findings}");
+    }
+}
+
+/// ENG-2
+#[tokio::test]
+async fn a_node_that_finds_an_open_key_file_does_not_start() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let mut node = Node::start();
+    node.kill();
+    let key = node.data().join("platform.key");
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).expect("its mode can be set");
+    node.try_restart(&Launch::default());
+    let ended = node.wait();
+    assert_eq!((ended.code(), node.said().contains("chmod 600")), (Some(1), true), "{}", node.said());
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).expect("its mode can be set");
+    node.restart(&Launch::default());
+    assert!(node.operator().call(Method::GET, "/v1/status", None).await.is_ok());
+}

@@ -1,0 +1,71 @@
+//! The binary as a command: arguments in, exit code and words out.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::node::{Node, binary};
+
+/// What a command ended with.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Ended {
+    /// What it printed, which must be one JSON document and nothing else.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+/// A folder in which commands are run, away from everybody else's settings.
+pub(crate) struct Shell {
+    pub(crate) folder: tempfile::TempDir,
+    settings: Vec<(String, String)>,
+}
+
+impl Shell {
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().expect("a temporary folder can be made"), settings: Vec::new() }
+    }
+
+    /// A shell whose commands find the node, and its operator's token.
+    pub(crate) fn at(node: &Node) -> Self {
+        let token = std::fs::read_to_string(node.data().join("operator.token")).expect("it was made");
+        Self::new().with("SNAVIO_URL", node.url()).with("SNAVIO_TOKEN", token.trim())
+    }
+
+    pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
+        self.settings.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    pub(crate) fn write(&self, name: &str, content: &str) -> String {
+        std::fs::write(self.folder.path().join(name), content).expect("a file can be written");
+        self.path(name)
+    }
+
+    /// Runs `snavio` with the words of a line.
+    pub(crate) fn run(&self, line: &str) -> Ended {
+        self.run_words(&line.split_whitespace().collect::<Vec<_>>())
+    }
+
+    pub(crate) fn run_words(&self, words: &[&str]) -> Ended {
+        let mut command = Command::new(Path::new(binary()));
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("SNAVIO_")) {
+            command.env_remove(name);
+        }
+        command.args(words).current_dir(self.folder.path()).envs(self.settings.iter().cloned());
+        let ended = command.output().expect("the binary can be run");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it speaks text");
+        Ended { code: ended.status.code(), out: text(ended.stdout), err: text(ended.stderr) }
+    }
+}
