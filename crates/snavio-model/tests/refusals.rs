@@ -14,7 +14,7 @@ Every \"no\" is `application/problem+json` (RFC 9457) with a stable `reason`. A 
 `\"accepted\": false`. *Report* is the telemetry record that the sender's tenant gets: `invalid` when the message itself
 is at fault, `failed` when its sender or the state of things is.
 
-This table is written from the code: `SNAVIO_BLESS=1 cargo test -p snavio-model --test refusals` writes it anew.
+This table is written from the code: `TEST_BLESS=1 cargo test -p snavio-model --test refusals` writes it anew.
 
 | reason | status | title | report | what to do |
 | --- | --- | --- | --- | --- |
@@ -38,11 +38,11 @@ fn page() -> String {
 /// MSG-12
 #[test]
 fn the_docs_name_every_reason_as_the_code_does() {
-    if std::env::var_os("SNAVIO_BLESS").is_some() {
+    if std::env::var_os("TEST_BLESS").is_some() {
         std::fs::write(PAGE, page()).expect("the page can be written");
     }
     let written = std::fs::read_to_string(PAGE).expect("the page is there");
-    assert_eq!(written, page(), "write it anew: SNAVIO_BLESS=1 cargo test -p snavio-model --test refusals");
+    assert_eq!(written, page(), "write it anew: TEST_BLESS=1 cargo test -p snavio-model --test refusals");
 }
 
 /// MSG-12

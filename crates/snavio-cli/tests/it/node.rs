@@ -260,9 +260,6 @@ pub(crate) fn send_signal(pid: u32, name: &str) {
 /// The file in a node's folder that keeps what it writes to its standard error.
 const STDERR: &str = "stderr.log";
 
-/// Variables that belong to the tests: a node would take them for misspelt settings.
-const TEST_VARIABLES: [&str; 2] = ["SNAVIO_TEST_LONG", "SNAVIO_TEST_SEED"];
-
 /// Starts the process and reads where it is serving, unless it ends before it does.
 fn spawn(folder: &Path, launch: &Launch) -> (Child, Option<String>) {
     let mut words = launch.under.clone();
@@ -270,9 +267,6 @@ fn spawn(folder: &Path, launch: &Launch) -> (Child, Option<String>) {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).arg("serve").arg("--listen").arg("127.0.0.1:0");
     command.arg("--data").arg(folder.join("data")).args(&launch.arguments);
-    TEST_VARIABLES.iter().for_each(|name| {
-        command.env_remove(name);
-    });
     // Tests refuse by the hundred, and each refusal is a line of the log.
     command.env("SNAVIO_LOG_FILTER", "warn");
     command.envs(launch.settings.iter().cloned());

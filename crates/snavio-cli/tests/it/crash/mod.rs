@@ -13,5 +13,5 @@ pub(crate) use tally::{Tally, Totals};
 
 /// Whether the long run was asked for, with `./test --long`.
 pub(crate) fn is_long() -> bool {
-    std::env::var("SNAVIO_TEST_LONG").is_ok_and(|value| value == "1")
+    std::env::var("TEST_LONG").is_ok_and(|value| value == "1")
 }

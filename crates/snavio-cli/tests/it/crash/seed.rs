@@ -5,12 +5,12 @@
 pub(super) struct Choices(u64);
 
 impl Choices {
-    /// From `SNAVIO_TEST_SEED`, or a new one; printed, so that a failure can be had again.
+    /// From `TEST_SEED`, or a new one; printed, so that a failure can be had again.
     pub(super) fn new(what: &str) -> Self {
-        let given = std::env::var("SNAVIO_TEST_SEED").ok();
-        let seed = given.map(|text| text.parse().expect("SNAVIO_TEST_SEED is a number"));
+        let given = std::env::var("TEST_SEED").ok();
+        let seed = given.map(|text| text.parse().expect("TEST_SEED is a number"));
         let seed = seed.unwrap_or_else(|| uuid::Uuid::now_v7().as_u64_pair().1 % 1_000_000_000);
-        println!("{what}: SNAVIO_TEST_SEED={seed}");
+        println!("{what}: TEST_SEED={seed}");
         Self(seed)
     }
 
