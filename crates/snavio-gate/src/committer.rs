@@ -41,6 +41,8 @@ struct Shared {
 
 struct Intakes {
     queue: FairQueue<Waiting>,
+    /// Lanes that sleep: only then is waking one worth its system call.
+    asleep: usize,
     closed: bool,
 }
 
@@ -53,7 +55,7 @@ pub(crate) struct Committer {
 impl Committer {
     /// Starts the lanes: threads of their own, so that a busy runtime does not delay a commit.
     pub(crate) fn start(store: Arc<dyn Store>, clock: Arc<dyn Clock>, room: Room) -> std::io::Result<Self> {
-        let intake = Mutex::new(Intakes { queue: FairQueue::new(room), closed: false });
+        let intake = Mutex::new(Intakes { queue: FairQueue::new(room), asleep: 0, closed: false });
         let shared =
             Arc::new(Shared { store, clock, intake, arrived: Condvar::new(), turn: Mutex::default() });
         let runtime = tokio::runtime::Handle::current();
@@ -81,8 +83,11 @@ impl Committer {
         let tenant = waiting.intake.message.tenant.clone();
         let bytes = waiting.intake.message.bytes();
         intake.queue.push(&tenant, bytes, waiting).map_err(|_| Failure::Full)?;
+        let asleep = intake.asleep > 0;
         drop(intake);
-        self.shared.arrived.notify_one();
+        if asleep {
+            self.shared.arrived.notify_one();
+        }
         Ok(())
     }
 
@@ -141,7 +146,9 @@ impl Shared {
             if intake.closed {
                 return None;
             }
+            intake.asleep += 1;
             intake = self.arrived.wait(intake).unwrap_or_else(PoisonError::into_inner);
+            intake.asleep -= 1;
         }
     }
 }

@@ -185,3 +185,6 @@ fn identity(envelope: &CommandEnvelope<'_>, arrival: &Arrival) -> (CorrelationId
     let traceparent = arrival.traceparent.clone().unwrap_or_else(|| Traceparent::from_random(trace));
     (correlation, traceparent)
 }
+
+#[cfg(test)]
+mod tests;

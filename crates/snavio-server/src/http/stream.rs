@@ -1,7 +1,6 @@
 //! Commands as a stream of lines: read as they come, answered in order, a bounded number under way.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -13,10 +12,9 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 use snavio_model::limits;
 use snavio_model::name::ServiceName;
-use snavio_model::refusal::{Reason, Refusal, Refused};
+use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::time::Clock;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 
 use super::body::broken;
 use super::commands::{Entry, send_entry};
@@ -46,7 +44,6 @@ pub(super) fn send_lines(
 }
 
 async fn run(app: Shared, source: ServiceName, headers: HeaderMap, body: Body, mut answers: Answers) {
-    let headers = Arc::new(headers);
     let mut lines = Lines::new(body.into_data_stream(), app.body_bytes_max);
     let mut under_way = FuturesOrdered::new();
     let refusal = loop {
@@ -54,28 +51,21 @@ async fn run(app: Shared, source: ServiceName, headers: HeaderMap, body: Body, m
         tokio::select! {
             line = lines.next(), if room => match line {
                 Some(Ok(line)) => {
-                    let (app, source, headers) = (Arc::clone(&app), source.clone(), Arc::clone(&headers));
-                    // On a task of its own: a client that hangs up must not cancel a commit under way.
-                    let task = async move { send_entry(&app, source, line, &headers).await };
-                    under_way.push_back(tokio::spawn(task));
+                    // Not on a task of its own: two lines with one id must not overtake each other.
+                    under_way.push_back(send_entry(&app, source.clone(), line, &headers));
                 }
                 Some(Err(refusal)) => break Some(refusal),
                 None => break None,
             },
-            Some(ended) = under_way.next() => answers.send(&verdict(ended)).await,
+            Some(entry) = under_way.next() => answers.send(&entry).await,
         }
     };
-    while let Some(ended) = under_way.next().await {
-        answers.send(&verdict(ended)).await;
+    while let Some(entry) = under_way.next().await {
+        answers.send(&entry).await;
     }
     if let Some(refusal) = refusal {
         answers.send(&app.gate.refuse(&source, app.clock.now(), refusal).into()).await;
     }
-}
-
-fn verdict(ended: <JoinHandle<Entry> as Future>::Output) -> Entry {
-    let refusal = |_| Refusal::new(Reason::Unavailable, "the message's task was ended");
-    ended.map_err(refusal).unwrap_or_else(|refusal| Refused::from(refusal).into())
 }
 
 /// Where the answers go.
