@@ -20,6 +20,7 @@ use snavio_store::{Store, StoreError};
 
 use crate::committer::Committer;
 use crate::gathering::Gathering;
+use crate::meters::Meters;
 use crate::shield::Arrival;
 use crate::{fast, shield, slow, sweeper};
 
@@ -102,6 +103,7 @@ pub struct Gate {
     recent: Mutex<RecentMessages>,
     hashers: [std::hash::RandomState; 2],
     gathering: Gathering,
+    meters: Meters,
     tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
     changing: tokio::sync::Mutex<()>,
 }
@@ -130,6 +132,7 @@ impl Gate {
             recent: Mutex::new(recent),
             hashers: Default::default(),
             gathering: Gathering::default(),
+            meters: Meters::default(),
             tasks: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
         });
@@ -171,17 +174,20 @@ impl Gate {
             dedupe_mode: permitted.route().route.claim.name(),
             verdict: Verdict::Duplicate { first_seen_at: None },
         };
+        self.meters.routed(permitted.route());
         let fingerprint = self.fingerprint(permitted.message(), &permitted.route().destination);
         if self.recent().knows(fingerprint) {
             return Ok(answer);
         }
         if let Some(reason) = permitted.escalation() {
-            metrics::counter!("snavio_escalations_total", "reason" => reason.as_str()).increment(1);
+            self.meters.escalated(reason);
         }
         let skew = telemetry::skew(permitted.message(), permitted.signed_at(), self.settings.window);
         let intake = permitted.into_intake();
         let path = intake.path;
+        let handed_over = tokio::time::Instant::now();
         let settled = slow::settle(intake, &self.committer).await; // one durable write
+        self.meters.settle_seconds.record(handed_over.elapsed());
         let settlement =
             settled.map_err(|refusal| Refused { subject: Box::new(answer.subject()), refusal })?;
         let verdict = match settlement.outcomes.first() {
@@ -203,21 +209,19 @@ impl Gate {
     fn report(&self, source: &ServiceName, at: Timestamp, ended: &Result<Answer, Refused>) {
         match ended {
             Ok(Answer { id, verdict: Verdict::Accepted { path, .. }, .. }) => {
-                metrics::counter!("snavio_commands_total", "verdict" => "accepted", "path" => path.as_str())
-                    .increment(1);
+                self.meters.accepted(*path);
                 tracing::debug!(target: "snavio::message", %source, %id, path = path.as_str(), "accepted");
             }
             Ok(answer) => {
                 let id = &answer.id;
-                metrics::counter!("snavio_commands_total", "verdict" => "duplicate").increment(1);
+                self.meters.duplicate();
                 tracing::debug!(target: "snavio::message", %source, %id, "duplicate");
                 let record = telemetry::duplicate(source, &answer.subject(), answer.dedupe_mode, at);
                 record.into_iter().for_each(|record| self.gathering.add(record));
             }
             Err(Refused { subject, refusal }) => {
                 let reason = refusal.reason.code();
-                metrics::counter!("snavio_commands_total", "verdict" => "refused", "reason" => reason)
-                    .increment(1);
+                self.meters.refused(refusal.reason);
                 let id = subject.id.as_ref().map_or("", MessageId::as_str);
                 tracing::info!(target: "snavio::message", %source, id, reason, "refused");
                 let record = telemetry::refused(source, subject, refusal, at);

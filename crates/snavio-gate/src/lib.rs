@@ -8,6 +8,7 @@ mod committer;
 mod fast;
 mod gate;
 mod gathering;
+mod meters;
 mod shield;
 mod slow;
 mod sweeper;

@@ -109,6 +109,9 @@ pub const TELEMETRY_GATHERED_MAX: usize = 10_000;
 /// Records of one source and reason kept one by one in a gathering; the rest is counted.
 pub const TELEMETRY_PER_CAUSE_MAX: usize = 100;
 
+/// Series of one metric, whatever is registered (QUA-9).
+pub const METRIC_SERIES_MAX: usize = 2_000;
+
 /// Entries of one page of a list.
 pub const PAGE_MAX: usize = 1000;
 /// Entries of a page when the caller does not say.

@@ -17,6 +17,7 @@ use hyper_util::service::TowerToHyperService;
 use crate::arriving::Arriving;
 use crate::host::Hosts;
 use crate::http::Problem;
+use crate::load::Load;
 
 /// Where a request comes from, as far as its connection tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub(crate) struct Remote(pub(crate) IpAddr);
 pub(crate) struct Door {
     /// Who answers.
     pub(crate) router: TowerToHyperService<Router>,
+    /// What is under way.
+    pub(crate) load: Arc<Load>,
     /// The names it answers to.
     pub(crate) hosts: Hosts,
     /// How far apart the parts of a body may come.
@@ -54,10 +57,19 @@ impl Service<Request<Incoming>> for Doorway {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let mut request = Arriving::wrap(request, self.door.body_timeout);
+        let refused = |refusal| Box::pin(ready(Ok(Problem::from(refusal).into_response())));
         if let Err(refusal) = self.door.hosts.check(&request, self.local) {
-            return Box::pin(ready(Ok(Problem::from(refusal).into_response())));
+            return refused(refusal);
         }
+        let place = match self.door.load.enter(request.uri().path()) {
+            Ok(place) => place,
+            Err(refusal) => return refused(refusal),
+        };
         request.extensions_mut().insert(self.remote);
-        Box::pin(self.door.router.call(request))
+        let answer = self.door.router.call(request);
+        Box::pin(async move {
+            let _place = place;
+            answer.await
+        })
     }
 }

@@ -9,10 +9,12 @@ mod failures;
 mod host;
 mod http;
 mod listener;
+mod load;
 mod machine;
 mod node;
 mod platform;
 mod principal;
+mod recorder;
 mod tls;
 
 pub use machine::{MachineClock, random};

@@ -19,9 +19,11 @@ use crate::door::Door;
 use crate::failures::Failures;
 use crate::http::{self, App};
 use crate::listener::Listener;
+use crate::load::Load;
 use crate::machine::{MachineClock, wall};
 use crate::platform::{Platform, PlatformError};
 use crate::principal::Sessions;
+use crate::recorder::{keep_up, recorder};
 use crate::tls::{self, TlsError};
 
 /// A wall clock that is further behind the last commit than this needs a person's word.
@@ -99,22 +101,26 @@ impl Node {
         if last.since(wall()) > CLOCK_BEHIND_MAX && !accept_clock {
             return Err(StartError::Clock { wall: wall(), last });
         }
+        // First of all: what counts before there is a recorder counts for nothing.
+        let metrics = recorder();
         let tls = config.server.tls.as_ref().map(tls::acceptor).transpose()?;
         let platform = Arc::new(Platform::open(&config.platform_key_file, &config.operator_token_file)?);
         let clock = Arc::new(MachineClock::after(last));
         let started_at = clock.now();
+        let load = Arc::new(Load::new(config.server.requests_max, config.server.bodies_bytes_max));
         let shared_clock: Arc<dyn Clock> = Arc::<MachineClock>::clone(&clock);
         let unseal = Arc::<Platform>::clone(&platform);
         let gate = Gate::start(config.gate.clone(), store, shared_clock, unseal).await?;
         let app = Arc::new(App {
             gate,
             platform,
-            sessions: Sessions::default(),
+            sessions: Sessions::new(config.server.requests_max / limits::INTAKE_TENANT_PART),
+            load: Arc::clone(&load),
             failures: Failures::default(),
             clock,
             body_bytes_max: config.body_bytes_max,
             relaxed: config.relaxed,
-            metrics: recorder(),
+            metrics: metrics.clone(),
             body_timeout: config.server.body_timeout,
             data_folder: config.data_folder.clone(),
             disk_free_bytes_min: config.disk_free_bytes_min,
@@ -124,24 +130,27 @@ impl Node {
         let stop = CancellationToken::new();
         let socket = listen(config.server.listen).await?;
         let address = socket.local_addr().unwrap_or(config.server.listen);
-        let door = |router| {
+        let door = |router, load| {
             Arc::new(Door {
                 router: TowerToHyperService::new(router),
+                load,
                 hosts: config.server.hosts.clone(),
                 body_timeout: config.server.body_timeout,
             })
         };
         let listener = Listener {
-            door: door(http::router(Arc::clone(&app))),
+            door: door(http::router(Arc::clone(&app)), load),
             connections: Arc::new(Semaphore::new(config.server.connections_max)),
             tls,
             header_timeout: config.server.header_timeout,
             drain: config.server.drain,
             stopping: stop.clone(),
         };
+        tokio::spawn(keep_up(metrics, stop.clone()));
         let mut serving = vec![tokio::spawn(listener.clone().run(socket))];
         if let Some(admin) = config.admin_listen {
-            let door = door(http::admin_router(Arc::clone(&app)));
+            let own = Arc::new(Load::new(limits::ADMIN_CONNECTIONS_MAX, limits::BATCH_BYTES_MAX));
+            let door = door(http::admin_router(Arc::clone(&app)), own);
             // Few and local: its connections must not wait for those of the API, nor need its certificate.
             let connections = Arc::new(Semaphore::new(limits::ADMIN_CONNECTIONS_MAX));
             let listener = Listener { door, connections, tls: None, ..listener };
@@ -175,22 +184,6 @@ fn check_durability(store: &dyn Store, relaxed: bool) -> Result<(), StartError> 
         }
         Durability::Relaxed(why) => Err(StartError::NotDurable(why)),
     }
-}
-
-/// The process has one recorder; a second node in the same process (tests, benches) shares it.
-fn recorder() -> metrics_exporter_prometheus::PrometheusHandle {
-    use std::sync::OnceLock;
-
-    static HANDLE: OnceLock<metrics_exporter_prometheus::PrometheusHandle> = OnceLock::new();
-    let make = || {
-        let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
-        let handle = recorder.handle();
-        if metrics::set_global_recorder(recorder).is_err() {
-            tracing::warn!("another metrics recorder is installed; /metrics stays empty");
-        }
-        handle
-    };
-    HANDLE.get_or_init(make).clone()
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {

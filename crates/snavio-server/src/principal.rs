@@ -1,7 +1,7 @@
 //! Who is calling: bearer tokens resolved to a service or the operator, once verified remembered by digest.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -13,15 +13,39 @@ use snavio_model::registry::Registry;
 use snavio_model::time::Timestamp;
 use snavio_model::token::TokenFault;
 
+use crate::load::{Bounded, Taken, overloaded, spare};
 use crate::platform::Platform;
 
 /// The authenticated caller.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) enum Principal {
     /// Runs the platform.
     Operator,
     /// A service, through one of its clients.
-    Service(Arc<Session>),
+    Service(Caller),
+}
+
+/// A service's request under way, with its place among those of its tenant.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    session: Arc<Session>,
+    _place: Taken,
+}
+
+impl Caller {
+    /// A place for what outlives the request.
+    pub(crate) fn another_place(&self) -> Result<Taken, Refusal> {
+        let taken = self.session.under_way.take(1, 0);
+        taken.ok_or_else(|| overloaded("too many requests of this tenant are under way"))
+    }
+}
+
+impl std::ops::Deref for Caller {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        &self.session
+    }
 }
 
 /// A token that was verified.
@@ -30,6 +54,8 @@ pub(crate) struct Session {
     pub(crate) client: String,
     pub(crate) service: ServiceName,
     expires_at: Timestamp,
+    /// Requests of the whole tenant.
+    under_way: Arc<Bounded>,
 }
 
 impl Principal {
@@ -67,17 +93,28 @@ pub(crate) enum Nobody {
     Unknown(&'static str),
     /// It shows what this platform never issued.
     Forger,
+    /// It is known, and its tenant has too much under way.
+    Overload,
 }
 
-/// Tokens that were verified, by digest.
-#[derive(Default)]
-pub(crate) struct Sessions(RwLock<HashMap<[u8; 32], Arc<Session>>>);
+/// Tokens that were verified, by digest, and what their tenants have under way.
+pub(crate) struct Sessions {
+    known: RwLock<HashMap<[u8; 32], Arc<Session>>>,
+    tenants: Mutex<HashMap<String, Arc<Bounded>>>,
+    tenant_requests_max: usize,
+}
 
 impl Sessions {
+    /// None yet; each tenant may have this many requests under way.
+    pub(crate) fn new(tenant_requests_max: usize) -> Self {
+        Self { known: RwLock::default(), tenants: Mutex::default(), tenant_requests_max }
+    }
+
     /// Resolves the caller of a request. Each use checks that client, service and tenant are still there.
     pub(crate) fn principal(
         &self,
         headers: &HeaderMap,
+        path: &str,
         platform: &Platform,
         registry: &Registry,
         now: Timestamp,
@@ -99,18 +136,21 @@ impl Sessions {
         if client.is_none() || registry.service(session.service.as_str()).is_none() {
             return Err(Nobody::Unknown("the client is not registered any more"));
         }
-        Ok(Principal::Service(session))
+        let place = session.under_way.take(1, spare(path, self.tenant_requests_max));
+        let place = place.ok_or(Nobody::Overload)?;
+        Ok(Principal::Service(Caller { session, _place: place }))
     }
 
     fn session(&self, token: &str, platform: &Platform, now: Timestamp) -> Result<Arc<Session>, TokenFault> {
         let digest: [u8; 32] = Sha256::digest(token.as_bytes()).into();
-        let known = self.0.read().unwrap_or_else(PoisonError::into_inner).get(&digest).cloned();
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner).get(&digest).cloned();
         if let Some(session) = known {
             return if now < session.expires_at { Ok(session) } else { Err(TokenFault::Ended) };
         }
         let claims = platform.verify(token, now)?;
         let session = Arc::new(Session {
             client: claims.sub,
+            under_way: self.under_way(claims.service.tenant()),
             service: claims.service,
             expires_at: Timestamp(claims.exp * 1000),
         });
@@ -119,7 +159,7 @@ impl Sessions {
     }
 
     fn remember(&self, digest: [u8; 32], session: Arc<Session>, now: Timestamp) {
-        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= limits::TOKENS_REMEMBERED_MAX {
             known.retain(|_, session| now < session.expires_at);
             if known.len() >= limits::TOKENS_REMEMBERED_MAX {
@@ -127,5 +167,14 @@ impl Sessions {
             }
         }
         known.insert(digest, session);
+    }
+    /// What a tenant has under way, over all its tokens.
+    fn under_way(&self, tenant: &str) -> Arc<Bounded> {
+        let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        if tenants.len() >= limits::TOKENS_REMEMBERED_MAX {
+            tenants.retain(|_, under_way| Arc::strong_count(under_way) > 1);
+        }
+        let make = || Bounded::new(self.tenant_requests_max);
+        Arc::clone(tenants.entry(tenant.to_owned()).or_insert_with(make))
     }
 }

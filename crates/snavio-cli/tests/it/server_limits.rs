@@ -51,7 +51,9 @@ fn a_request_whose_end_is_ambiguous_is_refused_or_is_the_last() {
     let node = Node::start();
     let hidden = get("/livez", "localhost");
     let post = |headers: &str, body: &str| {
-        format!("POST /v1/token HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n\r\n{body}{hidden}")
+        format!(
+            "POST /v1/token HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/xml\r\n{headers}\r\n\r\n{body}{hidden}"
+        )
     };
     for headers in [
         "Content-Length: 3\r\nContent-Length: 4",

@@ -60,6 +60,10 @@ pub struct ServerConfig {
     pub tls: Option<TlsConfig>,
     /// Connections at the same time.
     pub connections_max: usize,
+    /// Requests at the same time.
+    pub requests_max: usize,
+    /// Bytes of bodies at the same time.
+    pub bodies_bytes_max: usize,
     /// Time for headers.
     pub header_timeout: Duration,
     /// Time for each part of a body.
@@ -112,6 +116,8 @@ impl Config {
         within("gate.intake_bytes_max", raw.gate.intake_bytes_max, 4 << 20, 64 << 30);
         within("store.queue_depth_max", raw.store.queue_depth_max, 1, 1_000_000_000);
         within("server.connections_max", raw.server.connections_max, 1, 1_000_000);
+        within("server.requests_max", raw.server.requests_max, 4, 10_000_000);
+        within("server.bodies_bytes_max", raw.server.bodies_bytes_max, limits::BATCH_BYTES_MAX, 64 << 30);
         within("server.header_timeout_seconds", raw.server.header_timeout_seconds, 1, 3600);
         within("server.body_timeout_seconds", raw.server.body_timeout_seconds, 1, 3600);
         within("server.drain_seconds", raw.server.drain_seconds, 0, 3600);
@@ -151,6 +157,8 @@ impl Config {
                 hosts,
                 tls,
                 connections_max: raw.server.connections_max,
+                requests_max: raw.server.requests_max,
+                bodies_bytes_max: raw.server.bodies_bytes_max,
                 header_timeout: Duration::from_secs(raw.server.header_timeout_seconds as u64),
                 body_timeout: Duration::from_secs(raw.server.body_timeout_seconds as u64),
                 drain: Duration::from_secs(raw.server.drain_seconds as u64),

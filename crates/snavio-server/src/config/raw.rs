@@ -20,6 +20,8 @@ pub(super) struct Server {
     pub(super) tls_key: String,
     pub(super) tls_client_ca: String,
     pub(super) connections_max: usize,
+    pub(super) requests_max: usize,
+    pub(super) bodies_bytes_max: usize,
     pub(super) header_timeout_seconds: usize,
     pub(super) body_timeout_seconds: usize,
     pub(super) drain_seconds: usize,

@@ -1,13 +1,14 @@
 //! Request bodies: told by their headers, read within their limit and in time.
 
 use axum::body::{Body, HttpBody};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use snavio_model::refusal::{Reason, Refusal};
 
 use crate::arriving::BodyError;
+use crate::load::{Kept, Load, no_room};
 
 /// What a body is, by its content type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,16 +46,38 @@ pub(super) fn essence(headers: &HeaderMap) -> &str {
     content_type.split(';').next().unwrap_or_default().trim()
 }
 
-/// Reads a body of at most `limit` bytes. One that says it is larger is refused before any of it is read.
-pub(super) async fn read(body: Body, limit: usize) -> Result<Bytes, Refusal> {
-    if body.size_hint().lower() > limit as u64 {
+/// Reads a body of at most `limit` bytes. One that says it is larger is refused before any of it is read, and so
+/// is one that there is no room for.
+pub(super) async fn read(load: &Load, mut body: Body, limit: usize) -> Result<Bytes, Refusal> {
+    let told = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    if told > limit {
         return Err(too_large(limit));
     }
-    match Limited::new(body, limit).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(too_large(limit)),
-        Err(error) => Err(broken(&*error)),
+    let mut room = load.reserve(told)?;
+    let (mut first, mut rest) = (Bytes::new(), BytesMut::new());
+    let mut length = 0;
+    while let Some(frame) = body.frame().await {
+        let Ok(part) = frame.map_err(|error| broken(&error))?.into_data() else { continue };
+        if length + part.len() > limit {
+            return Err(too_large(limit));
+        }
+        length += part.len();
+        if length > told && !room.grow(part.len()) {
+            return Err(no_room());
+        }
+        if first.is_empty() {
+            // Most bodies come in one part, which then need not be copied.
+            first = part;
+        } else {
+            if rest.is_empty() {
+                rest.reserve(told.max(length));
+                rest.extend_from_slice(&first);
+            }
+            rest.extend_from_slice(&part);
+        }
     }
+    let bytes = if rest.is_empty() { first } else { rest.freeze() };
+    Ok(Kept::with(bytes, room))
 }
 
 fn too_large(limit: usize) -> Refusal {

@@ -90,7 +90,7 @@ async fn read_one(app: &App, source: &ServiceName, request: Request) -> Result<A
     if media(&parts.headers)? != Media::Json {
         return Err(Refusal::new(Reason::UnsupportedMediaType, "one command is application/json"));
     }
-    let body = read(body, app.body_bytes_max).await?;
+    let body = read(&app.load, body, app.body_bytes_max).await?;
     let webhook = webhook(&parts.headers)?;
     Ok(Arrival { webhook, ..arrival(app, source.clone(), body, &parts.headers) })
 }
@@ -110,11 +110,16 @@ pub(super) async fn send_batch(
     request: Request,
 ) -> Result<Response, Problem> {
     let source = principal.service()?;
-    let answered = answer_batch(&app, source, request).await;
+    let answered = answer_batch(&app, &principal, source, request).await;
     Ok(answered.map_err(|refusal| on_record(&app, source, refusal))?)
 }
 
-async fn answer_batch(app: &Shared, source: &ServiceName, request: Request) -> Result<Response, Refusal> {
+async fn answer_batch(
+    app: &Shared,
+    principal: &Principal,
+    source: &ServiceName,
+    request: Request,
+) -> Result<Response, Refusal> {
     let (parts, body) = request.into_parts();
     if webhook(&parts.headers)?.is_some() {
         let detail = "command batches need metadata.hmac in each entry, not a webhook-signature over all";
@@ -123,7 +128,10 @@ async fn answer_batch(app: &Shared, source: &ServiceName, request: Request) -> R
     let (app, source) = (Arc::clone(app), source.clone());
     match media(&parts.headers)? {
         Media::Json => send_array(app, source, parts.headers, body).await,
-        Media::NdJson => Ok(stream::send_lines(app, source, parts.headers, body)),
+        Media::NdJson => {
+            let places = app.stream_places(principal)?;
+            Ok(stream::send_lines(app, source, parts.headers, body, places))
+        }
     }
 }
 
@@ -133,7 +141,7 @@ async fn send_array(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Refusal> {
-    let body = read(body, limits::BATCH_BYTES_MAX).await?;
+    let body = read(&app.load, body, limits::BATCH_BYTES_MAX).await?;
     let entries = split_array(&body).map_err(Refusal::from)?;
     if entries.len() > limits::BATCH_MESSAGES_MAX {
         let detail = format!("a batch holds at most {} messages", limits::BATCH_MESSAGES_MAX);

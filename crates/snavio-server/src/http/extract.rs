@@ -49,9 +49,9 @@ pub(super) struct JsonBody<T>(pub(super) T);
 impl<T: DeserializeOwned> FromRequest<Shared> for JsonBody<T> {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, _: &Shared) -> Result<Self, Problem> {
+    async fn from_request(request: Request, app: &Shared) -> Result<Self, Problem> {
         let (parts, body) = request.into_parts();
-        let bytes = read(body, limits::BATCH_BYTES_MAX).await?;
+        let bytes = read(&app.load, body, limits::BATCH_BYTES_MAX).await?;
         if bytes.is_empty() {
             return parse(b"{}");
         }

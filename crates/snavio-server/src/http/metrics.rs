@@ -1,11 +1,21 @@
 //! `/metrics`, in the format of Prometheus (TEL-8).
 
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
 use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
+use snavio_model::delivery::QueueAttributes;
+use snavio_model::limits;
+use snavio_model::name::QueueKey;
+use snavio_model::registry::{BoundRoute, Entry, Registry};
+use snavio_model::time::Clock;
+use snavio_store::StoreError;
 
 use super::answer::typed;
 use super::{App, Problem, Shared};
+use crate::machine::free_disk_bytes;
 use crate::principal::Principal;
 
 const MEDIA: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -15,21 +25,76 @@ const MEDIA: &str = "text/plain; version=0.0.4; charset=utf-8";
     responses((status = 200, content_type = "text/plain", body = String)))]
 pub(super) async fn metrics(State(app): State<Shared>, principal: Principal) -> Result<Response, Problem> {
     principal.operator()?;
-    Ok(render(&app))
+    Ok(render(&app).await?)
 }
 
 /// The same for the admin listener.
-pub(super) async fn open(State(app): State<Shared>) -> Response {
-    render(&app)
+pub(super) async fn open(State(app): State<Shared>) -> Result<Response, Problem> {
+    Ok(render(&app).await?)
 }
 
-fn render(app: &App) -> Response {
+async fn render(app: &App) -> Result<Response, StoreError> {
+    look(app);
+    let mut text = app.metrics.render();
+    write_queues(&mut text, &queues(app).await?);
+    Ok(typed(StatusCode::OK, MEDIA, text))
+}
+
+/// Gauges of what is as it is now.
+fn look(app: &App) {
     let figures = app.gate.store().figures();
     metrics::gauge!("snavio_store_wal_bytes").set(figures.wal_bytes as f64);
     metrics::gauge!("snavio_store_deliveries").set(figures.deliveries as f64);
     metrics::gauge!("snavio_intake_waiting").set(app.gate.waiting() as f64);
+    metrics::gauge!("snavio_requests_in_flight").set(app.load.requests.now() as f64);
+    metrics::gauge!("snavio_body_bytes_in_flight").set(app.load.body_bytes.now() as f64);
+    metrics::gauge!("snavio_registry_version").set(app.gate.registry().version() as f64);
     metrics::gauge!("snavio_relaxed").set(f64::from(u8::from(app.relaxed)));
+    if let Ok(free) = free_disk_bytes(&app.data_folder) {
+        metrics::gauge!("snavio_disk_free_bytes").set(free as f64);
+    }
     metrics::counter!("snavio_store_commits_total").absolute(figures.commits);
     metrics::counter!("snavio_store_messages_total").absolute(figures.messages);
-    typed(StatusCode::OK, MEDIA, app.metrics.render())
+}
+
+/// The queues that routes name, and what is known of each.
+async fn queues(app: &App) -> Result<Vec<(QueueKey, QueueAttributes)>, StoreError> {
+    let now = app.clock.now();
+    let mut all = Vec::new();
+    for queue in registered(&app.gate.registry()).into_iter().take(limits::METRIC_SERIES_MAX) {
+        let attributes = app.gate.store().attributes(&queue, now).await?;
+        all.push((queue, attributes));
+    }
+    Ok(all)
+}
+
+fn registered(registry: &Registry) -> BTreeSet<QueueKey> {
+    let routes = registry.entries().filter_map(|entry| match entry {
+        Entry::Route(route) => Some(BoundRoute::new(route.clone())),
+        _ => None,
+    });
+    routes.flat_map(|route| [route.queue, route.dead_letter_queue]).collect()
+}
+
+type Figure = fn(&QueueAttributes) -> u64;
+
+/// Written here and not through the recorder, which would go on showing queues that are gone.
+fn write_queues(text: &mut String, queues: &[(QueueKey, QueueAttributes)]) {
+    let figures: [(&str, &str, Figure); 5] = [
+        ("snavio_queue_depth", "deliveries that may be received now", |it| it.depth),
+        ("snavio_queue_in_flight", "deliveries handed out and not yet ended", |it| it.in_flight),
+        ("snavio_queue_delayed", "deliveries given back for later", |it| it.delayed),
+        ("snavio_queue_oldest_age_seconds", "how long the oldest has been waiting", |it| {
+            it.oldest_age_seconds
+        }),
+        ("snavio_queue_dead_letters", "dead letters that gathered here", |it| it.dead_letters),
+    ];
+    for (name, help, figure) in figures {
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
+        for (queue, attributes) in queues {
+            // Names of tenants and queues hold nothing that would have to be escaped.
+            let (tenant, queue) = (queue.tenant(), queue.queue());
+            let _ = writeln!(text, "{name}{{tenant=\"{tenant}\",queue=\"{queue}\"}} {}", figure(attributes));
+        }
+    }
 }

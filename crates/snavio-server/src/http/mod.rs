@@ -16,6 +16,7 @@ mod queues;
 mod registry;
 mod stream;
 mod telemetry;
+mod timing;
 mod token;
 mod whose;
 
@@ -34,6 +35,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::failures::Failures;
+use crate::load::{Load, Taken, overloaded};
 use crate::machine::MachineClock;
 use crate::platform::Platform;
 use crate::principal::{Nobody, Principal, Sessions};
@@ -49,6 +51,7 @@ pub(crate) struct App {
     pub(crate) platform: Arc<Platform>,
     pub(crate) sessions: Sessions,
     pub(crate) failures: Failures,
+    pub(crate) load: Arc<Load>,
     pub(crate) clock: Arc<MachineClock>,
     pub(crate) body_bytes_max: usize,
     pub(crate) relaxed: bool,
@@ -71,6 +74,16 @@ impl App {
         self.clock.now().since(self.started_at)
     }
 
+    /// The places of a stream, which goes on after its request was answered: one of the node's, one of its
+    /// tenant's.
+    fn stream_places(&self, principal: &Principal) -> Result<Places, Refusal> {
+        let of_tenant = match principal {
+            Principal::Operator => None,
+            Principal::Service(caller) => Some(caller.another_place()?),
+        };
+        Ok(Places { _node: self.load.enter("")?, _tenant: of_tenant })
+    }
+
     /// Waits for something to happen. False when the time is over, or the node stops: who waits then answers
     /// with what there is.
     async fn wait(&self, happens: impl Future<Output = ()>, deadline: Instant) -> bool {
@@ -82,12 +95,23 @@ impl App {
     }
 }
 
+/// What a stream holds for as long as it goes on.
+struct Places {
+    _node: Taken,
+    _tenant: Option<Taken>,
+}
+
 pub(crate) type Shared = Arc<App>;
 
 /// All endpoints.
 pub(crate) fn router(app: Shared) -> Router {
-    let (router, _) = routes().split_for_parts();
-    router.fallback(any(not_found)).method_not_allowed_fallback(method_not_allowed).with_state(app)
+    let (router, document) = routes().split_for_parts();
+    let timings = timing::timings(document.paths.paths.keys());
+    router
+        .route_layer(axum::middleware::from_fn_with_state(timings, timing::measure))
+        .fallback(any(not_found))
+        .method_not_allowed_fallback(method_not_allowed)
+        .with_state(app)
 }
 
 /// Every route, each with its description.
@@ -139,9 +163,12 @@ impl FromRequestParts<Shared> for Principal {
 
     async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, Problem> {
         let registry = app.gate.registry();
-        let resolved = app.sessions.principal(&parts.headers, &app.platform, &registry, app.clock.now());
+        let now = app.clock.now();
+        let path = parts.uri.path();
+        let resolved = app.sessions.principal(&parts.headers, path, &app.platform, &registry, now);
         Ok(resolved.map_err(|nobody| match nobody {
             Nobody::Unknown(detail) => Refusal::new(Reason::Unauthenticated, detail),
+            Nobody::Overload => overloaded("too many requests of this tenant are under way"),
             Nobody::Forger => {
                 app.failures.refuse(&parts.extensions, app.clock.now(), "the token is not valid")
             }

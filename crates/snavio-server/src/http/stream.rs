@@ -16,18 +16,27 @@ use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::time::Clock;
 use tokio::sync::mpsc;
 
-use super::Shared;
 use super::body::broken;
 use super::commands::{Entry, send_entry};
+use super::{Places, Shared};
 
 /// Lines that wait for a client to read them.
 const ANSWERS_WAITING_MAX: usize = 16;
 
 /// Takes each line to its verdict. What cannot be read ends the stream, after the answers to what came before.
-pub(super) fn send_lines(app: Shared, source: ServiceName, headers: HeaderMap, body: Body) -> Response {
+pub(super) fn send_lines(
+    app: Shared,
+    source: ServiceName,
+    headers: HeaderMap,
+    body: Body,
+    places: Places,
+) -> Response {
     let (sender, mut lines) = mpsc::channel(ANSWERS_WAITING_MAX);
     let answers = Answers { sender, patience: app.body_timeout };
-    tokio::spawn(run(app, source, headers, body, answers));
+    tokio::spawn(async move {
+        let _places = places;
+        run(app, source, headers, body, answers).await;
+    });
     let answers = futures_util::stream::poll_fn(move |context| lines.poll_recv(context));
     let mut response = Body::from_stream(answers).into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));

@@ -20,7 +20,7 @@ use super::answer::json;
 use super::extract::Params;
 use super::registry::list::page_limit;
 use super::whose::tenant;
-use super::{App, Problem, Shared};
+use super::{App, Places, Problem, Shared};
 use crate::principal::Principal;
 
 /// How long an event stream stays silent before it says that it is still there.
@@ -76,7 +76,8 @@ pub(super) async fn read(
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     if accept.contains("text/event-stream") {
         let after = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
-        return Ok(stream(app, tenant, Filter { after: after.unwrap_or(filter.after), ..filter }));
+        let places = app.stream_places(&principal)?;
+        return Ok(stream(app, places, tenant, Filter { after: after.unwrap_or(filter.after), ..filter }));
     }
     poll(&app, &tenant, &filter).await
 }
@@ -114,9 +115,10 @@ async fn next_page(
     }
 }
 
-fn stream(app: Shared, tenant: String, filter: Filter) -> Response {
+fn stream(app: Shared, places: Places, tenant: String, filter: Filter) -> Response {
     let (events, sent) = tokio::sync::mpsc::channel::<Result<Bytes, Infallible>>(4);
     tokio::spawn(async move {
+        let _places = places;
         let mut after = Serial(filter.after);
         loop {
             let deadline = tokio::time::Instant::now() + KEEP_ALIVE;

@@ -5,7 +5,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use http::header::{AUTHORIZATION, CACHE_CONTROL, WWW_AUTHENTICATE};
+use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{Extensions, HeaderMap, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 use snavio_model::limits;
@@ -58,7 +58,7 @@ pub(super) struct OAuthError {
     responses((status = 200, body = Token), (status = 400, body = OAuthError), (status = 401, body = OAuthError)))]
 pub(super) async fn issue(State(app): State<Shared>, request: Request) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
-    let form = match form(&parts.headers, body).await? {
+    let form = match form(&app, &parts.headers, body).await? {
         Ok(form) => form,
         Err(wrong) => return Ok(wrong.response()),
     };
@@ -71,13 +71,14 @@ pub(super) async fn issue(State(app): State<Shared>, request: Request) -> Result
     })
 }
 
-async fn form(headers: &HeaderMap, body: Body) -> Result<Result<Form, OAuthError>, Refusal> {
+async fn form(app: &App, headers: &HeaderMap, body: Body) -> Result<Result<Form, OAuthError>, Refusal> {
     check_encoding(headers)?;
-    if !essence(headers).eq_ignore_ascii_case("application/x-www-form-urlencoded") {
+    let named = headers.contains_key(CONTENT_TYPE);
+    if named && !essence(headers).eq_ignore_ascii_case("application/x-www-form-urlencoded") {
         let detail = "the content type must be application/x-www-form-urlencoded";
         return Err(Refusal::new(Reason::UnsupportedMediaType, detail));
     }
-    let bytes = read(body, FORM_BYTES_MAX).await?;
+    let bytes = read(&app.load, body, FORM_BYTES_MAX).await?;
     let unfit =
         |_| wrong("invalid_request", "send grant_type=client_credentials as a form, each member once");
     Ok(serde_urlencoded::from_bytes(&bytes).map_err(unfit))
@@ -85,33 +86,36 @@ async fn form(headers: &HeaderMap, body: Body) -> Result<Result<Form, OAuthError
 
 type Secret = Zeroizing<String>;
 
-/// Whose credentials the request shows. Two ways at once are refused, as RFC 6749 2.3 has it.
+/// Whose credentials the request shows. Two ways at once are refused, as RFC 6749 2.3 has it; an Authorization
+/// of another scheme says nothing about the client.
 fn client(headers: &HeaderMap, form: Form) -> Result<(String, Secret), OAuthError> {
     if form.grant_type != "client_credentials" {
         return Err(wrong("unsupported_grant_type", "the grant type must be client_credentials"));
     }
-    let missing = || wrong("invalid_client", "client_id and client_secret are missing");
-    if !headers.contains_key(AUTHORIZATION) {
+    let Some(credentials) = basic(headers) else {
+        let missing = || wrong("invalid_client", "client_id and client_secret are missing");
         return form.client_id.zip(form.client_secret).ok_or_else(missing);
-    }
+    };
     if form.client_secret.is_some() {
         return Err(wrong("invalid_request", "show the client's secret in one way only"));
     }
     let unreadable = || wrong("invalid_client", "the Authorization header must be: Basic <credentials>");
-    let (id, secret) = basic(headers).ok_or_else(unreadable)?;
+    let (id, secret) = pair(credentials).ok_or_else(unreadable)?;
     if form.client_id.is_some_and(|other| other != id) {
         return Err(wrong("invalid_request", "client_id is not that of the Authorization header"));
     }
     Ok((id, secret))
 }
 
-/// RFC 6749 2.3.1: id and secret are each encoded as in a form before they are joined.
-fn basic(headers: &HeaderMap) -> Option<(String, Secret)> {
+/// What stands behind `Basic`, if the header is of that scheme.
+fn basic(headers: &HeaderMap) -> Option<&str> {
     let (scheme, credentials) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
-    if !scheme.eq_ignore_ascii_case("basic") {
-        return None;
-    }
-    let text = Zeroizing::new(String::from_utf8(STANDARD.decode(credentials.trim()).ok()?).ok()?);
+    scheme.eq_ignore_ascii_case("basic").then_some(credentials.trim())
+}
+
+/// RFC 6749 2.3.1: id and secret are each encoded as in a form before they are joined.
+fn pair(credentials: &str) -> Option<(String, Secret)> {
+    let text = Zeroizing::new(String::from_utf8(STANDARD.decode(credentials).ok()?).ok()?);
     let (id, secret) = text.split_once(':')?;
     Some((form_decoded(id)?, Zeroizing::new(form_decoded(secret)?)))
 }
@@ -181,10 +185,7 @@ mod tests {
     use super::*;
 
     fn credentials(text: &str) -> Option<(String, String)> {
-        let mut headers = HeaderMap::new();
-        let value = format!("Basic {}", STANDARD.encode(text));
-        headers.insert(AUTHORIZATION, value.parse().unwrap());
-        basic(&headers).map(|(id, secret)| (id, secret.to_string()))
+        pair(&STANDARD.encode(text)).map(|(id, secret)| (id, secret.to_string()))
     }
 
     /// REG-7

@@ -4,10 +4,11 @@ use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
 use snavio_model::name::{CommandName, ServiceName};
-use snavio_model::registry::{Entry, EntryKey, Grant, Kind};
+use snavio_model::refusal::{Reason, Refusal};
+use snavio_model::registry::{Entry, Grant, Kind};
 use utoipa::IntoParams;
 
-use super::super::extract::{JsonBody, Params};
+use super::super::extract::{JsonBody, Members, Params, unfit};
 use super::super::{Problem, Shared};
 use super::list::{Cursor, Page, list};
 use super::{Removed, Why, put, remove};
@@ -42,23 +43,38 @@ pub(in crate::http) async fn give(
 #[into_params(parameter_in = Query)]
 pub(in crate::http) struct Which {
     /// Who may send.
-    source: ServiceName,
+    source: Option<ServiceName>,
     /// To whom.
-    target: ServiceName,
+    target: Option<ServiceName>,
     /// Which command.
-    name: CommandName,
+    name: Option<CommandName>,
+    /// Why, for the changelog.
     #[serde(default)]
     why: String,
 }
 
-/// Takes a grant back. It is named by parameters, because many clients and proxies drop the body of a DELETE.
+/// Takes a grant back.
+///
+/// The parameters name it, all three of them; without any, the body does. Many clients and proxies drop the body
+/// of a DELETE.
 #[utoipa::path(delete, path = "/v1/grants", tag = "registry", params(Which),
+    request_body = Option<Grant>,
     responses((status = 200, body = Removed)))]
 pub(in crate::http) async fn take_back(
     State(app): State<Shared>,
     principal: Principal,
     Params(which): Params<Which>,
+    JsonBody(Members(body)): JsonBody<Members>,
 ) -> Result<Response, Problem> {
-    let key = EntryKey::grant(&which.source, &which.target, &which.name);
-    remove(&app, &principal, &Why { why: which.why }, key, |_| Vec::new()).await
+    principal.operator()?;
+    let why = Why { why: which.why };
+    let grant = match (which.source, which.target, which.name) {
+        (Some(source), Some(target), Some(name)) if body.is_empty() => Grant { source, target, name },
+        (None, None, None) => serde_json::from_value(body.into()).map_err(|error| unfit(&error))?,
+        _ => {
+            let detail = "name the grant by source, target and name, all in the query or all in the body";
+            return Err(Refusal::new(Reason::InvalidRequest, detail).into());
+        }
+    };
+    remove(&app, &principal, &why, Entry::Grant(grant).key(), |_| Vec::new()).await
 }

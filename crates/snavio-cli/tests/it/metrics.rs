@@ -1,0 +1,121 @@
+//! What a node counts, and that nobody can make it count without end.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use crate::node::{Draft, Node, drain, new_id, post};
+use crate::wire::http;
+
+/// Every line of `/metrics` that is a value.
+async fn metrics(node: &Node) -> Vec<(String, f64)> {
+    let token = std::fs::read_to_string(node.data().join("operator.token")).unwrap();
+    let request = http(node).get(format!("{}/metrics", node.url())).bearer_auth(token.trim());
+    let text = request.send().await.unwrap().text().await.unwrap();
+    let values = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    values
+        .map(|line| {
+            line.rsplit_once(' ').map(|(name, value)| (name.to_owned(), value.parse().unwrap())).unwrap()
+        })
+        .collect()
+}
+
+fn value(metrics: &[(String, f64)], series: &str) -> f64 {
+    metrics.iter().find(|(name, _)| name == series).map_or(0.0, |(_, value)| *value)
+}
+
+/// TEL-8
+#[tokio::test]
+async fn commands_are_counted_by_what_became_of_them() {
+    let node = Node::start();
+    let cast = node.cast().await;
+    let billing = node.client(&cast.billing);
+    let paid = Draft::new("pay", &new_id());
+    for draft in [
+        Draft::new("notify", &new_id()),
+        paid.clone(),
+        paid,
+        Draft::new("lost", &new_id()),
+        Draft::new("other", &new_id()),
+    ] {
+        post(&billing, draft.sign(&cast.billing)).await;
+    }
+    let forged = Draft::new("pay", &new_id()).sign(&cast.bot);
+    post(&billing, forged).await;
+    let now = metrics(&node).await;
+    for (series, expected) in [
+        (r#"snavio_commands_total{verdict="accepted",path="fast",reason=""}"#, 1.0),
+        (r#"snavio_commands_total{verdict="accepted",path="slow",reason=""}"#, 1.0),
+        (r#"snavio_commands_total{verdict="duplicate",path="",reason=""}"#, 1.0),
+        (r#"snavio_commands_total{verdict="refused",path="",reason="route-missing"}"#, 1.0),
+        (r#"snavio_commands_total{verdict="refused",path="",reason="acl-deny"}"#, 1.0),
+        (r#"snavio_commands_total{verdict="refused",path="",reason="hmac_invalid"}"#, 1.0),
+        ("snavio_duplicates_prevented_total", 1.0),
+        ("snavio_strict_commands_total", 2.0),
+        ("snavio_misroutes_total", 1.0),
+        ("snavio_signature_failures_total", 1.0),
+        (r#"snavio_escalations_total{reason="dedupe_required"}"#, 1.0),
+        (r#"snavio_route_commands_total{target="acme/bot",name="notify"}"#, 1.0),
+        (r#"snavio_route_commands_total{target="acme/bot",name="pay"}"#, 2.0),
+        (r#"snavio_queue_depth{tenant="acme",queue="notify-inbox"}"#, 1.0),
+        (r#"snavio_http_request_seconds_count{route="/v1/commands"}"#, 6.0),
+        ("snavio_settle_seconds_count", 2.0),
+        ("snavio_requests_in_flight", 1.0),
+    ] {
+        assert!((value(&now, series) - expected).abs() < f64::EPSILON, "{series}: {}", value(&now, series));
+    }
+    drain(&node.client(&cast.bot), "notify-inbox").await;
+    let depth = r#"snavio_queue_depth{tenant="acme",queue="notify-inbox"}"#;
+    assert!(value(&metrics(&node).await, depth).abs() < f64::EPSILON);
+}
+
+/// QUA-9
+#[tokio::test]
+async fn hostile_names_make_no_series() {
+    let node = Node::start();
+    let cast = node.cast().await;
+    let billing = node.client(&cast.billing);
+    let before = metrics(&node).await.len();
+    for n in 0..50 {
+        let mut draft = Draft::new(&format!("hostile-{n}"), &new_id());
+        post(&billing, draft.sign(&cast.billing)).await;
+        draft.target = format!("hostile/t{n}");
+        post(&billing, draft.sign(&cast.billing)).await;
+        http(&node).get(format!("{}/hostile/{n}", node.url())).send().await.unwrap();
+        http(&node).get(format!("{}/v1/queues/hostile-{n}", node.url())).send().await.unwrap();
+    }
+    let after = metrics(&node).await;
+    assert!(after.iter().all(|(series, _)| !series.contains("hostile")));
+    assert!(after.len() < before + 50, "{before} series became {}", after.len());
+}
+
+/// TEL-8
+#[tokio::test]
+async fn a_queue_that_is_gone_is_not_shown_any_more() {
+    let node = Node::start();
+    node.cast().await;
+    let shown = async || metrics(&node).await.iter().any(|(series, _)| series.contains("pay-inbox"));
+    assert!(shown().await);
+    let gone = node.operator().call(reqwest::Method::DELETE, "/v1/routes/acme/bot/pay", None).await;
+    assert_eq!(gone.unwrap(), json!({ "removed": ["route acme/bot:pay"] }));
+    assert!(!shown().await);
+}
+
+/// TEL-8
+#[tokio::test]
+async fn every_metric_is_documented() {
+    let node = Node::start();
+    let cast = node.cast().await;
+    post(&node.client(&cast.billing), Draft::new("pay", &new_id()).sign(&cast.billing)).await;
+    let docs =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md")).unwrap();
+    let documented: BTreeSet<_> =
+        docs.lines().filter_map(|line| line.strip_prefix("| `snavio_")?.split('`').next()).collect();
+    assert!(documented.len() > 25);
+    for (series, _) in metrics(&node).await {
+        let name = series.split('{').next().unwrap();
+        let name = ["_bucket", "_sum", "_count"].iter().find_map(|it| name.strip_suffix(it)).unwrap_or(name);
+        let name = name.strip_prefix("snavio_").unwrap_or_else(|| panic!("{series} is not ours"));
+        assert!(documented.contains(name), "snavio_{name} is not in docs/metrics.md");
+    }
+}

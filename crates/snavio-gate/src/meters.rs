@@ -1,0 +1,156 @@
+//! The pipeline's counters, looked up once: a message must not pay for the making of a label (TEL-8).
+//!
+//! Labels are reasons, paths, verdicts and the names of registered routes: nothing that a message can choose.
+//! There is a bound all the same, because routes may be registered and removed without end.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use metrics::{Counter, Histogram, counter, histogram};
+use snavio_model::limits;
+use snavio_model::message::Path;
+use snavio_model::refusal::Reason;
+use snavio_model::registry::BoundRoute;
+
+use crate::fast::Escalation;
+
+/// What is counted for every message.
+pub(crate) struct Meters {
+    accepted_fast: Counter,
+    accepted_slow: Counter,
+    duplicates: Counter,
+    duplicates_prevented: Counter,
+    refused: Vec<Counter>,
+    strict: Counter,
+    signature_failures: Counter,
+    misroutes: Counter,
+    dedupe_required: Counter,
+    cold_only: Counter,
+    /// From the hand-over to the committer until the answer.
+    pub(crate) settle_seconds: Histogram,
+    routes: ArcSwap<HashMap<Arc<str>, Counter>>,
+    other_routes: Counter,
+}
+
+fn verdict(verdict: &'static str, path: &'static str, reason: &'static str) -> Counter {
+    counter!("snavio_commands_total", "verdict" => verdict, "path" => path, "reason" => reason)
+}
+
+fn escalation(reason: Escalation) -> Counter {
+    counter!("snavio_escalations_total", "reason" => reason.as_str())
+}
+
+impl Default for Meters {
+    fn default() -> Self {
+        Self {
+            accepted_fast: verdict("accepted", Path::Fast.as_str(), ""),
+            accepted_slow: verdict("accepted", Path::Slow.as_str(), ""),
+            duplicates: verdict("duplicate", "", ""),
+            duplicates_prevented: counter!("snavio_duplicates_prevented_total"),
+            refused: Reason::ALL.iter().map(|reason| verdict("refused", "", reason.code())).collect(),
+            strict: counter!("snavio_strict_commands_total"),
+            signature_failures: counter!("snavio_signature_failures_total"),
+            misroutes: counter!("snavio_misroutes_total"),
+            dedupe_required: escalation(Escalation::DedupeRequired),
+            cold_only: escalation(Escalation::ColdOnly),
+            settle_seconds: histogram!("snavio_settle_seconds"),
+            routes: ArcSwap::default(),
+            other_routes: counter!("snavio_route_commands_total", "target" => "other", "name" => "other"),
+        }
+    }
+}
+
+impl Meters {
+    /// A message was accepted.
+    pub(crate) fn accepted(&self, path: Path) {
+        match path {
+            Path::Fast => self.accepted_fast.increment(1),
+            Path::Slow => self.accepted_slow.increment(1),
+        }
+    }
+
+    /// A message had been seen before, and went nowhere.
+    pub(crate) fn duplicate(&self) {
+        self.duplicates.increment(1);
+        self.duplicates_prevented.increment(1);
+    }
+
+    /// A message was refused.
+    pub(crate) fn refused(&self, reason: Reason) {
+        if let Some(counter) = self.refused.get(reason as usize) {
+            counter.increment(1);
+        }
+        match reason {
+            Reason::HmacMissing | Reason::HmacInvalid | Reason::KeyUnknown | Reason::KeyExpired => {
+                self.signature_failures.increment(1);
+            }
+            Reason::RouteMissing => self.misroutes.increment(1),
+            _ => {}
+        }
+    }
+
+    /// Memory did not suffice to decide.
+    pub(crate) fn escalated(&self, reason: Escalation) {
+        match reason {
+            Escalation::DedupeRequired => self.dedupe_required.increment(1),
+            Escalation::ColdOnly => self.cold_only.increment(1),
+        }
+    }
+
+    /// A message was permitted onto a route.
+    pub(crate) fn routed(&self, route: &BoundRoute) {
+        if route.route.claim.keep().is_some() {
+            self.strict.increment(1);
+        }
+        match self.routes.load().get(&route.destination) {
+            Some(counter) => counter.increment(1),
+            None => self.of_new_route(route).increment(1),
+        }
+    }
+
+    /// A counter for a route that had none, as long as there is room for one.
+    fn of_new_route(&self, route: &BoundRoute) -> Counter {
+        if self.routes.load().len() + 1 >= limits::METRIC_SERIES_MAX {
+            return self.other_routes.clone();
+        }
+        let (target, name) = (route.route.target.to_string(), route.route.name.to_string());
+        let counter = counter!("snavio_route_commands_total", "target" => target, "name" => name);
+        self.routes.rcu(|routes| {
+            let mut routes = HashMap::clone(routes);
+            routes.insert(Arc::clone(&route.destination), counter.clone());
+            routes
+        });
+        counter
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use snavio_model::registry::Route;
+
+    use super::*;
+
+    fn route(n: usize) -> BoundRoute {
+        let route = format!(r#"{{"target":"acme/bot","name":"n{n}","queue":"q","dead_letter_queue":"d"}}"#);
+        BoundRoute::new(serde_json::from_str::<Route>(&route).unwrap())
+    }
+
+    /// QUA-9
+    #[test]
+    fn routes_past_the_bound_share_a_series() {
+        let meters = Meters::default();
+        for n in 0..limits::METRIC_SERIES_MAX + 100 {
+            meters.routed(&route(n));
+        }
+        assert_eq!(meters.routes.load().len(), limits::METRIC_SERIES_MAX - 1);
+    }
+
+    /// TEL-8
+    #[test]
+    fn every_reason_has_its_own_counter() {
+        for (place, reason) in Reason::ALL.iter().enumerate() {
+            assert_eq!(*reason as usize, place);
+        }
+    }
+}

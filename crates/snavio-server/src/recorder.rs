@@ -1,0 +1,80 @@
+//! The process's recorder of metrics: how values are gathered, and what each of them means (TEL-8).
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use metrics::{describe_counter, describe_gauge, describe_histogram};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use tokio_util::sync::CancellationToken;
+
+/// Samples of histograms wait in memory until they are sorted in: not for longer than this.
+const UPKEEP: Duration = Duration::from_secs(1);
+
+const SECONDS: [f64; 14] =
+    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 20.0];
+const MESSAGES: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
+
+/// The process has one recorder; a second node in the same process (tests, benches) shares it. Counters that
+/// are made before it are never seen: it comes first.
+pub(crate) fn recorder() -> PrometheusHandle {
+    static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
+    HANDLE.get_or_init(install).clone()
+}
+
+fn install() -> PrometheusHandle {
+    let builder = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS)
+        .and_then(|it| {
+            it.set_buckets_for_metric(Matcher::Full("snavio_commit_messages".to_owned()), &MESSAGES)
+        });
+    let recorder = builder.expect("the lists of buckets are not empty").build_recorder();
+    let handle = recorder.handle();
+    if metrics::set_global_recorder(recorder).is_err() {
+        tracing::warn!("another metrics recorder is installed; /metrics stays empty");
+    }
+    describe();
+    handle
+}
+
+/// Sorts samples in for as long as the node runs, whether or not anybody reads them.
+pub(crate) async fn keep_up(handle: PrometheusHandle, stopping: CancellationToken) {
+    let upkeep = async {
+        let mut tick = tokio::time::interval(UPKEEP);
+        loop {
+            tick.tick().await;
+            handle.run_upkeep();
+        }
+    };
+    stopping.run_until_cancelled(upkeep).await;
+}
+
+fn describe() {
+    describe_counter!("snavio_commands_total", "commands by verdict, path and reason");
+    describe_counter!("snavio_route_commands_total", "commands permitted onto a registered route");
+    describe_counter!("snavio_strict_commands_total", "commands to routes that claim ids");
+    describe_counter!("snavio_duplicates_prevented_total", "commands seen before that went nowhere");
+    describe_counter!("snavio_signature_failures_total", "commands unsigned, forged or under a wrong key");
+    describe_counter!("snavio_misroutes_total", "commands with a grant and no route");
+    describe_counter!("snavio_escalations_total", "commands that memory could not decide, by reason");
+    describe_histogram!("snavio_settle_seconds", "from the hand-over to the committer until the answer");
+    describe_histogram!("snavio_commit_messages", "messages that shared a commit");
+    describe_histogram!(
+        "snavio_http_request_seconds",
+        "from the head of a request to the head of its answer, by route"
+    );
+    describe_counter!("snavio_telemetry_suppressed_total", "records of refusals that were only counted");
+    describe_counter!("snavio_telemetry_dropped_total", "records of refusals that could not be written");
+    describe_counter!("snavio_auth_failures_total", "tokens and client secrets that were wrong");
+    describe_counter!("snavio_connections_refused_total", "connections past the limit");
+    describe_gauge!("snavio_connections", "open connections");
+    describe_gauge!("snavio_requests_in_flight", "requests and streams under way");
+    describe_gauge!("snavio_body_bytes_in_flight", "bytes of bodies in memory");
+    describe_gauge!("snavio_intake_waiting", "messages that wait for their commit");
+    describe_gauge!("snavio_store_wal_bytes", "bytes of the write-ahead log");
+    describe_gauge!("snavio_store_deliveries", "deliveries that wait or are in flight");
+    describe_gauge!("snavio_disk_free_bytes", "bytes that may still be written to the data folder's disk");
+    describe_gauge!("snavio_registry_version", "the registry's version in memory");
+    describe_gauge!("snavio_relaxed", "1 when an acknowledged message may be lost in a crash");
+    describe_counter!("snavio_store_commits_total", "commits, each of them one flush");
+    describe_counter!("snavio_store_messages_total", "messages settled");
+}
