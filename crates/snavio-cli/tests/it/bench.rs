@@ -39,7 +39,7 @@ fn a_quick_bench_accounts_for_every_message() {
 #[test]
 fn a_store_can_be_filled_first() {
     let arguments = ["--routes", "strict", "--batch", "10", "--connections", "2", "--rounds", "1"];
-    let more = ["--seconds", "0.1", "--messages", "100", "--preload", "700", "--random-ids", "--consume"];
+    let more = ["--seconds", "20", "--messages", "100", "--preload", "700", "--random-ids", "--consume"];
     let report = bench(&[&arguments[..], &more].concat());
     assert_eq!(report["settings"]["preloaded"], 700);
     assert_eq!(report["ingest"].as_array().unwrap().len(), 1);
