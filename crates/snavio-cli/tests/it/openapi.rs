@@ -57,6 +57,9 @@ async fn every_described_operation_is_there_and_every_reference_holds() {
             &operation["responses"]["default"]["content"]["application/problem+json"]["schema"]["$ref"];
         assert_eq!(refusal, "#/components/schemas/Problem", "{method} {path}");
     }
+    let ids: std::collections::HashSet<_> =
+        operations.iter().map(|it| it.2["operationId"].as_str()).collect();
+    assert_eq!(ids.len(), operations.len(), "an operation's id is its own");
     let mut found = Vec::new();
     references(&document, &mut found);
     assert!(!found.is_empty());

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use futures_util::future;
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
+use serde_json::Value;
 use snavio_gate::{Answer, Arrival, Verdict};
 use snavio_model::json::split_array;
 use snavio_model::limits;
@@ -25,6 +26,42 @@ use super::problem::Document;
 use super::{App, Problem, Shared, stream};
 use crate::machine::unpredictable;
 use crate::principal::Principal;
+
+/// A command as its producer sends it (MSG-1).
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "only described here: the model reads messages by itself")]
+pub(super) struct SignedCommand {
+    metadata: SignedMetadata,
+    command: SignedContent,
+}
+
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "only described here: the model reads messages by itself")]
+pub(super) struct SignedMetadata {
+    /// A UUID, the same on every retry.
+    id: String,
+    /// When it was signed: RFC 3339, renewed on each retry.
+    #[schema(format = DateTime)]
+    timestamp: String,
+    /// `snavio.command-sent`.
+    r#type: String,
+    /// The key it is signed with, for example `hmac-v1`.
+    version_id: Option<String>,
+    /// HMAC-SHA256 in lower-case hex; left out where the Standard Webhooks headers sign the body.
+    hmac: Option<String>,
+    /// 1 to 128 printable ASCII characters.
+    correlation_id: Option<String>,
+}
+
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "only described here: the model reads messages by itself")]
+pub(super) struct SignedContent {
+    /// `tenant/service`, or `service` alone within the sender's own tenant.
+    target: String,
+    name: String,
+    #[schema(value_type = Object)]
+    payload: Value,
+}
 
 /// What became of a message that was not refused.
 #[derive(Debug, Serialize, ToSchema)]
@@ -67,7 +104,7 @@ pub(super) struct Results {
 
 /// One command.
 #[utoipa::path(post, path = "/v1/commands", tag = "messages",
-    request_body(content = Object, description = "A signed command: metadata and command", content_type = "application/json"),
+    request_body(content = SignedCommand, content_type = "application/json"),
     responses((status = 202, body = Accepted, description = "Accepted for delivery"), (status = 200, body = Accepted, description = "A duplicate")))]
 pub(super) async fn send(
     State(app): State<Shared>,
@@ -102,7 +139,7 @@ fn on_record(app: &App, source: &ServiceName, refusal: Refusal) -> Refused {
 
 /// Many commands: a JSON array, answered as one document, or NDJSON, answered line by line.
 #[utoipa::path(post, path = "/v1/commands/batch", tag = "messages",
-    request_body(description = "Signed commands: an array, or one per line", content((Vec<Object> = "application/json"), (Object = "application/x-ndjson"))),
+    request_body(description = "Signed commands: an array, or one per line", content((Vec<SignedCommand> = "application/json"), (SignedCommand = "application/x-ndjson"))),
     responses((status = 200, description = "Each entry's verdict, in order", content((Results = "application/json"), (Entry = "application/x-ndjson")))))]
 pub(super) async fn send_batch(
     State(app): State<Shared>,

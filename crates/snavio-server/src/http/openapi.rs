@@ -65,27 +65,62 @@ pub(super) struct Description {
 pub(super) fn description() -> &'static Description {
     static DESCRIPTION: LazyLock<Description> = LazyLock::new(|| {
         let (_, mut document) = routes().split_for_parts();
-        add_refusals(&mut document);
-        let json = document.to_json().unwrap_or_default();
-        let html = docs::render(&serde_json::from_str(&json).unwrap_or(Value::Null));
-        Description { json, html }
+        complete(&mut document);
+        let mut document = serde_json::to_value(&document).unwrap_or_default();
+        open_parts(&mut document);
+        Description { json: document.to_string(), html: docs::render(&document) }
     });
     &DESCRIPTION
 }
 
-/// Every operation may refuse, always in the same form.
-fn add_refusals(document: &mut OpenApi) {
+/// Every operation has a name of its own, and may refuse, always in the same form.
+fn complete(document: &mut OpenApi) {
     let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
     let refusal = ResponseBuilder::new()
         .description("A refusal; its reason says why.")
         .content("application/problem+json", content)
         .build();
-    for item in document.paths.paths.values_mut() {
-        let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete];
-        for operation in operations.into_iter().flatten() {
+    for (path, item) in &mut document.paths.paths {
+        let operations = [
+            ("get", &mut item.get),
+            ("put", &mut item.put),
+            ("post", &mut item.post),
+            ("delete", &mut item.delete),
+        ];
+        for (method, operation) in operations {
+            let Some(operation) = operation else { continue };
+            operation.operation_id = Some(operation_id(method, path));
             let responses = &mut operation.responses.responses;
             responses.entry("default".to_owned()).or_insert_with(|| RefOr::T(refusal.clone()));
         }
+    }
+}
+
+/// `get /v1/tenants/{tenant}` is `get_v1_tenants_tenant`: handlers' names repeat, their paths do not.
+fn operation_id(method: &str, path: &str) -> String {
+    let words = path.split(|it: char| !it.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    std::iter::once(method).chain(words).collect::<Vec<_>>().join("_")
+}
+
+/// A part of a whole must not say that there is nothing but itself, or no document would fit the whole.
+fn open_parts(document: &mut Value) {
+    let mut parts = Vec::new();
+    find_parts(&document["components"]["schemas"], &mut parts);
+    for part in parts {
+        let schema = document.pointer_mut(part.trim_start_matches('#')).and_then(Value::as_object_mut);
+        schema.and_then(|schema| schema.remove("additionalProperties"));
+    }
+}
+
+fn find_parts(value: &Value, parts: &mut Vec<String>) {
+    match value {
+        Value::Object(members) => {
+            let of_all = members.get("allOf").and_then(Value::as_array).into_iter().flatten();
+            parts.extend(of_all.filter_map(|part| part["$ref"].as_str()).map(str::to_owned));
+            members.values().for_each(|value| find_parts(value, parts));
+        }
+        Value::Array(values) => values.iter().for_each(|value| find_parts(value, parts)),
+        _ => {}
     }
 }
 
