@@ -1,20 +1,19 @@
-//! The committer: requests hand in their intake, lanes take what waits in turns by tenant and settle it in one
-//! commit each. No timer: a lane that is free takes whatever is there.
+//! The committer: requests hand in their intakes, and whatever waits is settled together, in turns by tenant.
+//!
+//! No timer and no thread: whoever hands in while nothing is under way begins a batch, and the end of a batch
+//! begins the next with what has come meanwhile. One batch at a time: what came first is settled first.
 
-use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
-use std::thread::JoinHandle;
 
+use metrics::{Histogram, histogram};
 use snavio_model::fair::{FairQueue, Room};
 use snavio_model::limits;
 use snavio_model::settle::{Intake, Settlement};
 use snavio_model::time::Clock;
-use snavio_store::Store;
-use tokio::sync::oneshot;
+use snavio_store::{Store, StoreError};
 
-/// Lanes per node: while one waits for its flush, the other gathers.
-const LANES: usize = 2;
+use crate::ticket::{Answers, Ticket};
 
 /// Why an intake was not settled. Nothing was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,144 +24,133 @@ pub(crate) enum Failure {
     Store,
 }
 
+/// What became of an intake.
+pub(crate) type Settled = Result<Settlement, Failure>;
+
 struct Waiting {
     intake: Intake,
-    reply: oneshot::Sender<Result<Settlement, Failure>>,
+    reply: Reply,
 }
+
+/// The place of an intake among those it was handed in with.
+struct Reply {
+    ticket: Arc<Ticket<Settled>>,
+    place: usize,
+}
+
+/// Takes intakes from many requests.
+pub(crate) struct Committer(Arc<Shared>);
 
 struct Shared {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
-    intake: Mutex<Intakes>,
-    arrived: Condvar,
-    /// Held from taking a batch until the store has it: what came first is settled first.
-    turn: Mutex<()>,
+    intakes: Mutex<Intakes>,
+    /// Fires when nothing is under way any more.
+    idle: Condvar,
+    messages_per_batch: Histogram,
 }
 
 struct Intakes {
     queue: FairQueue<Waiting>,
-    /// Lanes that sleep: only then is waking one worth its system call.
-    asleep: usize,
+    /// A batch is with the store; its end takes the next.
+    under_way: bool,
     closed: bool,
 }
 
-/// Takes intakes from many requests.
-pub(crate) struct Committer {
-    shared: Arc<Shared>,
-    lanes: Mutex<Vec<JoinHandle<()>>>,
-}
-
 impl Committer {
-    /// Starts the lanes: threads of their own, so that a busy runtime does not delay a commit.
-    pub(crate) fn start(store: Arc<dyn Store>, clock: Arc<dyn Clock>, room: Room) -> std::io::Result<Self> {
-        let intake = Mutex::new(Intakes { queue: FairQueue::new(room), asleep: 0, closed: false });
-        let shared =
-            Arc::new(Shared { store, clock, intake, arrived: Condvar::new(), turn: Mutex::default() });
-        let runtime = tokio::runtime::Handle::current();
-        let lanes = (0..LANES).map(|lane| {
-            let (shared, runtime) = (Arc::clone(&shared), runtime.clone());
-            let name = format!("snavio-lane-{lane}");
-            std::thread::Builder::new().name(name).spawn(move || shared.run(&runtime))
-        });
-        let lanes = lanes.collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { shared, lanes: Mutex::new(lanes) })
+    pub(crate) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, room: Room) -> Self {
+        let intakes = Mutex::new(Intakes { queue: FairQueue::new(room), under_way: false, closed: false });
+        let messages_per_batch = histogram!("snavio_commit_messages");
+        Self(Arc::new(Shared { store, clock, intakes, idle: Condvar::new(), messages_per_batch }))
     }
 
-    /// Waits for the intake's own commit.
-    pub(crate) async fn settle(&self, intake: Intake) -> Result<Settlement, Failure> {
-        let (reply, answer) = oneshot::channel();
-        self.enqueue(Waiting { intake, reply })?;
-        answer.await.unwrap_or(Err(Failure::Store))
-    }
-
-    fn enqueue(&self, waiting: Waiting) -> Result<(), Failure> {
-        let mut intake = self.shared.lock();
-        if intake.closed {
-            return Err(Failure::Store);
-        }
-        let tenant = waiting.intake.message.tenant.clone();
-        let bytes = waiting.intake.message.bytes();
-        intake.queue.push(&tenant, bytes, waiting).map_err(|_| Failure::Full)?;
-        let asleep = intake.asleep > 0;
-        drop(intake);
-        if asleep {
-            self.shared.arrived.notify_one();
-        }
-        Ok(())
-    }
-
-    /// Messages that wait for a lane.
-    pub(crate) fn waiting(&self) -> usize {
-        self.shared.lock().queue.len()
-    }
-
-    /// Settles what waits, takes nothing more, and ends the lanes.
-    pub(crate) fn close(&self) {
-        self.shared.lock().closed = true;
-        self.shared.arrived.notify_all();
-        let lanes = std::mem::take(&mut *self.lanes.lock().unwrap_or_else(PoisonError::into_inner));
-        for lane in lanes {
-            if lane.join().is_err() {
-                tracing::error!("a committer lane ended in a panic");
+    /// Hands in intakes in their order; the answers come when each has its commit, or cannot have one.
+    pub(crate) fn settle(&self, intakes: Vec<Intake>) -> Answers<Settled> {
+        let (ticket, answers) = Ticket::for_answers(intakes.len());
+        let mut refused = Vec::new();
+        let mut line = self.0.lock();
+        for (place, intake) in intakes.into_iter().enumerate() {
+            let reply = Reply { ticket: Arc::clone(&ticket), place };
+            if line.closed {
+                refused.push((reply, Failure::Store));
+                continue;
             }
+            let tenant = intake.message.tenant.clone();
+            let bytes = intake.message.bytes();
+            if let Err(Waiting { reply, .. }) = line.queue.push(&tenant, bytes, Waiting { intake, reply }) {
+                refused.push((reply, Failure::Full));
+            }
+        }
+        let begins = !line.under_way && !line.queue.is_empty();
+        line.under_way |= begins;
+        drop(line);
+        for (reply, failure) in refused {
+            reply.ticket.answer(reply.place, Err(failure));
+        }
+        if begins {
+            self.0.settle_batches();
+        }
+        answers
+    }
+
+    /// Messages that wait for a batch.
+    pub(crate) fn waiting(&self) -> usize {
+        self.0.lock().queue.len()
+    }
+
+    /// Takes nothing more, and returns when all that waited is settled.
+    pub(crate) fn close(&self) {
+        let mut line = self.0.lock();
+        line.closed = true;
+        while line.under_way {
+            line = self.0.idle.wait(line).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Intakes> {
-        self.intake.lock().unwrap_or_else(PoisonError::into_inner)
+        self.intakes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self, runtime: &tokio::runtime::Handle) {
-        while let Some((settling, replies)) = self.begin(runtime) {
-            answer(runtime.block_on(settling), replies);
-        }
-    }
-
-    /// Takes the next batch and hands it to the store, one lane after the other: two messages with one id, or
-    /// for one queue, must not overtake each other on their way.
-    fn begin(&self, runtime: &tokio::runtime::Handle) -> Option<(Settling<'_>, Vec<Reply>)> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let batch = self.next_batch()?;
-        let (intakes, replies): (Vec<_>, Vec<_>) =
-            batch.into_iter().map(|waiting| (waiting.intake, waiting.reply)).unzip();
-        metrics::histogram!("snavio_commit_messages").record(intakes.len() as f64);
-        let mut settling = self.store.settle(intakes, self.clock.now());
-        // A future does nothing before its first poll, and that is what hands the batch over.
-        let _runtime = runtime.enter();
-        match settling.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(settled) => Some((Box::pin(std::future::ready(settled)), replies)),
-            Poll::Pending => Some((settling, replies)),
+    /// Hands one batch to the store; its end begins the next. A store may answer before it returns: then this
+    /// goes on by itself, for else each batch would stand on the stack of the one before.
+    fn settle_batches(self: &Arc<Self>) {
+        while let Some(batch) = self.next_batch() {
+            let (intakes, replies): (Vec<_>, Vec<_>) =
+                batch.into_iter().map(|waiting| (waiting.intake, waiting.reply)).unzip();
+            self.messages_per_batch.record(intakes.len() as f64);
+            let second = Arc::new(AtomicBool::new(false));
+            let (shared, is_second) = (Arc::clone(self), Arc::clone(&second));
+            let done = move |settled| {
+                answer(settled, replies);
+                if is_second.swap(true, Ordering::AcqRel) {
+                    shared.settle_batches();
+                }
+            };
+            self.store.settle(intakes, self.clock.now(), Box::new(done));
+            if !second.swap(true, Ordering::AcqRel) {
+                return;
+            }
         }
     }
 
     fn next_batch(&self) -> Option<Vec<Waiting>> {
-        let mut intake = self.lock();
-        loop {
-            if !intake.queue.is_empty() {
-                return Some(intake.queue.take(limits::COMMIT_MESSAGES_MAX, limits::COMMIT_BYTES_MAX));
-            }
-            if intake.closed {
-                return None;
-            }
-            intake.asleep += 1;
-            intake = self.arrived.wait(intake).unwrap_or_else(PoisonError::into_inner);
-            intake.asleep -= 1;
+        let mut intakes = self.lock();
+        if intakes.queue.is_empty() {
+            intakes.under_way = false;
+            self.idle.notify_all();
+            return None;
         }
+        Some(intakes.queue.take(limits::COMMIT_MESSAGES_MAX, limits::COMMIT_BYTES_MAX))
     }
 }
 
-type Reply = oneshot::Sender<Result<Settlement, Failure>>;
-type Settling<'a> =
-    Pin<Box<dyn Future<Output = Result<Vec<Settlement>, snavio_store::StoreError>> + Send + 'a>>;
-
-fn answer(settled: Result<Vec<Settlement>, snavio_store::StoreError>, replies: Vec<Reply>) {
+fn answer(settled: Result<Vec<Settlement>, StoreError>, replies: Vec<Reply>) {
     match settled {
         Ok(settlements) => {
-            for (reply, settlement) in replies.into_iter().zip(settlements) {
-                // A request that went away does not need its answer; its message is committed all the same.
-                let _ = reply.send(Ok(settlement));
+            for (Reply { ticket, place }, settlement) in replies.into_iter().zip(settlements) {
+                ticket.answer(place, Ok(settlement));
             }
         }
         Err(error) => {
@@ -171,8 +159,8 @@ fn answer(settled: Result<Vec<Settlement>, snavio_store::StoreError>, replies: V
                 messages = replies.len(),
                 "batch not settled"
             );
-            for reply in replies {
-                let _ = reply.send(Err(Failure::Store));
+            for Reply { ticket, place } in replies {
+                ticket.answer(place, Err(Failure::Store));
             }
         }
     }

@@ -9,9 +9,9 @@ use snavio_model::fair::Room;
 use snavio_model::message::{Message, Path};
 use snavio_model::name::{CommandName, ServiceName};
 use snavio_model::recent::{Fingerprint, RecentMessages};
-use snavio_model::refusal::{Refusal, Refused, Subject};
+use snavio_model::refusal::{Reason, Refusal, Refused, Subject};
 use snavio_model::registry::{Change, DispatchMode, Registry, Unseal};
-use snavio_model::settle::Outcome;
+use snavio_model::settle::{Intake, Outcome, Settlement};
 use snavio_model::telemetry;
 use snavio_model::time::{Clock, Timestamp};
 use snavio_model::trace::{CorrelationId, Traceparent};
@@ -92,6 +92,22 @@ impl Answer {
     }
 }
 
+/// A message that passed all that memory can check.
+enum Begun {
+    /// The very same message was accepted a short while ago.
+    Known(Answer),
+    /// Its intake is on its way to the store.
+    Handed(Handed),
+}
+
+/// What is needed of a message once the store has answered.
+struct Handed {
+    answer: Answer,
+    fingerprint: Fingerprint,
+    path: Path,
+    skew: Option<telemetry::Record>,
+}
+
 /// The gateway without its HTTP.
 pub struct Gate {
     settings: Settings,
@@ -119,8 +135,7 @@ impl Gate {
         let (version, entries) = store.load().await?;
         let mut registry = Registry::default().at_version(version);
         registry.fill(entries, &*unseal);
-        let committer = Committer::start(Arc::clone(&store), Arc::clone(&clock), settings.room);
-        let committer = committer.map_err(|error| StoreError::Unavailable(Box::new(error)))?;
+        let committer = Committer::new(Arc::clone(&store), Arc::clone(&clock), settings.room);
         let recent = RecentMessages::new(2 * settings.window, clock.now());
         let gate = Arc::new(Self {
             settings,
@@ -146,11 +161,36 @@ impl Gate {
 
     /// Takes a message from its arrival to its one outcome.
     pub async fn accept(&self, arrival: Arrival) -> Result<Answer, Refused> {
-        let source = arrival.source.clone();
-        let received_at = arrival.received_at;
-        let ended = self.run(arrival).await;
-        self.report(&source, received_at, &ended);
-        ended
+        let gone = || Refusal::new(Reason::Unavailable, "the message was not judged").into();
+        self.accept_all(vec![arrival]).await.pop().unwrap_or_else(|| Err(gone()))
+    }
+
+    /// Takes messages that came together, each to its own outcome, in their order.
+    pub async fn accept_all(&self, arrivals: Vec<Arrival>) -> Vec<Result<Answer, Refused>> {
+        let registry = self.registry.load_full();
+        let mut intakes = Vec::with_capacity(arrivals.len());
+        let mut begun = Vec::with_capacity(arrivals.len());
+        for arrival in arrivals {
+            let (source, received_at) = (arrival.source.clone(), arrival.received_at);
+            begun.push((source, received_at, self.begin(arrival, &registry, &mut intakes)));
+        }
+        drop(registry);
+        let handed_over = tokio::time::Instant::now();
+        let mut settled = slow::settle(intakes, &self.committer).await.into_iter(); // one durable write
+        let waited = handed_over.elapsed();
+        let end = |(source, received_at, begun): (ServiceName, Timestamp, Result<Begun, Refused>)| {
+            let ended = match begun {
+                Ok(Begun::Known(answer)) => Ok(answer),
+                Ok(Begun::Handed(handed)) => {
+                    self.meters.settled(handed.path, waited);
+                    self.end(handed, settled.next())
+                }
+                Err(refused) => Err(refused),
+            };
+            self.report(&source, received_at, &ended);
+            ended
+        };
+        begun.into_iter().map(end).collect()
     }
 
     /// Refuses what could not even be read, on the record like any other arrival.
@@ -160,11 +200,15 @@ impl Gate {
         refused
     }
 
-    async fn run(&self, arrival: Arrival) -> Result<Answer, Refused> {
-        let registry = self.registry.load_full();
-        let authentic = shield::check(arrival, &registry, self.settings.window)?; // no I/O
-        let permitted = fast::permit(authentic, &registry, self.settings.dispatch)?; // no I/O
-        drop(registry);
+    /// Everything that memory can decide.
+    fn begin(
+        &self,
+        arrival: Arrival,
+        registry: &Registry,
+        intakes: &mut Vec<Intake>,
+    ) -> Result<Begun, Refused> {
+        let authentic = shield::check(arrival, registry, self.settings.window)?; // no I/O
+        let permitted = fast::permit(authentic, registry, self.settings.dispatch)?; // no I/O
         let answer = Answer {
             id: permitted.message().id.clone(),
             correlation: permitted.message().correlation.clone(),
@@ -177,7 +221,7 @@ impl Gate {
         self.meters.routed(permitted.route());
         let fingerprint = self.fingerprint(permitted.message(), &permitted.route().destination);
         if self.recent().knows(fingerprint) {
-            return Ok(answer);
+            return Ok(Begun::Known(answer));
         }
         if let Some(reason) = permitted.escalation() {
             self.meters.escalated(reason);
@@ -185,11 +229,17 @@ impl Gate {
         let skew = telemetry::skew(permitted.message(), permitted.signed_at(), self.settings.window);
         let intake = permitted.into_intake();
         let path = intake.path;
-        let handed_over = tokio::time::Instant::now();
-        let settled = slow::settle(intake, &self.committer).await; // one durable write
-        self.meters.settle_seconds.record(handed_over.elapsed());
-        let settlement =
-            settled.map_err(|refusal| Refused { subject: Box::new(answer.subject()), refusal })?;
+        intakes.push(intake);
+        Ok(Begun::Handed(Handed { answer, fingerprint, path, skew }))
+    }
+
+    /// What the store's word means for a message.
+    fn end(&self, handed: Handed, settled: Option<Result<Settlement, Refusal>>) -> Result<Answer, Refused> {
+        let Handed { answer, fingerprint, path, skew } = handed;
+        let lost = || Err(Refusal::new(Reason::Unavailable, "the store gave no answer"));
+        let settlement = settled
+            .unwrap_or_else(lost)
+            .map_err(|refusal| Refused { subject: Box::new(answer.subject()), refusal })?;
         let verdict = match settlement.outcomes.first() {
             Some(Outcome::Queued { delivery }) => {
                 self.recent().remember(fingerprint, self.clock.now());
@@ -199,7 +249,11 @@ impl Gate {
             Some(Outcome::Duplicate { first_seen_at }) => {
                 Verdict::Duplicate { first_seen_at: Some(*first_seen_at) }
             }
-            _ => Verdict::Duplicate { first_seen_at: None },
+            // Refused by `slow` already.
+            Some(Outcome::Taken | Outcome::QueueFull | Outcome::Unreadable) | None => {
+                let refusal = Refusal::new(Reason::Unavailable, "the store gave no outcome");
+                return Err(Refused { subject: Box::new(answer.subject()), refusal });
+            }
         };
         Ok(Answer { verdict, ..answer })
     }

@@ -12,6 +12,7 @@ mod meters;
 mod shield;
 mod slow;
 mod sweeper;
+mod ticket;
 
 pub use gate::{Answer, Gate, Settings, Verdict};
 pub use shield::Arrival;

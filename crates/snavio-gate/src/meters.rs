@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use metrics::{Counter, Histogram, counter, histogram};
@@ -27,8 +28,8 @@ pub(crate) struct Meters {
     misroutes: Counter,
     dedupe_required: Counter,
     cold_only: Counter,
-    /// From the hand-over to the committer until the answer.
-    pub(crate) settle_seconds: Histogram,
+    settle_fast_seconds: Histogram,
+    settle_slow_seconds: Histogram,
     routes: ArcSwap<HashMap<Arc<str>, Counter>>,
     other_routes: Counter,
 }
@@ -54,7 +55,8 @@ impl Default for Meters {
             misroutes: counter!("snavio_misroutes_total"),
             dedupe_required: escalation(Escalation::DedupeRequired),
             cold_only: escalation(Escalation::ColdOnly),
-            settle_seconds: histogram!("snavio_settle_seconds"),
+            settle_fast_seconds: histogram!("snavio_settle_seconds", "path" => Path::Fast.as_str()),
+            settle_slow_seconds: histogram!("snavio_settle_seconds", "path" => Path::Slow.as_str()),
             routes: ArcSwap::default(),
             other_routes: counter!("snavio_route_commands_total", "target" => "other", "name" => "other"),
         }
@@ -67,6 +69,14 @@ impl Meters {
         match path {
             Path::Fast => self.accepted_fast.increment(1),
             Path::Slow => self.accepted_slow.increment(1),
+        }
+    }
+
+    /// A message was with the store for so long, from the hand-over until the answer.
+    pub(crate) fn settled(&self, path: Path, time: Duration) {
+        match path {
+            Path::Fast => self.settle_fast_seconds.record(time),
+            Path::Slow => self.settle_slow_seconds.record(time),
         }
     }
 

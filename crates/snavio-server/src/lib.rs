@@ -12,6 +12,7 @@ mod listener;
 mod load;
 mod machine;
 mod node;
+mod outlive;
 mod platform;
 mod principal;
 mod recorder;

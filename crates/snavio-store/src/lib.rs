@@ -47,12 +47,16 @@ pub enum StoreError {
     Closed,
 }
 
+/// Told once what became of a batch, on whatever thread finished it, and quick about it. A callback and not a
+/// future: the thread that committed answers the requests itself, without waking another to do it.
+pub type Settled = Box<dyn FnOnce(Result<Vec<Settlement>, StoreError>) + Send>;
+
 /// The data plane.
 #[async_trait]
 pub trait Ledger: Send + Sync {
     /// Claims and enqueues each message, in one commit for the batch. Duplicate and full are answers, not
-    /// errors. When this returns, what it says is on stable storage.
-    async fn settle(&self, batch: Vec<Intake>, now: Timestamp) -> Result<Vec<Settlement>, StoreError>;
+    /// errors. When `done` is told, what it is told is on stable storage.
+    fn settle(&self, batch: Vec<Intake>, now: Timestamp, done: Settled);
 
     /// Writes telemetry that belongs to no other commit.
     async fn record(&self, records: Vec<Record>) -> Result<(), StoreError>;

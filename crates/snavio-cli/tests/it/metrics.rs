@@ -59,7 +59,8 @@ async fn commands_are_counted_by_what_became_of_them() {
         (r#"snavio_route_commands_total{target="acme/bot",name="pay"}"#, 2.0),
         (r#"snavio_queue_depth{tenant="acme",queue="notify-inbox"}"#, 1.0),
         (r#"snavio_http_request_seconds_count{route="/v1/commands"}"#, 6.0),
-        ("snavio_settle_seconds_count", 2.0),
+        (r#"snavio_settle_seconds_count{path="fast"}"#, 1.0),
+        (r#"snavio_settle_seconds_count{path="slow"}"#, 1.0),
         ("snavio_requests_in_flight", 1.0),
     ] {
         assert!((value(&now, series) - expected).abs() < f64::EPSILON, "{series}: {}", value(&now, series));

@@ -5,14 +5,18 @@ use std::time::Duration;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::settle::{Intake, Outcome, Settlement};
 
-use crate::committer::{Committer, Failure};
+use crate::committer::{Committer, Failure, Settled};
 
 /// When to come back after an overload or an outage.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Hands the intake to the committer and waits for its commit.
-pub(crate) async fn settle(intake: Intake, committer: &Committer) -> Result<Settlement, Refusal> {
-    let settlement = committer.settle(intake).await.map_err(|failure| match failure {
+/// Hands the intakes to the committer and waits for their commits.
+pub(crate) async fn settle(intakes: Vec<Intake>, committer: &Committer) -> Vec<Result<Settlement, Refusal>> {
+    committer.settle(intakes).await.into_iter().map(judged).collect()
+}
+
+fn judged(settled: Settled) -> Result<Settlement, Refusal> {
+    let settlement = settled.map_err(|failure| match failure {
         Failure::Full => {
             Refusal::retry(Reason::Overloaded, RETRY_AFTER, "too many messages wait for their commit")
         }

@@ -6,7 +6,6 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use bytes::Bytes;
-use futures_util::future;
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use serde_json::Value;
@@ -25,6 +24,7 @@ use super::body::{Media, media, read};
 use super::problem::Document;
 use super::{App, Problem, Shared, stream};
 use crate::machine::unpredictable;
+use crate::outlive::Outlive;
 use crate::principal::Principal;
 
 /// A command as its producer sends it (MSG-1).
@@ -114,10 +114,8 @@ pub(super) async fn send(
     let source = principal.service()?;
     let arrival =
         read_one(&app, source, request).await.map_err(|refusal| on_record(&app, source, refusal))?;
-    // On a task of its own: a client that hangs up must not cancel a commit under way.
     let running = Arc::clone(&app);
-    let ended = tokio::spawn(async move { running.gate.accept(arrival).await }).await;
-    let answer = ended.map_err(|_| Refusal::new(Reason::Unavailable, "the message's task was ended"))??;
+    let answer = Outlive::new(async move { running.gate.accept(arrival).await }).await?;
     let (status, accepted) = accepted(&app, &answer);
     Ok(json(status, &accepted))
 }
@@ -185,22 +183,38 @@ async fn send_array(
         return Err(Refusal::new(Reason::TooLarge, detail));
     }
     let entries: Vec<_> = entries.into_iter().map(|entry| body.slice_ref(entry)).collect();
-    let all = async move {
-        let entries = entries.into_iter().map(|entry| send_entry(&app, source.clone(), entry, &headers));
-        future::join_all(entries).await
-    };
-    let results = tokio::spawn(all).await;
-    let results = results.map_err(|_| Refusal::new(Reason::Unavailable, "the batch's task was ended"))?;
+    let results = Outlive::new(async move { send_entries(&app, source, entries, &headers).await }).await;
     Ok(json(StatusCode::OK, &Results { results }))
+}
+
+/// Takes messages that came together to their verdicts.
+async fn send_entries(app: &App, source: ServiceName, bodies: Vec<Bytes>, headers: &HeaderMap) -> Vec<Entry> {
+    let fits = |body: &Bytes| body.len() <= app.body_bytes_max;
+    let arrive = |body: &Bytes| arrival(app, source.clone(), body.clone(), headers);
+    let arrivals = bodies.iter().filter(|body| fits(body)).map(arrive).collect();
+    let mut ended = app.gate.accept_all(arrivals).await.into_iter();
+    let entry = |body: &Bytes| match fits(body).then(|| ended.next()).flatten() {
+        Some(ended) => verdict(app, ended),
+        None => too_large(app, &source),
+    };
+    bodies.iter().map(entry).collect()
 }
 
 /// Takes one message of many to its verdict.
 pub(super) async fn send_entry(app: &App, source: ServiceName, body: Bytes, headers: &HeaderMap) -> Entry {
     if body.len() > app.body_bytes_max {
-        let detail = format!("the message is larger than {} bytes", app.body_bytes_max);
-        return on_record(app, &source, Refusal::new(Reason::TooLarge, detail)).into();
+        return too_large(app, &source);
     }
-    match app.gate.accept(arrival(app, source, body, headers)).await {
+    verdict(app, app.gate.accept(arrival(app, source, body, headers)).await)
+}
+
+fn too_large(app: &App, source: &ServiceName) -> Entry {
+    let detail = format!("the message is larger than {} bytes", app.body_bytes_max);
+    on_record(app, source, Refusal::new(Reason::TooLarge, detail)).into()
+}
+
+fn verdict(app: &App, ended: Result<Answer, Refused>) -> Entry {
+    match ended {
         Ok(answer) => {
             let (status, accepted) = accepted(app, &answer);
             Entry::Accepted(Accepted { status: Some(status.as_u16()), ..accepted })

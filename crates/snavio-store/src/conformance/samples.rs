@@ -90,7 +90,10 @@ pub fn intake_of(source: &str, id: &str, routes: &[Arc<BoundRoute>], now: Timest
 
 /// Settles a batch.
 pub async fn settle(store: &dyn Store, batch: Vec<Intake>, now: Timestamp) -> Vec<Settlement> {
-    store.settle(batch, now).await.expect("the store settles")
+    let (reply, answer) = tokio::sync::oneshot::channel();
+    let done = |settled| drop(reply.send(settled));
+    store.settle(batch, now, Box::new(done));
+    answer.await.expect("the store answers").expect("the store settles")
 }
 
 /// Settles one message by one route and says what became of it.

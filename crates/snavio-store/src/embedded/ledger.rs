@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 
 use snavio_model::settle::{self, Delta, Intake, Settlement, Working};
 use snavio_model::time::Timestamp;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
 use super::queue::Queues;
 use super::writer::{Job, Transaction, lock, sql};
 use super::{claim, delivery, message};
-use crate::StoreError;
+use crate::{Settled, StoreError};
 
 /// One batch on its way through the writer.
 pub(super) struct Settle {
@@ -20,7 +20,7 @@ pub(super) struct Settle {
     pub(super) settled: Arc<AtomicU64>,
     pub(super) telemetry_written: Arc<Notify>,
     pub(super) result: (Vec<Settlement>, Delta),
-    pub(super) reply: oneshot::Sender<Result<Vec<Settlement>, StoreError>>,
+    pub(super) done: Settled,
 }
 
 impl Job for Settle {
@@ -48,12 +48,11 @@ impl Job for Settle {
             drop(queues);
             self.telemetry_written.notify_waiters();
         }
-        // A committer that went away does not need its answer.
-        let _ = self.reply.send(Ok(settlements));
+        (self.done)(Ok(settlements));
     }
 
     fn failed(self: Box<Self>, error: StoreError) {
-        let _ = self.reply.send(Err(error));
+        (self.done)(Err(error));
     }
 }
 

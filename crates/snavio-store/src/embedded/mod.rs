@@ -31,7 +31,7 @@ use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::name::QueueKey;
 use snavio_model::registry::{Change, Entry};
-use snavio_model::settle::{Delta, Intake, Settlement};
+use snavio_model::settle::{Delta, Intake};
 use snavio_model::telemetry::{Record, StoredRecord};
 use snavio_model::time::Timestamp;
 use tokio::sync::{Notify, oneshot};
@@ -45,7 +45,7 @@ use writer::{Transaction, Urgency, Writer, lock, sql};
 
 use crate::{
     Act, AuditEntry, Durability, Figures, Journal, Ledger, LoggedMessage, Queue, Received, RegistryLog,
-    Store, StoreError, StoredDeadLetter, Swept,
+    Settled, Store, StoreError, StoredDeadLetter, Swept,
 };
 
 mod migrations {
@@ -248,8 +248,7 @@ fn begin_epoch(connection: &Connection) -> rusqlite::Result<i64> {
 
 #[async_trait]
 impl Ledger for EmbeddedStore {
-    async fn settle(&self, batch: Vec<Intake>, now: Timestamp) -> Result<Vec<Settlement>, StoreError> {
-        let (reply, answer) = oneshot::channel();
+    fn settle(&self, batch: Vec<Intake>, now: Timestamp, done: Settled) {
         let job = ledger::Settle {
             batch,
             now,
@@ -257,10 +256,9 @@ impl Ledger for EmbeddedStore {
             settled: Arc::clone(&self.settled),
             telemetry_written: Arc::clone(&self.telemetry_written),
             result: (Vec::new(), Delta::default()),
-            reply,
+            done,
         };
         self.writer.submit(Urgency::Ordinary, Box::new(job));
-        answer.await.unwrap_or(Err(StoreError::Closed))
     }
 
     async fn record(&self, records: Vec<Record>) -> Result<(), StoreError> {

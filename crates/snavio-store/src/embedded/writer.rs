@@ -54,6 +54,8 @@ pub(super) enum Urgency {
 struct Inbox {
     completions: VecDeque<Box<dyn Job>>,
     ordinary: VecDeque<Box<dyn Job>>,
+    /// The thread sleeps: only then is waking it worth its system call.
+    asleep: bool,
     closed: bool,
 }
 
@@ -95,20 +97,30 @@ impl Writer {
 
     /// Hands over a job without waiting for it.
     pub(super) fn submit(&self, urgency: Urgency, job: Box<dyn Job>) {
+        if let Err((job, error)) = self.enqueue(urgency, job) {
+            job.failed(error);
+        }
+    }
+
+    fn enqueue(&self, urgency: Urgency, job: Box<dyn Job>) -> Result<(), (Box<dyn Job>, StoreError)> {
         let mut inbox = lock(&self.shared.inbox);
+        if inbox.closed {
+            return Err((job, StoreError::Closed));
+        }
         let line = match urgency {
             Urgency::Completion => &mut inbox.completions,
             Urgency::Ordinary => &mut inbox.ordinary,
         };
-        let full = line.len() >= JOBS_WAITING_MAX;
-        if !full {
-            line.push_back(job);
-            drop(inbox);
-            self.shared.arrived.notify_one();
-            return;
+        if line.len() >= JOBS_WAITING_MAX {
+            return Err((job, StoreError::Unavailable("too many jobs wait for the writer".into())));
         }
+        line.push_back(job);
+        let asleep = std::mem::take(&mut inbox.asleep);
         drop(inbox);
-        job.failed(StoreError::Unavailable("too many jobs wait for the writer".into()));
+        if asleep {
+            self.shared.arrived.notify_one();
+        }
+        Ok(())
     }
 
     /// Runs `work` in a transaction and answers once it is durable.
@@ -126,11 +138,9 @@ impl Writer {
     pub(super) fn close(&self) {
         lock(&self.shared.inbox).closed = true;
         self.shared.arrived.notify_one();
-        let thread = lock(&self.thread).take();
-        if let Some(thread) = thread
-            && thread.join().is_err()
-        {
-            tracing::error!("writer thread ended in a panic");
+        if let Some(thread) = lock(&self.thread).take() {
+            // It cannot have panicked: that ends the process.
+            let _ = thread.join();
         }
     }
 }
@@ -161,6 +171,18 @@ where
     }
 }
 
+/// Without its writer the store would take jobs that nobody ever answers.
+struct EndsProcessOnPanic;
+
+impl Drop for EndsProcessOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("snavio: the store's writer panicked; ending the process");
+            std::process::abort();
+        }
+    }
+}
+
 struct Loop {
     connection: Connection,
     numbers: Arc<Numbers>,
@@ -171,6 +193,7 @@ struct Loop {
 
 impl Loop {
     fn run(mut self) {
+        let _watch = EndsProcessOnPanic;
         while let Some(jobs) = self.next_jobs() {
             self.commit_together(jobs);
             self.restart_log_if_wanted();
@@ -190,6 +213,7 @@ impl Loop {
             if inbox.closed {
                 return None;
             }
+            inbox.asleep = true;
             inbox = self.shared.arrived.wait(inbox).unwrap_or_else(PoisonError::into_inner);
         }
     }

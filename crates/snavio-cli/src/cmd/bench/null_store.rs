@@ -17,7 +17,7 @@ use snavio_model::telemetry::{Record, StoredRecord};
 use snavio_model::time::Timestamp;
 use snavio_store::{
     Act, AuditEntry, Durability, Figures, Journal, Ledger, LoggedMessage, Queue, Received, RegistryLog,
-    Store, StoreError, StoredDeadLetter, Swept,
+    Settled, Store, StoreError, StoredDeadLetter, Swept,
 };
 use tokio::sync::Notify;
 
@@ -45,10 +45,10 @@ impl NullStore {
 
 #[async_trait]
 impl Ledger for NullStore {
-    async fn settle(&self, batch: Vec<Intake>, _: Timestamp) -> Result<Vec<Settlement>, StoreError> {
+    fn settle(&self, batch: Vec<Intake>, _: Timestamp, done: Settled) {
         self.batches.fetch_add(1, Ordering::Relaxed);
         self.messages.fetch_add(batch.len() as u64, Ordering::Relaxed);
-        Ok(batch.iter().map(|intake| self.settlement(intake)).collect())
+        done(Ok(batch.iter().map(|intake| self.settlement(intake)).collect()));
     }
 
     async fn record(&self, _: Vec<Record>) -> Result<(), StoreError> {

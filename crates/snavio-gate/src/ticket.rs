@@ -1,0 +1,95 @@
+//! A ticket: many answers from other threads, waited for together with one wake-up.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+/// Where answers are given.
+pub(crate) struct Ticket<T>(Mutex<State<T>>);
+
+struct State<T> {
+    answers: Vec<Option<T>>,
+    missing: usize,
+    waker: Option<Waker>,
+}
+
+/// Where they are waited for. Who stops waiting loses nothing but the answers.
+pub(crate) struct Answers<T>(Arc<Ticket<T>>);
+
+impl<T> Ticket<T> {
+    /// A ticket for so many answers.
+    pub(crate) fn for_answers(count: usize) -> (Arc<Self>, Answers<T>) {
+        let answers = std::iter::repeat_with(|| None).take(count).collect();
+        let ticket = Arc::new(Self(Mutex::new(State { answers, missing: count, waker: None })));
+        (Arc::clone(&ticket), Answers(ticket))
+    }
+
+    /// Gives the answer at a place. The first one counts.
+    pub(crate) fn answer(&self, place: usize, answer: T) {
+        let mut state = self.lock();
+        if let Some(open @ None) = state.answers.get_mut(place) {
+            *open = Some(answer);
+            state.missing -= 1;
+        }
+        let waker = if state.missing == 0 { state.waker.take() } else { None };
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Future for Answers<T> {
+    type Output = Vec<T>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Vec<T>> {
+        let mut state = self.0.lock();
+        if state.missing == 0 {
+            return Poll::Ready(std::mem::take(&mut state.answers).into_iter().flatten().collect());
+        }
+        match &mut state.waker {
+            Some(waker) => waker.clone_from(context.waker()),
+            none => *none = Some(context.waker().clone()),
+        }
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn answers_come_in_the_order_of_their_places_whoever_gives_them() {
+        for _ in 0..200 {
+            let (ticket, answers) = Ticket::for_answers(8);
+            let givers: Vec<_> = (0..8)
+                .map(|place| {
+                    let ticket = Arc::clone(&ticket);
+                    std::thread::spawn(move || ticket.answer(place, place * 10))
+                })
+                .collect();
+            assert_eq!(answers.await, [0, 10, 20, 30, 40, 50, 60, 70]);
+            givers.into_iter().for_each(|giver| giver.join().unwrap());
+        }
+    }
+
+    #[tokio::test]
+    async fn no_answers_are_not_waited_for() {
+        assert!(Ticket::<u8>::for_answers(0).1.await.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_second_answer_changes_nothing() {
+        let (ticket, answers) = Ticket::for_answers(2);
+        ticket.answer(0, 'a');
+        ticket.answer(0, 'b');
+        ticket.answer(1, 'c');
+        assert_eq!(answers.await, ['a', 'c']);
+    }
+}
