@@ -3,7 +3,9 @@
 //! Deficit round robin: a tenant's turn gives it a quantum of bytes; what it does not use up with waiting work
 //! it loses, what a large item still needs it keeps. No tenant can hold more than its part of the room.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+
+use foldhash::{HashMap, HashMapExt};
 
 use crate::limits;
 use crate::name::TenantName;

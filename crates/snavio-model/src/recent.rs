@@ -1,8 +1,9 @@
 //! The memory of messages that a node has just accepted (PIP-2): the very same signed message, captured and
 //! sent again inside the window, goes nowhere. It is a shortcut; nothing relies on it to be complete.
 
-use std::collections::HashSet;
 use std::time::Duration;
+
+use foldhash::{HashSet, HashSetExt};
 
 use crate::limits;
 use crate::time::Timestamp;

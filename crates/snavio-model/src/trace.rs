@@ -54,7 +54,11 @@ impl Traceparent {
     /// A new trace for a message that came without, marked as sampled: the gateway records every message.
     pub fn from_random(bytes: [u8; 24]) -> Self {
         let (trace, span) = bytes.split_at(16);
-        Self(format!("00-{}-{}-01", not_zero(trace), not_zero(span)).into())
+        let mut text = String::with_capacity(TEXT_BYTES);
+        for part in ["00-", &not_zero(trace), "-", &not_zero(span), "-01"] {
+            text.push_str(part);
+        }
+        Self(text.into())
     }
 
     /// The whole as text.

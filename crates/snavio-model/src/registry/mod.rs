@@ -3,9 +3,11 @@
 mod change;
 mod entry;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
+
+use foldhash::{HashMap, HashMapExt};
 
 pub use change::{Author, Change, Wish, plan};
 pub use entry::{
