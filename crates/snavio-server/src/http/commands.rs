@@ -6,6 +6,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use serde_json::Value;
@@ -125,7 +126,7 @@ async fn read_one(app: &App, source: &ServiceName, request: Request) -> Result<A
     if media(&parts.headers)? != Media::Json {
         return Err(Refusal::new(Reason::UnsupportedMediaType, "one command is application/json"));
     }
-    let body = read(&app.load, body, app.body_bytes_max).await?;
+    let body = read(app, &parts, body, app.body_bytes_max).await?;
     let webhook = webhook(&parts.headers)?;
     Ok(Arrival { webhook, ..arrival(app, source.clone(), body, &parts.headers) })
 }
@@ -162,28 +163,24 @@ async fn answer_batch(
     }
     let (app, source) = (Arc::clone(app), source.clone());
     match media(&parts.headers)? {
-        Media::Json => send_array(app, source, parts.headers, body).await,
+        Media::Json => send_array(app, source, parts, body).await,
         Media::NdJson => {
-            let places = app.stream_places(principal)?;
-            Ok(stream::send_lines(app, source, parts.headers, body, places))
+            let (places, room) = (app.stream_places(principal)?, app.body_room(&parts)?);
+            Ok(stream::send_lines(app, source, parts.headers, body, places, room))
         }
     }
 }
 
-async fn send_array(
-    app: Shared,
-    source: ServiceName,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Refusal> {
-    let body = read(&app.load, body, limits::BATCH_BYTES_MAX).await?;
-    let entries = split_array(&body).map_err(Refusal::from)?;
+async fn send_array(app: Shared, source: ServiceName, parts: Parts, body: Body) -> Result<Response, Refusal> {
+    let body = read(&app, &parts, body, limits::BATCH_BYTES_MAX).await?;
+    let entries = split_array(&body, limits::BATCH_MESSAGES_MAX).map_err(Refusal::from)?;
     if entries.len() > limits::BATCH_MESSAGES_MAX {
         let detail = format!("a batch holds at most {} messages", limits::BATCH_MESSAGES_MAX);
         return Err(Refusal::new(Reason::TooLarge, detail));
     }
     let entries: Vec<_> = entries.into_iter().map(|entry| body.slice_ref(entry)).collect();
-    let results = Outlive::new(async move { send_entries(&app, source, entries, &headers).await }).await;
+    let results =
+        Outlive::new(async move { send_entries(&app, source, entries, &parts.headers).await }).await;
     Ok(json(StatusCode::OK, &Results { results }))
 }
 
