@@ -13,11 +13,10 @@ use http::{HeaderMap, HeaderValue};
 use snavio_model::limits;
 use snavio_model::name::ServiceName;
 use snavio_model::refusal::{Reason, Refusal};
-use snavio_model::time::Clock;
 use tokio::sync::mpsc;
 
 use super::body::broken;
-use super::commands::{Entry, send_entry};
+use super::commands::{Entry, on_record, send_entry};
 use super::{Places, Shared};
 use crate::load::{Kept, Room, overloaded};
 
@@ -83,7 +82,7 @@ async fn run(
         answers.send(&entry).await;
     }
     if let Some(refusal) = refusal {
-        answers.send(&app.gate.refuse(&source, app.clock.now(), refusal).into()).await;
+        answers.send(&on_record(&app, &source, &headers, refusal).into()).await;
     }
 }
 
