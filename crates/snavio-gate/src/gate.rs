@@ -14,7 +14,7 @@ use snavio_model::registry::{Change, DispatchMode, Registry, Unseal};
 use snavio_model::settle::{Intake, Outcome, Settlement};
 use snavio_model::telemetry;
 use snavio_model::time::{Clock, Timestamp};
-use snavio_model::trace::{CorrelationId, Traceparent};
+use snavio_model::trace::{CorrelationId, Journey, Traceparent};
 use snavio_model::{id::MessageId, id::Serial};
 use snavio_store::{Store, StoreError};
 
@@ -88,6 +88,7 @@ impl Answer {
             target: Some(self.target.clone()),
             name: Some(self.name.clone()),
             correlation: Some(self.correlation.clone()),
+            traceparent: Some(self.traceparent.clone()),
         }
     }
 }
@@ -194,8 +195,8 @@ impl Gate {
     }
 
     /// Refuses what could not even be read, on the record like any other arrival.
-    pub fn refuse(&self, source: &ServiceName, at: Timestamp, refusal: Refusal) -> Refused {
-        let refused = Refused::from(refusal);
+    pub fn refuse(&self, source: &ServiceName, at: Timestamp, journey: Journey, refusal: Refusal) -> Refused {
+        let refused = Refused { subject: Box::new(Subject::on(journey)), refusal };
         self.report(source, at, &Err(refused.clone()));
         refused
     }
@@ -262,14 +263,15 @@ impl Gate {
     /// its tenant's telemetry.
     fn report(&self, source: &ServiceName, at: Timestamp, ended: &Result<Answer, Refused>) {
         match ended {
-            Ok(Answer { id, verdict: Verdict::Accepted { path, .. }, .. }) => {
+            Ok(Answer { id, correlation, traceparent, verdict: Verdict::Accepted { path, .. }, .. }) => {
                 self.meters.accepted(*path);
-                tracing::debug!(target: "snavio::message", %source, %id, path = path.as_str(), "accepted");
+                let path = path.as_str();
+                tracing::debug!(target: "snavio::message", %source, %id, %correlation, %traceparent, path, "accepted");
             }
             Ok(answer) => {
-                let id = &answer.id;
+                let Answer { id, correlation, traceparent, .. } = answer;
                 self.meters.duplicate();
-                tracing::debug!(target: "snavio::message", %source, %id, "duplicate");
+                tracing::debug!(target: "snavio::message", %source, %id, %correlation, %traceparent, "duplicate");
                 let record = telemetry::duplicate(source, &answer.subject(), answer.dedupe_mode, at);
                 record.into_iter().for_each(|record| self.gathering.add(record));
             }
@@ -277,7 +279,9 @@ impl Gate {
                 let reason = refusal.reason.code();
                 self.meters.refused(refusal.reason);
                 let id = subject.id.as_ref().map_or("", MessageId::as_str);
-                tracing::info!(target: "snavio::message", %source, id, reason, "refused");
+                let correlation = subject.correlation.as_ref().map_or("", CorrelationId::as_str);
+                let traceparent = subject.traceparent.as_ref().map_or("", Traceparent::as_str);
+                tracing::info!(target: "snavio::message", %source, id, correlation, traceparent, reason, "refused");
                 let record = telemetry::refused(source, subject, refusal, at);
                 record.into_iter().for_each(|record| self.gathering.add(record));
             }

@@ -14,6 +14,11 @@ pub const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub const BATCH_MESSAGES_MAX: usize = 500;
 /// Messages of one stream that may wait for their commit at the same time.
 pub const STREAM_IN_FLIGHT_MAX: usize = 256;
+/// And their bytes: a stream is read no faster than its messages are settled.
+pub const STREAM_IN_FLIGHT_BYTES_MAX: usize = BATCH_BYTES_MAX;
+/// A body that takes longer than one pause may must have come at this rate: slower ones would keep their room for
+/// as long as they please.
+pub const BODY_BYTES_PER_SECOND_MIN: u64 = 32 * 1024;
 
 /// What a client still sends after it was refused is taken off the wire for this long, so that it can read why.
 pub const LINGER: Duration = Duration::from_secs(5);

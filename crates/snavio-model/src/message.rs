@@ -54,6 +54,7 @@ impl Message {
             target: Some(self.target.clone()),
             name: Some(self.name.clone()),
             correlation: Some(self.correlation.clone()),
+            traceparent: Some(self.traceparent.clone()),
         })
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::id::MessageId;
 use crate::name::{CommandName, ServiceName};
 use crate::time::Timestamp;
-use crate::trace::CorrelationId;
+use crate::trace::{CorrelationId, Journey, Traceparent};
 
 /// Why something was refused, in the words of the contract, with what the caller needs to know.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -65,6 +65,16 @@ pub struct Subject {
     pub name: Option<CommandName>,
     /// Its correlation id.
     pub correlation: Option<CorrelationId>,
+    /// Its trace.
+    pub traceparent: Option<Traceparent>,
+}
+
+impl Subject {
+    /// Something of which only the journey is known.
+    pub fn on(journey: Journey) -> Self {
+        let Journey { correlation, traceparent } = journey;
+        Self { correlation: Some(correlation), traceparent: Some(traceparent), ..Self::default() }
+    }
 }
 
 impl From<Refusal> for Refused {

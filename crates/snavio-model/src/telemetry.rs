@@ -11,7 +11,7 @@ use crate::message::{Message, Path};
 use crate::name::{ServiceName, TenantName};
 use crate::refusal::{Refusal, Report, Skew, Subject};
 use crate::time::Timestamp;
-use crate::trace::CorrelationId;
+use crate::trace::{CorrelationId, Traceparent};
 
 /// One record of a tenant's telemetry.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,6 +58,7 @@ pub fn delivered(message: &Message, path: Path, settled_at: Timestamp) -> Map<St
         "target": message.target,
         "command.name": message.name,
         "correlation_id": message.correlation.as_str(),
+        "traceparent": message.traceparent.as_str(),
         "path": path.as_str(),
         "dispatch_latency_ms": settled_at.since(message.received_at).as_millis() as u64,
         "replay": false,
@@ -134,6 +135,7 @@ pub fn dead_lettered(message: &Message, letter: &DeadLetter) -> Record {
         "target": message.target,
         "command.name": message.name,
         "correlation_id": message.correlation.as_str(),
+        "traceparent": message.traceparent.as_str(),
         "reason": "delivery-failure",
         "dead_letter_reason": letter.reason.as_str(),
         "delivery_id": letter.delivery.id,
@@ -161,6 +163,7 @@ fn about(source: &ServiceName, subject: &Subject) -> Map<String, Value> {
         "target": subject.target,
         "command.name": subject.name,
         "correlation_id": subject.correlation.as_ref().map(CorrelationId::as_str),
+        "traceparent": subject.traceparent.as_ref().map(Traceparent::as_str),
     }))
 }
 

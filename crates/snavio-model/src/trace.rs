@@ -83,6 +83,32 @@ impl fmt::Display for Traceparent {
     }
 }
 
+/// The two ids that every word about a message repeats.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Journey {
+    /// As the producer, or chance, named it.
+    pub correlation: CorrelationId,
+    /// Its place in a trace.
+    pub traceparent: Traceparent,
+}
+
+impl Journey {
+    /// With the ids that are known, and new ones for those that are not.
+    pub fn begin(
+        correlation: Option<CorrelationId>,
+        traceparent: Option<Traceparent>,
+        random: [u8; 40],
+    ) -> Self {
+        let (mut name, mut trace) = ([0; 16], [0; 24]);
+        name.copy_from_slice(&random[..16]);
+        trace.copy_from_slice(&random[16..]);
+        Self {
+            correlation: correlation.unwrap_or_else(|| CorrelationId::from_random(name)),
+            traceparent: traceparent.unwrap_or_else(|| Traceparent::from_random(trace)),
+        }
+    }
+}
+
 fn is_hex(text: &str, digits: usize) -> bool {
     text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }

@@ -178,7 +178,7 @@ fn webhooks() {
         let read =
             WebhookSignature::parse(&vector.webhook_id, &vector.webhook_timestamp, &vector.webhook_signature)
                 .unwrap();
-        assert_eq!(read.verify(&secret, body), vector.verifies, "{}", vector.why);
+        assert_eq!(read.verify(&secret, body).is_some(), vector.verifies, "{}", vector.why);
         let own = webhook::sign(&secret, &read.id, read.timestamp, body);
         let sent = vector.webhook_signature.split(' ').any(|signature| signature == own);
         assert_eq!(sent, vector.verifies, "{}", vector.why);

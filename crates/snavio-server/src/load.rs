@@ -31,7 +31,7 @@ impl Bounded {
     /// Takes so much, to be given back when it is dropped, unless that is over the bound and what is spare.
     pub(crate) fn take(self: &Arc<Self>, amount: usize, spare: usize) -> Option<Taken> {
         // Made before the check: dropping it is what gives the amount back.
-        let taken = Taken { of: Arc::clone(self), amount };
+        let taken = Taken { of: Arc::clone(self), amount, spare };
         let before = self.now.fetch_add(amount, Ordering::Relaxed);
         (before.saturating_add(amount) <= self.max.saturating_add(spare)).then_some(taken)
     }
@@ -42,6 +42,7 @@ impl Bounded {
 pub(crate) struct Taken {
     of: Arc<Bounded>,
     amount: usize,
+    spare: usize,
 }
 
 impl Drop for Taken {
@@ -53,13 +54,43 @@ impl Drop for Taken {
 impl Taken {
     /// Takes more of the same whole; false when that is over its bound.
     pub(crate) fn grow(&mut self, amount: usize) -> bool {
-        let Some(mut more) = self.of.take(amount, 0) else { return false };
+        let Some(mut more) = self.of.take(amount, self.spare) else { return false };
         self.amount += std::mem::take(&mut more.amount);
         true
     }
+
+    /// Parts with some of what was taken.
+    fn split(&mut self, amount: usize) -> Self {
+        let amount = amount.min(self.amount);
+        self.amount -= amount;
+        Self { of: Arc::clone(&self.of), amount, spare: self.spare }
+    }
 }
 
-/// What a node has under way.
+/// Room for the bytes of one body: of the node's and, where the caller is known, of its tenant's.
+#[derive(Debug)]
+pub(crate) struct Room {
+    node: Taken,
+    tenant: Option<Taken>,
+}
+
+impl Room {
+    /// Takes more, for bytes that came.
+    pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), Refusal> {
+        if self.tenant.as_mut().is_some_and(|tenant| !tenant.grow(bytes)) {
+            return Err(overloaded("too many bodies of this tenant are in memory"));
+        }
+        if self.node.grow(bytes) { Ok(()) } else { Err(no_room()) }
+    }
+
+    /// Parts with the room of some of the bytes.
+    pub(crate) fn split(&mut self, bytes: usize) -> Self {
+        Self { node: self.node.split(bytes), tenant: self.tenant.as_mut().map(|tenant| tenant.split(bytes)) }
+    }
+}
+
+/// What a node, or one tenant on it, has under way.
+#[derive(Debug)]
 pub(crate) struct Load {
     pub(crate) requests: Arc<Bounded>,
     pub(crate) body_bytes: Arc<Bounded>,
@@ -77,17 +108,25 @@ impl Load {
         taken.ok_or_else(|| overloaded("too many requests are under way"))
     }
 
-    /// Room for bytes of a body.
-    pub(crate) fn reserve(&self, bytes: usize) -> Result<Taken, Refusal> {
-        self.body_bytes.take(bytes, 0).ok_or_else(no_room)
+    /// Room for a body that is about to come, out of the node's and of a tenant's. It takes none yet: what a
+    /// client announces is not what it sends.
+    pub(crate) fn room(&self, path: &str, of_tenant: Option<&Arc<Bounded>>) -> Result<Room, Refusal> {
+        let none = |of: &Arc<Bounded>| of.take(0, spare(path, of.max)).ok_or_else(no_room);
+        Ok(Room { node: none(&self.body_bytes)?, tenant: of_tenant.map(none).transpose()? })
     }
 }
 
 /// What ends work already begun may go past the bound by a quarter, and so may the question how the node is:
-/// refusing these would make an overload last.
+/// refusing these would make an overload last. A token, which is needed for the former, may go half as far:
+/// strangers ask for them too.
 pub(crate) fn spare(path: &str, max: usize) -> usize {
     let ends_work = path.ends_with("/ack") || path.ends_with("/extend") || path.ends_with("/release");
-    if ends_work || matches!(path, "/livez" | "/readyz") { max.div_ceil(4) } else { 0 }
+    match path {
+        "/livez" | "/readyz" => max.div_ceil(4),
+        "/v1/token" => max.div_ceil(8),
+        _ if ends_work => max.div_ceil(4),
+        _ => 0,
+    }
 }
 
 /// The refusal of what is too much.
@@ -96,19 +135,19 @@ pub(crate) fn overloaded(detail: &'static str) -> Refusal {
 }
 
 /// The refusal of a body that there is no room for.
-pub(crate) fn no_room() -> Refusal {
-    overloaded("too many bodies are being read")
+fn no_room() -> Refusal {
+    overloaded("too many bodies are in memory")
 }
 
 /// A body with the room it takes, which is free again when the last slice of it is gone.
 pub(crate) struct Kept {
     bytes: Bytes,
-    _room: Taken,
+    _room: Room,
 }
 
 impl Kept {
     /// The body as bytes like any others.
-    pub(crate) fn with(bytes: Bytes, room: Taken) -> Bytes {
+    pub(crate) fn with(bytes: Bytes, room: Room) -> Bytes {
         Bytes::from_owner(Self { bytes, _room: room })
     }
 }
@@ -139,12 +178,37 @@ mod tests {
     #[test]
     fn a_bodys_room_is_free_when_its_last_slice_is_gone() {
         let load = Load::new(1, 10);
-        let room = load.reserve(8).unwrap();
-        let body = Kept::with(Bytes::from_static(b"12345678"), room);
+        let taken = || {
+            let mut room = load.room("/v1/commands", None).unwrap();
+            room.grow(8).map(|()| room)
+        };
+        let body = Kept::with(Bytes::from_static(b"12345678"), taken().unwrap());
         let part = body.slice(2..4);
         drop(body);
-        assert!(load.reserve(8).is_err());
+        assert!(taken().is_err());
         drop(part);
-        assert!(load.reserve(8).is_ok());
+        assert!(taken().is_ok());
+    }
+
+    /// PIP-9
+    #[test]
+    fn a_tenant_fills_its_own_part_and_acknowledgements_find_room_past_it() {
+        let (load, tenant) = (Load::new(1, 16), Bounded::new(4));
+        let grown = |path: &str, of_tenant: Option<&Arc<Bounded>>, bytes: usize| {
+            let mut room = load.room(path, of_tenant).unwrap();
+            room.grow(bytes).map(|()| room)
+        };
+        let mut held = grown("/v1/commands", Some(&tenant), 4).unwrap();
+        assert!(grown("/v1/commands", Some(&tenant), 1).is_err());
+        assert!(grown("/v1/queues/q/ack", Some(&tenant), 1).is_ok());
+        assert!(grown("/v1/commands", Some(&Bounded::new(4)), 4).is_ok());
+        let line = held.split(3);
+        drop(held);
+        assert_eq!((tenant.now(), load.body_bytes.now()), (3, 3));
+        drop(line);
+        assert_eq!((tenant.now(), load.body_bytes.now()), (0, 0));
+        let _full = grown("/v1/commands", None, 16).unwrap();
+        assert!(grown("/v1/token", None, 3).is_err(), "two bytes are kept for tokens");
+        assert!(grown("/v1/token", None, 2).is_ok());
     }
 }

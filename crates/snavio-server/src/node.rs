@@ -114,7 +114,10 @@ impl Node {
         let app = Arc::new(App {
             gate,
             platform,
-            sessions: Sessions::new(config.server.requests_max / limits::INTAKE_TENANT_PART),
+            sessions: Sessions::new(
+                config.server.requests_max / limits::INTAKE_TENANT_PART,
+                config.server.bodies_bytes_max / limits::INTAKE_TENANT_PART,
+            ),
             load: Arc::clone(&load),
             failures: Failures::default(),
             clock,

@@ -13,7 +13,7 @@ use snavio_model::registry::Registry;
 use snavio_model::time::Timestamp;
 use snavio_model::token::TokenFault;
 
-use crate::load::{Bounded, Taken, overloaded, spare};
+use crate::load::{Bounded, Load, Taken, overloaded, spare};
 use crate::platform::Platform;
 
 /// The authenticated caller.
@@ -35,8 +35,13 @@ pub(crate) struct Caller {
 impl Caller {
     /// A place for what outlives the request.
     pub(crate) fn another_place(&self) -> Result<Taken, Refusal> {
-        let taken = self.session.under_way.take(1, 0);
+        let taken = self.session.tenant.requests.take(1, 0);
         taken.ok_or_else(|| overloaded("too many requests of this tenant are under way"))
+    }
+
+    /// The bytes of bodies that its tenant has in memory.
+    pub(crate) fn body_bytes(&self) -> Arc<Bounded> {
+        Arc::clone(&self.session.tenant.body_bytes)
     }
 }
 
@@ -54,8 +59,7 @@ pub(crate) struct Session {
     pub(crate) client: String,
     pub(crate) service: ServiceName,
     expires_at: Timestamp,
-    /// Requests of the whole tenant.
-    under_way: Arc<Bounded>,
+    tenant: Arc<Load>,
 }
 
 impl Principal {
@@ -100,14 +104,15 @@ pub(crate) enum Nobody {
 /// Tokens that were verified, by digest, and what their tenants have under way.
 pub(crate) struct Sessions {
     known: RwLock<HashMap<[u8; 32], Arc<Session>>>,
-    tenants: Mutex<HashMap<String, Arc<Bounded>>>,
-    tenant_requests_max: usize,
+    tenants: Mutex<HashMap<String, Arc<Load>>>,
+    requests_max: usize,
+    body_bytes_max: usize,
 }
 
 impl Sessions {
-    /// None yet; each tenant may have this many requests under way.
-    pub(crate) fn new(tenant_requests_max: usize) -> Self {
-        Self { known: RwLock::default(), tenants: Mutex::default(), tenant_requests_max }
+    /// None yet; each tenant may have this many requests, and bytes of their bodies, under way.
+    pub(crate) fn new(requests_max: usize, body_bytes_max: usize) -> Self {
+        Self { known: RwLock::default(), tenants: Mutex::default(), requests_max, body_bytes_max }
     }
 
     /// Resolves the caller of a request. Each use checks that client, service and tenant are still there.
@@ -136,7 +141,7 @@ impl Sessions {
         if client.is_none() || registry.service(session.service.as_str()).is_none() {
             return Err(Nobody::Unknown("the client is not registered any more"));
         }
-        let place = session.under_way.take(1, spare(path, self.tenant_requests_max));
+        let place = session.tenant.requests.take(1, spare(path, self.requests_max));
         let place = place.ok_or(Nobody::Overload)?;
         Ok(Principal::Service(Caller { session, _place: place }))
     }
@@ -150,7 +155,7 @@ impl Sessions {
         let claims = platform.verify(token, now)?;
         let session = Arc::new(Session {
             client: claims.sub,
-            under_way: self.under_way(claims.service.tenant()),
+            tenant: self.load_of(claims.service.tenant()),
             service: claims.service,
             expires_at: Timestamp(claims.exp * 1000),
         });
@@ -168,13 +173,14 @@ impl Sessions {
         }
         known.insert(digest, session);
     }
+
     /// What a tenant has under way, over all its tokens.
-    fn under_way(&self, tenant: &str) -> Arc<Bounded> {
+    fn load_of(&self, tenant: &str) -> Arc<Load> {
         let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
         if tenants.len() >= limits::TOKENS_REMEMBERED_MAX {
-            tenants.retain(|_, under_way| Arc::strong_count(under_way) > 1);
+            tenants.retain(|_, load| Arc::strong_count(load) > 1);
         }
-        let make = || Bounded::new(self.tenant_requests_max);
+        let make = || Arc::new(Load::new(self.requests_max, self.body_bytes_max));
         Arc::clone(tenants.entry(tenant.to_owned()).or_insert_with(make))
     }
 }

@@ -6,6 +6,7 @@ use reqwest::Method;
 use serde_json::json;
 
 use crate::node::{Draft, Launch, Node, new_id, post, verdict};
+use crate::patience::eventually;
 use crate::raw_wire::Wire;
 
 fn poll(token: &str) -> String {
@@ -84,28 +85,52 @@ async fn requests_past_the_total_are_told_to_come_back_and_health_goes_on() {
     assert!(freed, "requests that ended make room");
 }
 
+const BATCH: usize = 4 * 1024 * 1024;
+
+/// A batch request, whose body is not sent yet.
+fn batch(token: &str, length: usize) -> String {
+    format!(
+        "POST /v1/commands/batch HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
+         Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    )
+}
+
+async fn bytes_in_memory(node: &Node) -> usize {
+    let text = node.operator().exchange(Method::GET, "/metrics", None, "").await.unwrap().1;
+    let text = String::from_utf8(text.to_vec()).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("snavio_body_bytes_in_flight "));
+    line.unwrap().parse().unwrap()
+}
+
 /// PIP-9
 #[tokio::test]
-async fn bodies_in_memory_are_bounded() {
-    let bytes = 4 * 1024 * 1024;
-    let node = Node::launch(&Launch::default().set("SERVER_BODIES_BYTES_MAX", bytes));
+async fn what_a_tenant_announces_takes_no_room_and_what_it_sends_takes_its_own() {
+    let node = Node::launch(&Launch::default().set("SERVER_BODIES_BYTES_MAX", 4 * BATCH));
     let cast = node.cast().await;
+    let other = json!({ "tenants": [{ "name": "zeta" }], "services": [{ "name": "zeta/bot" }] });
+    let zeta = node.apply(&other).await.remove(0);
     let token = node.token(&cast.billing).await;
-    let head = |length: usize| {
-        format!(
-            "POST /v1/commands/batch HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
-             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
-        )
-    };
-    let mut large = Wire::to(&node);
-    large.send(head(bytes - 100));
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    let answer = Wire::to(&node).ask(format!("{}{}", head(200), "x".repeat(200)));
+    let mut announced: Vec<_> = (0..8).map(|_| Wire::to(&node)).collect();
+    for wire in &mut announced {
+        wire.send(batch(&token, BATCH));
+    }
+    assert_eq!(Wire::to(&node).ask(format!("{}[]", batch(&token, 2))).status, 200, "announced is not sent");
+
+    announced[0].send(vec![b' '; BATCH - 100]);
+    let arrived = async || (bytes_in_memory(&node).await >= BATCH - 100).then_some(());
+    eventually("the body is in memory", arrived).await;
+    let answer = Wire::to(&node).ask(format!("{}{}", batch(&token, 200), " ".repeat(200)));
     assert_eq!(answer.refusal(), (503, "overloaded".into()));
-    drop(large);
+    // Acknowledgements and tokens of the same tenant, and everything of another, go on.
+    let bot = node.client(&cast.bot);
+    let receipts = json!({ "receipts": [{ "delivery_id": 1, "fence": 1 }] });
+    bot.call(Method::POST, "/v1/queues/pay-inbox/ack", Some(&receipts)).await.expect("an answer");
+    let zeta = node.token(&zeta).await;
+    assert_eq!(Wire::to(&node).ask(format!("{}[]{}", batch(&zeta, 200), " ".repeat(198))).status, 200);
+    drop(announced);
     let freed = (0..100).any(|_| {
         std::thread::sleep(Duration::from_millis(20));
-        Wire::to(&node).ask(format!("{}[]{}", head(200), " ".repeat(198))).status == 200
+        Wire::to(&node).ask(format!("{}[]{}", batch(&token, 200), " ".repeat(198))).status == 200
     });
     assert!(freed, "a body that is gone makes room");
 }

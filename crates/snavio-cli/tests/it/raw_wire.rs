@@ -55,6 +55,11 @@ impl Wire {
         Self(stream)
     }
 
+    /// The same connection, to go on sending while an answer is waited for.
+    pub(crate) fn writer(&self) -> Self {
+        Self(self.0.try_clone().expect("a socket can be shared"))
+    }
+
     /// Sends bytes; the node may have hung up already.
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.0.write_all(bytes.as_ref()).is_ok()
@@ -96,7 +101,8 @@ impl Wire {
         self.chunk()
     }
 
-    fn chunks(&mut self) -> Vec<u8> {
+    /// The parts that are left of it.
+    pub(crate) fn chunks(&mut self) -> Vec<u8> {
         let chunks = std::iter::repeat_with(|| self.chunk());
         chunks.take_while(|chunk| !chunk.is_empty()).flatten().collect()
     }

@@ -141,6 +141,28 @@ async fn who_pauses_within_its_body_is_refused() {
 }
 
 /// QUA-7
+#[tokio::test]
+async fn who_never_pauses_and_never_ends_is_refused() {
+    let node = impatient();
+    let cast = node.cast().await;
+    let token = node.token(&cast.billing).await;
+    let mut wire = Wire::to(&node);
+    wire.send(format!(
+        "POST /v1/commands HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
+         Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n"
+    ));
+    let mut writer = wire.writer();
+    let dribble = std::thread::spawn(move || {
+        while writer.send(" ") {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    assert_eq!(wire.answer().refusal(), (408, "request_timeout".into()));
+    drop(wire);
+    dribble.join().unwrap();
+}
+
+/// QUA-7
 #[test]
 fn headers_are_bounded_in_number_and_size() {
     let node = Node::start();

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::node::{Draft, Node, drain, new_id};
+use crate::node::{Draft, Launch, Node, drain, new_id};
 use crate::raw_wire::Wire;
 
 fn chunk(bytes: &[u8]) -> Vec<u8> {
@@ -53,6 +53,24 @@ async fn a_line_that_is_too_long_ends_the_stream_after_the_answers_before_it() {
     let bot = node.client(&cast.bot);
     assert_eq!(drain(&bot, "notify-inbox").await.len(), 1);
     assert_eq!(drain(&bot, "pay-inbox").await.len(), 1);
+}
+
+/// PIP-5
+#[tokio::test]
+async fn an_open_stream_is_ended_by_a_stop_after_the_answers_to_what_it_sent() {
+    // Longer than a test waits: the stop must not need it.
+    let mut node = Node::launch(&Launch::default().set("SERVER_DRAIN_SECONDS", 600));
+    let cast = node.cast().await;
+    let token = node.token(&cast.billing).await;
+    let mut wire = Wire::to(&node);
+    wire.send(head(&token));
+    wire.send(chunk(&[Draft::new("notify", &new_id()).sign(&cast.billing), b"\n".to_vec()].concat()));
+    assert_eq!(lines(&wire.first_chunk())[0]["status"], 202);
+    node.signal("TERM");
+    let last = lines(&wire.chunks());
+    assert_eq!((&last[0]["status"], &last[0]["reason"]), (&503.into(), &"overloaded".into()), "{last:?}");
+    drop(wire);
+    assert!(node.wait().success());
 }
 
 /// PIP-8

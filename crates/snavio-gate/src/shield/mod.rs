@@ -10,7 +10,7 @@ use snavio_model::name::{KeyVersion, ServiceName};
 use snavio_model::refusal::{Reason, Refusal, Refused, Skew, Subject};
 use snavio_model::registry::{Registry, ServiceView};
 use snavio_model::time::Timestamp;
-use snavio_model::trace::{CorrelationId, Traceparent};
+use snavio_model::trace::{CorrelationId, Journey, Traceparent};
 use snavio_model::webhook::WebhookSignature;
 
 /// A request with one message, from a caller who proved which service it is.
@@ -20,8 +20,11 @@ pub struct Arrival {
     pub source: ServiceName,
     /// The message's bytes.
     pub body: Bytes,
-    /// Standard Webhooks headers, where the request has them (MSG-4).
-    pub webhook: Option<WebhookSignature>,
+    /// Standard Webhooks headers, where the request has them (MSG-4). Those that cannot be read are refused in
+    /// their turn, with the signature (PIP-1).
+    pub webhook: Option<Result<WebhookSignature, Refusal>>,
+    /// The journey the request says it belongs to; what the message says goes before it.
+    pub correlation: Option<CorrelationId>,
     /// The trace the request belongs to.
     pub traceparent: Option<Traceparent>,
     /// When the request was taken.
@@ -47,26 +50,52 @@ impl Authentic {
 /// Checks an arrival against the registry. Nothing is asked of a store.
 pub(crate) fn check(arrival: Arrival, registry: &Registry, window: Duration) -> Result<Authentic, Refused> {
     let body = arrival.body.clone();
-    let envelope = CommandEnvelope::parse(&body);
-    check_tenant(registry, &arrival.source).map_err(|refusal| match &envelope {
-        // What is wrong with the form comes first, except for the one check that follows this one.
-        Err(refused) if refused.refusal.reason != Reason::SourcePresent => refused.clone(),
-        Err(refused) => Refused { subject: refused.subject.clone(), refusal },
-        Ok(envelope) => Refused { subject: subject(envelope, registry, &arrival.source), refusal },
-    })?;
-    let envelope = envelope?;
-    authenticate(&envelope, &arrival, registry, window)
-        .map_err(|refusal| Refused { subject: subject(&envelope, registry, &arrival.source), refusal })
+    let parsed = CommandEnvelope::parse(&body);
+    let journey = journey(&parsed, &arrival);
+    let judged = judge(&parsed, &arrival, registry, window, &journey);
+    judged
+        .map_err(|refusal| Refused { subject: subject(parsed, journey, registry, &arrival.source), refusal })
 }
 
-fn subject(envelope: &CommandEnvelope<'_>, registry: &Registry, source: &ServiceName) -> Box<Subject> {
-    let tenant = registry.service(source.as_str()).map(|view| &view.tenant);
-    Box::new(Subject {
-        id: Some(envelope.id.clone()),
-        target: tenant.and_then(|tenant| ServiceName::resolve(envelope.target.as_str(), tenant).ok()),
-        name: Some(envelope.name.clone()),
-        correlation: envelope.correlation_id.clone(),
-    })
+type Parsed<'a> = Result<CommandEnvelope<'a>, Refused>;
+
+/// MSG-11: taken from the message or the request, else generated here, before anything is refused.
+fn journey(parsed: &Parsed<'_>, arrival: &Arrival) -> Journey {
+    let said = match parsed {
+        Ok(envelope) => &envelope.correlation_id,
+        Err(refused) => &refused.subject.correlation,
+    };
+    let correlation = said.clone().or_else(|| arrival.correlation.clone());
+    Journey::begin(correlation, arrival.traceparent.clone(), arrival.random)
+}
+
+fn subject(parsed: Parsed<'_>, journey: Journey, registry: &Registry, source: &ServiceName) -> Box<Subject> {
+    let known = match parsed {
+        Ok(envelope) => {
+            let tenant = registry.service(source.as_str()).map(|view| &view.tenant);
+            let target =
+                tenant.and_then(|tenant| ServiceName::resolve(envelope.target.as_str(), tenant).ok());
+            Subject { id: Some(envelope.id), target, name: Some(envelope.name), ..Subject::default() }
+        }
+        Err(refused) => *refused.subject,
+    };
+    Box::new(Subject { id: known.id, target: known.target, name: known.name, ..Subject::on(journey) })
+}
+
+fn judge(
+    parsed: &Parsed<'_>,
+    arrival: &Arrival,
+    registry: &Registry,
+    window: Duration,
+    journey: &Journey,
+) -> Result<Authentic, Refusal> {
+    match (parsed, check_tenant(registry, &arrival.source)) {
+        // What is wrong with the form comes first, except for the one check that follows suspension.
+        (Err(wrong), _) if wrong.refusal.reason != Reason::SourcePresent => Err(wrong.refusal.clone()),
+        (_, Err(refusal)) => Err(refusal),
+        (Err(wrong), Ok(())) => Err(wrong.refusal.clone()),
+        (Ok(envelope), Ok(())) => authenticate(envelope, arrival, registry, window, journey),
+    }
 }
 
 fn check_tenant(registry: &Registry, source: &ServiceName) -> Result<(), Refusal> {
@@ -82,6 +111,7 @@ fn authenticate(
     arrival: &Arrival,
     registry: &Registry,
     window: Duration,
+    journey: &Journey,
 ) -> Result<Authentic, Refusal> {
     check_window(envelope.timestamp, arrival.received_at, window)?;
     let gone = || Refusal::new(Reason::Unauthenticated, "the service is not registered any more");
@@ -90,7 +120,7 @@ fn authenticate(
     let target = ServiceName::resolve(envelope.target.as_str(), &source.tenant);
     let target = target.map_err(|invalid| Refusal::new(Reason::InvalidName, invalid.to_string()))?;
     let payload = arrival.body.slice_ref(envelope.payload.raw());
-    let (correlation, traceparent) = identity(envelope, arrival);
+    let Journey { correlation, traceparent } = journey.clone();
     let message = Message {
         tenant: source.tenant.clone(),
         id: envelope.id.clone(),
@@ -128,7 +158,8 @@ fn check_signature(
     source: &ServiceView,
 ) -> Result<(KeyVersion, Arc<str>), Refusal> {
     let by_header = match &arrival.webhook {
-        Some(webhook) => Some(check_webhook(webhook, envelope, &arrival.body, source)?),
+        Some(Ok(webhook)) => Some(check_webhook(webhook, envelope, &arrival.body, source)?),
+        Some(Err(refusal)) => return Err(refusal.clone()),
         None => None,
     };
     let by_hmac = match &envelope.hmac {
@@ -168,22 +199,10 @@ fn check_webhook(
     if !webhook.is_at(envelope.timestamp) {
         return Err(invalid("webhook-timestamp is not the message's timestamp"));
     }
-    let key = source.keys().iter().find(|key| webhook.verify(&key.secret, body));
-    let key = key.ok_or_else(|| invalid("webhook-signature does not match under any key of this service"))?;
-    let signatures: Vec<_> = webhook.signatures.iter().map(ToString::to_string).collect();
-    Ok((key.version.clone(), format!("webhook {}", signatures.join(" ")).into()))
-}
-
-/// MSG-11: taken from the message or the request, else generated here.
-fn identity(envelope: &CommandEnvelope<'_>, arrival: &Arrival) -> (CorrelationId, Traceparent) {
-    let mut correlation = [0; 16];
-    let mut trace = [0; 24];
-    correlation.copy_from_slice(&arrival.random[..16]);
-    trace.copy_from_slice(&arrival.random[16..]);
-    let correlation =
-        envelope.correlation_id.clone().unwrap_or_else(|| CorrelationId::from_random(correlation));
-    let traceparent = arrival.traceparent.clone().unwrap_or_else(|| Traceparent::from_random(trace));
-    (correlation, traceparent)
+    let mut verified = source.keys().iter().filter_map(|key| Some((key, webhook.verify(&key.secret, body)?)));
+    let none = || invalid("webhook-signature does not match under any key of this service");
+    let (key, signature) = verified.next().ok_or_else(none)?;
+    Ok((key.version.clone(), format!("webhook {signature}").into()))
 }
 
 #[cfg(test)]

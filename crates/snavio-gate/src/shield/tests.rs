@@ -68,6 +68,7 @@ fn arrive(body: Vec<u8>, millis_later: i64) -> Arrival {
         source: "acme/billing".parse().unwrap(),
         body: body.into(),
         webhook: None,
+        correlation: None,
         traceparent: None,
         received_at: Timestamp(signed_at.0 + millis_later),
         random: [3; 40],
@@ -124,10 +125,60 @@ fn a_webhook_signature_stands_in_for_the_hmac_and_both_must_hold_where_both_are(
         (unsigned(), Some((unsigned(), other_id, seconds)), Some(Reason::HmacInvalid)),
         (unsigned(), Some((unsigned(), ID, seconds + 1)), Some(Reason::HmacInvalid)),
     ] {
-        let webhook = headers.map(|(over, id, at)| signed(&over, id, at));
+        let webhook = headers.map(|(over, id, at)| Ok(signed(&over, id, at)));
         let arrival = Arrival { webhook, ..arrive(body, 0) };
         assert_eq!(refusal(arrival, false), reason);
     }
+}
+
+/// PIP-2, MSG-4
+#[test]
+fn a_webhooks_signature_is_the_one_that_holds_whatever_else_was_sent_beside_it() {
+    let seconds = Timestamp::parse(SIGNED_AT).unwrap().0 / 1000;
+    let header = webhook::sign(&secret(), ID, seconds, &unsigned());
+    let junk = webhook::sign(&Secret::from_bytes([9; 32]), ID, seconds, &unsigned());
+    let signature = |header: &str| {
+        let webhook = WebhookSignature::parse(ID, &seconds.to_string(), header);
+        let arrival = Arrival { webhook: Some(webhook), ..arrive(unsigned(), 0) };
+        check(arrival, &registry(false), WINDOW).unwrap().into_parts().0.signature
+    };
+    let alone = signature(&header);
+    assert_eq!(signature(&format!("{junk} {header} v2,x")), alone);
+    assert_eq!(signature(&format!("{header} {junk} {header}")), alone);
+}
+
+/// PIP-1
+#[test]
+fn webhook_headers_that_cannot_be_read_are_refused_with_the_signature_and_not_before() {
+    let unreadable = || Some(WebhookSignature::parse(ID, "now", "v1,x"));
+    let arrive = |body: Vec<u8>, millis| Arrival { webhook: unreadable(), ..arrive(body, millis) };
+    assert_eq!(refusal(arrive(b"{".to_vec(), 0), false), Some(Reason::Malformed));
+    assert_eq!(refusal(arrive(unsigned(), 0), true), Some(Reason::Suspended));
+    assert_eq!(refusal(arrive(unsigned(), 61_000), false), Some(Reason::TimestampOutOfWindow));
+    assert_eq!(refusal(arrive(unsigned(), 0), false), Some(Reason::InvalidTimestamp));
+}
+
+/// MSG-11
+#[test]
+fn a_refusal_can_be_followed_like_any_message() {
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let told = |arrival: Arrival| {
+        let subject = check(arrival, &registry(false), WINDOW).unwrap_err().subject;
+        (subject.correlation.unwrap().to_string(), subject.traceparent.unwrap().to_string())
+    };
+    let named = |body: &str, millis| Arrival {
+        correlation: CorrelationId::new("of the request"),
+        traceparent: Traceparent::parse(trace),
+        ..arrive(body.as_bytes().to_vec(), millis)
+    };
+    let text = String::from_utf8(message()).unwrap();
+    let with_own = text.replace(r#"{"id":"#, r#"{"correlation_id":"its own","id":"#);
+    assert_eq!(told(named("{", 0)), ("of the request".into(), trace.into()));
+    assert_eq!(told(named(&with_own, 90_000)), ("its own".into(), trace.into()));
+    assert_eq!(told(named(&with_own.replace("snavio.command-sent", "x"), 0)).0, "its own");
+    let (correlation, made) = told(arrive(b"{".to_vec(), 0));
+    assert_eq!(correlation, "03".repeat(16));
+    assert!(Traceparent::parse(&made).is_some());
 }
 
 /// MSG-2, MSG-11

@@ -264,7 +264,7 @@ impl<'a> Draft<'a> {
         let (id, name, correlation) = (self.id.clone(), self.name.clone(), self.correlation_id.clone());
         let envelope = read.map_err(Refusal::from).and_then(|()| self.envelope());
         envelope.map_err(|refusal| Refused {
-            subject: Box::new(Subject { id, target: None, name, correlation }),
+            subject: Box::new(Subject { id, name, correlation, ..Subject::default() }),
             refusal,
         })
     }

@@ -3,8 +3,9 @@
 
 use super::{Fault, FaultKind};
 
-/// The raw elements of the array that `bytes` hold. Only the array's own punctuation is checked.
-pub fn split_array(bytes: &[u8]) -> Result<Vec<&[u8]>, Fault> {
+/// The raw elements of the array that `bytes` hold. Only the array's own punctuation is checked. An array of
+/// more than `max` is cut only as far as to tell that: one element past it, whatever comes then.
+pub fn split_array(bytes: &[u8], max: usize) -> Result<Vec<&[u8]>, Fault> {
     let mut split = Split { bytes, at: 0 };
     split.space();
     split.expect(b'[')?;
@@ -13,6 +14,9 @@ pub fn split_array(bytes: &[u8]) -> Result<Vec<&[u8]>, Fault> {
     if split.peek() != Some(b']') {
         loop {
             elements.push(split.element()?);
+            if elements.len() > max {
+                return Ok(elements);
+            }
             if split.peek() != Some(b',') {
                 break;
             }
@@ -96,7 +100,11 @@ mod tests {
     use super::*;
 
     fn split(text: &str) -> Option<Vec<&str>> {
-        let elements = split_array(text.as_bytes()).ok()?;
+        split_at_most(text, 3)
+    }
+
+    fn split_at_most(text: &str, max: usize) -> Option<Vec<&str>> {
+        let elements = split_array(text.as_bytes(), max).ok()?;
         Some(elements.into_iter().map(|it| std::str::from_utf8(it).unwrap()).collect())
     }
 
@@ -124,10 +132,17 @@ mod tests {
         }
     }
 
+    /// PIP-9
+    #[test]
+    fn an_array_that_is_too_long_is_not_cut_to_its_end() {
+        assert_eq!(split_at_most("[1,2,3]", 3), Some(vec!["1", "2", "3"]));
+        assert_eq!(split_at_most("[1,2,3,4,,,", 3), Some(vec!["1", "2", "3", "4"]));
+    }
+
     proptest::proptest! {
         #[test]
         fn any_bytes_are_cut_or_refused(bytes: Vec<u8>) {
-            let _ = split_array(&bytes);
+            let _ = split_array(&bytes, 3);
         }
     }
 }

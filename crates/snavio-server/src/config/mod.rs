@@ -117,7 +117,9 @@ impl Config {
         within("store.queue_depth_max", raw.store.queue_depth_max, 1, 1_000_000_000);
         within("server.connections_max", raw.server.connections_max, 1, 1_000_000);
         within("server.requests_max", raw.server.requests_max, 4, 10_000_000);
-        within("server.bodies_bytes_max", raw.server.bodies_bytes_max, limits::BATCH_BYTES_MAX, 64 << 30);
+        // One tenant's part must hold a batch.
+        let bodies_min = limits::BATCH_BYTES_MAX * limits::INTAKE_TENANT_PART;
+        within("server.bodies_bytes_max", raw.server.bodies_bytes_max, bodies_min, 64 << 30);
         within("server.header_timeout_seconds", raw.server.header_timeout_seconds, 1, 3600);
         within("server.body_timeout_seconds", raw.server.body_timeout_seconds, 1, 3600);
         within("server.drain_seconds", raw.server.drain_seconds, 0, 3600);

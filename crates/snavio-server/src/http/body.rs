@@ -1,14 +1,20 @@
 //! Request bodies: told by their headers, read within their limit and in time.
 
+use std::time::Duration;
+
 use axum::body::{Body, HttpBody};
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::request::Parts;
 use http_body_util::BodyExt;
+use snavio_model::limits;
 use snavio_model::refusal::{Reason, Refusal};
+use tokio::time::{Instant, timeout_at};
 
+use super::App;
 use crate::arriving::BodyError;
-use crate::load::{Kept, Load, no_room};
+use crate::load::Kept;
 
 /// What a body is, by its content type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,31 +52,30 @@ pub(super) fn essence(headers: &HeaderMap) -> &str {
     content_type.split(';').next().unwrap_or_default().trim()
 }
 
-/// Reads a body of at most `limit` bytes. One that says it is larger is refused before any of it is read, and so
-/// is one that there is no room for.
-pub(super) async fn read(load: &Load, mut body: Body, limit: usize) -> Result<Bytes, Refusal> {
-    let told = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-    if told > limit {
+/// Reads a body of at most `limit` bytes. One that says it is larger is refused before any of it is read; room
+/// is taken for what came, not for what was announced.
+pub(super) async fn read(app: &App, parts: &Parts, mut body: Body, limit: usize) -> Result<Bytes, Refusal> {
+    if body.size_hint().lower() > limit as u64 {
         return Err(too_large(limit));
     }
-    let mut room = load.reserve(told)?;
+    let mut room = app.body_room(parts)?;
     let (mut first, mut rest) = (Bytes::new(), BytesMut::new());
-    let mut length = 0;
-    while let Some(frame) = body.frame().await {
+    let (begun, mut length) = (Instant::now(), 0);
+    loop {
+        let deadline = begun + app.body_timeout + time_for(length);
+        let frame = timeout_at(deadline, body.frame()).await.map_err(|_| too_slow())?;
+        let Some(frame) = frame else { break };
         let Ok(part) = frame.map_err(|error| broken(&error))?.into_data() else { continue };
-        if length + part.len() > limit {
+        length += part.len();
+        if length > limit {
             return Err(too_large(limit));
         }
-        length += part.len();
-        if length > told && !room.grow(part.len()) {
-            return Err(no_room());
-        }
+        room.grow(part.len())?;
         if first.is_empty() {
             // Most bodies come in one part, which then need not be copied.
             first = part;
         } else {
             if rest.is_empty() {
-                rest.reserve(told.max(length));
                 rest.extend_from_slice(&first);
             }
             rest.extend_from_slice(&part);
@@ -78,6 +83,16 @@ pub(super) async fn read(load: &Load, mut body: Body, limit: usize) -> Result<By
     }
     let bytes = if rest.is_empty() { first } else { rest.freeze() };
     Ok(Kept::with(bytes, room))
+}
+
+/// How long so many bytes may take. Pauses are bounded elsewhere; this is against a client that never pauses and
+/// never ends, and keeps its room meanwhile.
+fn time_for(bytes: usize) -> Duration {
+    Duration::from_millis((bytes as u64).saturating_mul(1000) / limits::BODY_BYTES_PER_SECOND_MIN)
+}
+
+fn too_slow() -> Refusal {
+    Refusal::new(Reason::RequestTimeout, "the body comes too slowly")
 }
 
 fn too_large(limit: usize) -> Refusal {

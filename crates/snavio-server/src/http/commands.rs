@@ -6,6 +6,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use serde_json::Value;
@@ -15,7 +16,7 @@ use snavio_model::limits;
 use snavio_model::name::ServiceName;
 use snavio_model::refusal::{Reason, Refusal, Refused};
 use snavio_model::time::Clock;
-use snavio_model::trace::Traceparent;
+use snavio_model::trace::{CorrelationId, Journey, Traceparent};
 use snavio_model::webhook::WebhookSignature;
 use utoipa::ToSchema;
 
@@ -26,6 +27,8 @@ use super::{App, Problem, Shared, stream};
 use crate::machine::unpredictable;
 use crate::outlive::Outlive;
 use crate::principal::Principal;
+
+const WEBHOOK_SIGNATURE: &str = "webhook-signature";
 
 /// A command as its producer sends it (MSG-1).
 #[derive(ToSchema)]
@@ -112,27 +115,28 @@ pub(super) async fn send(
     request: Request,
 ) -> Result<Response, Problem> {
     let source = principal.service()?;
-    let arrival =
-        read_one(&app, source, request).await.map_err(|refusal| on_record(&app, source, refusal))?;
+    let (parts, body) = request.into_parts();
+    let arrival = read_one(&app, source, &parts, body).await;
+    let arrival = arrival.map_err(|refusal| on_record(&app, source, &parts.headers, refusal))?;
     let running = Arc::clone(&app);
     let answer = Outlive::new(async move { running.gate.accept(arrival).await }).await?;
     let (status, accepted) = accepted(&app, &answer);
     Ok(json(status, &accepted))
 }
 
-async fn read_one(app: &App, source: &ServiceName, request: Request) -> Result<Arrival, Refusal> {
-    let (parts, body) = request.into_parts();
+async fn read_one(app: &App, source: &ServiceName, parts: &Parts, body: Body) -> Result<Arrival, Refusal> {
     if media(&parts.headers)? != Media::Json {
         return Err(Refusal::new(Reason::UnsupportedMediaType, "one command is application/json"));
     }
-    let body = read(&app.load, body, app.body_bytes_max).await?;
-    let webhook = webhook(&parts.headers)?;
+    let body = read(app, parts, body, app.body_bytes_max).await?;
+    let webhook = webhook(&parts.headers);
     Ok(Arrival { webhook, ..arrival(app, source.clone(), body, &parts.headers) })
 }
 
 /// What could not even be read is told of like any other refusal.
-fn on_record(app: &App, source: &ServiceName, refusal: Refusal) -> Refused {
-    app.gate.refuse(source, app.clock.now(), refusal)
+pub(super) fn on_record(app: &App, source: &ServiceName, headers: &HeaderMap, refusal: Refusal) -> Refused {
+    let journey = Journey::begin(correlation(headers), traceparent(headers), unpredictable());
+    app.gate.refuse(source, app.clock.now(), journey, refusal)
 }
 
 /// Many commands: a JSON array, answered as one document, or NDJSON, answered line by line.
@@ -145,27 +149,28 @@ pub(super) async fn send_batch(
     request: Request,
 ) -> Result<Response, Problem> {
     let source = principal.service()?;
-    let answered = answer_batch(&app, &principal, source, request).await;
-    Ok(answered.map_err(|refusal| on_record(&app, source, refusal))?)
+    let (parts, body) = request.into_parts();
+    let answered = answer_batch(&app, &principal, source, &parts, body).await;
+    Ok(answered.map_err(|refusal| on_record(&app, source, &parts.headers, refusal))?)
 }
 
 async fn answer_batch(
     app: &Shared,
     principal: &Principal,
     source: &ServiceName,
-    request: Request,
+    parts: &Parts,
+    body: Body,
 ) -> Result<Response, Refusal> {
-    let (parts, body) = request.into_parts();
-    if webhook(&parts.headers)?.is_some() {
+    if parts.headers.contains_key(WEBHOOK_SIGNATURE) {
         let detail = "command batches need metadata.hmac in each entry, not a webhook-signature over all";
         return Err(Refusal::new(Reason::InvalidRequest, detail));
     }
     let (app, source) = (Arc::clone(app), source.clone());
     match media(&parts.headers)? {
-        Media::Json => send_array(app, source, parts.headers, body).await,
+        Media::Json => send_array(app, source, parts, body).await,
         Media::NdJson => {
-            let places = app.stream_places(principal)?;
-            Ok(stream::send_lines(app, source, parts.headers, body, places))
+            let (places, room) = (app.stream_places(principal)?, app.body_room(parts)?);
+            Ok(stream::send_lines(app, source, parts.headers.clone(), body, places, room))
         }
     }
 }
@@ -173,16 +178,17 @@ async fn answer_batch(
 async fn send_array(
     app: Shared,
     source: ServiceName,
-    headers: HeaderMap,
+    parts: &Parts,
     body: Body,
 ) -> Result<Response, Refusal> {
-    let body = read(&app.load, body, limits::BATCH_BYTES_MAX).await?;
-    let entries = split_array(&body).map_err(Refusal::from)?;
+    let body = read(&app, parts, body, limits::BATCH_BYTES_MAX).await?;
+    let entries = split_array(&body, limits::BATCH_MESSAGES_MAX).map_err(Refusal::from)?;
     if entries.len() > limits::BATCH_MESSAGES_MAX {
         let detail = format!("a batch holds at most {} messages", limits::BATCH_MESSAGES_MAX);
         return Err(Refusal::new(Reason::TooLarge, detail));
     }
     let entries: Vec<_> = entries.into_iter().map(|entry| body.slice_ref(entry)).collect();
+    let headers = parts.headers.clone();
     let results = Outlive::new(async move { send_entries(&app, source, entries, &headers).await }).await;
     Ok(json(StatusCode::OK, &Results { results }))
 }
@@ -195,7 +201,7 @@ async fn send_entries(app: &App, source: ServiceName, bodies: Vec<Bytes>, header
     let mut ended = app.gate.accept_all(arrivals).await.into_iter();
     let entry = |body: &Bytes| match fits(body).then(|| ended.next()).flatten() {
         Some(ended) => verdict(app, ended),
-        None => too_large(app, &source),
+        None => too_large(app, &source, headers),
     };
     bodies.iter().map(entry).collect()
 }
@@ -203,14 +209,14 @@ async fn send_entries(app: &App, source: ServiceName, bodies: Vec<Bytes>, header
 /// Takes one message of many to its verdict.
 pub(super) async fn send_entry(app: &App, source: ServiceName, body: Bytes, headers: &HeaderMap) -> Entry {
     if body.len() > app.body_bytes_max {
-        return too_large(app, &source);
+        return too_large(app, &source, headers);
     }
     verdict(app, app.gate.accept(arrival(app, source, body, headers)).await)
 }
 
-fn too_large(app: &App, source: &ServiceName) -> Entry {
+fn too_large(app: &App, source: &ServiceName, headers: &HeaderMap) -> Entry {
     let detail = format!("the message is larger than {} bytes", app.body_bytes_max);
-    on_record(app, source, Refusal::new(Reason::TooLarge, detail)).into()
+    on_record(app, source, headers, Refusal::new(Reason::TooLarge, detail)).into()
 }
 
 fn verdict(app: &App, ended: Result<Answer, Refused>) -> Entry {
@@ -230,26 +236,34 @@ impl From<Refused> for Entry {
 }
 
 fn arrival(app: &App, source: ServiceName, body: Bytes, headers: &HeaderMap) -> Arrival {
-    let traceparent = headers.get("traceparent").and_then(|value| value.to_str().ok());
     Arrival {
         source,
         body,
         webhook: None,
-        traceparent: traceparent.and_then(Traceparent::parse),
+        correlation: correlation(headers),
+        traceparent: traceparent(headers),
         received_at: app.clock.now(),
         random: unpredictable(),
     }
 }
 
+fn correlation(headers: &HeaderMap) -> Option<CorrelationId> {
+    CorrelationId::new(headers.get("x-correlation-id")?.to_str().ok()?)
+}
+
+fn traceparent(headers: &HeaderMap) -> Option<Traceparent> {
+    Traceparent::parse(headers.get("traceparent")?.to_str().ok()?)
+}
+
 /// The Standard Webhooks headers, where there are any.
-fn webhook(headers: &HeaderMap) -> Result<Option<WebhookSignature>, Refusal> {
+fn webhook(headers: &HeaderMap) -> Option<Result<WebhookSignature, Refusal>> {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
-    let Some(signature) = text("webhook-signature") else { return Ok(None) };
+    let signature = text(WEBHOOK_SIGNATURE)?;
     let missing =
         |name: &str| Refusal::new(Reason::HmacMissing, format!("webhook-signature needs {name} beside it"));
-    let id = text("webhook-id").ok_or_else(|| missing("webhook-id"))?;
-    let timestamp = text("webhook-timestamp").ok_or_else(|| missing("webhook-timestamp"))?;
-    WebhookSignature::parse(id, timestamp, signature).map(Some)
+    let needed = |name: &'static str| text(name).ok_or_else(|| missing(name));
+    let parse = |id| WebhookSignature::parse(id, needed("webhook-timestamp")?, signature);
+    Some(needed("webhook-id").and_then(parse))
 }
 
 fn accepted(app: &App, answer: &Answer) -> (StatusCode, Accepted) {

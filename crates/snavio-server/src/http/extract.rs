@@ -51,7 +51,7 @@ impl<T: DeserializeOwned> FromRequest<Shared> for JsonBody<T> {
 
     async fn from_request(request: Request, app: &Shared) -> Result<Self, Problem> {
         let (parts, body) = request.into_parts();
-        let bytes = read(&app.load, body, limits::BATCH_BYTES_MAX).await?;
+        let bytes = read(app, &parts, body, limits::BATCH_BYTES_MAX).await?;
         if bytes.is_empty() {
             return parse(b"{}");
         }

@@ -35,7 +35,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::failures::Failures;
-use crate::load::{Load, Taken, overloaded};
+use crate::load::{Bounded, Load, Room, Taken, overloaded};
 use crate::machine::MachineClock;
 use crate::platform::Platform;
 use crate::principal::{Nobody, Principal, Sessions};
@@ -84,6 +84,12 @@ impl App {
         Ok(Places { _node: self.load.enter("")?, _tenant: of_tenant })
     }
 
+    /// Room for a body, of the node's and of the tenant's whose service sends it.
+    fn body_room(&self, parts: &Parts) -> Result<Room, Refusal> {
+        let of_tenant = parts.extensions.get::<TenantBodies>().map(|TenantBodies(bytes)| bytes);
+        self.load.room(parts.uri.path(), of_tenant)
+    }
+
     /// Waits for something to happen. False when the time is over, or the node stops: who waits then answers
     /// with what there is.
     async fn wait(&self, happens: impl Future<Output = ()>, deadline: Instant) -> bool {
@@ -100,6 +106,11 @@ struct Places {
     _node: Taken,
     _tenant: Option<Taken>,
 }
+
+/// The bytes of bodies that an authenticated request's tenant has in memory: kept with the request, because
+/// bodies are read after the caller is known.
+#[derive(Clone)]
+struct TenantBodies(Arc<Bounded>);
 
 pub(crate) type Shared = Arc<App>;
 
@@ -166,12 +177,16 @@ impl FromRequestParts<Shared> for Principal {
         let now = app.clock.now();
         let path = parts.uri.path();
         let resolved = app.sessions.principal(&parts.headers, path, &app.platform, &registry, now);
-        Ok(resolved.map_err(|nobody| match nobody {
+        let principal = resolved.map_err(|nobody| match nobody {
             Nobody::Unknown(detail) => Refusal::new(Reason::Unauthenticated, detail),
             Nobody::Overload => overloaded("too many requests of this tenant are under way"),
             Nobody::Forger => {
                 app.failures.refuse(&parts.extensions, app.clock.now(), "the token is not valid")
             }
-        })?)
+        })?;
+        if let Self::Service(caller) = &principal {
+            parts.extensions.insert(TenantBodies(caller.body_bytes()));
+        }
+        Ok(principal)
     }
 }

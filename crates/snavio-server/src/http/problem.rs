@@ -65,6 +65,9 @@ pub(crate) struct Document {
     id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     correlation_id: Option<String>,
+    /// The message's place in its trace, where one was begun.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traceparent: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,6 +92,7 @@ impl Problem {
             advice: contract.advice,
             id: subject.id.as_ref().map(|id| id.as_str().to_owned()),
             correlation_id: subject.correlation.as_ref().map(|it| it.as_str().to_owned()),
+            traceparent: subject.traceparent.as_ref().map(|it| it.as_str().to_owned()),
             retry_after_ms: refusal.retry_after.map(|it| it.as_millis() as u64),
             skew_seconds: skew.map(|it| it.received_at.skew(it.sent_at).as_millis() as f64 / 1000.0),
             received_at: skew.map(|it| it.received_at.to_string()),

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, BodyDataStream};
 use axum::response::{IntoResponse, Response};
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::StreamExt;
@@ -13,12 +13,12 @@ use http::{HeaderMap, HeaderValue};
 use snavio_model::limits;
 use snavio_model::name::ServiceName;
 use snavio_model::refusal::{Reason, Refusal};
-use snavio_model::time::Clock;
 use tokio::sync::mpsc;
 
 use super::body::broken;
-use super::commands::{Entry, send_entry};
+use super::commands::{Entry, on_record, send_entry};
 use super::{Places, Shared};
+use crate::load::{Kept, Room, overloaded};
 
 /// Lines that wait for a client to read them.
 const ANSWERS_WAITING_MAX: usize = 16;
@@ -30,12 +30,14 @@ pub(super) fn send_lines(
     headers: HeaderMap,
     body: Body,
     places: Places,
+    room: Room,
 ) -> Response {
     let (sender, mut lines) = mpsc::channel(ANSWERS_WAITING_MAX);
     let answers = Answers { sender, patience: app.body_timeout };
     tokio::spawn(async move {
         let _places = places;
-        run(app, source, headers, body, answers).await;
+        let lines = Lines::new(body.into_data_stream(), app.body_bytes_max, room);
+        run(app, source, headers, lines, answers).await;
     });
     let answers = futures_util::stream::poll_fn(move |context| lines.poll_recv(context));
     let mut response = Body::from_stream(answers).into_response();
@@ -43,29 +45,49 @@ pub(super) fn send_lines(
     response
 }
 
-async fn run(app: Shared, source: ServiceName, headers: HeaderMap, body: Body, mut answers: Answers) {
-    let mut lines = Lines::new(body.into_data_stream(), app.body_bytes_max);
+async fn run(
+    app: Shared,
+    source: ServiceName,
+    headers: HeaderMap,
+    mut lines: Lines<BodyDataStream>,
+    mut answers: Answers,
+) {
     let mut under_way = FuturesOrdered::new();
+    let mut bytes = 0;
+    // Not on a task of its own: two lines with one id must not overtake each other.
+    let take = |line: Bytes| async {
+        let length = line.len();
+        (length, send_entry(&app, source.clone(), line, &headers).await)
+    };
     let refusal = loop {
-        let room = under_way.len() < limits::STREAM_IN_FLIGHT_MAX;
+        let more =
+            under_way.len() < limits::STREAM_IN_FLIGHT_MAX && bytes < limits::STREAM_IN_FLIGHT_BYTES_MAX;
         tokio::select! {
-            line = lines.next(), if room => match line {
+            line = lines.next(), if more => match line {
                 Some(Ok(line)) => {
-                    // Not on a task of its own: two lines with one id must not overtake each other.
-                    under_way.push_back(send_entry(&app, source.clone(), line, &headers));
+                    bytes += line.len();
+                    under_way.push_back(take(line));
                 }
                 Some(Err(refusal)) => break Some(refusal),
                 None => break None,
             },
-            Some(entry) = under_way.next() => answers.send(&entry).await,
+            Some((length, entry)) = under_way.next() => {
+                bytes -= length;
+                answers.send(&entry).await;
+            }
+            () = app.draining.cancelled() => break Some(stopping()),
         }
     };
-    while let Some(entry) = under_way.next().await {
+    while let Some((_, entry)) = under_way.next().await {
         answers.send(&entry).await;
     }
     if let Some(refusal) = refusal {
-        answers.send(&app.gate.refuse(&source, app.clock.now(), refusal).into()).await;
+        answers.send(&on_record(&app, &source, &headers, refusal).into()).await;
     }
+}
+
+fn stopping() -> Refusal {
+    overloaded("the node is stopping; what was not answered was not taken: go on with another node")
 }
 
 /// Where the answers go.
@@ -94,11 +116,13 @@ struct Lines<S> {
     /// How much of the buffer is known to hold no line feed.
     searched: usize,
     limit: usize,
+    /// For what is in the buffer.
+    room: Room,
 }
 
 impl<S: Stream<Item = Result<Bytes, E>> + Unpin, E: std::error::Error + 'static> Lines<S> {
-    fn new(parts: S, limit: usize) -> Self {
-        Self { parts, buffer: BytesMut::new(), searched: 0, limit }
+    fn new(parts: S, limit: usize, room: Room) -> Self {
+        Self { parts, buffer: BytesMut::new(), searched: 0, limit, room }
     }
 
     /// The next line that is not blank. Nothing is lost when the future is dropped.
@@ -113,7 +137,10 @@ impl<S: Stream<Item = Result<Bytes, E>> + Unpin, E: std::error::Error + 'static>
                 return Some(self.rest());
             }
             match self.parts.next().await {
-                Some(Ok(part)) => self.buffer.extend_from_slice(&part),
+                Some(Ok(part)) => match self.room.grow(part.len()) {
+                    Ok(()) => self.buffer.extend_from_slice(&part),
+                    Err(refusal) => return Some(Err(refusal)),
+                },
                 Some(Err(error)) => return Some(Err(broken(&error))),
                 None if is_blank(&self.buffer) => return None,
                 None => return Some(self.rest()),
@@ -131,14 +158,16 @@ impl<S: Stream<Item = Result<Bytes, E>> + Unpin, E: std::error::Error + 'static>
         let line = self.buffer.split_to(self.searched + end).freeze();
         self.buffer.advance(1);
         self.searched = 0;
-        Some(line)
+        let room = self.room.split(line.len() + 1);
+        Some(Kept::with(line, room))
     }
 
     /// What is in the buffer, as a line that has no end.
     fn rest(&mut self) -> Result<Bytes, Refusal> {
         self.searched = 0;
         let line = self.buffer.split().freeze();
-        self.checked(line)
+        let room = self.room.split(line.len());
+        self.checked(Kept::with(line, room))
     }
 
     fn checked(&self, line: Bytes) -> Result<Bytes, Refusal> {
@@ -157,12 +186,14 @@ fn is_blank(line: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::Load;
 
     type Part = Result<Bytes, std::io::Error>;
 
     async fn lines(parts: Vec<&'static str>, limit: usize) -> Vec<String> {
         let parts = parts.into_iter().map(|part| Part::Ok(Bytes::from_static(part.as_bytes())));
-        let mut lines = Lines::new(futures_util::stream::iter(parts), limit);
+        let room = Load::new(1, 20).room("", None).unwrap();
+        let mut lines = Lines::new(futures_util::stream::iter(parts), limit, room);
         let mut told = Vec::new();
         while let Some(line) = lines.next().await {
             match line {
@@ -189,5 +220,15 @@ mod tests {
     async fn a_line_over_the_limit_is_refused_whether_or_not_its_end_was_seen() {
         assert_eq!(lines(vec!["1234\n12345\n"], 4).await, ["1234", "too_large"]);
         assert_eq!(lines(vec!["1234\n", "12", "345"], 4).await, ["1234", "too_large"]);
+    }
+
+    /// PIP-9
+    #[tokio::test]
+    async fn what_is_in_memory_of_a_stream_takes_room_and_gives_it_back_line_by_line() {
+        assert_eq!(lines(vec!["12345678\n"; 9], 20).await, ["12345678"; 9]);
+        assert_eq!(
+            lines(vec!["12345678\n", "1234567890", "1234567890", "1"], 30).await,
+            ["12345678", "overloaded"]
+        );
     }
 }

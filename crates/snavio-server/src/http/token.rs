@@ -6,6 +6,7 @@ use axum::response::Response;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 use snavio_model::limits;
@@ -58,7 +59,7 @@ pub(super) struct OAuthError {
     responses((status = 200, body = Token), (status = 400, body = OAuthError), (status = 401, body = OAuthError)))]
 pub(super) async fn issue(State(app): State<Shared>, request: Request) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
-    let form = match form(&app, &parts.headers, body).await? {
+    let form = match form(&app, &parts, body).await? {
         Ok(form) => form,
         Err(wrong) => return Ok(wrong.response()),
     };
@@ -71,14 +72,15 @@ pub(super) async fn issue(State(app): State<Shared>, request: Request) -> Result
     })
 }
 
-async fn form(app: &App, headers: &HeaderMap, body: Body) -> Result<Result<Form, OAuthError>, Refusal> {
+async fn form(app: &App, parts: &Parts, body: Body) -> Result<Result<Form, OAuthError>, Refusal> {
+    let headers = &parts.headers;
     check_encoding(headers)?;
     let named = headers.contains_key(CONTENT_TYPE);
     if named && !essence(headers).eq_ignore_ascii_case("application/x-www-form-urlencoded") {
         let detail = "the content type must be application/x-www-form-urlencoded";
         return Err(Refusal::new(Reason::UnsupportedMediaType, detail));
     }
-    let bytes = read(&app.load, body, FORM_BYTES_MAX).await?;
+    let bytes = read(app, parts, body, FORM_BYTES_MAX).await?;
     let unfit =
         |_| wrong("invalid_request", "send grant_type=client_credentials as a form, each member once");
     Ok(serde_urlencoded::from_bytes(&bytes).map_err(unfit))
