@@ -121,14 +121,8 @@ impl Shared {
                 batch.into_iter().map(|waiting| (waiting.intake, waiting.reply)).unzip();
             self.messages_per_batch.record(intakes.len() as f64);
             let second = Arc::new(AtomicBool::new(false));
-            let (shared, is_second) = (Arc::clone(self), Arc::clone(&second));
-            let done = move |settled| {
-                answer(settled, replies);
-                if is_second.swap(true, Ordering::AcqRel) {
-                    shared.settle_batches();
-                }
-            };
-            self.store.settle(intakes, self.clock.now(), Box::new(done));
+            let mut batch = Batch { shared: Arc::clone(self), second: Arc::clone(&second), replies };
+            self.store.settle(intakes, self.clock.now(), Box::new(move |settled| batch.answer(settled)));
             if !second.swap(true, Ordering::AcqRel) {
                 return;
             }
@@ -146,22 +140,66 @@ impl Shared {
     }
 }
 
-fn answer(settled: Result<Vec<Settlement>, StoreError>, replies: Vec<Reply>) {
-    match settled {
-        Ok(settlements) => {
-            for (Reply { ticket, place }, settlement) in replies.into_iter().zip(settlements) {
-                ticket.answer(place, Ok(settlement));
-            }
+/// A batch that is with the store. Its end, however it comes, begins the next.
+struct Batch {
+    shared: Arc<Shared>,
+    /// Whether the other of the two has happened: the store's answer, and its return from being asked.
+    second: Arc<AtomicBool>,
+    replies: Vec<Reply>,
+}
+
+impl Batch {
+    fn answer(&mut self, settled: Result<Vec<Settlement>, StoreError>) {
+        let settlements = settled.unwrap_or_else(|error| {
+            let messages = self.replies.len();
+            tracing::warn!(error = &error as &dyn std::error::Error, messages, "batch not settled");
+            Vec::new()
+        });
+        let answered = settlements.len().min(self.replies.len());
+        for (Reply { ticket, place }, settlement) in self.replies.drain(..answered).zip(settlements) {
+            ticket.answer(place, Ok(settlement));
         }
-        Err(error) => {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                messages = replies.len(),
-                "batch not settled"
-            );
-            for Reply { ticket, place } in replies {
-                ticket.answer(place, Err(Failure::Store));
-            }
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        for Reply { ticket, place } in self.replies.drain(..) {
+            ticket.answer(place, Err(Failure::Store));
         }
+        if self.second.swap(true, Ordering::AcqRel) {
+            self.shared.settle_batches();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use snavio_model::time::Timestamp;
+    use snavio_store::embedded::{EmbeddedStore, Options};
+
+    use super::*;
+
+    struct Noon;
+
+    impl Clock for Noon {
+        fn now(&self) -> Timestamp {
+            Timestamp(0)
+        }
+    }
+
+    /// PIP-5
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_batch_that_the_store_forgets_is_answered_and_does_not_hold_up_the_next() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(EmbeddedStore::open(&Options::new(folder.path())).unwrap());
+        let committer = Committer::new(store, Arc::new(Noon), Room::default());
+        committer.0.lock().under_way = true;
+        let (ticket, answers) = Ticket::for_answers(2);
+        let replies = [0, 1].map(|place| Reply { ticket: Arc::clone(&ticket), place }).into();
+        let second = Arc::new(AtomicBool::new(true));
+        drop(Batch { shared: Arc::clone(&committer.0), second, replies });
+        assert!(answers.await.iter().all(|settled| *settled == Err(Failure::Store)));
+        committer.close();
     }
 }

@@ -155,6 +155,7 @@ impl Gate {
         let tasks = [
             tokio::spawn(sweeper::write_gathered(Arc::clone(&gate))),
             tokio::spawn(sweeper::sweep(Arc::clone(&gate))),
+            tokio::spawn(sweeper::follow_registry(Arc::clone(&gate))),
         ];
         gate.tasks.lock().unwrap_or_else(PoisonError::into_inner).extend(tasks);
         Ok(gate)

@@ -12,6 +12,9 @@ const GATHERING: Duration = Duration::from_millis(250);
 /// How often rows whose time is over are looked for.
 const SWEEPING: Duration = Duration::from_secs(1);
 
+/// How often the registry's version is asked for.
+const FOLLOWING: Duration = Duration::from_secs(1);
+
 /// Writes gathered telemetry, for as long as the gate lives.
 pub(crate) async fn write_gathered(gate: Arc<Gate>) {
     let mut tick = tokio::time::interval(GATHERING);
@@ -30,5 +33,18 @@ pub(crate) async fn sweep(gate: Arc<Gate>) {
         tick.tick().await;
         // A partial sweep goes on at once, in commits of its own: intake rides between them.
         while gate.sweep().await {}
+    }
+}
+
+/// Puts registry changes in effect that this node has not seen: made by others, or by itself when reading them
+/// back failed.
+pub(crate) async fn follow_registry(gate: Arc<Gate>) {
+    let mut tick = tokio::time::interval(FOLLOWING);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        if let Err(error) = gate.refresh_registry().await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "the registry could not be read again");
+        }
     }
 }

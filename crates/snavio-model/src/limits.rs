@@ -76,6 +76,11 @@ pub const INTAKE_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// One tenant may hold one part in this many of the intake's room.
 pub const INTAKE_TENANT_PART: usize = 4;
 
+/// What one tenant may take through the pipeline at once: each message counts one, and each request some more.
+pub const TENANT_TURNS: usize = 2112;
+/// What a request counts beside its messages: answering one costs as much as many messages of a batch.
+pub const TURN_OF_REQUEST: usize = 32;
+
 /// How long a strict claim is kept (CLM-3).
 pub const STRICT_KEEP: Duration = Duration::from_secs(300);
 /// A claim must outlive the replay window on both sides (CLM-20).

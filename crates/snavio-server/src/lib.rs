@@ -17,6 +17,7 @@ mod platform;
 mod principal;
 mod recorder;
 mod tls;
+mod turns;
 
 pub use machine::{MachineClock, random};
 pub use node::{Node, StartError};

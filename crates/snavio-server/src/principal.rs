@@ -15,6 +15,7 @@ use snavio_model::token::TokenFault;
 
 use crate::load::{Bounded, Load, Taken, overloaded, spare};
 use crate::platform::Platform;
+use crate::turns::{Turn, Turns};
 
 /// The authenticated caller.
 #[derive(Debug)]
@@ -35,13 +36,18 @@ pub(crate) struct Caller {
 impl Caller {
     /// A place for what outlives the request.
     pub(crate) fn another_place(&self) -> Result<Taken, Refusal> {
-        let taken = self.session.tenant.requests.take(1, 0);
+        let taken = self.session.tenant.load.requests.take(1, 0);
         taken.ok_or_else(|| overloaded("too many requests of this tenant are under way"))
     }
 
     /// The bytes of bodies that its tenant has in memory.
     pub(crate) fn body_bytes(&self) -> Arc<Bounded> {
-        Arc::clone(&self.session.tenant.body_bytes)
+        Arc::clone(&self.session.tenant.load.body_bytes)
+    }
+
+    /// Waits until its tenant may take so many messages through the pipeline.
+    pub(crate) async fn turn(&self, messages: usize) -> Turn {
+        self.session.tenant.turns.take(messages).await
     }
 }
 
@@ -59,7 +65,14 @@ pub(crate) struct Session {
     pub(crate) client: String,
     pub(crate) service: ServiceName,
     expires_at: Timestamp,
-    tenant: Arc<Load>,
+    tenant: Arc<OfTenant>,
+}
+
+/// What a tenant has under way, over all its tokens.
+#[derive(Debug)]
+struct OfTenant {
+    load: Load,
+    turns: Turns,
 }
 
 impl Principal {
@@ -79,10 +92,10 @@ impl Principal {
         }
     }
 
-    /// The service, or nobody.
-    pub(crate) fn service(&self) -> Result<&ServiceName, Refusal> {
+    /// The service's request, or nobody's.
+    pub(crate) fn caller(&self) -> Result<&Caller, Refusal> {
         match self {
-            Self::Service(session) => Ok(&session.service),
+            Self::Service(caller) => Ok(caller),
             Self::Operator => {
                 Err(Refusal::new(Reason::Forbidden, "only a service may do this, with its own token"))
             }
@@ -104,7 +117,7 @@ pub(crate) enum Nobody {
 /// Tokens that were verified, by digest, and what their tenants have under way.
 pub(crate) struct Sessions {
     known: RwLock<HashMap<[u8; 32], Arc<Session>>>,
-    tenants: Mutex<HashMap<String, Arc<Load>>>,
+    tenants: Mutex<HashMap<String, Arc<OfTenant>>>,
     requests_max: usize,
     body_bytes_max: usize,
 }
@@ -141,7 +154,7 @@ impl Sessions {
         if client.is_none() || registry.service(session.service.as_str()).is_none() {
             return Err(Nobody::Unknown("the client is not registered any more"));
         }
-        let place = session.tenant.requests.take(1, spare(path, self.requests_max));
+        let place = session.tenant.load.requests.take(1, spare(path, self.requests_max));
         let place = place.ok_or(Nobody::Overload)?;
         Ok(Principal::Service(Caller { session, _place: place }))
     }
@@ -155,7 +168,7 @@ impl Sessions {
         let claims = platform.verify(token, now)?;
         let session = Arc::new(Session {
             client: claims.sub,
-            tenant: self.load_of(claims.service.tenant()),
+            tenant: self.tenant(claims.service.tenant()),
             service: claims.service,
             expires_at: Timestamp(claims.exp * 1000),
         });
@@ -174,13 +187,15 @@ impl Sessions {
         known.insert(digest, session);
     }
 
-    /// What a tenant has under way, over all its tokens.
-    fn load_of(&self, tenant: &str) -> Arc<Load> {
+    fn tenant(&self, tenant: &str) -> Arc<OfTenant> {
         let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
         if tenants.len() >= limits::TOKENS_REMEMBERED_MAX {
-            tenants.retain(|_, load| Arc::strong_count(load) > 1);
+            tenants.retain(|_, tenant| Arc::strong_count(tenant) > 1);
         }
-        let make = || Arc::new(Load::new(self.requests_max, self.body_bytes_max));
+        let make = || {
+            let load = Load::new(self.requests_max, self.body_bytes_max);
+            Arc::new(OfTenant { load, turns: Turns::default() })
+        };
         Arc::clone(tenants.entry(tenant.to_owned()).or_insert_with(make))
     }
 }

@@ -26,7 +26,7 @@ use super::problem::Document;
 use super::{App, Problem, Shared, stream};
 use crate::machine::unpredictable;
 use crate::outlive::Outlive;
-use crate::principal::Principal;
+use crate::principal::{Caller, Principal};
 
 const WEBHOOK_SIGNATURE: &str = "webhook-signature";
 
@@ -114,12 +114,17 @@ pub(super) async fn send(
     principal: Principal,
     request: Request,
 ) -> Result<Response, Problem> {
-    let source = principal.service()?;
+    let caller = principal.caller()?;
+    let source = &caller.service;
     let (parts, body) = request.into_parts();
     let arrival = read_one(&app, source, &parts, body).await;
     let arrival = arrival.map_err(|refusal| on_record(&app, source, &parts.headers, refusal))?;
-    let running = Arc::clone(&app);
-    let answer = Outlive::new(async move { running.gate.accept(arrival).await }).await?;
+    let (running, turn) = (Arc::clone(&app), caller.turn(1).await);
+    let work = async move {
+        let _turn = turn;
+        running.gate.accept(arrival).await
+    };
+    let answer = Outlive::new(work).await?;
     let (status, accepted) = accepted(&app, &answer);
     Ok(json(status, &accepted))
 }
@@ -148,39 +153,29 @@ pub(super) async fn send_batch(
     principal: Principal,
     request: Request,
 ) -> Result<Response, Problem> {
-    let source = principal.service()?;
+    let caller = principal.caller()?;
     let (parts, body) = request.into_parts();
-    let answered = answer_batch(&app, &principal, source, &parts, body).await;
-    Ok(answered.map_err(|refusal| on_record(&app, source, &parts.headers, refusal))?)
+    let answered = answer_batch(&app, caller, &parts, body).await;
+    Ok(answered.map_err(|refusal| on_record(&app, &caller.service, &parts.headers, refusal))?)
 }
 
-async fn answer_batch(
-    app: &Shared,
-    principal: &Principal,
-    source: &ServiceName,
-    parts: &Parts,
-    body: Body,
-) -> Result<Response, Refusal> {
+async fn answer_batch(app: &Shared, caller: &Caller, parts: &Parts, body: Body) -> Result<Response, Refusal> {
     if parts.headers.contains_key(WEBHOOK_SIGNATURE) {
         let detail = "command batches need metadata.hmac in each entry, not a webhook-signature over all";
         return Err(Refusal::new(Reason::InvalidRequest, detail));
     }
-    let (app, source) = (Arc::clone(app), source.clone());
+    let app = Arc::clone(app);
     match media(&parts.headers)? {
-        Media::Json => send_array(app, source, parts, body).await,
+        Media::Json => send_array(app, caller, parts, body).await,
         Media::NdJson => {
-            let (places, room) = (app.stream_places(principal)?, app.body_room(parts)?);
+            let source = caller.service.clone();
+            let (places, room) = (app.stream_places(Some(caller))?, app.body_room(parts)?);
             Ok(stream::send_lines(app, source, parts.headers.clone(), body, places, room))
         }
     }
 }
 
-async fn send_array(
-    app: Shared,
-    source: ServiceName,
-    parts: &Parts,
-    body: Body,
-) -> Result<Response, Refusal> {
+async fn send_array(app: Shared, caller: &Caller, parts: &Parts, body: Body) -> Result<Response, Refusal> {
     let body = read(&app, parts, body, limits::BATCH_BYTES_MAX).await?;
     let entries = split_array(&body, limits::BATCH_MESSAGES_MAX).map_err(Refusal::from)?;
     if entries.len() > limits::BATCH_MESSAGES_MAX {
@@ -188,8 +183,13 @@ async fn send_array(
         return Err(Refusal::new(Reason::TooLarge, detail));
     }
     let entries: Vec<_> = entries.into_iter().map(|entry| body.slice_ref(entry)).collect();
-    let headers = parts.headers.clone();
-    let results = Outlive::new(async move { send_entries(&app, source, entries, &headers).await }).await;
+    let (source, headers) = (caller.service.clone(), parts.headers.clone());
+    let turn = caller.turn(entries.len()).await;
+    let work = async move {
+        let _turn = turn;
+        send_entries(&app, source, entries, &headers).await
+    };
+    let results = Outlive::new(work).await;
     Ok(json(StatusCode::OK, &Results { results }))
 }
 

@@ -38,7 +38,7 @@ use crate::failures::Failures;
 use crate::load::{Bounded, Load, Room, Taken, overloaded};
 use crate::machine::MachineClock;
 use crate::platform::Platform;
-use crate::principal::{Nobody, Principal, Sessions};
+use crate::principal::{Caller, Nobody, Principal, Sessions};
 pub(crate) use admin::admin_router;
 pub(crate) use problem::Problem;
 use registry::{changes, file, grants, list, services, tenants};
@@ -76,11 +76,8 @@ impl App {
 
     /// The places of a stream, which goes on after its request was answered: one of the node's, one of its
     /// tenant's.
-    fn stream_places(&self, principal: &Principal) -> Result<Places, Refusal> {
-        let of_tenant = match principal {
-            Principal::Operator => None,
-            Principal::Service(caller) => Some(caller.another_place()?),
-        };
+    fn stream_places(&self, caller: Option<&Caller>) -> Result<Places, Refusal> {
+        let of_tenant = caller.map(Caller::another_place).transpose()?;
         Ok(Places { _node: self.load.enter("")?, _tenant: of_tenant })
     }
 

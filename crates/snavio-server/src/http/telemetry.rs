@@ -76,7 +76,7 @@ pub(super) async fn read(
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     if accept.contains("text/event-stream") {
         let after = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
-        let places = app.stream_places(&principal)?;
+        let places = app.stream_places(principal.caller().ok())?;
         return Ok(stream(app, places, tenant, Filter { after: after.unwrap_or(filter.after), ..filter }));
     }
     poll(&app, &tenant, &filter).await

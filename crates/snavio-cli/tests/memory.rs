@@ -1,0 +1,30 @@
+//! Memory under full load, from outside the process. In a program of its own: nothing else may load the machine.
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// What a node may take up between the first quarter of the run and the last: the memory of recent messages
+/// fills meanwhile, and the allocator keeps what it used once. A hundred bytes lost per message would be more.
+const GROWTH_MIB_MAX: f64 = 64.0;
+/// Fewer messages than this would show nothing.
+const MESSAGES_MIN: u64 = 100_000;
+
+/// QUA-1
+#[test]
+fn memory_is_flat_under_full_load() {
+    let long = std::env::var("TEST_LONG").is_ok_and(|long| long == "1");
+    let seconds = if long { "600" } else { "60" };
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_snavio"));
+    let ran = bench.args(["bench", "--output", "json", "--memory", seconds]).stdin(Stdio::null()).output();
+    let ran = ran.unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let report: Value = serde_json::from_slice(&ran.stdout).unwrap();
+    let memory = &report["memory"];
+    let median = |stretch: &str| memory[stretch]["median"].as_f64().unwrap();
+    let (first, last) = (median("first"), median("last"));
+    let messages = memory["messages"].as_u64().unwrap();
+    println!("{seconds} s, {messages} messages: {first:.0} MiB in the first quarter, {last:.0} in the last");
+    assert!(messages >= MESSAGES_MIN, "{messages} messages are too few to tell");
+    assert!(last <= first + GROWTH_MIB_MAX, "{first} MiB became {last} MiB: {memory}");
+}
