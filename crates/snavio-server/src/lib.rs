@@ -19,7 +19,7 @@ mod recorder;
 mod tls;
 
 pub use machine::{MachineClock, random};
-pub use node::{Node, StartError};
-pub use platform::{OPERATOR_TOKEN_FILE, PLATFORM_KEY_FILE, PlatformError};
+pub use node::{CLOCK_BEHIND_MAX, Node, StartError};
+pub use platform::{OPERATOR_TOKEN_FILE, PLATFORM_KEY_FILE, PlatformError, check_platform_key};
 pub use snavio_store::embedded::Plant;
-pub use tls::TlsError;
+pub use tls::{TlsError, check_tls};
