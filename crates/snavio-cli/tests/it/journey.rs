@@ -1,5 +1,8 @@
 //! The whole path of a command, and that a kill takes nothing back.
 
+use reqwest::Method;
+use serde_json::json;
+
 use crate::node::{Draft, Launch, Node, drain, new_id, post};
 
 /// PIP-5
@@ -44,4 +47,24 @@ async fn what_was_acknowledged_survives_a_kill() {
     let ids: Vec<_> = delivered.iter().map(|it| it.message.metadata["id"].as_str().unwrap()).collect();
     let sent: Vec<_> = drafts.iter().map(|draft| draft.id.as_str()).collect();
     assert_eq!(ids, sent);
+}
+
+/// PIP-7
+#[tokio::test]
+async fn a_node_or_a_route_that_is_cold_only_decides_nothing_from_memory() {
+    let cold = Node::launch(&Launch::default().set("GATE_DISPATCH", "cold-only"));
+    let cast = cold.cast().await;
+    let sent = post(&cold.client(&cast.billing), Draft::new("notify", &new_id()).sign(&cast.billing)).await;
+    assert_eq!((sent.0, sent.1["path"].as_str()), (202, Some("slow")));
+
+    let node = Node::start();
+    let cast = node.cast().await;
+    let route = json!({ "queue": "notify-inbox", "dead_letter_queue": "bot-dead", "dispatch": "cold-only" });
+    let path = "/v1/routes/acme/bot/notify";
+    node.operator().call(Method::PUT, path, Some(&route)).await.expect("the route is changed");
+    let sent = post(&node.client(&cast.billing), Draft::new("notify", &new_id()).sign(&cast.billing)).await;
+    assert_eq!((sent.0, sent.1["path"].as_str()), (202, Some("slow")));
+    let metrics = node.operator().exchange(Method::GET, "/metrics", None, "").await.expect("metrics").1;
+    let metrics = String::from_utf8(metrics).expect("text");
+    assert!(metrics.contains(r#"snavio_escalations_total{reason="cold_only"} 1"#), "{metrics}");
 }
