@@ -16,6 +16,10 @@ pub const BATCH_MESSAGES_MAX: usize = 500;
 pub const STREAM_IN_FLIGHT_MAX: usize = 256;
 /// And their bytes: a stream is read no faster than its messages are settled.
 pub const STREAM_IN_FLIGHT_BYTES_MAX: usize = BATCH_BYTES_MAX;
+/// Answers of one stream that wait for its client to read them.
+pub const STREAM_ANSWERS_WAITING_MAX: usize = 16;
+/// A form with a client's id and secret.
+pub const FORM_BYTES_MAX: usize = 16 * 1024;
 /// A body that takes longer than one pause may must have come at this rate: slower ones would keep their room for
 /// as long as they please.
 pub const BODY_BYTES_PER_SECOND_MIN: u64 = 32 * 1024;

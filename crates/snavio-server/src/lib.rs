@@ -1,6 +1,6 @@
 //! Snavio over HTTP: configuration, authentication, endpoints, start and stop.
 //!
-//! The only place that knows axum, the environment and the machine's clock.
+//! The only place that knows axum; `machine.rs` is the one file of a node that asks for time and randomness.
 
 mod arriving;
 pub mod config;

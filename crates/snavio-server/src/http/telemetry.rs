@@ -129,7 +129,8 @@ async fn next_page(
 }
 
 fn stream(app: Shared, places: Places, tenant: String, filter: Filter) -> Response {
-    let (events, sent) = tokio::sync::mpsc::channel::<Result<Bytes, Infallible>>(4);
+    let (events, sent) =
+        tokio::sync::mpsc::channel::<Result<Bytes, Infallible>>(limits::STREAM_ANSWERS_WAITING_MAX);
     tokio::spawn(async move {
         let _places = places;
         let mut after = Serial(filter.after);

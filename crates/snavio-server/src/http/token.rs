@@ -24,8 +24,6 @@ use super::body::{check_encoding, essence, read};
 use super::{App, Problem, Shared};
 use crate::principal::check_active;
 
-const FORM_BYTES_MAX: usize = 16 * 1024;
-
 /// What a client sends.
 #[derive(Deserialize, ToSchema)]
 #[schema(as = TokenRequest)]
@@ -87,7 +85,7 @@ async fn form(app: &App, parts: &Parts, body: Body) -> Result<Result<Form, OAuth
         let detail = "the content type must be application/x-www-form-urlencoded";
         return Err(Refusal::new(Reason::UnsupportedMediaType, detail));
     }
-    let bytes = read(app, parts, body, FORM_BYTES_MAX).await?;
+    let bytes = read(app, parts, body, limits::FORM_BYTES_MAX).await?;
     let unfit =
         |_| wrong("invalid_request", "send grant_type=client_credentials as a form, each member once");
     Ok(serde_urlencoded::from_bytes(&bytes).map_err(unfit))
