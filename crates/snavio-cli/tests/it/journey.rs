@@ -4,6 +4,8 @@ use reqwest::Method;
 use serde_json::json;
 
 use crate::node::{Draft, Launch, Node, drain, new_id, post};
+use crate::patience::eventually;
+use crate::wire::{Answered, post_json, token};
 
 /// PIP-5
 #[tokio::test]
@@ -67,4 +69,36 @@ async fn a_node_or_a_route_that_is_cold_only_decides_nothing_from_memory() {
     let metrics = node.operator().exchange(Method::GET, "/metrics", None, "").await.expect("metrics").1;
     let metrics = String::from_utf8(metrics).expect("text");
     assert!(metrics.contains(r#"snavio_escalations_total{reason="cold_only"} 1"#), "{metrics}");
+}
+
+/// MSG-11
+#[tokio::test]
+async fn one_correlation_id_shows_the_whole_journey_of_what_was_taken_and_of_what_was_refused() {
+    let node = Node::launch(&Launch::default().set("LOG_FILTER", "info"));
+    let cast = node.cast().await;
+    let token = token(&node, &cast.billing).await;
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let send = async |body: Vec<u8>| {
+        let request = post_json(&node, "/v1/commands", &token, body);
+        Answered::to(request.header("x-correlation-id", "order-7").header("traceparent", trace))
+            .await
+            .document()
+    };
+    assert_eq!(send(Draft::new("notify", &new_id()).sign(&cast.billing)).await["correlation_id"], "order-7");
+    let refused = send(b"{".to_vec()).await;
+    assert_eq!((&refused["correlation_id"], &refused["traceparent"]), (&json!("order-7"), &json!(trace)));
+    let delivered = drain(&node.client(&cast.bot), "notify-inbox").await;
+    assert_eq!(delivered[0].message.metadata["correlation_id"], "order-7");
+    let told = eventually("both are told of", async || {
+        let page =
+            node.client(&cast.billing).call(Method::GET, "/v1/telemetry", None).await.expect("telemetry");
+        page["items"].as_array().filter(|items| items.len() == 2).cloned()
+    });
+    for record in told.await {
+        assert_eq!((&record["correlation_id"], &record["traceparent"]), (&json!("order-7"), &json!(trace)));
+    }
+    let said = node.said();
+    let line = said.lines().find(|line| line.contains("refused")).expect("a refusal is logged");
+    assert!(line.contains("order-7") && line.contains(trace), "{line}");
+    assert!(!said.contains('\u{1b}'), "no colours in a file: {said}");
 }
