@@ -47,6 +47,10 @@ enum Command {
         /// The shell.
         shell: clap_complete::Shell,
     },
+    /// Print the man page.
+    ///
+    /// Example: snavio man > /usr/local/share/man/man1/snavio.1
+    Man,
 }
 
 /// What a command ends with: success, a failure to be told, or a failure that was told already.
@@ -74,7 +78,7 @@ async fn run(arguments: Arguments) -> Ended {
     let output = arguments.output;
     match arguments.command {
         Command::Serve(serve) => serve.run().await,
-        Command::Demo(demo) => demo.run().await,
+        Command::Demo(demo) => demo.run(output).await,
         Command::Apply(apply) => apply.run(output).await,
         Command::Get(get) => get.run(output).await,
         Command::Emit(emit) => emit.run(output).await,
@@ -87,7 +91,15 @@ async fn run(arguments: Arguments) -> Ended {
         Command::Restore(restore) => restore.run(output),
         Command::Bench(bench) => bench.run(output).await,
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Arguments::command(), "snavio", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "snavio", &mut script);
+            output::print_text(&String::from_utf8_lossy(&script));
+            Ok(())
+        }
+        Command::Man => {
+            let mut page = Vec::new();
+            clap_mangen::Man::new(Arguments::command()).render(&mut page)?;
+            output::print_text(&String::from_utf8_lossy(&page));
             Ok(())
         }
     }

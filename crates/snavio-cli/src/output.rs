@@ -1,5 +1,7 @@
 //! Printing: tables for people, JSON for programs.
 
+use std::io::{ErrorKind, Write};
+
 use clap::ValueEnum;
 use comfy_table::Table;
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
@@ -18,7 +20,7 @@ impl Output {
     /// Prints rows of objects: chosen members as columns, or the whole document.
     pub(crate) fn rows(self, document: &Value, items: &[Value], columns: &[&str]) {
         if self == Self::Json {
-            return println!("{document}");
+            return print_line(&document.to_string());
         }
         let mut table = Table::new();
         table.load_style(UTF8_HORIZONTAL_ONLY);
@@ -26,7 +28,7 @@ impl Output {
         for item in items {
             table.add_row(columns.iter().map(|column| cell(&item[*column])));
         }
-        println!("{table}");
+        print_line(&table.to_string());
     }
 
     /// Prints one object: a line per member, or the document.
@@ -34,11 +36,29 @@ impl Output {
         match (self, document.as_object()) {
             (Self::Table, Some(members)) => {
                 for (name, value) in members {
-                    println!("{name}: {}", cell(value));
+                    print_line(&format!("{name}: {}", cell(value)));
                 }
             }
-            _ => println!("{document}"),
+            _ => print_line(&document.to_string()),
         }
+    }
+}
+
+/// Prints a line.
+pub(crate) fn print_line(line: &str) {
+    print_text(&format!("{line}\n"));
+}
+
+/// Prints a text. Whoever reads may have seen enough (`| head`) and left; that nothing can be written for another
+/// reason must not go unnoticed.
+pub(crate) fn print_text(text: &str) {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            eprintln!("snavio: cannot write the result: {error}");
+            std::process::exit(1);
+        }
+        _ => {}
     }
 }
 

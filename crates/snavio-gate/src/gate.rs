@@ -9,7 +9,7 @@ use snavio_model::fair::Room;
 use snavio_model::message::{Message, Path};
 use snavio_model::name::{CommandName, ServiceName};
 use snavio_model::recent::{Fingerprint, RecentMessages};
-use snavio_model::refusal::{Reason, Refusal, Refused, Subject};
+use snavio_model::refusal::{Refusal, Refused, Subject};
 use snavio_model::registry::{Change, DispatchMode, Registry, Unseal};
 use snavio_model::settle::{Intake, Outcome, Settlement};
 use snavio_model::telemetry;
@@ -163,7 +163,7 @@ impl Gate {
 
     /// Takes a message from its arrival to its one outcome.
     pub async fn accept(&self, arrival: Arrival) -> Result<Answer, Refused> {
-        let gone = || Refusal::new(Reason::Unavailable, "the message was not judged").into();
+        let gone = || Refusal::lost("the message was not judged").into();
         self.accept_all(vec![arrival]).await.pop().unwrap_or_else(|| Err(gone()))
     }
 
@@ -238,7 +238,7 @@ impl Gate {
     /// What the store's word means for a message.
     fn end(&self, handed: Handed, settled: Option<Result<Settlement, Refusal>>) -> Result<Answer, Refused> {
         let Handed { answer, fingerprint, path, skew } = handed;
-        let lost = || Err(Refusal::new(Reason::Unavailable, "the store gave no answer"));
+        let lost = || Err(Refusal::lost("the store gave no answer"));
         let settlement = settled
             .unwrap_or_else(lost)
             .map_err(|refusal| Refused { subject: Box::new(answer.subject()), refusal })?;
@@ -253,7 +253,7 @@ impl Gate {
             }
             // Refused by `slow` already.
             Some(Outcome::Taken | Outcome::QueueFull | Outcome::Unreadable) | None => {
-                let refusal = Refusal::new(Reason::Unavailable, "the store gave no outcome");
+                let refusal = Refusal::lost("the store gave no outcome");
                 return Err(Refused { subject: Box::new(answer.subject()), refusal });
             }
         };

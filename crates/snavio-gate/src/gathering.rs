@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use snavio_model::limits;
-use snavio_model::name::ServiceName;
+use snavio_model::name::{ServiceName, TenantName};
 use snavio_model::telemetry::Record;
 
 /// Records that wait for a commit.
@@ -16,6 +16,7 @@ pub(crate) struct Gathering(Mutex<Gathered>);
 #[derive(Default)]
 struct Gathered {
     records: Vec<Record>,
+    by_tenant: HashMap<TenantName, usize>,
     by_cause: HashMap<(Option<ServiceName>, &'static str, String), Cause>,
 }
 
@@ -32,8 +33,10 @@ impl Gathering {
         let mut gathered = self.lock();
         let reason =
             record.body.get("reason").and_then(|reason| reason.as_str()).unwrap_or_default().to_owned();
-        let full = gathered.records.len() >= limits::TELEMETRY_GATHERED_MAX;
         let place = gathered.records.len();
+        let of_tenant = *gathered.by_tenant.entry(record.tenant.clone()).or_default();
+        let full = place >= limits::TELEMETRY_GATHERED_MAX
+            || of_tenant >= limits::TELEMETRY_GATHERED_MAX / limits::INTAKE_TENANT_PART;
         let cause = gathered.by_cause.entry((record.source.clone(), record.kind, reason)).or_default();
         if cause.kept >= limits::TELEMETRY_PER_CAUSE_MAX || full {
             cause.suppressed += 1;
@@ -42,6 +45,7 @@ impl Gathering {
         }
         cause.kept += 1;
         cause.last = place;
+        gathered.by_tenant.insert(record.tenant.clone(), of_tenant + 1);
         gathered.records.push(record);
     }
 
@@ -72,6 +76,18 @@ mod tests {
     fn record(source: &str, reason: Reason) -> Record {
         let source = ServiceName::new(source).unwrap();
         refused(&source, &Subject::default(), &Refusal::new(reason, ""), Timestamp(0)).unwrap()
+    }
+
+    /// TEL-2, PIP-9
+    #[test]
+    fn one_tenant_fills_its_own_part() {
+        let gathering = Gathering::default();
+        for n in 0..limits::TELEMETRY_GATHERED_MAX {
+            gathering.add(record(&format!("acme/s{}", n % 200), Reason::HmacInvalid));
+        }
+        gathering.add(record("zeta/calm", Reason::HmacInvalid));
+        let part = limits::TELEMETRY_GATHERED_MAX / limits::INTAKE_TENANT_PART;
+        assert_eq!(gathering.take().len(), part + 1);
     }
 
     /// TEL-2

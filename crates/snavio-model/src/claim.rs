@@ -55,12 +55,13 @@ impl ClaimPolicy {
     /// What is wrong with the policy's parameters, with the arithmetic (CLM-20).
     pub fn problem(self, window: Duration) -> Option<String> {
         let keep = self.keep()?;
-        let least = (2 * window).max(limits::CLAIM_KEEP_MIN);
+        let least = 2 * window + limits::CLAIM_KEEP_SLACK;
         if keep < least {
             return Some(format!(
-                "claim.keep_seconds is {}, but a claim must outlive twice the replay window: 2 × {} s = {} s",
+                "claim.keep_seconds is {}, but a claim must outlive twice the replay window and a wait for the commit: 2 × {} s + {} s = {} s",
                 keep.as_secs(),
                 window.as_secs(),
+                limits::CLAIM_KEEP_SLACK.as_secs(),
                 least.as_secs()
             ));
         }
@@ -110,16 +111,16 @@ mod tests {
     fn a_claim_must_outlive_twice_the_window() {
         let window = Duration::from_secs(60);
         for (keep_seconds, right) in
-            [(119, false), (120, true), (300, true), (30 * 86_400, true), (30 * 86_400 + 1, false)]
+            [(179, false), (180, true), (300, true), (30 * 86_400, true), (30 * 86_400 + 1, false)]
         {
             let problem = ClaimPolicy::Strict { keep_seconds }.problem(window);
             assert_eq!(problem.is_none(), right, "{keep_seconds}: {problem:?}");
         }
-        let problem = ClaimPolicy::strict().problem(Duration::from_secs(151));
+        let problem = ClaimPolicy::strict().problem(Duration::from_secs(121));
         assert_eq!(
             problem.as_deref(),
             Some(
-                "claim.keep_seconds is 300, but a claim must outlive twice the replay window: 2 × 151 s = 302 s"
+                "claim.keep_seconds is 300, but a claim must outlive twice the replay window and a wait for the commit: 2 × 121 s + 60 s = 302 s"
             )
         );
     }

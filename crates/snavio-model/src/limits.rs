@@ -16,6 +16,10 @@ pub const BATCH_MESSAGES_MAX: usize = 500;
 pub const STREAM_IN_FLIGHT_MAX: usize = 256;
 /// And their bytes: a stream is read no faster than its messages are settled.
 pub const STREAM_IN_FLIGHT_BYTES_MAX: usize = BATCH_BYTES_MAX;
+/// Answers of one stream that wait for its client to read them.
+pub const STREAM_ANSWERS_WAITING_MAX: usize = 16;
+/// A form with a client's id and secret.
+pub const FORM_BYTES_MAX: usize = 16 * 1024;
 /// A body that takes longer than one pause may must have come at this rate: slower ones would keep their room for
 /// as long as they please.
 pub const BODY_BYTES_PER_SECOND_MIN: u64 = 32 * 1024;
@@ -44,7 +48,7 @@ pub const ADMIN_CONNECTIONS_MAX: usize = 100;
 
 /// Deeper documents are refused: recursion must end before the stack does.
 pub const JSON_DEPTH_MAX: usize = 64;
-/// Members and array elements of one document.
+/// Members of all objects of one document.
 pub const JSON_MEMBERS_MAX: usize = 10_000;
 /// Significant digits of a number (those of decimal128).
 pub const NUMBER_DIGITS_MAX: usize = 34;
@@ -83,8 +87,9 @@ pub const TURN_OF_REQUEST: usize = 32;
 
 /// How long a strict claim is kept (CLM-3).
 pub const STRICT_KEEP: Duration = Duration::from_secs(300);
-/// A claim must outlive the replay window on both sides (CLM-20).
-pub const CLAIM_KEEP_MIN: Duration = Duration::from_secs(120);
+/// A claim must outlive the replay window on both sides (CLM-20), and the time that a copy which came at its very
+/// end may wait for its commit.
+pub const CLAIM_KEEP_SLACK: Duration = Duration::from_secs(60);
 /// The longest a claim of the policies known so far may be asked to live.
 pub const CLAIM_KEEP_MAX: Duration = Duration::from_secs(30 * 86_400);
 
@@ -119,6 +124,9 @@ pub const TELEMETRY_GATHERED_MAX: usize = 10_000;
 /// Records of one source and reason kept one by one in a gathering; the rest is counted.
 pub const TELEMETRY_PER_CAUSE_MAX: usize = 100;
 
+/// Records that one request for telemetry may pass over in search of those it asks for.
+pub const TELEMETRY_LOOKED_AT_MAX: usize = 10 * PAGE_MAX;
+
 /// Series of one metric, whatever is registered (QUA-9).
 pub const METRIC_SERIES_MAX: usize = 2_000;
 
@@ -147,5 +155,4 @@ pub const REASON_CHARS_MAX: usize = 1000;
 const _: () = assert!(BODY_BYTES_DEFAULT <= BODY_BYTES_MAX);
 const _: () = assert!(BODY_BYTES_MAX <= BATCH_BYTES_MAX);
 const _: () = assert!(BODY_BYTES_MAX <= COMMIT_BYTES_MAX);
-const _: () = assert!(CLAIM_KEEP_MIN.as_secs() >= 2 * REPLAY_WINDOW.as_secs());
-const _: () = assert!(STRICT_KEEP.as_secs() >= CLAIM_KEEP_MIN.as_secs());
+const _: () = assert!(STRICT_KEEP.as_secs() >= 2 * REPLAY_WINDOW.as_secs() + CLAIM_KEEP_SLACK.as_secs());

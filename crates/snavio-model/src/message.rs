@@ -30,7 +30,7 @@ pub struct Message {
     pub sent_at: Arc<str>,
     /// The key it was signed with.
     pub key_version: KeyVersion,
-    /// The signature as it came: hex of MSG-3, or `v1,…` of Standard Webhooks.
+    /// The signature that held, in hex: of MSG-3, or behind the word `webhook` that of Standard Webhooks.
     pub signature: Arc<str>,
     /// Shows the whole journey.
     pub correlation: CorrelationId,

@@ -20,6 +20,8 @@ pub struct Refusal {
     pub retry_after: Option<Duration>,
     /// How far off the clocks were, for refusals about time.
     pub skew: Option<Skew>,
+    /// Whether something may have been written all the same: the answer to that was lost (MSG-12).
+    pub in_doubt: bool,
 }
 
 /// The distance between the signing time and the receipt.
@@ -34,12 +36,17 @@ pub struct Skew {
 impl Refusal {
     /// A refusal without further hints.
     pub fn new(reason: Reason, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self { reason, detail: detail.into(), retry_after: None, skew: None }
+        Self { reason, detail: detail.into(), retry_after: None, skew: None, in_doubt: false }
     }
 
     /// A refusal that says when to come back.
     pub fn retry(reason: Reason, after: Duration, detail: impl Into<Cow<'static, str>>) -> Self {
         Self { retry_after: Some(after), ..Self::new(reason, detail) }
+    }
+
+    /// The answer of somebody who cannot know what became of it.
+    pub fn lost(detail: &'static str) -> Self {
+        Self { in_doubt: true, ..Self::new(Reason::Unavailable, detail) }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Throttled failures: who failed too often within a window is refused until the window is over (PIP-1).
 //!
-//! Only failures are counted and only failures are refused: whoever shares an address with a guesser, behind a
-//! proxy for example, goes on undisturbed with a credential that holds.
+//! Only failures are counted. Whoever shares an address with a guesser, behind a proxy for example, goes on with
+//! what was verified before; what would have to be verified anew waits with the guesser, for else a guess that is
+//! right would be told at once.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -49,6 +50,17 @@ impl<K: Hash + Eq> Throttle<K> {
     pub fn new(failures_max: u32, window: Duration, callers_max: usize) -> Self {
         let (callers, others) = (HashMap::new(), Failures::NONE);
         Self { failures_max, window, callers_max, callers, others, swept_at: Timestamp(i64::MIN) }
+    }
+
+    /// Whether there were so many failures that nothing more is verified, and for how long.
+    pub fn check(&self, caller: &K, now: Timestamp) -> Result<(), Duration> {
+        let shared = (self.callers.len() >= self.callers_max).then_some(&self.others);
+        match self.callers.get(caller).or(shared) {
+            Some(failures) if !failures.is_over(self.window, now) && failures.count >= self.failures_max => {
+                Err(self.window - now.since(failures.since))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Counts a failure. When there were too many before it, says how long to wait.

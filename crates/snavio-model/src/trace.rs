@@ -10,11 +10,10 @@ use crate::limits::CORRELATION_ID_BYTES_MAX;
 pub struct CorrelationId(Arc<str>);
 
 impl CorrelationId {
-    /// Takes 1 to 128 printable ASCII characters that are not all blank.
+    /// Takes 1 to 128 printable ASCII characters.
     pub fn new(text: &str) -> Option<Self> {
         let printable = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
-        let blank = text.bytes().all(|byte| byte == b' ');
-        (printable && !blank && text.len() <= CORRELATION_ID_BYTES_MAX).then(|| Self(text.into()))
+        (printable && (1..=CORRELATION_ID_BYTES_MAX).contains(&text.len())).then(|| Self(text.into()))
     }
 
     /// A new one for a message that came without.
@@ -137,7 +136,7 @@ mod tests {
             (&"x".repeat(128), true),
             (&"x".repeat(129), false),
             ("", false),
-            (" ", false),
+            (" ", true),
             ("a\nb", false),
             ("a\u{7f}", false),
             ("é", false),

@@ -46,6 +46,11 @@ impl ApiError {
         }
     }
 
+    /// Whether the gateway did not take the token, which may have been right until a restart or a change of keys.
+    pub(crate) fn is_of_the_token(&self) -> bool {
+        matches!(self, Self::Refused { status: 401, reason, .. } if reason == "unauthenticated")
+    }
+
     /// When the gateway asked to come back.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -69,7 +74,10 @@ impl Api {
         // One provider for the process; a second one asking is told so and goes on with the first.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let unreachable = |source| ApiError::Unreachable { url: base.to_owned(), source };
-        let mut builder = reqwest::Client::builder().timeout(Duration::from_secs(40)).tcp_nodelay(true);
+        // No gateway redirects, and a token must not follow one elsewhere.
+        let redirects = reqwest::redirect::Policy::none();
+        let mut builder =
+            reqwest::Client::builder().timeout(Duration::from_secs(40)).tcp_nodelay(true).redirect(redirects);
         if let Some(pem) = ca {
             let certificates = reqwest::Certificate::from_pem_bundle(pem).map_err(unreachable)?;
             for certificate in certificates {
@@ -137,7 +145,7 @@ impl Api {
     }
 }
 
-fn document(bytes: &[u8]) -> Value {
+pub(crate) fn document(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes)
         .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(bytes).into_owned()))
 }

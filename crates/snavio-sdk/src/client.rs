@@ -15,6 +15,7 @@ use snavio_model::time::Timestamp;
 use snavio_model::trace::CorrelationId;
 use tokio::sync::Mutex;
 
+use crate::api::document;
 use crate::{Api, ApiError};
 
 /// A token this close to its end is renewed.
@@ -165,10 +166,8 @@ impl Client {
     /// Sends a command once, freshly signed.
     pub async fn send_once(&self, command: &Command) -> Result<Answer, ApiError> {
         let body = self.sign(command)?;
-        let api = self.authorized().await?;
-        let (status, document) =
-            api.send(Method::POST, "/v1/commands", Some(body), "application/json").await?;
-        Ok(Answer { status, document })
+        let (status, bytes) = self.exchange(Method::POST, "/v1/commands", Some(body)).await?;
+        Ok(Answer { status, document: document(&bytes) })
     }
 
     /// Sends a command, and again under the same id while the failure may pass, obeying the gateway's hints.
@@ -201,8 +200,7 @@ impl Client {
             json!({ "max": max, "visibility_seconds": visibility.as_secs(), "wait_seconds": wait.as_secs() });
         let path = format!("/v1/queues/{queue}/receive");
         let body = body.to_string().into_bytes();
-        let api = self.authorized().await?;
-        let (_, bytes) = api.exchange(Method::POST, &path, Some(body), "application/json").await?;
+        let (_, bytes) = self.exchange(Method::POST, &path, Some(body)).await?;
         let page: Page = serde_json::from_slice(&bytes).map_err(|error| unreadable(&error))?;
         Ok(page.deliveries)
     }
@@ -210,12 +208,30 @@ impl Client {
     /// Ends deliveries for good; the answer says which were done, gone or fenced.
     pub async fn acknowledge(&self, queue: &str, receipts: &[Receipt]) -> Result<Value, ApiError> {
         let body = json!({ "receipts": receipts });
-        self.authorized().await?.call(Method::POST, &format!("/v1/queues/{queue}/ack"), Some(&body)).await
+        self.call(Method::POST, &format!("/v1/queues/{queue}/ack"), Some(&body)).await
     }
 
     /// Calls any endpoint as this service.
     pub async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, ApiError> {
-        self.authorized().await?.call(method, path, body).await
+        let body = body.map(|body| body.to_string().into_bytes());
+        self.exchange(method, path, body).await.map(|(_, bytes)| document(&bytes))
+    }
+
+    /// Calls with a token, and with a new one when the one at hand is not taken any more.
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+    ) -> Result<(u16, Vec<u8>), ApiError> {
+        let api = self.authorized().await?;
+        match api.exchange(method.clone(), path, body.clone(), "application/json").await {
+            Err(error) if error.is_of_the_token() => {
+                *self.token.lock().await = None;
+                self.authorized().await?.exchange(method, path, body, "application/json").await
+            }
+            ended => ended,
+        }
     }
 
     /// The node, with a token that still holds.

@@ -1,7 +1,8 @@
 //! Failed authentications, counted by the address they come from, so that guessing is slow (PIP-1).
 
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use http::Extensions;
 use snavio_model::refusal::{Reason, Refusal};
@@ -10,23 +11,36 @@ use snavio_model::time::Timestamp;
 
 use crate::door::Remote;
 
-/// Who failed how often. Asked only about credentials that failed: those that hold never wait here.
+/// Who failed how often. Credentials that were verified before never wait here.
 #[derive(Default)]
 pub(crate) struct Failures(Mutex<Throttle<IpAddr>>);
 
 impl Failures {
+    /// Whether this caller's credentials are verified at all: not after too many that were wrong.
+    pub(crate) fn check(&self, extensions: &Extensions, now: Timestamp) -> Result<(), Refusal> {
+        self.lock().check(&caller(extensions), now).map_err(throttled)
+    }
+
     /// Counts the failure and says no: that the credential is wrong, or that there were too many such.
     pub(crate) fn refuse(&self, extensions: &Extensions, now: Timestamp, detail: &'static str) -> Refusal {
         metrics::counter!("snavio_auth_failures_total").increment(1);
-        let caller = extensions.get::<Remote>().map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), |it| network(it.0));
-        match self.0.lock().unwrap_or_else(PoisonError::into_inner).fail(caller, now) {
+        match self.lock().fail(caller(extensions), now) {
             Ok(()) => Refusal::new(Reason::Unauthenticated, detail),
-            Err(wait) => {
-                let detail = "too many credentials from this address were wrong";
-                Refusal::retry(Reason::AuthThrottled, wait, detail)
-            }
+            Err(wait) => throttled(wait),
         }
     }
+
+    fn lock(&self) -> MutexGuard<'_, Throttle<IpAddr>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn throttled(wait: Duration) -> Refusal {
+    Refusal::retry(Reason::AuthThrottled, wait, "too many credentials from this address were wrong")
+}
+
+fn caller(extensions: &Extensions) -> IpAddr {
+    extensions.get::<Remote>().map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), |it| network(it.0))
 }
 
 /// A host has one IPv4 address, but a whole network of IPv6 addresses.

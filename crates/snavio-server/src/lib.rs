@@ -1,6 +1,6 @@
 //! Snavio over HTTP: configuration, authentication, endpoints, start and stop.
 //!
-//! The only place that knows axum, the environment and the machine's clock.
+//! The only place that knows axum; `machine.rs` is the one file of a node that asks for time and randomness.
 
 mod arriving;
 pub mod config;
@@ -20,7 +20,7 @@ mod tls;
 mod turns;
 
 pub use machine::{MachineClock, random};
-pub use node::{Node, StartError};
-pub use platform::{OPERATOR_TOKEN_FILE, PLATFORM_KEY_FILE, PlatformError};
+pub use node::{CLOCK_BEHIND_MAX, Node, StartError};
+pub use platform::{OPERATOR_TOKEN_FILE, PLATFORM_KEY_FILE, PlatformError, check_platform_key};
 pub use snavio_store::embedded::Plant;
-pub use tls::TlsError;
+pub use tls::{TlsError, check_tls};

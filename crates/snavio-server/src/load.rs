@@ -8,7 +8,7 @@ use bytes::Bytes;
 use snavio_model::refusal::{Reason, Refusal};
 
 /// When to come back after an overload.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
+pub(crate) const COME_BACK_AFTER: Duration = Duration::from_secs(1);
 
 /// A count with a bound. Taking and giving back are one atomic step each.
 #[derive(Debug)]
@@ -131,7 +131,7 @@ pub(crate) fn spare(path: &str, max: usize) -> usize {
 
 /// The refusal of what is too much.
 pub(crate) fn overloaded(detail: &'static str) -> Refusal {
-    Refusal::retry(Reason::Overloaded, RETRY_AFTER, detail)
+    Refusal::retry(Reason::Overloaded, COME_BACK_AFTER, detail)
 }
 
 /// The refusal of a body that there is no room for.

@@ -22,6 +22,12 @@ impl MachineClock {
         Self { anchor: wall().max(last_committed_at), since: Instant::now() }
     }
 
+    /// Anchors a clock at the wall, whatever was committed: a person said that the wall is right.
+    #[expect(clippy::disallowed_methods, reason = "this is the file that asks")]
+    pub(crate) fn at_wall() -> Self {
+        Self { anchor: wall(), since: Instant::now() }
+    }
+
     /// How far the wall clock is from this clock.
     pub fn distance_from_wall(&self) -> Duration {
         self.now().skew(wall())

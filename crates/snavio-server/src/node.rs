@@ -7,6 +7,7 @@ use std::time::Duration;
 use hyper_util::service::TowerToHyperService;
 use snavio_gate::Gate;
 use snavio_model::limits;
+use snavio_model::registry::Registry;
 use snavio_model::time::{Clock, Timestamp};
 use snavio_store::embedded::{EmbeddedStore, OpenError, Options, Plant};
 use snavio_store::{Durability, Store, StoreError};
@@ -27,7 +28,7 @@ use crate::recorder::{keep_up, recorder};
 use crate::tls::{self, TlsError};
 
 /// A wall clock that is further behind the last commit than this needs a person's word.
-const CLOCK_BEHIND_MAX: Duration = Duration::from_secs(3600);
+pub const CLOCK_BEHIND_MAX: Duration = Duration::from_secs(3600);
 
 /// Why a node did not start.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +53,11 @@ pub enum StartError {
         "the store cannot keep the promise of a 2xx: {0}; set store.relaxed = true to serve all the same"
     )]
     NotDurable(String),
+    /// CLM-20.
+    #[error(
+        "the registry does not go with gate.replay_window_seconds: {0}; shorten the window, start, and change the routes first"
+    )]
+    Registry(String),
     /// QUA-1.
     #[error(
         "the wall clock says {wall}, but the store was last written at {last}; set the clock, or start with --accept-clock"
@@ -97,20 +103,23 @@ impl Node {
         accept_clock: bool,
     ) -> Result<Self, StartError> {
         check_durability(&*store, config.relaxed)?;
-        let last = store.last_committed_at();
-        if last.since(wall()) > CLOCK_BEHIND_MAX && !accept_clock {
-            return Err(StartError::Clock { wall: wall(), last });
-        }
+        let clock = Arc::new(clock(store.last_committed_at(), accept_clock)?);
         // First of all: what counts before there is a recorder counts for nothing.
         let metrics = recorder();
         let tls = config.server.tls.as_ref().map(tls::acceptor).transpose()?;
-        let platform = Arc::new(Platform::open(&config.platform_key_file, &config.operator_token_file)?);
-        let clock = Arc::new(MachineClock::after(last));
+        let store_is_new = store.version().await? == 0;
+        let (key_file, token_file) = (&config.platform_key_file, &config.operator_token_file);
+        let platform = Arc::new(Platform::open(key_file, token_file, store_is_new)?);
         let started_at = clock.now();
         let load = Arc::new(Load::new(config.server.requests_max, config.server.bodies_bytes_max));
         let shared_clock: Arc<dyn Clock> = Arc::<MachineClock>::clone(&clock);
         let unseal = Arc::<Platform>::clone(&platform);
+        let relaxed = matches!(store.durability(), Durability::Relaxed(_));
         let gate = Gate::start(config.gate.clone(), store, shared_clock, unseal).await?;
+        if let Err(error) = check_registry(&gate.registry(), config) {
+            gate.stop().await;
+            return Err(error);
+        }
         let app = Arc::new(App {
             gate,
             platform,
@@ -122,7 +131,7 @@ impl Node {
             failures: Failures::default(),
             clock,
             body_bytes_max: config.body_bytes_max,
-            relaxed: config.relaxed,
+            relaxed,
             metrics: metrics.clone(),
             body_timeout: config.server.body_timeout,
             data_folder: config.data_folder.clone(),
@@ -131,7 +140,12 @@ impl Node {
             draining: CancellationToken::new(),
         });
         let stop = CancellationToken::new();
+        // Both before either serves: a node that says it serves must not end for an address that is taken.
         let socket = listen(config.server.listen).await?;
+        let admin_socket = match config.admin_listen {
+            Some(admin) => Some(listen(admin).await?),
+            None => None,
+        };
         let address = socket.local_addr().unwrap_or(config.server.listen);
         let door = |router, load| {
             Arc::new(Door {
@@ -151,13 +165,13 @@ impl Node {
         };
         tokio::spawn(keep_up(metrics, stop.clone()));
         let mut serving = vec![tokio::spawn(listener.clone().run(socket))];
-        if let Some(admin) = config.admin_listen {
+        if let Some(socket) = admin_socket {
             let own = Arc::new(Load::new(limits::ADMIN_CONNECTIONS_MAX, limits::BATCH_BYTES_MAX));
             let door = door(http::admin_router(Arc::clone(&app)), own);
             // Few and local: its connections must not wait for those of the API, nor need its certificate.
             let connections = Arc::new(Semaphore::new(limits::ADMIN_CONNECTIONS_MAX));
             let listener = Listener { door, connections, tls: None, ..listener };
-            serving.push(tokio::spawn(listener.run(listen(admin).await?)));
+            serving.push(tokio::spawn(listener.run(socket)));
         }
         Ok(Self { app, address, stop, serving, drain: config.server.drain })
     }
@@ -175,6 +189,32 @@ impl Node {
             let _ = tokio::time::timeout(self.drain + Duration::from_secs(1), task).await;
         }
         self.app.gate.stop().await;
+    }
+}
+
+/// The node's clock. One that was set back while the node was down is told of, and waited for up to an hour: past
+/// that, or when a person accepts it, the wall clock counts, for else no message would be in its window.
+fn clock(last: Timestamp, accepted: bool) -> Result<MachineClock, StartError> {
+    let behind = last.since(wall());
+    if behind > CLOCK_BEHIND_MAX && !accepted {
+        return Err(StartError::Clock { wall: wall(), last });
+    }
+    if !behind.is_zero() {
+        let seconds = behind.as_secs();
+        tracing::warn!(seconds, %last, accepted, "the wall clock is behind the store's last commit");
+    }
+    Ok(if accepted { MachineClock::at_wall() } else { MachineClock::after(last) })
+}
+
+/// What was registered must still hold together under this configuration.
+fn check_registry(registry: &Registry, config: &Config) -> Result<(), StartError> {
+    if let Some(key) = registry.unopened_keys().next() {
+        let (file, key) = (config.platform_key_file.clone(), format!("{} of {}", key.version, key.service));
+        return Err(PlatformError::Foreign { file, key }.into());
+    }
+    match registry.problems(config.gate.window) {
+        problems if problems.is_empty() => Ok(()),
+        problems => Err(StartError::Registry(problems.join("; "))),
     }
 }
 

@@ -44,6 +44,21 @@ pub enum PlatformError {
     /// Others could read the secret.
     #[error("{0} can be read by others; run: chmod 600 {0}")]
     Open(PathBuf),
+    /// A new key would open nothing of what the store holds.
+    #[error(
+        "{0} is missing, and the store holds secrets sealed under it; put back your copy of it, or name its place with platform.key_file"
+    )]
+    Missing(PathBuf),
+    /// The key is not the one that the store's secrets were sealed under.
+    #[error(
+        "{file} does not open {key}: it is the key of another store, or the record is damaged; put back this store's platform key, or restore a backup"
+    )]
+    Foreign {
+        /// The platform key's file.
+        file: PathBuf,
+        /// The sealed key.
+        key: String,
+    },
 }
 
 /// What only the platform can do: seal and open secrets, issue tokens, hash client secrets.
@@ -55,12 +70,18 @@ pub(crate) struct Platform {
 }
 
 impl Platform {
-    /// Reads the platform's secrets, making those that do not exist yet.
-    pub(crate) fn open(key_file: &Path, operator_file: &Path) -> Result<Self, PlatformError> {
-        let key = secret_file(key_file, "")?;
-        let bytes = STANDARD.decode(key.trim()).ok().and_then(|it| <[u8; 32]>::try_from(it).ok());
-        let master =
-            TokenKey::new(&Zeroizing::new(bytes.ok_or_else(|| PlatformError::Content(key_file.into()))?)[..]);
+    /// Reads the platform's secrets, making those that do not exist yet; the key only for a store that holds
+    /// nothing sealed under another.
+    pub(crate) fn open(
+        key_file: &Path,
+        operator_file: &Path,
+        store_is_new: bool,
+    ) -> Result<Self, PlatformError> {
+        if !store_is_new && !key_file.exists() {
+            return Err(PlatformError::Missing(key_file.into()));
+        }
+        secret_file(key_file, "")?;
+        let master = TokenKey::new(&platform_key(key_file)?[..]);
         let operator_token = secret_file(operator_file, OPERATOR_PREFIX)?;
         let operator_token = Zeroizing::new(operator_token.trim().to_owned());
         if operator_token.len() < OPERATOR_PREFIX.len() + 32 {
@@ -111,12 +132,41 @@ impl Platform {
 
 impl Unseal for Platform {
     fn unseal(&self, sealed: &Sealed) -> Option<Secret> {
+        let opened = self.open_sealed(sealed);
+        if opened.is_none() {
+            metrics::counter!("snavio_unseal_failures_total").increment(1);
+            tracing::error!("a sealed key does not open under the platform key: its messages are refused");
+        }
+        opened
+    }
+}
+
+impl Platform {
+    fn open_sealed(&self, sealed: &Sealed) -> Option<Secret> {
         let bytes = STANDARD.decode(sealed.0.strip_prefix(SEALED_PREFIX)?).ok()?;
         let (nonce, sealed) = bytes.split_at_checked(12)?;
         let nonce = <[u8; 12]>::try_from(nonce).ok()?;
         let opened = Zeroizing::new(self.sealing.decrypt(&Nonce::from(nonce), sealed).ok()?);
         <[u8; 32]>::try_from(opened.as_slice()).ok().map(Secret::from_bytes)
     }
+}
+
+/// Whether the file holds a platform key that a node would take. Makes none.
+pub fn check_platform_key(file: &Path) -> Result<(), PlatformError> {
+    check_private(file)?;
+    platform_key(file).map(drop)
+}
+
+fn platform_key(file: &Path) -> Result<Zeroizing<[u8; 32]>, PlatformError> {
+    let text = read_secret(file)?;
+    let bytes = STANDARD.decode(text.trim()).map(Zeroizing::new).ok();
+    let bytes = bytes.and_then(|it| <[u8; 32]>::try_from(it.as_slice()).ok());
+    bytes.map(Zeroizing::new).ok_or_else(|| PlatformError::Content(file.into()))
+}
+
+fn read_secret(file: &Path) -> Result<Zeroizing<String>, PlatformError> {
+    let failed = |source| PlatformError::File { file: file.to_owned(), source };
+    std::fs::read_to_string(file).map(Zeroizing::new).map_err(failed)
 }
 
 /// A new client secret, shown once.
@@ -131,13 +181,13 @@ pub(crate) fn new_client_id() -> String {
 
 /// Reads a secret from its file, making it on first use, for its owner's eyes only.
 fn secret_file(path: &Path, prefix: &str) -> Result<Zeroizing<String>, PlatformError> {
-    let failed = |source| PlatformError::File { file: path.to_owned(), source };
     if !path.exists() {
         let fresh = Zeroizing::new(format!("{prefix}{}\n", STANDARD.encode(random::<32>())));
+        let failed = |source| PlatformError::File { file: path.to_owned(), source };
         write_private(path, fresh.as_bytes()).map_err(failed)?;
     }
     check_private(path)?;
-    std::fs::read_to_string(path).map(Zeroizing::new).map_err(failed)
+    read_secret(path)
 }
 
 /// Under another name until it is complete: a kill must not leave half a secret, which no start would accept.

@@ -103,15 +103,31 @@ impl Principal {
     }
 }
 
-/// A caller that did not prove who it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// REG-7: a suspended tenant's services do and see nothing.
+pub(crate) fn check_active(registry: &Registry, service: &ServiceName) -> Result<(), Refusal> {
+    match registry.tenant(service.tenant()) {
+        Some(tenant) if !tenant.suspended => Ok(()),
+        _ => Err(Refusal::new(Reason::Suspended, "the tenant is suspended")),
+    }
+}
+
+/// A caller that did not prove who it is, or may not do anything now.
+#[derive(Debug)]
 pub(crate) enum Nobody {
-    /// It shows nothing, or what was right once.
-    Unknown(&'static str),
+    /// It shows nothing, or what was right once, or what is right and not enough.
+    Refused(Refusal),
     /// It shows what this platform never issued.
     Forger,
-    /// It is known, and its tenant has too much under way.
-    Overload,
+}
+
+impl From<Refusal> for Nobody {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+fn unknown(detail: &'static str) -> Refusal {
+    Refusal::new(Reason::Unauthenticated, detail)
 }
 
 /// Tokens that were verified, by digest, and what their tenants have under way.
@@ -128,7 +144,8 @@ impl Sessions {
         Self { known: RwLock::default(), tenants: Mutex::default(), requests_max, body_bytes_max }
     }
 
-    /// Resolves the caller of a request. Each use checks that client, service and tenant are still there.
+    /// Resolves the caller of a request. Each use checks that client, service and tenant are still there; what is
+    /// not known yet is verified only if it may be.
     pub(crate) fn principal(
         &self,
         headers: &HeaderMap,
@@ -136,36 +153,50 @@ impl Sessions {
         platform: &Platform,
         registry: &Registry,
         now: Timestamp,
+        may_verify: impl FnOnce() -> Result<(), Refusal>,
     ) -> Result<Principal, Nobody> {
         let header =
-            headers.get(AUTHORIZATION).ok_or(Nobody::Unknown("the request has no Authorization header"))?;
+            headers.get(AUTHORIZATION).ok_or_else(|| unknown("the request has no Authorization header"))?;
         let token = header.to_str().ok().and_then(|text| text.split_once(' '));
         let token =
             token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token.trim());
-        let token = token.ok_or(Nobody::Unknown("the Authorization header must be: Bearer <token>"))?;
+        let token = token.ok_or_else(|| unknown("the Authorization header must be: Bearer <token>"))?;
+        // Known from the start, like a session: whoever guesses beside an operator must not lock it out.
         if platform.is_operator(token) {
             return Ok(Principal::Operator);
         }
-        let session = self.session(token, platform, now).map_err(|fault| match fault {
-            TokenFault::Forged => Nobody::Forger,
-            TokenFault::Ended => Nobody::Unknown("the token has ended; get a new one at POST /v1/token"),
-        })?;
+        let session = self.session(token, platform, now, may_verify)?;
         let client = registry.client(&session.client).filter(|client| client.service == session.service);
         if client.is_none() || registry.service(session.service.as_str()).is_none() {
-            return Err(Nobody::Unknown("the client is not registered any more"));
+            return Err(unknown("the client is not registered any more").into());
+        }
+        // Messages are refused by the shield, in the order of PIP-1.
+        if !path.starts_with("/v1/commands") {
+            check_active(registry, &session.service)?;
         }
         let place = session.tenant.load.requests.take(1, spare(path, self.requests_max));
-        let place = place.ok_or(Nobody::Overload)?;
+        let place = place.ok_or_else(|| overloaded("too many requests of this tenant are under way"))?;
         Ok(Principal::Service(Caller { session, _place: place }))
     }
 
-    fn session(&self, token: &str, platform: &Platform, now: Timestamp) -> Result<Arc<Session>, TokenFault> {
+    fn session(
+        &self,
+        token: &str,
+        platform: &Platform,
+        now: Timestamp,
+        may_verify: impl FnOnce() -> Result<(), Refusal>,
+    ) -> Result<Arc<Session>, Nobody> {
+        let ended = || unknown("the token has ended; get a new one at POST /v1/token").into();
         let digest: [u8; 32] = Sha256::digest(token.as_bytes()).into();
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner).get(&digest).cloned();
         if let Some(session) = known {
-            return if now < session.expires_at { Ok(session) } else { Err(TokenFault::Ended) };
+            return if now < session.expires_at { Ok(session) } else { Err(ended()) };
         }
-        let claims = platform.verify(token, now)?;
+        may_verify()?;
+        let claims = platform.verify(token, now).map_err(|fault| match fault {
+            TokenFault::Forged => Nobody::Forger,
+            TokenFault::Ended => ended(),
+        })?;
         let session = Arc::new(Session {
             client: claims.sub,
             tenant: self.tenant(claims.service.tenant()),

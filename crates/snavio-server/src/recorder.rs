@@ -64,6 +64,7 @@ fn describe() {
     );
     describe_counter!("snavio_telemetry_suppressed_total", "records of refusals that were only counted");
     describe_counter!("snavio_telemetry_dropped_total", "records of refusals that could not be written");
+    describe_counter!("snavio_unseal_failures_total", "sealed keys that did not open under the platform key");
     describe_counter!("snavio_auth_failures_total", "tokens and client secrets that were wrong");
     describe_counter!("snavio_connections_refused_total", "connections past the limit");
     describe_gauge!("snavio_connections", "open connections");

@@ -59,6 +59,11 @@ pub enum TlsError {
     Provider(#[source] rustls::Error),
 }
 
+/// Whether a node could serve with these files.
+pub fn check_tls(config: &TlsConfig) -> Result<(), TlsError> {
+    acceptor(config).map(drop)
+}
+
 /// Reads the files and takes them for use.
 pub(crate) fn acceptor(config: &TlsConfig) -> Result<TlsAcceptor, TlsError> {
     let chain = certificates(&config.cert)?;

@@ -10,7 +10,7 @@ use crate::output::Output;
 
 /// Acknowledge deliveries: they are done, and not handed out again.
 ///
-/// Example: snavio ack -c credentials/acme--discord-bot.json bot-inbox 268435458:268435460
+/// Example: snavio ack -c credentials/acme/discord-bot.json bot-inbox 268435458:268435460
 #[derive(Args)]
 pub(crate) struct Ack {
     #[command(flatten)]

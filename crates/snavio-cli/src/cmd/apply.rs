@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use reqwest::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Failure;
 use crate::Ended;
 use crate::connection::AsOperator;
-use crate::output::Output;
+use crate::output::{Output, print_line};
 
 /// Register what a file says: tenants, services, routes and grants, in one transaction.
 ///
@@ -28,10 +28,10 @@ pub(crate) struct Apply {
     /// Only say what would change.
     #[arg(long)]
     dry_run: bool,
-    /// Why, for the changelog.
-    #[arg(long, default_value = "")]
-    why: String,
-    /// Where to write the credentials of new services, one file each, readable by you alone.
+    /// Why, for the changelog; without it, what the file says.
+    #[arg(long)]
+    why: Option<String>,
+    /// Where to write the credentials of new services, each as <tenant>/<service>.json, readable by you alone.
     #[arg(long)]
     credentials_dir: Option<PathBuf>,
 }
@@ -40,30 +40,31 @@ impl Apply {
     pub(crate) async fn run(self, output: Output) -> Ended {
         let mut file = read(&self.file)?;
         let members = file.as_object_mut().ok_or_else(|| Failure::new("a registry file is a table"))?;
-        members.insert("dry_run".into(), self.dry_run.into());
-        members.insert("why".into(), self.why.clone().into());
-        let mut answer = self.node.api()?.call(Method::POST, "/v1/registry/apply", Some(&file)).await?;
-        if let Some(folder) = &self.credentials_dir {
-            let credentials = answer["credentials"].take();
-            let saved = credentials.as_array().into_iter().flatten().map(|one| save(folder, one));
-            let files = saved.collect::<Result<Vec<_>, _>>()?;
-            if output == Output::Table {
-                files.iter().for_each(|file| println!("credentials: {}", file.display()));
-            }
-            answer["credential_files"] = serde_json::json!(files);
+        if self.dry_run {
+            members.insert("dry_run".into(), true.into());
         }
+        if let Some(why) = &self.why {
+            members.insert("why".into(), why.clone().into());
+        }
+        if let Some(folder) = &self.credentials_dir {
+            prepare(folder)?;
+        }
+        let mut answer = self.node.api()?.call(Method::POST, "/v1/registry/apply", Some(&file)).await?;
+        let saved = self.credentials_dir.as_ref().map(|folder| save_all(folder, &mut answer));
         let changes = answer["changes"].as_array().cloned().unwrap_or_default();
         if output == Output::Table && changes.is_empty() {
-            println!("nothing to change, version {}", answer["version"]);
+            print_line(&format!("nothing to change, version {}", answer["version"]));
             return Ok(());
         }
         output.rows(&answer, &changes, &["step", "kind", "name"]);
         if output == Output::Table {
+            let files = answer["credential_files"].as_array().into_iter().flatten();
+            files.filter_map(Value::as_str).for_each(|file| print_line(&format!("credentials: {file}")));
             for one in answer["credentials"].as_array().into_iter().flatten() {
-                println!("{one}");
+                print_line(&one.to_string());
             }
         }
-        Ok(())
+        saved.unwrap_or(Ok(()))
     }
 }
 
@@ -78,15 +79,47 @@ fn read(path: &Path) -> Result<Value, Failure> {
     toml::from_str(&text).map_err(|error| Failure::of(format!("{name} is not TOML"), &error))
 }
 
-/// Writes one service's credentials to `tenant--service.json`.
-fn save(folder: &Path, credentials: &Value) -> Result<PathBuf, Failure> {
-    use std::os::unix::fs::OpenOptionsExt;
+/// Makes the folder and tries it, before anything is registered: credentials are told only once.
+fn prepare(folder: &Path) -> Result<(), Failure> {
+    let probe = folder.join(format!(".probe-{}", std::process::id()));
+    write_new(&probe, "").and_then(|()| std::fs::remove_file(&probe)).map_err(|error| {
+        Failure::of(
+            format!("cannot keep credentials in {}; nothing was registered", folder.display()),
+            &error,
+        )
+    })
+}
 
-    std::fs::create_dir_all(folder)?;
-    let name = credentials["source"].as_str().unwrap_or_default().replace('/', "--");
-    let path = folder.join(format!("{name}.json"));
-    let opened = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
-    let mut file = opened.map_err(|error| Failure::of(format!("cannot write {}", path.display()), &error))?;
-    writeln!(file, "{credentials}")?;
-    Ok(path)
+/// Moves the answer's credentials to files; those that cannot be written stay in the answer, to be shown.
+fn save_all(folder: &Path, answer: &mut Value) -> Result<(), Failure> {
+    let Value::Array(credentials) = answer["credentials"].take() else { return Ok(()) };
+    let (mut files, mut unsaved, mut problems) = (Vec::new(), Vec::new(), Vec::new());
+    for one in credentials {
+        // Names of services are names of files, each in the folder of its tenant.
+        let file = folder.join(format!("{}.json", one["source"].as_str().unwrap_or_default()));
+        match write_new(&file, &format!("{one}\n")) {
+            Ok(()) => files.push(file),
+            Err(error) => {
+                problems.push(format!("cannot write {}: {error}", file.display()));
+                unsaved.push(one);
+            }
+        }
+    }
+    answer["credential_files"] = json!(files);
+    answer["credentials"] = unsaved.into();
+    if problems.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(format!("{}; the credentials are shown above, once", problems.join("; "))))
+}
+
+/// Writes a file that must not be there yet, for its owner's eyes only.
+fn write_new(path: &Path, content: &str) -> std::io::Result<()> {
+    use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+
+    let folder = path.parent().unwrap_or(Path::new("."));
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(content.as_bytes())?;
+    file.sync_all()
 }

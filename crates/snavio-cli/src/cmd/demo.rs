@@ -1,6 +1,5 @@
 //! `snavio demo`.
 
-use std::io::Write;
 use std::time::Duration;
 
 use clap::Args;
@@ -16,6 +15,7 @@ use snavio_server::{MachineClock, Node};
 
 use super::{Failure, serve::StopSignals};
 use crate::Ended;
+use crate::output::{Output, print_line};
 
 /// Start a node on a temporary store, send it every kind of message, and watch each verdict.
 ///
@@ -33,7 +33,7 @@ pub(crate) struct Demo {
 }
 
 impl Demo {
-    pub(crate) async fn run(self) -> Ended {
+    pub(crate) async fn run(self, output: Output) -> Ended {
         let folder = tempfile::tempdir()?;
         let data = folder.path().join("data");
         let flags = vec![
@@ -43,17 +43,23 @@ impl Demo {
         let config = Config::load(&Sources { flags, ..Sources::default() })?;
         let node = Node::start(&config, false, None).await?;
         let url = format!("http://{}", node.address());
-        say(&format!("A node is running at {url} on a temporary store in {}.\n", data.display()));
+        let say = Say(output == Output::Table);
+        say.line(&format!("A node is running at {url} on a temporary store in {}.\n", data.display()));
         let token = std::fs::read_to_string(&config.operator_token_file)?;
-        let tour = Tour::begin(&url, token.trim()).await?;
-        tour.send_everything().await?;
-        tour.consume().await?;
-        tour.telemetry().await?;
+        let tour = Tour::begin(&url, token.trim(), say).await?;
+        let verdicts = tour.send_everything().await?;
+        let deliveries = tour.consume().await?;
+        let telemetry = tour.telemetry().await?;
+        let token_file = &config.operator_token_file;
+        if output == Output::Json {
+            output.object(&json!({
+                "url": url, "operator_token": token_file, "verdicts": verdicts,
+                "deliveries": deliveries, "telemetry": telemetry,
+            }));
+        }
         if !self.exit {
-            say(&format!(
-                "\nLook around: {url} (operator token: {}). Ctrl-C ends it.",
-                config.operator_token_file.display()
-            ));
+            let place = token_file.display();
+            say.line(&format!("\nLook around: {url} (operator token: {place}). Ctrl-C ends it."));
             StopSignals::listen()?.wait().await;
         }
         node.stop().await;
@@ -61,9 +67,16 @@ impl Demo {
     }
 }
 
-fn say(line: &str) {
-    // Whoever stopped reading does not need the rest.
-    let _ = writeln!(std::io::stdout(), "{line}");
+/// Tells the tour as it goes, to people.
+#[derive(Clone, Copy)]
+struct Say(bool);
+
+impl Say {
+    fn line(self, line: &str) {
+        if self.0 {
+            print_line(line);
+        }
+    }
 }
 
 /// Two tenants, three services, and a node to talk to.
@@ -72,10 +85,11 @@ struct Tour {
     billing: Credentials,
     bot: Credentials,
     stranger: Credentials,
+    say: Say,
 }
 
 impl Tour {
-    async fn begin(url: &str, token: &str) -> Result<Self, Failure> {
+    async fn begin(url: &str, token: &str, say: Say) -> Result<Self, Failure> {
         let api = Api::new(url, None)?;
         let registry = json!({
             "tenants": [{ "name": "acme" }, { "name": "globex" }],
@@ -94,11 +108,11 @@ impl Tour {
         let mut credentials: Vec<Credentials> = serde_json::from_value(answer["credentials"].clone())?;
         let mut next = || credentials.pop().ok_or_else(|| Failure::new("the registry gave no credentials"));
         let (stranger, bot, billing) = (next()?, next()?, next()?);
-        say("Registered: tenants acme and globex; acme/billing may send notify-user to acme/bot.\n");
-        Ok(Self { api, billing, bot, stranger })
+        say.line("Registered: tenants acme and globex; acme/billing may send notify-user to acme/bot.\n");
+        Ok(Self { api, billing, bot, stranger, say })
     }
 
-    async fn send_everything(&self) -> Result<(), Failure> {
+    async fn send_everything(&self) -> Result<Vec<Value>, Failure> {
         let billing = Client::new(self.api.clone(), self.billing.clone())?;
         let stranger = Client::new(self.api.clone(), self.stranger.clone())?;
         let message = Message::new("notify-user");
@@ -124,54 +138,56 @@ impl Tour {
             ("malformed: not JSON", &billing, b"{\"metadata\": ".to_vec()),
             ("over-size: more than 256 KiB", &billing, signed(&huge)?),
         ];
+        let mut verdicts = Vec::new();
         for (what, client, body) in steps {
-            say(&format!("  {what:<40} {}", verdict(client, body).await?));
+            let (status, verdict) = verdict(client, body).await?;
+            self.say.line(&format!("  {what:<40} {status} {verdict}"));
+            verdicts.push(json!({ "sent": what, "status": status, "verdict": verdict }));
         }
-        Ok(())
+        Ok(verdicts)
     }
 
-    async fn consume(&self) -> Result<(), Failure> {
+    async fn consume(&self) -> Result<Vec<Value>, Failure> {
         let bot = Client::new(self.api.clone(), self.bot.clone())?;
         let deliveries = bot.receive("bot-inbox", 10, Duration::from_secs(30), Duration::ZERO).await?;
-        say(&format!("\nacme/bot receives {} deliveries from bot-inbox:", deliveries.len()));
-        for delivery in &deliveries {
-            say(&format!(
-                "  {} attempt {} {}",
-                delivery.delivery_id,
-                delivery.attempt,
-                delivery.message.command.get()
-            ));
+        self.say.line(&format!("\nacme/bot receives {} deliveries from bot-inbox:", deliveries.len()));
+        let mut received = Vec::new();
+        for Delivery { delivery_id, attempt, message, .. } in &deliveries {
+            self.say.line(&format!("  {delivery_id} attempt {attempt} {}", message.command.get()));
+            received
+                .push(json!({ "delivery_id": delivery_id, "attempt": attempt, "command": message.command }));
         }
         let receipts: Vec<_> = deliveries.iter().map(Delivery::receipt).collect();
         bot.acknowledge("bot-inbox", &receipts).await?;
-        say("and acknowledges them: they are done, durably.");
-        Ok(())
+        self.say.line("and acknowledges them: they are done, durably.");
+        Ok(received)
     }
 
-    async fn telemetry(&self) -> Result<(), Failure> {
+    async fn telemetry(&self) -> Result<Value, Failure> {
         let billing = Client::new(self.api.clone(), self.billing.clone())?;
         // Telemetry of refusals rides a commit of its own within a quarter of a second: wait for its last record.
         let last = "/v1/telemetry?wait_seconds=5&type=snavio.command.failed";
         billing.call(Method::GET, last, None).await?;
-        let page = billing.call(Method::GET, "/v1/telemetry", None).await?;
-        say("\nWhat acme's telemetry says:");
+        let mut page = billing.call(Method::GET, "/v1/telemetry", None).await?;
+        self.say.line("\nWhat acme's telemetry says:");
         for record in page["items"].as_array().into_iter().flatten() {
             let detail =
                 record.get("reason").or(record.get("path")).and_then(Value::as_str).unwrap_or_default();
-            say(&format!("  {} {detail}", record["type"].as_str().unwrap_or_default()));
+            self.say.line(&format!("  {} {detail}", record["type"].as_str().unwrap_or_default()));
         }
-        Ok(())
+        Ok(page["items"].take())
     }
 }
 
-async fn verdict(client: &Client, body: Vec<u8>) -> Result<String, Failure> {
+/// The status, and what it means in words.
+async fn verdict(client: &Client, body: Vec<u8>) -> Result<(u16, String), Failure> {
     let api = client.authorized().await?;
     match api.send(Method::POST, "/v1/commands", Some(body), "application/json").await {
         Ok((status, document)) if document["duplicate"] == true => {
-            Ok(format!("{status} duplicate: nothing is dispatched"))
+            Ok((status, "duplicate: nothing is dispatched".to_owned()))
         }
-        Ok((status, document)) => Ok(format!("{status} accepted, delivery {}", document["delivery_id"])),
-        Err(ApiError::Refused { status, reason, detail, .. }) => Ok(format!("{status} {reason}: {detail}")),
+        Ok((status, document)) => Ok((status, format!("accepted, delivery {}", document["delivery_id"]))),
+        Err(ApiError::Refused { status, reason, detail, .. }) => Ok((status, format!("{reason}: {detail}"))),
         Err(error) => Err(error.into()),
     }
 }

@@ -1,18 +1,21 @@
 //! `snavio doctor`.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use clap::Args;
 use serde_json::{Value, json};
 use snavio_server::config::{Config, Sources};
+use snavio_server::{CLOCK_BEHIND_MAX, check_platform_key, check_tls};
 use snavio_store::embedded;
 
 use super::Failure;
+use super::serve::environment;
 use crate::Ended;
 use crate::output::Output;
 
-/// Check configuration, store, disk, keys and port, and say how to mend what is wrong.
+/// Check configuration, store, clock, disk, keys, TLS and ports, and say how to mend what is wrong.
 ///
 /// Example: snavio doctor --config snavio.toml
 #[derive(Args)]
@@ -24,9 +27,6 @@ pub(crate) struct Doctor {
     #[arg(long)]
     data: Option<String>,
 }
-
-/// Less free space than this is a problem.
-const FREE_BYTES_MIN: u64 = 1 << 30;
 
 struct Finding {
     what: &'static str,
@@ -44,7 +44,16 @@ impl Doctor {
                 return Err(Failure::new("the configuration must be mended first"));
             }
         };
-        let findings = [store(&config), disk(&config.data_folder), secrets(&config), port(&config), limit()];
+        let findings = [
+            store(&config),
+            clock(&config),
+            disk(&config),
+            secrets(&config),
+            tls(&config),
+            port(&config),
+            admin_port(&config),
+            limit(),
+        ];
         let items: Vec<Value> = findings
             .iter()
             .map(|it| {
@@ -71,7 +80,7 @@ impl Doctor {
             None => None,
         };
         let flags = self.data.iter().map(|folder| ("store.url".to_owned(), format!("embedded:{folder}")));
-        Ok(Config::load(&Sources { file, environment: std::env::vars().collect(), flags: flags.collect() })?)
+        Ok(Config::load(&Sources { file, environment: environment(), flags: flags.collect() })?)
     }
 }
 
@@ -87,12 +96,25 @@ fn store(config: &Config) -> Finding {
     Finding { what: "store", problem, mend: "restore the last backup into another folder (snavio restore)" }
 }
 
-fn disk(folder: &Path) -> Finding {
-    let existing = folder.ancestors().find(|it| it.exists()).unwrap_or(Path::new("."));
+/// The store's files tell when it was last written, as far as a stopped node can be asked.
+fn clock(config: &Config) -> Finding {
+    let written = |name: String| std::fs::metadata(config.data_folder.join(name)).ok()?.modified().ok();
+    let files = [embedded::FILE.to_owned(), format!("{}-wal", embedded::FILE)];
+    let ahead = |at: SystemTime| Some(at.elapsed().err()?.duration());
+    let ahead = files.into_iter().filter_map(written).filter_map(ahead).max().unwrap_or_default();
+    let problem = (ahead > CLOCK_BEHIND_MAX)
+        .then(|| format!("the store was written {} s ahead of this machine's clock", ahead.as_secs()));
+    Finding { what: "clock", problem, mend: "set the clock, or start with --accept-clock" }
+}
+
+fn disk(config: &Config) -> Finding {
+    let existing = config.data_folder.ancestors().find(|it| it.exists()).unwrap_or(Path::new("."));
     let problem = match rustix::fs::statvfs(existing) {
         Ok(space) => {
             let free = space.f_bavail * space.f_frsize;
-            (free < FREE_BYTES_MIN).then(|| format!("{} MiB are free", free >> 20))
+            let least = config.disk_free_bytes_min;
+            (free < least)
+                .then(|| format!("{free} bytes are free, {least} must be (store.disk_free_bytes_min)"))
         }
         Err(error) => Some(error.to_string()),
     };
@@ -106,13 +128,37 @@ fn secrets(config: &Config) -> Finding {
         let mode = std::fs::metadata(file).ok()?.permissions().mode();
         (mode & 0o077 != 0).then(|| format!("{} can be read by others", file.display()))
     });
-    Finding { what: "secrets", problem: open, mend: "chmod 600 on the file named" }
+    if open.is_some() {
+        return Finding { what: "secrets", problem: open, mend: "chmod 600 on the file named" };
+    }
+    let has_store = config.data_folder.join(embedded::FILE).exists();
+    let problem = match config.platform_key_file.exists() || has_store {
+        true => {
+            check_platform_key(&config.platform_key_file).err().map(|error| Failure::from(error).to_string())
+        }
+        false => None,
+    };
+    Finding { what: "secrets", problem, mend: "put back your copy of the platform key" }
+}
+
+fn tls(config: &Config) -> Finding {
+    let problem = config.server.tls.as_ref().and_then(|tls| check_tls(tls).err());
+    let problem = problem.map(|error| Failure::from(error).to_string());
+    Finding { what: "tls", problem, mend: "mend the file named, or server.tls_cert and server.tls_key" }
 }
 
 fn port(config: &Config) -> Finding {
-    let problem = TcpListener::bind(config.server.listen).err();
-    let problem = problem.map(|error| format!("{}: {error}", config.server.listen));
+    let problem = taken(config.server.listen);
     Finding { what: "port", problem, mend: "stop what listens there (perhaps a node), or set server.listen" }
+}
+
+fn admin_port(config: &Config) -> Finding {
+    let problem = config.admin_listen.and_then(taken);
+    Finding { what: "admin port", problem, mend: "stop what listens there, or set admin.listen" }
+}
+
+fn taken(address: SocketAddr) -> Option<String> {
+    TcpListener::bind(address).err().map(|error| format!("{address}: {error}"))
 }
 
 fn limit() -> Finding {

@@ -15,7 +15,7 @@ use crate::output::Output;
 
 /// Send a command, signed and authenticated like any client's.
 ///
-/// Example: snavio emit -c credentials/acme--billing.json --target acme/discord-bot --name notify-user '{"user":"u-1"}'
+/// Example: snavio emit -c credentials/acme/billing.json --target acme/discord-bot --name notify-user '{"user":"u-1"}'
 #[derive(Args)]
 pub(crate) struct Emit {
     #[command(flatten)]

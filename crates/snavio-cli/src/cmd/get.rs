@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use reqwest::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 use snavio_sdk::{Api, ApiError};
 
 use crate::Ended;
@@ -50,15 +50,30 @@ impl Get {
                 return Ok(());
             }
             What::Changes => {
-                let page = api.call(Method::GET, "/v1/registry/changes?limit=1000", None).await?;
-                let items = page["items"].as_array().cloned().unwrap_or_default();
-                output.rows(&page, &items, &["version", "at", "who", "kind", "name", "why"]);
+                let items = changes(&api).await?;
+                let columns = ["version", "at", "who", "kind", "name", "why"];
+                output.rows(&json!({ "items": items }), &items, &columns);
                 return Ok(());
             }
         };
         let items = entries(&api, kind).await?;
         output.rows(&Value::Array(items.clone()), &items, columns);
         Ok(())
+    }
+}
+
+/// The whole changelog, page by page.
+async fn changes(api: &Api) -> Result<Vec<Value>, ApiError> {
+    let mut all = Vec::new();
+    let mut since = json!(0);
+    loop {
+        let path = format!("/v1/registry/changes?limit=1000&since={since}");
+        let mut page = api.call(Method::GET, &path, None).await?;
+        match page["items"].take() {
+            Value::Array(items) if !items.is_empty() => all.extend(items),
+            _ => return Ok(all),
+        }
+        since = page["next"].take();
     }
 }
 

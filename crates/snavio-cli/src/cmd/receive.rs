@@ -15,7 +15,7 @@ use crate::output::Output;
 /// They come back when their visibility ends, unless they are acknowledged: at once with --ack, or later with
 /// `snavio ack` and the receipt shown.
 ///
-/// Example: snavio receive -c credentials/acme--discord-bot.json bot-inbox --max 10 --wait 20 --ack
+/// Example: snavio receive -c credentials/acme/discord-bot.json bot-inbox --max 10 --wait 20 --ack
 #[derive(Args)]
 pub(crate) struct Receive {
     #[command(flatten)]

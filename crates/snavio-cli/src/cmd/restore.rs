@@ -10,7 +10,7 @@ use snavio_server::MachineClock;
 use snavio_store::embedded;
 
 use crate::Ended;
-use crate::output::Output;
+use crate::output::{Output, print_text};
 
 /// Restore a backup into a data folder that has no store.
 ///
@@ -36,7 +36,7 @@ impl Restore {
             "registry_version": restored.registry_version,
         }));
         if output == Output::Table {
-            print!("{}", missing(restored.newest_at));
+            print_text(&missing(restored.newest_at));
         }
         Ok(())
     }

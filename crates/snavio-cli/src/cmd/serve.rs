@@ -1,6 +1,7 @@
 //! `snavio serve`.
 
-use std::io::Write;
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -10,6 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Failure;
 use crate::Ended;
+use crate::output::print_text;
 
 /// Run a node.
 ///
@@ -34,7 +36,7 @@ pub(crate) struct Serve {
     /// Print the effective configuration and end.
     #[arg(long)]
     print_config: bool,
-    /// Start although the wall clock is more than an hour behind the store's last commit.
+    /// Go by the wall clock although it is behind the store's last commit; needed when it is so by an hour.
     #[arg(long)]
     accept_clock: bool,
 }
@@ -43,7 +45,7 @@ impl Serve {
     pub(crate) async fn run(self) -> Ended {
         let sources = self.sources()?;
         if self.print_config {
-            print!("{}", sources.merge()?);
+            print_text(&sources.merge()?.to_string());
             return Ok(());
         }
         let config = Config::load(&sources)?;
@@ -78,8 +80,15 @@ impl Serve {
             ("log.filter", self.log.clone()),
         ];
         let flags = flags.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
-        Ok(Sources { file, environment: std::env::vars().collect(), flags })
+        Ok(Sources { file, environment: environment(), flags })
     }
+}
+
+/// The environment as far as it is text: no setting is anything else.
+pub(crate) fn environment() -> BTreeMap<String, String> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
 }
 
 /// Prints to whoever still reads: a node must not end because nobody does.
@@ -92,6 +101,8 @@ fn start_log(config: &Config) -> Result<(), Failure> {
     let filter = tracing_subscriber::EnvFilter::try_new(&config.log_filter)
         .map_err(|error| Failure::of(format!("log.filter is {:?}", config.log_filter), &error))?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // Colours are for eyes: in a file they are noise.
+    let builder = builder.with_ansi(std::io::stderr().is_terminal());
     if config.log_json {
         builder.json().init();
     } else {

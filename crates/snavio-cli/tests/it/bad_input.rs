@@ -90,7 +90,7 @@ impl Stage {
         let node = Node::start();
         let cast = node.cast().await;
         let more = json!({
-            "tenants": [{ "name": "dark", "suspended": true }],
+            "tenants": [{ "name": "dark" }],
             "services": [{ "name": "acme/gone" }, { "name": "dark/lamp" }],
             "grants": [{ "source": "dark/lamp", "target": "acme/bot", "name": "notify" }],
         });
@@ -99,6 +99,8 @@ impl Stage {
         let path = "/v1/tenants/acme/services/gone";
         node.operator().call(Method::DELETE, path, None).await.expect("the service can be removed");
         let (token, dark_token) = (token(&node, &cast.billing).await, token(&node, &dark).await);
+        let suspended = json!({ "tenants": [{ "name": "dark", "suspended": true }] });
+        node.apply(&suspended).await;
         let expired_token = expired(&node, &cast.billing);
         Self { node, cast, dark, token, dark_token, removed_token, expired_token }
     }
@@ -361,7 +363,7 @@ impl Stage {
         let trailing = Message { text: [&whole.text[..], b" x"].concat(), draft: whole.draft.clone() };
         let cut = Message { text: whole.text[..whole.text.len() - 1].to_vec(), draft: whole.draft.clone() };
         let broken_utf8 = self.spliced(CANARY, b"c4n\xff");
-        let many = self.signed(|draft| draft.payload = format!("[{}]", vec!["1"; 9_999].join(",")));
+        let many = self.signed(|draft| draft.payload = format!("[{}]", vec![r#"{"a":1}"#; 9_991].join(",")));
         let deep = self.signed(|draft| draft.payload = nested(63));
         let bom = [b"\xef\xbb\xbf", &whole.text[..]].concat();
         vec![

@@ -4,7 +4,7 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::node::{Launch, Node};
+use crate::node::{Launch, Node, binary};
 use crate::patience::poll;
 use crate::shell::Shell;
 
@@ -161,6 +161,24 @@ fn completions_know_the_commands() {
 }
 
 /// Command line (10-interfaces)
+#[test]
+fn the_man_page_knows_the_commands() {
+    let page = Shell::new().run("man").out;
+    assert!(page.contains(".TH snavio 1") && page.contains("dead\\-letters"), "{page}");
+}
+
+/// Command line (10-interfaces)
+#[test]
+fn the_demo_speaks_json() {
+    let tour = Shell::new().run("demo --exit --output json").json();
+    let statuses: Vec<_> =
+        tour["verdicts"].as_array().unwrap().iter().map(|it| it["status"].clone()).collect();
+    assert_eq!(json!(statuses), json!([202, 200, 202, 401, 401, 403, 404, 400, 413]));
+    assert_eq!(tour["deliveries"].as_array().map(Vec::len), Some(2));
+    assert!(tour["telemetry"].to_string().contains("snavio.command.failed"));
+}
+
+/// Command line (10-interfaces)
 #[tokio::test]
 async fn a_command_travels_by_the_command_line_alone() {
     let node = Node::start();
@@ -175,7 +193,7 @@ async fn a_command_travels_by_the_command_line_alone() {
     assert_eq!(applied.json()["changes"].as_array().map(Vec::len), Some(9));
     let again = shell.run(&format!("apply -f {file}"));
     assert!(again.out.starts_with("nothing to change"), "{}", again.out);
-    let (billing, bot) = ("keys/acme--billing.json", "keys/acme--bot.json");
+    let (billing, bot) = ("keys/acme/billing.json", "keys/acme/bot.json");
     check_mode(&shell, billing);
 
     let emitted = shell.run_words(&[
@@ -245,7 +263,7 @@ async fn a_message_signed_by_the_command_line_is_taken() {
     let shell = Shell::at(&node);
     let file = shell.write("registry.toml", REGISTRY);
     shell.run(&format!("apply -f {file} --credentials-dir keys"));
-    let billing = "keys/acme--billing.json";
+    let billing = "keys/acme/billing.json";
     let words = ["sign", "-c", billing, "--target", "acme/bot", "--name", "notify", r#"{"n": 1.0}"#];
     let signed = shell.run_words(&words);
     let text = std::fs::read_to_string(shell.path(billing)).expect("the credentials were written");
@@ -270,12 +288,18 @@ fn doctor_finds_what_is_wrong_and_says_how_to_mend_it() {
 
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let port = taken.local_addr().expect("it has an address");
-    let config = shell
-        .write("snavio.toml", &format!("[server]\nlisten = \"{port}\"\n[store]\nurl = \"embedded:data\"\n"));
+    let settings = format!(
+        "[server]\nlisten = \"{port}\"\ntls_cert = \"no.pem\"\ntls_key = \"no.pem\"\n[admin]\nlisten = \"{port}\"\n\
+         [store]\nurl = \"embedded:data\"\ndisk_free_bytes_min = {}\n",
+        i64::MAX
+    );
+    let config = shell.write("snavio.toml", &settings);
     std::fs::create_dir(shell.path("data")).expect("a folder can be made");
-    let key = shell.write("data/platform.key", "x");
+    let key = shell.write("data/platform.key", &format!("{}=\n", "A".repeat(43)));
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).expect("its mode can be set");
-    shell.write("data/snavio.db", "this is no store, only a text of some length");
+    let store = shell.write("data/snavio.db", "this is no store, only a text of some length");
+    let ahead = std::fs::metadata(&store).unwrap().modified().unwrap() + std::time::Duration::from_secs(7200);
+    std::fs::File::options().append(true).open(&store).unwrap().set_modified(ahead).unwrap();
     let ended = shell.run(&format!("doctor --config {config} --output json"));
     assert_eq!(ended.code, Some(1));
     let findings = ended.json();
@@ -287,6 +311,10 @@ fn doctor_finds_what_is_wrong_and_says_how_to_mend_it() {
         ("secrets", "platform.key can be read by others", "chmod 600"),
         ("port", "in use", "server.listen"),
         ("store", "not a database", "restore"),
+        ("admin port", "in use", "admin.listen"),
+        ("tls", "no.pem", "server.tls_cert"),
+        ("disk", "store.disk_free_bytes_min", "free some space"),
+        ("clock", "ahead of this machine's clock", "--accept-clock"),
     ] {
         let finding = of(check);
         let (result, mended) =
@@ -294,14 +322,123 @@ fn doctor_finds_what_is_wrong_and_says_how_to_mend_it() {
         assert!(result.contains(word) && mended.contains(mend), "{finding}");
     }
 
-    drop(taken);
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).expect("its mode can be set");
-    std::fs::remove_file(shell.path("data/snavio.db")).expect("it can be removed");
+    std::fs::write(&key, "no key").unwrap();
     let findings = shell.run(&format!("doctor --config {config} --output json")).json();
-    for check in ["secrets", "port", "store"] {
+    assert!(findings.to_string().contains("does not hold 32 bytes"), "{findings}");
+
+    drop(taken);
+    std::fs::remove_file(&key).expect("it can be removed");
+    std::fs::remove_file(shell.path("data/snavio.db")).expect("it can be removed");
+    let settings = format!("[server]\nlisten = \"{port}\"\n[store]\nurl = \"embedded:data\"\n");
+    let config = shell.write("snavio.toml", &settings);
+    let findings = shell.run(&format!("doctor --config {config} --output json")).json();
+    for check in ["secrets", "port", "store", "clock", "tls", "admin port"] {
         let found = findings.as_array().into_iter().flatten().find(|it| it["check"] == check);
         assert_eq!(found.map(|it| &it["result"]), Some(&json!("ok")), "{findings}");
     }
+}
+
+/// REG-13
+#[tokio::test]
+async fn a_store_without_its_own_platform_key_is_not_served() {
+    let mut node = Node::start();
+    node.stop();
+    let (key, token) = (node.data().join("platform.key"), node.data().join("operator.token"));
+    std::fs::remove_file(&key).unwrap();
+    node.restart(&Launch::default());
+    let cast = node.cast().await;
+    node.stop();
+
+    let right = std::fs::read(&key).unwrap();
+    std::fs::remove_file(&key).unwrap();
+    std::fs::remove_file(&token).unwrap();
+    node.try_restart(&Launch::default());
+    assert_eq!((node.wait().code(), key.exists()), (Some(1), false));
+    assert!(node.said().contains("put back your copy of it"), "{}", node.said());
+
+    let other = Node::start();
+    std::fs::copy(other.data().join("platform.key"), &key).unwrap();
+    node.try_restart(&Launch::default());
+    assert_eq!(node.wait().code(), Some(1));
+    assert!(node.said().contains("does not open hmac-v1 of acme/billing"), "{}", node.said());
+
+    std::fs::write(&key, right).unwrap();
+    node.restart(&Launch::default());
+    node.client(&cast.billing).authorized().await.expect("its secrets hold again");
+}
+
+/// CLM-20
+#[tokio::test]
+async fn a_longer_window_than_the_registered_claims_allow_is_refused_with_the_arithmetic() {
+    let mut node = Node::start();
+    node.cast().await;
+    node.stop();
+    node.try_restart(&Launch::default().set("GATE_REPLAY_WINDOW_SECONDS", 121));
+    assert_eq!(node.wait().code(), Some(1));
+    let said = node.said();
+    assert!(said.contains("route acme/bot:pay") && said.contains("2 × 121 s + 60 s = 302 s"), "{said}");
+    node.restart(&Launch::default().set("GATE_REPLAY_WINDOW_SECONDS", 120));
+}
+
+/// Command line (10-interfaces)
+#[test]
+fn variables_that_are_no_text_and_readers_that_leave_stop_nothing() {
+    use std::os::unix::ffi::OsStrExt;
+    use std::process::{Command, Stdio};
+
+    let odd = std::ffi::OsStr::from_bytes(b"caf\xe9");
+    for words in [&["serve", "--print-config"][..], &["doctor", "--output", "json", "--data", "nowhere"]] {
+        let ended = Command::new(binary()).args(words).env("ODD", odd).env(odd, "x").output().unwrap();
+        let err = String::from_utf8_lossy(&ended.stderr);
+        assert!(!err.contains("panicked"), "{words:?}: {err}");
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(binary());
+        let ended = command.args(words).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        let err = String::from_utf8_lossy(&ended.stderr);
+        assert!(!err.contains("panicked"), "{words:?}: {err}");
+    }
+}
+
+/// Command line (10-interfaces)
+#[tokio::test]
+async fn credentials_are_never_lost() {
+    let node = Node::start();
+    let shell = Shell::at(&node);
+    let file = shell.write("registry.toml", REGISTRY);
+    // Where nothing can be written nothing is registered.
+    shell.write("taken", "");
+    let ended = shell.run(&format!("apply -f {file} --credentials-dir taken"));
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert_eq!(shell.run("get services --output json").json(), json!([]));
+    // What is there already is kept, and what could not be kept is shown.
+    std::fs::create_dir_all(shell.path("keys/acme")).unwrap();
+    let old = shell.write("keys/acme/billing.json", "an older one");
+    let ended = shell.run(&format!("apply -f {file} --credentials-dir keys --output json"));
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.err.contains("acme/billing.json"), "{}", ended.err);
+    assert_eq!(std::fs::read_to_string(old).unwrap(), "an older one");
+    let shown = ended.json()["credentials"].clone();
+    assert_eq!(
+        (shown[0]["source"].as_str(), shown.as_array().map(Vec::len)),
+        (Some("acme/billing"), Some(1))
+    );
+    node.client(&serde_json::from_value(shown[0].clone()).unwrap()).authorized().await.expect("they hold");
+    check_mode(&shell, "keys/acme/bot.json");
+}
+
+/// REG-4
+#[tokio::test]
+async fn a_registry_file_that_says_dry_run_is_not_applied_and_its_reason_is_kept() {
+    let node = Node::start();
+    let shell = Shell::at(&node);
+    let dry = shell.write("dry.toml", &format!("dry_run = true\n{REGISTRY}"));
+    assert_eq!(shell.run(&format!("apply -f {dry} --output json")).json()["dry_run"], true);
+    assert_eq!(shell.run("get tenants --output json").json(), json!([]));
+    let why = shell.write("why.toml", &format!("why = \"of the file\"\n{REGISTRY}"));
+    assert_eq!(shell.run(&format!("apply -f {why} --credentials-dir keys")).code, Some(0));
+    assert_eq!(shell.run("get changes --output json").json()["items"][0]["why"], "of the file");
 }
 
 /// ENG-2

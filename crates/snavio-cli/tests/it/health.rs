@@ -51,6 +51,24 @@ async fn a_relaxed_node_says_so_in_health_and_in_every_acknowledgement() {
     assert_eq!(verdict(sent).1["results"][0]["durability"], "relaxed");
 }
 
+/// PIP-12
+#[tokio::test]
+async fn a_node_that_may_be_relaxed_and_is_not_says_durable_everywhere() {
+    let node = Node::launch(&Launch::default().set("STORE_RELAXED", true));
+    assert_eq!(readiness(&node).await.1["durability"], "durable");
+    let status = node.operator().call(Method::GET, "/v1/status", None).await.unwrap();
+    assert_eq!(status["store"]["durability"], "durable");
+}
+
+/// PIP-12
+#[test]
+fn a_node_without_flushes_does_not_start_unless_told_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut node = Node::try_launch_in(folder, &Launch::default().set("STORE_FLUSH", false));
+    assert_eq!(node.wait().code(), Some(1));
+    assert!(node.said().contains("set store.relaxed = true"), "{}", node.said());
+}
+
 /// TEL-9
 #[tokio::test]
 async fn status_tells_versions_and_lags_to_operators_only() {

@@ -1,6 +1,11 @@
 //! The whole path of a command, and that a kill takes nothing back.
 
+use reqwest::Method;
+use serde_json::json;
+
 use crate::node::{Draft, Launch, Node, drain, new_id, post};
+use crate::patience::eventually;
+use crate::wire::{Answered, post_json, token};
 
 /// PIP-5
 #[tokio::test]
@@ -44,4 +49,56 @@ async fn what_was_acknowledged_survives_a_kill() {
     let ids: Vec<_> = delivered.iter().map(|it| it.message.metadata["id"].as_str().unwrap()).collect();
     let sent: Vec<_> = drafts.iter().map(|draft| draft.id.as_str()).collect();
     assert_eq!(ids, sent);
+}
+
+/// PIP-7
+#[tokio::test]
+async fn a_node_or_a_route_that_is_cold_only_decides_nothing_from_memory() {
+    let cold = Node::launch(&Launch::default().set("GATE_DISPATCH", "cold-only"));
+    let cast = cold.cast().await;
+    let sent = post(&cold.client(&cast.billing), Draft::new("notify", &new_id()).sign(&cast.billing)).await;
+    assert_eq!((sent.0, sent.1["path"].as_str()), (202, Some("slow")));
+
+    let node = Node::start();
+    let cast = node.cast().await;
+    let route = json!({ "queue": "notify-inbox", "dead_letter_queue": "bot-dead", "dispatch": "cold-only" });
+    let path = "/v1/routes/acme/bot/notify";
+    node.operator().call(Method::PUT, path, Some(&route)).await.expect("the route is changed");
+    let sent = post(&node.client(&cast.billing), Draft::new("notify", &new_id()).sign(&cast.billing)).await;
+    assert_eq!((sent.0, sent.1["path"].as_str()), (202, Some("slow")));
+    let metrics = node.operator().exchange(Method::GET, "/metrics", None, "").await.expect("metrics").1;
+    let metrics = String::from_utf8(metrics).expect("text");
+    assert!(metrics.contains(r#"snavio_escalations_total{reason="cold_only"} 1"#), "{metrics}");
+}
+
+/// MSG-11
+#[tokio::test]
+async fn one_correlation_id_shows_the_whole_journey_of_what_was_taken_and_of_what_was_refused() {
+    let node = Node::launch(&Launch::default().set("LOG_FILTER", "info"));
+    let cast = node.cast().await;
+    let token = token(&node, &cast.billing).await;
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let send = async |body: Vec<u8>| {
+        let request = post_json(&node, "/v1/commands", &token, body);
+        Answered::to(request.header("x-correlation-id", "order-7").header("traceparent", trace))
+            .await
+            .document()
+    };
+    assert_eq!(send(Draft::new("notify", &new_id()).sign(&cast.billing)).await["correlation_id"], "order-7");
+    let refused = send(b"{".to_vec()).await;
+    assert_eq!((&refused["correlation_id"], &refused["traceparent"]), (&json!("order-7"), &json!(trace)));
+    let delivered = drain(&node.client(&cast.bot), "notify-inbox").await;
+    assert_eq!(delivered[0].message.metadata["correlation_id"], "order-7");
+    let told = eventually("both are told of", async || {
+        let page =
+            node.client(&cast.billing).call(Method::GET, "/v1/telemetry", None).await.expect("telemetry");
+        page["items"].as_array().filter(|items| items.len() == 2).cloned()
+    });
+    for record in told.await {
+        assert_eq!((&record["correlation_id"], &record["traceparent"]), (&json!("order-7"), &json!(trace)));
+    }
+    let said = node.said();
+    let line = said.lines().find(|line| line.contains("refused")).expect("a refusal is logged");
+    assert!(line.contains("order-7") && line.contains(trace), "{line}");
+    assert!(!said.contains('\u{1b}'), "no colours in a file: {said}");
 }

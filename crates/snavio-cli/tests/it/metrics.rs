@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::json;
+use snavio_sdk::ApiError;
 
 use crate::node::{Draft, Node, drain, new_id, post};
 use crate::wire::http;
@@ -83,7 +84,8 @@ async fn hostile_names_make_no_series() {
         draft.target = format!("hostile/t{n}");
         post(&billing, draft.sign(&cast.billing)).await;
         http(&node).get(format!("{}/hostile/{n}", node.url())).send().await.unwrap();
-        http(&node).get(format!("{}/v1/queues/hostile-{n}", node.url())).send().await.unwrap();
+        let queue = billing.call(reqwest::Method::GET, &format!("/v1/queues/hostile-{n}"), None).await;
+        assert!(matches!(queue, Err(ApiError::Refused { status: 404, .. })));
     }
     let after = metrics(&node).await;
     assert!(after.iter().all(|(series, _)| !series.contains("hostile")));

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
-use snavio_sdk::Credentials;
+use snavio_sdk::{ApiError, Credentials};
 
 use crate::node::{Cast, Draft, Launch, Node, new_id, post, verdict};
 use crate::wire::{Answered, http, token};
@@ -116,8 +116,41 @@ async fn a_change_is_in_effect_for_the_very_next_message() {
     let route = json!({ "queue": "lost-inbox", "dead_letter_queue": "bot-dead" });
     assert_eq!(desk.call(Method::PUT, "/v1/routes/acme/bot/lost", route).await.0, 201);
     assert_eq!(desk.send("lost").await, 202);
+    let billing = desk.node.client(&desk.cast.billing);
+    let message = || Draft::new("notify", &new_id()).sign(&desk.cast.billing);
+    assert_eq!(post(&billing, message()).await.0, 202);
     assert_eq!(desk.call(Method::PUT, "/v1/tenants/acme", json!({ "suspended": true })).await.0, 200);
-    assert_eq!(desk.send("notify").await, 403);
+    let (status, problem) = post(&billing, message()).await;
+    assert_eq!((status, problem["reason"].as_str()), (403, Some("suspended")));
+}
+
+/// REG-7
+#[tokio::test]
+async fn a_suspended_tenant_gets_no_token_and_sees_nothing() {
+    let node = Node::start();
+    let cast = node.cast().await;
+    let bot = node.client(&cast.bot);
+    let reads = ["/v1/telemetry", "/v1/registry", "/v1/dead-letters", "/v1/queues/pay-inbox"];
+    for path in reads {
+        bot.call(Method::GET, path, None).await.expect(path);
+    }
+    let mut tenant = json!({ "tenants": [{ "name": "acme", "suspended": true }] });
+    node.apply(&tenant).await;
+    let refused = async |path: &str| {
+        let (status, problem) =
+            verdict(bot.authorized().await.unwrap().send(Method::GET, path, None, "").await);
+        (status, problem["reason"].as_str().unwrap_or_default().to_owned())
+    };
+    for path in reads {
+        assert_eq!(refused(path).await, (403, "suspended".into()), "{path}");
+    }
+    match node.client(&cast.bot).authorized().await {
+        Err(ApiError::Refused { status: 403, document, .. }) => assert_eq!(document["reason"], "suspended"),
+        _ => panic!("a suspended tenant got a token"),
+    }
+    tenant["tenants"][0]["suspended"] = false.into();
+    node.apply(&tenant).await;
+    bot.call(Method::GET, "/v1/telemetry", None).await.expect("it is back");
 }
 
 /// REG-2
@@ -176,7 +209,7 @@ async fn a_file_that_does_not_hold_together_is_refused_as_a_whole_with_every_pro
         "route acme/nobody:x: service acme/nobody is not registered",
         "route acme/bot:same: queue and dead_letter_queue must differ",
         "route acme/bot:none: receives_max is 0",
-        "2 × 60 s = 120 s",
+        "2 × 60 s + 60 s = 180 s",
         "grant acme/ghost>acme/bot:x: service acme/ghost is not registered",
     ] {
         assert!(detail.contains(named), "{named} is not named in: {detail}");

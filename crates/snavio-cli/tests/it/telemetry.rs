@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 use snavio_model::limits;
 use snavio_sdk::Credentials;
 
-use crate::node::{Draft, Launch, new_id, post, seconds_from_now, verdict};
-use crate::patience::eventually;
+use crate::node::{Draft, Launch, Node, new_id, post, post_batch, seconds_from_now, verdict};
+use crate::patience::{eventually, within};
 use crate::queue::Scene;
+use crate::raw_wire::Wire;
 use crate::wire::{Answered, http, post_json, token};
 
 impl Scene {
@@ -98,7 +99,8 @@ async fn what_was_refused_before_it_was_read_is_told_too() {
     let url = format!("{}/v1/commands", scene.node.url());
     let xml =
         http(&scene.node).post(&url).bearer_auth(&token).header("content-type", "text/xml").body("<a/>");
-    let headers = post_json(&scene.node, "/v1/commands", &token, "{}").header("webhook-signature", "v1,x");
+    let signed = Draft::new("notify", &new_id()).sign(&scene.cast.billing);
+    let headers = post_json(&scene.node, "/v1/commands", &token, signed).header("webhook-signature", "v1,x");
     let entry = format!(r#"[{{"x":"{}"}}]"#, "x".repeat(limits::BODY_BYTES_DEFAULT));
     let in_batch = post_json(&scene.node, "/v1/commands/batch", &token, entry);
     for (what, request, reason, count) in [
@@ -330,4 +332,56 @@ async fn a_clean_stop_writes_what_was_gathered() {
     scene.node.restart(&Launch::default());
     let page = scene.telemetry(&scene.cast.billing, "?type=snavio.command.failed").await;
     assert_eq!(page["items"][0]["command_id"], draft.id.as_str(), "{page}");
+}
+
+async fn page(client: &snavio_sdk::Client, query: &str) -> (usize, i64) {
+    let page = client.call(Method::GET, &format!("/v1/telemetry?{query}"), None).await.unwrap();
+    (page["items"].as_array().unwrap().len(), page["next"].as_i64().unwrap())
+}
+
+/// TEL-4, PIP-9
+#[tokio::test]
+async fn a_filter_passes_over_a_bounded_number_of_records_and_loses_none() {
+    let node = Node::start();
+    let cast = node.cast().await;
+    let billing = node.client(&cast.billing);
+    for _ in 0..22 {
+        let batch: Vec<_> = (0..500).map(|_| Draft::new("notify", &new_id()).sign(&cast.billing)).collect();
+        post_batch(&billing, &batch).await.unwrap();
+    }
+    let (items, next) = page(&billing, "type=nothing").await;
+    assert_eq!(items, 0);
+    let (_, last) = page(&billing, &format!("type=nothing&after={next}")).await;
+    assert!(next < last, "one request looks at some, not at all of them");
+    // More are found in one step than the page holds: the others are on the next one.
+    let mut after = 0;
+    for _ in 0..3 {
+        let (items, next) = page(&billing, &format!("source=acme/billing&limit=2&after={after}")).await;
+        let (whole, plain) = page(&billing, &format!("limit=2&after={after}")).await;
+        assert_eq!((items, next), (whole, plain));
+        after = next;
+    }
+}
+
+/// TEL-4
+#[tokio::test]
+async fn a_stream_whose_reader_left_gives_up_its_place_at_once() {
+    let node = Node::start();
+    let cast = node.cast().await;
+    let token = node.token(&cast.bot).await;
+    let under_way = async || {
+        let text = node.operator().exchange(Method::GET, "/metrics", None, "").await.unwrap().1;
+        let text = String::from_utf8(text).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("snavio_requests_in_flight "));
+        line.unwrap().parse::<usize>().unwrap()
+    };
+    let mut wire = Wire::to(&node);
+    wire.send(format!(
+        "GET /v1/telemetry HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
+         Accept: text/event-stream\r\n\r\n"
+    ));
+    eventually("the stream is open", async || (under_way().await == 2).then_some(())).await;
+    drop(wire);
+    let freed = async || (under_way().await == 1).then_some(());
+    within(Duration::from_secs(5), "the place is free", freed).await;
 }

@@ -1,16 +1,20 @@
-//! Guessing is slow, and disturbs nobody whose credential holds.
+//! Guessing is slow, and disturbs nobody whose credential was verified before.
 
 use reqwest::Method;
 use snavio_model::limits;
+use snavio_sdk::ApiError;
 
 use crate::node::{Draft, Node, new_id, post, verdict};
 use crate::raw_wire::browser;
 
 /// PIP-1
 #[tokio::test]
-async fn bad_tokens_are_throttled_and_good_ones_from_the_same_address_are_not() {
+async fn bad_tokens_are_throttled_and_known_ones_from_the_same_address_are_not() {
     let node = Node::start();
     let cast = node.cast().await;
+    let billing = node.client(&cast.billing);
+    assert_eq!(post(&billing, Draft::new("notify", &new_id()).sign(&cast.billing)).await.0, 202);
+    let unused = node.token(&cast.bot).await;
     let guess = async |token: &str| {
         let api = node.api().with_token(token);
         let (status, problem) = verdict(api.send(Method::GET, "/v1/registry", None, "").await);
@@ -24,10 +28,13 @@ async fn bad_tokens_are_throttled_and_good_ones_from_the_same_address_are_not() 
     let wait = problem["retry_after_ms"].as_u64().unwrap();
     assert!((1_000..=60_000).contains(&wait), "{wait}");
 
-    // The same address, with credentials that hold: the operator's, a client's, a token's.
+    // The same address, with credentials that are known: the operator's, and a token that was used before.
     assert!(node.operator().call(Method::GET, "/v1/status", None).await.is_ok());
-    let billing = node.client(&cast.billing);
     assert_eq!(post(&billing, Draft::new("notify", &new_id()).sign(&cast.billing)).await.0, 202);
+    // What would have to be verified waits, be it right or wrong: a guess is not told that it was right.
+    assert_eq!(guess(&unused).await.0, 429);
+    let secret = node.client(&cast.bot).authorized().await.expect_err("throttled");
+    assert!(matches!(secret, ApiError::Refused { status: 429, .. }), "{secret:?}");
 }
 
 /// PIP-1

@@ -9,8 +9,7 @@ use super::COMMAND_TYPE;
 use crate::hash::DomainHash;
 use crate::id::MessageId;
 use crate::json::{Fault, Kind, Reader};
-use crate::limits::NAMED_MEMBER_BYTES_MAX;
-use crate::name::{CommandName, InvalidName, KeyVersion, ServiceName, TargetText};
+use crate::name::{CommandName, InvalidName, KeyVersion, ServiceName, TargetText, is_short_identifier};
 use crate::payload::Payload;
 use crate::refusal::{Reason, Refusal, Refused, Subject};
 use crate::signing::{InvalidSignature, Signature, SigningText};
@@ -249,13 +248,6 @@ impl<'a> Draft<'a> {
     fn wrong(&mut self, reason: Reason, detail: impl FnOnce() -> String) {
         self.wrong.get_or_insert_with(|| Refusal::new(reason, detail()));
     }
-}
-
-/// Only what looks like a member's name is repeated: an answer must not echo whatever text was sent.
-fn is_short_identifier(text: &str) -> bool {
-    text.len() <= NAMED_MEMBER_BYTES_MAX
-        && text.starts_with(|first: char| first.is_ascii_alphabetic())
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 /// The end.

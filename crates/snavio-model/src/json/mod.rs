@@ -62,7 +62,7 @@ pub enum FaultKind {
     #[error("escaped null character")]
     NullCharacter,
     /// Past [`crate::limits::JSON_MEMBERS_MAX`].
-    #[error("too many members and elements")]
+    #[error("too many members")]
     TooMany,
     /// The same decoded name twice in one object.
     #[error("repeated member name")]

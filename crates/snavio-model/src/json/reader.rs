@@ -154,6 +154,10 @@ impl<'a> Reader<'a> {
         if !self.more(self.members.len() == object.base, b'}')? {
             return Ok(false);
         }
+        self.count += 1;
+        if self.count > JSON_MEMBERS_MAX {
+            return Err(FaultKind::TooMany.at(self.at));
+        }
         self.skip_space();
         let at = self.at;
         let name = self.string()?;
@@ -183,8 +187,7 @@ impl<'a> Reader<'a> {
         if !empty {
             self.expect(b',')?;
         }
-        self.count += 1;
-        if self.count > JSON_MEMBERS_MAX { Err(FaultKind::TooMany.at(self.at)) } else { Ok(true) }
+        Ok(true)
     }
 
     fn open(&mut self, bracket: u8) -> Result<(), Fault> {

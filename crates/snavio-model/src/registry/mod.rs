@@ -6,6 +6,7 @@ mod entry;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::Duration;
 
 use foldhash::{HashMap, HashMapExt};
 
@@ -122,6 +123,30 @@ impl Registry {
     /// The client of this id.
     pub fn client(&self, id: &str) -> Option<&Arc<Client>> {
         self.clients.get(id)
+    }
+
+    /// Keys that are registered and cannot be used, because their secrets did not open.
+    pub fn unopened_keys(&self) -> impl Iterator<Item = &Key> {
+        let keys = self.entries().filter_map(|entry| match entry {
+            Entry::Key(key) => Some(key),
+            _ => None,
+        });
+        let is_live = |key: &&Key| {
+            self.service(key.service.as_str()).is_some_and(|view| view.key(&key.version).is_some())
+        };
+        keys.filter(move |key| !is_live(key))
+    }
+
+    /// What does not hold together any more now that the replay window is this long (CLM-20).
+    pub fn problems(&self, window: Duration) -> Vec<String> {
+        let routes = self.services.values().flat_map(|view| view.routes());
+        let problem = |route: &Arc<BoundRoute>| {
+            let problem = route.route.claim.problem(window)?;
+            Some(format!("{}: {problem}", EntryKey::route(&route.route.target, &route.route.name)))
+        };
+        let mut problems: Vec<_> = routes.filter_map(problem).collect();
+        problems.sort();
+        problems
     }
 
     /// Adds entries that were loaded as a whole, each after what it refers to.

@@ -115,7 +115,9 @@ fn put(table: &mut Table, setting: &str, value: Value, origin: &str, problems: &
     else {
         return problems.push(format!("{origin} is not a setting"));
     };
-    if std::mem::discriminant(slot) == std::mem::discriminant(&value) {
+    if value.as_integer().is_some_and(|number| number < 0) {
+        problems.push(format!("{origin} is {value}; no setting is negative"));
+    } else if std::mem::discriminant(slot) == std::mem::discriminant(&value) {
         *slot = value;
     } else {
         problems.push(format!("{origin} must be of type {}, not {}", slot.type_str(), value.type_str()));

@@ -60,6 +60,14 @@ fn all_problems_are_told_at_once() {
 }
 
 #[test]
+fn a_negative_value_is_named() {
+    assert_eq!(
+        problems(&file("[server]\nconnections_max = -5")),
+        ["snavio.toml: server.connections_max is -5; no setting is negative"]
+    );
+}
+
+#[test]
 fn a_value_of_another_type_is_named() {
     assert_eq!(
         problems(&file("[gate]\nbody_bytes_max = \"large\"")),

@@ -107,6 +107,7 @@ pub(super) struct Results {
 
 /// One command.
 #[utoipa::path(post, path = "/v1/commands", tag = "messages",
+    params(("x-correlation-id" = Option<String>, Header, description = "The journey, for messages that do not name theirs"), ("traceparent" = Option<String>, Header, description = "The W3C trace")),
     request_body(content = SignedCommand, content_type = "application/json"),
     responses((status = 202, body = Accepted, description = "Accepted for delivery"), (status = 200, body = Accepted, description = "A duplicate")))]
 pub(super) async fn send(
@@ -146,6 +147,7 @@ pub(super) fn on_record(app: &App, source: &ServiceName, headers: &HeaderMap, re
 
 /// Many commands: a JSON array, answered as one document, or NDJSON, answered line by line.
 #[utoipa::path(post, path = "/v1/commands/batch", tag = "messages",
+    params(("x-correlation-id" = Option<String>, Header, description = "The journey, for messages that do not name theirs"), ("traceparent" = Option<String>, Header, description = "The W3C trace")),
     request_body(description = "Signed commands: an array, or one per line", content((Vec<SignedCommand> = "application/json"), (SignedCommand = "application/x-ndjson"))),
     responses((status = 200, description = "Each entry's verdict, in order", content((Results = "application/json"), (Entry = "application/x-ndjson")))))]
 pub(super) async fn send_batch(

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value};
 use snavio_model::limits;
+use snavio_model::name::is_short_identifier;
 use snavio_model::refusal::{Reason, Refusal};
 
 use super::body::{Media, media, read};
@@ -76,8 +77,18 @@ pub(super) fn unfit(error: &serde_json::Error) -> Refusal {
     Refusal::new(Reason::InvalidRequest, detail)
 }
 
-/// serde repeats what it did not expect; a refusal must not, for it may have been a secret.
+/// serde repeats what it did not expect; a refusal must not, for it may have been a secret. The name of an unknown
+/// member is repeated only if it looks like one.
 fn without_values(message: &str) -> String {
+    if let Some((before, rest)) = message.split_once("unknown field `") {
+        // From behind: the name may hold the same words.
+        let end = rest.rfind("`, expected ").or_else(|| rest.rfind("`, there are no fields"));
+        let (name, after) = end.map_or(("", ""), |end| (&rest[..end], &rest[end + 1..]));
+        return match is_short_identifier(name) {
+            true => format!("{before}unknown field `{name}`{after}"),
+            false => format!("{before}a field is unknown{after}"),
+        };
+    }
     let repeats = ["invalid type: ", "invalid value: ", "unknown variant "];
     let cut = repeats.iter().find_map(|opening| message.find(opening));
     let expected = message.rfind("expected ");
@@ -132,6 +143,15 @@ mod tests {
             (r#"max: invalid value: string ", expected s3cret", expected u64"#, "max: expected u64"),
             ("unknown variant `s3cret`, expected `none` or `strict`", "expected `none` or `strict`"),
             ("unknown variant `s3cret`, there are no variants", "a value does not fit"),
+            ("unknown field `nmae`, expected `name`", "unknown field `nmae`, expected `name`"),
+            (
+                "unknown field `s3 cret`, expected `name` or `why`",
+                "a field is unknown, expected `name` or `why`",
+            ),
+            (
+                "unknown field `s`, expected `3cret`, expected `a` at line 1",
+                "a field is unknown, expected `a` at line 1",
+            ),
             ("missing field `receipts` at line 1 column 2", "missing field `receipts` at line 1 column 2"),
         ] {
             assert_eq!(without_values(message), told);

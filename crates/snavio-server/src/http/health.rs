@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::Response;
-use http::StatusCode;
+use http::header::RETRY_AFTER;
+use http::{HeaderValue, StatusCode};
 use serde::Serialize;
 use snavio_store::{Durability, StoreError};
 use utoipa::ToSchema;
 
 use super::answer::json;
 use super::{App, Problem, Shared};
+use crate::load::COME_BACK_AFTER;
 use crate::machine::free_disk_bytes;
 use crate::principal::Principal;
 
@@ -45,7 +47,11 @@ pub(super) async fn ready(State(app): State<Shared>) -> Response {
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let told = checks.into_iter().map(|check| (check.name, check.problem.unwrap_or_else(|| "ok".to_owned())));
     let durability = if app.relaxed { "relaxed" } else { "durable" };
-    json(status, &Readiness { ready, durability, checks: told.collect() })
+    let mut response = json(status, &Readiness { ready, durability, checks: told.collect() });
+    if !ready {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(COME_BACK_AFTER.as_secs()));
+    }
+    response
 }
 
 /// One thing that must be right.

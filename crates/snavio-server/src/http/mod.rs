@@ -35,7 +35,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::failures::Failures;
-use crate::load::{Bounded, Load, Room, Taken, overloaded};
+use crate::load::{Bounded, Load, Room, Taken};
 use crate::machine::MachineClock;
 use crate::platform::Platform;
 use crate::principal::{Caller, Nobody, Principal, Sessions};
@@ -173,13 +173,12 @@ impl FromRequestParts<Shared> for Principal {
         let registry = app.gate.registry();
         let now = app.clock.now();
         let path = parts.uri.path();
-        let resolved = app.sessions.principal(&parts.headers, path, &app.platform, &registry, now);
+        let may_verify = || app.failures.check(&parts.extensions, now);
+        let resolved =
+            app.sessions.principal(&parts.headers, path, &app.platform, &registry, now, may_verify);
         let principal = resolved.map_err(|nobody| match nobody {
-            Nobody::Unknown(detail) => Refusal::new(Reason::Unauthenticated, detail),
-            Nobody::Overload => overloaded("too many requests of this tenant are under way"),
-            Nobody::Forger => {
-                app.failures.refuse(&parts.extensions, app.clock.now(), "the token is not valid")
-            }
+            Nobody::Refused(refusal) => refusal,
+            Nobody::Forger => app.failures.refuse(&parts.extensions, now, "the token is not valid"),
         })?;
         if let Self::Service(caller) = &principal {
             parts.extensions.insert(TenantBodies(caller.body_bytes()));

@@ -1,6 +1,7 @@
 //! Refusals as RFC 9457 problem documents (MSG-12).
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
 use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
@@ -12,6 +13,7 @@ use utoipa::ToSchema;
 
 use super::answer::typed;
 use super::openapi::reasons;
+use crate::load::COME_BACK_AFTER;
 
 /// An answer that says no.
 #[derive(Debug)]
@@ -38,11 +40,19 @@ impl From<StoreError> for Problem {
             }
             error => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "store did not answer");
-                let after = std::time::Duration::from_secs(1);
-                Refusal::retry(Reason::Unavailable, after, "the store cannot answer at the moment").into()
+                match error {
+                    StoreError::Closed => Refusal::lost("the store closed before it answered").into(),
+                    _ => Refusal::new(Reason::Unavailable, "the store cannot answer at the moment").into(),
+                }
             }
         }
     }
+}
+
+/// When to come back: every 503 says so, whoever refuses.
+fn retry_after(refusal: &Refusal) -> Option<Duration> {
+    let default = (refusal.reason.contract().status == 503).then_some(COME_BACK_AFTER);
+    refusal.retry_after.or(default)
 }
 
 /// The document of a refusal.
@@ -56,8 +66,9 @@ pub(crate) struct Document {
     detail: Cow<'static, str>,
     #[schema(schema_with = reasons)]
     reason: &'static str,
-    /// Always false: a refusal left no trace.
-    accepted: bool,
+    /// False: the refusal left no trace. Missing where the gateway cannot know; a retry with the same id settles it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    accepted: Option<bool>,
     /// What to do.
     advice: &'static str,
     /// The message's id, where it was known.
@@ -88,12 +99,12 @@ impl Problem {
             status: contract.status,
             detail: refusal.detail.clone(),
             reason: contract.code,
-            accepted: false,
+            accepted: (!refusal.in_doubt).then_some(false),
             advice: contract.advice,
             id: subject.id.as_ref().map(|id| id.as_str().to_owned()),
             correlation_id: subject.correlation.as_ref().map(|it| it.as_str().to_owned()),
             traceparent: subject.traceparent.as_ref().map(|it| it.as_str().to_owned()),
-            retry_after_ms: refusal.retry_after.map(|it| it.as_millis() as u64),
+            retry_after_ms: retry_after(refusal).map(|it| it.as_millis() as u64),
             skew_seconds: skew.map(|it| it.received_at.skew(it.sent_at).as_millis() as f64 / 1000.0),
             received_at: skew.map(|it| it.received_at.to_string()),
         }
@@ -107,7 +118,7 @@ impl Problem {
         let text = serde_json::to_string(document).unwrap_or_default();
         let mut response = typed(status, "application/problem+json", text);
         let headers = response.headers_mut();
-        if let Some(after) = refusal.retry_after {
+        if let Some(after) = retry_after(refusal) {
             headers.insert(RETRY_AFTER, HeaderValue::from(after.as_millis().div_ceil(1000).max(1) as u64));
         }
         if status == StatusCode::UNAUTHORIZED {
@@ -120,5 +131,30 @@ impl Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         self.answer(&self.document())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MSG-12
+    #[test]
+    fn an_answer_that_cannot_know_does_not_say_that_nothing_was_accepted() {
+        let shown = |refusal: Refusal| serde_json::to_value(Problem::from(refusal).document()).unwrap();
+        let known = shown(Refusal::new(Reason::Unavailable, "no"));
+        assert_eq!((&known["accepted"], &known["retry_after_ms"]), (&false.into(), &1000.into()));
+        let lost = shown(Refusal::lost("no word"));
+        assert_eq!((lost.get("accepted"), &lost["retry_after_ms"]), (None, &1000.into()));
+        assert!(lost["advice"].as_str().unwrap().contains("retry with the same id"));
+    }
+
+    /// MSG-12
+    #[test]
+    fn every_503_says_when_to_come_back() {
+        for reason in Reason::ALL.iter().filter(|reason| reason.contract().status == 503) {
+            let answer = Problem::from(Refusal::new(*reason, "")).into_response();
+            assert!(answer.headers().contains_key(RETRY_AFTER), "{reason:?}");
+        }
     }
 }

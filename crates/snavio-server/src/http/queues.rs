@@ -150,53 +150,62 @@ impl<'a> TryFrom<&'a Received> for Delivery<'a> {
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ReceiptsBody {
+pub(super) struct AckBody {
+    receipts: Vec<Receipt>,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ExtendBody {
     receipts: Vec<Receipt>,
     visibility_seconds: Option<u64>,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReleaseBody {
+    receipts: Vec<Receipt>,
     #[serde(default)]
     delay_seconds: u64,
 }
 
-impl ReceiptsBody {
-    fn check(&self) -> Result<(), Refusal> {
-        within("the number of receipts", self.receipts.len(), 1, limits::ACK_MESSAGES_MAX).map(|_| ())
-    }
+fn check(receipts: &[Receipt]) -> Result<(), Refusal> {
+    within("the number of receipts", receipts.len(), 1, limits::ACK_MESSAGES_MAX).map(|_| ())
 }
 
 /// Ends deliveries for good. `done` is durable.
 #[utoipa::path(post, path = "/v1/queues/{queue}/ack", tag = "queues", params(("queue" = String, Path), Whose),
-    request_body = ReceiptsBody,
+    request_body = AckBody,
     responses((status = 200, body = Outcomes), (status = 409, body = Fenced, content_type = "application/problem+json", description = "A single receipt, and it was fenced")))]
 pub(super) async fn acknowledge(
     State(app): State<Shared>,
     principal: Principal,
     Segments(name): Segments<String>,
     Params(whose): Params<Whose>,
-    JsonBody(body): JsonBody<ReceiptsBody>,
+    JsonBody(body): JsonBody<AckBody>,
 ) -> Result<Response, Problem> {
-    body.check()?;
+    check(&body.receipts)?;
     let queue = queue(&app, &principal, &name, &whose)?;
     let receipts = body.receipts.clone();
     // On a task of its own: a client that hangs up must not cancel a commit under way.
     let running = std::sync::Arc::clone(&app);
     let done = tokio::spawn(async move { running.gate.store().acknowledge(&queue, receipts).await }).await;
-    let outcomes =
-        done.map_err(|_| Refusal::new(Reason::Unavailable, "the acknowledgement's task was ended"))??;
+    let outcomes = done.map_err(|_| Refusal::lost("the acknowledgement's task was ended"))??;
     Ok(outcomes_response(&body.receipts, &outcomes))
 }
 
 /// Hides deliveries for longer.
 #[utoipa::path(post, path = "/v1/queues/{queue}/extend", tag = "queues", params(("queue" = String, Path), Whose),
-    request_body = ReceiptsBody,
+    request_body = ExtendBody,
     responses((status = 200, body = Outcomes), (status = 409, body = Fenced, content_type = "application/problem+json", description = "A single receipt, and it was fenced")))]
 pub(super) async fn extend(
     State(app): State<Shared>,
     principal: Principal,
     Segments(name): Segments<String>,
     Params(whose): Params<Whose>,
-    JsonBody(body): JsonBody<ReceiptsBody>,
+    JsonBody(body): JsonBody<ExtendBody>,
 ) -> Result<Response, Problem> {
-    body.check()?;
+    check(&body.receipts)?;
     let queue = queue(&app, &principal, &name, &whose)?;
     let visibility = seconds(
         "visibility_seconds",
@@ -211,16 +220,16 @@ pub(super) async fn extend(
 
 /// Gives deliveries back, to be received again after a delay.
 #[utoipa::path(post, path = "/v1/queues/{queue}/release", tag = "queues", params(("queue" = String, Path), Whose),
-    request_body = ReceiptsBody,
+    request_body = ReleaseBody,
     responses((status = 200, body = Outcomes), (status = 409, body = Fenced, content_type = "application/problem+json", description = "A single receipt, and it was fenced")))]
 pub(super) async fn release(
     State(app): State<Shared>,
     principal: Principal,
     Segments(name): Segments<String>,
     Params(whose): Params<Whose>,
-    JsonBody(body): JsonBody<ReceiptsBody>,
+    JsonBody(body): JsonBody<ReleaseBody>,
 ) -> Result<Response, Problem> {
-    body.check()?;
+    check(&body.receipts)?;
     let queue = queue(&app, &principal, &name, &whose)?;
     let delay = seconds("delay_seconds", Some(body.delay_seconds), Duration::ZERO, limits::VISIBILITY_MAX)?;
     let now = app.clock.now();

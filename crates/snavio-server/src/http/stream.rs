@@ -20,9 +20,6 @@ use super::commands::{Entry, on_record, send_entry};
 use super::{Places, Shared};
 use crate::load::{Kept, Room, overloaded};
 
-/// Lines that wait for a client to read them.
-const ANSWERS_WAITING_MAX: usize = 16;
-
 /// Takes each line to its verdict. What cannot be read ends the stream, after the answers to what came before.
 pub(super) fn send_lines(
     app: Shared,
@@ -32,7 +29,7 @@ pub(super) fn send_lines(
     places: Places,
     room: Room,
 ) -> Response {
-    let (sender, mut lines) = mpsc::channel(ANSWERS_WAITING_MAX);
+    let (sender, mut lines) = mpsc::channel(limits::STREAM_ANSWERS_WAITING_MAX);
     let answers = Answers { sender, patience: app.body_timeout };
     tokio::spawn(async move {
         let _places = places;

@@ -56,6 +56,10 @@ pub(super) struct Records {
 }
 
 impl Filter {
+    fn is_any(&self) -> bool {
+        self.r#type.is_none() && self.source.is_none()
+    }
+
     fn takes(&self, record: &StoredRecord) -> bool {
         self.r#type.as_ref().is_none_or(|wanted| *wanted == record.kind)
             && self.source.as_ref().is_none_or(|wanted| record.source.as_ref() == Some(wanted))
@@ -90,7 +94,8 @@ async fn poll(app: &App, tenant: &str, filter: &Filter) -> Result<Response, Prob
     Ok(json(StatusCode::OK, &Records { items, next: next.0 }))
 }
 
-/// The next records that the filter takes, and where to go on; waits for the first one until the deadline.
+/// The next records that the filter takes, and where to go on; waits for the first one until the deadline. What
+/// a filter does not take is passed over in large steps, and only so far: the rest is for the next request.
 async fn next_page(
     app: &App,
     tenant: &str,
@@ -99,32 +104,43 @@ async fn next_page(
     deadline: tokio::time::Instant,
 ) -> Result<(Vec<StoredRecord>, Serial), Problem> {
     let limit = page_limit(filter.limit)?;
+    let step = if filter.is_any() { limit } else { limits::PAGE_MAX };
     let store = app.gate.store();
     let written = store.telemetry_written();
+    let mut looked_at = 0;
     loop {
         let more = written.notified();
         tokio::pin!(more);
         more.as_mut().enable();
-        let page = store.telemetry(tenant, after, limit).await?;
-        let end_reached = page.len() < limit;
+        let page = store.telemetry(tenant, after, step).await?;
+        let end_reached = page.len() < step;
+        looked_at += page.len();
         after = page.last().map_or(after, |record| record.number);
-        let taken: Vec<_> = page.into_iter().filter(|record| filter.takes(record)).collect();
-        if !taken.is_empty() || (end_reached && !app.wait(more, deadline).await) {
+        let mut taken: Vec<_> = page.into_iter().filter(|record| filter.takes(record)).collect();
+        if taken.len() > limit {
+            taken.truncate(limit);
+            after = taken[limit - 1].number;
+        }
+        let enough = !taken.is_empty() || looked_at >= limits::TELEMETRY_LOOKED_AT_MAX;
+        if enough || (end_reached && !app.wait(more, deadline).await) {
             return Ok((taken, after));
         }
     }
 }
 
 fn stream(app: Shared, places: Places, tenant: String, filter: Filter) -> Response {
-    let (events, sent) = tokio::sync::mpsc::channel::<Result<Bytes, Infallible>>(4);
+    let (events, sent) =
+        tokio::sync::mpsc::channel::<Result<Bytes, Infallible>>(limits::STREAM_ANSWERS_WAITING_MAX);
     tokio::spawn(async move {
         let _places = places;
         let mut after = Serial(filter.after);
         loop {
             let deadline = tokio::time::Instant::now() + KEEP_ALIVE;
-            let Ok((records, next)) = next_page(&app, &tenant, &filter, after, deadline).await else {
-                return;
+            let page = tokio::select! {
+                page = next_page(&app, &tenant, &filter, after, deadline) => page,
+                () = events.closed() => return,
             };
+            let Ok((records, next)) = page else { return };
             after = next;
             let text = match records.as_slice() {
                 [] => ": still here\n\n".to_owned(),

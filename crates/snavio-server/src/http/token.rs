@@ -1,5 +1,7 @@
 //! `POST /v1/token`: OAuth 2.0 client credentials (REG-7), with the errors of RFC 6749.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
@@ -11,6 +13,7 @@ use http::{Extensions, HeaderMap, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 use snavio_model::limits;
 use snavio_model::refusal::{Reason, Refusal};
+use snavio_model::registry::Client;
 use snavio_model::time::Clock;
 use snavio_model::token::TokenClaims;
 use utoipa::ToSchema;
@@ -19,8 +22,7 @@ use zeroize::Zeroizing;
 use super::answer::json;
 use super::body::{check_encoding, essence, read};
 use super::{App, Problem, Shared};
-
-const FORM_BYTES_MAX: usize = 16 * 1024;
+use crate::principal::check_active;
 
 /// What a client sends.
 #[derive(Deserialize, ToSchema)]
@@ -64,10 +66,13 @@ pub(super) async fn issue(State(app): State<Shared>, request: Request) -> Result
         Err(wrong) => return Ok(wrong.response()),
     };
     Ok(match client(&parts.headers, form) {
-        Ok((id, secret)) => match exchange(&app, &id, &secret) {
-            Some(token) => no_store(json(StatusCode::OK, &token)),
-            None => denied(&app, &parts.extensions)?,
-        },
+        Ok((id, secret)) => {
+            app.failures.check(&parts.extensions, app.clock.now())?;
+            match authenticated(&app, &id, &secret) {
+                Some(client) => no_store(json(StatusCode::OK, &token(&app, &client)?)),
+                None => denied(&app, &parts.extensions)?,
+            }
+        }
         Err(wrong) => wrong.response(),
     })
 }
@@ -80,7 +85,7 @@ async fn form(app: &App, parts: &Parts, body: Body) -> Result<Result<Form, OAuth
         let detail = "the content type must be application/x-www-form-urlencoded";
         return Err(Refusal::new(Reason::UnsupportedMediaType, detail));
     }
-    let bytes = read(app, parts, body, FORM_BYTES_MAX).await?;
+    let bytes = read(app, parts, body, limits::FORM_BYTES_MAX).await?;
     let unfit =
         |_| wrong("invalid_request", "send grant_type=client_credentials as a form, each member once");
     Ok(serde_urlencoded::from_bytes(&bytes).map_err(unfit))
@@ -133,13 +138,14 @@ fn form_decoded(text: &str) -> Option<String> {
     Some(decoded)
 }
 
-/// A token for the client, if the secret is its own.
-fn exchange(app: &App, id: &str, secret: &str) -> Option<Token> {
-    let registry = app.gate.registry();
-    let client = registry.client(id)?;
-    if !app.platform.is_client_secret(id, secret, &client.secret_hash) {
-        return None;
-    }
+/// The client, if the secret is its own.
+fn authenticated(app: &App, id: &str, secret: &str) -> Option<Arc<Client>> {
+    let client = Arc::clone(app.gate.registry().client(id)?);
+    app.platform.is_client_secret(id, secret, &client.secret_hash).then_some(client)
+}
+
+fn token(app: &App, client: &Client) -> Result<Token, Refusal> {
+    check_active(&app.gate.registry(), &client.service)?;
     let now = app.clock.now().0 / 1000;
     let expires_in = limits::TOKEN_LIFETIME.as_secs();
     let claims = TokenClaims {
@@ -148,7 +154,7 @@ fn exchange(app: &App, id: &str, secret: &str) -> Option<Token> {
         iat: now,
         exp: now + i64::try_from(expires_in).unwrap_or(0),
     };
-    Some(Token { access_token: app.platform.issue(&claims), token_type: "Bearer", expires_in })
+    Ok(Token { access_token: app.platform.issue(&claims), token_type: "Bearer", expires_in })
 }
 
 /// Told in RFC 6749's words, until there were too many of them.

@@ -9,6 +9,7 @@ use crate::patience::poll;
 use crate::strace::{Strace, WRITES};
 
 /// QUA-2
+#[cfg_attr(not(feature = "plant"), ignore = "needs --features snavio-cli/plant, as ./test runs it")]
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_before_the_commit_is_noticed_by_a_kill() {
     let totals = killed_before_its_write(Some("acknowledge-before-commit")).await;

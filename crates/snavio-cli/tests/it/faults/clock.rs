@@ -3,6 +3,8 @@
 use std::process::Command;
 use std::time::Duration;
 
+use reqwest::Method;
+
 use crate::node::{Draft, Launch, Node, new_id, post};
 
 /// QUA-1
@@ -26,7 +28,12 @@ async fn a_store_from_the_future_needs_a_persons_word() {
 
     let accepting = Launch { arguments: vec!["--accept-clock".to_owned()], ..Launch::default() };
     node.restart(&accepting);
-    assert!(node.is_serving());
+    let draft = Draft::new("pay", &new_id());
+    let (status, answer) = post(&node.client(&cast.billing), draft.sign(&cast.billing)).await;
+    assert_eq!(status, 202, "what is signed now is in its window: {answer}");
+    let ready = node.api().call(Method::GET, "/readyz", None).await.expect("an answer");
+    assert_eq!(ready["checks"]["clock"], "ok");
+    assert!(node.said().contains("the wall clock is behind the store's last commit"), "{}", node.said());
 }
 
 /// As if the wall clock had been ahead when the newest message came, and is right now.

@@ -24,6 +24,7 @@ async fn every_message_is_flushed_before_it_is_answered() {
 }
 
 /// QUA-2
+#[cfg_attr(not(feature = "plant"), ignore = "needs --features snavio-cli/plant, as ./test runs it")]
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_before_the_commit_is_noticed() {
     let (ids, calls) = traced_run(Some("acknowledge-before-commit")).await;
@@ -33,6 +34,7 @@ async fn an_answer_before_the_commit_is_noticed() {
 }
 
 /// QUA-2
+#[cfg_attr(not(feature = "plant"), ignore = "needs --features snavio-cli/plant, as ./test runs it")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_without_a_flush_is_noticed() {
     let (ids, calls) = traced_run(Some("skip-flush")).await;

@@ -85,7 +85,7 @@ async fn change<T>(
 async fn make(app: &Shared, changes: Vec<Change>) -> Result<bool, Problem> {
     let running = Arc::clone(app);
     let made = tokio::spawn(async move { running.gate.change_registry(changes).await }).await;
-    match made.map_err(|_| Refusal::new(Reason::Unavailable, "the change's task was ended"))? {
+    match made.map_err(|_| Refusal::lost("the change's task was ended"))? {
         Ok(()) => Ok(true),
         Err(snavio_store::StoreError::Stale { .. }) => Ok(false),
         Err(error) => Err(error.into()),

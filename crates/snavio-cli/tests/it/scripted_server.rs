@@ -1,0 +1,74 @@
+//! A client against a server that does what no node does: it redirects, or forgets the tokens it gave.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::thread::JoinHandle;
+
+use reqwest::Method;
+use serde_json::json;
+use snavio_sdk::{Api, ApiError, Client};
+
+const TOKEN: &str = r#"{"access_token":"t","expires_in":600}"#;
+
+/// Answers one request per connection with what the script says, and tells what was asked.
+fn serve(script: Vec<String>) -> (String, JoinHandle<Vec<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let asked = std::thread::spawn(move || {
+        let answer = |answer: String| {
+            let (stream, _) = listener.accept().unwrap();
+            let mut reader = BufReader::new(&stream);
+            let (mut first, mut line, mut length) = (String::new(), String::new(), 0);
+            reader.read_line(&mut first).unwrap();
+            while reader.read_line(&mut line).unwrap() > 2 {
+                if let Some(value) = line.to_lowercase().strip_prefix("content-length: ") {
+                    length = value.trim().parse().unwrap();
+                }
+                line.clear();
+            }
+            reader.read_exact(&mut vec![0; length]).unwrap();
+            (&stream).write_all(answer.as_bytes()).unwrap();
+            first.trim_end().to_owned()
+        };
+        script.into_iter().map(answer).collect()
+    });
+    (url, asked)
+}
+
+fn answer(status: &str, headers: &str, body: &str) -> String {
+    let length = body.len();
+    format!("HTTP/1.1 {status}\r\n{headers}Connection: close\r\nContent-Length: {length}\r\n\r\n{body}")
+}
+
+fn client(url: &str) -> Client {
+    let credentials = json!({
+        "source": "acme/billing", "client_id": "c", "client_secret": "s", "hmac_version": "hmac-v1",
+        "hmac_secret": format!("whsec_{}=", "A".repeat(43)),
+    });
+    Client::new(Api::new(url, None).unwrap(), serde_json::from_value(credentials).unwrap()).unwrap()
+}
+
+/// INT-1
+#[tokio::test]
+async fn a_token_that_is_not_taken_any_more_is_renewed_once() {
+    let refused = || answer("401 x", "", r#"{"reason":"unauthenticated"}"#);
+    let token = || answer("200 x", "", TOKEN);
+    let (url, asked) = serve(vec![token(), refused(), token(), answer("200 x", "", "{}")]);
+    client(&url).call(Method::GET, "/v1/telemetry", None).await.expect("the second token is taken");
+    assert_eq!(asked.join().unwrap().len(), 4);
+
+    let (url, asked) = serve(vec![token(), refused(), token(), refused()]);
+    let ended = client(&url).call(Method::GET, "/v1/telemetry", None).await;
+    assert!(matches!(ended, Err(ApiError::Refused { status: 401, .. })), "{ended:?}");
+    asked.join().unwrap();
+}
+
+/// INT-1
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    let (url, asked) = serve(vec![answer("307 x", "Location: /elsewhere\r\n", "")]);
+    let ended =
+        Api::new(&url, None).unwrap().with_token("secret").call(Method::GET, "/v1/status", None).await;
+    assert!(matches!(ended, Err(ApiError::Refused { status: 307, .. })), "{ended:?}");
+    assert_eq!(asked.join().unwrap(), ["GET /v1/status HTTP/1.1"]);
+}
