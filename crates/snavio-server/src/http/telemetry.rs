@@ -100,7 +100,7 @@ async fn next_page(
 ) -> Result<(Vec<StoredRecord>, Serial), Problem> {
     let limit = page_limit(filter.limit)?;
     let store = app.gate.store();
-    let written = store.telemetry_written();
+    let written = store.telemetry_written(tenant);
     loop {
         let more = written.notified();
         tokio::pin!(more);
