@@ -79,17 +79,19 @@ pub enum ReceiptOutcome {
     Done,
     /// There is no such delivery any more: acknowledged before, dead-lettered or purged.
     Gone,
-    /// A newer lease was given since: the work is somebody else's now.
+    /// It is not the newest lease: the work is somebody else's now.
     Fenced,
 }
 
-/// Judges a receipt against the newest lease given for its delivery in this epoch, if any. An
-/// acknowledgement from before a restart stands unless a newer lease was given since.
-pub fn check_receipt(receipt: Receipt, newest: Option<Serial>) -> ReceiptOutcome {
-    match newest {
-        Some(fence) if fence > receipt.fence => ReceiptOutcome::Fenced,
-        _ => ReceiptOutcome::Done,
-    }
+/// Judges a receipt for a delivery that is there. Of the leases given since the store was opened only the newest
+/// counts. Where none was, an acknowledgement from before a restart stands, if it can be one: fences are numbered
+/// after their deliveries, and `began` is where those of this start begin.
+pub fn check_receipt(receipt: Receipt, newest: Option<Serial>, began: Serial) -> ReceiptOutcome {
+    let stands = match newest {
+        Some(fence) => receipt.fence == fence,
+        None => receipt.delivery_id < receipt.fence && receipt.fence <= began,
+    };
+    if stands { ReceiptOutcome::Done } else { ReceiptOutcome::Fenced }
 }
 
 /// Why a delivery became a dead letter. Later capabilities add reasons, not tables.
@@ -151,14 +153,18 @@ mod tests {
 
     /// DLV-3
     #[test]
-    fn an_acknowledgement_stands_unless_a_newer_lease_was_given() {
+    fn an_acknowledgement_stands_under_the_newest_lease_or_one_from_before_the_start() {
         let receipt = Receipt { delivery_id: Serial(5), fence: Serial(10) };
-        for (newest, outcome) in [
-            (None, ReceiptOutcome::Done),
-            (Some(Serial(10)), ReceiptOutcome::Done),
-            (Some(Serial(11)), ReceiptOutcome::Fenced),
+        for (newest, began, outcome) in [
+            (Some(Serial(10)), Serial(0), ReceiptOutcome::Done),
+            (Some(Serial(11)), Serial(0), ReceiptOutcome::Fenced),
+            (Some(Serial(9)), Serial(0), ReceiptOutcome::Fenced),
+            (None, Serial(10), ReceiptOutcome::Done),
+            (None, Serial(9), ReceiptOutcome::Fenced),
         ] {
-            assert_eq!(check_receipt(receipt, newest), outcome, "{newest:?}");
+            assert_eq!(check_receipt(receipt, newest, began), outcome, "{newest:?} {began:?}");
         }
+        let before_itself = Receipt { delivery_id: Serial(10), fence: Serial(10) };
+        assert_eq!(check_receipt(before_itself, None, Serial(99)), ReceiptOutcome::Fenced);
     }
 }

@@ -132,6 +132,8 @@ pub const METRIC_SERIES_MAX: usize = 2_000;
 
 /// Entries of one page of a list.
 pub const PAGE_MAX: usize = 1000;
+/// Payload bytes of one page of messages: it must fit in memory many times over.
+pub const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Entries of a page when the caller does not say.
 pub const PAGE_DEFAULT: usize = 100;
 /// Rows that one sweep may delete before it lets others write.
@@ -155,4 +157,5 @@ pub const REASON_CHARS_MAX: usize = 1000;
 const _: () = assert!(BODY_BYTES_DEFAULT <= BODY_BYTES_MAX);
 const _: () = assert!(BODY_BYTES_MAX <= BATCH_BYTES_MAX);
 const _: () = assert!(BODY_BYTES_MAX <= COMMIT_BYTES_MAX);
+const _: () = assert!(BODY_BYTES_MAX <= PAGE_BYTES_MAX);
 const _: () = assert!(STRICT_KEEP.as_secs() >= 2 * REPLAY_WINDOW.as_secs() + CLAIM_KEEP_SLACK.as_secs());

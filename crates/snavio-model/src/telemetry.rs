@@ -115,6 +115,9 @@ pub fn skew(message: &Message, sent_at: Timestamp, window: Duration) -> Option<R
     record(&message.source, kind, message.received_at, body)
 }
 
+/// The type of the record that [`dropped`] makes.
+pub const DROPPED: &str = "snavio.telemetry.dropped";
+
 /// The record that unread telemetry of a tenant was dropped.
 pub fn dropped(tenant: TenantName, count: u64, reason: &str, oldest: Timestamp, at: Timestamp) -> Record {
     let body = members(json!({
@@ -124,7 +127,7 @@ pub fn dropped(tenant: TenantName, count: u64, reason: &str, oldest: Timestamp, 
         "queue_age_seconds": at.since(oldest).as_secs(),
         "last_received_at": oldest.to_string(),
     }));
-    Record { tenant, kind: "snavio.telemetry.dropped", at, source: None, body }
+    Record { tenant, kind: DROPPED, at, source: None, body }
 }
 
 /// The record that a delivery became a dead letter, for the sender of its message.

@@ -89,7 +89,7 @@ fn split_offset(text: &str) -> Option<(&str, i64)> {
         b'-' => -1,
         _ => return None,
     };
-    let (hours, minutes) = offset[1..].split_once(':')?;
+    let (hours, minutes) = offset[1..].split_once(':').filter(|(hours, _)| hours.len() == 2)?;
     let (hours, minutes) = (digits(hours)?, digits(minutes)?);
     (hours <= 23 && minutes <= 59).then_some((date_time, sign * (hours * 3600 + minutes * 60)))
 }
@@ -146,6 +146,8 @@ mod tests {
             ("2026-11-15T08:30:00.1234567890Z", None),
             ("2026-11-15T08:30:00+0100", None),
             ("2026-11-15T08:30:00+24:00", None),
+            ("2026-11-15T08:30:00+001:1", None),
+            ("2026-11-15T08:30:00+1:001", None),
             ("1794731400", None),
             ("+026-11-15T08:30:00Z", None),
             ("2026-11-15T08:30:00é01:00", None),

@@ -13,13 +13,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use snavio_model::delivery::{DeadLetter, QueueAttributes, Receipt, ReceiptOutcome};
-use snavio_model::id::Serial;
+use snavio_model::id::{MessageId, Serial};
+use snavio_model::limits;
 use snavio_model::message::{Message, Path};
-use snavio_model::name::QueueKey;
+use snavio_model::name::{QueueKey, ServiceName};
 use snavio_model::registry::{Change, Entry};
 use snavio_model::settle::{Intake, Settlement};
 use snavio_model::telemetry::{Record, StoredRecord};
 use snavio_model::time::Timestamp;
+use snavio_model::trace::CorrelationId;
 use tokio::sync::Notify;
 
 /// Why a store did not do what it was asked.
@@ -34,8 +36,8 @@ pub enum StoreError {
         /// The version the change was based on.
         based_on: i64,
     },
-    /// A stored record fails its check value: it is not used (QUA-1).
-    #[error("{what} {key} is damaged: its check value does not match")]
+    /// A stored record fails its check value or cannot be read at all: it is not used (QUA-1).
+    #[error("{what} {key} is damaged: it is not as it was written")]
     Damaged {
         /// What kind of record.
         what: &'static str,
@@ -79,7 +81,7 @@ pub struct Swept {
 impl Swept {
     /// Whether there may be more to sweep.
     pub fn is_partial(&self) -> bool {
-        self.claims.max(self.telemetry).max(self.dead_letters) >= snavio_model::limits::SWEEP_ROWS_MAX
+        self.claims.max(self.telemetry).max(self.dead_letters) >= limits::SWEEP_ROWS_MAX
     }
 }
 
@@ -140,15 +142,24 @@ pub trait Queue: Send + Sync {
         now: Timestamp,
     ) -> Result<Vec<ReceiptOutcome>, StoreError>;
 
-    /// Deletes everything that waits or is in flight, and says how much.
+    /// Deletes everything that waits or is in flight, in bounded commits, and says how much. What comes in
+    /// meanwhile stays.
     async fn purge(&self, queue: &QueueKey, act: Act) -> Result<u64, StoreError>;
 
     /// Puts dead letters back into the queues they came from, under their old ids, receive counts at zero.
-    /// Says which ones it found.
-    async fn redrive(&self, tenant: &str, dead: Vec<Serial>, act: Act) -> Result<Vec<Serial>, StoreError>;
+    async fn redrive(&self, tenant: &str, dead: Vec<Serial>, act: Act) -> Result<Redriven, StoreError>;
 
     /// Depth, in flight, delayed, age.
     async fn attributes(&self, queue: &QueueKey, now: Timestamp) -> Result<QueueAttributes, StoreError>;
+}
+
+/// What a redrive did with the dead letters it found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Redriven {
+    /// Those that wait in their queues again.
+    pub back: Vec<Serial>,
+    /// Those that are dead letters still, because their queue has no room for them.
+    pub full: Vec<Serial>,
 }
 
 /// Something a person did: goes on the record with what it did.
@@ -200,6 +211,19 @@ pub struct StoredDeadLetter {
     pub message: Message,
 }
 
+/// A dead letter in a list: with what identifies its message, and without its content.
+#[derive(Debug, Clone)]
+pub struct ListedDeadLetter {
+    /// The dead letter; its id is its delivery's.
+    pub letter: DeadLetter,
+    /// The id of the message it carries.
+    pub message_id: MessageId,
+    /// Who sent it.
+    pub source: ServiceName,
+    /// What it belongs to.
+    pub correlation: CorrelationId,
+}
+
 /// What somebody did, as it is read back.
 #[derive(Debug, Clone)]
 pub struct AuditEntry {
@@ -215,10 +239,12 @@ pub struct AuditEntry {
     pub outcome: String,
 }
 
-/// Reads what happened. Every call is one bounded query; lists page by number.
+/// Reads what happened. Every call is one bounded query that sees one state of the store. Lists page by number;
+/// what is damaged is told of, left out and not counted, so that it never stands in the way of the rest.
 #[async_trait]
 pub trait Journal: Send + Sync {
-    /// Messages of a tenant after a number, oldest first.
+    /// Messages of a tenant after a number, oldest first, up to a number and [`limits::PAGE_BYTES_MAX`] of payload:
+    /// only an empty page is the end.
     async fn messages(
         &self,
         tenant: &str,
@@ -234,17 +260,20 @@ pub trait Journal: Send + Sync {
         limit: usize,
     ) -> Result<Vec<StoredRecord>, StoreError>;
 
-    /// Fires when telemetry may have been written.
-    fn telemetry_written(&self) -> Arc<Notify>;
+    /// Fires when telemetry of the tenant may have been written.
+    fn telemetry_written(&self, tenant: &str) -> Arc<Notify>;
 
-    /// Dead letters of a tenant after an id, oldest first.
+    /// Dead letters of a tenant after an id, oldest first, of all its dead-letter queues or one.
     async fn dead_letters(
         &self,
         tenant: &str,
         queue: Option<&QueueKey>,
         after: Serial,
         limit: usize,
-    ) -> Result<Vec<StoredDeadLetter>, StoreError>;
+    ) -> Result<Vec<ListedDeadLetter>, StoreError>;
+
+    /// The ids of the dead letters in a dead-letter queue, oldest first; their messages are not asked.
+    async fn dead_letter_ids(&self, queue: &QueueKey, limit: usize) -> Result<Vec<Serial>, StoreError>;
 
     /// One dead letter of a tenant.
     async fn dead_letter(&self, tenant: &str, id: Serial) -> Result<Option<StoredDeadLetter>, StoreError>;
@@ -256,7 +285,8 @@ pub trait Journal: Send + Sync {
 /// Everything a node needs of its engine.
 #[async_trait]
 pub trait Store: Ledger + Queue + RegistryLog + Journal {
-    /// The time of the last commit: a clock must not start before it.
+    /// The time of the newest message or telemetry record when the store was opened: a clock must not start
+    /// before it.
     fn last_committed_at(&self) -> Timestamp;
 
     /// Whether the engine can keep the promise of a 2xx (PIP-12), and if not, why.

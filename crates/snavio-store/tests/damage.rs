@@ -5,10 +5,13 @@
 use snavio_model::id::Serial;
 use snavio_model::settle::Outcome;
 use snavio_store::conformance::samples::{
-    RECEIVES_MAX, at, ids, intake, message, notify, pay, queue, queued, receive, settle, settle_one,
+    RECEIVES_MAX, act, at, ids, intake, message, notify, pay, queue, queued, receive, settle, settle_one,
 };
-use snavio_store::embedded::{EmbeddedStore, FILE, Options};
-use snavio_store::{Journal, Store, StoreError};
+use snavio_store::embedded::{EmbeddedStore, FILE, Options, backup, check_integrity, restore};
+use snavio_store::{Journal, Ledger, Queue, Store, StoreError};
+
+/// A text that is none, and a number out of range.
+const NO_TEXT: &str = "CAST(x'ff61' AS TEXT)";
 
 struct Damaged {
     folder: tempfile::TempDir,
@@ -22,6 +25,11 @@ impl Damaged {
         Self { folder, store }
     }
 
+    async fn reopen(&mut self) {
+        self.store.close().await;
+        self.store = EmbeddedStore::open(&Options::new(self.folder.path())).unwrap();
+    }
+
     /// Changes the file behind the store's back, as a flipped bit would.
     fn flip(&self, change: &str) {
         let connection = rusqlite::Connection::open(self.folder.path().join(FILE)).unwrap();
@@ -31,7 +39,7 @@ impl Damaged {
 }
 
 /// Every column of a message, and a value that only damage could have put there.
-const OTHER_MESSAGE: [&str; 17] = [
+const OTHER_MESSAGE: [&str; 21] = [
     "id = 'id-other'",
     "source = 'acme/other'",
     "target = 'acme/other'",
@@ -49,6 +57,10 @@ const OTHER_MESSAGE: [&str; 17] = [
     "path = 'fast'",
     "payload = CAST(replace(CAST(payload AS TEXT), 'came', 'cams') AS BLOB)",
     "check_value = check_value + 1",
+    "source = CAST(x'ff61' AS TEXT)",
+    "sent_at = CAST(x'80' AS TEXT)",
+    "path = CAST(x'66ff' AS TEXT)",
+    "hash_version = 1 << 40",
 ];
 
 /// QUA-1
@@ -104,7 +116,7 @@ async fn a_delivery_of_a_damaged_message_ends_as_a_dead_letter_that_says_so() {
     let shown = store.dead_letter("acme", delivery).await;
     assert!(matches!(shown, Err(StoreError::Damaged { what: "message", .. })), "{shown:?}");
     let listed = store.dead_letters("acme", Some(&queue("dead")), Serial(0), 10).await.unwrap();
-    let listed: Vec<_> = listed.iter().map(|it| it.message.id.as_str()).collect();
+    let listed: Vec<_> = listed.iter().map(|it| it.message_id.as_str()).collect();
     assert_eq!(listed, ["b"], "and does not hide the others");
     store.close().await;
 }
@@ -115,6 +127,7 @@ async fn a_changed_claim_decides_nothing_and_its_neighbours_are_settled() {
     for change in [
         "source = 'acme/other'",
         "source = 'not a name'",
+        "source = CAST(x'ff61' AS TEXT)",
         "message = message + 1",
         "first_seen_at = first_seen_at + 1",
         "expires_at = 0",
@@ -134,4 +147,123 @@ async fn a_changed_claim_decides_nothing_and_its_neighbours_are_settled() {
         assert_eq!(ids(&receive(store, "pay", 30, at(1)).await), ["a", "b", "c"], "{change}: once each");
         store.close().await;
     }
+}
+
+/// QUA-1
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_delivery_keeps_neither_the_store_nor_its_neighbours() {
+    for change in
+        [format!("queue = {NO_TEXT}"), "receives = 1 << 40".to_owned(), "receives_max = -1".to_owned()]
+    {
+        let mut damaged = Damaged::new();
+        let delivery = queued(settle_one(&damaged.store, "a", &notify(), at(0)).await).unwrap();
+        settle_one(&damaged.store, "b", &notify(), at(0)).await;
+        damaged.flip(&format!("UPDATE delivery SET {change} WHERE id = {delivery}"));
+        // While it runs, the row is not asked: both end, one of them as a dead letter.
+        for _ in 0..RECEIVES_MAX {
+            receive(&damaged.store, "notify", 0, at(0)).await;
+        }
+        assert_eq!(damaged.store.sweep(at(0)).await.unwrap().dead_letters, 2, "{change}");
+        let listed = damaged.store.dead_letters("acme", None, Serial(0), 10).await.unwrap();
+        assert_eq!(listed.iter().map(|it| it.message_id.as_str()).collect::<Vec<_>>(), ["b"], "{change}");
+        settle_one(&damaged.store, "c", &notify(), at(1)).await;
+        damaged.reopen().await;
+        assert_eq!(ids(&receive(&damaged.store, "notify", 30, at(1)).await), ["c"], "{change}");
+        damaged.store.close().await;
+    }
+}
+
+/// QUA-1, DLV-5
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_dead_letter_is_left_out_of_lists_and_redrives() {
+    for change in [
+        format!("destination = {NO_TEXT}"),
+        format!("reason = {NO_TEXT}"),
+        "reason = 'other'".to_owned(),
+        "receives = -1".to_owned(),
+    ] {
+        let damaged = Damaged::new();
+        let store = &damaged.store;
+        let delivery = queued(settle_one(store, "a", &notify(), at(0)).await).unwrap();
+        settle_one(store, "b", &notify(), at(0)).await;
+        for _ in 0..RECEIVES_MAX {
+            receive(store, "notify", 0, at(0)).await;
+        }
+        store.sweep(at(0)).await.unwrap();
+        damaged.flip(&format!("UPDATE dead_letter SET {change} WHERE id = {delivery}"));
+        for queue in [None, Some(&queue("dead"))] {
+            let listed = store.dead_letters("acme", queue, Serial(0), 1).await.unwrap();
+            let listed: Vec<_> = listed.iter().map(|it| it.message_id.as_str()).collect();
+            assert_eq!(listed, ["b"], "{change}: a page of one is not empty before the end");
+        }
+        let shown = store.dead_letter("acme", delivery).await;
+        assert!(matches!(shown, Err(StoreError::Damaged { what: "dead letter", .. })), "{change}: {shown:?}");
+        let all = store.dead_letter_ids(&queue("dead"), 10).await.unwrap();
+        let redriven = store.redrive("acme", all, act("mended", at(1))).await.unwrap();
+        assert_eq!(redriven.back.len(), 1, "{change}");
+        assert_eq!(ids(&receive(store, "notify", 30, at(1)).await), ["b"], "{change}");
+        store.close().await;
+    }
+}
+
+/// QUA-1
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_goes_on_behind_what_is_damaged() {
+    let damaged = Damaged::new();
+    let store = &damaged.store;
+    for id in ["a", "b", "c"] {
+        settle_one(store, id, &notify(), at(0)).await;
+    }
+    for id in ["a", "b"] {
+        damaged.flip(&format!("UPDATE message SET payload = x'7b7d' WHERE id = '{id}'"));
+    }
+    let messages = store.messages("acme", Serial(0), 1).await.unwrap();
+    assert_eq!(messages.iter().map(|it| it.message.id.as_str()).collect::<Vec<_>>(), ["c"]);
+    let told = store.telemetry("acme", Serial(0), 1).await.unwrap();
+    assert_eq!(told[0].body["command_id"], "c");
+    store.close().await;
+}
+
+/// QUA-1
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_audit_entry_is_never_read_back_whichever_column_changed() {
+    let text = |column: &str| [format!("{column} = 'other'"), format!("{column} = {NO_TEXT}")];
+    let texts = ["who", "why", "action", "object", "outcome"].into_iter().flat_map(text);
+    let numbers =
+        ["at = at + 1", "check_value = check_value + 1", "check_value = 1 << 40"].map(str::to_owned);
+    for change in texts.chain(numbers) {
+        let damaged = Damaged::new();
+        let store = &damaged.store;
+        for why in ["first", "second"] {
+            store.purge(&queue("notify"), act(why, at(0))).await.unwrap();
+        }
+        damaged.flip(&format!("UPDATE audit SET {change} WHERE seq = (SELECT min(seq) FROM audit)"));
+        let audit = store.audit(Serial(0), 1).await.unwrap();
+        let why: Vec<_> = audit.iter().map(|it| it.act.why.as_str()).collect();
+        assert_eq!(why, ["second"], "{change}");
+        store.close().await;
+    }
+}
+
+/// QUA-1, ENG-2
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_integrity_check_reads_all_evidence_and_a_restore_says_what_is_missing() {
+    let damaged = Damaged::new();
+    let folder = damaged.folder.path();
+    settle_one(&damaged.store, "a", &pay(), at(0)).await;
+    damaged.store.purge(&queue("notify"), act("a test", at(0))).await.unwrap();
+    assert_eq!(check_integrity(folder).unwrap(), Vec::<String>::new());
+    damaged.flip("UPDATE message SET payload = x'7b7d'");
+    damaged.flip(&format!("UPDATE claim SET source = {NO_TEXT}"));
+    damaged.flip("UPDATE audit SET who = 'nobody'");
+    let found = check_integrity(folder).unwrap();
+    assert_eq!(found.len(), 3, "{found:?}");
+    for what in ["message", "claim a", "audit entry"] {
+        assert!(found.iter().any(|it| it.starts_with(what)), "{what}: {found:?}");
+    }
+    let copy = folder.join("copy.db");
+    backup(folder, &copy).unwrap();
+    let restored = restore(&copy, &folder.join("restored"), at(60)).unwrap();
+    assert_eq!(restored.damaged, found);
+    damaged.store.close().await;
 }

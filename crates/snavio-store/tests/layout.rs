@@ -6,9 +6,11 @@ use std::path::Path;
 
 use snavio_model::id::Serial;
 use snavio_model::settle::Outcome;
-use snavio_store::conformance::samples::{at, notify, queued, settle_one};
-use snavio_store::embedded::{EmbeddedStore, FILE, OpenError, Options, backup, check_integrity, restore};
-use snavio_store::{Durability, Journal, Store};
+use snavio_store::conformance::samples::{RECEIVES_MAX, act, at, notify, queue, queued, receive, settle_one};
+use snavio_store::embedded::{
+    BackupError, EmbeddedStore, FILE, OpenError, Options, backup, check_integrity, restore,
+};
+use snavio_store::{Durability, Journal, Ledger, Queue, Redriven, Store};
 
 fn open(folder: &Path) -> Result<EmbeddedStore, OpenError> {
     EmbeddedStore::open(&Options::new(folder))
@@ -36,6 +38,28 @@ async fn migrations_run_once_and_opening_again_changes_nothing_but_the_epoch() {
     store.close().await;
 }
 
+/// QUA-1, ENG-2
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_people_did_before_it_had_check_values_gets_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).unwrap();
+    let why = "naïve ☃";
+    store.purge(&queue("notify"), act(why, at(0))).await.unwrap();
+    store.close().await;
+    drop(store);
+    let file = rusqlite::Connection::open(folder.path().join(FILE)).unwrap();
+    let older = "ALTER TABLE audit DROP COLUMN check_value; \
+         DELETE FROM refinery_schema_history WHERE name = 'audit_check';";
+    file.execute_batch(older).unwrap();
+    drop(file);
+    assert_eq!(check_integrity(folder.path()).unwrap(), Vec::<String>::new(), "an older layout is no damage");
+    let store = open(folder.path()).unwrap();
+    let audit = store.audit(Serial(0), 10).await.unwrap();
+    assert_eq!(audit.iter().map(|it| it.act.why.as_str()).collect::<Vec<_>>(), [why]);
+    store.close().await;
+    assert_eq!(check_integrity(folder.path()).unwrap(), Vec::<String>::new());
+}
+
 /// QUA-1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_from_the_future_is_refused_and_left_as_it_is() {
@@ -43,7 +67,7 @@ async fn a_store_from_the_future_is_refused_and_left_as_it_is() {
     open(folder.path()).unwrap().close().await;
     let file = rusqlite::Connection::open(folder.path().join(FILE)).unwrap();
     let newer = "INSERT INTO refinery_schema_history (version, name, applied_on, checksum) \
-         SELECT version + 1, 'tomorrow', applied_on, '1' FROM refinery_schema_history";
+         SELECT max(version) + 1, 'tomorrow', applied_on, '1' FROM refinery_schema_history";
     file.execute(newer, []).unwrap();
     let epoch = || file.query_row("SELECT value FROM meta WHERE key = 'epoch'", [], |it| it.get::<_, i64>(0));
     let before = epoch().unwrap();
@@ -89,6 +113,26 @@ async fn a_full_queue_is_an_answer_and_leaves_no_message() {
     store.close().await;
 }
 
+/// PIP-9, DLV-5
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_letter_stays_one_while_its_queue_is_full() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(&Options { queue_depth_max: 2, ..Options::new(folder.path()) }).unwrap();
+    for id in ["a", "b"] {
+        settle_one(&store, id, &notify(), at(0)).await;
+    }
+    for _ in 0..RECEIVES_MAX {
+        receive(&store, "notify", 0, at(0)).await;
+    }
+    assert_eq!(store.sweep(at(0)).await.unwrap().dead_letters, 2);
+    settle_one(&store, "c", &notify(), at(1)).await;
+    let dead = store.dead_letter_ids(&queue("dead"), 10).await.unwrap();
+    let redriven = store.redrive("acme", dead.clone(), act("mended", at(1))).await.unwrap();
+    assert_eq!(redriven, Redriven { back: vec![dead[0]], full: vec![dead[1]] });
+    assert_eq!(store.dead_letter_ids(&queue("dead"), 10).await.unwrap(), [dead[1]]);
+    store.close().await;
+}
+
 /// ENG-2
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_of_a_running_store_is_restored_above_every_number_given_since() {
@@ -108,5 +152,113 @@ async fn a_backup_of_a_running_store_is_restored_above_every_number_given_since(
     let messages = store.messages("acme", Serial(0), 10).await.unwrap();
     assert_eq!(messages.iter().map(|it| it.message.id.as_str()).collect::<Vec<_>>(), ["kept"]);
     assert!(queued(settle_one(&store, "new", &notify(), at(2)).await) > later, "no number means two things");
+    store.close().await;
+}
+
+/// A folder with a store that was stopped, and a backup of it.
+async fn stopped_with_backup() -> (tempfile::TempDir, std::path::PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&folder.path().join("old")).unwrap();
+    settle_one(&store, "kept", &notify(), at(0)).await;
+    store.close().await;
+    let copy = folder.path().join("copy.db");
+    backup(&folder.path().join("old"), &copy).unwrap();
+    (folder, copy)
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<_> = entries.map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// ENG-2
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_was_stopped_is_all_in_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).unwrap();
+    settle_one(&store, "a", &notify(), at(0)).await;
+    store.messages("acme", Serial(0), 10).await.unwrap();
+    store.close().await;
+    assert_eq!(
+        names(folder.path()),
+        [FILE, "snavio.lock"],
+        "no log is left that a copy of the file would miss"
+    );
+}
+
+/// ENG-2
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_is_let_go_ends_its_threads_before_the_folder_is_free() {
+    let folder = tempfile::tempdir().unwrap();
+    for round in 0..3 {
+        let store = open(folder.path()).unwrap();
+        settle_one(&store, &format!("id-{round}"), &notify(), at(0)).await;
+    }
+    let store = open(folder.path()).unwrap();
+    assert_eq!(store.messages("acme", Serial(0), 10).await.unwrap().len(), 3);
+    store.close().await;
+}
+
+/// ENG-2
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_appears_whole_or_not_at_all() {
+    let (folder, _) = stopped_with_backup().await;
+    assert_eq!(names(folder.path()), ["copy.db", "old"], "nothing is left beside it");
+    let nowhere = backup(&folder.path().join("old"), &folder.path().join("none/copy.db"));
+    assert!(nowhere.is_err());
+    assert_eq!(names(folder.path()), ["copy.db", "old"]);
+}
+
+/// ENG-2, QUA-1
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restore_is_refused_beside_a_log_whose_store_is_gone() {
+    let (folder, copy) = stopped_with_backup().await;
+    for left in ["snavio.db-wal", "snavio.db-shm", "snavio.db-journal"] {
+        let data = folder.path().join(format!("with {left}"));
+        std::fs::create_dir(&data).unwrap();
+        std::fs::write(data.join(left), b"pages that were acknowledged").unwrap();
+        let refused = restore(&copy, &data, at(60)).unwrap_err();
+        assert!(matches!(&refused, BackupError::LeftOver(it) if *it == data.join(left)), "{refused:?}");
+        assert!(refused.to_string().contains(left), "{refused}");
+        assert!(!data.join(FILE).exists());
+    }
+}
+
+/// ENG-2, QUA-1
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restore_that_was_killed_leaves_nothing_that_the_next_one_takes_in() {
+    let (folder, copy) = stopped_with_backup().await;
+    let data = folder.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    // A log of a real store under the name that SQLite would look for.
+    let other = open(&folder.path().join("other")).unwrap();
+    settle_one(&other, "foreign", &notify(), at(0)).await;
+    for ending in ["", "-wal", "-shm"] {
+        let from = folder.path().join(format!("other/{FILE}{ending}"));
+        std::fs::copy(from, data.join(format!("{FILE}.restoring{ending}"))).unwrap();
+    }
+    restore(&copy, &data, at(60)).unwrap();
+    let store = open(&data).unwrap();
+    let messages = store.messages("acme", Serial(0), 10).await.unwrap();
+    assert_eq!(messages.iter().map(|it| it.message.id.as_str()).collect::<Vec<_>>(), ["kept"]);
+    store.close().await;
+    assert_eq!(names(&data), [FILE, "snavio.lock"]);
+}
+
+/// ENG-2
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_running_stores_file_is_not_taken_for_a_backup() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).unwrap();
+    settle_one(&store, "in the log", &notify(), at(0)).await;
+    let refused = restore(&folder.path().join(FILE), &folder.path().join("data"), at(60)).unwrap_err();
+    assert!(
+        matches!(&refused, BackupError::Unfit { problem, .. } if problem.contains("-wal")),
+        "{refused:?}"
+    );
+    let busy = restore(&folder.path().join(FILE), folder.path(), at(60)).unwrap_err();
+    assert!(matches!(busy, BackupError::Folder(OpenError::InUse(_))), "{busy:?}");
     store.close().await;
 }

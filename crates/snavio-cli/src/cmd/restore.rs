@@ -34,6 +34,7 @@ impl Restore {
             "newest_commit": restored.newest_at.to_string(),
             "epoch": restored.epoch,
             "registry_version": restored.registry_version,
+            "damaged": restored.damaged,
         }));
         if output == Output::Table {
             print_text(&missing(restored.newest_at));

@@ -140,7 +140,7 @@ async fn a_restore_overwrites_nothing_and_takes_nothing_damaged() {
     let copy = shell.path("copy.db");
     shell.run(&format!("backup --data {} --to {copy}", node.data().display()));
     let running = shell.run(&format!("restore --from {copy} --data {}", node.data().display()));
-    assert_eq!((running.code, running.err.contains("exists already")), (Some(1), true), "{}", running.err);
+    assert_eq!((running.code, running.err.contains("is in use")), (Some(1), true), "{}", running.err);
     assert_eq!(shell.run(&format!("restore --from {copy} --data restored")).code, Some(0));
     let twice = shell.run(&format!("restore --from {copy} --data restored"));
     assert_eq!((twice.code, twice.err.contains("exists already")), (Some(1), true), "{}", twice.err);

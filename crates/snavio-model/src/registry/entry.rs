@@ -182,7 +182,7 @@ pub struct Client {
     pub created_at: Timestamp,
 }
 
-/// What kind of thing an entry is. The numbers are persisted and never reused.
+/// What kind of thing an entry is. Stores keep its word ([`Kind::as_str`]), which is never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "each is the entry of the same name")]

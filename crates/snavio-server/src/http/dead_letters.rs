@@ -4,11 +4,11 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
-use snavio_model::delivery::DeadReason;
+use snavio_model::delivery::{DeadLetter, DeadReason};
 use snavio_model::id::Serial;
 use snavio_model::name::{QueueKey, QueueName};
 use snavio_model::refusal::{Reason, Refusal};
-use snavio_store::StoredDeadLetter;
+use snavio_store::{ListedDeadLetter, StoredDeadLetter};
 use utoipa::{IntoParams, ToSchema};
 
 use super::answer::json;
@@ -88,9 +88,8 @@ pub(super) struct Whole<'a> {
     content: MessageDocument<'a>,
 }
 
-impl<'a> From<&'a StoredDeadLetter> for Head<'a> {
-    fn from(stored: &'a StoredDeadLetter) -> Self {
-        let (letter, message) = (&stored.letter, &stored.message);
+impl<'a> Head<'a> {
+    fn of(letter: &'a DeadLetter, message_id: &'a str, source: &'a str, correlation_id: &'a str) -> Self {
         Self {
             id: letter.delivery.id.0,
             reason: letter.reason,
@@ -101,10 +100,23 @@ impl<'a> From<&'a StoredDeadLetter> for Head<'a> {
             queued_at: letter.delivery.queued_at.to_string(),
             dead_at: letter.dead_at.to_string(),
             message: letter.delivery.message.0,
-            message_id: message.id.as_str(),
-            source: message.source.as_str(),
-            correlation_id: message.correlation.as_str(),
+            message_id,
+            source,
+            correlation_id,
         }
+    }
+}
+
+impl<'a> From<&'a ListedDeadLetter> for Head<'a> {
+    fn from(it: &'a ListedDeadLetter) -> Self {
+        Self::of(&it.letter, it.message_id.as_str(), it.source.as_str(), it.correlation.as_str())
+    }
+}
+
+impl<'a> From<&'a StoredDeadLetter> for Head<'a> {
+    fn from(stored: &'a StoredDeadLetter) -> Self {
+        let message = &stored.message;
+        Self::of(&stored.letter, message.id.as_str(), message.source.as_str(), message.correlation.as_str())
     }
 }
 
@@ -137,9 +149,9 @@ pub(super) async fn redrive(
 ) -> Result<Response, Problem> {
     let tenant = tenant(&principal, whose.tenant.as_deref())?;
     let act = act(&app, &principal, &body.why)?;
-    let back = app.gate.store().redrive(&tenant, vec![Serial(id)], act).await?;
-    if back.is_empty() {
+    let redriven = Redriven::of(app.gate.store().redrive(&tenant, vec![Serial(id)], act).await?)?;
+    if redriven.redriven == 0 {
         return Err(Refusal::new(Reason::NotFound, "there is no such dead letter").into());
     }
-    Ok(json(StatusCode::OK, &Redriven { redriven: back.len(), more: false }))
+    Ok(json(StatusCode::OK, &redriven))
 }

@@ -7,7 +7,6 @@ use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use snavio_model::delivery::{QueueAttributes, Receipt, ReceiptOutcome};
-use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::name::{QueueKey, QueueName};
 use snavio_model::refusal::{Reason, Refusal};
@@ -317,6 +316,19 @@ pub(super) struct Redriven {
     pub(super) more: bool,
 }
 
+impl Redriven {
+    /// What the store did; where it could do nothing for want of room, a refusal that says to come back later.
+    pub(super) fn of(done: snavio_store::Redriven) -> Result<Self, Refusal> {
+        if done.back.is_empty() && !done.full.is_empty() {
+            return Err(Refusal::new(
+                Reason::Overloaded,
+                "the queue it came from is full; it stays a dead letter",
+            ));
+        }
+        Ok(Self { redriven: done.back.len(), more: !done.full.is_empty() })
+    }
+}
+
 /// Puts dead letters of this dead-letter queue back where they came from, a bounded number per call.
 #[utoipa::path(post, path = "/v1/queues/{queue}/redrive", tag = "queues", params(("queue" = String, Path), Whose),
     request_body = ActBody,
@@ -330,11 +342,11 @@ pub(super) async fn redrive(
 ) -> Result<Response, Problem> {
     let queue = queue(&app, &principal, &name, &whose)?;
     let store = app.gate.store();
-    let letters = store.dead_letters(queue.tenant(), Some(&queue), Serial(0), limits::PAGE_MAX).await?;
-    let more = letters.len() == limits::PAGE_MAX;
-    let ids = letters.iter().map(|stored| stored.letter.delivery.id).collect();
+    let ids = store.dead_letter_ids(&queue, limits::PAGE_MAX).await?;
+    let is_page_full = ids.len() == limits::PAGE_MAX;
     let redriven = store.redrive(queue.tenant(), ids, act(&app, &principal, &body.why)?).await?;
-    Ok(json(StatusCode::OK, &Redriven { redriven: redriven.len(), more }))
+    let redriven = Redriven::of(redriven)?;
+    Ok(json(StatusCode::OK, &Redriven { more: redriven.more || is_page_full, ..redriven }))
 }
 
 /// What is known of a queue.

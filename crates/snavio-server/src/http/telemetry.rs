@@ -106,7 +106,7 @@ async fn next_page(
     let limit = page_limit(filter.limit)?;
     let step = if filter.is_any() { limit } else { limits::PAGE_MAX };
     let store = app.gate.store();
-    let written = store.telemetry_written();
+    let written = store.telemetry_written(tenant);
     let mut looked_at = 0;
     loop {
         let more = written.notified();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use snavio_model::id::Serial;
+use snavio_model::limits;
 use snavio_model::refusal::{Reason, Refusal, Subject};
 use snavio_model::telemetry::{Record, refused};
 
@@ -47,7 +48,7 @@ pub async fn telemetry_pages_without_gap_or_repeat(store: &Arc<dyn Store>) {
 
 /// TEL-4
 pub async fn telemetry_wakes_its_readers(store: &Arc<dyn Store>) {
-    let written = store.telemetry_written();
+    let written = store.telemetry_written("acme");
     for _ in 0..2 {
         let more = written.notified();
         tokio::pin!(more);
@@ -60,6 +61,74 @@ pub async fn telemetry_wakes_its_readers(store: &Arc<dyn Store>) {
         settle_one(&**store, "a", &notify(), at(0)).await;
         tokio::time::timeout(Duration::from_secs(20), more).await.expect("woken by a message");
     }
+}
+
+/// TEL-4, QUA-1: a tenant's flood costs the readers of others nothing.
+pub async fn telemetry_wakes_nobody_else(store: &Arc<dyn Store>) {
+    let written = store.telemetry_written("zeta");
+    let more = written.notified();
+    tokio::pin!(more);
+    more.as_mut().enable();
+    store.record(vec![record("acme/billing", Reason::AclDeny, 0)]).await.expect("it is recorded");
+    settle_one(&**store, "a", &notify(), at(0)).await;
+    // Whatever is told of it has been told once this has come.
+    let own = store.telemetry_written("acme");
+    let told = own.notified();
+    tokio::pin!(told);
+    told.as_mut().enable();
+    store.record(vec![record("acme/billing", Reason::AclDeny, 0)]).await.expect("it is recorded");
+    tokio::time::timeout(Duration::from_secs(20), told).await.expect("woken by a record");
+    assert!(tokio::time::timeout(Duration::ZERO, more).await.is_err(), "nothing was written for it");
+}
+
+/// TEL-3: what is written while a page is read is on it or on a later one.
+pub async fn a_reader_amid_writers_misses_nothing(store: &Arc<dyn Store>) {
+    const ROUNDS: i64 = 150;
+    let writing = tokio::spawn({
+        let store = Arc::clone(store);
+        async move {
+            for n in 0..ROUNDS {
+                let refused = store.record(vec![record("acme/billing", Reason::AclDeny, n)]);
+                let id = format!("id-{n}");
+                let route = notify();
+                let (refused, _) = tokio::join!(refused, settle_one(&*store, &id, &route, at(n)));
+                refused.expect("it is recorded");
+            }
+        }
+    });
+    let mut seen = Vec::new();
+    loop {
+        let ended = writing.is_finished();
+        let after = seen.last().copied().unwrap_or(Serial(0));
+        let page = store.telemetry("acme", after, 7).await.expect("telemetry can be read");
+        if page.is_empty() && ended {
+            break;
+        }
+        seen.extend(page.iter().map(|it| it.number));
+    }
+    writing.await.expect("the writer ends well");
+    assert_eq!(seen.len() as i64, 2 * ROUNDS);
+}
+
+/// PIP-9: a page of the largest messages fits in memory.
+pub async fn a_page_of_messages_is_bounded_in_bytes(store: &Arc<dyn Store>) {
+    const MESSAGES: usize = limits::PAGE_BYTES_MAX / limits::BODY_BYTES_MAX + 2;
+    for n in 0..MESSAGES {
+        let mut intake = intake_of("acme/billing", &format!("id-{n}"), &[notify()], at(0));
+        intake.message.payload = vec![b' '; limits::BODY_BYTES_MAX].into();
+        settle(&**store, vec![intake], at(0)).await;
+    }
+    let mut read = 0;
+    let mut after = Serial(0);
+    loop {
+        let page = store.messages("acme", after, limits::PAGE_MAX).await.expect("messages can be read");
+        let bytes: usize = page.iter().map(|it| it.message.payload.len()).sum();
+        assert!(bytes <= limits::PAGE_BYTES_MAX, "{bytes}");
+        let Some(last) = page.last() else { break };
+        after = last.number;
+        read += page.len();
+    }
+    assert_eq!(read, MESSAGES);
 }
 
 /// TEL-4, QUA-5

@@ -52,20 +52,26 @@ macro_rules! conformance {
                 tenants_do_not_share_ids, a_claim_ends_by_time_alone, destinations_claim_for_themselves;
             settle: what_is_settled_is_delivered_as_it_came, queues_keep_the_order_of_settling,
                 an_empty_batch_settles_nothing, serials_rise;
-            queue: a_lease_hides_until_it_ends, an_extension_hides_for_longer, a_release_waits_out_its_delay,
-                a_receipt_ends_only_its_own_delivery, receives_are_counted_to_the_last,
-                what_nobody_takes_ends_after_its_retention, a_redriven_delivery_is_itself_again,
-                a_purge_takes_what_was_there_and_is_on_the_record, a_purge_amid_traffic_leaves_no_ghosts,
+            queue: a_lease_hides_until_it_ends, a_receive_that_is_given_up_spends_no_attempt,
+                an_extension_hides_for_longer, a_release_waits_out_its_delay,
+                a_receipt_ends_only_its_own_delivery, a_receipt_that_was_never_given_out_ends_nothing,
+                receives_are_counted_to_the_last, what_nobody_takes_ends_after_its_retention,
+                a_redriven_delivery_is_itself_again, a_purge_takes_what_was_there_and_is_on_the_record,
+                a_purge_of_a_long_queue_takes_all_of_it, a_purge_amid_traffic_leaves_no_ghosts,
                 attributes_tell_depth_flight_delay_and_age, arrivals_wake_their_own_queue_only,
                 tenants_do_not_see_each_others_dead_letters;
             registry: changes_are_kept_with_their_story, a_change_based_on_the_past_is_refused,
                 of_racing_changes_one_lands, the_difference_since_a_version_is_paged;
             journal: telemetry_pages_without_gap_or_repeat, telemetry_wakes_its_readers,
-                tenants_read_their_own, audit_and_dead_letters_page_by_number;
-            sweep: claims_level_off_under_steady_traffic, telemetry_ages_out_and_says_so;
+                telemetry_wakes_nobody_else, a_reader_amid_writers_misses_nothing,
+                a_page_of_messages_is_bounded_in_bytes, tenants_read_their_own,
+                audit_and_dead_letters_page_by_number;
+            sweep: claims_level_off_under_steady_traffic, telemetry_ages_out_and_says_so,
+                that_telemetry_was_dropped_is_dropped_in_silence, every_tenants_telemetry_ages_out;
         }
         $crate::conformance! { @backend $backend,
-            reopen: everything_is_kept, serials_and_fences_rise, claims_still_hold, a_receipt_from_before_stands,
+            reopen: everything_is_kept, serials_and_fences_rise, claims_still_hold,
+                a_receipt_from_before_stands, the_last_attempt_outlives_a_restart,
                 a_redriven_delivery_does_not_keep_its_elders;
         }
     };

@@ -11,7 +11,7 @@ use super::eventually;
 use super::samples::{
     RECEIVES_MAX, act, at, ids, intake, notify, pay, queue, queued, receipt, receive, settle, settle_one,
 };
-use crate::{Received, Store, StoredDeadLetter};
+use crate::{ListedDeadLetter, Received, Redriven, Store};
 
 async fn acknowledge(store: &dyn Store, name: &str, receipts: &[Receipt]) -> Vec<ReceiptOutcome> {
     store.acknowledge(&queue(name), receipts.to_vec()).await.expect("the store acknowledges")
@@ -24,7 +24,7 @@ async fn only(store: &dyn Store, visibility: u64, now: i64) -> Received {
 }
 
 /// Hands the only delivery of a queue out as often as may be, so that it ends.
-async fn exhaust(store: &dyn Store, now: i64) -> StoredDeadLetter {
+async fn exhaust(store: &dyn Store, now: i64) -> ListedDeadLetter {
     for attempt in 1..=RECEIVES_MAX {
         assert_eq!(only(store, 0, now).await.attempt, attempt);
     }
@@ -32,7 +32,7 @@ async fn exhaust(store: &dyn Store, now: i64) -> StoredDeadLetter {
     dead_letter(store).await
 }
 
-async fn dead_letter(store: &dyn Store) -> StoredDeadLetter {
+async fn dead_letter(store: &dyn Store) -> ListedDeadLetter {
     eventually("a dead letter", async || {
         let mut letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
         letters.pop()
@@ -54,6 +54,20 @@ pub async fn a_lease_hides_until_it_ends(store: &Arc<dyn Store>) {
     let outcomes = acknowledge(&**store, "notify", &[receipt(&second), receipt(&second)]).await;
     assert_eq!(outcomes, [ReceiptOutcome::Done, ReceiptOutcome::Gone]);
     assert!(receive(&**store, "notify", 30, at(90)).await.is_empty());
+}
+
+/// DLV-2: who hangs up before anything was handed to it has cost the delivery nothing.
+pub async fn a_receive_that_is_given_up_spends_no_attempt(store: &Arc<dyn Store>) {
+    for round in 0..20 {
+        settle_one(&**store, &format!("id-{round}"), &notify(), at(0)).await;
+        let asked = receive(&**store, "notify", 600, at(0));
+        let received = match tokio::time::timeout(Duration::ZERO, asked).await {
+            Ok(received) => received,
+            Err(_) => vec![only(&**store, 600, 0).await],
+        };
+        assert_eq!(received[0].attempt, 1);
+        acknowledge(&**store, "notify", &[receipt(&received[0])]).await;
+    }
 }
 
 /// DLV-2
@@ -93,15 +107,34 @@ pub async fn a_receipt_ends_only_its_own_delivery(store: &Arc<dyn Store>) {
     assert_eq!(ids(&receive(&**store, "pay", 30, at(1)).await), ["b"]);
 }
 
+/// DLV-3
+pub async fn a_receipt_that_was_never_given_out_ends_nothing(store: &Arc<dyn Store>) {
+    for id in ["a", "b"] {
+        settle_one(&**store, id, &notify(), at(0)).await;
+    }
+    let leased = store.receive(&queue("notify"), 1, Duration::from_secs(30), at(0)).await;
+    let leased = leased.expect("the store hands out").remove(0);
+    let waiting = Serial(leased.delivery_id.0 + 2);
+    for forged in [
+        Receipt { fence: Serial(leased.fence.0 + 1), ..receipt(&leased) },
+        Receipt { delivery_id: waiting, fence: leased.fence },
+        Receipt { delivery_id: waiting, fence: Serial(0) },
+    ] {
+        let outcome = acknowledge(&**store, "notify", &[forged]).await;
+        assert_ne!(outcome, [ReceiptOutcome::Done], "{forged:?}");
+    }
+    assert_eq!(ids(&receive(&**store, "notify", 30, at(30)).await).len(), 2, "both are there");
+}
+
 /// DLV-2, TEL-1
 pub async fn receives_are_counted_to_the_last(store: &Arc<dyn Store>) {
     let delivery = queued(settle_one(&**store, "a", &notify(), at(0)).await);
     settle_one(&**store, "b", &pay(), at(0)).await;
-    let StoredDeadLetter { letter, message } = exhaust(&**store, 7).await;
+    let ListedDeadLetter { letter, message_id, .. } = exhaust(&**store, 7).await;
     assert_eq!((letter.reason, letter.dead_at), (DeadReason::ReceivesExhausted, at(7)));
     assert_eq!((letter.delivery.receives, Some(letter.delivery.id)), (RECEIVES_MAX, delivery));
     assert_eq!((letter.delivery.queue, letter.delivery.dead_letter_queue), (queue("notify"), queue("dead")));
-    assert_eq!(message.id.as_str(), "a");
+    assert_eq!(message_id.as_str(), "a");
     assert_eq!(ids(&receive(&**store, "pay", 30, at(7)).await), ["b"], "its neighbour goes on");
 
     let told = store.telemetry("acme", Serial(0), 10).await.expect("telemetry can be read");
@@ -122,7 +155,7 @@ pub async fn what_nobody_takes_ends_after_its_retention(store: &Arc<dyn Store>) 
     let swept = store.sweep(at(retention)).await.expect("the store sweeps");
     assert_eq!(swept.dead_letters, 1);
     let letter = dead_letter(&**store).await;
-    assert_eq!((letter.letter.reason, letter.message.id.as_str()), (DeadReason::RetentionExpired, "a"));
+    assert_eq!((letter.letter.reason, letter.message_id.as_str()), (DeadReason::RetentionExpired, "a"));
     assert!(
         receive(&**store, "notify", 30, at(retention + 10)).await.is_empty(),
         "nor is it handed out late"
@@ -146,7 +179,8 @@ pub async fn a_redriven_delivery_is_itself_again(store: &Arc<dyn Store>) {
     // A younger one waits already: the redriven one has the older number and must not be lost behind it.
     settle_one(&**store, "b", &notify(), at(1)).await;
     let back = store.redrive("acme", vec![dead, Serial(7)], act("mended", at(2))).await;
-    assert_eq!(back.expect("the store redrives"), [dead], "and says what it found");
+    let back = back.expect("the store redrives");
+    assert_eq!(back, Redriven { back: vec![dead], full: Vec::new() }, "and says what it found");
     assert!(store.dead_letter("acme", dead).await.expect("it can be asked for").is_none());
 
     let again = receive(&**store, "notify", 0, at(2)).await;
@@ -156,7 +190,7 @@ pub async fn a_redriven_delivery_is_itself_again(store: &Arc<dyn Store>) {
     assert_eq!(acknowledge(&**store, "notify", &[receipt(&last)]).await, [ReceiptOutcome::Fenced]);
     assert_eq!(again.len(), 2);
     let twice = store.redrive("acme", vec![dead], act("again", at(3))).await;
-    assert!(twice.expect("the store answers").is_empty());
+    assert_eq!(twice.expect("the store answers"), Redriven::default());
     let audit = store.audit(Serial(0), 10).await.expect("the record can be read");
     assert_eq!((audit.len(), audit[0].action.as_str()), (1, "dead_letter.redrive"));
     assert_eq!((audit[0].act.why.as_str(), audit[0].act.at), ("mended", at(2)));
@@ -179,6 +213,24 @@ pub async fn a_purge_takes_what_was_there_and_is_on_the_record(store: &Arc<dyn S
     assert_eq!((audit[0].action.as_str(), audit[0].object.as_str()), ("queue.purge", "acme/notify"));
     assert_eq!((audit[0].act.who.as_str(), audit[0].act.why.as_str()), ("acme/bot (client)", "a test"));
     assert_eq!(audit[0].outcome, "3 deliveries deleted");
+}
+
+/// DLV-2: a long queue goes in steps, each with its line on the record.
+pub async fn a_purge_of_a_long_queue_takes_all_of_it(store: &Arc<dyn Store>) {
+    const BATCH: usize = 250;
+    let batches = limits::SWEEP_ROWS_MAX / BATCH + 1;
+    for batch in 0..batches {
+        let messages = (0..BATCH).map(|n| intake(&format!("{batch}-{n}"), &notify(), at(0))).collect();
+        settle(&**store, messages, at(0)).await;
+    }
+    let purged = store.purge(&queue("notify"), act("a test", at(1))).await.expect("the store purges");
+    assert_eq!(purged, (batches * BATCH) as u64);
+    assert!(receive(&**store, "notify", 30, at(1)).await.is_empty());
+    let seen = store.attributes(&queue("notify"), at(1)).await.expect("the store tells");
+    assert_eq!(seen.depth, 0);
+    let audit = store.audit(Serial(0), 10).await.expect("the record can be read");
+    let told = audit.iter().filter_map(|it| it.outcome.split(' ').next()?.parse::<u64>().ok());
+    assert_eq!(told.sum::<u64>(), purged, "{audit:?}");
 }
 
 /// DLV-2: whichever side of a purge a message ends up on, it is wholly there or wholly gone.
@@ -243,9 +295,12 @@ pub async fn tenants_do_not_see_each_others_dead_letters(store: &Arc<dyn Store>)
     settle_one(&**store, "a", &notify(), at(0)).await;
     let dead = exhaust(&**store, 0).await.letter.delivery.id;
     assert!(store.dead_letter("zeta", dead).await.expect("it can be asked for").is_none());
-    assert!(store.dead_letters("zeta", None, Serial(0), 10).await.expect("they can be listed").is_empty());
+    for queue in [None, Some(&queue("dead"))] {
+        let theirs = store.dead_letters("zeta", queue, Serial(0), 10).await;
+        assert!(theirs.expect("they can be listed").is_empty(), "{queue:?}");
+    }
     let back = store.redrive("zeta", vec![dead], act("not mine", at(1))).await;
-    assert!(back.expect("the store answers").is_empty());
+    assert_eq!(back.expect("the store answers"), Redriven::default());
     assert!(store.dead_letter("acme", dead).await.expect("it can be asked for").is_some());
     let _ = settle(&**store, Vec::new(), at(0)).await;
 }

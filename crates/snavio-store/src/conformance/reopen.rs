@@ -11,7 +11,8 @@ use snavio_model::settle::Outcome;
 use snavio_model::telemetry::refused;
 
 use super::samples::{
-    KEEP_SECONDS, act, at, ids, message, notify, pay, queue, queued, receipt, receive, settle_one,
+    KEEP_SECONDS, RECEIVES_MAX, act, at, ids, message, notify, pay, queue, queued, receipt, receive,
+    settle_one,
 };
 use super::{Backend, eventually};
 use crate::Store;
@@ -119,6 +120,27 @@ pub async fn a_receipt_from_before_stands(backend: &dyn Backend) {
     assert_eq!((ids(&again), again[0].attempt), (vec!["b"], 2), "leases end with the process, counts do not");
     let late = store.acknowledge(&queue("notify"), vec![receipt(&before[1])]).await;
     assert_eq!(late.expect("the store answers"), [ReceiptOutcome::Fenced]);
+    store.close().await;
+}
+
+/// DLV-2, DLV-3: a restart must not bury what a worker is about to finish.
+pub async fn the_last_attempt_outlives_a_restart(backend: &dyn Backend) {
+    let store = backend.open().await;
+    for id in ["a", "b"] {
+        settle_one(&*store, id, &notify(), at(0)).await;
+    }
+    for _ in 1..RECEIVES_MAX {
+        receive(&*store, "notify", 0, at(0)).await;
+    }
+    let last = receive(&*store, "notify", 600, at(0)).await;
+    assert_eq!((last.len(), last[0].attempt), (2, RECEIVES_MAX));
+    let store = reopen(backend, store).await;
+    assert_eq!(store.sweep(at(1)).await.expect("the store sweeps").dead_letters, 0);
+    assert!(receive(&*store, "notify", 30, at(1)).await.is_empty(), "it has had its attempts");
+    let done = store.acknowledge(&queue("notify"), vec![receipt(&last[0])]).await;
+    assert_eq!(done.expect("the store acknowledges"), [ReceiptOutcome::Done]);
+    let lease = i64::try_from(limits::VISIBILITY_DEFAULT.as_secs()).expect("half a minute");
+    assert_eq!(store.sweep(at(1 + lease)).await.expect("the store sweeps").dead_letters, 1);
     store.close().await;
 }
 

@@ -57,3 +57,30 @@ pub async fn telemetry_ages_out_and_says_so(store: &Arc<dyn Store>) {
     assert_eq!((&told[1].body["dropped_events"], &told[1].body["reason"]), (&3.into(), &"aged_out".into()));
     assert_eq!(told[1].body["queue_age_seconds"], retention + 3);
 }
+
+/// TEL-1: or one record that was dropped would be told of for ever.
+pub async fn that_telemetry_was_dropped_is_dropped_in_silence(store: &Arc<dyn Store>) {
+    let source = "acme/billing".parse().expect("a service");
+    let record = refused(&source, &Subject::default(), &Refusal::new(Reason::AclDeny, ""), at(0));
+    store.record(record.into_iter().collect()).await.expect("it is recorded");
+    let retention = i64::try_from(limits::TELEMETRY_RETENTION.as_secs()).expect("two weeks");
+    assert_eq!(sweep(&**store, retention + 1).await.telemetry, 1);
+    assert_eq!(sweep(&**store, 2 * retention + 2).await.telemetry, 1);
+    assert!(store.telemetry("acme", Serial(0), 10).await.expect("telemetry can be read").is_empty());
+}
+
+/// TEL-4: however many tenants there are, and whichever come first.
+pub async fn every_tenants_telemetry_ages_out(store: &Arc<dyn Store>) {
+    const TENANTS: usize = limits::SWEEP_ROWS_MAX + 50;
+    let record = |n| {
+        let source = format!("tenant-{n}/billing").parse().expect("a service");
+        refused(&source, &Subject::default(), &Refusal::new(Reason::AclDeny, ""), at(0))
+    };
+    store.record((0..TENANTS).filter_map(record).collect()).await.expect("they are recorded");
+    let retention = i64::try_from(limits::TELEMETRY_RETENTION.as_secs()).expect("two weeks");
+    let mut swept = 0;
+    for _ in 0..3 {
+        swept += sweep(&**store, retention + 1).await.telemetry;
+    }
+    assert_eq!(swept, TENANTS);
+}

@@ -1,11 +1,16 @@
 //! What people did: table `audit`, append-only, numbered by serial.
+//!
+//! `check_value` covers every other column, as in the message log.
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Row, params};
 use snavio_model::id::Serial;
 use snavio_model::time::Timestamp;
 
+use super::check::{self, Check, unreadable};
 use super::writer::{Transaction, sql};
 use crate::{Act, AuditEntry, StoreError};
+
+const COLUMNS: &str = "seq, at, who, why, action, object, outcome, check_value";
 
 pub(super) fn append(
     transaction: &mut Transaction<'_>,
@@ -14,13 +19,33 @@ pub(super) fn append(
     act: &Act,
     outcome: &str,
 ) -> Result<(), StoreError> {
-    const INSERT: &str = "INSERT INTO audit (seq, at, who, why, action, object, outcome) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-    let number = transaction.numbers.next();
-    let values = params![number.0, act.at.0, act.who, act.why, action, object, outcome];
-    transaction.connection.prepare_cached(INSERT).and_then(|mut it| it.execute(values)).map_err(sql)?;
+    let entry = AuditEntry {
+        number: transaction.numbers.next(),
+        action: action.to_owned(),
+        object: object.to_owned(),
+        act: act.clone(),
+        outcome: outcome.to_owned(),
+    };
+    insert(transaction.connection, &entry).map_err(sql)?;
     transaction.dirty = true;
     Ok(())
+}
+
+pub(super) fn insert(connection: &Connection, entry: &AuditEntry) -> rusqlite::Result<()> {
+    const INSERT: &str = "INSERT INTO audit (seq, at, who, why, action, object, outcome, check_value) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+    let act = &entry.act;
+    let values = params![
+        entry.number.0,
+        act.at.0,
+        act.who,
+        act.why,
+        entry.action,
+        entry.object,
+        entry.outcome,
+        check_value(entry),
+    ];
+    connection.prepare_cached(INSERT)?.execute(values).map(|_| ())
 }
 
 pub(super) fn page(
@@ -28,17 +53,51 @@ pub(super) fn page(
     after: Serial,
     limit: usize,
 ) -> Result<Vec<AuditEntry>, StoreError> {
-    const PAGE: &str = "SELECT seq, at, who, why, action, object, outcome FROM audit \
-         WHERE seq > ?1 ORDER BY seq LIMIT ?2";
-    let mut statement = connection.prepare_cached(PAGE).map_err(sql)?;
-    let rows = statement.query_map(params![after.0, limit as i64], |row| {
-        Ok(AuditEntry {
-            number: Serial(row.get(0)?),
-            act: Act { at: Timestamp(row.get(1)?), who: row.get(2)?, why: row.get(3)? },
-            action: row.get(4)?,
-            object: row.get(5)?,
-            outcome: row.get(6)?,
-        })
-    });
-    rows.map_err(sql)?.map(|row| row.map_err(sql)).collect()
+    let query = format!("SELECT {COLUMNS} FROM audit WHERE seq > ?1 ORDER BY seq");
+    let mut statement = connection.prepare_cached(&query).map_err(sql)?;
+    let mut rows = statement.query([after.0]).map_err(sql)?;
+    check::page(&mut rows, limit, read)
+}
+
+/// Reads every entry there is, one by one, and hands out what is damaged.
+pub(super) fn check_all(
+    connection: &Connection,
+    mut damaged: impl FnMut(StoreError),
+) -> Result<(), StoreError> {
+    let mut statement = connection.prepare(&format!("SELECT {COLUMNS} FROM audit")).map_err(sql)?;
+    let mut rows = statement.query([]).map_err(sql)?;
+    while let Some(row) = rows.next().map_err(sql)? {
+        read(row).err().map(&mut damaged);
+    }
+    Ok(())
+}
+
+fn read(row: &Row<'_>) -> Result<AuditEntry, StoreError> {
+    let number = Serial(row.get(0).map_err(sql)?);
+    let (entry, check) = fields(row).map_err(|error| unreadable(error, "audit entry", number))?;
+    if check != check_value(&entry) {
+        return Err(StoreError::Damaged { what: "audit entry", key: number.to_string() });
+    }
+    Ok(entry)
+}
+
+fn fields(row: &Row<'_>) -> rusqlite::Result<(AuditEntry, i64)> {
+    let entry = AuditEntry {
+        number: Serial(row.get(0)?),
+        act: Act { at: Timestamp(row.get(1)?), who: row.get(2)?, why: row.get(3)? },
+        action: row.get(4)?,
+        object: row.get(5)?,
+        outcome: row.get(6)?,
+    };
+    Ok((entry, row.get(7)?))
+}
+
+fn check_value(entry: &AuditEntry) -> i64 {
+    let mut check = Check::default();
+    check.number(entry.number.0);
+    check.number(entry.act.at.0);
+    for text in [&entry.act.who, &entry.act.why, &entry.action, &entry.object, &entry.outcome] {
+        check.bytes(text.as_bytes());
+    }
+    check.value()
 }

@@ -1,4 +1,4 @@
-//! Backup while running, restore, and the integrity check. They work on the files, beside a running node or
+//! Backup while running, and restore. They work on the files, beside a running node or
 //! without one: a backup is one read transaction, which at worst keeps the write-ahead log from starting over
 //! while it lasts.
 
@@ -8,31 +8,58 @@ use rusqlite::{Connection, OpenFlags};
 use snavio_model::id::Serial;
 use snavio_model::time::Timestamp;
 
-use super::{FILE, message, meta, take_lock, telemetry};
+use super::{FILE, OpenError, audit, integrity, layout, message, meta, take_lock, telemetry};
+use crate::{Act, AuditEntry, StoreError};
 
-/// Copies the store as it is now into a new file, and says how large that is.
+/// Copies the store as it is now into a new file, and says how large that is. The name appears only once all of
+/// the copy is on stable storage.
 pub fn backup(folder: &Path, to: &Path) -> Result<u64, BackupError> {
     if to.exists() {
         return Err(BackupError::Exists(to.to_owned()));
     }
     let connection = open(folder)?;
     check_room(folder, to)?;
-    let text = to.to_str().ok_or_else(|| BackupError::Unfit {
-        file: to.to_owned(),
+    // With the process id: two backups to one name must not take each other's halves for their own.
+    let partial = beside(to, &format!(".{}.partial", std::process::id()));
+    let written = copy_into(&connection, &partial);
+    if written.is_err() {
+        // A half-written copy must not be taken for a backup. It may not exist at all.
+        let _ = std::fs::remove_file(&partial);
+    }
+    let bytes = written?;
+    std::fs::rename(&partial, to)?;
+    std::fs::File::open(parent(to))?.sync_all()?;
+    Ok(bytes)
+}
+
+fn copy_into(connection: &Connection, file: &Path) -> Result<u64, BackupError> {
+    let text = file.to_str().ok_or_else(|| BackupError::Unfit {
+        file: file.to_owned(),
         problem: "its path is not text".to_owned(),
     })?;
-    let copied = connection.execute("VACUUM INTO ?1", [text]);
-    if copied.is_err() {
-        // A half-written copy must not be taken for a backup. It may not exist at all.
-        let _ = std::fs::remove_file(to);
-    }
-    copied?;
-    let file = std::fs::File::open(to)?;
+    connection.execute("VACUUM INTO ?1", [text])?;
+    let file = std::fs::File::open(file)?;
     file.sync_all()?;
     Ok(file.metadata()?.len())
 }
 
-fn open(folder: &Path) -> Result<Connection, BackupError> {
+/// The file whose name is this one's with something after it.
+fn beside(file: &Path, ending: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}
+
+/// What SQLite may have left beside a database file: committed pages that are not in it, or its way back.
+fn sidecars(file: &Path) -> impl Iterator<Item = PathBuf> {
+    ["-wal", "-shm", "-journal"].into_iter().map(|ending| beside(file, ending))
+}
+
+fn parent(file: &Path) -> &Path {
+    file.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+pub(super) fn open(folder: &Path) -> Result<Connection, BackupError> {
     let file = folder.join(FILE);
     if !file.exists() {
         return Err(BackupError::Unfit { file, problem: "there is no store".to_owned() });
@@ -47,25 +74,12 @@ fn check_room(folder: &Path, to: &Path) -> Result<(), BackupError> {
         .iter()
         .map(|name| std::fs::metadata(folder.join(name)).map_or(0, |it| it.len()))
         .sum();
-    let target = to.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let space = rustix::fs::statvfs(target).map_err(std::io::Error::from)?;
+    let space = rustix::fs::statvfs(parent(to)).map_err(std::io::Error::from)?;
     let free = space.f_bavail * space.f_frsize;
     if free < needed {
         return Err(BackupError::NoRoom { needed, free });
     }
     Ok(())
-}
-
-/// What is damaged in a folder's store, if anything: SQLite's own check of the whole file.
-pub fn check_integrity(folder: &Path) -> Result<Vec<String>, BackupError> {
-    Ok(integrity(&open(folder)?)?)
-}
-
-fn integrity(connection: &Connection) -> rusqlite::Result<Vec<String>> {
-    let mut statement = connection.prepare("PRAGMA integrity_check")?;
-    let rows = statement.query_map([], |row| row.get::<_, String>(0))?;
-    let said = rows.collect::<Result<Vec<_>, _>>()?;
-    Ok(said.into_iter().filter(|line| line != "ok").collect())
 }
 
 /// What a restore did, and what it cannot have done.
@@ -77,6 +91,8 @@ pub struct Restored {
     pub epoch: i64,
     /// The registry version from which the store goes on.
     pub registry_version: i64,
+    /// Records in it that are damaged: the store goes on without them.
+    pub damaged: Vec<String>,
 }
 
 /// Why a backup was not made, checked or restored.
@@ -85,6 +101,12 @@ pub enum BackupError {
     /// There is a file already.
     #[error("{0} exists already; move it away first, nothing is overwritten")]
     Exists(PathBuf),
+    /// A store's log without its store: restoring beside it would mix the two.
+    #[error("{0} is there without its store; it may hold what was acknowledged: move it away first")]
+    LeftOver(PathBuf),
+    /// The folder is in use, or cannot be used.
+    #[error("cannot have the data folder for itself")]
+    Folder(#[source] OpenError),
     /// The backup is not a store, or is damaged.
     #[error("{file} cannot be used: {problem}")]
     Unfit {
@@ -107,6 +129,9 @@ pub enum BackupError {
     /// SQLite says no.
     #[error("cannot read a store")]
     Database(#[from] rusqlite::Error),
+    /// So does the store.
+    #[error("cannot read a store's records")]
+    Store(#[from] StoreError),
 }
 
 /// Restores a backup into a data folder without a store. Epoch and registry version are raised past anything
@@ -114,16 +139,20 @@ pub enum BackupError {
 pub fn restore(backup: &Path, folder: &Path, now: Timestamp) -> Result<Restored, BackupError> {
     std::fs::create_dir_all(folder)?;
     let file = folder.join(FILE);
-    let _lock = take_lock(folder).map_err(|_| BackupError::Exists(file.clone()))?;
+    let _lock = take_lock(folder).map_err(BackupError::Folder)?;
     if file.exists() {
         return Err(BackupError::Exists(file));
     }
-    let partial = folder.join(format!("{FILE}.restoring"));
-    std::fs::copy(backup, &partial)?;
-    let restored = raise(&partial, backup, now);
+    if let Some(left) = sidecars(&file).find(|it| it.exists()) {
+        return Err(BackupError::LeftOver(left));
+    }
+    let partial = beside(&file, ".restoring");
+    // What a restore left that was killed: its log would be played into this copy.
+    remove(&partial)?;
+    let restored = copy_whole(backup, &partial).and_then(|()| raise(&partial, backup, now));
     if restored.is_err() {
-        // Leave nothing that looks like a store.
-        let _ = std::fs::remove_file(&partial);
+        // Leave nothing that looks like a store; the next restore would clear it away too.
+        let _ = remove(&partial);
     }
     let restored = restored?;
     std::fs::File::open(&partial)?.sync_all()?;
@@ -132,14 +161,40 @@ pub fn restore(backup: &Path, folder: &Path, now: Timestamp) -> Result<Restored,
     Ok(restored)
 }
 
+/// A file with its log beside it is not all of a store.
+fn copy_whole(backup: &Path, to: &Path) -> Result<(), BackupError> {
+    let unmoved = |it: &PathBuf| std::fs::metadata(it).is_ok_and(|it| it.len() > 0);
+    if let Some(log) = sidecars(backup).find(unmoved) {
+        let problem = format!("{} beside it belongs to it; make a copy with snavio backup", log.display());
+        return Err(BackupError::Unfit { file: backup.to_owned(), problem });
+    }
+    std::fs::copy(backup, to)?;
+    Ok(())
+}
+
+/// Removes a database file and all that belongs to it.
+fn remove(file: &Path) -> std::io::Result<()> {
+    for file in sidecars(file).chain([file.to_owned()]) {
+        match std::fs::remove_file(file) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 fn raise(file: &Path, backup: &Path, now: Timestamp) -> Result<Restored, BackupError> {
     let unfit = |problem: String| BackupError::Unfit { file: backup.to_owned(), problem };
-    let connection = Connection::open(file)?;
-    let damage = integrity(&connection).map_err(|error| unfit(error.to_string()))?;
+    let mut connection = Connection::open(file)?;
+    let damage = integrity::structure(&connection).map_err(|error| unfit(error.to_string()))?;
     if let Some(first) = damage.first() {
         return Err(unfit(first.clone()));
     }
     let epoch = meta::get(&connection, "epoch").map_err(|_| unfit("it is not a Snavio store".into()))?;
+    // Only now that it is one of ours: a foreign file must not become a store by being given our tables.
+    layout::offer_check_value(&connection)?;
+    layout::migrate(&mut connection).map_err(|error| unfit(error.to_string()))?;
+    let damaged = integrity::evidence(&connection)?;
     let version = meta::get(&connection, "registry_version")?;
     let newest_at = message::newest_at(&connection)?.max(telemetry::newest_at(&connection)?);
     let newest_at = newest_at.unwrap_or(Timestamp(0));
@@ -147,15 +202,18 @@ fn raise(file: &Path, backup: &Path, now: Timestamp) -> Result<Restored, BackupE
     let past = i64::try_from(age_seconds).unwrap_or(i64::MAX / 2).clamp(1000, Serial::EPOCH_MAX / 16);
     meta::set(&connection, "epoch", epoch + past)?;
     meta::set(&connection, "registry_version", version + past)?;
-    connection.execute(
-        "INSERT INTO audit (seq, at, who, why, action, object, outcome) VALUES (?1, ?2, 'operator', '', 'store.restore', ?3, ?4)",
-        (
-            Serial::first_of(epoch + past).0,
-            now.0,
-            backup.display().to_string(),
-            format!("newest commit {newest_at}, epoch {}, registry version {}", epoch + past, version + past),
+    let entry = AuditEntry {
+        number: Serial::first_of(epoch + past),
+        action: "store.restore".to_owned(),
+        object: backup.display().to_string(),
+        act: Act { who: "operator".to_owned(), why: String::new(), at: now },
+        outcome: format!(
+            "newest commit {newest_at}, epoch {}, registry version {}",
+            epoch + past,
+            version + past
         ),
-    )?;
+    };
+    audit::insert(&connection, &entry)?;
     connection.close().map_err(|(_, error)| error)?;
-    Ok(Restored { newest_at, epoch: epoch + past, registry_version: version + past })
+    Ok(Restored { newest_at, epoch: epoch + past, registry_version: version + past, damaged })
 }

@@ -1,6 +1,47 @@
 //! The check value of evidence rows: CRC-32 over their columns, each preceded by its length (QUA-1).
 
+use std::fmt::Display;
+
+use rusqlite::types::ValueRef;
+use rusqlite::{Row, Rows};
+
+use super::writer::sql;
 use crate::StoreError;
+
+/// What it means that a row cannot be read: SQLite's own failure is the store's, anything else the row's. A text
+/// that is none or a number out of range must not look like a store that is down, nor take its neighbours along.
+pub(super) fn unreadable(error: rusqlite::Error, what: &'static str, key: impl Display) -> StoreError {
+    match error {
+        rusqlite::Error::SqliteFailure(..) => sql(error),
+        _ => StoreError::Damaged { what, key: key.to_string() },
+    }
+}
+
+/// What was read, if it can be used; what is damaged is told of.
+pub(super) fn usable<T>(read: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+    match read {
+        Err(damaged @ StoreError::Damaged { .. }) => {
+            alert(&damaged);
+            Ok(None)
+        }
+        read => read.map(Some),
+    }
+}
+
+/// Up to `limit` rows that can be used. Damaged ones do not count, or a page of nothing else would end a list.
+pub(super) fn page<T>(
+    rows: &mut Rows<'_>,
+    limit: usize,
+    mut read: impl FnMut(&Row<'_>) -> Result<T, StoreError>,
+) -> Result<Vec<T>, StoreError> {
+    let mut found = Vec::new();
+    while found.len() < limit
+        && let Some(row) = rows.next().map_err(sql)?
+    {
+        found.extend(usable(read(row))?);
+    }
+    Ok(found)
+}
 
 /// Says loudly that a record is damaged; what needs it is refused, and the rest goes on.
 pub(super) fn alert(error: &StoreError) {
@@ -27,6 +68,15 @@ impl Check {
 
     pub(super) fn number(&mut self, number: i64) {
         self.0.extend_from_slice(&number.to_le_bytes());
+    }
+
+    /// A column as it is stored; nothing has no place in evidence.
+    pub(super) fn column(&mut self, column: ValueRef<'_>) {
+        match column {
+            ValueRef::Text(bytes) | ValueRef::Blob(bytes) => self.bytes(bytes),
+            ValueRef::Integer(number) => self.number(number),
+            ValueRef::Real(_) | ValueRef::Null => {}
+        }
     }
 
     pub(super) fn value(self) -> i64 {

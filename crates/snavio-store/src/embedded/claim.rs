@@ -2,13 +2,13 @@
 //!
 //! `check_value` covers every other column, as in the message log.
 
-use rusqlite::{CachedStatement, Connection, params};
+use rusqlite::{CachedStatement, Connection, Row, params};
 use snavio_model::claim::{Claim, ClaimKey};
-use snavio_model::id::Serial;
-use snavio_model::name::ServiceName;
+use snavio_model::id::{MessageId, Serial};
+use snavio_model::name::{ServiceName, TenantName};
 use snavio_model::time::Timestamp;
 
-use super::check::Check;
+use super::check::{Check, unreadable};
 use super::writer::sql;
 use crate::StoreError;
 
@@ -25,21 +25,56 @@ impl<'a> Find<'a> {
     pub(super) fn run(&mut self, key: &ClaimKey) -> Result<Option<Claim>, StoreError> {
         let parameters = (key.id.as_str(), key.tenant.as_str(), &key.destination);
         let mut rows = self.0.query(parameters).map_err(sql)?;
-        let Some(row) = rows.next().map_err(sql)? else { return Ok(None) };
-        let damaged = || StoreError::Damaged { what: "claim", key: key.id.to_string() };
-        let source = row.get_ref(0).map_err(sql)?;
-        let claim = Claim {
-            source: source.as_str().ok().and_then(|it| ServiceName::new(it).ok()).ok_or_else(damaged)?,
-            message: Serial(row.get(1).map_err(sql)?),
-            first_seen_at: Timestamp(row.get(2).map_err(sql)?),
-            expires_at: Timestamp(row.get(3).map_err(sql)?),
-        };
-        let check: i64 = row.get(4).map_err(sql)?;
-        if check != check_value(key, &claim) {
-            return Err(damaged());
-        }
-        Ok(Some(claim))
+        rows.next().map_err(sql)?.map(|row| read(row, key)).transpose()
     }
+}
+
+/// Reads every claim there is, one by one, and hands out what is damaged.
+pub(super) fn check_all(
+    connection: &Connection,
+    mut damaged: impl FnMut(StoreError),
+) -> Result<(), StoreError> {
+    const ALL: &str =
+        "SELECT source, message, first_seen_at, expires_at, check_value, id, tenant, destination FROM claim";
+    let mut statement = connection.prepare(ALL).map_err(sql)?;
+    let mut rows = statement.query([]).map_err(sql)?;
+    while let Some(row) = rows.next().map_err(sql)? {
+        let id =
+            row.get_ref(5).map(|id| String::from_utf8_lossy(id.as_bytes().unwrap_or_default()).into_owned());
+        let id = id.map_err(sql)?;
+        let key = stored_key(row).map_err(|error| unreadable(error, "claim", &id));
+        let key = key.and_then(|key| key.ok_or(StoreError::Damaged { what: "claim", key: id }));
+        key.and_then(|key| read(row, &key)).err().map(&mut damaged);
+    }
+    Ok(())
+}
+
+fn stored_key(row: &Row<'_>) -> rusqlite::Result<Option<ClaimKey>> {
+    let tenant = TenantName::new(row.get_ref(6)?.as_str()?).ok();
+    let (id, destination) = (row.get_ref(5)?.as_str()?, row.get_ref(7)?.as_str()?);
+    Ok(tenant.map(|tenant| ClaimKey { tenant, id: MessageId::stored(id), destination: destination.into() }))
+}
+
+fn read(row: &Row<'_>, key: &ClaimKey) -> Result<Claim, StoreError> {
+    let damaged = || StoreError::Damaged { what: "claim", key: key.id.to_string() };
+    let fields = fields(row).map_err(|error| unreadable(error, "claim", &key.id))?;
+    let (claim, check) = fields.ok_or_else(damaged)?;
+    if check != check_value(key, &claim) {
+        return Err(damaged());
+    }
+    Ok(claim)
+}
+
+/// Reads a row's columns; nothing if one of them is not what only this store could have written.
+fn fields(row: &Row<'_>) -> rusqlite::Result<Option<(Claim, i64)>> {
+    let Ok(source) = ServiceName::new(row.get_ref(0)?.as_str()?) else { return Ok(None) };
+    let claim = Claim {
+        source,
+        message: Serial(row.get(1)?),
+        first_seen_at: Timestamp(row.get(2)?),
+        expires_at: Timestamp(row.get(3)?),
+    };
+    Ok(Some((claim, row.get(4)?)))
 }
 
 /// Writes claims; one that has expired is replaced.

@@ -3,11 +3,12 @@
 use rusqlite::{Connection, Row, params};
 use snavio_model::delivery::{DeadLetter, DeadReason};
 use snavio_model::id::Serial;
+use snavio_model::message::Message;
 use snavio_model::name::QueueKey;
 use snavio_model::time::Timestamp;
 
-use super::{delivery, message, writer::sql};
-use crate::{StoreError, StoredDeadLetter};
+use super::{check, delivery, message, writer::sql};
+use crate::{ListedDeadLetter, StoreError, StoredDeadLetter};
 
 const COLUMNS: &str = "id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max, \
      reason, dead_at";
@@ -48,29 +49,43 @@ pub(super) fn find(
     rows.next().map_err(sql)?.map(read).transpose()
 }
 
-/// A page of a tenant's dead letters, with their messages; those whose message is damaged are told of and left
-/// out, so that they do not hide the others.
+/// A page of a tenant's dead letters; those that are damaged or whose message is are told of and left out.
 pub(super) fn page(
     connection: &Connection,
     tenant: &str,
     queue: Option<&QueueKey>,
     after: Serial,
     limit: usize,
-) -> Result<Vec<StoredDeadLetter>, StoreError> {
-    let (index, key) = match queue {
-        Some(queue) => ("dead_letter_queue", queue.as_str()),
-        None => ("tenant", tenant),
+) -> Result<Vec<ListedDeadLetter>, StoreError> {
+    // The plus keeps SQLite from walking the whole tenant for the sake of one queue.
+    let which = match queue {
+        Some(_) => "+tenant = ?1 AND dead_letter_queue = ?3",
+        None => "tenant = ?1 AND ?3 IS NULL",
     };
-    let query =
-        format!("SELECT {COLUMNS} FROM dead_letter WHERE {index} = ?1 AND id > ?2 ORDER BY id LIMIT ?3");
+    let query = format!("SELECT {COLUMNS} FROM dead_letter WHERE {which} AND id > ?2 ORDER BY id");
     let mut statement = connection.prepare_cached(&query).map_err(sql)?;
-    let mut rows = statement.query(params![key, after.0, limit as i64]).map_err(sql)?;
-    let mut letters = Vec::new();
-    while let Some(row) = rows.next().map_err(sql)? {
-        letters.push(read(row)?);
-    }
-    let usable = |letter| message::usable(with_message(connection, letter)).transpose();
-    letters.into_iter().filter_map(usable).collect()
+    let values = params![tenant, after.0, queue.map(QueueKey::as_str)];
+    let mut rows = statement.query(values).map_err(sql)?;
+    check::page(&mut rows, limit, |row| listed(connection, read(row)?))
+}
+
+/// The ids of a dead-letter queue's dead letters; damaged ones are told of and left out, their messages not asked.
+pub(super) fn ids(
+    connection: &Connection,
+    queue: &QueueKey,
+    limit: usize,
+) -> Result<Vec<Serial>, StoreError> {
+    let query = format!("SELECT {COLUMNS} FROM dead_letter WHERE dead_letter_queue = ?1 ORDER BY id");
+    let mut statement = connection.prepare_cached(&query).map_err(sql)?;
+    let mut rows = statement.query([queue.as_str()]).map_err(sql)?;
+    check::page(&mut rows, limit, |row| Ok(read(row)?.delivery.id))
+}
+
+/// Only what a list shows is kept of the message: a page must not hold every payload.
+fn listed(connection: &Connection, letter: DeadLetter) -> Result<ListedDeadLetter, StoreError> {
+    let StoredDeadLetter { letter, message } = with_message(connection, letter)?;
+    let Message { id, source, correlation, .. } = message;
+    Ok(ListedDeadLetter { letter, message_id: id, source, correlation })
 }
 
 pub(super) fn with_message(
@@ -92,9 +107,14 @@ pub(super) fn count(connection: &Connection, queue: &QueueKey) -> rusqlite::Resu
 }
 
 fn read(row: &Row<'_>) -> Result<DeadLetter, StoreError> {
-    let delivery = delivery::read(row).map_err(sql)?;
-    let reason: String = row.get(8).map_err(sql)?;
-    let damaged = || StoreError::Damaged { what: "dead letter", key: delivery.id.to_string() };
-    let reason = DeadReason::stored(&reason).ok_or_else(damaged)?;
-    Ok(DeadLetter { reason, dead_at: Timestamp(row.get(9).map_err(sql)?), delivery })
+    let id = Serial(row.get(0).map_err(sql)?);
+    let fields = fields(row).map_err(|error| check::unreadable(error, "dead letter", id))?;
+    fields.ok_or_else(|| StoreError::Damaged { what: "dead letter", key: id.to_string() })
+}
+
+/// Reads a row's columns; nothing if its reason is none that this store could have written.
+fn fields(row: &Row<'_>) -> rusqlite::Result<Option<DeadLetter>> {
+    let (delivery, dead_at) = (delivery::fields(row)?, Timestamp(row.get(9)?));
+    let reason = DeadReason::stored(row.get_ref(8)?.as_str()?);
+    Ok(reason.map(|reason| DeadLetter { delivery, reason, dead_at }))
 }

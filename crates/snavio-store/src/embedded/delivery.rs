@@ -1,11 +1,15 @@
 //! Deliveries that wait or are in flight: table `delivery`, numbered by serial. Who holds a lease is kept in
-//! memory only (`queue.rs`); after a restart everything here is visible again.
+//! memory only (`queue.rs`); after a restart what is here is handed out again.
 
 use rusqlite::{CachedStatement, Connection, Row, params};
 use snavio_model::delivery::Delivery;
 use snavio_model::id::Serial;
 use snavio_model::name::QueueKey;
 use snavio_model::time::Timestamp;
+
+use super::check;
+use super::writer::sql;
+use crate::StoreError;
 
 const COLUMNS: &str = "id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max";
 
@@ -40,39 +44,45 @@ pub(super) fn delete(connection: &Connection, id: Serial) -> rusqlite::Result<bo
     Ok(statement.execute([id.0])? == 1)
 }
 
-/// Deletes a queue's deliveries up to a number.
-pub(super) fn delete_queue(
-    connection: &Connection,
-    queue: &QueueKey,
-    up_to: Serial,
-) -> rusqlite::Result<usize> {
-    connection.execute("DELETE FROM delivery WHERE queue = ?1 AND id <= ?2", (queue.as_str(), up_to.0))
+pub(super) fn find(connection: &Connection, id: Serial) -> Result<Option<Delivery>, StoreError> {
+    let query = format!("SELECT {COLUMNS} FROM delivery WHERE id = ?1");
+    let mut statement = connection.prepare_cached(&query).map_err(sql)?;
+    let mut rows = statement.query([id.0]).map_err(sql)?;
+    rows.next().map_err(sql)?.map(read).transpose()
 }
 
-pub(super) fn find(connection: &Connection, id: Serial) -> rusqlite::Result<Option<Delivery>> {
-    let mut statement =
-        connection.prepare_cached(&format!("SELECT {COLUMNS} FROM delivery WHERE id = ?1"))?;
-    let mut rows = statement.query([id.0])?;
-    rows.next()?.map(read).transpose()
-}
-
+/// Two counts may come in either order.
 pub(super) fn set_receives(connection: &Connection, id: Serial, receives: u32) -> rusqlite::Result<()> {
-    let mut statement = connection.prepare_cached("UPDATE delivery SET receives = ?2 WHERE id = ?1")?;
+    let mut statement =
+        connection.prepare_cached("UPDATE delivery SET receives = max(receives, ?2) WHERE id = ?1")?;
     statement.execute((id.0, receives)).map(|_| ())
 }
 
-/// All deliveries in the order of their numbers, each handed to `each`.
+/// All deliveries in the order of their numbers, each handed to `each`; a damaged one is told of and left out, so
+/// that it does not keep the store from opening.
 pub(super) fn all(connection: &Connection, mut each: impl FnMut(Delivery)) -> rusqlite::Result<()> {
     let mut statement = connection.prepare(&format!("SELECT {COLUMNS} FROM delivery ORDER BY id"))?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        each(read(row)?);
+        match fields(row) {
+            Ok(delivery) => each(delivery),
+            Err(error @ rusqlite::Error::SqliteFailure(..)) => return Err(error),
+            Err(_) => {
+                let id = Serial(row.get(0)?);
+                check::alert(&StoreError::Damaged { what: "delivery", key: id.to_string() });
+            }
+        }
     }
     Ok(())
 }
 
+fn read(row: &Row<'_>) -> Result<Delivery, StoreError> {
+    let id = Serial(row.get(0).map_err(sql)?);
+    fields(row).map_err(|error| check::unreadable(error, "delivery", id))
+}
+
 /// Reads the columns of a delivery from the row's beginning; dead letters begin with the same ones.
-pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Delivery> {
+pub(super) fn fields(row: &Row<'_>) -> rusqlite::Result<Delivery> {
     Ok(Delivery {
         id: Serial(row.get(0)?),
         message: Serial(row.get(1)?),

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use snavio_model::settle::{self, Delta, Intake, Settlement, Working};
 use snavio_model::time::Timestamp;
-use tokio::sync::Notify;
 
 use super::queue::Queues;
 use super::writer::{Job, Transaction, lock, sql};
+use super::written::Written;
 use super::{claim, delivery, message};
 use crate::{Settled, StoreError};
 
@@ -18,7 +18,7 @@ pub(super) struct Settle {
     pub(super) now: Timestamp,
     pub(super) queues: Arc<Mutex<Queues>>,
     pub(super) settled: Arc<AtomicU64>,
-    pub(super) telemetry_written: Arc<Notify>,
+    pub(super) written: Arc<Written>,
     pub(super) result: (Vec<Settlement>, Delta),
     pub(super) done: Settled,
 }
@@ -46,7 +46,8 @@ impl Job for Settle {
                 queues.add(delivery);
             }
             drop(queues);
-            self.telemetry_written.notify_waiters();
+            let messages = delta.messages.iter().map(|(_, place)| &self.batch[*place].message);
+            self.written.wake(messages.map(|message| message.tenant.as_str()));
         }
         (self.done)(Ok(settlements));
     }
@@ -61,7 +62,6 @@ impl Settle {
         let most: usize = self.batch.iter().map(|intake| 1 + intake.destinations.len()).sum();
         let mut working = Working::after(transaction.numbers.reserve(most));
         let mut find = claim::Find::prepare(transaction.connection).map_err(sql)?;
-        let queues = lock(&self.queues);
         for intake in &self.batch {
             for key in settle::keys(intake) {
                 match find.run(&key) {
@@ -77,12 +77,15 @@ impl Settle {
                     Err(error) => return Err(error),
                 }
             }
-            for route in &intake.destinations {
-                if !working.room.contains_key(&route.queue) {
-                    working.room.insert(route.queue.clone(), queues.room(&route.queue));
-                }
+        }
+        // Only now that the disk was asked: who receives waits for this lock.
+        let queues = lock(&self.queues);
+        for route in self.batch.iter().flat_map(|intake| &intake.destinations) {
+            if !working.room.contains_key(&route.queue) {
+                working.room.insert(route.queue.clone(), queues.room(&route.queue));
             }
         }
+        drop(queues);
         Ok(working)
     }
 

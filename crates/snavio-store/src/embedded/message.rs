@@ -3,15 +3,19 @@
 //! `check_value` is the CRC-32 of every other column in order, each preceded by its length, so that a damaged
 //! row is noticed when it is read (QUA-1).
 
+use std::ops::ControlFlow;
+
 use bytes::Bytes;
 use rusqlite::{CachedStatement, Connection, Row, ToSql, params};
 use snavio_model::hash::{DomainHash, HASH_VERSION};
 use snavio_model::id::{MessageId, Serial};
+use snavio_model::limits;
 use snavio_model::message::{Message, Path};
 use snavio_model::name::{CommandName, KeyVersion, ServiceName, TenantName};
 use snavio_model::time::Timestamp;
 use snavio_model::trace::{CorrelationId, Traceparent};
 
+use super::check::{unreadable, usable};
 use super::writer::sql;
 use crate::{LoggedMessage, StoreError};
 
@@ -82,32 +86,59 @@ pub(super) fn find_usable(
     usable(find(connection, number)).map(Option::flatten)
 }
 
-/// What was read, if it can be used; what is damaged is told of.
-pub(super) fn usable<T>(read: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
-    match read {
-        Err(damaged @ StoreError::Damaged { .. }) => {
-            super::check::alert(&damaged);
-            Ok(None)
-        }
-        read => read.map(Some),
-    }
-}
-
-/// A tenant's messages after a number; damaged ones are told of and left out.
+/// A tenant's messages after a number, up to `limit` and a page's worth of payload.
 pub(super) fn of_tenant(
     connection: &Connection,
     tenant: &str,
     after: Serial,
     limit: usize,
 ) -> Result<Vec<LoggedMessage>, StoreError> {
-    let query = format!("SELECT {COLUMNS} FROM message WHERE tenant = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3");
-    let mut statement = connection.prepare_cached(&query).map_err(sql)?;
-    let mut rows = statement.query(params![tenant, after.0, limit as i64]).map_err(sql)?;
-    let mut found = Vec::new();
-    while let Some(row) = rows.next().map_err(sql)? {
-        found.extend(usable(read(row))?);
-    }
+    let mut room = limits::PAGE_BYTES_MAX;
+    let mut found: Vec<LoggedMessage> = Vec::new();
+    each_of_tenant(connection, tenant, after, |logged| {
+        let bytes = logged.message.payload.len();
+        if found.len() == limit || (bytes > room && !found.is_empty()) {
+            return ControlFlow::Break(());
+        }
+        room = room.saturating_sub(bytes);
+        found.push(logged);
+        ControlFlow::Continue(())
+    })?;
     Ok(found)
+}
+
+/// Hands out a tenant's messages after a number one by one, so that none is held that is not wanted, until told
+/// to stop; damaged ones are told of and left out.
+pub(super) fn each_of_tenant(
+    connection: &Connection,
+    tenant: &str,
+    after: Serial,
+    mut each: impl FnMut(LoggedMessage) -> ControlFlow<()>,
+) -> Result<(), StoreError> {
+    let query = format!("SELECT {COLUMNS} FROM message WHERE tenant = ?1 AND seq > ?2 ORDER BY seq");
+    let mut statement = connection.prepare_cached(&query).map_err(sql)?;
+    let mut rows = statement.query(params![tenant, after.0]).map_err(sql)?;
+    while let Some(row) = rows.next().map_err(sql)? {
+        if let Some(logged) = usable(read(row))?
+            && each(logged).is_break()
+        {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Reads every message there is, one by one, and hands out what is damaged.
+pub(super) fn check_all(
+    connection: &Connection,
+    mut damaged: impl FnMut(StoreError),
+) -> Result<(), StoreError> {
+    let mut statement = connection.prepare(&format!("SELECT {COLUMNS} FROM message")).map_err(sql)?;
+    let mut rows = statement.query([]).map_err(sql)?;
+    while let Some(row) = rows.next().map_err(sql)? {
+        read(row).err().map(&mut damaged);
+    }
+    Ok(())
 }
 
 /// When the newest message was received.
@@ -121,7 +152,8 @@ pub(super) fn newest_at(connection: &Connection) -> rusqlite::Result<Option<Time
 fn read(row: &Row<'_>) -> Result<LoggedMessage, StoreError> {
     let number = Serial(row.get(0).map_err(sql)?);
     let damaged = || StoreError::Damaged { what: "message", key: number.to_string() };
-    let (logged, hash_version, check) = fields(row).map_err(sql)?.ok_or_else(damaged)?;
+    let fields = fields(row).map_err(|error| unreadable(error, "message", number))?;
+    let (logged, hash_version, check) = fields.ok_or_else(damaged)?;
     let head = Head { number: logged.number, path: logged.path, settled_at: logged.settled_at };
     if check != check_value(head, hash_version, &logged.message) {
         return Err(damaged());

@@ -7,6 +7,9 @@ mod checkpoint;
 mod claim;
 mod dead_letter;
 mod delivery;
+mod index;
+mod integrity;
+mod layout;
 mod ledger;
 mod message;
 mod meta;
@@ -17,8 +20,9 @@ mod readers;
 mod registry;
 mod telemetry;
 mod writer;
+mod written;
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -26,7 +30,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::{Connection, OpenFlags};
-use snavio_model::delivery::{DeadReason, QueueAttributes, Receipt, ReceiptOutcome};
+use snavio_model::delivery::{QueueAttributes, Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::name::QueueKey;
@@ -36,21 +40,20 @@ use snavio_model::telemetry::{Record, StoredRecord};
 use snavio_model::time::Timestamp;
 use tokio::sync::{Notify, oneshot};
 
-pub use backup::{BackupError, Restored, backup, check_integrity, restore};
+pub use backup::{BackupError, Restored, backup, restore};
+use index::{Ended, Lease};
+pub use integrity::check_integrity;
 use numbers::Numbers;
-use queue::{Queues, Taken};
+use queue::Queues;
 use queue_jobs::{Acknowledge, Bury, CountReceives, Purge, Redrive};
 use readers::Readers;
 use writer::{Transaction, Urgency, Writer, lock, sql};
+use written::Written;
 
 use crate::{
-    Act, AuditEntry, Durability, Figures, Journal, Ledger, LoggedMessage, Queue, Received, RegistryLog,
-    Settled, Store, StoreError, StoredDeadLetter, Swept,
+    Act, AuditEntry, Durability, Figures, Journal, Ledger, ListedDeadLetter, LoggedMessage, Queue, Received,
+    Redriven, RegistryLog, Settled, Store, StoreError, StoredDeadLetter, Swept,
 };
-
-mod migrations {
-    refinery::embed_migrations!("src/embedded/migrations");
-}
 
 /// The database file within the data folder.
 pub const FILE: &str = "snavio.db";
@@ -116,14 +119,15 @@ pub struct EmbeddedStore {
     durability: Durability,
     last_committed_at: Timestamp,
     epoch: i64,
+    numbers: Arc<Numbers>,
     writer: Writer,
     checkpointer: checkpoint::Checkpointer,
     readers: Readers,
     queues: Arc<Mutex<Queues>>,
     settled: Arc<AtomicU64>,
-    telemetry_written: Arc<Notify>,
-    /// Held for as long as the store is open.
-    _lock: File,
+    written: Arc<Written>,
+    /// The tenant whose telemetry was swept last.
+    swept_tenant: Mutex<String>,
 }
 
 impl EmbeddedStore {
@@ -136,11 +140,8 @@ impl EmbeddedStore {
         let database = |error| OpenError::Database(file.clone(), error);
 
         let mut connection = connect(&file, options).map_err(database)?;
-        // One transaction for the layout and the note that it was made: a kill in between must leave neither.
-        migrations::migrations::runner()
-            .set_grouped(true)
-            .run(&mut connection)
-            .map_err(|error| OpenError::Migration(file.clone(), error))?;
+        layout::offer_check_value(&connection).map_err(database)?;
+        layout::migrate(&mut connection).map_err(|error| OpenError::Migration(file.clone(), error))?;
         let epoch = begin_epoch(&connection).map_err(database)?;
         if epoch > Serial::EPOCH_MAX {
             return Err(OpenError::Epochs);
@@ -154,7 +155,7 @@ impl EmbeddedStore {
 
         let numbers = Arc::new(Numbers::of_epoch(epoch));
         let mut queues = Queues::new(options.queue_depth_max, Arc::clone(&numbers));
-        delivery::all(&connection, |delivery| queues.add(&delivery)).map_err(database)?;
+        delivery::all(&connection, |delivery| queues.load(&delivery)).map_err(database)?;
 
         let read_only = || {
             let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -165,7 +166,7 @@ impl EmbeddedStore {
         let readers = Readers::open(read_only).map_err(database)?;
         let checkpointing = connect(&file, options).map_err(database)?;
         let durability = durability(&connection, options).map_err(database)?;
-        let writer = Writer::start(connection, numbers, options.plant).map_err(folder)?;
+        let writer = Writer::start(connection, Arc::clone(&numbers), options.plant, lock).map_err(folder)?;
         let wal = options.folder.join(format!("{FILE}-wal"));
         let checkpointer = checkpoint::Checkpointer::start(checkpointing, wal, Arc::clone(&writer.shared))
             .map_err(folder)?;
@@ -173,22 +174,66 @@ impl EmbeddedStore {
             durability,
             last_committed_at,
             epoch,
+            numbers,
             writer,
             checkpointer,
             readers,
             queues: Arc::new(Mutex::new(queues)),
             settled: Arc::default(),
-            telemetry_written: Arc::default(),
-            _lock: lock,
+            written: Arc::default(),
+            swept_tenant: Mutex::default(),
         })
     }
 
-    /// Makes dead letters of deliveries that `Queues` has taken out already.
-    fn bury(&self, queue: &QueueKey, ended: Vec<(Taken, DeadReason)>, now: Timestamp) {
-        if !ended.is_empty() {
-            let (written, queues) = (Arc::clone(&self.telemetry_written), Arc::clone(&self.queues));
-            let job = Bury { queue: queue.clone(), ended, now, queues, written };
-            self.writer.submit(Urgency::Completion, Box::new(job));
+    /// The writer is the last to go, and its connection moves the log into the database.
+    fn end_threads(&self) {
+        self.checkpointer.close();
+        self.writer.close();
+    }
+
+    /// Makes dead letters of deliveries that `Queues` has taken out already. The answer need not be waited for.
+    fn bury(
+        &self,
+        queue: &QueueKey,
+        ended: Vec<Ended>,
+        now: Timestamp,
+    ) -> oneshot::Receiver<Result<(), StoreError>> {
+        let (reply, answer) = oneshot::channel();
+        let (queues, written) = (Arc::clone(&self.queues), Arc::clone(&self.written));
+        let job = Bury { queue: queue.clone(), ended, now, queues, written, records: Vec::new(), reply };
+        self.writer.submit(Urgency::Completion, Box::new(job));
+        answer
+    }
+
+    /// Deletes some of a queue, and says how much.
+    async fn purge_some(&self, queue: &QueueKey, ids: Vec<Serial>, act: Act) -> Result<u64, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let (queue, queues) = (queue.clone(), Arc::clone(&self.queues));
+        let job = Purge { queue, ids, act, queues, deleted: 0, reply };
+        self.writer.submit(Urgency::Ordinary, Box::new(job));
+        answer.await.unwrap_or(Err(StoreError::Closed))
+    }
+}
+
+/// Leases that nobody has got yet: unless they are handed out, the queue takes them back as they were.
+struct Handing<'a> {
+    queues: &'a Mutex<Queues>,
+    queue: &'a QueueKey,
+    leases: Vec<Lease>,
+}
+
+impl Handing<'_> {
+    /// They are handed out: from now on they count.
+    fn done(mut self) -> CountReceives {
+        let leases = std::mem::take(&mut self.leases);
+        CountReceives(leases.iter().map(|lease| (lease.delivery, lease.attempt)).collect())
+    }
+}
+
+impl Drop for Handing<'_> {
+    fn drop(&mut self) {
+        if !self.leases.is_empty() {
+            lock(self.queues).take_back(self.queue, &self.leases);
         }
     }
 }
@@ -197,8 +242,11 @@ fn take_lock(folder: &Path) -> Result<File, OpenError> {
     let path = folder.join(LOCK_FILE);
     let opened = File::options().create(true).truncate(false).write(true).open(&path);
     let lock = opened.map_err(|source| OpenError::Folder { folder: folder.to_owned(), source })?;
-    lock.try_lock().map_err(|_| OpenError::InUse(folder.to_owned()))?;
-    Ok(lock)
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(OpenError::InUse(folder.to_owned())),
+        Err(TryLockError::Error(source)) => Err(OpenError::Folder { folder: folder.to_owned(), source }),
+    }
 }
 
 /// A connection that may write: the writer's, or the checkpointer's.
@@ -254,7 +302,7 @@ impl Ledger for EmbeddedStore {
             now,
             queues: Arc::clone(&self.queues),
             settled: Arc::clone(&self.settled),
-            telemetry_written: Arc::clone(&self.telemetry_written),
+            written: Arc::clone(&self.written),
             result: (Vec::new(), Delta::default()),
             done,
         };
@@ -262,9 +310,11 @@ impl Ledger for EmbeddedStore {
     }
 
     async fn record(&self, records: Vec<Record>) -> Result<(), StoreError> {
-        let append = move |transaction: &mut Transaction<'_>| telemetry::append(transaction, &records);
+        let records = Arc::new(records);
+        let appended = Arc::clone(&records);
+        let append = move |transaction: &mut Transaction<'_>| telemetry::append(transaction, &appended);
         self.writer.run(Urgency::Ordinary, append).await?;
-        self.telemetry_written.notify_waiters();
+        self.written.wake(records.iter().map(|record| record.tenant.as_str()));
         Ok(())
     }
 
@@ -272,17 +322,23 @@ impl Ledger for EmbeddedStore {
         const MOST: usize = limits::SWEEP_ROWS_MAX;
         let ended = lock(&self.queues).sweep(now, MOST);
         let dead_letters = ended.iter().map(|(_, ended)| ended.len()).sum();
-        for (queue, ended) in ended {
-            self.bury(&queue, ended, now);
-        }
+        let burials: Vec<_> = ended.into_iter().map(|(queue, ended)| self.bury(&queue, ended, now)).collect();
+        let from = lock(&self.swept_tenant).clone();
         let sweep = move |transaction: &mut Transaction<'_>| {
             let claims = claim::sweep(transaction.connection, now, MOST).map_err(sql)?;
+            transaction.dirty |= claims > 0;
             let horizon = now.minus(limits::TELEMETRY_RETENTION);
-            let telemetry = telemetry::sweep(transaction, horizon, now, MOST)?;
-            transaction.dirty |= claims + telemetry > 0;
-            Ok(Swept { claims, telemetry, dead_letters })
+            let mut cursor = from.clone();
+            let telemetry = telemetry::sweep(transaction, &mut cursor, horizon, now, MOST)?;
+            Ok((Swept { claims, telemetry, dead_letters }, cursor))
         };
-        self.writer.run(Urgency::Ordinary, sweep).await
+        let (swept, cursor) = self.writer.run(Urgency::Ordinary, sweep).await?;
+        *lock(&self.swept_tenant) = cursor;
+        // What could not be buried would be found again at once.
+        for buried in burials {
+            buried.await.unwrap_or(Err(StoreError::Closed))?;
+        }
+        Ok(swept)
     }
 }
 
@@ -296,13 +352,16 @@ impl Queue for EmbeddedStore {
         now: Timestamp,
     ) -> Result<Vec<Received>, StoreError> {
         let found = lock(&self.queues).receive(queue, max, visibility, now);
-        self.bury(queue, found.ended, now);
+        if !found.ended.is_empty() {
+            drop(self.bury(queue, found.ended, now));
+        }
         if found.leases.is_empty() {
             return Ok(Vec::new());
         }
-        let counts = found.leases.iter().map(|lease| (lease.delivery, lease.attempt)).collect();
-        self.writer.submit(Urgency::Completion, Box::new(CountReceives(counts)));
-        self.readers.run(move |connection| read_leases(connection, &found.leases)).await
+        let handing = Handing { queues: &self.queues, queue, leases: found.leases.clone() };
+        let received = self.readers.run(move |connection| read_leases(connection, &found.leases)).await?;
+        self.writer.submit(Urgency::Completion, Box::new(handing.done()));
+        Ok(received)
     }
 
     fn arrivals(&self, queue: &QueueKey) -> Arc<Notify> {
@@ -314,11 +373,11 @@ impl Queue for EmbeddedStore {
         queue: &QueueKey,
         receipts: Vec<Receipt>,
     ) -> Result<Vec<ReceiptOutcome>, StoreError> {
-        let (outcomes, taken) = lock(&self.queues).take(queue, &receipts);
-        if !taken.is_empty() {
+        let (outcomes, ids) = lock(&self.queues).end(queue, &receipts);
+        if !ids.is_empty() {
             let (reply, answer) = oneshot::channel();
             let queues = Arc::clone(&self.queues);
-            let job = Acknowledge { queue: queue.clone(), taken, queues, reply };
+            let job = Acknowledge { queue: queue.clone(), ids, queues, reply };
             self.writer.submit(Urgency::Completion, Box::new(job));
             answer.await.unwrap_or(Err(StoreError::Closed))?;
         }
@@ -346,17 +405,23 @@ impl Queue for EmbeddedStore {
     }
 
     async fn purge(&self, queue: &QueueKey, act: Act) -> Result<u64, StoreError> {
-        let (reply, answer) = oneshot::channel();
-        let (queue, queues) = (queue.clone(), Arc::clone(&self.queues));
-        let job = Purge { queue, act, queues, deleted: 0, up_to: Serial(0), reply };
-        self.writer.submit(Urgency::Ordinary, Box::new(job));
-        answer.await.unwrap_or(Err(StoreError::Closed))
+        // What comes later stays, or a purge amid traffic would never end.
+        let up_to = self.numbers.next();
+        let mut deleted = 0;
+        loop {
+            let ids = lock(&self.queues).end_up_to(queue, up_to, limits::SWEEP_ROWS_MAX);
+            let is_last = ids.len() < limits::SWEEP_ROWS_MAX;
+            deleted += self.purge_some(queue, ids, act.clone()).await?;
+            if is_last {
+                return Ok(deleted);
+            }
+        }
     }
 
-    async fn redrive(&self, tenant: &str, dead: Vec<Serial>, act: Act) -> Result<Vec<Serial>, StoreError> {
+    async fn redrive(&self, tenant: &str, dead: Vec<Serial>, act: Act) -> Result<Redriven, StoreError> {
         let (reply, answer) = oneshot::channel();
-        let queues = Arc::clone(&self.queues);
-        let job = Redrive { tenant: tenant.to_owned(), dead, act, queues, back: Vec::new(), reply };
+        let (tenant, queues) = (tenant.to_owned(), Arc::clone(&self.queues));
+        let job = Redrive { tenant, dead, act, queues, back: Vec::new(), full: Vec::new(), reply };
         self.writer.submit(Urgency::Ordinary, Box::new(job));
         answer.await.unwrap_or(Err(StoreError::Closed))
     }
@@ -369,7 +434,7 @@ impl Queue for EmbeddedStore {
     }
 }
 
-fn read_leases(connection: &Connection, leases: &[queue::Lease]) -> Result<Vec<Received>, StoreError> {
+fn read_leases(connection: &Connection, leases: &[Lease]) -> Result<Vec<Received>, StoreError> {
     let mut received = Vec::with_capacity(leases.len());
     for lease in leases {
         // One whose message is damaged is not handed out; it ends as a dead letter after its receives.
@@ -428,8 +493,8 @@ impl Journal for EmbeddedStore {
         self.readers.run(move |connection| telemetry::page(connection, &tenant, after, limit)).await
     }
 
-    fn telemetry_written(&self) -> Arc<Notify> {
-        Arc::clone(&self.telemetry_written)
+    fn telemetry_written(&self, tenant: &str) -> Arc<Notify> {
+        self.written.of(tenant)
     }
 
     async fn dead_letters(
@@ -438,10 +503,15 @@ impl Journal for EmbeddedStore {
         queue: Option<&QueueKey>,
         after: Serial,
         limit: usize,
-    ) -> Result<Vec<StoredDeadLetter>, StoreError> {
+    ) -> Result<Vec<ListedDeadLetter>, StoreError> {
         let (tenant, queue) = (tenant.to_owned(), queue.cloned());
         let page = move |it: &Connection| dead_letter::page(it, &tenant, queue.as_ref(), after, limit);
         self.readers.run(page).await
+    }
+
+    async fn dead_letter_ids(&self, queue: &QueueKey, limit: usize) -> Result<Vec<Serial>, StoreError> {
+        let queue = queue.clone();
+        self.readers.run(move |connection| dead_letter::ids(connection, &queue, limit)).await
     }
 
     async fn dead_letter(&self, tenant: &str, id: Serial) -> Result<Option<StoredDeadLetter>, StoreError> {
@@ -483,11 +553,14 @@ impl Store for EmbeddedStore {
     }
 
     async fn close(&self) {
+        self.readers.close().await;
         // Joining threads blocks; closing happens once, at the end.
-        tokio::task::block_in_place(|| {
-            self.writer.close();
-            self.checkpointer.close();
-            self.readers.close();
-        });
+        tokio::task::block_in_place(|| self.end_threads());
+    }
+}
+
+impl Drop for EmbeddedStore {
+    fn drop(&mut self) {
+        self.end_threads();
     }
 }

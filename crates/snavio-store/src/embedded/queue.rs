@@ -1,24 +1,20 @@
 //! What may be received now: an index in memory over table `delivery`, rebuilt at start.
 //!
 //! A delivery enters after its commit, so nothing is handed out that a crash could take back. Leases live here
-//! only; receive counts ride a later commit. Deliveries never handed out wait in `fresh` in the order of their
-//! numbers and cost a few words each; the others are in `known`, with the newest fence given for them.
+//! only; receive counts ride a later commit. What ends leaves at once and is forgotten once that is durable.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use snavio_model::delivery::{DeadReason, Delivery, QueueAttributes, Receipt, ReceiptOutcome, check_receipt};
+use snavio_model::delivery::{Delivery, QueueAttributes, Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
-use snavio_model::limits;
 use snavio_model::name::QueueKey;
 use snavio_model::time::Timestamp;
 use tokio::sync::Notify;
 
+use super::index::{Ended, Found, Index, Lease, State};
 use super::numbers::Numbers;
-
-/// How far the order of numbers may be from the order of time in `fresh`: commits overlap a little.
-const FRESH_DISORDER_MAX: Duration = Duration::from_secs(60);
 
 /// All queues of the store.
 pub(super) struct Queues {
@@ -26,104 +22,14 @@ pub(super) struct Queues {
     depth_max: usize,
     /// Fences are serials: they rise with every lease, over restarts too.
     numbers: Arc<Numbers>,
-}
-
-/// A delivery handed out, before its message is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Lease {
-    pub(super) delivery: Serial,
-    pub(super) message: Serial,
-    pub(super) fence: Serial,
-    pub(super) attempt: u32,
-    pub(super) queued_at: Timestamp,
-    pub(super) visible_at: Timestamp,
-}
-
-/// What a receive found: leases to hand out, and deliveries that must become dead letters instead.
-#[derive(Debug, Default)]
-pub(super) struct Found {
-    pub(super) leases: Vec<Lease>,
-    pub(super) ended: Vec<(Taken, DeadReason)>,
-}
-
-#[derive(Default)]
-struct Index {
-    fresh: VecDeque<Fresh>,
-    /// How many of `fresh` were taken out of the middle.
-    holes: usize,
-    known: HashMap<Serial, Known>,
-    /// Deliveries of `known` that wait, by when they become visible.
-    waiting: BTreeSet<(Timestamp, Serial)>,
-    /// Deliveries of `known` that are leased, by when the lease ends.
-    leased: BTreeSet<(Timestamp, Serial)>,
-    arrivals: Arc<Notify>,
-}
-
-#[derive(Clone, Copy)]
-struct Fresh {
-    slot: Slot,
-    hole: bool,
-}
-
-/// The part of a delivery that deciding needs.
-#[derive(Debug, Clone, Copy)]
-struct Slot {
-    id: Serial,
-    message: Serial,
-    queued_at: Timestamp,
-    receives: u32,
-    receives_max: u32,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Known {
-    slot: Slot,
-    fence: Option<Serial>,
-    state: State,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Waiting(Timestamp),
-    Leased(Timestamp),
-}
-
-impl Known {
-    /// One that was not handed out in this epoch.
-    fn fresh(slot: Slot) -> Self {
-        Self { slot, fence: None, state: State::Waiting(slot.queued_at) }
-    }
-}
-
-impl Slot {
-    fn of(delivery: &Delivery) -> Self {
-        Self {
-            id: delivery.id,
-            message: delivery.message,
-            queued_at: delivery.queued_at,
-            receives: delivery.receives,
-            receives_max: delivery.receives_max,
-        }
-    }
-
-    fn ended(&self, now: Timestamp) -> Option<DeadReason> {
-        Delivery::end_of(self.receives, self.receives_max, self.queued_at, now)
-    }
-}
-
-/// A delivery taken out while its end is being committed; it comes back if the commit fails.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Taken(Known);
-
-impl Taken {
-    pub(super) fn id(&self) -> Serial {
-        self.0.slot.id
-    }
+    /// Fences up to this one were given before the store was opened.
+    began: Serial,
 }
 
 impl Queues {
     pub(super) fn new(depth_max: usize, numbers: Arc<Numbers>) -> Self {
-        Self { queues: HashMap::new(), depth_max, numbers }
+        let began = numbers.reserve(0);
+        Self { queues: HashMap::new(), depth_max, numbers, began }
     }
 
     fn queue(&mut self, key: &QueueKey) -> &mut Index {
@@ -150,8 +56,13 @@ impl Queues {
     /// Adds a delivery whose commit is durable.
     pub(super) fn add(&mut self, delivery: &Delivery) {
         let index = self.queue(&delivery.queue);
-        index.add(Slot::of(delivery));
+        index.add(delivery);
         index.arrivals.notify_one();
+    }
+
+    /// Adds a delivery that was there when the store was opened.
+    pub(super) fn load(&mut self, delivery: &Delivery) {
+        self.queue(&delivery.queue).load(delivery);
     }
 
     pub(super) fn receive(
@@ -162,49 +73,31 @@ impl Queues {
         now: Timestamp,
     ) -> Found {
         let numbers = Arc::clone(&self.numbers);
-        let index = self.queue(key);
-        index.end_leases(now);
-        let mut found = Found::default();
-        let in_flight_max = limits::QUEUE_IN_FLIGHT_MAX;
-        while found.leases.len() < max && index.leased.len() < in_flight_max {
-            let Some(known) = index.next(now) else { break };
-            if let Some(reason) = known.slot.ended(now) {
-                found.ended.push((Taken(known), reason));
-                continue;
-            }
-            found.leases.push(index.lease(known.slot, numbers.next(), now.plus(visibility)));
-        }
-        if !index.is_quiet(now) {
-            // Others may be waiting for what this call left.
-            index.arrivals.notify_one();
-        }
-        found
+        self.queue(key).receive(max, visibility, now, &numbers)
     }
 
-    /// Judges receipts and takes out what they end.
-    pub(super) fn take(&mut self, key: &QueueKey, receipts: &[Receipt]) -> (Vec<ReceiptOutcome>, Vec<Taken>) {
+    /// Takes back what was not handed out after all, as it was.
+    pub(super) fn take_back(&mut self, key: &QueueKey, leases: &[Lease]) {
+        self.queue(key).take_back(leases);
+    }
+
+    /// Judges receipts and takes out what they end: the answers, and what is to be deleted before they are given.
+    pub(super) fn end(&mut self, key: &QueueKey, receipts: &[Receipt]) -> (Vec<ReceiptOutcome>, Vec<Serial>) {
+        let began = self.began;
         let index = self.queue(key);
-        let mut taken = Vec::new();
-        let outcomes = receipts.iter().map(|receipt| match index.judge(*receipt) {
-            ReceiptOutcome::Done => match index.take(receipt.delivery_id) {
-                Some(known) => {
-                    taken.push(Taken(known));
-                    ReceiptOutcome::Done
-                }
-                None => ReceiptOutcome::Gone,
-            },
-            other => other,
-        });
-        (outcomes.collect(), taken)
+        let judged = receipts.iter().map(|receipt| index.end(*receipt, began));
+        let (outcomes, ids): (Vec<_>, Vec<_>) = judged.unzip();
+        (outcomes, ids.into_iter().flatten().collect())
     }
 
     /// Puts back what could not be ended.
-    pub(super) fn put_back(&mut self, key: &QueueKey, taken: &[Taken]) {
-        let index = self.queue(key);
-        for Taken(known) in taken {
-            index.keep(*known);
-        }
-        index.arrivals.notify_one();
+    pub(super) fn put_back(&mut self, key: &QueueKey, ids: &[Serial]) {
+        self.queue(key).put_back(ids);
+    }
+
+    /// Forgets what has ended for good.
+    pub(super) fn forget(&mut self, key: &QueueKey, ids: &[Serial]) {
+        self.queue(key).forget(ids);
     }
 
     /// Leases on: hidden until `visible_at`.
@@ -224,52 +117,33 @@ impl Queues {
         receipts: &[Receipt],
         visible_at: Timestamp,
     ) -> Vec<ReceiptOutcome> {
-        let outcomes = self.change(key, receipts, State::Waiting(visible_at));
+        let outcomes = self.change(key, receipts, State::Delayed(visible_at));
         self.queue(key).arrivals.notify_one();
         outcomes
     }
 
     fn change(&mut self, key: &QueueKey, receipts: &[Receipt], state: State) -> Vec<ReceiptOutcome> {
+        let began = self.began;
         let index = self.queue(key);
-        let change = |receipt: &Receipt| match index.judge(*receipt) {
-            ReceiptOutcome::Done => match index.take(receipt.delivery_id) {
-                Some(known) => {
-                    index.keep(Known { state, ..known });
-                    ReceiptOutcome::Done
-                }
-                None => ReceiptOutcome::Gone,
-            },
-            other => other,
-        };
-        receipts.iter().map(change).collect()
+        receipts.iter().map(|receipt| index.change(*receipt, began, state)).collect()
     }
 
-    /// Takes everything up to a number out of a queue.
-    pub(super) fn purge(&mut self, key: &QueueKey, up_to: Serial) {
-        let index = self.queue(key);
-        let known: Vec<_> = index.known.keys().copied().filter(|id| *id <= up_to).collect();
-        for id in known {
-            index.take(id);
-        }
-        while index.fresh.front().is_some_and(|fresh| fresh.slot.id <= up_to) {
-            index.holes -= usize::from(index.fresh.pop_front().is_some_and(|fresh| fresh.hole));
-        }
+    /// Takes out some of what has a number up to this one, to be deleted.
+    pub(super) fn end_up_to(&mut self, key: &QueueKey, up_to: Serial, limit: usize) -> Vec<Serial> {
+        self.queue(key).end_up_to(up_to, limit)
     }
 
     /// Ends leases whose time is over, wakes those who wait, and takes out what must become a dead letter.
-    pub(super) fn sweep(
-        &mut self,
-        now: Timestamp,
-        limit: usize,
-    ) -> Vec<(QueueKey, Vec<(Taken, DeadReason)>)> {
+    pub(super) fn sweep(&mut self, now: Timestamp, limit: usize) -> Vec<(QueueKey, Vec<Ended>)> {
         let mut ended = Vec::new();
         let mut room = limit;
         for (key, index) in &mut self.queues {
-            index.end_leases(now);
-            let of_queue = index.take_ended(now, room);
-            room -= of_queue.len();
-            ended.push((key.clone(), of_queue));
-            if !index.is_quiet(now) {
+            let of_queue = index.end_overdue(now, room);
+            if !of_queue.is_empty() {
+                room -= of_queue.len();
+                ended.push((key.clone(), of_queue));
+            }
+            if index.may_hand_out() {
                 index.arrivals.notify_waiters();
             }
         }
@@ -277,130 +151,15 @@ impl Queues {
     }
 
     pub(super) fn attributes(&mut self, key: &QueueKey, now: Timestamp) -> QueueAttributes {
-        let index = self.queue(key);
-        index.end_leases(now);
-        index.attributes(now)
-    }
-}
-
-impl Index {
-    fn len(&self) -> usize {
-        self.fresh.len() - self.holes + self.known.len()
-    }
-
-    fn add(&mut self, slot: Slot) {
-        // A redriven delivery has an old number and is young. `fresh` is searched by number and swept by age,
-        // so such a one, or after a restart those behind it, go elsewhere.
-        let is_next = |last: &Fresh| {
-            last.slot.id < slot.id && last.slot.queued_at <= slot.queued_at.plus(FRESH_DISORDER_MAX)
-        };
-        if self.fresh.back().is_none_or(is_next) && slot.receives == 0 {
-            self.fresh.push_back(Fresh { slot, hole: false });
-        } else {
-            self.keep(Known::fresh(slot));
-        }
-    }
-
-    fn keep(&mut self, known: Known) {
-        let id = known.slot.id;
-        match known.state {
-            State::Waiting(at) => self.waiting.insert((at, id)),
-            State::Leased(until) => self.leased.insert((until, id)),
-        };
-        self.known.insert(id, known);
-    }
-
-    fn take(&mut self, id: Serial) -> Option<Known> {
-        if let Some(known) = self.known.remove(&id) {
-            match known.state {
-                State::Waiting(at) => self.waiting.remove(&(at, id)),
-                State::Leased(until) => self.leased.remove(&(until, id)),
-            };
-            return Some(known);
-        }
-        let place = self.fresh.binary_search_by_key(&id, |fresh| fresh.slot.id).ok()?;
-        let fresh = self.fresh.get_mut(place).filter(|fresh| !fresh.hole)?;
-        fresh.hole = true;
-        let slot = fresh.slot;
-        self.holes += 1;
-        Some(Known::fresh(slot))
-    }
-
-    fn judge(&self, receipt: Receipt) -> ReceiptOutcome {
-        check_receipt(receipt, self.known.get(&receipt.delivery_id).and_then(|known| known.fence))
-    }
-
-    /// The next delivery to hand out: those given back first, they are the older ones.
-    fn next(&mut self, now: Timestamp) -> Option<Known> {
-        if let Some(&(at, id)) = self.waiting.first()
-            && at <= now
-        {
-            return self.take(id);
-        }
-        while let Some(fresh) = self.fresh.pop_front() {
-            if !fresh.hole {
-                return Some(Known::fresh(fresh.slot));
-            }
-            self.holes -= 1;
-        }
-        None
-    }
-
-    fn lease(&mut self, slot: Slot, fence: Serial, until: Timestamp) -> Lease {
-        let slot = Slot { receives: slot.receives + 1, ..slot };
-        self.keep(Known { slot, fence: Some(fence), state: State::Leased(until) });
-        Lease {
-            delivery: slot.id,
-            message: slot.message,
-            fence,
-            attempt: slot.receives,
-            queued_at: slot.queued_at,
-            visible_at: until,
-        }
-    }
-
-    fn end_leases(&mut self, now: Timestamp) {
-        while let Some(&(until, id)) = self.leased.first() {
-            if until > now {
-                return;
-            }
-            let Some(known) = self.take(id) else { return };
-            self.keep(Known { state: State::Waiting(until), ..known });
-        }
-    }
-
-    /// Nothing is visible now.
-    fn is_quiet(&self, now: Timestamp) -> bool {
-        self.fresh.len() == self.holes && self.waiting.first().is_none_or(|(at, _)| *at > now)
-    }
-
-    fn take_ended(&mut self, now: Timestamp, limit: usize) -> Vec<(Taken, DeadReason)> {
-        let visible = self.waiting.range(..(now, Serial(i64::MAX)));
-        let known = visible.filter_map(|(_, id)| Some((*id, self.known.get(id)?.slot.ended(now)?)));
-        // `fresh` is ordered by age: the first that has not ended ends the search.
-        let fresh = self.fresh.iter().filter(|fresh| !fresh.hole);
-        let fresh = fresh.map_while(|fresh| fresh.slot.ended(now).map(|reason| (fresh.slot.id, reason)));
-        let ended: Vec<_> = known.chain(fresh).take(limit).collect();
-        ended.into_iter().filter_map(|(id, reason)| Some((Taken(self.take(id)?), reason))).collect()
-    }
-
-    fn attributes(&self, now: Timestamp) -> QueueAttributes {
-        let delayed = self.waiting.range((now, Serial(i64::MAX))..).count();
-        let known = self.known.values().map(|known| known.slot.queued_at);
-        let fresh = self.fresh.iter().find(|fresh| !fresh.hole).map(|fresh| fresh.slot.queued_at);
-        let oldest = known.chain(fresh).min();
-        QueueAttributes {
-            depth: (self.len() - self.leased.len() - delayed) as u64,
-            in_flight: self.leased.len() as u64,
-            delayed: delayed as u64,
-            oldest_age_seconds: oldest.map_or(0, |oldest| now.since(oldest).as_secs()),
-            dead_letters: 0,
-        }
+        self.queue(key).attributes(now)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use snavio_model::delivery::DeadReason;
+    use snavio_model::limits;
+
     use super::*;
 
     const VISIBILITY: Duration = Duration::from_secs(30);
@@ -452,9 +211,132 @@ mod tests {
         assert_eq!((first.attempt, second.attempt), (1, 2));
         assert_eq!(first.delivery, second.delivery);
         assert!(second.fence > first.fence);
-        assert_eq!(queues.take(&key(), &[receipt(&first)]).0, [ReceiptOutcome::Fenced]);
-        assert_eq!(queues.take(&key(), &[receipt(&second)]).0, [ReceiptOutcome::Done]);
-        assert_eq!(queues.take(&key(), &[receipt(&second)]).0, [ReceiptOutcome::Gone]);
+        assert_eq!(queues.end(&key(), &[receipt(&first)]).0, [ReceiptOutcome::Fenced]);
+        assert_eq!(queues.end(&key(), &[receipt(&second)]).0, [ReceiptOutcome::Done]);
+        assert_eq!(queues.end(&key(), &[receipt(&second)]).0, [ReceiptOutcome::Gone]);
+    }
+
+    /// DLV-3
+    #[test]
+    fn only_a_receipt_that_was_given_out_ends_a_delivery() {
+        let mut queues = queues([1, 2]);
+        let began = queues.began;
+        let lease = queues.receive(&key(), 1, VISIBILITY, at(0)).leases[0];
+        let forged = Receipt { fence: Serial(lease.fence.0 + 1), ..receipt(&lease) };
+        assert_eq!(queues.end(&key(), &[forged]).0, [ReceiptOutcome::Fenced]);
+        for fence in [began.next(), Serial(2), Serial(1)] {
+            let forged = Receipt { delivery_id: Serial(2), fence };
+            assert_eq!(queues.end(&key(), &[forged]).0, [ReceiptOutcome::Fenced], "{fence}");
+        }
+        assert_eq!(queues.end(&key(), &[receipt(&lease)]).0, [ReceiptOutcome::Done]);
+    }
+
+    /// DLV-3: what is told to be gone is gone for good.
+    #[test]
+    fn a_second_receipt_is_answered_by_a_commit_of_its_own() {
+        let mut queues = queues([1]);
+        let lease = receive(&mut queues, 0)[0];
+        let (first, second) =
+            (queues.end(&key(), &[receipt(&lease)]), queues.end(&key(), &[receipt(&lease)]));
+        assert_eq!(first, (vec![ReceiptOutcome::Done], vec![Serial(1)]));
+        assert_eq!(second, (vec![ReceiptOutcome::Gone], vec![Serial(1)]), "it is deleted again");
+        // The first fails, the second is durable: it stays gone.
+        queues.put_back(&key(), &first.1);
+        queues.forget(&key(), &second.1);
+        assert!(receive(&mut queues, 60).is_empty());
+    }
+
+    /// DLV-2
+    #[test]
+    fn what_is_not_handed_out_after_all_is_as_it_was() {
+        let mut queues = queues([1, 2]);
+        let first = receive(&mut queues, 0);
+        let second = receive(&mut queues, 30);
+        assert_eq!(second.len(), 2);
+        queues.take_back(&key(), &second);
+        assert_eq!(
+            queues.end(&key(), &[receipt(&first[0])]).0,
+            [ReceiptOutcome::Done],
+            "its fence stands again"
+        );
+        let third = receive(&mut queues, 30);
+        assert_eq!((third.len(), third[0].attempt), (1, 2), "and no attempt is spent");
+        queues.take_back(&key(), &second);
+        assert!(receive(&mut queues, 31).is_empty(), "what was leased since is not taken back");
+    }
+
+    /// DLV-2
+    #[test]
+    fn a_purge_takes_what_was_there_in_bounded_steps() {
+        let mut queues = queues(1..=9);
+        let lease = queues.receive(&key(), 2, VISIBILITY, at(0)).leases[0];
+        let acknowledged = queues.end(&key(), &[receipt(&lease)]).1;
+        let mut purged = Vec::new();
+        loop {
+            let some = queues.end_up_to(&key(), Serial(8), 3);
+            if some.is_empty() {
+                break;
+            }
+            assert!(some.len() <= 3);
+            queues.forget(&key(), &some);
+            purged.extend(some.iter().map(|id| id.0));
+        }
+        assert_eq!(purged, [1, 2, 3, 4, 5, 6, 7, 8]);
+        // An acknowledgement that fails once the purge is durable brings nothing back.
+        queues.put_back(&key(), &acknowledged);
+        let left: Vec<_> = receive(&mut queues, 60).iter().map(|lease| lease.delivery.0).collect();
+        assert_eq!(left, [9]);
+    }
+
+    /// DLV-2
+    #[test]
+    fn the_last_attempt_from_before_a_restart_has_a_leases_time_to_end_well() {
+        let seconds = i64::try_from(limits::VISIBILITY_DEFAULT.as_secs()).unwrap();
+        let mut queues = queues([]);
+        for id in [1, 2] {
+            queues.load(&Delivery { receives: 2, ..delivery(id) });
+        }
+        assert!(queues.sweep(at(1000), 10).is_empty());
+        assert!(receive(&mut queues, 1000).is_empty(), "nor is it handed out");
+        let old = Receipt { delivery_id: Serial(1), fence: Serial(500) };
+        assert_eq!(queues.end(&key(), &[old]).0, [ReceiptOutcome::Done]);
+        assert!(queues.sweep(at(1000 + seconds - 1), 10).is_empty());
+        assert_eq!(queues.sweep(at(1000 + seconds), 10)[0].1.len(), 1);
+    }
+
+    fn is_woken(arrivals: &Notify) -> bool {
+        let notified = std::pin::pin!(arrivals.notified());
+        notified.enable()
+    }
+
+    /// DLV-2
+    #[test]
+    fn a_wake_up_is_passed_on_only_when_there_is_more_to_hand_out() {
+        let most = i64::try_from(limits::QUEUE_IN_FLIGHT_MAX).unwrap();
+        let mut queues = queues(1..=most + 2);
+        let arrivals = queues.arrivals(&key());
+        assert!(is_woken(&arrivals));
+        queues.receive(&key(), 1, VISIBILITY, at(0));
+        assert!(is_woken(&arrivals), "there is more");
+        let leases = queues.receive(&key(), limits::QUEUE_IN_FLIGHT_MAX, VISIBILITY, at(0)).leases;
+        assert_eq!(leases.len(), limits::QUEUE_IN_FLIGHT_MAX - 1);
+        assert!(!is_woken(&arrivals), "there is more, and it may not be handed out");
+        assert!(receive(&mut queues, 1).is_empty());
+        assert!(!is_woken(&arrivals), "or those who wait would wake each other for nothing");
+        queues.end(&key(), &[receipt(&leases[0])]);
+        assert!(is_woken(&arrivals), "now it may");
+    }
+
+    /// DLV-2
+    #[test]
+    fn a_receive_ends_a_bounded_number() {
+        let past = 15 * 86_400;
+        let most = limits::SWEEP_ROWS_MAX;
+        let mut queues = queues(1..=i64::try_from(most).unwrap() + 5);
+        let arrivals = queues.arrivals(&key());
+        assert_eq!(queues.receive(&key(), 10, VISIBILITY, at(past)).ended.len(), most);
+        assert!(is_woken(&arrivals), "the next one goes on");
+        assert_eq!(queues.receive(&key(), 10, VISIBILITY, at(past)).ended.len(), 5);
     }
 
     /// DLV-2
@@ -480,8 +362,7 @@ mod tests {
         let found = queues.receive(&key(), 10, VISIBILITY, at(60));
         assert!(found.leases.is_empty());
         let reason = DeadReason::ReceivesExhausted;
-        let ended: Vec<_> = found.ended.iter().map(|(taken, why)| (taken.id(), *why)).collect();
-        assert_eq!(ended, [(Serial(1), reason), (Serial(2), reason)]);
+        assert_eq!(found.ended, [1, 2].map(|id| Ended { id: Serial(id), reason, receives: 2 }));
     }
 
     /// DLV-2
@@ -489,11 +370,10 @@ mod tests {
     fn what_nobody_takes_ends_with_its_retention() {
         let mut queues = queues([1, 2]);
         let almost = 14 * 86_400 - 1;
-        assert!(queues.sweep(at(almost), 10)[0].1.is_empty());
+        assert!(queues.sweep(at(almost), 10).is_empty());
         let ended = queues.sweep(at(almost + 1), 1);
-        let (queue, taken) = &ended[0];
-        assert_eq!((queue, taken.len()), (&key(), 1));
-        assert_eq!((taken[0].0.id(), taken[0].1), (Serial(1), DeadReason::RetentionExpired));
+        let first = Ended { id: Serial(1), reason: DeadReason::RetentionExpired, receives: 0 };
+        assert_eq!(ended, [(key(), vec![first])]);
         assert_eq!(queues.len(), 1);
     }
 
@@ -502,7 +382,7 @@ mod tests {
     fn an_acknowledgement_from_before_a_restart_ends_the_delivery() {
         let mut queues = queues([1, 2, 3]);
         let old = Receipt { delivery_id: Serial(2), fence: Serial(500) };
-        assert_eq!(queues.take(&key(), &[old]).0, [ReceiptOutcome::Done]);
+        assert_eq!(queues.end(&key(), &[old]).0, [ReceiptOutcome::Done]);
         let rest: Vec<_> = receive(&mut queues, 0).iter().map(|lease| lease.delivery.0).collect();
         assert_eq!(rest, [1, 3]);
         assert_eq!(queues.len(), 2);
@@ -512,7 +392,7 @@ mod tests {
     fn what_could_not_be_ended_comes_back() {
         let mut queues = queues([1]);
         let lease = receive(&mut queues, 0)[0];
-        let (_, taken) = queues.take(&key(), &[receipt(&lease)]);
+        let (_, taken) = queues.end(&key(), &[receipt(&lease)]);
         assert_eq!(queues.len(), 0);
         queues.put_back(&key(), &taken);
         assert_eq!(receive(&mut queues, 30).len(), 1);
@@ -526,7 +406,7 @@ mod tests {
         assert_eq!(queues.room(&key()), 0);
         let lease = receive(&mut queues, 0)[0];
         assert_eq!(queues.room(&key()), 0, "what is in flight still counts");
-        queues.take(&key(), &[receipt(&lease)]);
+        queues.end(&key(), &[receipt(&lease)]);
         assert_eq!(queues.room(&key()), 1);
     }
 }

@@ -4,17 +4,20 @@
 
 use std::sync::{Arc, Mutex};
 
-use snavio_model::delivery::{DeadLetter, DeadReason, Delivery};
+use snavio_model::delivery::{DeadLetter, Delivery};
 use snavio_model::id::Serial;
 use snavio_model::name::QueueKey;
-use snavio_model::telemetry::dead_lettered;
+use snavio_model::telemetry::{Record, dead_lettered};
 use snavio_model::time::Timestamp;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
-use super::queue::{Queues, Taken};
+use super::check::usable;
+use super::index::Ended;
+use super::queue::Queues;
 use super::writer::{Job, Transaction, lock, sql};
+use super::written::Written;
 use super::{audit, dead_letter, delivery, message, telemetry};
-use crate::{Act, StoreError};
+use crate::{Act, Redriven, StoreError};
 
 /// Receive counts on their way to the table; nobody waits for them.
 pub(super) struct CountReceives(pub(super) Vec<(Serial, u32)>);
@@ -37,26 +40,27 @@ impl Job for CountReceives {
 
 pub(super) struct Acknowledge {
     pub(super) queue: QueueKey,
-    pub(super) taken: Vec<Taken>,
+    pub(super) ids: Vec<Serial>,
     pub(super) queues: Arc<Mutex<Queues>>,
     pub(super) reply: oneshot::Sender<Result<(), StoreError>>,
 }
 
 impl Job for Acknowledge {
     fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
-        for taken in &self.taken {
-            delivery::delete(transaction.connection, taken.id()).map_err(sql)?;
+        for id in &self.ids {
+            delivery::delete(transaction.connection, *id).map_err(sql)?;
         }
         transaction.dirty = true;
         Ok(())
     }
 
     fn committed(self: Box<Self>) {
+        lock(&self.queues).forget(&self.queue, &self.ids);
         let _ = self.reply.send(Ok(()));
     }
 
     fn failed(self: Box<Self>, error: StoreError) {
-        lock(&self.queues).put_back(&self.queue, &self.taken);
+        lock(&self.queues).put_back(&self.queue, &self.ids);
         let _ = self.reply.send(Err(error));
     }
 }
@@ -64,65 +68,79 @@ impl Job for Acknowledge {
 /// Deliveries that become dead letters, with a record for the sender of each message.
 pub(super) struct Bury {
     pub(super) queue: QueueKey,
-    pub(super) ended: Vec<(Taken, DeadReason)>,
+    pub(super) ended: Vec<Ended>,
     pub(super) now: Timestamp,
     pub(super) queues: Arc<Mutex<Queues>>,
-    pub(super) written: Arc<Notify>,
+    pub(super) written: Arc<Written>,
+    pub(super) records: Vec<Record>,
+    pub(super) reply: oneshot::Sender<Result<(), StoreError>>,
+}
+
+impl Bury {
+    fn ids(&self) -> Vec<Serial> {
+        self.ended.iter().map(|ended| ended.id).collect()
+    }
 }
 
 impl Job for Bury {
     fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
-        for (taken, reason) in &self.ended {
-            let id = taken.id();
-            let Some(delivery) = delivery::find(transaction.connection, id).map_err(sql)? else { continue };
-            let letter = DeadLetter { delivery, reason: *reason, dead_at: self.now };
-            delivery::delete(transaction.connection, id).map_err(sql)?;
+        self.records.clear();
+        for ended in &self.ended {
+            // A damaged row is told of and left where it is, as at a start.
+            let found = usable(delivery::find(transaction.connection, ended.id))?.flatten();
+            let Some(delivery) = found else { continue };
+            let delivery = Delivery { receives: ended.receives, ..delivery };
+            let letter = DeadLetter { delivery, reason: ended.reason, dead_at: self.now };
+            delivery::delete(transaction.connection, ended.id).map_err(sql)?;
             dead_letter::insert(transaction.connection, &letter).map_err(sql)?;
             let message = message::find_usable(transaction.connection, letter.delivery.message)?;
-            let record = message.map(|logged| dead_lettered(&logged.message, &letter));
-            telemetry::append(transaction, record.as_slice())?;
+            self.records.extend(message.map(|logged| dead_lettered(&logged.message, &letter)));
             transaction.dirty = true;
         }
-        Ok(())
+        telemetry::append(transaction, &self.records)
     }
 
     fn committed(self: Box<Self>) {
-        self.written.notify_waiters();
+        lock(&self.queues).forget(&self.queue, &self.ids());
+        self.written.wake(self.records.iter().map(|record| record.tenant.as_str()));
+        let _ = self.reply.send(Ok(()));
     }
 
     fn failed(self: Box<Self>, error: StoreError) {
         // They are still deliveries, and end again at the next sweep.
-        let taken: Vec<_> = self.ended.iter().map(|(taken, _)| *taken).collect();
-        lock(&self.queues).put_back(&self.queue, &taken);
+        lock(&self.queues).put_back(&self.queue, &self.ids());
         tracing::warn!(error = &error as &dyn std::error::Error, "dead letters were not written");
+        let _ = self.reply.send(Err(error));
     }
 }
 
-/// Everything that waits or is in flight in a queue, deleted up to a number: what comes later stays.
+/// Some of what waits or is in flight in a queue, deleted, with its line on the record.
 pub(super) struct Purge {
     pub(super) queue: QueueKey,
+    pub(super) ids: Vec<Serial>,
     pub(super) act: Act,
     pub(super) queues: Arc<Mutex<Queues>>,
     pub(super) deleted: u64,
-    pub(super) up_to: Serial,
     pub(super) reply: oneshot::Sender<Result<u64, StoreError>>,
 }
 
 impl Job for Purge {
     fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
-        self.up_to = transaction.numbers.next();
-        let deleted = delivery::delete_queue(transaction.connection, &self.queue, self.up_to).map_err(sql)?;
-        self.deleted = deleted as u64;
-        let outcome = format!("{deleted} deliveries deleted");
+        self.deleted = 0;
+        for id in &self.ids {
+            self.deleted += u64::from(delivery::delete(transaction.connection, *id).map_err(sql)?);
+        }
+        let outcome = format!("{} deliveries deleted", self.deleted);
         audit::append(transaction, "queue.purge", self.queue.as_str(), &self.act, &outcome)
     }
 
     fn committed(self: Box<Self>) {
-        lock(&self.queues).purge(&self.queue, self.up_to);
+        lock(&self.queues).forget(&self.queue, &self.ids);
         let _ = self.reply.send(Ok(self.deleted));
     }
 
     fn failed(self: Box<Self>, error: StoreError) {
+        lock(&self.queues).put_back(&self.queue, &self.ids);
         let _ = self.reply.send(Err(error));
     }
 }
@@ -133,20 +151,31 @@ pub(super) struct Redrive {
     pub(super) act: Act,
     pub(super) queues: Arc<Mutex<Queues>>,
     pub(super) back: Vec<Delivery>,
-    pub(super) reply: oneshot::Sender<Result<Vec<Serial>, StoreError>>,
+    pub(super) full: Vec<Serial>,
+    pub(super) reply: oneshot::Sender<Result<Redriven, StoreError>>,
+}
+
+impl Redrive {
+    /// Whether the queue takes one more, those that go back with this commit included.
+    fn has_room(&self, queue: &QueueKey) -> bool {
+        let back = self.back.iter().filter(|delivery| delivery.queue == *queue).count();
+        lock(&self.queues).room(queue) > back
+    }
 }
 
 impl Job for Redrive {
     fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
         self.back.clear();
-        for id in &self.dead {
-            let Some(letter) = dead_letter::find(transaction.connection, &self.tenant, *id)? else {
+        self.full.clear();
+        for id in self.dead.clone() {
+            let found = usable(dead_letter::find(transaction.connection, &self.tenant, id))?.flatten();
+            let Some(letter) = found else { continue };
+            if !self.has_room(&letter.delivery.queue) {
+                self.full.push(id);
                 continue;
-            };
-            let mut delivery = letter.delivery;
-            delivery.receives = 0;
-            delivery.queued_at = self.act.at;
-            dead_letter::delete(transaction.connection, *id).map_err(sql)?;
+            }
+            let delivery = Delivery { receives: 0, queued_at: self.act.at, ..letter.delivery };
+            dead_letter::delete(transaction.connection, id).map_err(sql)?;
             delivery::Insert::prepare(transaction.connection)
                 .and_then(|mut it| it.run(&delivery))
                 .map_err(sql)?;
@@ -163,7 +192,8 @@ impl Job for Redrive {
             queues.add(delivery);
         }
         drop(queues);
-        let _ = self.reply.send(Ok(self.back.iter().map(|delivery| delivery.id).collect()));
+        let back = self.back.iter().map(|delivery| delivery.id).collect();
+        let _ = self.reply.send(Ok(Redriven { back, full: self.full }));
     }
 
     fn failed(self: Box<Self>, error: StoreError) {

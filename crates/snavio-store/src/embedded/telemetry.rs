@@ -1,15 +1,17 @@
 //! Telemetry: table `telemetry`, keyed by tenant and serial. `snavio.command.delivered` is not written here: it
 //! is read off the message log, whose numbers come from the same source, so that the two merge in order.
 
+use std::ops::ControlFlow;
+
 use rusqlite::{Connection, Row, params};
 use snavio_model::id::Serial;
 use snavio_model::name::{ServiceName, TenantName};
-use snavio_model::telemetry::{self, DELIVERED, Record, StoredRecord};
+use snavio_model::telemetry::{self, DELIVERED, DROPPED, Record, StoredRecord};
 use snavio_model::time::Timestamp;
 
-use super::message;
 use super::writer::{Transaction, sql};
-use crate::StoreError;
+use super::{check, message};
+use crate::{LoggedMessage, StoreError};
 
 pub(super) fn append(transaction: &mut Transaction<'_>, records: &[Record]) -> Result<(), StoreError> {
     const INSERT: &str =
@@ -34,17 +36,25 @@ pub(super) fn page(
     limit: usize,
 ) -> Result<Vec<StoredRecord>, StoreError> {
     let mut records = written(connection, tenant, after, limit)?;
-    let messages = message::of_tenant(connection, tenant, after, limit)?;
-    records.extend(messages.into_iter().map(|logged| StoredRecord {
+    let mut room = limit;
+    message::each_of_tenant(connection, tenant, after, |logged| {
+        records.push(off_the_log(&logged));
+        room = room.saturating_sub(1);
+        if room == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    records.sort_by_key(|record| record.number);
+    records.truncate(limit);
+    Ok(records)
+}
+
+fn off_the_log(logged: &LoggedMessage) -> StoredRecord {
+    StoredRecord {
         number: logged.number,
         kind: DELIVERED.to_owned(),
         at: logged.message.received_at,
         source: Some(logged.message.source.to_string()),
         body: telemetry::delivered(&logged.message, logged.path, logged.settled_at),
-    }));
-    records.sort_by_key(|record| record.number);
-    records.truncate(limit);
-    Ok(records)
+    }
 }
 
 fn written(
@@ -54,74 +64,114 @@ fn written(
     limit: usize,
 ) -> Result<Vec<StoredRecord>, StoreError> {
     const PAGE: &str = "SELECT seq, kind, at, source, body FROM telemetry \
-         WHERE tenant = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
+         WHERE tenant = ?1 AND seq > ?2 ORDER BY seq";
     let mut statement = connection.prepare_cached(PAGE).map_err(sql)?;
-    let rows = statement.query_map(params![tenant, after.0, limit as i64], read).map_err(sql)?;
-    rows.map(|row| row.map_err(sql)).collect()
+    let mut rows = statement.query(params![tenant, after.0]).map_err(sql)?;
+    check::page(&mut rows, limit, read)
 }
 
-fn read(row: &Row<'_>) -> rusqlite::Result<StoredRecord> {
-    let body: String = row.get(4)?;
-    Ok(StoredRecord {
-        number: Serial(row.get(0)?),
-        kind: row.get(1)?,
-        at: Timestamp(row.get(2)?),
-        source: row.get(3)?,
-        body: serde_json::from_str(&body).unwrap_or_default(),
-    })
+fn read(row: &Row<'_>) -> Result<StoredRecord, StoreError> {
+    let number = Serial(row.get(0).map_err(sql)?);
+    let fields = fields(row).map_err(|error| check::unreadable(error, "telemetry record", number))?;
+    fields.ok_or_else(|| StoreError::Damaged { what: "telemetry record", key: number.to_string() })
 }
 
-/// Deletes up to `limit` records from before `horizon`, and leaves a record of it with each tenant.
+/// Reads a row's columns; nothing if its body is none that this store could have written.
+fn fields(row: &Row<'_>) -> rusqlite::Result<Option<StoredRecord>> {
+    let (number, kind, at, source) = (Serial(row.get(0)?), row.get(1)?, Timestamp(row.get(2)?), row.get(3)?);
+    let body = serde_json::from_str(row.get_ref(4)?.as_str()?).ok();
+    Ok(body.map(|body| StoredRecord { number, kind, at, source, body }))
+}
+
+/// Deletes up to `limit` records from before `horizon`, and leaves a record of it with each tenant. Looks at no
+/// more than `limit` tenants and goes on after `cursor`, where the sweep before it ended.
 pub(super) fn sweep(
     transaction: &mut Transaction<'_>,
+    cursor: &mut String,
     horizon: Timestamp,
     now: Timestamp,
     limit: usize,
 ) -> Result<usize, StoreError> {
     let mut deleted = 0;
-    for tenant in tenants(transaction.connection).map_err(sql)? {
-        let room = limit.saturating_sub(deleted);
-        if room == 0 {
+    for _ in 0..limit {
+        let Some(tenant) = tenant_after(transaction.connection, cursor).map_err(sql)? else {
+            cursor.clear();
+            break;
+        };
+        let aged = aged(transaction.connection, &tenant, horizon, limit - deleted).map_err(sql)?;
+        deleted += aged.count;
+        drop_aged(transaction, &tenant, aged, now)?;
+        if deleted >= limit {
+            // There may be more of this one.
             break;
         }
-        let oldest = oldest(transaction.connection, &tenant).map_err(sql)?;
-        let Some(oldest) = oldest.filter(|oldest| *oldest < horizon) else { continue };
-        const SWEEP: &str = "DELETE FROM telemetry WHERE (tenant, seq) IN \
-             (SELECT tenant, seq FROM telemetry WHERE tenant = ?1 AND at < ?2 ORDER BY seq LIMIT ?3)";
-        let mut statement = transaction.connection.prepare_cached(SWEEP).map_err(sql)?;
-        let count = statement.execute(params![tenant, horizon.0, room as i64]).map_err(sql)?;
-        drop(statement);
-        deleted += count;
-        if let Ok(tenant) = TenantName::new(&tenant) {
-            append(transaction, &[telemetry::dropped(tenant, count as u64, "aged_out", oldest, now)])?;
-        }
+        *cursor = tenant;
     }
     Ok(deleted)
 }
 
-/// Tenants that have telemetry, found by skipping from one to the next.
-fn tenants(connection: &Connection) -> rusqlite::Result<Vec<String>> {
-    let mut next = connection.prepare_cached("SELECT min(tenant) FROM telemetry WHERE tenant > ?1")?;
-    let mut found: Vec<String> = Vec::new();
-    loop {
-        let after = found.last().map_or("", String::as_str);
-        match next.query_row([after], |row| row.get::<_, Option<String>>(0))? {
-            Some(tenant) => found.push(tenant),
-            None => return Ok(found),
+/// A tenant's first records, as far as they are from before the horizon.
+#[derive(Default)]
+struct Aged {
+    count: usize,
+    /// Those that a reader missed. That others were dropped is no news again when it is dropped itself.
+    missed: u64,
+    oldest: Option<Timestamp>,
+    last: Option<Serial>,
+}
+
+fn aged(connection: &Connection, tenant: &str, horizon: Timestamp, limit: usize) -> rusqlite::Result<Aged> {
+    const FIRST: &str = "SELECT seq, at, kind FROM telemetry WHERE tenant = ?1 ORDER BY seq LIMIT ?2";
+    let mut statement = connection.prepare_cached(FIRST)?;
+    let mut rows = statement.query(params![tenant, limit as i64])?;
+    let mut aged = Aged::default();
+    while let Some(row) = rows.next()? {
+        let at = Timestamp(row.get(1)?);
+        if at >= horizon {
+            break;
         }
+        aged.count += 1;
+        aged.missed += u64::from(row.get_ref(2)?.as_bytes()? != DROPPED.as_bytes());
+        aged.oldest = aged.oldest.or(Some(at));
+        aged.last = Some(Serial(row.get(0)?));
+    }
+    Ok(aged)
+}
+
+fn drop_aged(
+    transaction: &mut Transaction<'_>,
+    tenant: &str,
+    aged: Aged,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    const DROP: &str = "DELETE FROM telemetry WHERE tenant = ?1 AND seq <= ?2";
+    let (Some(last), Some(oldest)) = (aged.last, aged.oldest) else { return Ok(()) };
+    let dropped = transaction.connection.prepare_cached(DROP).and_then(|mut it| it.execute((tenant, last.0)));
+    dropped.map_err(sql)?;
+    transaction.dirty = true;
+    match TenantName::new(tenant) {
+        Ok(tenant) if aged.missed > 0 => {
+            append(transaction, &[telemetry::dropped(tenant, aged.missed, "aged_out", oldest, now)])
+        }
+        _ => Ok(()),
     }
 }
 
-fn oldest(connection: &Connection, tenant: &str) -> rusqlite::Result<Option<Timestamp>> {
-    let mut first =
-        connection.prepare_cached("SELECT at FROM telemetry WHERE tenant = ?1 ORDER BY seq LIMIT 1")?;
-    let mut rows = first.query([tenant])?;
-    rows.next()?.map(|row| row.get(0).map(Timestamp)).transpose()
+/// The next tenant that has telemetry, found by skipping over the records of the one before.
+fn tenant_after(connection: &Connection, after: &str) -> rusqlite::Result<Option<String>> {
+    let mut next = connection.prepare_cached("SELECT min(tenant) FROM telemetry WHERE tenant > ?1")?;
+    next.query_row([after], |row| row.get(0))
 }
 
-/// When the newest record was written.
+/// When the newest record was written: each tenant's last one is looked at, and no other.
 pub(super) fn newest_at(connection: &Connection) -> rusqlite::Result<Option<Timestamp>> {
-    connection
-        .query_row("SELECT max(at) FROM telemetry", [], |row| row.get::<_, Option<i64>>(0))
-        .map(|at| at.map(Timestamp))
+    const LAST: &str = "SELECT at FROM telemetry WHERE tenant = ?1 ORDER BY seq DESC LIMIT 1";
+    let mut last = connection.prepare(LAST)?;
+    let mut newest = None;
+    let mut tenant = String::new();
+    while let Some(next) = tenant_after(connection, &tenant)? {
+        newest = newest.max(Some(last.query_row([&next], |row| row.get(0).map(Timestamp))?));
+        tenant = next;
+    }
+    Ok(newest)
 }

@@ -5,6 +5,7 @@
 //! be trusted, so nothing after it may be acknowledged.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -82,6 +83,7 @@ impl Writer {
         connection: Connection,
         numbers: Arc<Numbers>,
         plant: Option<Plant>,
+        lock_file: File,
     ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let writing = Loop {
@@ -90,6 +92,7 @@ impl Writer {
             numbers,
             plant,
             shared: Arc::clone(&shared),
+            _lock_file: lock_file,
         };
         let thread = std::thread::Builder::new().name("snavio-writer".into()).spawn(move || writing.run())?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
@@ -134,11 +137,13 @@ impl Writer {
         answer.await.unwrap_or(Err(StoreError::Closed))
     }
 
-    /// Finishes what waits and ends the thread.
+    /// Finishes what waits and ends the thread. May be called twice.
     pub(super) fn close(&self) {
         lock(&self.shared.inbox).closed = true;
         self.shared.arrived.notify_one();
-        if let Some(thread) = lock(&self.thread).take() {
+        let thread = lock(&self.thread).take();
+        // The last to let go of a store may be a job's answer, on this very thread: it ends when it is through.
+        if let Some(thread) = thread.filter(|it| it.thread().id() != std::thread::current().id()) {
             // It cannot have panicked: that ends the process.
             let _ = thread.join();
         }
@@ -189,6 +194,8 @@ struct Loop {
     committed_epoch: i64,
     plant: Option<Plant>,
     shared: Arc<Shared>,
+    /// The folder is this process's for as long as anything may still be written.
+    _lock_file: File,
 }
 
 impl Loop {
@@ -246,7 +253,7 @@ impl Loop {
                 job.committed();
             }
         }
-        let done = ran.and_then(|dirty| self.finish(dirty));
+        let done = ran.and_then(|written| self.finish(written));
         if done.is_err() && !self.connection.is_autocommit() {
             let rolled_back = self.connection.execute_batch("ROLLBACK");
             if let Err(error) = rolled_back {
@@ -257,7 +264,7 @@ impl Loop {
         done
     }
 
-    fn run_jobs(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<bool, StoreError> {
+    fn run_jobs(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<Option<i64>, StoreError> {
         let mut transaction =
             Transaction { connection: &self.connection, numbers: &self.numbers, dirty: false };
         for job in jobs {
@@ -267,18 +274,20 @@ impl Loop {
         let epoch = self.numbers.epoch_to_commit();
         if dirty && epoch > self.committed_epoch {
             super::meta::set(&self.connection, "epoch", epoch).map_err(sql)?;
-            self.committed_epoch = epoch;
         }
-        Ok(dirty)
+        Ok(dirty.then_some(epoch))
     }
 
-    fn finish(&self, dirty: bool) -> Result<(), StoreError> {
-        let end = if dirty { "COMMIT" } else { "ROLLBACK" };
-        if dirty {
+    /// Commits what was written, and with it the epoch; nothing written is nothing to flush.
+    fn finish(&mut self, written: Option<i64>) -> Result<(), StoreError> {
+        let end = if written.is_some() { "COMMIT" } else { "ROLLBACK" };
+        let ended = self.connection.prepare_cached(end).and_then(|mut s| s.execute([]));
+        ended.map_err(sql)?;
+        if let Some(epoch) = written {
+            self.committed_epoch = epoch;
             self.shared.commits.fetch_add(1, Ordering::Relaxed);
         }
-        let ended = self.connection.prepare_cached(end).and_then(|mut s| s.execute([]));
-        ended.map(|_| ()).map_err(sql)
+        Ok(())
     }
 
     /// Between two batches, when the checkpointer has caught up: readers are few and short, so this waits for

@@ -16,8 +16,8 @@ use snavio_model::settle::{Intake, Outcome, Settlement};
 use snavio_model::telemetry::{Record, StoredRecord};
 use snavio_model::time::Timestamp;
 use snavio_store::{
-    Act, AuditEntry, Durability, Figures, Journal, Ledger, LoggedMessage, Queue, Received, RegistryLog,
-    Settled, Store, StoreError, StoredDeadLetter, Swept,
+    Act, AuditEntry, Durability, Figures, Journal, Ledger, ListedDeadLetter, LoggedMessage, Queue, Received,
+    Redriven, RegistryLog, Settled, Store, StoreError, StoredDeadLetter, Swept,
 };
 use tokio::sync::Notify;
 
@@ -108,8 +108,8 @@ impl Queue for NullStore {
         Ok(0)
     }
 
-    async fn redrive(&self, _: &str, _: Vec<Serial>, _: Act) -> Result<Vec<Serial>, StoreError> {
-        Ok(Vec::new())
+    async fn redrive(&self, _: &str, _: Vec<Serial>, _: Act) -> Result<Redriven, StoreError> {
+        Ok(Redriven::default())
     }
 
     async fn attributes(&self, _: &QueueKey, _: Timestamp) -> Result<QueueAttributes, StoreError> {
@@ -157,7 +157,7 @@ impl Journal for NullStore {
         Ok(Vec::new())
     }
 
-    fn telemetry_written(&self) -> Arc<Notify> {
+    fn telemetry_written(&self, _: &str) -> Arc<Notify> {
         Arc::clone(&self.never)
     }
 
@@ -167,7 +167,11 @@ impl Journal for NullStore {
         _: Option<&QueueKey>,
         _: Serial,
         _: usize,
-    ) -> Result<Vec<StoredDeadLetter>, StoreError> {
+    ) -> Result<Vec<ListedDeadLetter>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn dead_letter_ids(&self, _: &QueueKey, _: usize) -> Result<Vec<Serial>, StoreError> {
         Ok(Vec::new())
     }
 

@@ -26,10 +26,12 @@ async fn the_log_stays_short_under_load_and_is_short_again_after_a_slow_backup()
     // A backup reads one state to its end; as long as it takes, the log cannot be started over.
     let copy = node.folder().join("copy.db");
     let mut backup = start_backup(&node, &copy);
-    eventually("the backup begins", async || copy.exists().then_some(())).await;
+    let partial = node.folder().join(format!("copy.db.{}.partial", backup.id()));
+    eventually("the backup begins", async || partial.exists().then_some(())).await;
     send_signal(backup.id(), "STOP");
     let beside = load.watch(&node, LOG_BYTES_MAX).await;
     assert!(beside > LOG_BYTES_MAX, "the backup was over too soon: {} MiB", beside / MIB);
+    assert!(!copy.exists(), "half a copy must not look like a backup");
     send_signal(backup.id(), "CONT");
     let ended = async || backup.try_wait().expect("the backup can be looked at");
     assert!(within(Duration::from_secs(120), "the backup ends", ended).await.success());

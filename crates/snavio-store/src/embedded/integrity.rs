@@ -1,0 +1,47 @@
+//! The integrity check: SQLite's own of the whole file, and the check values of the evidence in it (QUA-1).
+
+use std::path::Path;
+
+use rusqlite::Connection;
+
+use super::backup::{BackupError, open};
+use super::{audit, claim, layout, message};
+use crate::StoreError;
+
+/// Further findings say nothing that these do not; SQLite stops at as many.
+const FINDINGS_MAX: usize = 100;
+
+/// What is damaged in a folder's store, if anything.
+pub fn check_integrity(folder: &Path) -> Result<Vec<String>, BackupError> {
+    let connection = open(folder)?;
+    let damage = structure(&connection)?;
+    if !damage.is_empty() {
+        return Ok(damage);
+    }
+    evidence(&connection)
+}
+
+/// SQLite's own check of the whole file.
+pub(super) fn structure(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut statement = connection.prepare("PRAGMA integrity_check")?;
+    let rows = statement.query_map([], |row| row.get::<_, String>(0))?;
+    let said = rows.collect::<Result<Vec<_>, _>>()?;
+    Ok(said.into_iter().filter(|line| line != "ok").collect())
+}
+
+/// Evidence that is not as it was written. A store of an older layout is brought up to date first, by its node.
+pub(super) fn evidence(connection: &Connection) -> Result<Vec<String>, BackupError> {
+    if !layout::is_current(connection)? {
+        return Ok(Vec::new());
+    }
+    let mut found = Vec::new();
+    let mut damaged = |error: StoreError| {
+        if found.len() < FINDINGS_MAX {
+            found.push(error.to_string());
+        }
+    };
+    message::check_all(connection, &mut damaged)?;
+    claim::check_all(connection, &mut damaged)?;
+    audit::check_all(connection, &mut damaged)?;
+    Ok(found)
+}
