@@ -20,7 +20,7 @@ struct Size {
 }
 
 const SHORT: Size = Size { kills: 15, acknowledged: 500 };
-const LONG: Size = Size { kills: 150, acknowledged: 20_000 };
+const LONG: Size = Size { kills: 500, acknowledged: 100_000 };
 
 const PRODUCERS: usize = 6;
 const CONSUMERS_PER_QUEUE: usize = 2;
