@@ -193,10 +193,10 @@ fn secret_file(path: &Path, prefix: &str) -> Result<Zeroizing<String>, PlatformE
 /// Under another name until it is complete: a kill must not leave half a secret, which no start would accept.
 #[cfg(unix)]
 fn write_private(path: &Path, content: &[u8]) -> std::io::Result<()> {
-    use std::os::unix::fs::OpenOptionsExt;
+    use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 
     let folder = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder)?;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let partial = path.with_file_name(name);

@@ -49,6 +49,7 @@ impl Doctor {
             clock(&config),
             disk(&config),
             secrets(&config),
+            privacy(&config),
             tls(&config),
             port(&config),
             admin_port(&config),
@@ -121,13 +122,26 @@ fn disk(config: &Config) -> Finding {
     Finding { what: "disk", problem, mend: "free some space, or move the data folder" }
 }
 
-fn secrets(config: &Config) -> Finding {
+/// The first of these files or folders that others than their owner may use.
+fn open_to_others<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Option<String> {
     use std::os::unix::fs::PermissionsExt;
 
-    let open = [&config.platform_key_file, &config.operator_token_file].into_iter().find_map(|file| {
-        let mode = std::fs::metadata(file).ok()?.permissions().mode();
-        (mode & 0o077 != 0).then(|| format!("{} can be read by others", file.display()))
-    });
+    paths.into_iter().find_map(|path| {
+        let mode = std::fs::metadata(path).ok()?.permissions().mode();
+        (mode & 0o077 != 0).then(|| format!("{} is open to others (mode {:o})", path.display(), mode & 0o777))
+    })
+}
+
+/// The store holds every payload. A node makes its files private; those that came from elsewhere may not be.
+fn privacy(config: &Config) -> Finding {
+    let folder = &config.data_folder;
+    let files = ["", "-wal", "-shm"].map(|ending| folder.join(format!("{}{ending}", embedded::FILE)));
+    let problem = open_to_others(std::iter::once(folder).chain(&files));
+    Finding { what: "privacy", problem, mend: "chmod 700 on the data folder, chmod 600 on the files in it" }
+}
+
+fn secrets(config: &Config) -> Finding {
+    let open = open_to_others([&config.platform_key_file, &config.operator_token_file]);
     if open.is_some() {
         return Finding { what: "secrets", problem: open, mend: "chmod 600 on the file named" };
     }

@@ -162,3 +162,31 @@ async fn a_restore_overwrites_nothing_and_takes_nothing_damaged() {
         assert!(!folder.join("snavio.db").exists(), "{what}: nothing that looks like a store is left");
     }
 }
+
+/// ENG-2
+#[tokio::test]
+async fn a_store_and_its_copies_are_for_their_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let careless = ["sh", "-c", "umask 022; exec \"$0\" \"$@\""].map(str::to_owned).to_vec();
+    let node = Node::launch(&Launch::under(careless));
+    let cast = node.cast().await;
+    send(&node.client(&cast.billing), &cast).await;
+    let shell = Shell::new();
+    let copy = shell.path("copy.db");
+    shell.run(&format!("backup --data {} --to {copy}", node.data().display()));
+    // A copy that travelled may be open to all; what is restored from it is not.
+    std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let second = shell.path("second.db");
+    shell.run(&format!("backup --data {} --to {second}", node.data().display()));
+    let restored = shell.folder.path().join("restored");
+    shell.run(&format!("restore --from {copy} --data {}", restored.display()));
+    let of = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    for folder in [node.data(), restored.clone()] {
+        assert_eq!(of(&folder), 0o700, "{}", folder.display());
+    }
+    let live = ["snavio.db", "snavio.db-wal", "snavio.db-shm", "snavio.lock"].map(|it| node.data().join(it));
+    for file in live.iter().chain([&second.into(), &restored.join("snavio.db")]) {
+        assert_eq!(of(file), 0o600, "{}", file.display());
+    }
+}

@@ -295,6 +295,7 @@ fn doctor_finds_what_is_wrong_and_says_how_to_mend_it() {
     );
     let config = shell.write("snavio.toml", &settings);
     std::fs::create_dir(shell.path("data")).expect("a folder can be made");
+    std::fs::set_permissions(shell.path("data"), std::fs::Permissions::from_mode(0o755)).unwrap();
     let key = shell.write("data/platform.key", &format!("{}=\n", "A".repeat(43)));
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).expect("its mode can be set");
     let store = shell.write("data/snavio.db", "this is no store, only a text of some length");
@@ -308,7 +309,8 @@ fn doctor_finds_what_is_wrong_and_says_how_to_mend_it() {
         found.cloned().unwrap_or_else(|| panic!("no finding about {check} in {findings}"))
     };
     for (check, word, mend) in [
-        ("secrets", "platform.key can be read by others", "chmod 600"),
+        ("secrets", "platform.key is open to others", "chmod 600"),
+        ("privacy", "data is open to others", "chmod 700"),
         ("port", "in use", "server.listen"),
         ("store", "not a database", "restore"),
         ("admin port", "in use", "admin.listen"),

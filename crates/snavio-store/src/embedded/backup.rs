@@ -8,7 +8,7 @@ use rusqlite::{Connection, OpenFlags};
 use snavio_model::id::Serial;
 use snavio_model::time::Timestamp;
 
-use super::{FILE, OpenError, audit, integrity, layout, message, meta, take_lock, telemetry};
+use super::{FILE, OpenError, audit, integrity, layout, message, meta, private, take_lock, telemetry};
 use crate::{Act, AuditEntry, StoreError};
 
 /// Copies the store as it is now into a new file, and says how large that is. The name appears only once all of
@@ -27,8 +27,8 @@ pub fn backup(folder: &Path, to: &Path) -> Result<u64, BackupError> {
         let _ = std::fs::remove_file(&partial);
     }
     let bytes = written?;
-    std::fs::rename(&partial, to)?;
-    std::fs::File::open(parent(to))?.sync_all()?;
+    std::fs::rename(&partial, to).map_err(cannot("write", to))?;
+    flush_folder(parent(to))?;
     Ok(bytes)
 }
 
@@ -37,10 +37,10 @@ fn copy_into(connection: &Connection, file: &Path) -> Result<u64, BackupError> {
         file: file.to_owned(),
         problem: "its path is not text".to_owned(),
     })?;
+    let copy = private::make_file(file).map_err(cannot("write", file))?;
     connection.execute("VACUUM INTO ?1", [text])?;
-    let file = std::fs::File::open(file)?;
-    file.sync_all()?;
-    Ok(file.metadata()?.len())
+    copy.sync_all().map_err(cannot("flush", file))?;
+    Ok(copy.metadata().map_err(cannot("read", file))?.len())
 }
 
 /// The file whose name is this one's with something after it.
@@ -74,7 +74,7 @@ fn check_room(folder: &Path, to: &Path) -> Result<(), BackupError> {
         .iter()
         .map(|name| std::fs::metadata(folder.join(name)).map_or(0, |it| it.len()))
         .sum();
-    let space = rustix::fs::statvfs(parent(to)).map_err(std::io::Error::from)?;
+    let space = rustix::fs::statvfs(parent(to)).map_err(|error| cannot("write", to)(error.into()))?;
     let free = space.f_bavail * space.f_frsize;
     if free < needed {
         return Err(BackupError::NoRoom { needed, free });
@@ -123,9 +123,17 @@ pub enum BackupError {
         /// Bytes free.
         free: u64,
     },
-    /// A file cannot be read or written.
-    #[error("cannot copy a file")]
-    Copy(#[from] std::io::Error),
+    /// A file cannot be read, written or flushed.
+    #[error("cannot {what} {file}")]
+    File {
+        /// What was tried.
+        what: &'static str,
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
     /// SQLite says no.
     #[error("cannot read a store")]
     Database(#[from] rusqlite::Error),
@@ -134,10 +142,19 @@ pub enum BackupError {
     Store(#[from] StoreError),
 }
 
+fn cannot(what: &'static str, file: &Path) -> impl FnOnce(std::io::Error) -> BackupError {
+    move |source| BackupError::File { what, file: file.to_owned(), source }
+}
+
+/// A file's name is on stable storage once its folder is.
+fn flush_folder(folder: &Path) -> Result<(), BackupError> {
+    std::fs::File::open(folder).and_then(|it| it.sync_all()).map_err(cannot("flush", folder))
+}
+
 /// Restores a backup into a data folder without a store. Epoch and registry version are raised past anything
 /// that was given out after the backup, as far as one per second goes, so that no number means two things.
 pub fn restore(backup: &Path, folder: &Path, now: Timestamp) -> Result<Restored, BackupError> {
-    std::fs::create_dir_all(folder)?;
+    private::make_folder(folder).map_err(cannot("make", folder))?;
     let file = folder.join(FILE);
     let _lock = take_lock(folder).map_err(BackupError::Folder)?;
     if file.exists() {
@@ -148,16 +165,16 @@ pub fn restore(backup: &Path, folder: &Path, now: Timestamp) -> Result<Restored,
     }
     let partial = beside(&file, ".restoring");
     // What a restore left that was killed: its log would be played into this copy.
-    remove(&partial)?;
+    remove(&partial).map_err(cannot("remove", &partial))?;
     let restored = copy_whole(backup, &partial).and_then(|()| raise(&partial, backup, now));
     if restored.is_err() {
         // Leave nothing that looks like a store; the next restore would clear it away too.
         let _ = remove(&partial);
     }
     let restored = restored?;
-    std::fs::File::open(&partial)?.sync_all()?;
-    std::fs::rename(&partial, &file)?;
-    std::fs::File::open(folder)?.sync_all()?;
+    std::fs::File::open(&partial).and_then(|it| it.sync_all()).map_err(cannot("flush", &partial))?;
+    std::fs::rename(&partial, &file).map_err(cannot("write", &file))?;
+    flush_folder(folder)?;
     Ok(restored)
 }
 
@@ -168,7 +185,9 @@ fn copy_whole(backup: &Path, to: &Path) -> Result<(), BackupError> {
         let problem = format!("{} beside it belongs to it; make a copy with snavio backup", log.display());
         return Err(BackupError::Unfit { file: backup.to_owned(), problem });
     }
-    std::fs::copy(backup, to)?;
+    let mut from = std::fs::File::open(backup).map_err(cannot("read", backup))?;
+    let mut copy = private::make_file(to).map_err(cannot("write", to))?;
+    std::io::copy(&mut from, &mut copy).map_err(cannot("write", to))?;
     Ok(())
 }
 

@@ -14,6 +14,7 @@ mod ledger;
 mod message;
 mod meta;
 mod numbers;
+mod private;
 mod queue;
 mod queue_jobs;
 mod readers;
@@ -134,9 +135,11 @@ impl EmbeddedStore {
     /// Opens or makes the store in its folder, begins a new epoch and rebuilds what is kept in memory.
     pub fn open(options: &Options) -> Result<Self, OpenError> {
         let folder = |source| OpenError::Folder { folder: options.folder.clone(), source };
-        std::fs::create_dir_all(&options.folder).map_err(folder)?;
+        private::make_folder(&options.folder).map_err(folder)?;
         let lock = take_lock(&options.folder)?;
         let file = options.folder.join(FILE);
+        // SQLite takes an empty file for a new database, and gives its log the same mode.
+        private::open_file(&file).map_err(folder)?;
         let database = |error| OpenError::Database(file.clone(), error);
 
         let mut connection = connect(&file, options).map_err(database)?;
@@ -240,8 +243,8 @@ impl Drop for Handing<'_> {
 
 fn take_lock(folder: &Path) -> Result<File, OpenError> {
     let path = folder.join(LOCK_FILE);
-    let opened = File::options().create(true).truncate(false).write(true).open(&path);
-    let lock = opened.map_err(|source| OpenError::Folder { folder: folder.to_owned(), source })?;
+    let lock = private::open_file(&path)
+        .map_err(|source| OpenError::Folder { folder: folder.to_owned(), source })?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => Err(OpenError::InUse(folder.to_owned())),
