@@ -10,11 +10,11 @@ use crate::cmd::Failure;
 /// Where the node is.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct NodeAddress {
-    /// The node's address.
-    #[arg(long, env = "SNAVIO_URL", default_value = "http://127.0.0.1:8080")]
+    /// The node's address. One on this machine is never reached through a proxy, whatever HTTP_PROXY says.
+    #[arg(long, global = true, env = "SNAVIO_URL", default_value = "http://127.0.0.1:8080")]
     url: String,
     /// A PEM file with a root certificate to trust besides the usual ones.
-    #[arg(long, env = "SNAVIO_CA")]
+    #[arg(long, global = true, env = "SNAVIO_CA")]
     ca: Option<PathBuf>,
 }
 
@@ -64,8 +64,9 @@ pub(crate) struct AsService {
     #[command(flatten)]
     node: NodeAddress,
     /// The file with the service's credentials, as `snavio apply --credentials-dir` wrote it.
-    #[arg(long, short = 'c', env = "SNAVIO_CREDENTIALS")]
-    credentials: PathBuf,
+    // Not required, because what may also stand behind a command of a command cannot be.
+    #[arg(long, short = 'c', global = true, env = "SNAVIO_CREDENTIALS")]
+    credentials: Option<PathBuf>,
 }
 
 impl AsService {
@@ -74,7 +75,8 @@ impl AsService {
     }
 
     fn credentials(&self) -> Result<Credentials, Failure> {
-        read_credentials(&self.credentials)
+        let missing = || Failure::misuse("name the service's credentials: -c <file>, or SNAVIO_CREDENTIALS");
+        read_credentials(self.credentials.as_ref().ok_or_else(missing)?)
     }
 }
 

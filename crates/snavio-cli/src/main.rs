@@ -58,6 +58,7 @@ type Ended = Result<(), cmd::Failure>;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    let output = arguments.output;
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -68,8 +69,8 @@ fn main() -> ExitCode {
     match runtime.block_on(run(arguments)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("snavio: {failure}");
-            ExitCode::FAILURE
+            output.failure(&failure);
+            failure.exit_code().into()
         }
     }
 }

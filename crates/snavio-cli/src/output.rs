@@ -7,6 +7,8 @@ use comfy_table::Table;
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use serde_json::Value;
 
+use crate::cmd::Failure;
+
 /// How results are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
@@ -40,6 +42,16 @@ impl Output {
                 }
             }
             _ => print_line(&document.to_string()),
+        }
+    }
+}
+
+impl Output {
+    /// Says why a command failed, beside its results.
+    pub(crate) fn failure(self, failure: &Failure) {
+        match self {
+            Self::Table => eprintln!("snavio: {failure}"),
+            Self::Json => eprintln!("{}", failure.document()),
         }
     }
 }

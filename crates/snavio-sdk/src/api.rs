@@ -1,5 +1,6 @@
 //! JSON over HTTP with a bearer token, and refusals as errors.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use reqwest::{Method, StatusCode};
@@ -69,7 +70,8 @@ pub struct Api {
 }
 
 impl Api {
-    /// A node at `base`, for example `http://127.0.0.1:8080`. `ca` is a PEM with further roots to trust.
+    /// A node at `base`, for example `http://127.0.0.1:8080`. `ca` is a PEM with further roots to trust. A node on
+    /// this machine is reached without the proxy that the environment names (`HTTP_PROXY`), others with it.
     pub fn new(base: &str, ca: Option<&[u8]>) -> Result<Self, ApiError> {
         // One provider for the process; a second one asking is told so and goes on with the first.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -78,6 +80,9 @@ impl Api {
         let redirects = reqwest::redirect::Policy::none();
         let mut builder =
             reqwest::Client::builder().timeout(Duration::from_secs(40)).tcp_nodelay(true).redirect(redirects);
+        if is_loopback(base) {
+            builder = builder.no_proxy();
+        }
         if let Some(pem) = ca {
             let certificates = reqwest::Certificate::from_pem_bundle(pem).map_err(unreachable)?;
             for certificate in certificates {
@@ -145,6 +150,14 @@ impl Api {
     }
 }
 
+/// Whether the address is of this machine: what is said to it, tokens above all, is nothing for a proxy.
+fn is_loopback(base: &str) -> bool {
+    let url = reqwest::Url::parse(base).ok();
+    let host = url.as_ref().and_then(|url| url.host_str()).unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    address.map_or_else(|_| host == "localhost", |address| address.to_canonical().is_loopback())
+}
+
 pub(crate) fn document(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes)
         .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(bytes).into_owned()))
@@ -155,4 +168,20 @@ fn refused(status: StatusCode, retry_after: Option<Duration>, document: Value) -
     let reason = text("reason").or_else(|| text("error")).unwrap_or_default();
     let detail = text("detail").or_else(|| text("error_description")).unwrap_or_default();
     ApiError::Refused { status: status.as_u16(), reason, detail, retry_after, document }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// REG-7
+    #[test]
+    fn a_node_on_this_machine_is_known_by_its_address() {
+        for base in ["http://127.0.0.1:8080", "http://LOCALHOST/", "https://[::1]:1", "http://127.9.9.9"] {
+            assert!(is_loopback(base), "{base}");
+        }
+        for base in ["http://10.0.0.1", "http://localhost.example", "http://127.0.0.1.example", "nonsense"] {
+            assert!(!is_loopback(base), "{base}");
+        }
+    }
 }

@@ -1,9 +1,11 @@
 //! `snavio ack`.
 
 use clap::Args;
+use serde_json::Value;
 use snavio_model::delivery::Receipt;
 use snavio_model::id::Serial;
 
+use super::Failure;
 use crate::Ended;
 use crate::connection::AsService;
 use crate::output::Output;
@@ -27,8 +29,21 @@ impl Ack {
         let answer = self.service.client()?.acknowledge(&self.queue, &self.receipts).await?;
         let results = answer["results"].as_array().cloned().unwrap_or_default();
         output.rows(&answer, &results, &["delivery_id", "outcome"]);
-        Ok(())
+        check_done(&answer)
     }
+}
+
+/// Everything was acknowledged, or it is said what was not.
+pub(super) fn check_done(answer: &Value) -> Ended {
+    let results = answer["results"].as_array().into_iter().flatten();
+    let undone = results.filter(|it| it["outcome"] != "done");
+    let told: Vec<_> = undone
+        .map(|it| format!("{} is {}", it["delivery_id"], it["outcome"].as_str().unwrap_or_default()))
+        .collect();
+    if told.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(format!("not acknowledged by this: delivery {}", told.join(", "))))
 }
 
 fn receipt(text: &str) -> Result<Receipt, &'static str> {

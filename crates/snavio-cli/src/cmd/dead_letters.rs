@@ -10,7 +10,7 @@ use crate::output::Output;
 
 /// List, show and redrive deliveries that could not be processed.
 ///
-/// Example: snavio dead-letters -c credentials/acme/discord-bot.json list
+/// Example: snavio dead-letters list -c credentials/acme/discord-bot.json
 #[derive(Args)]
 pub(crate) struct DeadLetters {
     #[command(flatten)]
@@ -23,7 +23,7 @@ pub(crate) struct DeadLetters {
 enum Command {
     /// List them, oldest first.
     ///
-    /// Example: snavio dead-letters -c credentials/acme/discord-bot.json list --queue bot-dead
+    /// Example: snavio dead-letters list -c credentials/acme/discord-bot.json --queue bot-dead
     List {
         /// Only those of this dead-letter queue.
         #[arg(long)]
@@ -34,14 +34,14 @@ enum Command {
     },
     /// Show one, with its message.
     ///
-    /// Example: snavio dead-letters -c credentials/acme/discord-bot.json show 268435458
+    /// Example: snavio dead-letters show -c credentials/acme/discord-bot.json 268435458
     Show {
         /// Its id.
         id: i64,
     },
     /// Put some back into the queue they came from, under their old delivery ids.
     ///
-    /// Example: snavio dead-letters -c credentials/acme/discord-bot.json redrive 268435458 --why "bot is mended"
+    /// Example: snavio dead-letters redrive -c credentials/acme/discord-bot.json 268435458 --why "bot is mended"
     Redrive {
         /// Their ids.
         #[arg(required = true)]

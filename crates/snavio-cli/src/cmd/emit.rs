@@ -72,7 +72,9 @@ fn correlation_id(text: &str) -> Result<CorrelationId, &'static str> {
 impl Emit {
     pub(crate) async fn run(self, output: Output) -> Ended {
         let command = self.message.command()?;
-        let answer = self.service.client()?.send(&command).await?;
+        let again = format!("its id is {0}: a retry must use the same, --id {0}", command.id.as_str());
+        let answer = self.service.client()?.send(&command).await;
+        let answer = answer.map_err(|error| Failure::from(error).with_advice(&again))?;
         output.object(&answer.document);
         Ok(())
     }

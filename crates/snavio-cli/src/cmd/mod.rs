@@ -16,14 +16,46 @@ pub(crate) mod sign;
 
 use std::fmt;
 
+use serde_json::{Value, json};
+use snavio_sdk::ApiError;
+
 /// Why a command failed, in one line with its causes.
 #[derive(Debug)]
-pub(crate) struct Failure(String);
+pub(crate) struct Failure {
+    text: String,
+    /// What the node said about it.
+    problem: Option<Value>,
+    is_misuse: bool,
+}
 
 impl Failure {
     /// A failure in words.
     pub(crate) fn new(what: impl Into<String>) -> Self {
-        Self(what.into())
+        Self { text: what.into(), problem: None, is_misuse: false }
+    }
+
+    /// The command was not given as it must be.
+    pub(crate) fn misuse(what: impl Into<String>) -> Self {
+        Self { is_misuse: true, ..Self::new(what) }
+    }
+
+    /// The same failure, with something to do about it.
+    pub(crate) fn with_advice(self, advice: &str) -> Self {
+        Self { text: format!("{}; {advice}", self.text), ..self }
+    }
+
+    /// 1, or 2 like a command line that cannot be read.
+    pub(crate) fn exit_code(&self) -> u8 {
+        if self.is_misuse { 2 } else { 1 }
+    }
+
+    /// The failure for programs: in words, and what the node said.
+    pub(crate) fn document(&self) -> Value {
+        let mut document = json!({ "error": self.text });
+        if let Some(problem) = &self.problem {
+            document["problem"] = problem.clone();
+        }
+        document
     }
 
     /// A failure and what caused it.
@@ -34,17 +66,17 @@ impl Failure {
             text = format!("{text}: {error}");
             next = error.source();
         }
-        Self(text)
+        Self::new(text)
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
-impl<E: std::error::Error> From<E> for Failure {
+impl<E: std::error::Error + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
         let mut text = error.to_string();
         let mut next = error.source();
@@ -52,6 +84,10 @@ impl<E: std::error::Error> From<E> for Failure {
             text = format!("{text}: {cause}");
             next = cause.source();
         }
-        Self(text)
+        let problem = match (&error as &dyn std::error::Error).downcast_ref() {
+            Some(ApiError::Refused { document, .. }) => Some(document.clone()),
+            _ => None,
+        };
+        Self { problem, ..Self::new(text) }
     }
 }

@@ -6,6 +6,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use snavio_model::limits;
 
+use super::ack::check_done;
 use crate::Ended;
 use crate::connection::AsService;
 use crate::output::Output;
@@ -55,7 +56,7 @@ impl Receive {
         output.rows(&Value::Array(items.clone()), &items, &["receipt", "attempt", "id", "command"]);
         if self.ack && !deliveries.is_empty() {
             let receipts: Vec<_> = deliveries.iter().map(snavio_sdk::Delivery::receipt).collect();
-            client.acknowledge(&self.queue, &receipts).await?;
+            return check_done(&client.acknowledge(&self.queue, &receipts).await?);
         }
         Ok(())
     }

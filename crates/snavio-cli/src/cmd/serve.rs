@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -24,9 +25,9 @@ pub(crate) struct Serve {
     /// The configuration file.
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Where to listen (server.listen).
+    /// Where to listen (server.listen), as address:port.
     #[arg(long)]
-    listen: Option<String>,
+    listen: Option<SocketAddr>,
     /// The data folder (store.url = embedded:<folder>).
     #[arg(long)]
     data: Option<String>,
@@ -45,7 +46,7 @@ impl Serve {
     pub(crate) async fn run(self) -> Ended {
         let sources = self.sources()?;
         if self.print_config {
-            print_text(&sources.merge()?.to_string());
+            print_text(&sources.shown()?.to_string());
             return Ok(());
         }
         let config = Config::load(&sources)?;
@@ -75,7 +76,7 @@ impl Serve {
         };
         let file = self.config.as_ref().map(read).transpose()?;
         let flags = [
-            ("server.listen", self.listen.clone()),
+            ("server.listen", self.listen.map(|it| it.to_string())),
             ("store.url", self.data.as_ref().map(|folder| format!("embedded:{folder}"))),
             ("log.filter", self.log.clone()),
         ];

@@ -79,6 +79,8 @@ fn exit_codes_tell_success_from_failure_from_misuse() {
         ("get everything", 2),
         ("receive --max", 2),
         ("serve --listne 1", 2),
+        ("serve --listen nonsense", 2),
+        ("dead-letters list", 2),
         ("--output yaml get routes", 2),
     ] {
         let ended = shell.run(line);
@@ -211,6 +213,10 @@ async fn a_command_travels_by_the_command_line_alone() {
     assert_eq!(emitted.json()["path"], "fast", "{}", emitted.err);
     let refused = shell.run_words(&["emit", "-c", billing, "--target", "bot", "--name", "other", "{}"]);
     assert_eq!((refused.code, refused.err.contains("acl-deny")), (Some(1), true), "{refused:?}");
+    assert!(refused.err.contains("a retry must use the same, --id "), "{refused:?}");
+    let words = ["emit", "-c", billing, "--target", "bot", "--name", "other", "{}", "--output", "json"];
+    let told: Value = serde_json::from_str(&shell.run_words(&words).err).expect("JSON for programs");
+    assert_eq!(told["problem"]["reason"], "acl-deny", "{told}");
 
     let received = shell.run(&format!("receive -c {bot} inbox --wait 5 --visibility 0 --output json")).json();
     assert_eq!(received[0]["id"], emitted.json()["id"]);
@@ -221,7 +227,7 @@ async fn a_command_travels_by_the_command_line_alone() {
     // Its one receive is used up, so that the next look makes a dead letter of it.
     assert_eq!(shell.run(&format!("receive -c {bot} inbox --output json")).json(), json!([]));
     let letter = poll("a dead letter", || {
-        let listed = shell.run(&format!("dead-letters -c {bot} list --output json")).json();
+        let listed = shell.run(&format!("dead-letters list -c {bot} --output json")).json();
         listed["items"].as_array().and_then(|items| items.first().cloned())
     });
     assert_eq!(letter["reason"], "receives_exhausted");
@@ -236,8 +242,9 @@ async fn a_command_travels_by_the_command_line_alone() {
     let receipt = received[0]["receipt"].as_str().unwrap_or_default().to_owned();
     let acknowledged = shell.run(&format!("ack -c {bot} inbox {receipt} --output json")).json();
     assert_eq!(acknowledged["results"][0]["outcome"], "done");
-    let again = shell.run(&format!("ack -c {bot} inbox {receipt} --output json")).json();
-    assert_eq!(again["results"][0]["outcome"], "gone");
+    let again = shell.run(&format!("ack -c {bot} inbox {receipt} 7:8 --output json"));
+    assert_eq!(again.json()["results"][0]["outcome"], "gone");
+    assert_eq!((again.code, again.err.contains("7 is gone")), (Some(1), true), "{again:?}");
 
     for what in ["tenants", "services", "routes", "grants", "keys", "clients", "changes", "status"] {
         let shown = shell.run(&format!("get {what} --output json"));
@@ -458,4 +465,35 @@ async fn a_node_that_finds_an_open_key_file_does_not_start() {
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).expect("its mode can be set");
     node.restart(&Launch::default());
     assert!(node.operator().call(Method::GET, "/v1/status", None).await.is_ok());
+}
+
+/// REG-7
+#[test]
+fn the_operators_token_goes_to_no_proxy_on_the_way_to_this_machine() {
+    let node = Node::start();
+    let shell =
+        Shell::at(&node).with("HTTP_PROXY", "http://127.0.0.1:1").with("http_proxy", "http://127.0.0.1:1");
+    let ended = shell.run("get status --output json");
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+}
+
+/// Command line (10-interfaces)
+#[test]
+fn copies_that_cannot_be_made_name_the_file() {
+    let node = Node::start();
+    let shell = Shell::new();
+    let ended = shell.run(&format!("backup --data {} --to /nonexist/b.db", node.data().display()));
+    assert_eq!((ended.code, ended.err.contains("cannot write /nonexist/b.db")), (Some(1), true), "{ended:?}");
+    let ended = shell.run("restore --from nope.db --data here");
+    assert_eq!((ended.code, ended.err.contains("cannot read nope.db")), (Some(1), true), "{ended:?}");
+}
+
+/// Command line (10-interfaces)
+#[test]
+fn a_password_in_the_configuration_is_not_shown() {
+    let shell = Shell::new().with("SNAVIO_STORE_URL", "postgres://me:s3c/r@t@db.example/snavio");
+    let printed = shell.run("serve --print-config").out;
+    assert!(printed.contains("postgres://me:***@db.example/snavio") && !printed.contains("s3c"), "{printed}");
+    let refused = shell.run("serve");
+    assert!(refused.err.contains("store.url") && !refused.err.contains("s3c"), "{refused:?}");
 }

@@ -13,6 +13,7 @@ use snavio_model::registry::DispatchMode;
 
 use crate::host::Hosts;
 use crate::platform::{OPERATOR_TOKEN_FILE, PLATFORM_KEY_FILE};
+use sources::without_password;
 pub use sources::{CLIENT_VARIABLES, Sources};
 
 /// The default configuration, with every setting explained.
@@ -102,7 +103,10 @@ impl Config {
         let mut problems = Vec::new();
         let data_folder = raw.store.url.strip_prefix("embedded:").map(PathBuf::from);
         if data_folder.as_ref().is_none_or(|folder| folder.as_os_str().is_empty()) {
-            problems.push(format!("store.url is {:?}; use embedded:<data folder>", raw.store.url));
+            problems.push(format!(
+                "store.url is {:?}; use embedded:<data folder>",
+                without_password(&raw.store.url)
+            ));
         }
         let data_folder = data_folder.unwrap_or_default();
         let mut within = |name: &str, value: usize, least: usize, most: usize| {

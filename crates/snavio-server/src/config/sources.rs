@@ -40,6 +40,22 @@ impl Sources {
         }
         if problems.is_empty() { Ok(table) } else { Err(ConfigProblems(problems)) }
     }
+
+    /// The effective settings as they may be shown: secrets are hidden.
+    pub fn shown(&self) -> Result<Table, ConfigProblems> {
+        let mut table = self.merge()?;
+        if let Some(Value::String(url)) = table.get_mut("store").and_then(|it| it.get_mut("url")) {
+            *url = without_password(url);
+        }
+        Ok(table)
+    }
+}
+
+/// A URL whose password is not told.
+pub(super) fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let hidden = rest.rsplit_once('@').and_then(|(user, host)| Some((user.split_once(':')?.0, host)));
+    hidden.map_or_else(|| url.to_owned(), |(user, host)| format!("{scheme}://{user}:***@{host}"))
 }
 
 fn known_settings(defaults: &Table) -> Vec<String> {
