@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 
+use crate::ambiguous;
 use crate::arriving::Arriving;
 use crate::host::Hosts;
 use crate::http::Problem;
@@ -58,7 +59,8 @@ impl Service<Request<Incoming>> for Doorway {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let mut request = Arriving::wrap(request, self.door.body_timeout);
         let refused = |refusal| Box::pin(ready(Ok(Problem::from(refusal).into_response())));
-        if let Err(refusal) = self.door.hosts.check(&request, self.local) {
+        let checked = self.door.hosts.check(&request, self.local);
+        if let Err(refusal) = checked.and_then(|()| ambiguous::check(request.headers())) {
             return refused(refusal);
         }
         let place = match self.door.load.enter(request.uri().path()) {

@@ -2,6 +2,7 @@
 //!
 //! The only place that knows axum; `machine.rs` is the one file of a node that asks for time and randomness.
 
+mod ambiguous;
 mod arriving;
 pub mod config;
 mod door;

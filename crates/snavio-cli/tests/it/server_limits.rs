@@ -47,6 +47,22 @@ fn only_configured_hosts_are_answered() {
 
 /// QUA-7
 #[test]
+fn what_can_be_said_once_is_not_taken_twice() {
+    let node = Node::start();
+    for (header, value) in [("Authorization", "Bearer x"), ("Content-Type", "application/json")] {
+        let request = format!(
+            "POST /v1/commands HTTP/1.1\r\nHost: localhost\r\n{header}: {value}\r\n{header}: {value}\r\n\
+             Content-Length: 2\r\n\r\n{{}}"
+        );
+        let answer = Wire::to(&node).ask(request);
+        assert_eq!(answer.refusal(), (400, "invalid_request".into()), "{header}");
+        let detail = answer.json()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.contains(&header.to_lowercase()) && !detail.contains(value), "{detail}");
+    }
+}
+
+/// QUA-7
+#[test]
 fn a_request_whose_end_is_ambiguous_is_refused_or_is_the_last() {
     let node = Node::start();
     let hidden = get("/livez", "localhost");
