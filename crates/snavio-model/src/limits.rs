@@ -153,6 +153,10 @@ pub const AUTH_CALLERS_MAX: usize = 10_000;
 pub const REGISTRY_CHANGES_MAX: usize = 10_000;
 /// Free text that a person gives as a reason.
 pub const REASON_CHARS_MAX: usize = 1000;
+/// Where to reach a tenant's people.
+pub const CONTACT_CHARS_MAX: usize = 320;
+/// What a service is, for people.
+pub const DESCRIPTION_CHARS_MAX: usize = 1000;
 
 const _: () = assert!(BODY_BYTES_DEFAULT <= BODY_BYTES_MAX);
 const _: () = assert!(BODY_BYTES_MAX <= BATCH_BYTES_MAX);

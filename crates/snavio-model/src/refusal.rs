@@ -176,9 +176,9 @@ reasons! {
     /// The key is not accepted any more.
     KeyExpired = "key_expired", 401, Invalid, "Key has expired", "fetch the current key and sign again";
     /// Not JSON by its headers, or compressed.
-    UnsupportedMediaType = "unsupported_media_type", 415, Invalid, "Content type or encoding not taken", "send application/json without a content encoding";
+    UnsupportedMediaType = "unsupported_media_type", 415, Invalid, "Content type or encoding not taken", "send the content type named, without a content encoding";
     /// Over the body limit.
-    TooLarge = "too_large", 413, Invalid, "Body too large", "put large content in object storage and send a reference";
+    TooLarge = "too_large", 413, Invalid, "Body too large", "split a batch; a larger message belongs in object storage, with a reference to it in the payload";
     /// No credential, or none that holds.
     Unauthenticated = "unauthenticated", 401, Nothing, "Not authenticated", "send a valid bearer token; get one at POST /v1/token";
     /// Too many failed attempts.
@@ -208,7 +208,7 @@ reasons! {
     /// The client paused for too long within its request.
     RequestTimeout = "request_timeout", 408, Nothing, "Request took too long", "send the whole request without long pauses";
     /// The request contradicts the state of the registry.
-    RegistryConflict = "registry_conflict", 409, Nothing, "Contradicts the registry", "read the current state and try again";
+    RegistryConflict = "registry_conflict", 409, Nothing, "Contradicts the registry", "do what the detail names, or read the current state and try again";
     /// Parameters or body of a management call that cannot be right.
     InvalidRequest = "invalid_request", 400, Nothing, "Invalid request", "correct what is named";
 }

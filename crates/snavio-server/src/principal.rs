@@ -68,6 +68,20 @@ pub(crate) struct Session {
     tenant: Arc<OfTenant>,
 }
 
+impl Session {
+    /// The token has not ended, and whom it was given to is still there.
+    fn check(&self, registry: &Registry, now: Timestamp) -> Result<(), Refusal> {
+        if now >= self.expires_at {
+            return Err(ended());
+        }
+        let client = registry.client(&self.client).filter(|client| client.service == self.service);
+        if client.is_none() || registry.service(self.service.as_str()).is_none() {
+            return Err(unknown("the client is not registered any more"));
+        }
+        Ok(())
+    }
+}
+
 /// What a tenant has under way, over all its tokens.
 #[derive(Debug)]
 struct OfTenant {
@@ -90,6 +104,13 @@ impl Principal {
             Self::Operator => Ok(()),
             Self::Service(_) => Err(Refusal::new(Reason::Forbidden, "only an operator may do this")),
         }
+    }
+
+    /// What goes on after its request was answered asks again before it tells more (REG-7).
+    pub(crate) fn check_again(&self, registry: &Registry, now: Timestamp) -> Result<(), Refusal> {
+        let Self::Service(caller) = self else { return Ok(()) };
+        caller.session.check(registry, now)?;
+        check_active(registry, &caller.service)
     }
 
     /// The service's request, or nobody's.
@@ -130,6 +151,10 @@ fn unknown(detail: &'static str) -> Refusal {
     Refusal::new(Reason::Unauthenticated, detail)
 }
 
+fn ended() -> Refusal {
+    unknown("the token has ended; get a new one at POST /v1/token")
+}
+
 /// Tokens that were verified, by digest, and what their tenants have under way.
 pub(crate) struct Sessions {
     known: RwLock<HashMap<[u8; 32], Arc<Session>>>,
@@ -166,10 +191,7 @@ impl Sessions {
             return Ok(Principal::Operator);
         }
         let session = self.session(token, platform, now, may_verify)?;
-        let client = registry.client(&session.client).filter(|client| client.service == session.service);
-        if client.is_none() || registry.service(session.service.as_str()).is_none() {
-            return Err(unknown("the client is not registered any more").into());
-        }
+        session.check(registry, now)?;
         // Messages are refused by the shield, in the order of PIP-1.
         if !path.starts_with("/v1/commands") {
             check_active(registry, &session.service)?;
@@ -186,16 +208,15 @@ impl Sessions {
         now: Timestamp,
         may_verify: impl FnOnce() -> Result<(), Refusal>,
     ) -> Result<Arc<Session>, Nobody> {
-        let ended = || unknown("the token has ended; get a new one at POST /v1/token").into();
         let digest: [u8; 32] = Sha256::digest(token.as_bytes()).into();
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner).get(&digest).cloned();
         if let Some(session) = known {
-            return if now < session.expires_at { Ok(session) } else { Err(ended()) };
+            return Ok(session);
         }
         may_verify()?;
         let claims = platform.verify(token, now).map_err(|fault| match fault {
             TokenFault::Forged => Nobody::Forger,
-            TokenFault::Ended => ended(),
+            TokenFault::Ended => ended().into(),
         })?;
         let session = Arc::new(Session {
             client: claims.sub,

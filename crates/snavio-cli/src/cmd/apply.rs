@@ -56,7 +56,8 @@ impl Apply {
             print_line(&format!("nothing to change, version {}", answer["version"]));
             return Ok(());
         }
-        output.rows(&answer, &changes, &["step", "kind", "name"]);
+        let shown: Vec<_> = changes.into_iter().map(with_differences).collect();
+        output.rows(&answer, &shown, &["step", "kind", "name", "difference"]);
         if output == Output::Table {
             let files = answer["credential_files"].as_array().into_iter().flatten();
             files.filter_map(Value::as_str).for_each(|file| print_line(&format!("credentials: {file}")));
@@ -66,6 +67,14 @@ impl Apply {
         }
         saved.unwrap_or(Ok(()))
     }
+}
+
+/// A change with its members in words: `suspended: true → false`.
+fn with_differences(mut change: Value) -> Value {
+    let members = change["members"].as_object().into_iter().flatten();
+    let told = members.map(|(name, it)| format!("{name}: {} → {}", it["before"], it["after"]));
+    change["difference"] = told.collect::<Vec<_>>().join(", ").into();
+    change
 }
 
 fn read(path: &Path) -> Result<Value, Failure> {

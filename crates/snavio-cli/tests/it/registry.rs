@@ -529,3 +529,77 @@ async fn a_wrong_client_secret_gets_no_token_and_an_unknown_client_the_same_answ
     assert!((400..500).contains(&in_url), "no credential travels in a URL: {in_url}");
     assert!(!token(&desk.node, billing).await.is_empty());
 }
+
+/// REG-4
+#[tokio::test]
+async fn a_suspension_is_lifted_only_by_saying_so() {
+    let desk = Desk::set().await;
+    let suspended = async || desk.get("/v1/tenants/acme").await["suspended"].clone();
+    assert_eq!(desk.call(Method::PUT, "/v1/tenants/acme", json!({ "suspended": true })).await.0, 200);
+    let (_, again) = desk.apply(file()).await;
+    assert_eq!((&again["changes"], suspended().await), (&json!([]), json!(true)));
+    let (_, put) = desk.call(Method::PUT, "/v1/tenants/acme", json!({ "contact": "ops" })).await;
+    assert_eq!((&put["suspended"], suspended().await), (&json!(true), json!(true)));
+    let (_, lifted) = desk.apply(json!({ "tenants": [{ "name": "acme", "suspended": false }] })).await;
+    let members = json!({
+        "contact": { "before": "ops", "after": null }, "suspended": { "before": true, "after": false },
+    });
+    assert_eq!((&lifted["changes"][0]["members"], suspended().await), (&members, json!(false)));
+}
+
+/// REG-24
+#[tokio::test]
+async fn a_route_stays_while_its_queue_holds_deliveries_that_no_other_route_would_name() {
+    let desk = Desk::set().await;
+    let (path, other) = ("/v1/routes/acme/bot/notify", "/v1/routes/acme/bot/lost");
+    let route = |queue: &str| json!({ "queue": queue, "dead_letter_queue": "bot-dead" });
+    assert_eq!(desk.send("notify").await, 202);
+    let (status, problem) = desk.call(Method::DELETE, path, Value::Null).await;
+    assert_eq!((status, &problem["reason"]), (409, &json!("registry_conflict")));
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(detail.contains("notify-inbox") && detail.contains("1 deliveries"), "{detail}");
+    assert_eq!(
+        desk.call(Method::PUT, path, route("elsewhere")).await.0,
+        409,
+        "a change would strand them too"
+    );
+    let mut plan = json!({ "dry_run": true, "routes": [route("elsewhere")] });
+    plan["routes"][0]["target"] = "acme/bot".into();
+    plan["routes"][0]["name"] = "notify".into();
+    assert_eq!(desk.apply(plan).await.0, 409);
+    // Another route of the queue keeps them within reach.
+    assert_eq!(desk.call(Method::PUT, other, route("notify-inbox")).await.0, 201);
+    assert_eq!(desk.call(Method::DELETE, path, Value::Null).await.0, 200);
+    assert_eq!(desk.call(Method::DELETE, other, Value::Null).await.0, 409);
+    let purge = "/v1/queues/notify-inbox/purge?tenant=acme";
+    assert_eq!(desk.call(Method::POST, purge, json!({})).await.1["purged"], 1);
+    assert_eq!(desk.call(Method::DELETE, other, Value::Null).await.0, 200);
+}
+
+/// REG-24
+#[tokio::test]
+async fn a_former_tenants_name_is_free_only_while_the_store_holds_nothing_under_it() {
+    let desk = Desk::set().await;
+    assert_eq!(desk.call(Method::PUT, "/v1/tenants/brief", json!({})).await.0, 201);
+    assert_eq!(desk.call(Method::DELETE, "/v1/tenants/brief", Value::Null).await.0, 200);
+    assert_eq!(
+        desk.call(Method::PUT, "/v1/tenants/brief", json!({})).await.0,
+        201,
+        "nothing happened under it"
+    );
+
+    assert_eq!(desk.send("notify").await, 202);
+    assert_eq!(desk.call(Method::DELETE, "/v1/tenants/acme", Value::Null).await.0, 409, "it has services");
+    assert_eq!(desk.call(Method::POST, "/v1/queues/notify-inbox/purge?tenant=acme", json!({})).await.0, 200);
+    for name in ["notify", "pay", "lost"] {
+        assert_eq!(desk.call(Method::DELETE, &granted(name), Value::Null).await.0, 200);
+    }
+    let routes = ["/v1/routes/acme/bot/notify", "/v1/routes/acme/bot/pay"];
+    let services = ["/v1/tenants/acme/services/billing", "/v1/tenants/acme/services/bot"];
+    for path in routes.iter().chain(&services).chain(&["/v1/tenants/acme"]) {
+        assert_eq!(desk.call(Method::DELETE, path, Value::Null).await.0, 200, "{path}");
+    }
+    let (status, problem) = desk.call(Method::PUT, "/v1/tenants/acme", json!({})).await;
+    assert_eq!((status, &problem["reason"]), (409, &json!("registry_conflict")));
+    assert!(problem["detail"].as_str().is_some_and(|it| it.contains("choose another name")), "{problem}");
+}

@@ -306,6 +306,26 @@ async fn server_sent_events_begin_where_the_reader_stopped_and_go_on_as_things_h
     assert_eq!(rest, sent[1..].iter().map(|id| json!(id)).collect::<Vec<_>>());
 }
 
+/// REG-7
+#[tokio::test]
+async fn a_stream_ends_before_it_tells_more_to_one_who_may_not_read_any_more() {
+    let scene = Scene::set().await;
+    let token = scene.node.token(&scene.cast.bot).await;
+    let mut wire = Wire::to(&scene.node);
+    wire.send(format!(
+        "GET /v1/telemetry HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
+         Accept: text/event-stream\r\n\r\n"
+    ));
+    let billing = scene.node.client(&scene.cast.billing);
+    let [told, untold] = [(); 2].map(|()| Draft::new("notify", &new_id()));
+    assert_eq!(post(&billing, told.sign(&scene.cast.billing)).await.0, 202);
+    assert!(String::from_utf8(wire.first_chunk()).unwrap().contains(&told.id));
+    scene.node.apply(&json!({ "tenants": [{ "name": "acme", "suspended": true }] })).await;
+    // The refusal is a record of the tenant's, which the stream would tell next.
+    assert_eq!(post(&billing, untold.sign(&scene.cast.billing)).await.0, 403);
+    assert_eq!(String::from_utf8(wire.chunks()).unwrap(), "");
+}
+
 /// TEL-2
 #[tokio::test]
 async fn delivered_records_survive_a_kill_and_numbers_rise_over_it() {

@@ -139,10 +139,15 @@ impl Draft<'_> {
                 problems.push(format!("{}: {needed} is not registered", entry.key()));
             }
         }
-        if let Entry::Route(route) = entry {
-            let found = route_problems(route, self.window);
-            problems.extend(found.into_iter().map(|problem| format!("{}: {problem}", entry.key())));
-        }
+        let found = match entry {
+            Entry::Route(route) => route_problems(route, self.window),
+            Entry::Tenant(tenant) => too_long("contact", tenant.contact.as_ref(), limits::CONTACT_CHARS_MAX),
+            Entry::Service(service) => {
+                too_long("description", service.description.as_ref(), limits::DESCRIPTION_CHARS_MAX)
+            }
+            Entry::Grant(_) | Entry::Key(_) | Entry::Client(_) => Vec::new(),
+        };
+        problems.extend(found.into_iter().map(|problem| format!("{}: {problem}", entry.key())));
     }
 
     fn check_removal(&self, key: &EntryKey, problems: &mut Vec<String>) {
@@ -172,6 +177,11 @@ impl Entry {
             Self::Client(it) => vec![service(&it.service)],
         }
     }
+}
+
+fn too_long(member: &str, text: Option<&String>, chars_max: usize) -> Vec<String> {
+    let is_over = text.is_some_and(|text| text.chars().count() > chars_max);
+    is_over.then(|| format!("{member} is longer than {chars_max} characters")).into_iter().collect()
 }
 
 fn route_problems(route: &Route, window: Duration) -> Vec<String> {

@@ -120,6 +120,11 @@ impl Registry {
         self.services.get(name)
     }
 
+    /// All services.
+    pub fn services(&self) -> impl Iterator<Item = &ServiceView> {
+        self.services.values().map(Arc::as_ref)
+    }
+
     /// The client of this id.
     pub fn client(&self, id: &str) -> Option<&Arc<Client>> {
         self.clients.get(id)

@@ -48,11 +48,14 @@ pub(super) struct SignedMetadata {
     timestamp: String,
     /// `snavio.command-sent`.
     r#type: String,
-    /// The key it is signed with, for example `hmac-v1`.
+    /// The key it is signed with, for example `hmac-v1`; left out where the Standard Webhooks headers sign the body.
+    #[schema(value_type = String, required = false)]
     version_id: Option<String>,
     /// HMAC-SHA256 in lower-case hex; left out where the Standard Webhooks headers sign the body.
+    #[schema(value_type = String, required = false)]
     hmac: Option<String>,
     /// 1 to 128 printable ASCII characters.
+    #[schema(value_type = String, required = false)]
     correlation_id: Option<String>,
 }
 
@@ -62,7 +65,7 @@ pub(super) struct SignedContent {
     /// `tenant/service`, or `service` alone within the sender's own tenant.
     target: String,
     name: String,
-    #[schema(value_type = Object)]
+    /// Any JSON value.
     payload: Value,
 }
 
@@ -107,7 +110,13 @@ pub(super) struct Results {
 
 /// One command.
 #[utoipa::path(post, path = "/v1/commands", tag = "messages",
-    params(("x-correlation-id" = Option<String>, Header, description = "The journey, for messages that do not name theirs"), ("traceparent" = Option<String>, Header, description = "The W3C trace")),
+    params(
+        ("x-correlation-id" = Option<String>, Header, description = "The journey, for messages that do not name theirs"),
+        ("traceparent" = Option<String>, Header, description = "The W3C trace"),
+        ("webhook-id" = Option<String>, Header, description = "Standard Webhooks: the message's id"),
+        ("webhook-timestamp" = Option<String>, Header, description = "Standard Webhooks: seconds since 1970, those of the message's timestamp"),
+        ("webhook-signature" = Option<String>, Header, description = "Standard Webhooks: `v1,` and the base64 of the signature of id, timestamp and body, with the other two beside it; several are parted by spaces"),
+    ),
     request_body(content = SignedCommand, content_type = "application/json"),
     responses((status = 202, body = Accepted, description = "Accepted for delivery"), (status = 200, body = Accepted, description = "A duplicate")))]
 pub(super) async fn send(
@@ -181,7 +190,7 @@ async fn send_array(app: Shared, caller: &Caller, parts: &Parts, body: Body) -> 
     let body = read(&app, parts, body, limits::BATCH_BYTES_MAX).await?;
     let entries = split_array(&body, limits::BATCH_MESSAGES_MAX).map_err(Refusal::from)?;
     if entries.len() > limits::BATCH_MESSAGES_MAX {
-        let detail = format!("a batch holds at most {} messages", limits::BATCH_MESSAGES_MAX);
+        let detail = format!("a batch holds at most {} messages; split it", limits::BATCH_MESSAGES_MAX);
         return Err(Refusal::new(Reason::TooLarge, detail));
     }
     let entries: Vec<_> = entries.into_iter().map(|entry| body.slice_ref(entry)).collect();

@@ -16,11 +16,12 @@ use super::extract::{JsonBody, Params, Segments};
 use super::message::MessageDocument;
 use super::queues::{ActBody, Redriven, Whose, act};
 use super::registry::list::page_limit;
-use super::whose::tenant;
+use super::whose;
 use super::{Problem, Shared};
 use crate::principal::Principal;
 
 #[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Filter {
     tenant: Option<String>,
@@ -38,7 +39,7 @@ pub(super) async fn list(
     principal: Principal,
     Params(filter): Params<Filter>,
 ) -> Result<Response, Problem> {
-    let tenant = tenant(&principal, filter.tenant.as_deref())?;
+    let tenant = whose::tenant(&app, &principal, filter.tenant.as_deref()).await?;
     let queue = filter.queue.as_deref().map(QueueName::new).transpose();
     let queue = queue.map_err(|invalid| Refusal::new(Reason::InvalidName, invalid.to_string()))?;
     let queue = queue.map(|queue| QueueKey::new(&tenant, &queue));
@@ -129,7 +130,7 @@ pub(super) async fn show(
     Segments(id): Segments<i64>,
     Params(whose): Params<Whose>,
 ) -> Result<Response, Problem> {
-    let tenant = tenant(&principal, whose.tenant.as_deref())?;
+    let tenant = whose::tenant(&app, &principal, whose.tenant.as_deref()).await?;
     let nothing = || Refusal::new(Reason::NotFound, "there is no such dead letter");
     let stored = app.gate.store().dead_letter(&tenant, Serial(id)).await?.ok_or_else(nothing)?;
     let whole = Whole { head: Head::from(&stored), content: MessageDocument::try_from(&stored.message)? };
@@ -147,7 +148,7 @@ pub(super) async fn redrive(
     Params(whose): Params<Whose>,
     JsonBody(body): JsonBody<ActBody>,
 ) -> Result<Response, Problem> {
-    let tenant = tenant(&principal, whose.tenant.as_deref())?;
+    let tenant = whose::tenant(&app, &principal, whose.tenant.as_deref()).await?;
     let act = act(&app, &principal, &body.why)?;
     let redriven = Redriven::of(app.gate.store().redrive(&tenant, vec![Serial(id)], act).await?)?;
     if redriven.redriven == 0 {

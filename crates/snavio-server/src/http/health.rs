@@ -116,7 +116,8 @@ pub(super) struct StoreStatus {
     wal_bytes: u64,
     /// Deliveries that wait or are in flight.
     deliveries: u64,
-    last_committed_at: String,
+    /// Of the newest message or telemetry record when the store was opened: the node's time began no earlier.
+    newest_at_start: String,
 }
 
 /// Versions, figures and lags, for operators.
@@ -162,6 +163,6 @@ fn store_status(app: &App) -> StoreStatus {
         messages: figures.messages,
         wal_bytes: figures.wal_bytes,
         deliveries: figures.deliveries,
-        last_committed_at: store.last_committed_at().to_string(),
+        newest_at_start: store.last_committed_at().to_string(),
     }
 }

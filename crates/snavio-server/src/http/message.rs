@@ -36,8 +36,8 @@ pub(super) struct CommandDocument<'a> {
     source: &'a str,
     target: &'a str,
     name: &'a str,
-    /// As it came.
-    #[schema(value_type = Object)]
+    /// Any JSON value, as it came.
+    #[schema(value_type = serde_json::Value)]
     payload: &'a RawValue,
 }
 

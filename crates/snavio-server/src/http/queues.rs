@@ -10,44 +10,60 @@ use snavio_model::delivery::{QueueAttributes, Receipt, ReceiptOutcome};
 use snavio_model::limits;
 use snavio_model::name::{QueueKey, QueueName};
 use snavio_model::refusal::{Reason, Refusal};
+use snavio_model::registry::ServiceView;
 use snavio_model::time::Clock;
-use snavio_store::{Act, Received};
+use snavio_store::{Act, Received, StoreError};
 use utoipa::{IntoParams, ToSchema};
 
 use super::answer::json;
-use super::extract::{JsonBody, Params, Segments};
+use super::extract::{JsonBody, Params, Segments, objects};
 use super::message::MessageDocument;
 use super::problem::Document;
-use super::whose::tenant;
+use super::whose;
 use super::{App, Problem, Shared};
 use crate::principal::Principal;
 
 /// An operator says whose queue it means.
 #[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Whose {
     /// Whose queue, when an operator asks.
     pub(super) tenant: Option<String>,
 }
 
-/// The queue, if the caller may consume it: one that a route of its own service names.
-fn queue(app: &App, principal: &Principal, name: &str, whose: &Whose) -> Result<QueueKey, Problem> {
+/// The queue, if the caller may consume it: one that a route of its own service names; for an operator, one that
+/// any route names, or that still holds something.
+async fn queue(app: &App, principal: &Principal, name: &str, whose: &Whose) -> Result<QueueKey, Problem> {
     let nothing = || Refusal::new(Reason::NotFound, "no route of this service names this queue");
-    let tenant = tenant(principal, whose.tenant.as_deref())?;
+    let tenant = whose::tenant(app, principal, whose.tenant.as_deref()).await?;
     let key = QueueKey::new(&tenant, &QueueName::new(name).map_err(|_| nothing())?);
-    let Principal::Service(session) = principal else { return Ok(key) };
     let registry = app.gate.registry();
-    let view = registry.service(session.service.as_str()).ok_or_else(nothing)?;
-    let own = view.routes().any(|route| route.queue == key || route.dead_letter_queue == key);
-    if own { Ok(key) } else { Err(nothing().into()) }
+    let named = |view: &ServiceView| view.routes().any(|it| it.queue == key || it.dead_letter_queue == key);
+    let known = match principal {
+        Principal::Service(caller) => registry.service(caller.service.as_str()).is_some_and(|it| named(it)),
+        Principal::Operator => registry.services().any(named) || holds_something(app, &key).await?,
+    };
+    if known { Ok(key) } else { Err(nothing().into()) }
+}
+
+async fn holds_something(app: &App, queue: &QueueKey) -> Result<bool, StoreError> {
+    let held = app.gate.store().attributes(queue, app.clock.now()).await?;
+    Ok(held.depth + held.in_flight + held.delayed + held.dead_letters > 0)
 }
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReceiveBody {
+    /// How many at most: 1 when not said.
+    #[schema(minimum = 1, maximum = 10)]
     max: Option<usize>,
+    /// How long nobody else gets them: 30 when not said.
+    #[schema(maximum = 43200)]
     visibility_seconds: Option<u64>,
+    /// How long to wait for the first one.
     #[serde(default)]
+    #[schema(maximum = 20)]
     wait_seconds: u64,
 }
 
@@ -62,7 +78,7 @@ pub(super) async fn receive(
     Params(whose): Params<Whose>,
     JsonBody(body): JsonBody<ReceiveBody>,
 ) -> Result<Response, Problem> {
-    let queue = queue(&app, &principal, &name, &whose)?;
+    let queue = queue(&app, &principal, &name, &whose).await?;
     let max = within("max", body.max.unwrap_or(1), 1, limits::RECEIVE_MESSAGES_MAX)?;
     let visibility = seconds(
         "visibility_seconds",
@@ -104,7 +120,12 @@ fn within(name: &str, value: usize, least: usize, most: usize) -> Result<usize, 
     Err(Refusal::new(Reason::InvalidRequest, format!("{name} must be {least} to {most}")))
 }
 
-fn seconds(name: &str, value: Option<u64>, default: Duration, most: Duration) -> Result<Duration, Refusal> {
+pub(super) fn seconds(
+    name: &str,
+    value: Option<u64>,
+    default: Duration,
+    most: Duration,
+) -> Result<Duration, Refusal> {
     let value = value.map_or(default, Duration::from_secs);
     if value <= most {
         return Ok(value);
@@ -150,12 +171,14 @@ impl<'a> TryFrom<&'a Received> for Delivery<'a> {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AckBody {
+    #[serde(deserialize_with = "objects")]
     receipts: Vec<Receipt>,
 }
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ExtendBody {
+    #[serde(deserialize_with = "objects")]
     receipts: Vec<Receipt>,
     visibility_seconds: Option<u64>,
 }
@@ -163,6 +186,7 @@ pub(super) struct ExtendBody {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReleaseBody {
+    #[serde(deserialize_with = "objects")]
     receipts: Vec<Receipt>,
     #[serde(default)]
     delay_seconds: u64,
@@ -184,7 +208,7 @@ pub(super) async fn acknowledge(
     JsonBody(body): JsonBody<AckBody>,
 ) -> Result<Response, Problem> {
     check(&body.receipts)?;
-    let queue = queue(&app, &principal, &name, &whose)?;
+    let queue = queue(&app, &principal, &name, &whose).await?;
     let receipts = body.receipts.clone();
     // On a task of its own: a client that hangs up must not cancel a commit under way.
     let running = std::sync::Arc::clone(&app);
@@ -205,7 +229,7 @@ pub(super) async fn extend(
     JsonBody(body): JsonBody<ExtendBody>,
 ) -> Result<Response, Problem> {
     check(&body.receipts)?;
-    let queue = queue(&app, &principal, &name, &whose)?;
+    let queue = queue(&app, &principal, &name, &whose).await?;
     let visibility = seconds(
         "visibility_seconds",
         body.visibility_seconds,
@@ -229,7 +253,7 @@ pub(super) async fn release(
     JsonBody(body): JsonBody<ReleaseBody>,
 ) -> Result<Response, Problem> {
     check(&body.receipts)?;
-    let queue = queue(&app, &principal, &name, &whose)?;
+    let queue = queue(&app, &principal, &name, &whose).await?;
     let delay = seconds("delay_seconds", Some(body.delay_seconds), Duration::ZERO, limits::VISIBILITY_MAX)?;
     let now = app.clock.now();
     let outcomes = app.gate.store().release(&queue, body.receipts.clone(), delay, now).await?;
@@ -303,7 +327,7 @@ pub(super) async fn purge(
     Params(whose): Params<Whose>,
     JsonBody(body): JsonBody<ActBody>,
 ) -> Result<Response, Problem> {
-    let queue = queue(&app, &principal, &name, &whose)?;
+    let queue = queue(&app, &principal, &name, &whose).await?;
     let count = app.gate.store().purge(&queue, act(&app, &principal, &body.why)?).await?;
     Ok(json(StatusCode::OK, &Purged { purged: count }))
 }
@@ -340,7 +364,7 @@ pub(super) async fn redrive(
     Params(whose): Params<Whose>,
     JsonBody(body): JsonBody<ActBody>,
 ) -> Result<Response, Problem> {
-    let queue = queue(&app, &principal, &name, &whose)?;
+    let queue = queue(&app, &principal, &name, &whose).await?;
     let store = app.gate.store();
     let ids = store.dead_letter_ids(&queue, limits::PAGE_MAX).await?;
     let is_page_full = ids.len() == limits::PAGE_MAX;
@@ -367,7 +391,7 @@ pub(super) async fn attributes(
     Segments(name): Segments<String>,
     Params(whose): Params<Whose>,
 ) -> Result<Response, Problem> {
-    let queue = queue(&app, &principal, &name, &whose)?;
+    let queue = queue(&app, &principal, &name, &whose).await?;
     let attributes = app.gate.store().attributes(&queue, app.clock.now()).await?;
     let (tenant, queue) = (queue.tenant().to_owned(), queue.queue().to_owned());
     Ok(json(StatusCode::OK, &QueueDocument { tenant, queue, attributes }))

@@ -14,12 +14,14 @@ use serde_json::{Value, json as document};
 use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::telemetry::StoredRecord;
+use snavio_model::time::Clock;
 use utoipa::{IntoParams, ToSchema};
 
 use super::answer::json;
 use super::extract::Params;
+use super::queues::seconds;
 use super::registry::list::page_limit;
-use super::whose::tenant;
+use super::whose;
 use super::{App, Places, Problem, Shared};
 use crate::principal::Principal;
 
@@ -27,6 +29,7 @@ use crate::principal::Principal;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 #[derive(Deserialize, Clone, IntoParams)]
+#[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Filter {
     /// Whose telemetry, when an operator asks.
@@ -67,7 +70,11 @@ impl Filter {
 }
 
 /// A tenant's telemetry: what is there, a long poll, or a stream of server-sent events.
-#[utoipa::path(get, path = "/v1/telemetry", tag = "telemetry", params(Filter),
+///
+/// A stream ends when its token does, or its client, service or tenant may not read any more: get a new token and
+/// go on from the last event.
+#[utoipa::path(get, path = "/v1/telemetry", tag = "telemetry",
+    params(Filter, ("last-event-id" = Option<i64>, Header, description = "Where a stream goes on, instead of `after`: the id of the last event seen")),
     responses((status = 200, description = "Records; as server-sent events when asked for", content((Records = "application/json"), (String = "text/event-stream")))))]
 pub(super) async fn read(
     State(app): State<Shared>,
@@ -75,19 +82,21 @@ pub(super) async fn read(
     Params(filter): Params<Filter>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let tenant = tenant(&principal, filter.tenant.as_deref())?;
+    let tenant = whose::tenant(&app, &principal, filter.tenant.as_deref()).await?;
     page_limit(filter.limit)?;
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     if accept.contains("text/event-stream") {
         let after = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
-        let places = app.stream_places(principal.caller().ok())?;
-        return Ok(stream(app, places, tenant, Filter { after: after.unwrap_or(filter.after), ..filter }));
+        // The principal goes with the stream, and with it its tenant's place.
+        let places = app.stream_places(None)?;
+        let filter = Filter { after: after.unwrap_or(filter.after), ..filter };
+        return Ok(stream(app, principal, places, tenant, filter));
     }
     poll(&app, &tenant, &filter).await
 }
 
 async fn poll(app: &App, tenant: &str, filter: &Filter) -> Result<Response, Problem> {
-    let wait = Duration::from_secs(filter.wait_seconds).min(limits::RECEIVE_WAIT_MAX);
+    let wait = seconds("wait_seconds", Some(filter.wait_seconds), Duration::ZERO, limits::RECEIVE_WAIT_MAX)?;
     let deadline = tokio::time::Instant::now() + wait;
     let (records, next) = next_page(app, tenant, filter, Serial(filter.after), deadline).await?;
     let items = records.iter().map(shown).collect();
@@ -128,7 +137,8 @@ async fn next_page(
     }
 }
 
-fn stream(app: Shared, places: Places, tenant: String, filter: Filter) -> Response {
+/// Goes on until its reader leaves, the node stops, or its caller may not read any more.
+fn stream(app: Shared, principal: Principal, places: Places, tenant: String, filter: Filter) -> Response {
     let (events, sent) =
         tokio::sync::mpsc::channel::<Result<Bytes, Infallible>>(limits::STREAM_ANSWERS_WAITING_MAX);
     tokio::spawn(async move {
@@ -141,6 +151,9 @@ fn stream(app: Shared, places: Places, tenant: String, filter: Filter) -> Respon
                 () = events.closed() => return,
             };
             let Ok((records, next)) = page else { return };
+            if principal.check_again(&app.gate.registry(), app.clock.now()).is_err() {
+                return;
+            }
             after = next;
             let text = match records.as_slice() {
                 [] => ": still here\n\n".to_owned(),

@@ -1,25 +1,40 @@
 //! Whose things a caller means: a service its own tenant's, an operator those of the tenant it names.
 
+use snavio_model::id::Serial;
 use snavio_model::name::TenantName;
 use snavio_model::refusal::{Reason, Refusal};
+use snavio_store::StoreError;
 
+use super::{App, Problem};
 use crate::principal::Principal;
 
-/// The tenant that is meant. Another tenant's things are not found, as if there were no such tenant (QUA-5).
-pub(super) fn tenant(principal: &Principal, named: Option<&str>) -> Result<String, Refusal> {
+/// The tenant that is meant. Another tenant's things are not found, as if there were no such tenant (QUA-5); an
+/// operator also finds a former tenant's.
+pub(super) async fn tenant(app: &App, principal: &Principal, named: Option<&str>) -> Result<String, Problem> {
+    let nothing = || Refusal::new(Reason::NotFound, "there is no such tenant");
     match (principal, named) {
         (Principal::Service(session), None) => Ok(session.service.tenant().to_owned()),
         (Principal::Service(session), Some(tenant)) if tenant == session.service.tenant() => {
             Ok(tenant.to_owned())
         }
-        (Principal::Service(_), Some(_)) => Err(Refusal::new(Reason::NotFound, "there is no such tenant")),
+        (Principal::Service(_), Some(_)) => Err(nothing().into()),
         (Principal::Operator, Some(tenant)) => {
             let tenant = TenantName::new(tenant);
             let tenant = tenant.map_err(|invalid| Refusal::new(Reason::InvalidName, invalid.to_string()))?;
-            Ok(tenant.as_str().to_owned())
+            let tenant = tenant.as_str();
+            let known = app.gate.registry().tenant(tenant).is_some() || has_records(app, tenant).await?;
+            if known { Ok(tenant.to_owned()) } else { Err(nothing().into()) }
         }
         (Principal::Operator, None) => {
-            Err(Refusal::new(Reason::InvalidRequest, "an operator says whose: ?tenant=<tenant>"))
+            Err(Refusal::new(Reason::InvalidRequest, "an operator says whose: ?tenant=<tenant>").into())
         }
     }
+}
+
+/// Whether the store holds anything under a tenant's name.
+pub(super) async fn has_records(app: &App, tenant: &str) -> Result<bool, StoreError> {
+    let store = app.gate.store();
+    Ok(!store.messages(tenant, Serial(0), 1).await?.is_empty()
+        || !store.telemetry(tenant, Serial(0), 1).await?.is_empty()
+        || !store.dead_letters(tenant, None, Serial(0), 1).await?.is_empty())
 }

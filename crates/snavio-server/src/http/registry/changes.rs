@@ -17,6 +17,7 @@ use crate::principal::Principal;
 
 /// Which part of the changelog.
 #[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(in crate::http) struct Since {
     /// Changes after this version.

@@ -1,33 +1,35 @@
 //! Registry files: what shall be registered, in one transaction (REG-4).
 
+use std::collections::BTreeMap;
+
 use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
-use snavio_model::registry::{
-    Author, Change, Entry, Grant, Kind, Registry, Route, Service, Tenant, Wish, plan,
-};
+use serde_json::Value;
+use snavio_model::registry::{Author, Change, Entry, Grant, Kind, Registry, Route, Service, Wish};
 use snavio_model::time::Clock;
 use utoipa::ToSchema;
 
 use super::super::answer::json;
-use super::super::extract::JsonBody;
+use super::super::extract::{JsonBody, objects};
 use super::super::{App, Problem, Shared};
 use super::services::{Credentials, with_credentials};
-use super::{change, contradicted};
+use super::tenants::FileTenant;
+use super::{change, planned, shown};
 use crate::principal::Principal;
 
 /// What shall be registered.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::http) struct RegistryFile {
-    #[serde(default)]
-    tenants: Vec<Tenant>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "objects")]
+    tenants: Vec<FileTenant>,
+    #[serde(default, deserialize_with = "objects")]
     services: Vec<Service>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "objects")]
     routes: Vec<Route>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "objects")]
     grants: Vec<Grant>,
     /// Only say what would change.
     #[serde(default)]
@@ -41,7 +43,7 @@ impl RegistryFile {
     /// What the file asks for, and the credentials of the services that it adds.
     fn wishes(&self, app: &App, registry: &Registry) -> (Vec<Wish>, Vec<Credentials>) {
         let put = |entry| Wish::Put(entry);
-        let mut wishes: Vec<_> = self.tenants.iter().cloned().map(Entry::Tenant).map(put).collect();
+        let mut wishes: Vec<_> = self.tenants.iter().map(|tenant| put(tenant.entry(registry))).collect();
         let mut made = Vec::new();
         for service in &self.services {
             let (more, credentials) = with_credentials(app, registry, service.clone());
@@ -72,6 +74,18 @@ pub(in crate::http) struct Step {
     step: &'static str,
     kind: Kind,
     name: String,
+    /// Of a change: each member that is another one afterwards.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    members: BTreeMap<String, Member>,
+}
+
+/// A member before and after a change.
+#[derive(Serialize, ToSchema)]
+pub(in crate::http) struct Member {
+    #[schema(value_type = Value)]
+    before: Value,
+    #[schema(value_type = Value)]
+    after: Value,
 }
 
 /// Registers a file's entries; what is there already changes nothing.
@@ -87,8 +101,7 @@ pub(in crate::http) async fn apply(
         let author = Author { who: principal.name(), why: file.why.clone(), at: app.clock.now() };
         let registry = app.gate.registry();
         let (wishes, _) = file.wishes(&app, &registry);
-        let planned = plan(&registry, wishes, &author, app.gate.window());
-        (planned.map_err(|problems| contradicted(&problems))?, Vec::new())
+        (planned(&app, &registry, wishes, &author).await?, Vec::new())
     } else {
         change(&app, &principal, &file.why, |registry| file.wishes(&app, registry)).await?
     };
@@ -107,5 +120,17 @@ fn step(change: Change) -> Step {
         (Some(_), Some(_)) => "change",
         (Some(_), None) => "remove",
     };
-    Step { step, kind: change.key.kind, name: change.key.name }
+    let members = match (&change.before, &change.after) {
+        (Some(before), Some(after)) => members(&shown(before), &shown(after)),
+        _ => BTreeMap::new(),
+    };
+    Step { step, kind: change.key.kind, name: change.key.name, members }
+}
+
+/// What differs between two documents, by member; what is missing is null.
+fn members(before: &Value, after: &Value) -> BTreeMap<String, Member> {
+    let names = [before, after].into_iter().filter_map(Value::as_object).flat_map(|it| it.keys());
+    let differs = names.filter(|name| before[*name] != after[*name]);
+    let member = |name: &String| Member { before: before[name].clone(), after: after[name].clone() };
+    differs.map(|name| (name.clone(), member(name))).collect()
 }

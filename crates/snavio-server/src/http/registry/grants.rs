@@ -8,7 +8,7 @@ use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::{Entry, Grant, Kind};
 use utoipa::IntoParams;
 
-use super::super::extract::{JsonBody, Members, Params, unfit};
+use super::super::extract::{JsonBody, Members, Params, from_members};
 use super::super::{Problem, Shared};
 use super::list::{Cursor, Page, list};
 use super::{Removed, Why, put, remove};
@@ -35,11 +35,12 @@ pub(in crate::http) async fn give(
     Params(why): Params<Why>,
     JsonBody(grant): JsonBody<Grant>,
 ) -> Result<Response, Problem> {
-    put(&app, &principal, &why, Entry::Grant(grant)).await
+    put(&app, &principal, &why, |_| Entry::Grant(grant.clone())).await
 }
 
 /// Which grant, and why it ends.
 #[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(in crate::http) struct Which {
     /// Who may send.
@@ -70,7 +71,7 @@ pub(in crate::http) async fn take_back(
     let why = Why { why: which.why };
     let grant = match (which.source, which.target, which.name) {
         (Some(source), Some(target), Some(name)) if body.is_empty() => Grant { source, target, name },
-        (None, None, None) => serde_json::from_value(body.into()).map_err(|error| unfit(&error))?,
+        (None, None, None) => from_members(body)?,
         _ => {
             let detail = "name the grant by source, target and name, all in the query or all in the body";
             return Err(Refusal::new(Reason::InvalidRequest, detail).into());

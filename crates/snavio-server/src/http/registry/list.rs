@@ -18,6 +18,7 @@ use crate::principal::Principal;
 
 /// Which page of a list.
 #[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(in crate::http) struct Cursor {
     /// The `next` of the page before.
@@ -63,6 +64,7 @@ pub(super) fn list(
 
 /// Which part of the registry.
 #[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(in crate::http) struct Part {
     /// Only entries of this kind.

@@ -3,6 +3,7 @@
 pub(super) mod changes;
 pub(super) mod file;
 pub(super) mod grants;
+mod kept;
 pub(super) mod list;
 pub(super) mod routes;
 pub(super) mod services;
@@ -30,6 +31,7 @@ const ATTEMPTS_MAX: usize = 5;
 
 /// Why a change is made, for the changelog.
 #[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Why {
     #[serde(default)]
@@ -50,10 +52,6 @@ fn nothing() -> Problem {
     Refusal::new(Reason::NotFound, "there is nothing registered under this name").into()
 }
 
-fn contradicted(problems: &[String]) -> Refusal {
-    Refusal::new(Reason::RegistryConflict, problems.join("; "))
-}
-
 /// Decides and makes changes; the answer is what changed, and what else the decision came to. It is taken anew
 /// when somebody else was quicker, because it may then be another one.
 async fn change<T>(
@@ -71,13 +69,26 @@ async fn change<T>(
         let registry = app.gate.registry();
         let author = Author { who: principal.name(), why: why.to_owned(), at: app.clock.now() };
         let (wishes, besides) = decide(&registry);
-        let changes = plan(&registry, wishes, &author, app.gate.window()).map_err(|it| contradicted(&it))?;
+        let changes = planned(app, &registry, wishes, &author).await?;
         if changes.is_empty() || make(app, changes.clone()).await? {
             return Ok((changes, besides));
         }
         app.gate.refresh_registry().await?;
     }
     Err(Refusal::new(Reason::RegistryConflict, "the registry changes too quickly; try again").into())
+}
+
+/// What the wishes come to, if the registry and what the store holds allow it.
+async fn planned(
+    app: &App,
+    registry: &Registry,
+    wishes: Vec<Wish>,
+    author: &Author,
+) -> Result<Vec<Change>, Problem> {
+    let contradicted = |problems: Vec<String>| Refusal::new(Reason::RegistryConflict, problems.join("; "));
+    let changes = plan(registry, wishes, author, app.gate.window()).map_err(contradicted)?;
+    let problems = kept::problems(app, registry, &changes).await?;
+    if problems.is_empty() { Ok(changes) } else { Err(contradicted(problems).into()) }
 }
 
 /// Makes the changes, unless somebody else was quicker. On a task of its own: a client that hangs up must not
@@ -116,10 +127,18 @@ fn shown(entry: &Entry) -> Value {
     value
 }
 
-async fn put(app: &Shared, principal: &Principal, why: &Why, entry: Entry) -> Result<Response, Problem> {
-    let document = shown(&entry);
-    let decide = |_: &Registry| (vec![Wish::Put(entry.clone())], ());
-    let (changes, ()) = change(app, principal, &why.why, decide).await?;
+async fn put(
+    app: &Shared,
+    principal: &Principal,
+    why: &Why,
+    entry: impl Fn(&Registry) -> Entry,
+) -> Result<Response, Problem> {
+    let decide = |registry: &Registry| {
+        let entry = entry(registry);
+        let document = shown(&entry);
+        (vec![Wish::Put(entry)], document)
+    };
+    let (changes, document) = change(app, principal, &why.why, decide).await?;
     Ok(json(status(&changes), &document))
 }
 

@@ -7,7 +7,7 @@ use snavio_model::name::{CommandName, ServiceName};
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::{Entry, EntryKey, Kind, Route};
 
-use super::super::extract::{JsonBody, Members, Params, Segments, unfit};
+use super::super::extract::{JsonBody, Members, Params, Segments, from_members};
 use super::super::{Problem, Shared};
 use super::services::service_name;
 use super::{Removed, Why, get, named, put, remove};
@@ -47,8 +47,8 @@ pub(in crate::http) async fn register(
     body.remove("kind");
     agree(&mut body, "target", json!(target))?;
     agree(&mut body, "name", json!(name))?;
-    let route: Route = serde_json::from_value(Value::Object(body)).map_err(|error| unfit(&error))?;
-    put(&app, &principal, &why, Entry::Route(route)).await
+    let route: Route = from_members(body)?;
+    put(&app, &principal, &why, |_| Entry::Route(route.clone())).await
 }
 
 /// What the path says, the body must not contradict.

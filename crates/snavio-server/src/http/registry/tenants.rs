@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
 use snavio_model::name::TenantName;
-use snavio_model::registry::{Entry, EntryKey, Kind, Tenant};
+use snavio_model::registry::{Entry, EntryKey, Kind, Registry, Tenant};
 use utoipa::ToSchema;
 
 use super::super::extract::{JsonBody, Params, Segments};
@@ -19,9 +19,31 @@ use crate::principal::Principal;
 pub(in crate::http) struct TenantBody {
     /// Where to reach its people.
     contact: Option<String>,
-    /// A suspended tenant's messages are refused.
-    #[serde(default)]
-    suspended: bool,
+    /// A suspended tenant's messages are refused. Not said, it stays as it is.
+    suspended: Option<bool>,
+}
+
+/// A tenant as a registry file gives it.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(in crate::http) struct FileTenant {
+    name: TenantName,
+    /// Where to reach its people.
+    contact: Option<String>,
+    /// A suspended tenant's messages are refused. Not said, it stays as it is.
+    suspended: Option<bool>,
+}
+
+impl FileTenant {
+    /// The tenant as it shall be. Who suspended it did so for a reason: only saying so lifts it (REG-4).
+    pub(super) fn entry(&self, registry: &Registry) -> Entry {
+        let as_it_is = || registry.tenant(self.name.as_str()).is_some_and(|tenant| tenant.suspended);
+        Entry::Tenant(Tenant {
+            name: self.name.clone(),
+            contact: self.contact.clone(),
+            suspended: self.suspended.unwrap_or_else(as_it_is),
+        })
+    }
 }
 
 /// All tenants that the caller may see.
@@ -58,8 +80,8 @@ pub(in crate::http) async fn register(
     JsonBody(body): JsonBody<TenantBody>,
 ) -> Result<Response, Problem> {
     let name = TenantName::new(&tenant).map_err(named)?;
-    let entry = Entry::Tenant(Tenant { name, contact: body.contact, suspended: body.suspended });
-    put(&app, &principal, &why, entry).await
+    let tenant = FileTenant { name, contact: body.contact, suspended: body.suspended };
+    put(&app, &principal, &why, |registry| tenant.entry(registry)).await
 }
 
 /// Removes a tenant that owns nothing any more.

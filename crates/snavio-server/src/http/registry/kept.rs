@@ -1,0 +1,74 @@
+//! What the store holds outlives what is registered: no change may strand what waits in a queue, nor hand a former
+//! tenant's records to a new one of the same name (REG-24).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use snavio_model::name::{QueueKey, TenantName};
+use snavio_model::registry::{Change, Entry, EntryKey, Registry, Route};
+use snavio_model::time::Clock;
+use snavio_store::StoreError;
+
+use super::super::App;
+use super::super::whose::has_records;
+
+/// Why the store does not allow these changes.
+pub(super) async fn problems(
+    app: &App,
+    registry: &Registry,
+    changes: &[Change],
+) -> Result<Vec<String>, StoreError> {
+    let mut problems = Vec::new();
+    for (queue, route) in left(registry, changes) {
+        let held = app.gate.store().attributes(&queue, app.clock.now()).await?;
+        let waiting = held.depth + held.in_flight + held.delayed;
+        if waiting > 0 {
+            problems.push(format!(
+                "{route}: no other route names its queue {}, which still holds {waiting} deliveries; let them be consumed, or purge it, first",
+                queue.queue()
+            ));
+        }
+    }
+    for tenant in added_tenants(changes) {
+        if has_records(app, tenant.as_str()).await? {
+            problems.push(format!(
+                "{}: the store holds records of a former tenant of this name; choose another name",
+                EntryKey::tenant(tenant)
+            ));
+        }
+    }
+    Ok(problems)
+}
+
+/// The queues that no route would name any more, each with a route that does now.
+fn left(registry: &Registry, changes: &[Change]) -> BTreeMap<QueueKey, EntryKey> {
+    let named = |entry: &Option<Entry>| match entry {
+        Some(Entry::Route(route)) => Some(queue(route)),
+        _ => None,
+    };
+    let before = changes.iter().filter_map(|it| Some((named(&it.before)?, it.key.clone())));
+    let mut left: BTreeMap<_, _> = before.collect();
+    if left.is_empty() {
+        return left;
+    }
+    let changed: BTreeSet<_> = changes.iter().map(|it| &it.key).collect();
+    let others = registry.entries().filter(|entry| !changed.contains(&entry.key()));
+    let others = others.filter_map(|entry| match entry {
+        Entry::Route(route) => Some(queue(route)),
+        _ => None,
+    });
+    for queue in others.chain(changes.iter().filter_map(|it| named(&it.after))) {
+        left.remove(&queue);
+    }
+    left
+}
+
+fn queue(route: &Route) -> QueueKey {
+    QueueKey::new(route.target.tenant(), &route.queue)
+}
+
+fn added_tenants(changes: &[Change]) -> impl Iterator<Item = &TenantName> {
+    changes.iter().filter_map(|change| match (&change.before, &change.after) {
+        (None, Some(Entry::Tenant(tenant))) => Some(&tenant.name),
+        _ => None,
+    })
+}
