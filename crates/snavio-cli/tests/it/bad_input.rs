@@ -10,7 +10,7 @@ use snavio_model::limits;
 use snavio_model::token::{TokenClaims, TokenKey, issue};
 use snavio_sdk::Credentials;
 
-use crate::node::{Cast, Draft, Node, drain, new_id, seconds_from_now};
+use crate::node::{Cast, Draft, Node, drain, new_id, seconds_from_now, verdict};
 use crate::wire::{Answered, post_json, token};
 
 /// What must never come back: it stands wherever a producer's own values stand.
@@ -490,4 +490,66 @@ impl Stage {
 /// A payload that is so many levels deep by itself.
 fn nested(levels: usize) -> String {
     format!("{}{}", "[".repeat(levels), "]".repeat(levels))
+}
+
+/// MSG-12
+#[tokio::test]
+async fn calls_that_do_not_fit_are_told_what_does() {
+    let node = Node::start();
+    node.cast().await;
+    let operator = node.operator();
+    let inbox = |what: &str| format!("/v1/queues/notify-inbox/{what}?tenant=acme");
+    let (receive, ack, apply) = (inbox("receive"), inbox("ack"), "/v1/registry/apply".to_owned());
+    let receipt = |more: &str| format!(r#"{{"receipts":[{{"delivery_id":1,"fence":2{more}}}]}}"#);
+    let typo = "/v1/queues/notify-inbx/purge?tenant=acme".to_owned();
+    for (path, body, status, told) in [
+        (&receive, "[1,2,3]", 400, "expected an object"),
+        (&apply, "[]", 400, "expected an object"),
+        (&ack, r#"{"receipts":[[1,2]]}"#, 400, "receipts[0]: expected an object"),
+        (&apply, r#"{"tenants":[["x",null,false]]}"#, 400, "tenants[0]: expected an object"),
+        (&ack, &receipt(r#","extra":1"#), 400, "unknown field `extra`"),
+        (&receive, r#"{"max":"c4n4ry"}"#, 400, "max: expected a whole number"),
+        (&receive, r#"{"max":1} x"#, 400, "trailing characters"),
+        (&typo, "{}", 404, "names this queue"),
+        (&inbox("purge").replace("acme", "acm"), "{}", 404, "no such tenant"),
+    ] {
+        let body = Some(body.as_bytes().to_vec());
+        let (code, problem) = verdict(operator.send(Method::POST, path, body, "application/json").await);
+        let detail = problem["detail"].as_str().unwrap_or_default();
+        assert_eq!(code, status, "{path}: {problem}");
+        assert!(detail.contains(told) && !detail.contains(CANARY), "{told:?} is not said in {detail:?}");
+    }
+    for (path, status, told) in [
+        ("/v1/telemetry?tenant=acme&limits=5", 400, "expected one of `tenant`, `after`, `limit`"),
+        ("/v1/telemetry?tenant=acme&c4n4ry%20=5", 400, "a field is unknown, expected one of"),
+        ("/v1/telemetry?tenant=acme&wait_seconds=21", 400, "wait_seconds must be 0 to 20"),
+        ("/v1/telemetry?tenant=acme&wait_seconds=c4n4ry", 400, "wait_seconds"),
+        ("/v1/registry?knid=route", 400, "unknown field `knid`"),
+        ("/v1/telemetry?tenant=acm", 404, "no such tenant"),
+        ("/v1/dead-letters?tenant=acm", 404, "no such tenant"),
+        ("/v1/queues/notify-inbx?tenant=acme", 404, "names this queue"),
+    ] {
+        let (code, problem) = verdict(operator.send(Method::GET, path, None, "").await);
+        let detail = problem["detail"].as_str().unwrap_or_default();
+        assert_eq!(code, status, "{path}: {problem}");
+        assert!(detail.contains(told) && !detail.contains(CANARY), "{told:?} is not said in {detail:?}");
+    }
+}
+
+/// MSG-12
+#[tokio::test]
+async fn advice_fits_what_was_sent() {
+    let node = Node::start();
+    let cast = node.cast().await;
+    let form = node.api().send(Method::POST, "/v1/token", Some(b"{}".to_vec()), "application/json").await;
+    let (status, problem) = verdict(form);
+    assert_eq!(status, 415);
+    let told = |problem: &Value| format!("{} {}", problem["detail"], problem["advice"]);
+    assert!(told(&problem).contains("x-www-form-urlencoded"), "{problem}");
+    assert!(!told(&problem).contains("application/json"), "{problem}");
+    let many = format!("[{}]", ["{}"; limits::BATCH_MESSAGES_MAX + 1].join(","));
+    let token = token(&node, &cast.billing).await;
+    let answer = Answered::to(post_json(&node, "/v1/commands/batch", &token, many)).await;
+    assert_eq!(answer.status, 413);
+    assert!(told(&answer.document()).contains("split"), "{}", answer.text);
 }

@@ -118,3 +118,28 @@ async fn the_front_page_names_no_tenant() {
     }
     assert!(!page.contains("acme") && !page.contains("billing"));
 }
+
+/// INT-1
+#[tokio::test]
+async fn the_description_says_what_the_server_takes() {
+    let document = document(&Node::start()).await;
+    let schemas = &document["components"]["schemas"];
+    for payload in [&schemas["SignedContent"], &schemas["Command"]] {
+        assert_eq!(payload["properties"]["payload"]["type"], Value::Null, "any value: {payload}");
+    }
+    let metadata = &schemas["SignedMetadata"];
+    for member in ["hmac", "version_id", "correlation_id"] {
+        assert_eq!(metadata["properties"][member]["type"], "string", "never null");
+        assert!(!metadata["required"].as_array().unwrap().contains(&member.into()), "{member}");
+    }
+    let max = &schemas["ReceiveBody"]["properties"]["max"];
+    assert_eq!((&max["minimum"], &max["maximum"]), (&1.into(), &10.into()), "{max}");
+    let headers = |path: &str, method: &str| {
+        let parameters = document["paths"][path][method]["parameters"].as_array().unwrap();
+        let headers = parameters.iter().filter(|it| it["in"] == "header");
+        headers.map(|it| it["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let known = ["x-correlation-id", "traceparent", "webhook-id", "webhook-timestamp", "webhook-signature"];
+    assert_eq!(headers("/v1/commands", "post"), known);
+    assert_eq!(headers("/v1/telemetry", "get"), ["last-event-id"]);
+}

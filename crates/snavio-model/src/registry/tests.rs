@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::claim::ClaimPolicy;
+use crate::limits;
 use crate::name::QueueName;
 use crate::time::Timestamp;
 
@@ -100,6 +101,22 @@ fn what_would_not_hold_together_is_refused_with_every_problem_named() {
     let problems = apply(&filled(), vec![Wish::Put(Entry::Route(bad))]).unwrap_err();
     assert_eq!(problems.len(), 4, "{problems:?}");
     assert!(problems[0].contains("service acme/nobody is not registered"));
+}
+
+/// REG-1
+#[test]
+fn free_texts_have_an_end() {
+    let with = |contact: usize, description: usize| {
+        let contact = Some("ü".repeat(contact));
+        let tenant = Entry::Tenant(Tenant { name: "acme".parse().unwrap(), contact, suspended: false });
+        let description = Some("ü".repeat(description));
+        let bot = Entry::Service(Service { name: "acme/bot".parse().unwrap(), description });
+        apply(&Registry::default(), vec![Wish::Put(tenant), Wish::Put(bot)])
+    };
+    let (contact, description) = (limits::CONTACT_CHARS_MAX, limits::DESCRIPTION_CHARS_MAX);
+    assert!(with(contact, description).is_ok());
+    let problems = with(contact + 1, description + 1).unwrap_err();
+    assert_eq!(problems.len(), 2, "{problems:?}");
 }
 
 #[test]
