@@ -91,6 +91,10 @@ fn a_request_whose_end_is_ambiguous_is_refused_or_is_the_last() {
         assert_eq!(wire.ask(post(headers, "0\r\n\r\n")).status, 415, "{headers}");
         assert!(wire.is_hung_up_within(Duration::from_secs(5)), "{headers}");
     }
+    // The same length twice is one length, and what comes behind it another request.
+    let mut wire = Wire::to(&node);
+    assert_eq!(wire.ask(post("Content-Length: 3\r\nContent-Length: 3", "abc")).status, 415);
+    assert_eq!(wire.answer().status, 200);
 }
 
 /// QUA-4

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use snavio_model::name::{QueueKey, TenantName};
-use snavio_model::registry::{Change, Entry, EntryKey, Registry, Route};
+use snavio_model::registry::{Change, Entry, EntryKey, Registry, Route, ServiceView};
 use snavio_model::time::Clock;
 use snavio_store::StoreError;
 
@@ -42,7 +42,7 @@ pub(super) async fn problems(
 /// The queues that no route would name any more, each with a route that does now.
 fn left(registry: &Registry, changes: &[Change]) -> BTreeMap<QueueKey, EntryKey> {
     let named = |entry: &Option<Entry>| match entry {
-        Some(Entry::Route(route)) => Some(queue(route)),
+        Some(Entry::Route(route)) => Some(QueueKey::new(route.target.tenant(), &route.queue)),
         _ => None,
     };
     let before = changes.iter().filter_map(|it| Some((named(&it.before)?, it.key.clone())));
@@ -51,19 +51,13 @@ fn left(registry: &Registry, changes: &[Change]) -> BTreeMap<QueueKey, EntryKey>
         return left;
     }
     let changed: BTreeSet<_> = changes.iter().map(|it| &it.key).collect();
-    let others = registry.entries().filter(|entry| !changed.contains(&entry.key()));
-    let others = others.filter_map(|entry| match entry {
-        Entry::Route(route) => Some(queue(route)),
-        _ => None,
-    });
+    let key = |route: &Route| EntryKey::route(&route.target, &route.name);
+    let routes = registry.services().flat_map(ServiceView::routes);
+    let others = routes.filter(|it| !changed.contains(&key(&it.route))).map(|it| it.queue.clone());
     for queue in others.chain(changes.iter().filter_map(|it| named(&it.after))) {
         left.remove(&queue);
     }
     left
-}
-
-fn queue(route: &Route) -> QueueKey {
-    QueueKey::new(route.target.tenant(), &route.queue)
 }
 
 fn added_tenants(changes: &[Change]) -> impl Iterator<Item = &TenantName> {
