@@ -13,7 +13,7 @@ use snavio_model::settle::{Intake, Settlement};
 use snavio_model::time::Clock;
 use snavio_store::{Store, StoreError};
 
-use crate::ticket::{Answers, Ticket};
+use crate::ticket::{Answers, Held, Ticket};
 
 /// Why an intake was not settled. Nothing was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,9 +64,10 @@ impl Committer {
         Self(Arc::new(Shared { store, clock, intakes, idle: Condvar::new(), messages_per_batch }))
     }
 
-    /// Hands in intakes in their order; the answers come when each has its commit, or cannot have one.
-    pub(crate) fn settle(&self, intakes: Vec<Intake>) -> Answers<Settled> {
-        let (ticket, answers) = Ticket::for_answers(intakes.len());
+    /// Hands in intakes in their order; the answers come when each has its commit, or cannot have one, and until
+    /// then something is held.
+    pub(crate) fn settle(&self, intakes: Vec<Intake>, held: Held) -> Answers<Settled> {
+        let (ticket, answers) = Ticket::for_answers(intakes.len(), held);
         let mut refused = Vec::new();
         let mut line = self.0.lock();
         for (place, intake) in intakes.into_iter().enumerate() {
@@ -195,7 +196,7 @@ mod tests {
         let store = Arc::new(EmbeddedStore::open(&Options::new(folder.path())).unwrap());
         let committer = Committer::new(store, Arc::new(Noon), Room::default());
         committer.0.lock().under_way = true;
-        let (ticket, answers) = Ticket::for_answers(2);
+        let (ticket, answers) = Ticket::for_answers(2, Box::new(()));
         let replies = [0, 1].map(|place| Reply { ticket: Arc::clone(&ticket), place }).into();
         let second = Arc::new(AtomicBool::new(true));
         drop(Batch { shared: Arc::clone(&committer.0), second, replies });

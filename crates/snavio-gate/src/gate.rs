@@ -161,14 +161,18 @@ impl Gate {
         Ok(gate)
     }
 
-    /// Takes a message from its arrival to its one outcome.
-    pub async fn accept(&self, arrival: Arrival) -> Result<Answer, Refused> {
+    /// Takes a message from its arrival to its one outcome. What is held is let go when its commit is done.
+    pub async fn accept(&self, arrival: Arrival, held: impl Send + 'static) -> Result<Answer, Refused> {
         let gone = || Refusal::lost("the message was not judged").into();
-        self.accept_all(vec![arrival]).await.pop().unwrap_or_else(|| Err(gone()))
+        self.accept_all(vec![arrival], held).await.pop().unwrap_or_else(|| Err(gone()))
     }
 
     /// Takes messages that came together, each to its own outcome, in their order.
-    pub async fn accept_all(&self, arrivals: Vec<Arrival>) -> Vec<Result<Answer, Refused>> {
+    pub async fn accept_all(
+        &self,
+        arrivals: Vec<Arrival>,
+        held: impl Send + 'static,
+    ) -> Vec<Result<Answer, Refused>> {
         let registry = self.registry.load_full();
         let mut intakes = Vec::with_capacity(arrivals.len());
         let mut begun = Vec::with_capacity(arrivals.len());
@@ -178,7 +182,8 @@ impl Gate {
         }
         drop(registry);
         let handed_over = tokio::time::Instant::now();
-        let mut settled = slow::settle(intakes, &self.committer).await.into_iter(); // one durable write
+        let settled = slow::settle(intakes, &self.committer, Box::new(held)); // one durable write
+        let mut settled = settled.await.into_iter();
         let waited = handed_over.elapsed();
         let end = |(source, received_at, begun): (ServiceName, Timestamp, Result<Begun, Refused>)| {
             let ended = match begun {

@@ -11,17 +11,22 @@ pub(crate) struct Ticket<T>(Mutex<State<T>>);
 struct State<T> {
     answers: Vec<Option<T>>,
     missing: usize,
+    held: Option<Held>,
     waker: Option<Waker>,
 }
+
+/// Something that is let go as soon as all answers are there, before anybody has looked at them.
+pub(crate) type Held = Box<dyn Send>;
 
 /// Where they are waited for. Who stops waiting loses nothing but the answers.
 pub(crate) struct Answers<T>(Arc<Ticket<T>>);
 
 impl<T> Ticket<T> {
     /// A ticket for so many answers.
-    pub(crate) fn for_answers(count: usize) -> (Arc<Self>, Answers<T>) {
+    pub(crate) fn for_answers(count: usize, held: Held) -> (Arc<Self>, Answers<T>) {
         let answers = std::iter::repeat_with(|| None).take(count).collect();
-        let ticket = Arc::new(Self(Mutex::new(State { answers, missing: count, waker: None })));
+        let state = State { answers, missing: count, held: Some(held), waker: None };
+        let ticket = Arc::new(Self(Mutex::new(state)));
         (Arc::clone(&ticket), Answers(ticket))
     }
 
@@ -32,8 +37,12 @@ impl<T> Ticket<T> {
             *open = Some(answer);
             state.missing -= 1;
         }
-        let waker = if state.missing == 0 { state.waker.take() } else { None };
+        if state.missing > 0 {
+            return;
+        }
+        let (held, waker) = (state.held.take(), state.waker.take());
         drop(state);
+        drop(held);
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -67,7 +76,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn answers_come_in_the_order_of_their_places_whoever_gives_them() {
         for _ in 0..200 {
-            let (ticket, answers) = Ticket::for_answers(8);
+            let (ticket, answers) = Ticket::for_answers(8, Box::new(()));
             let givers: Vec<_> = (0..8)
                 .map(|place| {
                     let ticket = Arc::clone(&ticket);
@@ -81,15 +90,18 @@ mod tests {
 
     #[tokio::test]
     async fn no_answers_are_not_waited_for() {
-        assert!(Ticket::<u8>::for_answers(0).1.await.is_empty());
+        assert!(Ticket::<u8>::for_answers(0, Box::new(())).1.await.is_empty());
     }
 
     #[tokio::test]
     async fn a_second_answer_changes_nothing() {
-        let (ticket, answers) = Ticket::for_answers(2);
+        let held = Arc::new(());
+        let (ticket, answers) = Ticket::for_answers(2, Box::new(Arc::clone(&held)));
         ticket.answer(0, 'a');
         ticket.answer(0, 'b');
+        assert_eq!(Arc::strong_count(&held), 2);
         ticket.answer(1, 'c');
+        assert_eq!(Arc::strong_count(&held), 1, "let go with the last answer");
         assert_eq!(answers.await, ['a', 'c']);
     }
 }

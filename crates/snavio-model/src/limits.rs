@@ -81,7 +81,7 @@ pub const INTAKE_BYTES_MAX: usize = 256 * 1024 * 1024;
 pub const INTAKE_TENANT_PART: usize = 4;
 
 /// What one tenant may take through the pipeline at once: each message counts one, and each request some more.
-pub const TENANT_TURNS: usize = 4224;
+pub const TENANT_TURNS: usize = 2112;
 /// What a request counts beside its messages: answering one costs as much as many messages of a batch.
 pub const TURN_OF_REQUEST: usize = 32;
 

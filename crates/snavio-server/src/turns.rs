@@ -1,7 +1,7 @@
 //! Turns at the pipeline: how much of it one tenant may use at the same time (PIP-9).
 //!
 //! Commits are shared out fairly already, but processor time is not: whatever is ready runs in the order it came.
-//! So a tenant's requests go from their body to their verdict a few at a time and wait for each other before
+//! So a tenant's requests go from their body to their commit a few at a time and wait for each other before
 //! that, where waiting costs nobody anything. A few are enough to keep a node busy.
 
 use std::sync::Arc;

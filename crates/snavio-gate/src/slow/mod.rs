@@ -6,13 +6,18 @@ use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::settle::{Intake, Outcome, Settlement};
 
 use crate::committer::{Committer, Failure, Settled};
+use crate::ticket::Held;
 
 /// When to come back after an overload or an outage.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Hands the intakes to the committer and waits for their commits.
-pub(crate) async fn settle(intakes: Vec<Intake>, committer: &Committer) -> Vec<Result<Settlement, Refusal>> {
-    committer.settle(intakes).await.into_iter().map(judged).collect()
+/// Hands the intakes to the committer and waits for their commits; holds something until they are there.
+pub(crate) async fn settle(
+    intakes: Vec<Intake>,
+    committer: &Committer,
+    held: Held,
+) -> Vec<Result<Settlement, Refusal>> {
+    committer.settle(intakes, held).await.into_iter().map(judged).collect()
 }
 
 fn judged(settled: Settled) -> Result<Settlement, Refusal> {

@@ -27,6 +27,7 @@ use super::{App, Problem, Shared, stream};
 use crate::machine::unpredictable;
 use crate::outlive::Outlive;
 use crate::principal::{Caller, Principal};
+use crate::turns::Turn;
 
 const WEBHOOK_SIGNATURE: &str = "webhook-signature";
 
@@ -130,11 +131,7 @@ pub(super) async fn send(
     let arrival = read_one(&app, source, &parts, body).await;
     let arrival = arrival.map_err(|refusal| on_record(&app, source, &parts.headers, refusal))?;
     let (running, turn) = (Arc::clone(&app), caller.turn(1).await);
-    let work = async move {
-        let _turn = turn;
-        running.gate.accept(arrival).await
-    };
-    let answer = Outlive::new(work).await?;
+    let answer = Outlive::new(async move { running.gate.accept(arrival, turn).await }).await?;
     let (status, accepted) = accepted(&app, &answer);
     Ok(json(status, &accepted))
 }
@@ -196,20 +193,23 @@ async fn send_array(app: Shared, caller: &Caller, parts: &Parts, body: Body) -> 
     let entries: Vec<_> = entries.into_iter().map(|entry| body.slice_ref(entry)).collect();
     let (source, headers) = (caller.service.clone(), parts.headers.clone());
     let turn = caller.turn(entries.len()).await;
-    let work = async move {
-        let _turn = turn;
-        send_entries(&app, source, entries, &headers).await
-    };
+    let work = async move { send_entries(&app, source, entries, &headers, turn).await };
     let results = Outlive::new(work).await;
     Ok(json(StatusCode::OK, &Results { results }))
 }
 
 /// Takes messages that came together to their verdicts.
-async fn send_entries(app: &App, source: ServiceName, bodies: Vec<Bytes>, headers: &HeaderMap) -> Vec<Entry> {
+async fn send_entries(
+    app: &App,
+    source: ServiceName,
+    bodies: Vec<Bytes>,
+    headers: &HeaderMap,
+    turn: Turn,
+) -> Vec<Entry> {
     let fits = |body: &Bytes| body.len() <= app.body_bytes_max;
     let arrive = |body: &Bytes| arrival(app, source.clone(), body.clone(), headers);
     let arrivals = bodies.iter().filter(|body| fits(body)).map(arrive).collect();
-    let mut ended = app.gate.accept_all(arrivals).await.into_iter();
+    let mut ended = app.gate.accept_all(arrivals, turn).await.into_iter();
     let entry = |body: &Bytes| match fits(body).then(|| ended.next()).flatten() {
         Some(ended) => verdict(app, ended),
         None => too_large(app, &source, headers),
@@ -222,7 +222,7 @@ pub(super) async fn send_entry(app: &App, source: ServiceName, body: Bytes, head
     if body.len() > app.body_bytes_max {
         return too_large(app, &source, headers);
     }
-    verdict(app, app.gate.accept(arrival(app, source, body, headers)).await)
+    verdict(app, app.gate.accept(arrival(app, source, body, headers), ()).await)
 }
 
 fn too_large(app: &App, source: &ServiceName, headers: &HeaderMap) -> Entry {
