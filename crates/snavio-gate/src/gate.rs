@@ -339,7 +339,12 @@ impl Gate {
     /// told to decide anew.
     pub async fn change_registry(&self, changes: Vec<Change>) -> Result<(), StoreError> {
         self.store.apply(changes).await?;
-        self.refresh_registry().await
+        if let Err(error) = self.refresh_registry().await {
+            // Durable, and in effect when `follow_registry` reads it: whoever made the change must hear of it, for
+            // the answer may hold secrets that nobody sees again.
+            tracing::warn!(error = &error as &dyn std::error::Error, "a change could not be read back yet");
+        }
+        Ok(())
     }
 
     /// Brings the registry up to the store's version by the difference.

@@ -1,8 +1,6 @@
 //! Throttled failures: who failed too often within a window is refused until the window is over (PIP-1).
 //!
-//! Only failures are counted. Whoever shares an address with a guesser, behind a proxy for example, goes on with
-//! what was verified before; what would have to be verified anew waits with the guesser, for else a guess that is
-//! right would be told at once.
+//! Only failures are counted. Whether what is right may pass meanwhile is for the caller to say, by asking first.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -11,28 +11,39 @@ use snavio_model::time::Timestamp;
 
 use crate::door::Remote;
 
-/// Who failed how often. Credentials that were verified before never wait here.
+/// Who failed how often. What is right is taken however often others at its address were wrong, but for a client's
+/// secret that was guessed at from there: such a guess is not told that it was right.
 #[derive(Default)]
-pub(crate) struct Failures(Mutex<Throttle<IpAddr>>);
+pub(crate) struct Failures {
+    by_address: Mutex<Throttle<IpAddr>>,
+    /// Of registered clients only: names that anybody can make up must not fill it.
+    by_client: Mutex<Throttle<(IpAddr, String)>>,
+}
 
 impl Failures {
-    /// Whether this caller's credentials are verified at all: not after too many that were wrong.
-    pub(crate) fn check(&self, extensions: &Extensions, now: Timestamp) -> Result<(), Refusal> {
-        self.lock().check(&caller(extensions), now).map_err(throttled)
+    /// Whether a client's secret from this address is verified at all: not after too many that were wrong.
+    pub(crate) fn check(&self, extensions: &Extensions, client: &str, now: Timestamp) -> Result<(), Refusal> {
+        lock(&self.by_client).check(&(caller(extensions), client.to_owned()), now).map_err(throttled)
+    }
+
+    /// Counts a wrong secret of a registered client.
+    pub(crate) fn count(&self, extensions: &Extensions, client: &str, now: Timestamp) {
+        // What it says about waiting is asked for before the next one is verified.
+        let _ = lock(&self.by_client).fail((caller(extensions), client.to_owned()), now);
     }
 
     /// Counts the failure and says no: that the credential is wrong, or that there were too many such.
     pub(crate) fn refuse(&self, extensions: &Extensions, now: Timestamp, detail: &'static str) -> Refusal {
         metrics::counter!("snavio_auth_failures_total").increment(1);
-        match self.lock().fail(caller(extensions), now) {
+        match lock(&self.by_address).fail(caller(extensions), now) {
             Ok(()) => Refusal::new(Reason::Unauthenticated, detail),
             Err(wait) => throttled(wait),
         }
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Throttle<IpAddr>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn throttled(wait: Duration) -> Refusal {

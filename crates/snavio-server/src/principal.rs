@@ -169,8 +169,7 @@ impl Sessions {
         Self { known: RwLock::default(), tenants: Mutex::default(), requests_max, body_bytes_max }
     }
 
-    /// Resolves the caller of a request. Each use checks that client, service and tenant are still there; what is
-    /// not known yet is verified only if it may be.
+    /// Resolves the caller of a request. Each use checks that client, service and tenant are still there.
     pub(crate) fn principal(
         &self,
         headers: &HeaderMap,
@@ -178,7 +177,6 @@ impl Sessions {
         platform: &Platform,
         registry: &Registry,
         now: Timestamp,
-        may_verify: impl FnOnce() -> Result<(), Refusal>,
     ) -> Result<Principal, Nobody> {
         let header =
             headers.get(AUTHORIZATION).ok_or_else(|| unknown("the request has no Authorization header"))?;
@@ -186,11 +184,10 @@ impl Sessions {
         let token =
             token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token.trim());
         let token = token.ok_or_else(|| unknown("the Authorization header must be: Bearer <token>"))?;
-        // Known from the start, like a session: whoever guesses beside an operator must not lock it out.
         if platform.is_operator(token) {
             return Ok(Principal::Operator);
         }
-        let session = self.session(token, platform, now, may_verify)?;
+        let session = self.session(token, platform, now)?;
         session.check(registry, now)?;
         // Messages are refused by the shield, in the order of PIP-1.
         if !path.starts_with("/v1/commands") {
@@ -201,19 +198,12 @@ impl Sessions {
         Ok(Principal::Service(Caller { session, _place: place }))
     }
 
-    fn session(
-        &self,
-        token: &str,
-        platform: &Platform,
-        now: Timestamp,
-        may_verify: impl FnOnce() -> Result<(), Refusal>,
-    ) -> Result<Arc<Session>, Nobody> {
+    fn session(&self, token: &str, platform: &Platform, now: Timestamp) -> Result<Arc<Session>, Nobody> {
         let digest: [u8; 32] = Sha256::digest(token.as_bytes()).into();
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner).get(&digest).cloned();
         if let Some(session) = known {
             return Ok(session);
         }
-        may_verify()?;
         let claims = platform.verify(token, now).map_err(|fault| match fault {
             TokenFault::Forged => Nobody::Forger,
             TokenFault::Ended => ended().into(),

@@ -1,4 +1,4 @@
-//! Guessing is slow, and disturbs nobody whose credential was verified before.
+//! Guessing is slow, and disturbs nobody else at the same address.
 
 use reqwest::Method;
 use snavio_model::limits;
@@ -31,10 +31,26 @@ async fn bad_tokens_are_throttled_and_known_ones_from_the_same_address_are_not()
     // The same address, with credentials that are known: the operator's, and a token that was used before.
     assert!(node.operator().call(Method::GET, "/v1/status", None).await.is_ok());
     assert_eq!(post(&billing, Draft::new("notify", &new_id()).sign(&cast.billing)).await.0, 202);
-    // What would have to be verified waits, be it right or wrong: a guess is not told that it was right.
-    assert_eq!(guess(&unused).await.0, 429);
-    let secret = node.client(&cast.bot).authorized().await.expect_err("throttled");
-    assert!(matches!(secret, ApiError::Refused { status: 429, .. }), "{secret:?}");
+    // And with credentials that were never shown before.
+    assert_eq!(guess(&unused).await.0, 200);
+    assert!(node.client(&cast.bot).authorized().await.is_ok());
+}
+
+/// PIP-1
+#[tokio::test]
+async fn a_client_whose_secret_is_guessed_at_is_not_told_that_a_guess_was_right_and_others_are_not_disturbed()
+{
+    let node = Node::start();
+    let cast = node.cast().await;
+    let mut wrong = cast.bot.clone();
+    wrong.client_secret = cast.billing.client_secret.clone();
+    for _ in 0..limits::AUTH_FAILURES_MAX {
+        let refused = node.client(&wrong).authorized().await.expect_err("the secret is wrong");
+        assert!(matches!(refused, ApiError::Refused { status: 401, .. }), "{refused:?}");
+    }
+    let right = node.client(&cast.bot).authorized().await.expect_err("throttled");
+    assert!(matches!(right, ApiError::Refused { status: 429, .. }), "{right:?}");
+    assert!(node.client(&cast.billing).authorized().await.is_ok());
 }
 
 /// PIP-1

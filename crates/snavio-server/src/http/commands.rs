@@ -27,7 +27,6 @@ use super::{App, Problem, Shared, stream};
 use crate::machine::unpredictable;
 use crate::outlive::Outlive;
 use crate::principal::{Caller, Principal};
-use crate::turns::Turn;
 
 const WEBHOOK_SIGNATURE: &str = "webhook-signature";
 
@@ -192,34 +191,41 @@ async fn send_array(app: Shared, caller: &Caller, parts: &Parts, body: Body) -> 
     }
     let entries: Vec<_> = entries.into_iter().map(|entry| body.slice_ref(entry)).collect();
     let (source, headers) = (caller.service.clone(), parts.headers.clone());
+    // Received now, however long its turn takes to come.
+    let fit = entries.iter().filter(|entry| fits(&app, entry));
+    let arrivals: Vec<_> = fit.map(|entry| arrival(&app, source.clone(), entry.clone(), &headers)).collect();
     let turn = caller.turn(entries.len()).await;
-    let work = async move { send_entries(&app, source, entries, &headers, turn).await };
+    let work = async move {
+        let ended = app.gate.accept_all(arrivals, turn).await;
+        verdicts(&app, &source, &entries, &headers, ended)
+    };
     let results = Outlive::new(work).await;
     Ok(json(StatusCode::OK, &Results { results }))
 }
 
-/// Takes messages that came together to their verdicts.
-async fn send_entries(
+fn fits(app: &App, body: &Bytes) -> bool {
+    body.len() <= app.body_bytes_max
+}
+
+/// The verdicts of messages that came together: of those that fit as they ended, and of the others.
+fn verdicts(
     app: &App,
-    source: ServiceName,
-    bodies: Vec<Bytes>,
+    source: &ServiceName,
+    bodies: &[Bytes],
     headers: &HeaderMap,
-    turn: Turn,
+    ended: Vec<Result<Answer, Refused>>,
 ) -> Vec<Entry> {
-    let fits = |body: &Bytes| body.len() <= app.body_bytes_max;
-    let arrive = |body: &Bytes| arrival(app, source.clone(), body.clone(), headers);
-    let arrivals = bodies.iter().filter(|body| fits(body)).map(arrive).collect();
-    let mut ended = app.gate.accept_all(arrivals, turn).await.into_iter();
-    let entry = |body: &Bytes| match fits(body).then(|| ended.next()).flatten() {
+    let mut ended = ended.into_iter();
+    let entry = |body: &Bytes| match fits(app, body).then(|| ended.next()).flatten() {
         Some(ended) => verdict(app, ended),
-        None => too_large(app, &source, headers),
+        None => too_large(app, source, headers),
     };
     bodies.iter().map(entry).collect()
 }
 
 /// Takes one message of many to its verdict.
 pub(super) async fn send_entry(app: &App, source: ServiceName, body: Bytes, headers: &HeaderMap) -> Entry {
-    if body.len() > app.body_bytes_max {
+    if !fits(app, &body) {
         return too_large(app, &source, headers);
     }
     verdict(app, app.gate.accept(arrival(app, source, body, headers), ()).await)

@@ -173,9 +173,7 @@ impl FromRequestParts<Shared> for Principal {
         let registry = app.gate.registry();
         let now = app.clock.now();
         let path = parts.uri.path();
-        let may_verify = || app.failures.check(&parts.extensions, now);
-        let resolved =
-            app.sessions.principal(&parts.headers, path, &app.platform, &registry, now, may_verify);
+        let resolved = app.sessions.principal(&parts.headers, path, &app.platform, &registry, now);
         let principal = resolved.map_err(|nobody| match nobody {
             Nobody::Refused(refusal) => refusal,
             Nobody::Forger => app.failures.refuse(&parts.extensions, now, "the token is not valid"),

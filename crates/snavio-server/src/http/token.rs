@@ -67,10 +67,10 @@ pub(super) async fn issue(State(app): State<Shared>, request: Request) -> Result
     };
     Ok(match client(&parts.headers, form) {
         Ok((id, secret)) => {
-            app.failures.check(&parts.extensions, app.clock.now())?;
+            app.failures.check(&parts.extensions, &id, app.clock.now())?;
             match authenticated(&app, &id, &secret) {
                 Some(client) => no_store(json(StatusCode::OK, &token(&app, &client)?)),
-                None => denied(&app, &parts.extensions)?,
+                None => denied(&app, &parts.extensions, &id)?,
             }
         }
         Err(wrong) => wrong.response(),
@@ -158,9 +158,12 @@ fn token(app: &App, client: &Client) -> Result<Token, Refusal> {
 }
 
 /// Told in RFC 6749's words, until there were too many of them.
-fn denied(app: &App, extensions: &Extensions) -> Result<Response, Problem> {
-    let detail = "client_id or client_secret is wrong";
-    let refusal = app.failures.refuse(extensions, app.clock.now(), detail);
+fn denied(app: &App, extensions: &Extensions, client: &str) -> Result<Response, Problem> {
+    let (detail, now) = ("client_id or client_secret is wrong", app.clock.now());
+    if app.gate.registry().client(client).is_some() {
+        app.failures.count(extensions, client, now);
+    }
+    let refusal = app.failures.refuse(extensions, now, detail);
     match refusal.reason {
         Reason::AuthThrottled => Err(refusal.into()),
         _ => Ok(wrong("invalid_client", detail).response()),
