@@ -107,7 +107,7 @@ impl Node {
         // First of all: what counts before there is a recorder counts for nothing.
         let metrics = recorder();
         let tls = config.server.tls.as_ref().map(tls::acceptor).transpose()?;
-        let store_is_new = store.version().await? == 0;
+        let store_is_new = store.load().await?.1.is_empty();
         let (key_file, token_file) = (&config.platform_key_file, &config.operator_token_file);
         let platform = Arc::new(Platform::open(key_file, token_file, store_is_new)?);
         let started_at = clock.now();

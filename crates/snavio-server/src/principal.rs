@@ -45,6 +45,11 @@ impl Caller {
         Arc::clone(&self.session.tenant.load.body_bytes)
     }
 
+    /// For what goes on after the request was answered, and has to ask again.
+    pub(crate) fn session(&self) -> Arc<Session> {
+        Arc::clone(&self.session)
+    }
+
     /// Waits until its tenant may take so many messages through the pipeline.
     pub(crate) async fn turn(&self, messages: usize) -> Turn {
         self.session.tenant.turns.take(messages).await
@@ -70,7 +75,7 @@ pub(crate) struct Session {
 
 impl Session {
     /// The token has not ended, and whom it was given to is still there.
-    fn check(&self, registry: &Registry, now: Timestamp) -> Result<(), Refusal> {
+    pub(crate) fn check(&self, registry: &Registry, now: Timestamp) -> Result<(), Refusal> {
         if now >= self.expires_at {
             return Err(ended());
         }

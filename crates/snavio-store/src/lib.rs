@@ -272,8 +272,14 @@ pub trait Journal: Send + Sync {
         limit: usize,
     ) -> Result<Vec<ListedDeadLetter>, StoreError>;
 
-    /// The ids of the dead letters in a dead-letter queue, oldest first; their messages are not asked.
-    async fn dead_letter_ids(&self, queue: &QueueKey, limit: usize) -> Result<Vec<Serial>, StoreError>;
+    /// The dead letters in a dead-letter queue after a number, oldest first, each with the queue it came from; their
+    /// messages are not asked.
+    async fn dead_letter_origins(
+        &self,
+        queue: &QueueKey,
+        after: Serial,
+        limit: usize,
+    ) -> Result<Vec<(Serial, QueueKey)>, StoreError>;
 
     /// One dead letter of a tenant.
     async fn dead_letter(&self, tenant: &str, id: Serial) -> Result<Option<StoredDeadLetter>, StoreError>;

@@ -126,10 +126,10 @@ async fn a_dead_letter_stays_one_while_its_queue_is_full() {
     }
     assert_eq!(store.sweep(at(0)).await.unwrap().dead_letters, 2);
     settle_one(&store, "c", &notify(), at(1)).await;
-    let dead = store.dead_letter_ids(&queue("dead"), 10).await.unwrap();
+    let dead = dead_letters(&store).await;
     let redriven = store.redrive("acme", dead.clone(), act("mended", at(1))).await.unwrap();
     assert_eq!(redriven, Redriven { back: vec![dead[0]], full: vec![dead[1]] });
-    assert_eq!(store.dead_letter_ids(&queue("dead"), 10).await.unwrap(), [dead[1]]);
+    assert_eq!(dead_letters(&store).await, [dead[1]]);
     store.close().await;
 }
 
@@ -261,4 +261,9 @@ async fn a_running_stores_file_is_not_taken_for_a_backup() {
     let busy = restore(&folder.path().join(FILE), folder.path(), at(60)).unwrap_err();
     assert!(matches!(busy, BackupError::Folder(OpenError::InUse(_))), "{busy:?}");
     store.close().await;
+}
+
+async fn dead_letters(store: &EmbeddedStore) -> Vec<Serial> {
+    let origins = store.dead_letter_origins(&queue("dead"), Serial(0), 10).await.unwrap();
+    origins.into_iter().map(|(id, _)| id).collect()
 }

@@ -175,9 +175,9 @@ async fn answer_batch(app: &Shared, caller: &Caller, parts: &Parts, body: Body) 
     match media(&parts.headers)? {
         Media::Json => send_array(app, caller, parts, body).await,
         Media::NdJson => {
-            let source = caller.service.clone();
+            let session = caller.session();
             let (places, room) = (app.stream_places(Some(caller))?, app.body_room(parts)?);
-            Ok(stream::send_lines(app, source, parts.headers.clone(), body, places, room))
+            Ok(stream::send_lines(app, session, parts.headers.clone(), body, places, room))
         }
     }
 }

@@ -14,7 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::answer::json;
 use super::extract::{JsonBody, Params, Segments};
 use super::message::MessageDocument;
-use super::queues::{ActBody, Redriven, Whose, act};
+use super::queues::{ActBody, Redriven, Whose, act, is_named, no_route};
 use super::registry::list::page_limit;
 use super::whose;
 use super::{Problem, Shared};
@@ -150,6 +150,10 @@ pub(super) async fn redrive(
 ) -> Result<Response, Problem> {
     let tenant = whose::tenant(&app, &principal, whose.tenant.as_deref()).await?;
     let act = act(&app, &principal, &body.why)?;
+    let letter = app.gate.store().dead_letter(&tenant, Serial(id)).await?;
+    if letter.is_some_and(|it| !is_named(&app, &it.letter.delivery.queue)) {
+        return Err(no_route().into());
+    }
     let redriven = Redriven::of(app.gate.store().redrive(&tenant, vec![Serial(id)], act).await?)?;
     if redriven.redriven == 0 {
         return Err(Refusal::new(Reason::NotFound, "there is no such dead letter").into());

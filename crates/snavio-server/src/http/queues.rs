@@ -7,6 +7,7 @@ use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use snavio_model::delivery::{QueueAttributes, Receipt, ReceiptOutcome};
+use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::name::{QueueKey, QueueName};
 use snavio_model::refusal::{Reason, Refusal};
@@ -366,11 +367,39 @@ pub(super) async fn redrive(
 ) -> Result<Response, Problem> {
     let queue = queue(&app, &principal, &name, &whose).await?;
     let store = app.gate.store();
-    let ids = store.dead_letter_ids(&queue, limits::PAGE_MAX).await?;
-    let is_page_full = ids.len() == limits::PAGE_MAX;
-    let redriven = store.redrive(queue.tenant(), ids, act(&app, &principal, &body.why)?).await?;
-    let redriven = Redriven::of(redriven)?;
-    Ok(json(StatusCode::OK, &Redriven { more: redriven.more || is_page_full, ..redriven }))
+    let (mut after, mut done) = (Serial(0), snavio_store::Redriven::default());
+    let mut unnamed = 0;
+    // Past what cannot go back, until something does.
+    loop {
+        let page = store.dead_letter_origins(&queue, after, limits::PAGE_MAX).await?;
+        let is_last = page.len() < limits::PAGE_MAX;
+        after = page.last().map_or(after, |(id, _)| *id);
+        let (named, others): (Vec<_>, Vec<_>) =
+            page.into_iter().partition(|(_, origin)| is_named(&app, origin));
+        unnamed += others.len();
+        let ids = named.into_iter().map(|(id, _)| id).collect();
+        let redriven = store.redrive(queue.tenant(), ids, act(&app, &principal, &body.why)?).await?;
+        done.full.extend(redriven.full);
+        done.back.extend(redriven.back);
+        if is_last || !done.back.is_empty() {
+            if done.back.is_empty() && done.full.is_empty() && unnamed > 0 {
+                return Err(no_route().into());
+            }
+            let redriven = Redriven::of(done)?;
+            return Ok(json(StatusCode::OK, &Redriven { more: redriven.more || !is_last, ..redriven }));
+        }
+    }
+}
+
+/// Whether anybody could receive from the queue: what goes back to another would be lost to its service.
+pub(super) fn is_named(app: &App, queue: &QueueKey) -> bool {
+    app.gate.registry().services().any(|service| service.routes().any(|it| it.queue == *queue))
+}
+
+/// The refusal to put back what nobody could receive (REG-24).
+pub(super) fn no_route() -> Refusal {
+    let detail = "no route names the queue it came from; register one, or leave it a dead letter";
+    Refusal::new(Reason::Conflict, detail)
 }
 
 /// What is known of a queue.

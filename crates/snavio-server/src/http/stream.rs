@@ -1,6 +1,7 @@
 //! Commands as a stream of lines: read as they come, answered in order, a bounded number under way.
 
-use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::body::{Body, BodyDataStream};
@@ -11,32 +12,41 @@ use futures_util::stream::{FuturesOrdered, Stream};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 use snavio_model::limits;
-use snavio_model::name::ServiceName;
 use snavio_model::refusal::{Reason, Refusal};
+use snavio_model::time::Clock;
 use tokio::sync::mpsc;
 
 use super::body::broken;
 use super::commands::{Entry, on_record, send_entry};
 use super::{Places, Shared};
 use crate::load::{Kept, Room, overloaded};
+use crate::principal::Session;
 
 /// Takes each line to its verdict. What cannot be read ends the stream, after the answers to what came before.
 pub(super) fn send_lines(
     app: Shared,
-    source: ServiceName,
+    session: Arc<Session>,
     headers: HeaderMap,
     body: Body,
     places: Places,
     room: Room,
 ) -> Response {
     let (sender, mut lines) = mpsc::channel(limits::STREAM_ANSWERS_WAITING_MAX);
-    let answers = Answers { sender, patience: app.body_timeout };
+    let whole = Arc::new(AtomicBool::new(false));
+    let answers = Answers { sender: Some(sender), patience: app.body_timeout, whole: Arc::clone(&whole) };
     tokio::spawn(async move {
         let _places = places;
         let lines = Lines::new(body.into_data_stream(), app.body_bytes_max, room);
-        run(app, source, headers, lines, answers).await;
+        run(app, session, headers, lines, answers).await;
     });
-    let answers = futures_util::stream::poll_fn(move |context| lines.poll_recv(context));
+    // An answer that lacks lines must not look whole.
+    let end = move |line: Option<Bytes>| match line {
+        Some(line) => Some(Ok(line)),
+        None => (!whole.swap(true, Ordering::AcqRel)).then(|| Err(std::io::ErrorKind::BrokenPipe.into())),
+    };
+    let answers = futures_util::stream::poll_fn(move |context| {
+        lines.poll_recv(context).map(|line| -> Option<std::io::Result<Bytes>> { end(line) })
+    });
     let mut response = Body::from_stream(answers).into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
     response
@@ -44,11 +54,12 @@ pub(super) fn send_lines(
 
 async fn run(
     app: Shared,
-    source: ServiceName,
+    session: Arc<Session>,
     headers: HeaderMap,
     mut lines: Lines<BodyDataStream>,
     mut answers: Answers,
 ) {
+    let source = session.service.clone();
     let mut under_way = FuturesOrdered::new();
     let mut bytes = 0;
     // Not on a task of its own: two lines with one id must not overtake each other.
@@ -62,6 +73,10 @@ async fn run(
         tokio::select! {
             line = lines.next(), if more => match line {
                 Some(Ok(line)) => {
+                    // Each line is a use of the token (REG-7).
+                    if let Err(refusal) = session.check(&app.gate.registry(), app.clock.now()) {
+                        break Some(refusal);
+                    }
                     bytes += line.len();
                     under_way.push_back(take(line));
                 }
@@ -74,6 +89,10 @@ async fn run(
             }
             () = app.draining.cancelled() => break Some(stopping()),
         }
+        if answers.sender.is_none() {
+            // Nobody reads: what was taken is settled, and nothing more is.
+            break None;
+        }
     };
     while let Some((_, entry)) = under_way.next().await {
         answers.send(&entry).await;
@@ -81,6 +100,7 @@ async fn run(
     if let Some(refusal) = refusal {
         answers.send(&on_record(&app, &source, &headers, refusal).into()).await;
     }
+    answers.end();
 }
 
 fn stopping() -> Refusal {
@@ -89,20 +109,26 @@ fn stopping() -> Refusal {
 
 /// Where the answers go.
 struct Answers {
-    sender: mpsc::Sender<Result<Bytes, Infallible>>,
+    /// Nothing once a line could not be handed over in time.
+    sender: Option<mpsc::Sender<Bytes>>,
     patience: Duration,
+    /// Set when every line was handed over.
+    whole: Arc<AtomicBool>,
 }
 
 impl Answers {
     /// A reader that went away, or that does not read, gets no answers; its messages are settled all the same.
     async fn send(&mut self, entry: &Entry) {
+        let Some(sender) = &self.sender else { return };
         let mut line = serde_json::to_vec(entry).unwrap_or_default();
         line.push(b'\n');
-        let sent = self.sender.send_timeout(Ok(line.into()), self.patience).await;
-        if let Err(mpsc::error::SendTimeoutError::Timeout(_)) = sent {
-            // Closed for good: the next line must not wait again.
-            self.sender = mpsc::channel(1).0;
+        if sender.send_timeout(line.into(), self.patience).await.is_err() {
+            self.sender = None;
         }
+    }
+
+    fn end(self) {
+        self.whole.store(self.sender.is_some(), Ordering::Release);
     }
 }
 

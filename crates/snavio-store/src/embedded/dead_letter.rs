@@ -69,16 +69,22 @@ pub(super) fn page(
     check::page(&mut rows, limit, |row| listed(connection, read(row)?))
 }
 
-/// The ids of a dead-letter queue's dead letters; damaged ones are told of and left out, their messages not asked.
-pub(super) fn ids(
+/// A dead-letter queue's dead letters, each with the queue it came from; damaged ones are told of and left out, their
+/// messages not asked.
+pub(super) fn origins(
     connection: &Connection,
     queue: &QueueKey,
+    after: Serial,
     limit: usize,
-) -> Result<Vec<Serial>, StoreError> {
-    let query = format!("SELECT {COLUMNS} FROM dead_letter WHERE dead_letter_queue = ?1 ORDER BY id");
+) -> Result<Vec<(Serial, QueueKey)>, StoreError> {
+    let query =
+        format!("SELECT {COLUMNS} FROM dead_letter WHERE dead_letter_queue = ?1 AND id > ?2 ORDER BY id");
     let mut statement = connection.prepare_cached(&query).map_err(sql)?;
-    let mut rows = statement.query([queue.as_str()]).map_err(sql)?;
-    check::page(&mut rows, limit, |row| Ok(read(row)?.delivery.id))
+    let mut rows = statement.query((queue.as_str(), after.0)).map_err(sql)?;
+    check::page(&mut rows, limit, |row| {
+        let delivery = read(row)?.delivery;
+        Ok((delivery.id, delivery.queue))
+    })
 }
 
 /// Only what a list shows is kept of the message: a page must not hold every payload.

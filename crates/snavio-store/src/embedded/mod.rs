@@ -512,9 +512,14 @@ impl Journal for EmbeddedStore {
         self.readers.run(page).await
     }
 
-    async fn dead_letter_ids(&self, queue: &QueueKey, limit: usize) -> Result<Vec<Serial>, StoreError> {
+    async fn dead_letter_origins(
+        &self,
+        queue: &QueueKey,
+        after: Serial,
+        limit: usize,
+    ) -> Result<Vec<(Serial, QueueKey)>, StoreError> {
         let queue = queue.clone();
-        self.readers.run(move |connection| dead_letter::ids(connection, &queue, limit)).await
+        self.readers.run(move |connection| dead_letter::origins(connection, &queue, after, limit)).await
     }
 
     async fn dead_letter(&self, tenant: &str, id: Serial) -> Result<Option<StoredDeadLetter>, StoreError> {

@@ -171,7 +171,12 @@ impl Journal for NullStore {
         Ok(Vec::new())
     }
 
-    async fn dead_letter_ids(&self, _: &QueueKey, _: usize) -> Result<Vec<Serial>, StoreError> {
+    async fn dead_letter_origins(
+        &self,
+        _: &QueueKey,
+        _: Serial,
+        _: usize,
+    ) -> Result<Vec<(Serial, QueueKey)>, StoreError> {
         Ok(Vec::new())
     }
 
