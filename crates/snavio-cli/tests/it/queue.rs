@@ -255,6 +255,24 @@ async fn a_whole_dead_letter_queue_is_redriven_and_purge_and_redrive_are_on_the_
     );
 }
 
+/// REG-24
+#[tokio::test]
+async fn a_dead_letter_goes_back_only_to_a_queue_that_a_route_names() {
+    let scene = Scene::set().await;
+    scene.send("notify").await;
+    scene.exhaust().await;
+    let letter = scene.dead_letters("").await["items"][0]["id"].clone();
+    let moved = json!({ "queue": "elsewhere", "dead_letter_queue": "bot-dead" });
+    let put = scene.node.operator().call(Method::PUT, "/v1/routes/acme/bot/notify", Some(&moved)).await;
+    put.expect("the route can name another queue");
+    let path = format!("/v1/dead-letters/{letter}/redrive");
+    let one = scene.bot.send(Method::POST, &path, Some(json!({ "why": "mended" }))).await;
+    assert_eq!((one.0, &one.1["reason"]), (409, &json!("conflict")), "{one:?}");
+    let dead = Consumer::new(&scene.node, &scene.cast.bot, "bot-dead");
+    assert_eq!(dead.act("redrive", json!({ "why": "mended" })).await.0, 409);
+    assert_eq!(scene.show(&letter).await.0, 200, "it is a dead letter still");
+}
+
 /// DLV-2
 #[tokio::test]
 async fn attributes_count_what_waits_what_is_in_flight_and_what_is_delayed() {

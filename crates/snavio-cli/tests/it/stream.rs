@@ -1,5 +1,6 @@
 //! Commands as a stream of lines, answered line by line.
 
+use reqwest::Method;
 use serde_json::Value;
 
 use crate::node::{Draft, Launch, Node, drain, new_id};
@@ -71,6 +72,33 @@ async fn an_open_stream_is_ended_by_a_stop_after_the_answers_to_what_it_sent() {
     assert_eq!((&last[0]["status"], &last[0]["reason"]), (&503.into(), &"overloaded".into()), "{last:?}");
     drop(wire);
     assert!(node.wait().success());
+}
+
+/// REG-7
+#[tokio::test]
+async fn a_stream_ends_when_its_client_is_registered_no_more() {
+    let node = Node::start();
+    let cast = node.cast().await;
+    let token = node.token(&cast.billing).await;
+    let line = || chunk(&[Draft::new("notify", &new_id()).sign(&cast.billing), b"\n".to_vec()].concat());
+    let mut wire = Wire::to(&node);
+    wire.send(head(&token));
+    wire.send(line());
+    assert_eq!(lines(&wire.first_chunk())[0]["status"], 202);
+    for name in ["notify", "pay", "lost"] {
+        let grant = format!("/v1/grants?source=acme/billing&target=acme/bot&name={name}");
+        // Not every one of them is there.
+        let _ = node.operator().call(Method::DELETE, &grant, None).await;
+    }
+    let removed = node.operator().call(Method::DELETE, "/v1/tenants/acme/services/billing", None).await;
+    removed.expect("the service can be removed");
+    wire.send(line());
+    let last = lines(&wire.chunks());
+    assert_eq!(
+        (&last[0]["status"], &last[0]["reason"]),
+        (&401.into(), &"unauthenticated".into()),
+        "{last:?}"
+    );
 }
 
 /// PIP-8
