@@ -54,6 +54,8 @@ pub enum Outcome {
     QueueFull,
     /// The record of the id is damaged: whether it was seen cannot be known.
     Unreadable,
+    /// The engine cannot hold a value of the message.
+    Unfit,
 }
 
 /// What a backend loads for a batch, and judge changes as it goes along.

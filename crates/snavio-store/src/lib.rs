@@ -1,12 +1,17 @@
-//! Durable state behind four interfaces, cut by what the domain needs (ENG-1).
+//! Durable state behind five interfaces, cut by what the domain needs (ENG-1).
 //!
 //! [`Ledger`] is the data plane, [`Queue`] hands out deliveries, [`RegistryLog`] is the control plane,
-//! [`Journal`] reads what happened. A backend implements all four over one engine, because a claim, its
-//! delivery and their telemetry commit together. Nothing is judged here: that is `snavio_model::settle`.
+//! [`Journal`] reads what happened, [`Fleet`] is what nodes over one store know of each other. A backend implements
+//! all of them over one engine, because a claim, its delivery and their telemetry commit together. Nothing is judged
+//! here: that is `snavio_model::settle`.
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod embedded;
+mod evidence;
+mod fleet;
+pub mod postgres;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,10 +24,12 @@ use snavio_model::message::{Message, Path};
 use snavio_model::name::{QueueKey, ServiceName};
 use snavio_model::registry::{Change, Entry};
 use snavio_model::settle::{Intake, Settlement};
-use snavio_model::telemetry::{Record, StoredRecord};
+use snavio_model::telemetry::{self, Record, StoredRecord};
 use snavio_model::time::Timestamp;
 use snavio_model::trace::CorrelationId;
 use tokio::sync::Notify;
+
+pub use fleet::{Fleet, Heard, NodeSeen, NodeState};
 
 /// Why a store did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +66,9 @@ pub trait Ledger: Send + Sync {
     /// Claims and enqueues each message, in one commit for the batch. Duplicate and full are answers, not
     /// errors. When `done` is told, what it is told is on stable storage.
     fn settle(&self, batch: Vec<Intake>, now: Timestamp, done: Settled);
+
+    /// How many batches may usefully be under way at once; those with one id never should be.
+    fn batches_at_once(&self) -> usize;
 
     /// Writes telemetry that belongs to no other commit.
     async fn record(&self, records: Vec<Record>) -> Result<(), StoreError>;
@@ -202,6 +212,19 @@ pub struct LoggedMessage {
     pub message: Message,
 }
 
+impl LoggedMessage {
+    /// Its telemetry, which is not written again but read off the log.
+    pub(crate) fn delivered(&self) -> StoredRecord {
+        StoredRecord {
+            number: self.number,
+            kind: telemetry::DELIVERED.to_owned(),
+            at: self.message.received_at,
+            source: Some(self.message.source.to_string()),
+            body: telemetry::delivered(&self.message, self.path, self.settled_at),
+        }
+    }
+}
+
 /// A dead letter with its message.
 #[derive(Debug, Clone)]
 pub struct StoredDeadLetter {
@@ -290,10 +313,9 @@ pub trait Journal: Send + Sync {
 
 /// Everything a node needs of its engine.
 #[async_trait]
-pub trait Store: Ledger + Queue + RegistryLog + Journal {
-    /// The time of the newest message or telemetry record when the store was opened: a clock must not start
-    /// before it.
-    fn last_committed_at(&self) -> Timestamp;
+pub trait Store: Ledger + Queue + RegistryLog + Journal + Fleet {
+    /// Where a node's clock starts.
+    fn anchor(&self) -> Anchor;
 
     /// Whether the engine can keep the promise of a 2xx (PIP-12), and if not, why.
     fn durability(&self) -> Durability;
@@ -306,6 +328,15 @@ pub trait Store: Ledger + Queue + RegistryLog + Journal {
 
     /// Finishes what is under way and lets go of the files.
     async fn close(&self);
+}
+
+/// Where a node's clock starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Anchor {
+    /// At the wall clock's time, but not before the newest message or telemetry record when the store was opened.
+    NotBefore(Timestamp),
+    /// At the engine's time, which all its nodes go by.
+    At(Timestamp),
 }
 
 /// Whether acknowledged means on stable storage.

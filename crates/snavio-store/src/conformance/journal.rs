@@ -160,6 +160,7 @@ pub async fn audit_and_dead_letters_page_by_number(store: &Arc<dyn Store>) {
         receive(&**store, "notify", 0, at(0)).await;
     }
     eventually("five dead letters", async || {
+        store.sweep(at(0)).await.expect("the store sweeps");
         let letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
         (letters.len() == 5).then_some(())
     })

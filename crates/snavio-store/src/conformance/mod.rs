@@ -25,6 +25,11 @@ use crate::Store;
 pub trait Backend: Send + Sync {
     /// Opens it, empty at first, later as it was left.
     async fn open(&self) -> Arc<dyn Store>;
+
+    /// Whether a lease that a node gave holds on when the node is gone, as it must where there are others.
+    fn leases_outlive_their_node(&self) -> bool {
+        false
+    }
 }
 
 /// How long anything may take that a backend does after it has answered.

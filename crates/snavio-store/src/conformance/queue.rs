@@ -29,11 +29,12 @@ async fn exhaust(store: &dyn Store, now: i64) -> ListedDeadLetter {
         assert_eq!(only(store, 0, now).await.attempt, attempt);
     }
     assert!(receive(store, "notify", 0, at(now)).await.is_empty());
-    dead_letter(store).await
+    dead_letter(store, now).await
 }
 
-async fn dead_letter(store: &dyn Store) -> ListedDeadLetter {
+async fn dead_letter(store: &dyn Store, now: i64) -> ListedDeadLetter {
     eventually("a dead letter", async || {
+        store.sweep(at(now)).await.expect("the store sweeps");
         let mut letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
         letters.pop()
     })
@@ -63,7 +64,13 @@ pub async fn a_receive_that_is_given_up_spends_no_attempt(store: &Arc<dyn Store>
         let asked = receive(&**store, "notify", 600, at(0));
         let received = match tokio::time::timeout(Duration::ZERO, asked).await {
             Ok(received) => received,
-            Err(_) => vec![only(&**store, 600, 0).await],
+            Err(_) => {
+                eventually("the delivery is there again", async || {
+                    let received = receive(&**store, "notify", 600, at(0)).await;
+                    (!received.is_empty()).then_some(received)
+                })
+                .await
+            }
         };
         assert_eq!(received[0].attempt, 1);
         acknowledge(&**store, "notify", &[receipt(&received[0])]).await;
@@ -154,13 +161,14 @@ pub async fn what_nobody_takes_ends_after_its_retention(store: &Arc<dyn Store>) 
     assert_eq!(early.dead_letters, 0);
     let swept = store.sweep(at(retention)).await.expect("the store sweeps");
     assert_eq!(swept.dead_letters, 1);
-    let letter = dead_letter(&**store).await;
+    let letter = dead_letter(&**store, retention).await;
     assert_eq!((letter.letter.reason, letter.message_id.as_str()), (DeadReason::RetentionExpired, "a"));
     assert!(
         receive(&**store, "notify", 30, at(retention + 10)).await.is_empty(),
         "nor is it handed out late"
     );
     eventually("a second dead letter", async || {
+        store.sweep(at(retention + 10)).await.expect("the store sweeps");
         let letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
         (letters.len() == 2).then_some(())
     })
@@ -174,7 +182,7 @@ pub async fn a_redriven_delivery_is_itself_again(store: &Arc<dyn Store>) {
     only(&**store, 0, 0).await;
     let last = only(&**store, 0, 0).await;
     assert!(receive(&**store, "notify", 0, at(0)).await.is_empty());
-    let dead = dead_letter(&**store).await.letter.delivery.id;
+    let dead = dead_letter(&**store, 0).await.letter.delivery.id;
     assert_eq!(dead, first.delivery_id);
     // A younger one waits already: the redriven one has the older number and must not be lost behind it.
     settle_one(&**store, "b", &notify(), at(1)).await;

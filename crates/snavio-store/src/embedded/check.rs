@@ -1,4 +1,4 @@
-//! The check value of evidence rows: CRC-32 over their columns, each preceded by its length (QUA-1).
+//! Reading rows that may be damaged (QUA-1).
 
 use std::fmt::Display;
 
@@ -7,6 +7,7 @@ use rusqlite::{Row, Rows};
 
 use super::writer::sql;
 use crate::StoreError;
+pub(super) use crate::evidence::{Check, alert, usable};
 
 /// What it means that a row cannot be read: SQLite's own failure is the store's, anything else the row's. A text
 /// that is none or a number out of range must not look like a store that is down, nor take its neighbours along.
@@ -14,17 +15,6 @@ pub(super) fn unreadable(error: rusqlite::Error, what: &'static str, key: impl D
     match error {
         rusqlite::Error::SqliteFailure(..) => sql(error),
         _ => StoreError::Damaged { what, key: key.to_string() },
-    }
-}
-
-/// What was read, if it can be used; what is damaged is told of.
-pub(super) fn usable<T>(read: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
-    match read {
-        Err(damaged @ StoreError::Damaged { .. }) => {
-            alert(&damaged);
-            Ok(None)
-        }
-        read => read.map(Some),
     }
 }
 
@@ -43,43 +33,11 @@ pub(super) fn page<T>(
     Ok(found)
 }
 
-/// Says loudly that a record is damaged; what needs it is refused, and the rest goes on.
-pub(super) fn alert(error: &StoreError) {
-    tracing::error!(error = error as &dyn std::error::Error, "a stored record is damaged: run snavio doctor");
-}
-
-/// Room for the columns of a usual row.
-const ROW_BYTES: usize = 2048;
-
-/// Gathers columns in order. They are put side by side first: many small pieces cost more than one copy.
-pub(super) struct Check(Vec<u8>);
-
-impl Default for Check {
-    fn default() -> Self {
-        Self(Vec::with_capacity(ROW_BYTES))
-    }
-}
-
-impl Check {
-    pub(super) fn bytes(&mut self, bytes: &[u8]) {
-        self.number(bytes.len() as i64);
-        self.0.extend_from_slice(bytes);
-    }
-
-    pub(super) fn number(&mut self, number: i64) {
-        self.0.extend_from_slice(&number.to_le_bytes());
-    }
-
-    /// A column as it is stored; nothing has no place in evidence.
-    pub(super) fn column(&mut self, column: ValueRef<'_>) {
-        match column {
-            ValueRef::Text(bytes) | ValueRef::Blob(bytes) => self.bytes(bytes),
-            ValueRef::Integer(number) => self.number(number),
-            ValueRef::Real(_) | ValueRef::Null => {}
-        }
-    }
-
-    pub(super) fn value(self) -> i64 {
-        i64::from(crc32fast::hash(&self.0))
+/// A column as it is stored; nothing has no place in evidence.
+pub(super) fn column(check: &mut Check, column: ValueRef<'_>) {
+    match column {
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => check.bytes(bytes),
+        ValueRef::Integer(number) => check.number(number),
+        ValueRef::Real(_) | ValueRef::Null => {}
     }
 }

@@ -4,7 +4,7 @@ use refinery::Runner;
 use rusqlite::Connection;
 use rusqlite::functions::FunctionFlags;
 
-use super::check::Check;
+use super::check::{Check, column};
 
 mod embedded {
     refinery::embed_migrations!("src/embedded/migrations");
@@ -32,7 +32,7 @@ pub(super) fn offer_check_value(connection: &Connection) -> rusqlite::Result<()>
     let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
     connection.create_scalar_function("snavio_check_value", -1, flags, |context| {
         let mut check = Check::default();
-        (0..context.len()).for_each(|place| check.column(context.get_raw(place)));
+        (0..context.len()).for_each(|place| column(&mut check, context.get_raw(place)));
         Ok(check.value())
     })
 }

@@ -8,8 +8,8 @@ use snavio_model::time::Timestamp;
 
 use super::queue::Queues;
 use super::writer::{Job, Transaction, lock, sql};
-use super::written::Written;
 use super::{claim, delivery, message};
+use crate::waiting::Waiting;
 use crate::{Settled, StoreError};
 
 /// One batch on its way through the writer.
@@ -18,7 +18,7 @@ pub(super) struct Settle {
     pub(super) now: Timestamp,
     pub(super) queues: Arc<Mutex<Queues>>,
     pub(super) settled: Arc<AtomicU64>,
-    pub(super) written: Arc<Written>,
+    pub(super) written: Arc<Waiting>,
     pub(super) result: (Vec<Settlement>, Delta),
     pub(super) done: Settled,
 }

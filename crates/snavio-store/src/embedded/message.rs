@@ -210,27 +210,6 @@ fn text<'r>(row: &'r Row<'_>, column: usize) -> rusqlite::Result<&'r str> {
 fn check_value(head: Head, hash_version: u16, message: &Message) -> i64 {
     let mut check = super::check::Check::default();
     check.number(head.number.0);
-    for text in [
-        message.tenant.as_str(),
-        message.id.as_str(),
-        message.source.as_str(),
-        message.target.as_str(),
-        message.name.as_str(),
-        &message.signed_target,
-        &message.sent_at,
-        message.key_version.as_str(),
-        &message.signature,
-        message.correlation.as_str(),
-        message.traceparent.as_str(),
-    ] {
-        check.bytes(text.as_bytes());
-    }
-    check.number(message.received_at.0);
-    check.number(message.registry_version);
-    check.number(i64::from(hash_version));
-    check.bytes(&message.domain_hash.0);
-    check.bytes(head.path.as_str().as_bytes());
-    check.number(head.settled_at.0);
-    check.bytes(&message.payload);
+    check.message(message, head.path, head.settled_at, hash_version);
     check.value()
 }

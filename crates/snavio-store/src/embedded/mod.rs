@@ -7,6 +7,7 @@ mod checkpoint;
 mod claim;
 mod dead_letter;
 mod delivery;
+mod fleet;
 mod index;
 mod integrity;
 mod layout;
@@ -21,7 +22,6 @@ mod readers;
 mod registry;
 mod telemetry;
 mod writer;
-mod written;
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -49,10 +49,10 @@ use queue::Queues;
 use queue_jobs::{Acknowledge, Bury, CountReceives, Purge, Redrive};
 use readers::Readers;
 use writer::{Transaction, Urgency, Writer, lock, sql};
-use written::Written;
 
+use crate::waiting::Waiting;
 use crate::{
-    Act, AuditEntry, Durability, Figures, Journal, Ledger, ListedDeadLetter, LoggedMessage, Queue, Received,
+    Act, Anchor, AuditEntry, Durability, Figures, Journal, Ledger, ListedDeadLetter, LoggedMessage, Queue, Received,
     Redriven, RegistryLog, Settled, Store, StoreError, StoredDeadLetter, Swept,
 };
 
@@ -126,7 +126,8 @@ pub struct EmbeddedStore {
     readers: Readers,
     queues: Arc<Mutex<Queues>>,
     settled: Arc<AtomicU64>,
-    written: Arc<Written>,
+    written: Arc<Waiting>,
+    only_node: fleet::OnlyNode,
     /// The tenant whose telemetry was swept last.
     swept_tenant: Mutex<String>,
 }
@@ -184,6 +185,7 @@ impl EmbeddedStore {
             queues: Arc::new(Mutex::new(queues)),
             settled: Arc::default(),
             written: Arc::default(),
+            only_node: fleet::OnlyNode::default(),
             swept_tenant: Mutex::default(),
         })
     }
@@ -310,6 +312,10 @@ impl Ledger for EmbeddedStore {
             done,
         };
         self.writer.submit(Urgency::Ordinary, Box::new(job));
+    }
+
+    fn batches_at_once(&self) -> usize {
+        1
     }
 
     async fn record(&self, records: Vec<Record>) -> Result<(), StoreError> {
@@ -538,8 +544,8 @@ impl Journal for EmbeddedStore {
 
 #[async_trait]
 impl Store for EmbeddedStore {
-    fn last_committed_at(&self) -> Timestamp {
-        self.last_committed_at
+    fn anchor(&self) -> Anchor {
+        Anchor::NotBefore(self.last_committed_at)
     }
 
     fn durability(&self) -> Durability {

@@ -15,8 +15,8 @@ use super::check::usable;
 use super::index::Ended;
 use super::queue::Queues;
 use super::writer::{Job, Transaction, lock, sql};
-use super::written::Written;
 use super::{audit, dead_letter, delivery, message, telemetry};
+use crate::waiting::Waiting;
 use crate::{Act, Redriven, StoreError};
 
 /// Receive counts on their way to the table; nobody waits for them.
@@ -71,7 +71,7 @@ pub(super) struct Bury {
     pub(super) ended: Vec<Ended>,
     pub(super) now: Timestamp,
     pub(super) queues: Arc<Mutex<Queues>>,
-    pub(super) written: Arc<Written>,
+    pub(super) written: Arc<Waiting>,
     pub(super) records: Vec<Record>,
     pub(super) reply: oneshot::Sender<Result<(), StoreError>>,
 }

@@ -6,12 +6,12 @@ use std::ops::ControlFlow;
 use rusqlite::{Connection, Row, params};
 use snavio_model::id::Serial;
 use snavio_model::name::{ServiceName, TenantName};
-use snavio_model::telemetry::{self, DELIVERED, DROPPED, Record, StoredRecord};
+use snavio_model::telemetry::{self, DROPPED, Record, StoredRecord};
 use snavio_model::time::Timestamp;
 
 use super::writer::{Transaction, sql};
 use super::{check, message};
-use crate::{LoggedMessage, StoreError};
+use crate::StoreError;
 
 pub(super) fn append(transaction: &mut Transaction<'_>, records: &[Record]) -> Result<(), StoreError> {
     const INSERT: &str =
@@ -38,23 +38,13 @@ pub(super) fn page(
     let mut records = written(connection, tenant, after, limit)?;
     let mut room = limit;
     message::each_of_tenant(connection, tenant, after, |logged| {
-        records.push(off_the_log(&logged));
+        records.push(logged.delivered());
         room = room.saturating_sub(1);
         if room == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     records.sort_by_key(|record| record.number);
     records.truncate(limit);
     Ok(records)
-}
-
-fn off_the_log(logged: &LoggedMessage) -> StoredRecord {
-    StoredRecord {
-        number: logged.number,
-        kind: DELIVERED.to_owned(),
-        at: logged.message.received_at,
-        source: Some(logged.message.source.to_string()),
-        body: telemetry::delivered(&logged.message, logged.path, logged.settled_at),
-    }
 }
 
 fn written(

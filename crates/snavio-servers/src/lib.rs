@@ -1,0 +1,53 @@
+//! Real servers for tests and benches, each on a free port in a temporary folder (ENG-8).
+//!
+//! A server ends with the process that started it, however that ends: a keeper beside it reads from a pipe that
+//! only this process holds, and when it is closed, stops the server and removes its folder.
+
+mod postgres;
+
+use std::ffi::OsStr;
+use std::io;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+pub use postgres::Postgres;
+
+/// A port of the loopback interface that nobody listens on.
+pub fn free_port() -> io::Result<u16> {
+    TcpListener::bind("127.0.0.1:0")?.local_addr().map(|address| address.port())
+}
+
+/// A program by its name, in the search path or where Debian puts those of PostgreSQL.
+fn program(name: &str) -> io::Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders: Vec<_> = std::env::split_paths(&path).collect();
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    folders.extend(versions.map(|version| version.path().join("bin")));
+    let found = folders.into_iter().map(|folder| folder.join(name)).find(|file| file.is_file());
+    let missing = || {
+        let help = format!("{name} is missing; ./test installs it, or: apt-get install postgresql");
+        io::Error::new(io::ErrorKind::NotFound, help)
+    };
+    found.ok_or_else(missing)
+}
+
+/// Runs a command to its end; what it said is the error if it failed.
+fn succeed(command: &mut Command) -> io::Result<String> {
+    let Output { status, stdout, stderr } = command.stdin(Stdio::null()).output()?;
+    if status.success() {
+        return Ok(String::from_utf8_lossy(&stdout).into_owned());
+    }
+    let name = command.get_program().display().to_string();
+    Err(io::Error::other(format!("{name} ended with {status}: {}", String::from_utf8_lossy(&stderr))))
+}
+
+/// A command that runs as the user of Debian's package where this process is root: PostgreSQL refuses to be root.
+fn as_user(user: &str, program: impl AsRef<OsStr>) -> Command {
+    if !rustix::process::geteuid().is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command.arg(format!("--reuid={user}")).arg(format!("--regid={user}")).arg("--clear-groups").arg(program);
+    command
+}

@@ -1,0 +1,131 @@
+//! PostgreSQL.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::{as_user, free_port, program, succeed};
+
+const USER: &str = "postgres";
+/// Settings besides the defaults: none that makes a commit less durable.
+const SETTINGS: [&str; 4] =
+    ["listen_addresses=127.0.0.1", "max_connections=300", "shared_buffers=256MB", "max_wal_size=4GB"];
+/// Waits until the process that started it is gone, then stops the server and removes its folder.
+const KEEPER: &str = r#"
+    cat > /dev/null
+    pid=$(head -n 1 "$0/data/postmaster.pid" 2>/dev/null) && kill -QUIT "$pid"
+    while [ -n "$pid" ] && kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
+    rm -rf "$0"
+"#;
+
+/// A server with its data in a temporary folder.
+pub struct Postgres {
+    folder: PathBuf,
+    port: u16,
+    settings: Vec<String>,
+    databases: AtomicUsize,
+    keeper: Child,
+    alive: Option<ChildStdin>,
+}
+
+impl Postgres {
+    /// Starts a server with further settings, as `name=value`.
+    pub fn start(settings: &[&str]) -> io::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("snavio-postgres-").tempdir()?.keep();
+        let mut keeper =
+            Command::new("sh").arg("-c").arg(KEEPER).arg(&folder).stdin(Stdio::piped()).spawn()?;
+        let alive = keeper.stdin.take();
+        let settings = SETTINGS.iter().chain(settings).map(|&it| it.to_owned()).collect();
+        let server = Self { folder, port: free_port()?, settings, databases: AtomicUsize::new(0), keeper, alive };
+        if rustix::process::geteuid().is_root() {
+            succeed(Command::new("chown").arg(format!("{USER}:")).arg(&server.folder))?;
+        }
+        let mut initdb = as_user(USER, program("initdb")?);
+        initdb.arg("-D").arg(server.data()).args(["-A", "trust", "-U", USER, "--no-sync", "-E", "UTF8"]);
+        succeed(initdb.current_dir(&server.folder))?;
+        server.resume()?;
+        Ok(server)
+    }
+
+    /// One server for all tests of a process.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<Postgres> = OnceLock::new();
+        SHARED.get_or_init(|| Self::start(&[]).unwrap_or_else(|error| panic!("no PostgreSQL: {error}")))
+    }
+
+    /// Makes a new, empty database, and says where it is.
+    pub fn database(&self) -> io::Result<String> {
+        let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        self.ask("postgres", &format!("CREATE DATABASE {name}"))?;
+        Ok(self.url(&name))
+    }
+
+    /// Where a database is.
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://{USER}@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// The port it listens on.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Runs statements in a database, by name or by URL, and gives back what they print, a row a line.
+    pub fn ask(&self, database: &str, statements: &str) -> io::Result<String> {
+        let url = if database.contains("://") { database.to_owned() } else { self.url(database) };
+        let mut psql = Command::new(program("psql")?);
+        psql.args(["--no-psqlrc", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c", statements, &url]);
+        Ok(succeed(&mut psql)?.trim_end().to_owned())
+    }
+
+    /// Stops the server as an operator would: connections are cut, what was committed stays.
+    pub fn stop(&self) -> io::Result<()> {
+        let mut stop = as_user(USER, program("pg_ctl")?);
+        stop.arg("-D").arg(self.data()).args(["-m", "fast", "-w", "stop"]);
+        succeed(stop.current_dir(&self.folder)).map(|_| ())
+    }
+
+    /// Starts it again after [`Postgres::stop`].
+    pub fn resume(&self) -> io::Result<()> {
+        let mut start = as_user(USER, program("pg_ctl")?);
+        let settings: Vec<_> = self.settings.iter().map(|it| format!("-c {it}")).collect();
+        let options = format!(
+            "-p {} -c unix_socket_directories={} {}",
+            self.port,
+            self.folder.display(),
+            settings.join(" ")
+        );
+        start.arg("-D").arg(self.data()).arg("-l").arg(self.log()).args(["-w", "-o", &options, "start"]);
+        // The server keeps what it is given open: it must not hold the pipes of whoever reads this command's output.
+        let status = start
+            .current_dir(&self.folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()?;
+        if status.success() {
+            return Ok(());
+        }
+        let log = std::fs::read_to_string(self.log()).unwrap_or_default();
+        Err(io::Error::other(format!("PostgreSQL did not start ({status}): {log}")))
+    }
+
+    /// What the server wrote to its log.
+    pub fn log(&self) -> PathBuf {
+        self.folder.join("log")
+    }
+
+    fn data(&self) -> PathBuf {
+        Path::new(&self.folder).join("data")
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        drop(self.alive.take());
+        // It removes the folder; nothing is left to do about a failure.
+        let _ = self.keeper.wait();
+    }
+}

@@ -1,0 +1,69 @@
+//! A fleet of one: what it said last is kept in memory, and it leads whatever there is to lead.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rusqlite::{Connection, OptionalExtension};
+
+use super::EmbeddedStore;
+use super::writer::{Transaction, Urgency, lock, sql};
+use crate::{Fleet, Heard, NodeSeen, NodeState, StoreError};
+
+/// What the store's one node said last, and the tasks it was given.
+#[derive(Default)]
+pub(super) struct OnlyNode(Mutex<Option<(NodeState, Vec<String>)>>);
+
+#[async_trait]
+impl Fleet for EmbeddedStore {
+    async fn pin(&self, name: &str, value: &str) -> Result<String, StoreError> {
+        let (name, value) = (name.to_owned(), value.to_owned());
+        let pin = move |transaction: &mut Transaction<'_>| pin(transaction, &name, &value);
+        self.writer.run(Urgency::Ordinary, pin).await
+    }
+
+    async fn announce(&self, node: &NodeState) -> Result<Heard, StoreError> {
+        let mut only = lock(&self.only_node.0);
+        let leads = only.take().map(|(_, leads)| leads).unwrap_or_default();
+        *only = Some((node.clone(), leads));
+        Ok(Heard::default())
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeSeen>, StoreError> {
+        let only = lock(&self.only_node.0).clone();
+        let seen = |(state, leads)| NodeSeen {
+            state,
+            silent_for: Duration::ZERO,
+            leads,
+        };
+        Ok(only.map(seen).into_iter().collect())
+    }
+
+    async fn leave(&self, _node: &str) -> Result<(), StoreError> {
+        *lock(&self.only_node.0) = None;
+        Ok(())
+    }
+
+    async fn lead(&self, task: &str, _node: &str, _term: Duration) -> Result<bool, StoreError> {
+        if let Some((_, leads)) = &mut *lock(&self.only_node.0)
+            && !leads.iter().any(|it| it == task)
+        {
+            leads.push(task.to_owned());
+        }
+        Ok(true)
+    }
+}
+
+fn pin(transaction: &mut Transaction<'_>, name: &str, value: &str) -> Result<String, StoreError> {
+    if let Some(pinned) = pinned(transaction.connection, name).map_err(sql)? {
+        return Ok(pinned);
+    }
+    let insert = "INSERT INTO pin (name, value) VALUES (?1, ?2)";
+    transaction.connection.execute(insert, (name, value)).map_err(sql)?;
+    transaction.dirty = true;
+    Ok(value.to_owned())
+}
+
+fn pinned(connection: &Connection, name: &str) -> rusqlite::Result<Option<String>> {
+    connection.query_row("SELECT value FROM pin WHERE name = ?1", [name], |row| row.get(0)).optional()
+}

@@ -1,0 +1,82 @@
+//! The check value of evidence rows: CRC-32 over their columns, each preceded by its length (QUA-1). Every engine
+//! keeps it, so that a row that is not as it was written is noticed when it is read, whoever changed it.
+
+use snavio_model::message::{Message, Path};
+use snavio_model::time::Timestamp;
+
+use crate::StoreError;
+
+/// Room for the columns of a usual row.
+const ROW_BYTES: usize = 2048;
+
+/// Gathers columns in order. They are put side by side first: many small pieces cost more than one copy.
+pub(crate) struct Check(Vec<u8>);
+
+impl Default for Check {
+    fn default() -> Self {
+        Self(Vec::with_capacity(ROW_BYTES))
+    }
+}
+
+impl Check {
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+        self.number(bytes.len() as i64);
+        self.0.extend_from_slice(bytes);
+    }
+
+    pub(crate) fn number(&mut self, number: i64) {
+        self.0.extend_from_slice(&number.to_le_bytes());
+    }
+
+    /// All of a message but its number.
+    pub(crate) fn message(
+        &mut self,
+        message: &Message,
+        path: Path,
+        settled_at: Timestamp,
+        hash_version: u16,
+    ) {
+        for text in [
+            message.tenant.as_str(),
+            message.id.as_str(),
+            message.source.as_str(),
+            message.target.as_str(),
+            message.name.as_str(),
+            &message.signed_target,
+            &message.sent_at,
+            message.key_version.as_str(),
+            &message.signature,
+            message.correlation.as_str(),
+            message.traceparent.as_str(),
+        ] {
+            self.bytes(text.as_bytes());
+        }
+        self.number(message.received_at.0);
+        self.number(message.registry_version);
+        self.number(i64::from(hash_version));
+        self.bytes(&message.domain_hash.0);
+        self.bytes(path.as_str().as_bytes());
+        self.number(settled_at.0);
+        self.bytes(&message.payload);
+    }
+
+    pub(crate) fn value(self) -> i64 {
+        i64::from(crc32fast::hash(&self.0))
+    }
+}
+
+/// What was read, if it can be used; what is damaged is told of.
+pub(crate) fn usable<T>(read: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+    match read {
+        Err(damaged @ StoreError::Damaged { .. }) => {
+            alert(&damaged);
+            Ok(None)
+        }
+        read => read.map(Some),
+    }
+}
+
+/// Says loudly that a record is damaged; what needs it is refused, and the rest goes on.
+pub(crate) fn alert(error: &StoreError) {
+    tracing::error!(error = error as &dyn std::error::Error, "a stored record is damaged: run snavio doctor");
+}

@@ -1,0 +1,203 @@
+//! Dead letters: table `dead_letter`, keyed by the id of the delivery that ended, owned by the target's tenant.
+
+use snavio_model::delivery::{DeadLetter, DeadReason, Delivery};
+use snavio_model::id::Serial;
+use snavio_model::limits;
+use snavio_model::message::Message;
+use snavio_model::name::QueueKey;
+use snavio_model::telemetry::{Record, dead_lettered};
+use snavio_model::time::Timestamp;
+use tokio_postgres::types::ToSql;
+use deadpool_postgres::GenericClient;
+use tokio_postgres::Row;
+
+use super::pool::sql;
+use super::{delivery, message};
+use crate::evidence::usable;
+use crate::{ListedDeadLetter, StoreError, StoredDeadLetter};
+
+/// The columns that [`read`] reads, of which there are ten.
+const COLUMNS: &str = "dead_letter.id, dead_letter.message, dead_letter.destination, dead_letter.queue, \
+     dead_letter.dead_letter_queue, dead_letter.queued_at, dead_letter.receives, dead_letter.receives_max, \
+     dead_letter.reason, dead_letter.dead_at";
+
+fn read(row: &Row) -> Result<DeadLetter, StoreError> {
+    let delivery = delivery::read(row).map_err(sql)?;
+    let damaged = || StoreError::Damaged { what: "dead letter", key: delivery.id.to_string() };
+    let reason = DeadReason::stored(row.try_get(8).map_err(sql)?).ok_or_else(damaged)?;
+    Ok(DeadLetter { reason, dead_at: Timestamp(row.try_get(9).map_err(sql)?), delivery })
+}
+
+/// Makes dead letters of up to `limit` deliveries that must not be handed out again, and says how many, and what
+/// their senders are to be told. Within a transaction.
+pub(super) async fn bury(
+    client: &impl GenericClient,
+    now: Timestamp,
+    limit: usize,
+) -> Result<(usize, Vec<Record>), StoreError> {
+    let due = format!(
+        "SELECT due.id, due.message, due.destination, due.queue, due.dead_letter_queue, due.queued_at, \
+             due.receives, due.receives_max, message.seq IS NOT NULL, {} \
+         FROM (SELECT {} FROM delivery \
+               WHERE visible_at <= $1 AND (receives >= receives_max OR queued_at <= $2) \
+               ORDER BY queued_at LIMIT $3 FOR UPDATE SKIP LOCKED) AS due \
+         LEFT JOIN message ON message.seq = due.message",
+        message::COLUMNS,
+        delivery::COLUMNS
+    );
+    let oldest = now.minus(limits::QUEUE_RETENTION);
+    let statement = client.prepare_cached(&due).await.map_err(sql)?;
+    let rows = client.query(&statement, &[&now.0, &oldest.0, &(limit as i64)]).await.map_err(sql)?;
+    let mut letters = Vec::with_capacity(rows.len());
+    let mut records = Vec::new();
+    for row in &rows {
+        let delivery = delivery::read(row).map_err(sql)?;
+        let ended = Delivery::end_of(delivery.receives, delivery.receives_max, delivery.queued_at, now);
+        let Some(reason) = ended else { continue };
+        let letter = DeadLetter { delivery, reason, dead_at: now };
+        if row.try_get(8).map_err(sql)? {
+            let message = usable(message::read(row, 9))?;
+            records.extend(message.map(|logged| dead_lettered(&logged.message, &letter)));
+        }
+        letters.push(letter);
+    }
+    if !letters.is_empty() {
+        move_here(client, &letters).await?;
+    }
+    Ok((letters.len(), records))
+}
+
+async fn move_here(client: &impl GenericClient, letters: &[DeadLetter]) -> Result<(), StoreError> {
+    const MOVE: &str = "WITH ended AS ( \
+             DELETE FROM delivery USING unnest($1::bigint[], $2::text[], $3::text[]) AS ended (id, tenant, reason) \
+             WHERE delivery.id = ended.id \
+             RETURNING delivery.*, ended.tenant, ended.reason) \
+         INSERT INTO dead_letter (id, tenant, message, destination, queue, dead_letter_queue, queued_at, receives, \
+             receives_max, reason, dead_at) \
+         SELECT id, tenant, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max, \
+             reason, $4 \
+         FROM ended";
+    let ids: Vec<_> = letters.iter().map(|it| it.delivery.id.0).collect();
+    let tenants: Vec<_> = letters.iter().map(|it| it.delivery.queue.tenant()).collect();
+    let reasons: Vec<_> = letters.iter().map(|it| it.reason.as_str()).collect();
+    let dead_at = letters.first().map_or(0, |it| it.dead_at.0);
+    let statement = client.prepare_cached(MOVE).await.map_err(sql)?;
+    let values: [&(dyn ToSql + Sync); 4] = [&ids, &tenants, &reasons, &dead_at];
+    client.execute(&statement, &values).await.map(|_| ()).map_err(sql)
+}
+
+/// The dead letters of a tenant with these ids, in the order of the ids, kept from others until the transaction ends.
+pub(super) async fn lock(
+    client: &impl GenericClient,
+    tenant: &str,
+    ids: &[Serial],
+) -> Result<Vec<DeadLetter>, StoreError> {
+    let text =
+        format!("SELECT {COLUMNS} FROM dead_letter WHERE id = ANY ($1) AND tenant = $2 ORDER BY id FOR UPDATE");
+    let statement = client.prepare_cached(&text).await.map_err(sql)?;
+    let ids: Vec<_> = ids.iter().map(|id| id.0).collect();
+    let rows = client.query(&statement, &[&ids, &tenant]).await.map_err(sql)?;
+    let mut letters = Vec::with_capacity(rows.len());
+    for row in &rows {
+        letters.extend(usable(read(row))?);
+    }
+    Ok(letters)
+}
+
+pub(super) async fn delete(client: &impl GenericClient, ids: &[Serial]) -> Result<(), StoreError> {
+    let statement = client.prepare_cached("DELETE FROM dead_letter WHERE id = ANY ($1)").await.map_err(sql)?;
+    let ids: Vec<_> = ids.iter().map(|id| id.0).collect();
+    client.execute(&statement, &[&ids]).await.map(|_| ()).map_err(sql)
+}
+
+/// A page of a tenant's dead letters; those that are damaged or whose message is are told of and left out.
+pub(super) async fn page(
+    client: &impl GenericClient,
+    tenant: &str,
+    queue: Option<&QueueKey>,
+    after: Serial,
+    limit: usize,
+) -> Result<Vec<ListedDeadLetter>, StoreError> {
+    // Only what a list shows is kept of a message; so many of them at once fit in memory.
+    const AT_ONCE: usize = 16;
+    let text = format!(
+        "SELECT {COLUMNS}, {} FROM dead_letter JOIN message ON message.seq = dead_letter.message \
+         WHERE dead_letter.tenant = $1 AND ($2::text IS NULL OR dead_letter.dead_letter_queue = $2) \
+             AND dead_letter.id > $3 ORDER BY dead_letter.id LIMIT $4",
+        message::COLUMNS
+    );
+    let statement = client.prepare_cached(&text).await.map_err(sql)?;
+    let queue = queue.map(QueueKey::as_str);
+    let mut after = after.0;
+    let mut found = Vec::new();
+    while found.len() < limit {
+        let most = AT_ONCE.min(limit - found.len()) as i64;
+        let rows = client.query(&statement, &[&tenant, &queue, &after, &most]).await.map_err(sql)?;
+        let Some(last) = rows.last() else { break };
+        after = last.try_get(0).map_err(sql)?;
+        for row in &rows {
+            found.extend(usable(listed(row))?);
+        }
+        if (rows.len() as i64) < most {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+fn listed(row: &Row) -> Result<ListedDeadLetter, StoreError> {
+    let (letter, logged) = (read(row)?, message::read(row, 10)?);
+    let Message { id, source, correlation, .. } = logged.message;
+    Ok(ListedDeadLetter { letter, message_id: id, source, correlation })
+}
+
+/// A dead-letter queue's dead letters, each with the queue it came from; their messages are not asked.
+pub(super) async fn origins(
+    client: &impl GenericClient,
+    queue: &QueueKey,
+    after: Serial,
+    limit: usize,
+) -> Result<Vec<(Serial, QueueKey)>, StoreError> {
+    const ORIGINS: &str =
+        "SELECT id, queue FROM dead_letter WHERE dead_letter_queue = $1 AND id > $2 ORDER BY id LIMIT $3";
+    let statement = client.prepare_cached(ORIGINS).await.map_err(sql)?;
+    let rows = client.query(&statement, &[&queue.as_str(), &after.0, &(limit as i64)]).await.map_err(sql)?;
+    let read = |row: &Row| Ok((Serial(row.try_get(0)?), QueueKey::stored(row.try_get(1)?)));
+    rows.iter().map(read).collect::<Result<_, _>>().map_err(sql)
+}
+
+/// One dead letter of a tenant with its message.
+pub(super) async fn find(
+    client: &impl GenericClient,
+    tenant: &str,
+    id: Serial,
+) -> Result<Option<StoredDeadLetter>, StoreError> {
+    let text = format!(
+        "SELECT {COLUMNS}, {} FROM dead_letter JOIN message ON message.seq = dead_letter.message \
+         WHERE dead_letter.id = $1 AND dead_letter.tenant = $2",
+        message::COLUMNS
+    );
+    let statement = client.prepare_cached(&text).await.map_err(sql)?;
+    let row = client.query_opt(&statement, &[&id.0, &tenant]).await.map_err(sql)?;
+    let stored = |row: &Row| {
+        Ok(StoredDeadLetter { letter: read(row)?, message: message::read(row, 10)?.message })
+    };
+    row.as_ref().map(stored).transpose()
+}
+
+/// How many dead letters gathered in each of these queues.
+pub(super) async fn counts(client: &impl GenericClient) -> Result<Vec<(QueueKey, u64)>, StoreError> {
+    const COUNTS: &str = "SELECT dead_letter_queue, count(*) FROM dead_letter GROUP BY dead_letter_queue";
+    let statement = client.prepare_cached(COUNTS).await.map_err(sql)?;
+    let rows = client.query(&statement, &[]).await.map_err(sql)?;
+    let read = |row: &Row| Ok((QueueKey::stored(row.try_get(0)?), row.try_get::<_, i64>(1)?.unsigned_abs()));
+    rows.iter().map(read).collect::<Result<_, _>>().map_err(sql)
+}
+
+/// How many dead letters gathered in a queue.
+pub(super) async fn count(client: &impl GenericClient, queue: &QueueKey) -> Result<u64, StoreError> {
+    const COUNT: &str = "SELECT count(*) FROM dead_letter WHERE dead_letter_queue = $1";
+    let statement = client.prepare_cached(COUNT).await.map_err(sql)?;
+    let row = client.query_one(&statement, &[&queue.as_str()]).await.map_err(sql)?;
+    row.try_get::<_, i64>(0).map(i64::unsigned_abs).map_err(sql)
+}

@@ -1,0 +1,282 @@
+//! Deliveries that wait or are in flight: table `delivery`. A lease is in the row, so that every node sees it and it
+//! outlives the node that gave it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use snavio_model::delivery::{Delivery, QueueAttributes, Receipt, ReceiptOutcome};
+use snavio_model::id::Serial;
+use snavio_model::limits;
+use snavio_model::name::QueueKey;
+use snavio_model::time::Timestamp;
+use tokio_postgres::types::ToSql;
+use deadpool_postgres::GenericClient;
+use tokio_postgres::Row;
+
+use super::message;
+use super::pool::sql;
+use crate::evidence::usable;
+use crate::{Received, StoreError};
+
+/// The columns that [`read`] reads; dead letters begin with the same ones.
+pub(super) const COLUMNS: &str =
+    "id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max";
+
+/// Deliveries as columns, to be written by one statement.
+#[derive(Default)]
+pub(super) struct Columns<'a> {
+    id: Vec<i64>,
+    message: Vec<i64>,
+    destination: Vec<&'a str>,
+    queue: Vec<&'a str>,
+    dead_letter_queue: Vec<&'a str>,
+    queued_at: Vec<i64>,
+    receives: Vec<i32>,
+    receives_max: Vec<i32>,
+}
+
+impl<'a> Columns<'a> {
+    pub(super) fn push(&mut self, delivery: &'a Delivery) {
+        self.id.push(delivery.id.0);
+        self.message.push(delivery.message.0);
+        self.destination.push(&delivery.destination);
+        self.queue.push(delivery.queue.as_str());
+        self.dead_letter_queue.push(delivery.dead_letter_queue.as_str());
+        self.queued_at.push(delivery.queued_at.0);
+        self.receives.push(count(delivery.receives));
+        self.receives_max.push(count(delivery.receives_max));
+    }
+
+    /// In the order of the statement's parameters.
+    pub(super) fn values(&self) -> [&(dyn ToSql + Sync); 8] {
+        [
+            &self.id,
+            &self.message,
+            &self.destination,
+            &self.queue,
+            &self.dead_letter_queue,
+            &self.queued_at,
+            &self.receives,
+            &self.receives_max,
+        ]
+    }
+}
+
+/// Enqueues deliveries that have their numbers already.
+pub(super) async fn insert(client: &impl GenericClient, deliveries: &[Delivery]) -> Result<(), StoreError> {
+    const INSERT: &str = "INSERT INTO delivery (id, message, destination, queue, dead_letter_queue, queued_at, \
+             receives, receives_max, visible_at) \
+         SELECT id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max, queued_at \
+         FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::integer[], \
+             $8::integer[]) AS new (id, message, destination, queue, dead_letter_queue, queued_at, receives, \
+             receives_max)";
+    let mut columns = Columns::default();
+    deliveries.iter().for_each(|delivery| columns.push(delivery));
+    let statement = client.prepare_cached(INSERT).await.map_err(sql)?;
+    client.execute(&statement, &columns.values()).await.map(|_| ()).map_err(sql)
+}
+
+/// Reads a delivery from the row's beginning.
+pub(super) fn read(row: &Row) -> Result<Delivery, tokio_postgres::Error> {
+    let count = |column: usize| row.try_get::<_, i32>(column).map(i32::unsigned_abs);
+    Ok(Delivery {
+        id: Serial(row.try_get(0)?),
+        message: Serial(row.try_get(1)?),
+        destination: row.try_get::<_, &str>(2)?.into(),
+        queue: QueueKey::stored(row.try_get(3)?),
+        dead_letter_queue: QueueKey::stored(row.try_get(4)?),
+        queued_at: Timestamp(row.try_get(5)?),
+        receives: count(6)?,
+        receives_max: count(7)?,
+    })
+}
+
+fn count(count: u32) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
+}
+
+/// Leases up to `max` deliveries that are due, the longest visible first, and reads their messages. Who is at the
+/// same queue at the same time gets others.
+pub(super) async fn receive(
+    client: &impl GenericClient,
+    queue: &QueueKey,
+    max: usize,
+    visibility: Duration,
+    now: Timestamp,
+) -> Result<Vec<Received>, StoreError> {
+    let receive = format!(
+        "WITH due AS ( \
+             SELECT id FROM delivery WHERE queue = $1 AND visible_at <= $2 AND receives < receives_max \
+                 AND queued_at > $3 \
+             ORDER BY visible_at, id LIMIT $4 FOR UPDATE SKIP LOCKED \
+         ), leased AS ( \
+             UPDATE delivery SET receives = receives + 1, fence = nextval('fence'), visible_at = $5, \
+                 held = 'leased' \
+             FROM due WHERE delivery.id = due.id \
+             RETURNING delivery.id, delivery.message, delivery.fence, delivery.receives, delivery.queued_at \
+         ) \
+         SELECT leased.id, leased.fence, leased.receives, leased.queued_at, {} \
+         FROM leased JOIN message ON message.seq = leased.message ORDER BY leased.id",
+        message::COLUMNS
+    );
+    let visible_at = now.plus(visibility);
+    let oldest = now.minus(limits::QUEUE_RETENTION);
+    let statement = client.prepare_cached(&receive).await.map_err(sql)?;
+    let values: [&(dyn ToSql + Sync); 5] = [&queue.as_str(), &now.0, &oldest.0, &(max as i64), &visible_at.0];
+    let rows = client.query(&statement, &values).await.map_err(sql)?;
+    let mut received = Vec::with_capacity(rows.len());
+    for row in &rows {
+        // One whose message is damaged is not handed out; it ends as a dead letter after its receives.
+        let Some(logged) = usable(message::read(row, 4))? else { continue };
+        received.push(Received {
+            delivery_id: Serial(row.try_get(0).map_err(sql)?),
+            fence: Serial(row.try_get(1).map_err(sql)?),
+            attempt: row.try_get::<_, i32>(2).map_err(sql)?.unsigned_abs(),
+            queued_at: Timestamp(row.try_get(3).map_err(sql)?),
+            visible_at,
+            message: Arc::new(logged.message),
+        });
+    }
+    Ok(received)
+}
+
+/// Takes back what was leased for somebody who has gone: it has cost the deliveries nothing.
+pub(super) async fn take_back(
+    client: &impl GenericClient,
+    queue: &QueueKey,
+    leased: &[Received],
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    const TAKE_BACK: &str = "UPDATE delivery SET receives = receives - 1, visible_at = $4, held = NULL \
+         FROM unnest($2::bigint[], $3::bigint[]) AS back (id, fence) \
+         WHERE delivery.id = back.id AND delivery.fence = back.fence AND delivery.queue = $1";
+    let ids: Vec<_> = leased.iter().map(|it| it.delivery_id.0).collect();
+    let fences: Vec<_> = leased.iter().map(|it| it.fence.0).collect();
+    let statement = client.prepare_cached(TAKE_BACK).await.map_err(sql)?;
+    let values: [&(dyn ToSql + Sync); 4] = [&queue.as_str(), &ids, &fences, &now.0];
+    client.execute(&statement, &values).await.map(|_| ()).map_err(sql)
+}
+
+/// What a receipt asks for.
+#[derive(Clone, Copy)]
+pub(super) enum Ask {
+    /// The delivery's end.
+    End,
+    /// To stay hidden until.
+    Extend(Timestamp),
+    /// To be given back, visible from.
+    Release(Timestamp),
+}
+
+/// Does what receipts of the newest lease ask for, and says what became of each.
+pub(super) async fn present(
+    client: &impl GenericClient,
+    queue: &QueueKey,
+    receipts: &[Receipt],
+    ask: Ask,
+) -> Result<Vec<ReceiptOutcome>, StoreError> {
+    // In the order of their numbers: two who present the same ones wait for each other, and not in a circle.
+    const SHOWN: &str = "WITH shown AS MATERIALIZED ( \
+         SELECT delivery.id FROM delivery JOIN unnest($2::bigint[], $3::bigint[]) AS shown (id, fence) \
+             ON delivery.id = shown.id AND delivery.fence = shown.fence \
+         WHERE delivery.queue = $1 ORDER BY delivery.id FOR UPDATE OF delivery)";
+    let ids: Vec<_> = receipts.iter().map(|it| it.delivery_id.0).collect();
+    let fences: Vec<_> = receipts.iter().map(|it| it.fence.0).collect();
+    let queue = queue.as_str();
+    let mut values: Vec<&(dyn ToSql + Sync)> = vec![&queue, &ids, &fences];
+    let (act, until) = match ask {
+        Ask::End => ("DELETE FROM delivery USING shown", None),
+        Ask::Extend(until) => {
+            ("UPDATE delivery SET visible_at = $4, held = 'leased' FROM shown", Some(until.0))
+        }
+        Ask::Release(at) => ("UPDATE delivery SET visible_at = $4, held = 'delayed' FROM shown", Some(at.0)),
+    };
+    values.extend(until.as_ref().map(|until| until as &(dyn ToSql + Sync)));
+    let text = format!("{SHOWN} {act} WHERE delivery.id = shown.id RETURNING delivery.id");
+    let statement = client.prepare_cached(&text).await.map_err(sql)?;
+    let done = client.query(&statement, &values).await.map_err(sql)?;
+    let mut done = done.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>().map_err(sql)?;
+    let there = if done.len() == receipts.len() { Vec::new() } else { there(client, queue, &ids).await? };
+    let ends = matches!(ask, Ask::End);
+    let outcome = |receipt: &Receipt| {
+        let id = receipt.delivery_id.0;
+        match done.iter().position(|it| *it == id) {
+            Some(place) => {
+                if ends {
+                    done.swap_remove(place);
+                }
+                ReceiptOutcome::Done
+            }
+            None if there.contains(&id) => ReceiptOutcome::Fenced,
+            None => ReceiptOutcome::Gone,
+        }
+    };
+    Ok(receipts.iter().map(outcome).collect())
+}
+
+/// Which of these are there, under whatever lease.
+async fn there(client: &impl GenericClient, queue: &str, ids: &[i64]) -> Result<Vec<i64>, StoreError> {
+    const THERE: &str = "SELECT id FROM delivery WHERE id = ANY ($2) AND queue = $1";
+    let statement = client.prepare_cached(THERE).await.map_err(sql)?;
+    let rows = client.query(&statement, &[&queue, &ids]).await.map_err(sql)?;
+    rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>().map_err(sql)
+}
+
+/// Deletes up to `limit` of what a queue holds up to a number, and says how many.
+pub(super) async fn purge(
+    client: &impl GenericClient,
+    queue: &QueueKey,
+    up_to: Serial,
+    limit: usize,
+) -> Result<usize, StoreError> {
+    const PURGE: &str = "DELETE FROM delivery WHERE id = ANY (ARRAY( \
+         SELECT id FROM delivery WHERE queue = $1 AND id <= $2 ORDER BY id LIMIT $3 FOR UPDATE))";
+    let statement = client.prepare_cached(PURGE).await.map_err(sql)?;
+    let values: [&(dyn ToSql + Sync); 3] = [&queue.as_str(), &up_to.0, &(limit as i64)];
+    let deleted = client.execute(&statement, &values).await.map_err(sql)?;
+    Ok(usize::try_from(deleted).unwrap_or(usize::MAX))
+}
+
+const ATTRIBUTES: &str = "count(*) FILTER (WHERE visible_at <= $1 OR held IS NULL), \
+     count(*) FILTER (WHERE visible_at > $1 AND held = 'leased'), \
+     count(*) FILTER (WHERE visible_at > $1 AND held = 'delayed'), min(queued_at)";
+
+/// Depth, in flight, delayed and age of a queue; its dead letters are counted elsewhere.
+pub(super) async fn attributes(
+    client: &impl GenericClient,
+    queue: &QueueKey,
+    now: Timestamp,
+) -> Result<QueueAttributes, StoreError> {
+    let text = format!("SELECT {ATTRIBUTES} FROM delivery WHERE queue = $2");
+    let statement = client.prepare_cached(&text).await.map_err(sql)?;
+    let row = client.query_one(&statement, &[&now.0, &queue.as_str()]).await.map_err(sql)?;
+    read_attributes(&row, 0, now).map_err(sql)
+}
+
+/// The same of every queue that holds anything.
+pub(super) async fn all_attributes(
+    client: &impl GenericClient,
+    now: Timestamp,
+) -> Result<Vec<(QueueKey, QueueAttributes)>, StoreError> {
+    let text = format!("SELECT queue, {ATTRIBUTES} FROM delivery GROUP BY queue");
+    let statement = client.prepare_cached(&text).await.map_err(sql)?;
+    let rows = client.query(&statement, &[&now.0]).await.map_err(sql)?;
+    let read = |row: &Row| Ok((QueueKey::stored(row.try_get(0)?), read_attributes(row, 1, now)?));
+    rows.iter().map(read).collect::<Result<_, _>>().map_err(sql)
+}
+
+fn read_attributes(
+    row: &Row,
+    first: usize,
+    now: Timestamp,
+) -> Result<QueueAttributes, tokio_postgres::Error> {
+    let count = |column: usize| row.try_get::<_, i64>(first + column).map(i64::unsigned_abs);
+    let oldest: Option<i64> = row.try_get(first + 3)?;
+    Ok(QueueAttributes {
+        depth: count(0)?,
+        in_flight: count(1)?,
+        delayed: count(2)?,
+        oldest_age_seconds: oldest.map_or(0, |oldest| now.since(Timestamp(oldest)).as_secs()),
+        dead_letters: 0,
+    })
+}

@@ -1,0 +1,95 @@
+//! The nodes of the fleet: tables `node`, `lease` and `pin`. Times are the database's own.
+
+use std::time::Duration;
+
+use deadpool_postgres::GenericClient;
+use snavio_model::time::Timestamp;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use super::layout;
+use super::pool::sql;
+use crate::{Heard, NodeSeen, NodeState, StoreError};
+
+pub(super) async fn pin(client: &impl GenericClient, name: &str, value: &str) -> Result<String, StoreError> {
+    const PIN: &str = "INSERT INTO pin (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
+    client.execute(PIN, &[&name, &value]).await.map_err(sql)?;
+    let pinned = client.query_one("SELECT value FROM pin WHERE name = $1", &[&name]).await;
+    pinned.and_then(|row| row.try_get(0)).map_err(sql)
+}
+
+pub(super) async fn announce(client: &impl GenericClient, node: &NodeState) -> Result<Heard, StoreError> {
+    const ANNOUNCE: &str = "WITH announced AS ( \
+             INSERT INTO node (id, address, software, registry_version, waiting, draining, started_at) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7) \
+             ON CONFLICT (id) DO UPDATE SET registry_version = excluded.registry_version, \
+                 waiting = excluded.waiting, draining = excluded.draining, seen_at = now()) \
+         SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, version, oldest_reader FROM layout";
+    let statement = client.prepare_cached(ANNOUNCE).await.map_err(sql)?;
+    let waiting = i64::try_from(node.waiting).unwrap_or(i64::MAX);
+    let values: [&(dyn ToSql + Sync); 7] = [
+        &node.id,
+        &node.address,
+        &node.software,
+        &node.registry_version,
+        &waiting,
+        &node.draining,
+        &node.started_at.0,
+    ];
+    let row = client.query_one(&statement, &values).await.map_err(sql)?;
+    let number = |column: usize| row.try_get::<_, i32>(column).map_err(sql);
+    let now = Timestamp(row.try_get(0).map_err(sql)?);
+    Ok(Heard { now: Some(now), outdated: layout::verdict(number(1)?, number(2)?) })
+}
+
+pub(super) async fn nodes(client: &impl GenericClient) -> Result<Vec<NodeSeen>, StoreError> {
+    const NODES: &str = "SELECT id, address, software, registry_version, waiting, draining, started_at, \
+             (extract(epoch FROM clock_timestamp() - seen_at) * 1000)::bigint, \
+             ARRAY(SELECT task FROM lease WHERE lease.node = node.id AND until > now() ORDER BY task) \
+         FROM node ORDER BY started_at, id";
+    let statement = client.prepare_cached(NODES).await.map_err(sql)?;
+    let rows = client.query(&statement, &[]).await.map_err(sql)?;
+    rows.iter().map(read).collect::<Result<_, _>>().map_err(sql)
+}
+
+fn read(row: &Row) -> Result<NodeSeen, tokio_postgres::Error> {
+    let state = NodeState {
+        id: row.try_get(0)?,
+        address: row.try_get(1)?,
+        software: row.try_get(2)?,
+        registry_version: row.try_get(3)?,
+        waiting: row.try_get::<_, i64>(4)?.unsigned_abs(),
+        draining: row.try_get(5)?,
+        started_at: Timestamp(row.try_get(6)?),
+    };
+    let silent = u64::try_from(row.try_get::<_, i64>(7)?).unwrap_or(0);
+    Ok(NodeSeen { state, silent_for: Duration::from_millis(silent), leads: row.try_get(8)? })
+}
+
+pub(super) async fn leave(client: &impl GenericClient, node: &str) -> Result<(), StoreError> {
+    const LEAVE: &str =
+        "WITH freed AS (DELETE FROM lease WHERE node = $1) DELETE FROM node WHERE id = $1";
+    client.execute(LEAVE, &[&node]).await.map(|_| ()).map_err(sql)
+}
+
+/// Forgets nodes that have not been heard of for long.
+pub(super) async fn forget_silent(client: &impl GenericClient) -> Result<(), StoreError> {
+    let forget = "DELETE FROM node WHERE seen_at < now() - interval '1 hour'";
+    client.execute(forget, &[]).await.map(|_| ()).map_err(sql)
+}
+
+pub(super) async fn lead(
+    client: &impl GenericClient,
+    task: &str,
+    node: &str,
+    term: Duration,
+) -> Result<bool, StoreError> {
+    const LEAD: &str = "INSERT INTO lease (task, node, until) \
+         VALUES ($1, $2, clock_timestamp() + $3 * interval '1 millisecond') \
+         ON CONFLICT (task) DO UPDATE SET node = excluded.node, until = excluded.until \
+         WHERE lease.node = excluded.node OR lease.until <= clock_timestamp()";
+    let statement = client.prepare_cached(LEAD).await.map_err(sql)?;
+    let term = i64::try_from(term.as_millis()).unwrap_or(i64::MAX) as f64;
+    let taken = client.execute(&statement, &[&task, &node, &term]).await.map_err(sql)?;
+    Ok(taken == 1)
+}

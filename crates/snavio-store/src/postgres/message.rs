@@ -1,0 +1,217 @@
+//! The message log: table `message`, append-only.
+//!
+//! `check_value` is the CRC-32 of every other column but the number, plus the number: the number is given by the
+//! statement that writes the row (QUA-1).
+
+use bytes::Bytes;
+use snavio_model::hash::{DomainHash, HASH_VERSION};
+use snavio_model::id::{MessageId, Serial};
+use snavio_model::limits;
+use snavio_model::message::{Message, Path};
+use snavio_model::name::{CommandName, KeyVersion, ServiceName, TenantName};
+use snavio_model::settle::Intake;
+use snavio_model::time::Timestamp;
+use snavio_model::trace::{CorrelationId, Traceparent};
+use tokio_postgres::types::ToSql;
+use deadpool_postgres::GenericClient;
+use tokio_postgres::Row;
+
+use super::pool::sql;
+use crate::evidence::{Check, usable};
+use crate::{LoggedMessage, StoreError};
+
+/// The columns that [`read`] reads.
+pub(super) const COLUMNS: &str = "message.seq, message.tenant, message.id, message.source, message.target, \
+     message.name, message.signed_target, message.sent_at, message.key_version, message.signature, \
+     message.correlation_id, message.traceparent, message.received_at, message.registry_version, \
+     message.hash_version, message.domain_hash, message.path, message.settled_at, message.payload, \
+     message.check_value";
+/// How many they are.
+pub(super) const COLUMN_COUNT: usize = 20;
+
+/// Messages as columns, to be written by one statement, with numbers counted from a base that only the statement
+/// knows.
+#[derive(Default)]
+pub(super) struct Columns<'a> {
+    number: Vec<i64>,
+    tenant: Vec<&'a str>,
+    id: Vec<&'a str>,
+    source: Vec<&'a str>,
+    target: Vec<&'a str>,
+    name: Vec<&'a str>,
+    signed_target: Vec<&'a str>,
+    sent_at: Vec<&'a str>,
+    key_version: Vec<&'a str>,
+    signature: Vec<&'a str>,
+    correlation: Vec<&'a str>,
+    traceparent: Vec<&'a str>,
+    received_at: Vec<i64>,
+    settled_at: Vec<i64>,
+    registry_version: Vec<i64>,
+    hash_version: Vec<i32>,
+    domain_hash: Vec<&'a [u8]>,
+    path: Vec<&'a str>,
+    payload: Vec<&'a [u8]>,
+    check: Vec<i64>,
+}
+
+impl<'a> Columns<'a> {
+    pub(super) fn push(&mut self, number: Serial, intake: &'a Intake, settled_at: Timestamp) {
+        let message = &intake.message;
+        self.number.push(number.0);
+        self.tenant.push(message.tenant.as_str());
+        self.id.push(message.id.as_str());
+        self.source.push(message.source.as_str());
+        self.target.push(message.target.as_str());
+        self.name.push(message.name.as_str());
+        self.signed_target.push(&message.signed_target);
+        self.sent_at.push(&message.sent_at);
+        self.key_version.push(message.key_version.as_str());
+        self.signature.push(&message.signature);
+        self.correlation.push(message.correlation.as_str());
+        self.traceparent.push(message.traceparent.as_str());
+        self.received_at.push(message.received_at.0);
+        self.settled_at.push(settled_at.0);
+        self.registry_version.push(message.registry_version);
+        self.hash_version.push(i32::from(HASH_VERSION));
+        self.domain_hash.push(&message.domain_hash.0);
+        self.path.push(intake.path.as_str());
+        self.payload.push(&message.payload);
+        self.check.push(check_value(message, intake.path, settled_at, HASH_VERSION));
+    }
+
+    /// In the order of the statement's parameters.
+    pub(super) fn values(&self) -> [&(dyn ToSql + Sync); COLUMN_COUNT] {
+        [
+            &self.number,
+            &self.tenant,
+            &self.id,
+            &self.source,
+            &self.target,
+            &self.name,
+            &self.signed_target,
+            &self.sent_at,
+            &self.key_version,
+            &self.signature,
+            &self.correlation,
+            &self.traceparent,
+            &self.received_at,
+            &self.settled_at,
+            &self.registry_version,
+            &self.hash_version,
+            &self.domain_hash,
+            &self.path,
+            &self.payload,
+            &self.check,
+        ]
+    }
+}
+
+/// Reads a message from a row, whose columns begin at a place.
+pub(super) fn read(row: &Row, first: usize) -> Result<LoggedMessage, StoreError> {
+    let number = Serial(row.try_get(first).map_err(sql)?);
+    let damaged = || StoreError::Damaged { what: "message", key: number.to_string() };
+    let (logged, hash_version, check) = fields(row, first).map_err(sql)?.ok_or_else(damaged)?;
+    let computed = check_value(&logged.message, logged.path, logged.settled_at, hash_version);
+    if check != computed.wrapping_add(number.0) {
+        return Err(damaged());
+    }
+    Ok(logged)
+}
+
+/// Reads a row's columns; nothing if one of them is not what only this store could have written.
+fn fields(row: &Row, first: usize) -> Result<Option<(LoggedMessage, u16, i64)>, tokio_postgres::Error> {
+    let text = |column: usize| row.try_get::<_, &str>(first + column);
+    let number = |column: usize| row.try_get::<_, i64>(first + column);
+    let bytes = |column: usize| row.try_get::<_, &[u8]>(first + column);
+    let hash: Option<[u8; 32]> = bytes(15)?.try_into().ok();
+    let hash_version = u16::try_from(row.try_get::<_, i32>(first + 14)?).ok();
+    let names = (
+        TenantName::new(text(1)?),
+        ServiceName::new(text(3)?),
+        ServiceName::new(text(4)?),
+        CommandName::new(text(5)?),
+        KeyVersion::new(text(8)?),
+    );
+    let traces = (CorrelationId::new(text(10)?), Traceparent::parse(text(11)?));
+    let (Some(hash), Some(hash_version)) = (hash, hash_version) else { return Ok(None) };
+    let (Ok(tenant), Ok(source), Ok(target), Ok(name), Ok(key_version)) = names else { return Ok(None) };
+    let (Some(correlation), Some(traceparent)) = traces else { return Ok(None) };
+    let message = Message {
+        tenant,
+        id: MessageId::stored(text(2)?),
+        source,
+        target,
+        name,
+        signed_target: text(6)?.into(),
+        sent_at: text(7)?.into(),
+        key_version,
+        signature: text(9)?.into(),
+        correlation,
+        traceparent,
+        received_at: Timestamp(number(12)?),
+        registry_version: number(13)?,
+        domain_hash: DomainHash(hash),
+        payload: Bytes::copy_from_slice(bytes(18)?),
+    };
+    let logged = LoggedMessage {
+        number: Serial(number(0)?),
+        path: Path::stored(text(16)?),
+        settled_at: Timestamp(number(17)?),
+        message,
+    };
+    Ok(Some((logged, hash_version, number(19)?)))
+}
+
+fn check_value(message: &Message, path: Path, settled_at: Timestamp, hash_version: u16) -> i64 {
+    let mut check = Check::default();
+    check.message(message, path, settled_at, hash_version);
+    check.value()
+}
+
+/// A page of a tenant's messages: those that can be used, and the number up to which there are no others.
+pub(super) struct Page {
+    pub(super) messages: Vec<LoggedMessage>,
+    pub(super) complete_to: i64,
+}
+
+/// A tenant's messages after a number and up to another, up to `limit` and a page's worth of payload. Pages of which
+/// nothing can be used are passed over.
+pub(super) async fn page(
+    client: &impl GenericClient,
+    tenant: &str,
+    after: Serial,
+    up_to: i64,
+    limit: usize,
+) -> Result<Page, StoreError> {
+    // The sizes are read without the payloads; the first message comes whatever its size.
+    let query = format!(
+        "SELECT {COLUMNS}, fit.places FROM message JOIN ( \
+             SELECT seq, sum(octet_length(payload)) OVER (ORDER BY seq) AS bytes, \
+                 row_number() OVER (ORDER BY seq) AS place, count(*) OVER () AS places \
+             FROM (SELECT seq, payload FROM message WHERE tenant = $1 AND seq > $2 AND seq <= $3 \
+                   ORDER BY seq LIMIT $4) AS next \
+         ) AS fit USING (seq) WHERE fit.bytes <= $5 OR fit.place = 1 ORDER BY message.seq"
+    );
+    let statement = client.prepare_cached(&query).await.map_err(sql)?;
+    let bytes = limits::PAGE_BYTES_MAX as i64;
+    let mut page = Page { messages: Vec::new(), complete_to: after.0 };
+    while page.messages.is_empty() && page.complete_to < up_to {
+        let values: [&(dyn ToSql + Sync); 5] =
+            [&tenant, &page.complete_to, &up_to, &(limit as i64), &bytes];
+        let rows = client.query(&statement, &values).await.map_err(sql)?;
+        page.complete_to = complete_to(&rows, up_to, limit).map_err(sql)?;
+        for row in &rows {
+            page.messages.extend(usable(read(row, 0))?);
+        }
+    }
+    Ok(page)
+}
+
+/// Up to which number these rows are all there is: the last one's, where there are more than fitted.
+fn complete_to(rows: &[Row], up_to: i64, limit: usize) -> Result<i64, tokio_postgres::Error> {
+    let Some(last) = rows.last() else { return Ok(up_to) };
+    let places: i64 = last.try_get(COLUMN_COUNT)?;
+    let all = rows.len() < limit && places == rows.len() as i64;
+    if all { Ok(up_to) } else { last.try_get(0) }
+}

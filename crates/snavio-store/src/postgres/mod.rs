@@ -1,0 +1,555 @@
+//! The engine of a fleet: PostgreSQL 15 or later, and any number of nodes over it (ENG-3, ENG-7).
+//!
+//! Nothing of a node's memory is needed for correctness: claims, deliveries, leases and numbers are rows and
+//! sequences, and a node that is killed leaves nothing that another must clean up.
+
+mod audit;
+mod claim;
+mod dead_letter;
+mod delivery;
+mod fleet;
+mod horizon;
+mod layout;
+mod message;
+mod pool;
+mod registry;
+mod room;
+mod settle;
+mod telemetry;
+mod watch;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use deadpool_postgres::GenericClient;
+use snavio_model::delivery::{Delivery, QueueAttributes, Receipt, ReceiptOutcome};
+use snavio_model::id::Serial;
+use snavio_model::limits;
+use snavio_model::name::QueueKey;
+use snavio_model::registry::{Change, Entry};
+use snavio_model::settle::Intake;
+use snavio_model::telemetry::{Record, StoredRecord};
+use snavio_model::time::Timestamp;
+use tokio::sync::{Notify, oneshot};
+use tokio_postgres::IsolationLevel;
+use tokio_util::task::TaskTracker;
+
+use audit::Deed;
+use delivery::Ask;
+use horizon::{BLOCK, Horizon};
+use pool::{Pool, sql};
+use room::Rooms;
+use settle::{Nonces, ReadFirst};
+
+use crate::waiting::Waiting;
+use crate::{
+    Act, Anchor, AuditEntry, Durability, Figures, Fleet, Heard, Journal, Ledger, ListedDeadLetter,
+    LoggedMessage, NodeSeen, NodeState, Queue, Received, Redriven, RegistryLog, Settled, Store, StoreError,
+    StoredDeadLetter, Swept,
+};
+
+/// How the store is opened.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where the database is: `postgres://user:password@host:port/database`.
+    pub url: String,
+    /// Certificates to trust; with them, connections are encrypted.
+    pub ca_file: Option<PathBuf>,
+    /// Connections that this node may have.
+    pub connections_max: usize,
+    /// Batches that this node has under way at once.
+    pub batches_at_once: usize,
+    /// Deliveries that one queue may hold.
+    pub queue_depth_max: usize,
+}
+
+impl Options {
+    /// The usual settings for a database.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            ca_file: None,
+            connections_max: 16,
+            batches_at_once: 2,
+            queue_depth_max: limits::QUEUE_DEPTH_MAX,
+        }
+    }
+}
+
+/// Why a store did not open.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The settings cannot be used.
+    #[error("{0}")]
+    Options(String),
+    /// The database does not answer, or says no.
+    #[error("the database cannot be used")]
+    Database(#[from] tokio_postgres::Error),
+    /// A migration failed.
+    #[error("cannot bring the database to this version's layout; the node's role must own the tables")]
+    Migration(#[from] refinery::Error),
+    /// The layout is none for this program.
+    #[error("{0}")]
+    Layout(String),
+    /// The store did not answer.
+    #[error("the database cannot be read")]
+    Store(#[from] StoreError),
+}
+
+/// The store of a fleet, as one node sees it.
+pub struct PostgresStore {
+    inner: Arc<Inner>,
+    durability: Durability,
+    anchor: Timestamp,
+    batches_at_once: usize,
+    watch: tokio::task::JoinHandle<()>,
+}
+
+/// What the store's tasks share.
+struct Inner {
+    pool: Pool,
+    nonces: Nonces,
+    read_first: ReadFirst,
+    /// The statement that writes a batch.
+    write: String,
+    rooms: Rooms,
+    horizon: Horizon,
+    /// Who waits for deliveries, by queue.
+    arrivals: Waiting,
+    /// Who waits for telemetry, by tenant.
+    written: Waiting,
+    commits: AtomicU64,
+    settled: AtomicU64,
+    /// Work that goes on when its caller has gone.
+    under_way: TaskTracker,
+}
+
+impl PostgresStore {
+    /// Connects, and brings the database to this version's layout if it is not there yet.
+    pub async fn open(options: &Options) -> Result<Self, OpenError> {
+        let mut client = pool::connect(options).await?;
+        layout::migrate(&mut client).await?;
+        let durability = durability(&client).await?;
+        const START: &str =
+            "SELECT gen_random_uuid(), (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+        let start = client.query_one(START, &[]).await?;
+        let inner = Arc::new(Inner {
+            pool: Pool::new(options)?,
+            nonces: Nonces::new(start.try_get(0)?),
+            read_first: ReadFirst::default(),
+            write: settle::statement(),
+            rooms: Rooms::new(options.queue_depth_max),
+            horizon: Horizon::default(),
+            arrivals: Waiting::default(),
+            written: Waiting::default(),
+            commits: AtomicU64::new(0),
+            settled: AtomicU64::new(0),
+            under_way: TaskTracker::new(),
+        });
+        let watch = tokio::spawn(watch::watch(Arc::clone(&inner)));
+        let anchor = Timestamp(start.try_get(1)?);
+        Ok(Self { inner, durability, anchor, batches_at_once: options.batches_at_once, watch })
+    }
+
+    async fn client(&self) -> Result<deadpool_postgres::Object, StoreError> {
+        self.inner.pool.get().await
+    }
+
+    async fn present(
+        &self,
+        queue: &QueueKey,
+        receipts: Vec<Receipt>,
+        ask: Ask,
+    ) -> Result<Vec<ReceiptOutcome>, StoreError> {
+        let outcomes = delivery::present(&self.client().await?, queue, &receipts, ask).await?;
+        self.inner.commits.fetch_add(1, Ordering::Relaxed);
+        Ok(outcomes)
+    }
+}
+
+/// PIP-12: asks the engine itself what it does.
+async fn durability(client: &tokio_postgres::Client) -> Result<Durability, tokio_postgres::Error> {
+    const SETTINGS: &str = "SELECT current_setting('fsync'), current_setting('full_page_writes'), \
+         current_setting('synchronous_commit')";
+    let row = client.query_one(SETTINGS, &[]).await?;
+    let setting = |place: usize| row.try_get::<_, &str>(place);
+    Ok(promise(setting(0)?, setting(1)?, setting(2)?))
+}
+
+/// Whether a server with these settings can keep the promise of a 2xx.
+fn promise(fsync: &str, full_page_writes: &str, synchronous_commit: &str) -> Durability {
+    let because = |name: &str, value: &str, what: &str| {
+        Durability::Relaxed(format!("PostgreSQL's {name} is {value}: {what}"))
+    };
+    if fsync != "on" {
+        return because("fsync", fsync, "a crash of its machine may lose or damage anything");
+    }
+    if full_page_writes != "on" {
+        return because("full_page_writes", full_page_writes, "a crash may leave half-written pages");
+    }
+    if synchronous_commit == "off" {
+        return because("synchronous_commit", synchronous_commit, "commits are answered before they are flushed");
+    }
+    Durability::Durable
+}
+
+#[async_trait]
+impl Ledger for PostgresStore {
+    fn settle(&self, batch: Vec<Intake>, now: Timestamp, done: Settled) {
+        let inner = Arc::clone(&self.inner);
+        self.inner.under_way.spawn(async move {
+            let settled = settle::settle(&inner, &batch, now).await;
+            done(settled);
+        });
+    }
+
+    fn batches_at_once(&self) -> usize {
+        self.batches_at_once
+    }
+
+    async fn record(&self, records: Vec<Record>) -> Result<(), StoreError> {
+        telemetry::append(&self.client().await?, &records).await?;
+        self.inner.commits.fetch_add(1, Ordering::Relaxed);
+        self.inner.written.wake(records.iter().map(|record| record.tenant.as_str()));
+        Ok(())
+    }
+
+    async fn sweep(&self, now: Timestamp) -> Result<Swept, StoreError> {
+        const MOST: usize = limits::SWEEP_ROWS_MAX;
+        let mut client = self.client().await?;
+        let claims = claim::sweep(&client, now, MOST).await?;
+        let transaction = client.transaction().await.map_err(sql)?;
+        let (dead_letters, told) = dead_letter::bury(&transaction, now, MOST).await?;
+        let horizon = now.minus(limits::TELEMETRY_RETENTION);
+        let (telemetry, dropped) = telemetry::sweep(&transaction, horizon, now, MOST).await?;
+        telemetry::append(&transaction, &told).await?;
+        telemetry::append(&transaction, &dropped).await?;
+        transaction.commit().await.map_err(sql)?;
+        self.inner.written.wake(told.iter().chain(&dropped).map(|record| record.tenant.as_str()));
+        settle::forget_old(&client).await?;
+        fleet::forget_silent(&client).await?;
+        Ok(Swept { claims, telemetry, dead_letters })
+    }
+}
+
+#[async_trait]
+impl Queue for PostgresStore {
+    async fn receive(
+        &self,
+        queue: &QueueKey,
+        max: usize,
+        visibility: Duration,
+        now: Timestamp,
+    ) -> Result<Vec<Received>, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let (inner, queue) = (Arc::clone(&self.inner), queue.clone());
+        // Not on the caller's task: who hangs up must not leave deliveries leased to nobody.
+        self.inner.under_way.spawn(async move {
+            let received = receive(&inner, &queue, max, visibility, now).await;
+            let Err(Ok(leased)) = reply.send(received) else { return };
+            if let Err(error) = take_back(&inner, &queue, &leased, now).await {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "deliveries of a receive that was given up stay hidden until their lease ends"
+                );
+            }
+        });
+        answer.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    fn arrivals(&self, queue: &QueueKey) -> Arc<Notify> {
+        self.inner.arrivals.of(queue.as_str())
+    }
+
+    async fn acknowledge(
+        &self,
+        queue: &QueueKey,
+        receipts: Vec<Receipt>,
+    ) -> Result<Vec<ReceiptOutcome>, StoreError> {
+        self.present(queue, receipts, Ask::End).await
+    }
+
+    async fn extend(
+        &self,
+        queue: &QueueKey,
+        receipts: Vec<Receipt>,
+        visibility: Duration,
+        now: Timestamp,
+    ) -> Result<Vec<ReceiptOutcome>, StoreError> {
+        self.present(queue, receipts, Ask::Extend(now.plus(visibility))).await
+    }
+
+    async fn release(
+        &self,
+        queue: &QueueKey,
+        receipts: Vec<Receipt>,
+        delay: Duration,
+        now: Timestamp,
+    ) -> Result<Vec<ReceiptOutcome>, StoreError> {
+        self.present(queue, receipts, Ask::Release(now.plus(delay))).await
+    }
+
+    async fn purge(&self, queue: &QueueKey, act: Act) -> Result<u64, StoreError> {
+        let mut client = self.client().await?;
+        // What comes later stays, or a purge amid traffic would never end.
+        let up_to = client.query_one(BLOCK, &[]).await.and_then(|row| row.try_get(0)).map_err(sql)?;
+        let mut deleted = 0;
+        loop {
+            let transaction = client.transaction().await.map_err(sql)?;
+            let some = delivery::purge(&transaction, queue, Serial(up_to), limits::SWEEP_ROWS_MAX).await?;
+            let outcome = format!("{some} deliveries deleted");
+            let deed = Deed { action: "queue.purge", object: queue.to_string(), outcome };
+            audit::append(&transaction, &act, &[deed]).await?;
+            transaction.commit().await.map_err(sql)?;
+            self.inner.rooms.forget(queue);
+            deleted += some as u64;
+            if some < limits::SWEEP_ROWS_MAX {
+                return Ok(deleted);
+            }
+        }
+    }
+
+    async fn redrive(&self, tenant: &str, dead: Vec<Serial>, act: Act) -> Result<Redriven, StoreError> {
+        let mut client = self.client().await?;
+        let transaction = client.transaction().await.map_err(sql)?;
+        let letters = dead_letter::lock(&transaction, tenant, &dead).await?;
+        let queues = letters.iter().map(|letter| &letter.delivery.queue);
+        let mut rooms = self.inner.rooms.of(&transaction, queues).await?;
+        let mut back: Vec<Delivery> = Vec::new();
+        let mut full = Vec::new();
+        for letter in letters {
+            match rooms.get_mut(&letter.delivery.queue) {
+                Some(room @ 1..) => {
+                    *room -= 1;
+                    back.push(Delivery { receives: 0, queued_at: act.at, ..letter.delivery });
+                }
+                _ => full.push(letter.delivery.id),
+            }
+        }
+        let ids: Vec<_> = back.iter().map(|delivery| delivery.id).collect();
+        dead_letter::delete(&transaction, &ids).await?;
+        delivery::insert(&transaction, &back).await?;
+        let deed = |delivery: &Delivery| Deed {
+            action: "dead_letter.redrive",
+            object: format!("{} {}", delivery.dead_letter_queue, delivery.id),
+            outcome: delivery.queue.to_string(),
+        };
+        audit::append(&transaction, &act, &back.iter().map(deed).collect::<Vec<_>>()).await?;
+        transaction.commit().await.map_err(sql)?;
+        for delivery in &back {
+            self.inner.rooms.took(&delivery.queue, 1);
+            self.inner.arrivals.wake_some(delivery.queue.as_str(), 1);
+        }
+        Ok(Redriven { back: ids, full })
+    }
+
+    async fn attributes(&self, queue: &QueueKey, now: Timestamp) -> Result<QueueAttributes, StoreError> {
+        let client = self.client().await?;
+        let dead_letters = dead_letter::count(&client, queue).await?;
+        Ok(QueueAttributes { dead_letters, ..delivery::attributes(&client, queue, now).await? })
+    }
+}
+
+async fn receive(
+    inner: &Inner,
+    queue: &QueueKey,
+    max: usize,
+    visibility: Duration,
+    now: Timestamp,
+) -> Result<Vec<Received>, StoreError> {
+    let client = inner.pool.get().await?;
+    if inner.rooms.is_full_in_flight(&client, queue).await? {
+        return Ok(Vec::new());
+    }
+    let received = delivery::receive(&client, queue, max, visibility, now).await?;
+    if received.len() == max {
+        // Others may be waiting for what this call left.
+        inner.arrivals.wake_some(queue.as_str(), 1);
+    }
+    if !received.is_empty() {
+        inner.commits.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(received)
+}
+
+async fn take_back(
+    inner: &Inner,
+    queue: &QueueKey,
+    leased: &[Received],
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    if leased.is_empty() {
+        return Ok(());
+    }
+    delivery::take_back(&inner.pool.get().await?, queue, leased, now).await?;
+    inner.arrivals.wake_some(queue.as_str(), leased.len());
+    Ok(())
+}
+
+#[async_trait]
+impl RegistryLog for PostgresStore {
+    async fn version(&self) -> Result<i64, StoreError> {
+        registry::version(&self.client().await?).await
+    }
+
+    async fn load(&self) -> Result<(i64, Vec<Entry>), StoreError> {
+        let mut client = self.client().await?;
+        let one_state = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead);
+        let transaction = one_state.read_only(true).start().await.map_err(sql)?;
+        registry::load(&transaction).await
+    }
+
+    async fn apply(&self, changes: Vec<Change>) -> Result<(), StoreError> {
+        let mut client = self.client().await?;
+        let transaction = client.transaction().await.map_err(sql)?;
+        registry::apply(&transaction, &changes).await?;
+        transaction.commit().await.map_err(sql)
+    }
+
+    async fn changes_since(&self, version: i64, limit: usize) -> Result<Vec<Change>, StoreError> {
+        registry::changes_since(&self.client().await?, version, limit).await
+    }
+}
+
+#[async_trait]
+impl Journal for PostgresStore {
+    async fn messages(
+        &self,
+        tenant: &str,
+        after: Serial,
+        limit: usize,
+    ) -> Result<Vec<LoggedMessage>, StoreError> {
+        let client = self.client().await?;
+        let up_to = self.inner.horizon.look(&client).await?;
+        Ok(message::page(&client, tenant, after, up_to, limit).await?.messages)
+    }
+
+    async fn telemetry(
+        &self,
+        tenant: &str,
+        after: Serial,
+        limit: usize,
+    ) -> Result<Vec<StoredRecord>, StoreError> {
+        let client = self.client().await?;
+        let up_to = self.inner.horizon.look(&client).await?;
+        telemetry::page(&client, tenant, after, up_to, limit).await
+    }
+
+    fn telemetry_written(&self, tenant: &str) -> Arc<Notify> {
+        self.inner.written.of(tenant)
+    }
+
+    async fn dead_letters(
+        &self,
+        tenant: &str,
+        queue: Option<&QueueKey>,
+        after: Serial,
+        limit: usize,
+    ) -> Result<Vec<ListedDeadLetter>, StoreError> {
+        dead_letter::page(&self.client().await?, tenant, queue, after, limit).await
+    }
+
+    async fn dead_letter_origins(
+        &self,
+        queue: &QueueKey,
+        after: Serial,
+        limit: usize,
+    ) -> Result<Vec<(Serial, QueueKey)>, StoreError> {
+        dead_letter::origins(&self.client().await?, queue, after, limit).await
+    }
+
+    async fn dead_letter(&self, tenant: &str, id: Serial) -> Result<Option<StoredDeadLetter>, StoreError> {
+        dead_letter::find(&self.client().await?, tenant, id).await
+    }
+
+    async fn audit(&self, after: Serial, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
+        let client = self.client().await?;
+        let up_to = self.inner.horizon.look(&client).await?;
+        audit::page(&client, after, up_to, limit).await
+    }
+}
+
+#[async_trait]
+impl Fleet for PostgresStore {
+    async fn pin(&self, name: &str, value: &str) -> Result<String, StoreError> {
+        fleet::pin(&self.client().await?, name, value).await
+    }
+
+    async fn announce(&self, node: &NodeState) -> Result<Heard, StoreError> {
+        fleet::announce(&self.client().await?, node).await
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeSeen>, StoreError> {
+        fleet::nodes(&self.client().await?).await
+    }
+
+    async fn leave(&self, node: &str) -> Result<(), StoreError> {
+        fleet::leave(&self.client().await?, node).await
+    }
+
+    async fn lead(&self, task: &str, node: &str, term: Duration) -> Result<bool, StoreError> {
+        fleet::lead(&self.client().await?, task, node, term).await
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    fn anchor(&self) -> Anchor {
+        Anchor::At(self.anchor)
+    }
+
+    fn durability(&self) -> Durability {
+        self.durability.clone()
+    }
+
+    async fn ping(&self) -> Result<(), StoreError> {
+        self.version().await.map(|_| ())
+    }
+
+    fn figures(&self) -> Figures {
+        Figures {
+            commits: self.inner.commits.load(Ordering::Relaxed),
+            messages: self.inner.settled.load(Ordering::Relaxed),
+            ..Figures::default()
+        }
+    }
+
+    async fn close(&self) {
+        self.watch.abort();
+        self.inner.under_way.close();
+        self.inner.under_way.wait().await;
+        self.inner.pool.close();
+    }
+}
+
+impl Drop for PostgresStore {
+    fn drop(&mut self) {
+        self.watch.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// PIP-12
+    #[test]
+    fn only_settings_that_flush_keep_the_promise() {
+        for (fsync, pages, commit, named) in [
+            ("on", "on", "on", None),
+            ("on", "on", "remote_apply", None),
+            ("on", "on", "local", None),
+            ("off", "on", "on", Some("fsync is off")),
+            ("on", "off", "on", Some("full_page_writes is off")),
+            ("on", "on", "off", Some("synchronous_commit is off")),
+        ] {
+            match promise(fsync, pages, commit) {
+                Durability::Durable => assert_eq!(named, None, "{fsync} {pages} {commit}"),
+                Durability::Relaxed(why) => assert!(named.is_some_and(|it| why.contains(it)), "{why}"),
+            }
+        }
+    }
+}

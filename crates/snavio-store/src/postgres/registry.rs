@@ -1,0 +1,101 @@
+//! The registry: table `registry_entry` is the state, `registry_change` the append-only log that led to it. Changes
+//! wait for each other at the one row of `registry_version`.
+
+use deadpool_postgres::{GenericClient, Transaction};
+use snavio_model::registry::{Change, Entry, EntryKey, Kind};
+use snavio_model::time::Timestamp;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use super::pool::{sql, unavailable};
+use crate::StoreError;
+
+pub(super) async fn version(client: &impl GenericClient) -> Result<i64, StoreError> {
+    let statement = client.prepare_cached("SELECT version FROM registry_version").await.map_err(sql)?;
+    client.query_one(&statement, &[]).await.and_then(|row| row.try_get(0)).map_err(sql)
+}
+
+/// All entries and their version, of one state: the transaction's.
+pub(super) async fn load(client: &impl GenericClient) -> Result<(i64, Vec<Entry>), StoreError> {
+    let version = version(client).await?;
+    let rows = client.query("SELECT body FROM registry_entry", &[]).await.map_err(sql)?;
+    let read = |row: &Row| serde_json::from_str(row.try_get(0).map_err(sql)?).map_err(unavailable);
+    Ok((version, rows.iter().map(read).collect::<Result<_, _>>()?))
+}
+
+pub(super) async fn apply(transaction: &Transaction<'_>, changes: &[Change]) -> Result<(), StoreError> {
+    const SET: &str = "INSERT INTO registry_entry (kind, name, body) VALUES ($1, $2, $3) \
+         ON CONFLICT (kind, name) DO UPDATE SET body = excluded.body";
+    let (Some(first), Some(last)) = (changes.first(), changes.last()) else { return Ok(()) };
+    let based_on = first.version - 1;
+    let locked = "SELECT version FROM registry_version FOR UPDATE";
+    let now: i64 = transaction.query_one(locked, &[]).await.and_then(|row| row.try_get(0)).map_err(sql)?;
+    if now != based_on {
+        return Err(StoreError::Stale { based_on });
+    }
+    log(transaction, changes).await?;
+    let set = transaction.prepare_cached(SET).await.map_err(sql)?;
+    let delete = "DELETE FROM registry_entry WHERE kind = $1 AND name = $2";
+    let delete = transaction.prepare_cached(delete).await.map_err(sql)?;
+    for change in changes {
+        let (kind, name) = (change.key.kind.as_str(), &change.key.name);
+        let done = match text(change.after.as_ref())? {
+            Some(body) => transaction.execute(&set, &[&kind, name, &body]).await,
+            None => transaction.execute(&delete, &[&kind, name]).await,
+        };
+        done.map_err(sql)?;
+    }
+    let set = "UPDATE registry_version SET version = $1";
+    transaction.execute(set, &[&last.version]).await.map(|_| ()).map_err(sql)
+}
+
+async fn log(transaction: &Transaction<'_>, changes: &[Change]) -> Result<(), StoreError> {
+    const LOG: &str = "INSERT INTO registry_change (version, at, who, why, kind, name, before, after) \
+         SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], \
+             $7::text[], $8::text[])";
+    let versions: Vec<_> = changes.iter().map(|it| it.version).collect();
+    let times: Vec<_> = changes.iter().map(|it| it.at.0).collect();
+    let who: Vec<_> = changes.iter().map(|it| it.who.as_str()).collect();
+    let why: Vec<_> = changes.iter().map(|it| it.why.as_str()).collect();
+    let kinds: Vec<_> = changes.iter().map(|it| it.key.kind.as_str()).collect();
+    let names: Vec<_> = changes.iter().map(|it| it.key.name.as_str()).collect();
+    let before: Vec<_> = changes.iter().map(|it| text(it.before.as_ref())).collect::<Result<_, _>>()?;
+    let after: Vec<_> = changes.iter().map(|it| text(it.after.as_ref())).collect::<Result<_, _>>()?;
+    let values: [&(dyn ToSql + Sync); 8] = [&versions, &times, &who, &why, &kinds, &names, &before, &after];
+    transaction.execute(LOG, &values).await.map(|_| ()).map_err(sql)
+}
+
+pub(super) async fn changes_since(
+    client: &impl GenericClient,
+    version: i64,
+    limit: usize,
+) -> Result<Vec<Change>, StoreError> {
+    const PAGE: &str = "SELECT version, at, who, why, kind, name, before, after FROM registry_change \
+         WHERE version > $1 ORDER BY version LIMIT $2";
+    let statement = client.prepare_cached(PAGE).await.map_err(sql)?;
+    let rows = client.query(&statement, &[&version, &(limit as i64)]).await.map_err(sql)?;
+    rows.iter().map(read).collect()
+}
+
+fn read(row: &Row) -> Result<Change, StoreError> {
+    let version: i64 = row.try_get(0).map_err(sql)?;
+    let kind = Kind::stored(row.try_get(4).map_err(sql)?)
+        .ok_or_else(|| StoreError::Damaged { what: "registry change", key: version.to_string() })?;
+    let entry = |column: usize| -> Result<Option<Entry>, StoreError> {
+        let body: Option<&str> = row.try_get(column).map_err(sql)?;
+        body.map(|body| serde_json::from_str(body).map_err(unavailable)).transpose()
+    };
+    Ok(Change {
+        version,
+        at: Timestamp(row.try_get(1).map_err(sql)?),
+        who: row.try_get(2).map_err(sql)?,
+        why: row.try_get(3).map_err(sql)?,
+        key: EntryKey { kind, name: row.try_get(5).map_err(sql)? },
+        before: entry(6)?,
+        after: entry(7)?,
+    })
+}
+
+fn text(entry: Option<&Entry>) -> Result<Option<String>, StoreError> {
+    entry.map(|entry| serde_json::to_string(entry).map_err(unavailable)).transpose()
+}

@@ -1,0 +1,316 @@
+//! Settling on PostgreSQL: judge first, and write only if it was right.
+//!
+//! Most ids are new. So a batch is judged as if all were, and one statement writes messages, claims and deliveries
+//! in one commit of its own: one round trip, whatever the batch's size. The claims' key stops it if any id is taken;
+//! then the claims are read, the batch is judged by them, and what is left is written in the same way. A batch that
+//! met a claim lets the next one read first. Nothing is locked but what is inserted, and that in the order of the
+//! key, so that batches wait for each other and never in a circle.
+//!
+//! A statement whose answer is lost is sent again under the same nonce, which only one of them can insert: whichever
+//! it was, the batch is settled once. `attempt` says by which judgement.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use foldhash::{HashMap, HashMapExt};
+use snavio_model::id::Serial;
+use snavio_model::limits;
+use snavio_model::name::QueueKey;
+use snavio_model::settle::{self, Delta, Intake, Outcome, Settlement, Working};
+use snavio_model::time::Timestamp;
+use tokio::time::Instant;
+use tokio_postgres::types::ToSql;
+use uuid::Uuid;
+
+use super::horizon::{BLOCK, BLOCK_NUMBERS};
+use super::pool::{Trouble, sql};
+use super::{Inner, claim, delivery, message};
+use crate::StoreError;
+
+/// How long a batch is tried to be settled while its fate is unknown or others are in its way.
+const TRYING_MAX: Duration = Duration::from_secs(8);
+/// Between two tries, growing.
+const PAUSE: Duration = Duration::from_millis(5);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// Names batches: half of it is this opening's alone.
+pub(super) struct Nonces {
+    opening: u64,
+    next: AtomicU64,
+}
+
+impl Nonces {
+    pub(super) fn new(random: Uuid) -> Self {
+        Self { opening: random.as_u64_pair().1, next: AtomicU64::new(0) }
+    }
+
+    fn next(&self) -> Uuid {
+        Uuid::from_u64_pair(self.opening, self.next.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Whether the last batch met a claim that was there: the next may too.
+#[derive(Default)]
+pub(super) struct ReadFirst(AtomicBool);
+
+/// Settles a batch. A message that the engine cannot hold fails alone.
+pub(super) async fn settle(
+    inner: &Inner,
+    batch: &[Intake],
+    now: Timestamp,
+) -> Result<Vec<Settlement>, StoreError> {
+    let needed: usize = batch.iter().map(|intake| 1 + intake.destinations.len()).sum();
+    if needed >= BLOCK_NUMBERS && batch.len() > 1 {
+        return halves(inner, batch, now).await;
+    }
+    let mut attempts = Attempts::new(inner, batch, now);
+    match attempts.run().await {
+        Err(Trouble::Unfit(_)) if batch.len() > 1 => halves(inner, batch, now).await,
+        Err(Trouble::Unfit(error)) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "a message that PostgreSQL cannot hold");
+            let outcomes = vec![Outcome::Unfit; batch.first().map_or(0, |intake| intake.destinations.len())];
+            Ok(vec![Settlement { message: None, outcomes }])
+        }
+        Err(trouble) => Err(trouble.into_error()),
+        Ok(settlements) => Ok(settlements),
+    }
+}
+
+async fn halves(inner: &Inner, batch: &[Intake], now: Timestamp) -> Result<Vec<Settlement>, StoreError> {
+    let (first, second) = batch.split_at(batch.len() / 2);
+    let mut settlements = Box::pin(settle(inner, first, now)).await?;
+    settlements.extend(Box::pin(settle(inner, second, now)).await?);
+    Ok(settlements)
+}
+
+/// What a step begins with.
+#[derive(Clone, Copy)]
+enum Next {
+    /// Judge, by the claims that are there or as if there were none, and write.
+    Judge { read: bool },
+    /// Write what was judged last.
+    Write,
+}
+
+/// What a step came to.
+enum Step {
+    Settled(Vec<Settlement>),
+    /// The judgement does not hold: an id is taken.
+    Taken,
+}
+
+/// One batch under one nonce, judged as often as the world turns out to be different.
+struct Attempts<'a> {
+    inner: &'a Inner,
+    batch: &'a [Intake],
+    now: Timestamp,
+    nonce: Uuid,
+    /// What was judged, newest last, with numbers counted from zero.
+    judged: Vec<(Vec<Settlement>, Delta)>,
+    /// Whether a statement is out of which nothing was heard: then the nonce may be there.
+    lost: bool,
+}
+
+impl<'a> Attempts<'a> {
+    fn new(inner: &'a Inner, batch: &'a [Intake], now: Timestamp) -> Self {
+        Self { inner, batch, now, nonce: inner.nonces.next(), judged: Vec::new(), lost: false }
+    }
+
+    async fn run(&mut self) -> Result<Vec<Settlement>, Trouble> {
+        let until = Instant::now() + TRYING_MAX;
+        let mut pause = PAUSE;
+        let mut next = Next::Judge { read: self.inner.read_first.0.load(Ordering::Relaxed) };
+        loop {
+            let trouble = match self.step(next).await {
+                Ok(Step::Settled(settlements)) => return Ok(settlements),
+                // An id is taken, or was: what is there must be read.
+                Ok(Step::Taken) if Instant::now() < until => {
+                    self.inner.read_first.0.store(true, Ordering::Relaxed);
+                    next = Next::Judge { read: true };
+                    continue;
+                }
+                Ok(Step::Taken) => Trouble::Crossed(StoreError::Unavailable("others take the same ids".into())),
+                Err(trouble @ (Trouble::Lost(_) | Trouble::Crossed(_))) => trouble,
+                // Whether an earlier statement was done must be known before anything else is said.
+                Err(trouble) if self.lost => trouble,
+                Err(trouble) => return Err(trouble),
+            };
+            if Instant::now() + pause >= until {
+                return Err(trouble);
+            }
+            if !self.judged.is_empty() {
+                next = Next::Write;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (2 * pause).min(PAUSE_MAX);
+        }
+    }
+
+    async fn step(&mut self, next: Next) -> Result<Step, Trouble> {
+        let client = self.inner.pool.get().await.map_err(Trouble::Refused)?;
+        if let Next::Judge { read } = next {
+            let found =
+                if read { claim::find(&client, self.batch, self.now).await? } else { claim::Found::default() };
+            let rooms = self.inner.rooms.of(&client, queues(self.batch)).await.map_err(Trouble::Refused)?;
+            self.judged.push(judge(self.batch, found, rooms, self.now));
+        }
+        // After the claims were read: those of an earlier statement of this very batch make no duplicates of it.
+        if let Some(settled) = self.done_before(&client).await? {
+            return Ok(Step::Settled(settled));
+        }
+        let Some((settlements, delta)) = self.judged.last() else { return Ok(Step::Taken) };
+        if delta.is_empty() {
+            return Ok(Step::Settled(settlements.clone()));
+        }
+        match self.write(&client, delta).await {
+            Ok(base) => {
+                let met = settlements.iter().any(|it| !it.outcomes.iter().all(is_queued));
+                self.inner.read_first.0.store(met, Ordering::Relaxed);
+                Ok(Step::Settled(self.committed(self.judged.len() - 1, base)))
+            }
+            Err(Trouble::Taken) => Ok(self.done_before(&client).await?.map_or(Step::Taken, Step::Settled)),
+            Err(trouble) => {
+                self.lost |= matches!(trouble, Trouble::Lost(_));
+                Err(trouble)
+            }
+        }
+    }
+
+    /// What became of the batch, if a statement with its nonce was done.
+    async fn done_before(&self, client: &deadpool_postgres::Object) -> Result<Option<Vec<Settlement>>, Trouble> {
+        if !self.lost {
+            return Ok(None);
+        }
+        const DONE: &str = "SELECT attempt, base FROM batch WHERE nonce = $1";
+        let statement = client.prepare_cached(DONE).await.map_err(Trouble::of)?;
+        let Some(row) = client.query_opt(&statement, &[&self.nonce]).await.map_err(Trouble::of)? else {
+            return Ok(None);
+        };
+        let (attempt, base): (i32, i64) =
+            (row.try_get(0).map_err(Trouble::of)?, row.try_get(1).map_err(Trouble::of)?);
+        let attempt = usize::try_from(attempt).ok().filter(|it| *it < self.judged.len());
+        let unknown = || Trouble::Refused(StoreError::Unavailable("a batch of an unknown attempt".into()));
+        Ok(Some(self.committed(attempt.ok_or_else(unknown)?, base)))
+    }
+
+    async fn write(&self, client: &deadpool_postgres::Object, delta: &Delta) -> Result<i64, Trouble> {
+        let mut messages = message::Columns::default();
+        for (number, place) in &delta.messages {
+            messages.push(*number, &self.batch[*place], self.now);
+        }
+        let mut claims = claim::Columns::default();
+        delta.claims.iter().for_each(|(key, claim)| claims.push(key, claim));
+        let mut deliveries = delivery::Columns::default();
+        delta.deliveries.iter().for_each(|delivery| deliveries.push(delivery));
+        let attempt = i32::try_from(self.judged.len()).unwrap_or(i32::MAX) - 1;
+        let mut values: Vec<&(dyn ToSql + Sync)> = vec![&self.nonce, &attempt];
+        values.extend(messages.values());
+        values.extend(claims.values());
+        values.extend(deliveries.values());
+        let statement = client.prepare_cached(&self.inner.write).await.map_err(Trouble::of)?;
+        let row = client.query_one(&statement, &values).await.map_err(Trouble::of)?;
+        row.try_get(0).map_err(Trouble::of)
+    }
+
+    /// The batch is durable: tells who waits for it, and gives it its numbers.
+    fn committed(&self, attempt: usize, base: i64) -> Vec<Settlement> {
+        let (settlements, delta) = &self.judged[attempt];
+        self.inner.settled.fetch_add(delta.messages.len() as u64, Ordering::Relaxed);
+        self.inner.commits.fetch_add(1, Ordering::Relaxed);
+        let mut arrived: HashMap<&QueueKey, usize> = HashMap::new();
+        for delivery in &delta.deliveries {
+            *arrived.entry(&delivery.queue).or_default() += 1;
+        }
+        for (queue, count) in arrived {
+            self.inner.rooms.took(queue, count);
+            self.inner.arrivals.wake_some(queue.as_str(), count);
+        }
+        let messages = delta.messages.iter().map(|(_, place)| &self.batch[*place].message);
+        self.inner.written.wake(messages.map(|message| message.tenant.as_str()));
+        let numbered = |it: &Settlement| Settlement {
+            message: it.message.map(|number| Serial(base + number.0)),
+            outcomes: it.outcomes.iter().map(|outcome| numbered(*outcome, base)).collect(),
+        };
+        settlements.iter().map(numbered).collect()
+    }
+}
+
+fn numbered(outcome: Outcome, base: i64) -> Outcome {
+    match outcome {
+        Outcome::Queued { delivery } => Outcome::Queued { delivery: Serial(base + delivery.0) },
+        other => other,
+    }
+}
+
+fn is_queued(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Queued { .. })
+}
+
+fn queues(batch: &[Intake]) -> impl Iterator<Item = &QueueKey> {
+    batch.iter().flat_map(|intake| &intake.destinations).map(|route| &route.queue)
+}
+
+fn judge(
+    batch: &[Intake],
+    found: claim::Found,
+    rooms: HashMap<QueueKey, usize>,
+    now: Timestamp,
+) -> (Vec<Settlement>, Delta) {
+    let mut working = Working::after(Serial(0));
+    working.claims = found.claims;
+    working.unreadable = found.unreadable;
+    working.room = rooms;
+    let mut delta = Delta::default();
+    let judged = batch.iter().enumerate();
+    let settlements =
+        judged.map(|(place, intake)| settle::judge(&mut working, intake, place, now, &mut delta)).collect();
+    (settlements, delta)
+}
+
+/// The statement that writes a batch: whole, or not at all.
+pub(super) fn statement() -> String {
+    const _: () = assert!(2 * limits::COMMIT_MESSAGES_MAX < BLOCK_NUMBERS);
+    format!(
+        "WITH block AS MATERIALIZED ({BLOCK}), \
+         batch_in AS (INSERT INTO batch (nonce, attempt, base) SELECT $1, $2, base FROM block), \
+         message_in AS ( \
+             INSERT INTO message (seq, tenant, id, source, target, name, signed_target, sent_at, key_version, \
+                 signature, correlation_id, traceparent, received_at, settled_at, registry_version, hash_version, \
+                 domain_hash, path, payload, check_value) \
+             SELECT base + number, tenant, id, source, target, name, signed_target, sent_at, key_version, \
+                 signature, correlation_id, traceparent, received_at, settled_at, registry_version, hash_version, \
+                 domain_hash, path, payload, check_value + base + number \
+             FROM block, unnest($3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], \
+                 $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::bigint[], \
+                 $16::bigint[], $17::bigint[], $18::integer[], $19::bytea[], $20::text[], $21::bytea[], $22::bigint[]) \
+                 AS new (number, tenant, id, source, target, name, signed_target, sent_at, key_version, signature, \
+                 correlation_id, traceparent, received_at, settled_at, registry_version, hash_version, domain_hash, \
+                 path, payload, check_value) \
+         ), claim_in AS ( \
+             INSERT INTO claim (id, tenant, destination, source, message, first_seen_at, expires_at, check_value) \
+             SELECT id, tenant, destination, source, base + message, first_seen_at, expires_at, \
+                 check_value + base + message \
+             FROM block, unnest($23::text[], $24::text[], $25::text[], $26::text[], $27::bigint[], $28::bigint[], \
+                 $29::bigint[], $30::bigint[]) \
+                 AS new (id, tenant, destination, source, message, first_seen_at, expires_at, check_value) \
+             ORDER BY id COLLATE \"C\", tenant COLLATE \"C\", destination COLLATE \"C\" \
+         ), delivery_in AS ( \
+             INSERT INTO delivery (id, message, destination, queue, dead_letter_queue, queued_at, receives, \
+                 receives_max, visible_at) \
+             SELECT base + id, base + message, destination, queue, dead_letter_queue, queued_at, receives, \
+                 receives_max, queued_at \
+             FROM block, unnest($31::bigint[], $32::bigint[], $33::text[], $34::text[], $35::text[], $36::bigint[], \
+                 $37::integer[], $38::integer[]) \
+                 AS new (id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max) \
+         ) \
+         SELECT base FROM block"
+    )
+}
+
+/// Deletes what is known of batches that nobody can be asking about any more.
+pub(super) async fn forget_old(client: &deadpool_postgres::Object) -> Result<(), StoreError> {
+    const FORGET: &str = "DELETE FROM batch WHERE ctid = ANY (ARRAY( \
+         SELECT ctid FROM batch WHERE at < now() - interval '1 hour' LIMIT $1 FOR UPDATE SKIP LOCKED))";
+    let statement = client.prepare_cached(FORGET).await.map_err(sql)?;
+    client.execute(&statement, &[&(limits::SWEEP_ROWS_MAX as i64)]).await.map(|_| ()).map_err(sql)
+}

@@ -1,0 +1,58 @@
+//! What other nodes do is not told to this one: so it looks, as long as somebody here waits for it. One query for
+//! all queues that are waited for, and one for all telemetry, each more often the more there is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Inner;
+use super::pool::sql;
+use crate::StoreError;
+
+/// Between two looks while they find something,
+const OFTEN: Duration = Duration::from_millis(25);
+/// and while they find nothing for long.
+const SELDOM: Duration = Duration::from_millis(250);
+
+/// Looks for as long as the store is open.
+pub(super) async fn watch(inner: Arc<Inner>) {
+    let mut pause = OFTEN;
+    let mut seen = 0;
+    loop {
+        tokio::time::sleep(pause).await;
+        let found = match look(&inner, &mut seen).await {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::debug!(error = &error as &dyn std::error::Error, "what others did could not be looked at");
+                false
+            }
+        };
+        pause = if found { OFTEN } else { (pause + OFTEN).min(SELDOM) };
+    }
+}
+
+async fn look(inner: &Inner, seen: &mut i64) -> Result<bool, StoreError> {
+    let (queues, tenants) = (inner.arrivals.names(), inner.written.names());
+    if queues.is_empty() && tenants.is_empty() {
+        return Ok(false);
+    }
+    let client = inner.pool.get().await?;
+    let mut found = false;
+    if !queues.is_empty() {
+        const DUE: &str = "SELECT queue FROM unnest($1::text[]) AS awaited (queue) WHERE EXISTS ( \
+             SELECT FROM delivery WHERE delivery.queue = awaited.queue \
+                 AND visible_at <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint AND receives < receives_max)";
+        let statement = client.prepare_cached(DUE).await.map_err(sql)?;
+        for row in &client.query(&statement, &[&queues]).await.map_err(sql)? {
+            inner.arrivals.wake_some(row.try_get(0).map_err(sql)?, 1);
+            found = true;
+        }
+    }
+    if !tenants.is_empty() {
+        let given = inner.horizon.look(&client).await?;
+        found |= given != *seen;
+        if given != std::mem::replace(seen, given) {
+            inner.written.wake(tenants.iter().map(String::as_str));
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,24 @@
+//! The PostgreSQL backend does what every backend must.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use snavio_servers::Postgres;
+use snavio_store::Store;
+use snavio_store::conformance::Backend;
+use snavio_store::postgres::{Options, PostgresStore};
+
+struct Database(String);
+
+#[async_trait]
+impl Backend for Database {
+    async fn open(&self) -> Arc<dyn Store> {
+        Arc::new(PostgresStore::open(&Options::new(&self.0)).await.expect("the store opens"))
+    }
+
+    fn leases_outlive_their_node(&self) -> bool {
+        true
+    }
+}
+
+snavio_store::conformance!(Database(Postgres::shared().database().expect("a database can be made")));
