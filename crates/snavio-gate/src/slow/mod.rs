@@ -42,6 +42,9 @@ fn judged(settled: Settled) -> Result<Settlement, Refusal> {
             RETRY_AFTER,
             "the record of this id is damaged; operators are alerted",
         )),
+        Some(Outcome::TooLate) => {
+            Err(Refusal::retry(Reason::Overloaded, RETRY_AFTER, "the message waited too long for its commit"))
+        }
         _ => Ok(settlement),
     }
 }
