@@ -12,8 +12,8 @@ use snavio_store::{Durability, StoreError};
 use utoipa::ToSchema;
 
 use super::answer::json;
+use super::problem::COME_BACK_AFTER;
 use super::{App, Problem, Shared};
-use crate::load::COME_BACK_AFTER;
 use crate::machine::free_disk_bytes;
 use crate::principal::Principal;
 
