@@ -1,6 +1,6 @@
 //! `/metrics`, in the format of Prometheus (TEL-8).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
 
 use axum::extract::State;
@@ -9,9 +9,8 @@ use http::StatusCode;
 use snavio_model::delivery::QueueAttributes;
 use snavio_model::limits;
 use snavio_model::name::QueueKey;
-use snavio_model::registry::{BoundRoute, Entry, Registry};
+use snavio_model::registry::Registry;
 use snavio_model::time::Clock;
-use snavio_store::StoreError;
 
 use super::answer::typed;
 use super::{App, Problem, Shared};
@@ -25,19 +24,26 @@ const MEDIA: &str = "text/plain; version=0.0.4; charset=utf-8";
     responses((status = 200, content_type = "text/plain", body = String)))]
 pub(super) async fn metrics(State(app): State<Shared>, principal: Principal) -> Result<Response, Problem> {
     principal.operator()?;
-    Ok(render(&app).await?)
+    Ok(render(&app).await)
 }
 
 /// The same for the admin listener.
-pub(super) async fn open(State(app): State<Shared>) -> Result<Response, Problem> {
-    Ok(render(&app).await?)
+pub(super) async fn open(State(app): State<Shared>) -> Response {
+    render(&app).await
 }
 
-async fn render(app: &App) -> Result<Response, StoreError> {
+/// Whatever of it can be told is told: figures are needed most when something fails.
+async fn render(app: &App) -> Response {
     look(app);
     let mut text = app.metrics.render();
-    write_queues(&mut text, &queues(app).await?);
-    Ok(typed(StatusCode::OK, MEDIA, text))
+    match app.gate.store().all_attributes(app.clock.now()).await {
+        Ok(held) => write_queues(&mut text, &queues(&app.gate.registry(), held)),
+        Err(error) => {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "the figures of queues could not be read; /metrics leaves them out");
+        }
+    }
+    typed(StatusCode::OK, MEDIA, text)
 }
 
 /// Gauges of what is as it is now.
@@ -57,29 +63,18 @@ fn look(app: &App) {
     metrics::counter!("snavio_store_messages_total").absolute(figures.messages);
 }
 
-/// The queues that routes name, and what is known of each.
-async fn queues(app: &App) -> Result<Vec<(QueueKey, QueueAttributes)>, StoreError> {
-    let now = app.clock.now();
-    let mut all = Vec::new();
-    for queue in registered(&app.gate.registry()).into_iter().take(limits::METRIC_SERIES_MAX) {
-        let attributes = app.gate.store().attributes(&queue, now).await?;
-        all.push((queue, attributes));
-    }
-    Ok(all)
-}
-
-fn registered(registry: &Registry) -> BTreeSet<QueueKey> {
-    let routes = registry.entries().filter_map(|entry| match entry {
-        Entry::Route(route) => Some(BoundRoute::new(route.clone())),
-        _ => None,
-    });
-    routes.flat_map(|route| [route.queue, route.dead_letter_queue]).collect()
+/// The queues that routes name, a bounded number of them, each with what it holds: nothing, if the store knows none.
+fn queues(registry: &Registry, held: Vec<(QueueKey, QueueAttributes)>) -> Vec<(&QueueKey, QueueAttributes)> {
+    let held: HashMap<_, _> = held.into_iter().collect();
+    let named: BTreeSet<_> = registry.queues().collect();
+    let named = named.into_iter().take(limits::METRIC_SERIES_MAX);
+    named.map(|queue| (queue, held.get(queue).copied().unwrap_or_default())).collect()
 }
 
 type Figure = fn(&QueueAttributes) -> u64;
 
 /// Written here and not through the recorder, which would go on showing queues that are gone.
-fn write_queues(text: &mut String, queues: &[(QueueKey, QueueAttributes)]) {
+fn write_queues(text: &mut String, queues: &[(&QueueKey, QueueAttributes)]) {
     let figures: [(&str, &str, Figure); 5] = [
         ("snavio_queue_depth", "deliveries that may be received now", |it| it.depth),
         ("snavio_queue_in_flight", "deliveries handed out and not yet ended", |it| it.in_flight),

@@ -435,6 +435,15 @@ impl Queue for EmbeddedStore {
         let dead_letters = self.readers.run(move |it| dead_letter::count(it, &key).map_err(sql)).await?;
         Ok(QueueAttributes { dead_letters, ..attributes })
     }
+
+    async fn all_attributes(&self, now: Timestamp) -> Result<Vec<(QueueKey, QueueAttributes)>, StoreError> {
+        let dead_letters = self.readers.run(dead_letter::counts).await?;
+        let mut all = lock(&self.queues).all_attributes(now);
+        for (queue, dead_letters) in dead_letters {
+            all.entry(queue).or_default().dead_letters = dead_letters;
+        }
+        Ok(all.into_iter().collect())
+    }
 }
 
 fn read_leases(connection: &Connection, leases: &[Lease]) -> Result<Vec<Received>, StoreError> {
