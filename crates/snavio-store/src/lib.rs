@@ -7,6 +7,7 @@
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod embedded;
+pub mod files;
 
 use std::sync::Arc;
 use std::time::Duration;
