@@ -11,10 +11,10 @@ use snavio_model::limits;
 use snavio_model::name::QueueKey;
 use snavio_model::registry::Registry;
 use snavio_model::time::Clock;
+use snavio_store::files;
 
 use super::answer::typed;
 use super::{App, Problem, Shared};
-use crate::machine::free_disk_bytes;
 use crate::principal::Principal;
 
 const MEDIA: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -56,7 +56,7 @@ fn look(app: &App) {
     metrics::gauge!("snavio_body_bytes_in_flight").set(app.load.body_bytes.now() as f64);
     metrics::gauge!("snavio_registry_version").set(app.gate.registry().version() as f64);
     metrics::gauge!("snavio_relaxed").set(f64::from(u8::from(app.relaxed)));
-    if let Ok(free) = free_disk_bytes(&app.data_folder) {
+    if let Ok(free) = files::free_bytes(&app.data_folder) {
         metrics::gauge!("snavio_disk_free_bytes").set(free as f64);
     }
     metrics::counter!("snavio_store_commits_total").absolute(figures.commits);
