@@ -88,7 +88,7 @@ pub const TURN_OF_REQUEST: usize = 32;
 /// How long a strict claim is kept (CLM-3).
 pub const STRICT_KEEP: Duration = Duration::from_secs(300);
 /// A claim must outlive the replay window on both sides (CLM-20), and the time that a copy which came at its very
-/// end may wait for its commit.
+/// end may wait for its commit; one that waits this long is refused where its route claims.
 pub const CLAIM_KEEP_SLACK: Duration = Duration::from_secs(60);
 /// The longest a claim of the policies known so far may be asked to live.
 pub const CLAIM_KEEP_MAX: Duration = Duration::from_secs(30 * 86_400);

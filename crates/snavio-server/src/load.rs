@@ -2,13 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
 use snavio_model::refusal::{Reason, Refusal};
-
-/// When to come back after an overload.
-pub(crate) const COME_BACK_AFTER: Duration = Duration::from_secs(1);
 
 /// A count with a bound. Taking and giving back are one atomic step each.
 #[derive(Debug)]
@@ -131,7 +127,7 @@ pub(crate) fn spare(path: &str, max: usize) -> usize {
 
 /// The refusal of what is too much.
 pub(crate) fn overloaded(detail: &'static str) -> Refusal {
-    Refusal::retry(Reason::Overloaded, COME_BACK_AFTER, detail)
+    Refusal::new(Reason::Overloaded, detail)
 }
 
 /// The refusal of a body that there is no room for.

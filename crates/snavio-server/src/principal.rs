@@ -15,7 +15,7 @@ use snavio_model::token::TokenFault;
 
 use crate::load::{Bounded, Load, Taken, overloaded, spare};
 use crate::platform::Platform;
-use crate::turns::{Turn, Turns};
+use crate::turns::Turns;
 
 /// The authenticated caller.
 #[derive(Debug)]
@@ -49,11 +49,6 @@ impl Caller {
     pub(crate) fn session(&self) -> Arc<Session> {
         Arc::clone(&self.session)
     }
-
-    /// Waits until its tenant may take so many messages through the pipeline.
-    pub(crate) async fn turn(&self, messages: usize) -> Turn {
-        self.session.tenant.turns.take(messages).await
-    }
 }
 
 impl std::ops::Deref for Caller {
@@ -74,6 +69,11 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// What its tenant may take through the pipeline at once.
+    pub(crate) fn turns(&self) -> &Turns {
+        &self.tenant.turns
+    }
+
     /// The token has not ended, and whom it was given to is still there.
     pub(crate) fn check(&self, registry: &Registry, now: Timestamp) -> Result<(), Refusal> {
         if now >= self.expires_at {

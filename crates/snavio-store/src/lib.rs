@@ -9,6 +9,7 @@
 pub mod conformance;
 pub mod embedded;
 mod evidence;
+pub mod files;
 mod fleet;
 pub mod postgres;
 mod waiting;
@@ -161,6 +162,9 @@ pub trait Queue: Send + Sync {
 
     /// Depth, in flight, delayed, age.
     async fn attributes(&self, queue: &QueueKey, now: Timestamp) -> Result<QueueAttributes, StoreError>;
+
+    /// The same of every queue that holds anything, in no order.
+    async fn all_attributes(&self, now: Timestamp) -> Result<Vec<(QueueKey, QueueAttributes)>, StoreError>;
 }
 
 /// What a redrive did with the dead letters it found.

@@ -2,8 +2,9 @@
 
 use reqwest::Method;
 use serde_json::Value;
+use snavio_model::limits;
 
-use crate::node::{Draft, Launch, Node, drain, new_id};
+use crate::node::{Draft, Launch, Node, drain, new_id, post};
 use crate::raw_wire::Wire;
 
 fn chunk(bytes: &[u8]) -> Vec<u8> {
@@ -99,6 +100,32 @@ async fn a_stream_ends_when_its_client_is_registered_no_more() {
         (&401.into(), &"unauthenticated".into()),
         "{last:?}"
     );
+}
+
+/// PIP-9
+#[tokio::test]
+async fn more_open_streams_than_a_tenant_has_turns_all_go_on() {
+    let node = Node::start();
+    let cast = node.cast().await;
+    let token = node.token(&cast.billing).await;
+    let line = || chunk(&[Draft::new("notify", &new_id()).sign(&cast.billing), b"\n".to_vec()].concat());
+    let count = limits::TENANT_TURNS / limits::TURN_OF_REQUEST + 1;
+    let mut open: Vec<_> = (0..count).map(|_| Wire::to(&node)).collect();
+    for wire in &mut open {
+        wire.send(head(&token));
+        wire.send(line());
+    }
+    for wire in &mut open {
+        assert_eq!(lines(&wire.first_chunk())[0]["status"], 202);
+    }
+    let (status, _) =
+        post(&node.client(&cast.billing), Draft::new("pay", &new_id()).sign(&cast.billing)).await;
+    assert_eq!(status, 202, "streams at rest keep nobody from theirs");
+    for wire in &mut open {
+        wire.send(line());
+        wire.send("0\r\n\r\n");
+        assert_eq!(lines(&wire.chunks())[0]["status"], 202);
+    }
 }
 
 /// PIP-8

@@ -14,7 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::answer::json;
 use super::extract::{JsonBody, Params, Segments};
 use super::message::MessageDocument;
-use super::queues::{ActBody, Redriven, Whose, act, is_named, no_route};
+use super::queues::{ActBody, Redriven, Whose, act, no_route, receivable};
 use super::registry::list::page_limit;
 use super::whose;
 use super::{Problem, Shared};
@@ -151,7 +151,8 @@ pub(super) async fn redrive(
     let tenant = whose::tenant(&app, &principal, whose.tenant.as_deref()).await?;
     let act = act(&app, &principal, &body.why)?;
     let letter = app.gate.store().dead_letter(&tenant, Serial(id)).await?;
-    if letter.is_some_and(|it| !is_named(&app, &it.letter.delivery.queue)) {
+    let registry = app.gate.registry();
+    if letter.is_some_and(|it| !receivable(&registry).any(|queue| *queue == it.letter.delivery.queue)) {
         return Err(no_route().into());
     }
     let redriven = Redriven::of(app.gate.store().redrive(&tenant, vec![Serial(id)], act).await?)?;

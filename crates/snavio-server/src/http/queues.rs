@@ -1,5 +1,6 @@
 //! Consuming: receive, acknowledge, extend, release, purge, redrive, attributes (DLV-2, DLV-3).
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -11,7 +12,7 @@ use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::name::{QueueKey, QueueName};
 use snavio_model::refusal::{Reason, Refusal};
-use snavio_model::registry::ServiceView;
+use snavio_model::registry::Registry;
 use snavio_model::time::Clock;
 use snavio_store::{Act, Received, StoreError};
 use utoipa::{IntoParams, ToSchema};
@@ -40,10 +41,12 @@ async fn queue(app: &App, principal: &Principal, name: &str, whose: &Whose) -> R
     let tenant = whose::tenant(app, principal, whose.tenant.as_deref()).await?;
     let key = QueueKey::new(&tenant, &QueueName::new(name).map_err(|_| nothing())?);
     let registry = app.gate.registry();
-    let named = |view: &ServiceView| view.routes().any(|it| it.queue == key || it.dead_letter_queue == key);
     let known = match principal {
-        Principal::Service(caller) => registry.service(caller.service.as_str()).is_some_and(|it| named(it)),
-        Principal::Operator => registry.services().any(named) || holds_something(app, &key).await?,
+        Principal::Service(caller) => {
+            let service = registry.service(caller.service.as_str());
+            service.is_some_and(|it| it.routes().any(|route| route.queues().contains(&&key)))
+        }
+        Principal::Operator => registry.queues().any(|it| *it == key) || holds_something(app, &key).await?,
     };
     if known { Ok(key) } else { Err(nothing().into()) }
 }
@@ -367,6 +370,8 @@ pub(super) async fn redrive(
 ) -> Result<Response, Problem> {
     let queue = queue(&app, &principal, &name, &whose).await?;
     let store = app.gate.store();
+    let registry = app.gate.registry();
+    let receivable: HashSet<_> = receivable(&registry).collect();
     let (mut after, mut done) = (Serial(0), snavio_store::Redriven::default());
     let mut unnamed = 0;
     // Past what cannot go back, until something does.
@@ -375,7 +380,7 @@ pub(super) async fn redrive(
         let is_last = page.len() < limits::PAGE_MAX;
         after = page.last().map_or(after, |(id, _)| *id);
         let (named, others): (Vec<_>, Vec<_>) =
-            page.into_iter().partition(|(_, origin)| is_named(&app, origin));
+            page.into_iter().partition(|(_, origin)| receivable.contains(origin));
         unnamed += others.len();
         let ids = named.into_iter().map(|(id, _)| id).collect();
         let redriven = store.redrive(queue.tenant(), ids, act(&app, &principal, &body.why)?).await?;
@@ -391,9 +396,9 @@ pub(super) async fn redrive(
     }
 }
 
-/// Whether anybody could receive from the queue: what goes back to another would be lost to its service.
-pub(super) fn is_named(app: &App, queue: &QueueKey) -> bool {
-    app.gate.registry().services().any(|service| service.routes().any(|it| it.queue == *queue))
+/// The queues that somebody can receive from: what goes back to another would be lost to its service.
+pub(super) fn receivable(registry: &Registry) -> impl Iterator<Item = &QueueKey> {
+    registry.routes().map(|route| &route.queue)
 }
 
 /// The refusal to put back what nobody could receive (REG-24).

@@ -18,6 +18,7 @@ mod settle;
 mod telemetry;
 mod watch;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -350,6 +351,15 @@ impl Queue for PostgresStore {
         let client = self.client().await?;
         let dead_letters = dead_letter::count(&client, queue).await?;
         Ok(QueueAttributes { dead_letters, ..delivery::attributes(&client, queue, now).await? })
+    }
+
+    async fn all_attributes(&self, now: Timestamp) -> Result<Vec<(QueueKey, QueueAttributes)>, StoreError> {
+        let client = self.client().await?;
+        let mut all: BTreeMap<_, _> = delivery::all_attributes(&client, now).await?.into_iter().collect();
+        for (queue, count) in dead_letter::counts(&client).await? {
+            all.entry(queue).or_default().dead_letters = count;
+        }
+        Ok(all.into_iter().collect())
     }
 }
 
