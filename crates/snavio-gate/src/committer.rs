@@ -1,7 +1,8 @@
 //! The committer: requests hand in their intakes, and whatever waits is settled together, in turns by tenant.
 //!
 //! No timer and no thread: whoever hands in while nothing is under way begins a batch, and the end of a batch
-//! begins the next with what has come meanwhile. One batch at a time: what came first is settled first.
+//! begins the next with what has come meanwhile. As many batches at a
+//! time as the store says it can use; where it is one, what came first is settled first.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -54,14 +55,14 @@ struct Shared {
 
 struct Intakes {
     queue: FairQueue<Waiting>,
-    /// A batch is with the store; its end takes the next.
-    under_way: bool,
+    /// Batches that are with the store; the end of each takes the next.
+    under_way: usize,
     closed: bool,
 }
 
 impl Committer {
     pub(crate) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, room: Room) -> Self {
-        let intakes = Mutex::new(Intakes { queue: FairQueue::new(room), under_way: false, closed: false });
+        let intakes = Mutex::new(Intakes { queue: FairQueue::new(room), under_way: 0, closed: false });
         let messages_per_batch = histogram!("snavio_commit_messages");
         Self(Arc::new(Shared { store, clock, intakes, idle: Condvar::new(), messages_per_batch }))
     }
@@ -84,13 +85,11 @@ impl Committer {
                 refused.push((reply, Failure::Full));
             }
         }
-        let begins = !line.under_way && !line.queue.is_empty();
-        line.under_way |= begins;
         drop(line);
         for (reply, failure) in refused {
             reply.ticket.answer(reply.place, Err(failure));
         }
-        if begins {
+        while self.0.begins() {
             self.0.settle_batches();
         }
         answers
@@ -105,7 +104,7 @@ impl Committer {
     pub(crate) fn close(&self) {
         let mut line = self.0.lock();
         line.closed = true;
-        while line.under_way {
+        while line.under_way > 0 {
             line = self.0.idle.wait(line).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -114,6 +113,14 @@ impl Committer {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Intakes> {
         self.intakes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether one more batch may be under way, and there is one.
+    fn begins(&self) -> bool {
+        let mut intakes = self.lock();
+        let begins = intakes.under_way < self.store.batches_at_once() && !intakes.queue.is_empty();
+        intakes.under_way += usize::from(begins);
+        begins
     }
 
     /// Hands one batch to the store; its end begins the next. A store may answer before it returns: then this
@@ -135,7 +142,7 @@ impl Shared {
     fn next_batch(&self) -> Option<Vec<Waiting>> {
         let mut intakes = self.lock();
         if intakes.queue.is_empty() {
-            intakes.under_way = false;
+            intakes.under_way -= 1;
             self.idle.notify_all();
             return None;
         }
@@ -163,7 +170,8 @@ impl Batch {
             Err(error) => {
                 let messages = self.replies.len();
                 tracing::warn!(error = &error as &dyn std::error::Error, messages, "batch not settled");
-                self.fail(Failure::Store);
+                let in_doubt = matches!(error, StoreError::Lost(_));
+                self.fail(if in_doubt { Failure::Lost } else { Failure::Store });
             }
         }
     }
@@ -194,7 +202,7 @@ mod tests {
 
     /// A batch of two that is with the store, and where its answers are waited for.
     fn batch(committer: &Committer) -> (Batch, crate::ticket::Answers<Settled>) {
-        committer.0.lock().under_way = true;
+        committer.0.lock().under_way = 1;
         let (ticket, answers) = Ticket::for_answers(2, Box::new(()));
         let replies = [0, 1].map(|place| Reply { ticket: Arc::clone(&ticket), place }).into();
         let second = Arc::new(AtomicBool::new(true));

@@ -33,6 +33,8 @@ pub struct Settings {
     pub dispatch: DispatchMode,
     /// Room for messages that wait for their commit.
     pub room: Room,
+    /// The node's name among those of its store.
+    pub node: String,
 }
 
 impl Default for Settings {
@@ -41,6 +43,7 @@ impl Default for Settings {
             window: snavio_model::limits::REPLAY_WINDOW,
             dispatch: DispatchMode::default(),
             room: Room::default(),
+            node: String::new(),
         }
     }
 }
@@ -257,7 +260,14 @@ impl Gate {
                 Verdict::Duplicate { first_seen_at: Some(*first_seen_at) }
             }
             // Refused by `slow` already.
-            Some(Outcome::Taken | Outcome::QueueFull | Outcome::Unreadable | Outcome::TooLate) | None => {
+            Some(
+                Outcome::Taken
+                | Outcome::QueueFull
+                | Outcome::Unreadable
+                | Outcome::TooLate
+                | Outcome::Unfit,
+            )
+            | None => {
                 let refusal = Refusal::lost("the store gave no outcome");
                 return Err(Refused { subject: Box::new(answer.subject()), refusal });
             }
@@ -377,6 +387,14 @@ impl Gate {
                 "telemetry of refusals was dropped"
             );
         }
+    }
+
+    /// Whether this node does a task that one node does for all (ENG-7).
+    pub(crate) async fn leads(&self, task: &str, term: Duration) -> bool {
+        self.store.lead(task, &self.settings.node, term).await.unwrap_or_else(|error| {
+            tracing::warn!(error = &error as &dyn std::error::Error, task, "who leads could not be asked");
+            false
+        })
     }
 
     /// One bounded sweep; true when there may be more to do.

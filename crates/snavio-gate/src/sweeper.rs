@@ -25,12 +25,18 @@ pub(crate) async fn write_gathered(gate: Arc<Gate>) {
     }
 }
 
+/// How long a node sweeps for all before it is asked again whether it lives.
+const SWEEPER_TERM: Duration = Duration::from_secs(10);
+
 /// Ends leases and deletes expired rows, for as long as the gate lives.
 pub(crate) async fn sweep(gate: Arc<Gate>) {
     let mut tick = tokio::time::interval(SWEEPING);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
+        if !gate.leads("sweeper", SWEEPER_TERM).await {
+            continue;
+        }
         // A partial sweep goes on at once, in commits of its own: intake rides between them.
         while gate.sweep().await {}
     }

@@ -13,6 +13,7 @@ mod http;
 mod listener;
 mod load;
 mod machine;
+mod member;
 mod node;
 mod outlive;
 mod platform;

@@ -10,18 +10,20 @@ use snavio_model::limits;
 use snavio_model::registry::Registry;
 use snavio_model::time::{Clock, Timestamp};
 use snavio_store::embedded::{EmbeddedStore, OpenError, Options, Plant};
-use snavio_store::{Durability, Store, StoreError};
+use snavio_store::postgres::{self, PostgresStore};
+use snavio_store::{Anchor, Durability, Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::Config;
+use crate::config::{Config, StoreConfig};
 use crate::door::Door;
 use crate::failures::Failures;
 use crate::http::{self, App};
 use crate::listener::Listener;
 use crate::load::Load;
-use crate::machine::{MachineClock, wall};
+use crate::machine::{MachineClock, random, wall};
+use crate::member::Member;
 use crate::platform::{Platform, PlatformError};
 use crate::principal::Sessions;
 use crate::recorder::{keep_up, recorder};
@@ -36,6 +38,9 @@ pub enum StartError {
     /// The store did not open.
     #[error("cannot open the store")]
     Open(#[from] OpenError),
+    /// The database cannot be used.
+    #[error("cannot open the store")]
+    Postgres(#[from] postgres::OpenError),
     /// The store did not answer.
     #[error("cannot read the store")]
     Store(#[from] StoreError),
@@ -76,6 +81,8 @@ pub struct Node {
     address: SocketAddr,
     stop: CancellationToken,
     serving: Vec<tokio::task::JoinHandle<()>>,
+    heartbeat: tokio::task::JoinHandle<()>,
+    leaving: CancellationToken,
     drain: Duration,
 }
 
@@ -86,13 +93,7 @@ impl Node {
         accept_clock: bool,
         plant: Option<Plant>,
     ) -> Result<Self, StartError> {
-        let options = Options {
-            folder: config.data_folder.clone(),
-            flush: config.flush,
-            queue_depth_max: config.queue_depth_max,
-            plant,
-        };
-        let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(&options)?);
+        let store = open(config, plant).await?;
         Self::start_over(store, config, accept_clock).await
     }
 
@@ -103,7 +104,10 @@ impl Node {
         accept_clock: bool,
     ) -> Result<Self, StartError> {
         check_durability(&*store, config.relaxed)?;
-        let clock = Arc::new(clock(store.last_committed_at(), accept_clock)?);
+        let clock = Arc::new(match store.anchor() {
+            Anchor::NotBefore(last) => clock(last, accept_clock)?,
+            Anchor::At(now) => MachineClock::at(now),
+        });
         // First of all: what counts before there is a recorder counts for nothing.
         let metrics = recorder();
         let tls = config.server.tls.as_ref().map(tls::acceptor).transpose()?;
@@ -115,8 +119,14 @@ impl Node {
         let shared_clock: Arc<dyn Clock> = Arc::<MachineClock>::clone(&clock);
         let unseal = Arc::<Platform>::clone(&platform);
         let relaxed = matches!(store.durability(), Durability::Relaxed(_));
-        let gate = Gate::start(config.gate.clone(), store, shared_clock, unseal).await?;
-        if let Err(error) = check_registry(&gate.registry(), config) {
+        let node = hex::encode(random::<6>());
+        let settings = snavio_gate::Settings { node: node.clone(), ..config.gate.clone() };
+        let gate = Gate::start(settings, store, shared_clock, unseal).await?;
+        let checked = match check_registry(&gate.registry(), config) {
+            Ok(()) => check_key(&**gate.store(), &platform, config).await,
+            problem => problem,
+        };
+        if let Err(error) = checked {
             gate.stop().await;
             return Err(error);
         }
@@ -135,8 +145,13 @@ impl Node {
             metrics: metrics.clone(),
             body_timeout: config.server.body_timeout,
             data_folder: config.data_folder.clone(),
-            disk_free_bytes_min: config.disk_free_bytes_min,
+            // A database has its own disk, and its own operators.
+            disk_free_bytes_min: match config.store {
+                StoreConfig::Embedded { .. } => config.disk_free_bytes_min,
+                StoreConfig::Postgres { .. } => 0,
+            },
             started_at,
+            node,
             draining: CancellationToken::new(),
         });
         let stop = CancellationToken::new();
@@ -173,7 +188,17 @@ impl Node {
             let listener = Listener { door, connections, tls: None, ..listener };
             serving.push(tokio::spawn(listener.run(socket)));
         }
-        Ok(Self { app, address, stop, serving, drain: config.server.drain })
+        let leaving = CancellationToken::new();
+        let member = Member { app: Arc::clone(&app), address, leaving: leaving.clone() };
+        // Before it says that it serves: whoever asks for the nodes then finds it.
+        member.announce().await;
+        let heartbeat = tokio::spawn(member.keep_announcing());
+        Ok(Self { app, address, stop, serving, heartbeat, leaving, drain: config.server.drain })
+    }
+
+    /// Returns when the node cannot go on with its store, which others have brought to a newer layout.
+    pub async fn outdated(&self) {
+        self.leaving.cancelled().await;
     }
 
     /// Where it listens.
@@ -185,8 +210,12 @@ impl Node {
     pub async fn stop(self) {
         self.app.draining.cancel();
         self.stop.cancel();
+        self.heartbeat.abort();
         for task in self.serving {
             let _ = tokio::time::timeout(self.drain + Duration::from_secs(1), task).await;
+        }
+        if let Err(error) = self.app.gate.store().leave(&self.app.node).await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "the store was not told that this node leaves");
         }
         self.app.gate.stop().await;
     }
@@ -203,7 +232,33 @@ fn clock(last: Timestamp, accepted: bool) -> Result<MachineClock, StartError> {
         let seconds = behind.as_secs();
         tracing::warn!(seconds, %last, accepted, "the wall clock is behind the store's last commit");
     }
-    Ok(if accepted { MachineClock::at_wall() } else { MachineClock::after(last) })
+    Ok(if accepted { MachineClock::at(wall()) } else { MachineClock::after(last) })
+}
+
+/// Opens the engine that the configuration names.
+async fn open(config: &Config, plant: Option<Plant>) -> Result<Arc<dyn Store>, StartError> {
+    let queue_depth_max = config.queue_depth_max;
+    Ok(match config.store.clone() {
+        StoreConfig::Embedded { flush } => {
+            let folder = config.data_folder.clone();
+            Arc::new(EmbeddedStore::open(&Options { folder, flush, queue_depth_max, plant })?)
+        }
+        StoreConfig::Postgres { url, ca_file, connections_max, batches_at_once } => {
+            let options = postgres::Options { url, ca_file, connections_max, batches_at_once, queue_depth_max };
+            Arc::new(PostgresStore::open(&options).await?)
+        }
+    })
+}
+
+/// ENG-7: all nodes of a store have one platform key, and a token or a secret of one is good with all of them.
+async fn check_key(store: &dyn Store, platform: &Platform, config: &Config) -> Result<(), StartError> {
+    let own = platform.fingerprint();
+    let pinned = store.pin("platform_key", own).await?;
+    if pinned == own {
+        return Ok(());
+    }
+    let file = config.platform_key_file.clone();
+    Err(PlatformError::Another { file, pinned, own: own.to_owned() }.into())
 }
 
 /// What was registered must still hold together under this configuration.

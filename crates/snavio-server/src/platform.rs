@@ -49,6 +49,18 @@ pub enum PlatformError {
         "{0} is missing, and the store holds secrets sealed under it; put back your copy of it, or name its place with platform.key_file"
     )]
     Missing(PathBuf),
+    /// The key is not the one that the store's other nodes have.
+    #[error(
+        "{file} is another platform key than the one of this store ({pinned}, and this is {own}); copy the file from a node that serves, or name its place with platform.key_file"
+    )]
+    Another {
+        /// The platform key's file.
+        file: PathBuf,
+        /// The fingerprint in the store.
+        pinned: String,
+        /// This key's.
+        own: String,
+    },
     /// The key is not the one that the store's secrets were sealed under.
     #[error(
         "{file} does not open {key}: it is the key of another store, or the record is damaged; put back this store's platform key, or restore a backup"
@@ -63,6 +75,7 @@ pub enum PlatformError {
 
 /// What only the platform can do: seal and open secrets, issue tokens, hash client secrets.
 pub(crate) struct Platform {
+    fingerprint: String,
     sealing: Aes256Gcm,
     tokens: TokenKey,
     client_secrets: TokenKey,
@@ -88,11 +101,17 @@ impl Platform {
         }
         let derived = |label: &str| Zeroizing::new(master.digest(&[b"snavio", label.as_bytes()]));
         Ok(Self {
+            fingerprint: hex::encode(&derived("fingerprint")[..8]),
             sealing: Aes256Gcm::new((&*derived("sealing")).into()),
             tokens: TokenKey::new(&derived("tokens")[..]),
             client_secrets: TokenKey::new(&derived("client-secrets")[..]),
             operator_token,
         })
+    }
+
+    /// What tells the platform key from others, and nothing else about it.
+    pub(crate) fn fingerprint(&self) -> &str {
+        &self.fingerprint
     }
 
     /// Encrypts a secret for the registry.

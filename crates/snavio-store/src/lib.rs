@@ -38,6 +38,9 @@ pub enum StoreError {
     /// Nothing was written; asking again later may help.
     #[error("store is unavailable")]
     Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// Whether it was written is not known: the engine was asked and did not answer.
+    #[error("store gave no answer")]
+    Lost(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The registry moved on since it was read: read it again and decide anew.
     #[error("registry has changed since version {based_on}")]
     Stale {
@@ -320,6 +323,9 @@ pub trait Journal: Send + Sync {
 pub trait Store: Ledger + Queue + RegistryLog + Journal + Fleet {
     /// Where a node's clock starts.
     fn anchor(&self) -> Anchor;
+
+    /// The engine's name.
+    fn engine(&self) -> &'static str;
 
     /// Whether the engine can keep the promise of a 2xx (PIP-12), and if not, why.
     fn durability(&self) -> Durability;

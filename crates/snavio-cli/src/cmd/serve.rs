@@ -20,6 +20,8 @@ use crate::output::print_text;
 /// and an operator token made on first start.
 ///
 /// Example: snavio serve --listen 127.0.0.1:9000 --data /var/lib/snavio
+///
+/// Example: snavio serve --store postgres://snavio@db.internal/snavio
 #[derive(Args)]
 pub(crate) struct Serve {
     /// The configuration file.
@@ -29,8 +31,11 @@ pub(crate) struct Serve {
     #[arg(long)]
     listen: Option<SocketAddr>,
     /// The data folder (store.url = embedded:<folder>).
-    #[arg(long)]
+    #[arg(long, conflicts_with = "store")]
     data: Option<String>,
+    /// The engine (store.url), for example postgres://snavio@db.internal/snavio.
+    #[arg(long)]
+    store: Option<String>,
     /// What to log (log.filter), for example info,snavio::message=debug.
     #[arg(long)]
     log: Option<String>,
@@ -61,9 +66,17 @@ impl Serve {
             node.address(),
             config.operator_token_file.display()
         ));
-        stop.wait().await;
+        let outdated = tokio::select! {
+            () = stop.wait() => false,
+            () = node.outdated() => true,
+        };
         tracing::info!("stopping: finishing what is under way");
         node.stop().await;
+        if outdated {
+            return Err(Failure::new(
+                "another node has brought the store to a layout that this version does not know; upgrade this one",
+            ));
+        }
         Ok(())
     }
 
@@ -78,7 +91,7 @@ impl Serve {
         let file = self.config.as_ref().map(read).transpose()?;
         let flags = [
             ("server.listen", self.listen.map(|it| it.to_string())),
-            ("store.url", self.data.as_ref().map(|folder| format!("embedded:{folder}"))),
+            ("store.url", self.store.clone().or_else(|| Some(format!("embedded:{}", self.data.as_ref()?)))),
             ("log.filter", self.log.clone()),
         ];
         let flags = flags.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();

@@ -28,6 +28,7 @@ fn judged(settled: Settled) -> Result<Settlement, Refusal> {
         Some(Outcome::Taken) => {
             (Reason::Conflict, "another service of the tenant has used this id on this route")
         }
+        Some(Outcome::Unfit) => (Reason::Malformed, "the store cannot hold a character of the message"),
         Some(Outcome::Unreadable) => {
             (Reason::Unavailable, "the record of this id is damaged; operators are alerted")
         }
@@ -52,6 +53,7 @@ mod tests {
             (outcome(Outcome::Taken), Some(Reason::Conflict), false),
             (outcome(Outcome::QueueFull), Some(Reason::Overloaded), false),
             (outcome(Outcome::TooLate), Some(Reason::Overloaded), false),
+            (outcome(Outcome::Unfit), Some(Reason::Malformed), false),
             (outcome(Outcome::Unreadable), Some(Reason::Unavailable), false),
             (Err(Failure::Full), Some(Reason::Overloaded), false),
             (Err(Failure::Store), Some(Reason::Unavailable), false),

@@ -142,6 +142,7 @@ fn word(outcome: &Outcome) -> &'static str {
         Outcome::QueueFull => "full",
         Outcome::Unreadable => "unreadable",
         Outcome::TooLate => "too late",
+        Outcome::Unfit => "unfit",
     }
 }
 

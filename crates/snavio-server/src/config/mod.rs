@@ -16,6 +16,9 @@ use crate::platform::{OPERATOR_TOKEN_FILE, PLATFORM_KEY_FILE};
 use sources::without_password;
 pub use sources::{CLIENT_VARIABLES, Sources};
 
+/// Where a node over a database keeps the platform's secrets, unless it is told otherwise.
+const DATA_FOLDER: &str = "./snavio-data";
+
 /// The default configuration, with every setting explained.
 pub const DEFAULT: &str = include_str!("default.toml");
 
@@ -26,10 +29,10 @@ pub struct Config {
     pub server: ServerConfig,
     /// Where metrics and status need no token.
     pub admin_listen: Option<SocketAddr>,
-    /// The data folder of the embedded store.
+    /// The engine.
+    pub store: StoreConfig,
+    /// Where the node keeps files of its own.
     pub data_folder: PathBuf,
-    /// Whether commits are flushed.
-    pub flush: bool,
     /// Whether to serve over an engine that cannot keep its promise.
     pub relaxed: bool,
     /// Free bytes of the data folder's disk below which the node is not ready.
@@ -48,6 +51,27 @@ pub struct Config {
     pub log_filter: String,
     /// Whether logs are JSON.
     pub log_json: bool,
+}
+
+/// Which engine, and how it is opened.
+#[derive(Debug, Clone)]
+pub enum StoreConfig {
+    /// Files in the data folder.
+    Embedded {
+        /// Whether commits are flushed.
+        flush: bool,
+    },
+    /// A database that other nodes may share.
+    Postgres {
+        /// Where it is.
+        url: String,
+        /// Certificates to trust.
+        ca_file: Option<PathBuf>,
+        /// Connections of this node.
+        connections_max: usize,
+        /// Commits under way at the same time.
+        batches_at_once: usize,
+    },
 }
 
 /// Settings of the HTTP server.
@@ -101,14 +125,7 @@ impl Config {
 
     fn check(raw: raw::Raw) -> Result<Self, ConfigProblems> {
         let mut problems = Vec::new();
-        let data_folder = raw.store.url.strip_prefix("embedded:").map(PathBuf::from);
-        if data_folder.as_ref().is_none_or(|folder| folder.as_os_str().is_empty()) {
-            problems.push(format!(
-                "store.url is {:?}; use embedded:<data folder>",
-                without_password(&raw.store.url)
-            ));
-        }
-        let data_folder = data_folder.unwrap_or_default();
+        let (store, data_folder) = store(&raw.store, &mut problems);
         let mut within = |name: &str, value: usize, least: usize, most: usize| {
             if !(least..=most).contains(&value) {
                 problems.push(format!("{name} is {value}; use {least} to {most}"));
@@ -118,6 +135,8 @@ impl Config {
         within("gate.replay_window_seconds", raw.gate.replay_window_seconds, 1, 900);
         within("gate.intake_messages_max", raw.gate.intake_messages_max, 4, 10_000_000);
         within("gate.intake_bytes_max", raw.gate.intake_bytes_max, 4 << 20, 64 << 30);
+        within("store.connections_max", raw.store.connections_max, 2, 1_000);
+        within("store.batches_at_once", raw.store.batches_at_once, 1, 16);
         within("store.queue_depth_max", raw.store.queue_depth_max, 1, 1_000_000_000);
         within("server.connections_max", raw.server.connections_max, 1, 1_000_000);
         within("server.requests_max", raw.server.requests_max, 4, 10_000_000);
@@ -170,7 +189,7 @@ impl Config {
                 drain: Duration::from_secs(raw.server.drain_seconds as u64),
             },
             admin_listen,
-            flush: raw.store.flush,
+            store,
             relaxed: raw.store.relaxed,
             disk_free_bytes_min: raw.store.disk_free_bytes_min,
             queue_depth_max: raw.store.queue_depth_max,
@@ -182,6 +201,7 @@ impl Config {
                     bytes_max: raw.gate.intake_bytes_max,
                     tenant_part: limits::INTAKE_TENANT_PART,
                 },
+                node: String::new(),
             },
             body_bytes_max: raw.gate.body_bytes_max,
             log_filter: raw.log.filter,
@@ -189,6 +209,24 @@ impl Config {
             data_folder,
         })
     }
+}
+
+/// The engine, and the folder for the node's own files.
+fn store(raw: &raw::Store, problems: &mut Vec<String>) -> (StoreConfig, PathBuf) {
+    if raw.url.starts_with("postgres://") || raw.url.starts_with("postgresql://") {
+        let ca_file = (!raw.ca_file.is_empty()).then(|| PathBuf::from(&raw.ca_file));
+        let (connections_max, batches_at_once) = (raw.connections_max, raw.batches_at_once);
+        let store = StoreConfig::Postgres { url: raw.url.clone(), ca_file, connections_max, batches_at_once };
+        return (store, DATA_FOLDER.into());
+    }
+    let folder = raw.url.strip_prefix("embedded:").filter(|folder| !folder.is_empty());
+    if folder.is_none() {
+        problems.push(format!(
+            "store.url is {:?}; use embedded:<data folder> or postgres://user:password@host:port/database",
+            without_password(&raw.url)
+        ));
+    }
+    (StoreConfig::Embedded { flush: raw.flush }, folder.unwrap_or_default().into())
 }
 
 fn address(name: &str, text: &str, problems: &mut Vec<String>) -> Option<SocketAddr> {

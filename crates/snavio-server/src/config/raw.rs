@@ -35,6 +35,9 @@ pub(super) struct Admin {
 #[derive(Debug, Deserialize)]
 pub(super) struct Store {
     pub(super) url: String,
+    pub(super) ca_file: String,
+    pub(super) connections_max: usize,
+    pub(super) batches_at_once: usize,
     pub(super) flush: bool,
     pub(super) relaxed: bool,
     pub(super) queue_depth_max: usize,

@@ -8,7 +8,7 @@ use axum::response::Response;
 use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
-use snavio_store::{Durability, StoreError, files};
+use snavio_store::{Anchor, Durability, NodeSeen, StoreError, files};
 use utoipa::ToSchema;
 
 use super::answer::json;
@@ -93,6 +93,8 @@ pub(super) struct Status {
     registry_version: i64,
     /// How many changes the store is ahead of it.
     registry_lag: i64,
+    /// The nodes over this store, this one included.
+    nodes: Vec<NodeStatus>,
     /// Messages that wait for their commit.
     waiting: usize,
     /// How far the wall clock is from the node's time.
@@ -115,8 +117,29 @@ pub(super) struct StoreStatus {
     wal_bytes: u64,
     /// Deliveries that wait or are in flight.
     deliveries: u64,
-    /// Of the newest message or telemetry record when the store was opened: the node's time began no earlier.
-    newest_at_start: String,
+    /// Of the newest message or telemetry record when the store was opened: the node's time began no earlier. Not
+    /// where the node goes by the engine's time.
+    newest_at_start: Option<String>,
+}
+
+/// A node of the store, as the store knows it.
+#[derive(Serialize, ToSchema)]
+pub(super) struct NodeStatus {
+    id: String,
+    address: String,
+    version: String,
+    started_at: String,
+    /// Since it was last heard of.
+    silent_seconds: f64,
+    /// The registry's version in its memory.
+    registry_version: i64,
+    /// How many changes the store was ahead of it when it was last heard of.
+    registry_lag: i64,
+    /// Messages that wait for their commit there.
+    waiting: u64,
+    draining: bool,
+    /// What it does for all of them.
+    leads: Vec<String>,
 }
 
 /// Versions, figures and lags, for operators.
@@ -134,13 +157,16 @@ pub(super) async fn open_status(State(app): State<Shared>) -> Result<Response, P
 async fn document(app: &App) -> Result<Status, StoreError> {
     let store = app.gate.store();
     let registry_version = app.gate.registry().version();
+    let stored = store.version().await?;
+    let nodes = store.nodes().await?.into_iter().map(|seen| node_status(seen, stored)).collect();
     Ok(Status {
         version: env!("CARGO_PKG_VERSION"),
         started_at: app.started_at.to_string(),
         uptime_seconds: app.uptime().as_secs(),
         store: store_status(app),
         registry_version,
-        registry_lag: store.version().await?.saturating_sub(registry_version).max(0),
+        registry_lag: stored.saturating_sub(registry_version).max(0),
+        nodes,
         waiting: app.gate.waiting(),
         clock_distance_ms: app.clock.distance_from_wall().as_millis() as u64,
         disk_free_bytes: files::free_bytes(&app.data_folder).ok(),
@@ -148,11 +174,27 @@ async fn document(app: &App) -> Result<Status, StoreError> {
     })
 }
 
+fn node_status(seen: NodeSeen, stored: i64) -> NodeStatus {
+    let NodeSeen { state, silent_for, leads } = seen;
+    NodeStatus {
+        id: state.id,
+        address: state.address,
+        version: state.software,
+        started_at: state.started_at.to_string(),
+        silent_seconds: silent_for.as_secs_f64(),
+        registry_version: state.registry_version,
+        registry_lag: stored.saturating_sub(state.registry_version).max(0),
+        waiting: state.waiting,
+        draining: state.draining,
+        leads,
+    }
+}
+
 fn store_status(app: &App) -> StoreStatus {
     let store = app.gate.store();
     let figures = store.figures();
     StoreStatus {
-        engine: "embedded",
+        engine: store.engine(),
         durability: match store.durability() {
             Durability::Durable => "durable".to_owned(),
             Durability::Relaxed(why) => format!("relaxed: {why}"),
@@ -162,6 +204,9 @@ fn store_status(app: &App) -> StoreStatus {
         messages: figures.messages,
         wal_bytes: figures.wal_bytes,
         deliveries: figures.deliveries,
-        newest_at_start: store.last_committed_at().to_string(),
+        newest_at_start: match store.anchor() {
+            Anchor::NotBefore(newest) => Some(newest.to_string()),
+            Anchor::At(_) => None,
+        },
     }
 }

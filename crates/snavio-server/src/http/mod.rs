@@ -60,6 +60,8 @@ pub(crate) struct App {
     pub(crate) data_folder: PathBuf,
     pub(crate) disk_free_bytes_min: u64,
     pub(crate) started_at: Timestamp,
+    /// Its name among the nodes of its store.
+    pub(crate) node: String,
     pub(crate) draining: CancellationToken,
 }
 

@@ -564,6 +564,10 @@ impl Store for EmbeddedStore {
         Anchor::NotBefore(self.last_committed_at)
     }
 
+    fn engine(&self) -> &'static str {
+        "embedded"
+    }
+
     fn durability(&self) -> Durability {
         self.durability.clone()
     }

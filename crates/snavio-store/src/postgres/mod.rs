@@ -511,6 +511,10 @@ impl Store for PostgresStore {
         Anchor::At(self.anchor)
     }
 
+    fn engine(&self) -> &'static str {
+        "postgres"
+    }
+
     fn durability(&self) -> Durability {
         self.durability.clone()
     }

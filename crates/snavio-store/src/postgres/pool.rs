@@ -153,7 +153,8 @@ impl Trouble {
 
     pub(super) fn into_error(self) -> StoreError {
         match self {
-            Self::Lost(error) | Self::Crossed(error) | Self::Unfit(error) | Self::Refused(error) => error,
+            Self::Lost(error) => StoreError::Lost(Box::new(error)),
+            Self::Crossed(error) | Self::Unfit(error) | Self::Refused(error) => error,
             Self::Taken => StoreError::Unavailable("a row of this key is there already".into()),
         }
     }

@@ -136,7 +136,7 @@ impl<'a> Attempts<'a> {
                 Err(trouble) => return Err(trouble),
             };
             if Instant::now() + pause >= until {
-                return Err(trouble);
+                return Err(if self.lost { Trouble::Lost(trouble.into_error()) } else { trouble });
             }
             if !self.judged.is_empty() {
                 next = Next::Write;

@@ -16,8 +16,9 @@ use snavio_model::settle::{Intake, Outcome, Settlement};
 use snavio_model::telemetry::{Record, StoredRecord};
 use snavio_model::time::Timestamp;
 use snavio_store::{
-    Act, AuditEntry, Durability, Figures, Journal, Ledger, ListedDeadLetter, LoggedMessage, Queue, Received,
-    Redriven, RegistryLog, Settled, Store, StoreError, StoredDeadLetter, Swept,
+    Act, Anchor, AuditEntry, Durability, Figures, Fleet, Heard, Journal, Ledger, ListedDeadLetter,
+    LoggedMessage, NodeSeen, NodeState, Queue, Received, Redriven, RegistryLog, Settled, Store, StoreError,
+    StoredDeadLetter, Swept,
 };
 use tokio::sync::Notify;
 
@@ -49,6 +50,10 @@ impl Ledger for NullStore {
         self.batches.fetch_add(1, Ordering::Relaxed);
         self.messages.fetch_add(batch.len() as u64, Ordering::Relaxed);
         done(Ok(batch.iter().map(|intake| self.settlement(intake)).collect()));
+    }
+
+    fn batches_at_once(&self) -> usize {
+        1
     }
 
     async fn record(&self, _: Vec<Record>) -> Result<(), StoreError> {
@@ -194,9 +199,36 @@ impl Journal for NullStore {
 }
 
 #[async_trait]
+impl Fleet for NullStore {
+    async fn pin(&self, _: &str, value: &str) -> Result<String, StoreError> {
+        Ok(value.to_owned())
+    }
+
+    async fn announce(&self, _: &NodeState) -> Result<Heard, StoreError> {
+        Ok(Heard::default())
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeSeen>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn leave(&self, _: &str) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn lead(&self, _: &str, _: &str, _: Duration) -> Result<bool, StoreError> {
+        Ok(true)
+    }
+}
+
+#[async_trait]
 impl Store for NullStore {
-    fn last_committed_at(&self) -> Timestamp {
-        Timestamp(0)
+    fn anchor(&self) -> Anchor {
+        Anchor::NotBefore(Timestamp(0))
+    }
+
+    fn engine(&self) -> &'static str {
+        "none"
     }
 
     fn durability(&self) -> Durability {

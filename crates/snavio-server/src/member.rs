@@ -1,0 +1,62 @@
+//! A node among those of its store: says every so often that it is there, goes by the store's time, and leaves when
+//! others have brought the store to a layout that it does not know (ENG-3, ENG-7).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use snavio_store::NodeState;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use crate::http::App;
+
+/// How often a node is heard of.
+const ANNOUNCING: Duration = Duration::from_secs(2);
+
+pub(crate) struct Member {
+    pub(crate) app: Arc<App>,
+    pub(crate) address: SocketAddr,
+    /// Told when the node must leave.
+    pub(crate) leaving: CancellationToken,
+}
+
+impl Member {
+    /// Says that the node is there, for as long as it is.
+    pub(crate) async fn keep_announcing(self) {
+        let mut tick = tokio::time::interval(ANNOUNCING);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while !self.leaving.is_cancelled() {
+            tick.tick().await;
+            self.announce().await;
+        }
+    }
+
+    /// Says once that it is there, and hears what the store has to say.
+    pub(crate) async fn announce(&self) {
+        let gate = &self.app.gate;
+        let state = NodeState {
+            id: self.app.node.clone(),
+            started_at: self.app.started_at,
+            address: self.address.to_string(),
+            software: env!("CARGO_PKG_VERSION").to_owned(),
+            registry_version: gate.registry().version(),
+            waiting: gate.waiting() as u64,
+            draining: self.app.is_draining(),
+        };
+        match gate.store().announce(&state).await {
+            Ok(heard) => {
+                if let Some(now) = heard.now {
+                    self.app.clock.follow(now);
+                }
+                if let Some(why) = heard.outdated {
+                    tracing::error!(why, "this node cannot go on with its store, and leaves");
+                    self.leaving.cancel();
+                }
+            }
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "the store was not told that this node is here");
+            }
+        }
+    }
+}
