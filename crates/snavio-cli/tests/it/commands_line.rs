@@ -177,7 +177,9 @@ fn the_demo_speaks_json() {
         tour["verdicts"].as_array().unwrap().iter().map(|it| it["status"].clone()).collect();
     assert_eq!(json!(statuses), json!([202, 200, 202, 401, 401, 403, 404, 400, 413]));
     assert_eq!(tour["deliveries"].as_array().map(Vec::len), Some(2));
-    assert!(tour["telemetry"].to_string().contains("snavio.command.failed"));
+    let told = tour["telemetry"].as_array().unwrap();
+    let failed = told.iter().filter(|it| it["type"] == "snavio.command.failed").count();
+    assert_eq!((told.len(), failed), (8, 1), "each of acme's messages has its record: {told:?}");
 }
 
 /// Command line (10-interfaces)
