@@ -379,6 +379,24 @@ async fn a_store_without_its_own_platform_key_is_not_served() {
     node.client(&cast.billing).authorized().await.expect("its secrets hold again");
 }
 
+/// Command line (10-interfaces)
+#[test]
+fn an_address_that_is_taken_is_named_and_nothing_is_begun() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap();
+    let free = "127.0.0.1:0";
+    for (listen, admin) in [(taken.to_string(), free.to_owned()), (free.to_owned(), taken.to_string())] {
+        let shell = Shell::new().with("SNAVIO_ADMIN_LISTEN", &admin);
+        let ended = shell.run(&format!("serve --data data --listen {listen}"));
+        assert_eq!(
+            (ended.code, ended.err.contains(&format!("cannot listen on {taken}"))),
+            (Some(1), true),
+            "{ended:?}"
+        );
+        assert!(!std::path::Path::new(&shell.path("data/operator.token")).exists(), "no secrets are made");
+    }
+}
+
 /// CLM-20
 #[tokio::test]
 async fn a_longer_window_than_the_registered_claims_allow_is_refused_with_the_arithmetic() {
