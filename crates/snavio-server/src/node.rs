@@ -130,8 +130,8 @@ impl Node {
             gate,
             platform,
             sessions: Sessions::new(
-                config.server.requests_max / limits::INTAKE_TENANT_PART,
-                config.server.bodies_bytes_max / limits::INTAKE_TENANT_PART,
+                config.server.requests_max / limits::TENANT_PART,
+                config.server.bodies_bytes_max / limits::TENANT_PART,
             ),
             load: Arc::clone(&load),
             failures: Failures::default(),
