@@ -13,7 +13,8 @@ use snavio_model::registry::Registry;
 use snavio_model::time::Timestamp;
 use snavio_model::token::TokenFault;
 
-use crate::load::{Bounded, Load, Taken, overloaded, spare};
+use crate::http::class_of;
+use crate::load::{Bounded, Load, Taken, overloaded};
 use crate::platform::Platform;
 use crate::turns::Turns;
 
@@ -198,7 +199,7 @@ impl Sessions {
         if !path.starts_with("/v1/commands") {
             check_active(registry, &session.service)?;
         }
-        let place = session.tenant.load.requests.take(1, spare(path, self.requests_max));
+        let place = session.tenant.load.requests.take(1, class_of(path).spare(self.requests_max));
         let place = place.ok_or_else(|| overloaded("too many requests of this tenant are under way"))?;
         Ok(Principal::Service(Caller { session, _place: place }))
     }

@@ -88,7 +88,7 @@ pub struct Swept {
     pub claims: usize,
     /// Unread telemetry that aged out.
     pub telemetry: usize,
-    /// Deliveries that became dead letters.
+    /// Deliveries that ended, to become dead letters.
     pub dead_letters: usize,
 }
 

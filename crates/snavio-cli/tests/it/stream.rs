@@ -88,8 +88,7 @@ async fn a_stream_ends_when_its_client_is_registered_no_more() {
     assert_eq!(lines(&wire.first_chunk())[0]["status"], 202);
     for name in ["notify", "pay", "lost"] {
         let grant = format!("/v1/grants?source=acme/billing&target=acme/bot&name={name}");
-        // Not every one of them is there.
-        let _ = node.operator().call(Method::DELETE, &grant, None).await;
+        node.operator().call(Method::DELETE, &grant, None).await.expect("the grant is taken back");
     }
     let removed = node.operator().call(Method::DELETE, "/v1/tenants/acme/services/billing", None).await;
     removed.expect("the service can be removed");

@@ -32,10 +32,10 @@ fn open(path: &'static str) -> Row {
 }
 
 fn rows() -> Vec<Row> {
-    const NO: [u16; 5] = [401, 404, 404, 200, 200];
+    const OWNER_AND_OPERATOR: [u16; 5] = [401, 404, 404, 200, 200];
     const OPERATORS: [u16; 5] = [401, 403, 403, 403, 200];
     let receipts = json!({ "receipts": [{ "delivery_id": 1, "fence": 1 }] });
-    let queue = |verb: &'static str, path, asked, body| row(verb, path, asked, body, NO);
+    let queue = |verb: &'static str, path, asked, body| row(verb, path, asked, body, OWNER_AND_OPERATOR);
     let route = json!({ "queue": "more", "dead_letter_queue": "bot-dead" });
     let grant = json!({ "source": "acme/billing", "target": "acme/bot", "name": "more" });
     let nothing = Value::Null;

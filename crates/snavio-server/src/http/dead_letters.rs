@@ -12,11 +12,10 @@ use snavio_store::{ListedDeadLetter, StoredDeadLetter};
 use utoipa::{IntoParams, ToSchema};
 
 use super::answer::json;
-use super::extract::{JsonBody, Params, Segments};
+use super::extract::{JsonBody, Params, Segments, page_limit};
 use super::message::MessageDocument;
-use super::queues::{ActBody, Redriven, Whose, act, no_route, receivable};
-use super::registry::list::page_limit;
-use super::whose;
+use super::queues::{ActBody, Redriven, act, no_route, receivable};
+use super::whose::{self, Whose};
 use super::{Problem, Shared};
 use crate::principal::Principal;
 

@@ -15,24 +15,16 @@ use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::Registry;
 use snavio_model::time::Clock;
 use snavio_store::{Act, Received, StoreError};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use super::answer::json;
-use super::extract::{JsonBody, Params, Segments, objects};
+use super::extract::{JsonBody, Params, Segments, objects, seconds, within};
 use super::message::MessageDocument;
 use super::problem::Document;
-use super::whose;
-use super::{App, Problem, Shared};
+use super::whose::{self, Whose};
+use super::{App, Problem, Shared, reason};
+use crate::outlive::Outlive;
 use crate::principal::Principal;
-
-/// An operator says whose queue it means.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(super) struct Whose {
-    /// Whose queue, when an operator asks.
-    pub(super) tenant: Option<String>,
-}
 
 /// The queue, if the caller may consume it: one that a route of its own service names; for an operator, one that
 /// any route names, or that still holds something.
@@ -117,26 +109,6 @@ async fn wait_for_deliveries(
     }
 }
 
-fn within(name: &str, value: usize, least: usize, most: usize) -> Result<usize, Refusal> {
-    if (least..=most).contains(&value) {
-        return Ok(value);
-    }
-    Err(Refusal::new(Reason::InvalidRequest, format!("{name} must be {least} to {most}")))
-}
-
-pub(super) fn seconds(
-    name: &str,
-    value: Option<u64>,
-    default: Duration,
-    most: Duration,
-) -> Result<Duration, Refusal> {
-    let value = value.map_or(default, Duration::from_secs);
-    if value <= most {
-        return Ok(value);
-    }
-    Err(Refusal::new(Reason::InvalidRequest, format!("{name} must be 0 to {}", most.as_secs())))
-}
-
 /// What was handed out.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Deliveries<'a> {
@@ -214,10 +186,9 @@ pub(super) async fn acknowledge(
     check(&body.receipts)?;
     let queue = queue(&app, &principal, &name, &whose).await?;
     let receipts = body.receipts.clone();
-    // On a task of its own: a client that hangs up must not cancel a commit under way.
     let running = std::sync::Arc::clone(&app);
-    let done = tokio::spawn(async move { running.gate.store().acknowledge(&queue, receipts).await }).await;
-    let outcomes = done.map_err(|_| Refusal::lost("the acknowledgement's task was ended"))??;
+    let outcomes =
+        Outlive::new(async move { running.gate.store().acknowledge(&queue, receipts).await }).await?;
     Ok(outcomes_response(&body.receipts, &outcomes))
 }
 
@@ -308,9 +279,7 @@ pub(super) struct ActBody {
 }
 
 pub(super) fn act(app: &App, principal: &Principal, why: &str) -> Result<Act, Refusal> {
-    if why.chars().count() > limits::REASON_CHARS_MAX {
-        return Err(Refusal::new(Reason::InvalidRequest, "the reason is too long"));
-    }
+    reason::check(why)?;
     Ok(Act { who: principal.name(), why: why.to_owned(), at: app.clock.now() })
 }
 

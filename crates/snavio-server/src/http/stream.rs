@@ -239,13 +239,13 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::load::Load;
+    use crate::load::{Class, Load};
 
     type Part = Result<Bytes, std::io::Error>;
 
     fn cut(parts: Vec<&'static str>, limit: usize) -> Lines<impl Stream<Item = Part> + Unpin> {
         let parts = parts.into_iter().map(|part| Part::Ok(Bytes::from_static(part.as_bytes())));
-        let room = Load::new(1, 20).room("", None).unwrap();
+        let room = Load::new(1, 20).room(Class::Ordinary, None).unwrap();
         Lines::new(futures_util::stream::iter(parts), limit, room)
     }
 

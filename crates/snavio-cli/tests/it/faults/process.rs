@@ -20,8 +20,6 @@ async fn a_second_process_on_the_same_folder_is_refused() {
     let second = Command::new(binary())
         .args(["serve", "--listen", "127.0.0.1:0", "--data"])
         .arg(node.data())
-        .env_remove("TEST_LONG")
-        .env_remove("TEST_SEED")
         .output()
         .expect("a second process can be started");
     let said = String::from_utf8_lossy(&second.stderr);
