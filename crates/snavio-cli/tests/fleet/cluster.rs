@@ -1,0 +1,167 @@
+//! Nodes under test: the real binary, several times, over one database.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use snavio_sdk::{Api, Client, Credentials, Delivery};
+
+/// One node.
+pub(crate) struct Node {
+    child: Child,
+    port: u16,
+}
+
+/// All nodes of a database.
+pub(crate) struct Cluster {
+    folder: tempfile::TempDir,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) billing: Option<Credentials>,
+    pub(crate) bot: Option<Credentials>,
+}
+
+impl Cluster {
+    /// Starts nodes, each over the database by a URL of its own, and registers the usual cast.
+    pub(crate) async fn start(stores: &[String]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let nodes = stores.iter().enumerate().map(|(n, store)| Node::start(folder.path(), n, store, 0)).collect();
+        let mut cluster = Self { folder, nodes, billing: None, bot: None };
+        cluster.register().await;
+        cluster
+    }
+
+    async fn register(&mut self) {
+        let route = json!({
+            "target": "acme/bot", "name": "pay", "queue": "pay-inbox", "dead_letter_queue": "bot-dead",
+            "claim": { "policy": "strict", "keep_seconds": 3600 }, "receives_max": 1000,
+        });
+        let registry = json!({
+            "tenants": [{ "name": "acme" }],
+            "services": [{ "name": "acme/billing" }, { "name": "acme/bot" }],
+            "routes": [route],
+            "grants": [{ "source": "acme/billing", "target": "acme/bot", "name": "pay" }],
+        });
+        let operator = self.operator(0);
+        let answer = operator.call(Method::POST, "/v1/registry/apply", Some(&registry)).await.unwrap();
+        let mut credentials: Vec<Credentials> = serde_json::from_value(answer["credentials"].clone()).unwrap();
+        self.bot = credentials.pop();
+        self.billing = credentials.pop();
+        for node in 0..self.nodes.len() {
+            self.knows_the_cast(node).await;
+        }
+    }
+
+    /// Waits until a node has read the registry.
+    pub(crate) async fn knows_the_cast(&self, node: usize) {
+        let operator = self.operator(node);
+        let asking = async {
+            loop {
+                let status = operator.call(Method::GET, "/v1/status", None).await;
+                if status.is_ok_and(|it| it["registry_version"].as_i64() > Some(0)) {
+                    return;
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(20), asking).await.unwrap();
+    }
+
+    pub(crate) fn operator(&self, node: usize) -> Api {
+        let token = std::fs::read_to_string(self.folder.path().join("operator.token")).unwrap();
+        Api::new(&self.nodes[node].url(), None).unwrap().with_token(token.trim())
+    }
+
+    /// What a node says about the fleet.
+    pub(crate) async fn status(&self, node: usize) -> Value {
+        self.operator(node).call(Method::GET, "/v1/status", None).await.unwrap()
+    }
+
+    pub(crate) fn producer(&self, node: usize) -> Client {
+        self.client(node, self.billing.as_ref())
+    }
+
+    pub(crate) fn consumer(&self, node: usize) -> Client {
+        self.client(node, self.bot.as_ref())
+    }
+
+    fn client(&self, node: usize, credentials: Option<&Credentials>) -> Client {
+        Client::new(Api::new(&self.nodes[node].url(), None).unwrap(), credentials.unwrap().clone()).unwrap()
+    }
+
+    /// Kills a node as a power cut would, and starts it again where it was.
+    pub(crate) fn kill_and_restart(&mut self, node: usize, store: &str) {
+        let dead = &mut self.nodes[node];
+        dead.child.kill().unwrap();
+        dead.child.wait().unwrap();
+        let port = dead.port;
+        self.nodes[node] = Node::start(self.folder.path(), node, store, port);
+    }
+
+    /// What a node wrote to its standard error.
+    pub(crate) fn said(&self, node: usize) -> String {
+        std::fs::read_to_string(self.folder.path().join(format!("{node}.log"))).unwrap()
+    }
+}
+
+impl Node {
+    fn start(folder: &Path, number: usize, store: &str, port: u16) -> Self {
+        let log = std::fs::File::options().create(true).append(true).open(folder.join(format!("{number}.log")));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_snavio"));
+        command.args(["serve", "--listen", &format!("127.0.0.1:{port}"), "--store", store]);
+        command.env("SNAVIO_LOG_FILTER", "warn");
+        command.env("SNAVIO_PLATFORM_KEY_FILE", folder.join("platform.key"));
+        command.env("SNAVIO_PLATFORM_OPERATOR_TOKEN_FILE", folder.join("operator.token"));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log.unwrap());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.as_mut().unwrap()).lines().map_while(Result::ok);
+        let url = lines.find_map(|line| line.split_once(" is serving ").map(|(_, url)| url.to_owned()));
+        let said = || std::fs::read_to_string(folder.join(format!("{number}.log"))).unwrap_or_default();
+        let url = url.unwrap_or_else(|| panic!("node {number} does not serve: {}", said()));
+        let port = url.rsplit(':').next().unwrap().parse().unwrap();
+        Self { child, port }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// Bytes of memory that the process has.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let text = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id())).unwrap();
+        text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * rustix::param::page_size() as u64
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Takes everything that can be received from the queue now, and gives back the ids.
+pub(crate) async fn drain(consumer: &Client) -> Vec<String> {
+    let mut ids = Vec::new();
+    loop {
+        let visibility = std::time::Duration::from_secs(600);
+        let some = consumer.receive("pay-inbox", 10, visibility, std::time::Duration::ZERO).await.unwrap();
+        if some.is_empty() {
+            return ids;
+        }
+        let receipts: Vec<_> = some.iter().map(Delivery::receipt).collect();
+        consumer.acknowledge("pay-inbox", &receipts).await.unwrap();
+        ids.extend(some.iter().map(id_of));
+    }
+}
+
+/// The id of a delivery's message.
+pub(crate) fn id_of(delivery: &Delivery) -> String {
+    delivery.message.metadata["id"].as_str().unwrap().to_owned()
+}

@@ -1,0 +1,17 @@
+//! Many nodes over one PostgreSQL, from outside: races, cut connections, killed nodes, a database that is away
+//! (ENG-7, QUA-1). `TEST_LONG=1` runs the long counts.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod books;
+mod cluster;
+mod cuts;
+mod kills;
+mod outage;
+mod proxy;
+mod races;
+
+/// Whether the long counts were asked for.
+fn is_long() -> bool {
+    std::env::var("TEST_LONG").is_ok_and(|long| long == "1")
+}

@@ -1,0 +1,112 @@
+//! A proxy between a node and its database that does what networks do: cuts, delays, swallows.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// What the proxy does to the next statement of at least [`LARGE`] bytes, which only a batch's is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Hands it on, and hangs up before the answer: the commit happens, and nobody is told.
+    CutAfter,
+    /// Hangs up before all of it is handed on: nothing happens, and nobody is told.
+    CutBefore,
+    /// Hands it on late.
+    Delay,
+    /// Swallows it and everything after it, and hangs up a while later.
+    Swallow,
+}
+
+pub(crate) const FAULTS: [Fault; 4] = [Fault::CutAfter, Fault::CutBefore, Fault::Delay, Fault::Swallow];
+
+/// Requests of a node that are larger than this carry a batch of messages.
+const LARGE: usize = 4_000;
+const DELAY: Duration = Duration::from_millis(300);
+const SWALLOWED_FOR: Duration = Duration::from_millis(700);
+
+/// How often each fault fired, and which is next.
+#[derive(Default)]
+pub(crate) struct Faults {
+    pub(crate) fired: [AtomicU64; 4],
+    statements: AtomicUsize,
+    /// One in so many statements meets a fault; none while it is zero.
+    pub(crate) one_in: AtomicUsize,
+}
+
+impl Faults {
+    fn next(&self) -> Option<Fault> {
+        let one_in = self.one_in.load(Ordering::Relaxed);
+        let number = self.statements.fetch_add(1, Ordering::Relaxed);
+        if one_in == 0 || number % one_in != one_in - 1 {
+            return None;
+        }
+        let which = (number / one_in) % FAULTS.len();
+        self.fired[which].fetch_add(1, Ordering::Relaxed);
+        Some(FAULTS[which])
+    }
+
+    pub(crate) fn fired(&self) -> [u64; 4] {
+        self.fired.each_ref().map(|count| count.load(Ordering::Relaxed))
+    }
+}
+
+/// Starts a proxy to a port, and gives back its own.
+pub(crate) async fn start(to: u16, faults: Arc<Faults>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((node, _)) = listener.accept().await {
+            let faults = Arc::clone(&faults);
+            tokio::spawn(async move {
+                if let Ok(database) = TcpStream::connect(("127.0.0.1", to)).await {
+                    // However it ends, both sides are hung up on.
+                    let _ = pass(node, database, &faults).await;
+                }
+            });
+        }
+    });
+    port
+}
+
+async fn pass(node: TcpStream, database: TcpStream, faults: &Faults) -> std::io::Result<()> {
+    let (mut from_node, mut to_node) = node.into_split();
+    let (mut from_database, mut to_database) = database.into_split();
+    let answers = async { tokio::io::copy(&mut from_database, &mut to_node).await.map(|_| ()) };
+    let requests = async {
+        let mut buffer = vec![0; 256 * 1024];
+        loop {
+            let count = from_node.read(&mut buffer).await?;
+            if count == 0 {
+                return Ok(());
+            }
+            let fault = if count >= LARGE { faults.next() } else { None };
+            match fault {
+                None => to_database.write_all(&buffer[..count]).await?,
+                Some(Fault::Delay) => {
+                    tokio::time::sleep(DELAY).await;
+                    to_database.write_all(&buffer[..count]).await?;
+                }
+                Some(Fault::CutAfter) => {
+                    to_database.write_all(&buffer[..count]).await?;
+                    to_database.flush().await?;
+                    return Err(std::io::ErrorKind::ConnectionReset.into());
+                }
+                Some(Fault::CutBefore) => {
+                    to_database.write_all(&buffer[..count / 2]).await?;
+                    return Err(std::io::ErrorKind::ConnectionReset.into());
+                }
+                Some(Fault::Swallow) => {
+                    tokio::time::sleep(SWALLOWED_FOR).await;
+                    return Err(std::io::ErrorKind::TimedOut.into());
+                }
+            }
+        }
+    };
+    tokio::select! {
+        ended = answers => ended,
+        ended = requests => ended,
+    }
+}
