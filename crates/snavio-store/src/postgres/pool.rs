@@ -1,8 +1,12 @@
 //! Connections to PostgreSQL, and what its errors mean.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Object, PoolError, RecyclingMethod, Runtime};
+use deadpool_postgres::{
+    Hook, HookError, Manager, ManagerConfig, Object, PoolError, RecyclingMethod, Runtime, TimeoutType,
+};
+use tokio::time::Instant;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::{Client, NoTls};
@@ -20,9 +24,38 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 const SESSION: &str = "SET statement_timeout = '10s'; SET lock_timeout = '5s'; \
      SET idle_in_transaction_session_timeout = '15s'; SET client_min_messages = 'error'";
 
+/// How long nobody tries to connect after a failure, growing: a database that comes back must not be met by all of
+/// its nodes' requests at once.
+const REST: Duration = Duration::from_millis(50);
+const REST_MAX: Duration = Duration::from_secs(1);
+
 /// The pool, by what it is asked for.
-#[derive(Clone)]
-pub(super) struct Pool(deadpool_postgres::Pool);
+pub(super) struct Pool {
+    pool: deadpool_postgres::Pool,
+    resting: Mutex<Resting>,
+}
+
+/// Since when and for how long connecting rests.
+#[derive(Default)]
+struct Resting {
+    until: Option<Instant>,
+    next: Duration,
+}
+
+impl Resting {
+    /// Notes a failure, and rests twice as long as after the one before.
+    fn failed(&mut self, now: Instant) {
+        // Those that began before it rested tell nothing new.
+        if self.until.is_none_or(|until| until <= now) {
+            let rest = self.next.max(REST);
+            *self = Self { until: Some(now + rest), next: (2 * rest).min(REST_MAX) };
+        }
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        self.until.is_none_or(|until| until <= now)
+    }
+}
 
 impl Pool {
     pub(super) fn new(options: &Options) -> Result<Self, OpenError> {
@@ -43,20 +76,36 @@ impl Pool {
             .recycle_timeout(Some(CONNECT_MAX))
             .post_create(settle_in)
             .build();
-        pool.map(Self).map_err(|error| OpenError::Options(error.to_string()))
+        let pool = pool.map_err(|error| OpenError::Options(error.to_string()))?;
+        Ok(Self { pool, resting: Mutex::default() })
     }
 
     /// A connection, new or used before.
     pub(super) async fn get(&self) -> Result<Object, StoreError> {
-        self.0.get().await.map_err(|error| match error {
+        if self.pool.status().available == 0 && !self.resting().is_over(Instant::now()) {
+            return Err(StoreError::Unavailable("the database could not be reached a moment ago".into()));
+        }
+        let got = self.pool.get().await;
+        match &got {
+            Ok(_) => *self.resting() = Resting::default(),
+            Err(PoolError::Backend(_) | PoolError::Timeout(TimeoutType::Create)) => {
+                self.resting().failed(Instant::now());
+            }
+            Err(_) => {}
+        }
+        got.map_err(|error| match error {
             PoolError::Closed => StoreError::Closed,
             error => unavailable(error),
         })
     }
 
+    fn resting(&self) -> MutexGuard<'_, Resting> {
+        self.resting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Hands out no more connections.
     pub(super) fn close(&self) {
-        self.0.close();
+        self.pool.close();
     }
 }
 
@@ -171,4 +220,27 @@ pub(super) fn unavailable(error: impl std::error::Error + Send + Sync + 'static)
 /// What a failed statement means where nothing hangs on the difference.
 pub(super) fn sql(error: tokio_postgres::Error) -> StoreError {
     unavailable(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// ENG-3
+    #[test]
+    fn connecting_rests_longer_after_each_failure_up_to_a_second() {
+        let mut resting = Resting::default();
+        let mut now = Instant::now();
+        let mut rests = Vec::new();
+        for _ in 0..7 {
+            assert!(resting.is_over(now));
+            resting.failed(now);
+            resting.failed(now);
+            let rested = resting.until.unwrap() - now;
+            assert!(!resting.is_over(now + rested - Duration::from_millis(1)));
+            rests.push(rested.as_millis());
+            now += rested;
+        }
+        assert_eq!(rests, [50, 100, 200, 400, 800, 1000, 1000]);
+    }
 }
