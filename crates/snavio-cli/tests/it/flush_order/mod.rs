@@ -58,9 +58,7 @@ async fn traced_run(plant: Option<&str>) -> (HashSet<String>, Vec<Call>) {
     node.restart(&match plant {
         None => strace.launch(),
         // A flush that takes its time, as on a slow disk, leaves no doubt about what came first.
-        Some(plant) => {
-            strace.clone().inject(FLUSHES, "delay_enter=10000").launch().setting("SNAVIO_PLANT", plant)
-        }
+        Some(plant) => strace.clone().inject(FLUSHES, "delay_enter=10000").launch().set("PLANT", plant),
     });
     let ids = send_from_many(&node, &cast).await;
     node.stop();
