@@ -15,13 +15,15 @@ use snavio_store::{Store, StoreError};
 
 use crate::ticket::{Answers, Held, Ticket};
 
-/// Why an intake was not settled. Nothing was written.
+/// Why an intake was not settled, as far as is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The tenant's part of the room, or the whole of it, is full.
+    /// The tenant's part of the room, or the whole of it, is full. Nothing was written.
     Full,
-    /// The store said no, or is closing.
+    /// The store said no, or is closing. Nothing was written.
     Store,
+    /// The store let go of the batch without a word: it may have been written (MSG-12).
+    Lost,
 }
 
 /// What became of an intake.
@@ -151,23 +153,32 @@ struct Batch {
 
 impl Batch {
     fn answer(&mut self, settled: Result<Vec<Settlement>, StoreError>) {
-        let settlements = settled.unwrap_or_else(|error| {
-            let messages = self.replies.len();
-            tracing::warn!(error = &error as &dyn std::error::Error, messages, "batch not settled");
-            Vec::new()
-        });
-        let answered = settlements.len().min(self.replies.len());
-        for (Reply { ticket, place }, settlement) in self.replies.drain(..answered).zip(settlements) {
-            ticket.answer(place, Ok(settlement));
+        match settled {
+            Ok(settlements) => {
+                let answered = settlements.len().min(self.replies.len());
+                for (Reply { ticket, place }, settlement) in self.replies.drain(..answered).zip(settlements) {
+                    ticket.answer(place, Ok(settlement));
+                }
+            }
+            Err(error) => {
+                let messages = self.replies.len();
+                tracing::warn!(error = &error as &dyn std::error::Error, messages, "batch not settled");
+                self.fail(Failure::Store);
+            }
+        }
+    }
+
+    /// Answers all that are not answered yet.
+    fn fail(&mut self, failure: Failure) {
+        for Reply { ticket, place } in self.replies.drain(..) {
+            ticket.answer(place, Err(failure));
         }
     }
 }
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        for Reply { ticket, place } in self.replies.drain(..) {
-            ticket.answer(place, Err(Failure::Store));
-        }
+        self.fail(Failure::Lost);
         if self.second.swap(true, Ordering::AcqRel) {
             self.shared.settle_batches();
         }
@@ -181,26 +192,35 @@ mod tests {
 
     use super::*;
 
-    struct Noon;
-
-    impl Clock for Noon {
-        fn now(&self) -> Timestamp {
-            Timestamp(0)
-        }
-    }
-
-    /// PIP-5
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_batch_that_the_store_forgets_is_answered_and_does_not_hold_up_the_next() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Arc::new(EmbeddedStore::open(&Options::new(folder.path())).unwrap());
-        let committer = Committer::new(store, Arc::new(Noon), Room::default());
+    /// A batch of two that is with the store, and where its answers are waited for.
+    fn batch(committer: &Committer) -> (Batch, crate::ticket::Answers<Settled>) {
         committer.0.lock().under_way = true;
         let (ticket, answers) = Ticket::for_answers(2, Box::new(()));
         let replies = [0, 1].map(|place| Reply { ticket: Arc::clone(&ticket), place }).into();
         let second = Arc::new(AtomicBool::new(true));
-        drop(Batch { shared: Arc::clone(&committer.0), second, replies });
-        assert!(answers.await.iter().all(|settled| *settled == Err(Failure::Store)));
+        (Batch { shared: Arc::clone(&committer.0), second, replies }, answers)
+    }
+
+    /// PIP-5, MSG-12
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_is_not_known_of_a_batch_is_not_told_and_holds_up_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(EmbeddedStore::open(&Options::new(folder.path())).unwrap());
+        let committer = Committer::new(store, Arc::new(Timestamp(0)), Room::default());
+        let (forgotten, answers) = batch(&committer);
+        drop(forgotten);
+        assert_eq!(answers.await, [Err(Failure::Lost), Err(Failure::Lost)]);
+
+        let (mut refused, answers) = batch(&committer);
+        refused.answer(Err(StoreError::Closed));
+        drop(refused);
+        assert_eq!(answers.await, [Err(Failure::Store), Err(Failure::Store)]);
+
+        let (mut half, answers) = batch(&committer);
+        let settlement = Settlement { message: None, outcomes: Vec::new() };
+        half.answer(Ok(vec![settlement.clone()]));
+        drop(half);
+        assert_eq!(answers.await, [Ok(settlement), Err(Failure::Lost)]);
         committer.close();
     }
 }

@@ -257,7 +257,7 @@ impl Gate {
                 Verdict::Duplicate { first_seen_at: Some(*first_seen_at) }
             }
             // Refused by `slow` already.
-            Some(Outcome::Taken | Outcome::QueueFull | Outcome::Unreadable) | None => {
+            Some(Outcome::Taken | Outcome::QueueFull | Outcome::Unreadable | Outcome::TooLate) | None => {
                 let refusal = Refusal::lost("the store gave no outcome");
                 return Err(Refused { subject: Box::new(answer.subject()), refusal });
             }

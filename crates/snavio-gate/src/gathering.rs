@@ -36,7 +36,7 @@ impl Gathering {
         let place = gathered.records.len();
         let of_tenant = *gathered.by_tenant.entry(record.tenant.clone()).or_default();
         let full = place >= limits::TELEMETRY_GATHERED_MAX
-            || of_tenant >= limits::TELEMETRY_GATHERED_MAX / limits::INTAKE_TENANT_PART;
+            || of_tenant >= limits::TELEMETRY_GATHERED_MAX / limits::TENANT_PART;
         let cause = gathered.by_cause.entry((record.source.clone(), record.kind, reason)).or_default();
         if cause.kept >= limits::TELEMETRY_PER_CAUSE_MAX || full {
             cause.suppressed += 1;
@@ -86,7 +86,7 @@ mod tests {
             gathering.add(record(&format!("acme/s{}", n % 200), Reason::HmacInvalid));
         }
         gathering.add(record("zeta/calm", Reason::HmacInvalid));
-        let part = limits::TELEMETRY_GATHERED_MAX / limits::INTAKE_TENANT_PART;
+        let part = limits::TELEMETRY_GATHERED_MAX / limits::TENANT_PART;
         assert_eq!(gathering.take().len(), part + 1);
     }
 

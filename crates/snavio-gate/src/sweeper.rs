@@ -12,7 +12,7 @@ const GATHERING: Duration = Duration::from_millis(250);
 /// How often rows whose time is over are looked for.
 const SWEEPING: Duration = Duration::from_secs(1);
 
-/// How often the registry's version is asked for.
+/// How often the store is asked for changes of the registry.
 const FOLLOWING: Duration = Duration::from_secs(1);
 
 /// Writes gathered telemetry, for as long as the gate lives.

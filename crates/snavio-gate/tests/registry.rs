@@ -6,17 +6,11 @@ use std::time::Duration;
 use snavio_gate::{Gate, Settings};
 use snavio_model::registry::{Change, Entry, Sealed, Unseal};
 use snavio_model::signing::Secret;
-use snavio_model::time::{Clock, Timestamp};
+use snavio_model::time::Timestamp;
 use snavio_store::Store;
 use snavio_store::embedded::{EmbeddedStore, Options};
 
-struct Noon;
-
-impl Clock for Noon {
-    fn now(&self) -> Timestamp {
-        Timestamp(1_800_000_000_000)
-    }
-}
+const NOON: Timestamp = Timestamp(1_800_000_000_000);
 
 struct NoKeys;
 
@@ -31,13 +25,13 @@ impl Unseal for NoKeys {
 async fn a_change_that_somebody_else_made_takes_effect_by_itself() {
     let folder = tempfile::tempdir().unwrap();
     let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(&Options::new(folder.path())).unwrap());
-    let started = Gate::start(Settings::default(), Arc::clone(&store), Arc::new(Noon), Arc::new(NoKeys));
+    let started = Gate::start(Settings::default(), Arc::clone(&store), Arc::new(NOON), Arc::new(NoKeys));
     let gate = started.await.unwrap();
     assert!(gate.registry().tenant("acme").is_none());
     let tenant = Entry::Tenant(serde_json::from_str(r#"{"name":"acme"}"#).unwrap());
     let (who, why) = ("operator".into(), "made elsewhere".into());
     let change =
-        Change { version: 1, at: Noon.now(), who, why, key: tenant.key(), before: None, after: Some(tenant) };
+        Change { version: 1, at: NOON, who, why, key: tenant.key(), before: None, after: Some(tenant) };
     store.apply(vec![change]).await.unwrap();
     let seen = async {
         while gate.registry().tenant("acme").is_none() {

@@ -29,7 +29,7 @@ impl Default for Room {
         Self {
             items_max: limits::INTAKE_MESSAGES_MAX,
             bytes_max: limits::INTAKE_BYTES_MAX,
-            tenant_part: limits::INTAKE_TENANT_PART,
+            tenant_part: limits::TENANT_PART,
         }
     }
 }

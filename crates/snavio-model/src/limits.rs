@@ -77,18 +77,20 @@ pub const COMMIT_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub const INTAKE_MESSAGES_MAX: usize = 32_768;
 /// Bytes that may wait for a commit, all tenants together.
 pub const INTAKE_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// One tenant may hold one part in this many of the intake's room.
-pub const INTAKE_TENANT_PART: usize = 4;
+/// One tenant may hold one part in this many of whatever is shared: the intake's room, requests, bodies, telemetry
+/// that waits.
+pub const TENANT_PART: usize = 4;
 
-/// What one tenant may take through the pipeline at once: each message counts one, and each request some more.
-pub const TENANT_TURNS: usize = 2112;
 /// What a request counts beside its messages: answering one costs as much as many messages of a batch.
 pub const TURN_OF_REQUEST: usize = 32;
+/// What one tenant may take through the pipeline at once, each message counting one beside its request: as many
+/// single messages as keep commits large.
+pub const TENANT_TURNS: usize = 64 * (TURN_OF_REQUEST + 1);
 
 /// How long a strict claim is kept (CLM-3).
 pub const STRICT_KEEP: Duration = Duration::from_secs(300);
 /// A claim must outlive the replay window on both sides (CLM-20), and the time that a copy which came at its very
-/// end may wait for its commit.
+/// end may wait for its commit; one that waits this long is refused where its route claims.
 pub const CLAIM_KEEP_SLACK: Duration = Duration::from_secs(60);
 /// The longest a claim of the policies known so far may be asked to live.
 pub const CLAIM_KEEP_MAX: Duration = Duration::from_secs(30 * 86_400);
@@ -162,4 +164,5 @@ const _: () = assert!(BODY_BYTES_DEFAULT <= BODY_BYTES_MAX);
 const _: () = assert!(BODY_BYTES_MAX <= BATCH_BYTES_MAX);
 const _: () = assert!(BODY_BYTES_MAX <= COMMIT_BYTES_MAX);
 const _: () = assert!(BODY_BYTES_MAX <= PAGE_BYTES_MAX);
+const _: () = assert!(TURN_OF_REQUEST + BATCH_MESSAGES_MAX <= TENANT_TURNS);
 const _: () = assert!(STRICT_KEEP.as_secs() >= 2 * REPLAY_WINDOW.as_secs() + CLAIM_KEEP_SLACK.as_secs());

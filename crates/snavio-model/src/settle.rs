@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::claim::{Claim, ClaimKey};
 use crate::delivery::Delivery;
 use crate::id::Serial;
+use crate::limits;
 use crate::message::{Message, Path};
 use crate::name::QueueKey;
 use crate::registry::BoundRoute;
@@ -54,6 +55,8 @@ pub enum Outcome {
     QueueFull,
     /// The record of the id is damaged: whether it was seen cannot be known.
     Unreadable,
+    /// It waited so long that the claim of an earlier copy may have ended meanwhile (CLM-20).
+    TooLate,
 }
 
 /// What a backend loads for a batch, and judge changes as it goes along.
@@ -157,12 +160,16 @@ fn check_claim(working: &Working, intake: &Intake, key: &ClaimKey, now: Timestam
     if working.unreadable.contains(key) {
         return Some(Outcome::Unreadable);
     }
-    let claim = working.claims.get(key).filter(|claim| claim.is_live(now))?;
-    Some(if claim.source == intake.message.source {
-        Outcome::Duplicate { first_seen_at: claim.first_seen_at }
-    } else {
-        Outcome::Taken
-    })
+    match working.claims.get(key).filter(|claim| claim.is_live(now)) {
+        Some(claim) if claim.source == intake.message.source => {
+            Some(Outcome::Duplicate { first_seen_at: claim.first_seen_at })
+        }
+        Some(_) => Some(Outcome::Taken),
+        // A claim is over at its very end, so the wait that it was made to outlast is too long at its own.
+        None => {
+            (now.since(intake.message.received_at) >= limits::CLAIM_KEEP_SLACK).then_some(Outcome::TooLate)
+        }
+    }
 }
 
 fn take_room(working: &mut Working, queue: &QueueKey) -> bool {

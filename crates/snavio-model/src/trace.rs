@@ -64,16 +64,6 @@ impl Traceparent {
     pub fn as_str(&self) -> &str {
         &self.0
     }
-
-    /// The trace's id, 32 digits.
-    pub fn trace_id(&self) -> &str {
-        &self.0[3..35]
-    }
-
-    /// The id of the span that sent this, 16 digits.
-    pub fn span_id(&self) -> &str {
-        &self.0[36..52]
-    }
 }
 
 impl fmt::Display for Traceparent {
@@ -153,8 +143,6 @@ mod tests {
         let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         let parsed = Traceparent::parse(good).unwrap();
         assert_eq!(parsed.to_string(), good);
-        assert_eq!(parsed.trace_id(), "4bf92f3577b34da6a3ce929d0e0e4736");
-        assert_eq!(parsed.span_id(), "00f067aa0ba902b7");
         for wrong in [
             "",
             &good.to_uppercase(),

@@ -59,11 +59,6 @@ impl WebhookSignature {
     pub fn is_at(&self, at: Timestamp) -> bool {
         at.0.div_euclid(1000) == self.timestamp
     }
-
-    /// When the request says it was signed.
-    pub fn signed_at(&self) -> Timestamp {
-        Timestamp(self.timestamp * 1000)
-    }
 }
 
 /// The value of `webhook-signature` for `body`, with one signature. Those of several keys are joined by
@@ -181,6 +176,5 @@ mod tests {
         for (millis, same) in [(0, true), (999, true), (1000, false), (-1, false)] {
             assert_eq!(signed.is_at(Timestamp(AT * 1000 + millis)), same, "{millis}");
         }
-        assert_eq!(signed.signed_at(), Timestamp(AT * 1000));
     }
 }

@@ -17,7 +17,7 @@ use hyper_util::service::TowerToHyperService;
 use crate::ambiguous;
 use crate::arriving::Arriving;
 use crate::host::Hosts;
-use crate::http::Problem;
+use crate::http::{Problem, class_of};
 use crate::load::Load;
 
 /// Where a request comes from, as far as its connection tells.
@@ -63,7 +63,7 @@ impl Service<Request<Incoming>> for Doorway {
         if let Err(refusal) = checked.and_then(|()| ambiguous::check(request.headers())) {
             return refused(refusal);
         }
-        let place = match self.door.load.enter(request.uri().path()) {
+        let place = match self.door.load.enter(class_of(request.uri().path())) {
             Ok(place) => place,
             Err(refusal) => return refused(refusal),
         };

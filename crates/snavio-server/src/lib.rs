@@ -1,6 +1,7 @@
 //! Snavio over HTTP: configuration, authentication, endpoints, start and stop.
 //!
-//! The only place that knows axum; `machine.rs` is the one file of a node that asks for time and randomness.
+//! The only place that knows axum; `machine.rs` is the one file of a node that asks for dates and randomness.
+//! How long something takes is measured by tokio's clock.
 
 mod ambiguous;
 mod arriving;

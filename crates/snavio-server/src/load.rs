@@ -2,13 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
 use snavio_model::refusal::{Reason, Refusal};
-
-/// When to come back after an overload.
-pub(crate) const COME_BACK_AFTER: Duration = Duration::from_secs(1);
 
 /// A count with a bound. Taking and giving back are one atomic step each.
 #[derive(Debug)]
@@ -103,35 +99,46 @@ impl Load {
     }
 
     /// A place for a request, or for a stream that outlives its request.
-    pub(crate) fn enter(&self, path: &str) -> Result<Taken, Refusal> {
-        let taken = self.requests.take(1, spare(path, self.requests.max));
+    pub(crate) fn enter(&self, class: Class) -> Result<Taken, Refusal> {
+        let taken = self.requests.take(1, class.spare(self.requests.max));
         taken.ok_or_else(|| overloaded("too many requests are under way"))
     }
 
     /// Room for a body that is about to come, out of the node's and of a tenant's. It takes none yet: what a
     /// client announces is not what it sends.
-    pub(crate) fn room(&self, path: &str, of_tenant: Option<&Arc<Bounded>>) -> Result<Room, Refusal> {
-        let none = |of: &Arc<Bounded>| of.take(0, spare(path, of.max)).ok_or_else(no_room);
+    pub(crate) fn room(&self, class: Class, of_tenant: Option<&Arc<Bounded>>) -> Result<Room, Refusal> {
+        let none = |of: &Arc<Bounded>| of.take(0, class.spare(of.max)).ok_or_else(no_room);
         Ok(Room { node: none(&self.body_bytes)?, tenant: of_tenant.map(none).transpose()? })
     }
 }
 
-/// What ends work already begun may go past the bound by a quarter, and so may the question how the node is:
-/// refusing these would make an overload last. A token, which is needed for the former, may go half as far:
-/// strangers ask for them too.
-pub(crate) fn spare(path: &str, max: usize) -> usize {
-    let ends_work = path.ends_with("/ack") || path.ends_with("/extend") || path.ends_with("/release");
-    match path {
-        "/livez" | "/readyz" => max.div_ceil(4),
-        "/v1/token" => max.div_ceil(8),
-        _ if ends_work => max.div_ceil(4),
-        _ => 0,
+/// Requests as an overload tells them apart: refusing some would make it last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// Brings work.
+    Ordinary,
+    /// Ends work already begun.
+    EndsWork,
+    /// Asks how the node is.
+    Health,
+    /// Asks for a token, which ending work needs; strangers ask for them too.
+    Token,
+}
+
+impl Class {
+    /// How far past a bound it may go.
+    pub(crate) fn spare(self, max: usize) -> usize {
+        match self {
+            Self::Ordinary => 0,
+            Self::EndsWork | Self::Health => max.div_ceil(4),
+            Self::Token => max.div_ceil(8),
+        }
     }
 }
 
 /// The refusal of what is too much.
 pub(crate) fn overloaded(detail: &'static str) -> Refusal {
-    Refusal::retry(Reason::Overloaded, COME_BACK_AFTER, detail)
+    Refusal::new(Reason::Overloaded, detail)
 }
 
 /// The refusal of a body that there is no room for.
@@ -168,8 +175,8 @@ mod tests {
         let bounded = Bounded::new(4);
         let held: Vec<_> = (0..6).filter_map(|_| bounded.take(1, 0)).collect();
         assert_eq!((held.len(), bounded.now()), (4, 4));
-        assert!(bounded.take(1, spare("/v1/queues/q/ack", 4)).is_some());
-        assert!(bounded.take(1, spare("/v1/commands", 4)).is_none());
+        assert!(bounded.take(1, Class::EndsWork.spare(4)).is_some());
+        assert!(bounded.take(1, Class::Ordinary.spare(4)).is_none());
         drop(held);
         assert_eq!(bounded.now(), 0);
     }
@@ -179,7 +186,7 @@ mod tests {
     fn a_bodys_room_is_free_when_its_last_slice_is_gone() {
         let load = Load::new(1, 10);
         let taken = || {
-            let mut room = load.room("/v1/commands", None).unwrap();
+            let mut room = load.room(Class::Ordinary, None).unwrap();
             room.grow(8).map(|()| room)
         };
         let body = Kept::with(Bytes::from_static(b"12345678"), taken().unwrap());
@@ -194,21 +201,21 @@ mod tests {
     #[test]
     fn a_tenant_fills_its_own_part_and_acknowledgements_find_room_past_it() {
         let (load, tenant) = (Load::new(1, 16), Bounded::new(4));
-        let grown = |path: &str, of_tenant: Option<&Arc<Bounded>>, bytes: usize| {
-            let mut room = load.room(path, of_tenant).unwrap();
+        let grown = |class: Class, of_tenant: Option<&Arc<Bounded>>, bytes: usize| {
+            let mut room = load.room(class, of_tenant).unwrap();
             room.grow(bytes).map(|()| room)
         };
-        let mut held = grown("/v1/commands", Some(&tenant), 4).unwrap();
-        assert!(grown("/v1/commands", Some(&tenant), 1).is_err());
-        assert!(grown("/v1/queues/q/ack", Some(&tenant), 1).is_ok());
-        assert!(grown("/v1/commands", Some(&Bounded::new(4)), 4).is_ok());
+        let mut held = grown(Class::Ordinary, Some(&tenant), 4).unwrap();
+        assert!(grown(Class::Ordinary, Some(&tenant), 1).is_err());
+        assert!(grown(Class::EndsWork, Some(&tenant), 1).is_ok());
+        assert!(grown(Class::Ordinary, Some(&Bounded::new(4)), 4).is_ok());
         let line = held.split(3);
         drop(held);
         assert_eq!((tenant.now(), load.body_bytes.now()), (3, 3));
         drop(line);
         assert_eq!((tenant.now(), load.body_bytes.now()), (0, 0));
-        let _full = grown("/v1/commands", None, 16).unwrap();
-        assert!(grown("/v1/token", None, 3).is_err(), "two bytes are kept for tokens");
-        assert!(grown("/v1/token", None, 2).is_ok());
+        let _full = grown(Class::Ordinary, None, 16).unwrap();
+        assert!(grown(Class::Token, None, 3).is_err(), "two bytes are kept for tokens");
+        assert!(grown(Class::Token, None, 2).is_ok());
     }
 }

@@ -1,6 +1,5 @@
-//! The one file that asks the machine for time, randomness and room.
+//! The one file that asks the machine for dates and randomness; how long something takes is measured by tokio's clock.
 
-use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use snavio_model::time::{Clock, Timestamp};
@@ -76,10 +75,4 @@ pub(crate) fn unpredictable() -> [u8; 40] {
         }
         bytes
     })
-}
-
-/// Bytes that may still be written to the file system of a folder.
-pub(crate) fn free_disk_bytes(folder: &Path) -> std::io::Result<u64> {
-    let disk = rustix::fs::statvfs(folder)?;
-    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }

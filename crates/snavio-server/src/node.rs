@@ -107,7 +107,13 @@ impl Node {
         // First of all: what counts before there is a recorder counts for nothing.
         let metrics = recorder();
         let tls = config.server.tls.as_ref().map(tls::acceptor).transpose()?;
-        let store_is_new = store.load().await?.1.is_empty();
+        // Before anything runs: an address that is taken must leave nothing behind.
+        let socket = listen(config.server.listen).await?;
+        let admin_socket = match config.admin_listen {
+            Some(admin) => Some(listen(admin).await?),
+            None => None,
+        };
+        let store_is_new = store.changes_since(0, 1).await?.is_empty();
         let (key_file, token_file) = (&config.platform_key_file, &config.operator_token_file);
         let platform = Arc::new(Platform::open(key_file, token_file, store_is_new)?);
         let started_at = clock.now();
@@ -124,8 +130,8 @@ impl Node {
             gate,
             platform,
             sessions: Sessions::new(
-                config.server.requests_max / limits::INTAKE_TENANT_PART,
-                config.server.bodies_bytes_max / limits::INTAKE_TENANT_PART,
+                config.server.requests_max / limits::TENANT_PART,
+                config.server.bodies_bytes_max / limits::TENANT_PART,
             ),
             load: Arc::clone(&load),
             failures: Failures::default(),
@@ -140,12 +146,6 @@ impl Node {
             draining: CancellationToken::new(),
         });
         let stop = CancellationToken::new();
-        // Both before either serves: a node that says it serves must not end for an address that is taken.
-        let socket = listen(config.server.listen).await?;
-        let admin_socket = match config.admin_listen {
-            Some(admin) => Some(listen(admin).await?),
-            None => None,
-        };
         let address = socket.local_addr().unwrap_or(config.server.listen);
         let door = |router, load| {
             Arc::new(Door {
@@ -192,8 +192,8 @@ impl Node {
     }
 }
 
-/// The node's clock. One that was set back while the node was down is told of, and waited for up to an hour: past
-/// that, or when a person accepts it, the wall clock counts, for else no message would be in its window.
+/// The node's clock. A wall clock that was set back while the node was down is told of, and waited for up to an
+/// hour: past that the node does not start, unless a person accepts the wall clock, which then counts.
 fn clock(last: Timestamp, accepted: bool) -> Result<MachineClock, StartError> {
     let behind = last.since(wall());
     if behind > CLOCK_BEHIND_MAX && !accepted {

@@ -2,7 +2,6 @@
 //!
 //! Every use has a key of its own, derived from the platform key, so that none can stand in for another.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use aes_gcm::aead::{Aead, KeyInit};
@@ -13,6 +12,7 @@ use snavio_model::registry::{Sealed, Unseal};
 use snavio_model::signing::Secret;
 use snavio_model::time::Timestamp;
 use snavio_model::token::{self, TokenClaims, TokenFault, TokenKey};
+use snavio_store::files;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
@@ -80,8 +80,7 @@ impl Platform {
         if !store_is_new && !key_file.exists() {
             return Err(PlatformError::Missing(key_file.into()));
         }
-        secret_file(key_file, "")?;
-        let master = TokenKey::new(&platform_key(key_file)?[..]);
+        let master = TokenKey::new(&platform_key(&secret_file(key_file, "")?, key_file)?[..]);
         let operator_token = secret_file(operator_file, OPERATOR_PREFIX)?;
         let operator_token = Zeroizing::new(operator_token.trim().to_owned());
         if operator_token.len() < OPERATOR_PREFIX.len() + 32 {
@@ -153,20 +152,14 @@ impl Platform {
 
 /// Whether the file holds a platform key that a node would take. Makes none.
 pub fn check_platform_key(file: &Path) -> Result<(), PlatformError> {
-    check_private(file)?;
-    platform_key(file).map(drop)
+    platform_key(&read_secret(file)?, file).map(drop)
 }
 
-fn platform_key(file: &Path) -> Result<Zeroizing<[u8; 32]>, PlatformError> {
-    let text = read_secret(file)?;
+/// The key that a file holds.
+fn platform_key(text: &str, file: &Path) -> Result<Zeroizing<[u8; 32]>, PlatformError> {
     let bytes = STANDARD.decode(text.trim()).map(Zeroizing::new).ok();
     let bytes = bytes.and_then(|it| <[u8; 32]>::try_from(it.as_slice()).ok());
     bytes.map(Zeroizing::new).ok_or_else(|| PlatformError::Content(file.into()))
-}
-
-fn read_secret(file: &Path) -> Result<Zeroizing<String>, PlatformError> {
-    let failed = |source| PlatformError::File { file: file.to_owned(), source };
-    std::fs::read_to_string(file).map(Zeroizing::new).map_err(failed)
 }
 
 /// A new client secret, shown once.
@@ -184,38 +177,16 @@ fn secret_file(path: &Path, prefix: &str) -> Result<Zeroizing<String>, PlatformE
     if !path.exists() {
         let fresh = Zeroizing::new(format!("{prefix}{}\n", STANDARD.encode(random::<32>())));
         let failed = |source| PlatformError::File { file: path.to_owned(), source };
-        write_private(path, fresh.as_bytes()).map_err(failed)?;
+        files::write_whole(path, fresh.as_bytes()).map_err(failed)?;
     }
-    check_private(path)?;
     read_secret(path)
 }
 
-/// Under another name until it is complete: a kill must not leave half a secret, which no start would accept.
-#[cfg(unix)]
-fn write_private(path: &Path, content: &[u8]) -> std::io::Result<()> {
-    use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-
-    let folder = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let partial = path.with_file_name(name);
-    let mut options = std::fs::OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    std::fs::rename(&partial, path)?;
-    std::fs::File::open(folder)?.sync_all()
-}
-
-#[cfg(unix)]
-fn check_private(path: &Path) -> Result<(), PlatformError> {
-    use std::os::unix::fs::PermissionsExt;
-
-    let metadata =
-        std::fs::metadata(path).map_err(|source| PlatformError::File { file: path.into(), source })?;
-    if metadata.permissions().mode() & 0o077 != 0 {
-        return Err(PlatformError::Open(path.into()));
+/// Reads a secret, unless others could.
+fn read_secret(file: &Path) -> Result<Zeroizing<String>, PlatformError> {
+    let failed = |source| PlatformError::File { file: file.to_owned(), source };
+    if files::open_to_others(file).map_err(failed)?.is_some() {
+        return Err(PlatformError::Open(file.into()));
     }
-    Ok(())
+    std::fs::read_to_string(file).map(Zeroizing::new).map_err(failed)
 }

@@ -13,9 +13,10 @@ use snavio_model::registry::Registry;
 use snavio_model::time::Timestamp;
 use snavio_model::token::TokenFault;
 
-use crate::load::{Bounded, Load, Taken, overloaded, spare};
+use crate::http::class_of;
+use crate::load::{Bounded, Load, Taken, overloaded};
 use crate::platform::Platform;
-use crate::turns::{Turn, Turns};
+use crate::turns::Turns;
 
 /// The authenticated caller.
 #[derive(Debug)]
@@ -49,11 +50,6 @@ impl Caller {
     pub(crate) fn session(&self) -> Arc<Session> {
         Arc::clone(&self.session)
     }
-
-    /// Waits until its tenant may take so many messages through the pipeline.
-    pub(crate) async fn turn(&self, messages: usize) -> Turn {
-        self.session.tenant.turns.take(messages).await
-    }
 }
 
 impl std::ops::Deref for Caller {
@@ -74,6 +70,11 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// What its tenant may take through the pipeline at once.
+    pub(crate) fn turns(&self) -> &Turns {
+        &self.tenant.turns
+    }
+
     /// The token has not ended, and whom it was given to is still there.
     pub(crate) fn check(&self, registry: &Registry, now: Timestamp) -> Result<(), Refusal> {
         if now >= self.expires_at {
@@ -198,7 +199,7 @@ impl Sessions {
         if !path.starts_with("/v1/commands") {
             check_active(registry, &session.service)?;
         }
-        let place = session.tenant.load.requests.take(1, spare(path, self.requests_max));
+        let place = session.tenant.load.requests.take(1, class_of(path).spare(self.requests_max));
         let place = place.ok_or_else(|| overloaded("too many requests of this tenant are under way"))?;
         Ok(Principal::Service(Caller { session, _place: place }))
     }

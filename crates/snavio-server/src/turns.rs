@@ -28,8 +28,16 @@ pub(crate) struct Turn {
 impl Turns {
     /// Waits for a turn for a request with so many messages.
     pub(crate) async fn take(&self, messages: usize) -> Turn {
-        let cost = (limits::TURN_OF_REQUEST + messages).min(limits::TENANT_TURNS);
-        let cost = u32::try_from(cost).unwrap_or(u32::MAX);
+        self.part(limits::TURN_OF_REQUEST + messages).await
+    }
+
+    /// Waits for a turn for one more message of a request that had its own.
+    pub(crate) async fn take_one_more(&self) -> Turn {
+        self.part(1).await
+    }
+
+    async fn part(&self, cost: usize) -> Turn {
+        let cost = u32::try_from(cost.min(limits::TENANT_TURNS)).unwrap_or(u32::MAX);
         Turn { _permit: Arc::clone(&self.0).acquire_many_owned(cost).await.ok() }
     }
 }

@@ -7,6 +7,7 @@
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod embedded;
+pub mod files;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,7 +75,7 @@ pub struct Swept {
     pub claims: usize,
     /// Unread telemetry that aged out.
     pub telemetry: usize,
-    /// Deliveries that became dead letters.
+    /// Deliveries that ended, to become dead letters.
     pub dead_letters: usize,
 }
 
@@ -151,6 +152,9 @@ pub trait Queue: Send + Sync {
 
     /// Depth, in flight, delayed, age.
     async fn attributes(&self, queue: &QueueKey, now: Timestamp) -> Result<QueueAttributes, StoreError>;
+
+    /// The same of every queue that holds anything, in no order.
+    async fn all_attributes(&self, now: Timestamp) -> Result<Vec<(QueueKey, QueueAttributes)>, StoreError>;
 }
 
 /// What a redrive did with the dead letters it found.

@@ -10,7 +10,7 @@ use snavio_store::conformance::samples::{
 use snavio_store::embedded::{EmbeddedStore, FILE, Options, backup, check_integrity, restore};
 use snavio_store::{Journal, Ledger, Queue, Store, StoreError};
 
-/// A text that is none, and a number out of range.
+/// A text that is none.
 const NO_TEXT: &str = "CAST(x'ff61' AS TEXT)";
 
 struct Damaged {

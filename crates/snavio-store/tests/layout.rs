@@ -8,7 +8,7 @@ use snavio_model::id::Serial;
 use snavio_model::settle::Outcome;
 use snavio_store::conformance::samples::{RECEIVES_MAX, act, at, notify, queue, queued, receive, settle_one};
 use snavio_store::embedded::{
-    BackupError, EmbeddedStore, FILE, OpenError, Options, backup, check_integrity, restore,
+    BackupError, EmbeddedStore, FILE, OpenError, Options, backup, check_integrity, newest_at, restore,
 };
 use snavio_store::{Durability, Journal, Ledger, Queue, Redriven, Store};
 
@@ -52,7 +52,11 @@ async fn what_people_did_before_it_had_check_values_gets_them() {
          DELETE FROM refinery_schema_history WHERE name = 'audit_check';";
     file.execute_batch(older).unwrap();
     drop(file);
-    assert_eq!(check_integrity(folder.path()).unwrap(), Vec::<String>::new(), "an older layout is no damage");
+    let told = check_integrity(folder.path()).unwrap();
+    assert!(
+        told.len() == 1 && told[0].contains("were not checked"),
+        "what was not looked at is not well: {told:?}"
+    );
     let store = open(folder.path()).unwrap();
     let audit = store.audit(Serial(0), 10).await.unwrap();
     assert_eq!(audit.iter().map(|it| it.act.why.as_str()).collect::<Vec<_>>(), [why]);
@@ -190,6 +194,18 @@ async fn a_store_that_was_stopped_is_all_in_its_file() {
 
 /// ENG-2
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_is_let_go_without_a_word_is_all_in_its_file_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).unwrap();
+    settle_one(&store, "a", &notify(), at(0)).await;
+    store.messages("acme", Serial(0), 10).await.unwrap();
+    drop(store);
+    assert_eq!(names(folder.path()), [FILE, "snavio.lock"]);
+    assert_eq!(newest_at(folder.path()).unwrap(), Some(at(0)));
+}
+
+/// ENG-2
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_is_let_go_ends_its_threads_before_the_folder_is_free() {
     let folder = tempfile::tempdir().unwrap();
     for round in 0..3 {
@@ -208,7 +224,13 @@ async fn a_backup_appears_whole_or_not_at_all() {
     assert_eq!(names(folder.path()), ["copy.db", "old"], "nothing is left beside it");
     let nowhere = backup(&folder.path().join("old"), &folder.path().join("none/copy.db"));
     assert!(nowhere.is_err());
-    assert_eq!(names(folder.path()), ["copy.db", "old"]);
+    let again = backup(&folder.path().join("old"), &folder.path().join("copy.db")).unwrap_err();
+    assert!(matches!(again, BackupError::Exists(_)), "{again:?}");
+    // A link that leads nowhere is a name that is taken, though it is no file to be found before the copy is made.
+    std::os::unix::fs::symlink("nowhere", folder.path().join("late.db")).unwrap();
+    let late = backup(&folder.path().join("old"), &folder.path().join("late.db")).unwrap_err();
+    assert!(matches!(late, BackupError::Exists(_)), "{late:?}");
+    assert_eq!(names(folder.path()), ["copy.db", "late.db", "old"], "no half is left, and nothing replaced");
 }
 
 /// ENG-2, QUA-1

@@ -1,11 +1,11 @@
 //! `snavio apply`.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use reqwest::Method;
 use serde_json::{Value, json};
+use snavio_store::files;
 
 use super::Failure;
 use crate::Ended;
@@ -46,7 +46,7 @@ impl Apply {
         if let Some(why) = &self.why {
             members.insert("why".into(), why.clone().into());
         }
-        if let Some(folder) = &self.credentials_dir {
+        if let Some(folder) = self.credentials_dir.as_ref().filter(|_| !self.dry_run) {
             prepare(folder)?;
         }
         let mut answer = self.node.api()?.call(Method::POST, "/v1/registry/apply", Some(&file)).await?;
@@ -91,7 +91,7 @@ fn read(path: &Path) -> Result<Value, Failure> {
 /// Makes the folder and tries it, before anything is registered: credentials are told only once.
 fn prepare(folder: &Path) -> Result<(), Failure> {
     let probe = folder.join(format!(".probe-{}", std::process::id()));
-    write_new(&probe, "").and_then(|()| std::fs::remove_file(&probe)).map_err(|error| {
+    files::write_new(&probe, b"").and_then(|()| std::fs::remove_file(&probe)).map_err(|error| {
         Failure::of(
             format!("cannot keep credentials in {}; nothing was registered", folder.display()),
             &error,
@@ -106,7 +106,7 @@ fn save_all(folder: &Path, answer: &mut Value) -> Result<(), Failure> {
     for one in credentials {
         // Names of services are names of files, each in the folder of its tenant.
         let file = folder.join(format!("{}.json", one["source"].as_str().unwrap_or_default()));
-        match write_new(&file, &format!("{one}\n")) {
+        match files::write_new(&file, format!("{one}\n").as_bytes()) {
             Ok(()) => files.push(file),
             Err(error) => {
                 problems.push(format!("cannot write {}: {error}", file.display()));
@@ -120,15 +120,4 @@ fn save_all(folder: &Path, answer: &mut Value) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::new(format!("{}; the credentials are shown above, once", problems.join("; "))))
-}
-
-/// Writes a file that must not be there yet, for its owner's eyes only.
-fn write_new(path: &Path, content: &str) -> std::io::Result<()> {
-    use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-
-    let folder = path.parent().unwrap_or(Path::new("."));
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(content.as_bytes())?;
-    file.sync_all()
 }

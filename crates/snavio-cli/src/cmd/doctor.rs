@@ -2,13 +2,13 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use clap::Args;
 use serde_json::{Value, json};
+use snavio_model::time::{Clock, Timestamp};
 use snavio_server::config::{Config, Sources};
-use snavio_server::{CLOCK_BEHIND_MAX, check_platform_key, check_tls};
-use snavio_store::embedded;
+use snavio_server::{CLOCK_BEHIND_MAX, MachineClock, check_platform_key, check_tls};
+use snavio_store::{embedded, files};
 
 use super::Failure;
 use super::serve::environment;
@@ -86,7 +86,7 @@ impl Doctor {
 }
 
 fn store(config: &Config) -> Finding {
-    let problem = if config.data_folder.join(embedded::FILE).exists() {
+    let problem = if has_store(config) {
         match embedded::check_integrity(&config.data_folder) {
             Ok(damage) => (!damage.is_empty()).then(|| damage.join("; ")),
             Err(error) => Some(Failure::from(error).to_string()),
@@ -94,25 +94,36 @@ fn store(config: &Config) -> Finding {
     } else {
         None
     };
-    Finding { what: "store", problem, mend: "restore the last backup into another folder (snavio restore)" }
+    Finding {
+        what: "store",
+        problem,
+        mend: "do what is named; where something is damaged, restore the last backup into another folder (snavio restore)",
+    }
 }
 
-/// The store's files tell when it was last written, as far as a stopped node can be asked.
+/// Compares what a node would: the newest record with the wall clock.
 fn clock(config: &Config) -> Finding {
-    let written = |name: String| std::fs::metadata(config.data_folder.join(name)).ok()?.modified().ok();
-    let files = [embedded::FILE.to_owned(), format!("{}-wal", embedded::FILE)];
-    let ahead = |at: SystemTime| Some(at.elapsed().err()?.duration());
-    let ahead = files.into_iter().filter_map(written).filter_map(ahead).max().unwrap_or_default();
+    let newest = match has_store(config).then(|| embedded::newest_at(&config.data_folder)).transpose() {
+        Ok(newest) => newest.flatten(),
+        Err(error) => {
+            let problem = Some(format!("cannot ask the store for its time: {}", Failure::from(error)));
+            return Finding { what: "clock", problem, mend: "mend the store first, then check again" };
+        }
+    };
+    let ahead = newest.unwrap_or(Timestamp(0)).since(MachineClock::after(Timestamp(0)).now());
     let problem = (ahead > CLOCK_BEHIND_MAX)
         .then(|| format!("the store was written {} s ahead of this machine's clock", ahead.as_secs()));
     Finding { what: "clock", problem, mend: "set the clock, or start with --accept-clock" }
 }
 
+fn has_store(config: &Config) -> bool {
+    config.data_folder.join(embedded::FILE).exists()
+}
+
 fn disk(config: &Config) -> Finding {
     let existing = config.data_folder.ancestors().find(|it| it.exists()).unwrap_or(Path::new("."));
-    let problem = match rustix::fs::statvfs(existing) {
-        Ok(space) => {
-            let free = space.f_bavail * space.f_frsize;
+    let problem = match files::free_bytes(existing) {
+        Ok(free) => {
             let least = config.disk_free_bytes_min;
             (free < least)
                 .then(|| format!("{free} bytes are free, {least} must be (store.disk_free_bytes_min)"))
@@ -124,11 +135,9 @@ fn disk(config: &Config) -> Finding {
 
 /// The first of these files or folders that others than their owner may use.
 fn open_to_others<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Option<String> {
-    use std::os::unix::fs::PermissionsExt;
-
     paths.into_iter().find_map(|path| {
-        let mode = std::fs::metadata(path).ok()?.permissions().mode();
-        (mode & 0o077 != 0).then(|| format!("{} is open to others (mode {:o})", path.display(), mode & 0o777))
+        let mode = files::open_to_others(path).ok()??;
+        Some(format!("{} is open to others (mode {mode:o})", path.display()))
     })
 }
 
@@ -145,8 +154,7 @@ fn secrets(config: &Config) -> Finding {
     if open.is_some() {
         return Finding { what: "secrets", problem: open, mend: "chmod 600 on the file named" };
     }
-    let has_store = config.data_folder.join(embedded::FILE).exists();
-    let problem = match config.platform_key_file.exists() || has_store {
+    let problem = match config.platform_key_file.exists() || has_store(config) {
         true => {
             check_platform_key(&config.platform_key_file).err().map(|error| Failure::from(error).to_string())
         }

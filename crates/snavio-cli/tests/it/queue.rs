@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
+use snavio_sdk::ApiError;
 use snavio_store::Journal;
 use snavio_store::embedded::{EmbeddedStore, Options};
 
@@ -401,6 +402,8 @@ async fn a_call_that_cannot_be_right_is_told_what_is_wrong() {
         ("ack", none.clone(), "receipts"),
         ("ack", many, "receipts"),
         ("ack", json!({}), "receipts"),
+        ("purge", json!({ "why": "a\0b" }), "control characters"),
+        ("redrive", json!({ "why": "x".repeat(1001) }), "too long"),
         (
             "release",
             json!({ "receipts": [{ "delivery_id": 1, "fence": 1 }], "delay_seconds": 43_201 }),
@@ -424,4 +427,7 @@ async fn a_call_that_cannot_be_right_is_told_what_is_wrong() {
         let (status, problem) = scene.bot.send(Method::GET, path, None).await;
         assert_eq!((status, &problem["reason"]), (400, &json!("invalid_request")), "{path}: {problem}");
     }
+    let tenant =
+        scene.node.operator().call(Method::PUT, "/v1/tenants/acme?why=a%00b", Some(&json!({}))).await;
+    assert!(matches!(&tenant, Err(ApiError::Refused { status: 400, .. })), "{tenant:?}");
 }

@@ -2,19 +2,18 @@
 
 use reqwest::Method;
 use serde_json::Value;
+use snavio_model::limits;
 
-use crate::node::{Draft, Launch, Node, drain, new_id};
-use crate::raw_wire::Wire;
+use crate::node::{Draft, Launch, Node, drain, new_id, post};
+use crate::raw_wire::{self, Wire};
 
 fn chunk(bytes: &[u8]) -> Vec<u8> {
     [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
 }
 
 fn head(token: &str) -> String {
-    format!(
-        "POST /v1/commands/batch HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
-         Content-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n"
-    )
+    let more = ["Content-Type: application/x-ndjson", "Transfer-Encoding: chunked"];
+    raw_wire::head("POST /v1/commands/batch", token, &more)
 }
 
 fn lines(body: &[u8]) -> Vec<Value> {
@@ -87,8 +86,7 @@ async fn a_stream_ends_when_its_client_is_registered_no_more() {
     assert_eq!(lines(&wire.first_chunk())[0]["status"], 202);
     for name in ["notify", "pay", "lost"] {
         let grant = format!("/v1/grants?source=acme/billing&target=acme/bot&name={name}");
-        // Not every one of them is there.
-        let _ = node.operator().call(Method::DELETE, &grant, None).await;
+        node.operator().call(Method::DELETE, &grant, None).await.expect("the grant is taken back");
     }
     let removed = node.operator().call(Method::DELETE, "/v1/tenants/acme/services/billing", None).await;
     removed.expect("the service can be removed");
@@ -99,6 +97,32 @@ async fn a_stream_ends_when_its_client_is_registered_no_more() {
         (&401.into(), &"unauthenticated".into()),
         "{last:?}"
     );
+}
+
+/// PIP-9
+#[tokio::test]
+async fn more_open_streams_than_a_tenant_has_turns_all_go_on() {
+    let node = Node::start();
+    let cast = node.cast().await;
+    let token = node.token(&cast.billing).await;
+    let line = || chunk(&[Draft::new("notify", &new_id()).sign(&cast.billing), b"\n".to_vec()].concat());
+    let count = limits::TENANT_TURNS / limits::TURN_OF_REQUEST + 1;
+    let mut open: Vec<_> = (0..count).map(|_| Wire::to(&node)).collect();
+    for wire in &mut open {
+        wire.send(head(&token));
+        wire.send(line());
+    }
+    for wire in &mut open {
+        assert_eq!(lines(&wire.first_chunk())[0]["status"], 202);
+    }
+    let (status, _) =
+        post(&node.client(&cast.billing), Draft::new("pay", &new_id()).sign(&cast.billing)).await;
+    assert_eq!(status, 202, "streams at rest keep nobody from theirs");
+    for wire in &mut open {
+        wire.send(line());
+        wire.send("0\r\n\r\n");
+        assert_eq!(lines(&wire.chunks())[0]["status"], 202);
+    }
 }
 
 /// PIP-8

@@ -1,15 +1,10 @@
 //! The slow stage: settled against the store, in one durable commit shared with others (PIP-3 to PIP-5).
 
-use std::time::Duration;
-
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::settle::{Intake, Outcome, Settlement};
 
 use crate::committer::{Committer, Failure, Settled};
 use crate::ticket::Held;
-
-/// When to come back after an overload or an outage.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Hands the intakes to the committer and waits for their commits; holds something until they are there.
 pub(crate) async fn settle(
@@ -22,26 +17,49 @@ pub(crate) async fn settle(
 
 fn judged(settled: Settled) -> Result<Settlement, Refusal> {
     let settlement = settled.map_err(|failure| match failure {
-        Failure::Full => {
-            Refusal::retry(Reason::Overloaded, RETRY_AFTER, "too many messages wait for their commit")
-        }
-        Failure::Store => {
-            Refusal::retry(Reason::Unavailable, RETRY_AFTER, "the store cannot take messages at the moment")
-        }
+        Failure::Full => Refusal::new(Reason::Overloaded, "too many messages wait for their commit"),
+        Failure::Store => Refusal::new(Reason::Unavailable, "the store cannot take messages at the moment"),
+        Failure::Lost => Refusal::lost("the store gave no answer"),
     })?;
-    match settlement.outcomes.first() {
-        Some(Outcome::QueueFull) => {
-            Err(Refusal::retry(Reason::Overloaded, RETRY_AFTER, "the route's queue holds as much as it may"))
+    let (reason, detail) = match settlement.outcomes.first() {
+        Some(Outcome::Queued { .. } | Outcome::Duplicate { .. }) | None => return Ok(settlement),
+        Some(Outcome::QueueFull) => (Reason::Overloaded, "the route's queue holds as much as it may"),
+        Some(Outcome::TooLate) => (Reason::Overloaded, "the message waited too long for its commit"),
+        Some(Outcome::Taken) => {
+            (Reason::Conflict, "another service of the tenant has used this id on this route")
         }
-        Some(Outcome::Taken) => Err(Refusal::new(
-            Reason::Conflict,
-            "another service of the tenant has used this id on this route",
-        )),
-        Some(Outcome::Unreadable) => Err(Refusal::retry(
-            Reason::Unavailable,
-            RETRY_AFTER,
-            "the record of this id is damaged; operators are alerted",
-        )),
-        _ => Ok(settlement),
+        Some(Outcome::Unreadable) => {
+            (Reason::Unavailable, "the record of this id is damaged; operators are alerted")
+        }
+    };
+    Err(Refusal::new(reason, detail))
+}
+
+#[cfg(test)]
+mod tests {
+    use snavio_model::id::Serial;
+    use snavio_model::time::Timestamp;
+
+    use super::*;
+
+    /// PIP-4, CLM-20, MSG-12
+    #[test]
+    fn every_end_of_a_message_has_its_word() {
+        let outcome = |outcome| Ok(Settlement { message: None, outcomes: vec![outcome] });
+        for (settled, reason, in_doubt) in [
+            (outcome(Outcome::Queued { delivery: Serial(1) }), None, false),
+            (outcome(Outcome::Duplicate { first_seen_at: Timestamp(0) }), None, false),
+            (outcome(Outcome::Taken), Some(Reason::Conflict), false),
+            (outcome(Outcome::QueueFull), Some(Reason::Overloaded), false),
+            (outcome(Outcome::TooLate), Some(Reason::Overloaded), false),
+            (outcome(Outcome::Unreadable), Some(Reason::Unavailable), false),
+            (Err(Failure::Full), Some(Reason::Overloaded), false),
+            (Err(Failure::Store), Some(Reason::Unavailable), false),
+            (Err(Failure::Lost), Some(Reason::Unavailable), true),
+        ] {
+            let told = judged(settled.clone()).err();
+            let told = told.map(|refusal| (refusal.reason, refusal.in_doubt));
+            assert_eq!(told, reason.map(|reason| (reason, in_doubt)), "{settled:?}");
+        }
     }
 }

@@ -81,6 +81,11 @@ impl BoundRoute {
             route,
         }
     }
+
+    /// The queues that it names.
+    pub fn queues(&self) -> [&QueueKey; 2] {
+        [&self.queue, &self.dead_letter_queue]
+    }
 }
 
 impl Registry {
@@ -125,6 +130,16 @@ impl Registry {
         self.services.values().map(Arc::as_ref)
     }
 
+    /// All routes, of whatever service.
+    pub fn routes(&self) -> impl Iterator<Item = &Arc<BoundRoute>> {
+        self.services().flat_map(ServiceView::routes)
+    }
+
+    /// Every queue that a route names, dead-letter queues too; one that several name comes several times.
+    pub fn queues(&self) -> impl Iterator<Item = &QueueKey> {
+        self.routes().flat_map(|route| route.queues())
+    }
+
     /// The client of this id.
     pub fn client(&self, id: &str) -> Option<&Arc<Client>> {
         self.clients.get(id)
@@ -144,12 +159,11 @@ impl Registry {
 
     /// What does not hold together any more now that the replay window is this long (CLM-20).
     pub fn problems(&self, window: Duration) -> Vec<String> {
-        let routes = self.services.values().flat_map(|view| view.routes());
         let problem = |route: &Arc<BoundRoute>| {
             let problem = route.route.claim.problem(window)?;
             Some(format!("{}: {problem}", EntryKey::route(&route.route.target, &route.route.name)))
         };
-        let mut problems: Vec<_> = routes.filter_map(problem).collect();
+        let mut problems: Vec<_> = self.routes().filter_map(problem).collect();
         problems.sort();
         problems
     }

@@ -92,9 +92,17 @@ impl Backend {
         }
     }
 
+    /// Settles what was received this very moment.
     fn settle(&mut self, batch: &[Intake], now: Timestamp) -> Vec<Settlement> {
+        self.settle_after(Duration::ZERO, batch, now)
+    }
+
+    /// Settles what has waited for so long.
+    fn settle_after(&mut self, waited: Duration, batch: &[Intake], now: Timestamp) -> Vec<Settlement> {
+        let mut batch = batch.to_vec();
+        batch.iter_mut().for_each(|intake| intake.message.received_at = now.minus(waited));
         let mut working = Working::after(self.last);
-        for intake in batch {
+        for intake in &batch {
             for key in keys(intake) {
                 working.claims.extend(self.claims.get(&key).map(|claim| (key.clone(), claim.clone())));
             }
@@ -133,6 +141,7 @@ fn word(outcome: &Outcome) -> &'static str {
         Outcome::Taken => "taken",
         Outcome::QueueFull => "full",
         Outcome::Unreadable => "unreadable",
+        Outcome::TooLate => "too late",
     }
 }
 
@@ -236,6 +245,51 @@ fn a_claim_that_cannot_be_read_refuses_its_own_id_only() {
         judge(&mut working, &whole, 1, at(0), &mut delta).outcomes[..],
         [Outcome::Queued { .. }]
     ));
+}
+
+/// CLM-20
+#[test]
+fn what_waited_past_the_slack_of_its_claim_is_refused_and_leaves_nothing() {
+    let slack = limits::CLAIM_KEEP_SLACK;
+    let moment = Duration::from_millis(1);
+    for (waited, destination, outcome) in [
+        (Duration::ZERO, pay(), "queued"),
+        (slack - moment, pay(), "queued"),
+        (slack, pay(), "too late"),
+        (slack + moment, pay(), "too late"),
+        (2 * slack, notify(), "queued"),
+    ] {
+        let mut backend = Backend::new();
+        let settled = backend.settle_after(waited, &[intake("acme/billing", 1, &[destination])], at(1000));
+        assert_eq!(word(&settled[0].outcomes[0]), outcome, "{waited:?}");
+        let written = (backend.messages.len(), backend.deliveries.len());
+        assert_eq!(written, if outcome == "queued" { (1, 1) } else { (0, 0) }, "{waited:?}");
+        assert!(outcome == "queued" || backend.claims.is_empty(), "{waited:?}");
+    }
+    let mut backend = Backend::new();
+    backend.settle(&[intake("acme/billing", 1, &[pay()])], at(0));
+    let late = backend.settle_after(slack, &[intake("acme/billing", 1, &[pay()])], at(60));
+    assert_eq!(late[0].outcomes, [Outcome::Duplicate { first_seen_at: at(0) }], "what is known is told");
+    let both = backend.settle_after(slack, &[intake("acme/billing", 2, &[pay(), notify()])], at(60));
+    assert_eq!(both[0].outcomes.iter().map(word).collect::<Vec<_>>(), ["too late", "queued"]);
+}
+
+/// CLM-20: the first of a message comes as early as it may and its copy as late, and both wait as long as they may.
+#[test]
+fn a_claim_of_the_shortest_time_outlasts_every_copy() {
+    let window = Duration::from_secs(60);
+    let keep = 2 * window + limits::CLAIM_KEEP_SLACK;
+    let keep_seconds = u32::try_from(keep.as_secs()).unwrap();
+    let claim = ClaimPolicy::Strict { keep_seconds };
+    assert_eq!(claim.problem(window), None);
+    let batch = [intake("acme/billing", 1, &[route("pay", claim)])];
+    let mut backend = Backend::new();
+    let signed_at = at(1000);
+    backend.settle(&batch, signed_at.minus(window));
+    for waited in (0..=limits::CLAIM_KEEP_SLACK.as_secs() + 1).map(Duration::from_secs) {
+        let copy = backend.settle_after(waited, &batch, signed_at.plus(window + waited));
+        assert!(!matches!(copy[0].outcomes[0], Outcome::Queued { .. }), "{waited:?}: {copy:?}");
+    }
 }
 
 /// One message of a made-up history.

@@ -122,7 +122,7 @@ impl Config {
         within("server.connections_max", raw.server.connections_max, 1, 1_000_000);
         within("server.requests_max", raw.server.requests_max, 4, 10_000_000);
         // One tenant's part must hold a batch.
-        let bodies_min = limits::BATCH_BYTES_MAX * limits::INTAKE_TENANT_PART;
+        let bodies_min = limits::BATCH_BYTES_MAX * limits::TENANT_PART;
         within("server.bodies_bytes_max", raw.server.bodies_bytes_max, bodies_min, 64 << 30);
         within("server.header_timeout_seconds", raw.server.header_timeout_seconds, 1, 3600);
         within("server.body_timeout_seconds", raw.server.body_timeout_seconds, 1, 3600);
@@ -180,7 +180,7 @@ impl Config {
                 room: Room {
                     items_max: raw.gate.intake_messages_max,
                     bytes_max: raw.gate.intake_bytes_max,
-                    tenant_part: limits::INTAKE_TENANT_PART,
+                    tenant_part: limits::TENANT_PART,
                 },
             },
             body_bytes_max: raw.gate.body_bytes_max,

@@ -27,6 +27,7 @@ use super::{App, Problem, Shared, stream};
 use crate::machine::unpredictable;
 use crate::outlive::Outlive;
 use crate::principal::{Caller, Principal};
+use crate::turns::Turn;
 
 const WEBHOOK_SIGNATURE: &str = "webhook-signature";
 
@@ -129,7 +130,7 @@ pub(super) async fn send(
     let (parts, body) = request.into_parts();
     let arrival = read_one(&app, source, &parts, body).await;
     let arrival = arrival.map_err(|refusal| on_record(&app, source, &parts.headers, refusal))?;
-    let (running, turn) = (Arc::clone(&app), caller.turn(1).await);
+    let (running, turn) = (Arc::clone(&app), caller.turns().take(1).await);
     let answer = Outlive::new(async move { running.gate.accept(arrival, turn).await }).await?;
     let (status, accepted) = accepted(&app, &answer);
     Ok(json(status, &accepted))
@@ -194,7 +195,7 @@ async fn send_array(app: Shared, caller: &Caller, parts: &Parts, body: Body) -> 
     // Received now, however long its turn takes to come.
     let fit = entries.iter().filter(|entry| fits(&app, entry));
     let arrivals: Vec<_> = fit.map(|entry| arrival(&app, source.clone(), entry.clone(), &headers)).collect();
-    let turn = caller.turn(entries.len()).await;
+    let turn = caller.turns().take(entries.len()).await;
     let work = async move {
         let ended = app.gate.accept_all(arrivals, turn).await;
         verdicts(&app, &source, &entries, &headers, ended)
@@ -224,11 +225,8 @@ fn verdicts(
 }
 
 /// Takes one message of many to its verdict.
-pub(super) async fn send_entry(app: &App, source: ServiceName, body: Bytes, headers: &HeaderMap) -> Entry {
-    if !fits(app, &body) {
-        return too_large(app, &source, headers);
-    }
-    verdict(app, app.gate.accept(arrival(app, source, body, headers), ()).await)
+pub(super) async fn send_entry(app: &App, arrival: Arrival, turn: Turn) -> Entry {
+    verdict(app, app.gate.accept(arrival, turn).await)
 }
 
 fn too_large(app: &App, source: &ServiceName, headers: &HeaderMap) -> Entry {
@@ -252,7 +250,8 @@ impl From<Refused> for Entry {
     }
 }
 
-fn arrival(app: &App, source: ServiceName, body: Bytes, headers: &HeaderMap) -> Arrival {
+/// A message that is received now.
+pub(super) fn arrival(app: &App, source: ServiceName, body: Bytes, headers: &HeaderMap) -> Arrival {
     Arrival {
         source,
         body,

@@ -12,11 +12,10 @@ use snavio_store::{ListedDeadLetter, StoredDeadLetter};
 use utoipa::{IntoParams, ToSchema};
 
 use super::answer::json;
-use super::extract::{JsonBody, Params, Segments};
+use super::extract::{JsonBody, Params, Segments, page_limit};
 use super::message::MessageDocument;
-use super::queues::{ActBody, Redriven, Whose, act, is_named, no_route};
-use super::registry::list::page_limit;
-use super::whose;
+use super::queues::{ActBody, Redriven, act, no_route, receivable};
+use super::whose::{self, Whose};
 use super::{Problem, Shared};
 use crate::principal::Principal;
 
@@ -151,7 +150,8 @@ pub(super) async fn redrive(
     let tenant = whose::tenant(&app, &principal, whose.tenant.as_deref()).await?;
     let act = act(&app, &principal, &body.why)?;
     let letter = app.gate.store().dead_letter(&tenant, Serial(id)).await?;
-    if letter.is_some_and(|it| !is_named(&app, &it.letter.delivery.queue)) {
+    let registry = app.gate.registry();
+    if letter.is_some_and(|it| !receivable(&registry).any(|queue| *queue == it.letter.delivery.queue)) {
         return Err(no_route().into());
     }
     let redriven = Redriven::of(app.gate.store().redrive(&tenant, vec![Serial(id)], act).await?)?;

@@ -2,6 +2,7 @@
 //! never with a value that was sent.
 
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use http::request::Parts;
@@ -132,6 +133,33 @@ fn in_words(expected: &str) -> String {
         Some(number) => format!("{EXPECTED}a whole number{}", &expected[EXPECTED.len() + number.len()..]),
         None => expected.to_owned(),
     }
+}
+
+/// A number of a request, if it may be that large.
+pub(super) fn within(name: &str, value: usize, least: usize, most: usize) -> Result<usize, Refusal> {
+    if (least..=most).contains(&value) {
+        return Ok(value);
+    }
+    Err(Refusal::new(Reason::InvalidRequest, format!("{name} must be {least} to {most}")))
+}
+
+/// A time that a request asks for.
+pub(super) fn seconds(
+    name: &str,
+    value: Option<u64>,
+    default: Duration,
+    most: Duration,
+) -> Result<Duration, Refusal> {
+    let value = value.map_or(default, Duration::from_secs);
+    if value <= most {
+        return Ok(value);
+    }
+    Err(Refusal::new(Reason::InvalidRequest, format!("{name} must be 0 to {}", most.as_secs())))
+}
+
+/// How many entries a page holds.
+pub(super) fn page_limit(asked: Option<usize>) -> Result<usize, Refusal> {
+    within("limit", asked.unwrap_or(limits::PAGE_DEFAULT), 1, limits::PAGE_MAX)
 }
 
 /// A value that is written as an object: serde would also take a list of its members in their order, which is

@@ -8,13 +8,12 @@ use axum::response::Response;
 use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
-use snavio_store::{Durability, StoreError};
+use snavio_store::{Durability, StoreError, files};
 use utoipa::ToSchema;
 
 use super::answer::json;
+use super::problem::COME_BACK_AFTER;
 use super::{App, Problem, Shared};
-use crate::load::COME_BACK_AFTER;
-use crate::machine::free_disk_bytes;
 use crate::principal::Principal;
 
 /// A wall clock further than this from the node's own time fails readiness (QUA-1).
@@ -76,7 +75,7 @@ pub(super) async fn checks(app: &App) -> Vec<Check> {
 }
 
 fn disk(app: &App) -> Option<String> {
-    match free_disk_bytes(&app.data_folder) {
+    match files::free_bytes(&app.data_folder) {
         Ok(free) if free >= app.disk_free_bytes_min => None,
         Ok(free) => Some(format!("{free} bytes are free, {} must be", app.disk_free_bytes_min)),
         Err(error) => Some(format!("the free space cannot be told: {error}")),
@@ -144,7 +143,7 @@ async fn document(app: &App) -> Result<Status, StoreError> {
         registry_lag: store.version().await?.saturating_sub(registry_version).max(0),
         waiting: app.gate.waiting(),
         clock_distance_ms: app.clock.distance_from_wall().as_millis() as u64,
-        disk_free_bytes: free_disk_bytes(&app.data_folder).ok(),
+        disk_free_bytes: files::free_bytes(&app.data_folder).ok(),
         draining: app.is_draining(),
     })
 }

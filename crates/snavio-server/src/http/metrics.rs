@@ -1,6 +1,6 @@
 //! `/metrics`, in the format of Prometheus (TEL-8).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
 
 use axum::extract::State;
@@ -9,13 +9,12 @@ use http::StatusCode;
 use snavio_model::delivery::QueueAttributes;
 use snavio_model::limits;
 use snavio_model::name::QueueKey;
-use snavio_model::registry::{BoundRoute, Entry, Registry};
+use snavio_model::registry::Registry;
 use snavio_model::time::Clock;
-use snavio_store::StoreError;
+use snavio_store::files;
 
 use super::answer::typed;
 use super::{App, Problem, Shared};
-use crate::machine::free_disk_bytes;
 use crate::principal::Principal;
 
 const MEDIA: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -25,19 +24,26 @@ const MEDIA: &str = "text/plain; version=0.0.4; charset=utf-8";
     responses((status = 200, content_type = "text/plain", body = String)))]
 pub(super) async fn metrics(State(app): State<Shared>, principal: Principal) -> Result<Response, Problem> {
     principal.operator()?;
-    Ok(render(&app).await?)
+    Ok(render(&app).await)
 }
 
 /// The same for the admin listener.
-pub(super) async fn open(State(app): State<Shared>) -> Result<Response, Problem> {
-    Ok(render(&app).await?)
+pub(super) async fn open(State(app): State<Shared>) -> Response {
+    render(&app).await
 }
 
-async fn render(app: &App) -> Result<Response, StoreError> {
+/// Whatever of it can be told is told: figures are needed most when something fails.
+async fn render(app: &App) -> Response {
     look(app);
     let mut text = app.metrics.render();
-    write_queues(&mut text, &queues(app).await?);
-    Ok(typed(StatusCode::OK, MEDIA, text))
+    match app.gate.store().all_attributes(app.clock.now()).await {
+        Ok(held) => write_queues(&mut text, &queues(&app.gate.registry(), held)),
+        Err(error) => {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "the figures of queues could not be read; /metrics leaves them out");
+        }
+    }
+    typed(StatusCode::OK, MEDIA, text)
 }
 
 /// Gauges of what is as it is now.
@@ -50,36 +56,25 @@ fn look(app: &App) {
     metrics::gauge!("snavio_body_bytes_in_flight").set(app.load.body_bytes.now() as f64);
     metrics::gauge!("snavio_registry_version").set(app.gate.registry().version() as f64);
     metrics::gauge!("snavio_relaxed").set(f64::from(u8::from(app.relaxed)));
-    if let Ok(free) = free_disk_bytes(&app.data_folder) {
+    if let Ok(free) = files::free_bytes(&app.data_folder) {
         metrics::gauge!("snavio_disk_free_bytes").set(free as f64);
     }
     metrics::counter!("snavio_store_commits_total").absolute(figures.commits);
     metrics::counter!("snavio_store_messages_total").absolute(figures.messages);
 }
 
-/// The queues that routes name, and what is known of each.
-async fn queues(app: &App) -> Result<Vec<(QueueKey, QueueAttributes)>, StoreError> {
-    let now = app.clock.now();
-    let mut all = Vec::new();
-    for queue in registered(&app.gate.registry()).into_iter().take(limits::METRIC_SERIES_MAX) {
-        let attributes = app.gate.store().attributes(&queue, now).await?;
-        all.push((queue, attributes));
-    }
-    Ok(all)
-}
-
-fn registered(registry: &Registry) -> BTreeSet<QueueKey> {
-    let routes = registry.entries().filter_map(|entry| match entry {
-        Entry::Route(route) => Some(BoundRoute::new(route.clone())),
-        _ => None,
-    });
-    routes.flat_map(|route| [route.queue, route.dead_letter_queue]).collect()
+/// The queues that routes name, a bounded number of them, each with what it holds: nothing, if the store knows none.
+fn queues(registry: &Registry, held: Vec<(QueueKey, QueueAttributes)>) -> Vec<(&QueueKey, QueueAttributes)> {
+    let held: HashMap<_, _> = held.into_iter().collect();
+    let named: BTreeSet<_> = registry.queues().collect();
+    let named = named.into_iter().take(limits::METRIC_SERIES_MAX);
+    named.map(|queue| (queue, held.get(queue).copied().unwrap_or_default())).collect()
 }
 
 type Figure = fn(&QueueAttributes) -> u64;
 
 /// Written here and not through the recorder, which would go on showing queues that are gone.
-fn write_queues(text: &mut String, queues: &[(QueueKey, QueueAttributes)]) {
+fn write_queues(text: &mut String, queues: &[(&QueueKey, QueueAttributes)]) {
     let figures: [(&str, &str, Figure); 5] = [
         ("snavio_queue_depth", "deliveries that may be received now", |it| it.depth),
         ("snavio_queue_in_flight", "deliveries handed out and not yet ended", |it| it.in_flight),

@@ -13,6 +13,7 @@ mod openapi;
 mod pages;
 mod problem;
 mod queues;
+mod reason;
 mod registry;
 mod stream;
 mod telemetry;
@@ -35,7 +36,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::failures::Failures;
-use crate::load::{Bounded, Load, Room, Taken};
+use crate::load::{Bounded, Class, Load, Room, Taken};
 use crate::machine::MachineClock;
 use crate::platform::Platform;
 use crate::principal::{Caller, Nobody, Principal, Sessions};
@@ -78,13 +79,13 @@ impl App {
     /// tenant's.
     fn stream_places(&self, caller: Option<&Caller>) -> Result<Places, Refusal> {
         let of_tenant = caller.map(Caller::another_place).transpose()?;
-        Ok(Places { _node: self.load.enter("")?, _tenant: of_tenant })
+        Ok(Places { _node: self.load.enter(Class::Ordinary)?, _tenant: of_tenant })
     }
 
     /// Room for a body, of the node's and of the tenant's whose service sends it.
     fn body_room(&self, parts: &Parts) -> Result<Room, Refusal> {
         let of_tenant = parts.extensions.get::<TenantBodies>().map(|TenantBodies(bytes)| bytes);
-        self.load.room(parts.uri.path(), of_tenant)
+        self.load.room(class_of(parts.uri.path()), of_tenant)
     }
 
     /// Waits for something to happen. False when the time is over, or the node stops: who waits then answers
@@ -155,6 +156,17 @@ fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(pages::docs::docs))
         .routes(routes!(pages::front::front))
         .routes(routes!(pages::style))
+}
+
+/// What an overload must know of a request, before any route has seen it.
+pub(crate) fn class_of(path: &str) -> Class {
+    let ends_work = ["/ack", "/extend", "/release"].iter().any(|ending| path.ends_with(ending));
+    match path {
+        "/livez" | "/readyz" => Class::Health,
+        "/v1/token" => Class::Token,
+        _ if ends_work => Class::EndsWork,
+        _ => Class::Ordinary,
+    }
 }
 
 async fn not_found() -> Problem {

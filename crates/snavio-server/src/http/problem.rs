@@ -13,7 +13,9 @@ use utoipa::ToSchema;
 
 use super::answer::typed;
 use super::openapi::reasons;
-use crate::load::COME_BACK_AFTER;
+
+/// When to come back after an overload or an outage, unless whoever refuses knows better.
+pub(super) const COME_BACK_AFTER: Duration = Duration::from_secs(1);
 
 /// An answer that says no.
 #[derive(Debug)]

@@ -1,5 +1,6 @@
 //! Consuming: receive, acknowledge, extend, release, purge, redrive, attributes (DLV-2, DLV-3).
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -11,27 +12,19 @@ use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::name::{QueueKey, QueueName};
 use snavio_model::refusal::{Reason, Refusal};
-use snavio_model::registry::ServiceView;
+use snavio_model::registry::Registry;
 use snavio_model::time::Clock;
 use snavio_store::{Act, Received, StoreError};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use super::answer::json;
-use super::extract::{JsonBody, Params, Segments, objects};
+use super::extract::{JsonBody, Params, Segments, objects, seconds, within};
 use super::message::MessageDocument;
 use super::problem::Document;
-use super::whose;
-use super::{App, Problem, Shared};
+use super::whose::{self, Whose};
+use super::{App, Problem, Shared, reason};
+use crate::outlive::Outlive;
 use crate::principal::Principal;
-
-/// An operator says whose queue it means.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(super) struct Whose {
-    /// Whose queue, when an operator asks.
-    pub(super) tenant: Option<String>,
-}
 
 /// The queue, if the caller may consume it: one that a route of its own service names; for an operator, one that
 /// any route names, or that still holds something.
@@ -40,10 +33,12 @@ async fn queue(app: &App, principal: &Principal, name: &str, whose: &Whose) -> R
     let tenant = whose::tenant(app, principal, whose.tenant.as_deref()).await?;
     let key = QueueKey::new(&tenant, &QueueName::new(name).map_err(|_| nothing())?);
     let registry = app.gate.registry();
-    let named = |view: &ServiceView| view.routes().any(|it| it.queue == key || it.dead_letter_queue == key);
     let known = match principal {
-        Principal::Service(caller) => registry.service(caller.service.as_str()).is_some_and(|it| named(it)),
-        Principal::Operator => registry.services().any(named) || holds_something(app, &key).await?,
+        Principal::Service(caller) => {
+            let service = registry.service(caller.service.as_str());
+            service.is_some_and(|it| it.routes().any(|route| route.queues().contains(&&key)))
+        }
+        Principal::Operator => registry.queues().any(|it| *it == key) || holds_something(app, &key).await?,
     };
     if known { Ok(key) } else { Err(nothing().into()) }
 }
@@ -112,26 +107,6 @@ async fn wait_for_deliveries(
             return Ok(received);
         }
     }
-}
-
-fn within(name: &str, value: usize, least: usize, most: usize) -> Result<usize, Refusal> {
-    if (least..=most).contains(&value) {
-        return Ok(value);
-    }
-    Err(Refusal::new(Reason::InvalidRequest, format!("{name} must be {least} to {most}")))
-}
-
-pub(super) fn seconds(
-    name: &str,
-    value: Option<u64>,
-    default: Duration,
-    most: Duration,
-) -> Result<Duration, Refusal> {
-    let value = value.map_or(default, Duration::from_secs);
-    if value <= most {
-        return Ok(value);
-    }
-    Err(Refusal::new(Reason::InvalidRequest, format!("{name} must be 0 to {}", most.as_secs())))
 }
 
 /// What was handed out.
@@ -211,10 +186,9 @@ pub(super) async fn acknowledge(
     check(&body.receipts)?;
     let queue = queue(&app, &principal, &name, &whose).await?;
     let receipts = body.receipts.clone();
-    // On a task of its own: a client that hangs up must not cancel a commit under way.
     let running = std::sync::Arc::clone(&app);
-    let done = tokio::spawn(async move { running.gate.store().acknowledge(&queue, receipts).await }).await;
-    let outcomes = done.map_err(|_| Refusal::lost("the acknowledgement's task was ended"))??;
+    let outcomes =
+        Outlive::new(async move { running.gate.store().acknowledge(&queue, receipts).await }).await?;
     Ok(outcomes_response(&body.receipts, &outcomes))
 }
 
@@ -305,9 +279,7 @@ pub(super) struct ActBody {
 }
 
 pub(super) fn act(app: &App, principal: &Principal, why: &str) -> Result<Act, Refusal> {
-    if why.chars().count() > limits::REASON_CHARS_MAX {
-        return Err(Refusal::new(Reason::InvalidRequest, "the reason is too long"));
-    }
+    reason::check(why)?;
     Ok(Act { who: principal.name(), why: why.to_owned(), at: app.clock.now() })
 }
 
@@ -367,6 +339,8 @@ pub(super) async fn redrive(
 ) -> Result<Response, Problem> {
     let queue = queue(&app, &principal, &name, &whose).await?;
     let store = app.gate.store();
+    let registry = app.gate.registry();
+    let receivable: HashSet<_> = receivable(&registry).collect();
     let (mut after, mut done) = (Serial(0), snavio_store::Redriven::default());
     let mut unnamed = 0;
     // Past what cannot go back, until something does.
@@ -375,7 +349,7 @@ pub(super) async fn redrive(
         let is_last = page.len() < limits::PAGE_MAX;
         after = page.last().map_or(after, |(id, _)| *id);
         let (named, others): (Vec<_>, Vec<_>) =
-            page.into_iter().partition(|(_, origin)| is_named(&app, origin));
+            page.into_iter().partition(|(_, origin)| receivable.contains(origin));
         unnamed += others.len();
         let ids = named.into_iter().map(|(id, _)| id).collect();
         let redriven = store.redrive(queue.tenant(), ids, act(&app, &principal, &body.why)?).await?;
@@ -391,9 +365,9 @@ pub(super) async fn redrive(
     }
 }
 
-/// Whether anybody could receive from the queue: what goes back to another would be lost to its service.
-pub(super) fn is_named(app: &App, queue: &QueueKey) -> bool {
-    app.gate.registry().services().any(|service| service.routes().any(|it| it.queue == *queue))
+/// The queues that somebody can receive from: what goes back to another would be lost to its service.
+pub(super) fn receivable(registry: &Registry) -> impl Iterator<Item = &QueueKey> {
+    registry.routes().map(|route| &route.queue)
 }
 
 /// The refusal to put back what nobody could receive (REG-24).

@@ -11,16 +11,18 @@ use futures_util::StreamExt;
 use futures_util::stream::{FuturesOrdered, Stream};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
+use snavio_gate::Arrival;
 use snavio_model::limits;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::time::Clock;
 use tokio::sync::mpsc;
 
 use super::body::broken;
-use super::commands::{Entry, on_record, send_entry};
+use super::commands::{Entry, arrival, on_record, send_entry};
 use super::{Places, Shared};
 use crate::load::{Kept, Room, overloaded};
 use crate::principal::Session;
+use crate::turns::{Turn, Turns};
 
 /// Takes each line to its verdict. What cannot be read ends the stream, after the answers to what came before.
 pub(super) fn send_lines(
@@ -56,29 +58,32 @@ async fn run(
     app: Shared,
     session: Arc<Session>,
     headers: HeaderMap,
-    mut lines: Lines<BodyDataStream>,
+    lines: Lines<BodyDataStream>,
     mut answers: Answers,
 ) {
     let source = session.service.clone();
     let mut under_way = FuturesOrdered::new();
     let mut bytes = 0;
+    // Received as it comes, however long its turn takes.
+    let received = |line| arrival(&app, source.clone(), line, &headers);
+    let mut lines = std::pin::pin!(in_turn(lines, session.turns(), received));
     // Not on a task of its own: two lines with one id must not overtake each other.
-    let take = |line: Bytes| async {
-        let length = line.len();
-        (length, send_entry(&app, source.clone(), line, &headers).await)
+    let take = |arrival: Arrival, turn| async {
+        let length = arrival.body.len();
+        (length, send_entry(&app, arrival, turn).await)
     };
     let refusal = loop {
         let more =
             under_way.len() < limits::STREAM_IN_FLIGHT_MAX && bytes < limits::STREAM_IN_FLIGHT_BYTES_MAX;
         tokio::select! {
             line = lines.next(), if more => match line {
-                Some(Ok(line)) => {
+                Some(Ok((line, turn))) => {
                     // Each line is a use of the token (REG-7).
                     if let Err(refusal) = session.check(&app.gate.registry(), app.clock.now()) {
                         break Some(refusal);
                     }
-                    bytes += line.len();
-                    under_way.push_back(take(line));
+                    bytes += line.body.len();
+                    under_way.push_back(take(line, turn));
                 }
                 Some(Err(refusal)) => break Some(refusal),
                 None => break None,
@@ -101,6 +106,29 @@ async fn run(
         answers.send(&on_record(&app, &source, &headers, refusal).into()).await;
     }
     answers.end();
+}
+
+/// Lines as they come, each with its turn at the pipeline (PIP-9). In their order: two with one id must not
+/// overtake each other. The request's own part goes with the first line and ends with it, so that a stream that
+/// sends nothing for a while keeps nobody from theirs.
+fn in_turn<S, E, T>(
+    lines: Lines<S>,
+    turns: &Turns,
+    received: impl Fn(Bytes) -> T,
+) -> impl Stream<Item = Result<(T, Turn), Refusal>>
+where
+    S: Stream<Item = Result<Bytes, E>> + Unpin,
+    E: std::error::Error + 'static,
+{
+    let begin = (lines, true, received);
+    futures_util::stream::unfold(begin, async |(mut lines, is_first, received)| {
+        let line = match lines.next().await? {
+            Ok(line) => received(line),
+            Err(refusal) => return Some((Err(refusal), (lines, is_first, received))),
+        };
+        let turn = if is_first { turns.take(1).await } else { turns.take_one_more().await };
+        Some((Ok((line, turn)), (lines, false, received)))
+    })
 }
 
 fn stopping() -> Refusal {
@@ -208,15 +236,21 @@ fn is_blank(line: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
-    use crate::load::Load;
+    use crate::load::{Class, Load};
 
     type Part = Result<Bytes, std::io::Error>;
 
-    async fn lines(parts: Vec<&'static str>, limit: usize) -> Vec<String> {
+    fn cut(parts: Vec<&'static str>, limit: usize) -> Lines<impl Stream<Item = Part> + Unpin> {
         let parts = parts.into_iter().map(|part| Part::Ok(Bytes::from_static(part.as_bytes())));
-        let room = Load::new(1, 20).room("", None).unwrap();
-        let mut lines = Lines::new(futures_util::stream::iter(parts), limit, room);
+        let room = Load::new(1, 20).room(Class::Ordinary, None).unwrap();
+        Lines::new(futures_util::stream::iter(parts), limit, room)
+    }
+
+    async fn lines(parts: Vec<&'static str>, limit: usize) -> Vec<String> {
+        let mut lines = cut(parts, limit);
         let mut told = Vec::new();
         while let Some(line) = lines.next().await {
             match line {
@@ -243,6 +277,27 @@ mod tests {
     async fn a_line_over_the_limit_is_refused_whether_or_not_its_end_was_seen() {
         assert_eq!(lines(vec!["1234\n12345\n"], 4).await, ["1234", "too_large"]);
         assert_eq!(lines(vec!["1234\n", "12", "345"], 4).await, ["1234", "too_large"]);
+    }
+
+    /// PIP-9
+    #[tokio::test]
+    async fn lines_wait_for_their_turns_and_a_stream_at_rest_holds_none() {
+        let turns = Turns::default();
+        let mut lines = std::pin::pin!(in_turn(cut(vec!["a\nb\n"], 10), &turns, |line| line));
+        let others = turns.take(usize::MAX / 2).await;
+        assert!(lines.next().now_or_never().is_none(), "the first waits");
+        drop(others);
+        let (first, held) = lines.next().await.unwrap().unwrap();
+        let rest = limits::TENANT_TURNS - 2 * limits::TURN_OF_REQUEST - 1;
+        let others = turns.take(rest).now_or_never().expect("it holds its request's part and one");
+        assert!(lines.next().now_or_never().is_none(), "the second waits");
+        drop(held);
+        let (second, held) = lines.next().now_or_never().expect("its turn has come").unwrap().unwrap();
+        assert_eq!((&first[..], &second[..]), (&b"a"[..], &b"b"[..]));
+        assert!(turns.take(0).now_or_never().is_some(), "it holds one alone");
+        drop((held, others));
+        assert!(turns.take(usize::MAX / 2).now_or_never().is_some(), "at rest it holds nothing");
+        assert!(lines.next().await.is_none());
     }
 
     /// PIP-9

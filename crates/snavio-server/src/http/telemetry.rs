@@ -18,9 +18,7 @@ use snavio_model::time::Clock;
 use utoipa::{IntoParams, ToSchema};
 
 use super::answer::json;
-use super::extract::Params;
-use super::queues::seconds;
-use super::registry::list::page_limit;
+use super::extract::{Params, page_limit, seconds};
 use super::whose;
 use super::{App, Places, Problem, Shared};
 use crate::principal::Principal;

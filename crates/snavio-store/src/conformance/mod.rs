@@ -58,7 +58,8 @@ macro_rules! conformance {
                 receives_are_counted_to_the_last, what_nobody_takes_ends_after_its_retention,
                 a_redriven_delivery_is_itself_again, a_purge_takes_what_was_there_and_is_on_the_record,
                 a_purge_of_a_long_queue_takes_all_of_it, a_purge_amid_traffic_leaves_no_ghosts,
-                attributes_tell_depth_flight_delay_and_age, arrivals_wake_their_own_queue_only,
+                attributes_tell_depth_flight_delay_and_age,
+                all_attributes_tell_of_every_queue_that_holds_something, arrivals_wake_their_own_queue_only,
                 tenants_do_not_see_each_others_dead_letters;
             registry: changes_are_kept_with_their_story, a_change_based_on_the_past_is_refused,
                 of_racing_changes_one_lands, the_difference_since_a_version_is_paged;

@@ -1,5 +1,6 @@
 //! Queues: what consumers rely on, over days that pass in a moment (DLV-2, DLV-3).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -109,12 +110,11 @@ pub async fn a_receipt_ends_only_its_own_delivery(store: &Arc<dyn Store>) {
 
 /// DLV-3
 pub async fn a_receipt_that_was_never_given_out_ends_nothing(store: &Arc<dyn Store>) {
-    for id in ["a", "b"] {
-        settle_one(&**store, id, &notify(), at(0)).await;
-    }
+    settle_one(&**store, "a", &notify(), at(0)).await;
+    let waiting = queued(settle_one(&**store, "b", &notify(), at(0)).await).expect("it is queued");
     let leased = store.receive(&queue("notify"), 1, Duration::from_secs(30), at(0)).await;
     let leased = leased.expect("the store hands out").remove(0);
-    let waiting = Serial(leased.delivery_id.0 + 2);
+    assert_eq!(leased.message.id.as_str(), "a");
     for forged in [
         Receipt { fence: Serial(leased.fence.0 + 1), ..receipt(&leased) },
         Receipt { delivery_id: waiting, fence: leased.fence },
@@ -275,6 +275,36 @@ pub async fn attributes_tell_depth_flight_delay_and_age(store: &Arc<dyn Store>) 
     assert_eq!((seen.depth, seen.in_flight, seen.delayed), (2, 0, 1), "the lease has ended");
     let seen = store.attributes(&queue("nobody"), at(66)).await.expect("the store tells");
     assert_eq!((seen.depth, seen.oldest_age_seconds), (0, 0));
+}
+
+/// DLV-2, TEL-8
+pub async fn all_attributes_tell_of_every_queue_that_holds_something(store: &Arc<dyn Store>) {
+    let all = async |now| {
+        let all = store.all_attributes(now).await.expect("the store tells");
+        let count = all.len();
+        let all: BTreeMap<_, _> = all.into_iter().collect();
+        assert_eq!(all.len(), count, "each comes once");
+        all
+    };
+    assert_eq!(all(at(0)).await, BTreeMap::new());
+    settle_one(&**store, "a", &notify(), at(0)).await;
+    exhaust(&**store, 1).await;
+    for id in ["b", "c"] {
+        settle_one(&**store, id, &notify(), at(2)).await;
+    }
+    settle_one(&**store, "d", &pay(), at(3)).await;
+    let leased = receive(&**store, "pay", 60, at(4)).await;
+    receive(&**store, "nobody", 60, at(4)).await;
+    let told = all(at(10)).await;
+    assert_eq!(told.keys().collect::<Vec<_>>(), [&queue("dead"), &queue("notify"), &queue("pay")]);
+    for (queue, told) in &told {
+        let alone = store.attributes(queue, at(10)).await.expect("the store tells");
+        assert_eq!(*told, alone, "{queue}");
+    }
+    assert_eq!((told[&queue("dead")].dead_letters, told[&queue("notify")].depth), (1, 2));
+    assert_eq!((told[&queue("pay")].in_flight, told[&queue("pay")].oldest_age_seconds), (1, 7));
+    acknowledge(&**store, "pay", &[receipt(&leased[0])]).await;
+    assert!(!all(at(10)).await.contains_key(&queue("pay")), "what is empty again is not told of");
 }
 
 /// DLV-2

@@ -59,17 +59,9 @@ pub(super) fn page(
     check::page(&mut rows, limit, read)
 }
 
-/// Reads every entry there is, one by one, and hands out what is damaged.
-pub(super) fn check_all(
-    connection: &Connection,
-    mut damaged: impl FnMut(StoreError),
-) -> Result<(), StoreError> {
-    let mut statement = connection.prepare(&format!("SELECT {COLUMNS} FROM audit")).map_err(sql)?;
-    let mut rows = statement.query([]).map_err(sql)?;
-    while let Some(row) = rows.next().map_err(sql)? {
-        read(row).err().map(&mut damaged);
-    }
-    Ok(())
+/// Hands out what is damaged of all entries.
+pub(super) fn check_all(connection: &Connection, damaged: impl FnMut(StoreError)) -> Result<(), StoreError> {
+    check::all(connection, &format!("SELECT {COLUMNS} FROM audit"), read, damaged)
 }
 
 fn read(row: &Row<'_>) -> Result<AuditEntry, StoreError> {

@@ -5,10 +5,13 @@
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 use snavio_model::id::Serial;
 use snavio_model::time::Timestamp;
 
-use super::{FILE, OpenError, audit, integrity, layout, message, meta, private, take_lock, telemetry};
+use super::{FILE, OpenError, audit, integrity, layout, meta, newest_of, take_lock};
+use crate::files::{self, beside, flush_folder, folder_of};
 use crate::{Act, AuditEntry, StoreError};
 
 /// Copies the store as it is now into a new file, and says how large that is. The name appears only once all of
@@ -21,15 +24,29 @@ pub fn backup(folder: &Path, to: &Path) -> Result<u64, BackupError> {
     check_room(folder, to)?;
     // With the process id: two backups to one name must not take each other's halves for their own.
     let partial = beside(to, &format!(".{}.partial", std::process::id()));
-    let written = copy_into(&connection, &partial);
+    let written = copy_into(&connection, &partial).and_then(|bytes| publish(&partial, to).map(|()| bytes));
     if written.is_err() {
-        // A half-written copy must not be taken for a backup. It may not exist at all.
+        // A copy that did not get its name must not be taken for a backup. It may not exist at all.
         let _ = std::fs::remove_file(&partial);
     }
-    let bytes = written?;
-    std::fs::rename(&partial, to).map_err(cannot("write", to))?;
-    flush_folder(parent(to))?;
-    Ok(bytes)
+    written
+}
+
+/// Gives a file its name, on stable storage, unless somebody else took that name meanwhile.
+fn publish(partial: &Path, to: &Path) -> Result<(), BackupError> {
+    let named = match renameat_with(CWD, partial, CWD, to, RenameFlags::NOREPLACE) {
+        // Not every file system can refuse to replace; those have links, which never do.
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            std::fs::hard_link(partial, to).and_then(|()| std::fs::remove_file(partial))
+        }
+        renamed => renamed.map_err(Into::into),
+    };
+    named.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => BackupError::Exists(to.to_owned()),
+        _ => cannot("write", to)(error),
+    })?;
+    let folder = folder_of(to);
+    flush_folder(folder).map_err(cannot("flush", folder))
 }
 
 fn copy_into(connection: &Connection, file: &Path) -> Result<u64, BackupError> {
@@ -37,26 +54,15 @@ fn copy_into(connection: &Connection, file: &Path) -> Result<u64, BackupError> {
         file: file.to_owned(),
         problem: "its path is not text".to_owned(),
     })?;
-    let copy = private::make_file(file).map_err(cannot("write", file))?;
+    let copy = files::make_file(file).map_err(cannot("write", file))?;
     connection.execute("VACUUM INTO ?1", [text])?;
     copy.sync_all().map_err(cannot("flush", file))?;
     Ok(copy.metadata().map_err(cannot("read", file))?.len())
 }
 
-/// The file whose name is this one's with something after it.
-fn beside(file: &Path, ending: &str) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    name.push(ending);
-    name.into()
-}
-
 /// What SQLite may have left beside a database file: committed pages that are not in it, or its way back.
 fn sidecars(file: &Path) -> impl Iterator<Item = PathBuf> {
     ["-wal", "-shm", "-journal"].into_iter().map(|ending| beside(file, ending))
-}
-
-fn parent(file: &Path) -> &Path {
-    file.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 pub(super) fn open(folder: &Path) -> Result<Connection, BackupError> {
@@ -74,8 +80,7 @@ fn check_room(folder: &Path, to: &Path) -> Result<(), BackupError> {
         .iter()
         .map(|name| std::fs::metadata(folder.join(name)).map_or(0, |it| it.len()))
         .sum();
-    let space = rustix::fs::statvfs(parent(to)).map_err(|error| cannot("write", to)(error.into()))?;
-    let free = space.f_bavail * space.f_frsize;
+    let free = files::free_bytes(folder_of(to)).map_err(cannot("write", to))?;
     if free < needed {
         return Err(BackupError::NoRoom { needed, free });
     }
@@ -146,15 +151,10 @@ fn cannot(what: &'static str, file: &Path) -> impl FnOnce(std::io::Error) -> Bac
     move |source| BackupError::File { what, file: file.to_owned(), source }
 }
 
-/// A file's name is on stable storage once its folder is.
-fn flush_folder(folder: &Path) -> Result<(), BackupError> {
-    std::fs::File::open(folder).and_then(|it| it.sync_all()).map_err(cannot("flush", folder))
-}
-
 /// Restores a backup into a data folder without a store. Epoch and registry version are raised past anything
 /// that was given out after the backup, as far as one per second goes, so that no number means two things.
 pub fn restore(backup: &Path, folder: &Path, now: Timestamp) -> Result<Restored, BackupError> {
-    private::make_folder(folder).map_err(cannot("make", folder))?;
+    files::make_folder(folder).map_err(cannot("make", folder))?;
     let file = folder.join(FILE);
     let _lock = take_lock(folder).map_err(BackupError::Folder)?;
     if file.exists() {
@@ -166,16 +166,16 @@ pub fn restore(backup: &Path, folder: &Path, now: Timestamp) -> Result<Restored,
     let partial = beside(&file, ".restoring");
     // What a restore left that was killed: its log would be played into this copy.
     remove(&partial).map_err(cannot("remove", &partial))?;
-    let restored = copy_whole(backup, &partial).and_then(|()| raise(&partial, backup, now));
+    let restored = copy_whole(backup, &partial).and_then(|()| {
+        let restored = raise(&partial, backup, now)?;
+        std::fs::File::open(&partial).and_then(|it| it.sync_all()).map_err(cannot("flush", &partial))?;
+        publish(&partial, &file).map(|()| restored)
+    });
     if restored.is_err() {
         // Leave nothing that looks like a store; the next restore would clear it away too.
         let _ = remove(&partial);
     }
-    let restored = restored?;
-    std::fs::File::open(&partial).and_then(|it| it.sync_all()).map_err(cannot("flush", &partial))?;
-    std::fs::rename(&partial, &file).map_err(cannot("write", &file))?;
-    flush_folder(folder)?;
-    Ok(restored)
+    restored
 }
 
 /// A file with its log beside it is not all of a store.
@@ -186,7 +186,7 @@ fn copy_whole(backup: &Path, to: &Path) -> Result<(), BackupError> {
         return Err(BackupError::Unfit { file: backup.to_owned(), problem });
     }
     let mut from = std::fs::File::open(backup).map_err(cannot("read", backup))?;
-    let mut copy = private::make_file(to).map_err(cannot("write", to))?;
+    let mut copy = files::make_file(to).map_err(cannot("write", to))?;
     std::io::copy(&mut from, &mut copy).map_err(cannot("write", to))?;
     Ok(())
 }
@@ -215,8 +215,7 @@ fn raise(file: &Path, backup: &Path, now: Timestamp) -> Result<Restored, BackupE
     layout::migrate(&mut connection).map_err(|error| unfit(error.to_string()))?;
     let damaged = integrity::evidence(&connection)?;
     let version = meta::get(&connection, "registry_version")?;
-    let newest_at = message::newest_at(&connection)?.max(telemetry::newest_at(&connection)?);
-    let newest_at = newest_at.unwrap_or(Timestamp(0));
+    let newest_at = newest_of(&connection)?.unwrap_or(Timestamp(0));
     let age_seconds = if newest_at.0 == 0 { 0 } else { now.since(newest_at).as_secs() };
     let past = i64::try_from(age_seconds).unwrap_or(i64::MAX / 2).clamp(1000, Serial::EPOCH_MAX / 16);
     meta::set(&connection, "epoch", epoch + past)?;

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use rusqlite::types::ValueRef;
-use rusqlite::{Row, Rows};
+use rusqlite::{Connection, Row, Rows};
 
 use super::writer::sql;
 use crate::StoreError;
@@ -41,6 +41,21 @@ pub(super) fn page<T>(
         found.extend(usable(read(row))?);
     }
     Ok(found)
+}
+
+/// Reads every row there is, one by one, and hands out what is damaged.
+pub(super) fn all<T>(
+    connection: &Connection,
+    query: &str,
+    read: impl Fn(&Row<'_>) -> Result<T, StoreError>,
+    mut damaged: impl FnMut(StoreError),
+) -> Result<(), StoreError> {
+    let mut statement = connection.prepare(query).map_err(sql)?;
+    let mut rows = statement.query([]).map_err(sql)?;
+    while let Some(row) = rows.next().map_err(sql)? {
+        read(row).err().map(&mut damaged);
+    }
+    Ok(())
 }
 
 /// Says loudly that a record is damaged; what needs it is refused, and the rest goes on.

@@ -8,7 +8,7 @@ use snavio_model::id::{MessageId, Serial};
 use snavio_model::name::{ServiceName, TenantName};
 use snavio_model::time::Timestamp;
 
-use super::check::{Check, unreadable};
+use super::check::{self, Check, unreadable};
 use super::writer::sql;
 use crate::StoreError;
 
@@ -29,24 +29,17 @@ impl<'a> Find<'a> {
     }
 }
 
-/// Reads every claim there is, one by one, and hands out what is damaged.
-pub(super) fn check_all(
-    connection: &Connection,
-    mut damaged: impl FnMut(StoreError),
-) -> Result<(), StoreError> {
+/// Hands out what is damaged of all claims.
+pub(super) fn check_all(connection: &Connection, damaged: impl FnMut(StoreError)) -> Result<(), StoreError> {
     const ALL: &str =
         "SELECT source, message, first_seen_at, expires_at, check_value, id, tenant, destination FROM claim";
-    let mut statement = connection.prepare(ALL).map_err(sql)?;
-    let mut rows = statement.query([]).map_err(sql)?;
-    while let Some(row) = rows.next().map_err(sql)? {
-        let id =
-            row.get_ref(5).map(|id| String::from_utf8_lossy(id.as_bytes().unwrap_or_default()).into_owned());
-        let id = id.map_err(sql)?;
-        let key = stored_key(row).map_err(|error| unreadable(error, "claim", &id));
-        let key = key.and_then(|key| key.ok_or(StoreError::Damaged { what: "claim", key: id }));
-        key.and_then(|key| read(row, &key)).err().map(&mut damaged);
-    }
-    Ok(())
+    let whole = |row: &Row<'_>| {
+        let id = row.get_ref(5).map_err(sql)?;
+        let id = String::from_utf8_lossy(id.as_bytes().unwrap_or_default()).into_owned();
+        let key = stored_key(row).map_err(|error| unreadable(error, "claim", &id))?;
+        read(row, &key.ok_or(StoreError::Damaged { what: "claim", key: id })?)
+    };
+    check::all(connection, ALL, whole, damaged)
 }
 
 fn stored_key(row: &Row<'_>) -> rusqlite::Result<Option<ClaimKey>> {

@@ -112,6 +112,19 @@ pub(super) fn count(connection: &Connection, queue: &QueueKey) -> rusqlite::Resu
         .map(i64::unsigned_abs)
 }
 
+/// How many there are in each queue that has any; what has no readable name is told of and left out.
+pub(super) fn counts(connection: &Connection) -> Result<Vec<(QueueKey, u64)>, StoreError> {
+    const COUNTS: &str = "SELECT dead_letter_queue, count(*) FROM dead_letter GROUP BY dead_letter_queue";
+    let mut statement = connection.prepare_cached(COUNTS).map_err(sql)?;
+    let mut rows = statement.query([]).map_err(sql)?;
+    check::page(&mut rows, usize::MAX, |row| {
+        let counted = row
+            .get_ref(0)
+            .and_then(|name| Ok((QueueKey::stored(name.as_str()?), row.get::<_, i64>(1)?.unsigned_abs())));
+        counted.map_err(|error| check::unreadable(error, "dead-letter queue", "without a name"))
+    })
+}
+
 fn read(row: &Row<'_>) -> Result<DeadLetter, StoreError> {
     let id = Serial(row.get(0).map_err(sql)?);
     let fields = fields(row).map_err(|error| check::unreadable(error, "dead letter", id))?;

@@ -1,5 +1,5 @@
 //! Deliveries that wait or are in flight: table `delivery`, numbered by serial. Who holds a lease is kept in
-//! memory only (`queue.rs`); after a restart what is here is handed out again.
+//! memory only (`index.rs`); after a restart what is here is handed out again.
 
 use rusqlite::{CachedStatement, Connection, Row, params};
 use snavio_model::delivery::Delivery;
@@ -60,18 +60,12 @@ pub(super) fn set_receives(connection: &Connection, id: Serial, receives: u32) -
 
 /// All deliveries in the order of their numbers, each handed to `each`; a damaged one is told of and left out, so
 /// that it does not keep the store from opening.
-pub(super) fn all(connection: &Connection, mut each: impl FnMut(Delivery)) -> rusqlite::Result<()> {
-    let mut statement = connection.prepare(&format!("SELECT {COLUMNS} FROM delivery ORDER BY id"))?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
-        match fields(row) {
-            Ok(delivery) => each(delivery),
-            Err(error @ rusqlite::Error::SqliteFailure(..)) => return Err(error),
-            Err(_) => {
-                let id = Serial(row.get(0)?);
-                check::alert(&StoreError::Damaged { what: "delivery", key: id.to_string() });
-            }
-        }
+pub(super) fn all(connection: &Connection, mut each: impl FnMut(Delivery)) -> Result<(), StoreError> {
+    let query = format!("SELECT {COLUMNS} FROM delivery ORDER BY id");
+    let mut statement = connection.prepare(&query).map_err(sql)?;
+    let mut rows = statement.query([]).map_err(sql)?;
+    while let Some(row) = rows.next().map_err(sql)? {
+        check::usable(read(row))?.into_iter().for_each(&mut each);
     }
     Ok(())
 }

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use rusqlite::Connection;
+use snavio_model::time::Timestamp;
 
 use super::backup::{BackupError, open};
-use super::{audit, claim, layout, message};
+use super::{audit, claim, layout, message, newest_of};
 use crate::StoreError;
 
 /// Further findings say nothing that these do not; SQLite stops at as many.
@@ -21,6 +22,11 @@ pub fn check_integrity(folder: &Path) -> Result<Vec<String>, BackupError> {
     evidence(&connection)
 }
 
+/// The time of the newest record in a folder's store, if it has any: what a node would compare its clock with.
+pub fn newest_at(folder: &Path) -> Result<Option<Timestamp>, BackupError> {
+    Ok(newest_of(&open(folder)?)?)
+}
+
 /// SQLite's own check of the whole file.
 pub(super) fn structure(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     let mut statement = connection.prepare("PRAGMA integrity_check")?;
@@ -29,10 +35,14 @@ pub(super) fn structure(connection: &Connection) -> rusqlite::Result<Vec<String>
     Ok(said.into_iter().filter(|line| line != "ok").collect())
 }
 
+/// Said of a store whose rows this version cannot read as they were written.
+const NOT_CHECKED: &str = "its records were not checked: it has another version's layout; start a node of this \
+     version over it, or check it with the version that wrote it";
+
 /// Evidence that is not as it was written. A store of an older layout is brought up to date first, by its node.
 pub(super) fn evidence(connection: &Connection) -> Result<Vec<String>, BackupError> {
     if !layout::is_current(connection)? {
-        return Ok(Vec::new());
+        return Ok(vec![NOT_CHECKED.to_owned()]);
     }
     let mut found = Vec::new();
     let mut damaged = |error: StoreError| {

@@ -15,7 +15,7 @@ use snavio_model::name::{CommandName, KeyVersion, ServiceName, TenantName};
 use snavio_model::time::Timestamp;
 use snavio_model::trace::{CorrelationId, Traceparent};
 
-use super::check::{unreadable, usable};
+use super::check::{self, unreadable, usable};
 use super::writer::sql;
 use crate::{LoggedMessage, StoreError};
 
@@ -128,17 +128,9 @@ pub(super) fn each_of_tenant(
     Ok(())
 }
 
-/// Reads every message there is, one by one, and hands out what is damaged.
-pub(super) fn check_all(
-    connection: &Connection,
-    mut damaged: impl FnMut(StoreError),
-) -> Result<(), StoreError> {
-    let mut statement = connection.prepare(&format!("SELECT {COLUMNS} FROM message")).map_err(sql)?;
-    let mut rows = statement.query([]).map_err(sql)?;
-    while let Some(row) = rows.next().map_err(sql)? {
-        read(row).err().map(&mut damaged);
-    }
-    Ok(())
+/// Hands out what is damaged of all messages.
+pub(super) fn check_all(connection: &Connection, damaged: impl FnMut(StoreError)) -> Result<(), StoreError> {
+    check::all(connection, &format!("SELECT {COLUMNS} FROM message"), read, damaged)
 }
 
 /// When the newest message was received.

@@ -14,7 +14,6 @@ mod ledger;
 mod message;
 mod meta;
 mod numbers;
-mod private;
 mod queue;
 mod queue_jobs;
 mod readers;
@@ -43,7 +42,7 @@ use tokio::sync::{Notify, oneshot};
 
 pub use backup::{BackupError, Restored, backup, restore};
 use index::{Ended, Lease};
-pub use integrity::check_integrity;
+pub use integrity::{check_integrity, newest_at};
 use numbers::Numbers;
 use queue::Queues;
 use queue_jobs::{Acknowledge, Bury, CountReceives, Purge, Redrive};
@@ -51,6 +50,7 @@ use readers::Readers;
 use writer::{Transaction, Urgency, Writer, lock, sql};
 use written::Written;
 
+use crate::files;
 use crate::{
     Act, AuditEntry, Durability, Figures, Journal, Ledger, ListedDeadLetter, LoggedMessage, Queue, Received,
     Redriven, RegistryLog, Settled, Store, StoreError, StoredDeadLetter, Swept,
@@ -110,6 +110,9 @@ pub enum OpenError {
     /// SQLite says no.
     #[error("cannot open {0}")]
     Database(PathBuf, #[source] rusqlite::Error),
+    /// What waits in it cannot be read.
+    #[error("cannot read what waits in {0}")]
+    Read(PathBuf, #[source] StoreError),
     /// The epochs are used up.
     #[error("the store has used up its epochs")]
     Epochs,
@@ -135,11 +138,11 @@ impl EmbeddedStore {
     /// Opens or makes the store in its folder, begins a new epoch and rebuilds what is kept in memory.
     pub fn open(options: &Options) -> Result<Self, OpenError> {
         let folder = |source| OpenError::Folder { folder: options.folder.clone(), source };
-        private::make_folder(&options.folder).map_err(folder)?;
+        files::make_folder(&options.folder).map_err(folder)?;
         let lock = take_lock(&options.folder)?;
         let file = options.folder.join(FILE);
         // SQLite takes an empty file for a new database, and gives its log the same mode.
-        private::open_file(&file).map_err(folder)?;
+        files::open_file(&file).map_err(folder)?;
         let database = |error| OpenError::Database(file.clone(), error);
 
         let mut connection = connect(&file, options).map_err(database)?;
@@ -151,14 +154,13 @@ impl EmbeddedStore {
         }
         // SQLite makes the log's file, and does not look whether flushing its folder failed; without its name the
         // log would be lost with the power, and all that was acknowledged in it.
-        File::open(&options.folder).and_then(|it| it.sync_all()).map_err(folder)?;
-        let newest = [message::newest_at(&connection), telemetry::newest_at(&connection)];
-        let [messages_at, telemetry_at] = newest.map(|at| at.map_err(database));
-        let last_committed_at = messages_at?.max(telemetry_at?).unwrap_or(Timestamp(0));
+        files::flush_folder(&options.folder).map_err(folder)?;
+        let last_committed_at = newest_of(&connection).map_err(database)?.unwrap_or(Timestamp(0));
 
         let numbers = Arc::new(Numbers::of_epoch(epoch));
         let mut queues = Queues::new(options.queue_depth_max, Arc::clone(&numbers));
-        delivery::all(&connection, |delivery| queues.load(&delivery)).map_err(database)?;
+        delivery::all(&connection, |delivery| queues.load(&delivery))
+            .map_err(|error| OpenError::Read(file.clone(), error))?;
 
         let read_only = || {
             let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -243,8 +245,8 @@ impl Drop for Handing<'_> {
 
 fn take_lock(folder: &Path) -> Result<File, OpenError> {
     let path = folder.join(LOCK_FILE);
-    let lock = private::open_file(&path)
-        .map_err(|source| OpenError::Folder { folder: folder.to_owned(), source })?;
+    let lock =
+        files::open_file(&path).map_err(|source| OpenError::Folder { folder: folder.to_owned(), source })?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => Err(OpenError::InUse(folder.to_owned())),
@@ -269,6 +271,11 @@ fn connect(file: &Path, options: &Options) -> rusqlite::Result<Connection> {
     connection.pragma_update(None, "cache_size", -8 * 1024)?;
     connection.pragma_update(None, "temp_store", "memory")?;
     Ok(connection)
+}
+
+/// The time of the newest message or telemetry record.
+fn newest_of(connection: &Connection) -> rusqlite::Result<Option<Timestamp>> {
+    Ok(message::newest_at(connection)?.max(telemetry::newest_at(connection)?))
 }
 
 /// PIP-12: asks the engine itself what it does, rather than trusting what was set.
@@ -435,6 +442,15 @@ impl Queue for EmbeddedStore {
         let dead_letters = self.readers.run(move |it| dead_letter::count(it, &key).map_err(sql)).await?;
         Ok(QueueAttributes { dead_letters, ..attributes })
     }
+
+    async fn all_attributes(&self, now: Timestamp) -> Result<Vec<(QueueKey, QueueAttributes)>, StoreError> {
+        let dead_letters = self.readers.run(dead_letter::counts).await?;
+        let mut all = lock(&self.queues).all_attributes(now);
+        for (queue, dead_letters) in dead_letters {
+            all.entry(queue).or_default().dead_letters = dead_letters;
+        }
+        Ok(all.into_iter().collect())
+    }
 }
 
 fn read_leases(connection: &Connection, leases: &[Lease]) -> Result<Vec<Received>, StoreError> {
@@ -569,6 +585,7 @@ impl Store for EmbeddedStore {
 
 impl Drop for EmbeddedStore {
     fn drop(&mut self) {
+        self.readers.let_go();
         self.end_threads();
     }
 }

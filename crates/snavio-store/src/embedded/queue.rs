@@ -33,9 +33,6 @@ impl Queues {
     }
 
     fn queue(&mut self, key: &QueueKey) -> &mut Index {
-        if !self.queues.contains_key(key) {
-            self.queues.insert(key.clone(), Index::default());
-        }
         self.queues.entry(key.clone()).or_default()
     }
 
@@ -152,6 +149,12 @@ impl Queues {
 
     pub(super) fn attributes(&mut self, key: &QueueKey, now: Timestamp) -> QueueAttributes {
         self.queue(key).attributes(now)
+    }
+
+    /// The attributes of every queue that holds deliveries.
+    pub(super) fn all_attributes(&mut self, now: Timestamp) -> HashMap<QueueKey, QueueAttributes> {
+        let holding = self.queues.iter_mut().filter(|(_, index)| index.len() > 0);
+        holding.map(|(key, index)| (key.clone(), index.attributes(now))).collect()
     }
 }
 

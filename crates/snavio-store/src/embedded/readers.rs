@@ -46,8 +46,13 @@ impl Readers {
     pub(super) async fn close(&self) {
         if let Ok(all) = self.permits.acquire_many(READERS).await {
             all.forget();
-            self.permits.close();
         }
+        self.let_go();
+    }
+
+    /// Closes the connections that are not in use, for whoever cannot wait for those that are.
+    pub(super) fn let_go(&self) {
+        self.permits.close();
         lock(&self.idle).clear();
     }
 }

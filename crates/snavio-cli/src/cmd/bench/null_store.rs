@@ -115,6 +115,10 @@ impl Queue for NullStore {
     async fn attributes(&self, _: &QueueKey, _: Timestamp) -> Result<QueueAttributes, StoreError> {
         Ok(QueueAttributes::default())
     }
+
+    async fn all_attributes(&self, _: Timestamp) -> Result<Vec<(QueueKey, QueueAttributes)>, StoreError> {
+        Ok(Vec::new())
+    }
 }
 
 #[async_trait]

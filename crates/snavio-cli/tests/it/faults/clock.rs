@@ -4,8 +4,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use reqwest::Method;
+use serde_json::Value;
 
 use crate::node::{Draft, Launch, Node, new_id, post};
+use crate::shell::Shell;
 
 /// QUA-1
 #[tokio::test(flavor = "multi_thread")]
@@ -17,10 +19,14 @@ async fn a_store_from_the_future_needs_a_persons_word() {
     node.stop();
 
     set_last_commit_ahead(&node, Duration::from_secs(3500));
+    assert_eq!(doctor_on_the_clock(&node)["result"], "ok");
     node.restart(&Launch::default());
     node.stop();
 
     set_last_commit_ahead(&node, Duration::from_secs(3700));
+    let finding = doctor_on_the_clock(&node);
+    assert!(finding["result"].to_string().contains("ahead of this machine's clock"), "{finding}");
+    assert_eq!(finding["mend"], "set the clock, or start with --accept-clock");
     node.try_restart(&Launch::default());
     assert_eq!(node.wait().code(), Some(1));
     let said = node.said();
@@ -34,6 +40,13 @@ async fn a_store_from_the_future_needs_a_persons_word() {
     let ready = node.api().call(Method::GET, "/readyz", None).await.expect("an answer");
     assert_eq!(ready["checks"]["clock"], "ok");
     assert!(node.said().contains("the wall clock is behind the store's last commit"), "{}", node.said());
+}
+
+/// What doctor says of the clock of a node that is down.
+fn doctor_on_the_clock(node: &Node) -> Value {
+    let findings = Shell::new().run(&format!("doctor --data {} --output json", node.data().display())).json();
+    let found = findings.as_array().into_iter().flatten().find(|it| it["check"] == "clock");
+    found.cloned().unwrap_or_else(|| panic!("no finding about the clock in {findings}"))
 }
 
 /// As if the wall clock had been ahead when the newest message came, and is right now.

@@ -5,11 +5,11 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-use super::{account_after_restart, request};
+use super::account_after_restart;
 use crate::crash::{Actors, Tally};
 use crate::node::{Draft, Node, binary, new_id};
 use crate::patience::poll;
-use crate::raw_wire::Wire;
+use crate::raw_wire::{Wire, json_request};
 use crate::strace::{FLUSHES, Strace};
 
 /// ENG-2
@@ -20,8 +20,6 @@ async fn a_second_process_on_the_same_folder_is_refused() {
     let second = Command::new(binary())
         .args(["serve", "--listen", "127.0.0.1:0", "--data"])
         .arg(node.data())
-        .env_remove("TEST_LONG")
-        .env_remove("TEST_SEED")
         .output()
         .expect("a second process can be started");
     let said = String::from_utf8_lossy(&second.stderr);
@@ -42,9 +40,8 @@ async fn a_node_told_to_stop_answers_what_is_under_way_and_takes_nothing_more() 
     let tracing = strace.attach(&node, "snavio-writer");
     let drafts: Vec<_> = (0..REQUESTS).map(|_| Draft::new("pay", &new_id())).collect();
     let under_way = drafts.iter().map(|draft| {
-        let (head, body) = request(&token, &draft.sign(&cast.billing));
         let mut wire = Wire::to(&node);
-        assert!(wire.send([head.as_bytes(), &body].concat()));
+        assert!(wire.send(json_request("/v1/commands", &token, &draft.sign(&cast.billing))));
         wire
     });
     let under_way: Vec<_> = under_way.collect();

@@ -9,9 +9,8 @@ use snavio_model::registry::{Change, Entry, Kind};
 use utoipa::{IntoParams, ToSchema};
 
 use super::super::answer::json;
-use super::super::extract::Params;
+use super::super::extract::{Params, page_limit};
 use super::super::{Problem, Shared};
-use super::list::page_limit;
 use super::shown;
 use crate::principal::Principal;
 

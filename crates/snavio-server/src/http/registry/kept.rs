@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use snavio_model::name::{QueueKey, TenantName};
-use snavio_model::registry::{Change, Entry, EntryKey, Registry, Route, ServiceView};
+use snavio_model::registry::{Change, Entry, EntryKey, Registry, Route};
 use snavio_model::time::Clock;
 use snavio_store::StoreError;
 
@@ -52,8 +52,7 @@ fn left(registry: &Registry, changes: &[Change]) -> BTreeMap<QueueKey, EntryKey>
     }
     let changed: BTreeSet<_> = changes.iter().map(|it| &it.key).collect();
     let key = |route: &Route| EntryKey::route(&route.target, &route.name);
-    let routes = registry.services().flat_map(ServiceView::routes);
-    let others = routes.filter(|it| !changed.contains(&key(&it.route))).map(|it| it.queue.clone());
+    let others = registry.routes().filter(|it| !changed.contains(&key(&it.route))).map(|it| it.queue.clone());
     for queue in others.chain(changes.iter().filter_map(|it| named(&it.after))) {
         left.remove(&queue);
     }

@@ -5,13 +5,12 @@ use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use snavio_model::limits;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::{Entry, EntryKey, Kind, Registry};
 use utoipa::{IntoParams, ToSchema};
 
 use super::super::answer::json;
-use super::super::extract::Params;
+use super::super::extract::{Params, page_limit};
 use super::super::{App, Problem, Shared};
 use super::{may_see, shown};
 use crate::principal::Principal;
@@ -114,13 +113,4 @@ fn page(
     seen.truncate(limit);
     let next = seen.last().filter(|_| more).map(|entry| entry.key());
     Ok((seen.into_iter().map(shown).collect(), next))
-}
-
-/// How many entries a page holds.
-pub(in crate::http) fn page_limit(asked: Option<usize>) -> Result<usize, Refusal> {
-    let limit = asked.unwrap_or(limits::PAGE_DEFAULT);
-    if (1..=limits::PAGE_MAX).contains(&limit) {
-        return Ok(limit);
-    }
-    Err(Refusal::new(Reason::InvalidRequest, format!("limit must be 1 to {}", limits::PAGE_MAX)))
 }

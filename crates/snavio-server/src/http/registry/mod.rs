@@ -15,7 +15,6 @@ use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use snavio_model::limits;
 use snavio_model::name::InvalidName;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::{Author, Change, Entry, EntryKey, Registry, Wish, plan};
@@ -23,7 +22,8 @@ use snavio_model::time::Clock;
 use utoipa::{IntoParams, ToSchema};
 
 use super::answer::json;
-use super::{App, Problem, Shared};
+use super::{App, Problem, Shared, reason};
+use crate::outlive::Outlive;
 use crate::principal::Principal;
 
 /// How often a change is decided anew when somebody else changed the registry meanwhile.
@@ -61,9 +61,7 @@ async fn change<T>(
     decide: impl Fn(&Registry) -> (Vec<Wish>, T),
 ) -> Result<(Vec<Change>, T), Problem> {
     principal.operator()?;
-    if why.chars().count() > limits::REASON_CHARS_MAX {
-        return Err(Refusal::new(Reason::InvalidRequest, "the reason is too long").into());
-    }
+    reason::check(why)?;
     let _turn = app.gate.registry_turn().await;
     for _ in 0..ATTEMPTS_MAX {
         let registry = app.gate.registry();
@@ -91,12 +89,11 @@ async fn planned(
     if problems.is_empty() { Ok(changes) } else { Err(contradicted(problems).into()) }
 }
 
-/// Makes the changes, unless somebody else was quicker. On a task of its own: a client that hangs up must not
-/// leave a change durable and not in effect.
+/// Makes the changes, unless somebody else was quicker. A client that hangs up must not leave a change durable and
+/// not in effect.
 async fn make(app: &Shared, changes: Vec<Change>) -> Result<bool, Problem> {
     let running = Arc::clone(app);
-    let made = tokio::spawn(async move { running.gate.change_registry(changes).await }).await;
-    match made.map_err(|_| Refusal::lost("the change's task was ended"))? {
+    match Outlive::new(async move { running.gate.change_registry(changes).await }).await {
         Ok(()) => Ok(true),
         Err(snavio_store::StoreError::Stale { .. }) => Ok(false),
         Err(error) => Err(error.into()),
