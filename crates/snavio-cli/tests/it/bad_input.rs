@@ -11,7 +11,7 @@ use snavio_model::token::{TokenClaims, TokenKey, issue};
 use snavio_sdk::Credentials;
 
 use crate::node::{Cast, Draft, Node, drain, new_id, seconds_from_now, verdict};
-use crate::wire::{Answered, post_json, token};
+use crate::wire::{Answered, post_json};
 
 /// What must never come back: it stands wherever a producer's own values stand.
 const CANARY: &str = "c4n4ry";
@@ -95,10 +95,10 @@ impl Stage {
             "grants": [{ "source": "dark/lamp", "target": "acme/bot", "name": "notify" }],
         });
         let [gone, dark] = <[_; 2]>::try_from(node.apply(&more).await).expect("two services were made");
-        let removed_token = token(&node, &gone).await;
+        let removed_token = node.token(&gone).await;
         let path = "/v1/tenants/acme/services/gone";
         node.operator().call(Method::DELETE, path, None).await.expect("the service can be removed");
-        let (token, dark_token) = (token(&node, &cast.billing).await, token(&node, &dark).await);
+        let (token, dark_token) = (node.token(&cast.billing).await, node.token(&dark).await);
         let suspended = json!({ "tenants": [{ "name": "dark", "suspended": true }] });
         node.apply(&suspended).await;
         let expired_token = expired(&node, &cast.billing);
@@ -548,7 +548,7 @@ async fn advice_fits_what_was_sent() {
     assert!(told(&problem).contains("x-www-form-urlencoded"), "{problem}");
     assert!(!told(&problem).contains("application/json"), "{problem}");
     let many = format!("[{}]", ["{}"; limits::BATCH_MESSAGES_MAX + 1].join(","));
-    let token = token(&node, &cast.billing).await;
+    let token = node.token(&cast.billing).await;
     let answer = Answered::to(post_json(&node, "/v1/commands/batch", &token, many)).await;
     assert_eq!(answer.status, 413);
     assert!(told(&answer.document()).contains("split"), "{}", answer.text);

@@ -8,7 +8,7 @@ use snavio_model::limits;
 use tokio::sync::mpsc;
 
 use crate::node::{Cast, Draft, Launch, Node, drain, new_id, seconds_from_now};
-use crate::wire::{Answered, http, post_json, token};
+use crate::wire::{Answered, http, post_json};
 
 struct Scene {
     node: Node,
@@ -24,7 +24,7 @@ impl Scene {
     async fn launch(launch: &Launch) -> Self {
         let node = Node::launch(launch);
         let cast = node.cast().await;
-        let token = token(&node, &cast.billing).await;
+        let token = node.token(&cast.billing).await;
         Self { node, cast, token }
     }
 

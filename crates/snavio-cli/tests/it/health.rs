@@ -6,10 +6,12 @@ use reqwest::Method;
 use serde_json::Value;
 
 use crate::node::{Draft, Launch, Node, new_id, post, verdict};
-use crate::raw_wire::{Wire, browser};
+use crate::patience::eventually;
+use crate::raw_wire::{Wire, head, json_request};
+use crate::wire::{http, metric};
 
 async fn readiness(node: &Node) -> (u16, Value) {
-    let answer = browser().get(format!("{}/readyz", node.url())).send().await.unwrap();
+    let answer = http(node).get(format!("{}/readyz", node.url())).send().await.unwrap();
     (answer.status().as_u16(), answer.json().await.unwrap())
 }
 
@@ -17,7 +19,7 @@ async fn readiness(node: &Node) -> (u16, Value) {
 #[tokio::test]
 async fn a_node_that_is_well_is_live_and_ready() {
     let node = Node::start();
-    assert_eq!(browser().get(format!("{}/livez", node.url())).send().await.unwrap().status(), 200);
+    assert_eq!(http(&node).get(format!("{}/livez", node.url())).send().await.unwrap().status(), 200);
     let (status, document) = readiness(&node).await;
     assert_eq!((status, &document["ready"]), (200, &true.into()));
     for check in ["store", "clock", "disk", "draining"] {
@@ -33,7 +35,7 @@ async fn too_little_disk_fails_readiness_and_not_liveness() {
     let (status, document) = readiness(&node).await;
     assert_eq!((status, &document["ready"]), (503, &false.into()));
     assert!(document["checks"]["disk"].as_str().unwrap().contains("bytes are free"));
-    assert_eq!(browser().get(format!("{}/livez", node.url())).send().await.unwrap().status(), 200);
+    assert_eq!(http(&node).get(format!("{}/livez", node.url())).send().await.unwrap().status(), 200);
 }
 
 /// PIP-12
@@ -95,7 +97,7 @@ async fn the_admin_listener_needs_no_token_and_answers_as_problems() {
         node.api().send(Method::GET, "/metrics", None, "").await.is_err(),
         "not without a token elsewhere"
     );
-    let client = browser();
+    let client = http(&node);
     for path in ["/metrics", "/v1/status", "/readyz", "/livez"] {
         assert_eq!(client.get(format!("http://{admin}{path}")).send().await.unwrap().status(), 200, "{path}");
     }
@@ -112,21 +114,19 @@ async fn who_waits_is_answered_at_once_when_the_node_stops() {
     let mut node = Node::start();
     let cast = node.cast().await;
     let token = node.token(&cast.bot).await;
-    let request = |line: &str, more: &str| {
-        format!("{line} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n{more}\r\n")
-    };
-    let body = r#"{"wait_seconds":20}"#;
-    let receive = format!("Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len());
     let mut receiving = Wire::to(&node);
-    receiving.send(request("POST /v1/queues/notify-inbox/receive", &receive));
+    let body = br#"{"wait_seconds":20}"#;
+    receiving.send(json_request("/v1/queues/notify-inbox/receive", &token, body));
     let mut polling = Wire::to(&node);
-    polling.send(request("GET /v1/telemetry?wait_seconds=20", ""));
+    polling.send(head("GET /v1/telemetry?wait_seconds=20", &token, &[]));
     let mut streaming = Wire::to(&node);
-    streaming.send(request("GET /v1/telemetry", "Accept: text/event-stream\r\n"));
+    streaming.send(head("GET /v1/telemetry", &token, &["Accept: text/event-stream"]));
     let mut idle = Wire::to(&node);
     idle.ask("GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let _silent = Wire::to(&node);
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    // These three, and the question itself.
+    let waiting = async || (metric(&node, "snavio_requests_in_flight").await == Some(4.0)).then_some(());
+    eventually("all of them wait", waiting).await;
 
     node.signal("TERM");
     let ended = async {

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::node::{Draft, Launch, Node, drain, new_id, post};
 use crate::patience::eventually;
-use crate::wire::{Answered, post_json, token};
+use crate::wire::{Answered, metric, post_json};
 
 /// PIP-5
 #[tokio::test]
@@ -66,9 +66,7 @@ async fn a_node_or_a_route_that_is_cold_only_decides_nothing_from_memory() {
     node.operator().call(Method::PUT, path, Some(&route)).await.expect("the route is changed");
     let sent = post(&node.client(&cast.billing), Draft::new("notify", &new_id()).sign(&cast.billing)).await;
     assert_eq!((sent.0, sent.1["path"].as_str()), (202, Some("slow")));
-    let metrics = node.operator().exchange(Method::GET, "/metrics", None, "").await.expect("metrics").1;
-    let metrics = String::from_utf8(metrics).expect("text");
-    assert!(metrics.contains(r#"snavio_escalations_total{reason="cold_only"} 1"#), "{metrics}");
+    assert_eq!(metric(&node, r#"snavio_escalations_total{reason="cold_only"}"#).await, Some(1.0));
 }
 
 /// MSG-11
@@ -76,7 +74,7 @@ async fn a_node_or_a_route_that_is_cold_only_decides_nothing_from_memory() {
 async fn one_correlation_id_shows_the_whole_journey_of_what_was_taken_and_of_what_was_refused() {
     let node = Node::launch(&Launch::default().set("LOG_FILTER", "info"));
     let cast = node.cast().await;
-    let token = token(&node, &cast.billing).await;
+    let token = node.token(&cast.billing).await;
     let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let send = async |body: Vec<u8>| {
         let request = post_json(&node, "/v1/commands", &token, body);

@@ -6,24 +6,7 @@ use serde_json::json;
 use snavio_sdk::ApiError;
 
 use crate::node::{Draft, Node, drain, new_id, post};
-use crate::wire::http;
-
-/// Every line of `/metrics` that is a value.
-async fn metrics(node: &Node) -> Vec<(String, f64)> {
-    let token = std::fs::read_to_string(node.data().join("operator.token")).unwrap();
-    let request = http(node).get(format!("{}/metrics", node.url())).bearer_auth(token.trim());
-    let text = request.send().await.unwrap().text().await.unwrap();
-    let values = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
-    values
-        .map(|line| {
-            line.rsplit_once(' ').map(|(name, value)| (name.to_owned(), value.parse().unwrap())).unwrap()
-        })
-        .collect()
-}
-
-fn value(metrics: &[(String, f64)], series: &str) -> f64 {
-    metrics.iter().find(|(name, _)| name == series).map_or(0.0, |(_, value)| *value)
-}
+use crate::wire::{http, metric, metrics};
 
 /// TEL-8
 #[tokio::test]
@@ -64,11 +47,11 @@ async fn commands_are_counted_by_what_became_of_them() {
         (r#"snavio_settle_seconds_count{path="slow"}"#, 1.0),
         ("snavio_requests_in_flight", 1.0),
     ] {
-        assert!((value(&now, series) - expected).abs() < f64::EPSILON, "{series}: {}", value(&now, series));
+        assert_eq!(now.get(series), Some(&expected), "{series}");
     }
     drain(&node.client(&cast.bot), "notify-inbox").await;
     let depth = r#"snavio_queue_depth{tenant="acme",queue="notify-inbox"}"#;
-    assert!(value(&metrics(&node).await, depth).abs() < f64::EPSILON);
+    assert_eq!(metric(&node, depth).await, Some(0.0));
 }
 
 /// QUA-9
@@ -88,7 +71,7 @@ async fn hostile_names_make_no_series() {
         assert!(matches!(queue, Err(ApiError::Refused { status: 404, .. })));
     }
     let after = metrics(&node).await;
-    assert!(after.iter().all(|(series, _)| !series.contains("hostile")));
+    assert!(after.keys().all(|series| !series.contains("hostile")));
     assert!(after.len() < before + 50, "{before} series became {}", after.len());
 }
 
@@ -97,7 +80,7 @@ async fn hostile_names_make_no_series() {
 async fn a_queue_that_is_gone_is_not_shown_any_more() {
     let node = Node::start();
     node.cast().await;
-    let shown = async || metrics(&node).await.iter().any(|(series, _)| series.contains("pay-inbox"));
+    let shown = async || metrics(&node).await.keys().any(|series| series.contains("pay-inbox"));
     assert!(shown().await);
     let gone = node.operator().call(reqwest::Method::DELETE, "/v1/routes/acme/bot/pay", None).await;
     assert_eq!(gone.unwrap(), json!({ "removed": ["route acme/bot:pay"] }));
@@ -115,7 +98,7 @@ async fn every_metric_is_documented() {
     let documented: BTreeSet<_> =
         docs.lines().filter_map(|line| line.strip_prefix("| `snavio_")?.split('`').next()).collect();
     assert!(documented.len() > 25);
-    for (series, _) in metrics(&node).await {
+    for series in metrics(&node).await.into_keys() {
         let name = series.split('{').next().unwrap();
         let name = ["_bucket", "_sum", "_count"].iter().find_map(|it| name.strip_suffix(it)).unwrap_or(name);
         let name = name.strip_prefix("snavio_").unwrap_or_else(|| panic!("{series} is not ours"));

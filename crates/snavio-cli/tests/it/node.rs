@@ -33,12 +33,6 @@ impl Launch {
         Self { under: words, ..Self::default() }
     }
 
-    /// With a setting, by its environment variable.
-    pub(crate) fn setting(mut self, name: &str, value: &str) -> Self {
-        self.settings.push((name.to_owned(), value.to_owned()));
-        self
-    }
-
     /// With one setting, by its variable's name without the prefix.
     pub(crate) fn set(mut self, name: &str, value: impl ToString) -> Self {
         self.settings.push((format!("SNAVIO_{name}"), value.to_string()));

@@ -4,10 +4,10 @@ use reqwest::Method;
 use serde_json::Value;
 
 use crate::node::Node;
-use crate::raw_wire::browser;
+use crate::wire::http;
 
 async fn text(node: &Node, path: &str) -> (reqwest::header::HeaderMap, String) {
-    let answer = browser().get(format!("{}{path}", node.url())).send().await.unwrap();
+    let answer = http(node).get(format!("{}{path}", node.url())).send().await.unwrap();
     assert_eq!(answer.status(), 200, "{path}");
     (answer.headers().clone(), answer.text().await.unwrap())
 }
@@ -47,7 +47,7 @@ async fn every_described_operation_is_there_and_every_reference_holds() {
     assert!(operations.len() >= 35, "{}", operations.len());
     for (path, method, operation) in &operations {
         let filled = path.replace("{id}", "1").replace(['{', '}'], "");
-        let request = browser().request(method.clone(), format!("{}{filled}", node.url()));
+        let request = http(&node).request(method.clone(), format!("{}{filled}", node.url()));
         let status = request.send().await.unwrap().status().as_u16();
         assert!(!matches!(status, 404 | 405), "{method} {path} answers {status}");
         let open = operation["security"][0] == serde_json::json!({});

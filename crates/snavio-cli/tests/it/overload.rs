@@ -7,17 +7,14 @@ use serde_json::json;
 
 use crate::node::{Draft, Launch, Node, new_id, post, verdict};
 use crate::patience::eventually;
-use crate::raw_wire::Wire;
+use crate::raw_wire::{Wire, head, json_head, json_request};
+use crate::wire::metric;
 
-fn poll(token: &str) -> String {
-    let body = r#"{"wait_seconds":20}"#;
-    format!(
-        "POST /v1/queues/notify-inbox/receive HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
-         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    )
+fn poll(token: &str) -> Vec<u8> {
+    json_request("/v1/queues/notify-inbox/receive", token, br#"{"wait_seconds":20}"#)
 }
 
+/// Takes so many places of a tenant, which are all that it has.
 async fn hold(node: &Node, token: &str, count: usize) -> Vec<Wire> {
     let polls = (0..count).map(|_| {
         let mut wire = Wire::to(node);
@@ -25,7 +22,11 @@ async fn hold(node: &Node, token: &str, count: usize) -> Vec<Wire> {
         wire
     });
     let polls = polls.collect();
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    let full = async || {
+        let answer = Wire::to(node).ask(head("GET /v1/telemetry", token, &[]));
+        (answer.status == 503).then_some(())
+    };
+    eventually("its places are taken", full).await;
     polls
 }
 
@@ -69,38 +70,22 @@ async fn requests_past_the_total_are_told_to_come_back_and_health_goes_on() {
     for credentials in credentials.iter().chain([&cast.bot]) {
         let mut wire = Wire::to(&node);
         let token = node.token(credentials).await;
-        wire.send(format!("GET /v1/telemetry?wait_seconds=20&after=9223372036854775806 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"));
+        wire.send(head("GET /v1/telemetry?wait_seconds=20&after=9223372036854775806", &token, &[]));
         waiting.push(wire);
     }
-    tokio::time::sleep(Duration::from_millis(300)).await;
     let get = |path: &str| Wire::to(&node).ask(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
-    assert_eq!(get("/docs").refusal(), (503, "overloaded".into()));
+    let full = async || Some(get("/docs")).filter(|answer| answer.status == 503);
+    assert_eq!(eventually("all places are taken", full).await.refusal(), (503, "overloaded".into()));
     assert_eq!(get("/livez").status, 200);
     assert_eq!(get("/readyz").status, 200);
     drop(waiting);
-    let freed = (0..100).any(|_| {
-        std::thread::sleep(Duration::from_millis(20));
-        get("/docs").status == 200
-    });
-    assert!(freed, "requests that ended make room");
+    let freed = async || (get("/docs").status == 200).then_some(());
+    eventually("requests that ended make room", freed).await;
 }
 
 const BATCH: usize = 4 * 1024 * 1024;
 
-/// A batch request, whose body is not sent yet.
-fn batch(token: &str, length: usize) -> String {
-    format!(
-        "POST /v1/commands/batch HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
-         Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
-    )
-}
-
-async fn bytes_in_memory(node: &Node) -> usize {
-    let text = node.operator().exchange(Method::GET, "/metrics", None, "").await.unwrap().1;
-    let text = String::from_utf8(text.to_vec()).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix("snavio_body_bytes_in_flight "));
-    line.unwrap().parse().unwrap()
-}
+const PATH: &str = "/v1/commands/batch";
 
 /// PIP-9
 #[tokio::test]
@@ -112,25 +97,24 @@ async fn what_a_tenant_announces_takes_no_room_and_what_it_sends_takes_its_own()
     let token = node.token(&cast.billing).await;
     let mut announced: Vec<_> = (0..8).map(|_| Wire::to(&node)).collect();
     for wire in &mut announced {
-        wire.send(batch(&token, BATCH));
+        wire.send(json_head(PATH, &token, BATCH));
     }
-    assert_eq!(Wire::to(&node).ask(format!("{}[]", batch(&token, 2))).status, 200, "announced is not sent");
+    let send = |token: &str, body: &str| Wire::to(&node).ask(json_request(PATH, token, body.as_bytes()));
+    assert_eq!(send(&token, "[]").status, 200, "announced is not sent");
 
     announced[0].send(vec![b' '; BATCH - 100]);
-    let arrived = async || (bytes_in_memory(&node).await >= BATCH - 100).then_some(());
+    let in_memory = async || metric(&node, "snavio_body_bytes_in_flight").await;
+    let arrived = async || in_memory().await.filter(|bytes| *bytes >= (BATCH - 100) as f64);
     eventually("the body is in memory", arrived).await;
-    let answer = Wire::to(&node).ask(format!("{}{}", batch(&token, 200), " ".repeat(200)));
-    assert_eq!(answer.refusal(), (503, "overloaded".into()));
+    assert_eq!(send(&token, &" ".repeat(200)).refusal(), (503, "overloaded".into()));
     // Acknowledgements and tokens of the same tenant, and everything of another, go on.
     let bot = node.client(&cast.bot);
     let receipts = json!({ "receipts": [{ "delivery_id": 1, "fence": 1 }] });
     bot.call(Method::POST, "/v1/queues/pay-inbox/ack", Some(&receipts)).await.expect("an answer");
     let zeta = node.token(&zeta).await;
-    assert_eq!(Wire::to(&node).ask(format!("{}[]{}", batch(&zeta, 200), " ".repeat(198))).status, 200);
+    let large = format!("[]{}", " ".repeat(198));
+    assert_eq!(send(&zeta, &large).status, 200);
     drop(announced);
-    let freed = (0..100).any(|_| {
-        std::thread::sleep(Duration::from_millis(20));
-        Wire::to(&node).ask(format!("{}[]{}", batch(&token, 200), " ".repeat(198))).status == 200
-    });
-    assert!(freed, "a body that is gone makes room");
+    let freed = async || (send(&token, &large).status == 200).then_some(());
+    eventually("a body that is gone makes room", freed).await;
 }

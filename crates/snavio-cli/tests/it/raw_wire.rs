@@ -8,10 +8,21 @@ use serde_json::Value;
 
 use crate::node::Node;
 
-/// A plain client. The library wants its cryptography installed even where none is used.
-pub(crate) fn browser() -> reqwest::Client {
-    snavio_sdk::Api::new("http://localhost", None).expect("a client can be made");
-    reqwest::Client::new()
+/// The head of a request by a service's token, whole with its blank line.
+pub(crate) fn head(line: &str, token: &str, more: &[&str]) -> String {
+    let more: String = more.iter().map(|header| format!("{header}\r\n")).collect();
+    format!("{line} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n{more}\r\n")
+}
+
+/// The head of a post of so much JSON.
+pub(crate) fn json_head(path: &str, token: &str, length: usize) -> String {
+    let length = format!("Content-Length: {length}");
+    head(&format!("POST {path}"), token, &["Content-Type: application/json", &length])
+}
+
+/// A whole post of JSON.
+pub(crate) fn json_request(path: &str, token: &str, body: &[u8]) -> Vec<u8> {
+    [json_head(path, token, body.len()).as_bytes(), body].concat()
 }
 
 /// A connection to a node.

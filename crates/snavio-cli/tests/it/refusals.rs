@@ -4,7 +4,8 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::node::{Node, verdict};
-use crate::raw_wire::{Wire, browser};
+use crate::raw_wire::Wire;
+use crate::wire::http;
 
 async fn ask(node: &Node, method: Method, path: &str, body: Option<&str>) -> (u16, Value) {
     let body = body.map(|body| body.as_bytes().to_vec());
@@ -80,7 +81,7 @@ async fn the_wrong_method_is_told_the_right_ones() {
 #[tokio::test]
 async fn head_is_get_without_the_body() {
     let node = Node::start();
-    let client = browser();
+    let client = http(&node);
     let answer = client.head(format!("{}/readyz", node.url())).send().await.unwrap();
     assert_eq!(answer.status(), 200);
     assert!(answer.bytes().await.unwrap().is_empty());

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use snavio_sdk::{ApiError, Credentials};
 
 use crate::node::{Cast, Draft, Launch, Node, new_id, post, verdict};
-use crate::wire::{Answered, http, token};
+use crate::wire::{Answered, http};
 
 struct Desk {
     node: Node,
@@ -527,7 +527,7 @@ async fn a_wrong_client_secret_gets_no_token_and_an_unknown_client_the_same_answ
     );
     let in_url = Answered::to(http(&desk.node).post(in_url)).await.status;
     assert!((400..500).contains(&in_url), "no credential travels in a URL: {in_url}");
-    assert!(!token(&desk.node, billing).await.is_empty());
+    assert!(!desk.node.token(billing).await.is_empty());
 }
 
 /// REG-4

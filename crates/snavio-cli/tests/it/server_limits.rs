@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use crate::node::{Launch, Node};
-use crate::raw_wire::Wire;
+use crate::patience::poll;
+use crate::raw_wire::{Wire, head, json_head, json_request};
 
 const OVER: usize = 256 * 1024 + 1;
 
@@ -103,29 +104,28 @@ async fn a_body_over_its_limit_is_refused_at_once_however_it_comes() {
     let node = Node::start();
     let cast = node.cast().await;
     let token = node.token(&cast.billing).await;
-    let head = format!(
-        "POST /v1/commands HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
-         Content-Type: application/json\r\n"
-    );
+    let post = |more: &[&str]| {
+        head("POST /v1/commands", &token, &[&["Content-Type: application/json"], more].concat())
+    };
     // By its length alone, before a byte of it is sent.
-    let answer = Wire::to(&node).ask(format!("{head}Content-Length: {OVER}\r\n\r\n"));
+    let answer = Wire::to(&node).ask(json_head("/v1/commands", &token, OVER));
     assert_eq!(answer.refusal(), (413, "too_large".into()));
-    let answer = Wire::to(&node).ask(format!("{head}Content-Length: {OVER}\r\nExpect: 100-continue\r\n\r\n"));
+    let length = format!("Content-Length: {OVER}");
+    let answer = Wire::to(&node).ask(post(&[&length, "Expect: 100-continue"]));
     assert_eq!(answer.refusal(), (413, "too_large".into()), "a client that asks first is told at once");
     // Whole, by a client that reads only after it has sent everything.
-    let answer = Wire::to(&node).ask(format!("{head}Content-Length: {OVER}\r\n\r\n{}", "x".repeat(OVER)));
+    let answer = Wire::to(&node).ask(json_request("/v1/commands", &token, &[b'x'; OVER]));
     assert_eq!(answer.refusal(), (413, "too_large".into()));
     // In chunks without an end.
     let mut wire = Wire::to(&node);
-    wire.send(format!("{head}Transfer-Encoding: chunked\r\n\r\n"));
+    wire.send(post(&["Transfer-Encoding: chunked"]));
     let chunk = format!("{:x}\r\n{}\r\n", 64 * 1024, "x".repeat(64 * 1024));
     for _ in 0..5 {
         wire.send(&chunk);
     }
     assert_eq!(wire.answer().refusal(), (413, "too_large".into()));
     // One byte less is a matter of its content.
-    let answer =
-        Wire::to(&node).ask(format!("{head}Content-Length: {}\r\n\r\n{}", OVER - 1, "x".repeat(OVER - 1)));
+    let answer = Wire::to(&node).ask(json_request("/v1/commands", &token, &[b'x'; OVER - 1]));
     assert_eq!(answer.refusal(), (400, "malformed".into()));
 }
 
@@ -143,17 +143,21 @@ fn who_is_slow_with_its_headers_is_hung_up_on() {
     }
 }
 
-/// QUA-7
-#[tokio::test]
-async fn who_pauses_within_its_body_is_refused() {
+/// An impatient node, and a connection to it on which a body was announced.
+async fn announced(length: usize) -> (Node, Wire) {
     let node = impatient();
     let cast = node.cast().await;
     let token = node.token(&cast.billing).await;
     let mut wire = Wire::to(&node);
-    wire.send(format!(
-        "POST /v1/commands HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
-         Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{{"
-    ));
+    wire.send(json_head("/v1/commands", &token, length));
+    (node, wire)
+}
+
+/// QUA-7
+#[tokio::test]
+async fn who_pauses_within_its_body_is_refused() {
+    let (_node, mut wire) = announced(100).await;
+    wire.send("{");
     within(Duration::from_secs(5), || {
         assert_eq!(wire.answer().refusal(), (408, "request_timeout".into()));
         assert!(wire.is_hung_up_within(Duration::from_secs(4)));
@@ -163,14 +167,7 @@ async fn who_pauses_within_its_body_is_refused() {
 /// QUA-7
 #[tokio::test]
 async fn who_never_pauses_and_never_ends_is_refused() {
-    let node = impatient();
-    let cast = node.cast().await;
-    let token = node.token(&cast.billing).await;
-    let mut wire = Wire::to(&node);
-    wire.send(format!(
-        "POST /v1/commands HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
-         Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n"
-    ));
+    let (_node, mut wire) = announced(100_000).await;
     let mut writer = wire.writer();
     let dribble = std::thread::spawn(move || {
         while writer.send(" ") {
@@ -205,11 +202,8 @@ fn connections_past_the_limit_are_closed_and_those_within_go_on() {
     assert!(Wire::to(&node).is_hung_up_within(Duration::from_secs(5)));
     assert_eq!(held[0].ask(get("/livez", "localhost")).status, 200);
     held.pop();
-    let freed = (0..100).any(|_| {
-        std::thread::sleep(Duration::from_millis(20));
-        !Wire::to(&node).is_hung_up_within(Duration::from_millis(100))
-    });
-    assert!(freed, "a connection that ended makes room");
+    let freed = || (!Wire::to(&node).is_hung_up_within(Duration::from_millis(100))).then_some(());
+    poll("a connection that ended makes room", freed);
 }
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {

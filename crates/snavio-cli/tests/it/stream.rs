@@ -5,17 +5,15 @@ use serde_json::Value;
 use snavio_model::limits;
 
 use crate::node::{Draft, Launch, Node, drain, new_id, post};
-use crate::raw_wire::Wire;
+use crate::raw_wire::{self, Wire};
 
 fn chunk(bytes: &[u8]) -> Vec<u8> {
     [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
 }
 
 fn head(token: &str) -> String {
-    format!(
-        "POST /v1/commands/batch HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
-         Content-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n"
-    )
+    let more = ["Content-Type: application/x-ndjson", "Transfer-Encoding: chunked"];
+    raw_wire::head("POST /v1/commands/batch", token, &more)
 }
 
 fn lines(body: &[u8]) -> Vec<Value> {

@@ -11,8 +11,8 @@ use snavio_sdk::Credentials;
 use crate::node::{Draft, Launch, Node, new_id, post, post_batch, seconds_from_now, verdict};
 use crate::patience::{eventually, within};
 use crate::queue::Scene;
-use crate::raw_wire::Wire;
-use crate::wire::{Answered, http, post_json, token};
+use crate::raw_wire::{Wire, head};
+use crate::wire::{Answered, http, metric, post_json};
 
 impl Scene {
     /// Sends a message and says status and answer.
@@ -93,7 +93,7 @@ async fn a_refusal_of_the_message_itself_is_told_as_invalid_and_one_for_other_ca
 #[tokio::test]
 async fn what_was_refused_before_it_was_read_is_told_too() {
     let scene = Scene::set().await;
-    let token = token(&scene.node, &scene.cast.billing).await;
+    let token = scene.node.token(&scene.cast.billing).await;
     let over = vec![b' '; limits::BODY_BYTES_DEFAULT + 1];
     let too_large = post_json(&scene.node, "/v1/commands", &token, over);
     let url = format!("{}/v1/commands", scene.node.url());
@@ -260,7 +260,7 @@ async fn a_tenant_reads_its_own_telemetry_only() {
 
 /// Reads server-sent events until there are enough.
 async fn events(scene: &Scene, last_event_id: Option<&str>, count: usize) -> Vec<(String, String, Value)> {
-    let token = token(&scene.node, &scene.cast.billing).await;
+    let token = scene.node.token(&scene.cast.billing).await;
     let url = format!("{}/v1/telemetry?type=snavio.command.delivered", scene.node.url());
     let mut request = http(&scene.node).get(url).bearer_auth(token).header("accept", "text/event-stream");
     if let Some(id) = last_event_id {
@@ -312,10 +312,7 @@ async fn a_stream_ends_before_it_tells_more_to_one_who_may_not_read_any_more() {
     let scene = Scene::set().await;
     let token = scene.node.token(&scene.cast.bot).await;
     let mut wire = Wire::to(&scene.node);
-    wire.send(format!(
-        "GET /v1/telemetry HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
-         Accept: text/event-stream\r\n\r\n"
-    ));
+    wire.send(head("GET /v1/telemetry", &token, &["Accept: text/event-stream"]));
     let billing = scene.node.client(&scene.cast.billing);
     let [told, untold] = [(); 2].map(|()| Draft::new("notify", &new_id()));
     assert_eq!(post(&billing, told.sign(&scene.cast.billing)).await.0, 202);
@@ -389,19 +386,11 @@ async fn a_stream_whose_reader_left_gives_up_its_place_at_once() {
     let node = Node::start();
     let cast = node.cast().await;
     let token = node.token(&cast.bot).await;
-    let under_way = async || {
-        let text = node.operator().exchange(Method::GET, "/metrics", None, "").await.unwrap().1;
-        let text = String::from_utf8(text).unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix("snavio_requests_in_flight "));
-        line.unwrap().parse::<usize>().unwrap()
-    };
+    let under_way =
+        async |count| (metric(&node, "snavio_requests_in_flight").await == Some(count)).then_some(());
     let mut wire = Wire::to(&node);
-    wire.send(format!(
-        "GET /v1/telemetry HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
-         Accept: text/event-stream\r\n\r\n"
-    ));
-    eventually("the stream is open", async || (under_way().await == 2).then_some(())).await;
+    wire.send(head("GET /v1/telemetry", &token, &["Accept: text/event-stream"]));
+    eventually("the stream is open", async || under_way(2.0).await).await;
     drop(wire);
-    let freed = async || (under_way().await == 1).then_some(());
-    within(Duration::from_secs(5), "the place is free", freed).await;
+    within(Duration::from_secs(5), "the place is free", async || under_way(1.0).await).await;
 }

@@ -5,7 +5,7 @@ use snavio_model::limits;
 use snavio_sdk::ApiError;
 
 use crate::node::{Draft, Node, new_id, post, verdict};
-use crate::raw_wire::browser;
+use crate::wire::http;
 
 /// PIP-1
 #[tokio::test]
@@ -57,7 +57,7 @@ async fn a_client_whose_secret_is_guessed_at_is_not_told_that_a_guess_was_right_
 #[tokio::test]
 async fn bad_client_secrets_are_throttled_with_a_hint() {
     let node = Node::start();
-    let client = browser();
+    let client = http(&node);
     let guess = || {
         let form = "grant_type=client_credentials&client_id=snavcl_x&client_secret=guess";
         let request = client.post(format!("{}/v1/token", node.url())).body(form);

@@ -4,7 +4,7 @@ use reqwest::header::{CACHE_CONTROL, WWW_AUTHENTICATE};
 use serde_json::Value;
 
 use crate::node::Node;
-use crate::raw_wire::browser;
+use crate::wire::http;
 
 const FORM: &str = "application/x-www-form-urlencoded";
 
@@ -16,7 +16,7 @@ struct Answer {
 }
 
 async fn ask(node: &Node, basic: Option<(&str, &str)>, content_type: &str, body: String) -> Answer {
-    let request = browser().post(format!("{}/v1/token", node.url()));
+    let request = http(node).post(format!("{}/v1/token", node.url()));
     let request = request.header("content-type", content_type).body(body);
     let request = match basic {
         Some((id, secret)) => request.basic_auth(id, Some(secret)),

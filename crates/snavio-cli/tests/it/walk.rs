@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::node::Node;
-use crate::wire::{Answered, http, token};
+use crate::wire::{Answered, http};
 
 /// The callers, in the order of a row's answers.
 const CALLERS: [&str; 5] = ["a stranger", "another tenant", "the sender", "the owner", "an operator"];
@@ -173,9 +173,9 @@ async fn every_endpoint_answers_each_caller_as_it_should_and_none_is_missing_her
     let operator = std::fs::read_to_string(node.data().join("operator.token")).unwrap();
     let tokens = [
         None,
-        Some(token(&node, &spy).await),
-        Some(token(&node, &cast.billing).await),
-        Some(token(&node, &cast.bot).await),
+        Some(node.token(&spy).await),
+        Some(node.token(&cast.billing).await),
+        Some(node.token(&cast.bot).await),
         Some(operator.trim().to_owned()),
     ];
     let rows = rows();

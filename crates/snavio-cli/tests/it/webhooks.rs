@@ -6,7 +6,7 @@ use snavio_model::time::Timestamp;
 use snavio_model::webhook;
 
 use crate::node::{Cast, Draft, Node, drain, new_id, seconds_from_now};
-use crate::wire::{Answered, post_json, token};
+use crate::wire::{Answered, post_json};
 
 struct Scene {
     node: Node,
@@ -28,7 +28,7 @@ impl Scene {
     async fn set() -> Self {
         let node = Node::start();
         let cast = node.cast().await;
-        let token = token(&node, &cast.billing).await;
+        let token = node.token(&cast.billing).await;
         Self { node, cast, token }
     }
 

@@ -1,10 +1,10 @@
 //! Requests as they go over the wire: any bytes, any headers, and the whole answer.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use reqwest::{RequestBuilder, Response};
+use reqwest::{Method, RequestBuilder, Response};
 use serde_json::Value;
-use snavio_sdk::Credentials;
 
 use crate::node::Node;
 
@@ -26,16 +26,21 @@ pub(crate) fn post_json(
     request.bearer_auth(token).header("content-type", "application/json").body(body)
 }
 
-/// A fresh access token of a service.
-pub(crate) async fn token(node: &Node, credentials: &Credentials) -> String {
-    let form = [
-        ("grant_type", "client_credentials"),
-        ("client_id", &credentials.client_id),
-        ("client_secret", &credentials.client_secret),
-    ];
-    let request = http(node).post(format!("{}/v1/token", node.url())).form(&form);
-    let answer = Answered::to(request).await;
-    answer.document()["access_token"].as_str().expect("a token").to_owned()
+/// Everything that `/metrics` shows, by series.
+pub(crate) async fn metrics(node: &Node) -> BTreeMap<String, f64> {
+    let answer = node.operator().exchange(Method::GET, "/metrics", None, "").await.expect("the node tells").1;
+    let text = String::from_utf8(answer).expect("figures are text");
+    let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    let read = |line: &str| {
+        let (series, value) = line.rsplit_once(' ')?;
+        Some((series.to_owned(), value.parse().ok()?))
+    };
+    lines.map(|line| read(line).unwrap_or_else(|| panic!("{line:?} is no figure"))).collect()
+}
+
+/// One figure, if it is shown.
+pub(crate) async fn metric(node: &Node, series: &str) -> Option<f64> {
+    metrics(node).await.remove(series)
 }
 
 /// An answer, whatever it says.

@@ -36,7 +36,7 @@ async fn killed_before_its_write(plant: Option<&str>) -> Totals {
     let cast = node.cast().await;
     node.stop();
     let launch = Launch::default();
-    node.restart(&plant.map_or(launch.clone(), |plant| launch.setting("SNAVIO_PLANT", plant)));
+    node.restart(&plant.map_or(launch.clone(), |plant| launch.set("PLANT", plant)));
     let tally = Arc::new(Mutex::new(Tally::default()));
     let actors = Actors::new(&node, &cast, &tally);
     actors.consume("pay-inbox", 1).await.expect("the node answers");

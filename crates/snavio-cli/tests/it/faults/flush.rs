@@ -74,8 +74,7 @@ async fn a_node_that_cannot_flush_does_not_start() {
 async fn behind_a_slow_flush_queues_stay_bounded_and_reads_go_on() {
     const FLUSH: Duration = Duration::from_secs(2);
     const ROOM: u64 = 64;
-    let mut node =
-        Node::launch(&Launch::default().setting("SNAVIO_GATE_INTAKE_MESSAGES_MAX", &ROOM.to_string()));
+    let mut node = Node::launch(&Launch::default().set("GATE_INTAKE_MESSAGES_MAX", ROOM));
     let cast = node.cast().await;
     let tally = Arc::default();
     let actors = Arc::new(Actors::new(&node, &cast, &tally));

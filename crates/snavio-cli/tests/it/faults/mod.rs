@@ -28,13 +28,3 @@ async fn account_after_restart(node: &mut Node, cast: &Cast, tally: Arc<Mutex<Ta
 async fn status(node: &Node) -> serde_json::Value {
     node.operator().call(Method::GET, "/v1/status", None).await.expect("the node answers")
 }
-
-/// Head and body of a request that sends a signed command.
-fn request(token: &str, body: &[u8]) -> (String, Vec<u8>) {
-    let head = format!(
-        "POST /v1/commands HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
-         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    );
-    (head, body.to_vec())
-}

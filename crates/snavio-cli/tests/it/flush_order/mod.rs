@@ -23,6 +23,21 @@ async fn every_message_is_flushed_before_it_is_answered() {
     println!("flush order: {} messages, each flushed before it was answered", ids.len());
 }
 
+/// PIP-5
+#[test]
+fn a_folder_that_was_made_has_its_name_flushed_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let above = folder.path().canonicalize().unwrap();
+    let strace = Strace::of(FLUSHES, above.join("trace")).option("-f").option("-y");
+    let mut node = Node::launch_in(folder, &strace.launch());
+    for flushed in [node.data(), above] {
+        let of_it = |call: &Call| call.succeeded() && call.file() == flushed.to_string_lossy();
+        let seen = || parse(&strace.seen()).iter().any(of_it).then_some(());
+        poll(&format!("{} is flushed", flushed.display()), seen);
+    }
+    node.stop();
+}
+
 /// QUA-2
 #[cfg_attr(not(feature = "plant"), ignore = "needs --features snavio-cli/plant, as ./test runs it")]
 #[tokio::test(flavor = "multi_thread")]
@@ -58,9 +73,7 @@ async fn traced_run(plant: Option<&str>) -> (HashSet<String>, Vec<Call>) {
     node.restart(&match plant {
         None => strace.launch(),
         // A flush that takes its time, as on a slow disk, leaves no doubt about what came first.
-        Some(plant) => {
-            strace.clone().inject(FLUSHES, "delay_enter=10000").launch().setting("SNAVIO_PLANT", plant)
-        }
+        Some(plant) => strace.clone().inject(FLUSHES, "delay_enter=10000").launch().set("PLANT", plant),
     });
     let ids = send_from_many(&node, &cast).await;
     node.stop();
