@@ -10,8 +10,8 @@ use crate::wire::http;
 
 /// Every line of `/metrics` that is a value.
 async fn metrics(node: &Node) -> Vec<(String, f64)> {
-    let token = std::fs::read_to_string(node.data().join("operator.token")).unwrap();
-    let request = http(node).get(format!("{}/metrics", node.url())).bearer_auth(token.trim());
+    let token = node.operator_token();
+    let request = http(node).get(format!("{}/metrics", node.url())).bearer_auth(token);
     let text = request.send().await.unwrap().text().await.unwrap();
     let values = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
     values

@@ -25,6 +25,11 @@ fn read(row: &Row) -> Result<DeadLetter, StoreError> {
     let delivery = delivery::read(row).map_err(sql)?;
     let damaged = || StoreError::Damaged { what: "dead letter", key: delivery.id.to_string() };
     let reason = DeadReason::stored(row.try_get(8).map_err(sql)?).ok_or_else(damaged)?;
+    for count in [6, 7] {
+        if row.try_get::<_, i32>(count).map_err(sql)? < 0 {
+            return Err(damaged());
+        }
+    }
     Ok(DeadLetter { reason, dead_at: Timestamp(row.try_get(9).map_err(sql)?), delivery })
 }
 

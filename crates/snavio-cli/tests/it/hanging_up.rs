@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use reqwest::Method;
 use serde_json::Value;
 
-use super::{request, status};
 use crate::node::{Draft, Node, drain, new_id, post};
 use crate::patience::eventually;
-use crate::raw_wire::Wire;
+use crate::raw_wire::{Wire, command};
 
 /// PIP-4, PIP-5
 #[tokio::test(flavor = "multi_thread")]
@@ -19,7 +19,7 @@ async fn a_client_that_hangs_up_leaves_a_whole_message_or_none() {
     let mut half = Vec::new();
     for round in 0..40 {
         let draft = Draft::new("pay", &new_id());
-        let (head, body) = request(&token, &draft.sign(&cast.billing));
+        let (head, body) = command(&token, &draft.sign(&cast.billing));
         let is_whole = round % 2 == 0;
         let part = if is_whole { &body[..] } else { &body[..body.len() / 2] };
         // Hung up at the end of the statement, without reading.
@@ -53,7 +53,7 @@ async fn wait_until_quiet(node: &Node) {
     let mut last = Value::Null;
     eventually("the dust settles", async || {
         tokio::time::sleep(Duration::from_millis(300)).await;
-        let now = status(node).await;
+        let now = node.operator().call(Method::GET, "/v1/status", None).await.expect("the node answers");
         let quiet = now["waiting"] == 0 && now["store"]["commits"] == last;
         last = now["store"]["commits"].clone();
         quiet.then_some(())

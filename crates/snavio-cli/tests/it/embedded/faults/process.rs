@@ -5,11 +5,11 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-use super::{account_after_restart, request};
-use crate::crash::{Actors, Tally};
+use super::account_after_restart;
+use crate::embedded::crash::{Actors, Tally};
 use crate::node::{Draft, Node, binary, new_id};
 use crate::patience::poll;
-use crate::raw_wire::Wire;
+use crate::raw_wire::{Wire, command};
 use crate::strace::{FLUSHES, Strace};
 
 /// ENG-2
@@ -40,7 +40,7 @@ async fn a_node_told_to_stop_answers_what_is_under_way_and_takes_nothing_more() 
     let tracing = strace.attach(&node, "snavio-writer");
     let drafts: Vec<_> = (0..REQUESTS).map(|_| Draft::new("pay", &new_id())).collect();
     let under_way = drafts.iter().map(|draft| {
-        let (head, body) = request(&token, &draft.sign(&cast.billing));
+        let (head, body) = command(&token, &draft.sign(&cast.billing));
         let mut wire = Wire::to(&node);
         assert!(wire.send([head.as_bytes(), &body].concat()));
         wire

@@ -1,7 +1,6 @@
 //! Faults made to happen (QUA-1): a disk that fails, fills up or is slow, a process that is doubled or told to stop,
-//! clients that hang up, a clock that was set back. Every test shows that its fault happened.
+//! a clock that was set back. Every test shows that its fault happened.
 
-mod clients;
 mod clock;
 mod disk_full;
 mod flush;
@@ -12,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use reqwest::Method;
 
-use crate::crash::{Actors, Tally, close};
+use crate::embedded::crash::{Actors, Tally, close};
 use crate::node::{Cast, Launch, Node};
 
 /// Starts the node again and holds it to account for everything in the books.
@@ -27,14 +26,4 @@ async fn account_after_restart(node: &mut Node, cast: &Cast, tally: Arc<Mutex<Ta
 /// What the node says of itself.
 async fn status(node: &Node) -> serde_json::Value {
     node.operator().call(Method::GET, "/v1/status", None).await.expect("the node answers")
-}
-
-/// Head and body of a request that sends a signed command.
-fn request(token: &str, body: &[u8]) -> (String, Vec<u8>) {
-    let head = format!(
-        "POST /v1/commands HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
-         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    );
-    (head, body.to_vec())
 }
