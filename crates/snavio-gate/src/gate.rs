@@ -261,11 +261,7 @@ impl Gate {
             }
             // Refused by `slow` already.
             Some(
-                Outcome::Taken
-                | Outcome::QueueFull
-                | Outcome::Unreadable
-                | Outcome::TooLate
-                | Outcome::Unfit,
+                Outcome::Taken | Outcome::QueueFull | Outcome::Unreadable | Outcome::TooLate | Outcome::Unfit,
             )
             | None => {
                 let refusal = Refusal::lost("the store gave no outcome");
@@ -408,12 +404,18 @@ impl Gate {
         }
     }
 
-    /// Finishes what is under way, writes what was gathered and closes the store.
+    /// Finishes what is under way, writes what was gathered, hands on what it led and closes the store.
     pub async fn stop(&self) {
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         tasks.iter().for_each(tokio::task::JoinHandle::abort);
         tokio::task::block_in_place(|| self.committer.close());
         self.write_gathered().await;
+        if let Err(error) = self.store.leave(&self.settings.node).await {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the store was not told that this node leaves"
+            );
+        }
         self.store.close().await;
     }
 }

@@ -7,8 +7,10 @@ use snavio_gate::{Gate, Settings};
 use snavio_model::registry::{Change, Entry, Sealed, Unseal};
 use snavio_model::signing::Secret;
 use snavio_model::time::Timestamp;
+use snavio_servers::Postgres;
 use snavio_store::Store;
-use snavio_store::embedded::{EmbeddedStore, Options};
+use snavio_store::embedded::{self, EmbeddedStore};
+use snavio_store::postgres::{self, PostgresStore};
 
 const NOON: Timestamp = Timestamp(1_800_000_000_000);
 
@@ -24,7 +26,17 @@ impl Unseal for NoKeys {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_that_somebody_else_made_takes_effect_by_itself() {
     let folder = tempfile::tempdir().unwrap();
-    let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(&Options::new(folder.path())).unwrap());
+    follows(Arc::new(EmbeddedStore::open(&embedded::Options::new(folder.path())).unwrap())).await;
+}
+
+/// REG-18, ENG-7
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_another_node_may_have_made_takes_effect_by_itself() {
+    let url = Postgres::shared().database().unwrap();
+    follows(Arc::new(PostgresStore::open(&postgres::Options::new(url)).await.unwrap())).await;
+}
+
+async fn follows(store: Arc<dyn Store>) {
     let started = Gate::start(Settings::default(), Arc::clone(&store), Arc::new(NOON), Arc::new(NoKeys));
     let gate = started.await.unwrap();
     assert!(gate.registry().tenant("acme").is_none());

@@ -43,7 +43,10 @@ impl MachineClock {
         self.told.fetch_max(now.0, Ordering::Relaxed);
         let distance = engine.0.saturating_sub(now.0);
         if distance.abs() > DISTANCE_MAX_MS {
-            tracing::warn!(distance_ms = distance, "this node's time is away from the database's, and follows");
+            tracing::warn!(
+                distance_ms = distance,
+                "this node's time is away from the database's, and follows"
+            );
         }
         self.moved.fetch_add(distance.clamp(-MOVED_MAX_MS, MOVED_MAX_MS), Ordering::Relaxed);
     }

@@ -22,13 +22,16 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// Says that the node is there, for as long as it is.
+    /// Says that the node is there, until it leaves. What it is saying then is said to the end: words that come
+    /// after its leave would bring it back.
     pub(crate) async fn keep_announcing(self) {
         let mut tick = tokio::time::interval(ANNOUNCING);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while !self.leaving.is_cancelled() {
-            tick.tick().await;
-            self.announce().await;
+        loop {
+            tokio::select! {
+                () = self.leaving.cancelled() => return,
+                _ = tick.tick() => self.announce().await,
+            }
         }
     }
 
@@ -55,7 +58,10 @@ impl Member {
                 }
             }
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "the store was not told that this node is here");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "the store was not told that this node is here"
+                );
             }
         }
     }

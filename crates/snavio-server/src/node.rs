@@ -32,6 +32,9 @@ use crate::tls::{self, TlsError};
 /// A wall clock that is further behind the last commit than this needs a person's word.
 pub const CLOCK_BEHIND_MAX: Duration = Duration::from_secs(3600);
 
+/// How long a node that stops waits for what it is just saying of itself.
+const LAST_WORD_MAX: Duration = Duration::from_secs(5);
+
 /// Why a node did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -210,13 +213,11 @@ impl Node {
     pub async fn stop(self) {
         self.app.draining.cancel();
         self.stop.cancel();
-        self.heartbeat.abort();
         for task in self.serving {
             let _ = tokio::time::timeout(self.drain + Duration::from_secs(1), task).await;
         }
-        if let Err(error) = self.app.gate.store().leave(&self.app.node).await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "the store was not told that this node leaves");
-        }
+        self.leaving.cancel();
+        let _ = tokio::time::timeout(LAST_WORD_MAX, self.heartbeat).await;
         self.app.gate.stop().await;
     }
 }
@@ -244,7 +245,8 @@ async fn open(config: &Config, plant: Option<Plant>) -> Result<Arc<dyn Store>, S
             Arc::new(EmbeddedStore::open(&Options { folder, flush, queue_depth_max, plant })?)
         }
         StoreConfig::Postgres { url, ca_file, connections_max, batches_at_once } => {
-            let options = postgres::Options { url, ca_file, connections_max, batches_at_once, queue_depth_max };
+            let options =
+                postgres::Options { url, ca_file, connections_max, batches_at_once, queue_depth_max };
             Arc::new(PostgresStore::open(&options).await?)
         }
     })

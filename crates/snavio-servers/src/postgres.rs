@@ -38,7 +38,8 @@ impl Postgres {
             Command::new("sh").arg("-c").arg(KEEPER).arg(&folder).stdin(Stdio::piped()).spawn()?;
         let alive = keeper.stdin.take();
         let settings = SETTINGS.iter().chain(settings).map(|&it| it.to_owned()).collect();
-        let server = Self { folder, port: free_port()?, settings, databases: AtomicUsize::new(0), keeper, alive };
+        let server =
+            Self { folder, port: free_port()?, settings, databases: AtomicUsize::new(0), keeper, alive };
         if rustix::process::geteuid().is_root() {
             succeed(Command::new("chown").arg(format!("{USER}:")).arg(&server.folder))?;
         }

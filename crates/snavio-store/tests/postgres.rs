@@ -16,7 +16,7 @@ impl Backend for Database {
         Arc::new(PostgresStore::open(&Options::new(&self.0)).await.expect("the store opens"))
     }
 
-    fn leases_outlive_their_node(&self) -> bool {
+    fn is_shared(&self) -> bool {
         true
     }
 }

@@ -31,8 +31,6 @@ enum What {
     Clients,
     /// The changelog.
     Changes,
-    /// The node's own state.
-    Status,
 }
 
 impl Get {
@@ -45,10 +43,6 @@ impl Get {
             What::Grants => ("grant", &["source", "target", "name"]),
             What::Keys => ("key", &["service", "version"]),
             What::Clients => ("client", &["id", "service"]),
-            What::Status => {
-                output.object(&api.call(Method::GET, "/v1/status", None).await?);
-                return Ok(());
-            }
             What::Changes => {
                 let items = changes(&api).await?;
                 let columns = ["version", "at", "who", "kind", "name", "why"];

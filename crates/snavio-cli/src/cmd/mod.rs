@@ -13,6 +13,7 @@ pub(crate) mod receive;
 pub(crate) mod restore;
 pub(crate) mod serve;
 pub(crate) mod sign;
+pub(crate) mod status;
 
 use std::fmt;
 

@@ -26,7 +26,8 @@ impl Cluster {
     /// Starts nodes, each over the database by a URL of its own, and registers the usual cast.
     pub(crate) async fn start(stores: &[String]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let nodes = stores.iter().enumerate().map(|(n, store)| Node::start(folder.path(), n, store, 0)).collect();
+        let nodes =
+            stores.iter().enumerate().map(|(n, store)| Node::start(folder.path(), n, store, 0)).collect();
         let mut cluster = Self { folder, nodes, billing: None, bot: None };
         cluster.register().await;
         cluster
@@ -45,7 +46,8 @@ impl Cluster {
         });
         let operator = self.operator(0);
         let answer = operator.call(Method::POST, "/v1/registry/apply", Some(&registry)).await.unwrap();
-        let mut credentials: Vec<Credentials> = serde_json::from_value(answer["credentials"].clone()).unwrap();
+        let mut credentials: Vec<Credentials> =
+            serde_json::from_value(answer["credentials"].clone()).unwrap();
         self.bot = credentials.pop();
         self.billing = credentials.pop();
         for node in 0..self.nodes.len() {
@@ -107,7 +109,8 @@ impl Cluster {
 
 impl Node {
     fn start(folder: &Path, number: usize, store: &str, port: u16) -> Self {
-        let log = std::fs::File::options().create(true).append(true).open(folder.join(format!("{number}.log")));
+        let log =
+            std::fs::File::options().create(true).append(true).open(folder.join(format!("{number}.log")));
         let mut command = Command::new(env!("CARGO_BIN_EXE_snavio"));
         command.args(["serve", "--listen", &format!("127.0.0.1:{port}"), "--store", store]);
         command.env("SNAVIO_LOG_FILTER", "warn");

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use snavio_servers::Postgres;
 use snavio_sdk::Client;
+use snavio_servers::Postgres;
 
 use crate::books::{Books, command};
 use crate::cluster::{Cluster, drain, id_of};
@@ -58,7 +58,8 @@ async fn killed_nodes_lose_nothing_that_was_acknowledged() {
     }
     // What a killed consumer's request had leased is there again when the leases end; until then it waits.
     books.delivered(drain(&cluster.consumer(0)).await);
-    let in_flight = Postgres::shared().ask(&database, "SELECT message.id FROM delivery JOIN message ON seq = message");
+    let in_flight =
+        Postgres::shared().ask(&database, "SELECT message.id FROM delivery JOIN message ON seq = message");
     let waiting: Vec<_> = in_flight.unwrap().lines().map(str::to_owned).collect();
     let waits = waiting.len();
     books.delivered(waiting);
@@ -73,7 +74,10 @@ async fn killed_nodes_lose_nothing_that_was_acknowledged() {
         again.send(&[cluster.producer(1)], some).await;
     }
     assert_eq!(again.acknowledged(), 0, "what was sent before is a duplicate on any node");
-    assert_eq!(cluster.status(0).await["nodes"].as_array().unwrap().iter().filter(|it| is_heard(it)).count(), NODES);
+    assert_eq!(
+        cluster.status(0).await["nodes"].as_array().unwrap().iter().filter(|it| is_heard(it)).count(),
+        NODES
+    );
 }
 
 fn is_heard(node: &serde_json::Value) -> bool {

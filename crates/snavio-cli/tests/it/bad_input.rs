@@ -123,7 +123,7 @@ impl Stage {
 
 /// A token that this very platform issued, ten minutes and a second ago.
 fn expired(node: &Node, credentials: &Credentials) -> String {
-    let key = std::fs::read_to_string(node.data().join("platform.key")).expect("the key was made");
+    let key = std::fs::read_to_string(node.secret("platform.key")).expect("the key was made");
     let key = base64::engine::general_purpose::STANDARD.decode(key.trim()).expect("base64");
     let tokens = TokenKey::new(&TokenKey::new(&key).digest(&[b"snavio", b"tokens"]));
     let at = |seconds| {
@@ -444,7 +444,7 @@ impl Stage {
             let claims = self.token.split('.').nth(1).expect("a token has three parts");
             format!("{}.{claims}.", engine.encode(r#"{"alg":"none","typ":"JWT"}"#))
         };
-        let operator = std::fs::read_to_string(self.node.data().join("operator.token")).expect("it was made");
+        let operator = self.node.operator_token();
         let mut rows = vec![
             row("no token", bare(), 401, "unauthenticated"),
             row("another scheme", bare().basic_auth("a", Some("b")), 401, "unauthenticated"),
@@ -454,7 +454,7 @@ impl Stage {
             row("an expired token", self.post(&self.expired_token, body()), 401, "unauthenticated"),
             row("a removed client's token", self.post(&self.removed_token, body()), 401, "unauthenticated"),
             row("no token is told before bad JSON", bare().body("{"), 401, "unauthenticated"),
-            row("the operator is no service", self.post(operator.trim(), body()), 403, "forbidden"),
+            row("the operator is no service", self.post(&operator, body()), 403, "forbidden"),
         ];
         rows.extend(self.suspended_rows());
         rows

@@ -250,13 +250,15 @@ async fn a_command_travels_by_the_command_line_alone() {
     assert_eq!(again.json()["results"][0]["outcome"], "gone");
     assert_eq!((again.code, again.err.contains("7 is gone")), (Some(1), true), "{again:?}");
 
-    for what in ["tenants", "services", "routes", "grants", "keys", "clients", "changes", "status"] {
+    for what in ["tenants", "services", "routes", "grants", "keys", "clients", "changes"] {
         let shown = shell.run(&format!("get {what} --output json"));
         assert_eq!(shown.code, Some(0), "{what}: {}", shown.err);
         shown.json();
         assert_eq!(shell.run(&format!("get {what}")).code, Some(0), "{what}");
     }
     assert_eq!(shell.run("get routes --output json").json()[0]["queue"], "inbox");
+    assert_eq!(shell.run("status --output json").json()["nodes"].as_array().map(Vec::len), Some(1));
+    assert!(shell.run("status").out.contains(node.url().trim_start_matches("http://")));
 }
 
 fn check_mode(shell: &Shell, file: &str) {
@@ -286,76 +288,12 @@ async fn a_message_signed_by_the_command_line_is_taken() {
     assert_eq!(&lines[4..7], ["acme/billing", "acme/bot", "notify"]);
 }
 
-/// Command line (10-interfaces)
-#[test]
-fn doctor_finds_what_is_wrong_and_says_how_to_mend_it() {
-    use std::os::unix::fs::PermissionsExt;
-
-    let shell = Shell::new();
-    let broken = shell.write("broken.toml", "[gate]\ndispatch = \"warm\"\n");
-    let ended = shell.run(&format!("doctor --config {broken} --output json"));
-    assert_eq!(ended.code, Some(1));
-    assert!(ended.json().to_string().contains("gate.dispatch"), "{}", ended.out);
-
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    let port = taken.local_addr().expect("it has an address");
-    let settings = format!(
-        "[server]\nlisten = \"{port}\"\ntls_cert = \"no.pem\"\ntls_key = \"no.pem\"\n[admin]\nlisten = \"{port}\"\n\
-         [store]\nurl = \"embedded:data\"\ndisk_free_bytes_min = {}\n",
-        i64::MAX
-    );
-    let config = shell.write("snavio.toml", &settings);
-    std::fs::create_dir(shell.path("data")).expect("a folder can be made");
-    std::fs::set_permissions(shell.path("data"), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let key = shell.write("data/platform.key", &format!("{}=\n", "A".repeat(43)));
-    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).expect("its mode can be set");
-    shell.write("data/snavio.db", "this is no store, only a text of some length");
-    let ended = shell.run(&format!("doctor --config {config} --output json"));
-    assert_eq!(ended.code, Some(1));
-    let findings = ended.json();
-    let of = |check: &str| {
-        let found = findings.as_array().into_iter().flatten().find(|it| it["check"] == check);
-        found.cloned().unwrap_or_else(|| panic!("no finding about {check} in {findings}"))
-    };
-    for (check, word, mend) in [
-        ("secrets", "platform.key is open to others", "chmod 600"),
-        ("privacy", "data is open to others", "chmod 700"),
-        ("port", "in use", "server.listen"),
-        ("store", "not a database", "restore"),
-        ("admin port", "in use", "admin.listen"),
-        ("tls", "no.pem", "server.tls_cert"),
-        ("disk", "store.disk_free_bytes_min", "free some space"),
-        ("clock", "cannot ask the store", "mend the store first"),
-    ] {
-        let finding = of(check);
-        let (result, mended) =
-            (finding["result"].as_str().unwrap_or_default(), finding["mend"].as_str().unwrap_or_default());
-        assert!(result.contains(word) && mended.contains(mend), "{finding}");
-    }
-
-    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).expect("its mode can be set");
-    std::fs::write(&key, "no key").unwrap();
-    let findings = shell.run(&format!("doctor --config {config} --output json")).json();
-    assert!(findings.to_string().contains("does not hold 32 bytes"), "{findings}");
-
-    drop(taken);
-    std::fs::remove_file(&key).expect("it can be removed");
-    std::fs::remove_file(shell.path("data/snavio.db")).expect("it can be removed");
-    let settings = format!("[server]\nlisten = \"{port}\"\n[store]\nurl = \"embedded:data\"\n");
-    let config = shell.write("snavio.toml", &settings);
-    let findings = shell.run(&format!("doctor --config {config} --output json")).json();
-    for check in ["secrets", "port", "store", "clock", "tls", "admin port"] {
-        let found = findings.as_array().into_iter().flatten().find(|it| it["check"] == check);
-        assert_eq!(found.map(|it| &it["result"]), Some(&json!("ok")), "{findings}");
-    }
-}
-
 /// REG-13
 #[tokio::test]
 async fn a_store_without_its_own_platform_key_is_not_served() {
     let mut node = Node::start();
     node.stop();
-    let (key, token) = (node.data().join("platform.key"), node.data().join("operator.token"));
+    let (key, token) = (node.secret("platform.key"), node.secret("operator.token"));
     std::fs::remove_file(&key).unwrap();
     node.restart(&Launch::default());
     let cast = node.cast().await;
@@ -369,7 +307,7 @@ async fn a_store_without_its_own_platform_key_is_not_served() {
     assert!(node.said().contains("put back your copy of it"), "{}", node.said());
 
     let other = Node::start();
-    std::fs::copy(other.data().join("platform.key"), &key).unwrap();
+    std::fs::copy(other.secret("platform.key"), &key).unwrap();
     node.try_restart(&Launch::default());
     assert_eq!(node.wait().code(), Some(1));
     assert!(node.said().contains("does not open hmac-v1 of acme/billing"), "{}", node.said());
@@ -483,7 +421,7 @@ async fn a_node_that_finds_an_open_key_file_does_not_start() {
 
     let mut node = Node::start();
     node.kill();
-    let key = node.data().join("platform.key");
+    let key = node.secret("platform.key");
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).expect("its mode can be set");
     node.try_restart(&Launch::default());
     let ended = node.wait();
@@ -499,19 +437,8 @@ fn the_operators_token_goes_to_no_proxy_on_the_way_to_this_machine() {
     let node = Node::start();
     let shell =
         Shell::at(&node).with("HTTP_PROXY", "http://127.0.0.1:1").with("http_proxy", "http://127.0.0.1:1");
-    let ended = shell.run("get status --output json");
+    let ended = shell.run("status --output json");
     assert_eq!(ended.code, Some(0), "{ended:?}");
-}
-
-/// Command line (10-interfaces)
-#[test]
-fn copies_that_cannot_be_made_name_the_file() {
-    let node = Node::start();
-    let shell = Shell::new();
-    let ended = shell.run(&format!("backup --data {} --to /nonexist/b.db", node.data().display()));
-    assert_eq!((ended.code, ended.err.contains("cannot write /nonexist/b.db")), (Some(1), true), "{ended:?}");
-    let ended = shell.run("restore --from nope.db --data here");
-    assert_eq!((ended.code, ended.err.contains("cannot read nope.db")), (Some(1), true), "{ended:?}");
 }
 
 /// Command line (10-interfaces)

@@ -2,15 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod backup;
 mod bad_input;
 mod batches;
-mod bench;
 mod commands_line;
 mod consumer;
-mod crash;
-mod faults;
-mod flush_order;
+mod embedded;
+mod engine;
+mod fleet;
+mod hanging_up;
 mod health;
 mod journey;
 mod metrics;

@@ -13,6 +13,7 @@ use snavio_model::name::{CommandName, ServiceName, TargetText};
 use snavio_model::time::Timestamp;
 use snavio_sdk::{Api, ApiError, Client, Credentials, Delivery};
 
+use crate::engine::Engine;
 use crate::patience::poll;
 use crate::strace::Attached;
 
@@ -40,9 +41,10 @@ impl Launch {
     }
 }
 
-/// A node, its folder, and what is registered on it.
+/// A node, its folder, and the engine under it.
 pub(crate) struct Node {
     folder: tempfile::TempDir,
+    engine: Engine,
     child: Child,
     url: String,
 }
@@ -64,7 +66,7 @@ impl Node {
         Self::launch_in(folder, launch)
     }
 
-    /// Starts a node on the store in a folder.
+    /// Starts a node on a new store, or on the embedded one in the folder.
     pub(crate) fn launch_in(folder: tempfile::TempDir, launch: &Launch) -> Self {
         let mut node = Self::try_launch_in(folder, launch);
         node.expect_serving();
@@ -73,8 +75,13 @@ impl Node {
 
     /// Starts a node that may end before it serves.
     pub(crate) fn try_launch_in(folder: tempfile::TempDir, launch: &Launch) -> Self {
-        let (child, url) = spawn(folder.path(), launch);
-        Self { folder, child, url: url.unwrap_or_default() }
+        Self::try_launch_over(Engine::chosen(), folder, launch)
+    }
+
+    /// Starts a node over an engine, whether or not it will serve.
+    pub(crate) fn try_launch_over(engine: Engine, folder: tempfile::TempDir, launch: &Launch) -> Self {
+        let (child, url) = spawn(folder.path(), &engine, launch);
+        Self { folder, engine, child, url: url.unwrap_or_default() }
     }
 
     /// Whether it came as far as serving.
@@ -82,7 +89,7 @@ impl Node {
         !self.url.is_empty() && self.ended().is_none()
     }
 
-    fn expect_serving(&mut self) {
+    pub(crate) fn expect_serving(&mut self) {
         assert!(!self.url.is_empty(), "the node does not serve ({:?}): {}", self.ended(), self.said());
     }
 
@@ -107,7 +114,7 @@ impl Node {
 
     /// Starts it again on the same store, whether or not it will serve.
     pub(crate) fn try_restart(&mut self, launch: &Launch) {
-        let (child, url) = spawn(self.folder.path(), launch);
+        let (child, url) = spawn(self.folder.path(), &self.engine, launch);
         self.child = child;
         self.url = url.unwrap_or_default();
     }
@@ -144,14 +151,28 @@ impl Node {
         send_signal(self.pid(), name);
     }
 
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// The embedded store's folder. Another engine has none: a test that looks into it belongs with those of the
+    /// embedded engine.
     pub(crate) fn data(&self) -> PathBuf {
-        self.folder.path().join("data")
+        self.engine.data(self.folder.path())
     }
 
     /// The data folder as the running node sees it, which may have mounted something of its own there.
     pub(crate) fn data_within(&self) -> PathBuf {
-        let data = self.data();
-        let below = data.strip_prefix("/").expect("temporary folders have full paths");
+        self.within(&self.data())
+    }
+
+    /// A file of the platform's secrets, for example `platform.key`.
+    pub(crate) fn secret(&self, name: &str) -> PathBuf {
+        self.engine.secrets(self.folder.path()).join(name)
+    }
+
+    fn within(&self, path: &Path) -> PathBuf {
+        let below = path.strip_prefix("/").expect("temporary folders have full paths");
         PathBuf::from(format!("/proc/{}/root", self.pid())).join(below)
     }
 
@@ -183,9 +204,12 @@ impl Node {
     }
 
     pub(crate) fn operator(&self) -> Api {
-        let token = std::fs::read_to_string(self.data_within().join("operator.token"));
-        let token = token.expect("the token was made");
-        self.api().with_token(token.trim())
+        self.api().with_token(&self.operator_token())
+    }
+
+    pub(crate) fn operator_token(&self) -> String {
+        let token = std::fs::read_to_string(self.within(&self.secret("operator.token")));
+        token.expect("the token was made").trim().to_owned()
     }
 
     pub(crate) fn client(&self, credentials: &Credentials) -> Client {
@@ -255,12 +279,13 @@ pub(crate) fn send_signal(pid: u32, name: &str) {
 const STDERR: &str = "stderr.log";
 
 /// Starts the process and reads where it is serving, unless it ends before it does.
-fn spawn(folder: &Path, launch: &Launch) -> (Child, Option<String>) {
+fn spawn(folder: &Path, engine: &Engine, launch: &Launch) -> (Child, Option<String>) {
     let mut words = launch.under.clone();
     words.push(binary().to_owned());
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).arg("serve").arg("--listen").arg("127.0.0.1:0");
-    command.arg("--data").arg(folder.join("data")).args(&launch.arguments);
+    engine.tell(&mut command, folder);
+    command.args(&launch.arguments).current_dir(folder);
     // Tests refuse by the hundred, and each refusal is a line of the log.
     command.env("SNAVIO_LOG_FILTER", "warn");
     command.envs(launch.settings.iter().cloned());

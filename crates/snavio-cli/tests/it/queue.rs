@@ -5,8 +5,6 @@ use std::time::Duration;
 use reqwest::Method;
 use serde_json::{Value, json};
 use snavio_sdk::ApiError;
-use snavio_store::Journal;
-use snavio_store::embedded::{EmbeddedStore, Options};
 
 use crate::consumer::Consumer;
 use crate::node::{Cast, Draft, Launch, Node, new_id, post};
@@ -244,7 +242,7 @@ async fn a_whole_dead_letter_queue_is_redriven_and_purge_and_redrive_are_on_the_
     assert_eq!((&attributes["depth"], &attributes["in_flight"]), (&json!(0), &json!(0)));
 
     scene.node.kill();
-    let store = EmbeddedStore::open(&Options::new(scene.node.data())).expect("the store opens");
+    let store = scene.node.engine().open(scene.node.folder()).await;
     let audit = store.audit(snavio_model::id::Serial(0), 10).await.expect("the record can be read");
     let said: Vec<_> = audit.iter().map(|it| (it.action.as_str(), it.act.why.as_str())).collect();
     let mended = ("dead_letter.redrive", "mended");

@@ -35,8 +35,8 @@ impl Shell {
 
     /// A shell whose commands find the node, and its operator's token.
     pub(crate) fn at(node: &Node) -> Self {
-        let token = std::fs::read_to_string(node.data().join("operator.token")).expect("it was made");
-        Self::new().with("SNAVIO_URL", node.url()).with("SNAVIO_TOKEN", token.trim())
+        let token = node.operator_token();
+        Self::new().with("SNAVIO_URL", node.url()).with("SNAVIO_TOKEN", &token)
     }
 
     pub(crate) fn with(mut self, name: &str, value: &str) -> Self {

@@ -170,13 +170,13 @@ async fn every_endpoint_answers_each_caller_as_it_should_and_none_is_missing_her
         "services": [{ "name": "zeta/spy" }, { "name": "acme/spare" }],
     });
     let spy = node.apply(&more).await.remove(0);
-    let operator = std::fs::read_to_string(node.data().join("operator.token")).unwrap();
+    let operator = node.operator_token();
     let tokens = [
         None,
         Some(node.token(&spy).await),
         Some(node.token(&cast.billing).await),
         Some(node.token(&cast.bot).await),
-        Some(operator.trim().to_owned()),
+        Some(operator),
     ];
     let rows = rows();
     for row in &rows {

@@ -5,6 +5,7 @@
 //! answered (dead letters, receive counts) is asked for again and again until it is there.
 
 pub mod claims;
+pub mod fleet;
 pub mod journal;
 pub mod queue;
 pub mod registry;
@@ -14,6 +15,7 @@ pub mod settle;
 pub mod sweep;
 
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -26,8 +28,9 @@ pub trait Backend: Send + Sync {
     /// Opens it, empty at first, later as it was left.
     async fn open(&self) -> Arc<dyn Store>;
 
-    /// Whether a lease that a node gave holds on when the node is gone, as it must where there are others.
-    fn leases_outlive_their_node(&self) -> bool {
+    /// Whether several may have it open at once, each for a node of its own. What one node leased or leads then
+    /// holds on when it is gone.
+    fn is_shared(&self) -> bool {
         false
     }
 }
@@ -48,6 +51,21 @@ pub(crate) async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Opti
     tokio::time::timeout(DEADLINE, asking).await.unwrap_or_else(|_| panic!("never came about: {what}"))
 }
 
+/// Lets a call be woken so many times, and then gives it up: no answer if it was not done by then.
+pub(crate) async fn give_up_after<T>(wakes: usize, call: impl Future<Output = T>) -> Option<T> {
+    let mut call = std::pin::pin!(call);
+    let mut woken = 0;
+    let done = std::future::poll_fn(|context| match call.as_mut().poll(context) {
+        Poll::Ready(answer) => Poll::Ready(Some(answer)),
+        Poll::Pending if woken == wakes => Poll::Ready(None),
+        Poll::Pending => {
+            woken += 1;
+            Poll::Pending
+        }
+    });
+    done.await
+}
+
 /// Runs the suite against a backend: each function as a test of its own, on a store of its own.
 #[macro_export]
 macro_rules! conformance {
@@ -56,7 +74,8 @@ macro_rules! conformance {
             claims: of_many_racing_tasks_one_wins, one_batch_sees_itself, another_service_finds_it_taken,
                 tenants_do_not_share_ids, a_claim_ends_by_time_alone, destinations_claim_for_themselves;
             settle: what_is_settled_is_delivered_as_it_came, queues_keep_the_order_of_settling,
-                an_empty_batch_settles_nothing, serials_rise;
+                an_empty_batch_settles_nothing, serials_rise, what_the_engine_cannot_hold_fails_alone,
+                a_batch_that_nobody_waits_for_is_settled_whole;
             queue: a_lease_hides_until_it_ends, a_receive_that_is_given_up_spends_no_attempt,
                 an_extension_hides_for_longer, a_release_waits_out_its_delay,
                 a_receipt_ends_only_its_own_delivery, a_receipt_that_was_never_given_out_ends_nothing,
@@ -65,7 +84,8 @@ macro_rules! conformance {
                 a_purge_of_a_long_queue_takes_all_of_it, a_purge_amid_traffic_leaves_no_ghosts,
                 attributes_tell_depth_flight_delay_and_age,
                 all_attributes_tell_of_every_queue_that_holds_something, arrivals_wake_their_own_queue_only,
-                tenants_do_not_see_each_others_dead_letters;
+                tenants_do_not_see_each_others_dead_letters, an_acknowledgement_that_is_given_up_is_whole,
+                a_redrive_that_is_given_up_is_whole;
             registry: changes_are_kept_with_their_story, a_change_based_on_the_past_is_refused,
                 of_racing_changes_one_lands, the_difference_since_a_version_is_paged;
             journal: telemetry_pages_without_gap_or_repeat, telemetry_wakes_its_readers,
@@ -79,6 +99,9 @@ macro_rules! conformance {
             reopen: everything_is_kept, serials_and_fences_rise, claims_still_hold,
                 a_receipt_from_before_stands, the_last_attempt_outlives_a_restart,
                 a_redriven_delivery_does_not_keep_its_elders;
+            fleet: the_first_word_counts, a_node_is_known_from_its_word_to_its_leave,
+                of_many_who_would_lead_one_does, a_task_is_free_after_its_term,
+                a_task_is_free_once_its_node_has_left;
         }
     };
     (@store $backend:expr, $($noun:ident: $($rule:ident),+;)+) => {

@@ -8,10 +8,10 @@ use snavio_model::delivery::{DeadReason, Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
 use snavio_model::limits;
 
-use super::eventually;
 use super::samples::{
     RECEIVES_MAX, act, at, ids, intake, notify, pay, queue, queued, receipt, receive, settle, settle_one,
 };
+use super::{eventually, give_up_after};
 use crate::{ListedDeadLetter, Received, Redriven, Store};
 
 async fn acknowledge(store: &dyn Store, name: &str, receipts: &[Receipt]) -> Vec<ReceiptOutcome> {
@@ -341,4 +341,65 @@ pub async fn tenants_do_not_see_each_others_dead_letters(store: &Arc<dyn Store>)
     assert_eq!(back.expect("the store answers"), Redriven::default());
     assert!(store.dead_letter("acme", dead).await.expect("it can be asked for").is_some());
     let _ = settle(&**store, Vec::new(), at(0)).await;
+}
+
+/// DLV-3, ENG-1: who hangs up while it acknowledges has ended all its deliveries, or none.
+pub async fn an_acknowledgement_that_is_given_up_is_whole(store: &Arc<dyn Store>) {
+    const COUNT: u64 = 8;
+    for wakes in 0.. {
+        let batch = (0..COUNT).map(|n| intake(&format!("{wakes}-{n}"), &notify(), at(0))).collect();
+        settle(&**store, batch, at(0)).await;
+        let receipts: Vec<_> = receive(&**store, "notify", 600, at(0)).await.iter().map(receipt).collect();
+        assert_eq!(receipts.len() as u64, COUNT);
+        let given_up = give_up_after(wakes, store.acknowledge(&queue("notify"), receipts.clone())).await;
+        let held = store.attributes(&queue("notify"), at(0)).await.expect("the store answers").in_flight;
+        assert!(held == 0 || held == COUNT, "{held} of {COUNT} are there after {wakes} wakes");
+        let again = acknowledge(&**store, "notify", &receipts).await;
+        assert!(again.iter().all(|it| *it == again[0]), "after {wakes} wakes: {again:?}");
+        if given_up.is_some() {
+            break;
+        }
+    }
+}
+
+/// DLV-5, ENG-1: who hangs up while it redrives has put all of them back, on the record, or none.
+pub async fn a_redrive_that_is_given_up_is_whole(store: &Arc<dyn Store>) {
+    const COUNT: usize = 5;
+    let mut recorded = 0;
+    for wakes in 0.. {
+        let batch = (0..COUNT).map(|n| intake(&format!("{wakes}-{n}"), &notify(), at(0))).collect();
+        settle(&**store, batch, at(0)).await;
+        for _ in 0..RECEIVES_MAX {
+            receive(&**store, "notify", 0, at(0)).await;
+        }
+        let letters = async || {
+            let letters = store.dead_letters("acme", None, Serial(0), 100).await.expect("they can be listed");
+            letters.iter().map(|it| it.letter.delivery.id).collect::<Vec<_>>()
+        };
+        let dead = eventually("all are dead letters", async || {
+            store.sweep(at(0)).await.expect("the store sweeps");
+            Some(letters().await).filter(|dead| dead.len() == COUNT)
+        })
+        .await;
+        let redriven = give_up_after(wakes, store.redrive("acme", dead.clone(), act("mended", at(1)))).await;
+        let left = letters().await.len();
+        assert!(left == 0 || left == COUNT, "{left} of {COUNT} are left after {wakes} wakes");
+        store.redrive("acme", dead, act("mended", at(1))).await.expect("the store redrives");
+        assert_eq!(
+            store.purge(&queue("notify"), act("next", at(1))).await.expect("the store purges"),
+            COUNT as u64
+        );
+        assert!(letters().await.is_empty());
+        recorded += COUNT;
+        eventually("each is on the record, once", async || {
+            let audit = store.audit(Serial(0), 10_000).await.expect("the record can be read");
+            let redrives = audit.iter().filter(|it| it.action == "dead_letter.redrive").count();
+            assert!(redrives <= recorded, "{redrives} of {recorded} after {wakes} wakes");
+            (redrives == recorded).then_some(())
+        })
+        .await;
+        if redriven.is_some() {
+            break;
+        }
+    }
 }

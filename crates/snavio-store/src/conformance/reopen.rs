@@ -119,10 +119,10 @@ pub async fn a_receipt_from_before_stands(backend: &dyn Backend) {
     let store = reopen(backend, store).await;
     let first = store.acknowledge(&queue("notify"), vec![receipt(&before[0])]).await;
     assert_eq!(first.expect("the store answers"), [ReceiptOutcome::Done]);
-    if backend.leases_outlive_their_node() {
+    if backend.is_shared() {
         assert!(receive(&*store, "notify", 600, at(599)).await.is_empty(), "it is still leased");
     }
-    let when = if backend.leases_outlive_their_node() { 600 } else { 0 };
+    let when = if backend.is_shared() { 600 } else { 0 };
     let again = receive(&*store, "notify", 600, at(when)).await;
     assert_eq!((ids(&again), again[0].attempt), (vec!["b"], 2), "counts do not end with the process");
     let late = store.acknowledge(&queue("notify"), vec![receipt(&before[1])]).await;

@@ -2,7 +2,12 @@
 
 use std::sync::Arc;
 
-use super::samples::{at, ids, intake, message, notify, pay, queue, queued, receive, settle, settle_one};
+use snavio_model::settle::Outcome;
+
+use super::samples::{
+    at, ids, intake, intake_of, message, notify, pay, queue, queued, receive, settle, settle_one,
+};
+use super::{eventually, give_up_after};
 use crate::Store;
 
 /// DLV-3, MSG-10: every member is read back as it was written, the payload byte for byte.
@@ -53,4 +58,51 @@ pub async fn serials_rise(store: &Arc<dyn Store>) {
             last = delivery;
         }
     }
+}
+
+/// MSG-12: what one engine holds another may not, and its neighbours are none the worse for it.
+pub async fn what_the_engine_cannot_hold_fails_alone(store: &Arc<dyn Store>) {
+    const IDS: [&str; 7] = ["a", "b\0c", "d", "e", "\0", "f", "g"];
+    let is_odd = |id: &str| id.contains('\0');
+    for now in 0..2 {
+        let batch = IDS.map(|id| intake(id, &pay(), at(now))).to_vec();
+        let settled = settle(&**store, batch, at(now)).await;
+        assert_eq!(settled.len(), IDS.len());
+        for (id, settlement) in IDS.iter().zip(&settled) {
+            let outcome = settlement.outcomes[0];
+            let good = if now == 0 {
+                queued(outcome).is_some()
+            } else {
+                outcome == Outcome::Duplicate { first_seen_at: at(0) }
+            };
+            assert!(good || is_odd(id) && outcome == Outcome::Unfit, "{id:?} at {now}: {outcome:?}");
+        }
+    }
+    let alone = settle_one(&**store, "h\0", &notify(), at(2)).await;
+    assert!(queued(alone).is_some() || alone == Outcome::Unfit, "{alone:?}");
+    let received = receive(&**store, "pay", 30, at(2)).await;
+    let good: Vec<_> = ids(&received).into_iter().filter(|id| !is_odd(id)).collect();
+    assert_eq!(good, ["a", "d", "e", "f", "g"]);
+}
+
+/// PIP-4, ENG-1: who sent it may be gone before it is settled.
+pub async fn a_batch_that_nobody_waits_for_is_settled_whole(store: &Arc<dyn Store>) {
+    let batch = |id: &str| {
+        let routes = [notify(), pay()];
+        (0..5).map(|n| intake_of("acme/billing", &format!("{id}-{n}"), &routes, at(0))).collect::<Vec<_>>()
+    };
+    for round in 0..10 {
+        let id = format!("id-{round}");
+        give_up_after(round % 3, settle(&**store, batch(&id), at(0))).await;
+        // After it, or in its place: five of each either way.
+        let again = settle(&**store, batch(&id), at(0)).await;
+        let fresh = again.iter().filter(|it| queued(it.outcomes[1]).is_some()).count();
+        assert!(fresh == 0 || fresh == 5, "half a batch was there: {again:?}");
+    }
+    let depth =
+        async |name: &str| store.attributes(&queue(name), at(0)).await.expect("the store answers").depth;
+    eventually("all are settled, strict ones once", async || {
+        ((depth("notify").await, depth("pay").await) == (100, 50)).then_some(())
+    })
+    .await;
 }

@@ -31,11 +31,7 @@ impl Fleet for EmbeddedStore {
 
     async fn nodes(&self) -> Result<Vec<NodeSeen>, StoreError> {
         let only = lock(&self.only_node.0).clone();
-        let seen = |(state, leads)| NodeSeen {
-            state,
-            silent_for: Duration::ZERO,
-            leads,
-        };
+        let seen = |(state, leads)| NodeSeen { state, silent_for: Duration::ZERO, leads };
         Ok(only.map(seen).into_iter().collect())
     }
 

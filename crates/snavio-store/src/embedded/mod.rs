@@ -49,11 +49,11 @@ use queue_jobs::{Acknowledge, Bury, CountReceives, Purge, Redrive};
 use readers::Readers;
 use writer::{Transaction, Urgency, Writer, lock, sql};
 
-use crate::waiting::Waiting;
 use crate::files;
+use crate::waiting::Waiting;
 use crate::{
-    Act, Anchor, AuditEntry, Durability, Figures, Journal, Ledger, ListedDeadLetter, LoggedMessage, Queue, Received,
-    Redriven, RegistryLog, Settled, Store, StoreError, StoredDeadLetter, Swept,
+    Act, Anchor, AuditEntry, Durability, Figures, Journal, Ledger, ListedDeadLetter, LoggedMessage, Queue,
+    Received, Redriven, RegistryLog, Settled, Store, StoreError, StoredDeadLetter, Swept,
 };
 
 /// The database file within the data folder.

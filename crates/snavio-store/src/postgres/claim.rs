@@ -2,15 +2,15 @@
 //!
 //! `check_value` is the CRC-32 of every other column but the message's number, plus that number (QUA-1).
 
+use deadpool_postgres::GenericClient;
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use snavio_model::claim::{Claim, ClaimKey};
 use snavio_model::id::Serial;
 use snavio_model::name::ServiceName;
 use snavio_model::settle::{self, Intake};
 use snavio_model::time::Timestamp;
-use tokio_postgres::types::ToSql;
-use deadpool_postgres::GenericClient;
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 use super::pool::{Trouble, sql};
 use crate::StoreError;
@@ -84,37 +84,56 @@ pub(super) async fn find(
     batch: &[Intake],
     now: Timestamp,
 ) -> Result<Found, Trouble> {
-    const FIND: &str = "WITH key AS MATERIALIZED ( \
-             SELECT * FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY \
-                 AS key (id, tenant, destination, place) \
-         ), cleared AS ( \
-             DELETE FROM claim WHERE ctid = ANY (ARRAY( \
-                 SELECT claim.ctid FROM claim JOIN key USING (id, tenant, destination) \
-                 WHERE claim.expires_at <= $4 FOR UPDATE OF claim SKIP LOCKED)) \
-         ) \
-         SELECT key.place, source, message, first_seen_at, expires_at, check_value \
-         FROM claim JOIN key USING (id, tenant, destination) WHERE expires_at > $4";
+    const FIND: &str = "SELECT key.place, source, message, first_seen_at, expires_at, check_value \
+         FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS key (id, tenant, destination, place) \
+         JOIN claim USING (id, tenant, destination)";
     let keys: Vec<ClaimKey> = batch.iter().flat_map(settle::keys).collect();
-    let ids: Vec<_> = keys.iter().map(|key| key.id.as_str()).collect();
-    let tenants: Vec<_> = keys.iter().map(|key| key.tenant.as_str()).collect();
-    let destinations: Vec<&str> = keys.iter().map(|key| &*key.destination).collect();
+    let (ids, tenants, destinations) = columns(&keys);
     let statement = client.prepare_cached(FIND).await.map_err(Trouble::of)?;
-    let rows = client.query(&statement, &[&ids, &tenants, &destinations, &now.0]).await.map_err(Trouble::of)?;
+    let rows = client.query(&statement, &[&ids, &tenants, &destinations]).await.map_err(Trouble::of)?;
     let mut found = Found::default();
+    let mut over = Vec::new();
     for row in &rows {
         let place: i64 = row.try_get(0).map_err(Trouble::of)?;
         let Some(key) = usize::try_from(place - 1).ok().and_then(|place| keys.get(place)) else { continue };
         match read(row, key).map_err(Trouble::of)? {
+            Some(claim) if claim.expires_at <= now => over.push(key),
             Some(claim) => {
                 found.claims.insert(key.clone(), claim);
             }
+            // Not even that its time is over can be believed of it.
             None => {
                 alert(&StoreError::Damaged { what: "claim", key: key.id.to_string() });
                 found.unreadable.insert(key.clone());
             }
         }
     }
+    if !over.is_empty() {
+        clear(client, over, now).await?;
+    }
     Ok(found)
+}
+
+/// Deletes claims whose time is over; those that somebody is at are cleared by them.
+async fn clear(
+    client: &impl GenericClient,
+    over: impl IntoIterator<Item = &ClaimKey>,
+    now: Timestamp,
+) -> Result<(), Trouble> {
+    const CLEAR: &str = "DELETE FROM claim WHERE ctid = ANY (ARRAY( \
+         SELECT claim.ctid FROM claim JOIN unnest($1::text[], $2::text[], $3::text[]) \
+             AS key (id, tenant, destination) USING (id, tenant, destination) \
+         WHERE claim.expires_at <= $4 FOR UPDATE OF claim SKIP LOCKED))";
+    let (ids, tenants, destinations) = columns(over);
+    let statement = client.prepare_cached(CLEAR).await.map_err(Trouble::of)?;
+    let cleared = client.execute(&statement, &[&ids, &tenants, &destinations, &now.0]).await;
+    cleared.map(|_| ()).map_err(Trouble::of)
+}
+
+fn columns<'a>(keys: impl IntoIterator<Item = &'a ClaimKey>) -> (Vec<&'a str>, Vec<&'a str>, Vec<&'a str>) {
+    let column = |key: &'a ClaimKey| (key.id.as_str(), (key.tenant.as_str(), &*key.destination));
+    let (ids, (tenants, destinations)) = keys.into_iter().map(column).unzip();
+    (ids, tenants, destinations)
 }
 
 /// Reads a row's columns; no claim if it is not as it was written.

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use deadpool_postgres::GenericClient;
 use snavio_model::delivery::{Delivery, QueueAttributes, Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::name::QueueKey;
 use snavio_model::time::Timestamp;
-use tokio_postgres::types::ToSql;
-use deadpool_postgres::GenericClient;
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 use super::message;
 use super::pool::sql;

@@ -67,8 +67,7 @@ fn read(row: &Row) -> Result<NodeSeen, tokio_postgres::Error> {
 }
 
 pub(super) async fn leave(client: &impl GenericClient, node: &str) -> Result<(), StoreError> {
-    const LEAVE: &str =
-        "WITH freed AS (DELETE FROM lease WHERE node = $1) DELETE FROM node WHERE id = $1";
+    const LEAVE: &str = "WITH freed AS (DELETE FROM lease WHERE node = $1) DELETE FROM node WHERE id = $1";
     client.execute(LEAVE, &[&node]).await.map(|_| ()).map_err(sql)
 }
 

@@ -4,6 +4,7 @@
 //! statement that writes the row (QUA-1).
 
 use bytes::Bytes;
+use deadpool_postgres::GenericClient;
 use snavio_model::hash::{DomainHash, HASH_VERSION};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::limits;
@@ -12,9 +13,8 @@ use snavio_model::name::{CommandName, KeyVersion, ServiceName, TenantName};
 use snavio_model::settle::Intake;
 use snavio_model::time::Timestamp;
 use snavio_model::trace::{CorrelationId, Traceparent};
-use tokio_postgres::types::ToSql;
-use deadpool_postgres::GenericClient;
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 use super::pool::sql;
 use crate::evidence::{Check, usable};
@@ -197,8 +197,7 @@ pub(super) async fn page(
     let bytes = limits::PAGE_BYTES_MAX as i64;
     let mut page = Page { messages: Vec::new(), complete_to: after.0 };
     while page.messages.is_empty() && page.complete_to < up_to {
-        let values: [&(dyn ToSql + Sync); 5] =
-            [&tenant, &page.complete_to, &up_to, &(limit as i64), &bytes];
+        let values: [&(dyn ToSql + Sync); 5] = [&tenant, &page.complete_to, &up_to, &(limit as i64), &bytes];
         let rows = client.query(&statement, &values).await.map_err(sql)?;
         page.complete_to = complete_to(&rows, up_to, limit).map_err(sql)?;
         for row in &rows {

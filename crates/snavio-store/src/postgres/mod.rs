@@ -159,13 +159,48 @@ impl PostgresStore {
         self.inner.pool.get().await
     }
 
+    async fn within<T>(&self, work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        self.inner.pool.within(work).await
+    }
+
+    /// One bounded sweep.
+    async fn sweep_some(&self, now: Timestamp) -> Result<Swept, StoreError> {
+        const MOST: usize = limits::SWEEP_ROWS_MAX;
+        let mut client = self.client().await?;
+        let claims = claim::sweep(&client, now, MOST).await?;
+        let transaction = client.transaction().await.map_err(sql)?;
+        let (dead_letters, told) = dead_letter::bury(&transaction, now, MOST).await?;
+        let horizon = now.minus(limits::TELEMETRY_RETENTION);
+        let (telemetry, dropped) = telemetry::sweep(&transaction, horizon, now, MOST).await?;
+        telemetry::append(&transaction, &told).await?;
+        telemetry::append(&transaction, &dropped).await?;
+        transaction.commit().await.map_err(sql)?;
+        self.inner.written.wake(told.iter().chain(&dropped).map(|record| record.tenant.as_str()));
+        settle::forget_old(&client).await?;
+        fleet::forget_silent(&client).await?;
+        Ok(Swept { claims, telemetry, dead_letters })
+    }
+
+    /// Deletes some of a queue, with a line on the record, and says how much.
+    async fn purge_some(&self, queue: &QueueKey, up_to: Serial, act: &Act) -> Result<usize, StoreError> {
+        let mut client = self.client().await?;
+        let transaction = client.transaction().await.map_err(sql)?;
+        let some = delivery::purge(&transaction, queue, up_to, limits::SWEEP_ROWS_MAX).await?;
+        let outcome = format!("{some} deliveries deleted");
+        let deed = Deed { action: "queue.purge", object: queue.to_string(), outcome };
+        audit::append(&transaction, act, &[deed]).await?;
+        transaction.commit().await.map_err(sql)?;
+        Ok(some)
+    }
+
     async fn present(
         &self,
         queue: &QueueKey,
         receipts: Vec<Receipt>,
         ask: Ask,
     ) -> Result<Vec<ReceiptOutcome>, StoreError> {
-        let outcomes = delivery::present(&self.client().await?, queue, &receipts, ask).await?;
+        let work = async { delivery::present(&self.client().await?, queue, &receipts, ask).await };
+        let outcomes = self.within(work).await?;
         self.inner.commits.fetch_add(1, Ordering::Relaxed);
         Ok(outcomes)
     }
@@ -192,7 +227,11 @@ fn promise(fsync: &str, full_page_writes: &str, synchronous_commit: &str) -> Dur
         return because("full_page_writes", full_page_writes, "a crash may leave half-written pages");
     }
     if synchronous_commit == "off" {
-        return because("synchronous_commit", synchronous_commit, "commits are answered before they are flushed");
+        return because(
+            "synchronous_commit",
+            synchronous_commit,
+            "commits are answered before they are flushed",
+        );
     }
     Durability::Durable
 }
@@ -212,27 +251,14 @@ impl Ledger for PostgresStore {
     }
 
     async fn record(&self, records: Vec<Record>) -> Result<(), StoreError> {
-        telemetry::append(&self.client().await?, &records).await?;
+        self.within(async { telemetry::append(&self.client().await?, &records).await }).await?;
         self.inner.commits.fetch_add(1, Ordering::Relaxed);
         self.inner.written.wake(records.iter().map(|record| record.tenant.as_str()));
         Ok(())
     }
 
     async fn sweep(&self, now: Timestamp) -> Result<Swept, StoreError> {
-        const MOST: usize = limits::SWEEP_ROWS_MAX;
-        let mut client = self.client().await?;
-        let claims = claim::sweep(&client, now, MOST).await?;
-        let transaction = client.transaction().await.map_err(sql)?;
-        let (dead_letters, told) = dead_letter::bury(&transaction, now, MOST).await?;
-        let horizon = now.minus(limits::TELEMETRY_RETENTION);
-        let (telemetry, dropped) = telemetry::sweep(&transaction, horizon, now, MOST).await?;
-        telemetry::append(&transaction, &told).await?;
-        telemetry::append(&transaction, &dropped).await?;
-        transaction.commit().await.map_err(sql)?;
-        self.inner.written.wake(told.iter().chain(&dropped).map(|record| record.tenant.as_str()));
-        settle::forget_old(&client).await?;
-        fleet::forget_silent(&client).await?;
-        Ok(Swept { claims, telemetry, dead_letters })
+        self.within(self.sweep_some(now)).await
     }
 }
 
@@ -249,9 +275,9 @@ impl Queue for PostgresStore {
         let (inner, queue) = (Arc::clone(&self.inner), queue.clone());
         // Not on the caller's task: who hangs up must not leave deliveries leased to nobody.
         self.inner.under_way.spawn(async move {
-            let received = receive(&inner, &queue, max, visibility, now).await;
+            let received = inner.pool.within(receive(&inner, &queue, max, visibility, now)).await;
             let Err(Ok(leased)) = reply.send(received) else { return };
-            if let Err(error) = take_back(&inner, &queue, &leased, now).await {
+            if let Err(error) = inner.pool.within(take_back(&inner, &queue, &leased, now)).await {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "deliveries of a receive that was given up stay hidden until their lease ends"
@@ -294,17 +320,15 @@ impl Queue for PostgresStore {
     }
 
     async fn purge(&self, queue: &QueueKey, act: Act) -> Result<u64, StoreError> {
-        let mut client = self.client().await?;
         // What comes later stays, or a purge amid traffic would never end.
-        let up_to = client.query_one(BLOCK, &[]).await.and_then(|row| row.try_get(0)).map_err(sql)?;
+        let number = async {
+            let row = self.client().await?.query_one(BLOCK, &[]).await;
+            row.and_then(|row| row.try_get(0)).map(Serial).map_err(sql)
+        };
+        let up_to = self.within(number).await?;
         let mut deleted = 0;
         loop {
-            let transaction = client.transaction().await.map_err(sql)?;
-            let some = delivery::purge(&transaction, queue, Serial(up_to), limits::SWEEP_ROWS_MAX).await?;
-            let outcome = format!("{some} deliveries deleted");
-            let deed = Deed { action: "queue.purge", object: queue.to_string(), outcome };
-            audit::append(&transaction, &act, &[deed]).await?;
-            transaction.commit().await.map_err(sql)?;
+            let some = self.within(self.purge_some(queue, up_to, &act)).await?;
             self.inner.rooms.forget(queue);
             deleted += some as u64;
             if some < limits::SWEEP_ROWS_MAX {
@@ -314,52 +338,61 @@ impl Queue for PostgresStore {
     }
 
     async fn redrive(&self, tenant: &str, dead: Vec<Serial>, act: Act) -> Result<Redriven, StoreError> {
-        let mut client = self.client().await?;
-        let transaction = client.transaction().await.map_err(sql)?;
-        let letters = dead_letter::lock(&transaction, tenant, &dead).await?;
-        let queues = letters.iter().map(|letter| &letter.delivery.queue);
-        let mut rooms = self.inner.rooms.of(&transaction, queues).await?;
-        let mut back: Vec<Delivery> = Vec::new();
-        let mut full = Vec::new();
-        for letter in letters {
-            match rooms.get_mut(&letter.delivery.queue) {
-                Some(room @ 1..) => {
-                    *room -= 1;
-                    back.push(Delivery { receives: 0, queued_at: act.at, ..letter.delivery });
+        let work = async {
+            let mut client = self.client().await?;
+            let transaction = client.transaction().await.map_err(sql)?;
+            let letters = dead_letter::lock(&transaction, tenant, &dead).await?;
+            let queues = letters.iter().map(|letter| &letter.delivery.queue);
+            let mut rooms = self.inner.rooms.of(&transaction, queues).await?;
+            let mut back: Vec<Delivery> = Vec::new();
+            let mut full = Vec::new();
+            for letter in letters {
+                match rooms.get_mut(&letter.delivery.queue) {
+                    Some(room @ 1..) => {
+                        *room -= 1;
+                        back.push(Delivery { receives: 0, queued_at: act.at, ..letter.delivery });
+                    }
+                    _ => full.push(letter.delivery.id),
                 }
-                _ => full.push(letter.delivery.id),
             }
-        }
-        let ids: Vec<_> = back.iter().map(|delivery| delivery.id).collect();
-        dead_letter::delete(&transaction, &ids).await?;
-        delivery::insert(&transaction, &back).await?;
-        let deed = |delivery: &Delivery| Deed {
-            action: "dead_letter.redrive",
-            object: format!("{} {}", delivery.dead_letter_queue, delivery.id),
-            outcome: delivery.queue.to_string(),
+            let ids: Vec<_> = back.iter().map(|delivery| delivery.id).collect();
+            dead_letter::delete(&transaction, &ids).await?;
+            delivery::insert(&transaction, &back).await?;
+            let deed = |delivery: &Delivery| Deed {
+                action: "dead_letter.redrive",
+                object: format!("{} {}", delivery.dead_letter_queue, delivery.id),
+                outcome: delivery.queue.to_string(),
+            };
+            audit::append(&transaction, &act, &back.iter().map(deed).collect::<Vec<_>>()).await?;
+            transaction.commit().await.map_err(sql)?;
+            for delivery in &back {
+                self.inner.rooms.took(&delivery.queue, 1);
+                self.inner.arrivals.wake_some(delivery.queue.as_str(), 1);
+            }
+            Ok(Redriven { back: ids, full })
         };
-        audit::append(&transaction, &act, &back.iter().map(deed).collect::<Vec<_>>()).await?;
-        transaction.commit().await.map_err(sql)?;
-        for delivery in &back {
-            self.inner.rooms.took(&delivery.queue, 1);
-            self.inner.arrivals.wake_some(delivery.queue.as_str(), 1);
-        }
-        Ok(Redriven { back: ids, full })
+        self.within(work).await
     }
 
     async fn attributes(&self, queue: &QueueKey, now: Timestamp) -> Result<QueueAttributes, StoreError> {
-        let client = self.client().await?;
-        let dead_letters = dead_letter::count(&client, queue).await?;
-        Ok(QueueAttributes { dead_letters, ..delivery::attributes(&client, queue, now).await? })
+        let work = async {
+            let client = self.client().await?;
+            let dead_letters = dead_letter::count(&client, queue).await?;
+            Ok(QueueAttributes { dead_letters, ..delivery::attributes(&client, queue, now).await? })
+        };
+        self.within(work).await
     }
 
     async fn all_attributes(&self, now: Timestamp) -> Result<Vec<(QueueKey, QueueAttributes)>, StoreError> {
-        let client = self.client().await?;
-        let mut all: BTreeMap<_, _> = delivery::all_attributes(&client, now).await?.into_iter().collect();
-        for (queue, count) in dead_letter::counts(&client).await? {
-            all.entry(queue).or_default().dead_letters = count;
-        }
-        Ok(all.into_iter().collect())
+        let work = async {
+            let client = self.client().await?;
+            let mut all: BTreeMap<_, _> = delivery::all_attributes(&client, now).await?.into_iter().collect();
+            for (queue, count) in dead_letter::counts(&client).await? {
+                all.entry(queue).or_default().dead_letters = count;
+            }
+            Ok(all.into_iter().collect())
+        };
+        self.within(work).await
     }
 }
 
@@ -402,25 +435,31 @@ async fn take_back(
 #[async_trait]
 impl RegistryLog for PostgresStore {
     async fn version(&self) -> Result<i64, StoreError> {
-        registry::version(&self.client().await?).await
+        self.within(async { registry::version(&self.client().await?).await }).await
     }
 
     async fn load(&self) -> Result<(i64, Vec<Entry>), StoreError> {
-        let mut client = self.client().await?;
-        let one_state = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead);
-        let transaction = one_state.read_only(true).start().await.map_err(sql)?;
-        registry::load(&transaction).await
+        let work = async {
+            let mut client = self.client().await?;
+            let one_state = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead);
+            let transaction = one_state.read_only(true).start().await.map_err(sql)?;
+            registry::load(&transaction).await
+        };
+        self.within(work).await
     }
 
     async fn apply(&self, changes: Vec<Change>) -> Result<(), StoreError> {
-        let mut client = self.client().await?;
-        let transaction = client.transaction().await.map_err(sql)?;
-        registry::apply(&transaction, &changes).await?;
-        transaction.commit().await.map_err(sql)
+        let work = async {
+            let mut client = self.client().await?;
+            let transaction = client.transaction().await.map_err(sql)?;
+            registry::apply(&transaction, &changes).await?;
+            transaction.commit().await.map_err(sql)
+        };
+        self.within(work).await
     }
 
     async fn changes_since(&self, version: i64, limit: usize) -> Result<Vec<Change>, StoreError> {
-        registry::changes_since(&self.client().await?, version, limit).await
+        self.within(async { registry::changes_since(&self.client().await?, version, limit).await }).await
     }
 }
 
@@ -432,9 +471,12 @@ impl Journal for PostgresStore {
         after: Serial,
         limit: usize,
     ) -> Result<Vec<LoggedMessage>, StoreError> {
-        let client = self.client().await?;
-        let up_to = self.inner.horizon.look(&client).await?;
-        Ok(message::page(&client, tenant, after, up_to, limit).await?.messages)
+        let work = async {
+            let client = self.client().await?;
+            let up_to = self.inner.horizon.look(&client).await?;
+            Ok(message::page(&client, tenant, after, up_to, limit).await?.messages)
+        };
+        self.within(work).await
     }
 
     async fn telemetry(
@@ -443,9 +485,12 @@ impl Journal for PostgresStore {
         after: Serial,
         limit: usize,
     ) -> Result<Vec<StoredRecord>, StoreError> {
-        let client = self.client().await?;
-        let up_to = self.inner.horizon.look(&client).await?;
-        telemetry::page(&client, tenant, after, up_to, limit).await
+        let work = async {
+            let client = self.client().await?;
+            let up_to = self.inner.horizon.look(&client).await?;
+            telemetry::page(&client, tenant, after, up_to, limit).await
+        };
+        self.within(work).await
     }
 
     fn telemetry_written(&self, tenant: &str) -> Arc<Notify> {
@@ -459,7 +504,8 @@ impl Journal for PostgresStore {
         after: Serial,
         limit: usize,
     ) -> Result<Vec<ListedDeadLetter>, StoreError> {
-        dead_letter::page(&self.client().await?, tenant, queue, after, limit).await
+        self.within(async { dead_letter::page(&self.client().await?, tenant, queue, after, limit).await })
+            .await
     }
 
     async fn dead_letter_origins(
@@ -468,40 +514,43 @@ impl Journal for PostgresStore {
         after: Serial,
         limit: usize,
     ) -> Result<Vec<(Serial, QueueKey)>, StoreError> {
-        dead_letter::origins(&self.client().await?, queue, after, limit).await
+        self.within(async { dead_letter::origins(&self.client().await?, queue, after, limit).await }).await
     }
 
     async fn dead_letter(&self, tenant: &str, id: Serial) -> Result<Option<StoredDeadLetter>, StoreError> {
-        dead_letter::find(&self.client().await?, tenant, id).await
+        self.within(async { dead_letter::find(&self.client().await?, tenant, id).await }).await
     }
 
     async fn audit(&self, after: Serial, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
-        let client = self.client().await?;
-        let up_to = self.inner.horizon.look(&client).await?;
-        audit::page(&client, after, up_to, limit).await
+        let work = async {
+            let client = self.client().await?;
+            let up_to = self.inner.horizon.look(&client).await?;
+            audit::page(&client, after, up_to, limit).await
+        };
+        self.within(work).await
     }
 }
 
 #[async_trait]
 impl Fleet for PostgresStore {
     async fn pin(&self, name: &str, value: &str) -> Result<String, StoreError> {
-        fleet::pin(&self.client().await?, name, value).await
+        self.within(async { fleet::pin(&self.client().await?, name, value).await }).await
     }
 
     async fn announce(&self, node: &NodeState) -> Result<Heard, StoreError> {
-        fleet::announce(&self.client().await?, node).await
+        self.within(async { fleet::announce(&self.client().await?, node).await }).await
     }
 
     async fn nodes(&self) -> Result<Vec<NodeSeen>, StoreError> {
-        fleet::nodes(&self.client().await?).await
+        self.within(async { fleet::nodes(&self.client().await?).await }).await
     }
 
     async fn leave(&self, node: &str) -> Result<(), StoreError> {
-        fleet::leave(&self.client().await?, node).await
+        self.within(async { fleet::leave(&self.client().await?, node).await }).await
     }
 
     async fn lead(&self, task: &str, node: &str, term: Duration) -> Result<bool, StoreError> {
-        fleet::lead(&self.client().await?, task, node, term).await
+        self.within(async { fleet::lead(&self.client().await?, task, node, term).await }).await
     }
 }
 

@@ -1,6 +1,6 @@
 //! Connections to PostgreSQL, and what its errors mean.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use deadpool_postgres::{
@@ -29,10 +29,16 @@ const SESSION: &str = "SET statement_timeout = '10s'; SET lock_timeout = '5s'; \
 const REST: Duration = Duration::from_millis(50);
 const REST_MAX: Duration = Duration::from_secs(1);
 
+/// How long anything may take before the server is taken to be gone, though nobody has said so: longer than its own
+/// patience.
+const ANSWER_MAX: Duration = Duration::from_secs(12);
+
 /// The pool, by what it is asked for.
 pub(super) struct Pool {
     pool: deadpool_postgres::Pool,
     resting: Mutex<Resting>,
+    /// When the server was last taken to be gone: no connection from before is used again.
+    gone: Arc<Mutex<Option<std::time::Instant>>>,
 }
 
 /// Since when and for how long connecting rests.
@@ -68,6 +74,17 @@ impl Pool {
         let settle_in = Hook::async_fn(|client: &mut deadpool_postgres::ClientWrapper, _| {
             Box::pin(async move { client.batch_execute(SESSION).await.map_err(HookError::Backend) })
         });
+        let gone = Arc::new(Mutex::new(None));
+        let is_from_before = {
+            let gone = Arc::clone(&gone);
+            Hook::sync_fn(move |_: &mut deadpool_postgres::ClientWrapper, metrics| {
+                let gone = *gone.lock().unwrap_or_else(PoisonError::into_inner);
+                if gone.is_some_and(|gone| metrics.created <= gone) {
+                    return Err(HookError::message("it got no answer"));
+                }
+                Ok(())
+            })
+        };
         let pool = deadpool_postgres::Pool::builder(manager)
             .max_size(options.connections_max)
             .runtime(Runtime::Tokio1)
@@ -75,9 +92,10 @@ impl Pool {
             .wait_timeout(Some(WAIT_MAX))
             .recycle_timeout(Some(CONNECT_MAX))
             .post_create(settle_in)
+            .pre_recycle(is_from_before)
             .build();
         let pool = pool.map_err(|error| OpenError::Options(error.to_string()))?;
-        Ok(Self { pool, resting: Mutex::default() })
+        Ok(Self { pool, resting: Mutex::default(), gone })
     }
 
     /// A connection, new or used before.
@@ -103,6 +121,27 @@ impl Pool {
         self.resting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Gives work with the database its time, and none of its connections to anybody after that.
+    pub(super) async fn within<T>(
+        &self,
+        work: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        self.answered(ANSWER_MAX, work).await.unwrap_or_else(|lost| Err(lost.into_error()))
+    }
+
+    /// Waits for an answer for so long.
+    pub(super) async fn answered<T>(
+        &self,
+        time: Duration,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Trouble> {
+        let answer = tokio::time::timeout(time, work).await;
+        answer.map_err(|_| {
+            *self.gone.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now().into_std());
+            Trouble::Lost(StoreError::Unavailable("the database does not answer".into()))
+        })
+    }
+
     /// Hands out no more connections.
     pub(super) fn close(&self) {
         self.pool.close();
@@ -123,7 +162,9 @@ fn tls(options: &Options, config: &tokio_postgres::Config) -> Result<Option<Make
     let Some(file) = &options.ca_file else {
         return match config.get_ssl_mode() {
             SslMode::Disable | SslMode::Prefer => Ok(None),
-            _ => Err(OpenError::Options("sslmode=require needs store.ca_file, the certificates to trust".into())),
+            _ => Err(OpenError::Options(
+                "sslmode=require needs store.ca_file, the certificates to trust".into(),
+            )),
         };
     };
     let unusable = |error: &dyn std::fmt::Display| {
@@ -136,7 +177,7 @@ fn tls(options: &Options, config: &tokio_postgres::Config) -> Result<Option<Make
         let certificate = certificate.map_err(|error| unusable(&error))?;
         trusted.add(certificate).map_err(|error| unusable(&error))?;
     }
-    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| unusable(&error))?
@@ -180,13 +221,9 @@ pub(super) enum Trouble {
 
 impl Trouble {
     pub(super) fn of(error: tokio_postgres::Error) -> Self {
+        // Whatever the server did not say itself leaves open what it did.
         let Some(code) = error.as_db_error().map(DbError::code) else {
-            // An argument that does not fit its parameter is found out before anything is sent.
-            return if error.is_closed() || std::error::Error::source(&error).is_some_and(is_of_the_wire) {
-                Self::Lost(unavailable(error))
-            } else {
-                Self::Refused(unavailable(error))
-            };
+            return Self::Lost(unavailable(error));
         };
         match (code.code().get(..2), code) {
             (_, &SqlState::UNIQUE_VIOLATION) => Self::Taken,
@@ -207,10 +244,6 @@ impl Trouble {
             Self::Taken => StoreError::Unavailable("a row of this key is there already".into()),
         }
     }
-}
-
-fn is_of_the_wire(source: &(dyn std::error::Error + 'static)) -> bool {
-    source.is::<std::io::Error>()
 }
 
 pub(super) fn unavailable(error: impl std::error::Error + Send + Sync + 'static) -> StoreError {

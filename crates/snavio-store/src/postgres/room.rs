@@ -5,11 +5,11 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use deadpool_postgres::GenericClient;
 use foldhash::{HashMap, HashMapExt};
 use snavio_model::limits;
 use snavio_model::name::QueueKey;
 use tokio::time::Instant;
-use deadpool_postgres::GenericClient;
 
 use super::pool::sql;
 use crate::StoreError;

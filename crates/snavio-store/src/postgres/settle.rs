@@ -29,6 +29,8 @@ use crate::StoreError;
 
 /// How long a batch is tried to be settled while its fate is unknown or others are in its way.
 const TRYING_MAX: Duration = Duration::from_secs(8);
+/// How long one try may take.
+const STEP_MAX: Duration = Duration::from_secs(4);
 /// Between two tries, growing.
 const PAUSE: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
@@ -121,7 +123,15 @@ impl<'a> Attempts<'a> {
         let mut pause = PAUSE;
         let mut next = Next::Judge { read: self.inner.read_first.0.load(Ordering::Relaxed) };
         loop {
-            let trouble = match self.step(next).await {
+            let pool = &self.inner.pool;
+            let step = match pool.answered(STEP_MAX, self.step(next)).await {
+                Ok(step) => step,
+                Err(lost) => {
+                    self.lost = true;
+                    Err(lost)
+                }
+            };
+            let trouble = match step {
                 Ok(Step::Settled(settlements)) => return Ok(settlements),
                 // An id is taken, or was: what is there must be read.
                 Ok(Step::Taken) if Instant::now() < until => {
@@ -129,7 +139,9 @@ impl<'a> Attempts<'a> {
                     next = Next::Judge { read: true };
                     continue;
                 }
-                Ok(Step::Taken) => Trouble::Crossed(StoreError::Unavailable("others take the same ids".into())),
+                Ok(Step::Taken) => {
+                    Trouble::Crossed(StoreError::Unavailable("others take the same ids".into()))
+                }
                 Err(trouble @ (Trouble::Lost(_) | Trouble::Crossed(_))) => trouble,
                 // Whether an earlier statement was done must be known before anything else is said.
                 Err(trouble) if self.lost => trouble,
@@ -149,8 +161,11 @@ impl<'a> Attempts<'a> {
     async fn step(&mut self, next: Next) -> Result<Step, Trouble> {
         let client = self.inner.pool.get().await.map_err(Trouble::Refused)?;
         if let Next::Judge { read } = next {
-            let found =
-                if read { claim::find(&client, self.batch, self.now).await? } else { claim::Found::default() };
+            let found = if read {
+                claim::find(&client, self.batch, self.now).await?
+            } else {
+                claim::Found::default()
+            };
             let rooms = self.inner.rooms.of(&client, queues(self.batch)).await.map_err(Trouble::Refused)?;
             self.judged.push(judge(self.batch, found, rooms, self.now));
         }
@@ -177,7 +192,10 @@ impl<'a> Attempts<'a> {
     }
 
     /// What became of the batch, if a statement with its nonce was done.
-    async fn done_before(&self, client: &deadpool_postgres::Object) -> Result<Option<Vec<Settlement>>, Trouble> {
+    async fn done_before(
+        &self,
+        client: &deadpool_postgres::Object,
+    ) -> Result<Option<Vec<Settlement>>, Trouble> {
         if !self.lost {
             return Ok(None);
         }

@@ -19,10 +19,13 @@ pub(super) async fn watch(inner: Arc<Inner>) {
     let mut seen = 0;
     loop {
         tokio::time::sleep(pause).await;
-        let found = match look(&inner, &mut seen).await {
+        let found = match inner.pool.within(look(&inner, &mut seen)).await {
             Ok(found) => found,
             Err(error) => {
-                tracing::debug!(error = &error as &dyn std::error::Error, "what others did could not be looked at");
+                tracing::debug!(
+                    error = &error as &dyn std::error::Error,
+                    "what others did could not be looked at"
+                );
                 false
             }
         };

@@ -8,7 +8,7 @@ use reqwest::Method;
 use tokio::task::JoinSet;
 
 use super::{account_after_restart, status};
-use crate::crash::{Actors, Sent};
+use crate::embedded::crash::{Actors, Sent};
 use crate::node::{Draft, Launch, Node, new_id};
 use crate::patience::eventually;
 use crate::strace::{FLUSHES, Strace};

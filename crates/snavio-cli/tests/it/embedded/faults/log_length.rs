@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::crash::is_long;
+use crate::embedded::crash::is_long;
 use crate::node::{Cast, Draft, Node, binary, new_id, post_batch, send_signal};
 use crate::patience::{eventually, within};
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use reqwest::Method;
 
 use super::account_after_restart;
-use crate::crash::{Actors, Sent, Tally};
+use crate::embedded::crash::{Actors, Sent, Tally};
 use crate::node::{Draft, Launch, Node, new_id, post};
 use crate::patience::{eventually, poll};
 use crate::strace::{Strace, WRITES};

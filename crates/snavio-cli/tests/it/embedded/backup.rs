@@ -190,3 +190,14 @@ async fn a_store_and_its_copies_are_for_their_owner_alone() {
         assert_eq!(of(file), 0o600, "{}", file.display());
     }
 }
+
+/// Command line (10-interfaces)
+#[test]
+fn copies_that_cannot_be_made_name_the_file() {
+    let node = Node::start();
+    let shell = Shell::new();
+    let ended = shell.run(&format!("backup --data {} --to /nonexist/b.db", node.data().display()));
+    assert_eq!((ended.code, ended.err.contains("cannot write /nonexist/b.db")), (Some(1), true), "{ended:?}");
+    let ended = shell.run("restore --from nope.db --data here");
+    assert_eq!((ended.code, ended.err.contains("cannot read nope.db")), (Some(1), true), "{ended:?}");
+}

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use reqwest::Method;
 use serde_json::Value;
 
-use super::status;
 use crate::node::{Draft, Node, drain, new_id, post};
 use crate::patience::eventually;
 use crate::raw_wire::{Wire, json_head};
@@ -54,7 +54,7 @@ async fn wait_until_quiet(node: &Node) {
     let mut last = Value::Null;
     eventually("the dust settles", async || {
         tokio::time::sleep(Duration::from_millis(300)).await;
-        let now = status(node).await;
+        let now = node.operator().call(Method::GET, "/v1/status", None).await.expect("the node answers");
         let quiet = now["waiting"] == 0 && now["store"]["commits"] == last;
         last = now["store"]["commits"].clone();
         quiet.then_some(())

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use super::account_after_restart;
-use crate::crash::{Actors, Tally};
+use crate::embedded::crash::{Actors, Tally};
 use crate::node::{Draft, Node, binary, new_id};
 use crate::patience::poll;
 use crate::raw_wire::{Wire, json_request};

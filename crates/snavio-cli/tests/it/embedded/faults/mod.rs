@@ -1,7 +1,6 @@
 //! Faults made to happen (QUA-1): a disk that fails, fills up or is slow, a process that is doubled or told to stop,
-//! clients that hang up, a clock that was set back. Every test shows that its fault happened.
+//! a clock that was set back. Every test shows that its fault happened.
 
-mod clients;
 mod clock;
 mod disk_full;
 mod flush;
@@ -12,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use reqwest::Method;
 
-use crate::crash::{Actors, Tally, close};
+use crate::embedded::crash::{Actors, Tally, close};
 use crate::node::{Cast, Launch, Node};
 
 /// Starts the node again and holds it to account for everything in the books.

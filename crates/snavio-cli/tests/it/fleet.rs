@@ -1,0 +1,186 @@
+//! Nodes over one database keep the promises of one (ENG-7).
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::Value;
+use snavio_sdk::{Api, Client};
+
+use crate::engine::Engine;
+use crate::node::{Draft, Launch, Node, new_id, post};
+use crate::patience::eventually;
+use crate::shell::Shell;
+
+/// Starts a node over a database, whichever engine the run is for.
+fn first() -> Node {
+    let mut node = Node::try_launch_over(Engine::postgres(), folder(), &Launch::default());
+    node.expect_serving();
+    node
+}
+
+/// Starts a node beside another, with copies of its secrets.
+fn beside(node: &Node) -> Node {
+    let folder = folder();
+    let secrets = node.engine().secrets(folder.path());
+    std::fs::create_dir(&secrets).unwrap();
+    for name in ["platform.key", "operator.token"] {
+        std::fs::copy(node.secret(name), secrets.join(name)).unwrap();
+    }
+    let mut node = Node::try_launch_over(node.engine().clone(), folder, &Launch::default());
+    node.expect_serving();
+    node
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a temporary folder can be made")
+}
+
+async fn status(node: &Node) -> Value {
+    node.operator().call(Method::GET, "/v1/status", None).await.expect("the node answers")
+}
+
+async fn addresses(node: &Node) -> Vec<String> {
+    let status = status(node).await;
+    let nodes = status["nodes"].as_array().expect("nodes are listed");
+    nodes.iter().map(|it| it["address"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+fn address(node: &Node) -> &str {
+    node.url().trim_start_matches("http://")
+}
+
+/// ENG-7, REG-18
+#[tokio::test]
+async fn what_is_registered_on_one_node_is_soon_known_to_the_other() {
+    let one = first();
+    let other = beside(&one);
+    one.cast().await;
+    let registered = async |api: Api| {
+        let page = api.call(Method::GET, "/v1/registry?kind=route", None).await.expect("the node answers");
+        page["entries"].as_array().is_some_and(|entries| entries.len() == 2).then_some(())
+    };
+    eventually("the other has the routes", async || registered(other.operator()).await).await;
+    let lags = async || {
+        let status = status(&other).await;
+        let lags = status["nodes"].as_array()?.iter().map(|it| it["registry_lag"].as_i64());
+        lags.clone().all(|lag| lag == Some(0)).then(|| lags.count())
+    };
+    assert_eq!(eventually("no node lags", lags).await, 2);
+}
+
+/// ENG-7, DLV-2, CLM-4
+#[tokio::test]
+async fn what_is_sent_to_one_node_is_received_from_the_other_once() {
+    let one = first();
+    let cast = one.cast().await;
+    let other = beside(&one);
+    let draft = Draft::new("pay", &new_id());
+    let waiting = {
+        let bot = other.client(&cast.bot);
+        let wait = async move { bot.receive("pay-inbox", 10, MINUTE, Duration::from_secs(20)).await };
+        tokio::spawn(wait)
+    };
+    assert_eq!(post(&one.client(&cast.billing), draft.sign(&cast.billing)).await.0, 202);
+    let received = waiting.await.unwrap().expect("the other hands out");
+    let ids: Vec<_> = received.iter().map(|it| it.message.metadata["id"].as_str()).collect();
+    assert_eq!(ids, [Some(draft.id.as_str())]);
+
+    let (status, answer) = post(&other.client(&cast.billing), draft.sign(&cast.billing)).await;
+    assert_eq!((status, &answer["duplicate"]), (200, &true.into()), "the id is taken on both");
+    let bot = one.client(&cast.bot);
+    assert!(receive(&bot).await.is_empty(), "it is leased on both");
+    bot.acknowledge("pay-inbox", &[received[0].receipt()])
+        .await
+        .expect("a receipt of one counts with the other");
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+async fn receive(client: &Client) -> Vec<snavio_sdk::Delivery> {
+    client.receive("pay-inbox", 10, MINUTE, Duration::ZERO).await.expect("the queue can be received from")
+}
+
+/// ENG-7, REG-6
+#[tokio::test]
+async fn a_token_of_one_node_is_good_with_the_other() {
+    let one = first();
+    let cast = one.cast().await;
+    let other = beside(&one);
+    let token = one.token(&cast.bot).await;
+    let asked = other.api().with_token(&token).call(Method::GET, "/v1/queues/pay-inbox", None).await;
+    assert_eq!(asked.expect("the token is good")["depth"], 0);
+    assert_eq!(one.operator_token(), other.operator_token());
+}
+
+/// ENG-7, REG-13
+#[tokio::test]
+async fn a_node_with_another_platform_key_does_not_start_and_says_why() {
+    let one = first();
+    let key = |node: &Node| std::fs::read(node.secret("platform.key")).unwrap();
+    // Before anything is registered a new key would open all there is: the store remembers whose it is.
+    for registered in [false, true] {
+        if registered {
+            one.cast().await;
+        }
+        let other = first();
+        let folder = folder();
+        let secrets = one.engine().secrets(folder.path());
+        std::fs::create_dir(&secrets).unwrap();
+        std::fs::copy(other.secret("platform.key"), secrets.join("platform.key")).unwrap();
+        let mut stranger = Node::try_launch_over(one.engine().clone(), folder, &Launch::default());
+        assert_eq!(stranger.wait().code(), Some(1));
+        assert_ne!(key(&stranger), key(&one));
+        let said = stranger.said();
+        let why = if registered { "put back this store's platform key" } else { "another platform key" };
+        assert!(said.contains(why) && said.contains("platform.key"), "{said}");
+    }
+    assert_eq!(addresses(&one).await, [address(&one)], "it never came to be one of the nodes");
+}
+
+/// ENG-7, TEL-9
+#[tokio::test]
+async fn nodes_are_listed_while_they_are_there_and_what_one_led_is_handed_on() {
+    let mut one = first();
+    let other = beside(&one);
+    let leader = async |node: &Node| {
+        let status = status(node).await;
+        let nodes = status["nodes"].as_array().expect("nodes are listed");
+        let leads =
+            |it: &&Value| it["leads"].as_array().is_some_and(|leads| leads.contains(&"sweeper".into()));
+        nodes.iter().find(leads).and_then(|it| it["address"].as_str().map(str::to_owned))
+    };
+    for node in [&one, &other] {
+        assert_eq!(addresses(node).await, [address(&one), address(&other)]);
+        let led = eventually("one of them sweeps", async || leader(node).await).await;
+        assert_eq!(led, address(&one), "it stays with the first");
+    }
+    for node in status(&other).await["nodes"].as_array().unwrap() {
+        assert_eq!((&node["version"], &node["draining"]), (&env!("CARGO_PKG_VERSION").into(), &false.into()));
+        assert!(node["silent_seconds"].as_f64().is_some_and(|silent| silent < 20.0), "{node}");
+        for member in ["registry_version", "registry_lag", "waiting"] {
+            assert!(node[member].is_number(), "{member}: {node}");
+        }
+    }
+    one.stop();
+    assert_eq!(addresses(&other).await, [address(&other)]);
+    let handed_on = async || leader(&other).await.filter(|it| it == address(&other));
+    eventually("the other sweeps", handed_on).await;
+}
+
+/// ENG-7, command line (10-interfaces)
+#[test]
+fn the_command_line_shows_the_nodes() {
+    let one = first();
+    let other = beside(&one);
+    let shell = Shell::at(&other);
+    let document = shell.run("status --output json").json();
+    assert_eq!(
+        (&document["store"]["engine"], document["nodes"].as_array().map(Vec::len)),
+        (&"postgres".into(), Some(2))
+    );
+    let shown = shell.run("status");
+    assert_eq!(shown.code, Some(0), "{shown:?}");
+    for word in ["store.engine: postgres", "registry lag", "leads", address(&one), address(&other)] {
+        assert!(shown.out.contains(word), "{word}: {}", shown.out);
+    }
+}

@@ -1,0 +1,141 @@
+//! The nodes of a store: what they agree on, who is there, and who does what for all (ENG-7). A store that has one
+//! node gives it whatever it asks for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::samples::at;
+use super::{Backend, eventually};
+use crate::{NodeState, Store};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// The store as two nodes have it open; where there can be but one, it is both.
+async fn two(backend: &dyn Backend) -> [Arc<dyn Store>; 2] {
+    let one = backend.open().await;
+    let other = if backend.is_shared() { backend.open().await } else { Arc::clone(&one) };
+    [one, other]
+}
+
+async fn close(stores: [Arc<dyn Store>; 2]) {
+    for store in stores {
+        store.close().await;
+    }
+}
+
+fn node(id: &str, started: i64) -> NodeState {
+    NodeState {
+        id: id.to_owned(),
+        started_at: at(started),
+        address: format!("{id}.example:8080"),
+        software: "1.2.3".to_owned(),
+        registry_version: 7,
+        waiting: 3,
+        draining: false,
+    }
+}
+
+async fn lead(store: &dyn Store, task: &str, node: &str, term: Duration) -> bool {
+    store.lead(task, node, term).await.expect("the store answers")
+}
+
+/// ENG-7
+pub async fn the_first_word_counts(backend: &dyn Backend) {
+    let stores = two(backend).await;
+    let pinning = (0..8).map(|n| {
+        let store = Arc::clone(&stores[n % 2]);
+        tokio::spawn(async move { store.pin("key", &format!("value {n}")).await.expect("the store pins") })
+    });
+    let mut heard = Vec::new();
+    for pinned in pinning.collect::<Vec<_>>() {
+        heard.push(pinned.await.expect("no task panics"));
+    }
+    assert!(heard.iter().all(|it| *it == heard[0]), "{heard:?}");
+    assert_eq!(stores[1].pin("other", "another").await.expect("the store pins"), "another");
+    close(stores).await;
+    let store = backend.open().await;
+    assert_eq!(store.pin("key", "later").await.expect("the store pins"), heard[0], "for ever");
+    store.close().await;
+}
+
+/// ENG-7, TEL-9
+pub async fn a_node_is_known_from_its_word_to_its_leave(backend: &dyn Backend) {
+    let stores = two(backend).await;
+    let [one, other] = &stores;
+    assert!(one.nodes().await.expect("nodes can be listed").is_empty());
+    let first = node("first", 1);
+    assert_eq!(one.announce(&first).await.expect("the store hears").outdated, None);
+    assert!(lead(&**one, "sweeper", "first", HOUR).await);
+    let seen = other.nodes().await.expect("nodes can be listed");
+    assert_eq!((seen.len(), &seen[0].state, &seen[0].leads[..]), (1, &first, &["sweeper".to_owned()][..]));
+    assert!(seen[0].silent_for < Duration::from_secs(20), "{seen:?}");
+
+    let later = NodeState { registry_version: 8, waiting: 0, draining: true, ..first };
+    one.announce(&later).await.expect("the store hears");
+    if backend.is_shared() {
+        other.announce(&node("elder", 0)).await.expect("the store hears");
+    }
+    let seen = other.nodes().await.expect("nodes can be listed");
+    let states: Vec<_> = seen.into_iter().map(|it| it.state).collect();
+    let elder = backend.is_shared().then(|| node("elder", 0));
+    assert_eq!(states, elder.iter().cloned().chain([later]).collect::<Vec<_>>(), "by when they started");
+
+    one.leave("first").await.expect("the store hears");
+    let left = other.nodes().await.expect("nodes can be listed");
+    assert_eq!(left.into_iter().map(|it| it.state).collect::<Vec<_>>(), Vec::from_iter(elder));
+    close(stores).await;
+}
+
+/// ENG-7
+pub async fn of_many_who_would_lead_one_does(backend: &dyn Backend) {
+    const NODES: usize = 12;
+    let stores = two(backend).await;
+    let mut leader = None;
+    for _ in 0..3 {
+        let asking = (0..NODES).map(|n| {
+            let store = Arc::clone(&stores[n % 2]);
+            tokio::spawn(async move { lead(&*store, "sweeper", &format!("node {n}"), HOUR).await })
+        });
+        let mut leads = Vec::new();
+        for (n, asked) in asking.collect::<Vec<_>>().into_iter().enumerate() {
+            leads.extend(asked.await.expect("no task panics").then_some(n));
+        }
+        if backend.is_shared() {
+            assert_eq!(leads.len(), 1);
+            assert_eq!(*leader.get_or_insert(leads[0]), leads[0], "it stays with the one that has it");
+        } else {
+            assert_eq!(leads.len(), NODES);
+        }
+    }
+    assert!(lead(&*stores[0], "another task", "node 1", HOUR).await, "a task is led for itself");
+    close(stores).await;
+}
+
+/// ENG-7: a node that went without a word is missed for no longer than its term.
+pub async fn a_task_is_free_after_its_term(backend: &dyn Backend) {
+    let stores = two(backend).await;
+    let [one, other] = &stores;
+    assert!(lead(&**one, "sweeper", "first", HOUR).await);
+    assert_eq!(lead(&**other, "sweeper", "second", HOUR).await, !backend.is_shared());
+    // The newest term counts, and a moment of it.
+    assert!(lead(&**one, "sweeper", "first", Duration::from_millis(50)).await);
+    eventually("the task is free", async || lead(&**other, "sweeper", "second", HOUR).await.then_some(()))
+        .await;
+    assert_eq!(lead(&**one, "sweeper", "first", HOUR).await, !backend.is_shared(), "it is the other's now");
+    close(stores).await;
+}
+
+/// ENG-7
+pub async fn a_task_is_free_once_its_node_has_left(backend: &dyn Backend) {
+    let stores = two(backend).await;
+    let [one, other] = &stores;
+    for task in ["sweeper", "auditor"] {
+        assert!(lead(&**one, task, "first", HOUR).await);
+        assert_eq!(lead(&**other, task, "second", HOUR).await, !backend.is_shared());
+    }
+    one.leave("first").await.expect("the store hears");
+    for task in ["sweeper", "auditor"] {
+        assert!(lead(&**other, task, "second", HOUR).await, "{task}");
+    }
+    close(stores).await;
+}
