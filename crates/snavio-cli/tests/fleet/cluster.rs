@@ -168,3 +168,10 @@ pub(crate) async fn drain(consumer: &Client) -> Vec<String> {
 pub(crate) fn id_of(delivery: &Delivery) -> String {
     delivery.message.metadata["id"].as_str().unwrap().to_owned()
 }
+
+/// How many messages in a database were dispatched more than once.
+pub(crate) fn dispatched_twice(database: &str) -> usize {
+    let server = snavio_servers::Postgres::shared();
+    let twice = "SELECT count(*) FROM (SELECT id FROM message GROUP BY id HAVING count(*) > 1) AS twice";
+    server.ask(database, twice).unwrap().parse().unwrap()
+}

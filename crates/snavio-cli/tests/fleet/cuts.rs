@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use snavio_servers::Postgres;
 
 use crate::books::{Books, command};
-use crate::cluster::{Cluster, drain};
+use crate::cluster::{Cluster, dispatched_twice, drain};
 use crate::proxy::{self, FAULTS, Faults};
 
 const NODES: usize = 2;
@@ -51,4 +51,5 @@ async fn statements_whose_answer_is_lost_are_settled_once() {
     assert!(faults.fired().iter().all(|count| *count >= 3), "every fault fired: {:?}", faults.fired());
     assert_eq!(totals.acknowledged, rounds / PRODUCERS * PRODUCERS * BATCH);
     assert_eq!((totals.missing, totals.twice, totals.false_duplicates), (0, 0, 0), "{totals:?}");
+    assert_eq!(dispatched_twice(&database), 0);
 }

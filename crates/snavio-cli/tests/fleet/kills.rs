@@ -8,7 +8,7 @@ use snavio_sdk::Client;
 use snavio_servers::Postgres;
 
 use crate::books::{Books, command};
-use crate::cluster::{Cluster, drain, id_of};
+use crate::cluster::{Cluster, dispatched_twice, drain, id_of};
 
 const NODES: usize = 4;
 const PRODUCERS: usize = 8;
@@ -67,6 +67,7 @@ async fn killed_nodes_lose_nothing_that_was_acknowledged() {
     println!("{kills} kills, {NODES} nodes: {totals:?}, of which {waits} in flight");
     assert!(totals.lost > 0, "killing a node was noticed");
     assert_eq!((totals.missing, totals.false_duplicates), (0, 0), "{totals:?}");
+    assert_eq!(dispatched_twice(&database), 0, "no id was dispatched a second time");
     // Every one is known for what it is.
     let ids = books.ids();
     let again = Books::default();

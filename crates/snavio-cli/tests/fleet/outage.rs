@@ -8,6 +8,7 @@ use snavio_servers::Postgres;
 
 use crate::books::{Books, command};
 use crate::cluster::{Cluster, drain};
+use crate::proxy::{self, Faults};
 
 /// How long the database is away.
 const AWAY: Duration = Duration::from_secs(20);
@@ -16,6 +17,57 @@ const BATCH: usize = 10;
 /// What a node may take up while the database is away.
 const GROWTH_BYTES_MAX: u64 = 24 << 20;
 
+/// Producers that send until they are told to stop.
+fn produce(
+    cluster: &Cluster,
+    books: &Arc<Books>,
+    done: &Arc<AtomicBool>,
+) -> Vec<tokio::task::JoinHandle<()>> {
+    let produce = |_| {
+        let (producers, books, done) = ([cluster.producer(0)], Arc::clone(books), Arc::clone(done));
+        tokio::spawn(async move {
+            while !done.load(Ordering::Relaxed) {
+                let ids: Vec<_> = (0..BATCH).map(|_| command(None).id.to_string()).collect();
+                books.send(&producers, &ids).await;
+            }
+        })
+    };
+    (0..PRODUCERS).map(produce).collect()
+}
+
+/// QUA-1: a database that keeps its connections and says nothing is given up in time, and used again when it speaks.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_says_nothing_is_not_waited_for_without_end() {
+    const FROZEN: Duration = Duration::from_secs(15);
+    let server = Postgres::shared();
+    let faults = Arc::new(Faults::default());
+    let port = proxy::start(server.port(), Arc::clone(&faults)).await;
+    let through = server.database().unwrap().replace(&server.port().to_string(), &port.to_string());
+    let cluster = Cluster::start(&[through]).await;
+    let (books, done) = (Arc::new(Books::default()), Arc::new(AtomicBool::new(false)));
+    let producing = produce(&cluster, &books, &done);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    faults.frozen.store(true, Ordering::Relaxed);
+    tokio::time::sleep(FROZEN).await;
+    let (unavailable, meanwhile) = (books.unavailable(), books.acknowledged());
+    faults.frozen.store(false, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let after = books.acknowledged();
+    done.store(true, Ordering::Relaxed);
+    for producer in producing {
+        producer.await.unwrap();
+    }
+    books.delivered(drain(&cluster.consumer(0)).await);
+    let totals = books.close();
+    println!(
+        "silent for {FROZEN:?}: {unavailable} answers of 503, then {} acknowledged; {totals:?}",
+        after - meanwhile
+    );
+    assert!(unavailable > 0, "requests are answered while the database says nothing");
+    assert!(after > meanwhile, "it goes on by itself: {}", cluster.said(0));
+    assert_eq!((totals.missing, totals.twice, totals.false_duplicates), (0, 0, 0), "{totals:?}");
+}
+
 /// ENG-7, PIP-9: 503 meanwhile, memory flat, and then it goes on by itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_is_away_for_20_seconds_is_waited_for() {
@@ -23,18 +75,7 @@ async fn a_database_that_is_away_for_20_seconds_is_waited_for() {
     let mut cluster = Cluster::start(&[server.database().unwrap()]).await;
     let books = Arc::new(Books::default());
     let done = Arc::new(AtomicBool::new(false));
-    let producing: Vec<_> = (0..PRODUCERS)
-        .map(|_| {
-            let (producer, books, done) = (cluster.producer(0), Arc::clone(&books), Arc::clone(&done));
-            tokio::spawn(async move {
-                let producers = [producer];
-                while !done.load(Ordering::Relaxed) {
-                    let ids: Vec<_> = (0..BATCH).map(|_| command(None).id.to_string()).collect();
-                    books.send(&producers, &ids).await;
-                }
-            })
-        })
-        .collect();
+    let producing = produce(&cluster, &books, &done);
     tokio::time::sleep(Duration::from_secs(2)).await;
     let (before, bytes) = (books.acknowledged(), cluster.nodes[0].resident_bytes());
     assert!(before > 0, "it takes messages at first");

@@ -1,7 +1,7 @@
 //! A proxy between a node and its database that does what networks do: cuts, delays, swallows.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -34,6 +34,8 @@ pub(crate) struct Faults {
     statements: AtomicUsize,
     /// One in so many statements meets a fault; none while it is zero.
     pub(crate) one_in: AtomicUsize,
+    /// While it is set, nothing is handed on in either direction, and nobody is hung up on.
+    pub(crate) frozen: AtomicBool,
 }
 
 impl Faults {
@@ -46,6 +48,12 @@ impl Faults {
         let which = (number / one_in) % FAULTS.len();
         self.fired[which].fetch_add(1, Ordering::Relaxed);
         Some(FAULTS[which])
+    }
+
+    async fn thawed(&self) {
+        while self.frozen.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     pub(crate) fn fired(&self) -> [u64; 4] {
@@ -74,7 +82,17 @@ pub(crate) async fn start(to: u16, faults: Arc<Faults>) -> u16 {
 async fn pass(node: TcpStream, database: TcpStream, faults: &Faults) -> std::io::Result<()> {
     let (mut from_node, mut to_node) = node.into_split();
     let (mut from_database, mut to_database) = database.into_split();
-    let answers = async { tokio::io::copy(&mut from_database, &mut to_node).await.map(|_| ()) };
+    let answers = async {
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            let count = from_database.read(&mut buffer).await?;
+            if count == 0 {
+                return Ok(());
+            }
+            faults.thawed().await;
+            to_node.write_all(&buffer[..count]).await?;
+        }
+    };
     let requests = async {
         let mut buffer = vec![0; 256 * 1024];
         loop {
@@ -82,6 +100,7 @@ async fn pass(node: TcpStream, database: TcpStream, faults: &Faults) -> std::io:
             if count == 0 {
                 return Ok(());
             }
+            faults.thawed().await;
             let fault = if count >= LARGE { faults.next() } else { None };
             match fault {
                 None => to_database.write_all(&buffer[..count]).await?,

@@ -3,7 +3,7 @@
 use snavio_servers::Postgres;
 
 use crate::books::{Books, command};
-use crate::cluster::{Cluster, drain};
+use crate::cluster::{Cluster, dispatched_twice, drain};
 
 const NODES: usize = 8;
 const IDS: usize = 10_000;
@@ -14,7 +14,7 @@ const BATCH: usize = 100;
 #[tokio::test(flavor = "multi_thread")]
 async fn of_ten_thousand_ids_raced_by_eight_nodes_each_has_one_winner() {
     let database = Postgres::shared().database().unwrap();
-    let cluster = Cluster::start(&vec![database; NODES]).await;
+    let cluster = Cluster::start(&vec![database.clone(); NODES]).await;
     let books = Books::default();
     let ids: Vec<_> = (0..IDS).map(|_| command(None).id.to_string()).collect();
     let mut racing = Vec::new();
@@ -43,5 +43,6 @@ async fn of_ten_thousand_ids_raced_by_eight_nodes_each_has_one_winner() {
     println!("{NODES} nodes, {requests} requests of {BATCH} at once: {totals:?}");
     assert_eq!((totals.ids, totals.acknowledged, totals.delivered), (IDS, IDS, IDS), "never none");
     assert_eq!((totals.missing, totals.twice), (0, 0), "never two");
+    assert_eq!(dispatched_twice(&database), 0);
     assert_eq!(books.acknowledged(), IDS, "each has one that is told so");
 }
