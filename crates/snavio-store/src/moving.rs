@@ -22,7 +22,11 @@ const PAGES_AHEAD: usize = 2;
 /// A part of a store on its way, small enough to be held as a whole.
 pub(crate) enum Page {
     /// Comes first: what the new store must go on from.
-    Head { above: Serial, registry_version: i64, entries: Vec<Entry> },
+    Head {
+        above: Serial,
+        registry_version: i64,
+        entries: Vec<Entry>,
+    },
     Changes(Vec<Change>),
     /// Each with the version of its hash.
     Messages(Vec<(LoggedMessage, u16)>),
@@ -34,7 +38,9 @@ pub(crate) enum Page {
     Audit(Vec<AuditEntry>),
     Pins(Vec<(String, String)>),
     /// Comes last, and says what was left out: without it the store was not read to its end.
-    End { damaged: Vec<String> },
+    End {
+        damaged: Vec<String>,
+    },
 }
 
 /// What went over.
@@ -107,9 +113,8 @@ pub async fn move_store(
     let mut incoming = Incoming::open(to).await?;
     let (sender, pages) = mpsc::channel(PAGES_AHEAD);
     let reading = blocking(move || {
-        let read = outgoing.read(skip_damaged, |page| {
-            sender.blocking_send(page).map_err(|_| StoreError::Closed)
-        });
+        let read =
+            outgoing.read(skip_damaged, |page| sender.blocking_send(page).map_err(|_| StoreError::Closed));
         // The folder is ours until the database has everything.
         (outgoing, read)
     });

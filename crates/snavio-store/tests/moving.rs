@@ -40,7 +40,11 @@ fn change(version: i64, before: Option<Entry>, after: Option<Entry>) -> Change {
 
 fn story() -> Vec<Change> {
     let tenant = |suspended| {
-        Entry::Tenant(Tenant { name: "acme".parse().unwrap(), contact: Some("a@example.com".into()), suspended })
+        Entry::Tenant(Tenant {
+            name: "acme".parse().unwrap(),
+            contact: Some("a@example.com".into()),
+            suspended,
+        })
     };
     let service = Entry::Service(Service { name: "acme/bot".parse().unwrap(), description: None });
     vec![
@@ -259,7 +263,10 @@ async fn a_damaged_row_stops_a_move_or_is_left_out_and_told() {
         ("UPDATE claim SET expires_at = expires_at + 1 WHERE id = 'strict'", "claim strict"),
         ("UPDATE audit SET why = 'other'", "audit entry"),
         ("UPDATE delivery SET id = 1 << 54 WHERE queue LIKE '%pay%'", "delivery 18014398509481984"),
-        ("UPDATE telemetry SET body = 'no json' WHERE kind LIKE '%failed%'", "telemetry record"),
+        (
+            "UPDATE telemetry SET body = 'no json' WHERE seq = (SELECT max(seq) FROM telemetry)",
+            "telemetry record",
+        ),
         ("UPDATE dead_letter SET reason = 'other'", "dead letter"),
     ] {
         let (folder, _, _) = filled().await;
@@ -271,7 +278,11 @@ async fn a_damaged_row_stops_a_move_or_is_left_out_and_told() {
         let MoveError::Damaged(why) = &refused else { panic!("{change}: {refused:?}") };
         assert!(why.to_string().contains(words), "{why}");
         let store = open_database(&url).await;
-        assert_eq!((store.version().await.unwrap(), messages(&store).await), (0, 0), "{change}: nothing is left");
+        assert_eq!(
+            (store.version().await.unwrap(), messages(&store).await),
+            (0, 0),
+            "{change}: nothing is left"
+        );
         store.close().await;
         let moved = move_store(folder.path(), &postgres::Options::new(&url), true).await.unwrap();
         assert_eq!(moved.damaged.len(), 1, "{moved:?}");

@@ -52,7 +52,9 @@ impl MoveStore {
         let read = |path: &PathBuf| {
             let name = path.display().to_string();
             let content = std::fs::read_to_string(path);
-            content.map(|it| (name.clone(), it)).map_err(|error| Failure::of(format!("cannot read {name}"), &error))
+            content
+                .map(|it| (name.clone(), it))
+                .map_err(|error| Failure::of(format!("cannot read {name}"), &error))
         };
         let file = self.config.as_ref().map(read).transpose()?;
         let flags = self.to.iter().map(|url| ("store.url".to_owned(), url.clone())).collect();

@@ -5,13 +5,19 @@ use std::fs::File;
 use std::path::Path;
 
 use rusqlite::Connection;
+use snavio_model::claim::{Claim, ClaimKey};
+use snavio_model::delivery::{DeadLetter, Delivery};
 use snavio_model::id::Serial;
+use snavio_model::telemetry::StoredRecord;
 
 use super::backup::{BackupError, open};
 use super::writer::sql;
-use super::{FILE, audit, claim, dead_letter, delivery, integrity, layout, message, meta, registry, take_lock, telemetry};
-use crate::StoreError;
+use super::{
+    FILE, audit, claim, dead_letter, delivery, integrity, layout, message, meta, registry, take_lock,
+    telemetry,
+};
 use crate::moving::{MoveError, Page};
+use crate::{AuditEntry, LoggedMessage, StoreError};
 
 /// Rows of a page, and bytes of their payloads.
 const PAGE_ROWS: usize = 1000;
@@ -74,25 +80,12 @@ struct Reading<H> {
 impl<H: FnMut(Page) -> Result<(), StoreError>> Reading<H> {
     fn all(&mut self, connection: &Connection) -> Result<(), StoreError> {
         self.registry(connection)?;
-        self.pages(Page::Messages, |(logged, _)| logged.message.payload.len(), |take| {
-            message::each(connection, take)
-        })?;
-        self.pages(Page::Claims, |_| 0, |take| claim::each(connection, take))?;
-        let above = self.above;
-        self.pages(Page::Deliveries, |_| 0, |take| {
-            delivery::each(connection, |read| take(read.and_then(|it| numbered(it.id, above, "delivery", it))))
-        })?;
-        self.pages(Page::DeadLetters, |_| 0, |take| {
-            let checked = |it: snavio_model::delivery::DeadLetter| numbered(it.delivery.id, above, "dead letter", it);
-            dead_letter::each(connection, |read| take(read.and_then(checked)))
-        })?;
-        self.pages(Page::Telemetry, |_| 0, |take| {
-            let checked = |it: (String, snavio_model::telemetry::StoredRecord)| {
-                numbered(it.1.number, above, "telemetry record", it)
-            };
-            telemetry::each(connection, |read| take(read.and_then(checked)))
-        })?;
-        self.pages(Page::Audit, |_| 0, |take| audit::each(connection, take))?;
+        self.pages(Page::Messages, |take| message::each(connection, take))?;
+        self.pages(Page::Claims, |take| claim::each(connection, take))?;
+        self.pages(Page::Deliveries, |take| delivery::each(connection, take))?;
+        self.pages(Page::DeadLetters, |take| dead_letter::each(connection, take))?;
+        self.pages(Page::Telemetry, |take| telemetry::each(connection, take))?;
+        self.pages(Page::Audit, |take| audit::each(connection, take))?;
         (self.hand_over)(Page::Pins(pins(connection).map_err(sql)?))?;
         if self.left_out > self.damaged.len() {
             self.damaged.push(format!("and {} more", self.left_out - self.damaged.len()));
@@ -114,16 +107,18 @@ impl<H: FnMut(Page) -> Result<(), StoreError>> Reading<H> {
     }
 
     /// Gathers rows of one kind into pages.
-    fn pages<T>(
+    fn pages<T: Stored>(
         &mut self,
         page: impl Fn(Vec<T>) -> Page,
-        bytes_of: impl Fn(&T) -> usize,
-        each: impl FnOnce(&mut dyn FnMut(Result<T, StoreError>) -> Result<(), StoreError>) -> Result<(), StoreError>,
+        each: impl FnOnce(
+            &mut dyn FnMut(Result<T, StoreError>) -> Result<(), StoreError>,
+        ) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         let (mut rows, mut bytes) = (Vec::new(), 0);
+        let above = self.above;
         each(&mut |read| {
-            let Some(row) = self.sound(read)? else { return Ok(()) };
-            bytes += bytes_of(&row);
+            let Some(row) = self.sound(read.and_then(|row| numbered(row, above)))? else { return Ok(()) };
+            bytes += row.bytes();
             rows.push(row);
             if rows.len() < PAGE_ROWS && bytes < PAGE_BYTES {
                 return Ok(());
@@ -149,9 +144,61 @@ impl<H: FnMut(Page) -> Result<(), StoreError>> Reading<H> {
     }
 }
 
-/// What has no check value must at least have a number that this store can have given: one above would be given
-/// again.
-fn numbered<T>(number: Serial, above: Serial, what: &'static str, row: T) -> Result<T, StoreError> {
+/// A row as far as its page must know it.
+trait Stored {
+    /// What it is called, and its number.
+    fn name(&self) -> (&'static str, Serial);
+
+    /// Bytes of what may be large in it.
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
+impl Stored for (LoggedMessage, u16) {
+    fn name(&self) -> (&'static str, Serial) {
+        ("message", self.0.number)
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.message.payload.len()
+    }
+}
+
+impl Stored for (ClaimKey, Claim) {
+    fn name(&self) -> (&'static str, Serial) {
+        ("claim of message", self.1.message)
+    }
+}
+
+impl Stored for Delivery {
+    fn name(&self) -> (&'static str, Serial) {
+        ("delivery", self.id)
+    }
+}
+
+impl Stored for DeadLetter {
+    fn name(&self) -> (&'static str, Serial) {
+        ("dead letter", self.delivery.id)
+    }
+}
+
+impl Stored for (String, StoredRecord) {
+    fn name(&self) -> (&'static str, Serial) {
+        ("telemetry record", self.1.number)
+    }
+}
+
+impl Stored for AuditEntry {
+    fn name(&self) -> (&'static str, Serial) {
+        ("audit entry", self.number)
+    }
+}
+
+/// Not every row has a check value, but each must have a number that this store can have given: one above would be
+/// given again.
+fn numbered<T: Stored>(row: T, above: Serial) -> Result<T, StoreError> {
+    let (what, number) = row.name();
     if number.0 < 1 || number >= above {
         return Err(StoreError::Damaged { what, key: number.to_string() });
     }

@@ -68,7 +68,8 @@ pub(super) fn each(
     const ALL: &str = "SELECT seq, kind, at, source, body, tenant FROM telemetry ORDER BY tenant, seq";
     let of_tenant = |row: &Row<'_>| {
         let record = read(row)?;
-        let tenant = row.get(5).map_err(|error| check::unreadable(error, "telemetry record", record.number))?;
+        let tenant =
+            row.get(5).map_err(|error| check::unreadable(error, "telemetry record", record.number))?;
         Ok((tenant, record))
     };
     check::each(connection, ALL, of_tenant, take)

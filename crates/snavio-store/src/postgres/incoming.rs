@@ -9,7 +9,9 @@ use tokio_postgres::Client;
 
 use super::audit::Deed;
 use super::pool::{self, Pool, sql};
-use super::{OpenError, Options, audit, claim, dead_letter, delivery, fleet, layout, message, registry, telemetry};
+use super::{
+    OpenError, Options, audit, claim, dead_letter, delivery, fleet, layout, message, registry, telemetry,
+};
 use crate::moving::{MoveError, Moved, Page};
 use crate::{Act, StoreError};
 
@@ -65,7 +67,10 @@ impl Incoming {
         transaction.commit().await.map_err(|error| MoveError::Unanswered(sql(error)))?;
         // Until the planner has looked, it takes the tables for empty.
         if let Err(error) = client.batch_execute("SET statement_timeout = 0; ANALYZE").await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "ANALYZE was not done; queries may be slow at first");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "ANALYZE was not done; queries may be slow at first"
+            );
         }
         Ok(moved)
     }
@@ -177,5 +182,10 @@ async fn record(transaction: &Transaction<'_>, name: &str, moved: &Moved) -> Res
         moved.numbers_above,
         if moved.damaged.is_empty() { "nothing".to_owned() } else { moved.damaged.join("; ") },
     );
-    audit::append(transaction, &act, &[Deed { action: "store.move", object: format!("embedded:{name}"), outcome }]).await
+    audit::append(
+        transaction,
+        &act,
+        &[Deed { action: "store.move", object: format!("embedded:{name}"), outcome }],
+    )
+    .await
 }

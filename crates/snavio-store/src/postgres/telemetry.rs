@@ -51,7 +51,8 @@ pub(super) async fn insert(
     let kinds: Vec<_> = records.iter().map(|(_, it)| it.kind.as_str()).collect();
     let times: Vec<_> = records.iter().map(|(_, it)| it.at.0).collect();
     let sources: Vec<_> = records.iter().map(|(_, it)| it.source.as_deref()).collect();
-    let bodies: Vec<_> = records.iter().map(|(_, it)| serde_json::to_string(&it.body).unwrap_or_default()).collect();
+    let bodies: Vec<_> =
+        records.iter().map(|(_, it)| serde_json::to_string(&it.body).unwrap_or_default()).collect();
     let values: [&(dyn ToSql + Sync); 6] = [&tenants, &numbers, &kinds, &times, &sources, &bodies];
     let statement = client.prepare_cached(INSERT).await.map_err(sql)?;
     client.execute(&statement, &values).await.map(|_| ()).map_err(sql)
