@@ -40,6 +40,7 @@ enum Command {
     Doctor(cmd::doctor::Doctor),
     Backup(cmd::backup::Backup),
     Restore(cmd::restore::Restore),
+    MoveStore(cmd::move_store::MoveStore),
     Bench(Box<cmd::bench::Bench>),
     /// Print shell completions.
     ///
@@ -92,6 +93,7 @@ async fn run(arguments: Arguments) -> Ended {
         Command::Doctor(doctor) => doctor.run(output),
         Command::Backup(backup) => backup.run(output),
         Command::Restore(restore) => restore.run(output),
+        Command::MoveStore(move_store) => move_store.run(output).await,
         Command::Bench(bench) => bench.run(output).await,
         Command::Completions { shell } => {
             let mut script = Vec::new();

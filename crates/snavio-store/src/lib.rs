@@ -11,6 +11,7 @@ pub mod embedded;
 mod evidence;
 pub mod files;
 mod fleet;
+mod moving;
 pub mod postgres;
 mod waiting;
 
@@ -30,6 +31,7 @@ use snavio_model::time::Timestamp;
 use snavio_model::trace::CorrelationId;
 use tokio::sync::Notify;
 
+pub use moving::{MoveError, Moved, move_store};
 pub use fleet::{Fleet, Heard, NodeSeen, NodeState};
 
 /// Why a store did not do what it was asked.

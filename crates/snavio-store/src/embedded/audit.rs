@@ -59,9 +59,12 @@ pub(super) fn page(
     check::page(&mut rows, limit, read)
 }
 
-/// Hands out what is damaged of all entries.
-pub(super) fn check_all(connection: &Connection, damaged: impl FnMut(StoreError)) -> Result<(), StoreError> {
-    check::all(connection, &format!("SELECT {COLUMNS} FROM audit"), read, damaged)
+/// Hands out all entries in the order of their numbers.
+pub(super) fn each(
+    connection: &Connection,
+    take: impl FnMut(Result<AuditEntry, StoreError>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    check::each(connection, &format!("SELECT {COLUMNS} FROM audit ORDER BY seq"), read, take)
 }
 
 fn read(row: &Row<'_>) -> Result<AuditEntry, StoreError> {

@@ -33,17 +33,17 @@ pub(super) fn page<T>(
     Ok(found)
 }
 
-/// Reads every row there is, one by one, and hands out what is damaged.
-pub(super) fn all<T>(
+/// Reads every row there is, and hands out one by one what it is, or that it is damaged, until told to stop.
+pub(super) fn each<T>(
     connection: &Connection,
     query: &str,
     read: impl Fn(&Row<'_>) -> Result<T, StoreError>,
-    mut damaged: impl FnMut(StoreError),
+    mut take: impl FnMut(Result<T, StoreError>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let mut statement = connection.prepare(query).map_err(sql)?;
     let mut rows = statement.query([]).map_err(sql)?;
     while let Some(row) = rows.next().map_err(sql)? {
-        read(row).err().map(&mut damaged);
+        take(read(row))?;
     }
     Ok(())
 }

@@ -29,17 +29,22 @@ impl<'a> Find<'a> {
     }
 }
 
-/// Hands out what is damaged of all claims.
-pub(super) fn check_all(connection: &Connection, damaged: impl FnMut(StoreError)) -> Result<(), StoreError> {
-    const ALL: &str =
-        "SELECT source, message, first_seen_at, expires_at, check_value, id, tenant, destination FROM claim";
+/// Hands out all claims in the order of their keys.
+pub(super) fn each(
+    connection: &Connection,
+    take: impl FnMut(Result<(ClaimKey, Claim), StoreError>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    const ALL: &str = "SELECT source, message, first_seen_at, expires_at, check_value, id, tenant, destination \
+         FROM claim ORDER BY id, tenant, destination";
     let whole = |row: &Row<'_>| {
         let id = row.get_ref(5).map_err(sql)?;
         let id = String::from_utf8_lossy(id.as_bytes().unwrap_or_default()).into_owned();
         let key = stored_key(row).map_err(|error| unreadable(error, "claim", &id))?;
-        read(row, &key.ok_or(StoreError::Damaged { what: "claim", key: id })?)
+        let key = key.ok_or(StoreError::Damaged { what: "claim", key: id })?;
+        let claim = read(row, &key)?;
+        Ok((key, claim))
     };
-    check::all(connection, ALL, whole, damaged)
+    check::each(connection, ALL, whole, take)
 }
 
 fn stored_key(row: &Row<'_>) -> rusqlite::Result<Option<ClaimKey>> {

@@ -87,6 +87,14 @@ pub(super) fn origins(
     })
 }
 
+/// Hands out all dead letters in the order of their numbers.
+pub(super) fn each(
+    connection: &Connection,
+    take: impl FnMut(Result<DeadLetter, StoreError>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    check::each(connection, &format!("SELECT {COLUMNS} FROM dead_letter ORDER BY id"), read, take)
+}
+
 /// Only what a list shows is kept of the message: a page must not hold every payload.
 fn listed(connection: &Connection, letter: DeadLetter) -> Result<ListedDeadLetter, StoreError> {
     let StoredDeadLetter { letter, message } = with_message(connection, letter)?;

@@ -58,16 +58,20 @@ pub(super) fn set_receives(connection: &Connection, id: Serial, receives: u32) -
     statement.execute((id.0, receives)).map(|_| ())
 }
 
-/// All deliveries in the order of their numbers, each handed to `each`; a damaged one is told of and left out, so
-/// that it does not keep the store from opening.
-pub(super) fn all(connection: &Connection, mut each: impl FnMut(Delivery)) -> Result<(), StoreError> {
-    let query = format!("SELECT {COLUMNS} FROM delivery ORDER BY id");
-    let mut statement = connection.prepare(&query).map_err(sql)?;
-    let mut rows = statement.query([]).map_err(sql)?;
-    while let Some(row) = rows.next().map_err(sql)? {
-        check::usable(read(row))?.into_iter().for_each(&mut each);
-    }
-    Ok(())
+/// Hands out all deliveries in the order of their numbers.
+pub(super) fn each(
+    connection: &Connection,
+    take: impl FnMut(Result<Delivery, StoreError>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    check::each(connection, &format!("SELECT {COLUMNS} FROM delivery ORDER BY id"), read, take)
+}
+
+/// The same, but for damaged ones: they are told of and left out, so that none keeps the store from opening.
+pub(super) fn all(connection: &Connection, mut take: impl FnMut(Delivery)) -> Result<(), StoreError> {
+    each(connection, |read| {
+        check::usable(read)?.into_iter().for_each(&mut take);
+        Ok(())
+    })
 }
 
 fn read(row: &Row<'_>) -> Result<Delivery, StoreError> {

@@ -45,13 +45,16 @@ pub(super) fn evidence(connection: &Connection) -> Result<Vec<String>, BackupErr
         return Ok(vec![NOT_CHECKED.to_owned()]);
     }
     let mut found = Vec::new();
-    let mut damaged = |error: StoreError| {
-        if found.len() < FINDINGS_MAX {
+    let mut note = |damaged: Option<StoreError>| {
+        if let Some(error) = damaged
+            && found.len() < FINDINGS_MAX
+        {
             found.push(error.to_string());
         }
+        Ok(())
     };
-    message::check_all(connection, &mut damaged)?;
-    claim::check_all(connection, &mut damaged)?;
-    audit::check_all(connection, &mut damaged)?;
+    message::each(connection, |read| note(read.err()))?;
+    claim::each(connection, |read| note(read.err()))?;
+    audit::each(connection, |read| note(read.err()))?;
     Ok(found)
 }

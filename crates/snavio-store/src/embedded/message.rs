@@ -128,9 +128,12 @@ pub(super) fn each_of_tenant(
     Ok(())
 }
 
-/// Hands out what is damaged of all messages.
-pub(super) fn check_all(connection: &Connection, damaged: impl FnMut(StoreError)) -> Result<(), StoreError> {
-    check::all(connection, &format!("SELECT {COLUMNS} FROM message"), read, damaged)
+/// Hands out all messages in the order of their numbers, each with the version of its hash.
+pub(super) fn each(
+    connection: &Connection,
+    take: impl FnMut(Result<(LoggedMessage, u16), StoreError>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    check::each(connection, &format!("SELECT {COLUMNS} FROM message ORDER BY seq"), read_versioned, take)
 }
 
 /// When the newest message was received.
@@ -142,6 +145,10 @@ pub(super) fn newest_at(connection: &Connection) -> rusqlite::Result<Option<Time
 }
 
 fn read(row: &Row<'_>) -> Result<LoggedMessage, StoreError> {
+    read_versioned(row).map(|(logged, _)| logged)
+}
+
+fn read_versioned(row: &Row<'_>) -> Result<(LoggedMessage, u16), StoreError> {
     let number = Serial(row.get(0).map_err(sql)?);
     let damaged = || StoreError::Damaged { what: "message", key: number.to_string() };
     let fields = fields(row).map_err(|error| unreadable(error, "message", number))?;
@@ -150,7 +157,7 @@ fn read(row: &Row<'_>) -> Result<LoggedMessage, StoreError> {
     if check != check_value(head, hash_version, &logged.message) {
         return Err(damaged());
     }
-    Ok(logged)
+    Ok((logged, hash_version))
 }
 
 /// Reads a row's columns; nothing if one of them is not what only this store could have written.

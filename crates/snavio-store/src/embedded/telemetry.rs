@@ -60,6 +60,21 @@ fn written(
     check::page(&mut rows, limit, read)
 }
 
+/// Hands out all records with their tenants, in the order of both.
+pub(super) fn each(
+    connection: &Connection,
+    take: impl FnMut(Result<(String, StoredRecord), StoreError>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    const ALL: &str = "SELECT seq, kind, at, source, body, tenant FROM telemetry ORDER BY tenant, seq";
+    let of_tenant = |row: &Row<'_>| {
+        let record = read(row)?;
+        let tenant =
+            row.get(5).map_err(|error| check::unreadable(error, "telemetry record", record.number))?;
+        Ok((tenant, record))
+    };
+    check::each(connection, ALL, of_tenant, take)
+}
+
 fn read(row: &Row<'_>) -> Result<StoredRecord, StoreError> {
     let number = Serial(row.get(0).map_err(sql)?);
     let fields = fields(row).map_err(|error| check::unreadable(error, "telemetry record", number))?;

@@ -42,6 +42,26 @@ pub(super) async fn append(client: &impl GenericClient, act: &Act, deeds: &[Deed
     Ok(())
 }
 
+/// Writes entries that have their numbers already.
+pub(super) async fn insert(client: &impl GenericClient, entries: &[AuditEntry]) -> Result<(), StoreError> {
+    const INSERT: &str = "INSERT INTO audit (seq, at, who, why, action, object, outcome, check_value) \
+         SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], \
+             $7::text[], $8::bigint[])";
+    let numbers: Vec<_> = entries.iter().map(|it| it.number.0).collect();
+    let times: Vec<_> = entries.iter().map(|it| it.act.at.0).collect();
+    let who: Vec<_> = entries.iter().map(|it| it.act.who.as_str()).collect();
+    let why: Vec<_> = entries.iter().map(|it| it.act.why.as_str()).collect();
+    let actions: Vec<_> = entries.iter().map(|it| it.action.as_str()).collect();
+    let objects: Vec<_> = entries.iter().map(|it| it.object.as_str()).collect();
+    let outcomes: Vec<_> = entries.iter().map(|it| it.outcome.as_str()).collect();
+    let check = |it: &AuditEntry| check_value(&it.act, &it.action, &it.object, &it.outcome) + it.number.0;
+    let checks: Vec<_> = entries.iter().map(check).collect();
+    let values: [&(dyn ToSql + Sync); 8] =
+        [&numbers, &times, &who, &why, &actions, &objects, &outcomes, &checks];
+    let statement = client.prepare_cached(INSERT).await.map_err(sql)?;
+    client.execute(&statement, &values).await.map(|_| ()).map_err(sql)
+}
+
 /// Entries after a number and up to another; damaged ones are told of, left out and not counted.
 pub(super) async fn page(
     client: &impl GenericClient,

@@ -56,6 +56,22 @@ impl<'a> Columns<'a> {
     }
 }
 
+/// Writes claims whose messages have their numbers already.
+pub(super) async fn insert(
+    client: &impl GenericClient,
+    claims: &[(ClaimKey, Claim)],
+) -> Result<(), StoreError> {
+    const INSERT: &str = "INSERT INTO claim (id, tenant, destination, source, message, first_seen_at, expires_at, \
+             check_value) \
+         SELECT id, tenant, destination, source, message, first_seen_at, expires_at, check_value + message \
+         FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], \
+             $8::bigint[]) AS old (id, tenant, destination, source, message, first_seen_at, expires_at, check_value)";
+    let mut columns = Columns::default();
+    claims.iter().for_each(|(key, claim)| columns.push(key, claim));
+    let statement = client.prepare_cached(INSERT).await.map_err(sql)?;
+    client.execute(&statement, &columns.values()).await.map(|_| ()).map_err(sql)
+}
+
 fn check_value(key: &ClaimKey, claim: &Claim) -> i64 {
     let mut check = Check::default();
     for text in [key.id.as_str(), key.tenant.as_str(), &key.destination, claim.source.as_str()] {

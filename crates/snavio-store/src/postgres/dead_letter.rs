@@ -91,6 +91,23 @@ async fn move_here(client: &impl GenericClient, letters: &[DeadLetter]) -> Resul
     client.execute(&statement, &values).await.map(|_| ()).map_err(sql)
 }
 
+/// Writes dead letters as they are.
+pub(super) async fn insert(client: &impl GenericClient, letters: &[DeadLetter]) -> Result<(), StoreError> {
+    const INSERT: &str = "INSERT INTO dead_letter (id, message, destination, queue, dead_letter_queue, queued_at, \
+             receives, receives_max, tenant, reason, dead_at) \
+         SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::bigint[], \
+             $7::integer[], $8::integer[], $9::text[], $10::text[], $11::bigint[])";
+    let mut columns = delivery::Columns::default();
+    letters.iter().for_each(|letter| columns.push(&letter.delivery));
+    let tenants: Vec<_> = letters.iter().map(|it| it.delivery.queue.tenant()).collect();
+    let reasons: Vec<_> = letters.iter().map(|it| it.reason.as_str()).collect();
+    let times: Vec<_> = letters.iter().map(|it| it.dead_at.0).collect();
+    let mut values = columns.values().to_vec();
+    values.extend([&tenants as &(dyn ToSql + Sync), &reasons, &times]);
+    let statement = client.prepare_cached(INSERT).await.map_err(sql)?;
+    client.execute(&statement, &values).await.map(|_| ()).map_err(sql)
+}
+
 /// The dead letters of a tenant with these ids, in the order of the ids, kept from others until the transaction ends.
 pub(super) async fn lock(
     client: &impl GenericClient,

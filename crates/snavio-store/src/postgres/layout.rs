@@ -18,12 +18,17 @@ mod embedded {
 
 /// Brings the database to this program's layout, unless it is there or beyond.
 pub(super) async fn migrate(client: &mut Client) -> Result<(), OpenError> {
-    client.execute("SELECT pg_advisory_lock($1)", &[&MIGRATING]).await?;
+    hold(client).await?;
     if version(client).await?.is_none_or(|version| version < LAYOUT) {
         runner().set_grouped(true).run_async(client).await?;
     }
     client.execute("SELECT pg_advisory_unlock($1)", &[&MIGRATING]).await?;
     outdated(client).await?.map_or(Ok(()), |why| Err(OpenError::Layout(why)))
+}
+
+/// Keeps others from opening the database until this connection goes: they wait as they do for a migration.
+pub(super) async fn hold(client: &Client) -> Result<(), tokio_postgres::Error> {
+    client.execute("SELECT pg_advisory_lock($1)", &[&MIGRATING]).await.map(|_| ())
 }
 
 async fn version(client: &Client) -> Result<Option<i32>, tokio_postgres::Error> {

@@ -57,7 +57,17 @@ pub(super) struct Columns<'a> {
 
 impl<'a> Columns<'a> {
     pub(super) fn push(&mut self, number: Serial, intake: &'a Intake, settled_at: Timestamp) {
-        let message = &intake.message;
+        self.put(number, &intake.message, intake.path, settled_at, HASH_VERSION);
+    }
+
+    fn put(
+        &mut self,
+        number: Serial,
+        message: &'a Message,
+        path: Path,
+        settled_at: Timestamp,
+        hash_version: u16,
+    ) {
         self.number.push(number.0);
         self.tenant.push(message.tenant.as_str());
         self.id.push(message.id.as_str());
@@ -73,11 +83,11 @@ impl<'a> Columns<'a> {
         self.received_at.push(message.received_at.0);
         self.settled_at.push(settled_at.0);
         self.registry_version.push(message.registry_version);
-        self.hash_version.push(i32::from(HASH_VERSION));
+        self.hash_version.push(i32::from(hash_version));
         self.domain_hash.push(&message.domain_hash.0);
-        self.path.push(intake.path.as_str());
+        self.path.push(path.as_str());
         self.payload.push(&message.payload);
-        self.check.push(check_value(message, intake.path, settled_at, HASH_VERSION));
+        self.check.push(check_value(message, path, settled_at, hash_version));
     }
 
     /// In the order of the statement's parameters.
@@ -105,6 +115,31 @@ impl<'a> Columns<'a> {
             &self.check,
         ]
     }
+}
+
+/// Writes messages that have their numbers already, each with the version of its hash.
+pub(super) async fn insert(
+    client: &impl GenericClient,
+    messages: &[(LoggedMessage, u16)],
+) -> Result<(), StoreError> {
+    const INSERT: &str = "INSERT INTO message (seq, tenant, id, source, target, name, signed_target, sent_at, \
+             key_version, signature, correlation_id, traceparent, received_at, settled_at, registry_version, \
+             hash_version, domain_hash, path, payload, check_value) \
+         SELECT number, tenant, id, source, target, name, signed_target, sent_at, key_version, signature, \
+             correlation_id, traceparent, received_at, settled_at, registry_version, hash_version, domain_hash, \
+             path, payload, check_value + number \
+         FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], \
+             $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::bigint[], $14::bigint[], \
+             $15::bigint[], $16::integer[], $17::bytea[], $18::text[], $19::bytea[], $20::bigint[]) \
+             AS old (number, tenant, id, source, target, name, signed_target, sent_at, key_version, signature, \
+             correlation_id, traceparent, received_at, settled_at, registry_version, hash_version, domain_hash, \
+             path, payload, check_value)";
+    let mut columns = Columns::default();
+    for (logged, hash_version) in messages {
+        columns.put(logged.number, &logged.message, logged.path, logged.settled_at, *hash_version);
+    }
+    let statement = client.prepare_cached(INSERT).await.map_err(sql)?;
+    client.execute(&statement, &columns.values()).await.map(|_| ()).map_err(sql)
 }
 
 /// Reads a message from a row, whose columns begin at a place.

@@ -155,6 +155,10 @@ fn config(options: &Options) -> Result<tokio_postgres::Config, OpenError> {
     config.connect_timeout(CONNECT_MAX);
     config.keepalives_idle(Duration::from_secs(15));
     config.tcp_user_timeout(Duration::from_secs(15));
+    if options.ca_file.is_some() {
+        // Whoever stands in between could otherwise say that the server has no TLS, and be believed.
+        config.ssl_mode(SslMode::Require);
+    }
     Ok(config)
 }
 
@@ -176,6 +180,9 @@ fn tls(options: &Options, config: &tokio_postgres::Config) -> Result<Option<Make
     {
         let certificate = certificate.map_err(|error| unusable(&error))?;
         trusted.add(certificate).map_err(|error| unusable(&error))?;
+    }
+    if trusted.is_empty() {
+        return Err(unusable(&"it holds no certificate"));
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)

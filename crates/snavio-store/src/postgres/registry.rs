@@ -49,7 +49,24 @@ pub(super) async fn apply(transaction: &Transaction<'_>, changes: &[Change]) -> 
     transaction.execute(set, &[&last.version]).await.map(|_| ()).map_err(sql)
 }
 
-async fn log(transaction: &Transaction<'_>, changes: &[Change]) -> Result<(), StoreError> {
+/// Makes a registry that has nothing yet what another was.
+pub(super) async fn fill(
+    transaction: &Transaction<'_>,
+    version: i64,
+    entries: &[Entry],
+) -> Result<(), StoreError> {
+    const FILL: &str = "INSERT INTO registry_entry (kind, name, body) \
+         SELECT * FROM unnest($1::text[], $2::text[], $3::text[])";
+    let keys: Vec<_> = entries.iter().map(Entry::key).collect();
+    let kinds: Vec<_> = keys.iter().map(|key| key.kind.as_str()).collect();
+    let names: Vec<_> = keys.iter().map(|key| key.name.as_str()).collect();
+    let bodies: Vec<_> = entries.iter().map(|it| text(Some(it))).collect::<Result<_, _>>()?;
+    transaction.execute(FILL, &[&kinds, &names, &bodies]).await.map_err(sql)?;
+    let set = "UPDATE registry_version SET version = $1";
+    transaction.execute(set, &[&version]).await.map(|_| ()).map_err(sql)
+}
+
+pub(super) async fn log(transaction: &Transaction<'_>, changes: &[Change]) -> Result<(), StoreError> {
     const LOG: &str = "INSERT INTO registry_change (version, at, who, why, kind, name, before, after) \
          SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], \
              $7::text[], $8::text[])";

@@ -39,6 +39,25 @@ pub(super) async fn append(client: &impl GenericClient, records: &[Record]) -> R
     Ok(())
 }
 
+/// Writes records that have their numbers already, each with its tenant.
+pub(super) async fn insert(
+    client: &impl GenericClient,
+    records: &[(String, StoredRecord)],
+) -> Result<(), StoreError> {
+    const INSERT: &str = "INSERT INTO telemetry (tenant, seq, kind, at, source, body) \
+         SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::text[], $6::text[])";
+    let tenants: Vec<_> = records.iter().map(|(tenant, _)| tenant.as_str()).collect();
+    let numbers: Vec<_> = records.iter().map(|(_, it)| it.number.0).collect();
+    let kinds: Vec<_> = records.iter().map(|(_, it)| it.kind.as_str()).collect();
+    let times: Vec<_> = records.iter().map(|(_, it)| it.at.0).collect();
+    let sources: Vec<_> = records.iter().map(|(_, it)| it.source.as_deref()).collect();
+    let bodies: Vec<_> =
+        records.iter().map(|(_, it)| serde_json::to_string(&it.body).unwrap_or_default()).collect();
+    let values: [&(dyn ToSql + Sync); 6] = [&tenants, &numbers, &kinds, &times, &sources, &bodies];
+    let statement = client.prepare_cached(INSERT).await.map_err(sql)?;
+    client.execute(&statement, &values).await.map(|_| ()).map_err(sql)
+}
+
 /// A tenant's records after a number and up to another: those written here and those read off the message log, in
 /// order.
 pub(super) async fn page(

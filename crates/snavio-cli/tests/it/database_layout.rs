@@ -1,0 +1,91 @@
+//! The database's layout moves on under running nodes (ENG-3): one that it still serves goes on, one that it does
+//! not leaves and says so. Nodes that come at once make it once.
+
+use std::time::Duration;
+
+use serde_json::json;
+use snavio_servers::Postgres;
+
+use crate::database::{DatabaseNode, Secrets};
+use crate::node::{Cast, Draft, drain, new_id, post};
+
+/// A message comes through, its copy is known, and its consumer ends it.
+async fn works(node: &DatabaseNode, cast: &Cast) {
+    let (billing, bot) = (node.client(&cast.billing), node.client(&cast.bot));
+    let draft = Draft::new("pay", &new_id());
+    let (status, answer) = post(&billing, draft.sign(&cast.billing)).await;
+    assert_eq!(status, 202, "{answer}: {}", node.said());
+    let (status, answer) = post(&billing, draft.sign(&cast.billing)).await;
+    assert_eq!((status, &answer["duplicate"]), (200, &json!(true)), "{answer}");
+    let delivered = drain(&bot, "pay-inbox").await;
+    assert_eq!(delivered.len(), 1, "{}", node.said());
+}
+
+/// ENG-3
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_goes_on_over_a_newer_layout_that_serves_it_and_leaves_one_that_does_not() {
+    let server = Postgres::shared();
+    let (database, secrets) = (server.database().unwrap(), Secrets::new());
+    let mut node = DatabaseNode::start(&database, &secrets.settings());
+    let cast = node.cast(&secrets.token()).await;
+    works(&node, &cast).await;
+
+    // What a newer version's migration would do that its nodes and these can share.
+    let tables =
+        ["message", "claim", "delivery", "dead_letter", "telemetry", "audit", "batch", "node", "lease"];
+    let columns: String = tables.map(|table| format!("ALTER TABLE {table} ADD COLUMN newer text;")).concat();
+    server.ask(&database, &format!("{columns} UPDATE layout SET version = 2")).unwrap();
+    for _ in 0..8 {
+        works(&node, &cast).await;
+        // Longer than it takes a node to hear of the layout.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    // A delivery that nobody ends before it is dead goes through every table there is.
+    let (billing, bot) = (node.client(&cast.billing), node.client(&cast.bot));
+    post(&billing, Draft::new("pay", &new_id()).sign(&cast.billing)).await;
+    for _ in 0..3 {
+        let got = bot.receive("pay-inbox", 1, Duration::ZERO, Duration::from_secs(5)).await.unwrap();
+        assert_eq!(got.len(), 1, "{}", node.said());
+    }
+    crate::patience::eventually("a dead letter", async || {
+        let dead = node.get(&secrets.token(), "/v1/dead-letters?tenant=acme").await;
+        (!dead["items"].as_array()?.is_empty()).then_some(())
+    })
+    .await;
+    let second = DatabaseNode::start(&database, &secrets.settings());
+    works(&second, &cast).await;
+    drop(second);
+
+    server.ask(&database, "UPDATE layout SET oldest_reader = 2, version = 3").unwrap();
+    let ended = tokio::task::block_in_place(|| node.wait());
+    assert_eq!(ended.code(), Some(1), "{}", node.said());
+    let said = node.said();
+    assert!(said.contains("layout 3") && said.contains("from layout 2 on"), "{said}");
+    assert!(said.contains("upgrade this one"), "{said}");
+    let nodes = server.ask(&database, "SELECT count(*) FROM node WHERE NOT draining").unwrap();
+    assert!(["0", "1"].contains(&nodes.as_str()), "only the one that was killed is still listed: {nodes}");
+    let refusal = DatabaseNode::refusal(&database, &secrets.settings());
+    assert!(refusal.contains("serves nodes from layout 2 on; this one knows 1: upgrade it"), "{refusal}");
+}
+
+/// ENG-3, ENG-7
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_start_at_once_over_an_empty_database_all_serve() {
+    let server = Postgres::shared();
+    let (database, secrets) = (server.database().unwrap(), Secrets::new());
+    let starting: Vec<_> = (0..3).map(|_| DatabaseNode::spawn(&database, &secrets.settings())).collect();
+    let nodes: Vec<_> = starting.into_iter().map(DatabaseNode::settled).collect();
+    let cast = nodes[0].cast(&secrets.token()).await;
+    for node in &nodes {
+        let status = node.get(&secrets.token(), "/v1/status").await;
+        assert_eq!(status["nodes"].as_array().map(Vec::len), Some(3), "{status}: {}", node.said());
+        crate::patience::eventually("what was registered is known to all", async || {
+            let status = node.get(&secrets.token(), "/v1/status").await;
+            (status["registry_lag"] == 0 && status["registry_version"].as_i64()? > 0).then_some(())
+        })
+        .await;
+        works(node, &cast).await;
+    }
+    let made = server.ask(&database, "SELECT version, name FROM refinery_schema_history").unwrap();
+    assert_eq!(made, "1|first");
+}

@@ -1,0 +1,76 @@
+//! From one node to a fleet: what an embedded store held is there, and its clients notice nothing but a pause
+//! (ENG-3, ENG-7).
+
+use std::time::Duration;
+
+use serde_json::json;
+use snavio_sdk::{ApiError, Delivery};
+use snavio_servers::Postgres;
+
+use crate::database::{DatabaseNode, settings_of};
+use crate::node::{Draft, Node, drain, new_id, post};
+use crate::shell::Shell;
+
+/// ENG-3, CLM-4, DLV-3
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_of_a_moved_store_go_on_where_they_were() {
+    let mut node = Node::start();
+    let cast = node.cast().await;
+    let billing = node.client(&cast.billing);
+    let drafts: Vec<_> = (0..5).map(|_| Draft::new("pay", &new_id())).collect();
+    for draft in &drafts {
+        let (status, answer) = post(&billing, draft.sign(&cast.billing)).await;
+        assert_eq!(status, 202, "{answer}");
+    }
+    let bot = node.client(&cast.bot);
+    let held = bot.receive("pay-inbox", 1, Duration::from_secs(60), Duration::ZERO).await.unwrap();
+    let held: Vec<_> = held.iter().map(Delivery::receipt).collect();
+
+    let shell = Shell::new();
+    let database = Postgres::shared().database().unwrap();
+    let line = format!("move-store --from embedded:{} --to {database} --output json", node.data().display());
+    let busy = shell.run(&line);
+    assert_eq!(busy.code, Some(1), "{busy:?}");
+    assert!(busy.err.contains("in use by another process"), "{busy:?}");
+    node.stop();
+    let moved = shell.run(&line);
+    assert_eq!(moved.code, Some(0), "{moved:?}");
+    let moved = moved.json();
+    assert_eq!(
+        (&moved["messages"], &moved["claims"], &moved["deliveries"]),
+        (&json!(5), &json!(5), &json!(5))
+    );
+    assert_eq!(moved["damaged"], json!([]));
+    let again = shell.run(&line);
+    assert_eq!(again.code, Some(1), "{again:?}");
+    assert!(again.err.contains("empty"), "{again:?}");
+
+    let missing = DatabaseNode::refusal(&database, &[]);
+    assert!(missing.contains("platform.key is missing"), "{missing}");
+    let fleet = DatabaseNode::start(&database, &settings_of(&node.data()));
+    let (billing, bot) = (fleet.client(&cast.billing), fleet.client(&cast.bot));
+    let (status, answer) = post(&billing, drafts[0].sign(&cast.billing)).await;
+    assert_eq!((status, &answer["duplicate"]), (200, &json!(true)), "{answer}");
+    let fenced = bot.acknowledge("pay-inbox", &held).await.unwrap_err();
+    assert!(matches!(&fenced, ApiError::Refused { reason, .. } if reason == "fenced"), "{fenced:?}");
+    let (status, answer) = post(&billing, Draft::new("pay", &new_id()).sign(&cast.billing)).await;
+    assert_eq!(status, 202, "{answer}");
+    assert!(answer["delivery_id"].as_i64() > moved["numbers_above"].as_i64(), "{answer} after {moved}");
+    assert_eq!(drain(&bot, "pay-inbox").await.len(), 6);
+}
+
+/// ENG-3
+#[test]
+fn a_move_is_told_from_where_and_to_where() {
+    let shell = Shell::new();
+    for (line, code, words) in [
+        ("move-store --from ./data --to postgres://x@127.0.0.1:1/x", 2, "use embedded:<data folder>"),
+        ("move-store --from embedded:./data", 2, "no database is named"),
+        ("move-store --from embedded:./data --to postgres://x@127.0.0.1:1/x", 1, "there is no store"),
+        ("move-store --from embedded:./data --to mysql://x", 1, "store.url"),
+    ] {
+        let ended = shell.run(line);
+        assert_eq!(ended.code, Some(code), "{line}: {ended:?}");
+        assert!(ended.err.contains(words), "{line}: {ended:?}");
+    }
+}

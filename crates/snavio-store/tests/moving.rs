@@ -1,0 +1,323 @@
+//! A store with everything in it goes over to PostgreSQL: whatever can be read is the same there, and what begins
+//! afterwards goes on from it.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use snavio_model::delivery::{Receipt, ReceiptOutcome};
+use snavio_model::id::Serial;
+use snavio_model::refusal::{Reason, Refusal, Subject};
+use snavio_model::registry::{Change, Entry, Service, Tenant};
+use snavio_model::settle::Outcome;
+use snavio_model::telemetry::refused;
+use snavio_servers::Postgres;
+use snavio_store::conformance::samples::{
+    RECEIVES_MAX, act, at, ids, intake_of, message, notify, pay, queue, queued, receipt, receive, settle,
+    settle_one,
+};
+use snavio_store::embedded::{self, EmbeddedStore, FILE};
+use snavio_store::postgres::{self, PostgresStore};
+use snavio_store::{Fleet, Journal, MoveError, Moved, Queue, RegistryLog, Store, move_store};
+
+fn open(folder: &Path) -> EmbeddedStore {
+    EmbeddedStore::open(&embedded::Options::new(folder)).unwrap()
+}
+
+async fn open_database(url: &str) -> PostgresStore {
+    PostgresStore::open(&postgres::Options::new(url)).await.unwrap()
+}
+
+async fn move_to(folder: &Path, url: &str) -> Result<Moved, MoveError> {
+    move_store(folder, &postgres::Options::new(url), false).await
+}
+
+fn change(version: i64, before: Option<Entry>, after: Option<Entry>) -> Change {
+    let key = before.as_ref().or(after.as_ref()).unwrap().key();
+    Change { version, at: at(version), who: "operator".into(), why: "naïve ☃".into(), key, before, after }
+}
+
+fn story() -> Vec<Change> {
+    let tenant = |suspended| {
+        Entry::Tenant(Tenant {
+            name: "acme".parse().unwrap(),
+            contact: Some("a@example.com".into()),
+            suspended,
+        })
+    };
+    let service = Entry::Service(Service { name: "acme/bot".parse().unwrap(), description: None });
+    vec![
+        change(1, None, Some(tenant(false))),
+        change(2, None, Some(service.clone())),
+        change(3, Some(tenant(false)), Some(tenant(true))),
+        change(4, Some(service), None),
+    ]
+}
+
+/// A receipt that was given before the move and is still held, and one whose delivery is gone.
+struct Held {
+    waiting: Receipt,
+    gone: Receipt,
+}
+
+/// Something of everything: two tenants, all kinds of rows, more messages than a page of a move holds.
+async fn fill(store: &dyn Store) -> Held {
+    store.apply(story()).await.unwrap();
+    store.pin("platform_key", "0123456789abcdef").await.unwrap();
+    settle_one(store, "dead", &notify(), at(0)).await;
+    for _ in 0..=RECEIVES_MAX {
+        receive(store, "notify", 0, at(0)).await;
+    }
+    store.sweep(at(0)).await.unwrap();
+    for id in ["strict", "done"] {
+        settle_one(store, id, &pay(), at(1)).await;
+    }
+    let held = receive(store, "pay", 60, at(2)).await;
+    let (waiting, gone) = (receipt(&held[0]), receipt(&held[1]));
+    store.acknowledge(&queue("pay"), vec![gone]).await.unwrap();
+    let many: Vec<_> =
+        (0..2500).map(|n| intake_of("zeta/shop", &format!("many-{n}"), &[notify()], at(3))).collect();
+    settle(store, many, at(3)).await;
+    let source = "acme/billing".parse().unwrap();
+    let record = refused(&source, &Subject::default(), &Refusal::new(Reason::AclDeny, ""), at(4));
+    store.record(record.into_iter().collect()).await.unwrap();
+    store.purge(&queue("nobody"), act("naïve ☃", at(5))).await.unwrap();
+    Held { waiting, gone }
+}
+
+/// All that can be read, as text.
+async fn told(store: &dyn Store) -> String {
+    let mut text = format!("{:?}\n", store.version().await.unwrap());
+    let (_, mut entries) = store.load().await.unwrap();
+    entries.sort_by_key(|entry| format!("{:?}", entry.key()));
+    text += &format!("{entries:?}\n{:?}\n", store.changes_since(0, 100).await.unwrap());
+    for tenant in ["acme", "zeta"] {
+        text += &pages(async |after| {
+            let page = store.messages(tenant, after, 1000).await.unwrap();
+            page.last().map(|last| (last.number, format!("{page:?}")))
+        })
+        .await;
+        text += &pages(async |after| {
+            let page = store.telemetry(tenant, after, 1000).await.unwrap();
+            page.last().map(|last| (last.number, format!("{page:?}")))
+        })
+        .await;
+        let dead = store.dead_letters(tenant, None, Serial(0), 100).await.unwrap();
+        text += &format!("{dead:?}\n");
+        for letter in &dead {
+            text += &format!("{:?}\n", store.dead_letter(tenant, letter.letter.delivery.id).await.unwrap());
+        }
+    }
+    text += &format!("{:?}\n", store.dead_letter_origins(&queue("dead"), Serial(0), 100).await.unwrap());
+    let mut audit = store.audit(Serial(0), 100).await.unwrap();
+    audit.retain(|it| it.action != "store.move");
+    assert!(!audit.is_empty() && text.contains("strict") && text.contains("many-2499"));
+    text + &format!("{audit:?}\n")
+}
+
+async fn pages(page: impl AsyncFn(Serial) -> Option<(Serial, String)>) -> String {
+    let (mut after, mut all) = (Serial(0), String::new());
+    while let Some((last, text)) = page(after).await {
+        all += &text;
+        after = last;
+    }
+    all + "\n"
+}
+
+/// The folder with a filled store that was closed, all that could be read of it, and what a consumer still holds.
+async fn filled() -> (tempfile::TempDir, String, Held) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let held = fill(&store).await;
+    let before = told(&store).await;
+    store.close().await;
+    (folder, before, held)
+}
+
+/// ENG-3, ENG-7
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_that_can_be_read_is_the_same_after_a_move() {
+    let (folder, before, _) = filled().await;
+    let url = Postgres::shared().database().unwrap();
+    let moved = move_to(folder.path(), &url).await.unwrap();
+    assert_eq!((moved.registry_version, moved.registry_entries, moved.registry_changes), (4, 1, 4));
+    assert_eq!((moved.messages, moved.claims, moved.deliveries), (2503, 2, 2501));
+    assert_eq!((moved.dead_letters, moved.audit, moved.damaged.len()), (1, 1, 0));
+    let store = open_database(&url).await;
+    assert_eq!(told(&store).await, before);
+    let audit = store.audit(Serial(0), 100).await.unwrap();
+    let last = audit.last().unwrap();
+    assert_eq!((last.action.as_str(), last.act.who.as_str()), ("store.move", "operator"));
+    assert!(last.outcome.contains("2503 messages") && last.number.0 > moved.numbers_above, "{last:?}");
+    let pinned = store.pin("platform_key", "another").await.unwrap();
+    assert_eq!(pinned, "0123456789abcdef", "a node with another key is still refused");
+    let attributes = store.attributes(&queue("notify"), at(6)).await.unwrap();
+    assert_eq!((attributes.depth, attributes.in_flight), (2500, 0));
+    assert_eq!(store.attributes(&queue("dead"), at(6)).await.unwrap().dead_letters, 1);
+    store.close().await;
+}
+
+/// CLM-4, DLV-3
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_comes_after_a_move_goes_on_from_what_was_before_it() {
+    let (folder, _, held) = filled().await;
+    let url = Postgres::shared().database().unwrap();
+    let moved = move_to(folder.path(), &url).await.unwrap();
+    let store = open_database(&url).await;
+    assert!(matches!(settle_one(&store, "strict", &pay(), at(6)).await, Outcome::Duplicate { .. }));
+    assert!(matches!(settle_one(&store, "done", &pay(), at(6)).await, Outcome::Duplicate { .. }));
+    let shown = vec![held.waiting, held.gone];
+    let outcomes = store.acknowledge(&queue("pay"), shown.clone()).await.unwrap();
+    assert_eq!(outcomes, [ReceiptOutcome::Fenced, ReceiptOutcome::Gone], "nobody holds anything");
+    let again = receive(&store, "pay", 30, at(6)).await;
+    assert_eq!(ids(&again), ["strict"], "and it is there for the next");
+    assert_eq!(*again[0].message, message("acme/billing", "strict", at(1)));
+    assert_eq!((again[0].delivery_id, again[0].attempt), (held.waiting.delivery_id, 2), "receives count on");
+    assert!(again[0].fence > held.waiting.fence && again[0].fence.0 > moved.numbers_above);
+    let late = store.acknowledge(&queue("pay"), shown).await.unwrap();
+    assert_eq!(late[0], ReceiptOutcome::Fenced, "an old receipt does not end the new lease");
+    let done = store.acknowledge(&queue("pay"), vec![receipt(&again[0])]).await.unwrap();
+    assert_eq!(done, [ReceiptOutcome::Done]);
+    let fresh = queued(settle_one(&store, "fresh", &pay(), at(7)).await).unwrap();
+    assert!(fresh.0 > moved.numbers_above, "{fresh:?} may have been given before");
+    let log = store.messages("acme", Serial(0), 100).await.unwrap();
+    assert_eq!(log.last().unwrap().message.id.as_str(), "fresh");
+    let dead = store.dead_letter_origins(&queue("dead"), Serial(0), 10).await.unwrap()[0].0;
+    assert_eq!(store.redrive("acme", vec![dead], act("mended", at(8))).await.unwrap().back, [dead]);
+    let more = store.apply(vec![Change { version: 5, ..story().swap_remove(1) }]).await;
+    more.unwrap();
+    store.close().await;
+}
+
+/// ENG-2
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_in_use_is_not_moved_and_a_folder_without_one_neither() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = Postgres::shared().database().unwrap();
+    let none = move_to(folder.path(), &url).await.unwrap_err();
+    assert!(matches!(none, MoveError::From(embedded::BackupError::Unfit { .. })), "{none:?}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing was made there");
+    let store = open(folder.path());
+    let refused = move_to(folder.path(), &url).await.unwrap_err();
+    let in_use =
+        matches!(refused, MoveError::From(embedded::BackupError::Folder(embedded::OpenError::InUse(_))));
+    assert!(in_use, "{refused:?}");
+    store.close().await;
+}
+
+/// ENG-3
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_with_something_in_it_is_left_as_it_is() {
+    let (folder, _, _) = filled().await;
+    let url = Postgres::shared().database().unwrap();
+    move_to(folder.path(), &url).await.unwrap();
+    let again = move_to(folder.path(), &url).await.unwrap_err();
+    assert!(matches!(again, MoveError::NotEmpty("message")), "{again:?}");
+
+    let url = Postgres::shared().database().unwrap();
+    let store = open_database(&url).await;
+    store.apply(story()).await.unwrap();
+    let refused = move_to(folder.path(), &url).await.unwrap_err();
+    assert!(matches!(refused, MoveError::NotEmpty("registry_entry")), "{refused:?}");
+    assert!(store.messages("acme", Serial(0), 10).await.unwrap().is_empty());
+    store.close().await;
+
+    let url = Postgres::shared().database().unwrap();
+    let store = open_database(&url).await;
+    store.pin("platform_key", "another").await.unwrap();
+    let refused = move_to(folder.path(), &url).await.unwrap_err();
+    assert!(format!("{refused:?}").contains("other secrets"), "{refused:?}");
+    assert_eq!(store.version().await.unwrap(), 0);
+    store.close().await;
+}
+
+/// ENG-7
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_a_node_serves_over_takes_no_store() {
+    let (folder, _, _) = filled().await;
+    let url = Postgres::shared().database().unwrap();
+    let store = open_database(&url).await;
+    let node = snavio_store::NodeState {
+        id: "n".into(),
+        started_at: at(0),
+        address: "10.0.0.7:8080".into(),
+        software: "0".into(),
+        registry_version: 0,
+        waiting: 0,
+        draining: false,
+    };
+    store.announce(&node).await.unwrap();
+    let refused = move_to(folder.path(), &url).await.unwrap_err();
+    assert!(matches!(&refused, MoveError::Served(at) if at == "10.0.0.7:8080"), "{refused:?}");
+    store.leave("n").await.unwrap();
+    move_to(folder.path(), &url).await.unwrap();
+    store.close().await;
+}
+
+/// QUA-1
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_row_stops_a_move_or_is_left_out_and_told() {
+    for (change, words) in [
+        ("UPDATE message SET payload = x'7b7d' WHERE id = 'many-7'", "message"),
+        ("UPDATE claim SET expires_at = expires_at + 1 WHERE id = 'strict'", "claim strict"),
+        ("UPDATE audit SET why = 'other'", "audit entry"),
+        ("UPDATE delivery SET id = 1 << 54 WHERE queue LIKE '%pay%'", "delivery 18014398509481984"),
+        (
+            "UPDATE telemetry SET body = 'no json' WHERE seq = (SELECT max(seq) FROM telemetry)",
+            "telemetry record",
+        ),
+        ("UPDATE dead_letter SET reason = 'other'", "dead letter"),
+    ] {
+        let (folder, _, _) = filled().await;
+        let file = rusqlite::Connection::open(folder.path().join(FILE)).unwrap();
+        assert_eq!(file.execute(change, []).unwrap(), 1, "{change}");
+        drop(file);
+        let url = Postgres::shared().database().unwrap();
+        let refused = move_to(folder.path(), &url).await.unwrap_err();
+        let MoveError::Damaged(why) = &refused else { panic!("{change}: {refused:?}") };
+        assert!(why.to_string().contains(words), "{why}");
+        let store = open_database(&url).await;
+        assert_eq!(
+            (store.version().await.unwrap(), messages(&store).await),
+            (0, 0),
+            "{change}: nothing is left"
+        );
+        store.close().await;
+        let moved = move_store(folder.path(), &postgres::Options::new(&url), true).await.unwrap();
+        assert_eq!(moved.damaged.len(), 1, "{moved:?}");
+        assert!(moved.damaged[0].contains(words), "{moved:?}");
+        let store = open_database(&url).await;
+        assert!(messages(&store).await >= 3, "{change}: the rest is there");
+        let audit = store.audit(Serial(0), 10).await.unwrap();
+        assert!(audit.last().unwrap().outcome.contains(words), "{audit:?}");
+        store.close().await;
+    }
+}
+
+async fn messages(store: &PostgresStore) -> usize {
+    store.messages("acme", Serial(0), 10).await.unwrap().len()
+}
+
+/// ENG-3: nodes wait for a move as they do for a migration, and find all of it or nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_starts_amid_a_move_finds_all_of_it() {
+    let (folder, _, _) = filled().await;
+    let url = Arc::new(Postgres::shared().database().unwrap());
+    open_database(&url).await.close().await;
+    let opening = {
+        let url = Arc::clone(&url);
+        tokio::spawn(async move {
+            let mut seen = Vec::new();
+            while seen.last() != Some(&(4, 3)) {
+                let store = open_database(&url).await;
+                seen.push((store.version().await.unwrap(), messages(&store).await));
+                store.close().await;
+            }
+            seen
+        })
+    };
+    move_to(folder.path(), &url).await.unwrap();
+    let seen = opening.await.unwrap();
+    assert!(seen.iter().all(|it| [(0, 0), (4, 3)].contains(it)), "{seen:?}");
+}

@@ -1,0 +1,112 @@
+//! Stores as every released layout left them, kept as dumps in `schemas`: today's program brings each up to date and
+//! goes on with what waits in it (ENG-2, ENG-3).
+//!
+//! A new migration needs a dump of its layout, of a store in which the message `old` waits: that of the dump before,
+//! opened by the new program and written out with `sqlite3 snavio.db .dump` or `pg_dump --no-owner --no-privileges
+//! --inserts` (without the lines that begin with a backslash).
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::path::{Path, PathBuf};
+
+use snavio_model::delivery::ReceiptOutcome;
+use snavio_model::id::Serial;
+use snavio_model::settle::Outcome;
+use snavio_servers::Postgres;
+use snavio_store::Store;
+use snavio_store::conformance::samples::{at, ids, pay, queue, queued, receipt, receive, settle_one};
+use snavio_store::embedded::{self, EmbeddedStore, FILE, check_integrity};
+use snavio_store::postgres::{self, PostgresStore};
+
+fn here(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// The versions of an engine's migrations.
+fn versions(engine: &str) -> Vec<u32> {
+    let files = std::fs::read_dir(here("src").join(engine).join("migrations")).unwrap();
+    let version = |file: std::fs::DirEntry| {
+        let name = file.file_name().into_string().unwrap();
+        name.strip_prefix('V').and_then(|it| it.split_once("__")).unwrap().0.parse().unwrap()
+    };
+    let mut versions: Vec<_> = files.map(|file| version(file.unwrap())).collect();
+    versions.sort_unstable();
+    versions
+}
+
+fn dump(engine: &str, version: u32) -> String {
+    let file = here("tests/schemas").join(format!("{engine}-v{version}.sql"));
+    let missing = |error| {
+        panic!("layout {version} has no dump, {} ({error}); see above how it is made", file.display())
+    };
+    std::fs::read_to_string(&file).unwrap_or_else(missing)
+}
+
+/// What waited is handed out, what was claimed is known, and new messages come after both.
+async fn goes_on(store: &dyn Store) {
+    let old = store.messages("acme", Serial(0), 10).await.unwrap();
+    assert_eq!(old.iter().map(|it| it.message.id.as_str()).collect::<Vec<_>>(), ["old"]);
+    let audit = store.audit(Serial(0), 10).await.unwrap();
+    assert_eq!(audit.iter().map(|it| it.act.why.as_str()).collect::<Vec<_>>(), ["naïve ☃"]);
+    assert_eq!(settle_one(store, "old", &pay(), at(1)).await, Outcome::Duplicate { first_seen_at: at(0) });
+    let new = queued(settle_one(store, "new", &pay(), at(1)).await).unwrap();
+    assert!(new > audit[0].number, "{new} after {audit:?}");
+    let received = receive(store, "pay", 30, at(1)).await;
+    assert_eq!(ids(&received), ["old", "new"]);
+    assert_eq!(received[0].attempt, 2, "receives count on");
+    let done = store.acknowledge(&queue("pay"), received.iter().map(receipt).collect()).await.unwrap();
+    assert_eq!(done, [ReceiptOutcome::Done, ReceiptOutcome::Done]);
+}
+
+fn embedded_layout(folder: &Path) -> Vec<(String, String)> {
+    let connection = rusqlite::Connection::open(folder.join(FILE)).unwrap();
+    let mut statement =
+        connection.prepare("SELECT name, coalesce(sql, '') FROM sqlite_schema ORDER BY name").unwrap();
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+    rows.map(Result::unwrap).collect()
+}
+
+/// ENG-2
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_embedded_store_of_every_layout_is_brought_up_to_date_and_goes_on() {
+    let fresh = tempfile::tempdir().unwrap();
+    EmbeddedStore::open(&embedded::Options::new(fresh.path())).unwrap().close().await;
+    for version in versions("embedded") {
+        let folder = tempfile::tempdir().unwrap();
+        let file = rusqlite::Connection::open(folder.path().join(FILE)).unwrap();
+        file.execute_batch(&dump("embedded", version)).unwrap();
+        drop(file);
+        let store = EmbeddedStore::open(&embedded::Options::new(folder.path())).unwrap();
+        goes_on(&store).await;
+        store.close().await;
+        assert_eq!(check_integrity(folder.path()).unwrap(), Vec::<String>::new(), "layout {version}");
+        assert_eq!(embedded_layout(folder.path()), embedded_layout(fresh.path()), "layout {version}");
+    }
+}
+
+fn postgres_layout(url: &str) -> String {
+    let columns = "SELECT table_name, column_name, data_type, is_nullable, column_default, collation_name \
+         FROM information_schema.columns WHERE table_schema = 'public' ORDER BY table_name, column_name";
+    let indexes = "SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY indexname";
+    let sequences = "SELECT sequencename, start_value, min_value, max_value, increment_by, cache_size \
+         FROM pg_sequences ORDER BY sequencename";
+    let layout = "SELECT version, oldest_reader FROM layout";
+    let parts = [columns, indexes, sequences, layout].map(|it| Postgres::shared().ask(url, it).unwrap());
+    parts.join("\n")
+}
+
+/// ENG-3
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_of_every_layout_is_brought_up_to_date_and_goes_on() {
+    let server = Postgres::shared();
+    let fresh = server.database().unwrap();
+    PostgresStore::open(&postgres::Options::new(&fresh)).await.unwrap().close().await;
+    for version in versions("postgres") {
+        let url = server.database().unwrap();
+        server.ask(&url, &dump("postgres", version)).unwrap();
+        let store = PostgresStore::open(&postgres::Options::new(&url)).await.unwrap();
+        goes_on(&store).await;
+        store.close().await;
+        assert_eq!(postgres_layout(&url), postgres_layout(&fresh), "layout {version}");
+    }
+}
