@@ -261,11 +261,7 @@ impl Gate {
             }
             // Refused by `slow` already.
             Some(
-                Outcome::Taken
-                | Outcome::QueueFull
-                | Outcome::Unreadable
-                | Outcome::TooLate
-                | Outcome::Unfit,
+                Outcome::Taken | Outcome::QueueFull | Outcome::Unreadable | Outcome::TooLate | Outcome::Unfit,
             )
             | None => {
                 let refusal = Refusal::lost("the store gave no outcome");

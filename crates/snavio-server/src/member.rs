@@ -58,7 +58,10 @@ impl Member {
                 }
             }
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "the store was not told that this node is here");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "the store was not told that this node is here"
+                );
             }
         }
     }

@@ -245,7 +245,8 @@ async fn open(config: &Config, plant: Option<Plant>) -> Result<Arc<dyn Store>, S
             Arc::new(EmbeddedStore::open(&Options { folder, flush, queue_depth_max, plant })?)
         }
         StoreConfig::Postgres { url, ca_file, connections_max, batches_at_once } => {
-            let options = postgres::Options { url, ca_file, connections_max, batches_at_once, queue_depth_max };
+            let options =
+                postgres::Options { url, ca_file, connections_max, batches_at_once, queue_depth_max };
             Arc::new(PostgresStore::open(&options).await?)
         }
     })

@@ -5,9 +5,9 @@ use std::process::Command;
 use std::sync::Arc;
 
 use snavio_servers::Postgres;
+use snavio_store::Store;
 use snavio_store::embedded::{self, EmbeddedStore};
 use snavio_store::postgres::{self, PostgresStore};
-use snavio_store::Store;
 
 /// Which engine, and where.
 #[derive(Debug, Clone)]
@@ -86,7 +86,8 @@ impl Engine {
 }
 
 fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
-    let all = std::fs::read_dir(folder).expect("the folder is there").map(|file| file.expect("a file").path());
+    let all =
+        std::fs::read_dir(folder).expect("the folder is there").map(|file| file.expect("a file").path());
     let store = all.filter(|path| !path.extension().is_some_and(|it| it == "key" || it == "token"));
     store.map(|path| (path.display().to_string(), std::fs::read(&path).expect("it can be read"))).collect()
 }

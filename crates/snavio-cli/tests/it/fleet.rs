@@ -90,7 +90,9 @@ async fn what_is_sent_to_one_node_is_received_from_the_other_once() {
     assert_eq!((status, &answer["duplicate"]), (200, &true.into()), "the id is taken on both");
     let bot = one.client(&cast.bot);
     assert!(receive(&bot).await.is_empty(), "it is leased on both");
-    bot.acknowledge("pay-inbox", &[received[0].receipt()]).await.expect("a receipt of one counts with the other");
+    bot.acknowledge("pay-inbox", &[received[0].receipt()])
+        .await
+        .expect("a receipt of one counts with the other");
 }
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -144,7 +146,8 @@ async fn nodes_are_listed_while_they_are_there_and_what_one_led_is_handed_on() {
     let leader = async |node: &Node| {
         let status = status(node).await;
         let nodes = status["nodes"].as_array().expect("nodes are listed");
-        let leads = |it: &&Value| it["leads"].as_array().is_some_and(|leads| leads.contains(&"sweeper".into()));
+        let leads =
+            |it: &&Value| it["leads"].as_array().is_some_and(|leads| leads.contains(&"sweeper".into()));
         nodes.iter().find(leads).and_then(|it| it["address"].as_str().map(str::to_owned))
     };
     for node in [&one, &other] {
@@ -172,7 +175,10 @@ fn the_command_line_shows_the_nodes() {
     let other = beside(&one);
     let shell = Shell::at(&other);
     let document = shell.run("status --output json").json();
-    assert_eq!((&document["store"]["engine"], document["nodes"].as_array().map(Vec::len)), (&"postgres".into(), Some(2)));
+    assert_eq!(
+        (&document["store"]["engine"], document["nodes"].as_array().map(Vec::len)),
+        (&"postgres".into(), Some(2))
+    );
     let shown = shell.run("status");
     assert_eq!(shown.code, Some(0), "{shown:?}");
     for word in ["store.engine: postgres", "registry lag", "leads", address(&one), address(&other)] {

@@ -119,10 +119,8 @@ pub async fn a_task_is_free_after_its_term(backend: &dyn Backend) {
     assert_eq!(lead(&**other, "sweeper", "second", HOUR).await, !backend.is_shared());
     // The newest term counts, and a moment of it.
     assert!(lead(&**one, "sweeper", "first", Duration::from_millis(50)).await);
-    eventually("the task is free", async || {
-        lead(&**other, "sweeper", "second", HOUR).await.then_some(())
-    })
-    .await;
+    eventually("the task is free", async || lead(&**other, "sweeper", "second", HOUR).await.then_some(()))
+        .await;
     assert_eq!(lead(&**one, "sweeper", "first", HOUR).await, !backend.is_shared(), "it is the other's now");
     close(stores).await;
 }

@@ -385,7 +385,10 @@ pub async fn a_redrive_that_is_given_up_is_whole(store: &Arc<dyn Store>) {
         let left = letters().await.len();
         assert!(left == 0 || left == COUNT, "{left} of {COUNT} are left after {wakes} wakes");
         store.redrive("acme", dead, act("mended", at(1))).await.expect("the store redrives");
-        assert_eq!(store.purge(&queue("notify"), act("next", at(1))).await.expect("the store purges"), COUNT as u64);
+        assert_eq!(
+            store.purge(&queue("notify"), act("next", at(1))).await.expect("the store purges"),
+            COUNT as u64
+        );
         assert!(letters().await.is_empty());
         recorded += COUNT;
         eventually("each is on the record, once", async || {

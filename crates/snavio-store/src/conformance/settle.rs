@@ -99,9 +99,8 @@ pub async fn a_batch_that_nobody_waits_for_is_settled_whole(store: &Arc<dyn Stor
         let fresh = again.iter().filter(|it| queued(it.outcomes[1]).is_some()).count();
         assert!(fresh == 0 || fresh == 5, "half a batch was there: {again:?}");
     }
-    let depth = async |name: &str| {
-        store.attributes(&queue(name), at(0)).await.expect("the store answers").depth
-    };
+    let depth =
+        async |name: &str| store.attributes(&queue(name), at(0)).await.expect("the store answers").depth;
     eventually("all are settled, strict ones once", async || {
         ((depth("notify").await, depth("pay").await) == (100, 50)).then_some(())
     })

@@ -2,15 +2,15 @@
 //!
 //! `check_value` is the CRC-32 of every other column but the message's number, plus that number (QUA-1).
 
+use deadpool_postgres::GenericClient;
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use snavio_model::claim::{Claim, ClaimKey};
 use snavio_model::id::Serial;
 use snavio_model::name::ServiceName;
 use snavio_model::settle::{self, Intake};
 use snavio_model::time::Timestamp;
-use tokio_postgres::types::ToSql;
-use deadpool_postgres::GenericClient;
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 use super::pool::{Trouble, sql};
 use crate::StoreError;

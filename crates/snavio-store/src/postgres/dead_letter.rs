@@ -1,5 +1,6 @@
 //! Dead letters: table `dead_letter`, keyed by the id of the delivery that ended, owned by the target's tenant.
 
+use deadpool_postgres::GenericClient;
 use snavio_model::delivery::{DeadLetter, DeadReason, Delivery};
 use snavio_model::id::Serial;
 use snavio_model::limits;
@@ -7,9 +8,8 @@ use snavio_model::message::Message;
 use snavio_model::name::QueueKey;
 use snavio_model::telemetry::{Record, dead_lettered};
 use snavio_model::time::Timestamp;
-use tokio_postgres::types::ToSql;
-use deadpool_postgres::GenericClient;
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 use super::pool::sql;
 use super::{delivery, message};
@@ -97,8 +97,9 @@ pub(super) async fn lock(
     tenant: &str,
     ids: &[Serial],
 ) -> Result<Vec<DeadLetter>, StoreError> {
-    let text =
-        format!("SELECT {COLUMNS} FROM dead_letter WHERE id = ANY ($1) AND tenant = $2 ORDER BY id FOR UPDATE");
+    let text = format!(
+        "SELECT {COLUMNS} FROM dead_letter WHERE id = ANY ($1) AND tenant = $2 ORDER BY id FOR UPDATE"
+    );
     let statement = client.prepare_cached(&text).await.map_err(sql)?;
     let ids: Vec<_> = ids.iter().map(|id| id.0).collect();
     let rows = client.query(&statement, &[&ids, &tenant]).await.map_err(sql)?;
@@ -110,7 +111,8 @@ pub(super) async fn lock(
 }
 
 pub(super) async fn delete(client: &impl GenericClient, ids: &[Serial]) -> Result<(), StoreError> {
-    let statement = client.prepare_cached("DELETE FROM dead_letter WHERE id = ANY ($1)").await.map_err(sql)?;
+    let statement =
+        client.prepare_cached("DELETE FROM dead_letter WHERE id = ANY ($1)").await.map_err(sql)?;
     let ids: Vec<_> = ids.iter().map(|id| id.0).collect();
     client.execute(&statement, &[&ids]).await.map(|_| ()).map_err(sql)
 }
@@ -184,9 +186,8 @@ pub(super) async fn find(
     );
     let statement = client.prepare_cached(&text).await.map_err(sql)?;
     let row = client.query_opt(&statement, &[&id.0, &tenant]).await.map_err(sql)?;
-    let stored = |row: &Row| {
-        Ok(StoredDeadLetter { letter: read(row)?, message: message::read(row, 10)?.message })
-    };
+    let stored =
+        |row: &Row| Ok(StoredDeadLetter { letter: read(row)?, message: message::read(row, 10)?.message });
     row.as_ref().map(stored).transpose()
 }
 
