@@ -23,7 +23,11 @@ fn program(name: &str) -> io::Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<_> = std::env::split_paths(&path).collect();
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    folders.extend(versions.map(|version| version.path().join("bin")));
+    let mut versions: Vec<_> = versions.map(|version| version.path()).collect();
+    // All programs of one version, and of the newest.
+    let number = |path: &PathBuf| path.file_name()?.to_str()?.parse::<u32>().ok();
+    versions.sort_by_key(|path| std::cmp::Reverse(number(path)));
+    folders.extend(versions.into_iter().map(|version| version.join("bin")));
     let found = folders.into_iter().map(|folder| folder.join(name)).find(|file| file.is_file());
     let missing = || {
         let help = format!("{name} is missing; ./test installs it, or: apt-get install postgresql");

@@ -294,12 +294,16 @@ async fn a_store_without_its_own_platform_key_is_not_served() {
     let mut node = Node::start();
     node.stop();
     let (key, token) = (node.secret("platform.key"), node.secret("operator.token"));
+    let right = std::fs::read(&key).unwrap();
     std::fs::remove_file(&key).unwrap();
+    node.try_restart(&Launch::default());
+    assert_eq!(node.wait().code(), Some(1));
+    assert!(node.said().contains("is another platform key than the one of this store"), "{}", node.said());
+    std::fs::write(&key, &right).unwrap();
     node.restart(&Launch::default());
     let cast = node.cast().await;
     node.stop();
 
-    let right = std::fs::read(&key).unwrap();
     std::fs::remove_file(&key).unwrap();
     std::fs::remove_file(&token).unwrap();
     node.try_restart(&Launch::default());
@@ -447,6 +451,9 @@ fn a_password_in_the_configuration_is_not_shown() {
     let shell = Shell::new().with("SNAVIO_STORE_URL", "postgres://me:s3c/r@t@db.example/snavio");
     let printed = shell.run("serve --print-config").out;
     assert!(printed.contains("postgres://me:***@db.example/snavio") && !printed.contains("s3c"), "{printed}");
+    let refused = shell.run("serve");
+    assert_eq!((refused.code, refused.err.contains("s3c")), (Some(1), false), "{refused:?}");
+    let shell = shell.with("SNAVIO_STORE_URL", "mysql://me:s3c/r@t@db.example/snavio");
     let refused = shell.run("serve");
     assert!(refused.err.contains("store.url") && !refused.err.contains("s3c"), "{refused:?}");
 }

@@ -7,6 +7,7 @@ use serde_json::Value;
 use snavio_sdk::{Api, Client};
 
 use crate::engine::Engine;
+use crate::health::readiness;
 use crate::node::{Draft, Launch, Node, new_id, post};
 use crate::patience::eventually;
 use crate::shell::Shell;
@@ -183,4 +184,19 @@ fn the_command_line_shows_the_nodes() {
     for word in ["store.engine: postgres", "registry lag", "leads", address(&one), address(&other)] {
         assert!(shown.out.contains(word), "{word}: {}", shown.out);
     }
+}
+
+/// PIP-12
+#[tokio::test]
+async fn a_database_that_does_not_flush_is_served_only_on_a_persons_word() {
+    let Engine::Postgres(url) = Engine::postgres() else { panic!("a database has a URL") };
+    let engine = Engine::Postgres(format!("{url}?options=-csynchronous_commit%3Doff"));
+    let mut node = Node::try_launch_over(engine, folder(), &Launch::default());
+    assert_eq!(node.wait().code(), Some(1));
+    assert!(node.said().contains("synchronous_commit is off"), "{}", node.said());
+    node.restart(&Launch::default().set("STORE_RELAXED", true));
+    assert_eq!(readiness(&node).await.1["durability"], "relaxed");
+    let cast = node.cast().await;
+    let message = Draft::new("notify", &new_id()).sign(&cast.billing);
+    assert_eq!(post(&node.client(&cast.billing), message).await.1["durability"], "relaxed");
 }

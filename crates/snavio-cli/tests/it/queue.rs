@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use snavio_sdk::ApiError;
 
 use crate::consumer::Consumer;
+use crate::engine::Engine;
 use crate::node::{Cast, Draft, Launch, Node, new_id, post};
 use crate::patience::eventually;
 
@@ -35,13 +36,16 @@ impl Scene {
 
     /// Receives a message as often as its route allows, so that the next look makes a dead letter of it.
     pub(crate) async fn exhaust(&self) -> Value {
+        let mut ended = Value::Null;
         for attempt in 1..=3 {
-            assert_eq!(self.bot.receive_one(0).await.attempt, attempt);
+            let received = self.bot.receive_one(0).await;
+            assert_eq!(received.attempt, attempt);
+            ended = json!(received.delivery_id);
         }
         assert!(self.bot.receive(0).await.is_empty(), "the fourth receive hands nothing out");
         eventually("a dead letter", async || {
             let page = self.dead_letters("").await;
-            page["items"].as_array().and_then(|items| items.last().cloned())
+            page["items"].as_array()?.iter().find(|it| it["id"] == ended).cloned()
         })
         .await
     }
@@ -300,13 +304,15 @@ async fn an_acknowledgement_from_before_a_restart_stands_until_a_newer_lease_is_
     for _ in 0..2 {
         scene.send("notify").await;
     }
-    let before = scene.bot.receive(600).await;
+    // A lease ends with the only node of its store, and outlives one of many.
+    let lease_seconds = if matches!(scene.node.engine(), Engine::Embedded) { 600 } else { 2 };
+    let before = scene.bot.receive(lease_seconds).await;
     scene.node.kill();
     scene.node.restart(&Launch::default());
     let bot = Consumer::new(&scene.node, &scene.cast.bot, "notify-inbox");
     assert_eq!(bot.ack(&before[0]).await, (200, "done".into()));
 
-    let again = bot.receive_one(600).await;
+    let again = eventually("it is handed out again", async || bot.receive(600).await.pop()).await;
     assert_eq!(again.delivery_id, before[1].delivery_id);
     assert!(again.fence > before[1].fence, "fences rise over restarts");
     assert_eq!(bot.ack(&before[1]).await, (409, "fenced".into()));
