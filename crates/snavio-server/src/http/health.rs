@@ -75,8 +75,8 @@ pub(super) async fn checks(app: &App) -> Vec<Check> {
 }
 
 fn disk(app: &App) -> Option<String> {
+    // Where no room is asked for, there may be no folder either: a database is elsewhere.
     if app.disk_free_bytes_min == 0 {
-        // Nothing is asked of it: a node over a database may have no data folder at all.
         return None;
     }
     match files::free_bytes(&app.data_folder) {
