@@ -365,6 +365,8 @@ pub struct Figures {
     pub commits: u64,
     /// Messages settled since the start.
     pub messages: u64,
+    /// Statements sent to another process and awaited since the start; none where the engine is in this one.
+    pub round_trips: u64,
     /// Bytes of the write-ahead log.
     pub wal_bytes: u64,
     /// Deliveries that wait or are in flight.

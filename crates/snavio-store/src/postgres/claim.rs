@@ -9,9 +9,9 @@ use snavio_model::name::ServiceName;
 use snavio_model::settle::{self, Intake};
 use snavio_model::time::Timestamp;
 use tokio_postgres::types::ToSql;
-use deadpool_postgres::GenericClient;
 use tokio_postgres::Row;
 
+use super::client::GenericClient;
 use super::pool::{Trouble, sql};
 use crate::StoreError;
 use crate::evidence::{Check, alert};

@@ -8,9 +8,9 @@ use snavio_model::name::QueueKey;
 use snavio_model::telemetry::{Record, dead_lettered};
 use snavio_model::time::Timestamp;
 use tokio_postgres::types::ToSql;
-use deadpool_postgres::GenericClient;
 use tokio_postgres::Row;
 
+use super::client::GenericClient;
 use super::pool::sql;
 use super::{delivery, message};
 use crate::evidence::usable;

@@ -10,9 +10,9 @@ use snavio_model::limits;
 use snavio_model::name::QueueKey;
 use snavio_model::time::Timestamp;
 use tokio_postgres::types::ToSql;
-use deadpool_postgres::GenericClient;
 use tokio_postgres::Row;
 
+use super::client::GenericClient;
 use super::message;
 use super::pool::sql;
 use crate::evidence::usable;

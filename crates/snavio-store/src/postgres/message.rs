@@ -13,9 +13,9 @@ use snavio_model::settle::Intake;
 use snavio_model::time::Timestamp;
 use snavio_model::trace::{CorrelationId, Traceparent};
 use tokio_postgres::types::ToSql;
-use deadpool_postgres::GenericClient;
 use tokio_postgres::Row;
 
+use super::client::GenericClient;
 use super::pool::sql;
 use crate::evidence::{Check, usable};
 use crate::{LoggedMessage, StoreError};

@@ -5,6 +5,7 @@
 
 mod audit;
 mod claim;
+mod client;
 mod dead_letter;
 mod delivery;
 mod fleet;
@@ -25,7 +26,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use deadpool_postgres::GenericClient;
 use snavio_model::delivery::{Delivery, QueueAttributes, Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
 use snavio_model::limits;
@@ -35,10 +35,10 @@ use snavio_model::settle::Intake;
 use snavio_model::telemetry::{Record, StoredRecord};
 use snavio_model::time::Timestamp;
 use tokio::sync::{Notify, oneshot};
-use tokio_postgres::IsolationLevel;
 use tokio_util::task::TaskTracker;
 
 use audit::Deed;
+use client::{Client, GenericClient};
 use delivery::Ask;
 use horizon::{BLOCK, Horizon};
 use pool::{Pool, sql};
@@ -155,7 +155,7 @@ impl PostgresStore {
         Ok(Self { inner, durability, anchor, batches_at_once: options.batches_at_once, watch })
     }
 
-    async fn client(&self) -> Result<deadpool_postgres::Object, StoreError> {
+    async fn client(&self) -> Result<Client, StoreError> {
         self.inner.pool.get().await
     }
 
@@ -407,9 +407,7 @@ impl RegistryLog for PostgresStore {
 
     async fn load(&self) -> Result<(i64, Vec<Entry>), StoreError> {
         let mut client = self.client().await?;
-        let one_state = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead);
-        let transaction = one_state.read_only(true).start().await.map_err(sql)?;
-        registry::load(&transaction).await
+        registry::load(&client.one_state().await.map_err(sql)?).await
     }
 
     async fn apply(&self, changes: Vec<Change>) -> Result<(), StoreError> {
@@ -527,6 +525,7 @@ impl Store for PostgresStore {
         Figures {
             commits: self.inner.commits.load(Ordering::Relaxed),
             messages: self.inner.settled.load(Ordering::Relaxed),
+            round_trips: self.inner.pool.round_trips(),
             ..Figures::default()
         }
     }

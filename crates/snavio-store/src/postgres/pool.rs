@@ -1,13 +1,16 @@
 //! Connections to PostgreSQL, and what its errors mean.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Object, PoolError, RecyclingMethod, Runtime};
+use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, PoolError, RecyclingMethod, Runtime};
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::{Client, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::client;
 use super::{OpenError, Options};
 use crate::StoreError;
 
@@ -22,7 +25,10 @@ const SESSION: &str = "SET statement_timeout = '10s'; SET lock_timeout = '5s'; \
 
 /// The pool, by what it is asked for.
 #[derive(Clone)]
-pub(super) struct Pool(deadpool_postgres::Pool);
+pub(super) struct Pool {
+    pool: deadpool_postgres::Pool,
+    round_trips: Arc<AtomicU64>,
+}
 
 impl Pool {
     pub(super) fn new(options: &Options) -> Result<Self, OpenError> {
@@ -43,20 +49,27 @@ impl Pool {
             .recycle_timeout(Some(CONNECT_MAX))
             .post_create(settle_in)
             .build();
-        pool.map(Self).map_err(|error| OpenError::Options(error.to_string()))
+        let pool = pool.map_err(|error| OpenError::Options(error.to_string()))?;
+        Ok(Self { pool, round_trips: Arc::default() })
     }
 
     /// A connection, new or used before.
-    pub(super) async fn get(&self) -> Result<Object, StoreError> {
-        self.0.get().await.map_err(|error| match error {
+    pub(super) async fn get(&self) -> Result<client::Client, StoreError> {
+        let object = self.pool.get().await.map_err(|error| match error {
             PoolError::Closed => StoreError::Closed,
             error => unavailable(error),
-        })
+        })?;
+        Ok(client::Client::new(object, &self.round_trips))
     }
 
     /// Hands out no more connections.
     pub(super) fn close(&self) {
-        self.0.close();
+        self.pool.close();
+    }
+
+    /// Statements that were sent and awaited so far.
+    pub(super) fn round_trips(&self) -> u64 {
+        self.round_trips.load(Ordering::Relaxed)
     }
 }
 

@@ -9,8 +9,8 @@ use foldhash::{HashMap, HashMapExt};
 use snavio_model::limits;
 use snavio_model::name::QueueKey;
 use tokio::time::Instant;
-use deadpool_postgres::GenericClient;
 
+use super::client::GenericClient;
 use super::pool::sql;
 use crate::StoreError;
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Inner;
+use super::client::GenericClient;
 use super::pool::sql;
 use crate::StoreError;
 
