@@ -300,14 +300,14 @@ impl Queue for PostgresStore {
         let mut deleted = 0;
         loop {
             let transaction = client.transaction().await.map_err(sql)?;
-            let some = delivery::purge(&transaction, queue, Serial(up_to), limits::SWEEP_ROWS_MAX).await?;
-            let outcome = format!("{some} deliveries deleted");
+            let purged = delivery::purge(&transaction, queue, Serial(up_to), limits::SWEEP_ROWS_MAX).await?;
+            let outcome = format!("{} deliveries deleted", purged.deleted);
             let deed = Deed { action: "queue.purge", object: queue.to_string(), outcome };
             audit::append(&transaction, &act, &[deed]).await?;
             transaction.commit().await.map_err(sql)?;
             self.inner.rooms.forget(queue);
-            deleted += some as u64;
-            if some < limits::SWEEP_ROWS_MAX {
+            deleted += purged.deleted as u64;
+            if !purged.partial {
                 return Ok(deleted);
             }
         }
