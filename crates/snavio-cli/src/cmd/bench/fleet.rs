@@ -16,8 +16,9 @@ use super::round::{Round, Rounds};
 use super::scenario::{Cell, Driver, Pacing, apart};
 use crate::cmd::Failure;
 
-/// Settings of the server besides the usual ones: what counts statements, and room for a fleet's tables.
-const SETTINGS: [&str; 2] = ["shared_preload_libraries=pg_stat_statements", "shared_buffers=512MB"];
+/// Settings of the server besides the usual ones: what counts statements, and room for fleets and their tables.
+const SETTINGS: [&str; 3] =
+    ["shared_preload_libraries=pg_stat_statements", "shared_buffers=512MB", "max_connections=800"];
 /// The database of the bare inserts.
 const BARE: &str = "bare";
 
