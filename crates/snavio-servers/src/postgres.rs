@@ -12,8 +12,10 @@ const USER: &str = "postgres";
 /// Settings besides the defaults: none that makes a commit less durable.
 const SETTINGS: [&str; 4] =
     ["listen_addresses=127.0.0.1", "max_connections=300", "shared_buffers=256MB", "max_wal_size=4GB"];
-/// Waits until the process that started it is gone, then stops the server and removes its folder.
+/// Waits until the process that started it is gone, then stops the server and removes its folder. Signals to the
+/// whole terminal are not for it: it has its work to do after them.
 const KEEPER: &str = r#"
+    trap '' HUP INT TERM
     cat > /dev/null
     pid=$(head -n 1 "$0/data/postmaster.pid" 2>/dev/null) && kill -QUIT "$pid"
     while [ -n "$pid" ] && kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
@@ -31,13 +33,13 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Starts a server with further settings, as `name=value`.
+    /// Starts a server with further settings, as `name=value`; they stand for the usual ones of the same name.
     pub fn start(settings: &[&str]) -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix("snavio-postgres-").tempdir()?.keep();
         let mut keeper =
             Command::new("sh").arg("-c").arg(KEEPER).arg(&folder).stdin(Stdio::piped()).spawn()?;
         let alive = keeper.stdin.take();
-        let settings = SETTINGS.iter().chain(settings).map(|&it| it.to_owned()).collect();
+        let settings = together(settings);
         let server =
             Self { folder, port: free_port()?, settings, databases: AtomicUsize::new(0), keeper, alive };
         if rustix::process::geteuid().is_root() {
@@ -71,6 +73,16 @@ impl Postgres {
     /// The port it listens on.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The settings it runs with besides the defaults.
+    pub fn settings(&self) -> &[String] {
+        &self.settings
+    }
+
+    /// Its first process, the parent of all others; nothing while it is stopped.
+    pub fn pid(&self) -> Option<u32> {
+        std::fs::read_to_string(self.data().join("postmaster.pid")).ok()?.lines().next()?.parse().ok()
     }
 
     /// Runs statements in a database, by name or by URL, and gives back what they print, a row a line.
@@ -123,10 +135,30 @@ impl Postgres {
     }
 }
 
+/// The usual settings, with others in place of those of the same name.
+fn together(others: &[&str]) -> Vec<String> {
+    let name = |setting: &str| setting.split('=').next().map(str::to_owned);
+    let usual = SETTINGS.iter().filter(|usual| others.iter().all(|other| name(other) != name(usual)));
+    usual.chain(others).map(|&it| it.to_owned()).collect()
+}
+
 impl Drop for Postgres {
     fn drop(&mut self) {
         drop(self.alive.take());
         // It removes the folder; nothing is left to do about a failure.
         let _ = self.keeper.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_stands_for_the_usual_one_of_its_name() {
+        let settings = together(&["shared_buffers=1GB", "work_mem=8MB"]);
+        assert!(settings.iter().any(|it| it.starts_with("max_wal_size=")));
+        let buffers: Vec<_> = settings.iter().filter(|it| it.starts_with("shared_buffers=")).collect();
+        assert_eq!(buffers, ["shared_buffers=1GB"]);
     }
 }

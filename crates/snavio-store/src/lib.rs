@@ -31,8 +31,8 @@ use snavio_model::time::Timestamp;
 use snavio_model::trace::CorrelationId;
 use tokio::sync::Notify;
 
-pub use moving::{MoveError, Moved, move_store};
 pub use fleet::{Fleet, Heard, NodeSeen, NodeState};
+pub use moving::{MoveError, Moved, move_store};
 
 /// Why a store did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -367,6 +367,8 @@ pub struct Figures {
     pub commits: u64,
     /// Messages settled since the start.
     pub messages: u64,
+    /// Statements sent to another process and awaited since the start; none where the engine is in this one.
+    pub round_trips: u64,
     /// Bytes of the write-ahead log.
     pub wal_bytes: u64,
     /// Deliveries that wait or are in flight.

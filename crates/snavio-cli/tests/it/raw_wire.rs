@@ -25,16 +25,6 @@ pub(crate) fn json_request(path: &str, token: &str, body: &[u8]) -> Vec<u8> {
     [json_head(path, token, body.len()).as_bytes(), body].concat()
 }
 
-/// Head and body of a request that sends a signed command.
-pub(crate) fn command(token: &str, body: &[u8]) -> (String, Vec<u8>) {
-    let head = format!(
-        "POST /v1/commands HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
-         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    );
-    (head, body.to_vec())
-}
-
 /// A connection to a node.
 pub(crate) struct Wire(TcpStream);
 

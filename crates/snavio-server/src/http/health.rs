@@ -118,6 +118,8 @@ pub(super) struct StoreStatus {
     commits: u64,
     /// Since the start.
     messages: u64,
+    /// Statements sent to a database and awaited, since the start; none on the embedded store.
+    round_trips: u64,
     wal_bytes: u64,
     /// Deliveries that wait or are in flight.
     deliveries: u64,
@@ -206,6 +208,7 @@ fn store_status(app: &App) -> StoreStatus {
         epoch: figures.epoch,
         commits: figures.commits,
         messages: figures.messages,
+        round_trips: figures.round_trips,
         wal_bytes: figures.wal_bytes,
         deliveries: figures.deliveries,
         newest_at_start: match store.anchor() {

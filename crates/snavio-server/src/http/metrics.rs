@@ -61,6 +61,7 @@ fn look(app: &App) {
     }
     metrics::counter!("snavio_store_commits_total").absolute(figures.commits);
     metrics::counter!("snavio_store_messages_total").absolute(figures.messages);
+    metrics::counter!("snavio_store_round_trips_total").absolute(figures.round_trips);
 }
 
 /// The queues that routes name, a bounded number of them, each with what it holds: nothing, if the store knows none.

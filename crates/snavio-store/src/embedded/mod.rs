@@ -582,6 +582,7 @@ impl Store for EmbeddedStore {
         Figures {
             commits: self.writer.shared.commits.load(Ordering::Relaxed),
             messages: self.settled.load(Ordering::Relaxed),
+            round_trips: 0,
             wal_bytes: self.checkpointer.wal_bytes.load(Ordering::Relaxed),
             deliveries: lock(&self.queues).len() as u64,
             epoch: self.epoch,

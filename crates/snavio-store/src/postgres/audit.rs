@@ -2,12 +2,12 @@
 //!
 //! `check_value` is the CRC-32 of every other column but the number, plus the number (QUA-1).
 
-use deadpool_postgres::GenericClient;
 use snavio_model::id::Serial;
 use snavio_model::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
+use super::client::GenericClient;
 use super::horizon::{BLOCK, BLOCK_NUMBERS};
 use super::pool::sql;
 use crate::evidence::{Check, usable};

@@ -2,7 +2,6 @@
 //!
 //! `check_value` is the CRC-32 of every other column but the message's number, plus that number (QUA-1).
 
-use deadpool_postgres::GenericClient;
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use snavio_model::claim::{Claim, ClaimKey};
 use snavio_model::id::Serial;
@@ -12,6 +11,7 @@ use snavio_model::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
+use super::client::GenericClient;
 use super::pool::{Trouble, sql};
 use crate::StoreError;
 use crate::evidence::{Check, alert};

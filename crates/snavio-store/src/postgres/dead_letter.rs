@@ -1,6 +1,5 @@
 //! Dead letters: table `dead_letter`, keyed by the id of the delivery that ended, owned by the target's tenant.
 
-use deadpool_postgres::GenericClient;
 use snavio_model::delivery::{DeadLetter, DeadReason, Delivery};
 use snavio_model::id::Serial;
 use snavio_model::limits;
@@ -11,6 +10,7 @@ use snavio_model::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
+use super::client::GenericClient;
 use super::pool::sql;
 use super::{delivery, message};
 use crate::evidence::usable;
@@ -40,13 +40,20 @@ pub(super) async fn bury(
     now: Timestamp,
     limit: usize,
 ) -> Result<(usize, Vec<Record>), StoreError> {
+    // Each of the two ends is found by an index of its own; together they would be looked for in every row.
     let due = format!(
         "SELECT due.id, due.message, due.destination, due.queue, due.dead_letter_queue, due.queued_at, \
              due.receives, due.receives_max, message.seq IS NOT NULL, {} \
          FROM (SELECT {} FROM delivery \
-               WHERE visible_at <= $1 AND (receives >= receives_max OR queued_at <= $2) \
-               ORDER BY queued_at LIMIT $3 FOR UPDATE SKIP LOCKED) AS due \
-         LEFT JOIN message ON message.seq = due.message",
+               WHERE id = ANY (ARRAY( \
+                   (SELECT id FROM delivery WHERE visible_at <= $1 AND receives >= receives_max \
+                    ORDER BY visible_at LIMIT $3) \
+                   UNION \
+                   (SELECT id FROM delivery WHERE visible_at <= $1 AND queued_at <= $2 \
+                    ORDER BY queued_at LIMIT $3))) \
+                   AND visible_at <= $1 AND (receives >= receives_max OR queued_at <= $2) \
+               LIMIT $3 FOR UPDATE SKIP LOCKED) AS due \
+         LEFT JOIN message ON message.seq = due.message ORDER BY due.id",
         message::COLUMNS,
         delivery::COLUMNS
     );

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::GenericClient;
 use snavio_model::delivery::{Delivery, QueueAttributes, Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
 use snavio_model::limits;
@@ -13,6 +12,7 @@ use snavio_model::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
+use super::client::GenericClient;
 use super::message;
 use super::pool::sql;
 use crate::evidence::usable;
@@ -222,19 +222,36 @@ async fn there(client: &impl GenericClient, queue: &str, ids: &[i64]) -> Result<
     rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>().map_err(sql)
 }
 
-/// Deletes up to `limit` of what a queue holds up to a number, and says how many.
+/// What a step of a purge came to.
+pub(super) struct Purged {
+    pub(super) deleted: usize,
+    /// Whether there may be more.
+    pub(super) partial: bool,
+}
+
+/// Deletes up to `limit` of what a queue holds up to a number.
 pub(super) async fn purge(
     client: &impl GenericClient,
     queue: &QueueKey,
     up_to: Serial,
     limit: usize,
-) -> Result<usize, StoreError> {
-    const PURGE: &str = "DELETE FROM delivery WHERE id = ANY (ARRAY( \
-         SELECT id FROM delivery WHERE queue = $1 AND id <= $2 ORDER BY id LIMIT $3 FOR UPDATE))";
+) -> Result<Purged, StoreError> {
+    // Found by the queue's own index, and locked in the order of their numbers, as by those who present receipts.
+    const PURGE: &str = "WITH found AS MATERIALIZED ( \
+             SELECT id FROM delivery WHERE queue = $1 AND id <= $2 ORDER BY visible_at, id LIMIT $3 \
+         ), deleted AS ( \
+             DELETE FROM delivery WHERE id = ANY (ARRAY( \
+                 SELECT id FROM delivery WHERE id = ANY (ARRAY(SELECT id FROM found)) AND queue = $1 \
+                 ORDER BY id FOR UPDATE)) \
+             RETURNING id \
+         ) \
+         SELECT (SELECT count(*) FROM found), (SELECT count(*) FROM deleted)";
     let statement = client.prepare_cached(PURGE).await.map_err(sql)?;
     let values: [&(dyn ToSql + Sync); 3] = [&queue.as_str(), &up_to.0, &(limit as i64)];
-    let deleted = client.execute(&statement, &values).await.map_err(sql)?;
-    Ok(usize::try_from(deleted).unwrap_or(usize::MAX))
+    let row = client.query_one(&statement, &values).await.map_err(sql)?;
+    let count = |column: usize| row.try_get::<_, i64>(column).map(|it| usize::try_from(it).unwrap_or(0));
+    let (found, deleted) = (count(0).map_err(sql)?, count(1).map_err(sql)?);
+    Ok(Purged { deleted, partial: found == limit })
 }
 
 const ATTRIBUTES: &str = "count(*) FILTER (WHERE visible_at <= $1 OR held IS NULL), \

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use deadpool_postgres::GenericClient;
 use snavio_model::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
+use super::client::GenericClient;
 use super::layout;
 use super::pool::sql;
 use crate::{Heard, NodeSeen, NodeState, StoreError};

@@ -7,8 +7,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use deadpool_postgres::Object;
-
+use super::client::{Client, GenericClient};
 use super::pool::sql;
 use crate::StoreError;
 
@@ -36,7 +35,7 @@ struct Known {
 
 impl Horizon {
     /// Looks how far everything is there.
-    pub(super) async fn look(&self, client: &Object) -> Result<i64, StoreError> {
+    pub(super) async fn look(&self, client: &Client) -> Result<i64, StoreError> {
         const GIVEN: &str = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM serial";
         const HOLDERS: &str = "SELECT virtualtransaction FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 \
              AND classid::bigint = $1 AND objid::bigint = $2 \

@@ -1,13 +1,13 @@
 //! Taking in another store's rows, numbers and all, into a database that has none: in one transaction, so that it
 //! has all of them or stays empty. Nobody opens the database meanwhile, and nobody writes to it.
 
-use deadpool_postgres::Transaction;
 use snavio_model::id::Serial;
 use snavio_model::time::Timestamp;
 use tokio::sync::mpsc;
 use tokio_postgres::Client;
 
 use super::audit::Deed;
+use super::client::{GenericClient, Transaction};
 use super::pool::{self, Pool, sql};
 use super::{
     OpenError, Options, audit, claim, dead_letter, delivery, fleet, layout, message, registry, telemetry,

@@ -4,7 +4,6 @@
 //! statement that writes the row (QUA-1).
 
 use bytes::Bytes;
-use deadpool_postgres::GenericClient;
 use snavio_model::hash::{DomainHash, HASH_VERSION};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::limits;
@@ -16,6 +15,7 @@ use snavio_model::trace::{CorrelationId, Traceparent};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
+use super::client::GenericClient;
 use super::pool::sql;
 use crate::evidence::{Check, usable};
 use crate::{LoggedMessage, StoreError};

@@ -5,6 +5,7 @@
 
 mod audit;
 mod claim;
+mod client;
 mod dead_letter;
 mod delivery;
 mod fleet;
@@ -26,7 +27,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use deadpool_postgres::GenericClient;
 use snavio_model::delivery::{Delivery, QueueAttributes, Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
 use snavio_model::limits;
@@ -36,11 +36,11 @@ use snavio_model::settle::Intake;
 use snavio_model::telemetry::{Record, StoredRecord};
 use snavio_model::time::Timestamp;
 use tokio::sync::{Notify, oneshot};
-use tokio_postgres::IsolationLevel;
 use tokio_util::task::TaskTracker;
 
 use audit::Deed;
-use delivery::Ask;
+use client::{Client, GenericClient};
+use delivery::{Ask, Purged};
 use horizon::{BLOCK, Horizon};
 pub(crate) use incoming::Incoming;
 use pool::{Pool, sql};
@@ -157,7 +157,7 @@ impl PostgresStore {
         Ok(Self { inner, durability, anchor, batches_at_once: options.batches_at_once, watch })
     }
 
-    async fn client(&self) -> Result<deadpool_postgres::Object, StoreError> {
+    async fn client(&self) -> Result<Client, StoreError> {
         self.inner.pool.get().await
     }
 
@@ -184,15 +184,15 @@ impl PostgresStore {
     }
 
     /// Deletes some of a queue, with a line on the record, and says how much.
-    async fn purge_some(&self, queue: &QueueKey, up_to: Serial, act: &Act) -> Result<usize, StoreError> {
+    async fn purge_some(&self, queue: &QueueKey, up_to: Serial, act: &Act) -> Result<Purged, StoreError> {
         let mut client = self.client().await?;
         let transaction = client.transaction().await.map_err(sql)?;
-        let some = delivery::purge(&transaction, queue, up_to, limits::SWEEP_ROWS_MAX).await?;
-        let outcome = format!("{some} deliveries deleted");
+        let purged = delivery::purge(&transaction, queue, up_to, limits::SWEEP_ROWS_MAX).await?;
+        let outcome = format!("{} deliveries deleted", purged.deleted);
         let deed = Deed { action: "queue.purge", object: queue.to_string(), outcome };
         audit::append(&transaction, act, &[deed]).await?;
         transaction.commit().await.map_err(sql)?;
-        Ok(some)
+        Ok(purged)
     }
 
     async fn present(
@@ -330,10 +330,10 @@ impl Queue for PostgresStore {
         let up_to = self.within(number).await?;
         let mut deleted = 0;
         loop {
-            let some = self.within(self.purge_some(queue, up_to, &act)).await?;
+            let purged = self.within(self.purge_some(queue, up_to, &act)).await?;
             self.inner.rooms.forget(queue);
-            deleted += some as u64;
-            if some < limits::SWEEP_ROWS_MAX {
+            deleted += purged.deleted as u64;
+            if !purged.partial {
                 return Ok(deleted);
             }
         }
@@ -443,9 +443,7 @@ impl RegistryLog for PostgresStore {
     async fn load(&self) -> Result<(i64, Vec<Entry>), StoreError> {
         let work = async {
             let mut client = self.client().await?;
-            let one_state = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead);
-            let transaction = one_state.read_only(true).start().await.map_err(sql)?;
-            registry::load(&transaction).await
+            registry::load(&client.one_state().await.map_err(sql)?).await
         };
         self.within(work).await
     }
@@ -578,6 +576,7 @@ impl Store for PostgresStore {
         Figures {
             commits: self.inner.commits.load(Ordering::Relaxed),
             messages: self.inner.settled.load(Ordering::Relaxed),
+            round_trips: self.inner.pool.round_trips(),
             ..Figures::default()
         }
     }

@@ -1,10 +1,11 @@
 //! Connections to PostgreSQL, and what its errors mean.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use deadpool_postgres::{
-    Hook, HookError, Manager, ManagerConfig, Object, PoolError, RecyclingMethod, Runtime, TimeoutType,
+    Hook, HookError, Manager, ManagerConfig, PoolError, RecyclingMethod, Runtime, TimeoutType,
 };
 use tokio::time::Instant;
 use tokio_postgres::config::SslMode;
@@ -12,6 +13,7 @@ use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::{Client, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::client;
 use super::{OpenError, Options};
 use crate::StoreError;
 
@@ -36,6 +38,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(12);
 /// The pool, by what it is asked for.
 pub(super) struct Pool {
     pool: deadpool_postgres::Pool,
+    round_trips: Arc<AtomicU64>,
     resting: Mutex<Resting>,
     /// When the server was last taken to be gone: no connection from before is used again.
     gone: Arc<Mutex<Option<std::time::Instant>>>,
@@ -95,11 +98,11 @@ impl Pool {
             .pre_recycle(is_from_before)
             .build();
         let pool = pool.map_err(|error| OpenError::Options(error.to_string()))?;
-        Ok(Self { pool, resting: Mutex::default(), gone })
+        Ok(Self { pool, round_trips: Arc::default(), resting: Mutex::default(), gone })
     }
 
     /// A connection, new or used before.
-    pub(super) async fn get(&self) -> Result<Object, StoreError> {
+    pub(super) async fn get(&self) -> Result<client::Client, StoreError> {
         if self.pool.status().available == 0 && !self.resting().is_over(Instant::now()) {
             return Err(StoreError::Unavailable("the database could not be reached a moment ago".into()));
         }
@@ -111,10 +114,11 @@ impl Pool {
             }
             Err(_) => {}
         }
-        got.map_err(|error| match error {
+        let object = got.map_err(|error| match error {
             PoolError::Closed => StoreError::Closed,
             error => unavailable(error),
-        })
+        })?;
+        Ok(client::Client::new(object, &self.round_trips))
     }
 
     fn resting(&self) -> MutexGuard<'_, Resting> {
@@ -145,6 +149,11 @@ impl Pool {
     /// Hands out no more connections.
     pub(super) fn close(&self) {
         self.pool.close();
+    }
+
+    /// Statements that were sent and awaited so far.
+    pub(super) fn round_trips(&self) -> u64 {
+        self.round_trips.load(Ordering::Relaxed)
     }
 }
 

@@ -1,12 +1,12 @@
 //! The registry: table `registry_entry` is the state, `registry_change` the append-only log that led to it. Changes
 //! wait for each other at the one row of `registry_version`.
 
-use deadpool_postgres::{GenericClient, Transaction};
 use snavio_model::registry::{Change, Entry, EntryKey, Kind};
 use snavio_model::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
+use super::client::{GenericClient, Transaction};
 use super::pool::{sql, unavailable};
 use crate::StoreError;
 

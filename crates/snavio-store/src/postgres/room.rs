@@ -5,35 +5,33 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use deadpool_postgres::GenericClient;
 use foldhash::{HashMap, HashMapExt};
 use snavio_model::limits;
 use snavio_model::name::QueueKey;
 use tokio::time::Instant;
 
+use super::client::GenericClient;
 use super::pool::sql;
 use crate::StoreError;
 
 /// A count stays good for this long at least,
 const GOOD_FOR: Duration = Duration::from_secs(1);
-/// and longer for a long queue, in which counting takes longer and a second's worth matters less.
+/// longer for a long queue, in which counting takes longer and a second's worth matters less,
 const COUNTED_PER_SECOND: usize = 200_000;
+/// and for as long as it would take to fill the queue at more a second than a database commits,
+const TAKEN_PER_SECOND: usize = 400_000;
+/// but then not for longer than this.
+const GOOD_FOR_MAX: Duration = Duration::from_secs(30);
 
 pub(super) struct Rooms {
     depth_max: usize,
-    queues: Mutex<HashMap<QueueKey, Counted>>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Counted {
-    depth: usize,
-    leased: usize,
-    good_until: Instant,
+    depths: Counts,
+    leased: Counts,
 }
 
 impl Rooms {
     pub(super) fn new(depth_max: usize) -> Self {
-        Self { depth_max, queues: Mutex::new(HashMap::new()) }
+        Self { depth_max, depths: Counts::default(), leased: Counts::default() }
     }
 
     /// How many more deliveries each of these queues takes.
@@ -45,7 +43,7 @@ impl Rooms {
         let mut rooms = HashMap::new();
         for queue in queues {
             if !rooms.contains_key(queue) {
-                let depth = self.counted(client, queue).await?.depth;
+                let depth = self.depth(client, queue).await?;
                 rooms.insert(queue.clone(), self.depth_max.saturating_sub(depth));
             }
         }
@@ -58,48 +56,111 @@ impl Rooms {
         client: &impl GenericClient,
         queue: &QueueKey,
     ) -> Result<bool, StoreError> {
-        Ok(self.counted(client, queue).await?.leased >= limits::QUEUE_IN_FLIGHT_MAX)
+        const MOST: usize = limits::QUEUE_IN_FLIGHT_MAX;
+        const LEASED: &str = "SELECT count(*) FROM ( \
+             SELECT FROM delivery WHERE queue = $1 AND held = 'leased' \
+                 AND visible_at > (extract(epoch FROM statement_timestamp()) * 1000)::bigint \
+             ORDER BY visible_at, id LIMIT $2) AS first";
+        let leased = match self.leased.known(queue) {
+            Some(leased) => leased,
+            None => self.leased.learn(queue, count(client, LEASED, queue, MOST).await?, GOOD_FOR),
+        };
+        Ok(leased >= MOST)
     }
 
     /// Counts what this node has just added.
     pub(super) fn took(&self, queue: &QueueKey, count: usize) {
-        if let Some(counted) = self.lock().get_mut(queue) {
-            counted.depth = counted.depth.saturating_add(count);
+        if let Some(counted) = self.depths.lock().get_mut(queue) {
+            counted.count = counted.count.saturating_add(count);
         }
     }
 
     /// Counts a queue again when it is next asked for.
     pub(super) fn forget(&self, queue: &QueueKey) {
-        self.lock().remove(queue);
+        self.depths.lock().remove(queue);
     }
 
-    async fn counted(&self, client: &impl GenericClient, queue: &QueueKey) -> Result<Counted, StoreError> {
-        const COUNT: &str = "SELECT count(*), \
-                 count(*) FILTER (WHERE held = 'leased' AND visible_at > (extract(epoch FROM now()) * 1000)::bigint) \
-             FROM (SELECT held, visible_at FROM delivery WHERE queue = $1 LIMIT $2) AS first";
+    async fn depth(&self, client: &impl GenericClient, queue: &QueueKey) -> Result<usize, StoreError> {
+        // In the order of the queue's index: by it alone, an empty queue is counted without a look at the others.
+        const DEPTH: &str = "SELECT count(*) FROM ( \
+             SELECT FROM delivery WHERE queue = $1 ORDER BY visible_at, id LIMIT $2) AS first";
+        if let Some(depth) = self.depths.known(queue) {
+            return Ok(depth);
+        }
+        let depth = count(client, DEPTH, queue, self.depth_max).await?;
+        Ok(self.depths.learn(queue, depth, good_for(depth, self.depth_max)))
+    }
+}
+
+/// How long a depth that was counted stays good.
+fn good_for(depth: usize, depth_max: usize) -> Duration {
+    let seconds = |count: usize, per_second: usize| Duration::from_secs((count / per_second) as u64);
+    let not_full = seconds(depth_max.saturating_sub(depth), TAKEN_PER_SECOND).min(GOOD_FOR_MAX);
+    not_full.max(seconds(depth, COUNTED_PER_SECOND)).max(GOOD_FOR)
+}
+
+async fn count(
+    client: &impl GenericClient,
+    query: &str,
+    queue: &QueueKey,
+    most: usize,
+) -> Result<usize, StoreError> {
+    let statement = client.prepare_cached(query).await.map_err(sql)?;
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
+    let row = client.query_one(&statement, &[&queue.as_str(), &most]).await.map_err(sql)?;
+    row.try_get::<_, i64>(0).map(|count| usize::try_from(count).unwrap_or(0)).map_err(sql)
+}
+
+/// What was counted, by queue.
+#[derive(Default)]
+struct Counts(Mutex<HashMap<QueueKey, Counted>>);
+
+#[derive(Debug, Clone, Copy)]
+struct Counted {
+    count: usize,
+    good_until: Instant,
+}
+
+impl Counts {
+    /// The count, while it is good. Who finds that it no longer is counts again; others go by the old one meanwhile.
+    fn known(&self, queue: &QueueKey) -> Option<usize> {
         let now = Instant::now();
-        if let Some(counted) = self.lock().get(queue).filter(|it| now < it.good_until) {
-            return Ok(*counted);
+        let mut counts = self.lock();
+        let counted = counts.get_mut(queue)?;
+        if now >= counted.good_until {
+            counted.good_until = now + GOOD_FOR;
+            return None;
         }
-        let statement = client.prepare_cached(COUNT).await.map_err(sql)?;
-        let most = i64::try_from(self.depth_max).unwrap_or(i64::MAX);
-        let row = client.query_one(&statement, &[&queue.as_str(), &most]).await.map_err(sql)?;
-        let column = |place: usize| -> Result<usize, StoreError> {
-            row.try_get::<_, i64>(place).map(|count| usize::try_from(count).unwrap_or(0)).map_err(sql)
-        };
-        let (depth, leased) = (column(0)?, column(1)?);
-        let seconds = u32::try_from(depth / COUNTED_PER_SECOND).unwrap_or(u32::MAX);
-        let counted = Counted { depth, leased, good_until: now + GOOD_FOR * seconds.max(1) };
-        let mut queues = self.lock();
+        Some(counted.count)
+    }
+
+    fn learn(&self, queue: &QueueKey, count: usize, good_for: Duration) -> usize {
+        let now = Instant::now();
+        let mut counts = self.lock();
         // Those that nobody asks for any more are let go before their number grows past that of queues in use.
-        if queues.len() >= limits::METRIC_SERIES_MAX {
-            queues.retain(|_, it| now < it.good_until);
+        if counts.len() >= limits::METRIC_SERIES_MAX {
+            counts.retain(|_, it| now < it.good_until);
         }
-        queues.insert(queue.clone(), counted);
-        Ok(counted)
+        counts.insert(queue.clone(), Counted { count, good_until: now + good_for });
+        count
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<QueueKey, Counted>> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_is_counted_seldom_while_it_cannot_be_full() {
+        let seconds = |depth, depth_max| good_for(depth, depth_max).as_secs();
+        assert_eq!(seconds(0, 3), 1, "the least");
+        assert_eq!(seconds(0, 10_000_000), 25, "far from full");
+        assert_eq!(seconds(0, 1_000_000_000), 30, "the most");
+        assert_eq!(seconds(9_800_000, 10_000_000), 49, "counting takes long");
+        assert_eq!(seconds(100_000, 200_000), 1, "nearly full");
     }
 }

@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
+use super::client::{Client, GenericClient};
 use super::horizon::{BLOCK, BLOCK_NUMBERS};
 use super::pool::{Trouble, sql};
 use super::{Inner, claim, delivery, message};
@@ -192,10 +193,7 @@ impl<'a> Attempts<'a> {
     }
 
     /// What became of the batch, if a statement with its nonce was done.
-    async fn done_before(
-        &self,
-        client: &deadpool_postgres::Object,
-    ) -> Result<Option<Vec<Settlement>>, Trouble> {
+    async fn done_before(&self, client: &Client) -> Result<Option<Vec<Settlement>>, Trouble> {
         if !self.lost {
             return Ok(None);
         }
@@ -211,7 +209,7 @@ impl<'a> Attempts<'a> {
         Ok(Some(self.committed(attempt.ok_or_else(unknown)?, base)))
     }
 
-    async fn write(&self, client: &deadpool_postgres::Object, delta: &Delta) -> Result<i64, Trouble> {
+    async fn write(&self, client: &Client, delta: &Delta) -> Result<i64, Trouble> {
         let mut messages = message::Columns::default();
         for (number, place) in &delta.messages {
             messages.push(*number, &self.batch[*place], self.now);
@@ -326,7 +324,7 @@ pub(super) fn statement() -> String {
 }
 
 /// Deletes what is known of batches that nobody can be asking about any more.
-pub(super) async fn forget_old(client: &deadpool_postgres::Object) -> Result<(), StoreError> {
+pub(super) async fn forget_old(client: &Client) -> Result<(), StoreError> {
     const FORGET: &str = "DELETE FROM batch WHERE ctid = ANY (ARRAY( \
          SELECT ctid FROM batch WHERE at < now() - interval '1 hour' LIMIT $1 FOR UPDATE SKIP LOCKED))";
     let statement = client.prepare_cached(FORGET).await.map_err(sql)?;

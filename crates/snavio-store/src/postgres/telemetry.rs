@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use deadpool_postgres::GenericClient;
 use snavio_model::id::Serial;
 use snavio_model::name::{ServiceName, TenantName};
 use snavio_model::telemetry::{self, DROPPED, Record, StoredRecord};
@@ -11,6 +10,7 @@ use snavio_model::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
+use super::client::GenericClient;
 use super::horizon::{BLOCK, BLOCK_NUMBERS};
 use super::message;
 use super::pool::sql;

@@ -81,7 +81,7 @@ async fn beside(
     let ingest = prepare(driver, calm, time, calm_per_second).await?;
     let stop = Arc::new(AtomicBool::new(false));
     let load = |connections, time, pace| Load {
-        address: driver.target.address,
+        addresses: vec![driver.target.address],
         connections,
         time,
         pace,

@@ -74,7 +74,8 @@ impl Tally {
 /// How much load, for how long.
 #[derive(Debug, Clone)]
 pub(super) struct Load {
-    pub(super) address: SocketAddr,
+    /// Connections go to these in turns.
+    pub(super) addresses: Vec<SocketAddr>,
     pub(super) connections: usize,
     pub(super) time: Duration,
     /// Each connection sends at most once in this time.
@@ -138,8 +139,9 @@ impl Generator {
     fn connect(load: &Load, wire: &mut dyn Wire) -> std::io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let mut connections = Vec::with_capacity(load.connections);
-        for index in 0..load.connections {
-            let connection = Connection::open(load.address, wire)?;
+        let addresses = load.addresses.iter().cycle().take(load.connections);
+        for (index, address) in addresses.enumerate() {
+            let connection = Connection::open(*address, wire)?;
             epoll::add(&epoll, &connection.stream, EventData::new_u64(index as u64), EventFlags::IN)?;
             connections.push(connection);
         }

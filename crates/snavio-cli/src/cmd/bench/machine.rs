@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::clock;
+use super::{clock, process};
 
 /// Flushes that are timed to tell how quick the disk is.
 const FLUSHES: usize = 200;
@@ -94,14 +94,14 @@ pub(super) struct Busy {
 impl Watch {
     pub(super) fn start() -> Self {
         let (machine, stolen) = machine_times();
-        Self { began: clock::now(), machine, stolen, ours: family_time(std::process::id()) }
+        Self { began: clock::now(), machine, stolen, ours: family_time(&process::ours()) }
     }
 
     pub(super) fn busy(&self) -> Busy {
         let (machine, stolen) = machine_times();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let room = self.began.elapsed().as_secs_f64() * cores as f64;
-        let ours = family_time(std::process::id()).saturating_sub(self.ours);
+        let ours = family_time(&process::ours()).saturating_sub(self.ours);
         let others = machine.saturating_sub(self.machine).saturating_sub(ours);
         let percent = |time: Duration| (time.as_secs_f64() / room * 1000.0).round() / 10.0;
         Busy { others_percent: percent(others), stolen_percent: percent(stolen.saturating_sub(self.stolen)) }
@@ -118,11 +118,11 @@ fn machine_times() -> (Duration, Duration) {
     (ticks(field(0) + field(1) + field(2)), ticks(field(7)))
 }
 
-/// Processor time of a process, its children and theirs, those that have ended included.
-pub(super) fn family_time(root: u32) -> Duration {
+/// Processor time of processes, their children and theirs, those that have ended included.
+pub(super) fn family_time(roots: &[u32]) -> Duration {
     let stats: HashMap<u32, Stat> = processes().filter_map(|pid| Some((pid, Stat::read(pid)?))).collect();
     let within = |mut pid: u32| {
-        while pid != root {
+        while !roots.contains(&pid) {
             match stats.get(&pid) {
                 Some(stat) if stat.parent != 0 => pid = stat.parent,
                 _ => return false,
@@ -182,6 +182,6 @@ mod tests {
         assert!(resident_bytes(std::process::id()).unwrap() > 0);
         assert!(processor_time(std::process::id()).is_some());
         let own = processor_time(std::process::id()).unwrap();
-        assert!(family_time(std::process::id()) >= own);
+        assert!(family_time(&[std::process::id()]) >= own);
     }
 }

@@ -3,8 +3,11 @@
 mod clock;
 mod consume;
 mod contest;
+mod database;
 mod fairness;
+mod fleet;
 mod http;
+mod install;
 mod latency;
 mod load;
 mod machine;
@@ -13,6 +16,7 @@ mod messages;
 mod node;
 mod null_store;
 mod peers;
+mod pgbench;
 mod plan;
 mod process;
 mod report;
@@ -46,10 +50,12 @@ const SECONDS_MAX: f64 = 20.0;
 /// Measure a node: throughput, latency, messages per flush, processor time; alone and against its peers.
 ///
 /// Starts a node on a temporary store in a process of its own, and loads it over the loopback. Without a part
-/// (--without-store, --against, --consume-alone, --fairness, --memory, --idle-connections) it measures ingest for
-/// every combination of --routes, --batch and --connections.
+/// (--without-store, --against, --fleet, --consume-alone, --fairness, --memory, --idle-connections) it measures
+/// ingest for every combination of --routes, --batch and --connections.
 ///
 /// Example: snavio bench --routes strict --batch 1 --connections 64 --rounds 5
+///
+/// Example: snavio bench --fleet 1,4
 #[derive(Args)]
 pub(crate) struct Bench {
     /// Claim policies of the routes to send to [default: none,strict].
@@ -94,6 +100,11 @@ pub(crate) struct Bench {
     /// Part: against these peers, which are installed if missing and started on free ports.
     #[arg(long, value_enum, value_delimiter = ',')]
     against: Vec<Peer>,
+    /// Part: fleets of so many nodes over one PostgreSQL, which is installed if missing and started on a free port,
+    /// beside bare inserts into it by pgbench; strict, one by one and in batches of 100, with 64 in flight over all
+    /// nodes unless told otherwise.
+    #[arg(long, value_name = "NODES", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=16))]
+    fleet: Vec<u16>,
     /// Part: what a flooding tenant does to a calm one.
     #[arg(long)]
     fairness: bool,
@@ -154,7 +165,8 @@ impl Bench {
         let without_store = self.without_store || all || quick;
         let consume_alone = self.consume_alone || all || quick;
         let fairness = self.fairness || all || quick;
-        let parts = without_store || consume_alone || fairness || !against.is_empty();
+        let parts =
+            without_store || consume_alone || fairness || !against.is_empty() || !self.fleet.is_empty();
         let parts = parts || self.memory.is_some() || self.idle_connections.is_some();
         let ingest = !parts || all || quick;
         Ok(Plan {
@@ -177,6 +189,8 @@ impl Bench {
                 Vec::new()
             },
             against,
+            fleet: self.fleet.iter().map(|nodes| usize::from(*nodes)).collect(),
+            fleet_cells: self.cells(&[Policy::Strict], &[1, 100], &[64]),
             fairness,
             memory: self.memory.map(Duration::from_secs),
             idle_connections: self.idle_connections,

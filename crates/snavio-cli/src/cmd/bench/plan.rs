@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::contest::{Comparison, Contestant, Ours, Ratio, alternate};
 use super::fairness;
+use super::fleet;
 use super::machine::Machine;
 use super::memory;
 use super::messages::Ids;
@@ -41,6 +42,9 @@ pub(super) struct Plan {
     /// The cells to measure beside the same server without a store.
     pub(super) without_store: Vec<Cell>,
     pub(super) against: Vec<Peer>,
+    /// Sizes of fleets over one PostgreSQL, and the cells to measure them in.
+    pub(super) fleet: Vec<usize>,
+    pub(super) fleet_cells: Vec<Cell>,
     pub(super) fairness: bool,
     pub(super) memory: Option<Duration>,
     pub(super) idle_connections: Option<usize>,
@@ -62,6 +66,10 @@ impl Plan {
         for (ids, peer) in self.ids.iter().flat_map(|ids| self.against.iter().map(move |peer| (*ids, *peer)))
         {
             comparisons.extend(self.compare_with(peer, ids).await?);
+        }
+        if !self.fleet.is_empty() {
+            let (sizes, cells) = (&self.fleet, &self.fleet_cells);
+            comparisons.push(fleet::measure(sizes, cells, self.pacing, self.rounds, tell).await?);
         }
         let fairness = match self.fairness {
             true => Some(fairness::measure(&self.node().await?, self.rounds, self.pacing.time).await?),

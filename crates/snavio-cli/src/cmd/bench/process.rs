@@ -13,6 +13,9 @@ use crate::cmd::Failure;
 /// Those that run now, for [`end_all`].
 static RUNNING: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
+/// Servers that are part of the benchmark and no children of this process.
+static BACKGROUND: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
 /// How long a server may take to end by itself.
 const END_MAX: Duration = Duration::from_secs(10);
 
@@ -79,6 +82,34 @@ impl Drop for Running {
     }
 }
 
+/// A server that went into the background by itself, counted as part of the benchmark until this is dropped. Whoever
+/// started it ends it.
+pub(super) struct Background(u32);
+
+impl Background {
+    pub(super) fn of(pid: u32) -> Self {
+        background().push(pid);
+        Self(pid)
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.0
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        background().retain(|pid| *pid != self.0);
+    }
+}
+
+/// The processes whose families are the benchmark.
+pub(super) fn ours() -> Vec<u32> {
+    let mut ours = background().clone();
+    ours.push(std::process::id());
+    ours
+}
+
 /// Ends every server, for a bench that is told to end.
 pub(super) fn end_all() {
     for pid in running().iter() {
@@ -98,4 +129,8 @@ fn signal(pid: u32, signal: Signal) {
 
 fn running() -> std::sync::MutexGuard<'static, Vec<u32>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn background() -> std::sync::MutexGuard<'static, Vec<u32>> {
+    BACKGROUND.lock().unwrap_or_else(PoisonError::into_inner)
 }

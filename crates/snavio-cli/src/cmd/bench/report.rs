@@ -124,6 +124,9 @@ impl Figures {
             "max",
             "messages per flush",
             "server µs",
+            "database µs",
+            "statements per message",
+            "round trips per message",
             "client µs",
             "consumed per second",
             "refused",
@@ -135,7 +138,9 @@ impl Figures {
             let mut row = vec![it.what.clone(), count(it.per_second.median), range(it.per_second)];
             row.extend(told);
             row.extend([it.messages_per_flush, it.server_micros_per_message].map(tenths));
-            row.extend([tenths(it.client_micros_per_message)]);
+            row.push(tenths(it.database_micros_per_message));
+            row.extend([it.statements_per_message, it.round_trips_per_message].map(thousandths));
+            row.push(tenths(it.client_micros_per_message));
             row.push(it.consumed_per_second.map(count).unwrap_or_default());
             let refused = it.refused_percent;
             row.push(if refused > 0.0 { format!("{refused:.1} %") } else { String::new() });
@@ -260,6 +265,10 @@ fn millis(micros: u64) -> String {
 
 fn tenths(value: Option<f64>) -> String {
     value.map(|value| format!("{value:.1}")).unwrap_or_default()
+}
+
+fn thousandths(value: Option<f64>) -> String {
+    value.map(|value| format!("{value:.3}")).unwrap_or_default()
 }
 
 fn range(spread: Spread) -> String {

@@ -29,6 +29,15 @@ pub(super) struct Round {
     pub(super) settled: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) server_micros_per_message: Option<f64>,
+    /// Processor time of a database that is none of the servers under load.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) database_micros_per_message: Option<f64>,
+    /// Statements that the database says it was sent, per message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) statements_per_message: Option<f64>,
+    /// Statements that the nodes say they sent and awaited, per message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) round_trips_per_message: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) client_micros_per_message: Option<f64>,
     /// Deliveries acknowledged a second by consumers beside the load.
@@ -74,6 +83,15 @@ pub(super) struct Rounds {
     pub(super) messages_per_flush: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) server_micros_per_message: Option<f64>,
+    /// Processor time of a database that is none of the servers under load.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) database_micros_per_message: Option<f64>,
+    /// Statements that the database says it was sent, per message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) statements_per_message: Option<f64>,
+    /// Statements that the nodes say they sent and awaited, per message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) round_trips_per_message: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) client_micros_per_message: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -120,6 +138,9 @@ impl Rounds {
             latency_micros: Percentiles::median(&latencies),
             messages_per_flush: median(|round| round.messages_per_flush),
             server_micros_per_message: median(|round| round.server_micros_per_message),
+            database_micros_per_message: median(|round| round.database_micros_per_message),
+            statements_per_message: median(|round| round.statements_per_message),
+            round_trips_per_message: median(|round| round.round_trips_per_message),
             client_micros_per_message: median(|round| round.client_micros_per_message),
             consumed_per_second: median(|round| round.consumed_per_second),
             refused_percent: refused_percent(&rounds),

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::consume::Consume;
+use super::fleet::Engine;
 use super::http::Ingest;
 use super::load::{self, Load, Ran, Wire};
 use super::machine::Watch;
@@ -62,6 +63,8 @@ pub(super) struct Driver {
     pub(super) target: Target,
     cast: Cast,
     pub(super) pacing: Pacing,
+    /// The database below the nodes, if it is one of its own.
+    engine: Option<Engine>,
     paces: Vec<(Cell, f64)>,
 }
 
@@ -72,7 +75,12 @@ impl Driver {
 
     pub(super) async fn over(target: Target, pacing: Pacing) -> Result<Self, Failure> {
         let cast = target.cast().await?;
-        Ok(Self { target, cast, pacing, paces: Vec::new() })
+        Ok(Self { target, cast, pacing, engine: None, paces: Vec::new() })
+    }
+
+    /// Tells what the database did as well.
+    pub(super) fn with_engine(self, engine: Engine) -> Self {
+        Self { engine: Some(engine), ..self }
     }
 
     fn signer(&self, policy: Policy) -> Result<Signer, Failure> {
@@ -94,8 +102,9 @@ impl Driver {
         let time = self.pacing.time;
         let wanted = per_second * HEADROOM * time.as_secs_f64() + (cell.connections * cell.batch) as f64;
         let ingest = self.ingest(cell, wanted as usize, per_second).await?;
-        let (before, used, watch) =
-            (self.target.figures().await?, self.target.processor_time(), Watch::start());
+        let before = self.target.figures().await?;
+        let engine = Engine::look(self.engine.as_ref()).await?;
+        let (used, watch) = (self.target.processor_time(), Watch::start());
         let consumers = self.consumers(cell).await?;
         let (ran, _) = run_apart(self.load(cell.connections, time), ingest).await?;
         let consumed = match consumers {
@@ -106,10 +115,16 @@ impl Driver {
         round.busy = watch.busy();
         let used = used.zip(self.target.processor_time()).map(|(before, after)| after.saturating_sub(before));
         round.server_micros_per_message = used.and_then(|it| per(it.as_secs_f64() * 1e6, round.messages));
-        let after = self.target.figures().await?;
-        let (commits, messages) = (after.0 - before.0, after.1 - before.1);
-        round.messages_per_flush = per(messages as f64, commits);
-        round.settled = Some(messages);
+        let engine = Engine::look(self.engine.as_ref()).await?.zip(engine);
+        let did = self.target.figures().await?.since(before);
+        round.messages_per_flush = per(did.messages as f64, did.commits);
+        round.settled = Some(did.messages);
+        if let Some((after, before)) = engine {
+            let used = after.processor.saturating_sub(before.processor);
+            round.database_micros_per_message = per(used.as_secs_f64() * 1e6, round.messages);
+            round.statements_per_message = per((after.calls - before.calls) as f64, did.messages);
+            round.round_trips_per_message = per(did.round_trips as f64, did.messages);
+        }
         round.consumed_per_second =
             consumed.map(|consumed| consumed.tally.accepted as f64 / consumed.elapsed.as_secs_f64());
         self.learn(cell, round.messages as f64 / round.seconds);
@@ -130,7 +145,7 @@ impl Driver {
     }
 
     fn load(&self, connections: usize, time: Duration) -> Load {
-        Load { address: self.target.address, connections, time, pace: None, stop: None }
+        Load { addresses: self.target.addresses(), connections, time, pace: None, stop: None }
     }
 
     async fn ingest(&self, cell: &Cell, count: usize, per_second: f64) -> Result<Ingest, Failure> {
@@ -166,7 +181,7 @@ impl Driver {
         round.busy = watch.busy();
         let used = used.zip(self.target.processor_time()).map(|(before, after)| after.saturating_sub(before));
         round.server_micros_per_message = used.and_then(|it| per(it.as_secs_f64() * 1e6, round.messages));
-        let commits = self.target.figures().await?.0 - before.0;
+        let commits = self.target.figures().await?.since(before).commits;
         round.messages_per_flush = per(round.accepted as f64, commits);
         Ok(round)
     }

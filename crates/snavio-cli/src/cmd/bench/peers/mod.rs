@@ -1,7 +1,6 @@
 //! The peers: each is installed if missing, started on a free port in a temporary folder, and driven with its
 //! equivalent of a durable insert-if-absent.
 
-mod install;
 pub(super) mod nats;
 pub(super) mod postgres;
 pub(super) mod redis;
@@ -69,18 +68,29 @@ impl Server {
         time: Duration,
         wire: W,
     ) -> Result<Round, Failure> {
-        let load = Load { address: self.address, connections, time, pace: None, stop: None };
-        let (used, watch) = (machine::family_time(self.process.pid()), Watch::start());
-        let (ran, _) = run_apart(load, wire).await?;
-        let mut round = Round::of(&ran);
-        round.busy = watch.busy();
-        let used = machine::family_time(self.process.pid()).saturating_sub(used);
-        round.server_micros_per_message = per(used.as_secs_f64() * 1e6, round.messages);
-        if round.accepted == 0 {
-            return Err(Failure::new(format!("the peer took nothing: {:?}", round.refused)));
-        }
-        Ok(round)
+        round(self.address, self.process.pid(), connections, time, wire).await
     }
+}
+
+/// One round of a server with our own client.
+async fn round<W: Wire + 'static>(
+    address: SocketAddr,
+    pid: u32,
+    connections: usize,
+    time: Duration,
+    wire: W,
+) -> Result<Round, Failure> {
+    let load = Load { addresses: vec![address], connections, time, pace: None, stop: None };
+    let (used, watch) = (machine::family_time(&[pid]), Watch::start());
+    let (ran, _) = run_apart(load, wire).await?;
+    let mut round = Round::of(&ran);
+    round.busy = watch.busy();
+    let used = machine::family_time(&[pid]).saturating_sub(used);
+    round.server_micros_per_message = per(used.as_secs_f64() * 1e6, round.messages);
+    if round.accepted == 0 {
+        return Err(Failure::new(format!("the peer took nothing: {:?}", round.refused)));
+    }
+    Ok(round)
 }
 
 /// A folder for a peer's data.

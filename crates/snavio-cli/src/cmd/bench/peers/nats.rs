@@ -11,12 +11,13 @@ use rustix::process::Signal;
 
 use super::super::contest::Contestant;
 use super::super::http::number;
+use super::super::install;
 use super::super::load::{Tally, Wire};
 use super::super::messages::{Ids, payload};
 use super::super::process::Running;
 use super::super::round::Round;
 use super::super::scenario::apart;
-use super::{NewIds, Server, folder, free_address, install};
+use super::{NewIds, Server, folder, free_address};
 use crate::cmd::Failure;
 
 /// When the stream's file is flushed.

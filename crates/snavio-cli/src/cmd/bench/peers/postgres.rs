@@ -2,42 +2,30 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::chown;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rustix::process::Signal;
 
-use super::super::clock;
 use super::super::contest::Contestant;
-use super::super::latency::Percentiles;
+use super::super::database::Database;
 use super::super::load::{Tally, Wire};
-use super::super::machine::Watch;
 use super::super::messages::{Ids, payload};
-use super::super::process::Running;
+use super::super::pgbench::{Inserts, TABLE};
 use super::super::round::Round;
-use super::super::scenario::apart;
-use super::{NewIds, START_MAX, Server, TRIAL, folder, free_address, install};
+use super::{NewIds, TRIAL};
 use crate::cmd::Failure;
 
 /// Settings besides the defaults: none that makes a commit less durable.
-const SETTINGS: [&str; 4] =
-    ["max_connections=200", "shared_buffers=512MB", "max_wal_size=4GB", "listen_addresses=127.0.0.1"];
-const TABLE: &str =
-    "CREATE TABLE claim (id uuid PRIMARY KEY, payload text NOT NULL); CREATE SEQUENCE ids CACHE 1000";
+const SETTINGS: [&str; 2] = ["max_connections=200", "shared_buffers=512MB"];
 const SINGLE: &str = "INSERT INTO claim (id, payload) VALUES ($1, $2) ON CONFLICT DO NOTHING";
 const BATCH: &str =
     "INSERT INTO claim (id, payload) SELECT * FROM unnest($1::uuid[], $2::text[]) ON CONFLICT DO NOTHING";
 
 /// A PostgreSQL under load.
 pub(in super::super) struct Postgres {
-    server: Server,
+    server: Database,
     ids: Ids,
-    payload: Vec<u8>,
-    batch: usize,
-    connections: usize,
+    inserts: Inserts,
     time: Duration,
     /// Rows a second with our client and with pgbench, as tried at the start.
     tried: (f64, f64),
@@ -51,15 +39,10 @@ impl Postgres {
         connections: usize,
         time: Duration,
     ) -> Result<Self, Failure> {
-        let (folder, address) = (folder()?, free_address()?);
-        let process = apart({
-            let folder = folder.path().to_owned();
-            move || start_server(&folder, address.port())
-        });
-        let server = Server::of(process.await??, folder, address)?;
-        apart(move || make_table(address)).await??;
-        let payload = payload(payload_bytes);
-        let mut postgres = Self { server, ids, payload, batch, connections, time, tried: (0.0, 0.0) };
+        let server = Database::start(&SETTINGS).await?;
+        server.ask("postgres", TABLE).await?;
+        let inserts = Inserts { payload: payload(payload_bytes), batch, clients: connections };
+        let mut postgres = Self { server, ids, inserts, time, tried: (0.0, 0.0) };
         let ours = postgres.with_our_client(TRIAL.min(time)).await?.per_second;
         let theirs = postgres.with_their_client(TRIAL.max(Duration::from_secs(1))).await?.per_second;
         postgres.tried = (ours, theirs);
@@ -67,48 +50,20 @@ impl Postgres {
     }
 
     async fn with_our_client(&self, time: Duration) -> Result<Round, Failure> {
-        let wire = Insert { ids: NewIds::new(self.ids), payload: self.payload.clone(), batch: self.batch };
-        self.server.round(self.connections, time, wire).await
+        let Inserts { payload, batch, clients } = self.inserts.clone();
+        let wire = Insert { ids: NewIds::new(self.ids), payload, batch };
+        super::round(self.server.address(), self.server.pid(), clients, time, wire).await
     }
 
-    /// pgbench makes its ids on the server, from a sequence: they are as ordered as can be.
     async fn with_their_client(&self, time: Duration) -> Result<Round, Failure> {
-        // A colon would begin one of pgbench's variables.
-        let payload = String::from_utf8_lossy(&self.payload).replace(':', "=");
-        let id = "lpad(to_hex(nextval('ids')), 32, '0')::uuid";
-        let batch = self.batch;
-        let text = match batch {
-            1 => format!(
-                "INSERT INTO claim (id, payload) VALUES ({id}, '{payload}') ON CONFLICT DO NOTHING;\n"
-            ),
-            _ => format!(
-                "INSERT INTO claim (id, payload) SELECT {id}, '{payload}' FROM generate_series(1, {batch}) ON CONFLICT DO NOTHING;\n"
-            ),
-        };
-        let script = tempfile::NamedTempFile::new()?;
-        std::fs::write(script.path(), text)?;
-        let seconds = time.as_secs().max(1).to_string();
-        let mut command = Command::new(install::program("pgbench", "postgresql-contrib")?);
-        command.args(["-h", "127.0.0.1", "-p", &self.server.address.port().to_string(), "-U", "postgres"]);
-        command.args(["-n", "-M", "prepared", "-j", "1", "-T", &seconds]);
-        command.args(["-c", &self.connections.to_string(), "-f"]).arg(script.path()).arg("postgres");
-        let watch = Watch::start();
-        let said = apart(move || install::output(&mut command)).await??;
-        let mut round =
-            read_pgbench(&said, batch as u64).ok_or_else(|| Failure::new(format!("pgbench said: {said}")))?;
-        round.busy = watch.busy();
-        Ok(round)
+        self.inserts.round(&self.server, "postgres", time).await
     }
 }
 
 #[async_trait]
 impl Contestant for Postgres {
     fn what(&self) -> String {
-        let batch = match self.batch {
-            1 => "single inserts".to_owned(),
-            batch => format!("inserts in batches of {batch}"),
-        };
-        format!("PostgreSQL, {batch}, {} connections", self.connections)
+        format!("PostgreSQL, {}, {} connections", self.inserts.name(), self.inserts.clients)
     }
 
     fn how(&self) -> String {
@@ -116,7 +71,7 @@ impl Contestant for Postgres {
         let used = if ours >= theirs { "our client" } else { "pgbench -M prepared" };
         format!(
             "uuid primary key and a text payload, prepared ON CONFLICT DO NOTHING, {}; driven by {used} (tried: ours {ours:.0}, pgbench {theirs:.0} rows a second)",
-            SETTINGS.join(", ")
+            self.server.settings()
         )
     }
 
@@ -126,101 +81,6 @@ impl Contestant for Postgres {
             return self.with_our_client(self.time).await;
         }
         self.with_their_client(self.time).await
-    }
-}
-
-/// Reads transactions, mean latency and rate off pgbench's summary.
-fn read_pgbench(text: &str, batch: u64) -> Option<Round> {
-    let after = |mark: &str| {
-        let rest = text.lines().find_map(|line| line.strip_prefix(mark))?;
-        rest.split(|it: char| it != '.' && !it.is_ascii_digit())
-            .find(|it| !it.is_empty())?
-            .parse::<f64>()
-            .ok()
-    };
-    let transactions = after("number of transactions actually processed: ")?;
-    let per_second = after("tps = ")?;
-    // pgbench tells the mean, not the median, unless every transaction is logged.
-    let mean = (after("latency average = ")? * 1000.0) as u64;
-    let messages = transactions as u64 * batch;
-    Some(Round {
-        seconds: transactions / per_second,
-        messages,
-        accepted: messages,
-        per_second: per_second * batch as f64,
-        latency_micros: Percentiles { p50: mean, ..Percentiles::default() },
-        ..Round::default()
-    })
-}
-
-/// PostgreSQL refuses to run as root: it then runs as the user that its package made.
-fn start_server(folder: &Path, port: u16) -> Result<Running, Failure> {
-    let (initdb, postgres) =
-        (install::program("initdb", "postgresql")?, install::program("postgres", "postgresql")?);
-    let user = User::find(folder)?;
-    let data = folder.join("data");
-    let mut command = user.command(&initdb);
-    command.arg("-D").arg(&data).args(["-A", "trust", "-U", "postgres", "--no-sync"]);
-    install::succeed(command.current_dir(folder))?;
-    let mut command = user.command(&postgres);
-    command.arg("-D").arg(&data).args(["-p", &port.to_string()]);
-    command.arg("-c").arg(format!("unix_socket_directories={}", folder.display()));
-    for setting in SETTINGS {
-        command.args(["-c", setting]);
-    }
-    // A fast stop: it ends its own processes first.
-    Ok(Running::start(command.current_dir(folder))?.ended_by(Signal::INT))
-}
-
-/// Who the server runs as.
-enum User {
-    Ourselves,
-    Postgres,
-}
-
-impl User {
-    /// Decides who, and gives them the folder.
-    fn find(folder: &Path) -> Result<Self, Failure> {
-        if !rustix::process::geteuid().is_root() {
-            return Ok(Self::Ourselves);
-        }
-        let id = |flag: &str| -> Result<u32, Failure> {
-            Ok(install::output(Command::new("id").args([flag, "postgres"]))?.trim().parse()?)
-        };
-        chown(folder, Some(id("-u")?), Some(id("-g")?))?;
-        Ok(Self::Postgres)
-    }
-
-    fn command(&self, program: &PathBuf) -> Command {
-        match self {
-            Self::Ourselves => Command::new(program),
-            Self::Postgres => {
-                let mut command = Command::new("setpriv");
-                command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]).arg(program);
-                command
-            }
-        }
-    }
-}
-
-fn make_table(address: std::net::SocketAddr) -> Result<(), Failure> {
-    let mut stream = connect(address)?;
-    let mut out = Vec::new();
-    message(&mut out, b'Q', |body| text(body, TABLE));
-    stream.write_all(&out)?;
-    Ok(read_until_ready(&mut stream)?)
-}
-
-/// The server listens before it takes anybody in.
-fn connect(address: std::net::SocketAddr) -> std::io::Result<TcpStream> {
-    let until = clock::now() + START_MAX;
-    loop {
-        let mut stream = TcpStream::connect(address)?;
-        match start_up(&mut stream) {
-            Ok(()) => return Ok(stream),
-            Err(error) if clock::now() > until => return Err(error),
-            Err(_) => std::thread::sleep(Duration::from_millis(100)),
-        }
     }
 }
 
@@ -392,12 +252,5 @@ mod tests {
         }
         assert_eq!(insert.answer(0, &received, &mut tally).unwrap(), Some(received.len()));
         assert_eq!((tally.accepted, tally.duplicate), (97, 3));
-    }
-
-    #[test]
-    fn the_summary_of_pgbench_is_read() {
-        let text = "number of transactions actually processed: 1000/0\nlatency average = 0.25 ms\ntps = 4000.5 (without initial connection time)\n";
-        let round = read_pgbench(text, 100).unwrap();
-        assert_eq!((round.messages, round.per_second, round.latency_micros.p50), (100_000, 400_050.0, 250));
     }
 }

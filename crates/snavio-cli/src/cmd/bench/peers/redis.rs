@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::super::contest::Contestant;
+use super::super::install;
 use super::super::latency::Percentiles;
 use super::super::load::{Tally, Wire};
 use super::super::machine::Watch;
@@ -15,7 +16,7 @@ use super::super::messages::{Ids, payload};
 use super::super::process::Running;
 use super::super::round::Round;
 use super::super::scenario::apart;
-use super::{NewIds, Server, TRIAL, folder, free_address, install};
+use super::{NewIds, Server, TRIAL, folder, free_address};
 use crate::cmd::Failure;
 
 /// Keys that redis-benchmark draws from: as many as its counter holds.

@@ -1,0 +1,69 @@
+//! A PostgreSQL that the bench starts: installed if missing, in a temporary folder, ended with the bench.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use snavio_servers::Postgres;
+
+use super::install;
+use super::machine;
+use super::process::Background;
+use super::scenario::apart;
+use crate::cmd::Failure;
+
+/// A running server.
+pub(super) struct Database {
+    server: Arc<Postgres>,
+    process: Background,
+}
+
+impl Database {
+    /// Starts a server with these settings besides the usual ones.
+    pub(super) async fn start(settings: &'static [&'static str]) -> Result<Self, Failure> {
+        let start = move || {
+            install::program("initdb", "postgresql")?;
+            let server = Postgres::start(settings)?;
+            let pid = server.pid().ok_or_else(|| Failure::new("PostgreSQL ended at once"))?;
+            Ok(Self { server: Arc::new(server), process: Background::of(pid) })
+        };
+        apart(start).await?
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.server.port()).into()
+    }
+
+    /// The settings it runs with, in one line.
+    pub(super) fn settings(&self) -> String {
+        self.server.settings().join(", ")
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// Processor time of all its processes.
+    pub(super) fn processor_time(&self) -> Duration {
+        machine::family_time(&[self.pid()])
+    }
+
+    pub(super) fn url(&self, name: &str) -> String {
+        self.server.url(name)
+    }
+
+    /// Makes an empty database.
+    pub(super) async fn make(&self, name: &str) -> Result<(), Failure> {
+        self.ask("postgres", format!("CREATE DATABASE {name}")).await.map(|_| ())
+    }
+
+    /// Runs statements in a database, and gives back what they print.
+    pub(super) async fn ask(
+        &self,
+        name: &'static str,
+        statements: impl Into<String>,
+    ) -> Result<String, Failure> {
+        let (server, statements) = (Arc::clone(&self.server), statements.into());
+        Ok(apart(move || server.ask(name, &statements)).await??)
+    }
+}
