@@ -48,8 +48,8 @@ async fn what_people_did_before_it_had_check_values_gets_them() {
     store.close().await;
     drop(store);
     let file = rusqlite::Connection::open(folder.path().join(FILE)).unwrap();
-    let older = "ALTER TABLE audit DROP COLUMN check_value; \
-         DELETE FROM refinery_schema_history WHERE name = 'audit_check';";
+    let older = "ALTER TABLE audit DROP COLUMN check_value; DROP TABLE pin; \
+         DELETE FROM refinery_schema_history WHERE version > 1;";
     file.execute_batch(older).unwrap();
     drop(file);
     let told = check_integrity(folder.path()).unwrap();
