@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn the_newest_migration_is_the_layout() {
-        let newest = runner().get_migrations().iter().map(|it| i32::try_from(it.version()).unwrap()).max();
+        let newest = runner().get_migrations().iter().map(refinery::Migration::version).max();
         assert_eq!(newest, Some(LAYOUT));
     }
 }
