@@ -53,7 +53,7 @@ fn an_unknown_setting_is_an_error_with_the_nearest_name() {
 #[test]
 fn all_problems_are_told_at_once() {
     let told = problems(&file(
-        "[server]\nlisten = \"here\"\ntls_cert = \"c.pem\"\n[store]\nurl = \"postgres://x\"\n\
+        "[server]\nlisten = \"here\"\ntls_cert = \"c.pem\"\n[store]\nurl = \"mysql://x\"\n\
          [gate]\ndispatch = \"warm\"\nbody_bytes_max = 2000000",
     ));
     assert_eq!(told.len(), 5, "{told:?}");
