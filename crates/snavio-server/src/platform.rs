@@ -46,7 +46,7 @@ pub enum PlatformError {
     Open(PathBuf),
     /// A new key would open nothing of what the store holds.
     #[error(
-        "{0} is missing, and the store holds secrets sealed under it; put back your copy of it, or name its place with platform.key_file"
+        "{0} is missing, and the store holds secrets sealed under it; put back your copy of it, or one from another node of this store, or name its place with platform.key_file"
     )]
     Missing(PathBuf),
     /// The key is not the one that the store's other nodes have.

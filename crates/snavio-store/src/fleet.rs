@@ -14,6 +14,9 @@ pub trait Fleet: Send + Sync {
     /// Writes a fact if there is none by this name, and says what it is: the first word counts.
     async fn pin(&self, name: &str, value: &str) -> Result<String, StoreError>;
 
+    /// The fact by this name, if somebody wrote it.
+    async fn pinned(&self, name: &str) -> Result<Option<String>, StoreError>;
+
     /// Says that a node is there and how it does, and hears what the store has to say to it.
     async fn announce(&self, node: &NodeState) -> Result<Heard, StoreError>;
 

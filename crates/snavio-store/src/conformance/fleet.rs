@@ -42,6 +42,7 @@ async fn lead(store: &dyn Store, task: &str, node: &str, term: Duration) -> bool
 /// ENG-7
 pub async fn the_first_word_counts(backend: &dyn Backend) {
     let stores = two(backend).await;
+    assert_eq!(stores[0].pinned("key").await.expect("the store tells"), None);
     let pinning = (0..8).map(|n| {
         let store = Arc::clone(&stores[n % 2]);
         tokio::spawn(async move { store.pin("key", &format!("value {n}")).await.expect("the store pins") })
@@ -51,6 +52,7 @@ pub async fn the_first_word_counts(backend: &dyn Backend) {
         heard.push(pinned.await.expect("no task panics"));
     }
     assert!(heard.iter().all(|it| *it == heard[0]), "{heard:?}");
+    assert_eq!(stores[0].pinned("key").await.expect("the store tells").as_ref(), heard.first());
     assert_eq!(stores[1].pin("other", "another").await.expect("the store pins"), "another");
     close(stores).await;
     let store = backend.open().await;

@@ -22,6 +22,11 @@ impl Fleet for EmbeddedStore {
         self.writer.run(Urgency::Ordinary, pin).await
     }
 
+    async fn pinned(&self, name: &str) -> Result<Option<String>, StoreError> {
+        let name = name.to_owned();
+        self.readers.run(move |connection| pinned(connection, &name).map_err(sql)).await
+    }
+
     async fn announce(&self, node: &NodeState) -> Result<Heard, StoreError> {
         let mut only = lock(&self.only_node.0);
         let leads = only.take().map(|(_, leads)| leads).unwrap_or_default();

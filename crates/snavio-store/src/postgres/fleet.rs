@@ -14,8 +14,12 @@ use crate::{Heard, NodeSeen, NodeState, StoreError};
 pub(super) async fn pin(client: &impl GenericClient, name: &str, value: &str) -> Result<String, StoreError> {
     const PIN: &str = "INSERT INTO pin (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
     client.execute(PIN, &[&name, &value]).await.map_err(sql)?;
-    let pinned = client.query_one("SELECT value FROM pin WHERE name = $1", &[&name]).await;
-    pinned.and_then(|row| row.try_get(0)).map_err(sql)
+    Ok(pinned(client, name).await?.unwrap_or_else(|| value.to_owned()))
+}
+
+pub(super) async fn pinned(client: &impl GenericClient, name: &str) -> Result<Option<String>, StoreError> {
+    let pinned = client.query_opt("SELECT value FROM pin WHERE name = $1", &[&name]).await.map_err(sql)?;
+    pinned.map(|row| row.try_get(0)).transpose().map_err(sql)
 }
 
 pub(super) async fn announce(client: &impl GenericClient, node: &NodeState) -> Result<Heard, StoreError> {

@@ -537,6 +537,10 @@ impl Fleet for PostgresStore {
         self.within(async { fleet::pin(&self.client().await?, name, value).await }).await
     }
 
+    async fn pinned(&self, name: &str) -> Result<Option<String>, StoreError> {
+        self.within(async { fleet::pinned(&self.client().await?, name).await }).await
+    }
+
     async fn announce(&self, node: &NodeState) -> Result<Heard, StoreError> {
         self.within(async { fleet::announce(&self.client().await?, node).await }).await
     }

@@ -204,6 +204,10 @@ impl Fleet for NullStore {
         Ok(value.to_owned())
     }
 
+    async fn pinned(&self, _: &str) -> Result<Option<String>, StoreError> {
+        Ok(None)
+    }
+
     async fn announce(&self, _: &NodeState) -> Result<Heard, StoreError> {
         Ok(Heard::default())
     }
