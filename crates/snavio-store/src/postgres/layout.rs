@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn the_newest_migration_is_the_layout() {
-        let newest = runner().get_migrations().iter().map(|it| it.version()).max();
+        let newest = runner().get_migrations().iter().map(refinery::Migration::version).max();
         assert_eq!(newest, Some(LAYOUT));
     }
 }
