@@ -295,12 +295,13 @@ async fn a_store_without_its_own_platform_key_is_not_served() {
     node.stop();
     let (key, token) = (node.secret("platform.key"), node.secret("operator.token"));
     let right = std::fs::read(&key).unwrap();
-    std::fs::remove_file(&key).unwrap();
+    let aside = node.folder().join("aside.key");
+    std::fs::rename(&key, &aside).unwrap();
     node.try_restart(&Launch::default());
     assert_eq!(node.wait().code(), Some(1));
     assert!(node.said().contains("platform.key is missing"), "{}", node.said());
     assert!(!key.exists(), "none is made in its place");
-    std::fs::write(&key, &right).unwrap();
+    std::fs::rename(&aside, &key).unwrap();
     node.restart(&Launch::default());
     let cast = node.cast().await;
     node.stop();
