@@ -369,6 +369,13 @@ pub struct Figures {
     pub messages: u64,
     /// Statements sent to another process and awaited since the start; none where the engine is in this one.
     pub round_trips: u64,
+    /// What only an engine in this process knows of itself.
+    pub own: Option<OwnFigures>,
+}
+
+/// Running figures of an engine in this process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OwnFigures {
     /// Bytes of the write-ahead log.
     pub wal_bytes: u64,
     /// Deliveries that wait or are in flight.

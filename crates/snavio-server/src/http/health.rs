@@ -112,17 +112,18 @@ pub(super) struct Status {
 pub(super) struct StoreStatus {
     engine: &'static str,
     durability: String,
-    /// Grows with every start.
-    epoch: i64,
+    /// Grows with every start; of an embedded store.
+    epoch: Option<i64>,
     /// Since the start.
     commits: u64,
     /// Since the start.
     messages: u64,
     /// Statements sent to a database and awaited, since the start; none on the embedded store.
     round_trips: u64,
-    wal_bytes: u64,
-    /// Deliveries that wait or are in flight.
-    deliveries: u64,
+    /// Of an embedded store.
+    wal_bytes: Option<u64>,
+    /// Deliveries that wait or are in flight; of an embedded store.
+    deliveries: Option<u64>,
     /// Of the newest message or telemetry record when the store was opened: the node's time began no earlier. Not
     /// where the node goes by the engine's time.
     newest_at_start: Option<String>,
@@ -205,12 +206,12 @@ fn store_status(app: &App) -> StoreStatus {
             Durability::Durable => "durable".to_owned(),
             Durability::Relaxed(why) => format!("relaxed: {why}"),
         },
-        epoch: figures.epoch,
+        epoch: figures.own.map(|own| own.epoch),
         commits: figures.commits,
         messages: figures.messages,
         round_trips: figures.round_trips,
-        wal_bytes: figures.wal_bytes,
-        deliveries: figures.deliveries,
+        wal_bytes: figures.own.map(|own| own.wal_bytes),
+        deliveries: figures.own.map(|own| own.deliveries),
         newest_at_start: match store.anchor() {
             Anchor::NotBefore(newest) => Some(newest.to_string()),
             Anchor::At(_) => None,

@@ -49,8 +49,10 @@ async fn render(app: &App) -> Response {
 /// Gauges of what is as it is now.
 fn look(app: &App) {
     let figures = app.gate.store().figures();
-    metrics::gauge!("snavio_store_wal_bytes").set(figures.wal_bytes as f64);
-    metrics::gauge!("snavio_store_deliveries").set(figures.deliveries as f64);
+    if let Some(own) = figures.own {
+        metrics::gauge!("snavio_store_wal_bytes").set(own.wal_bytes as f64);
+        metrics::gauge!("snavio_store_deliveries").set(own.deliveries as f64);
+    }
     metrics::gauge!("snavio_intake_waiting").set(app.gate.waiting() as f64);
     metrics::gauge!("snavio_requests_in_flight").set(app.load.requests.now() as f64);
     metrics::gauge!("snavio_body_bytes_in_flight").set(app.load.body_bytes.now() as f64);

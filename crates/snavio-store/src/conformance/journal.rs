@@ -78,7 +78,9 @@ pub async fn telemetry_wakes_nobody_else(store: &Arc<dyn Store>) {
     told.as_mut().enable();
     store.record(vec![record("acme/billing", Reason::AclDeny, 0)]).await.expect("it is recorded");
     tokio::time::timeout(Duration::from_secs(20), told).await.expect("woken by a record");
-    assert!(tokio::time::timeout(Duration::ZERO, more).await.is_err(), "nothing was written for it");
+    // Nor by a backend that looks for itself now and then.
+    let quiet = tokio::time::timeout(Duration::from_millis(600), more).await;
+    assert!(quiet.is_err(), "nothing was written for it");
 }
 
 /// TEL-3: what is written while a page is read is on it or on a later one.

@@ -54,8 +54,8 @@ use writer::{Transaction, Urgency, Writer, lock, sql};
 use crate::files;
 use crate::waiting::Waiting;
 use crate::{
-    Act, Anchor, AuditEntry, Durability, Figures, Journal, Ledger, ListedDeadLetter, LoggedMessage, Queue,
-    Received, Redriven, RegistryLog, Settled, Store, StoreError, StoredDeadLetter, Swept,
+    Act, Anchor, AuditEntry, Durability, Figures, Journal, Ledger, ListedDeadLetter, LoggedMessage,
+    OwnFigures, Queue, Received, Redriven, RegistryLog, Settled, Store, StoreError, StoredDeadLetter, Swept,
 };
 
 /// The database file within the data folder.
@@ -583,9 +583,11 @@ impl Store for EmbeddedStore {
             commits: self.writer.shared.commits.load(Ordering::Relaxed),
             messages: self.settled.load(Ordering::Relaxed),
             round_trips: 0,
-            wal_bytes: self.checkpointer.wal_bytes.load(Ordering::Relaxed),
-            deliveries: lock(&self.queues).len() as u64,
-            epoch: self.epoch,
+            own: Some(OwnFigures {
+                wal_bytes: self.checkpointer.wal_bytes.load(Ordering::Relaxed),
+                deliveries: lock(&self.queues).len() as u64,
+                epoch: self.epoch,
+            }),
         }
     }
 

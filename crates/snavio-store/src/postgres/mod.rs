@@ -152,7 +152,9 @@ impl PostgresStore {
             settled: AtomicU64::new(0),
             under_way: TaskTracker::new(),
         });
-        let watch = tokio::spawn(watch::watch(Arc::clone(&inner)));
+        // Before anybody waits: what comes later is looked for.
+        let seen = inner.horizon.look(&inner.pool.get().await?).await?;
+        let watch = tokio::spawn(watch::watch(Arc::clone(&inner), seen));
         let anchor = Timestamp(start.try_get(1)?);
         Ok(Self { inner, durability, anchor, batches_at_once: options.batches_at_once, watch })
     }
@@ -581,7 +583,7 @@ impl Store for PostgresStore {
             commits: self.inner.commits.load(Ordering::Relaxed),
             messages: self.inner.settled.load(Ordering::Relaxed),
             round_trips: self.inner.pool.round_trips(),
-            ..Figures::default()
+            own: None,
         }
     }
 
