@@ -71,6 +71,7 @@ pub type Settled = Box<dyn FnOnce(Result<Vec<Settlement>, StoreError>) + Send>;
 pub trait Ledger: Send + Sync {
     /// Claims and enqueues each message, in one commit for the batch. Duplicate and full are answers, not
     /// errors. When `done` is told, what it is told is on stable storage.
+    /// Fewer settlements than messages mean that of the rest nothing is known.
     fn settle(&self, batch: Vec<Intake>, now: Timestamp, done: Settled);
 
     /// How many batches may usefully be under way at once; those with one id never should be.
@@ -92,12 +93,15 @@ pub struct Swept {
     pub telemetry: usize,
     /// Deliveries that ended, to become dead letters.
     pub dead_letters: usize,
+    /// What the engine kept for itself, and nobody can be asking for any more.
+    pub forgotten: usize,
 }
 
 impl Swept {
     /// Whether there may be more to sweep.
     pub fn is_partial(&self) -> bool {
-        self.claims.max(self.telemetry).max(self.dead_letters) >= limits::SWEEP_ROWS_MAX
+        let most = self.claims.max(self.telemetry).max(self.dead_letters).max(self.forgotten);
+        most >= limits::SWEEP_ROWS_MAX
     }
 }
 

@@ -44,6 +44,7 @@ impl From<StoreError> for Problem {
                 tracing::warn!(error = &error as &dyn std::error::Error, "store did not answer");
                 match error {
                     StoreError::Closed => Refusal::lost("the store closed before it answered").into(),
+                    StoreError::Lost(_) => Refusal::lost("the store gave no answer").into(),
                     _ => Refusal::new(Reason::Unavailable, "the store cannot answer at the moment").into(),
                 }
             }

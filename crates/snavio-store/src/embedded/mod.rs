@@ -348,7 +348,7 @@ impl Ledger for EmbeddedStore {
             let horizon = now.minus(limits::TELEMETRY_RETENTION);
             let mut cursor = from.clone();
             let telemetry = telemetry::sweep(transaction, &mut cursor, horizon, now, MOST)?;
-            Ok((Swept { claims, telemetry, dead_letters }, cursor))
+            Ok((Swept { claims, telemetry, dead_letters, forgotten: 0 }, cursor))
         };
         let (swept, cursor) = self.writer.run(Urgency::Ordinary, sweep).await?;
         *lock(&self.swept_tenant) = cursor;

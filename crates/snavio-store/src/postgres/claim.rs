@@ -5,6 +5,7 @@
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use snavio_model::claim::{Claim, ClaimKey};
 use snavio_model::id::Serial;
+use snavio_model::limits;
 use snavio_model::name::ServiceName;
 use snavio_model::settle::{self, Intake};
 use snavio_model::time::Timestamp;
@@ -174,6 +175,8 @@ pub(super) async fn sweep(
     const SWEEP: &str = "DELETE FROM claim WHERE ctid = ANY (ARRAY( \
          SELECT ctid FROM claim WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED))";
     let statement = client.prepare_cached(SWEEP).await.map_err(sql)?;
-    let swept = client.execute(&statement, &[&now.0, &(limit as i64)]).await.map_err(sql)?;
+    // Not at the very end: a batch that was judged before it may still be on its way (CLM-20).
+    let before = now.minus(limits::CLAIM_KEEP_SLACK);
+    let swept = client.execute(&statement, &[&before.0, &(limit as i64)]).await.map_err(sql)?;
     Ok(usize::try_from(swept).unwrap_or(usize::MAX))
 }

@@ -1,12 +1,70 @@
-//! A connection of the pool that counts its round trips: what a statement costs a fleet is mostly the way there and
-//! back.
+//! A connection of the pool that counts its round trips, because what a statement costs a fleet is mostly the way
+//! there and back, and that is not used again when somebody went away in the middle of one: whoever had it next would
+//! wait for an answer that is not its own.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use deadpool_postgres::{GenericClient as Uncounted, Object};
+use tokio::time::Instant;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, IsolationLevel, Row, Statement, ToStatement};
+
+/// What all connections of a pool have to say of themselves.
+pub(super) struct Talk {
+    began: Instant,
+    round_trips: AtomicU64,
+    /// When the server last answered anything, in milliseconds since `began`.
+    answered: AtomicU64,
+}
+
+impl Talk {
+    pub(super) fn new() -> Self {
+        Self { began: Instant::now(), round_trips: AtomicU64::new(0), answered: AtomicU64::new(0) }
+    }
+
+    /// Statements that were sent and awaited so far.
+    pub(super) fn round_trips(&self) -> u64 {
+        self.round_trips.load(Ordering::Relaxed)
+    }
+
+    /// Whether the server has answered anything since.
+    pub(super) fn has_answered_since(&self, since: Instant) -> bool {
+        let since = since.saturating_duration_since(self.began).as_millis();
+        u128::from(self.answered.load(Ordering::Relaxed)) >= since
+    }
+
+    fn answer(&self) {
+        let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.answered.fetch_max(now, Ordering::Relaxed);
+    }
+}
+
+/// A connection's part in it.
+pub(super) struct Line {
+    talk: Arc<Talk>,
+    /// A statement is under way.
+    busy: AtomicBool,
+}
+
+impl Line {
+    /// Waits for the answer to a statement. Who stops waiting leaves the line busy.
+    async fn answer<T>(&self, answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        self.busy.store(true, Ordering::Relaxed);
+        let answered = answer.await;
+        self.busy.store(false, Ordering::Relaxed);
+        // An error that the server told is an answer too.
+        if answered.as_ref().err().is_none_or(|error| error.as_db_error().is_some()) {
+            self.talk.answer();
+        }
+        answered
+    }
+
+    async fn round_trip<T>(&self, answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        self.talk.round_trips.fetch_add(1, Ordering::Relaxed);
+        self.answer(answer).await
+    }
+}
 
 /// What statements are run with: a connection, or a transaction on one. Preparing a statement is not counted: a
 /// connection does it once.
@@ -15,15 +73,10 @@ pub(super) trait GenericClient: Sync {
 
     fn wire(&self) -> &Self::Wire;
 
-    fn round_trips(&self) -> &AtomicU64;
-
-    fn counted(&self) -> &Self::Wire {
-        self.round_trips().fetch_add(1, Ordering::Relaxed);
-        self.wire()
-    }
+    fn line(&self) -> &Line;
 
     fn prepare_cached(&self, query: &str) -> impl Future<Output = Result<Statement, Error>> + Send {
-        async move { self.wire().prepare_cached(query).await }
+        async move { self.line().answer(self.wire().prepare_cached(query)).await }
     }
 
     fn execute<T: ?Sized + ToStatement + Sync + Send>(
@@ -31,11 +84,11 @@ pub(super) trait GenericClient: Sync {
         statement: &T,
         values: &[&(dyn ToSql + Sync)],
     ) -> impl Future<Output = Result<u64, Error>> + Send {
-        async move { self.counted().execute(statement, values).await }
+        async move { self.line().round_trip(self.wire().execute(statement, values)).await }
     }
 
     fn batch_execute(&self, statements: &str) -> impl Future<Output = Result<(), Error>> + Send {
-        async move { self.counted().batch_execute(statements).await }
+        async move { self.line().round_trip(self.wire().batch_execute(statements)).await }
     }
 
     fn query<T: ?Sized + ToStatement + Sync + Send>(
@@ -43,7 +96,7 @@ pub(super) trait GenericClient: Sync {
         statement: &T,
         values: &[&(dyn ToSql + Sync)],
     ) -> impl Future<Output = Result<Vec<Row>, Error>> + Send {
-        async move { self.counted().query(statement, values).await }
+        async move { self.line().round_trip(self.wire().query(statement, values)).await }
     }
 
     fn query_one<T: ?Sized + ToStatement + Sync + Send>(
@@ -51,7 +104,7 @@ pub(super) trait GenericClient: Sync {
         statement: &T,
         values: &[&(dyn ToSql + Sync)],
     ) -> impl Future<Output = Result<Row, Error>> + Send {
-        async move { self.counted().query_one(statement, values).await }
+        async move { self.line().round_trip(self.wire().query_one(statement, values)).await }
     }
 
     fn query_opt<T: ?Sized + ToStatement + Sync + Send>(
@@ -59,33 +112,44 @@ pub(super) trait GenericClient: Sync {
         statement: &T,
         values: &[&(dyn ToSql + Sync)],
     ) -> impl Future<Output = Result<Option<Row>, Error>> + Send {
-        async move { self.counted().query_opt(statement, values).await }
+        async move { self.line().round_trip(self.wire().query_opt(statement, values)).await }
     }
 }
 
 /// A connection of the pool, until it is dropped.
 pub(super) struct Client {
-    object: Object,
-    round_trips: Arc<AtomicU64>,
+    /// There until it is dropped.
+    object: Option<Object>,
+    line: Line,
 }
 
 impl Client {
-    pub(super) fn new(object: Object, round_trips: &Arc<AtomicU64>) -> Self {
-        Self { object, round_trips: Arc::clone(round_trips) }
+    pub(super) fn new(object: Object, talk: &Arc<Talk>) -> Self {
+        let line = Line { talk: Arc::clone(talk), busy: AtomicBool::new(false) };
+        Self { object: Some(object), line }
     }
 
     pub(super) async fn transaction(&mut self) -> Result<Transaction<'_>, Error> {
-        let Self { object, round_trips } = self;
-        round_trips.fetch_add(1, Ordering::Relaxed);
-        Ok(Transaction { transaction: object.transaction().await?, round_trips })
+        let Self { object, line } = self;
+        let object = object.as_mut().expect("it is there until it is dropped");
+        Ok(Transaction { transaction: line.round_trip(object.transaction()).await?, line })
     }
 
     /// A transaction whose statements all see the same state.
     pub(super) async fn one_state(&mut self) -> Result<Transaction<'_>, Error> {
-        let Self { object, round_trips } = self;
-        round_trips.fetch_add(1, Ordering::Relaxed);
+        let Self { object, line } = self;
+        let object = object.as_mut().expect("it is there until it is dropped");
         let one_state = object.build_transaction().isolation_level(IsolationLevel::RepeatableRead);
-        Ok(Transaction { transaction: one_state.read_only(true).start().await?, round_trips })
+        Ok(Transaction { transaction: line.round_trip(one_state.read_only(true).start()).await?, line })
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // Taken out of the pool and closed: the server gives up what it is at by its own patience at the latest.
+        if let Some(object) = self.object.take().filter(|_| self.line.busy.load(Ordering::Relaxed)) {
+            drop(Object::take(object));
+        }
     }
 }
 
@@ -93,24 +157,23 @@ impl GenericClient for Client {
     type Wire = Object;
 
     fn wire(&self) -> &Object {
-        &self.object
+        self.object.as_ref().expect("it is there until it is dropped")
     }
 
-    fn round_trips(&self) -> &AtomicU64 {
-        &self.round_trips
+    fn line(&self) -> &Line {
+        &self.line
     }
 }
 
 /// A transaction, undone unless it is committed.
 pub(super) struct Transaction<'a> {
     transaction: deadpool_postgres::Transaction<'a>,
-    round_trips: &'a AtomicU64,
+    line: &'a Line,
 }
 
 impl Transaction<'_> {
     pub(super) async fn commit(self) -> Result<(), Error> {
-        self.round_trips.fetch_add(1, Ordering::Relaxed);
-        self.transaction.commit().await
+        self.line.round_trip(self.transaction.commit()).await
     }
 }
 
@@ -121,7 +184,7 @@ impl<'a> GenericClient for Transaction<'a> {
         &self.transaction
     }
 
-    fn round_trips(&self) -> &AtomicU64 {
-        self.round_trips
+    fn line(&self) -> &Line {
+        self.line
     }
 }

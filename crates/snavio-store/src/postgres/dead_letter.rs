@@ -40,6 +40,27 @@ pub(super) async fn bury(
     now: Timestamp,
     limit: usize,
 ) -> Result<(usize, Vec<Record>), StoreError> {
+    let (mut buried, mut records) = (0, Vec::new());
+    while buried < limit {
+        let most = MESSAGES_AT_ONCE.min(limit - buried);
+        let (some, told) = bury_some(client, now, most).await?;
+        buried += some;
+        records.extend(told);
+        if some < most {
+            break;
+        }
+    }
+    Ok((buried, records))
+}
+
+/// Messages that are read at once where only a part of each is kept: so many fit in memory whatever their size.
+const MESSAGES_AT_ONCE: usize = 16;
+
+async fn bury_some(
+    client: &impl GenericClient,
+    now: Timestamp,
+    limit: usize,
+) -> Result<(usize, Vec<Record>), StoreError> {
     // Each of the two ends is found by an index of its own; together they would be looked for in every row.
     let due = format!(
         "SELECT due.id, due.message, due.destination, due.queue, due.dead_letter_queue, due.queued_at, \
@@ -149,8 +170,6 @@ pub(super) async fn page(
     after: Serial,
     limit: usize,
 ) -> Result<Vec<ListedDeadLetter>, StoreError> {
-    // Only what a list shows is kept of a message; so many of them at once fit in memory.
-    const AT_ONCE: usize = 16;
     let text = format!(
         "SELECT {COLUMNS}, {} FROM dead_letter JOIN message ON message.seq = dead_letter.message \
          WHERE dead_letter.tenant = $1 AND ($2::text IS NULL OR dead_letter.dead_letter_queue = $2) \
@@ -162,7 +181,7 @@ pub(super) async fn page(
     let mut after = after.0;
     let mut found = Vec::new();
     while found.len() < limit {
-        let most = AT_ONCE.min(limit - found.len()) as i64;
+        let most = MESSAGES_AT_ONCE.min(limit - found.len()) as i64;
         let rows = client.query(&statement, &[&tenant, &queue, &after, &most]).await.map_err(sql)?;
         let Some(last) = rows.last() else { break };
         after = last.try_get(0).map_err(sql)?;

@@ -140,6 +140,13 @@ pub(super) async fn receive(
     Ok(received)
 }
 
+/// Locks the deliveries of a queue for which receipts of the newest lease are shown, in the order of their numbers: two
+/// who show the same ones wait for each other, and not in a circle.
+const SHOWN: &str = "WITH shown AS MATERIALIZED ( \
+     SELECT delivery.id FROM delivery JOIN unnest($2::bigint[], $3::bigint[]) AS shown (id, fence) \
+         ON delivery.id = shown.id AND delivery.fence = shown.fence \
+     WHERE delivery.queue = $1 ORDER BY delivery.id FOR UPDATE OF delivery)";
+
 /// Takes back what was leased for somebody who has gone: it has cost the deliveries nothing.
 pub(super) async fn take_back(
     client: &impl GenericClient,
@@ -147,12 +154,13 @@ pub(super) async fn take_back(
     leased: &[Received],
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    const TAKE_BACK: &str = "UPDATE delivery SET receives = receives - 1, visible_at = $4, held = NULL \
-         FROM unnest($2::bigint[], $3::bigint[]) AS back (id, fence) \
-         WHERE delivery.id = back.id AND delivery.fence = back.fence AND delivery.queue = $1";
+    let take_back = format!(
+        "{SHOWN} UPDATE delivery SET receives = receives - 1, visible_at = $4, held = NULL \
+         FROM shown WHERE delivery.id = shown.id"
+    );
     let ids: Vec<_> = leased.iter().map(|it| it.delivery_id.0).collect();
     let fences: Vec<_> = leased.iter().map(|it| it.fence.0).collect();
-    let statement = client.prepare_cached(TAKE_BACK).await.map_err(sql)?;
+    let statement = client.prepare_cached(&take_back).await.map_err(sql)?;
     let values: [&(dyn ToSql + Sync); 4] = [&queue.as_str(), &ids, &fences, &now.0];
     client.execute(&statement, &values).await.map(|_| ()).map_err(sql)
 }
@@ -175,11 +183,6 @@ pub(super) async fn present(
     receipts: &[Receipt],
     ask: Ask,
 ) -> Result<Vec<ReceiptOutcome>, StoreError> {
-    // In the order of their numbers: two who present the same ones wait for each other, and not in a circle.
-    const SHOWN: &str = "WITH shown AS MATERIALIZED ( \
-         SELECT delivery.id FROM delivery JOIN unnest($2::bigint[], $3::bigint[]) AS shown (id, fence) \
-             ON delivery.id = shown.id AND delivery.fence = shown.fence \
-         WHERE delivery.queue = $1 ORDER BY delivery.id FOR UPDATE OF delivery)";
     let ids: Vec<_> = receipts.iter().map(|it| it.delivery_id.0).collect();
     let fences: Vec<_> = receipts.iter().map(|it| it.fence.0).collect();
     let queue = queue.as_str();
@@ -192,15 +195,16 @@ pub(super) async fn present(
         Ask::Release(at) => ("UPDATE delivery SET visible_at = $4, held = 'delayed' FROM shown", Some(at.0)),
     };
     values.extend(until.as_ref().map(|until| until as &(dyn ToSql + Sync)));
-    let text = format!("{SHOWN} {act} WHERE delivery.id = shown.id RETURNING delivery.id");
+    let text = format!("{SHOWN} {act} WHERE delivery.id = shown.id RETURNING delivery.id, delivery.fence");
     let statement = client.prepare_cached(&text).await.map_err(sql)?;
     let done = client.query(&statement, &values).await.map_err(sql)?;
-    let mut done = done.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>().map_err(sql)?;
+    let shown = |row: &Row| Ok((row.try_get::<_, i64>(0)?, row.try_get::<_, i64>(1)?));
+    let mut done = done.iter().map(shown).collect::<Result<Vec<_>, _>>().map_err(sql)?;
     let there = if done.len() == receipts.len() { Vec::new() } else { there(client, queue, &ids).await? };
     let ends = matches!(ask, Ask::End);
     let outcome = |receipt: &Receipt| {
         let id = receipt.delivery_id.0;
-        match done.iter().position(|it| *it == id) {
+        match done.iter().position(|it| *it == (id, receipt.fence.0)) {
             Some(place) => {
                 if ends {
                     done.swap_remove(place);

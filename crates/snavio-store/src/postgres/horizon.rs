@@ -5,9 +5,9 @@
 //! nobody holds the lock any more who held it after a number was given out, nothing up to that number is under way.
 //! What is kept here saves looking again; a reader that starts with nothing only waits a moment longer.
 
-use std::sync::{Mutex, PoisonError};
+use tokio::sync::Mutex;
 
-use super::client::{Client, GenericClient};
+use super::client::GenericClient;
 use super::pool::sql;
 use crate::StoreError;
 
@@ -18,10 +18,11 @@ const LOCK: (i32, i32) = (0x736e_6176, 2);
 pub(super) const BLOCK_NUMBERS: usize = 2048;
 
 /// A query that takes a block of numbers; its column is `base`, and its numbers are those after it. The lock is taken
-/// first: rows are made only after the condition was found true, and nobody ever holds it otherwise than shared.
+/// first: rows are made only after the condition was found true.
 pub(super) const BLOCK: &str =
-    "SELECT nextval('serial') AS base WHERE pg_try_advisory_xact_lock_shared(1936613750, 2)";
+    "SELECT nextval('serial') AS base WHERE pg_advisory_xact_lock_shared(1936613750, 2) IS NOT NULL";
 
+/// One look at a time: what an older one saw must not be taken for news after a newer one.
 #[derive(Default)]
 pub(super) struct Horizon(Mutex<Known>);
 
@@ -35,14 +36,15 @@ struct Known {
 
 impl Horizon {
     /// Looks how far everything is there.
-    pub(super) async fn look(&self, client: &Client) -> Result<i64, StoreError> {
+    pub(super) async fn look(&self, client: &impl GenericClient) -> Result<i64, StoreError> {
         const GIVEN: &str = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM serial";
         const HOLDERS: &str = "SELECT virtualtransaction FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 \
              AND classid::bigint = $1 AND objid::bigint = $2 \
              AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+        let mut known = self.0.lock().await;
         let given = client.prepare_cached(GIVEN).await.map_err(sql)?;
         let given: i64 = client.query_one(&given, &[]).await.and_then(|row| row.try_get(0)).map_err(sql)?;
-        if self.lock().up_to == given {
+        if known.up_to == given {
             return Ok(last_of(given));
         }
         // After the number: whoever takes the lock later has later numbers.
@@ -50,13 +52,8 @@ impl Horizon {
         let values = (i64::from(LOCK.0), i64::from(LOCK.1));
         let rows = client.query(&holders, &[&values.0, &values.1]).await.map_err(sql)?;
         let holders = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>().map_err(sql)?;
-        let mut known = self.lock();
         *known = std::mem::take(&mut *known).after(given, holders);
         Ok(last_of(known.up_to))
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -68,8 +65,12 @@ fn last_of(base: i64) -> i64 {
 impl Known {
     /// What is known after a look: the last number given out, and then who holds the lock.
     fn after(self, given: i64, holders: Vec<String>) -> Self {
+        // A server that crashed may give numbers again that it had given to nobody who committed.
+        if given < self.up_to {
+            return Self::default().after(given, holders);
+        }
         if holders.is_empty() {
-            return Self { up_to: self.up_to.max(given), pending: None };
+            return Self { up_to: given, pending: None };
         }
         let Some((number, before)) = self.pending else {
             return Self { pending: Some((given, holders)), ..self };
@@ -104,6 +105,7 @@ mod tests {
             (known(0, Some((10, &["a", "b"]))), 20, &["b", "c"], known(0, Some((10, &["b"])))),
             (known(0, Some((10, &["b"]))), 30, &["c"], known(10, Some((30, &["c"])))),
             (known(5, Some((10, &["a"]))), 30, &[], known(30, None)),
+            (known(50, None), 30, &["a"], known(0, Some((30, &["a"])))),
         ] {
             assert_eq!(before.after(given, names(holders)), after);
         }

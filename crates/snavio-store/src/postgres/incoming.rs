@@ -40,7 +40,7 @@ impl Incoming {
         let mut holding = pool::connect(options).await?;
         layout::migrate(&mut holding).await?;
         layout::hold(&holding).await?;
-        let pool = Pool::new(&Options { connections_max: 1, ..options.clone() })?;
+        let pool = Pool::new(&Options { connections_max: 1, ..options.clone() }, false)?;
         Ok(Self { pool, _holding: holding })
     }
 

@@ -135,12 +135,12 @@ impl PostgresStore {
     pub async fn open(options: &Options) -> Result<Self, OpenError> {
         let mut client = pool::connect(options).await?;
         layout::migrate(&mut client).await?;
-        let durability = durability(&client).await?;
+        let durability = fitness(&client).await?.durability;
         const START: &str =
             "SELECT gen_random_uuid(), (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
         let start = client.query_one(START, &[]).await?;
         let inner = Arc::new(Inner {
-            pool: Pool::new(options)?,
+            pool: Pool::new(options, durability == Durability::Durable)?,
             nonces: Nonces::new(start.try_get(0)?),
             read_first: ReadFirst::default(),
             write: settle::statement(),
@@ -180,9 +180,9 @@ impl PostgresStore {
         telemetry::append(&transaction, &dropped).await?;
         transaction.commit().await.map_err(sql)?;
         self.inner.written.wake(told.iter().chain(&dropped).map(|record| record.tenant.as_str()));
-        settle::forget_old(&client).await?;
+        let forgotten = settle::forget_old(&client, MOST).await?;
         fleet::forget_silent(&client).await?;
-        Ok(Swept { claims, telemetry, dead_letters })
+        Ok(Swept { claims, telemetry, dead_letters, forgotten })
     }
 
     /// Deletes some of a queue, with a line on the record, and says how much.
@@ -210,13 +210,21 @@ impl PostgresStore {
     }
 }
 
+/// Whether a connection may be used for writing, and what becomes of what is written.
+struct Fitness {
+    durability: Durability,
+    is_read_only: bool,
+}
+
 /// PIP-12: asks the engine itself what it does.
-async fn durability(client: &tokio_postgres::Client) -> Result<Durability, tokio_postgres::Error> {
+async fn fitness(client: &tokio_postgres::Client) -> Result<Fitness, tokio_postgres::Error> {
     const SETTINGS: &str = "SELECT current_setting('fsync'), current_setting('full_page_writes'), \
-         current_setting('synchronous_commit')";
+         current_setting('synchronous_commit'), \
+         pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean";
     let row = client.query_one(SETTINGS, &[]).await?;
     let setting = |place: usize| row.try_get::<_, &str>(place);
-    Ok(promise(setting(0)?, setting(1)?, setting(2)?))
+    let durability = promise(setting(0)?, setting(1)?, setting(2)?);
+    Ok(Fitness { durability, is_read_only: row.try_get(3)? })
 }
 
 /// Whether a server with these settings can keep the promise of a 2xx.

@@ -1,6 +1,5 @@
 //! Connections to PostgreSQL, and what its errors mean.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,9 +12,9 @@ use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::{Client, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::client;
-use super::{OpenError, Options};
-use crate::StoreError;
+use super::client::{self, Talk};
+use super::{Fitness, OpenError, Options, fitness};
+use crate::{Durability, StoreError};
 
 /// How long making a connection may take.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
@@ -31,14 +30,14 @@ const SESSION: &str = "SET statement_timeout = '10s'; SET lock_timeout = '5s'; \
 const REST: Duration = Duration::from_millis(50);
 const REST_MAX: Duration = Duration::from_secs(1);
 
-/// How long anything may take before the server is taken to be gone, though nobody has said so: longer than its own
-/// patience.
-const ANSWER_MAX: Duration = Duration::from_secs(12);
+/// How long anything may take before its answer is taken for lost, though nobody has said so: longer than waiting for
+/// a connection and the server's own patience together.
+const ANSWER_MAX: Duration = Duration::from_secs(20);
 
 /// The pool, by what it is asked for.
 pub(super) struct Pool {
     pool: deadpool_postgres::Pool,
-    round_trips: Arc<AtomicU64>,
+    talk: Arc<Talk>,
     resting: Mutex<Resting>,
     /// When the server was last taken to be gone: no connection from before is used again.
     gone: Arc<Mutex<Option<std::time::Instant>>>,
@@ -67,15 +66,32 @@ impl Resting {
 }
 
 impl Pool {
-    pub(super) fn new(options: &Options) -> Result<Self, OpenError> {
+    /// A pool whose connections are held to being durable, if they are to be.
+    pub(super) fn new(options: &Options, durable: bool) -> Result<Self, OpenError> {
         let config = config(options)?;
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = match tls(options, &config)? {
             Some(tls) => Manager::from_config(config, tls, recycling),
             None => Manager::from_config(config, NoTls, recycling),
         };
-        let settle_in = Hook::async_fn(|client: &mut deadpool_postgres::ClientWrapper, _| {
-            Box::pin(async move { client.batch_execute(SESSION).await.map_err(HookError::Backend) })
+        let settle_in = Hook::async_fn(move |client: &mut deadpool_postgres::ClientWrapper, _| {
+            Box::pin(async move {
+                client.batch_execute(SESSION).await.map_err(HookError::Backend)?;
+                // A server that took over from another is held to what the first one promised.
+                match fitness(client).await.map_err(HookError::Backend)? {
+                    Fitness { is_read_only: true, .. } => {
+                        Err(HookError::message("the database is read-only"))
+                    }
+                    Fitness { durability: Durability::Relaxed(why), .. } if durable => {
+                        tracing::error!(
+                            why,
+                            "a connection to a database that cannot keep the promise is not used"
+                        );
+                        Err(HookError::message(why))
+                    }
+                    _ => Ok(()),
+                }
+            })
         });
         let gone = Arc::new(Mutex::new(None));
         let is_from_before = {
@@ -98,7 +114,7 @@ impl Pool {
             .pre_recycle(is_from_before)
             .build();
         let pool = pool.map_err(|error| OpenError::Options(error.to_string()))?;
-        Ok(Self { pool, round_trips: Arc::default(), resting: Mutex::default(), gone })
+        Ok(Self { pool, talk: Arc::new(Talk::new()), resting: Mutex::default(), gone })
     }
 
     /// A connection, new or used before.
@@ -118,7 +134,7 @@ impl Pool {
             PoolError::Closed => StoreError::Closed,
             error => unavailable(error),
         })?;
-        Ok(client::Client::new(object, &self.round_trips))
+        Ok(client::Client::new(object, &self.talk))
     }
 
     fn resting(&self) -> MutexGuard<'_, Resting> {
@@ -139,9 +155,13 @@ impl Pool {
         time: Duration,
         work: impl Future<Output = T>,
     ) -> Result<T, Trouble> {
+        let asked = Instant::now();
         let answer = tokio::time::timeout(time, work).await;
         answer.map_err(|_| {
-            *self.gone.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now().into_std());
+            // One that is slow and answers others is not gone.
+            if !self.talk.has_answered_since(asked) {
+                *self.gone.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now().into_std());
+            }
             Trouble::Lost(StoreError::Unavailable("the database does not answer".into()))
         })
     }
@@ -153,7 +173,7 @@ impl Pool {
 
     /// Statements that were sent and awaited so far.
     pub(super) fn round_trips(&self) -> u64 {
-        self.round_trips.load(Ordering::Relaxed)
+        self.talk.round_trips()
     }
 }
 
@@ -243,12 +263,21 @@ impl Trouble {
         };
         match (code.code().get(..2), code) {
             (_, &SqlState::UNIQUE_VIOLATION) => Self::Taken,
+            (_, &SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN) => Self::Lost(unavailable(error)),
             (Some("40"), _) | (_, &SqlState::LOCK_NOT_AVAILABLE | &SqlState::QUERY_CANCELED) => {
                 Self::Crossed(unavailable(error))
             }
             // The server is going down, or this connection is: a commit may have come before it.
             (Some("57" | "08" | "XX" | "58"), _) => Self::Lost(unavailable(error)),
-            (Some("22" | "23" | "54"), _) => Self::Unfit(unavailable(error)),
+            // A value that is none for its column. Other faults of the kind are the database's, not the message's.
+            (
+                _,
+                &SqlState::CHARACTER_NOT_IN_REPERTOIRE
+                | &SqlState::UNTRANSLATABLE_CHARACTER
+                | &SqlState::STRING_DATA_RIGHT_TRUNCATION
+                | &SqlState::NUMERIC_VALUE_OUT_OF_RANGE
+                | &SqlState::PROGRAM_LIMIT_EXCEEDED,
+            ) => Self::Unfit(unavailable(error)),
             _ => Self::Refused(unavailable(error)),
         }
     }
@@ -266,9 +295,9 @@ pub(super) fn unavailable(error: impl std::error::Error + Send + Sync + 'static)
     StoreError::Unavailable(Box::new(error))
 }
 
-/// What a failed statement means where nothing hangs on the difference.
+/// What a failed statement means to whoever asked for it.
 pub(super) fn sql(error: tokio_postgres::Error) -> StoreError {
-    unavailable(error)
+    Trouble::of(error).into_error()
 }
 
 #[cfg(test)]

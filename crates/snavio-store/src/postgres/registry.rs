@@ -1,6 +1,8 @@
 //! The registry: table `registry_entry` is the state, `registry_change` the append-only log that led to it. Changes
 //! wait for each other at the one row of `registry_version`.
 
+use std::collections::BTreeMap;
+
 use snavio_model::registry::{Change, Entry, EntryKey, Kind};
 use snavio_model::time::Timestamp;
 use tokio_postgres::Row;
@@ -24,8 +26,6 @@ pub(super) async fn load(client: &impl GenericClient) -> Result<(i64, Vec<Entry>
 }
 
 pub(super) async fn apply(transaction: &Transaction<'_>, changes: &[Change]) -> Result<(), StoreError> {
-    const SET: &str = "INSERT INTO registry_entry (kind, name, body) VALUES ($1, $2, $3) \
-         ON CONFLICT (kind, name) DO UPDATE SET body = excluded.body";
     let (Some(first), Some(last)) = (changes.first(), changes.last()) else { return Ok(()) };
     let based_on = first.version - 1;
     let locked = "SELECT version FROM registry_version FOR UPDATE";
@@ -34,19 +34,36 @@ pub(super) async fn apply(transaction: &Transaction<'_>, changes: &[Change]) -> 
         return Err(StoreError::Stale { based_on });
     }
     log(transaction, changes).await?;
-    let set = transaction.prepare_cached(SET).await.map_err(sql)?;
-    let delete = "DELETE FROM registry_entry WHERE kind = $1 AND name = $2";
-    let delete = transaction.prepare_cached(delete).await.map_err(sql)?;
-    for change in changes {
-        let (kind, name) = (change.key.kind.as_str(), &change.key.name);
-        let done = match text(change.after.as_ref())? {
-            Some(body) => transaction.execute(&set, &[&kind, name, &body]).await,
-            None => transaction.execute(&delete, &[&kind, name]).await,
-        };
-        done.map_err(sql)?;
-    }
+    put(transaction, changes).await?;
     let set = "UPDATE registry_version SET version = $1";
     transaction.execute(set, &[&last.version]).await.map(|_| ()).map_err(sql)
+}
+
+/// Makes the entries what the last change of each says.
+async fn put(transaction: &Transaction<'_>, changes: &[Change]) -> Result<(), StoreError> {
+    const SET: &str = "INSERT INTO registry_entry (kind, name, body) \
+         SELECT * FROM unnest($1::text[], $2::text[], $3::text[]) \
+         ON CONFLICT (kind, name) DO UPDATE SET body = excluded.body";
+    const REMOVE: &str = "DELETE FROM registry_entry USING unnest($1::text[], $2::text[]) AS gone (kind, name) \
+         WHERE registry_entry.kind = gone.kind AND registry_entry.name = gone.name";
+    let last: BTreeMap<_, _> =
+        changes.iter().map(|it| ((it.key.kind.as_str(), it.key.name.as_str()), it)).collect();
+    let (mut set, mut gone) = ((Vec::new(), Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
+    for ((kind, name), change) in last {
+        match text(change.after.as_ref())? {
+            Some(body) => {
+                set.0.push(kind);
+                set.1.push(name);
+                set.2.push(body);
+            }
+            None => {
+                gone.0.push(kind);
+                gone.1.push(name);
+            }
+        }
+    }
+    transaction.execute(SET, &[&set.0, &set.1, &set.2]).await.map_err(sql)?;
+    transaction.execute(REMOVE, &[&gone.0, &gone.1]).await.map(|_| ()).map_err(sql)
 }
 
 /// Makes a registry that has nothing yet what another was.

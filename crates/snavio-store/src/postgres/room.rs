@@ -23,6 +23,9 @@ const TAKEN_PER_SECOND: usize = 400_000;
 /// but then not for longer than this.
 const GOOD_FOR_MAX: Duration = Duration::from_secs(30);
 
+/// Deliveries that are counted one by one; a batch waits for it.
+const COUNTED_MAX: usize = 100_000;
+
 pub(super) struct Rooms {
     depth_max: usize,
     depths: Counts,
@@ -87,8 +90,28 @@ impl Rooms {
         if let Some(depth) = self.depths.known(queue) {
             return Ok(depth);
         }
-        let depth = count(client, DEPTH, queue, self.depth_max).await?;
+        let depth = count(client, DEPTH, queue, self.depth_max.min(COUNTED_MAX)).await?;
+        let depth = if depth == COUNTED_MAX { self.estimate(client, queue, depth).await? } else { depth };
         Ok(self.depths.learn(queue, depth, good_for(depth, self.depth_max)))
+    }
+}
+
+impl Rooms {
+    /// How long a queue is that nobody wants to count to its end: all deliveries, by the planner's estimate, which a
+    /// vacuum keeps, less what other queues are known to hold. At least what was counted.
+    async fn estimate(
+        &self,
+        client: &impl GenericClient,
+        queue: &QueueKey,
+        counted: usize,
+    ) -> Result<usize, StoreError> {
+        const ALL: &str =
+            "SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = 'delivery'::regclass";
+        let statement = client.prepare_cached(ALL).await.map_err(sql)?;
+        let all: i64 = client.query_one(&statement, &[]).await.and_then(|row| row.try_get(0)).map_err(sql)?;
+        let others: usize =
+            self.depths.lock().iter().filter(|(other, _)| *other != queue).map(|(_, it)| it.count).sum();
+        Ok(usize::try_from(all).unwrap_or(0).saturating_sub(others).max(counted))
     }
 }
 

@@ -56,19 +56,29 @@ impl Nonces {
 #[derive(Default)]
 pub(super) struct ReadFirst(AtomicBool);
 
-/// Settles a batch. A message that the engine cannot hold fails alone.
+/// Settles a batch. A message that the engine cannot hold fails alone. Fewer settlements than messages mean that of
+/// the rest nothing is known: what was settled before them stands.
 pub(super) async fn settle(
     inner: &Inner,
     batch: &[Intake],
     now: Timestamp,
 ) -> Result<Vec<Settlement>, StoreError> {
+    settle_until(inner, batch, now, Instant::now() + TRYING_MAX).await
+}
+
+async fn settle_until(
+    inner: &Inner,
+    batch: &[Intake],
+    now: Timestamp,
+    until: Instant,
+) -> Result<Vec<Settlement>, StoreError> {
     let needed: usize = batch.iter().map(|intake| 1 + intake.destinations.len()).sum();
     if needed >= BLOCK_NUMBERS && batch.len() > 1 {
-        return halves(inner, batch, now).await;
+        return halves(inner, batch, now, until).await;
     }
     let mut attempts = Attempts::new(inner, batch, now);
-    match attempts.run().await {
-        Err(Trouble::Unfit(_)) if batch.len() > 1 => halves(inner, batch, now).await,
+    match attempts.run(until).await {
+        Err(Trouble::Unfit(_)) if batch.len() > 1 => halves(inner, batch, now, until).await,
         Err(Trouble::Unfit(error)) => {
             tracing::warn!(error = &error as &dyn std::error::Error, "a message that PostgreSQL cannot hold");
             let outcomes = vec![Outcome::Unfit; batch.first().map_or(0, |intake| intake.destinations.len())];
@@ -79,10 +89,22 @@ pub(super) async fn settle(
     }
 }
 
-async fn halves(inner: &Inner, batch: &[Intake], now: Timestamp) -> Result<Vec<Settlement>, StoreError> {
+async fn halves(
+    inner: &Inner,
+    batch: &[Intake],
+    now: Timestamp,
+    until: Instant,
+) -> Result<Vec<Settlement>, StoreError> {
     let (first, second) = batch.split_at(batch.len() / 2);
-    let mut settlements = Box::pin(settle(inner, first, now)).await?;
-    settlements.extend(Box::pin(settle(inner, second, now)).await?);
+    let mut settlements = Box::pin(settle_until(inner, first, now, until)).await?;
+    if settlements.len() == first.len() {
+        match Box::pin(settle_until(inner, second, now, until)).await {
+            Ok(more) => settlements.extend(more),
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "half of a batch was not settled");
+            }
+        }
+    }
     Ok(settlements)
 }
 
@@ -119,20 +141,11 @@ impl<'a> Attempts<'a> {
         Self { inner, batch, now, nonce: inner.nonces.next(), judged: Vec::new(), lost: false }
     }
 
-    async fn run(&mut self) -> Result<Vec<Settlement>, Trouble> {
-        let until = Instant::now() + TRYING_MAX;
+    async fn run(&mut self, until: Instant) -> Result<Vec<Settlement>, Trouble> {
         let mut pause = PAUSE;
         let mut next = Next::Judge { read: self.inner.read_first.0.load(Ordering::Relaxed) };
         loop {
-            let pool = &self.inner.pool;
-            let step = match pool.answered(STEP_MAX, self.step(next)).await {
-                Ok(step) => step,
-                Err(lost) => {
-                    self.lost = true;
-                    Err(lost)
-                }
-            };
-            let trouble = match step {
+            let trouble = match self.timed_step(next).await {
                 Ok(Step::Settled(settlements)) => return Ok(settlements),
                 // An id is taken, or was: what is there must be read.
                 Ok(Step::Taken) if Instant::now() < until => {
@@ -159,8 +172,20 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    async fn step(&mut self, next: Next) -> Result<Step, Trouble> {
-        let client = self.inner.pool.get().await.map_err(Trouble::Refused)?;
+    /// A step on a connection, which has its time from when there is one.
+    async fn timed_step(&mut self, next: Next) -> Result<Step, Trouble> {
+        let pool = &self.inner.pool;
+        let client = pool.get().await.map_err(Trouble::Refused)?;
+        match pool.answered(STEP_MAX, self.step(client, next)).await {
+            Ok(step) => step,
+            Err(lost) => {
+                self.lost = true;
+                Err(lost)
+            }
+        }
+    }
+
+    async fn step(&mut self, client: Client, next: Next) -> Result<Step, Trouble> {
         if let Next::Judge { read } = next {
             let found = if read {
                 claim::find(&client, self.batch, self.now).await?
@@ -324,9 +349,10 @@ pub(super) fn statement() -> String {
 }
 
 /// Deletes what is known of batches that nobody can be asking about any more.
-pub(super) async fn forget_old(client: &Client) -> Result<(), StoreError> {
+pub(super) async fn forget_old(client: &Client, limit: usize) -> Result<usize, StoreError> {
     const FORGET: &str = "DELETE FROM batch WHERE ctid = ANY (ARRAY( \
          SELECT ctid FROM batch WHERE at < now() - interval '1 hour' LIMIT $1 FOR UPDATE SKIP LOCKED))";
     let statement = client.prepare_cached(FORGET).await.map_err(sql)?;
-    client.execute(&statement, &[&(limits::SWEEP_ROWS_MAX as i64)]).await.map(|_| ()).map_err(sql)
+    let forgotten = client.execute(&statement, &[&(limit as i64)]).await.map_err(sql)?;
+    Ok(usize::try_from(forgotten).unwrap_or(usize::MAX))
 }
