@@ -89,6 +89,7 @@ pub struct Node {
     serving: Vec<tokio::task::JoinHandle<()>>,
     heartbeat: tokio::task::JoinHandle<()>,
     leaving: CancellationToken,
+    leave: Duration,
     drain: Duration,
 }
 
@@ -143,6 +144,8 @@ impl Node {
             gate.stop().await;
             return Err(error);
         }
+        let stop = CancellationToken::new();
+        let draining = CancellationToken::new();
         let app = Arc::new(App {
             gate,
             platform,
@@ -165,9 +168,9 @@ impl Node {
             },
             started_at,
             node,
-            draining: CancellationToken::new(),
+            draining: draining.clone(),
+            stopping: stop.clone(),
         });
-        let stop = CancellationToken::new();
         let address = socket.local_addr().unwrap_or(config.server.listen);
         let door = |router, load| {
             Arc::new(Door {
@@ -175,6 +178,7 @@ impl Node {
                 load,
                 hosts: config.server.hosts.clone(),
                 body_timeout: config.server.body_timeout,
+                draining: draining.clone(),
             })
         };
         let listener = Listener {
@@ -200,7 +204,8 @@ impl Node {
         // Before it says that it serves: whoever asks for the nodes then finds it.
         member.announce().await;
         let heartbeat = tokio::spawn(member.keep_announcing());
-        Ok(Self { app, address, stop, serving, heartbeat, leaving, drain: config.server.drain })
+        let (leave, drain) = (config.server.leave, config.server.drain);
+        Ok(Self { app, address, stop, serving, heartbeat, leaving, leave, drain })
     }
 
     /// Returns when the node cannot go on with its store, which others have brought to a newer layout.
@@ -213,9 +218,14 @@ impl Node {
         self.address
     }
 
-    /// Takes no more, finishes what is under way, and closes the store.
+    /// Says that it leaves and serves on until others have seen it, then takes no more, finishes what is under way,
+    /// and closes the store.
     pub async fn stop(self) {
         self.app.draining.cancel();
+        // A node that cannot go on with its store has nothing to serve meanwhile.
+        if !self.leaving.is_cancelled() {
+            tokio::time::sleep(self.leave).await;
+        }
         self.stop.cancel();
         for task in self.serving {
             let _ = tokio::time::timeout(self.drain + Duration::from_secs(1), task).await;
