@@ -28,6 +28,11 @@ pub(super) async fn migrate(client: &mut Client) -> Result<(), OpenError> {
 
 /// Keeps others from opening the database until this connection goes: they wait as they do for a migration.
 pub(super) async fn hold(client: &Client) -> Result<(), tokio_postgres::Error> {
+    let free = client.query_one("SELECT pg_try_advisory_lock($1)", &[&MIGRATING]).await?;
+    if free.try_get(0)? {
+        return Ok(());
+    }
+    tracing::warn!("waiting for a migration or a move by another process");
     client.execute("SELECT pg_advisory_lock($1)", &[&MIGRATING]).await.map(|_| ())
 }
 

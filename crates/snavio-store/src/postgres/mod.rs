@@ -18,6 +18,7 @@ mod registry;
 mod room;
 mod settle;
 mod telemetry;
+mod version;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -46,6 +47,7 @@ pub(crate) use incoming::Incoming;
 use pool::{Pool, sql};
 use room::Rooms;
 use settle::{Nonces, ReadFirst};
+use version::Version;
 
 use crate::waiting::Waiting;
 use crate::{
@@ -91,6 +93,17 @@ pub enum OpenError {
     /// The database does not answer, or says no.
     #[error("the database cannot be used")]
     Database(#[from] tokio_postgres::Error),
+    /// Somebody takes the connection, and says nothing.
+    #[error("the database did not answer for {} s", .0.as_secs())]
+    Silent(Duration),
+    /// The server is of a version before the oldest one that can be used.
+    #[error("the server is PostgreSQL {is}; {oldest} or later is needed")]
+    Old {
+        /// Its version.
+        is: String,
+        /// The oldest major version.
+        oldest: i32,
+    },
     /// A migration failed.
     #[error("cannot bring the database to this version's layout; the node's role must own the tables")]
     Migration(#[from] refinery::Error),
@@ -134,6 +147,7 @@ impl PostgresStore {
     /// Connects, and brings the database to this version's layout if it is not there yet.
     pub async fn open(options: &Options) -> Result<Self, OpenError> {
         let mut client = pool::connect(options).await?;
+        Version::ask(&client).await?.verdict()?;
         layout::migrate(&mut client).await?;
         let durability = durability(&client).await?;
         const START: &str =

@@ -10,7 +10,8 @@ use deadpool_postgres::{
 use tokio::time::Instant;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::{DbError, SqlState};
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{Client, NoTls, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::client;
@@ -19,6 +20,8 @@ use crate::StoreError;
 
 /// How long making a connection may take.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
+/// How long the first connection may take, with everything that comes before its first statement.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 /// How long a caller may wait for a connection that others use.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Bounds of the server's patience: no statement here takes nearly as long while all is well, and what the server
@@ -205,18 +208,19 @@ fn tls(options: &Options, config: &tokio_postgres::Config) -> Result<Option<Make
 /// A connection of one's own, for what must not share one: migrations.
 pub(super) async fn connect(options: &Options) -> Result<Client, OpenError> {
     let config = config(options)?;
-    let client = match tls(options, &config)? {
-        Some(tls) => {
-            let (client, connection) = config.connect(tls).await?;
-            tokio::spawn(connection);
-            client
-        }
-        None => {
-            let (client, connection) = config.connect(NoTls).await?;
-            tokio::spawn(connection);
-            client
-        }
-    };
+    match tls(options, &config)? {
+        Some(tls) => shake_hands(&config, tls).await,
+        None => shake_hands(&config, NoTls).await,
+    }
+}
+
+async fn shake_hands<T>(config: &tokio_postgres::Config, tls: T) -> Result<Client, OpenError>
+where
+    T: MakeTlsConnect<Socket, Stream: Send + 'static>,
+{
+    let shaken = tokio::time::timeout(HANDSHAKE_MAX, config.connect(tls)).await;
+    let (client, connection) = shaken.map_err(|_| OpenError::Silent(HANDSHAKE_MAX))??;
+    tokio::spawn(connection);
     Ok(client)
 }
 
