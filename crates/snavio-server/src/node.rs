@@ -32,11 +32,14 @@ use crate::tls::{self, TlsError};
 /// A wall clock that is further behind the last commit than this needs a person's word.
 pub const CLOCK_BEHIND_MAX: Duration = Duration::from_secs(3600);
 
+/// A wall clock further than this from the node's own time fails readiness (QUA-1).
+pub const CLOCK_DISTANCE_MAX: Duration = Duration::from_secs(60);
+
 /// How long a node that stops waits for what it is just saying of itself.
 const LAST_WORD_MAX: Duration = Duration::from_secs(5);
 
 /// Under which name the store keeps the platform key's fingerprint.
-const PLATFORM_KEY: &str = "platform_key";
+pub const PLATFORM_KEY_PIN: &str = "platform_key";
 
 /// Why a node did not start.
 #[derive(Debug, thiserror::Error)]
@@ -125,7 +128,7 @@ impl Node {
             None => None,
         };
         let store_is_new =
-            store.changes_since(0, 1).await?.is_empty() && store.pinned(PLATFORM_KEY).await?.is_none();
+            store.changes_since(0, 1).await?.is_empty() && store.pinned(PLATFORM_KEY_PIN).await?.is_none();
         let (key_file, token_file) = (&config.platform_key_file, &config.operator_token_file);
         let platform = Arc::new(Platform::open(key_file, token_file, store_is_new)?);
         let started_at = clock.now();
@@ -269,7 +272,7 @@ async fn open(config: &Config, plant: Option<Plant>) -> Result<Arc<dyn Store>, S
 /// ENG-7: all nodes of a store have one platform key, and a token or a secret of one is good with all of them.
 async fn check_key(store: &dyn Store, platform: &Platform, config: &Config) -> Result<(), StartError> {
     let own = platform.fingerprint();
-    let pinned = store.pin(PLATFORM_KEY, own).await?;
+    let pinned = store.pin(PLATFORM_KEY_PIN, own).await?;
     if pinned == own {
         return Ok(());
     }

@@ -7,6 +7,7 @@ mod batches;
 mod commands_line;
 mod consumer;
 mod database;
+mod database_doctor;
 mod database_layout;
 mod database_promise;
 mod embedded;

@@ -26,7 +26,7 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Bounds of the server's patience: no statement here takes nearly as long while all is well, and what the server
 /// gives up is told from what it did.
-const SESSION: &str = "SET statement_timeout = '10s'; SET lock_timeout = '5s'; \
+pub(super) const SESSION: &str = "SET statement_timeout = '10s'; SET lock_timeout = '5s'; \
      SET idle_in_transaction_session_timeout = '15s'; SET client_min_messages = 'error'";
 
 /// How long nobody tries to connect after a failure, growing: a database that comes back must not be met by all of
