@@ -92,6 +92,9 @@ pub enum OpenError {
     /// The settings cannot be used.
     #[error("{0}")]
     Options(String),
+    /// The URL cannot be read. What is in it stays unsaid: it may hold a password.
+    #[error("store.url is no URL of a database")]
+    Url(#[source] tokio_postgres::Error),
     /// The database does not answer, or says no.
     #[error("the database cannot be used")]
     Database(#[from] tokio_postgres::Error),

@@ -161,8 +161,7 @@ impl Pool {
 }
 
 fn config(options: &Options) -> Result<tokio_postgres::Config, OpenError> {
-    let parsed: Result<tokio_postgres::Config, _> = options.url.parse();
-    let mut config = parsed.map_err(|error| OpenError::Options(error.to_string()))?;
+    let mut config = parse(&options.url)?;
     config.application_name("snavio");
     config.connect_timeout(CONNECT_MAX);
     config.keepalives_idle(Duration::from_secs(15));
@@ -172,6 +171,27 @@ fn config(options: &Options) -> Result<tokio_postgres::Config, OpenError> {
         config.ssl_mode(SslMode::Require);
     }
     Ok(config)
+}
+
+/// Reads a URL. What tokio-postgres says about one that it cannot read names options, and an unwritten escape makes
+/// options of a password's parts; so these are told apart first.
+fn parse(url: &str) -> Result<tokio_postgres::Config, OpenError> {
+    let because = |why: &str| Err(OpenError::Options(why.to_owned()));
+    let (place, query) = url.split_once('?').unwrap_or((url, ""));
+    if place.matches('@').count() > 1 {
+        return because("store.url has more than one @; write %40 for one in the user's name or password");
+    }
+    if query.contains("sslmode=verify-") {
+        return because(
+            "set store.ca_file and leave sslmode out: connections are then encrypted, and certificate and name checked",
+        );
+    }
+    match url.parse() {
+        Err(_) if query.contains("password=") => {
+            because("store.url cannot be read; write the password before the host, as user:password@host")
+        }
+        parsed => parsed.map_err(OpenError::Url),
+    }
 }
 
 fn tls(options: &Options, config: &tokio_postgres::Config) -> Result<Option<MakeRustlsConnect>, OpenError> {
@@ -278,6 +298,26 @@ pub(super) fn sql(error: tokio_postgres::Error) -> StoreError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// ENG-3
+    #[test]
+    fn a_url_that_cannot_be_read_is_told_with_its_cause_and_without_its_password() {
+        for (url, words) in [
+            ("postgres://me:s3cret@db/snavio?sslmod=require", "unknown option `sslmod`"),
+            ("postgres://me:s3cret@db:54x32/snavio", "invalid value for option `port`"),
+            ("postgres://me:s3cret@db/snavio?sslmode=sometimes", "invalid value for option `sslmode`"),
+            ("postgres://me:s3cret@db/snavio?sslmode=verify-full", "set store.ca_file and leave sslmode out"),
+            ("postgres://me:s3cret@db/snavio?sslmode=verify-ca", "set store.ca_file and leave sslmode out"),
+            ("postgres://me:a@s3cret@db/snavio", "write %40"),
+            ("postgres://me@db/snavio?password=a&s3cret=b", "before the host"),
+        ] {
+            let error = parse(url).expect_err(url);
+            let cause = std::error::Error::source(&error).and_then(std::error::Error::source);
+            let said = format!("{error}: {}", cause.map(ToString::to_string).unwrap_or_default());
+            assert!(said.contains(words) && !said.contains("s3cret"), "{url}: {said}");
+        }
+        assert!(parse("postgres://me:s3%40cret@db/snavio?sslmode=require").is_ok());
+    }
 
     /// ENG-3
     #[test]
