@@ -220,6 +220,13 @@ fn store(raw: &raw::Store, problems: &mut Vec<String>) -> (StoreConfig, PathBuf)
     if raw.url.starts_with("postgres://") || raw.url.starts_with("postgresql://") {
         let ca_file = (!raw.ca_file.is_empty()).then(|| PathBuf::from(&raw.ca_file));
         let (connections_max, batches_at_once) = (raw.connections_max, raw.batches_at_once);
+        // One for receives and acknowledgements, one for heartbeats and readers: batches may hold all others for long.
+        let least = batches_at_once.saturating_add(2);
+        if connections_max < least {
+            problems.push(format!(
+                "store.connections_max is {connections_max}; use at least {least}, two more than store.batches_at_once"
+            ));
+        }
         let store = StoreConfig::Postgres { url: raw.url.clone(), ca_file, connections_max, batches_at_once };
         return (store, DATA_FOLDER.into());
     }
