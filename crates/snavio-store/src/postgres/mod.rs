@@ -46,6 +46,7 @@ use delivery::{Ask, Purged};
 pub use examine::{Examined, examine};
 use horizon::{BLOCK, Horizon};
 pub(crate) use incoming::Incoming;
+pub(crate) use pool::place;
 use pool::{Pool, sql};
 use room::Rooms;
 use settle::{Nonces, ReadFirst};

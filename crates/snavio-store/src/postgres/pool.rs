@@ -8,7 +8,7 @@ use deadpool_postgres::{
     Hook, HookError, Manager, ManagerConfig, PoolError, RecyclingMethod, Runtime, TimeoutType,
 };
 use tokio::time::Instant;
-use tokio_postgres::config::SslMode;
+use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, NoTls, Socket};
@@ -171,6 +171,17 @@ fn config(options: &Options) -> Result<tokio_postgres::Config, OpenError> {
         config.ssl_mode(SslMode::Require);
     }
     Ok(config)
+}
+
+/// Which database it is, by host and name: enough to find it, and nothing of its secrets.
+pub(crate) fn place(options: &Options) -> Result<String, OpenError> {
+    let config = parse(&options.url)?;
+    let hosts = config.get_hosts().iter().map(|host| match host {
+        Host::Tcp(name) => name.clone(),
+        Host::Unix(path) => path.display().to_string(),
+    });
+    let name = config.get_dbname().or(config.get_user()).unwrap_or_default();
+    Ok(format!("PostgreSQL database {name:?} on {}", hosts.collect::<Vec<_>>().join(", ")))
 }
 
 /// Reads a URL. What tokio-postgres says about one that it cannot read names options, and an unwritten escape makes

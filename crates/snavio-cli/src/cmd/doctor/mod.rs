@@ -113,9 +113,10 @@ impl Doctor {
 
 fn store(config: &Config) -> Finding {
     let problem = if has_store(config) {
-        match embedded::check_integrity(&config.data_folder) {
+        let checked = embedded::check_not_moved(&config.data_folder).map_err(Failure::from);
+        match checked.and_then(|()| Ok(embedded::check_integrity(&config.data_folder)?)) {
             Ok(damage) => (!damage.is_empty()).then(|| damage.join("; ")),
-            Err(error) => Some(Failure::from(error).to_string()),
+            Err(failure) => Some(failure.to_string()),
         }
     } else {
         None
