@@ -17,7 +17,6 @@ mod hanging_up;
 mod health;
 mod journey;
 mod metrics;
-mod move_store;
 mod node;
 mod openapi;
 mod overload;
