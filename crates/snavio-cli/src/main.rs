@@ -90,7 +90,7 @@ async fn run(arguments: Arguments) -> Ended {
         Command::Receive(receive) => receive.run(output).await,
         Command::Ack(ack) => ack.run(output).await,
         Command::DeadLetters(dead_letters) => dead_letters.run(output).await,
-        Command::Doctor(doctor) => doctor.run(output),
+        Command::Doctor(doctor) => doctor.run(output).await,
         Command::Backup(backup) => backup.run(output),
         Command::Restore(restore) => restore.run(output),
         Command::MoveStore(move_store) => move_store.run(output).await,

@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::response::{IntoResponse, Response};
-use http::Request;
+use http::header::CONNECTION;
+use http::{HeaderValue, Request, Version};
 use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
+use tokio_util::sync::CancellationToken;
 
 use crate::ambiguous;
 use crate::arriving::Arriving;
@@ -34,6 +36,8 @@ pub(crate) struct Door {
     pub(crate) hosts: Hosts,
     /// How far apart the parts of a body may come.
     pub(crate) body_timeout: Duration,
+    /// Told when the node is about to stop.
+    pub(crate) draining: CancellationToken,
 }
 
 /// The door as one connection sees it.
@@ -68,10 +72,15 @@ impl Service<Request<Incoming>> for Doorway {
             Err(refusal) => return refused(refusal),
         };
         request.extensions_mut().insert(self.remote);
-        let answer = self.door.router.call(request);
+        let (door, http1) = (Arc::clone(&self.door), request.version() < Version::HTTP_2);
         Box::pin(async move {
             let _place = place;
-            answer.await
+            let mut answer = door.router.call(request).await?;
+            // The next request should find another node, while this one can still say so.
+            if http1 && door.draining.is_cancelled() {
+                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok(answer)
         })
     }
 }

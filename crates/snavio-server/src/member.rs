@@ -27,9 +27,14 @@ impl Member {
     pub(crate) async fn keep_announcing(self) {
         let mut tick = tokio::time::interval(ANNOUNCING);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut told_of_draining = false;
         loop {
             tokio::select! {
                 () = self.leaving.cancelled() => return,
+                () = self.app.draining.cancelled(), if !told_of_draining => {
+                    told_of_draining = true;
+                    self.announce().await;
+                }
                 _ = tick.tick() => self.announce().await,
             }
         }

@@ -32,11 +32,14 @@ use crate::tls::{self, TlsError};
 /// A wall clock that is further behind the last commit than this needs a person's word.
 pub const CLOCK_BEHIND_MAX: Duration = Duration::from_secs(3600);
 
+/// A wall clock further than this from the node's own time fails readiness (QUA-1).
+pub const CLOCK_DISTANCE_MAX: Duration = Duration::from_secs(60);
+
 /// How long a node that stops waits for what it is just saying of itself.
 const LAST_WORD_MAX: Duration = Duration::from_secs(5);
 
 /// Under which name the store keeps the platform key's fingerprint.
-const PLATFORM_KEY: &str = "platform_key";
+pub const PLATFORM_KEY_PIN: &str = "platform_key";
 
 /// Why a node did not start.
 #[derive(Debug, thiserror::Error)]
@@ -89,6 +92,7 @@ pub struct Node {
     serving: Vec<tokio::task::JoinHandle<()>>,
     heartbeat: tokio::task::JoinHandle<()>,
     leaving: CancellationToken,
+    leave: Duration,
     drain: Duration,
 }
 
@@ -124,7 +128,7 @@ impl Node {
             None => None,
         };
         let store_is_new =
-            store.changes_since(0, 1).await?.is_empty() && store.pinned(PLATFORM_KEY).await?.is_none();
+            store.changes_since(0, 1).await?.is_empty() && store.pinned(PLATFORM_KEY_PIN).await?.is_none();
         let (key_file, token_file) = (&config.platform_key_file, &config.operator_token_file);
         let platform = Arc::new(Platform::open(key_file, token_file, store_is_new)?);
         let started_at = clock.now();
@@ -143,6 +147,8 @@ impl Node {
             gate.stop().await;
             return Err(error);
         }
+        let stop = CancellationToken::new();
+        let draining = CancellationToken::new();
         let app = Arc::new(App {
             gate,
             platform,
@@ -165,9 +171,9 @@ impl Node {
             },
             started_at,
             node,
-            draining: CancellationToken::new(),
+            draining: draining.clone(),
+            stopping: stop.clone(),
         });
-        let stop = CancellationToken::new();
         let address = socket.local_addr().unwrap_or(config.server.listen);
         let door = |router, load| {
             Arc::new(Door {
@@ -175,6 +181,7 @@ impl Node {
                 load,
                 hosts: config.server.hosts.clone(),
                 body_timeout: config.server.body_timeout,
+                draining: draining.clone(),
             })
         };
         let listener = Listener {
@@ -200,7 +207,8 @@ impl Node {
         // Before it says that it serves: whoever asks for the nodes then finds it.
         member.announce().await;
         let heartbeat = tokio::spawn(member.keep_announcing());
-        Ok(Self { app, address, stop, serving, heartbeat, leaving, drain: config.server.drain })
+        let (leave, drain) = (config.server.leave, config.server.drain);
+        Ok(Self { app, address, stop, serving, heartbeat, leaving, leave, drain })
     }
 
     /// Returns when the node cannot go on with its store, which others have brought to a newer layout.
@@ -213,9 +221,14 @@ impl Node {
         self.address
     }
 
-    /// Takes no more, finishes what is under way, and closes the store.
+    /// Says that it leaves and serves on until others have seen it, then takes no more, finishes what is under way,
+    /// and closes the store.
     pub async fn stop(self) {
         self.app.draining.cancel();
+        // A node that cannot go on with its store has nothing to serve meanwhile.
+        if !self.leaving.is_cancelled() {
+            tokio::time::sleep(self.leave).await;
+        }
         self.stop.cancel();
         for task in self.serving {
             let _ = tokio::time::timeout(self.drain + Duration::from_secs(1), task).await;
@@ -259,7 +272,7 @@ async fn open(config: &Config, plant: Option<Plant>) -> Result<Arc<dyn Store>, S
 /// ENG-7: all nodes of a store have one platform key, and a token or a secret of one is good with all of them.
 async fn check_key(store: &dyn Store, platform: &Platform, config: &Config) -> Result<(), StartError> {
     let own = platform.fingerprint();
-    let pinned = store.pin(PLATFORM_KEY, own).await?;
+    let pinned = store.pin(PLATFORM_KEY_PIN, own).await?;
     if pinned == own {
         return Ok(());
     }

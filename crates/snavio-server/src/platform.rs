@@ -99,9 +99,9 @@ impl Platform {
         if operator_token.len() < OPERATOR_PREFIX.len() + 32 {
             return Err(PlatformError::Content(operator_file.into()));
         }
-        let derived = |label: &str| Zeroizing::new(master.digest(&[b"snavio", label.as_bytes()]));
+        let derived = |label| derived(&master, label);
         Ok(Self {
-            fingerprint: hex::encode(&derived("fingerprint")[..8]),
+            fingerprint: fingerprint(&master),
             sealing: Aes256Gcm::new((&*derived("sealing")).into()),
             tokens: TokenKey::new(&derived("tokens")[..]),
             client_secrets: TokenKey::new(&derived("client-secrets")[..]),
@@ -169,9 +169,18 @@ impl Platform {
     }
 }
 
-/// Whether the file holds a platform key that a node would take. Makes none.
-pub fn check_platform_key(file: &Path) -> Result<(), PlatformError> {
-    platform_key(&read_secret(file)?, file).map(drop)
+/// The fingerprint of the platform key in a file, if it is one that a node would take. Makes none.
+pub fn platform_key_fingerprint(file: &Path) -> Result<String, PlatformError> {
+    Ok(fingerprint(&TokenKey::new(&platform_key(&read_secret(file)?, file)?[..])))
+}
+
+fn fingerprint(master: &TokenKey) -> String {
+    hex::encode(&derived(master, "fingerprint")[..8])
+}
+
+/// The key of one use.
+fn derived(master: &TokenKey, label: &str) -> Zeroizing<[u8; 32]> {
+    Zeroizing::new(master.digest(&[b"snavio", label.as_bytes()]))
 }
 
 /// The key that a file holds.

@@ -12,7 +12,7 @@ use snavio_model::registry::{Change, Entry};
 use snavio_model::telemetry::StoredRecord;
 use tokio::sync::mpsc;
 
-use crate::embedded::{BackupError, Outgoing};
+use crate::embedded::{self, BackupError, Outgoing};
 use crate::postgres::{self, Incoming};
 use crate::{AuditEntry, LoggedMessage, StoreError};
 
@@ -96,13 +96,18 @@ pub enum MoveError {
         "the database gave no answer to the commit: it has all of the store, or nothing; move again, it refuses if it has"
     )]
     Unanswered(#[source] StoreError),
+    /// Everything was moved, and the folder does not say so.
+    #[error(
+        "everything was moved, but the old folder could not be marked: put it away, nothing may serve over it"
+    )]
+    Unmarked(#[source] std::io::Error),
     /// Nothing was moved.
     #[error("nothing was moved")]
     Store(#[from] StoreError),
 }
 
 /// Moves the store of a folder into an empty database. What is damaged stops it, or is left out and told. The
-/// folder stays as it is; nobody must serve over either meanwhile.
+/// folder keeps its store, marked so that no node serves over it; nobody must serve over either meanwhile.
 pub async fn move_store(
     folder: &Path,
     to: &postgres::Options,
@@ -122,6 +127,9 @@ pub async fn move_store(
     let written = incoming.write(&folder.display().to_string(), pages).await;
     let (_outgoing, read) =
         reading.await.map_err(|error| MoveError::Store(StoreError::Unavailable(Box::new(error))))??;
+    if matches!(written, Ok(_) | Err(MoveError::Unanswered(_))) {
+        embedded::mark_as_moved(folder, &postgres::place(to)?).map_err(MoveError::Unmarked)?;
+    }
     match (read, written) {
         // Who writes notices only that no more pages came; who read knows why.
         (Err(error), Err(MoveError::Store(StoreError::Closed))) => Err(error),

@@ -14,7 +14,8 @@ use crate::output::{Output, print_text};
 
 /// Move everything of an embedded store into an empty PostgreSQL database, in one commit.
 ///
-/// Stop the node first, and start none over either before this has ended. The data folder stays as it is.
+/// Stop the node first, and start none over either before this has ended. The data folder keeps its
+/// store, and a file moved-to that keeps nodes and backups from it.
 ///
 /// Example: snavio move-store --from embedded:./snavio-data --to postgres://snavio@db.internal/snavio
 #[derive(Args)]
@@ -92,6 +93,6 @@ fn next(folder: &str) -> String {
         "\nThe database has everything, and numbers go on above those of the old store.\n\
          - start nodes with platform.key and operator.token of {folder} (platform.key_file, platform.operator_token_file)\n\
          - what consumers held is handed out again: their receipts from before are fenced\n\
-         - {folder} still holds the old store: put it away, or a node started over it would take the same messages again\n"
+         - then put {folder} away: it still holds the old store, and its file moved-to keeps nodes and backups from it\n"
     )
 }

@@ -2,9 +2,10 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use reqwest::Method;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use snavio_sdk::{Api, Client, Credentials, Delivery};
 
@@ -14,9 +15,13 @@ pub(crate) struct Node {
     port: u16,
 }
 
+/// Variables that set something.
+type Settings = &'static [(&'static str, &'static str)];
+
 /// All nodes of a database.
 pub(crate) struct Cluster {
     folder: tempfile::TempDir,
+    settings: Settings,
     pub(crate) nodes: Vec<Node>,
     pub(crate) billing: Option<Credentials>,
     pub(crate) bot: Option<Credentials>,
@@ -25,10 +30,15 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Starts nodes, each over the database by a URL of its own, and registers the usual cast.
     pub(crate) async fn start(stores: &[String]) -> Self {
+        Self::start_with(stores, &[]).await
+    }
+
+    /// Starts nodes that are told more than where their database is.
+    pub(crate) async fn start_with(stores: &[String], settings: Settings) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let nodes =
-            stores.iter().enumerate().map(|(n, store)| Node::start(folder.path(), n, store, 0)).collect();
-        let mut cluster = Self { folder, nodes, billing: None, bot: None };
+        let start = |(n, store): (usize, &String)| Node::start(folder.path(), n, store, 0, settings);
+        let nodes = stores.iter().enumerate().map(start).collect();
+        let mut cluster = Self { folder, settings, nodes, billing: None, bot: None };
         cluster.register().await;
         cluster
     }
@@ -94,11 +104,22 @@ impl Cluster {
 
     /// Kills a node as a power cut would, and starts it again where it was.
     pub(crate) fn kill_and_restart(&mut self, node: usize, store: &str) {
-        let dead = &mut self.nodes[node];
-        dead.child.kill().unwrap();
-        dead.child.wait().unwrap();
-        let port = dead.port;
-        self.nodes[node] = Node::start(self.folder.path(), node, store, port);
+        self.nodes[node].child.kill().unwrap();
+        self.restart(node, store);
+    }
+
+    /// Tells a node to stop.
+    pub(crate) fn tell_to_stop(&self, node: usize) {
+        let pid = Pid::from_child(&self.nodes[node].child);
+        kill_process(pid, Signal::TERM).unwrap();
+    }
+
+    /// Waits for the end of a node, and starts it again where it was.
+    pub(crate) fn restart(&mut self, node: usize, store: &str) -> ExitStatus {
+        let ended = self.nodes[node].child.wait().unwrap();
+        let port = self.nodes[node].port;
+        self.nodes[node] = Node::start(self.folder.path(), node, store, port, self.settings);
+        ended
     }
 
     /// What a node wrote to its standard error.
@@ -108,12 +129,12 @@ impl Cluster {
 }
 
 impl Node {
-    fn start(folder: &Path, number: usize, store: &str, port: u16) -> Self {
+    fn start(folder: &Path, number: usize, store: &str, port: u16, settings: Settings) -> Self {
         let log =
             std::fs::File::options().create(true).append(true).open(folder.join(format!("{number}.log")));
         let mut command = Command::new(env!("CARGO_BIN_EXE_snavio"));
         command.args(["serve", "--listen", &format!("127.0.0.1:{port}"), "--store", store]);
-        command.env("SNAVIO_LOG_FILTER", "warn");
+        command.env("SNAVIO_LOG_FILTER", "warn").envs(settings.iter().copied());
         command.env("SNAVIO_PLATFORM_KEY_FILE", folder.join("platform.key"));
         command.env("SNAVIO_PLATFORM_OPERATOR_TOKEN_FILE", folder.join("operator.token"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log.unwrap());

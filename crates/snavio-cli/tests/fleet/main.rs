@@ -10,6 +10,7 @@ mod kills;
 mod outage;
 mod proxy;
 mod races;
+mod restarts;
 
 /// Whether the long counts were asked for.
 fn is_long() -> bool {

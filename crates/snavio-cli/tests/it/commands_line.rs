@@ -455,6 +455,9 @@ fn a_password_in_the_configuration_is_not_shown() {
     assert!(printed.contains("postgres://me:***@db.example/snavio") && !printed.contains("s3c"), "{printed}");
     let refused = shell.run("serve");
     assert_eq!((refused.code, refused.err.contains("s3c")), (Some(1), false), "{refused:?}");
+    let shell = shell.with("SNAVIO_STORE_URL", "postgres://db.example/snavio?user=me&password=s3cret");
+    let printed = shell.run("serve --print-config").out;
+    assert!(printed.contains("user=me&password=***") && !printed.contains("s3c"), "{printed}");
     let shell = shell.with("SNAVIO_STORE_URL", "mysql://me:s3c/r@t@db.example/snavio");
     let refused = shell.run("serve");
     assert!(refused.err.contains("store.url") && !refused.err.contains("s3c"), "{refused:?}");

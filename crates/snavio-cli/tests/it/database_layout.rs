@@ -89,3 +89,33 @@ async fn nodes_that_start_at_once_over_an_empty_database_all_serve() {
     let made = server.ask(&database, "SELECT version, name FROM refinery_schema_history").unwrap();
     assert_eq!(made, "1|first");
 }
+
+/// ENG-3: a node that must wait says for what.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_waits_for_a_migration_says_so() {
+    const MIGRATING: i64 = 0x736e_6176_696f_0001;
+    let server = Postgres::shared();
+    let (database, secrets) = (server.database().unwrap(), Secrets::new());
+    let held = format!("SELECT pg_advisory_lock({MIGRATING}); SELECT pg_sleep(3)");
+    let holding = std::thread::spawn({
+        let database = database.clone();
+        move || server.ask(&database, &held)
+    });
+    let is_held = "SELECT count(*) FROM pg_locks, pg_database WHERE locktype = 'advisory' AND pg_locks.database = pg_database.oid AND datname = current_database()";
+    crate::patience::poll("the lock is held", || {
+        (server.ask(&database, is_held).unwrap() == "1").then_some(())
+    });
+    let node = DatabaseNode::start(&database, &secrets.settings());
+    assert!(node.said().contains("waiting for a migration or a move by another process"), "{}", node.said());
+    holding.join().unwrap().unwrap();
+}
+
+/// ENG-3: what takes connections and says nothing is no database.
+#[test]
+fn a_database_that_says_nothing_is_given_up_at_start() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("postgres://x:hidden-word@{}/x", silent.local_addr().unwrap());
+    let refusal = DatabaseNode::refusal(&url, &[]);
+    assert!(refusal.contains("the database did not answer for 5 s"), "{refusal}");
+    assert!(!refusal.contains("hidden-word"), "{refusal}");
+}

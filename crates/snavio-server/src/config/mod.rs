@@ -93,6 +93,8 @@ pub struct ServerConfig {
     pub header_timeout: Duration,
     /// Time for each part of a body.
     pub body_timeout: Duration,
+    /// Time for others to see that the node is about to stop.
+    pub leave: Duration,
     /// Time for requests under way at a stop.
     pub drain: Duration,
 }
@@ -145,6 +147,7 @@ impl Config {
         within("server.bodies_bytes_max", raw.server.bodies_bytes_max, bodies_min, 64 << 30);
         within("server.header_timeout_seconds", raw.server.header_timeout_seconds, 1, 3600);
         within("server.body_timeout_seconds", raw.server.body_timeout_seconds, 1, 3600);
+        within("server.leave_seconds", raw.server.leave_seconds, 0, 3600);
         within("server.drain_seconds", raw.server.drain_seconds, 0, 3600);
         let listen = address("server.listen", &raw.server.listen, &mut problems);
         let admin_listen = match raw.admin.listen.as_str() {
@@ -186,6 +189,7 @@ impl Config {
                 bodies_bytes_max: raw.server.bodies_bytes_max,
                 header_timeout: Duration::from_secs(raw.server.header_timeout_seconds as u64),
                 body_timeout: Duration::from_secs(raw.server.body_timeout_seconds as u64),
+                leave: Duration::from_secs(raw.server.leave_seconds as u64),
                 drain: Duration::from_secs(raw.server.drain_seconds as u64),
             },
             admin_listen,
@@ -216,6 +220,13 @@ fn store(raw: &raw::Store, problems: &mut Vec<String>) -> (StoreConfig, PathBuf)
     if raw.url.starts_with("postgres://") || raw.url.starts_with("postgresql://") {
         let ca_file = (!raw.ca_file.is_empty()).then(|| PathBuf::from(&raw.ca_file));
         let (connections_max, batches_at_once) = (raw.connections_max, raw.batches_at_once);
+        // One for receives and acknowledgements, one for heartbeats and readers: batches may hold all others for long.
+        let least = batches_at_once.saturating_add(2);
+        if connections_max < least {
+            problems.push(format!(
+                "store.connections_max is {connections_max}; use at least {least}, two more than store.batches_at_once"
+            ));
+        }
         let store = StoreConfig::Postgres { url: raw.url.clone(), ca_file, connections_max, batches_at_once };
         return (store, DATA_FOLDER.into());
     }

@@ -24,6 +24,7 @@ pub(super) struct Server {
     pub(super) bodies_bytes_max: usize,
     pub(super) header_timeout_seconds: usize,
     pub(super) body_timeout_seconds: usize,
+    pub(super) leave_seconds: usize,
     pub(super) drain_seconds: usize,
 }
 

@@ -53,9 +53,24 @@ impl Sources {
 
 /// A URL whose password is not told.
 pub(super) fn without_password(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let hidden = rest.rsplit_once('@').and_then(|(user, host)| Some((user.split_once(':')?.0, host)));
-    hidden.map_or_else(|| url.to_owned(), |(user, host)| format!("{scheme}://{user}:***@{host}"))
+    if url.starts_with("embedded:") {
+        return url.to_owned();
+    }
+    // Whatever follows one in the query may be part of it.
+    let (url, hidden) = match ["?password=", "&password="].iter().filter_map(|it| url.find(it)).min() {
+        Some(at) => url.split_at(at),
+        None => (url, ""),
+    };
+    let query = if hidden.is_empty() { "" } else { &format!("{}password=***", &hidden[..1]) };
+    let (scheme, rest) = match url.find("://") {
+        Some(at) => url.split_at(at + 3),
+        // A scheme that was written badly must not bring the password to light.
+        None => url.split_at(url.find(':').map_or(0, |at| at + 1)),
+    };
+    match rest.rsplit_once('@').and_then(|(user, host)| Some((user.split_once(':')?.0, host))) {
+        Some((user, host)) => format!("{scheme}{user}:***@{host}{query}"),
+        None => format!("{url}{query}"),
+    }
 }
 
 fn known_settings(defaults: &Table) -> Vec<String> {

@@ -60,6 +60,39 @@ fn all_problems_are_told_at_once() {
 }
 
 #[test]
+fn a_password_is_hidden_wherever_it_stands() {
+    for (url, shown) in [
+        ("postgres://me:s3cret@db/x", "postgres://me:***@db/x"),
+        ("postgres://me:s3c/r@t@db/x", "postgres://me:***@db/x"),
+        ("postgres://me@db/x", "postgres://me@db/x"),
+        ("postgres://db/x?user=me&password=s3cret", "postgres://db/x?user=me&password=***"),
+        ("postgres://db:5432/x?password=s3c@ret&a=b", "postgres://db:5432/x?password=***"),
+        ("postgres://me:s3cret@db/x?password=s3cret", "postgres://me:***@db/x?password=***"),
+        ("postgres:me:s3cret@db/x", "postgres:me:***@db/x"),
+        ("embedded:./data:2@disk", "embedded:./data:2@disk"),
+    ] {
+        assert_eq!(without_password(url), shown);
+        let told = file(&format!("[store]\nurl = \"{url}\"")).shown().unwrap();
+        assert_eq!(told["store"]["url"].as_str(), Some(shown));
+    }
+}
+
+#[test]
+fn a_database_needs_connections_beside_those_of_its_batches() {
+    let with = |connections: usize, batches: usize, url: &str| {
+        file(&format!(
+            "[store]\nurl = \"{url}\"\nconnections_max = {connections}\nbatches_at_once = {batches}"
+        ))
+    };
+    assert!(Config::load(&with(6, 4, "postgres://db/x")).is_ok());
+    assert!(Config::load(&with(5, 4, "embedded:data")).is_ok());
+    assert_eq!(
+        problems(&with(5, 4, "postgres://db/x")),
+        ["store.connections_max is 5; use at least 6, two more than store.batches_at_once"]
+    );
+}
+
+#[test]
 fn a_negative_value_is_named() {
     assert_eq!(
         problems(&file("[server]\nconnections_max = -5")),

@@ -1,7 +1,6 @@
 //! Liveness, readiness and status (TEL-9).
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::Response;
@@ -14,10 +13,8 @@ use utoipa::ToSchema;
 use super::answer::json;
 use super::problem::COME_BACK_AFTER;
 use super::{App, Problem, Shared};
+use crate::node::CLOCK_DISTANCE_MAX;
 use crate::principal::Principal;
-
-/// A wall clock further than this from the node's own time fails readiness (QUA-1).
-const CLOCK_DISTANCE_MAX: Duration = Duration::from_secs(60);
 
 /// Whether the process is there at all.
 #[utoipa::path(get, path = "/livez", tag = "health", security(()),

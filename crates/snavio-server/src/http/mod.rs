@@ -63,11 +63,14 @@ pub(crate) struct App {
     pub(crate) started_at: Timestamp,
     /// Its name among the nodes of its store.
     pub(crate) node: String,
+    /// Told when the node is about to stop: it says so, and serves on.
     pub(crate) draining: CancellationToken,
+    /// Told when it stops: what waits or goes on without end, ends.
+    pub(crate) stopping: CancellationToken,
 }
 
 impl App {
-    /// Whether the node takes nothing new.
+    /// Whether the node says that it is about to stop.
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.is_cancelled()
     }
@@ -96,7 +99,7 @@ impl App {
         tokio::select! {
             () = happens => true,
             () = tokio::time::sleep_until(deadline) => false,
-            () = self.draining.cancelled() => false,
+            () = self.stopping.cancelled() => false,
         }
     }
 }

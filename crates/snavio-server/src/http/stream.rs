@@ -92,7 +92,7 @@ async fn run(
                 bytes -= length;
                 answers.send(&entry).await;
             }
-            () = app.draining.cancelled() => break Some(stopping()),
+            () = app.stopping.cancelled() => break Some(stopping()),
         }
         if answers.sender.is_none() {
             // Nobody reads: what was taken is settled, and nothing more is.

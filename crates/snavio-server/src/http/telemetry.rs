@@ -158,7 +158,9 @@ fn stream(app: Shared, principal: Principal, places: Places, tenant: String, fil
                 records => records.iter().map(event).collect(),
             };
             let patience = app.body_timeout;
-            if events.send_timeout(Ok(Bytes::from(text)), patience).await.is_err() || app.is_draining() {
+            if events.send_timeout(Ok(Bytes::from(text)), patience).await.is_err()
+                || app.stopping.is_cancelled()
+            {
                 return;
             }
         }

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use snavio_model::id::Serial;
 use snavio_model::time::Timestamp;
 
-use super::{FILE, OpenError, audit, integrity, layout, meta, newest_of, take_lock};
+use super::{FILE, OpenError, audit, check_not_moved, integrity, layout, meta, newest_of, take_lock};
 use crate::files::{self, beside, flush_folder, folder_of};
 use crate::{Act, AuditEntry, StoreError};
 
@@ -20,6 +20,7 @@ pub fn backup(folder: &Path, to: &Path) -> Result<u64, BackupError> {
     if to.exists() {
         return Err(BackupError::Exists(to.to_owned()));
     }
+    check_not_moved(folder).map_err(BackupError::Moved)?;
     let connection = open(folder)?;
     check_room(folder, to)?;
     // With the process id: two backups to one name must not take each other's halves for their own.
@@ -112,6 +113,9 @@ pub enum BackupError {
     /// The folder is in use, or cannot be used.
     #[error("cannot have the data folder for itself")]
     Folder(#[source] OpenError),
+    /// The store is elsewhere, and so is what must be copied.
+    #[error("there is nothing to back up")]
+    Moved(#[source] OpenError),
     /// The backup is not a store, or is damaged.
     #[error("{file} cannot be used: {problem}")]
     Unfit {

@@ -14,6 +14,7 @@ mod layout;
 mod ledger;
 mod message;
 mod meta;
+mod moved;
 mod numbers;
 mod outgoing;
 mod queue;
@@ -44,6 +45,8 @@ use tokio::sync::{Notify, oneshot};
 pub use backup::{BackupError, Restored, backup, restore};
 use index::{Ended, Lease};
 pub use integrity::{check_integrity, newest_at};
+pub use moved::check_not_moved;
+pub(crate) use moved::mark as mark_as_moved;
 use numbers::Numbers;
 pub(crate) use outgoing::Outgoing;
 use queue::Queues;
@@ -97,6 +100,18 @@ pub enum OpenError {
     /// Another process has the folder.
     #[error("{0} is in use by another process; stop it, or choose another data folder")]
     InUse(PathBuf),
+    /// The store is elsewhere.
+    #[error(
+        "the store in {folder} was moved to {to}: what is sent there would be taken here a second time; delete {mark} to use it all the same"
+    )]
+    Moved {
+        /// The folder.
+        folder: PathBuf,
+        /// The database that has it.
+        to: String,
+        /// The file that says so.
+        mark: PathBuf,
+    },
     /// The folder cannot be used.
     #[error("cannot use data folder {folder}")]
     Folder {
@@ -143,6 +158,7 @@ impl EmbeddedStore {
         let folder = |source| OpenError::Folder { folder: options.folder.clone(), source };
         files::make_folder(&options.folder).map_err(folder)?;
         let lock = take_lock(&options.folder)?;
+        check_not_moved(&options.folder)?;
         let file = options.folder.join(FILE);
         // SQLite takes an empty file for a new database, and gives its log the same mode.
         files::open_file(&file).map_err(folder)?;

@@ -9,6 +9,7 @@ use tokio_postgres::Client;
 use super::audit::Deed;
 use super::client::{GenericClient, Transaction};
 use super::pool::{self, Pool, sql};
+use super::version::Version;
 use super::{
     OpenError, Options, audit, claim, dead_letter, delivery, fleet, layout, message, registry, telemetry,
 };
@@ -38,6 +39,7 @@ impl Incoming {
     /// Connects, brings the database to this version's layout, and keeps nodes from opening it.
     pub(crate) async fn open(options: &Options) -> Result<Self, OpenError> {
         let mut holding = pool::connect(options).await?;
+        Version::ask(&holding).await?.verdict()?;
         layout::migrate(&mut holding).await?;
         layout::hold(&holding).await?;
         let pool = Pool::new(&Options { connections_max: 1, ..options.clone() }, false)?;

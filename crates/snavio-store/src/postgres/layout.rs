@@ -28,19 +28,28 @@ pub(super) async fn migrate(client: &mut Client) -> Result<(), OpenError> {
 
 /// Keeps others from opening the database until this connection goes: they wait as they do for a migration.
 pub(super) async fn hold(client: &Client) -> Result<(), tokio_postgres::Error> {
+    let free = client.query_one("SELECT pg_try_advisory_lock($1)", &[&MIGRATING]).await?;
+    if free.try_get(0)? {
+        return Ok(());
+    }
+    tracing::warn!("waiting for a migration or a move by another process");
     client.execute("SELECT pg_advisory_lock($1)", &[&MIGRATING]).await.map(|_| ())
 }
 
-async fn version(client: &Client) -> Result<Option<i32>, tokio_postgres::Error> {
-    let there = client.query_one("SELECT to_regclass('layout') IS NOT NULL", &[]).await?;
-    if !there.try_get::<_, bool>(0)? {
+/// Whether the database has the tables of any layout.
+pub(super) async fn is_there(client: &Client) -> Result<bool, tokio_postgres::Error> {
+    client.query_one("SELECT to_regclass('layout') IS NOT NULL", &[]).await?.try_get(0)
+}
+
+pub(super) async fn version(client: &Client) -> Result<Option<i32>, tokio_postgres::Error> {
+    if !is_there(client).await? {
         return Ok(None);
     }
     client.query_one("SELECT version FROM layout", &[]).await?.try_get(0).map(Some)
 }
 
 /// Why this program cannot work with the database's layout, if so.
-async fn outdated(client: &Client) -> Result<Option<String>, tokio_postgres::Error> {
+pub(super) async fn outdated(client: &Client) -> Result<Option<String>, tokio_postgres::Error> {
     let row = client.query_one("SELECT version, oldest_reader FROM layout", &[]).await?;
     Ok(verdict(row.try_get(0)?, row.try_get(1)?))
 }

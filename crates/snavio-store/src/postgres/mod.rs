@@ -8,6 +8,7 @@ mod claim;
 mod client;
 mod dead_letter;
 mod delivery;
+mod examine;
 mod fleet;
 mod horizon;
 mod incoming;
@@ -18,6 +19,7 @@ mod registry;
 mod room;
 mod settle;
 mod telemetry;
+mod version;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -41,11 +43,14 @@ use tokio_util::task::TaskTracker;
 use audit::Deed;
 use client::{Client, GenericClient};
 use delivery::{Ask, Purged};
+pub use examine::{Examined, examine};
 use horizon::{BLOCK, Horizon};
 pub(crate) use incoming::Incoming;
+pub(crate) use pool::place;
 use pool::{Pool, sql};
 use room::Rooms;
 use settle::{Nonces, ReadFirst};
+use version::Version;
 
 use crate::waiting::Waiting;
 use crate::{
@@ -88,9 +93,23 @@ pub enum OpenError {
     /// The settings cannot be used.
     #[error("{0}")]
     Options(String),
+    /// The URL cannot be read. What is in it stays unsaid: it may hold a password.
+    #[error("store.url is no URL of a database")]
+    Url(#[source] tokio_postgres::Error),
     /// The database does not answer, or says no.
     #[error("the database cannot be used")]
     Database(#[from] tokio_postgres::Error),
+    /// Somebody takes the connection, and says nothing.
+    #[error("the database did not answer for {} s", .0.as_secs())]
+    Silent(Duration),
+    /// The server is of a version before the oldest one that can be used.
+    #[error("the server is PostgreSQL {is}; {oldest} or later is needed")]
+    Old {
+        /// Its version.
+        is: String,
+        /// The oldest major version.
+        oldest: i32,
+    },
     /// A migration failed.
     #[error("cannot bring the database to this version's layout; the node's role must own the tables")]
     Migration(#[from] refinery::Error),
@@ -134,6 +153,7 @@ impl PostgresStore {
     /// Connects, and brings the database to this version's layout if it is not there yet.
     pub async fn open(options: &Options) -> Result<Self, OpenError> {
         let mut client = pool::connect(options).await?;
+        Version::ask(&client).await?.verdict()?;
         layout::migrate(&mut client).await?;
         let durability = fitness(&client).await?.durability;
         const START: &str =

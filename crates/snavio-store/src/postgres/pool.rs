@@ -7,9 +7,10 @@ use deadpool_postgres::{
     Hook, HookError, Manager, ManagerConfig, PoolError, RecyclingMethod, Runtime, TimeoutType,
 };
 use tokio::time::Instant;
-use tokio_postgres::config::SslMode;
+use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::error::{DbError, SqlState};
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{Client, NoTls, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::client::{self, Talk};
@@ -18,11 +19,13 @@ use crate::{Durability, StoreError};
 
 /// How long making a connection may take.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
+/// How long the first connection may take, with everything that comes before its first statement.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 /// How long a caller may wait for a connection that others use.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Bounds of the server's patience: no statement here takes nearly as long while all is well, and what the server
 /// gives up is told from what it did.
-const SESSION: &str = "SET statement_timeout = '10s'; SET lock_timeout = '5s'; \
+pub(super) const SESSION: &str = "SET statement_timeout = '10s'; SET lock_timeout = '5s'; \
      SET idle_in_transaction_session_timeout = '15s'; SET client_min_messages = 'error'";
 
 /// How long nobody tries to connect after a failure, growing: a database that comes back must not be met by all of
@@ -178,8 +181,7 @@ impl Pool {
 }
 
 fn config(options: &Options) -> Result<tokio_postgres::Config, OpenError> {
-    let parsed: Result<tokio_postgres::Config, _> = options.url.parse();
-    let mut config = parsed.map_err(|error| OpenError::Options(error.to_string()))?;
+    let mut config = parse(&options.url)?;
     config.application_name("snavio");
     config.connect_timeout(CONNECT_MAX);
     config.keepalives_idle(Duration::from_secs(15));
@@ -189,6 +191,38 @@ fn config(options: &Options) -> Result<tokio_postgres::Config, OpenError> {
         config.ssl_mode(SslMode::Require);
     }
     Ok(config)
+}
+
+/// Which database it is, by host and name: enough to find it, and nothing of its secrets.
+pub(crate) fn place(options: &Options) -> Result<String, OpenError> {
+    let config = parse(&options.url)?;
+    let hosts = config.get_hosts().iter().map(|host| match host {
+        Host::Tcp(name) => name.clone(),
+        Host::Unix(path) => path.display().to_string(),
+    });
+    let name = config.get_dbname().or(config.get_user()).unwrap_or_default();
+    Ok(format!("PostgreSQL database {name:?} on {}", hosts.collect::<Vec<_>>().join(", ")))
+}
+
+/// Reads a URL. What tokio-postgres says about one that it cannot read names options, and an unwritten escape makes
+/// options of a password's parts; so these are told apart first.
+fn parse(url: &str) -> Result<tokio_postgres::Config, OpenError> {
+    let because = |why: &str| Err(OpenError::Options(why.to_owned()));
+    let (place, query) = url.split_once('?').unwrap_or((url, ""));
+    if place.matches('@').count() > 1 {
+        return because("store.url has more than one @; write %40 for one in the user's name or password");
+    }
+    if query.contains("sslmode=verify-") {
+        return because(
+            "set store.ca_file and leave sslmode out: connections are then encrypted, and certificate and name checked",
+        );
+    }
+    match url.parse() {
+        Err(_) if query.contains("password=") => {
+            because("store.url cannot be read; write the password before the host, as user:password@host")
+        }
+        parsed => parsed.map_err(OpenError::Url),
+    }
 }
 
 fn tls(options: &Options, config: &tokio_postgres::Config) -> Result<Option<MakeRustlsConnect>, OpenError> {
@@ -225,18 +259,19 @@ fn tls(options: &Options, config: &tokio_postgres::Config) -> Result<Option<Make
 /// A connection of one's own, for what must not share one: migrations.
 pub(super) async fn connect(options: &Options) -> Result<Client, OpenError> {
     let config = config(options)?;
-    let client = match tls(options, &config)? {
-        Some(tls) => {
-            let (client, connection) = config.connect(tls).await?;
-            tokio::spawn(connection);
-            client
-        }
-        None => {
-            let (client, connection) = config.connect(NoTls).await?;
-            tokio::spawn(connection);
-            client
-        }
-    };
+    match tls(options, &config)? {
+        Some(tls) => shake_hands(&config, tls).await,
+        None => shake_hands(&config, NoTls).await,
+    }
+}
+
+async fn shake_hands<T>(config: &tokio_postgres::Config, tls: T) -> Result<Client, OpenError>
+where
+    T: MakeTlsConnect<Socket, Stream: Send + 'static>,
+{
+    let shaken = tokio::time::timeout(HANDSHAKE_MAX, config.connect(tls)).await;
+    let (client, connection) = shaken.map_err(|_| OpenError::Silent(HANDSHAKE_MAX))??;
+    tokio::spawn(connection);
     Ok(client)
 }
 
@@ -303,6 +338,26 @@ pub(super) fn sql(error: tokio_postgres::Error) -> StoreError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// ENG-3
+    #[test]
+    fn a_url_that_cannot_be_read_is_told_with_its_cause_and_without_its_password() {
+        for (url, words) in [
+            ("postgres://me:s3cret@db/snavio?sslmod=require", "unknown option `sslmod`"),
+            ("postgres://me:s3cret@db:54x32/snavio", "invalid value for option `port`"),
+            ("postgres://me:s3cret@db/snavio?sslmode=sometimes", "invalid value for option `sslmode`"),
+            ("postgres://me:s3cret@db/snavio?sslmode=verify-full", "set store.ca_file and leave sslmode out"),
+            ("postgres://me:s3cret@db/snavio?sslmode=verify-ca", "set store.ca_file and leave sslmode out"),
+            ("postgres://me:a@s3cret@db/snavio", "write %40"),
+            ("postgres://me@db/snavio?password=a&s3cret=b", "before the host"),
+        ] {
+            let error = parse(url).expect_err(url);
+            let cause = std::error::Error::source(&error).and_then(std::error::Error::source);
+            let said = format!("{error}: {}", cause.map(ToString::to_string).unwrap_or_default());
+            assert!(said.contains(words) && !said.contains("s3cret"), "{url}: {said}");
+        }
+        assert!(parse("postgres://me:s3%40cret@db/snavio?sslmode=require").is_ok());
+    }
 
     /// ENG-3
     #[test]

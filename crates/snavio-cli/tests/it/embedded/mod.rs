@@ -8,3 +8,4 @@ mod doctor;
 mod durability;
 mod faults;
 mod flush_order;
+mod move_store;

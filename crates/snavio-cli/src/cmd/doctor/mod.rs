@@ -1,14 +1,16 @@
 //! `snavio doctor`.
 
+mod database;
+
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
 use snavio_model::time::{Clock, Timestamp};
-use snavio_server::config::{Config, Sources};
-use snavio_server::{CLOCK_BEHIND_MAX, MachineClock, check_platform_key, check_tls};
-use snavio_store::{embedded, files};
+use snavio_server::config::{Config, Sources, StoreConfig};
+use snavio_server::{CLOCK_BEHIND_MAX, MachineClock, check_tls, platform_key_fingerprint};
+use snavio_store::{embedded, files, postgres};
 
 use super::Failure;
 use super::serve::environment;
@@ -24,18 +26,43 @@ pub(crate) struct Doctor {
     #[arg(long)]
     config: Option<PathBuf>,
     /// The data folder (store.url = embedded:<folder>).
-    #[arg(long)]
+    #[arg(long, conflicts_with = "store")]
     data: Option<String>,
+    /// The engine (store.url), for example postgres://snavio@db.internal/snavio.
+    #[arg(long)]
+    store: Option<String>,
 }
 
 struct Finding {
     what: &'static str,
+    /// What is told where there is no problem.
+    said: String,
     problem: Option<String>,
     mend: &'static str,
 }
 
+impl Finding {
+    /// Something that was checked, and is fine unless there is a problem.
+    fn new(what: &'static str, problem: Option<String>, mend: &'static str) -> Self {
+        Self { what, said: String::new(), problem, mend }
+    }
+
+    /// Something that is fine, with more to say about it.
+    fn fine(what: &'static str, said: String) -> Self {
+        Self { said, ..Self::new(what, None, "") }
+    }
+
+    fn result(&self) -> String {
+        match &self.problem {
+            Some(problem) => problem.clone(),
+            None if self.said.is_empty() => "ok".to_owned(),
+            None => format!("ok: {}", self.said),
+        }
+    }
+}
+
 impl Doctor {
-    pub(crate) fn run(self, output: Output) -> Ended {
+    pub(crate) async fn run(self, output: Output) -> Ended {
         let config = match self.config() {
             Ok(config) => config,
             Err(failure) => {
@@ -44,23 +71,21 @@ impl Doctor {
                 return Err(Failure::new("the configuration must be mended first"));
             }
         };
-        let findings = [
-            store(&config),
-            clock(&config),
-            disk(&config),
-            secrets(&config),
-            privacy(&config),
-            tls(&config),
-            port(&config),
-            admin_port(&config),
-            limit(),
-        ];
+        let mut findings = match &config.store {
+            StoreConfig::Embedded { .. } => {
+                vec![store(&config), clock(&config), disk(&config), privacy(&config)]
+            }
+            StoreConfig::Postgres { url, ca_file, .. } => {
+                let database = postgres::Options { ca_file: ca_file.clone(), ..postgres::Options::new(url) };
+                database::findings(&config, &database).await
+            }
+        };
+        findings.extend([secrets(&config), tls(&config), port(&config), admin_port(&config), limit()]);
         let items: Vec<Value> = findings
             .iter()
             .map(|it| {
-                let said = it.problem.as_deref().unwrap_or("ok");
                 let mend = if it.problem.is_some() { it.mend } else { "" };
-                json!({ "check": it.what, "result": said, "mend": mend })
+                json!({ "check": it.what, "result": it.result(), "mend": mend })
             })
             .collect();
         output.rows(&Value::Array(items.clone()), &items, &["check", "result", "mend"]);
@@ -80,25 +105,27 @@ impl Doctor {
             }
             None => None,
         };
-        let flags = self.data.iter().map(|folder| ("store.url".to_owned(), format!("embedded:{folder}")));
-        Ok(Config::load(&Sources { file, environment: environment(), flags: flags.collect() })?)
+        let store = self.store.clone().or_else(|| Some(format!("embedded:{}", self.data.as_ref()?)));
+        let flags = store.map(|store| ("store.url".to_owned(), store)).into_iter().collect();
+        Ok(Config::load(&Sources { file, environment: environment(), flags })?)
     }
 }
 
 fn store(config: &Config) -> Finding {
     let problem = if has_store(config) {
-        match embedded::check_integrity(&config.data_folder) {
+        let checked = embedded::check_not_moved(&config.data_folder).map_err(Failure::from);
+        match checked.and_then(|()| Ok(embedded::check_integrity(&config.data_folder)?)) {
             Ok(damage) => (!damage.is_empty()).then(|| damage.join("; ")),
-            Err(error) => Some(Failure::from(error).to_string()),
+            Err(failure) => Some(failure.to_string()),
         }
     } else {
         None
     };
-    Finding {
-        what: "store",
+    Finding::new(
+        "store",
         problem,
-        mend: "do what is named; where something is damaged, restore the last backup into another folder (snavio restore)",
-    }
+        "do what is named; where something is damaged, restore the last backup into another folder (snavio restore)",
+    )
 }
 
 /// Compares what a node would: the newest record with the wall clock.
@@ -107,17 +134,17 @@ fn clock(config: &Config) -> Finding {
         Ok(newest) => newest.flatten(),
         Err(error) => {
             let problem = Some(format!("cannot ask the store for its time: {}", Failure::from(error)));
-            return Finding { what: "clock", problem, mend: "mend the store first, then check again" };
+            return Finding::new("clock", problem, "mend the store first, then check again");
         }
     };
     let ahead = newest.unwrap_or(Timestamp(0)).since(MachineClock::after(Timestamp(0)).now());
     let problem = (ahead > CLOCK_BEHIND_MAX)
         .then(|| format!("the store was written {} s ahead of this machine's clock", ahead.as_secs()));
-    Finding { what: "clock", problem, mend: "set the clock, or start with --accept-clock" }
+    Finding::new("clock", problem, "set the clock, or start with --accept-clock")
 }
 
 fn has_store(config: &Config) -> bool {
-    config.data_folder.join(embedded::FILE).exists()
+    matches!(config.store, StoreConfig::Embedded { .. }) && config.data_folder.join(embedded::FILE).exists()
 }
 
 fn disk(config: &Config) -> Finding {
@@ -130,7 +157,7 @@ fn disk(config: &Config) -> Finding {
         }
         Err(error) => Some(error.to_string()),
     };
-    Finding { what: "disk", problem, mend: "free some space, or move the data folder" }
+    Finding::new("disk", problem, "free some space, or move the data folder")
 }
 
 /// The first of these files or folders that others than their owner may use.
@@ -146,37 +173,37 @@ fn privacy(config: &Config) -> Finding {
     let folder = &config.data_folder;
     let files = ["", "-wal", "-shm"].map(|ending| folder.join(format!("{}{ending}", embedded::FILE)));
     let problem = open_to_others(std::iter::once(folder).chain(&files));
-    Finding { what: "privacy", problem, mend: "chmod 700 on the data folder, chmod 600 on the files in it" }
+    Finding::new("privacy", problem, "chmod 700 on the data folder, chmod 600 on the files in it")
 }
 
 fn secrets(config: &Config) -> Finding {
     let open = open_to_others([&config.platform_key_file, &config.operator_token_file]);
     if open.is_some() {
-        return Finding { what: "secrets", problem: open, mend: "chmod 600 on the file named" };
+        return Finding::new("secrets", open, "chmod 600 on the file named");
     }
     let problem = match config.platform_key_file.exists() || has_store(config) {
-        true => {
-            check_platform_key(&config.platform_key_file).err().map(|error| Failure::from(error).to_string())
-        }
+        true => platform_key_fingerprint(&config.platform_key_file)
+            .err()
+            .map(|error| Failure::from(error).to_string()),
         false => None,
     };
-    Finding { what: "secrets", problem, mend: "put back your copy of the platform key" }
+    Finding::new("secrets", problem, "put back your copy of the platform key")
 }
 
 fn tls(config: &Config) -> Finding {
     let problem = config.server.tls.as_ref().and_then(|tls| check_tls(tls).err());
     let problem = problem.map(|error| Failure::from(error).to_string());
-    Finding { what: "tls", problem, mend: "mend the file named, or server.tls_cert and server.tls_key" }
+    Finding::new("tls", problem, "mend the file named, or server.tls_cert and server.tls_key")
 }
 
 fn port(config: &Config) -> Finding {
     let problem = taken(config.server.listen);
-    Finding { what: "port", problem, mend: "stop what listens there (perhaps a node), or set server.listen" }
+    Finding::new("port", problem, "stop what listens there (perhaps a node), or set server.listen")
 }
 
 fn admin_port(config: &Config) -> Finding {
     let problem = config.admin_listen.and_then(taken);
-    Finding { what: "admin port", problem, mend: "stop what listens there, or set admin.listen" }
+    Finding::new("admin port", problem, "stop what listens there, or set admin.listen")
 }
 
 fn taken(address: SocketAddr) -> Option<String> {
@@ -186,5 +213,5 @@ fn taken(address: SocketAddr) -> Option<String> {
 fn limit() -> Finding {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let problem = limit.filter(|limit| *limit < 4096).map(|limit| format!("{limit} open files at most"));
-    Finding { what: "open files", problem, mend: "raise the limit (ulimit -n 65536)" }
+    Finding::new("open files", problem, "raise the limit (ulimit -n 65536)")
 }

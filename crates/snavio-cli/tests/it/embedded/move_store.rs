@@ -1,6 +1,7 @@
 //! From one node to a fleet: what an embedded store held is there, and its clients notice nothing but a pause
 //! (ENG-3, ENG-7).
 
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::json;
@@ -28,7 +29,8 @@ async fn clients_of_a_moved_store_go_on_where_they_were() {
 
     let shell = Shell::new();
     let database = Postgres::shared().database().unwrap();
-    let line = format!("move-store --from embedded:{} --to {database} --output json", node.data().display());
+    let to = database.replace("postgres@", "postgres:hidden-word@");
+    let line = format!("move-store --from embedded:{} --to {to} --output json", node.data().display());
     let busy = shell.run(&line);
     assert_eq!(busy.code, Some(1), "{busy:?}");
     assert!(busy.err.contains("in use by another process"), "{busy:?}");
@@ -45,6 +47,7 @@ async fn clients_of_a_moved_store_go_on_where_they_were() {
     assert_eq!(again.code, Some(1), "{again:?}");
     assert!(again.err.contains("empty"), "{again:?}");
 
+    the_old_folder_is_guarded(&shell, &node.data(), &database);
     let missing = DatabaseNode::refusal(&database, &[]);
     assert!(missing.contains("platform.key is missing"), "{missing}");
     let fleet = DatabaseNode::start(&database, &settings_of(&node.data()));
@@ -57,6 +60,29 @@ async fn clients_of_a_moved_store_go_on_where_they_were() {
     assert_eq!(status, 202, "{answer}");
     assert!(answer["delivery_id"].as_i64() > moved["numbers_above"].as_i64(), "{answer} after {moved}");
     assert_eq!(drain(&bot, "pay-inbox").await.len(), 6);
+}
+
+/// Nothing goes by the old store before somebody says so.
+fn the_old_folder_is_guarded(shell: &Shell, folder: &Path, database: &str) {
+    let name = database.rsplit('/').next().unwrap();
+    let mark = folder.join("moved-to");
+    let to = std::fs::read_to_string(&mark).unwrap();
+    assert!(to.contains(name) && to.contains("127.0.0.1") && !to.contains("hidden-word"), "{to}");
+    let data = folder.display();
+    for line in [
+        format!("serve --data {data} --listen 127.0.0.1:0"),
+        format!("backup --data {data} --to {}", shell.path("late.db")),
+    ] {
+        let refused = shell.run(&line);
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        assert!(refused.err.contains(to.trim()), "{refused:?}");
+        assert!(refused.err.contains(&format!("delete {}", mark.display())), "{refused:?}");
+    }
+    let found = shell.run(&format!("doctor --data {data} --output json")).out;
+    assert!(found.contains("was moved to"), "{found}");
+    std::fs::remove_file(&mark).unwrap();
+    let copied = shell.run(&format!("backup --data {data} --to {}", shell.path("old.db")));
+    assert_eq!(copied.code, Some(0), "{copied:?}");
 }
 
 /// ENG-3

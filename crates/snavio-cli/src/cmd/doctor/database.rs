@@ -1,0 +1,82 @@
+//! What doctor says of a database: asked as a node would ask it, with nothing changed.
+
+use snavio_model::time::Clock;
+use snavio_model::time::Timestamp;
+use snavio_server::config::Config;
+use snavio_server::{
+    CLOCK_DISTANCE_MAX, MachineClock, PLATFORM_KEY_PIN, PlatformError, platform_key_fingerprint,
+};
+use snavio_store::Durability;
+use snavio_store::postgres::{Examined, Options, examine};
+
+use super::Finding;
+use crate::cmd::Failure;
+
+pub(super) async fn findings(config: &Config, database: &Options) -> Vec<Finding> {
+    match examine(database).await {
+        Ok(examined) => vec![
+            Finding::fine("store", format!("PostgreSQL {} answers", examined.version)),
+            layout(&examined),
+            durability(&examined, config.relaxed),
+            platform_key(&examined, config),
+            clock(&examined),
+        ],
+        // Nothing further can be told of it.
+        Err(error) => vec![Finding {
+            what: "store",
+            said: String::new(),
+            problem: Some(Failure::from(error).to_string()),
+            mend: "mend what is named: store.url, store.ca_file, or the server",
+        }],
+    }
+}
+
+fn layout(examined: &Examined) -> Finding {
+    let said = match examined.layout {
+        Some(layout) => format!("layout {layout}"),
+        None => "no tables yet; the first node makes them".to_owned(),
+    };
+    let problem = examined.unusable.clone();
+    Finding {
+        what: "layout",
+        said,
+        problem,
+        mend: "connect as the role that owns the database, to its primary",
+    }
+}
+
+fn durability(examined: &Examined, relaxed: bool) -> Finding {
+    let (said, problem) = match &examined.durability {
+        Durability::Durable => (String::new(), None),
+        Durability::Relaxed(why) if relaxed => (format!("store.relaxed is set, and {why}"), None),
+        Durability::Relaxed(why) => (String::new(), Some(why.clone())),
+    };
+    Finding { what: "durability", said, problem, mend: "mend the server's setting" }
+}
+
+/// Compares this node's platform key with the one that the database's nodes have.
+fn platform_key(examined: &Examined, config: &Config) -> Finding {
+    let file = &config.platform_key_file;
+    let checked = match examined.pins.get(PLATFORM_KEY_PIN) {
+        None => Ok("the first node's counts"),
+        Some(_) if !file.exists() => Err(PlatformError::Missing(file.clone())),
+        Some(pinned) => platform_key_fingerprint(file).and_then(|own| {
+            let (file, pinned) = (file.clone(), pinned.clone());
+            if own == pinned { Ok("the fleet's") } else { Err(PlatformError::Another { file, pinned, own }) }
+        }),
+    };
+    Finding {
+        what: "platform key",
+        said: checked.as_ref().map_or("", |said| said).to_owned(),
+        problem: checked.err().map(|error| Failure::from(error).to_string()),
+        mend: "copy platform.key from a node that serves",
+    }
+}
+
+/// Nodes go by the database's clock; a machine that is far from it says that it is not ready.
+fn clock(examined: &Examined) -> Finding {
+    let distance = MachineClock::after(Timestamp(0)).now().skew(examined.now);
+    let problem = (distance > CLOCK_DISTANCE_MAX)
+        .then(|| format!("this machine's clock is {} s away from the database's", distance.as_secs()));
+    Finding { what: "clock", said: String::new(), problem, mend: "set the clock that is wrong" }
+}

@@ -1,0 +1,84 @@
+//! `snavio doctor` looks at what a node on PostgreSQL would find.
+
+use serde_json::Value;
+use snavio_servers::Postgres;
+
+use crate::database::{DatabaseNode, Secrets};
+use crate::shell::Shell;
+
+/// What doctor says about each check of a database.
+fn findings(database: &str, settings: &[(&'static str, String)]) -> Value {
+    let free = snavio_servers::free_port().unwrap();
+    let listen = ("SNAVIO_SERVER_LISTEN", format!("127.0.0.1:{free}"));
+    let shell = settings.iter().chain([&listen]).fold(Shell::new(), |it, (name, value)| it.with(name, value));
+    let ended = shell.run(&format!("doctor --store {database} --output json"));
+    assert!(!ended.out.contains("hidden-word") && !ended.err.contains("hidden-word"), "{ended:?}");
+    ended.json()
+}
+
+fn of<'f>(findings: &'f Value, check: &str) -> &'f str {
+    let found = findings.as_array().unwrap().iter().find(|it| it["check"] == check);
+    found.unwrap_or_else(|| panic!("no finding about {check} in {findings}"))["result"].as_str().unwrap()
+}
+
+/// Command line (10-interfaces), ENG-3
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn doctor_asks_the_database_and_changes_nothing() {
+    let server = Postgres::shared();
+    let (database, secrets) = (server.database().unwrap(), Secrets::new());
+    let before = findings(&database, &secrets.settings());
+    assert!(of(&before, "store").starts_with("ok: PostgreSQL "), "{before}");
+    assert_eq!(of(&before, "layout"), "ok: no tables yet; the first node makes them");
+    assert_eq!(server.ask(&database, "SELECT to_regclass('layout') IS NULL").unwrap(), "t");
+
+    drop(DatabaseNode::start(&database, &secrets.settings()));
+    let fine = findings(&database, &secrets.settings());
+    for (check, result) in [
+        ("layout", "ok: layout 1"),
+        ("durability", "ok"),
+        ("platform key", "ok: the fleet's"),
+        ("clock", "ok"),
+        ("secrets", "ok"),
+    ] {
+        assert_eq!(of(&fine, check), result, "{fine}");
+    }
+    assert!(!fine.to_string().contains("disk"), "the disk is the database's: {fine}");
+
+    let another = findings(&database, &Secrets::new().settings());
+    assert!(of(&another, "platform key").contains("another platform key"), "{another}");
+    let missing = findings(&database, &[]);
+    assert!(of(&missing, "platform key").contains("is missing"), "{missing}");
+}
+
+/// Command line (10-interfaces), ENG-3
+#[test]
+fn doctor_says_why_a_database_cannot_be_used() {
+    let server = Postgres::shared();
+    let database = server.database().unwrap();
+    let name = database.rsplit('/').next().unwrap();
+    let role = format!("doctor_{name}");
+    server.ask(&database, &format!("CREATE ROLE {role} LOGIN PASSWORD 'hidden-word'")).unwrap();
+    let as_role = database.replace("postgres@", &format!("{role}:hidden-word@"));
+    let found = findings(&as_role, &[]);
+    assert!(of(&found, "layout").contains("may not make any"), "{found}");
+
+    drop(DatabaseNode::start(&database, &Secrets::new().settings()));
+    let denied = findings(&as_role, &[]);
+    let said = of(&denied, "layout");
+    assert!(said.contains(&format!("role {role} may not use")) && said.contains("serial"), "{denied}");
+    server.ask(&database, &format!("GRANT SELECT ON layout TO {role}")).unwrap();
+    assert!(of(&findings(&as_role, &[]), "layout").contains("message, claim"));
+
+    let set = format!("ALTER DATABASE {name} SET synchronous_commit = off");
+    server.ask(&database, &set).unwrap();
+    let relaxed = findings(&database, &[]);
+    assert!(of(&relaxed, "durability").contains("synchronous_commit is off"), "{relaxed}");
+
+    server.ask(&database, "UPDATE layout SET version = 3, oldest_reader = 2").unwrap();
+    let newer = findings(&database, &[]);
+    assert!(of(&newer, "layout").contains("from layout 2 on"), "{newer}");
+
+    let away = snavio_servers::free_port().unwrap();
+    let nobody = findings(&format!("postgres://x:hidden-word@127.0.0.1:{away}/x"), &[]);
+    assert!(of(&nobody, "store").contains("refused"), "{nobody}");
+}
