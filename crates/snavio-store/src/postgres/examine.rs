@@ -6,7 +6,7 @@ use snavio_model::time::Timestamp;
 use tokio_postgres::Client;
 
 use super::version::Version;
-use super::{OpenError, Options, durability, layout, pool};
+use super::{OpenError, Options, fitness, layout, pool};
 use crate::Durability;
 
 /// Everything that a node reads and writes.
@@ -57,7 +57,7 @@ pub async fn examine(options: &Options) -> Result<Examined, OpenError> {
         version: version.text,
         layout: None,
         unusable: None,
-        durability: durability(&client).await?,
+        durability: fitness(&client).await?.durability,
         pins: BTreeMap::new(),
         now: Timestamp(client.query_one(NOW, &[]).await?.try_get(0)?),
     };
