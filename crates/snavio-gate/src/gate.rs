@@ -1,6 +1,7 @@
 //! The pipeline on one screen, and the state it reads.
 
 use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -126,6 +127,7 @@ pub struct Gate {
     meters: Meters,
     tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
     changing: tokio::sync::Mutex<()>,
+    sweeps_held: AtomicBool,
 }
 
 impl Gate {
@@ -154,6 +156,7 @@ impl Gate {
             meters: Meters::default(),
             tasks: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
+            sweeps_held: AtomicBool::default(),
         });
         let tasks = [
             tokio::spawn(sweeper::write_gathered(Arc::clone(&gate))),
@@ -391,6 +394,18 @@ impl Gate {
             tracing::warn!(error = &error as &dyn std::error::Error, task, "who leads could not be asked");
             false
         })
+    }
+
+    /// Sweeps nothing from now on, or does again: by a time that is not to be trusted a node would end claims that
+    /// others still go by.
+    pub fn hold_sweeps(&self, hold: bool) {
+        if self.sweeps_held.swap(hold, Ordering::Relaxed) != hold {
+            tracing::warn!(hold, "whether this node sweeps hangs on its clock, and has changed");
+        }
+    }
+
+    pub(crate) fn holds_sweeps(&self) -> bool {
+        self.sweeps_held.load(Ordering::Relaxed)
     }
 
     /// One bounded sweep; true when there may be more to do.

@@ -34,7 +34,8 @@ pub(crate) async fn sweep(gate: Arc<Gate>) {
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        if !gate.leads("sweeper", SWEEPER_TERM).await {
+        // Nor does it go on leading: a node whose time holds takes over when the term ends.
+        if gate.holds_sweeps() || !gate.leads("sweeper", SWEEPER_TERM).await {
             continue;
         }
         // A partial sweep goes on at once, in commits of its own: intake rides between them.

@@ -1,7 +1,6 @@
 //! Liveness, readiness and status (TEL-9).
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::Response;
@@ -15,9 +14,6 @@ use super::answer::json;
 use super::problem::COME_BACK_AFTER;
 use super::{App, Problem, Shared};
 use crate::principal::Principal;
-
-/// A wall clock further than this from the node's own time fails readiness (QUA-1).
-const CLOCK_DISTANCE_MAX: Duration = Duration::from_secs(60);
 
 /// Whether the process is there at all.
 #[utoipa::path(get, path = "/livez", tag = "health", security(()),
@@ -62,9 +58,10 @@ pub(super) struct Check {
 /// Everything that must be right for messages to be taken.
 pub(super) async fn checks(app: &App) -> Vec<Check> {
     let store = app.gate.store().ping().await.err().map(|error| error.to_string());
-    let distance = app.clock.distance_from_wall();
-    let clock = (distance > CLOCK_DISTANCE_MAX)
-        .then(|| format!("the wall clock is {} s away from the node's time", distance.as_secs()));
+    let clock = app.clock.is_away_from_wall().then(|| {
+        let seconds = app.clock.distance_from_wall().as_secs();
+        format!("the wall clock is {seconds} s away from the node's time")
+    });
     let draining = app.is_draining().then(|| "the node is stopping".to_owned());
     vec![
         Check { name: "store", problem: store },
