@@ -1,6 +1,7 @@
 //! The pipeline on one screen, and the state it reads.
 
 use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use snavio_model::{id::MessageId, id::Serial};
 use snavio_store::{Store, StoreError};
 
 use crate::committer::Committer;
+use crate::currency::Currency;
 use crate::gathering::Gathering;
 use crate::meters::Meters;
 use crate::shield::Arrival;
@@ -116,6 +118,7 @@ struct Handed {
 pub struct Gate {
     settings: Settings,
     registry: ArcSwap<Registry>,
+    currency: Currency,
     unseal: Arc<dyn Unseal>,
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
@@ -126,6 +129,7 @@ pub struct Gate {
     meters: Meters,
     tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
     changing: tokio::sync::Mutex<()>,
+    sweeps_held: AtomicBool,
 }
 
 impl Gate {
@@ -136,6 +140,7 @@ impl Gate {
         clock: Arc<dyn Clock>,
         unseal: Arc<dyn Unseal>,
     ) -> Result<Arc<Self>, StoreError> {
+        let loaded_at = tokio::time::Instant::now();
         let (version, entries) = store.load().await?;
         let mut registry = Registry::default().at_version(version);
         registry.fill(entries, &*unseal);
@@ -144,6 +149,7 @@ impl Gate {
         let gate = Arc::new(Self {
             settings,
             registry: ArcSwap::from_pointee(registry),
+            currency: Currency::new(loaded_at),
             unseal,
             store,
             clock,
@@ -154,6 +160,7 @@ impl Gate {
             meters: Meters::default(),
             tasks: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
+            sweeps_held: AtomicBool::default(),
         });
         let tasks = [
             tokio::spawn(sweeper::write_gathered(Arc::clone(&gate))),
@@ -217,6 +224,7 @@ impl Gate {
         registry: &Registry,
         intakes: &mut Vec<Intake>,
     ) -> Result<Begun, Refused> {
+        self.currency.check(tokio::time::Instant::now())?;
         let authentic = shield::check(arrival, registry, self.settings.window)?; // no I/O
         let permitted = fast::permit(authentic, registry, self.settings.dispatch)?; // no I/O
         let answer = Answer {
@@ -353,8 +361,20 @@ impl Gate {
         Ok(())
     }
 
+    /// Why this node's registry is not the store's although the store answers, if so.
+    pub fn registry_problem(&self) -> Option<String> {
+        self.currency.problem()
+    }
+
     /// Brings the registry up to the store's version by the difference.
     pub async fn refresh_registry(&self) -> Result<(), StoreError> {
+        let asked_at = tokio::time::Instant::now();
+        let read = self.read_changes().await;
+        self.currency.note(&read, asked_at);
+        read
+    }
+
+    async fn read_changes(&self) -> Result<(), StoreError> {
         loop {
             let current = self.registry.load_full();
             let changes = self.store.changes_since(current.version(), snavio_model::limits::PAGE_MAX).await?;
@@ -391,6 +411,18 @@ impl Gate {
             tracing::warn!(error = &error as &dyn std::error::Error, task, "who leads could not be asked");
             false
         })
+    }
+
+    /// Sweeps nothing from now on, or does again: by a time that is not to be trusted a node would end claims that
+    /// others still go by.
+    pub fn hold_sweeps(&self, hold: bool) {
+        if self.sweeps_held.swap(hold, Ordering::Relaxed) != hold {
+            tracing::warn!(hold, "whether this node sweeps hangs on its clock, and has changed");
+        }
+    }
+
+    pub(crate) fn holds_sweeps(&self) -> bool {
+        self.sweeps_held.load(Ordering::Relaxed)
     }
 
     /// One bounded sweep; true when there may be more to do.

@@ -18,7 +18,12 @@ pub struct MachineClock {
     moved: AtomicI64,
     /// The latest time it told, where it may have been moved back.
     told: AtomicI64,
+    /// How far from the wall clock a person has accepted it to be.
+    accepted: Duration,
 }
+
+/// A node's time further than this from the wall clock is nothing to go by without a person's word (QUA-1).
+pub(crate) const CLOCK_DISTANCE_MAX: Duration = Duration::from_secs(30);
 
 /// How far a clock is moved at once towards the engine's: a jump over there is no jump here.
 const MOVED_MAX_MS: i64 = 100;
@@ -29,12 +34,23 @@ impl MachineClock {
     /// Anchors a clock at a time.
     #[expect(clippy::disallowed_methods, reason = "this is the file that asks")]
     pub fn at(anchor: Timestamp) -> Self {
-        Self { anchor, since: Instant::now(), moved: AtomicI64::new(0), told: AtomicI64::new(i64::MIN) }
+        Self {
+            anchor,
+            since: Instant::now(),
+            moved: AtomicI64::new(0),
+            told: AtomicI64::new(i64::MIN),
+            accepted: Duration::ZERO,
+        }
     }
 
     /// Anchors a clock at the wall, but not before a time.
     pub fn after(last_committed_at: Timestamp) -> Self {
         Self::at(wall().max(last_committed_at))
+    }
+
+    /// Takes its distance from the wall clock as it is now for right.
+    pub(crate) fn accepted(self) -> Self {
+        Self { accepted: self.distance_from_wall(), ..self }
     }
 
     /// Moves it towards the engine's time, a little at a time, and never back over what it told.
@@ -54,6 +70,11 @@ impl MachineClock {
     /// How far the wall clock is from this clock.
     pub fn distance_from_wall(&self) -> Duration {
         self.now().skew(wall())
+    }
+
+    /// Whether that is too far.
+    pub(crate) fn is_away_from_wall(&self) -> bool {
+        self.distance_from_wall() > CLOCK_DISTANCE_MAX + self.accepted
     }
 
     fn counted(&self) -> Timestamp {
@@ -125,5 +146,16 @@ mod tests {
             clock.follow(Timestamp(1_000_000 + hour));
         }
         assert!(clock.now() >= Timestamp(1_000_000 + hour), "but it gets there");
+    }
+
+    /// QUA-1
+    #[test]
+    fn a_clock_is_away_from_the_wall_unless_a_person_accepted_that() {
+        let hour = Duration::from_secs(3600);
+        assert!(!MachineClock::at(wall()).is_away_from_wall());
+        for time in [wall().plus(hour), wall().minus(hour)] {
+            assert!(MachineClock::at(time).is_away_from_wall());
+            assert!(!MachineClock::at(time).accepted().is_away_from_wall());
+        }
     }
 }

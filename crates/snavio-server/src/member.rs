@@ -56,6 +56,7 @@ impl Member {
             Ok(heard) => {
                 if let Some(now) = heard.now {
                     self.app.clock.follow(now);
+                    gate.hold_sweeps(self.app.clock.is_away_from_wall());
                 }
                 if let Some(why) = heard.outdated {
                     tracing::error!(why, "this node cannot go on with its store, and leaves");

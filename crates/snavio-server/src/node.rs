@@ -19,10 +19,10 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Config, StoreConfig};
 use crate::door::Door;
 use crate::failures::Failures;
-use crate::http::{self, App};
+use crate::http::{self, App, QueueFigures};
 use crate::listener::Listener;
 use crate::load::Load;
-use crate::machine::{MachineClock, random, wall};
+use crate::machine::{CLOCK_DISTANCE_MAX, MachineClock, random, wall};
 use crate::member::Member;
 use crate::platform::{Platform, PlatformError};
 use crate::principal::Sessions;
@@ -82,6 +82,16 @@ pub enum StartError {
         /// The last commit.
         last: Timestamp,
     },
+    /// QUA-1, ENG-7: by a time that is far ahead, claims would end that other nodes still go by.
+    #[error(
+        "the wall clock says {wall}, but the database's says {engine}; set the one that is wrong, or, when no other node runs, start with --accept-clock, which goes by the database's"
+    )]
+    EngineClock {
+        /// Now, by the wall clock.
+        wall: Timestamp,
+        /// Now, by the database's.
+        engine: Timestamp,
+    },
 }
 
 /// A running node.
@@ -114,10 +124,7 @@ impl Node {
         accept_clock: bool,
     ) -> Result<Self, StartError> {
         check_durability(&*store, config.relaxed)?;
-        let clock = Arc::new(match store.anchor() {
-            Anchor::NotBefore(last) => clock(last, accept_clock)?,
-            Anchor::At(now) => MachineClock::at(now),
-        });
+        let clock = Arc::new(clock(store.anchor(), accept_clock)?);
         // First of all: what counts before there is a recorder counts for nothing.
         let metrics = recorder();
         let tls = config.server.tls.as_ref().map(tls::acceptor).transpose()?;
@@ -162,6 +169,7 @@ impl Node {
             body_bytes_max: config.body_bytes_max,
             relaxed,
             metrics: metrics.clone(),
+            queue_figures: QueueFigures::default(),
             body_timeout: config.server.body_timeout,
             data_folder: config.data_folder.clone(),
             // A database has its own disk, and its own operators.
@@ -239,18 +247,38 @@ impl Node {
     }
 }
 
-/// The node's clock. A wall clock that was set back while the node was down is told of, and waited for up to an
-/// hour: past that the node does not start, unless a person accepts the wall clock, which then counts.
-fn clock(last: Timestamp, accepted: bool) -> Result<MachineClock, StartError> {
-    let behind = last.since(wall());
-    if behind > CLOCK_BEHIND_MAX && !accepted {
-        return Err(StartError::Clock { wall: wall(), last });
+/// The node's clock.
+fn clock(anchor: Anchor, accepted: bool) -> Result<MachineClock, StartError> {
+    let wall = wall();
+    let clock = MachineClock::at(first_time(anchor, wall, accepted)?);
+    match anchor {
+        Anchor::NotBefore(last) if last > wall => {
+            let seconds = last.since(wall).as_secs();
+            tracing::warn!(seconds, %last, accepted, "the wall clock is behind the store's last commit");
+        }
+        Anchor::At(engine) if engine.skew(wall) > CLOCK_DISTANCE_MAX => {
+            tracing::warn!(%wall, %engine, accepted, "the wall clock is away from the database's");
+        }
+        _ => {}
     }
-    if !behind.is_zero() {
-        let seconds = behind.as_secs();
-        tracing::warn!(seconds, %last, accepted, "the wall clock is behind the store's last commit");
+    Ok(if accepted { clock.accepted() } else { clock })
+}
+
+/// Where a node's time begins. A wall clock that was set back while the node was down is waited for up to an hour;
+/// one that is away from the engine's makes one of the two wrong. Past that the node does not start, unless a person
+/// accepts the wall clock, or the engine's where there is one, which then counts.
+fn first_time(anchor: Anchor, wall: Timestamp, accepted: bool) -> Result<Timestamp, StartError> {
+    match anchor {
+        Anchor::NotBefore(_) if accepted => Ok(wall),
+        Anchor::NotBefore(last) if last.since(wall) > CLOCK_BEHIND_MAX => {
+            Err(StartError::Clock { wall, last })
+        }
+        Anchor::NotBefore(last) => Ok(wall.max(last)),
+        Anchor::At(engine) if engine.skew(wall) > CLOCK_DISTANCE_MAX && !accepted => {
+            Err(StartError::EngineClock { wall, engine })
+        }
+        Anchor::At(engine) => Ok(engine),
     }
-    Ok(if accepted { MachineClock::at(wall()) } else { MachineClock::after(last) })
 }
 
 /// Opens the engine that the configuration names.
@@ -305,4 +333,31 @@ fn check_durability(store: &dyn Store, relaxed: bool) -> Result<(), StartError> 
 
 async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
     TcpListener::bind(address).await.map_err(|error| StartError::Listen(address, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOON: Timestamp = Timestamp(1_800_000_000_000);
+
+    /// QUA-1
+    #[test]
+    fn a_nodes_time_begins_where_it_is_safe_or_where_a_person_says() {
+        let (ahead, behind) = (|s| NOON.plus(Duration::from_secs(s)), |s| NOON.minus(Duration::from_secs(s)));
+        let cases = [
+            (Anchor::NotBefore(behind(9000)), Some(NOON), NOON),
+            (Anchor::NotBefore(ahead(3600)), Some(ahead(3600)), NOON),
+            (Anchor::NotBefore(ahead(3601)), None, NOON),
+            (Anchor::At(NOON), Some(NOON), NOON),
+            (Anchor::At(ahead(30)), Some(ahead(30)), ahead(30)),
+            (Anchor::At(behind(30)), Some(behind(30)), behind(30)),
+            (Anchor::At(ahead(31)), None, ahead(31)),
+            (Anchor::At(behind(31)), None, behind(31)),
+        ];
+        for (anchor, unasked, accepted) in cases {
+            assert_eq!(first_time(anchor, NOON, false).ok(), unasked, "{anchor:?}");
+            assert_eq!(first_time(anchor, NOON, true).ok(), Some(accepted), "{anchor:?}");
+        }
+    }
 }

@@ -42,7 +42,8 @@ pub(crate) struct Serve {
     /// Print the effective configuration and end.
     #[arg(long)]
     print_config: bool,
-    /// Go by the wall clock although it is behind the store's last commit; needed when it is so by an hour.
+    /// Go by the wall clock although it is behind the store's last commit, needed when it is so by an hour; over a
+    /// database go by its clock although the wall clock is more than 30 seconds away.
     #[arg(long)]
     accept_clock: bool,
 }

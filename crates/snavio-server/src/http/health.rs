@@ -59,12 +59,14 @@ pub(super) struct Check {
 /// Everything that must be right for messages to be taken.
 pub(super) async fn checks(app: &App) -> Vec<Check> {
     let store = app.gate.store().ping().await.err().map(|error| error.to_string());
-    let distance = app.clock.distance_from_wall();
-    let clock = (distance > CLOCK_DISTANCE_MAX)
-        .then(|| format!("the wall clock is {} s away from the node's time", distance.as_secs()));
+    let clock = app.clock.is_away_from_wall().then(|| {
+        let seconds = app.clock.distance_from_wall().as_secs();
+        format!("the wall clock is {seconds} s away from the node's time")
+    });
     let draining = app.is_draining().then(|| "the node is stopping".to_owned());
     vec![
         Check { name: "store", problem: store },
+        Check { name: "registry", problem: app.gate.registry_problem() },
         Check { name: "clock", problem: clock },
         Check { name: "disk", problem: disk(app) },
         Check { name: "draining", problem: draining },
