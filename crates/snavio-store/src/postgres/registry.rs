@@ -113,11 +113,11 @@ pub(super) async fn changes_since(
 
 fn read(row: &Row) -> Result<Change, StoreError> {
     let version: i64 = row.try_get(0).map_err(sql)?;
-    let kind = Kind::stored(row.try_get(4).map_err(sql)?)
-        .ok_or_else(|| StoreError::Damaged { what: "registry change", key: version.to_string() })?;
+    let damaged = || StoreError::Damaged { what: "registry change", key: version.to_string() };
+    let kind = Kind::stored(row.try_get(4).map_err(sql)?).ok_or_else(damaged)?;
     let entry = |column: usize| -> Result<Option<Entry>, StoreError> {
         let body: Option<&str> = row.try_get(column).map_err(sql)?;
-        body.map(|body| serde_json::from_str(body).map_err(unavailable)).transpose()
+        body.map(|body| serde_json::from_str(body).map_err(|_| damaged())).transpose()
     };
     Ok(Change {
         version,
