@@ -20,6 +20,7 @@ use snavio_model::{id::MessageId, id::Serial};
 use snavio_store::{Store, StoreError};
 
 use crate::committer::Committer;
+use crate::currency::Currency;
 use crate::gathering::Gathering;
 use crate::meters::Meters;
 use crate::shield::Arrival;
@@ -117,6 +118,7 @@ struct Handed {
 pub struct Gate {
     settings: Settings,
     registry: ArcSwap<Registry>,
+    currency: Currency,
     unseal: Arc<dyn Unseal>,
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
@@ -138,6 +140,7 @@ impl Gate {
         clock: Arc<dyn Clock>,
         unseal: Arc<dyn Unseal>,
     ) -> Result<Arc<Self>, StoreError> {
+        let loaded_at = tokio::time::Instant::now();
         let (version, entries) = store.load().await?;
         let mut registry = Registry::default().at_version(version);
         registry.fill(entries, &*unseal);
@@ -146,6 +149,7 @@ impl Gate {
         let gate = Arc::new(Self {
             settings,
             registry: ArcSwap::from_pointee(registry),
+            currency: Currency::new(loaded_at),
             unseal,
             store,
             clock,
@@ -220,6 +224,9 @@ impl Gate {
         registry: &Registry,
         intakes: &mut Vec<Intake>,
     ) -> Result<Begun, Refused> {
+        self.currency
+            .check(tokio::time::Instant::now())
+            .map_err(|refusal| shield::refuse(&arrival, registry, refusal))?;
         let authentic = shield::check(arrival, registry, self.settings.window)?; // no I/O
         let permitted = fast::permit(authentic, registry, self.settings.dispatch)?; // no I/O
         let answer = Answer {
@@ -356,8 +363,20 @@ impl Gate {
         Ok(())
     }
 
+    /// Why this node's registry is not the store's although the store answers, if so.
+    pub fn registry_problem(&self) -> Option<String> {
+        self.currency.problem()
+    }
+
     /// Brings the registry up to the store's version by the difference.
     pub async fn refresh_registry(&self) -> Result<(), StoreError> {
+        let asked_at = tokio::time::Instant::now();
+        let read = self.read_changes().await;
+        self.currency.note(&read, asked_at);
+        read
+    }
+
+    async fn read_changes(&self) -> Result<(), StoreError> {
         loop {
             let current = self.registry.load_full();
             let changes = self.store.changes_since(current.version(), snavio_model::limits::PAGE_MAX).await?;

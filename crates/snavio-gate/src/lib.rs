@@ -5,6 +5,7 @@
 //! type that the one before it yields, and never calls an earlier one; only `gate.rs` names two of them.
 
 mod committer;
+mod currency;
 mod fast;
 mod gate;
 mod gathering;

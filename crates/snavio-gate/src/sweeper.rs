@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use snavio_store::StoreError;
 use tokio::time::MissedTickBehavior;
 
 use crate::Gate;
@@ -50,8 +51,13 @@ pub(crate) async fn follow_registry(gate: Arc<Gate>) {
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        if let Err(error) = gate.refresh_registry().await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "the registry could not be read again");
+        match gate.refresh_registry().await {
+            // What cannot be read is told of once, not every second.
+            Ok(()) | Err(StoreError::Damaged { .. }) => {}
+            Err(error) => tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the registry could not be read again"
+            ),
         }
     }
 }

@@ -2,10 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use snavio_gate::{Gate, Settings};
+use snavio_gate::{Arrival, Gate, Settings};
+use snavio_model::refusal::Reason;
 use snavio_model::registry::{Change, Entry, Sealed, Unseal};
 use snavio_model::signing::Secret;
 use snavio_model::time::Timestamp;
@@ -54,4 +57,63 @@ async fn follows(store: Arc<dyn Store>) {
     };
     tokio::time::timeout(Duration::from_secs(20), seen).await.expect("the gate follows its store");
     gate.stop().await;
+}
+
+/// REG-18
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_cannot_read_a_change_says_so_and_soon_takes_no_messages() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || EmbeddedStore::open(&embedded::Options::new(folder.path())).unwrap();
+    open().close().await;
+    let unreadable = [("tenant", r#"{"kind":"tenant","name":"acme","mood":"new"}"#), ("mood", "{}")];
+    for (kind, entry) in unreadable {
+        let file = folder.path().join(embedded::FILE);
+        run(&file, "DELETE FROM registry_change");
+        run(
+            &file,
+            &format!("INSERT INTO registry_change VALUES (1, 0, '', '', '{kind}', 'acme', NULL, '{entry}')"),
+        );
+        let store: Arc<dyn Store> = Arc::new(open());
+        let gate = Gate::start(Settings::default(), store, Arc::new(NOON), Arc::new(NoKeys)).await.unwrap();
+        let told = wait_for(async || gate.registry_problem()).await;
+        assert!(told.starts_with("registry change 1 is damaged"), "{told}");
+        assert_ne!(refused(&gate).await, Reason::Unavailable, "for a moment the state before may do");
+        wait_for(async || (refused(&gate).await == Reason::Unavailable).then_some(())).await;
+        gate.stop().await;
+    }
+}
+
+async fn wait_for<T>(mut asked: impl AsyncFnMut() -> Option<T>) -> T {
+    let told = async {
+        loop {
+            match asked().await {
+                Some(told) => return told,
+                None => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), told).await.expect("it comes to pass")
+}
+
+/// Why a message is refused by a registry that knows nobody.
+async fn refused(gate: &Gate) -> Reason {
+    let arrival = Arrival {
+        source: "acme/billing".parse().unwrap(),
+        body: "{}".into(),
+        webhook: None,
+        correlation: None,
+        traceparent: None,
+        received_at: NOON,
+        random: [0; 40],
+    };
+    let refused = gate.accept(arrival, ()).await.unwrap_err();
+    assert!(refused.subject.correlation.is_some(), "MSG-11: every refusal belongs to a journey");
+    refused.refusal.reason
+}
+
+/// Writes what no node of this version would.
+fn run(file: &Path, statement: &str) {
+    let done = Command::new("sqlite3").arg(file).arg(statement).output();
+    let done = done.expect("this test needs sqlite3: run ./test, which installs it");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }

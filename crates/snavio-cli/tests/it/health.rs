@@ -24,7 +24,7 @@ async fn a_node_that_is_well_is_live_and_ready() {
     assert_eq!(http(&node).get(format!("{}/livez", node.url())).send().await.unwrap().status(), 200);
     let (status, document) = readiness(&node).await;
     assert_eq!((status, &document["ready"]), (200, &true.into()));
-    for check in ["store", "clock", "disk", "draining"] {
+    for check in ["store", "registry", "clock", "disk", "draining"] {
         assert_eq!(document["checks"][check], "ok");
     }
     assert_eq!(document["durability"], "durable");

@@ -65,6 +65,7 @@ pub(super) async fn checks(app: &App) -> Vec<Check> {
     let draining = app.is_draining().then(|| "the node is stopping".to_owned());
     vec![
         Check { name: "store", problem: store },
+        Check { name: "registry", problem: app.gate.registry_problem() },
         Check { name: "clock", problem: clock },
         Check { name: "disk", problem: disk(app) },
         Check { name: "draining", problem: draining },

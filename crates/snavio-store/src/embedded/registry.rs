@@ -10,12 +10,14 @@ use crate::StoreError;
 
 pub(super) fn load(connection: &Connection) -> Result<(i64, Vec<Entry>), StoreError> {
     let version = meta::get(connection, "registry_version").map_err(sql)?;
-    let mut statement = connection.prepare("SELECT body FROM registry_entry").map_err(sql)?;
+    let mut statement = connection.prepare("SELECT kind, name, body FROM registry_entry").map_err(sql)?;
     let mut rows = statement.query([]).map_err(sql)?;
     let mut entries = Vec::new();
     while let Some(row) = rows.next().map_err(sql)? {
-        let body: String = row.get(0).map_err(sql)?;
-        entries.push(serde_json::from_str(&body).map_err(unreadable)?);
+        let (kind, name): (String, String) = (row.get(0).map_err(sql)?, row.get(1).map_err(sql)?);
+        let body: String = row.get(2).map_err(sql)?;
+        let damaged = |_| StoreError::Damaged { what: "registry entry", key: format!("{kind} {name}") };
+        entries.push(serde_json::from_str(&body).map_err(damaged)?);
     }
     Ok((version, entries))
 }
@@ -84,11 +86,11 @@ pub(super) fn changes_since(
 fn read(row: &Row<'_>) -> Result<Change, StoreError> {
     let version: i64 = row.get(0).map_err(sql)?;
     let kind: String = row.get(4).map_err(sql)?;
-    let kind = Kind::stored(&kind)
-        .ok_or_else(|| StoreError::Damaged { what: "registry change", key: version.to_string() })?;
+    let damaged = || StoreError::Damaged { what: "registry change", key: version.to_string() };
+    let kind = Kind::stored(&kind).ok_or_else(damaged)?;
     let entry = |column: usize| -> Result<Option<Entry>, StoreError> {
         let body: Option<String> = row.get(column).map_err(sql)?;
-        body.map(|body| serde_json::from_str(&body).map_err(unreadable)).transpose()
+        body.map(|body| serde_json::from_str(&body).map_err(|_| damaged())).transpose()
     };
     Ok(Change {
         version,
@@ -102,9 +104,9 @@ fn read(row: &Row<'_>) -> Result<Change, StoreError> {
 }
 
 fn text(entry: Option<&Entry>) -> Result<Option<String>, StoreError> {
-    entry.map(|entry| serde_json::to_string(entry).map_err(unreadable)).transpose()
+    entry.map(|entry| serde_json::to_string(entry).map_err(unwritable)).transpose()
 }
 
-fn unreadable(error: serde_json::Error) -> StoreError {
+fn unwritable(error: serde_json::Error) -> StoreError {
     StoreError::Unavailable(Box::new(error))
 }
