@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Config, StoreConfig};
 use crate::door::Door;
 use crate::failures::Failures;
-use crate::http::{self, App};
+use crate::http::{self, App, QueueFigures};
 use crate::listener::Listener;
 use crate::load::Load;
 use crate::machine::{CLOCK_DISTANCE_MAX, MachineClock, random, wall};
@@ -163,6 +163,7 @@ impl Node {
             body_bytes_max: config.body_bytes_max,
             relaxed,
             metrics: metrics.clone(),
+            queue_figures: QueueFigures::default(),
             body_timeout: config.server.body_timeout,
             data_folder: config.data_folder.clone(),
             // A database has its own disk, and its own operators.

@@ -168,7 +168,10 @@ pub trait Queue: Send + Sync {
     /// Depth, in flight, delayed, age.
     async fn attributes(&self, queue: &QueueKey, now: Timestamp) -> Result<QueueAttributes, StoreError>;
 
-    /// The same of every queue that holds anything, in no order.
+    /// Whether anything waits, is in flight or gathered as a dead letter in the queue; nothing is counted.
+    async fn holds_any(&self, queue: &QueueKey) -> Result<bool, StoreError>;
+
+    /// The attributes of every queue that holds anything, in no order.
     async fn all_attributes(&self, now: Timestamp) -> Result<Vec<(QueueKey, QueueAttributes)>, StoreError>;
 }
 

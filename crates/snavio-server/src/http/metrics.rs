@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::Response;
@@ -12,6 +14,8 @@ use snavio_model::name::QueueKey;
 use snavio_model::registry::Registry;
 use snavio_model::time::Clock;
 use snavio_store::files;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use super::answer::typed;
 use super::{App, Problem, Shared};
@@ -36,14 +40,47 @@ pub(super) async fn open(State(app): State<Shared>) -> Response {
 async fn render(app: &App) -> Response {
     look(app);
     let mut text = app.metrics.render();
+    if let Some(held) = app.queue_figures.get(Instant::now(), async || counted(app).await).await {
+        write_queues(&mut text, &queues(&app.gate.registry(), &held));
+    }
+    typed(StatusCode::OK, MEDIA, text)
+}
+
+type Held = HashMap<QueueKey, QueueAttributes>;
+
+/// What every queue holds, unless the store does not tell.
+async fn counted(app: &App) -> Option<Arc<Held>> {
     match app.gate.store().all_attributes(app.clock.now()).await {
-        Ok(held) => write_queues(&mut text, &queues(&app.gate.registry(), held)),
+        Ok(held) => Some(Arc::new(held.into_iter().collect())),
         Err(error) => {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, "the figures of queues could not be read; /metrics leaves them out");
+            None
         }
     }
-    typed(StatusCode::OK, MEDIA, text)
+}
+
+/// Counting reads every delivery of the store: many who ask within this time are told the same.
+const FIGURES_KEPT: Duration = Duration::from_secs(5);
+
+/// What the queues held when they were last counted, and when that was.
+#[derive(Default)]
+pub(crate) struct QueueFigures(Mutex<Option<(Instant, Option<Arc<Held>>)>>);
+
+impl QueueFigures {
+    /// The figures, counted anew if they are old. Whoever asks meanwhile waits for that, also when nothing comes of
+    /// it: a store that does not answer is not asked by each in turn.
+    async fn get(&self, now: Instant, count: impl AsyncFnOnce() -> Option<Arc<Held>>) -> Option<Arc<Held>> {
+        let mut kept = self.0.lock().await;
+        if let Some((at, held)) = &*kept
+            && now.saturating_duration_since(*at) < FIGURES_KEPT
+        {
+            return held.clone();
+        }
+        let held = count().await;
+        *kept = Some((now, held.clone()));
+        held
+    }
 }
 
 /// Gauges of what is as it is now.
@@ -67,8 +104,7 @@ fn look(app: &App) {
 }
 
 /// The queues that routes name, a bounded number of them, each with what it holds: nothing, if the store knows none.
-fn queues(registry: &Registry, held: Vec<(QueueKey, QueueAttributes)>) -> Vec<(&QueueKey, QueueAttributes)> {
-    let held: HashMap<_, _> = held.into_iter().collect();
+fn queues<'a>(registry: &'a Registry, held: &Held) -> Vec<(&'a QueueKey, QueueAttributes)> {
     let named: BTreeSet<_> = registry.queues().collect();
     let named = named.into_iter().take(limits::METRIC_SERIES_MAX);
     named.map(|queue| (queue, held.get(queue).copied().unwrap_or_default())).collect()
@@ -93,6 +129,34 @@ fn write_queues(text: &mut String, queues: &[(&QueueKey, QueueAttributes)]) {
             // Names of tenants and queues hold nothing that would have to be escaped.
             let (tenant, queue) = (queue.tenant(), queue.queue());
             let _ = writeln!(text, "{name}{{tenant=\"{tenant}\",queue=\"{queue}\"}} {}", figure(attributes));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// TEL-8
+    #[tokio::test]
+    async fn queues_are_counted_once_for_all_who_ask_within_a_while() {
+        for told in [Some(Arc::default()), None] {
+            let (figures, counts) = (QueueFigures::default(), AtomicUsize::new(0));
+            let start = Instant::now();
+            let ask = |later| {
+                figures.get(start + later, async || {
+                    counts.fetch_add(1, Ordering::Relaxed);
+                    tokio::task::yield_now().await;
+                    told.clone()
+                })
+            };
+            tokio::join!(ask(Duration::ZERO), ask(Duration::ZERO), ask(Duration::ZERO));
+            assert_eq!(ask(FIGURES_KEPT / 2).await, told);
+            assert_eq!(counts.load(Ordering::Relaxed), 1);
+            assert_eq!(ask(FIGURES_KEPT).await, told);
+            assert_eq!(counts.load(Ordering::Relaxed), 2);
         }
     }
 }

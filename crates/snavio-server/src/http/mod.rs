@@ -41,6 +41,7 @@ use crate::machine::MachineClock;
 use crate::platform::Platform;
 use crate::principal::{Caller, Nobody, Principal, Sessions};
 pub(crate) use admin::admin_router;
+pub(crate) use metrics::QueueFigures;
 pub(crate) use problem::Problem;
 use registry::{changes, file, grants, list, services, tenants};
 use utoipa_axum::router::OpenApiRouter;
@@ -57,6 +58,7 @@ pub(crate) struct App {
     pub(crate) body_bytes_max: usize,
     pub(crate) relaxed: bool,
     pub(crate) metrics: metrics_exporter_prometheus::PrometheusHandle,
+    pub(crate) queue_figures: QueueFigures,
     pub(crate) body_timeout: Duration,
     pub(crate) data_folder: PathBuf,
     pub(crate) disk_free_bytes_min: u64,

@@ -14,7 +14,7 @@ use snavio_model::name::{QueueKey, QueueName};
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::Registry;
 use snavio_model::time::Clock;
-use snavio_store::{Act, Received, StoreError};
+use snavio_store::{Act, Received};
 use utoipa::ToSchema;
 
 use super::answer::json;
@@ -38,14 +38,11 @@ async fn queue(app: &App, principal: &Principal, name: &str, whose: &Whose) -> R
             let service = registry.service(caller.service.as_str());
             service.is_some_and(|it| it.routes().any(|route| route.queues().contains(&&key)))
         }
-        Principal::Operator => registry.queues().any(|it| *it == key) || holds_something(app, &key).await?,
+        Principal::Operator => {
+            registry.queues().any(|it| *it == key) || app.gate.store().holds_any(&key).await?
+        }
     };
     if known { Ok(key) } else { Err(nothing().into()) }
-}
-
-async fn holds_something(app: &App, queue: &QueueKey) -> Result<bool, StoreError> {
-    let held = app.gate.store().attributes(queue, app.clock.now()).await?;
-    Ok(held.depth + held.in_flight + held.delayed + held.dead_letters > 0)
 }
 
 #[derive(Deserialize, ToSchema)]

@@ -285,6 +285,21 @@ pub async fn attributes_tell_depth_flight_delay_and_age(store: &Arc<dyn Store>) 
     assert_eq!((seen.depth, seen.oldest_age_seconds), (0, 0));
 }
 
+/// DLV-2, REG-24
+pub async fn a_queue_holds_something_until_the_last_is_gone(store: &Arc<dyn Store>) {
+    let held = async |name| store.holds_any(&queue(name)).await.expect("the store tells");
+    assert_eq!((held("notify").await, held("dead").await), (false, false));
+    settle_one(&**store, "a", &notify(), at(0)).await;
+    assert_eq!((held("notify").await, held("dead").await), (true, false));
+    exhaust(&**store, 1).await;
+    assert_eq!((held("notify").await, held("dead").await), (false, true), "a dead letter is held too");
+    settle_one(&**store, "b", &pay(), at(2)).await;
+    let leased = receive(&**store, "pay", 60, at(3)).await;
+    assert!(held("pay").await, "what is in flight is held");
+    acknowledge(&**store, "pay", &[receipt(&leased[0])]).await;
+    assert!(!held("pay").await);
+}
+
 /// DLV-2, TEL-8
 pub async fn all_attributes_tell_of_every_queue_that_holds_something(store: &Arc<dyn Store>) {
     let all = async |now| {

@@ -120,6 +120,11 @@ pub(super) fn count(connection: &Connection, queue: &QueueKey) -> rusqlite::Resu
         .map(i64::unsigned_abs)
 }
 
+pub(super) fn any(connection: &Connection, queue: &QueueKey) -> rusqlite::Result<bool> {
+    const ANY: &str = "SELECT EXISTS (SELECT 1 FROM dead_letter WHERE dead_letter_queue = ?1)";
+    connection.prepare_cached(ANY)?.query_row([queue.as_str()], |row| row.get(0))
+}
+
 /// How many there are in each queue that has any; what has no readable name is told of and left out.
 pub(super) fn counts(connection: &Connection) -> Result<Vec<(QueueKey, u64)>, StoreError> {
     const COUNTS: &str = "SELECT dead_letter_queue, count(*) FROM dead_letter GROUP BY dead_letter_queue";

@@ -451,6 +451,14 @@ impl Queue for EmbeddedStore {
         Ok(QueueAttributes { dead_letters, ..attributes })
     }
 
+    async fn holds_any(&self, queue: &QueueKey) -> Result<bool, StoreError> {
+        if lock(&self.queues).holds_any(queue) {
+            return Ok(true);
+        }
+        let key = queue.clone();
+        self.readers.run(move |it| dead_letter::any(it, &key).map_err(sql)).await
+    }
+
     async fn all_attributes(&self, now: Timestamp) -> Result<Vec<(QueueKey, QueueAttributes)>, StoreError> {
         let dead_letters = self.readers.run(dead_letter::counts).await?;
         let mut all = lock(&self.queues).all_attributes(now);

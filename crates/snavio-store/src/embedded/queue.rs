@@ -151,6 +151,10 @@ impl Queues {
         self.queue(key).attributes(now)
     }
 
+    pub(super) fn holds_any(&self, key: &QueueKey) -> bool {
+        self.queues.get(key).is_some_and(|index| index.len() > 0)
+    }
+
     /// The attributes of every queue that holds deliveries.
     pub(super) fn all_attributes(&mut self, now: Timestamp) -> HashMap<QueueKey, QueueAttributes> {
         let holding = self.queues.iter_mut().filter(|(_, index)| index.len() > 0);

@@ -224,6 +224,14 @@ pub(super) async fn counts(client: &impl GenericClient) -> Result<Vec<(QueueKey,
     rows.iter().map(read).collect::<Result<_, _>>().map_err(sql)
 }
 
+/// Whether dead letters gathered in a queue.
+pub(super) async fn any(client: &impl GenericClient, queue: &QueueKey) -> Result<bool, StoreError> {
+    const ANY: &str = "SELECT EXISTS (SELECT FROM dead_letter WHERE dead_letter_queue = $1)";
+    let statement = client.prepare_cached(ANY).await.map_err(sql)?;
+    let row = client.query_one(&statement, &[&queue.as_str()]).await.map_err(sql)?;
+    row.try_get(0).map_err(sql)
+}
+
 /// How many dead letters gathered in a queue.
 pub(super) async fn count(client: &impl GenericClient, queue: &QueueKey) -> Result<u64, StoreError> {
     const COUNT: &str = "SELECT count(*) FROM dead_letter WHERE dead_letter_queue = $1";

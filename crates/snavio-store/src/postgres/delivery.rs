@@ -270,7 +270,15 @@ pub(super) async fn attributes(
     read_attributes(&row, 0, now).map_err(sql)
 }
 
-/// The same of every queue that holds anything.
+/// Whether a queue holds deliveries.
+pub(super) async fn any(client: &impl GenericClient, queue: &QueueKey) -> Result<bool, StoreError> {
+    const ANY: &str = "SELECT EXISTS (SELECT FROM delivery WHERE queue = $1)";
+    let statement = client.prepare_cached(ANY).await.map_err(sql)?;
+    let row = client.query_one(&statement, &[&queue.as_str()]).await.map_err(sql)?;
+    row.try_get(0).map_err(sql)
+}
+
+/// Depth, in flight, delayed and age of every queue that holds anything.
 pub(super) async fn all_attributes(
     client: &impl GenericClient,
     now: Timestamp,

@@ -387,6 +387,14 @@ impl Queue for PostgresStore {
         self.within(work).await
     }
 
+    async fn holds_any(&self, queue: &QueueKey) -> Result<bool, StoreError> {
+        let work = async {
+            let client = self.client().await?;
+            Ok(delivery::any(&client, queue).await? || dead_letter::any(&client, queue).await?)
+        };
+        self.within(work).await
+    }
+
     async fn all_attributes(&self, now: Timestamp) -> Result<Vec<(QueueKey, QueueAttributes)>, StoreError> {
         let work = async {
             let client = self.client().await?;

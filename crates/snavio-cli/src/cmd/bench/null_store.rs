@@ -121,6 +121,10 @@ impl Queue for NullStore {
         Ok(QueueAttributes::default())
     }
 
+    async fn holds_any(&self, _: &QueueKey) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
     async fn all_attributes(&self, _: Timestamp) -> Result<Vec<(QueueKey, QueueAttributes)>, StoreError> {
         Ok(Vec::new())
     }
