@@ -224,7 +224,9 @@ impl Gate {
         registry: &Registry,
         intakes: &mut Vec<Intake>,
     ) -> Result<Begun, Refused> {
-        self.currency.check(tokio::time::Instant::now())?;
+        self.currency
+            .check(tokio::time::Instant::now())
+            .map_err(|refusal| shield::refuse(&arrival, registry, refusal))?;
         let authentic = shield::check(arrival, registry, self.settings.window)?; // no I/O
         let permitted = fast::permit(authentic, registry, self.settings.dispatch)?; // no I/O
         let answer = Answer {

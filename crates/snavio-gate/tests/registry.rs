@@ -106,7 +106,9 @@ async fn refused(gate: &Gate) -> Reason {
         received_at: NOON,
         random: [0; 40],
     };
-    gate.accept(arrival, ()).await.unwrap_err().refusal.reason
+    let refused = gate.accept(arrival, ()).await.unwrap_err();
+    assert!(refused.subject.correlation.is_some(), "MSG-11: every refusal belongs to a journey");
+    refused.refusal.reason
 }
 
 /// Writes what no node of this version would.

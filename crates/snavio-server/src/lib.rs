@@ -22,8 +22,8 @@ mod recorder;
 mod tls;
 mod turns;
 
-pub use machine::{MachineClock, random};
-pub use node::{CLOCK_BEHIND_MAX, CLOCK_DISTANCE_MAX, Node, PLATFORM_KEY_PIN, StartError};
+pub use machine::{CLOCK_DISTANCE_MAX, MachineClock, random};
+pub use node::{CLOCK_BEHIND_MAX, Node, PLATFORM_KEY_PIN, StartError};
 pub use platform::{OPERATOR_TOKEN_FILE, PLATFORM_KEY_FILE, PlatformError, platform_key_fingerprint};
 pub use snavio_store::embedded::Plant;
 pub use tls::{TlsError, check_tls};

@@ -23,7 +23,7 @@ pub struct MachineClock {
 }
 
 /// A node's time further than this from the wall clock is nothing to go by without a person's word (QUA-1).
-pub(crate) const CLOCK_DISTANCE_MAX: Duration = Duration::from_secs(30);
+pub const CLOCK_DISTANCE_MAX: Duration = Duration::from_secs(30);
 
 /// How far a clock is moved at once towards the engine's: a jump over there is no jump here.
 const MOVED_MAX_MS: i64 = 100;

@@ -32,9 +32,6 @@ use crate::tls::{self, TlsError};
 /// A wall clock that is further behind the last commit than this needs a person's word.
 pub const CLOCK_BEHIND_MAX: Duration = Duration::from_secs(3600);
 
-/// A wall clock further than this from the node's own time fails readiness (QUA-1).
-pub const CLOCK_DISTANCE_MAX: Duration = Duration::from_secs(60);
-
 /// How long a node that stops waits for what it is just saying of itself.
 const LAST_WORD_MAX: Duration = Duration::from_secs(5);
 

@@ -19,6 +19,8 @@ struct Page {
     accepted: u32,
     duplicates: u32,
     delivered: u32,
+    /// Its consumer was told that it is done.
+    ended: bool,
 }
 
 /// The books of one run.
@@ -98,16 +100,17 @@ impl Books {
     }
 
     /// Enters why a request got no results: the ids in it are in doubt, unless it was refused as a whole.
-    fn failed(&self, error: &ApiError, ids: &[String]) -> Option<Vec<Value>> {
+    pub(crate) fn failed(&self, error: &ApiError, ids: &[String]) -> Option<Vec<Value>> {
         let mut books = self.lock();
         let in_doubt = match error {
             ApiError::Refused { status: 503, document, .. } => {
                 books.unavailable += 1;
                 document["accepted"] != false
             }
-            ApiError::Unreachable { .. } => {
+            ApiError::Unreachable { source, .. } => {
                 books.lost += 1;
-                true
+                // Nothing was sent to whom nobody answered the door.
+                !source.is_connect()
             }
             other => {
                 books.wrong.push(format!("{other:?}"));
@@ -156,6 +159,21 @@ impl Books {
             let page = books.pages.entry(id).or_default();
             page.delivered = page.delivered.max(1);
         }
+    }
+
+    /// Enters what was acknowledged, and is gone for good.
+    pub(crate) fn ended(&self, ids: impl IntoIterator<Item = String>) {
+        let mut books = self.lock();
+        for id in ids {
+            let page = books.pages.entry(id).or_default();
+            page.delivered += 1;
+            page.ended = true;
+        }
+    }
+
+    /// Whether an id was acknowledged by its consumer.
+    pub(crate) fn has_ended(&self, id: &str) -> bool {
+        self.lock().pages.get(id).is_some_and(|page| page.ended)
     }
 
     /// How many ids have been answered with yes.

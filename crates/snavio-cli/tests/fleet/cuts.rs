@@ -51,5 +51,8 @@ async fn statements_whose_answer_is_lost_are_settled_once() {
     assert!(faults.fired().iter().all(|count| *count >= 3), "every fault fired: {:?}", faults.fired());
     assert_eq!(totals.acknowledged, rounds / PRODUCERS * PRODUCERS * BATCH);
     assert_eq!((totals.missing, totals.twice, totals.false_duplicates), (0, 0, 0), "{totals:?}");
+    // A batch whose answer was lost is known again by its node: only who was told that nothing is known hears otherwise.
+    let not_told = totals.ids - books.acknowledged();
+    assert!(not_told as u64 <= totals.unavailable, "{not_told} ids were never answered with yes: {totals:?}");
     assert_eq!(dispatched_twice(&database), 0);
 }

@@ -62,18 +62,21 @@ async fn killed_nodes_lose_nothing_that_was_acknowledged() {
         Postgres::shared().ask(&database, "SELECT message.id FROM delivery JOIN message ON seq = message");
     let waiting: Vec<_> = in_flight.unwrap().lines().map(str::to_owned).collect();
     let waits = waiting.len();
+    let back: Vec<_> = waiting.iter().filter(|id| books.has_ended(id)).collect();
+    assert!(back.is_empty(), "acknowledged, and there again: {back:?}");
     books.delivered(waiting);
     let totals = books.close();
     println!("{kills} kills, {NODES} nodes: {totals:?}, of which {waits} in flight");
     assert!(totals.lost > 0, "killing a node was noticed");
     assert_eq!((totals.missing, totals.false_duplicates), (0, 0), "{totals:?}");
     assert_eq!(dispatched_twice(&database), 0, "no id was dispatched a second time");
-    // Every one is known for what it is.
+    // A thousand of them are known for what they are.
     let ids = books.ids();
     let again = Books::default();
     for some in ids.chunks(200).take(5) {
         again.send(&[cluster.producer(1)], some).await;
     }
+    assert_eq!(again.close().acknowledged, ids.len().min(1_000));
     assert_eq!(again.acknowledged(), 0, "what was sent before is a duplicate on any node");
     assert_eq!(
         cluster.status(0).await["nodes"].as_array().unwrap().iter().filter(|it| is_heard(it)).count(),
@@ -92,17 +95,24 @@ async fn consume(consumers: Vec<Client>, books: Arc<Books>, done: Arc<AtomicBool
         }
         let consumer = &consumers[turn % consumers.len()];
         let visibility = Duration::from_secs(600);
-        let received = consumer.receive("pay-inbox", 10, visibility, Duration::from_millis(100)).await;
-        let Ok(received) = received else { continue };
+        let received = match consumer.receive("pay-inbox", 10, visibility, Duration::from_secs(1)).await {
+            Ok(received) => received,
+            Err(error) => {
+                books.failed(&error, &[]);
+                continue;
+            }
+        };
         let receipts: Vec<_> = received.iter().map(snavio_sdk::Delivery::receipt).collect();
         if receipts.is_empty() {
             continue;
         }
         // Without an answer it may have ended or not: it is counted once either way, when it is seen to be gone.
-        if consumer.acknowledge("pay-inbox", &receipts).await.is_ok() {
-            books.delivered(received.iter().map(id_of));
-        } else {
-            books.maybe_delivered(received.iter().map(id_of));
+        match consumer.acknowledge("pay-inbox", &receipts).await {
+            Ok(_) => books.ended(received.iter().map(id_of)),
+            Err(error) => {
+                books.failed(&error, &[]);
+                books.maybe_delivered(received.iter().map(id_of));
+            }
         }
     }
 }

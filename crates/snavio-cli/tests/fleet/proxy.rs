@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 /// What the proxy does to the next statement of at least [`LARGE`] bytes, which only a batch's is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Hands it on, and hangs up before the answer: the commit happens, and nobody is told.
+    /// Hands it on, and hangs up when the answer comes: the commit has happened, and nobody is told.
     CutAfter,
     /// Hangs up before all of it is handed on: nothing happens, and nobody is told.
     CutBefore,
@@ -82,6 +82,7 @@ pub(crate) async fn start(to: u16, faults: Arc<Faults>) -> u16 {
 async fn pass(node: TcpStream, database: TcpStream, faults: &Faults) -> std::io::Result<()> {
     let (mut from_node, mut to_node) = node.into_split();
     let (mut from_database, mut to_database) = database.into_split();
+    let cut = AtomicBool::new(false);
     let answers = async {
         let mut buffer = vec![0; 64 * 1024];
         loop {
@@ -90,6 +91,9 @@ async fn pass(node: TcpStream, database: TcpStream, faults: &Faults) -> std::io:
                 return Ok(());
             }
             faults.thawed().await;
+            if cut.load(Ordering::Relaxed) {
+                return Err(std::io::ErrorKind::ConnectionReset.into());
+            }
             to_node.write_all(&buffer[..count]).await?;
         }
     };
@@ -109,9 +113,8 @@ async fn pass(node: TcpStream, database: TcpStream, faults: &Faults) -> std::io:
                     to_database.write_all(&buffer[..count]).await?;
                 }
                 Some(Fault::CutAfter) => {
+                    cut.store(true, Ordering::Relaxed);
                     to_database.write_all(&buffer[..count]).await?;
-                    to_database.flush().await?;
-                    return Err(std::io::ErrorKind::ConnectionReset.into());
                 }
                 Some(Fault::CutBefore) => {
                     to_database.write_all(&buffer[..count / 2]).await?;

@@ -57,6 +57,13 @@ pub(crate) fn check(arrival: Arrival, registry: &Registry, window: Duration) -> 
         .map_err(|refusal| Refused { subject: subject(parsed, journey, registry, &arrival.source), refusal })
 }
 
+/// Refuses an arrival that was not judged, under the names it has.
+pub(crate) fn refuse(arrival: &Arrival, registry: &Registry, refusal: Refusal) -> Refused {
+    let parsed = CommandEnvelope::parse(&arrival.body);
+    let journey = journey(&parsed, arrival);
+    Refused { subject: subject(parsed, journey, registry, &arrival.source), refusal }
+}
+
 type Parsed<'a> = Result<CommandEnvelope<'a>, Refused>;
 
 /// MSG-11: taken from the message or the request, else generated here, before anything is refused.

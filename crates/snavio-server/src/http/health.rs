@@ -13,7 +13,6 @@ use utoipa::ToSchema;
 use super::answer::json;
 use super::problem::COME_BACK_AFTER;
 use super::{App, Problem, Shared};
-use crate::node::CLOCK_DISTANCE_MAX;
 use crate::principal::Principal;
 
 /// Whether the process is there at all.
