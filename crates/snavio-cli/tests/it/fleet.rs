@@ -5,6 +5,7 @@ use std::time::Duration;
 use reqwest::Method;
 use serde_json::Value;
 use snavio_sdk::{Api, Client};
+use snavio_servers::Postgres;
 
 use crate::engine::Engine;
 use crate::health::readiness;
@@ -67,6 +68,33 @@ async fn what_is_registered_on_one_node_is_soon_known_to_the_other() {
         lags.clone().all(|lag| lag == Some(0)).then(|| lags.count())
     };
     assert_eq!(eventually("no node lags", lags).await, 2);
+}
+
+/// ENG-7, REG-18
+#[tokio::test]
+async fn a_node_that_cannot_read_what_another_registered_takes_itself_out() {
+    let node = first();
+    let cast = node.cast().await;
+    let billing = node.client(&cast.billing);
+    assert_eq!(post(&billing, Draft::new("pay", &new_id()).sign(&cast.billing)).await.0, 202);
+    let Engine::Postgres(database) = node.engine() else { panic!("the node is over a database") };
+    // As a newer version would that knows more kinds of entries.
+    let change = "UPDATE registry_version SET version = version + 1; \
+         INSERT INTO registry_change (version, at, who, why, kind, name, before, after) \
+         SELECT version, 0, 'operator', 'newer', 'mood', 'acme', NULL, '{}' FROM registry_version";
+    Postgres::shared().ask(database, change).expect("the change is written");
+    let (status, told) = eventually("it is not ready", async || {
+        let (status, told) = readiness(&node).await;
+        (status != 200).then_some((status, told))
+    })
+    .await;
+    assert_eq!((status, &told["checks"]["store"]), (503, &"ok".into()), "{told}");
+    assert!(told["checks"]["registry"].to_string().contains("upgrade this node"), "{told}");
+    eventually("it takes no messages", async || {
+        let (status, answer) = post(&billing, Draft::new("pay", &new_id()).sign(&cast.billing)).await;
+        (status == 503).then(|| assert_eq!(answer["reason"], "unavailable"))
+    })
+    .await;
 }
 
 /// ENG-7, DLV-2, CLM-4
