@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use snavio_model::time::Timestamp;
 use tokio_postgres::Client;
 
+use super::promise::fitness;
 use super::version::Version;
-use super::{OpenError, Options, fitness, layout, pool};
+use super::{OpenError, Options, layout, pool};
 use crate::Durability;
 
 /// Everything that a node reads and writes.

@@ -14,7 +14,8 @@ use tokio_postgres::{Client, NoTls, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::client::{self, Talk};
-use super::{Fitness, OpenError, Options, fitness};
+use super::promise::{Fitness, fitness};
+use super::{OpenError, Options};
 use crate::{Durability, StoreError};
 
 /// How long making a connection may take.
