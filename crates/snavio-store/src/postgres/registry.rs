@@ -20,8 +20,12 @@ pub(super) async fn version(client: &impl GenericClient) -> Result<i64, StoreErr
 /// All entries and their version, of one state: the transaction's.
 pub(super) async fn load(client: &impl GenericClient) -> Result<(i64, Vec<Entry>), StoreError> {
     let version = version(client).await?;
-    let rows = client.query("SELECT body FROM registry_entry", &[]).await.map_err(sql)?;
-    let read = |row: &Row| serde_json::from_str(row.try_get(0).map_err(sql)?).map_err(unavailable);
+    let rows = client.query("SELECT kind, name, body FROM registry_entry", &[]).await.map_err(sql)?;
+    let read = |row: &Row| -> Result<Entry, StoreError> {
+        let (kind, name): (&str, &str) = (row.try_get(0).map_err(sql)?, row.try_get(1).map_err(sql)?);
+        let damaged = |_| StoreError::Damaged { what: "registry entry", key: format!("{kind} {name}") };
+        serde_json::from_str(row.try_get(2).map_err(sql)?).map_err(damaged)
+    };
     Ok((version, rows.iter().map(read).collect::<Result<_, _>>()?))
 }
 
