@@ -1,8 +1,8 @@
 //! The committer: requests hand in their intakes, and whatever waits is settled together, in turns by tenant.
 //!
 //! No timer and no thread: whoever hands in while nothing is under way begins a batch, and the end of a batch
-//! begins the next with what has come meanwhile. As many batches at a
-//! time as the store says it can use; where it is one, what came first is settled first.
+//! begins the next with what has come meanwhile. As many batches at a time as the store says it can use; where it is
+//! one, what came first is settled first.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -85,12 +85,14 @@ impl Committer {
                 refused.push((reply, Failure::Full));
             }
         }
+        let mut begins = self.0.begins(&mut line);
         drop(line);
         for (reply, failure) in refused {
             reply.ticket.answer(reply.place, Err(failure));
         }
-        while self.0.begins() {
+        while begins {
             self.0.settle_batches();
+            begins = self.0.begins(&mut self.0.lock());
         }
         answers
     }
@@ -116,8 +118,7 @@ impl Shared {
     }
 
     /// Whether one more batch may be under way, and there is one.
-    fn begins(&self) -> bool {
-        let mut intakes = self.lock();
+    fn begins(&self, intakes: &mut Intakes) -> bool {
         let begins = intakes.under_way < self.store.batches_at_once() && !intakes.queue.is_empty();
         intakes.under_way += usize::from(begins);
         begins
