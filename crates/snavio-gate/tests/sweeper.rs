@@ -55,6 +55,7 @@ fn node() -> NodeState {
     NodeState {
         id: String::new(),
         started_at: NOON,
+        now: NOON,
         address: String::new(),
         software: String::new(),
         registry_version: 0,

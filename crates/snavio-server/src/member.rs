@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use snavio_model::time::Clock;
 use snavio_store::NodeState;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
@@ -46,6 +47,7 @@ impl Member {
         let state = NodeState {
             id: self.app.node.clone(),
             started_at: self.app.started_at,
+            now: self.app.clock.now(),
             address: self.address.to_string(),
             software: env!("CARGO_PKG_VERSION").to_owned(),
             registry_version: gate.registry().version(),

@@ -11,7 +11,7 @@ use snavio_model::registry::Registry;
 use snavio_model::time::{Clock, Timestamp};
 use snavio_store::embedded::{EmbeddedStore, OpenError, Options, Plant};
 use snavio_store::postgres::{self, PostgresStore};
-use snavio_store::{Anchor, Durability, Store, StoreError};
+use snavio_store::{Anchor, Durability, NodeSeen, Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -29,6 +29,8 @@ use crate::principal::Sessions;
 use crate::recorder::{keep_up, recorder};
 use crate::tls::{self, TlsError};
 
+/// A node that was heard of within this time is taken to run.
+const HEARD_LATELY: Duration = Duration::from_secs(10);
 /// A wall clock that is further behind the last commit than this needs a person's word.
 pub const CLOCK_BEHIND_MAX: Duration = Duration::from_secs(3600);
 
@@ -89,6 +91,18 @@ pub enum StartError {
         /// Now, by the database's.
         engine: Timestamp,
     },
+    /// QUA-1, ENG-7.
+    #[error(
+        "it is {others} by the node on {node}, which runs, but {engine} by the database's clock; set the database's clock, or stop the other nodes and start with --accept-clock"
+    )]
+    OtherClock {
+        /// Where a node listens that goes by another time.
+        node: String,
+        /// Now, by that node.
+        others: Timestamp,
+        /// Now, by the database's.
+        engine: Timestamp,
+    },
 }
 
 /// A running node.
@@ -122,6 +136,9 @@ impl Node {
     ) -> Result<Self, StartError> {
         check_durability(&*store, config.relaxed)?;
         let clock = Arc::new(clock(store.anchor(), accept_clock)?);
+        if !accept_clock && let Anchor::At(engine) = store.anchor() {
+            check_others(engine, &store.nodes().await?)?;
+        }
         // First of all: what counts before there is a recorder counts for nothing.
         let metrics = recorder();
         let tls = config.server.tls.as_ref().map(tls::acceptor).transpose()?;
@@ -278,6 +295,18 @@ fn first_time(anchor: Anchor, wall: Timestamp, accepted: bool) -> Result<Timesta
     }
 }
 
+/// Nodes that run go by the time they began with, whatever the engine's clock did since: one that starts must not
+/// begin with another.
+fn check_others(engine: Timestamp, nodes: &[NodeSeen]) -> Result<(), StartError> {
+    for node in nodes.iter().filter(|node| node.silent_for < HEARD_LATELY) {
+        let others = node.state.now.plus(node.silent_for);
+        if others.skew(engine) > CLOCK_DISTANCE_MAX {
+            return Err(StartError::OtherClock { node: node.state.address.clone(), others, engine });
+        }
+    }
+    Ok(())
+}
+
 /// Opens the engine that the configuration names.
 async fn open(config: &Config, plant: Option<Plant>) -> Result<Arc<dyn Store>, StartError> {
     let queue_depth_max = config.queue_depth_max;
@@ -337,6 +366,37 @@ mod tests {
     use super::*;
 
     const NOON: Timestamp = Timestamp(1_800_000_000_000);
+
+    /// QUA-1, ENG-7
+    #[test]
+    fn a_node_does_not_begin_with_another_time_than_those_that_run() {
+        let seen = |now: Timestamp, silent: u64| NodeSeen {
+            state: snavio_store::NodeState {
+                id: "n".to_owned(),
+                started_at: NOON,
+                now,
+                address: "10.0.0.7:8080".to_owned(),
+                software: String::new(),
+                registry_version: 0,
+                waiting: 0,
+                draining: false,
+            },
+            silent_for: Duration::from_secs(silent),
+            leads: Vec::new(),
+        };
+        let behind = |seconds| NOON.minus(Duration::from_secs(seconds));
+        for (node, fits) in [
+            (seen(NOON, 0), true),
+            (seen(behind(9), 9), true),
+            (seen(behind(39), 9), true),
+            (seen(behind(40), 9), false),
+            (seen(NOON.plus(Duration::from_secs(31)), 0), false),
+            (seen(behind(86_400), 10), true),
+        ] {
+            let checked = check_others(NOON, &[seen(NOON, 1), node.clone()]);
+            assert_eq!(checked.is_ok(), fits, "{node:?}: {checked:?}");
+        }
+    }
 
     /// QUA-1
     #[test]

@@ -38,6 +38,8 @@ pub struct NodeState {
     pub id: String,
     /// When it started, by its clock.
     pub started_at: Timestamp,
+    /// What its clock said when it was last heard of.
+    pub now: Timestamp,
     /// Where it listens.
     pub address: String,
     /// The version of its program.

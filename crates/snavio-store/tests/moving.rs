@@ -241,6 +241,7 @@ async fn a_database_that_a_node_serves_over_takes_no_store() {
     let node = snavio_store::NodeState {
         id: "n".into(),
         started_at: at(0),
+        now: at(0),
         address: "10.0.0.7:8080".into(),
         software: "0".into(),
         registry_version: 0,

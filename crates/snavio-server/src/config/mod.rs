@@ -10,6 +10,7 @@ use std::time::Duration;
 use snavio_model::fair::Room;
 use snavio_model::limits;
 use snavio_model::registry::DispatchMode;
+use snavio_store::postgres;
 
 use crate::host::Hosts;
 use crate::platform::{OPERATOR_TOKEN_FILE, PLATFORM_KEY_FILE};
@@ -64,7 +65,7 @@ pub enum StoreConfig {
     /// A database that other nodes may share.
     Postgres {
         /// Where it is.
-        url: String,
+        url: postgres::Url,
         /// Certificates to trust.
         ca_file: Option<PathBuf>,
         /// Connections of this node.
@@ -227,7 +228,8 @@ fn store(raw: &raw::Store, problems: &mut Vec<String>) -> (StoreConfig, PathBuf)
                 "store.connections_max is {connections_max}; use at least {least}, two more than store.batches_at_once"
             ));
         }
-        let store = StoreConfig::Postgres { url: raw.url.clone(), ca_file, connections_max, batches_at_once };
+        let store =
+            StoreConfig::Postgres { url: raw.url.clone().into(), ca_file, connections_max, batches_at_once };
         return (store, DATA_FOLDER.into());
     }
     let folder = raw.url.strip_prefix("embedded:").filter(|folder| !folder.is_empty());

@@ -27,6 +27,7 @@ fn node(id: &str, started: i64) -> NodeState {
     NodeState {
         id: id.to_owned(),
         started_at: at(started),
+        now: at(started),
         address: format!("{id}.example:8080"),
         software: "1.2.3".to_owned(),
         registry_version: 7,

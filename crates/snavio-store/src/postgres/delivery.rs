@@ -62,17 +62,27 @@ impl<'a> Columns<'a> {
     }
 }
 
+/// The statement that enqueues deliveries whose numbers count from a block's `base`, with parameters from this one on.
+pub(super) fn insertion(first: usize) -> String {
+    const TYPES: [&str; 8] = ["bigint", "bigint", "text", "text", "text", "bigint", "integer", "integer"];
+    let values = TYPES.iter().zip(first..).map(|(kind, place)| format!("${place}::{kind}[]"));
+    format!(
+        "INSERT INTO delivery (id, message, destination, queue, dead_letter_queue, queued_at, receives, \
+             receives_max, visible_at) \
+         SELECT base + id, base + message, destination, queue, dead_letter_queue, queued_at, receives, \
+             receives_max, queued_at \
+         FROM block, unnest({}) \
+             AS new (id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max)",
+        values.collect::<Vec<_>>().join(", ")
+    )
+}
+
 /// Enqueues deliveries that have their numbers already.
 pub(super) async fn insert(client: &impl GenericClient, deliveries: &[Delivery]) -> Result<(), StoreError> {
-    const INSERT: &str = "INSERT INTO delivery (id, message, destination, queue, dead_letter_queue, queued_at, \
-             receives, receives_max, visible_at) \
-         SELECT id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max, queued_at \
-         FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::integer[], \
-             $8::integer[]) AS new (id, message, destination, queue, dead_letter_queue, queued_at, receives, \
-             receives_max)";
+    let insert = format!("WITH block (base) AS (VALUES (0::bigint)) {}", insertion(1));
     let mut columns = Columns::default();
     deliveries.iter().for_each(|delivery| columns.push(delivery));
-    let statement = client.prepare_cached(INSERT).await.map_err(sql)?;
+    let statement = client.prepare_cached(&insert).await.map_err(sql)?;
     client.execute(&statement, &columns.values()).await.map(|_| ()).map_err(sql)
 }
 

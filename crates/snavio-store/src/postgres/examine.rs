@@ -70,7 +70,7 @@ pub async fn examine(options: &Options) -> Result<Examined, OpenError> {
     // What may not be used may not be read either.
     if examined.unusable.is_none() {
         examined.layout = layout::version(&client).await?;
-        examined.unusable = layout::outdated(&client).await?;
+        examined.unusable = layout::outdated(&client, layout::LAYOUT).await?;
         examined.pins = pins(&client).await?;
     }
     Ok(examined)

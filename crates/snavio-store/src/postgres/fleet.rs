@@ -24,14 +24,15 @@ pub(super) async fn pinned(client: &impl GenericClient, name: &str) -> Result<Op
 
 pub(super) async fn announce(client: &impl GenericClient, node: &NodeState) -> Result<Heard, StoreError> {
     const ANNOUNCE: &str = "WITH announced AS ( \
-             INSERT INTO node (id, address, software, registry_version, waiting, draining, started_at) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7) \
+             INSERT INTO node (id, address, software, registry_version, waiting, draining, started_at, now_at, layout) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
              ON CONFLICT (id) DO UPDATE SET registry_version = excluded.registry_version, \
-                 waiting = excluded.waiting, draining = excluded.draining, seen_at = now()) \
+                 waiting = excluded.waiting, draining = excluded.draining, now_at = excluded.now_at, \
+                 seen_at = clock_timestamp()) \
          SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, version, oldest_reader FROM layout";
     let statement = client.prepare_cached(ANNOUNCE).await.map_err(sql)?;
     let waiting = i64::try_from(node.waiting).unwrap_or(i64::MAX);
-    let values: [&(dyn ToSql + Sync); 7] = [
+    let values: [&(dyn ToSql + Sync); 9] = [
         &node.id,
         &node.address,
         &node.software,
@@ -39,6 +40,8 @@ pub(super) async fn announce(client: &impl GenericClient, node: &NodeState) -> R
         &waiting,
         &node.draining,
         &node.started_at.0,
+        &node.now.0,
+        &layout::LAYOUT,
     ];
     let row = client.query_one(&statement, &values).await.map_err(sql)?;
     let number = |column: usize| row.try_get::<_, i32>(column).map_err(sql);
@@ -48,6 +51,7 @@ pub(super) async fn announce(client: &impl GenericClient, node: &NodeState) -> R
 
 pub(super) async fn nodes(client: &impl GenericClient) -> Result<Vec<NodeSeen>, StoreError> {
     const NODES: &str = "SELECT id, address, software, registry_version, waiting, draining, started_at, \
+             coalesce(now_at, (extract(epoch FROM seen_at) * 1000)::bigint), \
              (extract(epoch FROM clock_timestamp() - seen_at) * 1000)::bigint, \
              ARRAY(SELECT task FROM lease WHERE lease.node = node.id AND until > now() ORDER BY task) \
          FROM node ORDER BY started_at, id";
@@ -65,9 +69,10 @@ fn read(row: &Row) -> Result<NodeSeen, tokio_postgres::Error> {
         waiting: row.try_get::<_, i64>(4)?.unsigned_abs(),
         draining: row.try_get(5)?,
         started_at: Timestamp(row.try_get(6)?),
+        now: Timestamp(row.try_get(7)?),
     };
-    let silent = u64::try_from(row.try_get::<_, i64>(7)?).unwrap_or(0);
-    Ok(NodeSeen { state, silent_for: Duration::from_millis(silent), leads: row.try_get(8)? })
+    let silent = u64::try_from(row.try_get::<_, i64>(8)?).unwrap_or(0);
+    Ok(NodeSeen { state, silent_for: Duration::from_millis(silent), leads: row.try_get(9)? })
 }
 
 pub(super) async fn leave(client: &impl GenericClient, node: &str) -> Result<(), StoreError> {

@@ -17,10 +17,9 @@ const LOCK: (i32, i32) = (0x736e_6176, 2);
 /// Numbers in one block; a transaction takes one.
 pub(super) const BLOCK_NUMBERS: usize = 2048;
 
-/// A query that takes a block of numbers; its column is `base`, and its numbers are those after it. The lock is taken
-/// first: rows are made only after the condition was found true.
-pub(super) const BLOCK: &str =
-    "SELECT nextval('serial') AS base WHERE pg_advisory_xact_lock_shared(1936613750, 2) IS NOT NULL";
+/// A query that takes a block of numbers, if the database still serves this layout; its column is `base`, and its
+/// numbers are those after it.
+pub(super) const BLOCK: &str = "SELECT take_block(2) AS base";
 
 /// One look at a time: what an older one saw must not be taken for news after a newer one.
 #[derive(Default)]
@@ -85,7 +84,17 @@ impl Known {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use snavio_model::id::Serial;
+    use snavio_model::settle::Outcome;
+    use snavio_servers::Postgres;
+
+    use super::super::{Options, PostgresStore, pool};
     use super::*;
+    use crate::conformance::samples::{at, pay, settle_one};
+    use crate::{Journal, Store};
 
     fn known(up_to: i64, pending: Option<(i64, &[&str])>) -> Known {
         let pending = pending.map(|(number, holders)| (number, names(holders)));
@@ -94,6 +103,43 @@ mod tests {
 
     fn names(names: &[&str]) -> Vec<String> {
         names.iter().map(|&it| it.to_owned()).collect()
+    }
+
+    /// TEL-4, ENG-7: a batch of another node that took its numbers early, and commits late.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_reader_waits_for_what_is_still_under_way_below_what_it_could_read() {
+        let url = Postgres::shared().database().expect("PostgreSQL starts");
+        let open = async || PostgresStore::open(&Options::new(url.as_str())).await.expect("it opens");
+        let (store, other) = (open().await, Arc::new(open().await));
+        let third = pool::connect(&Options::new(url.as_str())).await.expect("it connects");
+        let read = async || {
+            let messages = store.messages("acme", Serial(0), 10).await.expect("it reads");
+            messages.into_iter().map(|it| it.message.id.to_string()).collect::<Vec<_>>()
+        };
+        settle_one(&store, "before", &pay(), at(0)).await;
+        assert_eq!(read().await, ["before"]);
+        // Somebody is about to take the same id, and holds up whoever comes with it.
+        const HOLD_UP: &str = "BEGIN; INSERT INTO claim SELECT 'late', tenant, destination, source, message, \
+             first_seen_at, expires_at, check_value FROM claim WHERE id = 'before'";
+        third.batch_execute(HOLD_UP).await.expect("it takes the id");
+        let late = tokio::spawn({
+            let other = Arc::clone(&other);
+            async move { settle_one(&*other, "late", &pay(), at(0)).await }
+        });
+        const WAITS: &str = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid' \
+             AND pid IN (SELECT pid FROM pg_stat_activity WHERE datname = current_database())";
+        while third.query_one(WAITS, &[]).await.expect("it answers").get::<_, i64>(0) == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        settle_one(&store, "after", &pay(), at(0)).await;
+        for _ in 0..3 {
+            assert_eq!(read().await, ["before"]);
+        }
+        third.batch_execute("ROLLBACK").await.expect("it gives up");
+        assert!(matches!(late.await.expect("it ends"), Outcome::Queued { .. }));
+        assert_eq!(read().await, ["before", "late", "after"]);
+        store.close().await;
+        other.close().await;
     }
 
     /// TEL-4
@@ -112,8 +158,10 @@ mod tests {
     }
 
     #[test]
-    fn the_lock_in_the_query_is_the_lock_that_is_looked_at() {
+    fn blocks_are_taken_by_this_layout_and_under_the_lock_that_is_looked_at() {
+        assert_eq!(BLOCK, format!("SELECT take_block({}) AS base", super::super::layout::LAYOUT));
         let (high, low) = LOCK;
-        assert!(BLOCK.contains(&format!("({high}, {low})")), "{BLOCK}: {high}, {low}");
+        let function = include_str!("migrations/V2__members.sql");
+        assert!(function.contains(&format!("pg_advisory_xact_lock_shared({high}, {low})")), "{high}, {low}");
     }
 }

@@ -1,16 +1,29 @@
 //! The tables and their versions: every change of the layout is a file in `migrations`, run once and in order, by
 //! whichever node comes first. Nodes of the version before go on beside it, as long as the layout says it serves
-//! them (`oldest_reader`).
+//! them (`oldest_reader`). Where it does not, they are told to leave first, and waited for.
+
+use std::time::Duration;
 
 use refinery::Runner;
+use tokio::time::Instant;
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 
 use super::OpenError;
 
 /// The layout that this program writes; migrations after it are for newer ones.
-const LAYOUT: i32 = 1;
+pub(super) const LAYOUT: i32 = 2;
+/// The oldest layout whose programs can work beside this one's.
+const OLDEST_READER: i32 = 1;
 /// Whoever migrates holds this advisory lock of its session: "snavio" and a number.
 const MIGRATING: i64 = 0x736e_6176_696f_0001;
+
+/// How long a migration waits for a lock. Everybody who wants the table waits behind it for as long.
+const LOCK_PATIENCE: &str = "SET lock_timeout = '2s'";
+/// How long it leaves the way free before it tries again.
+const LOCK_PAUSE: Duration = Duration::from_secs(2);
+/// How long nodes that a migration does not serve are waited for, and locks that others hold.
+const WAITING_MAX: Duration = Duration::from_secs(120);
 
 mod embedded {
     refinery::embed_migrations!("src/postgres/migrations");
@@ -18,12 +31,98 @@ mod embedded {
 
 /// Brings the database to this program's layout, unless it is there or beyond.
 pub(super) async fn migrate(client: &mut Client) -> Result<(), OpenError> {
-    hold(client).await?;
-    if version(client).await?.is_none_or(|version| version < LAYOUT) {
-        runner().set_grouped(true).run_async(client).await?;
+    let moves = Moves { runner: runner(), to: LAYOUT, oldest_reader: OLDEST_READER };
+    moves.make(client, WAITING_MAX).await
+}
+
+/// The way to a layout.
+struct Moves {
+    runner: Runner,
+    to: i32,
+    /// The oldest layout that it serves.
+    oldest_reader: i32,
+}
+
+impl Moves {
+    async fn make(self, client: &mut Client, patience: Duration) -> Result<(), OpenError> {
+        hold(client).await?;
+        if version(client).await?.is_none_or(|version| version < self.to) {
+            self.send_others_away(client, patience).await?;
+            client.batch_execute(LOCK_PATIENCE).await?;
+            self.run(client, Instant::now() + patience).await?;
+            client.batch_execute("RESET lock_timeout").await?;
+        }
+        client.execute("SELECT pg_advisory_unlock($1)", &[&MIGRATING]).await?;
+        outdated(client, self.to).await?.map_or(Ok(()), |why| Err(OpenError::Layout(why)))
     }
-    client.execute("SELECT pg_advisory_unlock($1)", &[&MIGRATING]).await?;
-    outdated(client).await?.map_or(Ok(()), |why| Err(OpenError::Layout(why)))
+
+    /// Runs what is missing, all or nothing. Who waits for a lock holds up all who come after: so it waits a moment
+    /// only, lets them pass, and tries again.
+    async fn run(&self, client: &mut Client, until: Instant) -> Result<(), OpenError> {
+        loop {
+            let runner = Runner::new(self.runner.get_migrations()).set_grouped(true);
+            match runner.run_async(client).await {
+                Err(error) if is_held_up(&error) && Instant::now() < until => {
+                    tracing::warn!("a migration waits for a lock that others hold");
+                    tokio::time::sleep(LOCK_PAUSE).await;
+                }
+                done => return done.map(|_| ()).map_err(OpenError::Migration),
+            }
+        }
+    }
+
+    /// Tells nodes to leave that the layout will not serve, and waits until they have.
+    async fn send_others_away(&self, client: &Client, patience: Duration) -> Result<(), OpenError> {
+        if !is_there(client).await? {
+            return Ok(());
+        }
+        let row = client.query_one("SELECT version, oldest_reader FROM layout", &[]).await?;
+        let (version, oldest): (i32, i32) = (row.try_get(0)?, row.try_get(1)?);
+        if oldest >= self.oldest_reader {
+            return Ok(());
+        }
+        const SERVES_FROM: &str = "UPDATE layout SET oldest_reader = $1";
+        client.execute(SERVES_FROM, &[&self.oldest_reader]).await?;
+        let until = Instant::now() + patience;
+        loop {
+            let there = older_nodes(client, version, self.oldest_reader).await?;
+            let Some(one) = there.first() else { return Ok(()) };
+            if Instant::now() >= until {
+                // Nothing was changed: they may go on.
+                client.execute(SERVES_FROM, &[&oldest]).await?;
+                let to = self.to;
+                return Err(OpenError::Layout(format!(
+                    "layout {to} does not serve the node on {one}, which was told to leave and has not; stop it first"
+                )));
+            }
+            tracing::warn!(
+                nodes = there.join(", "),
+                "waiting for nodes to leave that the new layout does not serve"
+            );
+            tokio::time::sleep(Duration::from_millis(500).min(patience)).await;
+        }
+    }
+}
+
+/// Where nodes listen that know only layouts before one.
+async fn older_nodes(
+    client: &Client,
+    version: i32,
+    oldest_reader: i32,
+) -> Result<Vec<String>, tokio_postgres::Error> {
+    // Nodes of the first layout did not say which they know.
+    let knows = if version < 2 { "1" } else { "layout" };
+    let older = format!(
+        "SELECT address FROM node WHERE {knows} < $1 AND seen_at > now() - interval '10 seconds' ORDER BY address"
+    );
+    client.query(&older, &[&oldest_reader]).await?.iter().map(|row| row.try_get(0)).collect()
+}
+
+/// Whether a migration was undone because it would have had to wait.
+fn is_held_up(error: &refinery::Error) -> bool {
+    let refinery::error::Kind::Connection(_, cause) = error.kind() else { return false };
+    let cause = cause.downcast_ref::<tokio_postgres::Error>().and_then(tokio_postgres::Error::code);
+    matches!(cause, Some(&SqlState::LOCK_NOT_AVAILABLE | &SqlState::T_R_DEADLOCK_DETECTED))
 }
 
 /// Keeps others from opening the database until this connection goes: they wait as they do for a migration.
@@ -48,17 +147,21 @@ pub(super) async fn version(client: &Client) -> Result<Option<i32>, tokio_postgr
     client.query_one("SELECT version FROM layout", &[]).await?.try_get(0).map(Some)
 }
 
-/// Why this program cannot work with the database's layout, if so.
-pub(super) async fn outdated(client: &Client) -> Result<Option<String>, tokio_postgres::Error> {
+/// Why a program of a layout cannot work with the database's, if so.
+pub(super) async fn outdated(client: &Client, knows: i32) -> Result<Option<String>, tokio_postgres::Error> {
     let row = client.query_one("SELECT version, oldest_reader FROM layout", &[]).await?;
-    Ok(verdict(row.try_get(0)?, row.try_get(1)?))
+    Ok(verdict_for(knows, row.try_get(0)?, row.try_get(1)?))
 }
 
 /// Why a layout is none for this program, if so.
 pub(super) fn verdict(version: i32, oldest_reader: i32) -> Option<String> {
-    (oldest_reader > LAYOUT).then(|| {
+    verdict_for(LAYOUT, version, oldest_reader)
+}
+
+fn verdict_for(knows: i32, version: i32, oldest_reader: i32) -> Option<String> {
+    (oldest_reader > knows).then(|| {
         format!(
-            "the database has layout {version}, which serves nodes from layout {oldest_reader} on; this one knows {LAYOUT}: upgrade it"
+            "the database has layout {version}, which serves nodes from layout {oldest_reader} on; this one knows {knows}: upgrade it"
         )
     })
 }
@@ -68,20 +171,4 @@ fn runner() -> Runner {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// ENG-3
-    #[test]
-    fn a_newer_layout_is_worked_with_as_long_as_it_serves_this_program() {
-        assert_eq!(verdict(LAYOUT, LAYOUT), None);
-        assert_eq!(verdict(LAYOUT + 7, LAYOUT), None);
-        assert!(verdict(LAYOUT + 7, LAYOUT + 1).is_some_and(|why| why.contains("upgrade")));
-    }
-
-    #[test]
-    fn the_newest_migration_is_the_layout() {
-        let newest = runner().get_migrations().iter().map(refinery::Migration::version).max();
-        assert_eq!(newest, Some(LAYOUT));
-    }
-}
+mod tests;

@@ -61,11 +61,39 @@ use crate::{
     StoredDeadLetter, Swept,
 };
 
+/// Where a database is: `postgres://user:password@host:port/database`. It may hold a password, so it is not shown.
+#[derive(Clone)]
+pub struct Url(String);
+
+impl From<String> for Url {
+    fn from(url: String) -> Self {
+        Self(url)
+    }
+}
+
+impl From<&String> for Url {
+    fn from(url: &String) -> Self {
+        Self(url.clone())
+    }
+}
+
+impl From<&str> for Url {
+    fn from(url: &str) -> Self {
+        Self(url.to_owned())
+    }
+}
+
+impl std::fmt::Debug for Url {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.write_str("Url(…)")
+    }
+}
+
 /// How the store is opened.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where the database is: `postgres://user:password@host:port/database`.
-    pub url: String,
+    /// Where the database is.
+    pub url: Url,
     /// Certificates to trust; with them, connections are encrypted.
     pub ca_file: Option<PathBuf>,
     /// Connections that this node may have.
@@ -78,7 +106,7 @@ pub struct Options {
 
 impl Options {
     /// The usual settings for a database.
-    pub fn new(url: impl Into<String>) -> Self {
+    pub fn new(url: impl Into<Url>) -> Self {
         Self {
             url: url.into(),
             ca_file: None,
@@ -544,7 +572,7 @@ impl Fleet for PostgresStore {
     }
 
     async fn announce(&self, node: &NodeState) -> Result<Heard, StoreError> {
-        self.within(async { fleet::announce(&self.client().await?, node).await }).await
+        self.within(async { fleet::announce(&self.inner.pool.get_kept().await?, node).await }).await
     }
 
     async fn nodes(&self) -> Result<Vec<NodeSeen>, StoreError> {
@@ -552,11 +580,11 @@ impl Fleet for PostgresStore {
     }
 
     async fn leave(&self, node: &str) -> Result<(), StoreError> {
-        self.within(async { fleet::leave(&self.client().await?, node).await }).await
+        self.within(async { fleet::leave(&self.inner.pool.get_kept().await?, node).await }).await
     }
 
     async fn lead(&self, task: &str, node: &str, term: Duration) -> Result<bool, StoreError> {
-        self.within(async { fleet::lead(&self.client().await?, task, node, term).await }).await
+        self.within(async { fleet::lead(&self.inner.pool.get_kept().await?, task, node, term).await }).await
     }
 }
 

@@ -25,9 +25,14 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 /// How long a caller may wait for a connection that others use.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Bounds of the server's patience: no statement here takes nearly as long while all is well, and what the server
-/// gives up is told from what it did.
+/// gives up is told from what it did. It looks every second whether the node is still there: a caller who goes away
+/// in the middle of a statement leaves it nothing to do.
 pub(super) const SESSION: &str = "SET statement_timeout = '10s'; SET lock_timeout = '5s'; \
-     SET idle_in_transaction_session_timeout = '15s'; SET client_min_messages = 'error'";
+     SET idle_in_transaction_session_timeout = '15s'; SET client_connection_check_interval = '1s'; \
+     SET client_min_messages = 'error'";
+/// Connections beside those of batches that are kept for what a node does to stay one of its fleet: its heartbeat
+/// and its leases.
+const MEMBER_CONNECTIONS: usize = 1;
 
 /// How long nobody tries to connect after a failure, growing: a database that comes back must not be met by all of
 /// its nodes' requests at once.
@@ -40,11 +45,13 @@ const ANSWER_MAX: Duration = Duration::from_secs(20);
 
 /// The pool, by what it is asked for.
 pub(super) struct Pool {
-    pool: deadpool_postgres::Pool,
+    shared: deadpool_postgres::Pool,
+    /// For batches, heartbeat and leases, however slow what others read may be.
+    kept: deadpool_postgres::Pool,
     talk: Arc<Talk>,
     resting: Mutex<Resting>,
     /// When the server was last taken to be gone: no connection from before is used again.
-    gone: Arc<Mutex<Option<std::time::Instant>>>,
+    gone: Gone,
 }
 
 /// Since when and for how long connecting rests.
@@ -72,61 +79,33 @@ impl Resting {
 impl Pool {
     /// A pool whose connections are held to being durable, if they are to be.
     pub(super) fn new(options: &Options, durable: bool) -> Result<Self, OpenError> {
-        let config = config(options)?;
-        let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = match tls(options, &config)? {
-            Some(tls) => Manager::from_config(config, tls, recycling),
-            None => Manager::from_config(config, NoTls, recycling),
-        };
-        let settle_in = Hook::async_fn(move |client: &mut deadpool_postgres::ClientWrapper, _| {
-            Box::pin(async move {
-                client.batch_execute(SESSION).await.map_err(HookError::Backend)?;
-                // A server that took over from another is held to what the first one promised.
-                match fitness(client).await.map_err(HookError::Backend)? {
-                    Fitness { is_read_only: true, .. } => {
-                        Err(HookError::message("the database is read-only"))
-                    }
-                    Fitness { durability: Durability::Relaxed(why), .. } if durable => {
-                        tracing::error!(
-                            why,
-                            "a connection to a database that cannot keep the promise is not used"
-                        );
-                        Err(HookError::message(why))
-                    }
-                    _ => Ok(()),
-                }
-            })
-        });
         let gone = Arc::new(Mutex::new(None));
-        let is_from_before = {
-            let gone = Arc::clone(&gone);
-            Hook::sync_fn(move |_: &mut deadpool_postgres::ClientWrapper, metrics| {
-                let gone = *gone.lock().unwrap_or_else(PoisonError::into_inner);
-                if gone.is_some_and(|gone| metrics.created <= gone) {
-                    return Err(HookError::message("it got no answer"));
-                }
-                Ok(())
-            })
-        };
-        let pool = deadpool_postgres::Pool::builder(manager)
-            .max_size(options.connections_max)
-            .runtime(Runtime::Tokio1)
-            .create_timeout(Some(CONNECT_MAX))
-            .wait_timeout(Some(WAIT_MAX))
-            .recycle_timeout(Some(CONNECT_MAX))
-            .post_create(settle_in)
-            .pre_recycle(is_from_before)
-            .build();
-        let pool = pool.map_err(|error| OpenError::Options(error.to_string()))?;
-        Ok(Self { pool, talk: Arc::new(Talk::new()), resting: Mutex::default(), gone })
+        let kept = options.batches_at_once + MEMBER_CONNECTIONS;
+        let shared = options.connections_max.saturating_sub(kept).max(1);
+        Ok(Self {
+            shared: connections(options, shared, durable, &gone)?,
+            kept: connections(options, kept, durable, &gone)?,
+            talk: Arc::new(Talk::new()),
+            resting: Mutex::default(),
+            gone,
+        })
     }
 
     /// A connection, new or used before.
     pub(super) async fn get(&self) -> Result<client::Client, StoreError> {
-        if self.pool.status().available == 0 && !self.resting().is_over(Instant::now()) {
+        self.get_of(&self.shared).await
+    }
+
+    /// A connection for what must not wait for readers.
+    pub(super) async fn get_kept(&self) -> Result<client::Client, StoreError> {
+        self.get_of(&self.kept).await
+    }
+
+    async fn get_of(&self, pool: &deadpool_postgres::Pool) -> Result<client::Client, StoreError> {
+        if pool.status().available == 0 && !self.resting().is_over(Instant::now()) {
             return Err(StoreError::Unavailable("the database could not be reached a moment ago".into()));
         }
-        let got = self.pool.get().await;
+        let got = pool.get().await;
         match &got {
             Ok(_) => *self.resting() = Resting::default(),
             Err(PoolError::Backend(_) | PoolError::Timeout(TimeoutType::Create)) => {
@@ -172,7 +151,8 @@ impl Pool {
 
     /// Hands out no more connections.
     pub(super) fn close(&self) {
-        self.pool.close();
+        self.shared.close();
+        self.kept.close();
     }
 
     /// Statements that were sent and awaited so far.
@@ -181,8 +161,63 @@ impl Pool {
     }
 }
 
+/// When the server was last taken to be gone.
+type Gone = Arc<Mutex<Option<std::time::Instant>>>;
+
+/// At most so many connections, each held to being durable if it is to be, and not used after the server was gone.
+fn connections(
+    options: &Options,
+    most: usize,
+    durable: bool,
+    gone: &Gone,
+) -> Result<deadpool_postgres::Pool, OpenError> {
+    let config = config(options)?;
+    let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+    let manager = match tls(options, &config)? {
+        Some(tls) => Manager::from_config(config, tls, recycling),
+        None => Manager::from_config(config, NoTls, recycling),
+    };
+    let settle_in = Hook::async_fn(move |client: &mut deadpool_postgres::ClientWrapper, _| {
+        Box::pin(async move {
+            client.batch_execute(SESSION).await.map_err(HookError::Backend)?;
+            // A server that took over from another is held to what the first one promised.
+            match fitness(client).await.map_err(HookError::Backend)? {
+                Fitness { is_read_only: true, .. } => Err(HookError::message("the database is read-only")),
+                Fitness { durability: Durability::Relaxed(why), .. } if durable => {
+                    tracing::error!(
+                        why,
+                        "a connection to a database that cannot keep the promise is not used"
+                    );
+                    Err(HookError::message(why))
+                }
+                _ => Ok(()),
+            }
+        })
+    });
+    let is_from_before = {
+        let gone = Arc::clone(gone);
+        Hook::sync_fn(move |_: &mut deadpool_postgres::ClientWrapper, metrics| {
+            let gone = *gone.lock().unwrap_or_else(PoisonError::into_inner);
+            if gone.is_some_and(|gone| metrics.created <= gone) {
+                return Err(HookError::message("it got no answer"));
+            }
+            Ok(())
+        })
+    };
+    let pool = deadpool_postgres::Pool::builder(manager)
+        .max_size(most)
+        .runtime(Runtime::Tokio1)
+        .create_timeout(Some(CONNECT_MAX))
+        .wait_timeout(Some(WAIT_MAX))
+        .recycle_timeout(Some(CONNECT_MAX))
+        .post_create(settle_in)
+        .pre_recycle(is_from_before)
+        .build();
+    pool.map_err(|error| OpenError::Options(error.to_string()))
+}
+
 fn config(options: &Options) -> Result<tokio_postgres::Config, OpenError> {
-    let mut config = parse(&options.url)?;
+    let mut config = parse(&options.url.0)?;
     config.application_name("snavio");
     config.connect_timeout(CONNECT_MAX);
     config.keepalives_idle(Duration::from_secs(15));
@@ -196,7 +231,7 @@ fn config(options: &Options) -> Result<tokio_postgres::Config, OpenError> {
 
 /// Which database it is, by host and name: enough to find it, and nothing of its secrets.
 pub(crate) fn place(options: &Options) -> Result<String, OpenError> {
-    let config = parse(&options.url)?;
+    let config = parse(&options.url.0)?;
     let hosts = config.get_hosts().iter().map(|host| match host {
         Host::Tcp(name) => name.clone(),
         Host::Unix(path) => path.display().to_string(),

@@ -132,13 +132,15 @@ struct Attempts<'a> {
     nonce: Uuid,
     /// What was judged, newest last, with numbers counted from zero.
     judged: Vec<(Vec<Settlement>, Delta)>,
-    /// Whether a statement is out of which nothing was heard: then the nonce may be there.
+    /// Whether a statement that writes was ever sent.
+    sent: bool,
+    /// Whether one is out of which nothing was heard: then the nonce may be there.
     lost: bool,
 }
 
 impl<'a> Attempts<'a> {
     fn new(inner: &'a Inner, batch: &'a [Intake], now: Timestamp) -> Self {
-        Self { inner, batch, now, nonce: inner.nonces.next(), judged: Vec::new(), lost: false }
+        Self { inner, batch, now, nonce: inner.nonces.next(), judged: Vec::new(), sent: false, lost: false }
     }
 
     async fn run(&mut self, until: Instant) -> Result<Vec<Settlement>, Trouble> {
@@ -175,11 +177,11 @@ impl<'a> Attempts<'a> {
     /// A step on a connection, which has its time from when there is one.
     async fn timed_step(&mut self, next: Next) -> Result<Step, Trouble> {
         let pool = &self.inner.pool;
-        let client = pool.get().await.map_err(Trouble::Refused)?;
+        let client = pool.get_kept().await.map_err(Trouble::Refused)?;
         match pool.answered(STEP_MAX, self.step(client, next)).await {
             Ok(step) => step,
             Err(lost) => {
-                self.lost = true;
+                self.lost |= self.sent;
                 Err(lost)
             }
         }
@@ -203,6 +205,7 @@ impl<'a> Attempts<'a> {
         if delta.is_empty() {
             return Ok(Step::Settled(settlements.clone()));
         }
+        self.sent = true;
         match self.write(&client, delta).await {
             Ok(base) => {
                 let met = settlements.iter().any(|it| !it.outcomes.iter().all(is_queued));
@@ -335,16 +338,9 @@ pub(super) fn statement() -> String {
                  $29::bigint[], $30::bigint[]) \
                  AS new (id, tenant, destination, source, message, first_seen_at, expires_at, check_value) \
              ORDER BY id COLLATE \"C\", tenant COLLATE \"C\", destination COLLATE \"C\" \
-         ), delivery_in AS ( \
-             INSERT INTO delivery (id, message, destination, queue, dead_letter_queue, queued_at, receives, \
-                 receives_max, visible_at) \
-             SELECT base + id, base + message, destination, queue, dead_letter_queue, queued_at, receives, \
-                 receives_max, queued_at \
-             FROM block, unnest($31::bigint[], $32::bigint[], $33::text[], $34::text[], $35::text[], $36::bigint[], \
-                 $37::integer[], $38::integer[]) \
-                 AS new (id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max) \
-         ) \
-         SELECT base FROM block"
+         ), delivery_in AS ({deliveries}) \
+         SELECT base FROM block",
+        deliveries = delivery::insertion(31),
     )
 }
 

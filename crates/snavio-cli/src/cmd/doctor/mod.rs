@@ -76,7 +76,8 @@ impl Doctor {
                 vec![store(&config), clock(&config), disk(&config), privacy(&config)]
             }
             StoreConfig::Postgres { url, ca_file, .. } => {
-                let database = postgres::Options { ca_file: ca_file.clone(), ..postgres::Options::new(url) };
+                let database =
+                    postgres::Options { ca_file: ca_file.clone(), ..postgres::Options::new(url.clone()) };
                 database::findings(&config, &database).await
             }
         };
