@@ -3,6 +3,7 @@
 //! Nothing here does I/O, awaits, reads a clock or asks for randomness: time, ids and random bytes are
 //! arguments. So every judgement can be tested as a table, and the simulation uses the very same code.
 
+pub mod age;
 pub mod claim;
 pub mod command;
 pub mod delivery;

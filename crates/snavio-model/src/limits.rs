@@ -162,6 +162,13 @@ pub const CONTACT_CHARS_MAX: usize = 320;
 /// What a service is, for people.
 pub const DESCRIPTION_CHARS_MAX: usize = 1000;
 
+/// Days between two keys of a service, when not said (REG-10).
+pub const KEY_DAYS: u32 = 30;
+/// Days for which a key is accepted beside the one after it, when not said (REG-10).
+pub const KEY_OVERLAP_DAYS: u32 = 7;
+/// The longest a key may be the current one.
+pub const KEY_DAYS_MAX: u32 = 3_650;
+
 const _: () = assert!(BODY_BYTES_DEFAULT <= BODY_BYTES_MAX);
 const _: () = assert!(BODY_BYTES_MAX <= BATCH_BYTES_MAX);
 const _: () = assert!(BODY_BYTES_MAX <= COMMIT_BYTES_MAX);

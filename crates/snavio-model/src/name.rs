@@ -20,6 +20,7 @@ pub struct InvalidName {
 
 const LOWER: &str = "1 to 63 of a-z 0-9 . _ - beginning with a letter or digit";
 const MIXED: &str = "1 to 128 of A-Z a-z 0-9 . _ - beginning with a letter or digit";
+const GRANTED: &str = "a command's name, or * for all";
 const QUEUE: &str = "1 to 80 of A-Z a-z 0-9 _ -";
 const FULL: &str = "tenant/service, each 1 to 63 of a-z 0-9 . _ - beginning with a letter or digit";
 const TARGET: &str =
@@ -126,6 +127,31 @@ name!(
     /// [`ServiceName::resolve`] tells which service is meant.
     TargetText, "a target", TARGET, is_target
 );
+
+name!(
+    /// The commands that a grant is for: one by its name, or `*` for all of its target's that may be granted so.
+    GrantedName, "a grant's name", GRANTED, is_granted
+);
+
+fn is_granted(text: &str) -> bool {
+    text == GrantedName::ALL || is_mixed(text)
+}
+
+impl GrantedName {
+    /// The text that means all commands.
+    pub const ALL: &str = "*";
+
+    /// Whether it means all commands.
+    pub fn is_all(&self) -> bool {
+        &*self.0 == Self::ALL
+    }
+}
+
+impl From<CommandName> for GrantedName {
+    fn from(name: CommandName) -> Self {
+        Self(name.0)
+    }
+}
 
 fn is_target(text: &str) -> bool {
     is_full(text) || is_lower(text)

@@ -185,6 +185,8 @@ reasons! {
     AuthThrottled = "auth_throttled", 429, Nothing, "Too many failed attempts", "wait before you try again";
     /// The tenant is suspended.
     Suspended = "suspended", 403, Failed, "Tenant is suspended", "ask the platform's operators";
+    /// An operator shut the source out.
+    Banned = "banned", 403, Failed, "Source is banned", "ask the platform's operators";
     /// No grant for this source, target and name.
     AclDeny = "acl-deny", 403, Failed, "Not granted", "ask the target's owner for a grant";
     /// A grant, but nowhere to go.

@@ -12,6 +12,29 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Timestamp(pub i64);
 
+/// A moment that people write and read, as RFC 3339 text.
+pub mod text {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::Timestamp;
+
+    /// Writes it as text.
+    pub fn serialize<S: Serializer>(at: &Option<Timestamp>, to: S) -> Result<S::Ok, S::Error> {
+        match at {
+            Some(at) => to.collect_str(at),
+            None => to.serialize_none(),
+        }
+    }
+
+    /// Reads it from text.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
+        let Some(text) = Option::<String>::deserialize(from)? else { return Ok(None) };
+        let unfit =
+            || serde::de::Error::custom("a time must be RFC 3339 with T and an offset, without leap seconds");
+        Timestamp::parse(&text).map(Some).ok_or_else(unfit)
+    }
+}
+
 /// Tells the time. Only the server's machine module asks for it; tests give a point in time.
 pub trait Clock: Send + Sync {
     /// Now, never earlier than an earlier answer.

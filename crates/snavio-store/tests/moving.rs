@@ -46,7 +46,7 @@ fn story() -> Vec<Change> {
             suspended,
         })
     };
-    let service = Entry::Service(Service { name: "acme/bot".parse().unwrap(), description: None });
+    let service = Entry::Service(Service::new("acme/bot".parse().unwrap()));
     vec![
         change(1, None, Some(tenant(false))),
         change(2, None, Some(service.clone())),

@@ -86,7 +86,8 @@ async fn nodes_that_start_at_once_over_an_empty_database_all_serve() {
         .await;
         works(node, &cast).await;
     }
-    let made = server.ask(&database, "SELECT version, name FROM refinery_schema_history ORDER BY version").unwrap();
+    let made =
+        server.ask(&database, "SELECT version, name FROM refinery_schema_history ORDER BY version").unwrap();
     assert_eq!(made, "1|first\n2|members");
 }
 

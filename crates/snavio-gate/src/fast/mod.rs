@@ -84,9 +84,10 @@ pub(crate) fn permit(
 fn find_route(message: &Message, registry: &Registry) -> Result<Arc<BoundRoute>, Refusal> {
     let denied = || Refusal::new(Reason::AclDeny, "the source has no grant for this target and name");
     let target = registry.service(message.target.as_str()).ok_or_else(denied)?;
-    target.grant(&message.source, &message.name).ok_or_else(denied)?;
+    let at = message.received_at;
+    target.grant(&message.source, &message.name, at).ok_or_else(denied)?;
     let missing = || Refusal::new(Reason::RouteMissing, "the target has no route for this name");
-    target.route(&message.name).cloned().ok_or_else(missing)
+    target.route(&message.name, at).cloned().ok_or_else(missing)
 }
 
 fn escalation(route: &BoundRoute, mode: DispatchMode) -> Option<Escalation> {

@@ -8,7 +8,7 @@ use snavio_model::command::CommandEnvelope;
 use snavio_model::message::Message;
 use snavio_model::name::{KeyVersion, ServiceName};
 use snavio_model::refusal::{Reason, Refusal, Refused, Skew, Subject};
-use snavio_model::registry::{Registry, ServiceView};
+use snavio_model::registry::{LiveKey, Registry, ServiceView};
 use snavio_model::time::Timestamp;
 use snavio_model::trace::{CorrelationId, Journey, Traceparent};
 use snavio_model::webhook::WebhookSignature;
@@ -96,7 +96,7 @@ fn judge(
     window: Duration,
     journey: &Journey,
 ) -> Result<Authentic, Refusal> {
-    match (parsed, check_tenant(registry, &arrival.source)) {
+    match (parsed, check_source(registry, &arrival.source, arrival.received_at)) {
         // What is wrong with the form comes first, except for the one check that follows suspension.
         (Err(wrong), _) if wrong.refusal.reason != Reason::SourcePresent => Err(wrong.refusal.clone()),
         (_, Err(refusal)) => Err(refusal),
@@ -105,9 +105,13 @@ fn judge(
     }
 }
 
-fn check_tenant(registry: &Registry, source: &ServiceName) -> Result<(), Refusal> {
+/// Neither is its tenant suspended, nor is it banned itself.
+fn check_source(registry: &Registry, source: &ServiceName, at: Timestamp) -> Result<(), Refusal> {
     match registry.tenant(source.tenant()) {
-        Some(tenant) if !tenant.suspended => Ok(()),
+        Some(tenant) if !tenant.suspended => match registry.ban(source, at) {
+            Some(_) => Err(Refusal::new(Reason::Banned, "the source is banned")),
+            None => Ok(()),
+        },
         Some(_) => Err(Refusal::new(Reason::Suspended, "the tenant is suspended")),
         None => Err(Refusal::new(Reason::Unauthenticated, "the tenant is not registered any more")),
     }
@@ -165,7 +169,7 @@ fn check_signature(
     source: &ServiceView,
 ) -> Result<(KeyVersion, Arc<str>), Refusal> {
     let by_header = match &arrival.webhook {
-        Some(Ok(webhook)) => Some(check_webhook(webhook, envelope, &arrival.body, source)?),
+        Some(Ok(webhook)) => Some(check_webhook(webhook, envelope, arrival, source)?),
         Some(Err(refusal)) => return Err(refusal.clone()),
         None => None,
     };
@@ -178,6 +182,10 @@ fn check_signature(
                 || Refusal::new(Reason::KeyUnknown, "metadata.version_id names no key of this service");
             let version = envelope.version_id.as_ref().ok_or_else(unknown)?;
             let key = source.key(version).ok_or_else(unknown)?;
+            if !key.is_good(arrival.received_at) {
+                let detail = "metadata.version_id names a key that is not accepted any more";
+                return Err(Refusal::new(Reason::KeyExpired, detail));
+            }
             let text = envelope.signing_text(&key.version, &source.name);
             if !text.verify(&key.secret, signature) {
                 let detail = "metadata.hmac is not the signature of this message under this key";
@@ -193,11 +201,11 @@ fn check_signature(
 }
 
 /// MSG-4: over the raw body, for this very message, under any live key of the service.
-fn check_webhook(
+fn check_webhook<'a>(
     webhook: &WebhookSignature,
     envelope: &CommandEnvelope<'_>,
-    body: &[u8],
-    source: &ServiceView,
+    arrival: &Arrival,
+    source: &'a ServiceView,
 ) -> Result<(KeyVersion, Arc<str>), Refusal> {
     let invalid = |detail: &'static str| Refusal::new(Reason::HmacInvalid, detail);
     if !webhook.is_for(&envelope.id) {
@@ -206,9 +214,15 @@ fn check_webhook(
     if !webhook.is_at(envelope.timestamp) {
         return Err(invalid("webhook-timestamp is not the message's timestamp"));
     }
-    let mut verified = source.keys().iter().filter_map(|key| Some((key, webhook.verify(&key.secret, body)?)));
+    let verified = |key: &'a Arc<LiveKey>| Some((key, webhook.verify(&key.secret, &arrival.body)?));
     let none = || invalid("webhook-signature does not match under any key of this service");
-    let (key, signature) = verified.next().ok_or_else(none)?;
+    let (key, signature) = source.keys().iter().rev().find_map(verified).ok_or_else(none)?;
+    if !key.is_good(arrival.received_at) {
+        return Err(Refusal::new(
+            Reason::KeyExpired,
+            "webhook-signature is of a key that is not accepted any more",
+        ));
+    }
     Ok((key.version.clone(), format!("webhook {signature}").into()))
 }
 

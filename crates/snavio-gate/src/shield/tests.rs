@@ -30,10 +30,12 @@ fn registry(suspended: bool) -> Registry {
         version: "hmac-v1".parse().unwrap(),
         secret: Sealed(String::new()),
         created_at: Timestamp(0),
+        expires_at: None,
+        revoked_at: None,
     };
     let entries = vec![
         Entry::Tenant(Tenant { name: "acme".parse().unwrap(), contact: None, suspended }),
-        Entry::Service(Service { name: service, description: None }),
+        Entry::Service(Service::new(service)),
         Entry::Key(key),
     ];
     registry.fill(entries, &OneSecret);

@@ -7,7 +7,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Registry;
-use super::entry::{Entry, EntryKey, Kind, Route};
+use super::entry::{Entry, Grant, Route, Service};
+use super::identity::{Issuer, KeySet, PersonalToken};
+use super::key::{EntryKey, Kind};
 use crate::limits;
 use crate::time::Timestamp;
 
@@ -142,12 +144,42 @@ impl Draft<'_> {
         let found = match entry {
             Entry::Route(route) => route_problems(route, self.window),
             Entry::Tenant(tenant) => too_long("contact", tenant.contact.as_ref(), limits::CONTACT_CHARS_MAX),
-            Entry::Service(service) => {
-                too_long("description", service.description.as_ref(), limits::DESCRIPTION_CHARS_MAX)
-            }
-            Entry::Grant(_) | Entry::Key(_) | Entry::Client(_) => Vec::new(),
+            Entry::Service(service) => service_problems(service),
+            Entry::Grant(grant) => self.grant_problems(grant),
+            Entry::PersonalToken(token) => token_problems(token),
+            Entry::GrantRequest(it) => too_long("purpose", Some(&it.purpose), limits::DESCRIPTION_CHARS_MAX),
+            Entry::Issuer(issuer) => issuer_problems(issuer),
+            Entry::Workload(it) => too_long("subject", Some(&it.subject), limits::DESCRIPTION_CHARS_MAX),
+            Entry::Ban(ban) => too_long("reason", Some(&ban.reason), limits::DESCRIPTION_CHARS_MAX),
+            Entry::Key(_) | Entry::Client(_) => Vec::new(),
         };
         problems.extend(found.into_iter().map(|problem| format!("{}: {problem}", entry.key())));
+    }
+
+    /// REG-2: a grant may be stricter than its route, never more lenient.
+    fn grant_problems(&self, grant: &Grant) -> Vec<String> {
+        let Some(profile) = grant.profile else { return Vec::new() };
+        let routes = self.routes_of(grant);
+        let lenient = routes.into_iter().find(|route| profile > route.profile);
+        let problem =
+            |route: Route| format!("its profile is more lenient than that of route {}", route.destination());
+        lenient.map(problem).into_iter().collect()
+    }
+
+    /// The routes that a grant is for, as they would be.
+    fn routes_of(&self, grant: &Grant) -> Vec<Route> {
+        let is_for = |route: &Route| {
+            route.target == grant.target
+                && (grant.name.is_all() || grant.name.as_str() == route.name.as_str())
+        };
+        let changed = self.after.values().flatten().filter_map(|entry| match entry {
+            Entry::Route(route) => Some(route.clone()),
+            _ => None,
+        });
+        let target = self.registry.service(grant.target.as_str());
+        let there = target.into_iter().flat_map(|view| view.routes()).map(|it| it.route.clone());
+        let there = there.filter(|it| !self.after.contains_key(&EntryKey::route(&it.target, &it.name)));
+        changed.chain(there).filter(is_for).collect()
     }
 
     fn check_removal(&self, key: &EntryKey, problems: &mut Vec<String>) {
@@ -175,6 +207,11 @@ impl Entry {
             Self::Grant(it) => vec![service(&it.source), service(&it.target)],
             Self::Key(it) => vec![service(&it.service)],
             Self::Client(it) => vec![service(&it.service)],
+            Self::PersonalToken(it) => it.tenant.iter().map(EntryKey::tenant).collect(),
+            Self::GrantRequest(it) => vec![service(&it.source), service(&it.target)],
+            Self::Issuer(_) => vec![],
+            Self::Workload(it) => vec![EntryKey::issuer(&it.issuer), service(&it.service)],
+            Self::Ban(it) => vec![service(&it.source)],
         }
     }
 }
@@ -182,6 +219,51 @@ impl Entry {
 fn too_long(member: &str, text: Option<&String>, chars_max: usize) -> Vec<String> {
     let is_over = text.is_some_and(|text| text.chars().count() > chars_max);
     is_over.then(|| format!("{member} is longer than {chars_max} characters")).into_iter().collect()
+}
+
+fn service_problems(service: &Service) -> Vec<String> {
+    let mut problems = too_long("description", service.description.as_ref(), limits::DESCRIPTION_CHARS_MAX);
+    let (every, overlap) = (service.key_days(), service.key_overlap_days());
+    if !(1..=limits::KEY_DAYS_MAX).contains(&every) {
+        problems.push(format!("key_days is {every}, 1 to {}", limits::KEY_DAYS_MAX));
+    }
+    if overlap == 0 || overlap >= every.max(1) {
+        problems.push(format!(
+            "key_overlap_days is {overlap}; at least 1, and less than key_days, which is {every}"
+        ));
+    }
+    problems
+}
+
+fn token_problems(token: &PersonalToken) -> Vec<String> {
+    let mut problems = too_long("person", Some(&token.person), limits::CONTACT_CHARS_MAX);
+    let role = token.role.as_str();
+    match (&token.tenant, token.role) {
+        (None, role_of) if role_of.is_of_a_tenant() => {
+            problems.push(format!("role {role} is for one tenant: name it"))
+        }
+        (Some(_), super::Role::Operator) => {
+            problems.push("role operator is for all tenants: name none".to_owned())
+        }
+        _ => {}
+    }
+    if token.person.trim().is_empty() {
+        problems.push("person must not be empty".to_owned());
+    }
+    problems
+}
+
+fn issuer_problems(issuer: &Issuer) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (member, text) in [("issuer", &issuer.issuer), ("audience", &issuer.audience)] {
+        if text.is_empty() || text.contains(char::is_whitespace) {
+            problems.push(format!("{member} must be given, without spaces"));
+        }
+        problems.extend(too_long(member, Some(text), limits::CONTACT_CHARS_MAX));
+    }
+    let (KeySet::File(place) | KeySet::Url(place)) = &issuer.keys;
+    problems.extend(too_long("keys", Some(place), limits::DESCRIPTION_CHARS_MAX));
+    problems
 }
 
 fn route_problems(route: &Route, window: Duration) -> Vec<String> {

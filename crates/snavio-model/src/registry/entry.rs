@@ -1,13 +1,14 @@
-//! What is registered: tenants, services, routes, grants, keys and clients, each a plain record (REG-1).
+//! What is registered: tenants, services, routes, grants, keys, clients and bans, each a plain record (REG-1).
 
-use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::identity::{GrantRequest, Issuer, PersonalToken, Workload};
+use super::key::EntryKey;
 use crate::claim::ClaimPolicy;
 use crate::limits;
-use crate::name::{CommandName, KeyVersion, QueueName, ServiceName, TenantName};
+use crate::name::{CommandName, GrantedName, KeyVersion, QueueName, ServiceName, TenantName};
 use crate::time::Timestamp;
 
 /// One registered thing.
@@ -28,6 +29,16 @@ pub enum Entry {
     Key(Key),
     /// A service's OAuth client.
     Client(Client),
+    /// A person's token, with what it is good for.
+    PersonalToken(PersonalToken),
+    /// A grant that a producer would like to have.
+    GrantRequest(GrantRequest),
+    /// Somebody whose word on workloads is taken.
+    Issuer(Issuer),
+    /// Which service a workload is.
+    Workload(Workload),
+    /// A source that is shut out.
+    Ban(Ban),
 }
 
 /// The owner of services.
@@ -55,10 +66,33 @@ pub struct Service {
     /// What it is, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
+    /// Days between two of its keys (REG-10).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_days: Option<u32>,
+    /// Days for which a key is accepted beside the one after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_overlap_days: Option<u32>,
+}
+
+impl Service {
+    /// A service with the usual settings.
+    pub fn new(name: ServiceName) -> Self {
+        Self { name, description: None, key_days: None, key_overlap_days: None }
+    }
+
+    /// Days between two of its keys.
+    pub fn key_days(&self) -> u32 {
+        self.key_days.unwrap_or(limits::KEY_DAYS)
+    }
+
+    /// Days for which a key is accepted beside the one after it.
+    pub fn key_overlap_days(&self) -> u32 {
+        self.key_overlap_days.unwrap_or(limits::KEY_OVERLAP_DAYS)
+    }
 }
 
 /// How quickly a revoked permission must act (REG-15).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Profile {
@@ -111,6 +145,31 @@ pub struct Route {
     /// How quickly consumers are expected to drain the queue.
     #[serde(default = "drain_default")]
     pub expected_drain_seconds: u32,
+    /// Whether the registry in memory may decide who may send (REG-15).
+    #[serde(default, skip_serializing_if = "Acl::is_default")]
+    pub acl: Acl,
+    /// When an ephemeral route ends.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::time::text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub expires_at: Option<Timestamp>,
+}
+
+/// By what a route's grants are judged (REG-15).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum Acl {
+    /// By the registry in memory, as old as the profile allows.
+    #[default]
+    Cached,
+    /// By the store's, inside the commit of every message.
+    Always,
+}
+
+impl Acl {
+    fn is_default(&self) -> bool {
+        *self == Self::Cached
+    }
 }
 
 fn receives_default() -> u32 {
@@ -128,7 +187,7 @@ impl Route {
     }
 }
 
-fn destination(target: &ServiceName, name: &CommandName) -> Arc<str> {
+pub(super) fn destination(target: &ServiceName, name: &CommandName) -> Arc<str> {
     format!("{target}:{name}").into()
 }
 
@@ -141,8 +200,22 @@ pub struct Grant {
     pub source: ServiceName,
     /// To whom.
     pub target: ServiceName,
-    /// Which command.
-    pub name: CommandName,
+    /// Which command; `*` for all, but for those of critical routes.
+    pub name: GrantedName,
+    /// When it ends.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::time::text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub expires_at: Option<Timestamp>,
+    /// How quickly its end must act, if more quickly than its route says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profile>,
+}
+
+impl Grant {
+    /// A grant without an end.
+    pub fn new(source: ServiceName, target: ServiceName, name: impl Into<GrantedName>) -> Self {
+        Self { source, target, name: name.into(), expires_at: None, profile: None }
+    }
 }
 
 /// A secret encrypted under the platform key (REG-13): text that only the platform can open.
@@ -164,6 +237,19 @@ pub struct Key {
     pub secret: Sealed,
     /// When it was made.
     pub created_at: Timestamp,
+    /// When it ends: set when the next one is made (REG-10).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+    /// When it was found to be compromised (REG-12).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revoked_at: Option<Timestamp>,
+}
+
+impl Key {
+    /// When it is not accepted any more, if that is known.
+    pub fn ends_at(&self) -> Option<Timestamp> {
+        self.expires_at.into_iter().chain(self.revoked_at).min()
+    }
 }
 
 /// An OAuth client that speaks for one service.
@@ -182,88 +268,20 @@ pub struct Client {
     pub created_at: Timestamp,
 }
 
-/// What kind of thing an entry is. Stores keep its word ([`Kind::as_str`]), which is never reused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "each is the entry of the same name")]
+/// A source that is shut out by an operator (LIM-7).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub enum Kind {
-    Tenant,
-    Service,
-    Key,
-    Client,
-    Route,
-    Grant,
-}
-
-impl Kind {
-    /// All kinds, each after what it refers to.
-    pub const ALL: [Self; 6] =
-        [Self::Tenant, Self::Service, Self::Key, Self::Client, Self::Route, Self::Grant];
-
-    /// The word for it in stores and messages.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Tenant => "tenant",
-            Self::Service => "service",
-            Self::Key => "key",
-            Self::Client => "client",
-            Self::Route => "route",
-            Self::Grant => "grant",
-        }
-    }
-
-    /// Takes back what [`Kind::as_str`] gave.
-    pub fn stored(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
-    }
-}
-
-/// What an entry is found by.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct EntryKey {
-    /// What kind of thing.
-    pub kind: Kind,
-    /// Its name within the kind.
-    pub name: String,
-}
-
-impl EntryKey {
-    /// The tenant of this name.
-    pub fn tenant(name: &TenantName) -> Self {
-        Self { kind: Kind::Tenant, name: name.to_string() }
-    }
-
-    /// The service of this name.
-    pub fn service(name: &ServiceName) -> Self {
-        Self { kind: Kind::Service, name: name.to_string() }
-    }
-
-    /// The route of this target and name.
-    pub fn route(target: &ServiceName, name: &CommandName) -> Self {
-        Self { kind: Kind::Route, name: destination(target, name).to_string() }
-    }
-
-    /// The grant for this source, target and name.
-    pub fn grant(source: &ServiceName, target: &ServiceName, name: &CommandName) -> Self {
-        Self { kind: Kind::Grant, name: format!("{source}>{target}:{name}") }
-    }
-
-    /// The key version of this service.
-    pub fn key(service: &ServiceName, version: &KeyVersion) -> Self {
-        Self { kind: Kind::Key, name: format!("{service}:{version}") }
-    }
-
-    /// The client of this id.
-    pub fn client(id: &str) -> Self {
-        Self { kind: Kind::Client, name: id.to_owned() }
-    }
-}
-
-impl fmt::Display for EntryKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.kind.as_str(), self.name)
-    }
+pub struct Ban {
+    /// The service whose messages are refused.
+    pub source: ServiceName,
+    /// For what reason, for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// When it ends.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::time::text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub until: Option<Timestamp>,
 }
 
 impl Entry {
@@ -276,10 +294,15 @@ impl Entry {
             Self::Grant(grant) => EntryKey::grant(&grant.source, &grant.target, &grant.name),
             Self::Key(key) => EntryKey::key(&key.service, &key.version),
             Self::Client(client) => EntryKey::client(&client.id),
+            Self::PersonalToken(token) => EntryKey::personal_token(&token.id),
+            Self::GrantRequest(it) => EntryKey::grant_request(&it.source, &it.target, &it.name),
+            Self::Issuer(issuer) => EntryKey::issuer(&issuer.issuer),
+            Self::Workload(workload) => EntryKey::workload(&workload.issuer, &workload.subject),
+            Self::Ban(ban) => EntryKey::ban(&ban.source),
         }
     }
 
-    /// The tenant that owns the entry: a grant belongs to the target's owner, who gives it.
+    /// The tenant that owns the entry, none for the platform's: a grant belongs to the target's owner, who gives it.
     pub fn owner(&self) -> &str {
         match self {
             Self::Tenant(tenant) => tenant.name.as_str(),
@@ -288,6 +311,10 @@ impl Entry {
             Self::Grant(grant) => grant.target.tenant(),
             Self::Key(key) => key.service.tenant(),
             Self::Client(client) => client.service.tenant(),
+            Self::PersonalToken(token) => token.tenant.as_ref().map_or("", TenantName::as_str),
+            Self::GrantRequest(it) => it.target.tenant(),
+            Self::Workload(workload) => workload.service.tenant(),
+            Self::Issuer(_) | Self::Ban(_) => "",
         }
     }
 }

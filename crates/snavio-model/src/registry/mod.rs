@@ -2,21 +2,27 @@
 
 mod change;
 mod entry;
+mod identity;
+mod key;
 
-use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-use foldhash::{HashMap, HashMapExt};
+use imbl::shared_ptr::DefaultSharedPtr;
+use imbl::{GenericHashMap, OrdMap};
 
 pub use change::{Author, Change, Wish, plan};
-pub use entry::{
-    Client, DispatchMode, Entry, EntryKey, Grant, Key, Kind, Profile, Route, Sealed, Service, Tenant,
-};
+pub use entry::{Acl, Ban, Client, DispatchMode, Entry, Grant, Key, Profile, Route, Sealed, Service, Tenant};
+pub use identity::{GrantRequest, Issuer, KeySet, PersonalToken, Role, Workload};
+pub use key::{EntryKey, Kind};
 
-use crate::name::{CommandName, KeyVersion, QueueKey, ServiceName, TenantName};
+use crate::name::{CommandName, GrantedName, KeyVersion, QueueKey, ServiceName, TenantName};
 use crate::signing::Secret;
+use crate::time::Timestamp;
+
+/// A map of which a copy that differs in one entry shares the rest: a change costs the same in a registry of any size.
+type Shared<K, V> = GenericHashMap<K, V, foldhash::fast::RandomState, DefaultSharedPtr>;
 
 /// Opens sealed secrets. The platform key is not the model's to know.
 pub trait Unseal: Send + Sync {
@@ -26,14 +32,16 @@ pub trait Unseal: Send + Sync {
 
 /// All entries at one version, with the views that the dispatch path looks things up in.
 ///
-/// A change copies only what it touches: services, the large part, sit behind `Arc`s.
+/// A change copies only what it touches (REG-16).
 #[derive(Debug, Clone, Default)]
 pub struct Registry {
     version: i64,
-    entries: BTreeMap<EntryKey, Arc<Entry>>,
-    tenants: HashMap<TenantName, Arc<Tenant>>,
-    services: HashMap<ServiceName, Arc<ServiceView>>,
-    clients: HashMap<String, Arc<Client>>,
+    entries: OrdMap<EntryKey, Arc<Entry>>,
+    tenants: Shared<TenantName, Arc<Tenant>>,
+    services: Shared<ServiceName, Arc<ServiceView>>,
+    clients: Shared<String, Arc<Client>>,
+    personal_tokens: Shared<String, Arc<PersonalToken>>,
+    bans: Shared<ServiceName, Arc<Ban>>,
 }
 
 /// A service with all that is looked up through it.
@@ -44,8 +52,8 @@ pub struct ServiceView {
     /// Its tenant.
     pub tenant: TenantName,
     keys: Vec<Arc<LiveKey>>,
-    routes: HashMap<CommandName, Arc<BoundRoute>>,
-    grants: HashMap<CommandName, HashMap<ServiceName, Arc<Grant>>>,
+    routes: Shared<CommandName, Arc<BoundRoute>>,
+    grants: Shared<GrantedName, Shared<ServiceName, Arc<Grant>>>,
 }
 
 /// A key whose secret is open.
@@ -55,6 +63,17 @@ pub struct LiveKey {
     pub version: KeyVersion,
     /// The secret itself.
     pub secret: Secret,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it is not accepted any more, if that is known.
+    pub ends_at: Option<Timestamp>,
+}
+
+impl LiveKey {
+    /// Whether what it signs is accepted.
+    pub fn is_good(&self, at: Timestamp) -> bool {
+        self.ends_at.is_none_or(|end| at < end)
+    }
 }
 
 /// A route with the texts that every message to it needs, made once.
@@ -112,7 +131,7 @@ impl Registry {
     /// The entries after this key, ordered by kind and name; all of them without one.
     pub fn entries_after(&self, after: Option<&EntryKey>) -> impl Iterator<Item = &Entry> {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
-        self.entries.range((start, Bound::Unbounded)).map(|(_, entry)| entry.as_ref())
+        self.entries.range::<_, EntryKey>((start, Bound::Unbounded)).map(|(_, entry)| entry.as_ref())
     }
 
     /// The tenant of this name.
@@ -143,6 +162,32 @@ impl Registry {
     /// The client of this id.
     pub fn client(&self, id: &str) -> Option<&Arc<Client>> {
         self.clients.get(id)
+    }
+
+    /// The personal token of this id.
+    pub fn personal_token(&self, id: &str) -> Option<&Arc<PersonalToken>> {
+        self.personal_tokens.get(id)
+    }
+
+    /// The ban of this source, if one is in force.
+    pub fn ban(&self, source: &ServiceName, at: Timestamp) -> Option<&Arc<Ban>> {
+        self.bans.get(source).filter(|ban| ban.until.is_none_or(|until| at < until))
+    }
+
+    /// The trusted issuer of this name.
+    pub fn issuer(&self, name: &str) -> Option<&Issuer> {
+        match self.get(&EntryKey::issuer(name))? {
+            Entry::Issuer(issuer) => Some(issuer),
+            _ => None,
+        }
+    }
+
+    /// The workload that an issuer calls so.
+    pub fn workload(&self, issuer: &str, subject: &str) -> Option<&Workload> {
+        match self.get(&EntryKey::workload(issuer, subject))? {
+            Entry::Workload(workload) => Some(workload),
+            _ => None,
+        }
     }
 
     /// Keys that are registered and cannot be used, because their secrets did not open.
@@ -211,9 +256,18 @@ impl Registry {
             Entry::Key(key) => self.change_service(&key.service, |view| {
                 view.keys.retain(|live| live.version != key.version);
                 if let Some(secret) = unseal.unseal(&key.secret) {
-                    view.keys.push(Arc::new(LiveKey { version: key.version.clone(), secret }));
+                    let (version, created_at, ends_at) = (key.version.clone(), key.created_at, key.ends_at());
+                    view.keys.push(Arc::new(LiveKey { version, secret, created_at, ends_at }));
+                    view.keys.sort_by_key(|live| live.created_at);
                 }
             }),
+            Entry::PersonalToken(token) => {
+                self.personal_tokens.insert(token.id.clone(), Arc::new(token.clone()));
+            }
+            Entry::Ban(ban) => {
+                self.bans.insert(ban.source.clone(), Arc::new(ban.clone()));
+            }
+            Entry::GrantRequest(_) | Entry::Issuer(_) | Entry::Workload(_) => {}
         }
     }
 
@@ -224,8 +278,8 @@ impl Registry {
                 name: service.name.clone(),
                 tenant,
                 keys: Vec::new(),
-                routes: HashMap::new(),
-                grants: HashMap::new(),
+                routes: Shared::default(),
+                grants: Shared::default(),
             })
         });
     }
@@ -253,6 +307,13 @@ impl Registry {
             Entry::Key(key) => self.change_service(&key.service, |view| {
                 view.keys.retain(|live| live.version != key.version);
             }),
+            Entry::PersonalToken(token) => {
+                self.personal_tokens.remove(&token.id);
+            }
+            Entry::Ban(ban) => {
+                self.bans.remove(&ban.source);
+            }
+            Entry::GrantRequest(_) | Entry::Issuer(_) | Entry::Workload(_) => {}
         }
     }
 
@@ -264,19 +325,24 @@ impl Registry {
 }
 
 impl ServiceView {
+    /// The key to sign with: the newest that is accepted.
+    pub fn current_key(&self, at: Timestamp) -> Option<&Arc<LiveKey>> {
+        self.keys.iter().rfind(|key| key.is_good(at))
+    }
+
     /// The key of this version.
     pub fn key(&self, version: &KeyVersion) -> Option<&Arc<LiveKey>> {
         self.keys.iter().find(|key| key.version == *version)
     }
 
-    /// All live keys, oldest first.
+    /// All keys, oldest first, those that have ended too.
     pub fn keys(&self) -> &[Arc<LiveKey>] {
         &self.keys
     }
 
-    /// The route for a command to this service.
-    pub fn route(&self, name: &CommandName) -> Option<&Arc<BoundRoute>> {
-        self.routes.get(name)
+    /// The route for a command to this service, until it ends.
+    pub fn route(&self, name: &CommandName, at: Timestamp) -> Option<&Arc<BoundRoute>> {
+        self.routes.get(name).filter(|it| it.route.expires_at.is_none_or(|end| at < end))
     }
 
     /// All routes to this service.
@@ -284,9 +350,15 @@ impl ServiceView {
         self.routes.values()
     }
 
-    /// The grant for `source` to send `name` to this service.
-    pub fn grant(&self, source: &ServiceName, name: &CommandName) -> Option<&Arc<Grant>> {
-        self.grants.get(name)?.get(source)
+    /// The grant for `source` to send `name` to this service, until it ends: its own, or that for all names, which
+    /// is none for a critical route.
+    pub fn grant(&self, source: &ServiceName, name: &CommandName, at: Timestamp) -> Option<&Arc<Grant>> {
+        let find = |name: &str| {
+            let grant = self.grants.get(name)?.get(source);
+            grant.filter(|it| it.expires_at.is_none_or(|end| at < end))
+        };
+        let is_critical = || self.routes.get(name).is_some_and(|it| it.route.profile == Profile::Critical);
+        find(name.as_str()).or_else(|| find(GrantedName::ALL).filter(|_| !is_critical()))
     }
 }
 

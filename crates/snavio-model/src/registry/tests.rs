@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::*;
 use crate::claim::ClaimPolicy;
 use crate::limits;
-use crate::name::QueueName;
+use crate::name::{GrantedName, QueueName};
 use crate::time::Timestamp;
 
 struct NoSecrets;
@@ -25,7 +25,7 @@ fn tenant(name: &str) -> Entry {
 }
 
 fn service(name: &str) -> Entry {
-    Entry::Service(Service { name: name.parse().unwrap(), description: None })
+    Entry::Service(Service::new(name.parse().unwrap()))
 }
 
 fn route(target: &str, name: &str) -> Route {
@@ -39,15 +39,14 @@ fn route(target: &str, name: &str) -> Route {
         profile: Profile::Moderate,
         receives_max: 5,
         expected_drain_seconds: 300,
+        acl: Acl::Cached,
+        expires_at: None,
     }
 }
 
 fn grant(source: &str, target: &str, name: &str) -> Entry {
-    Entry::Grant(Grant {
-        source: source.parse().unwrap(),
-        target: target.parse().unwrap(),
-        name: name.parse().unwrap(),
-    })
+    let name: GrantedName = name.parse().unwrap();
+    Entry::Grant(Grant::new(source.parse().unwrap(), target.parse().unwrap(), name))
 }
 
 fn apply(registry: &Registry, wishes: Vec<Wish>) -> Result<Registry, Vec<String>> {
@@ -71,9 +70,9 @@ fn what_is_registered_is_found_by_name() {
     let registry = filled();
     let bot = registry.service("acme/bot").unwrap();
     let notify = CommandName::new("notify").unwrap();
-    assert_eq!(bot.route(&notify).unwrap().destination.as_ref(), "acme/bot:notify");
-    assert!(bot.grant(&"acme/billing".parse().unwrap(), &notify).is_some());
-    assert!(bot.grant(&"acme/bot".parse().unwrap(), &notify).is_none());
+    assert_eq!(bot.route(&notify, Timestamp(7)).unwrap().destination.as_ref(), "acme/bot:notify");
+    assert!(bot.grant(&"acme/billing".parse().unwrap(), &notify, Timestamp(7)).is_some());
+    assert!(bot.grant(&"acme/bot".parse().unwrap(), &notify, Timestamp(7)).is_none());
     assert_eq!(registry.version(), 5);
 }
 
@@ -110,7 +109,7 @@ fn free_texts_have_an_end() {
         let contact = Some("ü".repeat(contact));
         let tenant = Entry::Tenant(Tenant { name: "acme".parse().unwrap(), contact, suspended: false });
         let description = Some("ü".repeat(description));
-        let bot = Entry::Service(Service { name: "acme/bot".parse().unwrap(), description });
+        let bot = Entry::Service(Service { description, ..Service::new("acme/bot".parse().unwrap()) });
         apply(&Registry::default(), vec![Wish::Put(tenant), Wish::Put(bot)])
     };
     let (contact, description) = (limits::CONTACT_CHARS_MAX, limits::DESCRIPTION_CHARS_MAX);
@@ -130,4 +129,121 @@ fn what_others_need_cannot_be_removed_before_them() {
     let empty = apply(&registry, everything).unwrap();
     assert_eq!(empty.entries().count(), 0);
     assert!(empty.service("acme/bot").is_none());
+}
+
+const NOON: Timestamp = Timestamp(1_000_000);
+
+fn later(seconds: u64) -> Timestamp {
+    NOON.plus(Duration::from_secs(seconds))
+}
+
+/// REG-2, PIP-2: who may send what, case by case.
+#[test]
+fn a_grant_is_good_for_its_source_target_and_name_until_it_ends() {
+    let all = |profile| {
+        let with = |route: Route| Entry::Route(Route { profile, ..route });
+        let ends = |name: &str, expires_at| match grant("zeta/app", "acme/bot", name) {
+            Entry::Grant(grant) => Entry::Grant(Grant { expires_at, ..grant }),
+            other => other,
+        };
+        let mut registry = Registry::default();
+        registry.fill(
+            vec![
+                tenant("acme"),
+                tenant("zeta"),
+                service("acme/billing"),
+                service("acme/bot"),
+                service("zeta/app"),
+                service("zeta/other"),
+                with(route("acme/bot", "notify")),
+                with(route("acme/bot", "pay")),
+                Entry::Route(Route { expires_at: Some(later(10)), ..route("acme/bot", "brief") }),
+                grant("acme/billing", "acme/bot", "*"),
+                ends("notify", Some(later(60))),
+                ends("brief", None),
+                ends("gone", None),
+            ],
+            &NoSecrets,
+        );
+        registry
+    };
+    let cases = [
+        ("zeta/app", "acme/bot", "notify", 0, true, "across tenants, as granted"),
+        ("zeta/app", "acme/bot", "notify", 59, true, "until it ends"),
+        ("zeta/app", "acme/bot", "notify", 60, false, "not from then on"),
+        ("zeta/app", "acme/bot", "pay", 0, false, "another name"),
+        ("zeta/other", "acme/bot", "notify", 0, false, "another source of the same tenant"),
+        ("acme/bot", "acme/bot", "notify", 0, false, "the target itself has none either"),
+        ("acme/billing", "zeta/app", "notify", 0, false, "another target"),
+        ("acme/billing", "acme/bot", "notify", 0, true, "for all names"),
+        ("acme/billing", "acme/bot", "whatever", 0, true, "for all names, registered or not"),
+    ];
+    for (source, target, name, at, is_granted, why) in cases {
+        let registry = all(Profile::Moderate);
+        let view = registry.service(target).unwrap();
+        let grant = view.grant(&source.parse().unwrap(), &name.parse().unwrap(), later(at));
+        assert_eq!(grant.is_some(), is_granted, "{why}");
+    }
+    let critical = all(Profile::Critical);
+    let bot = critical.service("acme/bot").unwrap();
+    let pay = "pay".parse().unwrap();
+    assert!(
+        bot.grant(&"acme/billing".parse().unwrap(), &pay, NOON).is_none(),
+        "* is not for critical routes"
+    );
+    let brief = "brief".parse().unwrap();
+    assert!(bot.route(&brief, later(9)).is_some());
+    assert!(bot.route(&brief, later(10)).is_none(), "an ephemeral route ends");
+    assert!(bot.route(&"gone".parse().unwrap(), NOON).is_none(), "a grant makes no route");
+}
+
+/// REG-2
+#[test]
+fn a_grant_may_be_stricter_than_its_route_and_not_more_lenient() {
+    let with = |profile| match grant("acme/billing", "acme/bot", "notify") {
+        Entry::Grant(it) => Wish::Put(Entry::Grant(Grant { profile: Some(profile), ..it })),
+        _ => unreachable!("it is a grant"),
+    };
+    let registry = filled();
+    assert!(apply(&registry, vec![with(Profile::Critical)]).is_ok());
+    assert!(apply(&registry, vec![with(Profile::Moderate)]).is_ok());
+    let refused = apply(&registry, vec![with(Profile::Low)]).unwrap_err();
+    assert!(refused[0].contains("more lenient than that of route acme/bot:notify"), "{refused:?}");
+}
+
+/// LIM-7
+#[test]
+fn a_ban_holds_until_it_ends() {
+    let mut registry = filled();
+    let source: ServiceName = "acme/billing".parse().unwrap();
+    let ban = |until| Entry::Ban(Ban { source: source.clone(), reason: String::new(), until });
+    assert!(registry.ban(&source, NOON).is_none());
+    registry.put(ban(Some(later(60))), &NoSecrets);
+    assert!(registry.ban(&source, later(59)).is_some());
+    assert!(registry.ban(&source, later(60)).is_none());
+    registry.put(ban(None), &NoSecrets);
+    assert!(registry.ban(&source, later(86_400)).is_some());
+    assert!(registry.ban(&"acme/bot".parse().unwrap(), NOON).is_none());
+}
+
+/// REG-9
+#[test]
+fn a_personal_token_has_the_scope_of_its_role() {
+    let token = |role, tenant: Option<&str>| {
+        Wish::Put(Entry::PersonalToken(PersonalToken {
+            id: "t1".to_owned(),
+            person: "Ada".to_owned(),
+            role,
+            tenant: tenant.map(|it| it.parse().unwrap()),
+            secret_hash: String::new(),
+            created_at: NOON,
+            expires_at: later(60),
+        }))
+    };
+    for role in Role::ALL {
+        let fits = |tenant| apply(&filled(), vec![token(role, tenant)]).is_ok();
+        assert_eq!(fits(Some("acme")), role != Role::Operator, "{role:?}");
+        assert_eq!(fits(None), !role.is_of_a_tenant(), "{role:?}");
+        assert!(!fits(Some("nobody")), "{role:?}");
+    }
 }

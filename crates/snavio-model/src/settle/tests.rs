@@ -9,7 +9,7 @@ use crate::claim::ClaimPolicy;
 use crate::hash::DomainHash;
 use crate::id::MessageId;
 use crate::name::{QueueName, ServiceName, TenantName};
-use crate::registry::{DispatchMode, Profile, Route};
+use crate::registry::{Acl, DispatchMode, Profile, Route};
 use crate::trace::{CorrelationId, Traceparent};
 
 const KEEP_SECONDS: u32 = 300;
@@ -29,6 +29,8 @@ fn route(name: &str, claim: ClaimPolicy) -> Arc<BoundRoute> {
         profile: Profile::Moderate,
         receives_max: 5,
         expected_drain_seconds: 300,
+        acl: Acl::Cached,
+        expires_at: None,
     }))
 }
 

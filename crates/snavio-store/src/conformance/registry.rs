@@ -13,7 +13,7 @@ fn tenant(contact: &str) -> Entry {
 }
 
 fn service(name: &str) -> Entry {
-    Entry::Service(Service { name: name.parse().expect("a service"), description: None })
+    Entry::Service(Service::new(name.parse().expect("a service")))
 }
 
 fn change(version: i64, key: EntryKey, before: Option<Entry>, after: Option<Entry>) -> Change {

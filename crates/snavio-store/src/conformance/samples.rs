@@ -9,7 +9,7 @@ use snavio_model::hash::DomainHash;
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::message::{Message, Path};
 use snavio_model::name::{QueueKey, QueueName, ServiceName, TenantName};
-use snavio_model::registry::{BoundRoute, DispatchMode, Profile, Route};
+use snavio_model::registry::{Acl, BoundRoute, DispatchMode, Profile, Route};
 use snavio_model::settle::{Intake, Outcome, Settlement};
 use snavio_model::time::Timestamp;
 use snavio_model::trace::{CorrelationId, Traceparent};
@@ -38,6 +38,8 @@ pub fn route(name: &str, claim: ClaimPolicy) -> Arc<BoundRoute> {
         profile: Profile::Moderate,
         receives_max: RECEIVES_MAX,
         expected_drain_seconds: 300,
+        acl: Acl::Cached,
+        expires_at: None,
     }))
 }
 

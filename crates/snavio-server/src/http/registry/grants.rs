@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
-use snavio_model::name::{CommandName, ServiceName};
+use snavio_model::name::{GrantedName, ServiceName};
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::{Entry, Grant, Kind};
 use utoipa::IntoParams;
@@ -48,7 +48,7 @@ pub(in crate::http) struct Which {
     /// To whom.
     target: Option<ServiceName>,
     /// Which command.
-    name: Option<CommandName>,
+    name: Option<GrantedName>,
     /// Why, for the changelog.
     #[serde(default)]
     why: String,
@@ -70,7 +70,7 @@ pub(in crate::http) async fn take_back(
     principal.operator()?;
     let why = Why { why: which.why };
     let grant = match (which.source, which.target, which.name) {
-        (Some(source), Some(target), Some(name)) if body.is_empty() => Grant { source, target, name },
+        (Some(source), Some(target), Some(name)) if body.is_empty() => Grant::new(source, target, name),
         (None, None, None) => from_members(body)?,
         _ => {
             let detail = "name the grant by source, target and name, all in the query or all in the body";

@@ -26,6 +26,10 @@ const FIRST_KEY: &str = "hmac-v1";
 pub(in crate::http) struct ServiceBody {
     /// What it is, for people.
     description: Option<String>,
+    /// Days between two of its keys: 30 when not said.
+    key_days: Option<u32>,
+    /// Days for which a key is accepted beside the one after it: 7 when not said.
+    key_overlap_days: Option<u32>,
 }
 
 /// What a new service authenticates and signs with. Shown once.
@@ -79,7 +83,8 @@ pub(in crate::http) async fn register(
     JsonBody(body): JsonBody<ServiceBody>,
 ) -> Result<Response, Problem> {
     let name = service_name(&tenant, &service)?;
-    let service = Service { name, description: body.description };
+    let ServiceBody { description, key_days, key_overlap_days } = body;
+    let service = Service { name, description, key_days, key_overlap_days };
     let decide = |registry: &Registry| with_credentials(&app, registry, service.clone());
     let (changes, credentials) = change(&app, &principal, &why.why, decide).await?;
     Ok(json(status(&changes), &NewService { kind: Kind::Service, service, credentials }))
@@ -116,6 +121,8 @@ pub(super) fn with_credentials(
         version: credentials.hmac_version.clone(),
         secret: app.platform.seal(&secret),
         created_at,
+        expires_at: None,
+        revoked_at: None,
     })));
     (wishes, Some(credentials))
 }

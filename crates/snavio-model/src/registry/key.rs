@@ -1,0 +1,138 @@
+//! What an entry is found by: its kind, and its name within the kind.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::entry::destination;
+use crate::name::{CommandName, GrantedName, KeyVersion, ServiceName, TenantName};
+
+/// What kind of thing an entry is. Stores keep its word ([`Kind::as_str`]), which is never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "each is the entry of the same name")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum Kind {
+    Tenant,
+    Service,
+    Key,
+    Client,
+    Route,
+    Grant,
+    PersonalToken,
+    GrantRequest,
+    Issuer,
+    Workload,
+    Ban,
+}
+
+impl Kind {
+    /// All kinds, each after what it refers to.
+    pub const ALL: [Self; 11] = [
+        Self::Tenant,
+        Self::Service,
+        Self::Key,
+        Self::Client,
+        Self::Route,
+        Self::Grant,
+        Self::PersonalToken,
+        Self::GrantRequest,
+        Self::Issuer,
+        Self::Workload,
+        Self::Ban,
+    ];
+
+    /// The word for it in stores and messages.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tenant => "tenant",
+            Self::Service => "service",
+            Self::Key => "key",
+            Self::Client => "client",
+            Self::Route => "route",
+            Self::Grant => "grant",
+            Self::PersonalToken => "personal_token",
+            Self::GrantRequest => "grant_request",
+            Self::Issuer => "issuer",
+            Self::Workload => "workload",
+            Self::Ban => "ban",
+        }
+    }
+
+    /// Takes back what [`Kind::as_str`] gave.
+    pub fn stored(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
+    }
+}
+
+/// What an entry is found by.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct EntryKey {
+    /// What kind of thing.
+    pub kind: Kind,
+    /// Its name within the kind.
+    pub name: String,
+}
+
+impl EntryKey {
+    /// The tenant of this name.
+    pub fn tenant(name: &TenantName) -> Self {
+        Self { kind: Kind::Tenant, name: name.to_string() }
+    }
+
+    /// The service of this name.
+    pub fn service(name: &ServiceName) -> Self {
+        Self { kind: Kind::Service, name: name.to_string() }
+    }
+
+    /// The route of this target and name.
+    pub fn route(target: &ServiceName, name: &CommandName) -> Self {
+        Self { kind: Kind::Route, name: destination(target, name).to_string() }
+    }
+
+    /// The grant for this source, target and name.
+    pub fn grant(source: &ServiceName, target: &ServiceName, name: &GrantedName) -> Self {
+        Self { kind: Kind::Grant, name: format!("{source}>{target}:{name}") }
+    }
+
+    /// The key version of this service.
+    pub fn key(service: &ServiceName, version: &KeyVersion) -> Self {
+        Self { kind: Kind::Key, name: format!("{service}:{version}") }
+    }
+
+    /// The client of this id.
+    pub fn client(id: &str) -> Self {
+        Self { kind: Kind::Client, name: id.to_owned() }
+    }
+
+    /// The personal token of this id.
+    pub fn personal_token(id: &str) -> Self {
+        Self { kind: Kind::PersonalToken, name: id.to_owned() }
+    }
+
+    /// The request for a grant for this source, target and name.
+    pub fn grant_request(source: &ServiceName, target: &ServiceName, name: &GrantedName) -> Self {
+        Self { kind: Kind::GrantRequest, ..Self::grant(source, target, name) }
+    }
+
+    /// The issuer of this name.
+    pub fn issuer(issuer: &str) -> Self {
+        Self { kind: Kind::Issuer, name: issuer.to_owned() }
+    }
+
+    /// The workload that an issuer calls so.
+    pub fn workload(issuer: &str, subject: &str) -> Self {
+        Self { kind: Kind::Workload, name: format!("{issuer} {subject}") }
+    }
+
+    /// The ban of this source.
+    pub fn ban(source: &ServiceName) -> Self {
+        Self { kind: Kind::Ban, name: source.to_string() }
+    }
+}
+
+impl fmt::Display for EntryKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind.as_str(), self.name)
+    }
+}
