@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
+use snavio_model::telemetry::Record;
 use snavio_model::time::Timestamp;
 
 use crate::StoreError;
@@ -16,6 +17,15 @@ pub trait Fleet: Send + Sync {
 
     /// The fact by this name, if somebody wrote it.
     async fn pinned(&self, name: &str) -> Result<Option<String>, StoreError>;
+
+    /// What was last noted by this name.
+    async fn note(&self, name: &str) -> Result<Option<String>, StoreError>;
+
+    /// All notes whose names begin so, by name.
+    async fn notes(&self, beginning: &str) -> Result<Vec<(String, String)>, StoreError>;
+
+    /// Notes something in the place of what was noted before, together with telemetry, in one commit.
+    async fn set_note(&self, name: &str, value: &str, records: Vec<Record>) -> Result<(), StoreError>;
 
     /// Says that a node is there and how it does, and hears what the store has to say to it.
     async fn announce(&self, node: &NodeState) -> Result<Heard, StoreError>;

@@ -37,6 +37,7 @@ pub(crate) enum Page {
     Telemetry(Vec<(String, StoredRecord)>),
     Audit(Vec<AuditEntry>),
     Pins(Vec<(String, String)>),
+    Notes(Vec<(String, String)>),
     /// Comes last, and says what was left out: without it the store was not read to its end.
     End {
         damaged: Vec<String>,

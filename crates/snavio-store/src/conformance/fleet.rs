@@ -4,6 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use snavio_model::id::Serial;
+use snavio_model::telemetry::Record;
+
 use super::samples::at;
 use super::{Backend, eventually};
 use crate::{NodeState, Store};
@@ -58,6 +61,39 @@ pub async fn the_first_word_counts(backend: &dyn Backend) {
     close(stores).await;
     let store = backend.open().await;
     assert_eq!(store.pin("key", "later").await.expect("the store pins"), heard[0], "for ever");
+    store.close().await;
+}
+
+/// ENG-7
+pub async fn the_last_note_counts_and_comes_with_its_records(backend: &dyn Backend) {
+    let stores = two(backend).await;
+    let [one, other] = &stores;
+    let note = async |store: &dyn Store, name: &str| store.note(name).await.expect("the store tells");
+    assert_eq!(note(&**one, "polled/acme/bot").await, None);
+    let record = |body: &str| Record {
+        tenant: "acme".parse().expect("a tenant"),
+        kind: "noted",
+        at: at(0),
+        source: None,
+        body: [("told".to_owned(), body.into())].into_iter().collect(),
+    };
+    for (name, value, records) in [
+        ("polled/acme/bot", "1", vec![]),
+        ("polled/acme/bot", "2", vec![record("a"), record("b")]),
+        ("polled/acme/a b☃", "3", vec![]),
+        ("pollen", "4", vec![]),
+    ] {
+        one.set_note(name, value, records).await.expect("the store notes");
+    }
+    assert_eq!(note(&**other, "polled/acme/bot").await.as_deref(), Some("2"));
+    let polled = other.notes("polled/").await.expect("the store tells");
+    let pairs = [("polled/acme/a b☃", "3"), ("polled/acme/bot", "2")];
+    assert_eq!(polled, pairs.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    close(stores).await;
+    let store = backend.open().await;
+    let telemetry = store.telemetry("acme", Serial(0), 10).await.expect("the store tells");
+    assert_eq!(telemetry.iter().map(|it| it.body["told"].clone()).collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(note(&*store, "pollen").await.as_deref(), Some("4"));
     store.close().await;
 }
 

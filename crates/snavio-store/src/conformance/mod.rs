@@ -99,7 +99,7 @@ macro_rules! conformance {
             reopen: everything_is_kept, serials_and_fences_rise, claims_still_hold,
                 a_receipt_from_before_stands, the_last_attempt_outlives_a_restart,
                 a_redriven_delivery_does_not_keep_its_elders;
-            fleet: the_first_word_counts, a_node_is_known_from_its_word_to_its_leave,
+            fleet: the_first_word_counts, the_last_note_counts_and_comes_with_its_records, a_node_is_known_from_its_word_to_its_leave,
                 of_many_who_would_lead_one_does, a_task_is_free_after_its_term,
                 a_task_is_free_once_its_node_has_left;
         }

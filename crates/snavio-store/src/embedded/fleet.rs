@@ -6,8 +6,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension};
 
-use super::EmbeddedStore;
+use snavio_model::telemetry::Record;
+
 use super::writer::{Transaction, Urgency, lock, sql};
+use super::{EmbeddedStore, telemetry};
 use crate::{Fleet, Heard, NodeSeen, NodeState, StoreError};
 
 /// What the store's one node said last, and the tasks it was given.
@@ -25,6 +27,33 @@ impl Fleet for EmbeddedStore {
     async fn pinned(&self, name: &str) -> Result<Option<String>, StoreError> {
         let name = name.to_owned();
         self.readers.run(move |connection| pinned(connection, &name).map_err(sql)).await
+    }
+
+    async fn note(&self, name: &str) -> Result<Option<String>, StoreError> {
+        let name = name.to_owned();
+        const NOTE: &str = "SELECT value FROM note WHERE name = ?1";
+        let ask = move |it: &Connection| it.query_row(NOTE, [name], |row| row.get(0)).optional();
+        self.readers.run(move |connection| ask(connection).map_err(sql)).await
+    }
+
+    async fn notes(&self, beginning: &str) -> Result<Vec<(String, String)>, StoreError> {
+        let beginning = beginning.to_owned();
+        self.readers.run(move |connection| notes(connection, &beginning).map_err(sql)).await
+    }
+
+    async fn set_note(&self, name: &str, value: &str, records: Vec<Record>) -> Result<(), StoreError> {
+        let (name, value) = (name.to_owned(), value.to_owned());
+        let tenants: Vec<_> = records.iter().map(|record| record.tenant.clone()).collect();
+        let set = move |transaction: &mut Transaction<'_>| {
+            telemetry::append(transaction, &records)?;
+            const SET: &str = "INSERT OR REPLACE INTO note (name, value) VALUES (?1, ?2)";
+            transaction.connection.execute(SET, (&name, &value)).map_err(sql)?;
+            transaction.dirty = true;
+            Ok(())
+        };
+        self.writer.run(Urgency::Ordinary, set).await?;
+        self.written.wake(tenants.iter().map(|tenant| tenant.as_str()));
+        Ok(())
     }
 
     async fn announce(&self, node: &NodeState) -> Result<Heard, StoreError> {
@@ -53,6 +82,14 @@ impl Fleet for EmbeddedStore {
         }
         Ok(true)
     }
+}
+
+/// Text is compared byte by byte, and no name holds a character after this one.
+pub(super) fn notes(connection: &Connection, beginning: &str) -> rusqlite::Result<Vec<(String, String)>> {
+    const NOTES: &str =
+        "SELECT name, value FROM note WHERE name >= ?1 AND name < ?1 || char(1114111) ORDER BY name";
+    let mut statement = connection.prepare(NOTES)?;
+    statement.query_map([beginning], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
 fn pin(transaction: &mut Transaction<'_>, name: &str, value: &str) -> Result<String, StoreError> {

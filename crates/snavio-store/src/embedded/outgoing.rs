@@ -13,7 +13,7 @@ use snavio_model::telemetry::StoredRecord;
 use super::backup::{BackupError, open};
 use super::writer::sql;
 use super::{
-    FILE, audit, claim, dead_letter, delivery, integrity, layout, message, meta, registry, take_lock,
+    FILE, audit, claim, dead_letter, delivery, fleet, integrity, layout, message, meta, registry, take_lock,
     telemetry,
 };
 use crate::moving::{MoveError, Page};
@@ -87,6 +87,7 @@ impl<H: FnMut(Page) -> Result<(), StoreError>> Reading<H> {
         self.pages(Page::Telemetry, |take| telemetry::each(connection, take))?;
         self.pages(Page::Audit, |take| audit::each(connection, take))?;
         (self.hand_over)(Page::Pins(pins(connection).map_err(sql)?))?;
+        (self.hand_over)(Page::Notes(fleet::notes(connection, "").map_err(sql)?))?;
         if self.left_out > self.damaged.len() {
             self.damaged.push(format!("and {} more", self.left_out - self.damaged.len()));
         }

@@ -22,6 +22,27 @@ pub(super) async fn pinned(client: &impl GenericClient, name: &str) -> Result<Op
     pinned.map(|row| row.try_get(0)).transpose().map_err(sql)
 }
 
+pub(super) async fn note(client: &impl GenericClient, name: &str) -> Result<Option<String>, StoreError> {
+    let noted = client.query_opt("SELECT value FROM note WHERE name = $1", &[&name]).await.map_err(sql)?;
+    noted.map(|row| row.try_get(0)).transpose().map_err(sql)
+}
+
+pub(super) async fn notes(
+    client: &impl GenericClient,
+    beginning: &str,
+) -> Result<Vec<(String, String)>, StoreError> {
+    const NOTES: &str = "SELECT name, value FROM note WHERE starts_with(name, $1) ORDER BY name";
+    let rows = client.query(NOTES, &[&beginning]).await.map_err(sql)?;
+    let read = |row: &Row| Ok((row.try_get(0)?, row.try_get(1)?));
+    rows.iter().map(read).collect::<Result<_, _>>().map_err(sql)
+}
+
+pub(super) async fn set_note(client: &impl GenericClient, name: &str, value: &str) -> Result<(), StoreError> {
+    const SET: &str = "INSERT INTO note (name, value) VALUES ($1, $2) \
+         ON CONFLICT (name) DO UPDATE SET value = excluded.value";
+    client.execute(SET, &[&name, &value]).await.map(|_| ()).map_err(sql)
+}
+
 pub(super) async fn announce(client: &impl GenericClient, node: &NodeState) -> Result<Heard, StoreError> {
     const ANNOUNCE: &str = "WITH announced AS ( \
              INSERT INTO node (id, address, software, registry_version, waiting, draining, started_at, now_at, layout) \

@@ -17,7 +17,7 @@ use crate::moving::{MoveError, Moved, Page};
 use crate::{Act, StoreError};
 
 /// What must be empty, and stays locked until the end.
-const TABLES: [&str; 8] = [
+const TABLES: [&str; 10] = [
     "message",
     "claim",
     "delivery",
@@ -26,6 +26,8 @@ const TABLES: [&str; 8] = [
     "registry_entry",
     "registry_change",
     "audit",
+    "note",
+    "seal",
 ];
 
 /// A database that is to take in a store.
@@ -136,6 +138,11 @@ async fn take(transaction: &Transaction<'_>, page: Page, moved: &mut Moved) -> R
         Page::Audit(entries) => {
             audit::insert(transaction, &entries).await?;
             moved.audit += entries.len() as u64;
+        }
+        Page::Notes(notes) => {
+            for (name, value) in &notes {
+                fleet::set_note(transaction, name, value).await?;
+            }
         }
         Page::Pins(pins) => {
             for (name, value) in &pins {

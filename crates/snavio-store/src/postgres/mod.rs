@@ -571,6 +571,27 @@ impl Fleet for PostgresStore {
         self.within(async { fleet::pinned(&self.client().await?, name).await }).await
     }
 
+    async fn note(&self, name: &str) -> Result<Option<String>, StoreError> {
+        self.within(async { fleet::note(&self.client().await?, name).await }).await
+    }
+
+    async fn notes(&self, beginning: &str) -> Result<Vec<(String, String)>, StoreError> {
+        self.within(async { fleet::notes(&self.client().await?, beginning).await }).await
+    }
+
+    async fn set_note(&self, name: &str, value: &str, records: Vec<Record>) -> Result<(), StoreError> {
+        let work = async {
+            let mut client = self.client().await?;
+            let transaction = client.transaction().await.map_err(sql)?;
+            telemetry::append(&transaction, &records).await?;
+            fleet::set_note(&transaction, name, value).await?;
+            transaction.commit().await.map_err(sql)
+        };
+        self.within(work).await?;
+        self.inner.written.wake(records.iter().map(|record| record.tenant.as_str()));
+        Ok(())
+    }
+
     async fn announce(&self, node: &NodeState) -> Result<Heard, StoreError> {
         self.within(async { fleet::announce(&self.inner.pool.get_kept().await?, node).await }).await
     }

@@ -212,6 +212,18 @@ impl Fleet for NullStore {
         Ok(None)
     }
 
+    async fn note(&self, _: &str) -> Result<Option<String>, StoreError> {
+        Ok(None)
+    }
+
+    async fn notes(&self, _: &str) -> Result<Vec<(String, String)>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn set_note(&self, _: &str, _: &str, _: Vec<Record>) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     async fn announce(&self, _: &NodeState) -> Result<Heard, StoreError> {
         Ok(Heard::default())
     }
