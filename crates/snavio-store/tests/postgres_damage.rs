@@ -4,12 +4,12 @@
 
 use snavio_model::id::Serial;
 use snavio_model::settle::Outcome;
-use snavio_servers::Postgres;
 use snavio_store::conformance::samples::{
     RECEIVES_MAX, act, at, ids, intake, message, notify, pay, queue, queued, receive, settle, settle_one,
 };
 use snavio_store::postgres::{Options, PostgresStore};
 use snavio_store::{Journal, Ledger, Queue, Store, StoreError};
+use snavio_testbed::Postgres;
 
 struct Damaged {
     url: String,

@@ -192,7 +192,7 @@ pub(crate) fn id_of(delivery: &Delivery) -> String {
 
 /// How many messages in a database were dispatched more than once.
 pub(crate) fn dispatched_twice(database: &str) -> usize {
-    let server = snavio_servers::Postgres::shared();
+    let server = snavio_testbed::Postgres::shared();
     let twice = "SELECT count(*) FROM (SELECT id FROM message GROUP BY id HAVING count(*) > 1) AS twice";
     server.ask(database, twice).unwrap().parse().unwrap()
 }

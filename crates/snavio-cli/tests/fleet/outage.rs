@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use snavio_servers::Postgres;
+use snavio_testbed::Postgres;
 
 use crate::books::{Books, command};
 use crate::cluster::{Cluster, drain};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use reqwest::StatusCode;
 use snavio_sdk::Client;
-use snavio_servers::Postgres;
+use snavio_testbed::Postgres;
 
 use crate::books::{Books, command};
 use crate::cluster::{Cluster, dispatched_twice, drain};

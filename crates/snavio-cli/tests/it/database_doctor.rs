@@ -1,14 +1,14 @@
 //! `snavio doctor` looks at what a node on PostgreSQL would find.
 
 use serde_json::Value;
-use snavio_servers::Postgres;
+use snavio_testbed::Postgres;
 
 use crate::database::{DatabaseNode, Secrets};
 use crate::shell::Shell;
 
 /// What doctor says about each check of a database.
 fn findings(database: &str, settings: &[(&'static str, String)]) -> Value {
-    let free = snavio_servers::free_port().unwrap();
+    let free = snavio_testbed::free_port().unwrap();
     let listen = ("SNAVIO_SERVER_LISTEN", format!("127.0.0.1:{free}"));
     let shell = settings.iter().chain([&listen]).fold(Shell::new(), |it, (name, value)| it.with(name, value));
     let ended = shell.run(&format!("doctor --store {database} --output json"));
@@ -78,7 +78,7 @@ fn doctor_says_why_a_database_cannot_be_used() {
     let newer = findings(&database, &[]);
     assert!(of(&newer, "layout").contains("from layout 2 on"), "{newer}");
 
-    let away = snavio_servers::free_port().unwrap();
+    let away = snavio_testbed::free_port().unwrap();
     let nobody = findings(&format!("postgres://x:hidden-word@127.0.0.1:{away}/x"), &[]);
     assert!(of(&nobody, "store").contains("refused"), "{nobody}");
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use snavio_servers::Postgres;
+use snavio_testbed::Postgres;
 
 use crate::database::{DatabaseNode, Secrets};
 use crate::node::{Cast, Draft, drain, new_id, post};

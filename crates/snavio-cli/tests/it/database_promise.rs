@@ -6,7 +6,7 @@ use std::process::Command;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use reqwest::Method;
-use snavio_servers::Postgres;
+use snavio_testbed::Postgres;
 
 use crate::database::{DatabaseNode, Secrets};
 use crate::node::{Draft, new_id, post};

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use snavio_servers::Postgres;
 use snavio_store::Store;
 use snavio_store::embedded::{self, EmbeddedStore};
 use snavio_store::postgres::{self, PostgresStore};
+use snavio_testbed::Postgres;
 
 /// Which engine, and where.
 #[derive(Debug, Clone)]

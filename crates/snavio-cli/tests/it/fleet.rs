@@ -5,7 +5,7 @@ use std::time::Duration;
 use reqwest::Method;
 use serde_json::Value;
 use snavio_sdk::{Api, Client};
-use snavio_servers::Postgres;
+use snavio_testbed::Postgres;
 
 use crate::engine::Engine;
 use crate::health::readiness;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use snavio_sdk::{ApiError, Delivery};
-use snavio_servers::Postgres;
+use snavio_testbed::Postgres;
 
 use crate::database::{DatabaseNode, settings_of};
 use crate::node::{Draft, Node, drain, new_id, post};
