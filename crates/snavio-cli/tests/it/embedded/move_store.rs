@@ -8,8 +8,8 @@ use serde_json::json;
 use snavio_sdk::{ApiError, Delivery};
 use snavio_testbed::Postgres;
 
-use crate::database::{DatabaseNode, settings_of};
 use crate::node::{Draft, Node, drain, new_id, post};
+use crate::postgres::node::{DatabaseNode, settings_of};
 use crate::shell::Shell;
 
 /// ENG-3, CLM-4, DLV-3

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use snavio_testbed::Postgres;
 
-use crate::database::{DatabaseNode, Secrets};
+use crate::postgres::node::{DatabaseNode, Secrets};
 use crate::shell::Shell;
 
 /// What doctor says about each check of a database.

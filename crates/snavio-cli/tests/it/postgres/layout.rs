@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::json;
 use snavio_testbed::Postgres;
 
-use crate::database::{DatabaseNode, Secrets};
 use crate::node::{Cast, Draft, drain, new_id, post};
+use crate::postgres::node::{DatabaseNode, Secrets};
 
 /// A message comes through, its copy is known, and its consumer ends it.
 async fn works(node: &DatabaseNode, cast: &Cast) {

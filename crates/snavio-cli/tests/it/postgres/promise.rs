@@ -8,8 +8,8 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use reqwest::Method;
 use snavio_testbed::Postgres;
 
-use crate::database::{DatabaseNode, Secrets};
 use crate::node::{Draft, new_id, post};
+use crate::postgres::node::{DatabaseNode, Secrets};
 
 /// A node refuses to serve over the database and names the setting; told to be relaxed, it serves and says so
 /// wherever somebody could rely on it.
