@@ -4,5 +4,4 @@
 mod doctor;
 mod fleet;
 mod layout;
-pub(crate) mod node;
 mod promise;
