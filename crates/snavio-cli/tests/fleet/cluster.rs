@@ -88,6 +88,15 @@ impl Cluster {
         self.operator(node).call(Method::GET, "/v1/status", None).await.unwrap()
     }
 
+    /// What a node shows at `/metrics`, for as long as Prometheus waits when nothing else is said.
+    pub(crate) async fn metrics(&self, node: usize) -> String {
+        let operator = self.operator(node);
+        let asked = operator.exchange(Method::GET, "/metrics", None, "");
+        let asked = tokio::time::timeout(std::time::Duration::from_secs(10), asked).await;
+        let (_, text) = asked.expect("figures are told within 10 s").expect("figures are told");
+        String::from_utf8(text).unwrap()
+    }
+
     pub(crate) fn producer(&self, node: usize) -> Client {
         self.client(node, self.billing.as_ref())
     }

@@ -3,5 +3,7 @@
 
 mod doctor;
 mod fleet;
+mod giving_up;
 mod layout;
 mod promise;
+mod restore;
