@@ -143,7 +143,7 @@ fn crates_depend_in_one_direction() {
                 "snavio-gate",
                 "snavio-server",
                 "snavio-sdk",
-                "snavio-servers",
+                "snavio-testbed",
             ],
         }
     };

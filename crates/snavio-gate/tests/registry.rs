@@ -12,10 +12,10 @@ use snavio_model::refusal::Reason;
 use snavio_model::registry::{Change, Entry, Sealed, Unseal};
 use snavio_model::signing::Secret;
 use snavio_model::time::Timestamp;
-use snavio_servers::Postgres;
 use snavio_store::Store;
 use snavio_store::embedded::{self, EmbeddedStore};
 use snavio_store::postgres::{self, PostgresStore};
+use snavio_testbed::Postgres;
 
 const NOON: Timestamp = Timestamp(1_800_000_000_000);
 

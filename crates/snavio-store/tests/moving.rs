@@ -12,7 +12,6 @@ use snavio_model::refusal::{Reason, Refusal, Subject};
 use snavio_model::registry::{Change, Entry, Service, Tenant};
 use snavio_model::settle::Outcome;
 use snavio_model::telemetry::refused;
-use snavio_servers::Postgres;
 use snavio_store::conformance::samples::{
     RECEIVES_MAX, act, at, ids, intake_of, message, notify, pay, queue, queued, receipt, receive, settle,
     settle_one,
@@ -20,6 +19,7 @@ use snavio_store::conformance::samples::{
 use snavio_store::embedded::{self, EmbeddedStore, FILE};
 use snavio_store::postgres::{self, PostgresStore};
 use snavio_store::{Fleet, Journal, MoveError, Moved, Queue, RegistryLog, Store, move_store};
+use snavio_testbed::Postgres;
 
 fn open(folder: &Path) -> EmbeddedStore {
     EmbeddedStore::open(&embedded::Options::new(folder)).unwrap()

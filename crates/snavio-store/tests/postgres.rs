@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use snavio_servers::Postgres;
 use snavio_store::Store;
 use snavio_store::conformance::Backend;
 use snavio_store::postgres::{Options, PostgresStore};
+use snavio_testbed::Postgres;
 
 struct Database(String);
 

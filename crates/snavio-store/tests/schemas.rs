@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use snavio_model::delivery::ReceiptOutcome;
 use snavio_model::id::Serial;
 use snavio_model::settle::Outcome;
-use snavio_servers::Postgres;
 use snavio_store::Store;
 use snavio_store::conformance::samples::{at, ids, pay, queue, queued, receipt, receive, settle_one};
 use snavio_store::embedded::{self, EmbeddedStore, FILE, check_integrity};
 use snavio_store::postgres::{self, PostgresStore};
+use snavio_testbed::Postgres;
 
 fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)

@@ -1,18 +1,16 @@
 //! Nodes under test: the real binary, several times, over one database.
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus};
 
 use reqwest::Method;
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use snavio_sdk::{Api, Client, Credentials, Delivery};
+use snavio_testbed::Serving;
 
 /// One node.
 pub(crate) struct Node {
-    child: Child,
-    port: u16,
+    process: Serving,
 }
 
 /// Variables that set something.
@@ -82,12 +80,21 @@ impl Cluster {
 
     pub(crate) fn operator(&self, node: usize) -> Api {
         let token = std::fs::read_to_string(self.folder.path().join("operator.token")).unwrap();
-        Api::new(&self.nodes[node].url(), None).unwrap().with_token(token.trim())
+        Api::new(self.nodes[node].url(), None).unwrap().with_token(token.trim())
     }
 
     /// What a node says about the fleet.
     pub(crate) async fn status(&self, node: usize) -> Value {
         self.operator(node).call(Method::GET, "/v1/status", None).await.unwrap()
+    }
+
+    /// What a node shows at `/metrics`, for as long as Prometheus waits when nothing else is said.
+    pub(crate) async fn metrics(&self, node: usize) -> String {
+        let operator = self.operator(node);
+        let asked = operator.exchange(Method::GET, "/metrics", None, "");
+        let asked = tokio::time::timeout(std::time::Duration::from_secs(10), asked).await;
+        let (_, text) = asked.expect("figures are told within 10 s").expect("figures are told");
+        String::from_utf8(text).unwrap()
     }
 
     pub(crate) fn producer(&self, node: usize) -> Client {
@@ -99,74 +106,63 @@ impl Cluster {
     }
 
     fn client(&self, node: usize, credentials: Option<&Credentials>) -> Client {
-        Client::new(Api::new(&self.nodes[node].url(), None).unwrap(), credentials.unwrap().clone()).unwrap()
+        Client::new(Api::new(self.nodes[node].url(), None).unwrap(), credentials.unwrap().clone()).unwrap()
     }
 
     /// Kills a node as a power cut would, and starts it again where it was.
     pub(crate) fn kill_and_restart(&mut self, node: usize, store: &str) {
-        self.nodes[node].child.kill().unwrap();
+        self.nodes[node].process.kill().unwrap();
         self.restart(node, store);
     }
 
     /// Tells a node to stop.
     pub(crate) fn tell_to_stop(&self, node: usize) {
-        let pid = Pid::from_child(&self.nodes[node].child);
-        kill_process(pid, Signal::TERM).unwrap();
+        self.nodes[node].process.tell_to_stop().unwrap();
     }
 
     /// Waits for the end of a node, and starts it again where it was.
     pub(crate) fn restart(&mut self, node: usize, store: &str) -> ExitStatus {
-        let ended = self.nodes[node].child.wait().unwrap();
-        let port = self.nodes[node].port;
+        let ended = self.nodes[node].process.wait().unwrap();
+        let port = self.nodes[node].port();
         self.nodes[node] = Node::start(self.folder.path(), node, store, port, self.settings);
         ended
     }
 
     /// What a node wrote to its standard error.
     pub(crate) fn said(&self, node: usize) -> String {
-        std::fs::read_to_string(self.folder.path().join(format!("{node}.log"))).unwrap()
+        self.nodes[node].process.said()
     }
 }
 
 impl Node {
     fn start(folder: &Path, number: usize, store: &str, port: u16, settings: Settings) -> Self {
-        let log =
-            std::fs::File::options().create(true).append(true).open(folder.join(format!("{number}.log")));
         let mut command = Command::new(env!("CARGO_BIN_EXE_snavio"));
         command.args(["serve", "--listen", &format!("127.0.0.1:{port}"), "--store", store]);
         command.env("SNAVIO_LOG_FILTER", "warn").envs(settings.iter().copied());
         command.env("SNAVIO_PLATFORM_KEY_FILE", folder.join("platform.key"));
         command.env("SNAVIO_PLATFORM_OPERATOR_TOKEN_FILE", folder.join("operator.token"));
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log.unwrap());
-        let mut child = command.spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.as_mut().unwrap()).lines().map_while(Result::ok);
-        let url = lines.find_map(|line| line.split_once(" is serving ").map(|(_, url)| url.to_owned()));
-        let said = || std::fs::read_to_string(folder.join(format!("{number}.log"))).unwrap_or_default();
-        let url = url.unwrap_or_else(|| panic!("node {number} does not serve: {}", said()));
-        let port = url.rsplit(':').next().unwrap().parse().unwrap();
-        Self { child, port }
+        let mut process = Serving::spawn(&mut command, &folder.join(format!("{number}.log"))).unwrap();
+        process.settle();
+        assert!(process.url().is_some(), "node {number} does not serve: {}", process.said());
+        Self { process }
     }
 
-    pub(crate) fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+    pub(crate) fn url(&self) -> &str {
+        self.process.url().unwrap()
+    }
+
+    fn port(&self) -> u16 {
+        self.url().rsplit(':').next().unwrap().parse().unwrap()
     }
 
     /// Bytes of memory that the process has.
     pub(crate) fn resident_bytes(&self) -> u64 {
-        let text = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id())).unwrap();
+        let text = std::fs::read_to_string(format!("/proc/{}/statm", self.process.pid())).unwrap();
         text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * rustix::param::page_size() as u64
     }
 
     pub(crate) fn is_running(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_none()
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.process.ended().unwrap().is_none()
     }
 }
 
@@ -192,7 +188,7 @@ pub(crate) fn id_of(delivery: &Delivery) -> String {
 
 /// How many messages in a database were dispatched more than once.
 pub(crate) fn dispatched_twice(database: &str) -> usize {
-    let server = snavio_servers::Postgres::shared();
+    let server = snavio_testbed::Postgres::shared();
     let twice = "SELECT count(*) FROM (SELECT id FROM message GROUP BY id HAVING count(*) > 1) AS twice";
     server.ask(database, twice).unwrap().parse().unwrap()
 }

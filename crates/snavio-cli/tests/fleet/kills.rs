@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use snavio_sdk::Client;
-use snavio_servers::Postgres;
+use snavio_testbed::Postgres;
 
 use crate::books::{Books, command};
 use crate::cluster::{Cluster, dispatched_twice, drain, id_of};

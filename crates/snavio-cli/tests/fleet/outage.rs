@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use snavio_servers::Postgres;
+use snavio_testbed::Postgres;
 
 use crate::books::{Books, command};
 use crate::cluster::{Cluster, drain};
@@ -78,7 +78,27 @@ async fn a_database_that_says_nothing_is_not_waited_for_without_end() {
     assert_eq!((totals.missing, totals.twice, totals.false_duplicates), (0, 0, 0), "{totals:?}");
 }
 
-/// ENG-7, PIP-9: 503 meanwhile, memory flat, and then it goes on by itself.
+/// A node whose database is away tells what it knows itself, leaves out what only the database knows, and says so.
+async fn tells_what_it_can(cluster: &Cluster) {
+    let text = cluster.metrics(0).await;
+    let refused = r#"snavio_commands_total{verdict="refused",path="",reason="unavailable"}"#;
+    assert!(text.contains(refused) && text.contains("snavio_requests_in_flight "), "{text}");
+    assert!(!text.contains("snavio_queue_depth"), "what queues hold is not known: {text}");
+    assert!(cluster.said(0).contains("/metrics leaves them out"), "{}", cluster.said(0));
+}
+
+/// Figures of queues are there again once they are counted anew, which happens every five seconds at most.
+async fn counts_queues_again(cluster: &Cluster) {
+    let depth = r#"snavio_queue_depth{tenant="acme",queue="pay-inbox"} "#;
+    let counted = async {
+        while !cluster.metrics(0).await.contains(depth) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), counted).await.expect("queues are counted again");
+}
+
+/// ENG-7, PIP-9, TEL-8: 503 meanwhile, figures told, memory flat, and then it goes on by itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_is_away_for_20_seconds_is_waited_for() {
     let server = Postgres::start(&[]).unwrap();
@@ -97,10 +117,12 @@ async fn a_database_that_is_away_for_20_seconds_is_waited_for() {
     }
     let (unavailable, grown) = (books.unavailable(), most - bytes);
     let ready = reqwest::get(format!("{}/readyz", cluster.nodes[0].url())).await.unwrap().status();
+    tells_what_it_can(&cluster).await;
     let meanwhile = books.acknowledged();
     tokio::task::block_in_place(|| server.resume()).unwrap();
     let took = recovered(&books, meanwhile).await;
     let after = books.acknowledged();
+    counts_queues_again(&cluster).await;
     done.store(true, Ordering::Relaxed);
     for producer in producing {
         producer.await.unwrap();

@@ -1,6 +1,6 @@
 //! Who wins when several nodes are sent the same ids at once (CLM-4, ENG-7).
 
-use snavio_servers::Postgres;
+use snavio_testbed::Postgres;
 
 use crate::books::{Books, command};
 use crate::cluster::{Cluster, dispatched_twice, drain};

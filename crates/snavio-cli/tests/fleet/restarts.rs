@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use reqwest::StatusCode;
 use snavio_sdk::Client;
-use snavio_servers::Postgres;
+use snavio_testbed::Postgres;
 
 use crate::books::{Books, command};
 use crate::cluster::{Cluster, dispatched_twice, drain};
@@ -28,7 +28,9 @@ async fn nodes_that_say_in_time_that_they_leave_are_missed_by_nobody() {
     let (books, done) = (Arc::new(Books::default()), Arc::new(AtomicBool::new(false)));
     let producing: Vec<_> = (0..PRODUCERS)
         .map(|number| {
-            let nodes = (0..NODES).map(|node| (cluster.nodes[node].url(), cluster.producer(node))).collect();
+            let nodes = (0..NODES)
+                .map(|node| (cluster.nodes[node].url().to_owned(), cluster.producer(node)))
+                .collect();
             tokio::spawn(produce(number, nodes, Arc::clone(&books), Arc::clone(&done)))
         })
         .collect();

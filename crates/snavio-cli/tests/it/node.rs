@@ -1,8 +1,7 @@
 //! A node under test: the real binary on a free port in a temporary folder, ended when dropped.
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use reqwest::Method;
@@ -12,8 +11,9 @@ use snavio_model::id::MessageId;
 use snavio_model::name::{CommandName, ServiceName, TargetText};
 use snavio_model::time::Timestamp;
 use snavio_sdk::{Api, ApiError, Client, Credentials, Delivery};
+use snavio_testbed::Serving;
 
-use crate::engine::Engine;
+use crate::engine::{Database, Engine};
 use crate::patience::poll;
 use crate::strace::Attached;
 
@@ -45,8 +45,7 @@ impl Launch {
 pub(crate) struct Node {
     folder: tempfile::TempDir,
     engine: Engine,
-    child: Child,
-    url: String,
+    process: Serving,
 }
 
 /// The binary under test.
@@ -75,35 +74,66 @@ impl Node {
 
     /// Starts a node that may end before it serves.
     pub(crate) fn try_launch_in(folder: tempfile::TempDir, launch: &Launch) -> Self {
-        Self::try_launch_over(Engine::chosen(), folder, launch)
+        Self::spawn(Engine::chosen(), folder, launch).settled()
     }
 
-    /// Starts a node over an engine, whether or not it will serve.
-    pub(crate) fn try_launch_over(engine: Engine, folder: tempfile::TempDir, launch: &Launch) -> Self {
-        let (child, url) = spawn(folder.path(), &engine, launch);
-        Self { folder, engine, child, url: url.unwrap_or_default() }
+    /// Starts a node over a database, whichever engine the run is for.
+    pub(crate) fn over(database: &Database, launch: &Launch) -> Self {
+        let mut node = Self::spawn_over(database, launch).settled();
+        node.expect_serving();
+        node
+    }
+
+    /// Starts a node over a database that must refuse to serve, and gives it back ended.
+    pub(crate) fn refused(database: &Database, launch: &Launch) -> Self {
+        let mut node = Self::spawn_over(database, launch).settled();
+        assert!(node.process.url().is_none(), "the node serves");
+        assert_eq!(node.wait().code(), Some(1), "{}", node.said());
+        node
+    }
+
+    /// Starts a node over a database, without waiting for it to serve.
+    pub(crate) fn spawn_over(database: &Database, launch: &Launch) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        Self::spawn(Engine::Postgres(database.clone()), folder, launch)
+    }
+
+    fn spawn(engine: Engine, folder: tempfile::TempDir, launch: &Launch) -> Self {
+        let process = spawn(folder.path(), &engine, launch);
+        Self { folder, engine, process }
+    }
+
+    /// Waits until it serves, or has ended.
+    pub(crate) fn settled(mut self) -> Self {
+        self.process.settle();
+        self
     }
 
     /// Whether it came as far as serving.
     pub(crate) fn is_serving(&mut self) -> bool {
-        !self.url.is_empty() && self.ended().is_none()
+        self.process.url().is_some() && self.ended().is_none()
     }
 
     pub(crate) fn expect_serving(&mut self) {
-        assert!(!self.url.is_empty(), "the node does not serve ({:?}): {}", self.ended(), self.said());
+        assert!(
+            self.process.url().is_some(),
+            "the node does not serve ({:?}): {}",
+            self.ended(),
+            self.said()
+        );
     }
 
     /// Kills the node as a power cut would, as far as a process can tell.
     pub(crate) fn kill(&mut self) {
-        self.child.kill().expect("the node can be killed");
-        self.child.wait().expect("the node ends");
+        self.process.kill().expect("the node can be killed");
+        self.wait();
     }
 
     /// Kills a node of which strace holds a thread: the thread dies only once it is let go.
     pub(crate) fn kill_held(&mut self, tracing: Attached) {
-        self.child.kill().expect("the node can be killed");
+        self.process.kill().expect("the node can be killed");
         drop(tracing);
-        self.child.wait().expect("the node ends");
+        self.wait();
     }
 
     /// Starts it again on the same store; it must have ended.
@@ -114,36 +144,35 @@ impl Node {
 
     /// Starts it again on the same store, whether or not it will serve.
     pub(crate) fn try_restart(&mut self, launch: &Launch) {
-        let (child, url) = spawn(self.folder.path(), &self.engine, launch);
-        self.child = child;
-        self.url = url.unwrap_or_default();
+        self.process = spawn(self.folder.path(), &self.engine, launch);
+        self.process.settle();
     }
 
     /// Stops the node as an operator would.
     pub(crate) fn stop(&mut self) {
-        self.signal("TERM");
+        self.process.tell_to_stop().expect("the node can be told");
         let status = self.wait();
         assert!(status.success(), "{status}: {}", self.said());
     }
 
     /// Waits for the process to end, for as long as a node may take to stop.
-    pub(crate) fn wait(&mut self) -> std::process::ExitStatus {
-        poll("the node ends", || self.ended())
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        self.process.wait().expect("the node ends")
     }
 
     /// What it wrote to its standard error, over all its starts.
     pub(crate) fn said(&self) -> String {
-        std::fs::read_to_string(self.folder.path().join(STDERR)).expect("the node's words are kept")
+        self.process.said()
     }
 
     /// Whether the process has ended, and how.
-    pub(crate) fn ended(&mut self) -> Option<std::process::ExitStatus> {
-        self.child.try_wait().expect("the node can be looked at")
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.process.ended().expect("the node can be looked at")
     }
 
     /// The process, for signals.
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.pid()
     }
 
     /// Sends a signal by its name, for example TERM.
@@ -196,15 +225,20 @@ impl Node {
     }
 
     pub(crate) fn url(&self) -> &str {
-        &self.url
+        self.process.url().expect("the node serves")
     }
 
     pub(crate) fn api(&self) -> Api {
-        Api::new(&self.url, None).expect("a client can be made")
+        Api::new(self.url(), None).expect("a client can be made")
     }
 
     pub(crate) fn operator(&self) -> Api {
         self.api().with_token(&self.operator_token())
+    }
+
+    /// A path's document, as the operator sees it.
+    pub(crate) async fn get(&self, path: &str) -> Value {
+        self.operator().call(Method::GET, path, None).await.expect("the node answers")
     }
 
     pub(crate) fn operator_token(&self) -> String {
@@ -255,14 +289,6 @@ impl Node {
     }
 }
 
-impl Drop for Node {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// Who takes part in the usual tests.
 pub(crate) struct Cast {
     pub(crate) billing: Credentials,
@@ -275,11 +301,8 @@ pub(crate) fn send_signal(pid: u32, name: &str) {
     assert!(sent.expect("kill runs").success());
 }
 
-/// The file in a node's folder that keeps what it writes to its standard error.
-const STDERR: &str = "stderr.log";
-
-/// Starts the process and reads where it is serving, unless it ends before it does.
-fn spawn(folder: &Path, engine: &Engine, launch: &Launch) -> (Child, Option<String>) {
+/// Starts the process; its words gather in the node's folder over all its starts.
+fn spawn(folder: &Path, engine: &Engine, launch: &Launch) -> Serving {
     let mut words = launch.under.clone();
     words.push(binary().to_owned());
     let mut command = Command::new(&words[0]);
@@ -289,15 +312,8 @@ fn spawn(folder: &Path, engine: &Engine, launch: &Launch) -> (Child, Option<Stri
     // Tests refuse by the hundred, and each refusal is a line of the log.
     command.env("SNAVIO_LOG_FILTER", "warn");
     command.envs(launch.settings.iter().cloned());
-    let stderr = std::fs::File::options().create(true).append(true).open(folder.join(STDERR));
-    command.stdout(Stdio::piped()).stdin(Stdio::null()).stderr(stderr.expect("a file can be made"));
-    let mut child = command.spawn().unwrap_or_else(|error| panic!("{} cannot be started: {error}", words[0]));
-    let mut lines = BufReader::new(child.stdout.as_mut().expect("stdout is piped")).lines();
-    let url = lines.find_map(|line| {
-        let line = line.ok()?;
-        line.split_once(" is serving ").map(|(_, url)| url.to_owned())
-    });
-    (child, url)
+    let started = Serving::spawn(&mut command, &folder.join("stderr.log"));
+    started.unwrap_or_else(|error| panic!("{} cannot be started: {error}", words[0]))
 }
 
 /// A message in the making: everything a producer decides, signed when it is sent.

@@ -89,7 +89,7 @@ mod tests {
 
     use snavio_model::id::Serial;
     use snavio_model::settle::Outcome;
-    use snavio_servers::Postgres;
+    use snavio_testbed::Postgres;
 
     use super::super::{Options, PostgresStore, pool};
     use super::*;

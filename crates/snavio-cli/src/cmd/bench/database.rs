@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use snavio_servers::Postgres;
+use snavio_testbed::Postgres;
 
 use super::install;
 use super::machine;

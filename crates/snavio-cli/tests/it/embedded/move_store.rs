@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use serde_json::json;
 use snavio_sdk::{ApiError, Delivery};
-use snavio_servers::Postgres;
 
-use crate::database::{DatabaseNode, settings_of};
-use crate::node::{Draft, Node, drain, new_id, post};
+use crate::engine::Database;
+use crate::node::{Draft, Launch, Node, drain, new_id, post};
 use crate::shell::Shell;
 
 /// ENG-3, CLM-4, DLV-3
@@ -28,8 +27,8 @@ async fn clients_of_a_moved_store_go_on_where_they_were() {
     let held: Vec<_> = held.iter().map(Delivery::receipt).collect();
 
     let shell = Shell::new();
-    let database = Postgres::shared().database().unwrap();
-    let to = database.replace("postgres@", "postgres:hidden-word@");
+    let database = Database::new();
+    let to = database.url.replace("postgres@", "postgres:hidden-word@");
     let line = format!("move-store --from embedded:{} --to {to} --output json", node.data().display());
     let busy = shell.run(&line);
     assert_eq!(busy.code, Some(1), "{busy:?}");
@@ -47,10 +46,11 @@ async fn clients_of_a_moved_store_go_on_where_they_were() {
     assert_eq!(again.code, Some(1), "{again:?}");
     assert!(again.err.contains("empty"), "{again:?}");
 
-    the_old_folder_is_guarded(&shell, &node.data(), &database);
-    let missing = DatabaseNode::refusal(&database, &[]);
+    the_old_folder_is_guarded(&shell, &node.data(), &database.url);
+    let missing = Node::refused(&database, &Launch::default()).said();
     assert!(missing.contains("platform.key is missing"), "{missing}");
-    let fleet = DatabaseNode::start(&database, &settings_of(&node.data()));
+    let key = Launch::default().set("PLATFORM_KEY_FILE", node.secret("platform.key").display());
+    let fleet = Node::over(&database, &key);
     let (billing, bot) = (fleet.client(&cast.billing), fleet.client(&cast.bot));
     let (status, answer) = post(&billing, drafts[0].sign(&cast.billing)).await;
     assert_eq!((status, &answer["duplicate"]), (200, &json!(true)), "{answer}");

@@ -1,5 +1,5 @@
 use refinery::Migration;
-use snavio_servers::Postgres;
+use snavio_testbed::Postgres;
 
 use super::super::{Options, PostgresStore, pool};
 use super::*;

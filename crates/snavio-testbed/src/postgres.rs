@@ -93,6 +93,19 @@ impl Postgres {
         Ok(succeed(&mut psql)?.trim_end().to_owned())
     }
 
+    /// Writes a copy of a database, which may be in use, to a file.
+    pub fn dump(&self, database: &str, file: &Path) -> io::Result<()> {
+        succeed(Command::new(program("pg_dump")?).arg("--file").arg(file).arg(database)).map(|_| ())
+    }
+
+    /// Makes a new database of such a copy, and says where it is.
+    pub fn load(&self, file: &Path) -> io::Result<String> {
+        let url = self.database()?;
+        let mut psql = Command::new(program("psql")?);
+        psql.args(["--no-psqlrc", "-q", "-v", "ON_ERROR_STOP=1", "-f"]).arg(file).arg(&url);
+        succeed(&mut psql).map(|_| url)
+    }
+
     /// Stops the server as an operator would: connections are cut, what was committed stays.
     pub fn stop(&self) -> io::Result<()> {
         let mut stop = as_user(USER, program("pg_ctl")?);

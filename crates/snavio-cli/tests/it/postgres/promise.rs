@@ -5,31 +5,26 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use reqwest::Method;
-use snavio_servers::Postgres;
+use snavio_testbed::Postgres;
 
-use crate::database::{DatabaseNode, Secrets};
-use crate::node::{Draft, new_id, post};
+use crate::engine::Database;
+use crate::node::{Draft, Launch, Node, new_id, post};
+use crate::wire::metric;
 
 /// A node refuses to serve over the database and names the setting; told to be relaxed, it serves and says so
 /// wherever somebody could rely on it.
-async fn is_refused_or_relaxed(database: &str, setting: &str) {
-    let secrets = Secrets::new();
-    let refusal = DatabaseNode::refusal(database, &secrets.settings());
+async fn is_refused_or_relaxed(database: &Database, setting: &str) {
+    let refusal = Node::refused(database, &Launch::default()).said();
     let named = format!("PostgreSQL's {setting} is off");
     assert!(refusal.contains(&named) && refusal.contains("store.relaxed"), "{refusal}");
 
-    let mut settings = secrets.settings();
-    settings.push(("SNAVIO_STORE_RELAXED", "true".to_owned()));
-    let node = DatabaseNode::start(database, &settings);
-    let token = secrets.token();
-    assert_eq!(node.get(&token, "/readyz").await["durability"], "relaxed");
-    let status = node.get(&token, "/v1/status").await;
+    let node = Node::over(database, &Launch::default().set("STORE_RELAXED", true));
+    assert_eq!(node.get("/readyz").await["durability"], "relaxed");
+    let status = node.get("/v1/status").await;
     let durability = status["store"]["durability"].as_str().unwrap();
     assert!(durability.starts_with("relaxed: ") && durability.contains(&named), "{status}");
-    let metrics = node.api().with_token(&token).send(Method::GET, "/metrics", None, "text/plain").await;
-    assert!(format!("{metrics:?}").contains("snavio_relaxed 1"), "{metrics:?}");
-    let cast = node.cast(&token).await;
+    assert_eq!(metric(&node, "snavio_relaxed").await, Some(1.0));
+    let cast = node.cast().await;
     let billing = node.client(&cast.billing);
     let (code, answer) = post(&billing, Draft::new("pay", &new_id()).sign(&cast.billing)).await;
     assert_eq!((code, answer["durability"].as_str()), (202, Some("relaxed")), "{answer}");
@@ -40,17 +35,16 @@ async fn is_refused_or_relaxed(database: &str, setting: &str) {
 async fn a_server_that_does_not_flush_is_refused_unless_relaxed() {
     for setting in ["fsync", "full_page_writes"] {
         let server = Postgres::start(&[&format!("{setting}=off")]).unwrap();
-        is_refused_or_relaxed(&server.database().unwrap(), setting).await;
+        is_refused_or_relaxed(&Database::at(server.database().unwrap()), setting).await;
     }
 }
 
 /// PIP-12
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_answers_before_it_flushes_is_refused_unless_relaxed() {
-    let server = Postgres::shared();
-    let database = server.database().unwrap();
-    let name = database.rsplit('/').next().unwrap();
-    server.ask("postgres", &format!("ALTER DATABASE {name} SET synchronous_commit = off")).unwrap();
+    let database = Database::new();
+    let name = database.url.rsplit('/').next().unwrap();
+    database.ask(&format!("ALTER DATABASE {name} SET synchronous_commit = off"));
     is_refused_or_relaxed(&database, "synchronous_commit").await;
 }
 
@@ -98,49 +92,46 @@ impl Certificates {
         Postgres::start(&["ssl=on", &cert, &key]).unwrap()
     }
 
-    /// Secrets and the certificates to trust.
-    fn settings(&self, secrets: &Secrets) -> Vec<(&'static str, String)> {
-        let mut settings = secrets.settings();
-        settings.push(("SNAVIO_STORE_CA_FILE", self.path("ca.pem").display().to_string()));
-        settings
+    /// A node that is told to trust them.
+    fn trusted(&self) -> Launch {
+        Launch::default().set("STORE_CA_FILE", self.path("ca.pem").display())
     }
 }
 
 /// QUA-7
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_certificates_to_trust_every_connection_to_the_database_is_encrypted() {
-    let (files, secrets) = (Certificates::new(), Secrets::new());
+    let files = Certificates::new();
     let server = files.server();
-    let database = server.database().unwrap();
-    let node = DatabaseNode::start(&database, &files.settings(&secrets));
-    node.get(&secrets.token(), "/v1/status").await;
+    let database = Database::at(server.database().unwrap());
+    let node = Node::over(&database, &files.trusted());
+    node.get("/v1/status").await;
     let encrypted = "SELECT count(*) > 0 AND bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
          WHERE application_name = 'snavio'";
-    assert_eq!(server.ask(&database, encrypted).unwrap(), "t");
+    assert_eq!(database.ask(encrypted), "t");
 }
 
 /// QUA-7
 #[test]
 fn a_server_that_is_not_the_one_to_trust_is_refused() {
-    let (files, secrets) = (Certificates::new(), Secrets::new());
+    let files = Certificates::new();
     let server = files.server();
-    let database = server.database().unwrap();
+    let database = Database::at(server.database().unwrap());
     let stranger = Certificates::new();
-    let told = DatabaseNode::refusal(&database, &stranger.settings(&secrets));
+    let told = Node::refused(&database, &stranger.trusted()).said();
     assert!(told.contains("certificate"), "{told}");
     std::fs::write(stranger.path("ca.pem"), "").unwrap();
-    let told = DatabaseNode::refusal(&database, &stranger.settings(&secrets));
+    let told = Node::refused(&database, &stranger.trusted()).said();
     assert!(told.contains("ca.pem") && told.contains("holds no certificate"), "{told}");
     // Its own word that it has no TLS is not taken for an excuse.
-    let plain = Postgres::shared().database().unwrap();
-    let told = DatabaseNode::refusal(&plain, &files.settings(&secrets));
+    let told = Node::refused(&Database::new(), &files.trusted()).said();
     assert!(told.contains("TLS"), "{told}");
 }
 
 /// QUA-7
 #[test]
 fn encryption_without_anybody_to_trust_is_refused_with_the_reason() {
-    let database = format!("{}?sslmode=require", Postgres::shared().database().unwrap());
-    let told = DatabaseNode::refusal(&database, &Secrets::new().settings());
+    let database = Database::at(format!("{}?sslmode=require", Database::new().url));
+    let told = Node::refused(&database, &Launch::default()).said();
     assert!(told.contains("sslmode=require needs store.ca_file"), "{told}");
 }

@@ -1,9 +1,11 @@
 //! Real servers for tests and benches, each on a free port in a temporary folder (ENG-8).
 //!
-//! A server ends with the process that started it, however that ends: a keeper beside it reads from a pipe that
+//! A node of the gateway is one too ([`Serving`]); it is killed when dropped. A database server ends with the process
+//! that started it, however that ends: a keeper beside it reads from a pipe that
 //! only this process holds, and when it is closed, stops the server and removes its folder.
 
 mod postgres;
+mod serving;
 
 use std::ffi::OsStr;
 use std::io;
@@ -12,6 +14,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 pub use postgres::Postgres;
+pub use serving::Serving;
 
 /// A port of the loopback interface that nobody listens on.
 pub fn free_port() -> io::Result<u16> {

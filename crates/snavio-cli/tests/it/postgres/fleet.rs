@@ -5,9 +5,8 @@ use std::time::Duration;
 use reqwest::Method;
 use serde_json::Value;
 use snavio_sdk::{Api, Client};
-use snavio_servers::Postgres;
 
-use crate::engine::Engine;
+use crate::engine::Database;
 use crate::health::readiness;
 use crate::node::{Draft, Launch, Node, new_id, post};
 use crate::patience::eventually;
@@ -15,30 +14,16 @@ use crate::shell::Shell;
 
 /// Starts a node over a database, whichever engine the run is for.
 fn first() -> Node {
-    let mut node = Node::try_launch_over(Engine::postgres(), folder(), &Launch::default());
-    node.expect_serving();
-    node
+    Node::over(&Database::new(), &Launch::default())
 }
 
-/// Starts a node beside another, with copies of its secrets.
+/// Starts a node beside another, with its secrets.
 fn beside(node: &Node) -> Node {
-    let folder = folder();
-    let secrets = node.engine().secrets(folder.path());
-    std::fs::create_dir(&secrets).unwrap();
-    for name in ["platform.key", "operator.token"] {
-        std::fs::copy(node.secret(name), secrets.join(name)).unwrap();
-    }
-    let mut node = Node::try_launch_over(node.engine().clone(), folder, &Launch::default());
-    node.expect_serving();
-    node
-}
-
-fn folder() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a temporary folder can be made")
+    Node::over(node.engine().database(), &Launch::default())
 }
 
 async fn status(node: &Node) -> Value {
-    node.operator().call(Method::GET, "/v1/status", None).await.expect("the node answers")
+    node.get("/v1/status").await
 }
 
 async fn addresses(node: &Node) -> Vec<String> {
@@ -77,12 +62,11 @@ async fn a_node_that_cannot_read_what_another_registered_takes_itself_out() {
     let cast = node.cast().await;
     let billing = node.client(&cast.billing);
     assert_eq!(post(&billing, Draft::new("pay", &new_id()).sign(&cast.billing)).await.0, 202);
-    let Engine::Postgres(database) = node.engine() else { panic!("the node is over a database") };
     // As a newer version would that knows more kinds of entries.
     let change = "UPDATE registry_version SET version = version + 1; \
          INSERT INTO registry_change (version, at, who, why, kind, name, before, after) \
          SELECT version, 0, 'operator', 'newer', 'mood', 'acme', NULL, '{}' FROM registry_version";
-    Postgres::shared().ask(database, change).expect("the change is written");
+    node.engine().database().ask(change);
     let (status, told) = eventually("it is not ready", async || {
         let (status, told) = readiness(&node).await;
         (status != 200).then_some((status, told))
@@ -152,12 +136,8 @@ async fn a_node_with_another_platform_key_does_not_start_and_says_why() {
             one.cast().await;
         }
         let other = first();
-        let folder = folder();
-        let secrets = one.engine().secrets(folder.path());
-        std::fs::create_dir(&secrets).unwrap();
-        std::fs::copy(other.secret("platform.key"), secrets.join("platform.key")).unwrap();
-        let mut stranger = Node::try_launch_over(one.engine().clone(), folder, &Launch::default());
-        assert_eq!(stranger.wait().code(), Some(1));
+        let strange = other.engine().database().moved_to(&one.engine().database().url);
+        let stranger = Node::refused(&strange, &Launch::default());
         assert_ne!(key(&stranger), key(&one));
         let said = stranger.said();
         let why = if registered { "put back this store's platform key" } else { "another platform key" };
@@ -217,10 +197,9 @@ fn the_command_line_shows_the_nodes() {
 /// PIP-12
 #[tokio::test]
 async fn a_database_that_does_not_flush_is_served_only_on_a_persons_word() {
-    let Engine::Postgres(url) = Engine::postgres() else { panic!("a database has a URL") };
-    let engine = Engine::Postgres(format!("{url}?options=-csynchronous_commit%3Doff"));
-    let mut node = Node::try_launch_over(engine, folder(), &Launch::default());
-    assert_eq!(node.wait().code(), Some(1));
+    let database = Database::new();
+    let database = database.moved_to(format!("{}?options=-csynchronous_commit%3Doff", database.url));
+    let mut node = Node::refused(&database, &Launch::default());
     assert!(node.said().contains("synchronous_commit is off"), "{}", node.said());
     node.restart(&Launch::default().set("STORE_RELAXED", true));
     assert_eq!(readiness(&node).await.1["durability"], "relaxed");

@@ -1,14 +1,14 @@
 //! `snavio doctor` looks at what a node on PostgreSQL would find.
 
 use serde_json::Value;
-use snavio_servers::Postgres;
 
-use crate::database::{DatabaseNode, Secrets};
+use crate::engine::Database;
+use crate::node::{Launch, Node};
 use crate::shell::Shell;
 
 /// What doctor says about each check of a database.
 fn findings(database: &str, settings: &[(&'static str, String)]) -> Value {
-    let free = snavio_servers::free_port().unwrap();
+    let free = snavio_testbed::free_port().unwrap();
     let listen = ("SNAVIO_SERVER_LISTEN", format!("127.0.0.1:{free}"));
     let shell = settings.iter().chain([&listen]).fold(Shell::new(), |it, (name, value)| it.with(name, value));
     let ended = shell.run(&format!("doctor --store {database} --output json"));
@@ -24,15 +24,14 @@ fn of<'f>(findings: &'f Value, check: &str) -> &'f str {
 /// Command line (10-interfaces), ENG-3
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn doctor_asks_the_database_and_changes_nothing() {
-    let server = Postgres::shared();
-    let (database, secrets) = (server.database().unwrap(), Secrets::new());
-    let before = findings(&database, &secrets.settings());
+    let database = Database::new().with_secrets();
+    let before = findings(&database.url, &database.settings());
     assert!(of(&before, "store").starts_with("ok: PostgreSQL "), "{before}");
     assert_eq!(of(&before, "layout"), "ok: no tables yet; the first node makes them");
-    assert_eq!(server.ask(&database, "SELECT to_regclass('layout') IS NULL").unwrap(), "t");
+    assert_eq!(database.ask("SELECT to_regclass('layout') IS NULL"), "t");
 
-    drop(DatabaseNode::start(&database, &secrets.settings()));
-    let fine = findings(&database, &secrets.settings());
+    drop(Node::over(&database, &Launch::default()));
+    let fine = findings(&database.url, &database.settings());
     for (check, result) in [
         ("layout", "ok: layout 1"),
         ("durability", "ok"),
@@ -44,41 +43,40 @@ async fn doctor_asks_the_database_and_changes_nothing() {
     }
     assert!(!fine.to_string().contains("disk"), "the disk is the database's: {fine}");
 
-    let another = findings(&database, &Secrets::new().settings());
+    let another = findings(&database.url, &Database::at("").with_secrets().settings());
     assert!(of(&another, "platform key").contains("another platform key"), "{another}");
-    let missing = findings(&database, &[]);
+    let missing = findings(&database.url, &[]);
     assert!(of(&missing, "platform key").contains("is missing"), "{missing}");
 }
 
 /// Command line (10-interfaces), ENG-3
 #[test]
 fn doctor_says_why_a_database_cannot_be_used() {
-    let server = Postgres::shared();
-    let database = server.database().unwrap();
-    let name = database.rsplit('/').next().unwrap();
+    let database = Database::new();
+    let name = database.url.rsplit('/').next().unwrap();
     let role = format!("doctor_{name}");
-    server.ask(&database, &format!("CREATE ROLE {role} LOGIN PASSWORD 'hidden-word'")).unwrap();
-    let as_role = database.replace("postgres@", &format!("{role}:hidden-word@"));
+    database.ask(&format!("CREATE ROLE {role} LOGIN PASSWORD 'hidden-word'"));
+    let as_role = database.url.replace("postgres@", &format!("{role}:hidden-word@"));
     let found = findings(&as_role, &[]);
     assert!(of(&found, "layout").contains("may not make any"), "{found}");
 
-    drop(DatabaseNode::start(&database, &Secrets::new().settings()));
+    drop(Node::over(&database, &Launch::default()));
     let denied = findings(&as_role, &[]);
     let said = of(&denied, "layout");
     assert!(said.contains(&format!("role {role} may not use")) && said.contains("serial"), "{denied}");
-    server.ask(&database, &format!("GRANT SELECT ON layout TO {role}")).unwrap();
+    database.ask(&format!("GRANT SELECT ON layout TO {role}"));
     assert!(of(&findings(&as_role, &[]), "layout").contains("message, claim"));
 
     let set = format!("ALTER DATABASE {name} SET synchronous_commit = off");
-    server.ask(&database, &set).unwrap();
-    let relaxed = findings(&database, &[]);
+    database.ask(&set);
+    let relaxed = findings(&database.url, &[]);
     assert!(of(&relaxed, "durability").contains("synchronous_commit is off"), "{relaxed}");
 
-    server.ask(&database, "UPDATE layout SET version = 3, oldest_reader = 2").unwrap();
-    let newer = findings(&database, &[]);
+    database.ask("UPDATE layout SET version = 3, oldest_reader = 2");
+    let newer = findings(&database.url, &[]);
     assert!(of(&newer, "layout").contains("from layout 2 on"), "{newer}");
 
-    let away = snavio_servers::free_port().unwrap();
+    let away = snavio_testbed::free_port().unwrap();
     let nobody = findings(&format!("postgres://x:hidden-word@127.0.0.1:{away}/x"), &[]);
     assert!(of(&nobody, "store").contains("refused"), "{nobody}");
 }

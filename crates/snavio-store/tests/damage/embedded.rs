@@ -1,24 +1,23 @@
-//! QUA-1: a damaged record is noticed when it is read, refused for itself alone, and never a wrong answer.
-
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+//! The embedded store, whose file is changed beside it. SQLite keeps any value in any column.
 
 use snavio_model::id::Serial;
-use snavio_model::settle::Outcome;
 use snavio_store::conformance::samples::{
-    RECEIVES_MAX, act, at, ids, intake, message, notify, pay, queue, queued, receive, settle, settle_one,
+    RECEIVES_MAX, act, at, ids, notify, pay, queue, queued, receive, settle_one,
 };
 use snavio_store::embedded::{EmbeddedStore, FILE, Options, backup, check_integrity, restore};
 use snavio_store::{Journal, Ledger, Queue, Store, StoreError};
 
+use crate::Damaged;
+
 /// A text that is none.
 const NO_TEXT: &str = "CAST(x'ff61' AS TEXT)";
 
-struct Damaged {
+struct Embedded {
     folder: tempfile::TempDir,
     store: EmbeddedStore,
 }
 
-impl Damaged {
+impl Embedded {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = EmbeddedStore::open(&Options::new(folder.path())).unwrap();
@@ -29,8 +28,13 @@ impl Damaged {
         self.store.close().await;
         self.store = EmbeddedStore::open(&Options::new(self.folder.path())).unwrap();
     }
+}
 
-    /// Changes the file behind the store's back, as a flipped bit would.
+impl Damaged for Embedded {
+    fn store(&self) -> &dyn Store {
+        &self.store
+    }
+
     fn flip(&self, change: &str) {
         let connection = rusqlite::Connection::open(self.folder.path().join(FILE)).unwrap();
         connection.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
@@ -67,40 +71,20 @@ const OTHER_MESSAGE: [&str; 21] = [
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_changed_message_is_never_read_back_whichever_column_changed() {
     for change in OTHER_MESSAGE {
-        let damaged = Damaged::new();
-        let store = &damaged.store;
-        settle_one(store, "a", &notify(), at(0)).await;
-        settle_one(store, "b", &notify(), at(0)).await;
-        damaged.flip(&format!("UPDATE message SET {change} WHERE id = 'a'"));
-
-        let received = receive(store, "notify", 0, at(1)).await;
-        assert_eq!(ids(&received), ["b"], "{change}: its neighbour is handed out, itself not");
-        assert_eq!(*received[0].message, message("acme/billing", "b", at(0)));
-        let messages = store.messages("acme", Serial(0), 10).await.unwrap();
-        assert_eq!(messages.iter().map(|it| it.message.id.as_str()).collect::<Vec<_>>(), ["b"], "{change}");
-        let told = store.telemetry("acme", Serial(0), 10).await.unwrap();
-        assert_eq!(told.len(), 1, "{change}: {told:?}");
-        store.close().await;
+        crate::a_changed_message_is_never_read_back(&Embedded::new(), change).await;
     }
 }
 
 /// QUA-1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_moved_to_another_tenant_is_shown_to_neither() {
-    let damaged = Damaged::new();
-    let store = &damaged.store;
-    settle_one(store, "a", &notify(), at(0)).await;
-    damaged.flip("UPDATE message SET tenant = 'zeta' WHERE id = 'a'");
-    for tenant in ["acme", "zeta"] {
-        assert!(store.messages(tenant, Serial(0), 10).await.unwrap().is_empty(), "{tenant}");
-    }
-    store.close().await;
+    crate::a_message_moved_to_another_tenant_is_shown_to_neither(&Embedded::new()).await;
 }
 
 /// QUA-1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_delivery_of_a_damaged_message_ends_as_a_dead_letter_that_says_so() {
-    let damaged = Damaged::new();
+    let damaged = Embedded::new();
     let store = &damaged.store;
     let delivery = queued(settle_one(store, "a", &notify(), at(0)).await).unwrap();
     damaged.flip("UPDATE message SET payload = x'7b7d'");
@@ -133,19 +117,7 @@ async fn a_changed_claim_decides_nothing_and_its_neighbours_are_settled() {
         "expires_at = 0",
         "check_value = check_value + 1",
     ] {
-        let damaged = Damaged::new();
-        let store = &damaged.store;
-        settle_one(store, "a", &pay(), at(0)).await;
-        damaged.flip(&format!("UPDATE claim SET {change} WHERE id = 'a'"));
-        let batch = ["b", "a", "c"].map(|id| intake(id, &pay(), at(1))).to_vec();
-        let settled = settle(store, batch, at(1)).await;
-        assert!(
-            queued(settled[0].outcomes[0]).is_some() && queued(settled[2].outcomes[0]).is_some(),
-            "{change}"
-        );
-        assert_eq!(settled[1].outcomes, [Outcome::Unreadable], "{change}");
-        assert_eq!(ids(&receive(store, "pay", 30, at(1)).await), ["a", "b", "c"], "{change}: once each");
-        store.close().await;
+        crate::a_changed_claim_decides_nothing(&Embedded::new(), change).await;
     }
 }
 
@@ -155,7 +127,7 @@ async fn a_damaged_delivery_keeps_neither_the_store_nor_its_neighbours() {
     for change in
         [format!("queue = {NO_TEXT}"), "receives = 1 << 40".to_owned(), "receives_max = -1".to_owned()]
     {
-        let mut damaged = Damaged::new();
+        let mut damaged = Embedded::new();
         let delivery = queued(settle_one(&damaged.store, "a", &notify(), at(0)).await).unwrap();
         settle_one(&damaged.store, "b", &notify(), at(0)).await;
         damaged.flip(&format!("UPDATE delivery SET {change} WHERE id = {delivery}"));
@@ -182,47 +154,14 @@ async fn a_damaged_dead_letter_is_left_out_of_lists_and_redrives() {
         "reason = 'other'".to_owned(),
         "receives = -1".to_owned(),
     ] {
-        let damaged = Damaged::new();
-        let store = &damaged.store;
-        let delivery = queued(settle_one(store, "a", &notify(), at(0)).await).unwrap();
-        settle_one(store, "b", &notify(), at(0)).await;
-        for _ in 0..RECEIVES_MAX {
-            receive(store, "notify", 0, at(0)).await;
-        }
-        store.sweep(at(0)).await.unwrap();
-        damaged.flip(&format!("UPDATE dead_letter SET {change} WHERE id = {delivery}"));
-        for queue in [None, Some(&queue("dead"))] {
-            let listed = store.dead_letters("acme", queue, Serial(0), 1).await.unwrap();
-            let listed: Vec<_> = listed.iter().map(|it| it.message_id.as_str()).collect();
-            assert_eq!(listed, ["b"], "{change}: a page of one is not empty before the end");
-        }
-        let shown = store.dead_letter("acme", delivery).await;
-        assert!(matches!(shown, Err(StoreError::Damaged { what: "dead letter", .. })), "{change}: {shown:?}");
-        let all = store.dead_letter_origins(&queue("dead"), Serial(0), 10).await.unwrap();
-        let all = all.into_iter().map(|(id, _)| id).collect();
-        let redriven = store.redrive("acme", all, act("mended", at(1))).await.unwrap();
-        assert_eq!(redriven.back.len(), 1, "{change}");
-        assert_eq!(ids(&receive(store, "notify", 30, at(1)).await), ["b"], "{change}");
-        store.close().await;
+        crate::a_damaged_dead_letter_is_left_out_of_lists_and_redrives(&Embedded::new(), &change).await;
     }
 }
 
 /// QUA-1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_goes_on_behind_what_is_damaged() {
-    let damaged = Damaged::new();
-    let store = &damaged.store;
-    for id in ["a", "b", "c"] {
-        settle_one(store, id, &notify(), at(0)).await;
-    }
-    for id in ["a", "b"] {
-        damaged.flip(&format!("UPDATE message SET payload = x'7b7d' WHERE id = '{id}'"));
-    }
-    let messages = store.messages("acme", Serial(0), 1).await.unwrap();
-    assert_eq!(messages.iter().map(|it| it.message.id.as_str()).collect::<Vec<_>>(), ["c"]);
-    let told = store.telemetry("acme", Serial(0), 1).await.unwrap();
-    assert_eq!(told[0].body["command_id"], "c");
-    store.close().await;
+    crate::a_page_goes_on_behind_what_is_damaged(&Embedded::new()).await;
 }
 
 /// QUA-1
@@ -233,23 +172,14 @@ async fn a_changed_audit_entry_is_never_read_back_whichever_column_changed() {
     let numbers =
         ["at = at + 1", "check_value = check_value + 1", "check_value = 1 << 40"].map(str::to_owned);
     for change in texts.chain(numbers) {
-        let damaged = Damaged::new();
-        let store = &damaged.store;
-        for why in ["first", "second"] {
-            store.purge(&queue("notify"), act(why, at(0))).await.unwrap();
-        }
-        damaged.flip(&format!("UPDATE audit SET {change} WHERE seq = (SELECT min(seq) FROM audit)"));
-        let audit = store.audit(Serial(0), 1).await.unwrap();
-        let why: Vec<_> = audit.iter().map(|it| it.act.why.as_str()).collect();
-        assert_eq!(why, ["second"], "{change}");
-        store.close().await;
+        crate::a_changed_audit_entry_is_never_read_back(&Embedded::new(), &change).await;
     }
 }
 
 /// QUA-1, ENG-2
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_integrity_check_reads_all_evidence_and_a_restore_says_what_is_missing() {
-    let damaged = Damaged::new();
+    let damaged = Embedded::new();
     let folder = damaged.folder.path();
     settle_one(&damaged.store, "a", &pay(), at(0)).await;
     damaged.store.purge(&queue("notify"), act("a test", at(0))).await.unwrap();

@@ -1,0 +1,118 @@
+//! QUA-1: a damaged record is noticed when it is read, refused for itself alone, and never a wrong answer.
+//!
+//! What must hold is the same on every engine and stands here. Which changes the columns of an engine can suffer, and
+//! how they are made behind its back, stands with the engine.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod embedded;
+mod postgres;
+
+use snavio_model::id::Serial;
+use snavio_model::settle::Outcome;
+use snavio_store::conformance::samples::{
+    RECEIVES_MAX, act, at, ids, intake, message, notify, pay, queue, queued, receive, settle, settle_one,
+};
+use snavio_store::{Store, StoreError};
+
+/// A new store whose rows can be changed behind its back.
+trait Damaged {
+    fn store(&self) -> &dyn Store;
+
+    /// Changes one row, as a flipped bit would.
+    fn flip(&self, change: &str);
+}
+
+/// A message with a changed column is not read back, and its neighbour is.
+async fn a_changed_message_is_never_read_back(damaged: &impl Damaged, change: &str) {
+    let store = damaged.store();
+    settle_one(store, "a", &notify(), at(0)).await;
+    settle_one(store, "b", &notify(), at(0)).await;
+    damaged.flip(&format!("UPDATE message SET {change} WHERE id = 'a'"));
+    let received = receive(store, "notify", 0, at(1)).await;
+    assert_eq!(ids(&received), ["b"], "{change}: its neighbour is handed out, itself not");
+    assert_eq!(*received[0].message, message("acme/billing", "b", at(0)));
+    let messages = store.messages("acme", Serial(0), 10).await.unwrap();
+    assert_eq!(messages.iter().map(|it| it.message.id.as_str()).collect::<Vec<_>>(), ["b"], "{change}");
+    let told = store.telemetry("acme", Serial(0), 10).await.unwrap();
+    assert_eq!(told.len(), 1, "{change}: {told:?}");
+    store.close().await;
+}
+
+async fn a_message_moved_to_another_tenant_is_shown_to_neither(damaged: &impl Damaged) {
+    let store = damaged.store();
+    settle_one(store, "a", &notify(), at(0)).await;
+    damaged.flip("UPDATE message SET tenant = 'zeta' WHERE id = 'a'");
+    for tenant in ["acme", "zeta"] {
+        assert!(store.messages(tenant, Serial(0), 10).await.unwrap().is_empty(), "{tenant}");
+    }
+    store.close().await;
+}
+
+/// A changed claim decides nothing, and its neighbours in a batch are settled.
+async fn a_changed_claim_decides_nothing(damaged: &impl Damaged, change: &str) {
+    let store = damaged.store();
+    settle_one(store, "a", &pay(), at(0)).await;
+    damaged.flip(&format!("UPDATE claim SET {change} WHERE id = 'a'"));
+    let batch = ["b", "a", "c"].map(|id| intake(id, &pay(), at(1))).to_vec();
+    let settled = settle(store, batch, at(1)).await;
+    assert!(
+        queued(settled[0].outcomes[0]).is_some() && queued(settled[2].outcomes[0]).is_some(),
+        "{change}: {settled:?}"
+    );
+    assert_eq!(settled[1].outcomes, [Outcome::Unreadable], "{change}");
+    assert_eq!(ids(&receive(store, "pay", 30, at(1)).await), ["a", "b", "c"], "{change}: once each");
+    store.close().await;
+}
+
+async fn a_damaged_dead_letter_is_left_out_of_lists_and_redrives(damaged: &impl Damaged, change: &str) {
+    let store = damaged.store();
+    let delivery = queued(settle_one(store, "a", &notify(), at(0)).await).unwrap();
+    settle_one(store, "b", &notify(), at(0)).await;
+    for _ in 0..RECEIVES_MAX {
+        receive(store, "notify", 0, at(0)).await;
+    }
+    store.sweep(at(0)).await.unwrap();
+    damaged.flip(&format!("UPDATE dead_letter SET {change} WHERE id = {delivery}"));
+    for queue in [None, Some(&queue("dead"))] {
+        let listed = store.dead_letters("acme", queue, Serial(0), 1).await.unwrap();
+        let listed: Vec<_> = listed.iter().map(|it| it.message_id.as_str()).collect();
+        assert_eq!(listed, ["b"], "{change}: a page of one is not empty before the end");
+    }
+    let shown = store.dead_letter("acme", delivery).await;
+    assert!(matches!(shown, Err(StoreError::Damaged { what: "dead letter", .. })), "{change}: {shown:?}");
+    let all = store.dead_letter_origins(&queue("dead"), Serial(0), 10).await.unwrap();
+    let all = all.into_iter().map(|(id, _)| id).collect();
+    let redriven = store.redrive("acme", all, act("mended", at(1))).await.unwrap();
+    assert_eq!(redriven.back.len(), 1, "{change}");
+    assert_eq!(ids(&receive(store, "notify", 30, at(1)).await), ["b"], "{change}");
+    store.close().await;
+}
+
+async fn a_page_goes_on_behind_what_is_damaged(damaged: &impl Damaged) {
+    let store = damaged.store();
+    for id in ["a", "b", "c"] {
+        settle_one(store, id, &notify(), at(0)).await;
+    }
+    for id in ["a", "b"] {
+        damaged.flip(&format!("UPDATE message SET signature = 'other' WHERE id = '{id}'"));
+    }
+    let messages = store.messages("acme", Serial(0), 1).await.unwrap();
+    assert_eq!(messages.iter().map(|it| it.message.id.as_str()).collect::<Vec<_>>(), ["c"]);
+    let told = store.telemetry("acme", Serial(0), 1).await.unwrap();
+    assert_eq!(told[0].body["command_id"], "c");
+    store.close().await;
+}
+
+/// An audit entry with a changed column is not read back, and the next one is.
+async fn a_changed_audit_entry_is_never_read_back(damaged: &impl Damaged, change: &str) {
+    let store = damaged.store();
+    for why in ["first", "second"] {
+        store.purge(&queue("notify"), act(why, at(0))).await.unwrap();
+    }
+    damaged.flip(&format!("UPDATE audit SET {change} WHERE seq = (SELECT min(seq) FROM audit)"));
+    let audit = store.audit(Serial(0), 1).await.unwrap();
+    let why: Vec<_> = audit.iter().map(|it| it.act.why.as_str()).collect();
+    assert_eq!(why, ["second"], "{change}");
+    store.close().await;
+}
