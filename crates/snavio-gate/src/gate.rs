@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use snavio_model::age::{AgeLimits, Cache, Phase};
 use snavio_model::fair::Room;
 use snavio_model::message::{Message, Path};
 use snavio_model::name::{CommandName, ServiceName};
 use snavio_model::recent::{Fingerprint, RecentMessages};
-use snavio_model::refusal::{Refusal, Refused, Subject};
+use snavio_model::refusal::{Reason, Refusal, Refused, Subject};
 use snavio_model::registry::{Change, DispatchMode, Registry, Unseal};
 use snavio_model::settle::{Intake, Outcome, Settlement};
 use snavio_model::telemetry;
@@ -24,7 +25,21 @@ use crate::currency::Currency;
 use crate::gathering::Gathering;
 use crate::meters::Meters;
 use crate::shield::Arrival;
-use crate::{fast, shield, slow, sweeper};
+use crate::ticket::Held;
+use crate::{fast, revocations, shield, slow, sweeper};
+
+/// How long a message waits for a registry that is young enough.
+const REVALIDATION_MAX: Duration = Duration::from_secs(2);
+/// How often a message is permitted anew because the registry changed before its commit.
+const PERMITTED_ANEW_MAX: usize = 3;
+
+fn too_old() -> Refusal {
+    Refusal::new(Reason::Unavailable, "this node cannot read the registry as it is now")
+}
+
+fn is_outdated(ended: &Result<Answer, Refused>) -> bool {
+    ended.as_ref().is_err_and(|refused| refused.refusal.outdated)
+}
 
 /// What the pipeline is told at start.
 #[derive(Debug, Clone)]
@@ -37,6 +52,12 @@ pub struct Settings {
     pub room: Room,
     /// The node's name among those of its store.
     pub node: String,
+    /// How old routes may be in memory (REG-14).
+    pub route_ages: AgeLimits,
+    /// How much this node shortens the ages of what it has in memory, in thousandths (REG-14).
+    pub age_jitter: u32,
+    /// How often the store is asked for changes of the registry.
+    pub follow_every: Duration,
 }
 
 impl Default for Settings {
@@ -46,6 +67,9 @@ impl Default for Settings {
             dispatch: DispatchMode::default(),
             room: Room::default(),
             node: String::new(),
+            route_ages: AgeLimits::of_routes(),
+            age_jitter: 0,
+            follow_every: Duration::from_secs(1),
         }
     }
 }
@@ -129,6 +153,8 @@ pub struct Gate {
     meters: Meters,
     tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
     changing: tokio::sync::Mutex<()>,
+    refreshing: tokio::sync::Mutex<()>,
+    wanted: tokio::sync::Notify,
     sweeps_held: AtomicBool,
 }
 
@@ -140,16 +166,17 @@ impl Gate {
         clock: Arc<dyn Clock>,
         unseal: Arc<dyn Unseal>,
     ) -> Result<Arc<Self>, StoreError> {
-        let loaded_at = tokio::time::Instant::now();
+        let loaded_at = clock.now();
         let (version, entries) = store.load().await?;
         let mut registry = Registry::default().at_version(version);
         registry.fill(entries, &*unseal);
+        let currency = Currency::new(loaded_at, settings.route_ages, settings.age_jitter);
         let committer = Committer::new(Arc::clone(&store), Arc::clone(&clock), settings.room);
         let recent = RecentMessages::new(2 * settings.window, clock.now());
         let gate = Arc::new(Self {
             settings,
             registry: ArcSwap::from_pointee(registry),
-            currency: Currency::new(loaded_at),
+            currency,
             unseal,
             store,
             clock,
@@ -160,12 +187,15 @@ impl Gate {
             meters: Meters::default(),
             tasks: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
+            refreshing: tokio::sync::Mutex::default(),
+            wanted: tokio::sync::Notify::new(),
             sweeps_held: AtomicBool::default(),
         });
         let tasks = [
             tokio::spawn(sweeper::write_gathered(Arc::clone(&gate))),
             tokio::spawn(sweeper::sweep(Arc::clone(&gate))),
             tokio::spawn(sweeper::follow_registry(Arc::clone(&gate))),
+            tokio::spawn(revocations::audit(Arc::clone(&gate))),
         ];
         gate.tasks.lock().unwrap_or_else(PoisonError::into_inner).extend(tasks);
         Ok(gate)
@@ -183,29 +213,45 @@ impl Gate {
         arrivals: Vec<Arrival>,
         held: impl Send + 'static,
     ) -> Vec<Result<Answer, Refused>> {
+        let mut ended = self.accept_once(&arrivals, Box::new(held)).await;
+        for _ in 0..PERMITTED_ANEW_MAX {
+            let outdated: Vec<_> = (0..ended.len()).filter(|place| is_outdated(&ended[*place])).collect();
+            if outdated.is_empty() || self.refresh_registry().await.is_err() {
+                break;
+            }
+            let again: Vec<_> = outdated.iter().map(|place| arrivals[*place].clone()).collect();
+            for (place, anew) in outdated.into_iter().zip(self.accept_once(&again, Box::new(())).await) {
+                ended[place] = anew;
+            }
+        }
+        for (arrival, ended) in arrivals.iter().zip(&ended) {
+            self.report(&arrival.source, arrival.received_at, ended);
+        }
+        ended
+    }
+
+    /// Takes messages through the stages once, by the registry as it is.
+    async fn accept_once(&self, arrivals: &[Arrival], held: Held) -> Vec<Result<Answer, Refused>> {
+        let senders = self.renewed().await;
         let registry = self.registry.load_full();
         let mut intakes = Vec::with_capacity(arrivals.len());
-        let mut begun = Vec::with_capacity(arrivals.len());
-        for arrival in arrivals {
-            let (source, received_at) = (arrival.source.clone(), arrival.received_at);
-            begun.push((source, received_at, self.begin(arrival, &registry, &mut intakes)));
-        }
+        let begin = |arrival| match senders {
+            Phase::Fresh | Phase::Stale => self.begin(arrival, &registry, &mut intakes),
+            Phase::Expired | Phase::Dropped => Err(shield::refuse(arrival, &registry, too_old())),
+        };
+        let begun: Vec<_> = arrivals.iter().map(begin).collect();
         drop(registry);
         let handed_over = tokio::time::Instant::now();
-        let settled = slow::settle(intakes, &self.committer, Box::new(held)); // one durable write
+        let settled = slow::settle(intakes, &self.committer, held); // one durable write
         let mut settled = settled.await.into_iter();
         let waited = handed_over.elapsed();
-        let end = |(source, received_at, begun): (ServiceName, Timestamp, Result<Begun, Refused>)| {
-            let ended = match begun {
-                Ok(Begun::Known(answer)) => Ok(answer),
-                Ok(Begun::Handed(handed)) => {
-                    self.meters.settled(handed.path, waited);
-                    self.end(handed, settled.next())
-                }
-                Err(refused) => Err(refused),
-            };
-            self.report(&source, received_at, &ended);
-            ended
+        let end = |begun: Result<Begun, Refused>| match begun {
+            Ok(Begun::Known(answer)) => Ok(answer),
+            Ok(Begun::Handed(handed)) => {
+                self.meters.settled(handed.path, waited);
+                self.end(handed, settled.next())
+            }
+            Err(refused) => Err(refused),
         };
         begun.into_iter().map(end).collect()
     }
@@ -220,15 +266,13 @@ impl Gate {
     /// Everything that memory can decide.
     fn begin(
         &self,
-        arrival: Arrival,
+        arrival: &Arrival,
         registry: &Registry,
         intakes: &mut Vec<Intake>,
     ) -> Result<Begun, Refused> {
-        self.currency
-            .check(tokio::time::Instant::now())
-            .map_err(|refusal| shield::refuse(&arrival, registry, refusal))?;
         let authentic = shield::check(arrival, registry, self.settings.window)?; // no I/O
-        let permitted = fast::permit(authentic, registry, self.settings.dispatch)?; // no I/O
+        let permitted = fast::permit(authentic, registry, &self.currency, self.settings.dispatch)?; // no I/O
+        self.meters.used(&self.currency, permitted.caches(), self.clock.now());
         let answer = Answer {
             id: permitted.message().id.clone(),
             correlation: permitted.message().correlation.clone(),
@@ -271,7 +315,12 @@ impl Gate {
             }
             // Refused by `slow` already.
             Some(
-                Outcome::Taken | Outcome::QueueFull | Outcome::Unreadable | Outcome::TooLate | Outcome::Unfit,
+                Outcome::Taken
+                | Outcome::QueueFull
+                | Outcome::Unreadable
+                | Outcome::TooLate
+                | Outcome::Outdated
+                | Outcome::Unfit,
             )
             | None => {
                 let refusal = Refusal::lost("the store gave no outcome");
@@ -340,6 +389,14 @@ impl Gate {
         self.settings.window
     }
 
+    pub(crate) fn dispatch(&self) -> DispatchMode {
+        self.settings.dispatch
+    }
+
+    pub(crate) fn follow_every(&self) -> Duration {
+        self.settings.follow_every
+    }
+
     /// Messages that wait for a commit.
     pub fn waiting(&self) -> usize {
         self.committer.waiting()
@@ -370,10 +427,63 @@ impl Gate {
 
     /// Brings the registry up to the store's version by the difference.
     pub async fn refresh_registry(&self) -> Result<(), StoreError> {
-        let asked_at = tokio::time::Instant::now();
+        let asked_at = self.clock.now();
+        let age = self.currency.age(asked_at);
+        let began = tokio::time::Instant::now();
+        let version = self.registry.load().version();
         let read = self.read_changes().await;
         self.currency.note(&read, asked_at);
+        self.meters.refreshed(read.is_ok(), began.elapsed());
+        let changes = self.registry.load().version() - version;
+        let limits = self.currency.limits(Cache::Keys);
+        let (fresh_ttl, stale_ttl) = (limits.fresh.as_secs_f64(), limits.stale.as_secs_f64());
+        tracing::debug!(
+            target: "snavio::cache", cache_type = "registry", age_seconds = age.as_secs_f64(), fresh_ttl, stale_ttl,
+            changes, succeeded = read.is_ok(), "refreshed"
+        );
         read
+    }
+
+    /// Brings the registry up to date first where it is too old to be used, for a bounded time, and afterwards where
+    /// it only begins to be (REG-14). What may then be done is told.
+    async fn renewed(&self) -> Phase {
+        match self.currency.phase_of_senders(self.clock.now()) {
+            Phase::Fresh => return Phase::Fresh,
+            Phase::Stale => {
+                self.wanted.notify_one();
+                return Phase::Stale;
+            }
+            Phase::Expired | Phase::Dropped => {}
+        }
+        let refresh = async {
+            // One asks for all.
+            let _turn = self.refreshing.lock().await;
+            if self.currency.phase_of_senders(self.clock.now()) >= Phase::Expired
+                && let Err(error) = self.refresh_registry().await
+            {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "the registry is too old, and cannot be read"
+                );
+            }
+        };
+        if tokio::time::timeout(REVALIDATION_MAX, refresh).await.is_err() {
+            tracing::warn!("the registry is too old, and the store does not answer");
+        }
+        self.currency.phase_of_senders(self.clock.now())
+    }
+
+    /// REG-15: whoever is known by the registry is known by one that is not too old.
+    pub async fn check_age(&self) -> Result<(), Refusal> {
+        match self.renewed().await {
+            Phase::Fresh | Phase::Stale => Ok(()),
+            Phase::Expired | Phase::Dropped => Err(too_old()),
+        }
+    }
+
+    /// Fires when somebody used what begins to be old.
+    pub(crate) async fn is_wanted(&self) {
+        self.wanted.notified().await;
     }
 
     async fn read_changes(&self) -> Result<(), StoreError> {

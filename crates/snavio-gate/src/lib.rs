@@ -2,18 +2,21 @@
 //!
 //! The path of a message: [`Gate::accept`] takes an [`Arrival`], `shield` makes it authentic, `fast` permits it
 //! from memory or says why memory does not suffice, `slow` settles it in one durable commit. A stage eats the
-//! type that the one before it yields, and never calls an earlier one; only `gate.rs` names two of them.
+//! type that the one before it yields, and never calls an earlier one; only `gate.rs`, and `dry_run.rs` which walks the same way, name two of them.
 
 mod committer;
 mod currency;
+mod dry_run;
 mod fast;
 mod gate;
 mod gathering;
 mod meters;
+mod revocations;
 mod shield;
 mod slow;
 mod sweeper;
 mod ticket;
 
+pub use dry_run::{Step, StepVerdict};
 pub use gate::{Answer, Gate, Settings, Verdict};
 pub use shield::Arrival;

@@ -9,11 +9,14 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use metrics::{Counter, Histogram, counter, histogram};
+use snavio_model::age::{Cache, Phase};
 use snavio_model::limits;
 use snavio_model::message::Path;
 use snavio_model::refusal::Reason;
 use snavio_model::registry::BoundRoute;
+use snavio_model::time::Timestamp;
 
+use crate::currency::Currency;
 use crate::fast::Escalation;
 
 /// What is counted for every message.
@@ -30,6 +33,10 @@ pub(crate) struct Meters {
     cold_only: Counter,
     settle_fast_seconds: Histogram,
     settle_slow_seconds: Histogram,
+    /// Of each cache, by phase.
+    uses: Vec<[Counter; 4]>,
+    age_seconds: Histogram,
+    refresh_seconds: [Histogram; 2],
     routes: ArcSwap<HashMap<Arc<str>, Counter>>,
     other_routes: Counter,
 }
@@ -40,6 +47,13 @@ fn verdict(verdict: &'static str, path: &'static str, reason: &'static str) -> C
 
 fn escalation(reason: Escalation) -> Counter {
     counter!("snavio_escalations_total", "reason" => reason.as_str())
+}
+
+const CACHES: [&str; 4] = ["routes", "grants", "keys", "bans"];
+
+fn uses(cache: &'static str) -> [Counter; 4] {
+    let phases = [Phase::Fresh, Phase::Stale, Phase::Expired, Phase::Dropped];
+    phases.map(|phase| counter!("snavio_cache_uses_total", "cache" => cache, "phase" => phase.as_str()))
 }
 
 impl Default for Meters {
@@ -57,6 +71,10 @@ impl Default for Meters {
             cold_only: escalation(Escalation::ColdOnly),
             settle_fast_seconds: histogram!("snavio_settle_seconds", "path" => Path::Fast.as_str()),
             settle_slow_seconds: histogram!("snavio_settle_seconds", "path" => Path::Slow.as_str()),
+            uses: CACHES.into_iter().map(uses).collect(),
+            age_seconds: histogram!("snavio_cache_age_seconds"),
+            refresh_seconds: ["failed", "succeeded"]
+                .map(|outcome| histogram!("snavio_cache_refresh_seconds", "outcome" => outcome)),
             routes: ArcSwap::default(),
             other_routes: counter!("snavio_route_commands_total", "target" => "other", "name" => "other"),
         }
@@ -98,6 +116,22 @@ impl Meters {
             Reason::RouteMissing => self.misroutes.increment(1),
             _ => {}
         }
+    }
+
+    /// A message was decided by these, as old as they are (REG-19).
+    pub(crate) fn used(&self, currency: &Currency, caches: &[Cache], now: Timestamp) {
+        for cache in caches {
+            let of_cache = CACHES.iter().zip(&self.uses).find(|(name, _)| **name == cache.as_str());
+            if let Some((_, phases)) = of_cache {
+                phases[currency.phase(*cache, now) as usize].increment(1);
+            }
+        }
+        self.age_seconds.record(currency.age(now));
+    }
+
+    /// The store was asked for changes (REG-19).
+    pub(crate) fn refreshed(&self, succeeded: bool, time: Duration) {
+        self.refresh_seconds[usize::from(succeeded)].record(time);
     }
 
     /// Memory did not suffice to decide.

@@ -13,9 +13,6 @@ const GATHERING: Duration = Duration::from_millis(250);
 /// How often rows whose time is over are looked for.
 const SWEEPING: Duration = Duration::from_secs(1);
 
-/// How often the store is asked for changes of the registry.
-const FOLLOWING: Duration = Duration::from_secs(1);
-
 /// Writes gathered telemetry, for as long as the gate lives.
 pub(crate) async fn write_gathered(gate: Arc<Gate>) {
     let mut tick = tokio::time::interval(GATHERING);
@@ -47,10 +44,14 @@ pub(crate) async fn sweep(gate: Arc<Gate>) {
 /// Puts registry changes in effect that this node has not seen: made by others, or by itself when reading them
 /// back failed.
 pub(crate) async fn follow_registry(gate: Arc<Gate>) {
-    let mut tick = tokio::time::interval(FOLLOWING);
+    let mut tick = tokio::time::interval(gate.follow_every());
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        tick.tick().await;
+        // Sooner, where somebody used what begins to be old.
+        tokio::select! {
+            _ = tick.tick() => {}
+            () = gate.is_wanted() => {}
+        }
         match gate.refresh_registry().await {
             // What cannot be read is told of once, not every second.
             Ok(()) | Err(StoreError::Damaged { .. }) => {}

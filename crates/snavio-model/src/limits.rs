@@ -153,8 +153,9 @@ pub const AUTH_FAILURES_WINDOW: Duration = Duration::from_secs(60);
 pub const AUTH_CALLERS_MAX: usize = 10_000;
 /// Changes in one registry transaction.
 pub const REGISTRY_CHANGES_MAX: usize = 10_000;
-/// A node that cannot read a change of the registry decides by the state before it for no longer than this.
-pub const REGISTRY_AGE_MAX: Duration = Duration::from_secs(5);
+/// After this time nothing is written any more by a permission that was taken back (REG-15, REG-17): five seconds of
+/// age, and what a store may take for a commit.
+pub const REVOCATION_SETTLED: Duration = Duration::from_secs(15);
 /// Free text that a person gives as a reason.
 pub const REASON_CHARS_MAX: usize = 1000;
 /// Where to reach a tenant's people.

@@ -22,6 +22,8 @@ pub struct Refusal {
     pub skew: Option<Skew>,
     /// Whether something may have been written all the same: the answer to that was lost (MSG-12).
     pub in_doubt: bool,
+    /// Whether the registry that it was judged by is not the store's any more: it may be judged anew at once.
+    pub outdated: bool,
 }
 
 /// The distance between the signing time and the receipt.
@@ -36,7 +38,14 @@ pub struct Skew {
 impl Refusal {
     /// A refusal without further hints.
     pub fn new(reason: Reason, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self { reason, detail: detail.into(), retry_after: None, skew: None, in_doubt: false }
+        Self {
+            reason,
+            detail: detail.into(),
+            retry_after: None,
+            skew: None,
+            in_doubt: false,
+            outdated: false,
+        }
     }
 
     /// A refusal that says when to come back.

@@ -13,7 +13,7 @@ use crate::id::Serial;
 use crate::limits;
 use crate::message::{Message, Path};
 use crate::name::QueueKey;
-use crate::registry::BoundRoute;
+use crate::registry::{Acl, BoundRoute};
 use crate::time::Timestamp;
 
 /// A message that may be dispatched, and where to.
@@ -25,6 +25,15 @@ pub struct Intake {
     pub path: Path,
     /// Its destinations: each has its own claim and delivery.
     pub destinations: Vec<Arc<BoundRoute>>,
+    /// Until when what permitted it may be acted on (REG-15).
+    pub good_until: Timestamp,
+}
+
+impl Intake {
+    /// Whether the registry that permitted it must still be the store's when it is written (`acl: always`, REG-15).
+    pub fn asks_registry(&self) -> bool {
+        self.destinations.iter().any(|route| route.route.acl == Acl::Always)
+    }
 }
 
 /// What became of an intake.
@@ -59,6 +68,8 @@ pub enum Outcome {
     Unfit,
     /// It waited so long that the claim of an earlier copy may have ended meanwhile (CLM-20).
     TooLate,
+    /// What permitted it is too old, or not what the store says now: it must be permitted anew (REG-15).
+    Outdated,
 }
 
 /// What a backend loads for a batch, and judge changes as it goes along.
@@ -70,6 +81,8 @@ pub struct Working {
     pub unreadable: HashSet<ClaimKey>,
     /// How many more deliveries each queue of the batch may take.
     pub room: HashMap<QueueKey, usize>,
+    /// The store's registry version, where an intake asks for it.
+    pub registry_version: Option<i64>,
     /// The last number given.
     pub last: Serial,
 }
@@ -109,7 +122,13 @@ fn claim_key(message: &Message, route: &BoundRoute) -> ClaimKey {
 impl Working {
     /// An empty working set that numbers on from `last`.
     pub fn after(last: Serial) -> Self {
-        Self { claims: HashMap::new(), unreadable: HashSet::new(), room: HashMap::new(), last }
+        Self {
+            claims: HashMap::new(),
+            unreadable: HashSet::new(),
+            room: HashMap::new(),
+            registry_version: None,
+            last,
+        }
     }
 
     fn number(&mut self) -> Serial {
@@ -126,6 +145,9 @@ pub fn judge(
     now: Timestamp,
     delta: &mut Delta,
 ) -> Settlement {
+    if is_outdated(working, intake, now) {
+        return Settlement { message: None, outcomes: vec![Outcome::Outdated; intake.destinations.len()] };
+    }
     let mut message = None;
     let mut outcomes = Vec::with_capacity(intake.destinations.len());
     for route in &intake.destinations {
@@ -155,6 +177,13 @@ pub fn judge(
         outcomes.push(Outcome::Queued { delivery });
     }
     Settlement { message, outcomes }
+}
+
+/// REG-15: nothing is written by a permission that may have been taken back too long ago.
+fn is_outdated(working: &Working, intake: &Intake, now: Timestamp) -> bool {
+    let is_permitted_by = |version| version == intake.message.registry_version;
+    now >= intake.good_until
+        || intake.asks_registry() && !working.registry_version.is_some_and(is_permitted_by)
 }
 
 /// CLM-4: of any number of racing messages, the first one judged wins and the rest follow it.

@@ -8,8 +8,9 @@ use crate::delivery::DeadLetter;
 use crate::id::{MessageId, Serial};
 use crate::limits;
 use crate::message::{Message, Path};
-use crate::name::{ServiceName, TenantName};
+use crate::name::{CommandName, ServiceName, TenantName};
 use crate::refusal::{Refusal, Report, Skew, Subject};
+use crate::registry::{Revocation, Revoked};
 use crate::time::Timestamp;
 use crate::trace::{CorrelationId, Traceparent};
 
@@ -96,6 +97,49 @@ pub fn duplicate(
     let mut body = about(source, subject);
     body.insert("dedupe_mode".into(), dedupe_mode.into());
     record(source, "snavio.command.duplicate", at, body)
+}
+
+/// A message that was sent by a permission after that had been taken back.
+#[derive(Debug, Clone, Copy)]
+pub struct Late<'a> {
+    /// Its id.
+    pub id: &'a MessageId,
+    /// Who sent it.
+    pub source: &'a ServiceName,
+    /// To whom.
+    pub target: &'a ServiceName,
+    /// Which command.
+    pub name: &'a CommandName,
+    /// What it belongs to.
+    pub correlation: &'a CorrelationId,
+    /// The registry it was judged by.
+    pub registry_version: i64,
+    /// When it was settled.
+    pub settled_at: Timestamp,
+}
+
+/// The record of such a message, for whoever took the permission back: the target's owner, or of a key its own
+/// (REG-17).
+pub fn executed_after_revoked(revocation: &Revocation, late: &Late<'_>, at: Timestamp) -> Option<Record> {
+    let tenant = match revocation.what {
+        Revoked::Key { .. } => late.source.tenant(),
+        Revoked::Grant { .. } | Revoked::Source(_) | Revoked::Tenant(_) => late.target.tenant(),
+    };
+    let body = members(json!({
+        "command_id": late.id,
+        "source": late.source,
+        "target": late.target,
+        "command.name": late.name,
+        "correlation_id": late.correlation.as_str(),
+        "revoked": revocation.what.as_str(),
+        "acl_revocation_timestamp": revocation.at.to_string(),
+        "stale_duration_seconds": revocation.stale_for(late.settled_at).as_secs_f64(),
+        "registry_version": late.registry_version,
+        "revoked_in_version": revocation.version,
+    }));
+    let tenant = TenantName::new(tenant).ok()?;
+    let source = Some(late.source.clone());
+    Some(Record { tenant, kind: "snavio.command.executed_after_acl_revoked", at, source, body })
 }
 
 /// What an accepted message's clock tells: a warning near the limit, and a sample of about one in a hundred.

@@ -18,7 +18,9 @@ const ANNOUNCING: Duration = Duration::from_secs(2);
 pub(crate) struct Member {
     pub(crate) app: Arc<App>,
     pub(crate) address: SocketAddr,
-    /// Told when the node must leave.
+    /// Told when the node cannot go on with its store.
+    pub(crate) outdated: CancellationToken,
+    /// Told when everything under way is finished. Until then it is heard of: others may wait for its leave.
     pub(crate) leaving: CancellationToken,
 }
 
@@ -60,9 +62,11 @@ impl Member {
                     self.app.clock.follow(now);
                     gate.hold_sweeps(self.app.clock.is_away_from_wall());
                 }
-                if let Some(why) = heard.outdated {
+                if let Some(why) = heard.outdated
+                    && !self.outdated.is_cancelled()
+                {
                     tracing::error!(why, "this node cannot go on with its store, and leaves");
-                    self.leaving.cancel();
+                    self.outdated.cancel();
                 }
             }
             Err(error) => {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use hyper_util::service::TowerToHyperService;
 use snavio_gate::Gate;
+use snavio_model::age::JITTER_MAX;
 use snavio_model::limits;
 use snavio_model::registry::Registry;
 use snavio_model::time::{Clock, Timestamp};
@@ -112,6 +113,7 @@ pub struct Node {
     stop: CancellationToken,
     serving: Vec<tokio::task::JoinHandle<()>>,
     heartbeat: tokio::task::JoinHandle<()>,
+    outdated: CancellationToken,
     leaving: CancellationToken,
     leave: Duration,
     drain: Duration,
@@ -158,7 +160,8 @@ impl Node {
         let unseal = Arc::<Platform>::clone(&platform);
         let relaxed = matches!(store.durability(), Durability::Relaxed(_));
         let node = hex::encode(random::<6>());
-        let settings = snavio_gate::Settings { node: node.clone(), ..config.gate.clone() };
+        let age_jitter = u32::from_le_bytes(random()) % (JITTER_MAX + 1);
+        let settings = snavio_gate::Settings { node: node.clone(), age_jitter, ..config.gate.clone() };
         let gate = Gate::start(settings, store, shared_clock, unseal).await?;
         let checked = match check_registry(&gate.registry(), config) {
             Ok(()) => check_key(&**gate.store(), &platform, config).await,
@@ -225,17 +228,19 @@ impl Node {
             serving.push(tokio::spawn(listener.run(socket)));
         }
         let leaving = CancellationToken::new();
-        let member = Member { app: Arc::clone(&app), address, leaving: leaving.clone() };
+        let outdated = CancellationToken::new();
+        let member =
+            Member { app: Arc::clone(&app), address, outdated: outdated.clone(), leaving: leaving.clone() };
         // Before it says that it serves: whoever asks for the nodes then finds it.
         member.announce().await;
         let heartbeat = tokio::spawn(member.keep_announcing());
         let (leave, drain) = (config.server.leave, config.server.drain);
-        Ok(Self { app, address, stop, serving, heartbeat, leaving, leave, drain })
+        Ok(Self { app, address, stop, serving, heartbeat, outdated, leaving, leave, drain })
     }
 
     /// Returns when the node cannot go on with its store, which others have brought to a newer layout.
     pub async fn outdated(&self) {
-        self.leaving.cancelled().await;
+        self.outdated.cancelled().await;
     }
 
     /// Where it listens.
@@ -248,7 +253,7 @@ impl Node {
     pub async fn stop(self) {
         self.app.draining.cancel();
         // A node that cannot go on with its store has nothing to serve meanwhile.
-        if !self.leaving.is_cancelled() {
+        if !self.outdated.is_cancelled() {
             tokio::time::sleep(self.leave).await;
         }
         self.stop.cancel();

@@ -27,6 +27,16 @@ pub trait Fleet: Send + Sync {
     /// Notes something in the place of what was noted before, together with telemetry, in one commit.
     async fn set_note(&self, name: &str, value: &str, records: Vec<Record>) -> Result<(), StoreError>;
 
+    /// Moves a note on from what it is, or from nothing, together with telemetry, in one commit; false if it is
+    /// something else: then nothing is written.
+    async fn move_note(
+        &self,
+        name: &str,
+        from: Option<&str>,
+        to: &str,
+        records: Vec<Record>,
+    ) -> Result<bool, StoreError>;
+
     /// Says that a node is there and how it does, and hears what the store has to say to it.
     async fn announce(&self, node: &NodeState) -> Result<Heard, StoreError>;
 

@@ -23,7 +23,7 @@ use snavio_model::delivery::{DeadLetter, QueueAttributes, Receipt, ReceiptOutcom
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::limits;
 use snavio_model::message::{Message, Path};
-use snavio_model::name::{QueueKey, ServiceName};
+use snavio_model::name::{CommandName, KeyVersion, QueueKey, ServiceName};
 use snavio_model::registry::{Change, Entry};
 use snavio_model::settle::{Intake, Settlement};
 use snavio_model::telemetry::{self, Record, StoredRecord};
@@ -76,6 +76,9 @@ pub trait Ledger: Send + Sync {
 
     /// How many batches may usefully be under way at once; those with one id never should be.
     fn batches_at_once(&self) -> usize;
+
+    /// What settling a message would come to now, without doing it. Nothing is asked of the registry.
+    async fn foresee(&self, intake: Intake, now: Timestamp) -> Result<Settlement, StoreError>;
 
     /// Writes telemetry that belongs to no other commit.
     async fn record(&self, records: Vec<Record>) -> Result<(), StoreError>;
@@ -241,6 +244,29 @@ impl LoggedMessage {
     }
 }
 
+/// That a message was dispatched: by which permission, and not what it says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Use {
+    /// The number of the message.
+    pub number: Serial,
+    /// Its id.
+    pub id: MessageId,
+    /// Who sent it.
+    pub source: ServiceName,
+    /// To whom.
+    pub target: ServiceName,
+    /// Which command.
+    pub name: CommandName,
+    /// The key it was signed with.
+    pub key_version: KeyVersion,
+    /// What it belongs to.
+    pub correlation: CorrelationId,
+    /// The registry it was judged by.
+    pub registry_version: i64,
+    /// When it was settled.
+    pub settled_at: Timestamp,
+}
+
 /// A dead letter with its message.
 #[derive(Debug, Clone)]
 pub struct StoredDeadLetter {
@@ -290,6 +316,9 @@ pub trait Journal: Send + Sync {
         after: Serial,
         limit: usize,
     ) -> Result<Vec<LoggedMessage>, StoreError>;
+
+    /// What a tenant's services sent before a number, newest first; what cannot be read is left out.
+    async fn uses(&self, tenant: &str, before: Serial, limit: usize) -> Result<Vec<Use>, StoreError>;
 
     /// Telemetry of a tenant after a number, oldest first; deliveries are read off the message log.
     async fn telemetry(

@@ -22,12 +22,15 @@ use crate::output::{Output, print_line};
 pub(crate) struct Apply {
     #[command(flatten)]
     node: AsOperator,
-    /// The registry file, in TOML or JSON.
+    /// The registry file, in YAML, TOML or JSON, by its ending.
     #[arg(long, short)]
     file: PathBuf,
     /// Only say what would change.
     #[arg(long)]
     dry_run: bool,
+    /// Also remove what the tenants of the file own and the file does not name: services, routes and grants.
+    #[arg(long)]
+    prune: bool,
     /// Why, for the changelog; without it, what the file says.
     #[arg(long)]
     why: Option<String>,
@@ -42,6 +45,9 @@ impl Apply {
         let members = file.as_object_mut().ok_or_else(|| Failure::new("a registry file is a table"))?;
         if self.dry_run {
             members.insert("dry_run".into(), true.into());
+        }
+        if self.prune {
+            members.insert("prune".into(), true.into());
         }
         if let Some(why) = &self.why {
             members.insert("why".into(), why.clone().into());
@@ -77,15 +83,20 @@ fn with_differences(mut change: Value) -> Value {
     change
 }
 
-fn read(path: &Path) -> Result<Value, Failure> {
+/// Reads a registry file.
+pub(crate) fn read(path: &Path) -> Result<Value, Failure> {
     let name = path.display();
     let text =
         std::fs::read_to_string(path).map_err(|error| Failure::of(format!("cannot read {name}"), &error))?;
-    if path.extension().is_some_and(|it| it == "json") {
-        return serde_json::from_str(&text)
-            .map_err(|error| Failure::of(format!("{name} is not JSON"), &error));
+    match path.extension().and_then(|it| it.to_str()) {
+        Some("json") => {
+            serde_json::from_str(&text).map_err(|error| Failure::of(format!("{name} is not JSON"), &error))
+        }
+        Some("yaml" | "yml") => {
+            serde_saphyr::from_str(&text).map_err(|error| Failure::of(format!("{name} is not YAML"), &error))
+        }
+        _ => toml::from_str(&text).map_err(|error| Failure::of(format!("{name} is not TOML"), &error)),
     }
-    toml::from_str(&text).map_err(|error| Failure::of(format!("{name} is not TOML"), &error))
 }
 
 /// Makes the folder and tries it, before anything is registered: credentials are told only once.

@@ -3,14 +3,17 @@
 pub(crate) mod ack;
 pub(crate) mod apply;
 pub(crate) mod backup;
+pub(crate) mod bans;
 pub(crate) mod bench;
 pub(crate) mod dead_letters;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod dry_run;
 pub(crate) mod emit;
 pub(crate) mod get;
 pub(crate) mod move_store;
 pub(crate) mod receive;
+pub(crate) mod register_target;
 pub(crate) mod restore;
 pub(crate) mod serve;
 pub(crate) mod sign;

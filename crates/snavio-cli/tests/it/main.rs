@@ -6,6 +6,7 @@ mod bad_input;
 mod batches;
 mod commands_line;
 mod consumer;
+mod dry_run;
 mod embedded;
 mod engine;
 mod hanging_up;

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use snavio_sdk::{ApiError, Credentials};
 
 use crate::node::{Cast, Draft, Launch, Node, new_id, post, verdict};
+use crate::shell::Shell;
 use crate::wire::{Answered, http};
 
 struct Desk {
@@ -597,4 +598,42 @@ async fn a_former_tenants_name_is_free_only_while_the_store_holds_nothing_under_
     let (status, problem) = desk.call(Method::PUT, "/v1/tenants/acme", json!({})).await;
     assert_eq!((status, &problem["reason"]), (409, &json!("registry_conflict")));
     assert!(problem["detail"].as_str().is_some_and(|it| it.contains("choose another name")), "{problem}");
+}
+
+/// REG-4: a file in YAML, applied as a whole: what it does not name of its tenants goes, and others' stays.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_applied_as_a_whole_removes_what_it_does_not_name() {
+    let node = Node::start();
+    node.cast().await;
+    let other = json!({ "tenants": [{ "name": "zeta" }], "services": [{ "name": "zeta/app" }] });
+    node.apply(&other).await;
+    let shell = Shell::at(&node);
+    let file = shell.write(
+        "registry.yaml",
+        "tenants:\n  - name: acme\nservices:\n  - name: acme/bot\n    description: the one that stays\n\
+         routes:\n  - target: acme/bot\n    name: greet\n    queue: greetings\n    dead_letter_queue: bot-dead\n    \
+         expires_at: 2099-01-01T00:00:00Z\n",
+    );
+    let plan = shell.run(&format!("apply -f {file} --prune --dry-run --output json")).json();
+    let steps = |plan: &Value, step: &str| -> Vec<String> {
+        let changes = plan["changes"].as_array().unwrap().iter().filter(|it| it["step"] == step);
+        changes
+            .map(|it| format!("{} {}", it["kind"].as_str().unwrap(), it["name"].as_str().unwrap()))
+            .collect()
+    };
+    assert_eq!(steps(&plan, "add"), ["route acme/bot:greet"], "{plan}");
+    assert_eq!(steps(&plan, "change"), ["service acme/bot"], "{plan}");
+    let removed = steps(&plan, "remove");
+    assert!(removed.contains(&"service acme/billing".to_owned()), "{plan}");
+    assert!(removed.contains(&"grant acme/billing>acme/bot:pay".to_owned()), "{plan}");
+    assert!(removed.iter().all(|it| !it.contains("zeta")), "{plan}");
+    let done = shell.run(&format!("apply -f {file} --prune"));
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let again = shell.run(&format!("apply -f {file} --prune"));
+    assert!(again.out.contains("nothing to change"), "{again:?}");
+    let left = node.get("/v1/registry?limit=1000").await.to_string();
+    assert!(
+        left.contains("zeta/app") && left.contains("2099-01-01T00:00:00") && !left.contains("acme/billing"),
+        "{left}"
+    );
 }

@@ -111,6 +111,23 @@ fn rows() -> Vec<Row> {
         row("PUT", "/v1/grants", "/v1/grants", grant, [401, 403, 403, 403, 201]),
         row("GET", "/v1/registry", "/v1/registry", nothing.clone(), [401, 200, 200, 200, 200]),
         row("GET", "/v1/registry/changes", "/v1/registry/changes", nothing.clone(), OPERATORS),
+        row("GET", "/v1/bans", "/v1/bans", nothing.clone(), OPERATORS),
+        row(
+            "PUT",
+            "/v1/bans/{tenant}/{service}",
+            "/v1/bans/acme/spare",
+            json!({}),
+            [401, 403, 403, 403, 201],
+        ),
+        row("GET", "/v1/bans/{tenant}/{service}", "/v1/bans/acme/spare", nothing.clone(), OPERATORS),
+        row("DELETE", "/v1/bans/{tenant}/{service}", "/v1/bans/acme/spare", nothing.clone(), OPERATORS),
+        row(
+            "POST",
+            "/v1/dry-run",
+            "/v1/dry-run",
+            json!({ "source": "acme/billing", "target": "acme/bot", "name": "pay" }),
+            [401, 403, 400, 403, 200],
+        ),
         row("POST", "/v1/registry/apply", "/v1/registry/apply", json!({ "dry_run": true }), OPERATORS),
         // A form, not JSON: whoever asks, by whatever token, must show a client's secret.
         row("POST", "/v1/token", "/v1/token", json!({}), [415; 5]),

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use snavio_model::age::Cache;
 use snavio_model::message::{Message, Path};
 use snavio_model::refusal::{Reason, Refusal, Refused};
-use snavio_model::registry::{BoundRoute, DispatchMode, Registry};
+use snavio_model::registry::{BoundRoute, DispatchMode, Grant, Registry};
 use snavio_model::settle::Intake;
 use snavio_model::time::Timestamp;
 
+use crate::currency::Currency;
 use crate::shield::Authentic;
 
 /// Granted and routed: only [`permit`] can make one.
@@ -16,6 +18,7 @@ pub(crate) struct Permitted {
     intake: Intake,
     signed_at: Timestamp,
     escalation: Option<Escalation>,
+    caches: [Cache; 4],
 }
 
 impl Permitted {
@@ -29,6 +32,11 @@ impl Permitted {
 
     pub(crate) fn signed_at(&self) -> Timestamp {
         self.signed_at
+    }
+
+    /// What it was decided by.
+    pub(crate) fn caches(&self) -> &[Cache] {
+        &self.caches
     }
 
     /// Why memory did not suffice, if it did not.
@@ -64,30 +72,36 @@ impl Escalation {
 pub(crate) fn permit(
     authentic: Authentic,
     registry: &Registry,
+    currency: &Currency,
     mode: DispatchMode,
 ) -> Result<Permitted, Refused> {
     let (message, signed_at) = authentic.into_parts();
     match find_route(&message, registry) {
-        Ok(route) => {
+        Ok((grant, route)) => {
+            let profile = grant.profile.unwrap_or(route.route.profile).min(route.route.profile);
+            let caches = [Cache::Bans, Cache::Keys, Cache::Grants(profile), Cache::Routes];
+            let good_until = currency.good_until(&caches);
             let escalation = escalation(&route, mode);
             let path = if escalation.is_some() { Path::Slow } else { Path::Fast };
             Ok(Permitted {
-                intake: Intake { message, path, destinations: vec![route] },
+                intake: Intake { message, path, destinations: vec![route], good_until },
                 signed_at,
                 escalation,
+                caches,
             })
         }
         Err(refusal) => Err(Refused { subject: message.subject(), refusal }),
     }
 }
 
-fn find_route(message: &Message, registry: &Registry) -> Result<Arc<BoundRoute>, Refusal> {
+fn find_route(message: &Message, registry: &Registry) -> Result<(Arc<Grant>, Arc<BoundRoute>), Refusal> {
     let denied = || Refusal::new(Reason::AclDeny, "the source has no grant for this target and name");
     let target = registry.service(message.target.as_str()).ok_or_else(denied)?;
     let at = message.received_at;
-    target.grant(&message.source, &message.name, at).ok_or_else(denied)?;
+    let grant = target.grant(&message.source, &message.name, at).ok_or_else(denied)?;
     let missing = || Refusal::new(Reason::RouteMissing, "the target has no route for this name");
-    target.route(&message.name, at).cloned().ok_or_else(missing)
+    let route = target.route(&message.name, at).ok_or_else(missing)?;
+    Ok((Arc::clone(grant), Arc::clone(route)))
 }
 
 fn escalation(route: &BoundRoute, mode: DispatchMode) -> Option<Escalation> {

@@ -13,8 +13,10 @@ use snavio_model::time::Timestamp;
 use snavio_model::trace::{CorrelationId, Journey, Traceparent};
 use snavio_model::webhook::WebhookSignature;
 
+use crate::dry_run::Steps;
+
 /// A request with one message, from a caller who proved which service it is.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Arrival {
     /// The authenticated service.
     pub source: ServiceName,
@@ -48,13 +50,78 @@ impl Authentic {
 }
 
 /// Checks an arrival against the registry. Nothing is asked of a store.
-pub(crate) fn check(arrival: Arrival, registry: &Registry, window: Duration) -> Result<Authentic, Refused> {
-    let body = arrival.body.clone();
-    let parsed = CommandEnvelope::parse(&body);
-    let journey = journey(&parsed, &arrival);
-    let judged = judge(&parsed, &arrival, registry, window, &journey);
+pub(crate) fn check(arrival: &Arrival, registry: &Registry, window: Duration) -> Result<Authentic, Refused> {
+    let parsed = CommandEnvelope::parse(&arrival.body);
+    let journey = journey(&parsed, arrival);
+    let judged = judge(&parsed, arrival, registry, window, &journey);
     judged
         .map_err(|refusal| Refused { subject: subject(parsed, journey, registry, &arrival.source), refusal })
+}
+
+/// The same check by check, each noted, up to the first that refuses. Whoever is trusted need not sign.
+pub(crate) fn walk(
+    arrival: &Arrival,
+    registry: &Registry,
+    window: Duration,
+    trusted: bool,
+    steps: &mut Steps,
+) -> Option<Authentic> {
+    const SHIELD: &str = "shield";
+    let parsed = CommandEnvelope::parse(&arrival.body);
+    let journey = journey(&parsed, arrival);
+    let wrong = parsed.as_ref().err().map(|refused| refused.refusal.clone());
+    let (names_source, wrong) = match wrong {
+        Some(refusal) if refusal.reason == Reason::SourcePresent => (Some(refusal), None),
+        other => (None, other),
+    };
+    let is_form = wrong.map_or_else(|| Ok("it has the form of a command".to_owned()), Err);
+    steps.note(SHIELD, "form", is_form)?;
+    let sender = check_source(registry, &arrival.source, arrival.received_at);
+    steps.note(
+        SHIELD,
+        "sender",
+        sender.map(|()| format!("{} is neither suspended nor banned", arrival.source)),
+    )?;
+    if let Some(refusal) = names_source {
+        steps.note(SHIELD, "source", Err(refusal))?;
+    }
+    let envelope = parsed.ok()?;
+    let in_window = check_window(envelope.timestamp, arrival.received_at, window);
+    steps.note(
+        SHIELD,
+        "window",
+        in_window.map(|()| format!("signed within {} s of now", window.as_secs())),
+    )?;
+    let gone = || Refusal::new(Reason::Unauthenticated, "the service is not registered any more");
+    let source = registry.service(arrival.source.as_str()).ok_or_else(gone);
+    let source = match source {
+        Ok(source) => source,
+        Err(refusal) => {
+            steps.note(SHIELD, "sender", Err(refusal))?;
+            return None;
+        }
+    };
+    let evidence = match check_signature(&envelope, arrival, source) {
+        Ok(evidence) => {
+            steps.note(SHIELD, "signature", Ok(format!("it holds under {}", evidence.0)))?;
+            evidence
+        }
+        Err(refusal) if trusted && refusal.reason == Reason::HmacMissing => {
+            steps.skip(SHIELD, "signature", "the message is not signed, and need not be here");
+            (KeyVersion::new("none").ok()?, "".into())
+        }
+        Err(refusal) => {
+            steps.note(SHIELD, "signature", Err(refusal))?;
+            return None;
+        }
+    };
+    match authentic(&envelope, arrival, registry, source, evidence, &journey) {
+        Ok(authentic) => Some(authentic),
+        Err(refusal) => {
+            steps.note(SHIELD, "target", Err(refusal))?;
+            None
+        }
+    }
 }
 
 /// Refuses an arrival that was not judged, under the names it has.
@@ -127,7 +194,19 @@ fn authenticate(
     check_window(envelope.timestamp, arrival.received_at, window)?;
     let gone = || Refusal::new(Reason::Unauthenticated, "the service is not registered any more");
     let source = registry.service(arrival.source.as_str()).ok_or_else(gone)?;
-    let (key_version, signature) = check_signature(envelope, arrival, source)?;
+    let evidence = check_signature(envelope, arrival, source)?;
+    authentic(envelope, arrival, registry, source, evidence, journey)
+}
+
+/// The message that holds, with what it was found to hold by.
+fn authentic(
+    envelope: &CommandEnvelope<'_>,
+    arrival: &Arrival,
+    registry: &Registry,
+    source: &ServiceView,
+    (key_version, signature): (KeyVersion, Arc<str>),
+    journey: &Journey,
+) -> Result<Authentic, Refusal> {
     let target = ServiceName::resolve(envelope.target.as_str(), &source.tenant);
     let target = target.map_err(|invalid| Refusal::new(Reason::InvalidName, invalid.to_string()))?;
     let payload = arrival.body.slice_ref(envelope.payload.raw());

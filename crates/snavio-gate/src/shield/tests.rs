@@ -78,7 +78,7 @@ fn arrive(body: Vec<u8>, millis_later: i64) -> Arrival {
 }
 
 fn refusal(arrival: Arrival, suspended: bool) -> Option<Reason> {
-    check(arrival, &registry(suspended), WINDOW).err().map(|refused| refused.refusal.reason)
+    check(&arrival, &registry(suspended), WINDOW).err().map(|refused| refused.refusal.reason)
 }
 
 /// PIP-1
@@ -142,7 +142,7 @@ fn a_webhooks_signature_is_the_one_that_holds_whatever_else_was_sent_beside_it()
     let signature = |header: &str| {
         let webhook = WebhookSignature::parse(ID, &seconds.to_string(), header);
         let arrival = Arrival { webhook: Some(webhook), ..arrive(unsigned(), 0) };
-        check(arrival, &registry(false), WINDOW).unwrap().into_parts().0.signature
+        check(&arrival, &registry(false), WINDOW).unwrap().into_parts().0.signature
     };
     let alone = signature(&header);
     assert_eq!(signature(&format!("{junk} {header} v2,x")), alone);
@@ -165,7 +165,7 @@ fn webhook_headers_that_cannot_be_read_are_refused_with_the_signature_and_not_be
 fn a_refusal_can_be_followed_like_any_message() {
     let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let told = |arrival: Arrival| {
-        let subject = check(arrival, &registry(false), WINDOW).unwrap_err().subject;
+        let subject = check(&arrival, &registry(false), WINDOW).unwrap_err().subject;
         (subject.correlation.unwrap().to_string(), subject.traceparent.unwrap().to_string())
     };
     let named = |body: &str, millis| Arrival {
@@ -186,7 +186,7 @@ fn a_refusal_can_be_followed_like_any_message() {
 /// MSG-2, MSG-11
 #[test]
 fn what_passes_says_who_sent_it_and_can_be_followed() {
-    let authentic = check(arrive(message(), 5), &registry(false), WINDOW).unwrap();
+    let authentic = check(&arrive(message(), 5), &registry(false), WINDOW).unwrap();
     let (message, signed_at) = authentic.into_parts();
     assert_eq!((message.source.as_str(), message.target.as_str()), ("acme/billing", "acme/bot"));
     assert_eq!((&*message.signed_target, &*message.sent_at), ("bot", SIGNED_AT));

@@ -15,7 +15,8 @@ pub(crate) async fn settle(
     committer.settle(intakes, held).await.into_iter().map(judged).collect()
 }
 
-fn judged(settled: Settled) -> Result<Settlement, Refusal> {
+/// What a settlement means for the message.
+pub(crate) fn judged(settled: Settled) -> Result<Settlement, Refusal> {
     let settlement = settled.map_err(|failure| match failure {
         Failure::Full => Refusal::new(Reason::Overloaded, "too many messages wait for their commit"),
         Failure::Store => Refusal::new(Reason::Unavailable, "the store cannot take messages at the moment"),
@@ -29,11 +30,15 @@ fn judged(settled: Settled) -> Result<Settlement, Refusal> {
             (Reason::Conflict, "another service of the tenant has used this id on this route")
         }
         Some(Outcome::Unfit) => (Reason::Malformed, "the store cannot hold a character of the message"),
+        Some(Outcome::Outdated) => {
+            (Reason::Unavailable, "what permitted the message was out of date before its commit")
+        }
         Some(Outcome::Unreadable) => {
             (Reason::Unavailable, "the record of this id is damaged; operators are alerted")
         }
     };
-    Err(Refusal::new(reason, detail))
+    let outdated = matches!(settlement.outcomes.first(), Some(Outcome::Outdated));
+    Err(Refusal { outdated, ..Refusal::new(reason, detail) })
 }
 
 #[cfg(test)]
@@ -54,6 +59,7 @@ mod tests {
             (outcome(Outcome::QueueFull), Some(Reason::Overloaded), false),
             (outcome(Outcome::TooLate), Some(Reason::Overloaded), false),
             (outcome(Outcome::Unfit), Some(Reason::Malformed), false),
+            (outcome(Outcome::Outdated), Some(Reason::Unavailable), false),
             (outcome(Outcome::Unreadable), Some(Reason::Unavailable), false),
             (Err(Failure::Full), Some(Reason::Overloaded), false),
             (Err(Failure::Store), Some(Reason::Unavailable), false),

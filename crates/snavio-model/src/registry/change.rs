@@ -42,7 +42,8 @@ pub enum Wish {
 }
 
 impl Wish {
-    fn key(&self) -> EntryKey {
+    /// The entry that it is about.
+    pub fn key(&self) -> EntryKey {
         match self {
             Self::Put(entry) => entry.key(),
             Self::Remove(key) => key.clone(),

@@ -4,6 +4,7 @@ mod change;
 mod entry;
 mod identity;
 mod key;
+mod revocation;
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ pub use change::{Author, Change, Wish, plan};
 pub use entry::{Acl, Ban, Client, DispatchMode, Entry, Grant, Key, Profile, Route, Sealed, Service, Tenant};
 pub use identity::{GrantRequest, Issuer, KeySet, PersonalToken, Role, Workload};
 pub use key::{EntryKey, Kind};
+pub use revocation::{Revocation, Revoked, Used};
 
 use crate::name::{CommandName, GrantedName, KeyVersion, QueueKey, ServiceName, TenantName};
 use crate::signing::Secret;

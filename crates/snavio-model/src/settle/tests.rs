@@ -65,7 +65,7 @@ fn intake(source: &str, id: u8, destinations: &[Arc<BoundRoute>]) -> Intake {
         domain_hash: DomainHash([0; 32]),
         payload: Bytes::from_static(b"{}"),
     };
-    Intake { message, path: Path::Slow, destinations: destinations.to_vec() }
+    Intake { message, path: Path::Slow, destinations: destinations.to_vec(), good_until: Timestamp(i64::MAX) }
 }
 
 /// A backend in memory: it loads, lets judge decide, and keeps what is left to be written.
@@ -145,6 +145,31 @@ fn word(outcome: &Outcome) -> &'static str {
         Outcome::Unreadable => "unreadable",
         Outcome::TooLate => "too late",
         Outcome::Unfit => "unfit",
+        Outcome::Outdated => "outdated",
+    }
+}
+
+/// REG-15
+#[test]
+fn what_permitted_a_message_must_not_be_out_of_date_when_it_is_written() {
+    let always = Arc::new(BoundRoute::new(Route { acl: Acl::Always, ..pay().route.clone() }));
+    let judged = |route: &Arc<BoundRoute>, now, registry_version| {
+        let intake = Intake { good_until: at(5), ..intake("acme/billing", 1, std::slice::from_ref(route)) };
+        let mut working = Working::after(Serial(0));
+        working.registry_version = registry_version;
+        let mut delta = Delta::default();
+        let settlement = judge(&mut working, &intake, 0, now, &mut delta);
+        (word(&settlement.outcomes[0]), delta.is_empty())
+    };
+    for (route, now, version, outcome) in [
+        (pay(), at(4), None, "queued"),
+        (pay(), at(5), None, "outdated"),
+        (always.clone(), at(4), Some(1), "queued"),
+        (always.clone(), at(4), Some(2), "outdated"),
+        (always.clone(), at(4), None, "outdated"),
+        (always, at(5), Some(1), "outdated"),
+    ] {
+        assert_eq!(judged(&route, now, version), (outcome, outcome == "outdated"));
     }
 }
 

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use snavio_model::age::AgeLimits;
 use snavio_model::fair::Room;
 use snavio_model::limits;
 use snavio_model::registry::DispatchMode;
@@ -136,6 +137,8 @@ impl Config {
         };
         within("gate.body_bytes_max", raw.gate.body_bytes_max, 1024, limits::BODY_BYTES_MAX);
         within("gate.replay_window_seconds", raw.gate.replay_window_seconds, 1, 900);
+        within("gate.route_stale_seconds", raw.gate.route_stale_seconds, 2, 600);
+        within("gate.route_fresh_seconds", raw.gate.route_fresh_seconds, 1, raw.gate.route_stale_seconds);
         within("gate.intake_messages_max", raw.gate.intake_messages_max, 4, 10_000_000);
         within("gate.intake_bytes_max", raw.gate.intake_bytes_max, 4 << 20, 64 << 30);
         within("store.connections_max", raw.store.connections_max, 2, 1_000);
@@ -207,6 +210,12 @@ impl Config {
                     tenant_part: limits::TENANT_PART,
                 },
                 node: String::new(),
+                route_ages: AgeLimits {
+                    fresh: Duration::from_secs(raw.gate.route_fresh_seconds as u64),
+                    stale: Duration::from_secs(raw.gate.route_stale_seconds as u64),
+                    ..AgeLimits::of_routes()
+                },
+                ..snavio_gate::Settings::default()
             },
             body_bytes_max: raw.gate.body_bytes_max,
             log_filter: raw.log.filter,
@@ -221,11 +230,11 @@ fn store(raw: &raw::Store, problems: &mut Vec<String>) -> (StoreConfig, PathBuf)
     if raw.url.starts_with("postgres://") || raw.url.starts_with("postgresql://") {
         let ca_file = (!raw.ca_file.is_empty()).then(|| PathBuf::from(&raw.ca_file));
         let (connections_max, batches_at_once) = (raw.connections_max, raw.batches_at_once);
-        // One for receives and acknowledgements, one for heartbeats and readers: batches may hold all others for long.
-        let least = batches_at_once.saturating_add(2);
+        // Two for heartbeat, leases, registry and sweeps, one for receives, acknowledgements and readers.
+        let least = batches_at_once.saturating_add(3);
         if connections_max < least {
             problems.push(format!(
-                "store.connections_max is {connections_max}; use at least {least}, two more than store.batches_at_once"
+                "store.connections_max is {connections_max}; use at least {least}, three more than store.batches_at_once"
             ));
         }
         let store =

@@ -49,6 +49,8 @@ pub(super) struct Store {
 pub(super) struct Gate {
     pub(super) replay_window_seconds: usize,
     pub(super) dispatch: String,
+    pub(super) route_fresh_seconds: usize,
+    pub(super) route_stale_seconds: usize,
     pub(super) body_bytes_max: usize,
     pub(super) intake_messages_max: usize,
     pub(super) intake_bytes_max: usize,

@@ -84,11 +84,11 @@ fn a_database_needs_connections_beside_those_of_its_batches() {
             "[store]\nurl = \"{url}\"\nconnections_max = {connections}\nbatches_at_once = {batches}"
         ))
     };
-    assert!(Config::load(&with(6, 4, "postgres://db/x")).is_ok());
+    assert!(Config::load(&with(7, 4, "postgres://db/x")).is_ok());
     assert!(Config::load(&with(5, 4, "embedded:data")).is_ok());
     assert_eq!(
-        problems(&with(5, 4, "postgres://db/x")),
-        ["store.connections_max is 5; use at least 6, two more than store.batches_at_once"]
+        problems(&with(6, 4, "postgres://db/x")),
+        ["store.connections_max is 6; use at least 7, three more than store.batches_at_once"]
     );
 }
 

@@ -1,6 +1,7 @@
 //! Liveness, readiness and status (TEL-9).
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::Response;
@@ -55,9 +56,16 @@ pub(super) struct Check {
     pub(super) problem: Option<String>,
 }
 
+/// How long the store may take to answer: who asks for health does not wait for long.
+const PING_MAX: Duration = Duration::from_secs(2);
+
 /// Everything that must be right for messages to be taken.
 pub(super) async fn checks(app: &App) -> Vec<Check> {
-    let store = app.gate.store().ping().await.err().map(|error| error.to_string());
+    let asked = tokio::time::timeout(PING_MAX, app.gate.store().ping()).await;
+    let store = match asked {
+        Ok(answer) => answer.err().map(|error| error.to_string()),
+        Err(_) => Some(format!("the store does not answer within {} s", PING_MAX.as_secs())),
+    };
     let clock = app.clock.is_away_from_wall().then(|| {
         let seconds = app.clock.distance_from_wall().as_secs();
         format!("the wall clock is {seconds} s away from the node's time")

@@ -13,7 +13,7 @@ use snavio_model::limits;
 use snavio_model::name::QueueKey;
 use snavio_model::registry::Registry;
 use snavio_model::time::Clock;
-use snavio_store::files;
+use snavio_store::{StoreError, files};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -48,9 +48,16 @@ async fn render(app: &App) -> Response {
 
 type Held = HashMap<QueueKey, QueueAttributes>;
 
+/// How long that may take: who scrapes gives up after ten seconds.
+const COUNTING_MAX: Duration = Duration::from_secs(4);
+
 /// What every queue holds, unless the store does not tell.
 async fn counted(app: &App) -> Option<Arc<Held>> {
-    match app.gate.store().all_attributes(app.clock.now()).await {
+    let asked = tokio::time::timeout(COUNTING_MAX, app.gate.store().all_attributes(app.clock.now())).await;
+    let silent = || StoreError::Unavailable("it does not answer".into());
+    let answer = asked.unwrap_or_else(|_| Err(silent()));
+    metrics::gauge!("snavio_store_up").set(if answer.is_ok() { 1.0 } else { 0.0 });
+    match answer {
         Ok(held) => Some(Arc::new(held.into_iter().collect())),
         Err(error) => {
             let error = &error as &dyn std::error::Error;

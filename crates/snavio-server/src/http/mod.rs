@@ -5,6 +5,7 @@ mod answer;
 mod body;
 mod commands;
 mod dead_letters;
+mod dry_run;
 mod extract;
 mod health;
 mod message;
@@ -43,7 +44,7 @@ use crate::principal::{Caller, Nobody, Principal, Sessions};
 pub(crate) use admin::admin_router;
 pub(crate) use metrics::QueueFigures;
 pub(crate) use problem::Problem;
-use registry::{changes, file, grants, list, services, tenants};
+use registry::{bans, changes, file, grants, list, services, tenants};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -153,7 +154,10 @@ fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(grants::all, grants::give, grants::take_back))
         .routes(routes!(list::everything))
         .routes(routes!(changes::since))
+        .routes(routes!(bans::all))
+        .routes(routes!(bans::show, bans::set, bans::lift))
         .routes(routes!(file::apply))
+        .routes(routes!(dry_run::dry_run))
         .routes(routes!(token::issue))
         .routes(routes!(health::live))
         .routes(routes!(health::ready))
@@ -197,6 +201,11 @@ impl FromRequestParts<Shared> for Principal {
             Nobody::Refused(refusal) => refusal,
             Nobody::Forger => app.failures.refuse(&parts.extensions, now, "the token is not valid"),
         })?;
+        // Whoever is known by the registry is known by one that is not too old (REG-15); messages are refused by the
+        // gate itself, with their names.
+        if !matches!(principal, Self::Operator) && !path.starts_with("/v1/commands") {
+            app.gate.check_age().await?;
+        }
         if let Self::Service(caller) = &principal {
             parts.extensions.insert(TenantBodies(caller.body_bytes()));
         }

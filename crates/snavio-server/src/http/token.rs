@@ -61,6 +61,7 @@ pub(super) struct OAuthError {
     responses((status = 200, body = Token), (status = 400, body = OAuthError), (status = 401, body = OAuthError)))]
 pub(super) async fn issue(State(app): State<Shared>, request: Request) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
+    app.gate.check_age().await?;
     let form = match form(&app, &parts, body).await? {
         Ok(form) => form,
         Err(wrong) => return Ok(wrong.response()),

@@ -97,6 +97,34 @@ pub async fn the_last_note_counts_and_comes_with_its_records(backend: &dyn Backe
     store.close().await;
 }
 
+/// ENG-7: what must be told once is told with the step that it belongs to.
+pub async fn of_racing_moves_of_a_note_one_lands(backend: &dyn Backend) {
+    const RACERS: usize = 8;
+    let stores = two(backend).await;
+    let record = || Record {
+        tenant: "acme".parse().expect("a tenant"),
+        kind: "moved",
+        at: at(0),
+        source: None,
+        body: Default::default(),
+    };
+    for (from, to) in [(None, "1"), (Some("1"), "2"), (Some("2"), "3")] {
+        let moving = (0..RACERS).map(|n| {
+            let store = Arc::clone(&stores[n % 2]);
+            tokio::spawn(async move { store.move_note("step", from, to, vec![record()]).await })
+        });
+        let mut landed = 0;
+        for moved in moving.collect::<Vec<_>>() {
+            landed += usize::from(moved.await.expect("no task panics").expect("the store answers"));
+        }
+        assert_eq!(landed, 1, "from {from:?} to {to}");
+    }
+    assert!(!stores[0].move_note("step", None, "9", vec![record()]).await.expect("the store answers"));
+    assert_eq!(stores[0].note("step").await.expect("the store tells").as_deref(), Some("3"));
+    assert_eq!(stores[0].telemetry("acme", Serial(0), 100).await.expect("the store tells").len(), 3);
+    close(stores).await;
+}
+
 /// ENG-7, TEL-9
 pub async fn a_node_is_known_from_its_word_to_its_leave(backend: &dyn Backend) {
     let stores = two(backend).await;

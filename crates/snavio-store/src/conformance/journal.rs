@@ -9,7 +9,7 @@ use snavio_model::refusal::{Reason, Refusal, Subject};
 use snavio_model::telemetry::{Record, refused};
 
 use super::eventually;
-use super::samples::{act, at, intake_of, notify, queue, receive, settle, settle_one};
+use super::samples::{act, at, intake_of, message, notify, queue, receive, settle, settle_one};
 use crate::Store;
 
 fn record(source: &str, reason: Reason, now: i64) -> Record {
@@ -181,4 +181,27 @@ pub async fn audit_and_dead_letters_page_by_number(store: &Arc<dyn Store>) {
     let rest = store.audit(first[2].number, 10).await.expect("the record can be read");
     let why: Vec<_> = first.iter().chain(&rest).map(|it| it.act.why.as_str()).collect();
     assert_eq!(why, ["step 0", "step 1", "step 2", "step 3", "step 4"]);
+}
+
+/// REG-17: what was sent by which permission can be told afterwards, without its content.
+pub async fn uses_are_read_newest_first(store: &Arc<dyn Store>) {
+    for (n, id) in ["a", "b", "c"].into_iter().enumerate() {
+        settle_one(&**store, id, &notify(), at(n as i64)).await;
+    }
+    let uses = async |before, limit| store.uses("acme", before, limit).await.expect("uses can be read");
+    let all = uses(Serial(i64::MAX), 10).await;
+    let told: Vec<_> = all.iter().map(|it| (it.id.as_str(), it.settled_at)).collect();
+    assert_eq!(told, [("c", at(2)), ("b", at(1)), ("a", at(0))]);
+    let sample = message("acme/billing", "c", at(2));
+    let newest = &all[0];
+    assert_eq!(
+        (&newest.source, &newest.target, &newest.name),
+        (&sample.source, &sample.target, &sample.name)
+    );
+    assert_eq!(
+        (&newest.key_version, newest.registry_version),
+        (&sample.key_version, sample.registry_version)
+    );
+    assert_eq!(uses(all[0].number, 1).await, all[1..2]);
+    assert!(store.uses("zeta", Serial(i64::MAX), 10).await.expect("uses can be read").is_empty());
 }

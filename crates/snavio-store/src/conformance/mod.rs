@@ -87,10 +87,12 @@ macro_rules! conformance {
                 tenants_do_not_see_each_others_dead_letters, an_acknowledgement_that_is_given_up_is_whole,
                 a_redrive_that_is_given_up_is_whole;
             registry: changes_are_kept_with_their_story, a_change_based_on_the_past_is_refused,
-                of_racing_changes_one_lands, the_difference_since_a_version_is_paged;
+                of_racing_changes_one_lands, the_difference_since_a_version_is_paged,
+                what_hangs_on_the_registry_is_written_only_by_its_version,
+                no_change_comes_between_a_check_and_its_commit;
             journal: telemetry_pages_without_gap_or_repeat, telemetry_wakes_its_readers,
                 telemetry_wakes_nobody_else, a_reader_amid_writers_misses_nothing,
-                a_page_of_messages_is_bounded_in_bytes, tenants_read_their_own,
+                a_page_of_messages_is_bounded_in_bytes, tenants_read_their_own, uses_are_read_newest_first,
                 audit_and_dead_letters_page_by_number;
             sweep: claims_level_off_under_steady_traffic, telemetry_ages_out_and_says_so,
                 that_telemetry_was_dropped_is_dropped_in_silence, every_tenants_telemetry_ages_out;
@@ -99,7 +101,8 @@ macro_rules! conformance {
             reopen: everything_is_kept, serials_and_fences_rise, claims_still_hold,
                 a_receipt_from_before_stands, the_last_attempt_outlives_a_restart,
                 a_redriven_delivery_does_not_keep_its_elders;
-            fleet: the_first_word_counts, the_last_note_counts_and_comes_with_its_records, a_node_is_known_from_its_word_to_its_leave,
+            fleet: the_first_word_counts, the_last_note_counts_and_comes_with_its_records,
+                of_racing_moves_of_a_note_one_lands, a_node_is_known_from_its_word_to_its_leave,
                 of_many_who_would_lead_one_does, a_task_is_free_after_its_term,
                 a_task_is_free_once_its_node_has_left;
         }

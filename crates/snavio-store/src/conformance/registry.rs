@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use snavio_model::registry::{Change, Entry, EntryKey, Service, Tenant};
+use snavio_model::id::Serial;
+use snavio_model::registry::{Acl, BoundRoute, Change, Entry, EntryKey, Route, Service, Tenant};
+use snavio_model::settle::{Intake, Outcome};
 
-use super::samples::at;
+use super::samples::{at, ids, intake, notify, pay, receive, settle};
 use crate::{Store, StoreError};
 
 fn tenant(contact: &str) -> Entry {
@@ -98,4 +100,61 @@ pub async fn the_difference_since_a_version_is_paged(store: &Arc<dyn Store>) {
         read.extend(page);
     }
     assert_eq!(read, story);
+}
+
+/// A message by a route that asks the registry at every dispatch, permitted by a version.
+fn asking(id: &str, registry_version: i64) -> Intake {
+    let always = Arc::new(BoundRoute::new(Route { acl: Acl::Always, ..pay().route.clone() }));
+    let mut intake = intake(id, &always, at(0));
+    intake.message.registry_version = registry_version;
+    intake
+}
+
+/// REG-15
+pub async fn what_hangs_on_the_registry_is_written_only_by_its_version(store: &Arc<dyn Store>) {
+    let outcome = async |batch: Vec<Intake>| -> Vec<bool> {
+        let settled = settle(&**store, batch, at(0)).await;
+        settled.iter().map(|it| matches!(it.outcomes[..], [Outcome::Queued { .. }])).collect()
+    };
+    assert_eq!(outcome(vec![asking("a", 0)]).await, [true]);
+    apply(&**store, &[added(1, tenant("x"))]).await;
+    let batch = vec![asking("b", 0), intake("c", &notify(), at(0)), asking("d", 1)];
+    assert_eq!(outcome(batch).await, [false, true, true], "each for itself");
+    apply(&**store, &[added(2, service("acme/bot"))]).await;
+    let batch = vec![asking("e", 1), intake("f", &notify(), at(0))];
+    assert_eq!(outcome(batch).await, [false, true]);
+    assert_eq!(outcome(vec![asking("e", 1)]).await, [false]);
+    assert_eq!(outcome(vec![asking("e", 2)]).await, [true], "what was refused left no claim");
+    assert_eq!(ids(&receive(&**store, "pay", 30, at(0)).await), ["a", "d", "e"]);
+}
+
+/// REG-15: whoever was told that a change is made finds nothing afterwards that hung on the state before it.
+pub async fn no_change_comes_between_a_check_and_its_commit(store: &Arc<dyn Store>) {
+    let changing = tokio::spawn({
+        let store = Arc::clone(store);
+        async move {
+            let mut last = Vec::new();
+            for version in 1..=25 {
+                apply(&*store, &[added(version, service(&format!("acme/s{version}")))]).await;
+                // All that is in the log now that was permitted by an older version was there before.
+                let messages = store.messages("acme", Serial(0), 1000).await.expect("the log is read");
+                last.push((version, messages.len()));
+                tokio::task::yield_now().await;
+            }
+            last
+        }
+    });
+    let mut sent = 0;
+    while !changing.is_finished() {
+        let version = store.version().await.expect("the store answers");
+        let batch = (0..4).map(|n| asking(&format!("{sent}-{n}"), version)).collect();
+        settle(&**store, batch, at(0)).await;
+        sent += 1;
+    }
+    let seen = changing.await.expect("no task panics");
+    let messages = store.messages("acme", Serial(0), 1000).await.expect("the log is read");
+    for (version, count) in seen {
+        let late = messages.iter().skip(count).find(|it| it.message.registry_version < version);
+        assert!(late.is_none(), "written after version {version} was made: {late:?}");
+    }
 }

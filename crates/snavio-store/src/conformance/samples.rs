@@ -87,7 +87,12 @@ pub fn intake(id: &str, route: &Arc<BoundRoute>, now: Timestamp) -> Intake {
 
 /// A message on its way by some routes.
 pub fn intake_of(source: &str, id: &str, routes: &[Arc<BoundRoute>], now: Timestamp) -> Intake {
-    Intake { message: message(source, id, now), path: Path::Slow, destinations: routes.to_vec() }
+    Intake {
+        message: message(source, id, now),
+        path: Path::Slow,
+        destinations: routes.to_vec(),
+        good_until: Timestamp(i64::MAX),
+    }
 }
 
 /// Settles a batch.

@@ -31,9 +31,7 @@ impl Fleet for EmbeddedStore {
 
     async fn note(&self, name: &str) -> Result<Option<String>, StoreError> {
         let name = name.to_owned();
-        const NOTE: &str = "SELECT value FROM note WHERE name = ?1";
-        let ask = move |it: &Connection| it.query_row(NOTE, [name], |row| row.get(0)).optional();
-        self.readers.run(move |connection| ask(connection).map_err(sql)).await
+        self.readers.run(move |connection| note(connection, &name).map_err(sql)).await
     }
 
     async fn notes(&self, beginning: &str) -> Result<Vec<(String, String)>, StoreError> {
@@ -44,16 +42,32 @@ impl Fleet for EmbeddedStore {
     async fn set_note(&self, name: &str, value: &str, records: Vec<Record>) -> Result<(), StoreError> {
         let (name, value) = (name.to_owned(), value.to_owned());
         let tenants: Vec<_> = records.iter().map(|record| record.tenant.clone()).collect();
-        let set = move |transaction: &mut Transaction<'_>| {
-            telemetry::append(transaction, &records)?;
-            const SET: &str = "INSERT OR REPLACE INTO note (name, value) VALUES (?1, ?2)";
-            transaction.connection.execute(SET, (&name, &value)).map_err(sql)?;
-            transaction.dirty = true;
-            Ok(())
-        };
+        let set = move |transaction: &mut Transaction<'_>| set_note(transaction, &name, &value, &records);
         self.writer.run(Urgency::Ordinary, set).await?;
         self.written.wake(tenants.iter().map(|tenant| tenant.as_str()));
         Ok(())
+    }
+
+    async fn move_note(
+        &self,
+        name: &str,
+        from: Option<&str>,
+        to: &str,
+        records: Vec<Record>,
+    ) -> Result<bool, StoreError> {
+        let (name, from, to) = (name.to_owned(), from.map(str::to_owned), to.to_owned());
+        let tenants: Vec<_> = records.iter().map(|record| record.tenant.clone()).collect();
+        let moving = move |transaction: &mut Transaction<'_>| {
+            if note(transaction.connection, &name).map_err(sql)? != from {
+                return Ok(false);
+            }
+            set_note(transaction, &name, &to, &records).map(|()| true)
+        };
+        let moved = self.writer.run(Urgency::Ordinary, moving).await?;
+        if moved {
+            self.written.wake(tenants.iter().map(|tenant| tenant.as_str()));
+        }
+        Ok(moved)
     }
 
     async fn announce(&self, node: &NodeState) -> Result<Heard, StoreError> {
@@ -82,6 +96,23 @@ impl Fleet for EmbeddedStore {
         }
         Ok(true)
     }
+}
+
+fn note(connection: &Connection, name: &str) -> rusqlite::Result<Option<String>> {
+    connection.query_row("SELECT value FROM note WHERE name = ?1", [name], |row| row.get(0)).optional()
+}
+
+fn set_note(
+    transaction: &mut Transaction<'_>,
+    name: &str,
+    value: &str,
+    records: &[Record],
+) -> Result<(), StoreError> {
+    telemetry::append(transaction, records)?;
+    const SET: &str = "INSERT OR REPLACE INTO note (name, value) VALUES (?1, ?2)";
+    transaction.connection.execute(SET, (name, value)).map_err(sql)?;
+    transaction.dirty = true;
+    Ok(())
 }
 
 /// Text is compared byte by byte, and no name holds a character after this one.

@@ -3,12 +3,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use rusqlite::Connection;
+use snavio_model::id::Serial;
 use snavio_model::settle::{self, Delta, Intake, Settlement, Working};
 use snavio_model::time::Timestamp;
 
 use super::queue::Queues;
 use super::writer::{Job, Transaction, lock, sql};
-use super::{claim, delivery, message};
+use super::{claim, delivery, message, meta};
 use crate::waiting::Waiting;
 use crate::{Settled, StoreError};
 
@@ -57,35 +59,63 @@ impl Job for Settle {
     }
 }
 
+/// What settling a message would come to, by the claims and the queues as they are.
+pub(super) fn foresee(
+    connection: &Connection,
+    queues: &Mutex<Queues>,
+    intake: &Intake,
+    now: Timestamp,
+) -> Result<Settlement, StoreError> {
+    let mut working = Working::after(Serial(0));
+    working.registry_version = Some(intake.message.registry_version);
+    load(connection, std::slice::from_ref(intake), queues, &mut working)?;
+    Ok(settle::judge(&mut working, intake, 0, now, &mut Delta::default()))
+}
+
+/// Loads claims and room for a batch.
+fn load(
+    connection: &Connection,
+    batch: &[Intake],
+    queues: &Mutex<Queues>,
+    working: &mut Working,
+) -> Result<(), StoreError> {
+    let mut find = claim::Find::prepare(connection).map_err(sql)?;
+    for intake in batch {
+        for key in settle::keys(intake) {
+            match find.run(&key) {
+                Ok(Some(claim)) => {
+                    working.claims.insert(key, claim);
+                }
+                Ok(None) => {}
+                // Only the message that asks for this claim is refused, not its neighbours.
+                Err(damaged @ StoreError::Damaged { .. }) => {
+                    super::check::alert(&damaged);
+                    working.unreadable.insert(key);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    // Only now that the disk was asked: who receives waits for this lock.
+    let queues = lock(queues);
+    for route in batch.iter().flat_map(|intake| &intake.destinations) {
+        if !working.room.contains_key(&route.queue) {
+            working.room.insert(route.queue.clone(), queues.room(&route.queue));
+        }
+    }
+    drop(queues);
+    Ok(())
+}
+
 impl Settle {
     fn load(&self, transaction: &Transaction<'_>) -> Result<Working, StoreError> {
         let most: usize = self.batch.iter().map(|intake| 1 + intake.destinations.len()).sum();
         let mut working = Working::after(transaction.numbers.reserve(most));
-        let mut find = claim::Find::prepare(transaction.connection).map_err(sql)?;
-        for intake in &self.batch {
-            for key in settle::keys(intake) {
-                match find.run(&key) {
-                    Ok(Some(claim)) => {
-                        working.claims.insert(key, claim);
-                    }
-                    Ok(None) => {}
-                    // Only the message that asks for this claim is refused, not its neighbours.
-                    Err(damaged @ StoreError::Damaged { .. }) => {
-                        super::check::alert(&damaged);
-                        working.unreadable.insert(key);
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
+        if self.batch.iter().any(Intake::asks_registry) {
+            let version = meta::get(transaction.connection, "registry_version").map_err(sql)?;
+            working.registry_version = Some(version);
         }
-        // Only now that the disk was asked: who receives waits for this lock.
-        let queues = lock(&self.queues);
-        for route in self.batch.iter().flat_map(|intake| &intake.destinations) {
-            if !working.room.contains_key(&route.queue) {
-                working.room.insert(route.queue.clone(), queues.room(&route.queue));
-            }
-        }
-        drop(queues);
+        load(transaction.connection, &self.batch, &self.queues, &mut working)?;
         Ok(working)
     }
 

@@ -17,7 +17,7 @@ use snavio_model::trace::{CorrelationId, Traceparent};
 
 use super::check::{self, unreadable, usable};
 use super::writer::sql;
-use crate::{LoggedMessage, StoreError};
+use crate::{LoggedMessage, StoreError, Use};
 
 const COLUMNS: &str = "seq, tenant, id, source, target, name, signed_target, sent_at, key_version, signature, \
      correlation_id, traceparent, received_at, registry_version, hash_version, domain_hash, path, \
@@ -105,6 +105,40 @@ pub(super) fn of_tenant(
         ControlFlow::Continue(())
     })?;
     Ok(found)
+}
+
+/// What a tenant's services sent before a number, newest first.
+pub(super) fn uses(
+    connection: &Connection,
+    tenant: &str,
+    before: Serial,
+    limit: usize,
+) -> Result<Vec<Use>, StoreError> {
+    const USES: &str = "SELECT seq, id, source, target, name, key_version, correlation_id, registry_version, settled_at \
+         FROM message WHERE tenant = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3";
+    let mut statement = connection.prepare_cached(USES).map_err(sql)?;
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let rows = statement.query_map(params![tenant, before.0, limit], read_use).map_err(sql)?;
+    rows.filter_map(Result::transpose).collect::<Result<_, _>>().map_err(sql)
+}
+
+/// Nothing of a row whose names are none.
+fn read_use(row: &Row<'_>) -> rusqlite::Result<Option<Use>> {
+    let text = |column| row.get::<_, String>(column);
+    let names = (text(2)?.parse(), text(3)?.parse(), text(4)?.parse(), text(5)?.parse());
+    let (Ok(source), Ok(target), Ok(name), Ok(key_version)) = names else { return Ok(None) };
+    let Some(correlation) = CorrelationId::new(&text(6)?) else { return Ok(None) };
+    Ok(Some(Use {
+        number: Serial(row.get(0)?),
+        id: MessageId::stored(&text(1)?),
+        source,
+        target,
+        name,
+        key_version,
+        correlation,
+        registry_version: row.get(7)?,
+        settled_at: Timestamp(row.get(8)?),
+    }))
 }
 
 /// Hands out a tenant's messages after a number one by one, so that none is held that is not wanted, until told

@@ -37,7 +37,7 @@ use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::name::QueueKey;
 use snavio_model::registry::{Change, Entry};
-use snavio_model::settle::{Delta, Intake};
+use snavio_model::settle::{Delta, Intake, Settlement};
 use snavio_model::telemetry::{Record, StoredRecord};
 use snavio_model::time::Timestamp;
 use tokio::sync::{Notify, oneshot};
@@ -59,6 +59,7 @@ use crate::waiting::Waiting;
 use crate::{
     Act, Anchor, AuditEntry, Durability, Figures, Journal, Ledger, ListedDeadLetter, LoggedMessage,
     OwnFigures, Queue, Received, Redriven, RegistryLog, Settled, Store, StoreError, StoredDeadLetter, Swept,
+    Use,
 };
 
 /// The database file within the data folder.
@@ -343,6 +344,11 @@ impl Ledger for EmbeddedStore {
         1
     }
 
+    async fn foresee(&self, intake: Intake, now: Timestamp) -> Result<Settlement, StoreError> {
+        let queues = Arc::clone(&self.queues);
+        self.readers.run(move |connection| ledger::foresee(connection, &queues, &intake, now)).await
+    }
+
     async fn record(&self, records: Vec<Record>) -> Result<(), StoreError> {
         let records = Arc::new(records);
         let appended = Arc::clone(&records);
@@ -532,6 +538,11 @@ impl Journal for EmbeddedStore {
     ) -> Result<Vec<LoggedMessage>, StoreError> {
         let tenant = tenant.to_owned();
         self.readers.run(move |connection| message::of_tenant(connection, &tenant, after, limit)).await
+    }
+
+    async fn uses(&self, tenant: &str, before: Serial, limit: usize) -> Result<Vec<Use>, StoreError> {
+        let tenant = tenant.to_owned();
+        self.readers.run(move |connection| message::uses(connection, &tenant, before, limit)).await
     }
 
     async fn telemetry(

@@ -1,14 +1,16 @@
 //! A connection of the pool that counts its round trips, because what a statement costs a fleet is mostly the way
-//! there and back, and that is not used again when somebody went away in the middle of one: whoever had it next would
-//! wait for an answer that is not its own.
+//! there and back. When somebody goes away in the middle of a statement, it is ended before the connection is used
+//! again: whoever had it next would wait for an answer that is not its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use deadpool_postgres::{GenericClient as Uncounted, Object};
 use tokio::time::Instant;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Error, IsolationLevel, Row, Statement, ToStatement};
+use tokio_postgres::{Error, IsolationLevel, NoTls, Row, Statement, ToStatement};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// What all connections of a pool have to say of themselves.
 pub(super) struct Talk {
@@ -16,11 +18,32 @@ pub(super) struct Talk {
     round_trips: AtomicU64,
     /// When the server last answered anything, in milliseconds since `began`.
     answered: AtomicU64,
+    tls: Option<MakeRustlsConnect>,
 }
 
+/// How long the server may take to hear that a statement is not wanted any more, and then to end it.
+const ENDING_MAX: Duration = Duration::from_secs(12);
+
 impl Talk {
-    pub(super) fn new() -> Self {
-        Self { began: Instant::now(), round_trips: AtomicU64::new(0), answered: AtomicU64::new(0) }
+    pub(super) fn new(tls: Option<MakeRustlsConnect>) -> Self {
+        Self { began: Instant::now(), round_trips: AtomicU64::new(0), answered: AtomicU64::new(0), tls }
+    }
+
+    /// Ends the statement that is under way on a connection whose place in the pool stays taken until then: however
+    /// many go away, the server has no more to do than for as many as may be there.
+    async fn end(self: Arc<Self>, object: Object) {
+        let ending = async {
+            let cancel = object.cancel_token();
+            let asked = match self.tls.clone() {
+                Some(tls) => cancel.cancel_query(tls).await,
+                None => cancel.cancel_query(NoTls).await,
+            };
+            // Its answer comes after that of what was cancelled.
+            asked.is_ok() && object.simple_query("").await.is_ok()
+        };
+        if !tokio::time::timeout(ENDING_MAX, ending).await.unwrap_or(false) {
+            drop(Object::take(object));
+        }
     }
 
     /// Statements that were sent and awaited so far.
@@ -146,9 +169,11 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // Taken out of the pool and closed: the server gives up what it is at by its own patience at the latest.
         if let Some(object) = self.object.take().filter(|_| self.line.busy.load(Ordering::Relaxed)) {
-            drop(Object::take(object));
+            match tokio::runtime::Handle::try_current() {
+                Ok(runtime) => drop(runtime.spawn(Arc::clone(&self.line.talk).end(object))),
+                Err(_) => drop(Object::take(object)),
+            }
         }
     }
 }

@@ -43,6 +43,21 @@ pub(super) async fn set_note(client: &impl GenericClient, name: &str, value: &st
     client.execute(SET, &[&name, &value]).await.map(|_| ()).map_err(sql)
 }
 
+pub(super) async fn move_note(
+    client: &impl GenericClient,
+    name: &str,
+    from: Option<&str>,
+    to: &str,
+) -> Result<bool, StoreError> {
+    const BEGIN: &str = "INSERT INTO note (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
+    const MOVE: &str = "UPDATE note SET value = $2 WHERE name = $1 AND value = $3";
+    let moved = match from {
+        None => client.execute(BEGIN, &[&name, &to]).await,
+        Some(from) => client.execute(MOVE, &[&name, &to, &from]).await,
+    };
+    moved.map(|rows| rows == 1).map_err(sql)
+}
+
 pub(super) async fn announce(client: &impl GenericClient, node: &NodeState) -> Result<Heard, StoreError> {
     const ANNOUNCE: &str = "WITH announced AS ( \
              INSERT INTO node (id, address, software, registry_version, waiting, draining, started_at, now_at, layout) \

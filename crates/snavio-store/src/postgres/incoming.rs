@@ -41,6 +41,7 @@ impl Incoming {
     /// Connects, brings the database to this version's layout, and keeps nodes from opening it.
     pub(crate) async fn open(options: &Options) -> Result<Self, OpenError> {
         let mut holding = pool::connect(options).await?;
+        holding.batch_execute(pool::KEPT_ALIVE).await?;
         Version::ask(&holding).await?.verdict()?;
         layout::migrate(&mut holding).await?;
         layout::hold(&holding).await?;

@@ -20,6 +20,8 @@ const MIGRATING: i64 = 0x736e_6176_696f_0001;
 
 /// How long a migration waits for a lock. Everybody who wants the table waits behind it for as long.
 const LOCK_PATIENCE: &str = "SET lock_timeout = '2s'";
+/// Whom the layout serves.
+const SERVES_FROM: &str = "UPDATE layout SET oldest_reader = $1";
 /// How long it leaves the way free before it tries again.
 const LOCK_PAUSE: Duration = Duration::from_secs(2);
 /// How long nodes that a migration does not serve are waited for, and locks that others hold.
@@ -47,13 +49,24 @@ impl Moves {
     async fn make(self, client: &mut Client, patience: Duration) -> Result<(), OpenError> {
         hold(client).await?;
         if version(client).await?.is_none_or(|version| version < self.to) {
-            self.send_others_away(client, patience).await?;
-            client.batch_execute(LOCK_PATIENCE).await?;
-            self.run(client, Instant::now() + patience).await?;
-            client.batch_execute("RESET lock_timeout").await?;
+            let served = oldest_reader(client).await?;
+            let moved = self.move_on(client, patience).await;
+            if let (Err(_), Some(served)) = (&moved, served) {
+                // Nothing was changed: whoever was told to leave may come back.
+                client.execute(SERVES_FROM, &[&served]).await?;
+            }
+            moved?;
         }
         client.execute("SELECT pg_advisory_unlock($1)", &[&MIGRATING]).await?;
         outdated(client, self.to).await?.map_or(Ok(()), |why| Err(OpenError::Layout(why)))
+    }
+
+    async fn move_on(&self, client: &mut Client, patience: Duration) -> Result<(), OpenError> {
+        self.send_others_away(client, patience).await?;
+        client.batch_execute(LOCK_PATIENCE).await?;
+        let run = self.run(client, Instant::now() + patience).await;
+        client.batch_execute("RESET lock_timeout").await?;
+        run
     }
 
     /// Runs what is missing, all or nothing. Who waits for a lock holds up all who come after: so it waits a moment
@@ -66,6 +79,7 @@ impl Moves {
                     tracing::warn!("a migration waits for a lock that others hold");
                     tokio::time::sleep(LOCK_PAUSE).await;
                 }
+                Err(error) if is_held_up(&error) => return Err(OpenError::HeldUp(error)),
                 done => return done.map(|_| ()).map_err(OpenError::Migration),
             }
         }
@@ -73,23 +87,15 @@ impl Moves {
 
     /// Tells nodes to leave that the layout will not serve, and waits until they have.
     async fn send_others_away(&self, client: &Client, patience: Duration) -> Result<(), OpenError> {
-        if !is_there(client).await? {
-            return Ok(());
-        }
-        let row = client.query_one("SELECT version, oldest_reader FROM layout", &[]).await?;
-        let (version, oldest): (i32, i32) = (row.try_get(0)?, row.try_get(1)?);
-        if oldest >= self.oldest_reader {
-            return Ok(());
-        }
-        const SERVES_FROM: &str = "UPDATE layout SET oldest_reader = $1";
-        client.execute(SERVES_FROM, &[&self.oldest_reader]).await?;
+        let Some(version) = version(client).await? else { return Ok(()) };
+        client
+            .execute("UPDATE layout SET oldest_reader = greatest(oldest_reader, $1)", &[&self.oldest_reader])
+            .await?;
         let until = Instant::now() + patience;
         loop {
             let there = older_nodes(client, version, self.oldest_reader).await?;
             let Some(one) = there.first() else { return Ok(()) };
             if Instant::now() >= until {
-                // Nothing was changed: they may go on.
-                client.execute(SERVES_FROM, &[&oldest]).await?;
                 let to = self.to;
                 return Err(OpenError::Layout(format!(
                     "layout {to} does not serve the node on {one}, which was told to leave and has not; stop it first"
@@ -102,6 +108,13 @@ impl Moves {
             tokio::time::sleep(Duration::from_millis(500).min(patience)).await;
         }
     }
+}
+
+async fn oldest_reader(client: &Client) -> Result<Option<i32>, tokio_postgres::Error> {
+    if !is_there(client).await? {
+        return Ok(None);
+    }
+    client.query_one("SELECT oldest_reader FROM layout", &[]).await?.try_get(0).map(Some)
 }
 
 /// Where nodes listen that know only layouts before one.

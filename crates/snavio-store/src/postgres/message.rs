@@ -18,7 +18,7 @@ use tokio_postgres::types::ToSql;
 use super::client::GenericClient;
 use super::pool::sql;
 use crate::evidence::{Check, usable};
-use crate::{LoggedMessage, StoreError};
+use crate::{LoggedMessage, StoreError, Use};
 
 /// The columns that [`read`] reads.
 pub(super) const COLUMNS: &str = "message.seq, message.tenant, message.id, message.source, message.target, \
@@ -143,6 +143,40 @@ pub(super) async fn insert(
 }
 
 /// Reads a message from a row, whose columns begin at a place.
+/// What a tenant's services sent before a number, newest first.
+pub(super) async fn uses(
+    client: &impl GenericClient,
+    tenant: &str,
+    before: Serial,
+    limit: usize,
+) -> Result<Vec<Use>, StoreError> {
+    const USES: &str = "SELECT seq, id, source, target, name, key_version, correlation_id, registry_version, settled_at \
+         FROM message WHERE tenant = $1 AND seq < $2 ORDER BY seq DESC LIMIT $3";
+    let statement = client.prepare_cached(USES).await.map_err(sql)?;
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let rows = client.query(&statement, &[&tenant, &before.0, &limit]).await.map_err(sql)?;
+    rows.iter().filter_map(|row| read_use(row).transpose()).collect::<Result<_, _>>().map_err(sql)
+}
+
+/// Nothing of a row whose names are none.
+fn read_use(row: &Row) -> Result<Option<Use>, tokio_postgres::Error> {
+    let text = |column: usize| row.try_get::<_, &str>(column);
+    let names = (text(2)?.parse(), text(3)?.parse(), text(4)?.parse(), text(5)?.parse());
+    let (Ok(source), Ok(target), Ok(name), Ok(key_version)) = names else { return Ok(None) };
+    let Some(correlation) = CorrelationId::new(text(6)?) else { return Ok(None) };
+    Ok(Some(Use {
+        number: Serial(row.try_get(0)?),
+        id: MessageId::stored(text(1)?),
+        source,
+        target,
+        name,
+        key_version,
+        correlation,
+        registry_version: row.try_get(7)?,
+        settled_at: Timestamp(row.try_get(8)?),
+    }))
+}
+
 pub(super) fn read(row: &Row, first: usize) -> Result<LoggedMessage, StoreError> {
     let number = Serial(row.try_get(first).map_err(sql)?);
     let damaged = || StoreError::Damaged { what: "message", key: number.to_string() };

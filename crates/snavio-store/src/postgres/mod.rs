@@ -35,7 +35,7 @@ use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::name::QueueKey;
 use snavio_model::registry::{Change, Entry};
-use snavio_model::settle::Intake;
+use snavio_model::settle::{Intake, Settlement};
 use snavio_model::telemetry::{Record, StoredRecord};
 use snavio_model::time::Timestamp;
 use tokio::sync::{Notify, oneshot};
@@ -58,7 +58,7 @@ use crate::waiting::Waiting;
 use crate::{
     Act, Anchor, AuditEntry, Durability, Figures, Fleet, Heard, Journal, Ledger, ListedDeadLetter,
     LoggedMessage, NodeSeen, NodeState, Queue, Received, Redriven, RegistryLog, Settled, Store, StoreError,
-    StoredDeadLetter, Swept,
+    StoredDeadLetter, Swept, Use,
 };
 
 /// Where a database is: `postgres://user:password@host:port/database`. It may hold a password, so it is not shown.
@@ -140,6 +140,11 @@ pub enum OpenError {
         /// The oldest major version.
         oldest: i32,
     },
+    /// A migration would have had to wait for too long.
+    #[error(
+        "others hold locks that bringing the database to this version's layout needs; pg_locks and pg_stat_activity say who"
+    )]
+    HeldUp(#[source] refinery::Error),
     /// A migration failed.
     #[error("cannot bring the database to this version's layout; the node's role must own the tables")]
     Migration(#[from] refinery::Error),
@@ -183,6 +188,7 @@ impl PostgresStore {
     /// Connects, and brings the database to this version's layout if it is not there yet.
     pub async fn open(options: &Options) -> Result<Self, OpenError> {
         let mut client = pool::connect(options).await?;
+        client.batch_execute(pool::KEPT_ALIVE).await?;
         Version::ask(&client).await?.verdict()?;
         layout::migrate(&mut client).await?;
         let durability = fitness(&client).await?.durability;
@@ -220,7 +226,7 @@ impl PostgresStore {
     /// One bounded sweep.
     async fn sweep_some(&self, now: Timestamp) -> Result<Swept, StoreError> {
         const MOST: usize = limits::SWEEP_ROWS_MAX;
-        let mut client = self.client().await?;
+        let mut client = self.inner.pool.get_kept().await?;
         let claims = claim::sweep(&client, now, MOST).await?;
         let transaction = client.transaction().await.map_err(sql)?;
         let (dead_letters, told) = dead_letter::bury(&transaction, now, MOST).await?;
@@ -272,6 +278,10 @@ impl Ledger for PostgresStore {
 
     fn batches_at_once(&self) -> usize {
         self.batches_at_once
+    }
+
+    async fn foresee(&self, intake: Intake, now: Timestamp) -> Result<Settlement, StoreError> {
+        self.within(settle::foresee(&self.inner, intake, now)).await
     }
 
     async fn record(&self, records: Vec<Record>) -> Result<(), StoreError> {
@@ -467,7 +477,7 @@ async fn take_back(
 #[async_trait]
 impl RegistryLog for PostgresStore {
     async fn version(&self) -> Result<i64, StoreError> {
-        self.within(async { registry::version(&self.client().await?).await }).await
+        self.within(async { registry::version(&self.inner.pool.get_kept().await?).await }).await
     }
 
     async fn load(&self) -> Result<(i64, Vec<Entry>), StoreError> {
@@ -489,7 +499,9 @@ impl RegistryLog for PostgresStore {
     }
 
     async fn changes_since(&self, version: i64, limit: usize) -> Result<Vec<Change>, StoreError> {
-        self.within(async { registry::changes_since(&self.client().await?, version, limit).await }).await
+        // By a connection of those kept: what is revoked must not wait behind readers.
+        let client = self.inner.pool.get_kept();
+        self.within(async { registry::changes_since(&client.await?, version, limit).await }).await
     }
 }
 
@@ -507,6 +519,10 @@ impl Journal for PostgresStore {
             Ok(message::page(&client, tenant, after, up_to, limit).await?.messages)
         };
         self.within(work).await
+    }
+
+    async fn uses(&self, tenant: &str, before: Serial, limit: usize) -> Result<Vec<Use>, StoreError> {
+        self.within(async { message::uses(&self.client().await?, tenant, before, limit).await }).await
     }
 
     async fn telemetry(
@@ -590,6 +606,30 @@ impl Fleet for PostgresStore {
         self.within(work).await?;
         self.inner.written.wake(records.iter().map(|record| record.tenant.as_str()));
         Ok(())
+    }
+
+    async fn move_note(
+        &self,
+        name: &str,
+        from: Option<&str>,
+        to: &str,
+        records: Vec<Record>,
+    ) -> Result<bool, StoreError> {
+        let work = async {
+            let mut client = self.client().await?;
+            let transaction = client.transaction().await.map_err(sql)?;
+            if !fleet::move_note(&transaction, name, from, to).await? {
+                return Ok(false);
+            }
+            telemetry::append(&transaction, &records).await?;
+            transaction.commit().await.map_err(sql)?;
+            Ok(true)
+        };
+        let moved = self.within(work).await?;
+        if moved {
+            self.inner.written.wake(records.iter().map(|record| record.tenant.as_str()));
+        }
+        Ok(moved)
     }
 
     async fn announce(&self, node: &NodeState) -> Result<Heard, StoreError> {

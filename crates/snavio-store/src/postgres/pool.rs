@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use deadpool_postgres::{
-    Hook, HookError, Manager, ManagerConfig, PoolError, RecyclingMethod, Runtime, TimeoutType,
+    Hook, HookError, Manager, ManagerConfig, Object, PoolError, RecyclingMethod, Runtime, TimeoutType,
 };
 use tokio::time::Instant;
 use tokio_postgres::config::{Host, SslMode};
@@ -29,10 +29,15 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 /// in the middle of a statement leaves it nothing to do.
 pub(super) const SESSION: &str = "SET statement_timeout = '10s'; SET lock_timeout = '5s'; \
      SET idle_in_transaction_session_timeout = '15s'; SET client_connection_check_interval = '1s'; \
-     SET client_min_messages = 'error'";
+     SET client_min_messages = 'error'; SET tcp_keepalives_idle = 15; SET tcp_keepalives_interval = 5; \
+     SET tcp_keepalives_count = 3";
+/// The same for a connection that does one long thing: the server must notice when its machine is gone, with the
+/// locks that it holds.
+pub(super) const KEPT_ALIVE: &str =
+    "SET tcp_keepalives_idle = 15; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3";
 /// Connections beside those of batches that are kept for what a node does to stay one of its fleet: its heartbeat
-/// and its leases.
-const MEMBER_CONNECTIONS: usize = 1;
+/// and its leases, the registry, and sweeps.
+const MEMBER_CONNECTIONS: usize = 2;
 
 /// How long nobody tries to connect after a failure, growing: a database that comes back must not be met by all of
 /// its nodes' requests at once.
@@ -45,11 +50,10 @@ const ANSWER_MAX: Duration = Duration::from_secs(20);
 
 /// The pool, by what it is asked for.
 pub(super) struct Pool {
-    shared: deadpool_postgres::Pool,
+    shared: Connections,
     /// For batches, heartbeat and leases, however slow what others read may be.
-    kept: deadpool_postgres::Pool,
+    kept: Connections,
     talk: Arc<Talk>,
-    resting: Mutex<Resting>,
     /// When the server was last taken to be gone: no connection from before is used again.
     gone: Gone,
 }
@@ -83,10 +87,9 @@ impl Pool {
         let kept = options.batches_at_once + MEMBER_CONNECTIONS;
         let shared = options.connections_max.saturating_sub(kept).max(1);
         Ok(Self {
-            shared: connections(options, shared, durable, &gone)?,
-            kept: connections(options, kept, durable, &gone)?,
-            talk: Arc::new(Talk::new()),
-            resting: Mutex::default(),
+            shared: Connections::new(options, shared, durable, &gone)?,
+            kept: Connections::new(options, kept, durable, &gone)?,
+            talk: Arc::new(Talk::new(tls(options, &config(options)?)?)),
             gone,
         })
     }
@@ -101,27 +104,8 @@ impl Pool {
         self.get_of(&self.kept).await
     }
 
-    async fn get_of(&self, pool: &deadpool_postgres::Pool) -> Result<client::Client, StoreError> {
-        if pool.status().available == 0 && !self.resting().is_over(Instant::now()) {
-            return Err(StoreError::Unavailable("the database could not be reached a moment ago".into()));
-        }
-        let got = pool.get().await;
-        match &got {
-            Ok(_) => *self.resting() = Resting::default(),
-            Err(PoolError::Backend(_) | PoolError::Timeout(TimeoutType::Create)) => {
-                self.resting().failed(Instant::now());
-            }
-            Err(_) => {}
-        }
-        let object = got.map_err(|error| match error {
-            PoolError::Closed => StoreError::Closed,
-            error => unavailable(error),
-        })?;
-        Ok(client::Client::new(object, &self.talk))
-    }
-
-    fn resting(&self) -> MutexGuard<'_, Resting> {
-        self.resting.lock().unwrap_or_else(PoisonError::into_inner)
+    async fn get_of(&self, connections: &Connections) -> Result<client::Client, StoreError> {
+        Ok(client::Client::new(connections.get().await?, &self.talk))
     }
 
     /// Gives work with the database its time, and none of its connections to anybody after that.
@@ -151,8 +135,8 @@ impl Pool {
 
     /// Hands out no more connections.
     pub(super) fn close(&self) {
-        self.shared.close();
-        self.kept.close();
+        self.shared.pool.close();
+        self.kept.pool.close();
     }
 
     /// Statements that were sent and awaited so far.
@@ -164,8 +148,45 @@ impl Pool {
 /// When the server was last taken to be gone.
 type Gone = Arc<Mutex<Option<std::time::Instant>>>;
 
+/// A part of the connections, which rests for itself.
+struct Connections {
+    pool: deadpool_postgres::Pool,
+    resting: Mutex<Resting>,
+}
+
+impl Connections {
+    fn new(options: &Options, most: usize, durable: bool, gone: &Gone) -> Result<Self, OpenError> {
+        Ok(Self { pool: pool(options, most, durable, gone)?, resting: Mutex::default() })
+    }
+
+    async fn get(&self) -> Result<Object, StoreError> {
+        if self.pool.status().available == 0 && !self.resting().is_over(Instant::now()) {
+            return Err(StoreError::Unavailable("the database could not be reached a moment ago".into()));
+        }
+        let got = self.pool.get().await;
+        match &got {
+            // One that was there already says nothing about making one.
+            Ok(object) if Object::metrics(object).recycle_count == 0 => *self.resting() = Resting::default(),
+            Err(
+                PoolError::Backend(_)
+                | PoolError::PostCreateHook(_)
+                | PoolError::Timeout(TimeoutType::Create),
+            ) => self.resting().failed(Instant::now()),
+            _ => {}
+        }
+        got.map_err(|error| match error {
+            PoolError::Closed => StoreError::Closed,
+            error => unavailable(error),
+        })
+    }
+
+    fn resting(&self) -> MutexGuard<'_, Resting> {
+        self.resting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// At most so many connections, each held to being durable if it is to be, and not used after the server was gone.
-fn connections(
+fn pool(
     options: &Options,
     most: usize,
     durable: bool,
@@ -350,6 +371,17 @@ impl Trouble {
                 | &SqlState::PROGRAM_LIMIT_EXCEEDED,
             ) => Self::Unfit(unavailable(error)),
             _ => Self::Refused(unavailable(error)),
+        }
+    }
+
+    /// The same of something that wrote nothing.
+    pub(super) fn not_in_doubt(self) -> Self {
+        match self {
+            Self::Lost(StoreError::Lost(inner)) | Self::Refused(StoreError::Lost(inner)) => {
+                Self::Refused(StoreError::Unavailable(inner))
+            }
+            Self::Lost(error) => Self::Refused(error),
+            other => other,
         }
     }
 

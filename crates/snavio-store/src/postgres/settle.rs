@@ -25,7 +25,7 @@ use uuid::Uuid;
 use super::client::{Client, GenericClient};
 use super::horizon::{BLOCK, BLOCK_NUMBERS};
 use super::pool::{Trouble, sql};
-use super::{Inner, claim, delivery, message};
+use super::{Inner, claim, delivery, message, registry};
 use crate::StoreError;
 
 /// How long a batch is tried to be settled while its fate is unknown or others are in its way.
@@ -132,6 +132,10 @@ struct Attempts<'a> {
     nonce: Uuid,
     /// What was judged, newest last, with numbers counted from zero.
     judged: Vec<(Vec<Settlement>, Delta)>,
+    /// The registry version that the last judgement hangs on, if it does.
+    registry_version: Option<i64>,
+    /// When what permitted its messages is out of date: nothing is written from then on.
+    good_until: Option<Instant>,
     /// Whether a statement that writes was ever sent.
     sent: bool,
     /// Whether one is out of which nothing was heard: then the nonce may be there.
@@ -140,7 +144,18 @@ struct Attempts<'a> {
 
 impl<'a> Attempts<'a> {
     fn new(inner: &'a Inner, batch: &'a [Intake], now: Timestamp) -> Self {
-        Self { inner, batch, now, nonce: inner.nonces.next(), judged: Vec::new(), sent: false, lost: false }
+        let first_end = batch.iter().map(|intake| intake.good_until).min();
+        Self {
+            inner,
+            batch,
+            now,
+            nonce: inner.nonces.next(),
+            judged: Vec::new(),
+            registry_version: None,
+            good_until: first_end.and_then(|end| Instant::now().checked_add(end.since(now))),
+            sent: false,
+            lost: false,
+        }
     }
 
     async fn run(&mut self, until: Instant) -> Result<Vec<Settlement>, Trouble> {
@@ -163,8 +178,12 @@ impl<'a> Attempts<'a> {
                 Err(trouble) if self.lost => trouble,
                 Err(trouble) => return Err(trouble),
             };
-            if Instant::now() + pause >= until {
-                return Err(if self.lost { Trouble::Lost(trouble.into_error()) } else { trouble });
+            if Instant::now() + pause >= until || !self.lost && self.is_outdated() {
+                return Err(if self.lost {
+                    Trouble::Lost(trouble.into_error())
+                } else {
+                    trouble.not_in_doubt()
+                });
             }
             if !self.judged.is_empty() {
                 next = Next::Write;
@@ -172,6 +191,22 @@ impl<'a> Attempts<'a> {
             tokio::time::sleep(pause).await;
             pause = (2 * pause).min(PAUSE_MAX);
         }
+    }
+
+    fn is_outdated(&self) -> bool {
+        self.good_until.is_some_and(|end| Instant::now() >= end)
+    }
+
+    /// The store's registry version, or the newest that permitted a message of the batch, for those that hang on it.
+    async fn registry_version(&self, client: &Client, read: bool) -> Result<Option<i64>, Trouble> {
+        let asking = self.batch.iter().filter(|intake| intake.asks_registry());
+        let Some(newest) = asking.map(|intake| intake.message.registry_version).max() else {
+            return Ok(None);
+        };
+        if !read {
+            return Ok(Some(newest));
+        }
+        registry::version(client).await.map(Some).map_err(Trouble::Refused)
     }
 
     /// A step on a connection, which has its time from when there is one.
@@ -195,7 +230,8 @@ impl<'a> Attempts<'a> {
                 claim::Found::default()
             };
             let rooms = self.inner.rooms.of(&client, queues(self.batch)).await.map_err(Trouble::Refused)?;
-            self.judged.push(judge(self.batch, found, rooms, self.now));
+            self.registry_version = self.registry_version(&client, read).await?;
+            self.judged.push(judge(self.batch, found, rooms, self.registry_version, self.now));
         }
         // After the claims were read: those of an earlier statement of this very batch make no duplicates of it.
         if let Some(settled) = self.done_before(&client).await? {
@@ -205,9 +241,15 @@ impl<'a> Attempts<'a> {
         if delta.is_empty() {
             return Ok(Step::Settled(settlements.clone()));
         }
+        if self.is_outdated() {
+            let why = "what permitted the messages is out of date";
+            return Err(Trouble::Crossed(StoreError::Unavailable(why.into())));
+        }
         self.sent = true;
         match self.write(&client, delta).await {
-            Ok(base) => {
+            // The registry is another one: what hangs on it must be judged by that.
+            Ok(None) => Ok(Step::Taken),
+            Ok(Some(base)) => {
                 let met = settlements.iter().any(|it| !it.outcomes.iter().all(is_queued));
                 self.inner.read_first.0.store(met, Ordering::Relaxed);
                 Ok(Step::Settled(self.committed(self.judged.len() - 1, base)))
@@ -237,7 +279,8 @@ impl<'a> Attempts<'a> {
         Ok(Some(self.committed(attempt.ok_or_else(unknown)?, base)))
     }
 
-    async fn write(&self, client: &Client, delta: &Delta) -> Result<i64, Trouble> {
+    /// Writes what was judged, unless the registry is not the one that it hangs on.
+    async fn write(&self, client: &Client, delta: &Delta) -> Result<Option<i64>, Trouble> {
         let mut messages = message::Columns::default();
         for (number, place) in &delta.messages {
             messages.push(*number, &self.batch[*place], self.now);
@@ -251,9 +294,10 @@ impl<'a> Attempts<'a> {
         values.extend(messages.values());
         values.extend(claims.values());
         values.extend(deliveries.values());
+        values.push(&self.registry_version);
         let statement = client.prepare_cached(&self.inner.write).await.map_err(Trouble::of)?;
-        let row = client.query_one(&statement, &values).await.map_err(Trouble::of)?;
-        row.try_get(0).map_err(Trouble::of)
+        let row = client.query_opt(&statement, &values).await.map_err(Trouble::of)?;
+        row.map(|row| row.try_get(0)).transpose().map_err(Trouble::of)
     }
 
     /// The batch is durable: tells who waits for it, and gives it its numbers.
@@ -279,6 +323,18 @@ impl<'a> Attempts<'a> {
     }
 }
 
+/// What settling a message would come to, by the claims and the queues as they are. Claims whose time is over are
+/// cleared away on that occasion.
+pub(super) async fn foresee(inner: &Inner, intake: Intake, now: Timestamp) -> Result<Settlement, StoreError> {
+    let client = inner.pool.get().await?;
+    let batch = [intake];
+    let found = claim::find(&client, &batch, now).await.map_err(Trouble::into_error)?;
+    let rooms = inner.rooms.of(&client, queues(&batch)).await?;
+    let version = Some(batch[0].message.registry_version);
+    let (mut settlements, _) = judge(&batch, found, rooms, version, now);
+    settlements.pop().ok_or(StoreError::Closed)
+}
+
 fn numbered(outcome: Outcome, base: i64) -> Outcome {
     match outcome {
         Outcome::Queued { delivery } => Outcome::Queued { delivery: Serial(base + delivery.0) },
@@ -298,12 +354,14 @@ fn judge(
     batch: &[Intake],
     found: claim::Found,
     rooms: HashMap<QueueKey, usize>,
+    registry_version: Option<i64>,
     now: Timestamp,
 ) -> (Vec<Settlement>, Delta) {
     let mut working = Working::after(Serial(0));
     working.claims = found.claims;
     working.unreadable = found.unreadable;
     working.room = rooms;
+    working.registry_version = registry_version;
     let mut delta = Delta::default();
     let judged = batch.iter().enumerate();
     let settlements =
@@ -315,7 +373,8 @@ fn judge(
 pub(super) fn statement() -> String {
     const _: () = assert!(2 * limits::COMMIT_MESSAGES_MAX < BLOCK_NUMBERS);
     format!(
-        "WITH block AS MATERIALIZED ({BLOCK}), \
+        "WITH block AS MATERIALIZED ({BLOCK} WHERE $39::bigint IS NULL \
+             OR $39 = (SELECT version FROM registry_version FOR SHARE)), \
          batch_in AS (INSERT INTO batch (nonce, attempt, base) SELECT $1, $2, base FROM block), \
          message_in AS ( \
              INSERT INTO message (seq, tenant, id, source, target, name, signed_target, sent_at, key_version, \

@@ -18,7 +18,7 @@ use snavio_model::time::Timestamp;
 use snavio_store::{
     Act, Anchor, AuditEntry, Durability, Figures, Fleet, Heard, Journal, Ledger, ListedDeadLetter,
     LoggedMessage, NodeSeen, NodeState, Queue, Received, Redriven, RegistryLog, Settled, Store, StoreError,
-    StoredDeadLetter, Swept,
+    StoredDeadLetter, Swept, Use,
 };
 use tokio::sync::Notify;
 
@@ -54,6 +54,10 @@ impl Ledger for NullStore {
 
     fn batches_at_once(&self) -> usize {
         1
+    }
+
+    async fn foresee(&self, intake: Intake, _: Timestamp) -> Result<Settlement, StoreError> {
+        Ok(Settlement { message: None, outcomes: vec![Outcome::TooLate; intake.destinations.len()] })
     }
 
     async fn record(&self, _: Vec<Record>) -> Result<(), StoreError> {
@@ -166,6 +170,10 @@ impl Journal for NullStore {
         Ok(Vec::new())
     }
 
+    async fn uses(&self, _: &str, _: Serial, _: usize) -> Result<Vec<Use>, StoreError> {
+        Ok(Vec::new())
+    }
+
     async fn telemetry(&self, _: &str, _: Serial, _: usize) -> Result<Vec<StoredRecord>, StoreError> {
         Ok(Vec::new())
     }
@@ -222,6 +230,10 @@ impl Fleet for NullStore {
 
     async fn set_note(&self, _: &str, _: &str, _: Vec<Record>) -> Result<(), StoreError> {
         Ok(())
+    }
+
+    async fn move_note(&self, _: &str, _: Option<&str>, _: &str, _: Vec<Record>) -> Result<bool, StoreError> {
+        Ok(true)
     }
 
     async fn announce(&self, _: &NodeState) -> Result<Heard, StoreError> {

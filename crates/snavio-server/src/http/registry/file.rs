@@ -1,13 +1,14 @@
 //! Registry files: what shall be registered, in one transaction (REG-4).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use snavio_model::registry::{Author, Change, Entry, Grant, Kind, Registry, Route, Service, Wish};
+use snavio_model::name::ServiceName;
+use snavio_model::registry::{Author, Change, Entry, EntryKey, Grant, Kind, Registry, Route, Service, Wish};
 use snavio_model::time::Clock;
 use utoipa::ToSchema;
 
@@ -31,6 +32,9 @@ pub(in crate::http) struct RegistryFile {
     routes: Vec<Route>,
     #[serde(default, deserialize_with = "objects")]
     grants: Vec<Grant>,
+    /// Also remove services, routes and grants that the tenants of the file own and the file does not name.
+    #[serde(default)]
+    prune: bool,
     /// Only say what would change.
     #[serde(default)]
     dry_run: bool,
@@ -52,7 +56,26 @@ impl RegistryFile {
         }
         wishes.extend(self.routes.iter().cloned().map(Entry::Route).map(put));
         wishes.extend(self.grants.iter().cloned().map(Entry::Grant).map(put));
+        if self.prune {
+            let named: BTreeSet<_> = wishes.iter().map(Wish::key).collect();
+            wishes.extend(self.left_out(registry, &named).into_iter().map(Wish::Remove));
+        }
         (wishes, made)
+    }
+
+    /// What the tenants of the file own and the file does not name. A service goes with its keys and clients.
+    fn left_out(&self, registry: &Registry, named: &BTreeSet<EntryKey>) -> Vec<EntryKey> {
+        let is_owner = |owner: &str| self.tenants.iter().any(|tenant| tenant.name() == owner);
+        let is_gone = |service: &ServiceName| !named.contains(&EntryKey::service(service));
+        let is_left_out = |entry: &&Entry| match entry {
+            Entry::Service(service) => is_gone(&service.name),
+            Entry::Key(key) => is_gone(&key.service),
+            Entry::Client(client) => is_gone(&client.service),
+            Entry::Route(_) | Entry::Grant(_) => !named.contains(&entry.key()),
+            _ => false,
+        };
+        let owned = registry.entries().filter(|entry| is_owner(entry.owner()));
+        owned.filter(is_left_out).map(Entry::key).collect()
     }
 }
 
@@ -86,6 +109,20 @@ pub(in crate::http) struct Member {
     before: Value,
     #[schema(value_type = Value)]
     after: Value,
+}
+
+/// The registry as it would be with a file applied.
+pub(in crate::http) async fn assumed(
+    app: &App,
+    principal: &Principal,
+    file: &RegistryFile,
+) -> Result<Registry, Problem> {
+    principal.operator()?;
+    let author = Author { who: principal.name(), why: String::new(), at: app.clock.now() };
+    let registry = app.gate.registry();
+    let (wishes, _) = file.wishes(app, &registry);
+    let changes = planned(app, &registry, wishes, &author).await?;
+    Ok(registry.with(&changes, &*app.platform))
 }
 
 /// Registers a file's entries; what is there already changes nothing.

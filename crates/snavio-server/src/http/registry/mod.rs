@@ -1,5 +1,6 @@
 //! The registry over HTTP: tenants, services, routes, grants, whole files, and the changelog (REG-1, REG-5).
 
+pub(super) mod bans;
 pub(super) mod changes;
 pub(super) mod file;
 pub(super) mod grants;

@@ -35,6 +35,10 @@ pub(in crate::http) struct FileTenant {
 }
 
 impl FileTenant {
+    pub(super) fn name(&self) -> &str {
+        self.name.as_str()
+    }
+
     /// The tenant as it shall be. Who suspended it did so for a reason: only saying so lifts it (REG-4).
     pub(super) fn entry(&self, registry: &Registry) -> Entry {
         let as_it_is = || registry.tenant(self.name.as_str()).is_some_and(|tenant| tenant.suspended);

@@ -99,3 +99,17 @@ async fn a_migration_that_does_not_serve_a_node_waits_until_it_has_left() {
     migrating.await.expect("it ends").expect("it migrates");
     assert_eq!(layout(&watcher).await, (LAYOUT + 1, LAYOUT + 1));
 }
+
+/// ENG-3: one that was told to leave by a node that then died is waited for all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_layout_that_was_announced_and_not_made_is_waited_for_again() {
+    let (_, [mut client, watcher]) = database().await;
+    let left_behind = format!(
+        "UPDATE layout SET oldest_reader = {}; INSERT INTO node (id, address, software, registry_version, waiting, \
+         draining, started_at, layout) VALUES ('n', '10.0.0.7:8080', '0', 0, 0, false, 0, {LAYOUT})",
+        LAYOUT + 1
+    );
+    watcher.batch_execute(&left_behind).await.expect("it was told");
+    let refused = next(LAYOUT + 1).make(&mut client, Duration::from_millis(50)).await;
+    assert!(matches!(&refused, Err(OpenError::Layout(why)) if why.contains("10.0.0.7:8080")), "{refused:?}");
+}

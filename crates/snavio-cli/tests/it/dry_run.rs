@@ -1,0 +1,153 @@
+//! What would happen to a message, asked of a real node (REG-3), and bans (LIM-7, REG-12).
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::node::{Cast, Draft, Node, drain, new_id, post};
+use crate::shell::{Ended, Shell};
+
+async fn foresee(node: &Node, wanted: &Value) -> Value {
+    let operator = node.operator();
+    operator.call(Method::POST, "/v1/dry-run", Some(wanted)).await.unwrap()
+}
+
+fn verdicts(foreseen: &Value) -> Vec<(&str, &str)> {
+    let steps = foreseen["steps"].as_array().unwrap();
+    steps.iter().map(|it| (it["check"].as_str().unwrap(), it["verdict"].as_str().unwrap())).collect()
+}
+
+fn said(ended: &Ended) -> String {
+    format!("{}{}", ended.out, ended.err)
+}
+
+fn signed(draft: &Draft, cast: &Cast) -> Value {
+    serde_json::from_slice(&draft.sign(&cast.billing)).unwrap()
+}
+
+/// REG-3: step by step, and nothing of it happens.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dry_run_tells_each_step_and_does_nothing() {
+    let node = Node::start();
+    let cast = node.cast().await;
+    let (billing, bot) = (node.client(&cast.billing), node.client(&cast.bot));
+    let draft = Draft::new("pay", &new_id());
+    let message = signed(&draft, &cast);
+    let wanted = json!({ "source": "acme/billing", "message": message });
+    for _ in 0..2 {
+        let foreseen = foresee(&node, &wanted).await;
+        assert_eq!(foreseen["accepted"], true, "{foreseen}");
+        let all = ["form", "sender", "window", "signature", "grant", "route", "claim"];
+        assert_eq!(verdicts(&foreseen), all.map(|check| (check, "passed")), "{foreseen}");
+    }
+    assert!(drain(&bot, "pay-inbox").await.is_empty(), "nothing was delivered");
+    assert_eq!(post(&billing, draft.sign(&cast.billing)).await.0, 202, "no id was taken");
+    let foreseen = foresee(&node, &wanted).await;
+    let claim = &foreseen["steps"][6];
+    assert!(claim["detail"].as_str().unwrap().starts_with("a duplicate"), "{foreseen}");
+}
+
+/// REG-3: what a dry run foresees is what then happens.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_foreseen_is_what_happens() {
+    let node = Node::start();
+    let cast = node.cast().await;
+    let billing = node.client(&cast.billing);
+    let good = Draft::new("pay", &new_id());
+    let forged = {
+        let mut message = signed(&good, &cast);
+        message["metadata"]["hmac"] = "0".repeat(64).into();
+        message
+    };
+    let sourced = {
+        let mut message = signed(&good, &cast);
+        message["command"]["source"] = "acme/billing".into();
+        message
+    };
+    let unknown = {
+        let mut message = signed(&good, &cast);
+        message["metadata"]["version_id"] = "hmac-v9".into();
+        message
+    };
+    for (message, reason) in [
+        (signed(&Draft::new("steal", &new_id()), &cast), "acl-deny"),
+        (forged, "hmac_invalid"),
+        (sourced, "source_present"),
+        (unknown, "key_unknown"),
+        (json!({ "metadata": {} }), "malformed"),
+    ] {
+        let wanted = json!({ "source": "acme/billing", "message": message });
+        let foreseen = foresee(&node, &wanted).await;
+        assert_eq!(
+            (&foreseen["accepted"], &foreseen["reason"]),
+            (&json!(false), &json!(reason)),
+            "{foreseen}"
+        );
+        let last = foreseen["steps"].as_array().unwrap().last().unwrap();
+        assert_eq!(last["verdict"], "refused", "{foreseen}");
+        let (_, answer) = post(&billing, message.to_string().into_bytes()).await;
+        assert_eq!(answer["reason"], reason, "{answer}");
+    }
+}
+
+/// REG-3: a route is proved before it is registered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn register_target_proves_the_route_first() {
+    let node = Node::start();
+    node.cast().await;
+    let shell = Shell::at(&node);
+    let register = |more: &[&str]| {
+        let fixed = [
+            "register-target",
+            "acme/bot",
+            "greet",
+            "--queue",
+            "greetings",
+            "--dead-letter-queue",
+            "bot-dead",
+        ];
+        shell.run_words(&[&fixed[..], more].concat())
+    };
+    let refused = register(&["--from", "acme/billing"]);
+    assert_eq!(refused.code, Some(1), "{}", said(&refused));
+    assert!(said(&refused).contains("acl-deny"), "{}", said(&refused));
+    assert_eq!(register(&["--dry-run"]).code, Some(0));
+    let nothing = node.operator().call(Method::GET, "/v1/routes/acme/bot/greet", None).await;
+    assert!(nothing.is_err(), "only proved");
+    let done = register(&["--why", "greetings"]);
+    assert_eq!(done.code, Some(0), "{}", said(&done));
+    assert!(said(&done).contains("registered, version"), "{}", said(&done));
+    assert!(said(&register(&[])).contains("nothing to change"));
+    let fifo = shell.run_words(&[
+        "register-target",
+        "acme/bot",
+        "x",
+        "--queue",
+        "a.fifo",
+        "--dead-letter-queue",
+        "b",
+    ]);
+    assert_eq!(fifo.code, Some(2), "{}", said(&fifo));
+}
+
+/// LIM-7, PIP-1: an operator's ban stops a source, and lifting it lets it in again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_banned_source_is_refused_until_the_ban_is_lifted() {
+    let node = Node::start();
+    let cast = node.cast().await;
+    let billing = node.client(&cast.billing);
+    let send = async || post(&billing, Draft::new("pay", &new_id()).sign(&cast.billing)).await;
+    assert_eq!(send().await.0, 202);
+    let shell = Shell::at(&node);
+    let set = shell.run_words(&["bans", "set", "acme/billing", "--reason", "floods"]);
+    assert_eq!(set.code, Some(0), "{}", said(&set));
+    let (status, answer) = send().await;
+    assert_eq!((status, &answer["reason"]), (403, &json!("banned")), "{answer}");
+    assert!(said(&shell.run_words(&["bans", "list"])).contains("floods"));
+    assert_eq!(shell.run_words(&["bans", "lift", "acme/billing"]).code, Some(0));
+    assert_eq!(send().await.0, 202);
+    let past = shell.run_words(&["bans", "set", "acme/billing", "--until", "2020-01-01T00:00:00Z"]);
+    assert_eq!(past.code, Some(0), "{}", said(&past));
+    assert_eq!(send().await.0, 202, "a ban that has ended is none");
+    let unfit = shell.run_words(&["bans", "set", "acme/billing", "--until", "tomorrow"]);
+    assert!(unfit.code == Some(1) && said(&unfit).contains("RFC 3339"), "{}", said(&unfit));
+}

@@ -1,0 +1,118 @@
+//! What would happen to a message, stage by stage, without anything of it happening (REG-3).
+
+use snavio_model::refusal::{Reason, Refusal};
+use snavio_model::registry::Registry;
+use snavio_model::settle::Outcome;
+
+use crate::currency::Currency;
+use crate::shield::{self, Arrival};
+use crate::{Gate, fast, slow};
+
+/// One check on the way, and how it would go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// The stage: `shield`, `fast` or `slow`.
+    pub stage: &'static str,
+    /// What is checked.
+    pub check: &'static str,
+    /// How it goes.
+    pub verdict: StepVerdict,
+}
+
+/// How a check would go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StepVerdict {
+    /// It holds, by what is said.
+    Passed(String),
+    /// The message is refused here.
+    Refused(Refusal),
+    /// Nothing was there to be checked.
+    Skipped(&'static str),
+}
+
+/// The steps of a message so far.
+#[derive(Debug, Default)]
+pub(crate) struct Steps(pub(crate) Vec<Step>);
+
+impl Steps {
+    /// Notes how a check went; nothing comes after a refusal.
+    pub(crate) fn note(
+        &mut self,
+        stage: &'static str,
+        check: &'static str,
+        went: Result<String, Refusal>,
+    ) -> Option<()> {
+        let is_passed = went.is_ok();
+        let verdict = went.map_or_else(StepVerdict::Refused, StepVerdict::Passed);
+        self.0.push(Step { stage, check, verdict });
+        is_passed.then_some(())
+    }
+
+    /// Notes that a check has nothing to check.
+    pub(crate) fn skip(&mut self, stage: &'static str, check: &'static str, why: &'static str) {
+        self.0.push(Step { stage, check, verdict: StepVerdict::Skipped(why) });
+    }
+}
+
+impl Gate {
+    /// Judges a message by a registry, the one in force or one that somebody thinks of, up to its first refusal.
+    /// Whoever is trusted need not sign.
+    pub async fn dry_run(&self, arrival: &Arrival, registry: &Registry, trusted: bool) -> Vec<Step> {
+        let mut steps = Steps::default();
+        self.walk(arrival, registry, trusted, &mut steps).await;
+        steps.0
+    }
+
+    async fn walk(
+        &self,
+        arrival: &Arrival,
+        registry: &Registry,
+        trusted: bool,
+        steps: &mut Steps,
+    ) -> Option<()> {
+        let authentic = shield::walk(arrival, registry, self.window(), trusted, steps)?;
+        let now = self.clock().now();
+        let fresh = Currency::of_now(now);
+        let permitted = match fast::permit(authentic, registry, &fresh, self.dispatch()) {
+            Ok(permitted) => permitted,
+            Err(refused) => {
+                let check = if refused.refusal.reason == Reason::RouteMissing { "route" } else { "grant" };
+                if check == "route" {
+                    steps.note("fast", "grant", Ok("there is a grant".to_owned()));
+                }
+                return steps.note("fast", check, Err(refused.refusal));
+            }
+        };
+        let (message, route) = (permitted.message(), permitted.route());
+        steps.note(
+            "fast",
+            "grant",
+            Ok(format!("{} may send {} to {}", message.source, message.name, message.target)),
+        );
+        let path = match permitted.escalation() {
+            Some(reason) => format!("the slow path, because of {}", reason.as_str()),
+            None => "the fast path".to_owned(),
+        };
+        let (queue, dead) = (route.route.queue.clone(), route.route.dead_letter_queue.clone());
+        steps.note("fast", "route", Ok(format!("to queue {queue}, dead letters to {dead}, by {path}")));
+        // What hangs on the registry is not asked about: the registry may be one that is only thought of.
+        let policy = route.route.claim.name();
+        let foreseen = self.store().foresee(permitted.into_intake(), now).await;
+        let settlement = match foreseen {
+            Ok(settlement) => settlement,
+            Err(error) => {
+                let refusal =
+                    Refusal::new(Reason::Unavailable, format!("the store does not answer: {error}"));
+                return steps.note("slow", "claim", Err(refusal));
+            }
+        };
+        let outcome = settlement.outcomes.first().copied();
+        let went = slow::judged(Ok(settlement)).map(|_| match outcome {
+            Some(Outcome::Duplicate { first_seen_at }) => {
+                format!("a duplicate: its id was first seen at {first_seen_at}, nothing would be dispatched")
+            }
+            _ => format!("the id is free, under policy {policy}, and the queue has room"),
+        });
+        steps.note("slow", "claim", went)
+    }
+}

@@ -1,0 +1,247 @@
+//! A node that learns of a revocation only by its refresh, on the virtual clock (REG-12, REG-14 to REG-17).
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use snavio_gate::{Answer, Arrival, Gate, Settings};
+use snavio_model::command::NewCommand;
+use snavio_model::id::{MessageId, Serial};
+use snavio_model::name::{GrantedName, ServiceName};
+use snavio_model::refusal::{Reason, Refused};
+use snavio_model::registry::{
+    Acl, Author, Ban, Entry, Grant, Key, Profile, Registry, Sealed, Service, Tenant, Unseal, Wish, plan,
+};
+use snavio_model::signing::Secret;
+use snavio_model::time::{Clock, Timestamp};
+use snavio_store::Store;
+use snavio_store::postgres::{Options, PostgresStore};
+use snavio_testbed::Postgres;
+
+const NOON: Timestamp = Timestamp(1_800_000_000_000);
+
+/// A clock that a test moves.
+struct Virtual(AtomicI64);
+
+impl Clock for Virtual {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.0.load(Ordering::SeqCst))
+    }
+}
+
+impl Virtual {
+    fn advance(&self, by: Duration) {
+        self.0.fetch_add(i64::try_from(by.as_millis()).unwrap(), Ordering::SeqCst);
+    }
+}
+
+struct OneSecret;
+
+impl Unseal for OneSecret {
+    fn unseal(&self, _: &Sealed) -> Option<Secret> {
+        Some(Secret::from_bytes([7; 32]))
+    }
+}
+
+/// Two nodes over one database: the first makes changes, the second looks for them only when it must.
+struct Fleet {
+    clock: Arc<Virtual>,
+    one: Arc<Gate>,
+    other: Arc<Gate>,
+}
+
+impl Fleet {
+    async fn start(profile: Profile, acl: Acl) -> Self {
+        let url = Postgres::shared().database().unwrap();
+        let clock = Arc::new(Virtual(AtomicI64::new(NOON.0)));
+        let gate = async |node: &str| {
+            let store: Arc<dyn Store> = Arc::new(PostgresStore::open(&Options::new(&url)).await.unwrap());
+            let (node, follow_every) = (node.to_owned(), Duration::from_secs(3600));
+            let settings = Settings { node, follow_every, ..Settings::default() };
+            Gate::start(settings, store, Arc::clone(&clock) as Arc<dyn Clock>, Arc::new(OneSecret))
+                .await
+                .unwrap()
+        };
+        let one = gate("one").await;
+        let fleet = Self { other: Arc::clone(&one), one, clock: Arc::clone(&clock) };
+        let route = serde_json::json!({
+            "target": "zeta/bot", "name": "erase", "queue": "q", "dead_letter_queue": "d", "profile": profile, "acl": acl,
+        });
+        let key = Key {
+            service: billing(),
+            version: "hmac-v1".parse().unwrap(),
+            secret: Sealed(String::new()),
+            created_at: NOON,
+            expires_at: None,
+            revoked_at: None,
+        };
+        let tenant = |name: &str| Tenant { name: name.parse().unwrap(), contact: None, suspended: false };
+        for entry in [
+            Entry::Tenant(tenant("acme")),
+            Entry::Tenant(tenant("zeta")),
+            Entry::Service(Service::new(billing())),
+            Entry::Service(Service::new("zeta/bot".parse().unwrap())),
+            Entry::Key(key),
+            Entry::Route(serde_json::from_value(route).unwrap()),
+            grant(),
+        ] {
+            fleet.change(Wish::Put(entry)).await;
+        }
+        Self { other: gate("other").await, ..fleet }
+    }
+
+    async fn change(&self, wish: Wish) {
+        let author = Author { who: "operator".into(), why: String::new(), at: self.clock.now() };
+        let registry: Arc<Registry> = self.one.registry();
+        let changes = plan(&registry, vec![wish], &author, Duration::from_secs(60)).unwrap();
+        self.one.change_registry(changes).await.unwrap();
+    }
+
+    /// Sends a message to the node that knows only what it last read.
+    async fn send(&self) -> Result<Answer, Refused> {
+        let id = MessageId::uuid(&uuid::Uuid::now_v7().to_string()).unwrap();
+        let now = self.clock.now();
+        let command = NewCommand {
+            id: &id,
+            timestamp: &now.to_string(),
+            version_id: &"hmac-v1".parse().unwrap(),
+            source: &billing(),
+            target: &"zeta/bot".parse().unwrap(),
+            name: &"erase".parse().unwrap(),
+            payload: b"{}",
+            correlation_id: None,
+        };
+        let arrival = Arrival {
+            source: billing(),
+            body: command.sign(&Secret::from_bytes([7; 32])).unwrap().into(),
+            webhook: None,
+            correlation: None,
+            traceparent: None,
+            received_at: now,
+            random: [3; 40],
+        };
+        self.other.accept(arrival, ()).await
+    }
+
+    /// The messages that were told of as sent too late, and by what.
+    async fn told(&self, tenant: &str) -> Vec<(String, f64)> {
+        let records = self.one.store().telemetry(tenant, Serial(0), 1000).await.unwrap();
+        let late = records.iter().filter(|it| it.kind == "snavio.command.executed_after_acl_revoked");
+        let told = |body: &serde_json::Map<String, serde_json::Value>| {
+            (body["revoked"].as_str().unwrap().to_owned(), body["stale_duration_seconds"].as_f64().unwrap())
+        };
+        late.map(|it| told(&it.body)).collect()
+    }
+
+    async fn stop(self) {
+        self.other.stop().await;
+        self.one.stop().await;
+    }
+}
+
+fn billing() -> ServiceName {
+    "acme/billing".parse().unwrap()
+}
+
+fn grant() -> Entry {
+    let name: GrantedName = "erase".parse().unwrap();
+    Entry::Grant(Grant::new(billing(), "zeta/bot".parse().unwrap(), name))
+}
+
+fn reason(sent: Result<Answer, Refused>) -> Option<Reason> {
+    sent.err().map(|refused| refused.refusal.reason)
+}
+
+/// What is taken back, by which change, what the node then says, and whom it is told to.
+async fn stops_within_five_seconds(wish: impl Fn(&Registry) -> Wish, then: Reason, what: &str, whom: &str) {
+    let fleet = Fleet::start(Profile::Critical, Acl::Cached).await;
+    assert_eq!(reason(fleet.send().await), None);
+    fleet.clock.advance(Duration::from_millis(500));
+    fleet.change(wish(&fleet.one.registry())).await;
+    fleet.clock.advance(Duration::from_millis(1_000));
+    assert_eq!(reason(fleet.send().await), None, "it is fresh, and cannot know yet");
+    // Not a word from the store: what is old is refused rather than used.
+    fleet.clock.advance(Duration::from_millis(3_499));
+    assert_eq!(
+        reason(fleet.send().await),
+        Some(then),
+        "before five seconds are over the store is asked first"
+    );
+    assert_eq!(fleet.told(whom).await, [], "not before it is sure that nothing more comes");
+    fleet.clock.advance(Duration::from_secs(20));
+    let told = async {
+        loop {
+            let told = fleet.told(whom).await;
+            if !told.is_empty() {
+                return told;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let told = tokio::time::timeout(Duration::from_secs(20), told).await.expect("it is told");
+    assert_eq!(told, [(what.to_owned(), 1.0)], "once, with how late it was");
+    let whom = whom.to_owned();
+    let again = fleet.told(&whom).await;
+    assert_eq!(again.len(), 1);
+    fleet.stop().await;
+}
+
+/// REG-12, REG-15, REG-17
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_revoked_grant_stops_within_five_seconds_and_what_slipped_through_is_told_once() {
+    stops_within_five_seconds(|_| Wish::Remove(grant().key()), Reason::AclDeny, "grant", "zeta").await;
+}
+
+/// REG-12, REG-17
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_revoked_key_stops_within_five_seconds() {
+    let revoke = |registry: &Registry| {
+        let key = registry.entries().find_map(|entry| match entry {
+            Entry::Key(key) => Some(key.clone()),
+            _ => None,
+        });
+        Wish::Put(Entry::Key(Key { revoked_at: Some(NOON), ..key.unwrap() }))
+    };
+    stops_within_five_seconds(revoke, Reason::KeyExpired, "key", "acme").await;
+}
+
+/// REG-12, LIM-7
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ban_stops_within_five_seconds() {
+    let ban =
+        |_: &Registry| Wish::Put(Entry::Ban(Ban { source: billing(), reason: String::new(), until: None }));
+    stops_within_five_seconds(ban, Reason::Banned, "ban", "zeta").await;
+}
+
+/// REG-15: a route that asks the store at every dispatch lets nothing slip through.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_route_that_always_asks_stops_at_once() {
+    let fleet = Fleet::start(Profile::Low, Acl::Always).await;
+    assert_eq!(reason(fleet.send().await), None);
+    fleet.change(Wish::Remove(grant().key())).await;
+    assert_eq!(reason(fleet.send().await), Some(Reason::AclDeny), "it is judged anew by what the store says");
+    fleet.change(Wish::Put(grant())).await;
+    assert_eq!(reason(fleet.send().await), None, "in both directions");
+    fleet.stop().await;
+}
+
+/// REG-14: between fresh and stale the registry is used, and renewed afterwards.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_begins_to_be_old_is_renewed_in_the_background() {
+    let fleet = Fleet::start(Profile::Low, Acl::Cached).await;
+    fleet.change(Wish::Remove(grant().key())).await;
+    fleet.clock.advance(Duration::from_secs(3));
+    assert_eq!(reason(fleet.send().await), None, "it is used as it is");
+    let renewed = async {
+        while fleet.other.registry().version() < fleet.one.registry().version() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), renewed)
+        .await
+        .expect("it is renewed without a further message");
+    assert_eq!(reason(fleet.send().await), Some(Reason::AclDeny));
+    fleet.stop().await;
+}

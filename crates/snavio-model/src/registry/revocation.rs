@@ -1,0 +1,232 @@
+//! What a change took back, and which messages would not have been sent had everybody known (REG-17).
+
+use std::time::Duration;
+
+use super::change::Change;
+use super::entry::{Entry, Grant};
+use crate::name::{CommandName, GrantedName, KeyVersion, ServiceName, TenantName};
+use crate::time::Timestamp;
+
+/// A permission that ended by a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Revocation {
+    /// What it was.
+    pub what: Revoked,
+    /// The registry's version from which on it is gone.
+    pub version: i64,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// What was taken back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Revoked {
+    /// A grant.
+    Grant {
+        /// Who could send.
+        source: ServiceName,
+        /// To whom.
+        target: ServiceName,
+        /// What.
+        name: GrantedName,
+    },
+    /// A key.
+    Key {
+        /// Whose.
+        service: ServiceName,
+        /// Which.
+        version: KeyVersion,
+    },
+    /// A source was banned.
+    Source(ServiceName),
+    /// A tenant was suspended.
+    Tenant(TenantName),
+}
+
+/// What a message was sent by.
+#[derive(Debug, Clone, Copy)]
+pub struct Used<'a> {
+    /// Who sent it.
+    pub source: &'a ServiceName,
+    /// To whom.
+    pub target: &'a ServiceName,
+    /// What.
+    pub name: &'a CommandName,
+    /// The key it was signed with.
+    pub key_version: &'a KeyVersion,
+}
+
+impl Revocation {
+    /// What a change took back, if it did.
+    pub fn of(change: &Change) -> Option<Self> {
+        let ended = |end: Option<Timestamp>| end.is_some_and(|end| end <= change.at);
+        let what = match (&change.before, &change.after) {
+            (Some(Entry::Grant(grant)), None) => of_grant(grant),
+            (Some(Entry::Grant(before)), Some(Entry::Grant(after)))
+                if ended(after.expires_at) && !ended(before.expires_at) =>
+            {
+                of_grant(after)
+            }
+            (Some(Entry::Key(key)), after) if !ended(key.ends_at()) => match after {
+                Some(Entry::Key(after)) if !ended(after.ends_at()) => return None,
+                _ => Revoked::Key { service: key.service.clone(), version: key.version.clone() },
+            },
+            (before, Some(Entry::Ban(ban))) if !ended(ban.until) => match before {
+                Some(Entry::Ban(before)) if !ended(before.until) => return None,
+                _ => Revoked::Source(ban.source.clone()),
+            },
+            (Some(Entry::Tenant(before)), Some(Entry::Tenant(after)))
+                if after.suspended && !before.suspended =>
+            {
+                Revoked::Tenant(after.name.clone())
+            }
+            _ => return None,
+        };
+        Some(Self { what, version: change.version, at: change.at })
+    }
+
+    /// The tenant whose messages may have been sent by it.
+    pub fn senders(&self) -> &str {
+        match &self.what {
+            Revoked::Grant { source, .. } | Revoked::Source(source) => source.tenant(),
+            Revoked::Key { service, .. } => service.tenant(),
+            Revoked::Tenant(tenant) => tenant.as_str(),
+        }
+    }
+
+    /// Whether a message was sent by it.
+    pub fn covers(&self, used: Used<'_>) -> bool {
+        match &self.what {
+            Revoked::Grant { source, target, name } => {
+                let is_name = name.is_all() || name.as_str() == used.name.as_str();
+                source == used.source && target == used.target && is_name
+            }
+            Revoked::Key { service, version } => service == used.source && version == used.key_version,
+            Revoked::Source(source) => source == used.source,
+            Revoked::Tenant(tenant) => tenant.as_str() == used.source.tenant(),
+        }
+    }
+
+    /// How long after it a message was sent.
+    pub fn stale_for(&self, settled_at: Timestamp) -> Duration {
+        settled_at.since(self.at)
+    }
+}
+
+impl Revoked {
+    /// The word in records.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Grant { .. } => "grant",
+            Self::Key { .. } => "key",
+            Self::Source(_) => "ban",
+            Self::Tenant(_) => "suspension",
+        }
+    }
+}
+
+fn of_grant(grant: &Grant) -> Revoked {
+    let Grant { source, target, name, .. } = grant.clone();
+    Revoked::Grant { source, target, name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Ban, Key, Sealed, Tenant};
+    use super::*;
+
+    const NOON: Timestamp = Timestamp(1_000_000);
+
+    fn later(seconds: u64) -> Option<Timestamp> {
+        Some(NOON.plus(Duration::from_secs(seconds)))
+    }
+
+    fn grant(name: &str, expires_at: Option<Timestamp>) -> Option<Entry> {
+        let name: GrantedName = name.parse().unwrap();
+        let grant = Grant::new("acme/billing".parse().unwrap(), "zeta/bot".parse().unwrap(), name);
+        Some(Entry::Grant(Grant { expires_at, ..grant }))
+    }
+
+    fn key(expires_at: Option<Timestamp>, revoked_at: Option<Timestamp>) -> Option<Entry> {
+        Some(Entry::Key(Key {
+            service: "acme/billing".parse().unwrap(),
+            version: "hmac-v1".parse().unwrap(),
+            secret: Sealed(String::new()),
+            created_at: Timestamp(0),
+            expires_at,
+            revoked_at,
+        }))
+    }
+
+    fn ban(until: Option<Timestamp>) -> Option<Entry> {
+        Some(Entry::Ban(Ban { source: "acme/billing".parse().unwrap(), reason: String::new(), until }))
+    }
+
+    fn tenant(suspended: bool) -> Option<Entry> {
+        Some(Entry::Tenant(Tenant { name: "acme".parse().unwrap(), contact: None, suspended }))
+    }
+
+    /// REG-17
+    #[test]
+    fn what_ends_a_permission_is_told_from_what_does_not() {
+        for (before, after, what) in [
+            (grant("pay", None), None, Some("grant")),
+            (grant("pay", None), grant("pay", Some(NOON)), Some("grant")),
+            (grant("pay", None), grant("pay", later(9)), None),
+            (grant("pay", Some(NOON)), grant("pay", Some(Timestamp(0))), None),
+            (None, grant("pay", None), None),
+            (key(None, None), key(None, Some(NOON)), Some("key")),
+            (key(None, None), key(later(9), None), None),
+            (key(later(9), None), key(Some(NOON), None), Some("key")),
+            (key(None, None), None, Some("key")),
+            (key(Some(Timestamp(0)), None), None, None),
+            (None, ban(None), Some("ban")),
+            (ban(Some(Timestamp(0))), ban(later(9)), Some("ban")),
+            (ban(None), ban(later(9)), None),
+            (None, ban(Some(NOON)), None),
+            (ban(None), None, None),
+            (tenant(false), tenant(true), Some("suspension")),
+            (tenant(true), tenant(false), None),
+        ] {
+            let key = before.as_ref().or(after.as_ref()).unwrap().key();
+            let change =
+                Change { version: 7, at: NOON, who: String::new(), why: String::new(), key, before, after };
+            let told = Revocation::of(&change);
+            assert_eq!(told.as_ref().map(|it| it.what.as_str()), what, "{change:?}");
+            if let Some(told) = told {
+                assert_eq!((told.version, told.at, told.senders()), (7, NOON, "acme"));
+            }
+        }
+    }
+
+    /// REG-17
+    #[test]
+    fn only_what_was_sent_by_it_is_covered() {
+        let (billing, spy): (ServiceName, ServiceName) =
+            ("acme/billing".parse().unwrap(), "acme/spy".parse().unwrap());
+        let (bot, other): (ServiceName, ServiceName) =
+            ("zeta/bot".parse().unwrap(), "zeta/other".parse().unwrap());
+        let (pay, ping) = ("pay".parse().unwrap(), "ping".parse().unwrap());
+        let (first, second) = ("hmac-v1".parse().unwrap(), "hmac-v2".parse().unwrap());
+        let name = |text: &str| text.parse::<GrantedName>().unwrap();
+        let of = |name| Revoked::Grant { source: billing.clone(), target: bot.clone(), name };
+        let used = |source, target, name, key_version| Used { source, target, name, key_version };
+        let sent = [
+            used(&billing, &bot, &pay, &first),
+            used(&billing, &bot, &ping, &first),
+            used(&billing, &other, &pay, &second),
+            used(&spy, &bot, &pay, &first),
+        ];
+        for (what, covered) in [
+            (of(name("pay")), [true, false, false, false]),
+            (of(name("*")), [true, true, false, false]),
+            (Revoked::Key { service: billing.clone(), version: first.clone() }, [true, true, false, false]),
+            (Revoked::Source(billing.clone()), [true, true, true, false]),
+            (Revoked::Tenant("acme".parse().unwrap()), [true; 4]),
+            (Revoked::Tenant("zeta".parse().unwrap()), [false; 4]),
+        ] {
+            let revocation = Revocation { what, version: 7, at: NOON };
+            assert_eq!(sent.map(|it| revocation.covers(it)), covered, "{revocation:?}");
+        }
+    }
+}
