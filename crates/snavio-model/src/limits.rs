@@ -153,6 +153,12 @@ pub const AUTH_FAILURES_WINDOW: Duration = Duration::from_secs(60);
 pub const AUTH_CALLERS_MAX: usize = 10_000;
 /// Changes in one registry transaction.
 pub const REGISTRY_CHANGES_MAX: usize = 10_000;
+/// Changes that one seal covers: it names each by its digest, and is read as a whole.
+pub const SEAL_CHANGES_MAX: usize = 256;
+/// Seals of one page of a list.
+pub const SEALS_PAGE_MAX: usize = 100;
+/// Changes that are looked through to compare two versions of the registry, or to go back to one.
+pub const PAST_CHANGES_MAX: usize = 100_000;
 /// A node that cannot read a change of the registry decides by the state before it for no longer than this.
 pub const REGISTRY_AGE_MAX: Duration = Duration::from_secs(5);
 /// Free text that a person gives as a reason.
