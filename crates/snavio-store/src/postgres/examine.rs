@@ -11,7 +11,7 @@ use super::{OpenError, Options, layout, pool};
 use crate::Durability;
 
 /// Everything that a node reads and writes.
-const TABLES: [&str; 14] = [
+const TABLES: [&str; 16] = [
     "layout",
     "pin",
     "batch",
@@ -23,9 +23,11 @@ const TABLES: [&str; 14] = [
     "registry_version",
     "registry_entry",
     "registry_change",
+    "seal",
     "audit",
     "node",
     "lease",
+    "note",
 ];
 const SEQUENCES: [&str; 2] = ["serial", "fence"];
 
