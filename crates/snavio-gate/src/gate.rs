@@ -23,6 +23,7 @@ use crate::committer::Committer;
 use crate::currency::Currency;
 use crate::gathering::Gathering;
 use crate::meters::Meters;
+use crate::sealer::Sealing;
 use crate::shield::Arrival;
 use crate::{fast, shield, slow, sweeper};
 
@@ -130,6 +131,7 @@ pub struct Gate {
     tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
     changing: tokio::sync::Mutex<()>,
     sweeps_held: AtomicBool,
+    pub(crate) sealing: Sealing,
 }
 
 impl Gate {
@@ -161,14 +163,20 @@ impl Gate {
             tasks: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
             sweeps_held: AtomicBool::default(),
+            sealing: Sealing::default(),
         });
         let tasks = [
             tokio::spawn(sweeper::write_gathered(Arc::clone(&gate))),
             tokio::spawn(sweeper::sweep(Arc::clone(&gate))),
             tokio::spawn(sweeper::follow_registry(Arc::clone(&gate))),
         ];
-        gate.tasks.lock().unwrap_or_else(PoisonError::into_inner).extend(tasks);
+        tasks.into_iter().for_each(|task| gate.keep(task));
         Ok(gate)
+    }
+
+    /// Takes a task that ends with the gate.
+    pub(crate) fn keep(&self, task: tokio::task::JoinHandle<()>) {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(task);
     }
 
     /// Takes a message from its arrival to its one outcome. What is held is let go when its commit is done.
@@ -438,12 +446,13 @@ impl Gate {
         }
     }
 
-    /// Finishes what is under way, writes what was gathered, hands on what it led and closes the store.
+    /// Finishes what is under way, writes what was gathered, seals what was changed, hands on what it led and closes the store.
     pub async fn stop(&self) {
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         tasks.iter().for_each(tokio::task::JoinHandle::abort);
         tokio::task::block_in_place(|| self.committer.close());
         self.write_gathered().await;
+        self.sealing.round(self).await;
         if let Err(error) = self.store.leave(&self.settings.node).await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,

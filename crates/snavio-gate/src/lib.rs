@@ -10,6 +10,7 @@ mod fast;
 mod gate;
 mod gathering;
 mod meters;
+mod sealer;
 mod shield;
 mod slow;
 mod sweeper;

@@ -2,6 +2,7 @@
 
 mod admin;
 mod answer;
+mod audit;
 mod body;
 mod commands;
 mod dead_letters;
@@ -43,7 +44,7 @@ use crate::principal::{Caller, Nobody, Principal, Sessions};
 pub(crate) use admin::admin_router;
 pub(crate) use metrics::QueueFigures;
 pub(crate) use problem::Problem;
-use registry::{changes, file, grants, list, services, tenants};
+use registry::{chain, changes, file, grants, list, past, services, tenants};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -153,6 +154,12 @@ fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(grants::all, grants::give, grants::take_back))
         .routes(routes!(list::everything))
         .routes(routes!(changes::since))
+        .routes(routes!(chain::seals))
+        .routes(routes!(chain::evidence))
+        .routes(routes!(past::at))
+        .routes(routes!(past::compare))
+        .routes(routes!(past::roll_back))
+        .routes(routes!(audit::deeds))
         .routes(routes!(file::apply))
         .routes(routes!(token::issue))
         .routes(routes!(health::live))
