@@ -2,6 +2,7 @@
 
 pub(crate) mod ack;
 pub(crate) mod apply;
+pub(crate) mod audit;
 pub(crate) mod backup;
 pub(crate) mod bench;
 pub(crate) mod dead_letters;
@@ -10,6 +11,7 @@ pub(crate) mod doctor;
 pub(crate) mod emit;
 pub(crate) mod get;
 pub(crate) mod move_store;
+mod place;
 pub(crate) mod receive;
 pub(crate) mod restore;
 pub(crate) mod serve;
