@@ -44,6 +44,7 @@ enum Command {
     Backup(cmd::backup::Backup),
     Restore(cmd::restore::Restore),
     MoveStore(cmd::move_store::MoveStore),
+    Audit(cmd::audit::Audit),
     Bench(Box<cmd::bench::Bench>),
     /// Print shell completions.
     ///
@@ -100,6 +101,7 @@ async fn run(arguments: Arguments) -> Ended {
         Command::Backup(backup) => backup.run(output),
         Command::Restore(restore) => restore.run(output),
         Command::MoveStore(move_store) => move_store.run(output).await,
+        Command::Audit(audit) => audit.run(output).await,
         Command::Bench(bench) => bench.run(output).await,
         Command::Completions { shell } => {
             let mut script = Vec::new();

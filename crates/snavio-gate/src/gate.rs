@@ -24,6 +24,7 @@ use crate::committer::Committer;
 use crate::currency::Currency;
 use crate::gathering::Gathering;
 use crate::meters::Meters;
+use crate::sealer::Sealing;
 use crate::shield::Arrival;
 use crate::ticket::Held;
 use crate::{fast, revocations, shield, slow, sweeper};
@@ -156,6 +157,7 @@ pub struct Gate {
     refreshing: tokio::sync::Mutex<()>,
     wanted: tokio::sync::Notify,
     sweeps_held: AtomicBool,
+    pub(crate) sealing: Sealing,
 }
 
 impl Gate {
@@ -190,6 +192,7 @@ impl Gate {
             refreshing: tokio::sync::Mutex::default(),
             wanted: tokio::sync::Notify::new(),
             sweeps_held: AtomicBool::default(),
+            sealing: Sealing::default(),
         });
         let tasks = [
             tokio::spawn(sweeper::write_gathered(Arc::clone(&gate))),
@@ -197,8 +200,13 @@ impl Gate {
             tokio::spawn(sweeper::follow_registry(Arc::clone(&gate))),
             tokio::spawn(revocations::audit(Arc::clone(&gate))),
         ];
-        gate.tasks.lock().unwrap_or_else(PoisonError::into_inner).extend(tasks);
+        tasks.into_iter().for_each(|task| gate.keep(task));
         Ok(gate)
+    }
+
+    /// Takes a task that ends with the gate.
+    pub(crate) fn keep(&self, task: tokio::task::JoinHandle<()>) {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(task);
     }
 
     /// Takes a message from its arrival to its one outcome. What is held is let go when its commit is done.
@@ -548,12 +556,13 @@ impl Gate {
         }
     }
 
-    /// Finishes what is under way, writes what was gathered, hands on what it led and closes the store.
+    /// Finishes what is under way, writes what was gathered, seals what was changed, hands on what it led and closes the store.
     pub async fn stop(&self) {
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         tasks.iter().for_each(tokio::task::JoinHandle::abort);
         tokio::task::block_in_place(|| self.committer.close());
         self.write_gathered().await;
+        self.sealing.round(self).await;
         if let Err(error) = self.store.leave(&self.settings.node).await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,

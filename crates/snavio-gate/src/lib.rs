@@ -12,6 +12,7 @@ mod gate;
 mod gathering;
 mod meters;
 mod revocations;
+mod sealer;
 mod shield;
 mod slow;
 mod sweeper;

@@ -156,6 +156,12 @@ pub const REGISTRY_CHANGES_MAX: usize = 10_000;
 /// After this time nothing is written any more by a permission that was taken back (REG-15, REG-17): five seconds of
 /// age, and what a store may take for a commit.
 pub const REVOCATION_SETTLED: Duration = Duration::from_secs(15);
+/// Changes that one seal covers: it names each by its digest, and is read as a whole.
+pub const SEAL_CHANGES_MAX: usize = 256;
+/// Seals of one page of a list.
+pub const SEALS_PAGE_MAX: usize = 100;
+/// Changes that are looked through to compare two versions of the registry, or to go back to one.
+pub const PAST_CHANGES_MAX: usize = 100_000;
 /// Free text that a person gives as a reason.
 pub const REASON_CHARS_MAX: usize = 1000;
 /// Where to reach a tenant's people.

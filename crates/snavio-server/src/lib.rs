@@ -24,6 +24,8 @@ mod turns;
 
 pub use machine::{CLOCK_DISTANCE_MAX, MachineClock, random};
 pub use node::{CLOCK_BEHIND_MAX, Node, PLATFORM_KEY_PIN, StartError};
-pub use platform::{OPERATOR_TOKEN_FILE, PLATFORM_KEY_FILE, PlatformError, platform_key_fingerprint};
+pub use platform::{
+    OPERATOR_TOKEN_FILE, PLATFORM_KEY_FILE, PlatformError, changelog_public_key, platform_key_fingerprint,
+};
 pub use snavio_store::embedded::Plant;
 pub use tls::{TlsError, check_tls};

@@ -171,6 +171,8 @@ impl Node {
             gate.stop().await;
             return Err(error);
         }
+        // Not before the key is known to be the store's.
+        gate.seal_with(Arc::<Platform>::clone(&platform));
         let stop = CancellationToken::new();
         let draining = CancellationToken::new();
         let app = Arc::new(App {

@@ -8,7 +8,7 @@ use aes_gcm::aead::{Aead, KeyInit};
 use aes_gcm::{Aes256Gcm, Nonce};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use snavio_model::registry::{Sealed, Unseal};
+use snavio_model::registry::{PublicKey, Sealed, SealingKey, Signer, Unseal};
 use snavio_model::signing::Secret;
 use snavio_model::time::Timestamp;
 use snavio_model::token::{self, TokenClaims, TokenFault, TokenKey};
@@ -79,6 +79,7 @@ pub(crate) struct Platform {
     sealing: Aes256Gcm,
     tokens: TokenKey,
     client_secrets: TokenKey,
+    changelog: SealingKey,
     operator_token: Zeroizing<String>,
 }
 
@@ -105,6 +106,7 @@ impl Platform {
             sealing: Aes256Gcm::new((&*derived("sealing")).into()),
             tokens: TokenKey::new(&derived("tokens")[..]),
             client_secrets: TokenKey::new(&derived("client-secrets")[..]),
+            changelog: changelog_key(&master),
             operator_token,
         })
     }
@@ -159,6 +161,16 @@ impl Unseal for Platform {
     }
 }
 
+impl Signer for Platform {
+    fn public_key(&self) -> PublicKey {
+        self.changelog.public_key()
+    }
+
+    fn sign(&self, text: &[u8]) -> [u8; 64] {
+        self.changelog.sign(text)
+    }
+}
+
 impl Platform {
     fn open_sealed(&self, sealed: &Sealed) -> Option<Secret> {
         let bytes = STANDARD.decode(sealed.0.strip_prefix(SEALED_PREFIX)?).ok()?;
@@ -172,6 +184,16 @@ impl Platform {
 /// The fingerprint of the platform key in a file, if it is one that a node would take. Makes none.
 pub fn platform_key_fingerprint(file: &Path) -> Result<String, PlatformError> {
     Ok(fingerprint(&TokenKey::new(&platform_key(&read_secret(file)?, file)?[..])))
+}
+
+/// What the seals of the changelog are verified with, by the platform key in a file.
+pub fn changelog_public_key(file: &Path) -> Result<PublicKey, PlatformError> {
+    Ok(changelog_key(&TokenKey::new(&platform_key(&read_secret(file)?, file)?[..])).public_key())
+}
+
+/// The key that seals the changelog.
+fn changelog_key(master: &TokenKey) -> SealingKey {
+    SealingKey::from_bytes(&derived(master, "changelog"))
 }
 
 fn fingerprint(master: &TokenKey) -> String {

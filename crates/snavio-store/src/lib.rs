@@ -24,7 +24,7 @@ use snavio_model::id::{MessageId, Serial};
 use snavio_model::limits;
 use snavio_model::message::{Message, Path};
 use snavio_model::name::{CommandName, KeyVersion, QueueKey, ServiceName};
-use snavio_model::registry::{Change, Entry};
+use snavio_model::registry::{Change, Entry, LoggedChange, Seal};
 use snavio_model::settle::{Intake, Settlement};
 use snavio_model::telemetry::{self, Record, StoredRecord};
 use snavio_model::time::Timestamp;
@@ -214,8 +214,26 @@ pub trait RegistryLog: Send + Sync {
     /// Makes the changes in one commit, if the registry is still at the version before the first of them.
     async fn apply(&self, changes: Vec<Change>) -> Result<(), StoreError>;
 
+    /// The changes after a version as they are written, oldest first.
+    async fn logged_since(&self, version: i64, limit: usize) -> Result<Vec<LoggedChange>, StoreError>;
+
     /// The changes after a version, oldest first.
-    async fn changes_since(&self, version: i64, limit: usize) -> Result<Vec<Change>, StoreError>;
+    async fn changes_since(&self, version: i64, limit: usize) -> Result<Vec<Change>, StoreError> {
+        let damaged =
+            |version: i64| StoreError::Damaged { what: "registry change", key: version.to_string() };
+        let logged = self.logged_since(version, limit).await?;
+        logged.iter().map(|it| it.read().ok_or_else(|| damaged(it.version))).collect()
+    }
+
+    /// Adds the next seal of the chain over the changes. One that does not follow the last is refused as stale:
+    /// somebody else has sealed since.
+    async fn seal(&self, seal: Seal) -> Result<(), StoreError>;
+
+    /// The seals after a number, oldest first.
+    async fn seals(&self, after: i64, limit: usize) -> Result<Vec<Seal>, StoreError>;
+
+    /// The last seal of the chain.
+    async fn last_seal(&self) -> Result<Option<Seal>, StoreError>;
 }
 
 /// A message as it is read back from the log.

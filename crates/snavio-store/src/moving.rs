@@ -8,7 +8,7 @@ use std::path::Path;
 use snavio_model::claim::{Claim, ClaimKey};
 use snavio_model::delivery::{DeadLetter, Delivery};
 use snavio_model::id::Serial;
-use snavio_model::registry::{Change, Entry};
+use snavio_model::registry::{Entry, LoggedChange, Seal};
 use snavio_model::telemetry::StoredRecord;
 use tokio::sync::mpsc;
 
@@ -27,7 +27,9 @@ pub(crate) enum Page {
         registry_version: i64,
         entries: Vec<Entry>,
     },
-    Changes(Vec<Change>),
+    /// As they are written: their seals are over the text.
+    Changes(Vec<LoggedChange>),
+    Seals(Vec<Seal>),
     /// Each with the version of its hash.
     Messages(Vec<(LoggedMessage, u16)>),
     Claims(Vec<(ClaimKey, Claim)>),
@@ -53,6 +55,8 @@ pub struct Moved {
     pub registry_entries: u64,
     /// Changes that led to it.
     pub registry_changes: u64,
+    /// Seals over them.
+    pub seals: u64,
     /// Messages of the log.
     pub messages: u64,
     /// Ids that are taken.

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use snavio_model::delivery::{Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
 use snavio_model::refusal::{Reason, Refusal, Subject};
-use snavio_model::registry::{Change, Entry, Service, Tenant};
+use snavio_model::registry::{
+    Change, Entry, LoggedChange, Seal, SealingKey, Service, Signer as _, Tenant, verify,
+};
 use snavio_model::settle::Outcome;
 use snavio_model::telemetry::refused;
 use snavio_store::conformance::samples::{
@@ -91,7 +93,8 @@ async fn told(store: &dyn Store) -> String {
     let mut text = format!("{:?}\n", store.version().await.unwrap());
     let (_, mut entries) = store.load().await.unwrap();
     entries.sort_by_key(|entry| format!("{:?}", entry.key()));
-    text += &format!("{entries:?}\n{:?}\n", store.changes_since(0, 100).await.unwrap());
+    text += &format!("{entries:?}\n{:?}\n", store.logged_since(0, 100).await.unwrap());
+    text += &format!("{:?}\n", store.seals(0, 100).await.unwrap());
     for tenant in ["acme", "zeta"] {
         text += &pages(async |after| {
             let page = store.messages(tenant, after, 1000).await.unwrap();
@@ -133,6 +136,38 @@ async fn filled() -> (tempfile::TempDir, String, Held) {
     let before = told(&store).await;
     store.close().await;
     (folder, before, held)
+}
+
+/// REG-5: a change is moved as the text that its seal is over, whatever version wrote it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sealed_changelog_is_as_sealed_after_a_move() {
+    let (folder, _, _) = filled().await;
+    let file = rusqlite::Connection::open(folder.path().join(FILE)).unwrap();
+    let older =
+        r#"UPDATE registry_change SET after = '{"name":"acme/bot", "kind":"service"}' WHERE version = 2"#;
+    assert_eq!(file.execute(older, []).unwrap(), 1);
+    drop(file);
+    let store = open(folder.path());
+    let signer = SealingKey::from_bytes(&[7; 32]);
+    let mut last = None;
+    for (first, changes) in [(0, 1), (1, 2)] {
+        let logged = store.logged_since(first, changes).await.unwrap();
+        let evidence: Vec<_> = logged.iter().map(LoggedChange::evidence).collect();
+        last = Some(Seal::next(last.as_ref(), &evidence, at(9), &signer).unwrap());
+        store.seal(last.clone().unwrap()).await.unwrap();
+    }
+    let before = told(&store).await;
+    store.close().await;
+    let url = Postgres::shared().database().unwrap();
+    assert_eq!(move_to(folder.path(), &url).await.unwrap().seals, 2);
+    let store = open_database(&url).await;
+    assert_eq!(told(&store).await, before);
+    let logged = store.logged_since(0, 10).await.unwrap();
+    let evidence: Vec<_> = logged.iter().map(LoggedChange::evidence).collect();
+    let seals = store.seals(0, 10).await.unwrap();
+    let sound = verify(&seals, &evidence, 4, &[signer.public_key()], None).unwrap();
+    assert_eq!((sound.head, sound.unsealed()), (last.unwrap().head_digest(), Some((4, 4))));
+    store.close().await;
 }
 
 /// ENG-3, ENG-7

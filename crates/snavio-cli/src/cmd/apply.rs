@@ -65,18 +65,23 @@ impl Apply {
         let shown: Vec<_> = changes.into_iter().map(with_differences).collect();
         output.rows(&answer, &shown, &["step", "kind", "name", "difference"]);
         if output == Output::Table {
-            let files = answer["credential_files"].as_array().into_iter().flatten();
-            files.filter_map(Value::as_str).for_each(|file| print_line(&format!("credentials: {file}")));
-            for one in answer["credentials"].as_array().into_iter().flatten() {
-                print_line(&one.to_string());
-            }
+            tell_credentials(&answer);
         }
         saved.unwrap_or(Ok(()))
     }
 }
 
+/// Says where the credentials of new services are, and those that are nowhere else.
+pub(super) fn tell_credentials(answer: &Value) {
+    let files = answer["credential_files"].as_array().into_iter().flatten();
+    files.filter_map(Value::as_str).for_each(|file| print_line(&format!("credentials: {file}")));
+    for one in answer["credentials"].as_array().into_iter().flatten() {
+        print_line(&one.to_string());
+    }
+}
+
 /// A change with its members in words: `suspended: true → false`.
-fn with_differences(mut change: Value) -> Value {
+pub(super) fn with_differences(mut change: Value) -> Value {
     let members = change["members"].as_object().into_iter().flatten();
     let told = members.map(|(name, it)| format!("{name}: {} → {}", it["before"], it["after"]));
     change["difference"] = told.collect::<Vec<_>>().join(", ").into();
@@ -100,7 +105,7 @@ pub(crate) fn read(path: &Path) -> Result<Value, Failure> {
 }
 
 /// Makes the folder and tries it, before anything is registered: credentials are told only once.
-fn prepare(folder: &Path) -> Result<(), Failure> {
+pub(super) fn prepare(folder: &Path) -> Result<(), Failure> {
     let probe = folder.join(format!(".probe-{}", std::process::id()));
     files::write_new(&probe, b"").and_then(|()| std::fs::remove_file(&probe)).map_err(|error| {
         Failure::of(
@@ -111,7 +116,7 @@ fn prepare(folder: &Path) -> Result<(), Failure> {
 }
 
 /// Moves the answer's credentials to files; those that cannot be written stay in the answer, to be shown.
-fn save_all(folder: &Path, answer: &mut Value) -> Result<(), Failure> {
+pub(super) fn save_all(folder: &Path, answer: &mut Value) -> Result<(), Failure> {
     let Value::Array(credentials) = answer["credentials"].take() else { return Ok(()) };
     let (mut files, mut unsaved, mut problems) = (Vec::new(), Vec::new(), Vec::new());
     for one in credentials {

@@ -2,6 +2,7 @@
 
 pub(crate) mod ack;
 pub(crate) mod apply;
+pub(crate) mod audit;
 pub(crate) mod backup;
 pub(crate) mod bans;
 pub(crate) mod bench;
@@ -12,6 +13,7 @@ pub(crate) mod dry_run;
 pub(crate) mod emit;
 pub(crate) mod get;
 pub(crate) mod move_store;
+mod place;
 pub(crate) mod receive;
 pub(crate) mod register_target;
 pub(crate) mod restore;

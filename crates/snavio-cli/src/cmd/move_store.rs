@@ -76,6 +76,7 @@ fn tell(moved: &Moved, output: Output) {
         "registry_version": moved.registry_version,
         "registry_entries": moved.registry_entries,
         "registry_changes": moved.registry_changes,
+        "seals": moved.seals,
         "messages": moved.messages,
         "claims": moved.claims,
         "deliveries": moved.deliveries,

@@ -42,6 +42,7 @@ impl Status {
         let nodes = nodes.as_ref().and_then(Value::as_array).into_iter().flatten();
         let nodes: Vec<_> = nodes.map(row).collect();
         flatten(&mut document, "store");
+        flatten(&mut document, "chain");
         output.object(&document);
         output.rows(&Value::Null, &nodes, &COLUMNS);
         Ok(())

@@ -199,7 +199,7 @@ impl Draft<'_> {
 
 impl Entry {
     /// The entries that must exist for this one to make sense.
-    fn refers_to(&self) -> Vec<EntryKey> {
+    pub(super) fn refers_to(&self) -> Vec<EntryKey> {
         let service = |name| EntryKey::service(name);
         match self {
             Self::Tenant(_) => vec![],

@@ -1,10 +1,14 @@
 //! The registry as the dispatch path reads it: everything in memory, by name, at one version.
 
+mod chain;
 mod change;
 mod entry;
+mod evidence;
 mod identity;
 mod key;
+mod past;
 mod revocation;
+mod verify;
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -13,11 +17,15 @@ use std::time::Duration;
 use imbl::shared_ptr::DefaultSharedPtr;
 use imbl::{GenericHashMap, OrdMap};
 
+pub use chain::{Digest, PublicKey, Seal, SealingKey, Signer};
 pub use change::{Author, Change, Wish, plan};
 pub use entry::{Acl, Ban, Client, DispatchMode, Entry, Grant, Key, Profile, Route, Sealed, Service, Tenant};
+pub use evidence::{EntryEvidence, Evidence, LoggedChange, SECRET_MEMBERS};
 pub use identity::{GrantRequest, Issuer, KeySet, PersonalToken, Role, Workload};
 pub use key::{EntryKey, Kind};
+pub use past::{Differences, Rollback};
 pub use revocation::{Revocation, Revoked, Used};
+pub use verify::{Fault, Verified, Verifier, verify};
 
 use crate::name::{CommandName, GrantedName, KeyVersion, QueueKey, ServiceName, TenantName};
 use crate::signing::Secret;

@@ -8,6 +8,7 @@ use axum::response::Response;
 use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
+use snavio_model::registry::Signer as _;
 use snavio_store::{Anchor, Durability, NodeSeen, StoreError, files};
 use utoipa::ToSchema;
 
@@ -103,6 +104,7 @@ pub(super) struct Status {
     registry_version: i64,
     /// How many changes the store is ahead of it.
     registry_lag: i64,
+    chain: ChainStatus,
     /// The nodes over this store, this one included.
     nodes: Vec<NodeStatus>,
     /// Messages that wait for their commit.
@@ -133,6 +135,24 @@ pub(super) struct StoreStatus {
     /// Of the newest message or telemetry record when the store was opened: the node's time began no earlier. Not
     /// where the node goes by the engine's time.
     newest_at_start: Option<String>,
+}
+
+/// The chain over the registry's changelog. Note its head elsewhere: `snavio audit verify --head` finds out whether
+/// it was cut off or rewritten since.
+#[derive(Serialize, ToSchema)]
+pub(super) struct ChainStatus {
+    /// How many there are.
+    seals: i64,
+    /// Of the last seal.
+    head: Option<String>,
+    /// The last change that is sealed.
+    sealed_version: i64,
+    /// Changes that are not sealed yet.
+    unsealed: i64,
+    /// What this node's seals are verified with.
+    public_key: String,
+    /// Why this node does not seal, if so.
+    problem: Option<String>,
 }
 
 /// A node of the store, as the store knows it.
@@ -179,11 +199,25 @@ async fn document(app: &App) -> Result<Status, StoreError> {
         store: store_status(app),
         registry_version,
         registry_lag: stored.saturating_sub(registry_version).max(0),
+        chain: chain_status(app, stored).await?,
         nodes,
         waiting: app.gate.waiting(),
         clock_distance_ms: app.clock.distance_from_wall().as_millis() as u64,
         disk_free_bytes: files::free_bytes(&app.data_folder).ok(),
         draining: app.is_draining(),
+    })
+}
+
+async fn chain_status(app: &App, stored: i64) -> Result<ChainStatus, StoreError> {
+    let last = app.gate.store().last_seal().await?;
+    let sealed_version = last.as_ref().map_or(0, |seal| seal.last_version);
+    Ok(ChainStatus {
+        seals: last.as_ref().map_or(0, |seal| seal.number),
+        head: last.map(|seal| hex::encode(seal.head)),
+        sealed_version,
+        unsealed: stored.saturating_sub(sealed_version).max(0),
+        public_key: app.platform.public_key().to_string(),
+        problem: app.gate.sealing_problem(),
     })
 }
 

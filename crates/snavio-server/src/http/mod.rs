@@ -2,6 +2,7 @@
 
 mod admin;
 mod answer;
+mod audit;
 mod body;
 mod commands;
 mod dead_letters;
@@ -44,7 +45,7 @@ use crate::principal::{Caller, Nobody, Principal, Sessions};
 pub(crate) use admin::admin_router;
 pub(crate) use metrics::QueueFigures;
 pub(crate) use problem::Problem;
-use registry::{bans, changes, file, grants, list, services, tenants};
+use registry::{bans, chain, changes, file, grants, list, past, services, tenants};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -156,6 +157,12 @@ fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(changes::since))
         .routes(routes!(bans::all))
         .routes(routes!(bans::show, bans::set, bans::lift))
+        .routes(routes!(chain::seals))
+        .routes(routes!(chain::evidence))
+        .routes(routes!(past::at))
+        .routes(routes!(past::compare))
+        .routes(routes!(past::roll_back))
+        .routes(routes!(audit::deeds))
         .routes(routes!(file::apply))
         .routes(routes!(dry_run::dry_run))
         .routes(routes!(token::issue))

@@ -31,6 +31,7 @@ use super::routes;
         (name = "dead letters", description = "What could not be processed."),
         (name = "telemetry", description = "What happened to a tenant's messages."),
         (name = "registry", description = "Who may send what where."),
+        (name = "audit", description = "Who did what, and whether the record of it is whole."),
         (name = "tokens", description = "How a service proves itself."),
         (name = "health", description = "How the node is."),
         (name = "pages", description = "For people."),

@@ -89,7 +89,9 @@ macro_rules! conformance {
             registry: changes_are_kept_with_their_story, a_change_based_on_the_past_is_refused,
                 of_racing_changes_one_lands, the_difference_since_a_version_is_paged,
                 what_hangs_on_the_registry_is_written_only_by_its_version,
-                no_change_comes_between_a_check_and_its_commit;
+                no_change_comes_between_a_check_and_its_commit,
+                the_log_and_its_chain_are_kept_as_they_were_written,
+                a_seal_follows_the_last_one_or_is_refused, of_racing_seals_one_lands;
             journal: telemetry_pages_without_gap_or_repeat, telemetry_wakes_its_readers,
                 telemetry_wakes_nobody_else, a_reader_amid_writers_misses_nothing,
                 a_page_of_messages_is_bounded_in_bytes, tenants_read_their_own, uses_are_read_newest_first,

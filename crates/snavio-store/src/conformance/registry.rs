@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use snavio_model::id::Serial;
-use snavio_model::registry::{Acl, BoundRoute, Change, Entry, EntryKey, Route, Service, Tenant};
+use snavio_model::registry::{
+    Acl, BoundRoute, Change, Entry, EntryKey, LoggedChange, Route, Seal, SealingKey, Service, Signer as _,
+    Tenant, verify,
+};
 use snavio_model::settle::{Intake, Outcome};
 
 use super::samples::{at, ids, intake, notify, pay, receive, settle};
@@ -157,4 +160,87 @@ pub async fn no_change_comes_between_a_check_and_its_commit(store: &Arc<dyn Stor
         let late = messages.iter().skip(count).find(|it| it.message.registry_version < version);
         assert!(late.is_none(), "written after version {version} was made: {late:?}");
     }
+}
+
+fn signer() -> SealingKey {
+    SealingKey::from_bytes(&[7; 32])
+}
+
+/// The next seal over what a store has written.
+async fn next_seal(store: &dyn Store, changes: usize) -> Seal {
+    let last = store.last_seal().await.expect("the last seal can be read");
+    let from = last.as_ref().map_or(0, |seal| seal.last_version);
+    let logged = store.logged_since(from, changes).await.expect("the changelog can be read");
+    let evidence: Vec<_> = logged.iter().map(LoggedChange::evidence).collect();
+    Seal::next(last.as_ref(), &evidence, at(from), &signer()).expect("nothing is missing")
+}
+
+/// REG-5
+pub async fn the_log_and_its_chain_are_kept_as_they_were_written(store: &Arc<dyn Store>) {
+    let odd = "na\u{ef}ve \u{2603} \u{1f980} \"quoted\" \\ e\u{301}";
+    let mut story: Vec<_> =
+        (2..=7).map(|version| added(version, service(&format!("acme/s{version}")))).collect();
+    story.insert(0, Change { who: odd.into(), why: odd.into(), ..added(1, tenant(odd)) });
+    apply(&**store, &story).await;
+    assert_eq!(store.last_seal().await.expect("it can be asked for"), None);
+    let mut seals = Vec::new();
+    for changes in [3, 1, 2] {
+        let seal = next_seal(&**store, changes).await;
+        store.seal(seal.clone()).await.expect("the seal is taken");
+        seals.push(seal);
+    }
+    assert_eq!(store.seals(0, 10).await.expect("the chain can be read"), seals);
+    assert_eq!(store.seals(1, 1).await.expect("the chain can be read"), seals[1..2]);
+    assert_eq!(store.last_seal().await.expect("it can be asked for"), seals.pop());
+    let written: Vec<_> = story.iter().map(|it| LoggedChange::of(it).expect("it can be written")).collect();
+    assert_eq!(store.logged_since(0, 10).await.expect("the changelog can be read"), written);
+    let evidence: Vec<_> = written.iter().map(LoggedChange::evidence).collect();
+    let chain = store.seals(0, 10).await.expect("the chain can be read");
+    let sound = verify(&chain, &evidence, 7, &[signer().public_key()], None).expect("the chain holds");
+    assert_eq!(sound.unsealed(), Some((7, 7)));
+}
+
+/// REG-5
+pub async fn a_seal_follows_the_last_one_or_is_refused(store: &Arc<dyn Store>) {
+    let story: Vec<_> = (1..=9).map(|version| added(version, service(&format!("acme/s{version}")))).collect();
+    apply(&**store, &story).await;
+    let first = next_seal(&**store, 3).await;
+    for wrong in [
+        Seal { number: 2, ..first.clone() },
+        Seal { number: 0, ..first.clone() },
+        Seal { first_version: 2, ..first.clone() },
+    ] {
+        let refused = store.seal(wrong).await;
+        assert!(matches!(refused, Err(StoreError::Stale { .. })), "{refused:?}");
+    }
+    store.seal(first.clone()).await.expect("the seal is taken");
+    let second = next_seal(&**store, 3).await;
+    for wrong in [
+        first.clone(),
+        Seal { number: 3, ..second.clone() },
+        Seal { first_version: 5, ..second.clone() },
+        Seal { first_version: 1, ..second.clone() },
+    ] {
+        let refused = store.seal(wrong).await;
+        assert!(matches!(refused, Err(StoreError::Stale { .. })), "{refused:?}");
+    }
+    assert_eq!(store.seals(0, 10).await.expect("the chain can be read"), [first]);
+}
+
+/// REG-5, ENG-7: two sealers never make two chains.
+pub async fn of_racing_seals_one_lands(store: &Arc<dyn Store>) {
+    apply(&**store, &[added(1, tenant("x"))]).await;
+    let seal = next_seal(&**store, 1).await;
+    let racing = (0..8).map(|n| {
+        let (store, seal) = (Arc::clone(store), Seal { at: at(n), ..seal.clone() });
+        tokio::spawn(async move { store.seal(seal).await })
+    });
+    let mut landed = 0;
+    for ended in racing.collect::<Vec<_>>() {
+        match ended.await.expect("no task panics") {
+            Ok(()) => landed += 1,
+            Err(error) => assert!(matches!(error, StoreError::Stale { based_on: 0 }), "{error:?}"),
+        }
+    }
+    assert_eq!((landed, store.seals(0, 10).await.expect("the chain can be read").len()), (1, 1));
 }

@@ -2,6 +2,7 @@
 
 mod audit;
 mod backup;
+mod changelog;
 mod check;
 mod checkpoint;
 mod claim;
@@ -21,6 +22,7 @@ mod queue;
 mod queue_jobs;
 mod readers;
 mod registry;
+mod seal;
 mod telemetry;
 mod writer;
 
@@ -36,13 +38,13 @@ use snavio_model::delivery::{QueueAttributes, Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::name::QueueKey;
-use snavio_model::registry::{Change, Entry};
 use snavio_model::settle::{Delta, Intake, Settlement};
 use snavio_model::telemetry::{Record, StoredRecord};
 use snavio_model::time::Timestamp;
 use tokio::sync::{Notify, oneshot};
 
 pub use backup::{BackupError, Restored, backup, restore};
+pub use changelog::Changelog;
 use index::{Ended, Lease};
 pub use integrity::{check_integrity, newest_at};
 pub use moved::check_not_moved;
@@ -506,26 +508,6 @@ fn read_leases(connection: &Connection, leases: &[Lease]) -> Result<Vec<Received
         });
     }
     Ok(received)
-}
-
-#[async_trait]
-impl RegistryLog for EmbeddedStore {
-    async fn version(&self) -> Result<i64, StoreError> {
-        self.readers.run(|connection| meta::get(connection, "registry_version").map_err(sql)).await
-    }
-
-    async fn load(&self) -> Result<(i64, Vec<Entry>), StoreError> {
-        self.readers.run(registry::load).await
-    }
-
-    async fn apply(&self, changes: Vec<Change>) -> Result<(), StoreError> {
-        let apply = move |transaction: &mut Transaction<'_>| registry::apply(transaction, &changes);
-        self.writer.run(Urgency::Ordinary, apply).await
-    }
-
-    async fn changes_since(&self, version: i64, limit: usize) -> Result<Vec<Change>, StoreError> {
-        self.readers.run(move |connection| registry::changes_since(connection, version, limit)).await
-    }
 }
 
 #[async_trait]

@@ -8,13 +8,14 @@ use rusqlite::Connection;
 use snavio_model::claim::{Claim, ClaimKey};
 use snavio_model::delivery::{DeadLetter, Delivery};
 use snavio_model::id::Serial;
+use snavio_model::limits;
 use snavio_model::telemetry::StoredRecord;
 
 use super::backup::{BackupError, open};
 use super::writer::sql;
 use super::{
-    FILE, audit, claim, dead_letter, delivery, fleet, integrity, layout, message, meta, registry, take_lock,
-    telemetry,
+    FILE, audit, claim, dead_letter, delivery, fleet, integrity, layout, message, meta, registry, seal,
+    take_lock, telemetry,
 };
 use crate::moving::{MoveError, Page};
 use crate::{AuditEntry, LoggedMessage, StoreError};
@@ -100,10 +101,17 @@ impl<H: FnMut(Page) -> Result<(), StoreError>> Reading<H> {
         (self.hand_over)(Page::Head { above: self.above, registry_version, entries })?;
         let mut after = 0;
         loop {
-            let changes = registry::changes_since(connection, after, PAGE_ROWS)?;
-            let Some(last) = changes.last() else { return Ok(()) };
+            let changes = registry::logged_since(connection, after, PAGE_ROWS)?;
+            let Some(last) = changes.last() else { break };
             after = last.version;
             (self.hand_over)(Page::Changes(changes))?;
+        }
+        let mut after = 0;
+        loop {
+            let seals = seal::page(connection, after, limits::SEALS_PAGE_MAX)?;
+            let Some(last) = seals.last() else { return Ok(()) };
+            after = last.number;
+            (self.hand_over)(Page::Seals(seals))?;
         }
     }
 

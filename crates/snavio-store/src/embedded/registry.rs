@@ -1,12 +1,51 @@
 //! The registry: table `registry_entry` is the state, `registry_change` the append-only log that led to it.
 
+use async_trait::async_trait;
 use rusqlite::{Connection, Row, params};
-use snavio_model::registry::{Change, Entry, EntryKey, Kind};
+use snavio_model::registry::{Change, Entry, LoggedChange, Seal};
 use snavio_model::time::Timestamp;
 
-use super::meta;
-use super::writer::{Transaction, sql};
-use crate::StoreError;
+use super::check::unreadable;
+use super::writer::{Transaction, Urgency, sql};
+use super::{EmbeddedStore, meta, seal};
+use crate::{RegistryLog, StoreError};
+
+#[async_trait]
+impl RegistryLog for EmbeddedStore {
+    async fn version(&self) -> Result<i64, StoreError> {
+        self.readers.run(version).await
+    }
+
+    async fn load(&self) -> Result<(i64, Vec<Entry>), StoreError> {
+        self.readers.run(load).await
+    }
+
+    async fn apply(&self, changes: Vec<Change>) -> Result<(), StoreError> {
+        let apply = move |transaction: &mut Transaction<'_>| apply(transaction, &changes);
+        self.writer.run(Urgency::Ordinary, apply).await
+    }
+
+    async fn logged_since(&self, version: i64, limit: usize) -> Result<Vec<LoggedChange>, StoreError> {
+        self.readers.run(move |connection| logged_since(connection, version, limit)).await
+    }
+
+    async fn seal(&self, seal: Seal) -> Result<(), StoreError> {
+        let append = move |transaction: &mut Transaction<'_>| seal::append(transaction, &seal);
+        self.writer.run(Urgency::Ordinary, append).await
+    }
+
+    async fn seals(&self, after: i64, limit: usize) -> Result<Vec<Seal>, StoreError> {
+        self.readers.run(move |connection| seal::page(connection, after, limit)).await
+    }
+
+    async fn last_seal(&self) -> Result<Option<Seal>, StoreError> {
+        self.readers.run(seal::last).await
+    }
+}
+
+pub(super) fn version(connection: &Connection) -> Result<i64, StoreError> {
+    meta::get(connection, "registry_version").map_err(sql)
+}
 
 pub(super) fn load(connection: &Connection) -> Result<(i64, Vec<Entry>), StoreError> {
     let version = meta::get(connection, "registry_version").map_err(sql)?;
@@ -41,16 +80,8 @@ pub(super) fn apply(transaction: &mut Transaction<'_>, changes: &[Change]) -> Re
 fn log(connection: &Connection, change: &Change) -> Result<(), StoreError> {
     const INSERT: &str = "INSERT INTO registry_change (version, at, who, why, kind, name, before, after) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
-    let values = params![
-        change.version,
-        change.at.0,
-        change.who,
-        change.why,
-        change.key.kind.as_str(),
-        change.key.name,
-        text(change.before.as_ref())?,
-        text(change.after.as_ref())?,
-    ];
+    let it = LoggedChange::of(change).map_err(unwritable)?;
+    let values = params![it.version, it.at.0, it.who, it.why, it.kind, it.name, it.before, it.after];
     connection.prepare_cached(INSERT).and_then(|mut it| it.execute(values)).map(|_| ()).map_err(sql)
 }
 
@@ -67,39 +98,33 @@ fn set(connection: &Connection, change: &Change) -> Result<(), StoreError> {
     done.map(|_| ()).map_err(sql)
 }
 
-pub(super) fn changes_since(
+pub(super) fn logged_since(
     connection: &Connection,
     version: i64,
     limit: usize,
-) -> Result<Vec<Change>, StoreError> {
+) -> Result<Vec<LoggedChange>, StoreError> {
     const PAGE: &str = "SELECT version, at, who, why, kind, name, before, after FROM registry_change \
          WHERE version > ?1 ORDER BY version LIMIT ?2";
     let mut statement = connection.prepare_cached(PAGE).map_err(sql)?;
     let mut rows = statement.query(params![version, limit as i64]).map_err(sql)?;
     let mut changes = Vec::new();
     while let Some(row) = rows.next().map_err(sql)? {
-        changes.push(read(row)?);
+        let version: i64 = row.get(0).map_err(sql)?;
+        changes.push(read(row).map_err(|error| unreadable(error, "registry change", version))?);
     }
     Ok(changes)
 }
 
-fn read(row: &Row<'_>) -> Result<Change, StoreError> {
-    let version: i64 = row.get(0).map_err(sql)?;
-    let kind: String = row.get(4).map_err(sql)?;
-    let damaged = || StoreError::Damaged { what: "registry change", key: version.to_string() };
-    let kind = Kind::stored(&kind).ok_or_else(damaged)?;
-    let entry = |column: usize| -> Result<Option<Entry>, StoreError> {
-        let body: Option<String> = row.get(column).map_err(sql)?;
-        body.map(|body| serde_json::from_str(&body).map_err(|_| damaged())).transpose()
-    };
-    Ok(Change {
-        version,
-        at: Timestamp(row.get(1).map_err(sql)?),
-        who: row.get(2).map_err(sql)?,
-        why: row.get(3).map_err(sql)?,
-        key: EntryKey { kind, name: row.get(5).map_err(sql)? },
-        before: entry(6)?,
-        after: entry(7)?,
+fn read(row: &Row<'_>) -> rusqlite::Result<LoggedChange> {
+    Ok(LoggedChange {
+        version: row.get(0)?,
+        at: Timestamp(row.get(1)?),
+        who: row.get(2)?,
+        why: row.get(3)?,
+        kind: row.get(4)?,
+        name: row.get(5)?,
+        before: row.get(6)?,
+        after: row.get(7)?,
     })
 }
 

@@ -11,7 +11,8 @@ use super::client::{GenericClient, Transaction};
 use super::pool::{self, Pool, sql};
 use super::version::Version;
 use super::{
-    OpenError, Options, audit, claim, dead_letter, delivery, fleet, layout, message, registry, telemetry,
+    OpenError, Options, audit, claim, dead_letter, delivery, fleet, layout, message, registry, seal,
+    telemetry,
 };
 use crate::moving::{MoveError, Moved, Page};
 use crate::{Act, StoreError};
@@ -114,6 +115,10 @@ async fn take(transaction: &Transaction<'_>, page: Page, moved: &mut Moved) -> R
         Page::Changes(changes) => {
             registry::log(transaction, &changes).await?;
             moved.registry_changes += changes.len() as u64;
+        }
+        Page::Seals(seals) => {
+            seal::insert(transaction, &seals).await?;
+            moved.seals += seals.len() as u64;
         }
         Page::Messages(messages) => {
             message::insert(transaction, &messages).await?;

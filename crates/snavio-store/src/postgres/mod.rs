@@ -4,6 +4,7 @@
 //! sequences, and a node that is killed leaves nothing that another must clean up.
 
 mod audit;
+mod changelog;
 mod claim;
 mod client;
 mod dead_letter;
@@ -18,6 +19,7 @@ mod pool;
 mod promise;
 mod registry;
 mod room;
+mod seal;
 mod settle;
 mod telemetry;
 mod version;
@@ -34,7 +36,6 @@ use snavio_model::delivery::{Delivery, QueueAttributes, Receipt, ReceiptOutcome}
 use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::name::QueueKey;
-use snavio_model::registry::{Change, Entry};
 use snavio_model::settle::{Intake, Settlement};
 use snavio_model::telemetry::{Record, StoredRecord};
 use snavio_model::time::Timestamp;
@@ -42,6 +43,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio_util::task::TaskTracker;
 
 use audit::Deed;
+pub use changelog::Changelog;
 use client::{Client, GenericClient};
 use delivery::{Ask, Purged};
 pub use examine::{Examined, examine};
@@ -472,37 +474,6 @@ async fn take_back(
     delivery::take_back(&inner.pool.get().await?, queue, leased, now).await?;
     inner.arrivals.wake_some(queue.as_str(), leased.len());
     Ok(())
-}
-
-#[async_trait]
-impl RegistryLog for PostgresStore {
-    async fn version(&self) -> Result<i64, StoreError> {
-        self.within(async { registry::version(&self.inner.pool.get_kept().await?).await }).await
-    }
-
-    async fn load(&self) -> Result<(i64, Vec<Entry>), StoreError> {
-        let work = async {
-            let mut client = self.client().await?;
-            registry::load(&client.one_state().await.map_err(sql)?).await
-        };
-        self.within(work).await
-    }
-
-    async fn apply(&self, changes: Vec<Change>) -> Result<(), StoreError> {
-        let work = async {
-            let mut client = self.client().await?;
-            let transaction = client.transaction().await.map_err(sql)?;
-            registry::apply(&transaction, &changes).await?;
-            transaction.commit().await.map_err(sql)
-        };
-        self.within(work).await
-    }
-
-    async fn changes_since(&self, version: i64, limit: usize) -> Result<Vec<Change>, StoreError> {
-        // By a connection of those kept: what is revoked must not wait behind readers.
-        let client = self.inner.pool.get_kept();
-        self.within(async { registry::changes_since(&client.await?, version, limit).await }).await
-    }
 }
 
 #[async_trait]

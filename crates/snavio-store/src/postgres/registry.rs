@@ -3,14 +3,59 @@
 
 use std::collections::BTreeMap;
 
-use snavio_model::registry::{Change, Entry, EntryKey, Kind};
+use async_trait::async_trait;
+use snavio_model::registry::{Change, Entry, LoggedChange, Seal};
 use snavio_model::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::client::{GenericClient, Transaction};
 use super::pool::{sql, unavailable};
-use crate::StoreError;
+use super::{PostgresStore, seal};
+use crate::{RegistryLog, StoreError};
+
+#[async_trait]
+impl RegistryLog for PostgresStore {
+    async fn version(&self) -> Result<i64, StoreError> {
+        self.within(async { version(&self.inner.pool.get_kept().await?).await }).await
+    }
+
+    async fn load(&self) -> Result<(i64, Vec<Entry>), StoreError> {
+        let work = async {
+            let mut client = self.client().await?;
+            load(&client.one_state().await.map_err(sql)?).await
+        };
+        self.within(work).await
+    }
+
+    async fn apply(&self, changes: Vec<Change>) -> Result<(), StoreError> {
+        let work = async {
+            let mut client = self.client().await?;
+            let transaction = client.transaction().await.map_err(sql)?;
+            apply(&transaction, &changes).await?;
+            transaction.commit().await.map_err(sql)
+        };
+        self.within(work).await
+    }
+
+    async fn logged_since(&self, version: i64, limit: usize) -> Result<Vec<LoggedChange>, StoreError> {
+        // By a connection of those kept: what is revoked must not wait behind readers.
+        let client = self.inner.pool.get_kept();
+        self.within(async { logged_since(&client.await?, version, limit).await }).await
+    }
+
+    async fn seal(&self, seal: Seal) -> Result<(), StoreError> {
+        self.within(async { seal::append(&self.client().await?, &seal).await }).await
+    }
+
+    async fn seals(&self, after: i64, limit: usize) -> Result<Vec<Seal>, StoreError> {
+        self.within(async { seal::page(&self.client().await?, after, limit).await }).await
+    }
+
+    async fn last_seal(&self) -> Result<Option<Seal>, StoreError> {
+        self.within(async { seal::last(&self.client().await?).await }).await
+    }
+}
 
 pub(super) async fn version(client: &impl GenericClient) -> Result<i64, StoreError> {
     let statement = client.prepare_cached("SELECT version FROM registry_version").await.map_err(sql)?;
@@ -37,7 +82,9 @@ pub(super) async fn apply(transaction: &Transaction<'_>, changes: &[Change]) -> 
     if now != based_on {
         return Err(StoreError::Stale { based_on });
     }
-    log(transaction, changes).await?;
+    let written: Vec<_> =
+        changes.iter().map(LoggedChange::of).collect::<Result<_, _>>().map_err(unavailable)?;
+    log(transaction, &written).await?;
     put(transaction, changes).await?;
     let set = "UPDATE registry_version SET version = $1";
     transaction.execute(set, &[&last.version]).await.map(|_| ()).map_err(sql)
@@ -87,50 +134,44 @@ pub(super) async fn fill(
     transaction.execute(set, &[&version]).await.map(|_| ()).map_err(sql)
 }
 
-pub(super) async fn log(transaction: &Transaction<'_>, changes: &[Change]) -> Result<(), StoreError> {
+pub(super) async fn log(transaction: &Transaction<'_>, changes: &[LoggedChange]) -> Result<(), StoreError> {
     const LOG: &str = "INSERT INTO registry_change (version, at, who, why, kind, name, before, after) \
          SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], \
              $7::text[], $8::text[])";
     let versions: Vec<_> = changes.iter().map(|it| it.version).collect();
     let times: Vec<_> = changes.iter().map(|it| it.at.0).collect();
-    let who: Vec<_> = changes.iter().map(|it| it.who.as_str()).collect();
-    let why: Vec<_> = changes.iter().map(|it| it.why.as_str()).collect();
-    let kinds: Vec<_> = changes.iter().map(|it| it.key.kind.as_str()).collect();
-    let names: Vec<_> = changes.iter().map(|it| it.key.name.as_str()).collect();
-    let before: Vec<_> = changes.iter().map(|it| text(it.before.as_ref())).collect::<Result<_, _>>()?;
-    let after: Vec<_> = changes.iter().map(|it| text(it.after.as_ref())).collect::<Result<_, _>>()?;
+    let who: Vec<_> = changes.iter().map(|it| &it.who).collect();
+    let why: Vec<_> = changes.iter().map(|it| &it.why).collect();
+    let kinds: Vec<_> = changes.iter().map(|it| &it.kind).collect();
+    let names: Vec<_> = changes.iter().map(|it| &it.name).collect();
+    let before: Vec<_> = changes.iter().map(|it| it.before.as_deref()).collect();
+    let after: Vec<_> = changes.iter().map(|it| it.after.as_deref()).collect();
     let values: [&(dyn ToSql + Sync); 8] = [&versions, &times, &who, &why, &kinds, &names, &before, &after];
     transaction.execute(LOG, &values).await.map(|_| ()).map_err(sql)
 }
 
-pub(super) async fn changes_since(
+pub(super) async fn logged_since(
     client: &impl GenericClient,
     version: i64,
     limit: usize,
-) -> Result<Vec<Change>, StoreError> {
+) -> Result<Vec<LoggedChange>, StoreError> {
     const PAGE: &str = "SELECT version, at, who, why, kind, name, before, after FROM registry_change \
          WHERE version > $1 ORDER BY version LIMIT $2";
     let statement = client.prepare_cached(PAGE).await.map_err(sql)?;
     let rows = client.query(&statement, &[&version, &(limit as i64)]).await.map_err(sql)?;
-    rows.iter().map(read).collect()
+    rows.iter().map(read).collect::<Result<_, _>>().map_err(sql)
 }
 
-fn read(row: &Row) -> Result<Change, StoreError> {
-    let version: i64 = row.try_get(0).map_err(sql)?;
-    let damaged = || StoreError::Damaged { what: "registry change", key: version.to_string() };
-    let kind = Kind::stored(row.try_get(4).map_err(sql)?).ok_or_else(damaged)?;
-    let entry = |column: usize| -> Result<Option<Entry>, StoreError> {
-        let body: Option<&str> = row.try_get(column).map_err(sql)?;
-        body.map(|body| serde_json::from_str(body).map_err(|_| damaged())).transpose()
-    };
-    Ok(Change {
-        version,
-        at: Timestamp(row.try_get(1).map_err(sql)?),
-        who: row.try_get(2).map_err(sql)?,
-        why: row.try_get(3).map_err(sql)?,
-        key: EntryKey { kind, name: row.try_get(5).map_err(sql)? },
-        before: entry(6)?,
-        after: entry(7)?,
+fn read(row: &Row) -> Result<LoggedChange, tokio_postgres::Error> {
+    Ok(LoggedChange {
+        version: row.try_get(0)?,
+        at: Timestamp(row.try_get(1)?),
+        who: row.try_get(2)?,
+        why: row.try_get(3)?,
+        kind: row.try_get(4)?,
+        name: row.try_get(5)?,
+        before: row.try_get(6)?,
+        after: row.try_get(7)?,
     })
 }
 

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use snavio_model::delivery::{QueueAttributes, Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
 use snavio_model::name::QueueKey;
-use snavio_model::registry::{Change, Entry};
+use snavio_model::registry::{Change, Entry, LoggedChange, Seal};
 use snavio_model::settle::{Intake, Outcome, Settlement};
 use snavio_model::telemetry::{Record, StoredRecord};
 use snavio_model::time::Timestamp;
@@ -26,6 +26,7 @@ use tokio::sync::Notify;
 #[derive(Default)]
 pub(super) struct NullStore {
     changes: Mutex<Vec<Change>>,
+    seals: Mutex<Vec<Seal>>,
     last: AtomicI64,
     batches: AtomicU64,
     messages: AtomicU64,
@@ -158,9 +159,25 @@ impl RegistryLog for NullStore {
         }
     }
 
-    async fn changes_since(&self, version: i64, limit: usize) -> Result<Vec<Change>, StoreError> {
+    async fn logged_since(&self, version: i64, limit: usize) -> Result<Vec<LoggedChange>, StoreError> {
         let log = self.changes();
-        Ok(log.iter().filter(|change| change.version > version).take(limit).cloned().collect())
+        let since = log.iter().filter(|change| change.version > version).take(limit);
+        let logged: Result<_, _> = since.map(LoggedChange::of).collect();
+        logged.map_err(|error| StoreError::Unavailable(Box::new(error)))
+    }
+
+    async fn seal(&self, seal: Seal) -> Result<(), StoreError> {
+        self.seals.lock().unwrap_or_else(PoisonError::into_inner).push(seal);
+        Ok(())
+    }
+
+    async fn seals(&self, after: i64, limit: usize) -> Result<Vec<Seal>, StoreError> {
+        let seals = self.seals.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(seals.iter().filter(|seal| seal.number > after).take(limit).cloned().collect())
+    }
+
+    async fn last_seal(&self) -> Result<Option<Seal>, StoreError> {
+        Ok(self.seals.lock().unwrap_or_else(PoisonError::into_inner).last().cloned())
     }
 }
 

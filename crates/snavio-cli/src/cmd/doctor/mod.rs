@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 use snavio_model::time::{Clock, Timestamp};
-use snavio_server::config::{Config, Sources, StoreConfig};
+use snavio_server::config::{Config, StoreConfig};
 use snavio_server::{CLOCK_BEHIND_MAX, MachineClock, check_tls, platform_key_fingerprint};
 use snavio_store::{embedded, files, postgres};
 
 use super::Failure;
-use super::serve::environment;
+use super::place::StorePlace;
 use crate::Ended;
 use crate::output::Output;
 
@@ -22,15 +22,8 @@ use crate::output::Output;
 /// Example: snavio doctor --config snavio.toml
 #[derive(Args)]
 pub(crate) struct Doctor {
-    /// The configuration file.
-    #[arg(long)]
-    config: Option<PathBuf>,
-    /// The data folder (store.url = embedded:<folder>).
-    #[arg(long, conflicts_with = "store")]
-    data: Option<String>,
-    /// The engine (store.url), for example postgres://snavio@db.internal/snavio.
-    #[arg(long)]
-    store: Option<String>,
+    #[command(flatten)]
+    place: StorePlace,
 }
 
 struct Finding {
@@ -63,7 +56,7 @@ impl Finding {
 
 impl Doctor {
     pub(crate) async fn run(self, output: Output) -> Ended {
-        let config = match self.config() {
+        let config = match self.place.config() {
             Ok(config) => config,
             Err(failure) => {
                 let item = json!({ "check": "configuration", "result": failure.to_string(), "mend": "mend the settings named" });
@@ -94,21 +87,6 @@ impl Doctor {
             0 => Ok(()),
             count => Err(Failure::new(format!("{count} of {} checks found a problem", findings.len()))),
         }
-    }
-
-    fn config(&self) -> Result<Config, Failure> {
-        let file = match &self.config {
-            Some(path) => {
-                let name = path.display().to_string();
-                let content = std::fs::read_to_string(path)
-                    .map_err(|error| Failure::of(format!("cannot read {name}"), &error))?;
-                Some((name, content))
-            }
-            None => None,
-        };
-        let store = self.store.clone().or_else(|| Some(format!("embedded:{}", self.data.as_ref()?)));
-        let flags = store.map(|store| ("store.url".to_owned(), store)).into_iter().collect();
-        Ok(Config::load(&Sources { file, environment: environment(), flags })?)
     }
 }
 

@@ -144,24 +144,30 @@ pub(in crate::http) async fn apply(
     };
     let applied = Applied {
         version: changes.last().map_or_else(|| app.gate.registry().version(), |change| change.version),
-        changes: changes.into_iter().map(step).collect(),
+        changes: changes.iter().map(step).collect(),
         credentials,
         dry_run: file.dry_run,
     };
     Ok(json(StatusCode::OK, &applied))
 }
 
-fn step(change: Change) -> Step {
-    let step = match (&change.before, &change.after) {
+/// What a change comes to, for people.
+pub(super) fn step(change: &Change) -> Step {
+    steps(&change.key, change.before.as_ref(), change.after.as_ref())
+}
+
+/// What it means that an entry was the one and is the other.
+pub(super) fn steps(key: &EntryKey, before: Option<&Entry>, after: Option<&Entry>) -> Step {
+    let step = match (before, after) {
         (None, _) => "add",
         (Some(_), Some(_)) => "change",
         (Some(_), None) => "remove",
     };
-    let members = match (&change.before, &change.after) {
+    let members = match (before, after) {
         (Some(before), Some(after)) => members(&shown(before), &shown(after)),
         _ => BTreeMap::new(),
     };
-    Step { step, kind: change.key.kind, name: change.key.name, members }
+    Step { step, kind: key.kind, name: key.name.clone(), members }
 }
 
 /// What differs between two documents, by member; what is missing is null.

@@ -91,14 +91,14 @@ pub(in crate::http) async fn everything(
 }
 
 /// Takes back the text of a key.
-fn parse(cursor: &str) -> Result<EntryKey, Refusal> {
+pub(super) fn parse(cursor: &str) -> Result<EntryKey, Refusal> {
     let key = cursor.split_once(' ');
     let key =
         key.and_then(|(kind, name)| Some(EntryKey { kind: Kind::stored(kind)?, name: name.to_owned() }));
     key.ok_or_else(|| Refusal::new(Reason::InvalidRequest, "after must be the next of the page before"))
 }
 
-fn page(
+pub(super) fn page(
     registry: &Registry,
     principal: &Principal,
     kind: Option<Kind>,

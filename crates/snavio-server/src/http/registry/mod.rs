@@ -1,11 +1,13 @@
 //! The registry over HTTP: tenants, services, routes, grants, whole files, and the changelog (REG-1, REG-5).
 
 pub(super) mod bans;
+pub(super) mod chain;
 pub(super) mod changes;
 pub(super) mod file;
 pub(super) mod grants;
 mod kept;
 pub(super) mod list;
+pub(super) mod past;
 pub(super) mod routes;
 pub(super) mod services;
 pub(super) mod tenants;
@@ -18,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use snavio_model::name::InvalidName;
 use snavio_model::refusal::{Reason, Refusal};
-use snavio_model::registry::{Author, Change, Entry, EntryKey, Registry, Wish, plan};
+use snavio_model::registry::{Author, Change, Entry, EntryKey, Registry, SECRET_MEMBERS, Wish, plan};
 use snavio_model::time::Clock;
 use utoipa::{IntoParams, ToSchema};
 
@@ -119,8 +121,7 @@ fn may_see(principal: &Principal, entry: &Entry) -> bool {
 fn shown(entry: &Entry) -> Value {
     let mut value = serde_json::to_value(entry).unwrap_or_default();
     if let Some(members) = value.as_object_mut() {
-        members.remove("secret");
-        members.remove("secret_hash");
+        SECRET_MEMBERS.iter().for_each(|name| drop(members.remove(*name)));
     }
     value
 }

@@ -1,0 +1,177 @@
+//! `snavio audit show`, `at`, `diff` and `deeds`.
+
+use clap::Args;
+use reqwest::Method;
+use serde_json::{Value, json};
+use snavio_sdk::{Api, ApiError};
+
+use crate::Ended;
+use crate::cmd::apply::with_differences;
+use crate::connection::AsOperator;
+use crate::output::Output;
+
+/// Show who changed what in the registry, when and why, with what was before and after.
+///
+/// Example: snavio audit show --kind grant --since 120
+#[derive(Args)]
+pub(crate) struct Show {
+    #[command(flatten)]
+    node: AsOperator,
+    /// Only changes after this version.
+    #[arg(long, default_value_t = 0)]
+    since: i64,
+    /// Only changes of entries of this kind, for example grant.
+    #[arg(long)]
+    kind: Option<String>,
+    /// Only changes of the entry of this name, for example acme/billing>acme/bot:pay.
+    #[arg(long)]
+    name: Option<String>,
+}
+
+impl Show {
+    pub(crate) async fn run(self, output: Output) -> Ended {
+        let first = format!("/v1/registry/changes?limit=1000&since={}", self.since);
+        let items = pages(&self.node.api()?, &first, "since").await?;
+        let wanted = |asked: &Option<String>, has: &Value| asked.as_deref().is_none_or(|it| has == it);
+        let is_wanted = |it: &Value| wanted(&self.kind, &it["kind"]) && wanted(&self.name, &it["name"]);
+        let items: Vec<_> = items.into_iter().filter(is_wanted).collect();
+        let rows: Vec<_> = items.iter().map(row).collect();
+        let columns = ["version", "at", "who", "kind", "name", "what", "why"];
+        output.rows(&json!({ "items": items }), &rows, &columns);
+        Ok(())
+    }
+}
+
+/// A change with what it did in words.
+fn row(change: &Value) -> Value {
+    let mut row = change.clone();
+    row["what"] = match (&change["before"], &change["after"]) {
+        (Value::Null, after) => format!("added {after}"),
+        (before, Value::Null) => format!("removed {before}"),
+        (before, after) => difference(before, after),
+    }
+    .into();
+    row
+}
+
+/// The members of an entry that changed: `suspended: false → true`.
+fn difference(before: &Value, after: &Value) -> String {
+    let names = [before, after].into_iter().filter_map(Value::as_object).flat_map(|it| it.keys());
+    let mut names: Vec<_> = names.filter(|name| before[*name] != after[*name]).collect();
+    names.sort();
+    names.dedup();
+    if names.is_empty() {
+        return "changed what is secret".to_owned();
+    }
+    let told = names.into_iter().map(|name| format!("{name}: {} → {}", before[name], after[name]));
+    told.collect::<Vec<_>>().join(", ")
+}
+
+/// Show what was registered at a version.
+///
+/// Example: snavio audit at 120 --kind grant
+#[derive(Args)]
+pub(crate) struct At {
+    #[command(flatten)]
+    node: AsOperator,
+    /// The registry's version.
+    version: i64,
+    /// Only entries of this kind, for example grant.
+    #[arg(long)]
+    kind: Option<String>,
+}
+
+impl At {
+    pub(crate) async fn run(self, output: Output) -> Ended {
+        let api = self.node.api()?;
+        let kind = self.kind.map(|kind| format!("&kind={kind}")).unwrap_or_default();
+        let path = format!("/v1/registry/at/{}?limit=1000{kind}", self.version);
+        let (mut all, mut after) = (Vec::new(), String::new());
+        loop {
+            let mut page = api.call(Method::GET, &format!("{path}{after}"), None).await?;
+            if let Value::Array(entries) = page["entries"].take() {
+                all.extend(entries);
+            }
+            match page["next"].as_str() {
+                Some(next) => after = format!("&after={}", escaped(next)),
+                None => break,
+            }
+        }
+        let row = |entry: &Value| json!({ "kind": entry["kind"], "entry": entry.to_string() });
+        let rows: Vec<_> = all.iter().map(row).collect();
+        output.rows(&json!({ "version": self.version, "entries": all }), &rows, &["kind", "entry"]);
+        Ok(())
+    }
+}
+
+/// A text as it stands in a query.
+fn escaped(text: &str) -> String {
+    let byte = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' | b':' => {
+            char::from(byte).to_string()
+        }
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(byte).collect()
+}
+
+/// Compare two versions of the registry.
+///
+/// Example: snavio audit diff 120 135
+#[derive(Args)]
+pub(crate) struct Diff {
+    #[command(flatten)]
+    node: AsOperator,
+    /// The earlier version.
+    from: i64,
+    /// The later version; without it, the registry as it is.
+    to: Option<i64>,
+}
+
+impl Diff {
+    pub(crate) async fn run(self, output: Output) -> Ended {
+        let to = self.to.map(|to| format!("&to={to}")).unwrap_or_default();
+        let path = format!("/v1/registry/compare?from={}{to}", self.from);
+        let answer = self.node.api()?.call(Method::GET, &path, None).await?;
+        let changes = answer["changes"].as_array().cloned().unwrap_or_default();
+        let rows: Vec<_> = changes.into_iter().map(with_differences).collect();
+        output.rows(&answer, &rows, &["step", "kind", "name", "difference"]);
+        Ok(())
+    }
+}
+
+/// Show what people did besides changing the registry: purges, redrives, restores, moves.
+///
+/// Example: snavio audit deeds
+#[derive(Args)]
+pub(crate) struct Deeds {
+    #[command(flatten)]
+    node: AsOperator,
+    /// Only those after this number.
+    #[arg(long, default_value_t = 0)]
+    after: i64,
+}
+
+impl Deeds {
+    pub(crate) async fn run(self, output: Output) -> Ended {
+        let first = format!("/v1/audit?limit=1000&after={}", self.after);
+        let items = pages(&self.node.api()?, &first, "after").await?;
+        let columns = ["number", "at", "who", "action", "object", "outcome", "why"];
+        output.rows(&json!({ "items": items }), &items, &columns);
+        Ok(())
+    }
+}
+
+/// A whole list, page by page; each says where the next begins.
+async fn pages(api: &Api, first: &str, cursor: &str) -> Result<Vec<Value>, ApiError> {
+    let (mut all, mut path) = (Vec::new(), first.to_owned());
+    let base = first.split(&format!("&{cursor}=")).next().unwrap_or(first);
+    loop {
+        let mut page = api.call(Method::GET, &path, None).await?;
+        match page["items"].take() {
+            Value::Array(items) if !items.is_empty() => all.extend(items),
+            _ => return Ok(all),
+        }
+        path = format!("{base}&{cursor}={}", page["next"]);
+    }
+}

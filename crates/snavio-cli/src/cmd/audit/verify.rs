@@ -1,0 +1,227 @@
+//! `snavio audit verify`: this program does the verifying; a node, or a store without one, gives what is verified.
+
+use std::collections::VecDeque;
+
+use clap::Args;
+use reqwest::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use snavio_model::limits;
+use snavio_model::registry::{Digest, Evidence, Fault, LoggedChange, PublicKey, Seal, Verified, Verifier};
+use snavio_sdk::Api;
+use snavio_server::changelog_public_key;
+use snavio_server::config::StoreConfig;
+use snavio_store::{embedded, postgres};
+
+use crate::Ended;
+use crate::cmd::Failure;
+use crate::cmd::place::StorePlace;
+use crate::connection::AsOperator;
+use crate::output::Output;
+
+/// Verify that no entry of the registry's changelog was removed, altered or rewritten.
+///
+/// Asks a running node, or with --data, --store or --config reads the store itself, beside its nodes or without any.
+/// Prints the head of the chain: note it, and give it with --head the next time. Exits with 1 and names what is
+/// wrong first, if anything is.
+///
+/// Example: snavio audit verify --public-key 5f0c… --head 9a41…
+#[derive(Args)]
+pub(crate) struct Verify {
+    #[command(flatten)]
+    node: AsOperator,
+    #[command(flatten)]
+    place: StorePlace,
+    /// A head that was noted before: a chain without it was cut off or rewritten since.
+    #[arg(long)]
+    head: Option<Digest>,
+    /// The key that seals are verified with, as it was noted before; several, if the platform key was changed.
+    /// Without it the node's own word is taken, or the platform key that the configuration names.
+    #[arg(long)]
+    public_key: Vec<PublicKey>,
+}
+
+impl Verify {
+    pub(crate) async fn run(self, output: Output) -> Ended {
+        let mut source = self.source().await?;
+        let (version, own_key) = source.about().await?;
+        let keys = match (self.public_key.is_empty(), own_key) {
+            (false, _) => self.public_key.clone(),
+            (true, Some(key)) => vec![key],
+            (true, None) => {
+                return Err(Failure::misuse(
+                    "there is no platform key to verify with; name the public key with --public-key",
+                ));
+            }
+        };
+        let verifier = Verifier::new(keys.clone(), self.head);
+        match walk(&source, verifier, version).await? {
+            Ok(verified) => {
+                tell(&verified, &keys, self.public_key.is_empty(), output);
+                Ok(())
+            }
+            Err(fault) => {
+                if output == Output::Json {
+                    let detail = fault.to_string();
+                    output.object(&json!({ "result": "broken", "fault": fault.code(), "detail": detail }));
+                }
+                Err(Failure::new(format!("the changelog is not whole: {fault}")))
+            }
+        }
+    }
+
+    async fn source(&self) -> Result<Source, Failure> {
+        if !self.place.is_named() {
+            return Ok(Source::Node(self.node.api()?));
+        }
+        let config = self.place.config()?;
+        let key_file = &config.platform_key_file;
+        let key = match self.public_key.is_empty() && key_file.exists() {
+            true => Some(changelog_public_key(key_file)?),
+            false => None,
+        };
+        Ok(match config.store {
+            StoreConfig::Embedded { .. } => {
+                Source::Folder(embedded::Changelog::open(&config.data_folder)?, key)
+            }
+            StoreConfig::Postgres { url, ca_file, .. } => {
+                let options = postgres::Options { ca_file, ..postgres::Options::new(url) };
+                Source::Database(postgres::Changelog::open(&options).await?, key)
+            }
+        })
+    }
+}
+
+/// Goes through the whole chain and log.
+async fn walk(
+    source: &Source,
+    mut verifier: Verifier,
+    version: i64,
+) -> Result<Result<Verified, Fault>, Failure> {
+    let (mut after, mut changes) = (0, VecDeque::new());
+    loop {
+        let seals = source.seals(after).await?;
+        let Some(last) = seals.last() else { break };
+        after = last.number;
+        for seal in &seals {
+            if let Err(fault) = verifier.seal(seal) {
+                return Ok(Err(fault));
+            }
+            while verifier.wants_changes()
+                && let Some(change) = next(source, &verifier, &mut changes).await?
+            {
+                if let Err(fault) = verifier.change(&change) {
+                    return Ok(Err(fault));
+                }
+            }
+        }
+    }
+    while let Some(change) = next(source, &verifier, &mut changes).await? {
+        if let Err(fault) = verifier.change(&change) {
+            return Ok(Err(fault));
+        }
+    }
+    Ok(verifier.end(version))
+}
+
+/// The next change, of a page that was read ahead.
+async fn next(
+    source: &Source,
+    verifier: &Verifier,
+    ahead: &mut VecDeque<Evidence>,
+) -> Result<Option<Evidence>, Failure> {
+    if ahead.is_empty() {
+        ahead.extend(source.changes(verifier.version()).await?);
+    }
+    Ok(ahead.pop_front())
+}
+
+fn tell(verified: &Verified, keys: &[PublicKey], on_its_word: bool, output: Output) {
+    let unsealed = verified.unsealed().map_or(Value::Null, |(first, last)| json!([first, last]));
+    let mut document = json!({
+        "result": "whole",
+        "version": verified.version,
+        "sealed_version": verified.sealed_version,
+        "unsealed": unsealed,
+        "seals": verified.seals,
+        "head": verified.head,
+        "public_key": keys,
+    });
+    if output == Output::Table {
+        document["public_key"] = keys.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ").into();
+        document["unsealed"] = match verified.unsealed() {
+            Some((first, last)) => format!("changes {first} to {last} are not sealed yet").into(),
+            None => "none".into(),
+        };
+        if on_its_word {
+            let note =
+                "the key is the store's own word; note it, and hold it against the store with --public-key";
+            document["note"] = note.into();
+        }
+    }
+    output.object(&document);
+}
+
+/// Who gives what is verified.
+enum Source {
+    Node(Api),
+    Folder(embedded::Changelog, Option<PublicKey>),
+    Database(postgres::Changelog, Option<PublicKey>),
+}
+
+#[derive(Deserialize)]
+struct Seals {
+    items: Vec<Seal>,
+    version: i64,
+    public_key: PublicKey,
+}
+
+#[derive(Deserialize)]
+struct Changes {
+    items: Vec<Evidence>,
+}
+
+impl Source {
+    /// The registry's version, which the changelog must reach, and the key by the source's own word.
+    async fn about(&mut self) -> Result<(i64, Option<PublicKey>), Failure> {
+        match self {
+            Self::Node(api) => {
+                let page: Seals = get(api, "/v1/registry/seals?limit=1").await?;
+                Ok((page.version, Some(page.public_key)))
+            }
+            Self::Folder(changelog, key) => Ok((changelog.version()?, *key)),
+            Self::Database(changelog, key) => Ok((changelog.version().await?, *key)),
+        }
+    }
+
+    async fn seals(&self, after: i64) -> Result<Vec<Seal>, Failure> {
+        const MOST: usize = limits::SEALS_PAGE_MAX;
+        match self {
+            Self::Node(api) => {
+                let page: Seals = get(api, &format!("/v1/registry/seals?after={after}&limit={MOST}")).await?;
+                Ok(page.items)
+            }
+            Self::Folder(changelog, _) => Ok(changelog.seals(after, MOST)?),
+            Self::Database(changelog, _) => Ok(changelog.seals(after, MOST).await?),
+        }
+    }
+
+    async fn changes(&self, since: i64) -> Result<Vec<Evidence>, Failure> {
+        const MOST: usize = limits::PAGE_MAX;
+        let logged = match self {
+            Self::Node(api) => {
+                let path = format!("/v1/registry/evidence?since={since}&limit={MOST}");
+                return Ok(get::<Changes>(api, &path).await?.items);
+            }
+            Self::Folder(changelog, _) => changelog.logged_since(since, MOST)?,
+            Self::Database(changelog, _) => changelog.logged_since(since, MOST).await?,
+        };
+        Ok(logged.iter().map(LoggedChange::evidence).collect())
+    }
+}
+
+async fn get<T: for<'de> Deserialize<'de>>(api: &Api, path: &str) -> Result<T, Failure> {
+    let document = api.call(Method::GET, path, None).await?;
+    serde_json::from_value(document)
+        .map_err(|error| Failure::of("the node's answer is not of this version", &error))
+}

@@ -1,0 +1,262 @@
+//! The chain over the changelog (REG-5): each seal covers the changes since the one before, its head covers that
+//! seal's head too, and is signed. Who alters anything has to make every later head anew, and cannot sign it.
+//!
+//! A seal's `signature` is one byte for the form (1), the signer's public key, the signature of the head, and the
+//! digest of each change in order. The digests are part of the head; they are kept so that a change that is not as
+//! it was sealed can be named.
+
+use std::fmt;
+use std::str::FromStr;
+
+use ed25519_dalek::{Signer as _, SigningKey, VerifyingKey};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::evidence::Evidence;
+use super::verify::Fault;
+use crate::limits;
+use crate::time::Timestamp;
+
+/// The form of a seal, and of everything in its head.
+const FORM: u8 = 1;
+const KEY_BYTES: usize = 32;
+const SIGNATURE_BYTES: usize = 64;
+
+/// 32 bytes that people write in hex.
+macro_rules! hex32 {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(pub [u8; 32]);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&hex::encode(self.0))
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({})"), self)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = NotHex;
+
+            fn from_str(text: &str) -> Result<Self, NotHex> {
+                let bytes = hex::decode(text).ok().and_then(|it| it.try_into().ok());
+                bytes.map(Self).ok_or(NotHex)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = NotHex;
+
+            fn try_from(text: String) -> Result<Self, NotHex> {
+                text.parse()
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(it: $name) -> Self {
+                it.to_string()
+            }
+        }
+    };
+}
+
+/// The text is not what 32 bytes are in hex.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("must be 64 hex digits")]
+pub struct NotHex;
+
+hex32! {
+    /// A SHA-256.
+    Digest
+}
+
+hex32! {
+    /// Whose signatures hold.
+    PublicKey
+}
+
+/// Gathers what a digest covers, so that no two different things look alike: every text comes after its length, and
+/// all begin with what they are.
+pub(super) struct Encoder(Sha256);
+
+impl Encoder {
+    pub(super) fn new(what: &str) -> Self {
+        Self(Sha256::new()).text(what)
+    }
+
+    pub(super) fn text(self, text: &str) -> Self {
+        self.number(text.len() as i64).bytes(text.as_bytes())
+    }
+
+    pub(super) fn number(self, number: i64) -> Self {
+        self.bytes(&number.to_be_bytes())
+    }
+
+    /// As many as ever: what may vary in length is a text.
+    pub(super) fn bytes(mut self, bytes: &[u8]) -> Self {
+        self.0.update(bytes);
+        self
+    }
+
+    pub(super) fn digest(self) -> Digest {
+        Digest(self.0.finalize().into())
+    }
+}
+
+/// Signs heads. The platform key is not the model's to know.
+pub trait Signer: Send + Sync {
+    /// What its signatures are verified with.
+    fn public_key(&self) -> PublicKey;
+
+    /// Signs a text.
+    fn sign(&self, text: &[u8]) -> [u8; SIGNATURE_BYTES];
+}
+
+/// An Ed25519 key for seals.
+pub struct SealingKey(SigningKey);
+
+impl SealingKey {
+    /// Of 32 bytes that nobody else knows.
+    pub fn from_bytes(secret: &[u8; 32]) -> Self {
+        Self(SigningKey::from_bytes(secret))
+    }
+}
+
+impl Signer for SealingKey {
+    fn public_key(&self) -> PublicKey {
+        PublicKey(self.0.verifying_key().to_bytes())
+    }
+
+    fn sign(&self, text: &[u8]) -> [u8; SIGNATURE_BYTES] {
+        self.0.sign(text).to_bytes()
+    }
+}
+
+impl PublicKey {
+    /// Whether its owner signed the text.
+    fn has_signed(&self, text: &[u8], signature: &[u8; SIGNATURE_BYTES]) -> bool {
+        let signature = ed25519_dalek::Signature::from_bytes(signature);
+        VerifyingKey::from_bytes(&self.0).is_ok_and(|key| key.verify_strict(text, &signature).is_ok())
+    }
+}
+
+/// A link of the chain, as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Seal {
+    /// Its place in the chain, from 1.
+    pub number: i64,
+    /// The first change it covers,
+    pub first_version: i64,
+    /// and the last.
+    pub last_version: i64,
+    /// When it was made, in milliseconds since 1970.
+    #[cfg_attr(feature = "openapi", schema(value_type = i64))]
+    pub at: Timestamp,
+    /// The digest of all this, of the changes, and of the head before.
+    #[serde(with = "bytes")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub head: Vec<u8>,
+    /// The signer's key, its signature of the head, and the digest of each change.
+    #[serde(with = "bytes")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub signature: Vec<u8>,
+}
+
+/// Bytes of any number, as hex.
+mod bytes {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&hex::encode(bytes))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+        hex::decode(String::deserialize(from)?).map_err(D::Error::custom)
+    }
+}
+
+/// What a seal's signature holds.
+pub(super) struct Signed {
+    pub(super) key: PublicKey,
+    signature: [u8; SIGNATURE_BYTES],
+    pub(super) digests: Vec<Digest>,
+}
+
+impl Seal {
+    /// The seal after another, over the changes after its last.
+    pub fn next(
+        before: Option<&Self>,
+        changes: &[Evidence],
+        at: Timestamp,
+        signer: &dyn Signer,
+    ) -> Result<Self, Fault> {
+        let number = before.map_or(1, |seal| seal.number + 1);
+        let first_version = before.map_or(1, |seal| seal.last_version + 1);
+        let altered = Fault::SealAltered { number: number - 1 };
+        let previous = before.map(|seal| seal.head_digest().ok_or(altered)).transpose()?;
+        let changes = &changes[..changes.len().min(limits::SEAL_CHANGES_MAX)];
+        for (version, change) in (first_version..).zip(changes) {
+            if change.version != version {
+                return Err(Fault::ChangeMissing { version });
+            }
+        }
+        let last_version = first_version + changes.len() as i64 - 1;
+        let digests: Vec<_> = changes.iter().map(Evidence::digest).collect();
+        let mut seal =
+            Self { number, first_version, last_version, at, head: Vec::new(), signature: Vec::new() };
+        let head = seal.head_over(previous, &digests);
+        seal.head = head.0.to_vec();
+        seal.signature = [&[FORM][..], &signer.public_key().0, &signer.sign(&to_sign(head))].concat();
+        seal.signature.extend(digests.iter().flat_map(|digest| digest.0));
+        Ok(seal)
+    }
+
+    /// Its head, if it is one.
+    pub fn head_digest(&self) -> Option<Digest> {
+        self.head.as_slice().try_into().ok().map(Digest)
+    }
+
+    /// What its head must be.
+    pub(super) fn head_over(&self, previous: Option<Digest>, digests: &[Digest]) -> Digest {
+        let encoder = Encoder::new("snavio.seal.v1").bytes(&previous.map_or([0; 32], |head| head.0));
+        let numbers = [self.number, self.first_version, self.last_version, self.at.0, digests.len() as i64];
+        let encoder = numbers.into_iter().fold(encoder, Encoder::number);
+        digests.iter().fold(encoder, |encoder, digest| encoder.bytes(&digest.0)).digest()
+    }
+
+    /// The parts of its signature, if it has the form of one and is about as many changes as the seal says.
+    pub(super) fn signed(&self) -> Option<Signed> {
+        let rest = self.signature.strip_prefix(&[FORM])?;
+        let (key, rest) = rest.split_first_chunk::<KEY_BYTES>()?;
+        let (signature, rest) = rest.split_first_chunk::<SIGNATURE_BYTES>()?;
+        let (digests, left) = rest.as_chunks::<32>();
+        let count = self.last_version.checked_sub(self.first_version)?.checked_add(1)?;
+        let is_whole = left.is_empty() && count > 0 && count == digests.len() as i64;
+        is_whole.then(|| Signed {
+            key: PublicKey(*key),
+            signature: *signature,
+            digests: digests.iter().copied().map(Digest).collect(),
+        })
+    }
+}
+
+impl Signed {
+    /// Whether its key's owner signed this head.
+    pub(super) fn holds(&self, head: Digest) -> bool {
+        self.key.has_signed(&to_sign(head), &self.signature)
+    }
+}
+
+/// A head as it is signed: nothing else that the key may sign looks like it.
+fn to_sign(head: Digest) -> Vec<u8> {
+    [b"snavio.head.v1:".as_slice(), &head.0].concat()
+}

@@ -1,0 +1,192 @@
+//! The registry as it was: what differs between two versions, and how to go back to one (REG-5).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Change, Entry, EntryKey, Kind, Registry, Wish};
+
+/// What differs between two versions, by entry: what it was at the one, and is at the other.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Differences(BTreeMap<EntryKey, (Option<Entry>, Option<Entry>)>);
+
+impl Differences {
+    /// Takes the next change after the earlier version. Its entry as it was is that of its first change.
+    pub fn add(&mut self, change: Change) {
+        self.0
+            .entry(change.key)
+            .and_modify(|(_, after)| after.clone_from(&change.after))
+            .or_insert((change.before, change.after));
+    }
+
+    /// Entries that are not at the one what they are at the other.
+    pub fn iter(&self) -> impl Iterator<Item = (&EntryKey, &Option<Entry>, &Option<Entry>)> {
+        let all = self.0.iter().map(|(key, (before, after))| (key, before, after));
+        all.filter(|(_, before, after)| before != after)
+    }
+
+    /// Takes the registry of the later version back to the earlier one, to be looked at.
+    pub fn undo(&self, registry: &Registry, version: i64) -> Registry {
+        let mut past = registry.clone();
+        for (key, before, _) in self.iter() {
+            match before {
+                Some(entry) => past.put(entry.clone(), &LeavesSealed),
+                None => past.remove(key),
+            }
+        }
+        past.at_version(version)
+    }
+}
+
+/// Nothing is signed or verified by the past.
+struct LeavesSealed;
+
+impl super::Unseal for LeavesSealed {
+    fn unseal(&self, _: &super::Sealed) -> Option<crate::signing::Secret> {
+        None
+    }
+}
+
+/// How to go back to a version.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rollback {
+    /// What is to be changed.
+    pub wishes: Vec<Wish>,
+    /// What differs and stays as it is.
+    pub left_alone: Vec<EntryKey>,
+}
+
+impl Rollback {
+    /// From the registry as it is to what it was before these differences.
+    ///
+    /// What somebody may have taken back because it was stolen never comes back by itself: keys, clients and personal
+    /// tokens stay as they are, bans stay in force, and answered requests stay answered. Only with a service that
+    /// was not there they go, like whatever else is only for it.
+    pub fn of(registry: &Registry, differences: &Differences) -> Self {
+        let mut rollback = Self::default();
+        let mut gone = BTreeSet::new();
+        for (key, before, _) in differences.iter().filter(|(key, _, _)| !stays(key.kind)) {
+            match before {
+                Some(entry) => rollback.wishes.push(Wish::Put(entry.clone())),
+                None => drop(gone.insert(key.clone())),
+            }
+        }
+        let services: BTreeSet<_> = gone.iter().filter(|key| key.kind == Kind::Service).cloned().collect();
+        if !services.is_empty() {
+            let of_gone = |entry: &&Entry| entry.refers_to().iter().any(|key| services.contains(key));
+            let kept = registry.entries().filter(|entry| stays(entry.key().kind));
+            gone.extend(kept.filter(of_gone).map(Entry::key));
+        }
+        let differing = differences.iter().map(|(key, _, _)| key).filter(|key| stays(key.kind));
+        rollback.left_alone = differing.filter(|key| !gone.contains(key)).cloned().collect();
+        rollback.wishes.extend(gone.into_iter().filter(|key| registry.get(key).is_some()).map(Wish::Remove));
+        rollback
+    }
+}
+
+/// Whether a rollback leaves entries of a kind as they are.
+fn stays(kind: Kind) -> bool {
+    matches!(kind, Kind::Key | Kind::Client | Kind::PersonalToken | Kind::GrantRequest | Kind::Ban)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::{Ban, Grant, Service, Tenant};
+    use crate::time::Timestamp;
+
+    fn tenant(contact: &str) -> Entry {
+        Entry::Tenant(Tenant {
+            name: "acme".parse().unwrap(),
+            contact: Some(contact.to_owned()),
+            suspended: false,
+        })
+    }
+
+    fn service(name: &str) -> Entry {
+        Entry::Service(Service::new(name.parse().unwrap()))
+    }
+
+    fn grant(source: &str) -> Entry {
+        let name: crate::name::CommandName = "pay".parse().unwrap();
+        Entry::Grant(Grant::new(source.parse().unwrap(), "acme/bot".parse().unwrap(), name))
+    }
+
+    fn ban(source: &str) -> Entry {
+        Entry::Ban(Ban { source: source.parse().unwrap(), reason: String::new(), until: None })
+    }
+
+    /// The registry after each of these steps, and the changes that led there.
+    fn story(steps: &[(Option<Entry>, Option<Entry>)]) -> (Vec<Registry>, Vec<Change>) {
+        let mut all = vec![Registry::default()];
+        let mut changes = Vec::new();
+        for ((before, after), version) in steps.iter().cloned().zip(1..) {
+            let key = before.as_ref().or(after.as_ref()).unwrap().key();
+            let (who, why) = (String::new(), String::new());
+            changes.push(Change { version, at: Timestamp(version), who, why, key, before, after });
+            all.push(all[all.len() - 1].with(&changes[changes.len() - 1..], &LeavesSealed));
+        }
+        (all, changes)
+    }
+
+    fn between(changes: &[Change], from: i64, to: i64) -> Differences {
+        let mut differences = Differences::default();
+        changes
+            .iter()
+            .filter(|it| it.version > from && it.version <= to)
+            .for_each(|it| differences.add(it.clone()));
+        differences
+    }
+
+    fn entries(registry: &Registry) -> Vec<Entry> {
+        registry.entries().cloned().collect()
+    }
+
+    fn steps() -> Vec<(Option<Entry>, Option<Entry>)> {
+        vec![
+            (None, Some(tenant("a"))),
+            (None, Some(service("acme/bot"))),
+            (None, Some(grant("acme/bot"))),
+            (Some(tenant("a")), Some(tenant("b"))),
+            (Some(grant("acme/bot")), None),
+            (None, Some(service("acme/new"))),
+            (None, Some(ban("acme/bot"))),
+            (None, Some(ban("acme/new"))),
+            (Some(tenant("b")), Some(tenant("a"))),
+        ]
+    }
+
+    /// REG-5
+    #[test]
+    fn every_version_can_be_looked_at_and_compared_with_every_later_one() {
+        let (versions, changes) = story(&steps());
+        for from in 0..versions.len() {
+            for to in from..versions.len() {
+                let differences = between(&changes, from as i64, to as i64);
+                let past = differences.undo(&versions[to], from as i64);
+                assert_eq!(entries(&past), entries(&versions[from]), "{to} back to {from}");
+                assert_eq!(past.version(), from as i64);
+                for (key, before, after) in differences.iter() {
+                    assert_eq!(versions[from].get(key), before.as_ref());
+                    assert_eq!(versions[to].get(key), after.as_ref());
+                }
+            }
+        }
+        assert_eq!(between(&changes, 3, 9).iter().filter(|(key, _, _)| key.kind == Kind::Tenant).count(), 0);
+    }
+
+    /// REG-5
+    #[test]
+    fn going_back_leaves_bans_and_secrets_alone_but_for_those_of_services_that_go() {
+        let (versions, changes) = story(&steps());
+        let rollback = Rollback::of(&versions[9], &between(&changes, 3, 9));
+        assert_eq!(
+            rollback.wishes,
+            [
+                Wish::Put(grant("acme/bot")),
+                Wish::Remove(service("acme/new").key()),
+                Wish::Remove(ban("acme/new").key())
+            ]
+        );
+        assert_eq!(rollback.left_alone, [ban("acme/bot").key()]);
+        assert_eq!(Rollback::of(&versions[9], &Differences::default()), Rollback::default());
+    }
+}

@@ -1,0 +1,239 @@
+//! The registry as it was: shown, compared, and brought back as new changes (REG-5).
+
+use axum::extract::State;
+use axum::response::Response;
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use snavio_model::limits;
+use snavio_model::refusal::{Reason, Refusal};
+use snavio_model::registry::{Author, Change, Differences, Entry, EntryKey, Kind, Registry, Rollback, Wish};
+use snavio_model::time::Clock;
+use utoipa::{IntoParams, ToSchema};
+
+use super::super::answer::json;
+use super::super::extract::{JsonBody, Params, Segments};
+use super::super::{App, Problem, Shared};
+use super::file::{Step, step, steps};
+use super::list::{page, parse};
+use super::services::{Credentials, with_credentials};
+use super::{ATTEMPTS_MAX, change, planned};
+use crate::principal::Principal;
+
+/// Which part of the registry.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(in crate::http) struct Part {
+    /// Only entries of this kind.
+    kind: Option<Kind>,
+    /// The `next` of the page before.
+    after: Option<String>,
+    /// Entries of the page: 100 when not said, 1000 at most.
+    limit: Option<usize>,
+}
+
+/// A page of what was registered.
+#[derive(Serialize, ToSchema)]
+pub(in crate::http) struct PastPage {
+    /// The version that was asked for.
+    version: i64,
+    #[schema(value_type = Vec<Entry>)]
+    entries: Vec<Value>,
+    /// Where the next page begins; missing on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+/// What was registered at a version.
+#[utoipa::path(get, path = "/v1/registry/at/{version}", tag = "audit", params(("version" = i64, Path), Part),
+    responses((status = 200, body = PastPage)))]
+pub(in crate::http) async fn at(
+    State(app): State<Shared>,
+    principal: Principal,
+    Segments(version): Segments<i64>,
+    Params(part): Params<Part>,
+) -> Result<Response, Problem> {
+    principal.operator()?;
+    let first = |kind| EntryKey { kind, name: String::new() };
+    let after = part.after.as_deref().map(parse).transpose()?.or(part.kind.map(first));
+    let registry = app.gate.registry();
+    let past = differences(&app, version, registry.version()).await?.undo(&registry, version);
+    let (entries, next) = page(&past, &principal, part.kind, after.as_ref(), part.limit)?;
+    Ok(json(StatusCode::OK, &PastPage { version, entries, next: next.map(|key| key.to_string()) }))
+}
+
+/// Which two versions.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(in crate::http) struct Versions {
+    /// The earlier one.
+    from: i64,
+    /// The later one: the registry as it is, when not said.
+    to: Option<i64>,
+}
+
+/// What differs between two versions.
+#[derive(Serialize, ToSchema)]
+pub(in crate::http) struct Compared {
+    from: i64,
+    to: i64,
+    /// What has to be done to get from the one to the other.
+    changes: Vec<Step>,
+}
+
+/// Compares two versions of the registry.
+#[utoipa::path(get, path = "/v1/registry/compare", tag = "audit", params(Versions),
+    responses((status = 200, body = Compared)))]
+pub(in crate::http) async fn compare(
+    State(app): State<Shared>,
+    principal: Principal,
+    Params(versions): Params<Versions>,
+) -> Result<Response, Problem> {
+    principal.operator()?;
+    let from = versions.from;
+    let to = versions.to.unwrap_or_else(|| app.gate.registry().version());
+    let differences = differences(&app, from, to).await?;
+    let changes = differences.iter().map(|(key, before, after)| steps(key, before.as_ref(), after.as_ref()));
+    Ok(json(StatusCode::OK, &Compared { from, to, changes: changes.collect() }))
+}
+
+/// What shall be brought back.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(in crate::http) struct RollbackBody {
+    /// The version to go back to.
+    version: i64,
+    /// Only say what would change.
+    #[serde(default)]
+    dry_run: bool,
+    /// Why, for the changelog.
+    #[serde(default)]
+    why: String,
+}
+
+/// What going back changed, or would change.
+#[derive(Serialize, ToSchema)]
+pub(in crate::http) struct RolledBack {
+    /// The registry's version afterwards: going back is a change like any other.
+    version: i64,
+    changes: Vec<Step>,
+    /// What differs and stays as it is: keys, clients, personal tokens, requests and bans.
+    left_alone: Vec<String>,
+    /// Of the services that came back: their old keys and clients did not. Shown once.
+    credentials: Vec<Credentials>,
+    dry_run: bool,
+}
+
+/// Brings the registry back to what it was at a version, as new changes.
+///
+/// Keys, clients, personal tokens, grant requests and bans stay as they are: what was taken back because it was stolen
+/// must not come back by itself. A service that comes back has new credentials.
+#[utoipa::path(post, path = "/v1/registry/rollback", tag = "audit", request_body = RollbackBody,
+    responses((status = 200, body = RolledBack)))]
+pub(in crate::http) async fn roll_back(
+    State(app): State<Shared>,
+    principal: Principal,
+    JsonBody(body): JsonBody<RollbackBody>,
+) -> Result<Response, Problem> {
+    principal.operator()?;
+    let why = match body.why.as_str() {
+        "" => format!("back to version {}", body.version),
+        why => format!("back to version {}: {why}", body.version),
+    };
+    let (changes, decided) = match body.dry_run {
+        true => rehearse(&app, &principal, body.version, why).await?,
+        false => make(&app, &principal, body.version, &why).await?,
+    };
+    let rolled_back = RolledBack {
+        version: changes.last().map_or_else(|| app.gate.registry().version(), |change| change.version),
+        changes: changes.iter().map(step).collect(),
+        left_alone: decided.left_alone,
+        credentials: if body.dry_run { Vec::new() } else { decided.credentials },
+        dry_run: body.dry_run,
+    };
+    Ok(json(StatusCode::OK, &rolled_back))
+}
+
+/// What is to be said of a rollback besides its changes.
+struct Decided {
+    left_alone: Vec<String>,
+    credentials: Vec<Credentials>,
+}
+
+async fn rehearse(
+    app: &App,
+    principal: &Principal,
+    version: i64,
+    why: String,
+) -> Result<(Vec<Change>, Decided), Problem> {
+    let registry = app.gate.registry();
+    let differences = differences(app, version, registry.version()).await?;
+    let (wishes, decided) = decide(app, &registry, &differences);
+    let author = Author { who: principal.name(), why, at: app.clock.now() };
+    Ok((planned(app, &registry, wishes, &author).await?, decided))
+}
+
+/// Decided on what differs from the registry as it is: if that moves on meanwhile, it is looked through again.
+async fn make(
+    app: &Shared,
+    principal: &Principal,
+    version: i64,
+    why: &str,
+) -> Result<(Vec<Change>, Decided), Problem> {
+    for _ in 0..ATTEMPTS_MAX {
+        let as_of = app.gate.registry().version();
+        let differences = differences(app, version, as_of).await?;
+        let decide = |registry: &Registry| match registry.version() == as_of {
+            true => {
+                let (wishes, decided) = decide(app, registry, &differences);
+                (wishes, Some(decided))
+            }
+            false => (Vec::new(), None),
+        };
+        if let (changes, Some(decided)) = change(app, principal, why, decide).await? {
+            return Ok((changes, decided));
+        }
+    }
+    Err(Refusal::new(Reason::RegistryConflict, "the registry changes too quickly; try again").into())
+}
+
+fn decide(app: &App, registry: &Registry, differences: &Differences) -> (Vec<Wish>, Decided) {
+    let rollback = Rollback::of(registry, differences);
+    let left_alone = rollback.left_alone.iter().map(ToString::to_string).collect();
+    let (mut wishes, mut credentials) = (Vec::new(), Vec::new());
+    for wish in rollback.wishes {
+        match wish {
+            Wish::Put(Entry::Service(service)) => {
+                let (more, made) = with_credentials(app, registry, service);
+                wishes.extend(more);
+                credentials.extend(made);
+            }
+            wish => wishes.push(wish),
+        }
+    }
+    (wishes, Decided { left_alone, credentials })
+}
+
+/// What differs between two versions that there are.
+async fn differences(app: &App, from: i64, to: i64) -> Result<Differences, Problem> {
+    let now = app.gate.registry().version();
+    if from < 0 || from > to || to > now {
+        let detail = format!("versions are 0 to {now}, the earlier one first");
+        return Err(Refusal::new(Reason::InvalidRequest, detail).into());
+    }
+    if to.abs_diff(from) > limits::PAST_CHANGES_MAX as u64 {
+        let detail = format!("the versions are more than {} changes apart", limits::PAST_CHANGES_MAX);
+        return Err(Refusal::new(Reason::InvalidRequest, detail).into());
+    }
+    let mut differences = Differences::default();
+    let mut since = from;
+    while since < to {
+        let changes = app.gate.store().changes_since(since, limits::PAGE_MAX).await?;
+        let Some(last) = changes.last() else { break };
+        since = last.version;
+        changes.into_iter().filter(|change| change.version <= to).for_each(|change| differences.add(change));
+    }
+    Ok(differences)
+}
