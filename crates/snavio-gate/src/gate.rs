@@ -22,9 +22,11 @@ use snavio_store::{Store, StoreError};
 use crate::committer::Committer;
 use crate::currency::Currency;
 use crate::gathering::Gathering;
+use crate::loaded::Loaded;
 use crate::meters::Meters;
 use crate::shield::Arrival;
-use crate::{fast, shield, slow, sweeper};
+use crate::snapshot::Snapshots;
+use crate::{fast, shield, slow, snapshot, sweeper};
 
 /// What the pipeline is told at start.
 #[derive(Debug, Clone)]
@@ -140,16 +142,24 @@ impl Gate {
         clock: Arc<dyn Clock>,
         unseal: Arc<dyn Unseal>,
     ) -> Result<Arc<Self>, StoreError> {
-        let loaded_at = tokio::time::Instant::now();
-        let (version, entries) = store.load().await?;
-        let mut registry = Registry::default().at_version(version);
-        registry.fill(entries, &*unseal);
+        let loaded = Loaded::from_store(&*store, &*unseal).await?;
+        Ok(Self::start_with(loaded, settings, store, clock, unseal).await)
+    }
+
+    /// Starts with a registry that was loaded before, and brings it up to the store's version by the difference.
+    pub async fn start_with(
+        loaded: Loaded,
+        settings: Settings,
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        unseal: Arc<dyn Unseal>,
+    ) -> Arc<Self> {
         let committer = Committer::new(Arc::clone(&store), Arc::clone(&clock), settings.room);
         let recent = RecentMessages::new(2 * settings.window, clock.now());
         let gate = Arc::new(Self {
             settings,
-            registry: ArcSwap::from_pointee(registry),
-            currency: Currency::new(loaded_at),
+            registry: ArcSwap::from_pointee(loaded.registry),
+            currency: Currency::new(loaded.current_at),
             unseal,
             store,
             clock,
@@ -162,13 +172,31 @@ impl Gate {
             changing: tokio::sync::Mutex::default(),
             sweeps_held: AtomicBool::default(),
         });
+        if let Err(error) = gate.refresh_registry().await {
+            // `follow_registry` asks again; until then the registry is as old as it is.
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the registry's changes could not be read"
+            );
+        }
         let tasks = [
             tokio::spawn(sweeper::write_gathered(Arc::clone(&gate))),
             tokio::spawn(sweeper::sweep(Arc::clone(&gate))),
             tokio::spawn(sweeper::follow_registry(Arc::clone(&gate))),
         ];
         gate.tasks.lock().unwrap_or_else(PoisonError::into_inner).extend(tasks);
-        Ok(gate)
+        gate
+    }
+
+    /// Writes snapshots of the registry from now on, when this node is the one that does (REG-20).
+    pub fn write_snapshots(self: &Arc<Self>, snapshots: Arc<Snapshots>) {
+        let task = tokio::spawn(snapshot::write_snapshots(Arc::clone(self), snapshots));
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(task);
+    }
+
+    /// Puts a record among those that wait for a commit.
+    pub(crate) fn tell(&self, record: telemetry::Record) {
+        self.gathering.add(record);
     }
 
     /// Takes a message from its arrival to its one outcome. What is held is let go when its commit is done.

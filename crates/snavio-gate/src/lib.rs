@@ -9,11 +9,15 @@ mod currency;
 mod fast;
 mod gate;
 mod gathering;
+mod loaded;
 mod meters;
 mod shield;
 mod slow;
+mod snapshot;
 mod sweeper;
 mod ticket;
 
 pub use gate::{Answer, Gate, Settings, Verdict};
+pub use loaded::Loaded;
 pub use shield::Arrival;
+pub use snapshot::{Snapshots, Trouble as SnapshotTrouble};

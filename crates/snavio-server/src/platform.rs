@@ -8,6 +8,7 @@ use aes_gcm::aead::{Aead, KeyInit};
 use aes_gcm::{Aes256Gcm, Nonce};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use snavio_model::ed25519::SigningKey;
 use snavio_model::registry::{Sealed, Unseal};
 use snavio_model::signing::Secret;
 use snavio_model::time::Timestamp;
@@ -79,6 +80,7 @@ pub(crate) struct Platform {
     sealing: Aes256Gcm,
     tokens: TokenKey,
     client_secrets: TokenKey,
+    snapshots: Zeroizing<[u8; 32]>,
     operator_token: Zeroizing<String>,
 }
 
@@ -105,6 +107,7 @@ impl Platform {
             sealing: Aes256Gcm::new((&*derived("sealing")).into()),
             tokens: TokenKey::new(&derived("tokens")[..]),
             client_secrets: TokenKey::new(&derived("client-secrets")[..]),
+            snapshots: derived("snapshots"),
             operator_token,
         })
     }
@@ -112,6 +115,11 @@ impl Platform {
     /// What tells the platform key from others, and nothing else about it.
     pub(crate) fn fingerprint(&self) -> &str {
         &self.fingerprint
+    }
+
+    /// The key that signs snapshots of the registry (REG-21).
+    pub(crate) fn snapshot_key(&self) -> SigningKey {
+        SigningKey::from_seed(&self.snapshots)
     }
 
     /// Encrypts a secret for the registry.

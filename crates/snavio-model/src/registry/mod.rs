@@ -12,6 +12,7 @@ use std::time::Duration;
 use imbl::shared_ptr::DefaultSharedPtr;
 use imbl::{GenericHashMap, OrdMap};
 
+pub(crate) use change::problems_alone;
 pub use change::{Author, Change, Wish, plan};
 pub use entry::{Acl, Ban, Client, DispatchMode, Entry, Grant, Key, Profile, Route, Sealed, Service, Tenant};
 pub use identity::{GrantRequest, Issuer, KeySet, PersonalToken, Role, Workload};
@@ -132,6 +133,11 @@ impl Registry {
     pub fn entries_after(&self, after: Option<&EntryKey>) -> impl Iterator<Item = &Entry> {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.entries.range::<_, EntryKey>((start, Bound::Unbounded)).map(|(_, entry)| entry.as_ref())
+    }
+
+    /// How many entries there are.
+    pub fn count(&self) -> usize {
+        self.entries.len()
     }
 
     /// The tenant of this name.

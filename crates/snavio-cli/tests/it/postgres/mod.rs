@@ -7,3 +7,4 @@ mod giving_up;
 mod layout;
 mod promise;
 mod restore;
+mod snapshots;
