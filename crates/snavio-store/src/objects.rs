@@ -8,20 +8,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
+#[cfg(feature = "s3")]
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
-use object_store::{
-    BackoffConfig, ClientOptions, Error, GetOptions, ObjectStore, ObjectStoreExt, PutMode, RetryConfig,
-    UpdateVersion,
-};
+use object_store::{Error, GetOptions, ObjectStore, ObjectStoreExt, PutMode, UpdateVersion};
 
 use crate::files;
 
 /// How long one request may take, and how long a connection to a bucket.
+#[cfg(feature = "s3")]
 const REQUEST_MAX: Duration = Duration::from_secs(20);
+#[cfg(feature = "s3")]
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// How often a request is made again, and for how long.
+/// How often a request is made again.
+#[cfg(feature = "s3")]
 const RETRIES_MAX: usize = 2;
 /// How long a writer waits for another's lock on a local folder.
 const LOCK_MAX: Duration = Duration::from_secs(10);
@@ -51,6 +52,10 @@ pub enum ObjectsError {
     /// The URL names no place for objects.
     #[error("{0:?} is no place for objects; use file:///folder or s3://bucket/prefix")]
     Url(String),
+    /// This program was built without S3.
+    #[cfg(not(feature = "s3"))]
+    #[error("this program was built without S3: build it with the feature s3, or use file:///folder")]
+    NoS3,
     /// The storage did not do what it was asked.
     #[error("the object storage failed")]
     Failed(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -109,7 +114,7 @@ impl Objects {
                 Ok(Self { storage, prefix, folder: Some(folder) })
             }
             Located::Bucket(bucket, prefix) => {
-                Ok(Self { storage: Arc::new(s3(bucket, &place.options)?), prefix, folder: None })
+                Ok(Self { storage: s3(bucket, &place.options)?, prefix, folder: None })
             }
         }
     }
@@ -233,7 +238,14 @@ fn locate(url: &str) -> Option<Located<'_>> {
     Some(Located::Bucket(bucket, prefix))
 }
 
-fn s3(bucket: &str, options: &[(String, String)]) -> Result<impl ObjectStore, ObjectsError> {
+#[cfg(not(feature = "s3"))]
+fn s3(_: &str, _: &[(String, String)]) -> Result<Arc<dyn ObjectStore>, ObjectsError> {
+    Err(ObjectsError::NoS3)
+}
+
+#[cfg(feature = "s3")]
+fn s3(bucket: &str, options: &[(String, String)]) -> Result<Arc<dyn ObjectStore>, ObjectsError> {
+    use object_store::{BackoffConfig, ClientOptions, RetryConfig};
     // The client takes the process's provider, which may not have been chosen yet.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let is_plain = options.iter().any(|(_, value)| value.starts_with("http://"));
@@ -254,7 +266,7 @@ fn s3(bucket: &str, options: &[(String, String)]) -> Result<impl ObjectStore, Ob
         }
     }
     let builder = builder.with_bucket_name(bucket).with_conditional_put(S3ConditionalPut::ETagMatch);
-    builder.build().map_err(ObjectsError::failed)
+    Ok(Arc::new(builder.build().map_err(ObjectsError::failed)?))
 }
 
 /// Takes the lock of a folder, which ends with what is given back, and with the process.
@@ -284,19 +296,38 @@ mod tests {
     #[tokio::test]
     async fn an_object_is_replaced_only_by_who_has_seen_it() {
         let folder = tempfile::tempdir().unwrap();
-        let objects = local(&folder.path().join("made/for us"));
-        assert!(objects.get("registry/latest.json", 10).await.unwrap().is_none());
-        objects.replace("registry/latest.json", "one".into(), None).await.unwrap();
-        let again = objects.replace("registry/latest.json", "two".into(), None).await;
-        assert!(matches!(again, Err(ObjectsError::Changed { .. })));
-        let found = objects.get("registry/latest.json", 3).await.unwrap().unwrap();
+        let made = folder.path().join("made/for us");
+        is_replaced_by_who_has_seen_it(&local(&made)).await;
+        assert_eq!(files::open_to_others(&made).unwrap(), None);
+    }
+
+    /// REG-20. Runs where there is a service to ask: TEST_S3_ENDPOINT names one that has an empty bucket `snavio-test`
+    /// and takes the credentials in the environment.
+    #[cfg(feature = "s3")]
+    #[tokio::test]
+    async fn an_object_in_a_bucket_is_replaced_only_by_who_has_seen_it() {
+        let Ok(endpoint) = std::env::var("TEST_S3_ENDPOINT") else { return };
+        let of_s3 = std::env::vars().filter(|(name, _)| name.starts_with("AWS_"));
+        let options = of_s3.chain([("AWS_ENDPOINT_URL".to_owned(), endpoint)]).collect();
+        let place = Place { url: "s3://snavio-test/some/where".to_owned(), options };
+        is_replaced_by_who_has_seen_it(&Objects::open(&place).unwrap()).await;
+    }
+
+    async fn is_replaced_by_who_has_seen_it(objects: &Objects) {
+        const KEY: &str = "registry/latest.json";
+        let is_changed = |put: Result<(), ObjectsError>| matches!(put, Err(ObjectsError::Changed { .. }));
+        assert!(objects.get(KEY, 10).await.unwrap().is_none());
+        objects.replace(KEY, "one".into(), None).await.unwrap();
+        assert!(is_changed(objects.replace(KEY, "two".into(), None).await));
+        let found = objects.get(KEY, 3).await.unwrap().unwrap();
         assert_eq!(found.bytes, "one");
-        objects.replace("registry/latest.json", "three".into(), Some(&found.seen)).await.unwrap();
-        let again = objects.replace("registry/latest.json", "four".into(), Some(&found.seen)).await;
-        assert!(matches!(again, Err(ObjectsError::Changed { .. })));
-        let large = objects.get("registry/latest.json", 4).await;
+        objects.replace(KEY, "three".into(), Some(&found.seen)).await.unwrap();
+        assert!(is_changed(objects.replace(KEY, "four".into(), Some(&found.seen)).await));
+        let large = objects.get(KEY, 4).await;
         assert!(matches!(large, Err(ObjectsError::TooLarge { bytes: 5, .. })));
-        assert_eq!(files::open_to_others(&folder.path().join("made/for us")).unwrap(), None);
+        assert_eq!(objects.keys("registry").await.unwrap(), [KEY]);
+        objects.delete(&[KEY.to_owned()]).await.unwrap();
+        assert!(objects.get(KEY, 10).await.unwrap().is_none());
     }
 
     /// REG-20
@@ -320,7 +351,7 @@ mod tests {
             let region = ("AWS_REGION".to_owned(), "eu-west-1".to_owned());
             let place = Place { url: url.to_owned(), options: vec![region] };
             assert!(!format!("{place:?}").contains("eu-west-1"), "settings may be secret");
-            Objects::open(&place).is_ok()
+            Objects::is_place(url)
         };
         for (url, is_place) in [
             ("file:///var/lib/snavio", true),

@@ -30,7 +30,8 @@ const VERSIONS_KEPT: usize = 3;
 
 /// Writes a snapshot every so often, for as long as the gate lives.
 pub(crate) async fn write_snapshots(gate: Arc<Gate>, snapshots: Arc<Snapshots>) {
-    let mut tick = tokio::time::interval(LOOKING.min(snapshots.interval));
+    let looking = LOOKING.min(snapshots.interval);
+    let mut tick = tokio::time::interval(looking);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut writer = Writer { gate, snapshots, written: None, told_of: BTreeSet::new() };
     let mut began: Option<Instant> = None;
@@ -40,7 +41,8 @@ pub(crate) async fn write_snapshots(gate: Arc<Gate>, snapshots: Arc<Snapshots>) 
             began = None;
             continue;
         }
-        if began.is_none_or(|at| at.elapsed() >= writer.snapshots.interval) {
+        // At the look that is nearest to the time.
+        if began.is_none_or(|at| at.elapsed() + looking / 2 >= writer.snapshots.interval) {
             began = Some(Instant::now());
             writer.write().await;
         }
