@@ -110,7 +110,7 @@ impl Objects {
     pub fn open(place: &Place) -> Result<Self, ObjectsError> {
         match locate(&place.url).ok_or_else(|| ObjectsError::Url(place.url.clone()))? {
             Located::Folder(folder, prefix) => {
-                let storage = Arc::new(LocalFileSystem::new().with_fsync(true));
+                let storage = Arc::new(LocalFileSystem::new().with_fsync(true).with_automatic_cleanup(true));
                 Ok(Self { storage, prefix, folder: Some(folder) })
             }
             Located::Bucket(bucket, prefix) => {

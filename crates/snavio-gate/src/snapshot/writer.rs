@@ -114,7 +114,11 @@ impl Writer {
         metrics::gauge!("snavio_snapshot_bytes").set(bytes as f64);
         tracing::debug!(version, bytes, entries, "a snapshot was written");
         self.written = Some(manifest);
-        self.remove_old(version).await
+        if let Err(trouble) = self.remove_old(version).await {
+            let error = &trouble as &dyn std::error::Error;
+            tracing::warn!(error, "old snapshots could not be removed");
+        }
+        Ok(())
     }
 
     /// What is there now. What cannot be used is told of and replaced; another environment's, and one that is ahead

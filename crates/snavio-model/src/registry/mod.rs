@@ -221,7 +221,7 @@ impl Registry {
 
     /// Adds entries that were loaded as a whole, each after what it refers to.
     pub fn fill(&mut self, mut entries: Vec<Entry>, unseal: &dyn Unseal) {
-        entries.sort_by_key(Entry::key);
+        entries.sort_by_cached_key(Entry::key);
         for entry in entries {
             self.put(entry, unseal);
         }
