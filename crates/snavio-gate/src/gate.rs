@@ -23,11 +23,13 @@ use snavio_store::{Store, StoreError};
 use crate::committer::Committer;
 use crate::currency::Currency;
 use crate::gathering::Gathering;
+use crate::loaded::Loaded;
 use crate::meters::Meters;
 use crate::sealer::Sealing;
 use crate::shield::Arrival;
+use crate::snapshot::Snapshots;
 use crate::ticket::Held;
-use crate::{fast, revocations, shield, slow, sweeper};
+use crate::{fast, revocations, shield, slow, snapshot, sweeper};
 
 /// How long a message waits for a registry that is young enough.
 const REVALIDATION_MAX: Duration = Duration::from_secs(2);
@@ -168,16 +170,24 @@ impl Gate {
         clock: Arc<dyn Clock>,
         unseal: Arc<dyn Unseal>,
     ) -> Result<Arc<Self>, StoreError> {
-        let loaded_at = clock.now();
-        let (version, entries) = store.load().await?;
-        let mut registry = Registry::default().at_version(version);
-        registry.fill(entries, &*unseal);
-        let currency = Currency::new(loaded_at, settings.route_ages, settings.age_jitter);
+        let loaded = Loaded::from_store(&*store, &*clock, &*unseal).await?;
+        Ok(Self::start_with(loaded, settings, store, clock, unseal).await)
+    }
+
+    /// Starts with a registry that was loaded before, and brings it up to the store's version by the difference.
+    pub async fn start_with(
+        loaded: Loaded,
+        settings: Settings,
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        unseal: Arc<dyn Unseal>,
+    ) -> Arc<Self> {
+        let currency = Currency::new(loaded.current_at, settings.route_ages, settings.age_jitter);
         let committer = Committer::new(Arc::clone(&store), Arc::clone(&clock), settings.room);
         let recent = RecentMessages::new(2 * settings.window, clock.now());
         let gate = Arc::new(Self {
             settings,
-            registry: ArcSwap::from_pointee(registry),
+            registry: ArcSwap::from_pointee(loaded.registry),
             currency,
             unseal,
             store,
@@ -194,6 +204,13 @@ impl Gate {
             sweeps_held: AtomicBool::default(),
             sealing: Sealing::default(),
         });
+        if let Err(error) = gate.refresh_registry().await {
+            // `follow_registry` asks again; until then the registry is as old as it is.
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the registry's changes could not be read"
+            );
+        }
         let tasks = [
             tokio::spawn(sweeper::write_gathered(Arc::clone(&gate))),
             tokio::spawn(sweeper::sweep(Arc::clone(&gate))),
@@ -201,7 +218,17 @@ impl Gate {
             tokio::spawn(revocations::audit(Arc::clone(&gate))),
         ];
         tasks.into_iter().for_each(|task| gate.keep(task));
-        Ok(gate)
+        gate
+    }
+
+    /// Writes snapshots of the registry from now on, when this node is the one that does (REG-20).
+    pub fn write_snapshots(self: &Arc<Self>, snapshots: Arc<Snapshots>) {
+        self.keep(tokio::spawn(snapshot::write_snapshots(Arc::clone(self), snapshots)));
+    }
+
+    /// Puts a record among those that wait for a commit.
+    pub(crate) fn tell(&self, record: telemetry::Record) {
+        self.gathering.add(record);
     }
 
     /// Takes a task that ends with the gate.

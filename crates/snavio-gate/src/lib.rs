@@ -10,14 +10,18 @@ mod dry_run;
 mod fast;
 mod gate;
 mod gathering;
+mod loaded;
 mod meters;
 mod revocations;
 mod sealer;
 mod shield;
 mod slow;
+mod snapshot;
 mod sweeper;
 mod ticket;
 
 pub use dry_run::{Step, StepVerdict};
 pub use gate::{Answer, Gate, Settings, Verdict};
+pub use loaded::Loaded;
 pub use shield::Arrival;
+pub use snapshot::{Snapshots, Trouble as SnapshotTrouble};

@@ -176,6 +176,22 @@ pub const KEY_OVERLAP_DAYS: u32 = 7;
 /// The longest a key may be the current one.
 pub const KEY_DAYS_MAX: u32 = 3_650;
 
+/// The manifest of a snapshot, which names its objects.
+pub const SNAPSHOT_MANIFEST_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// An object of a snapshot, packed or unpacked: several are in memory at once.
+pub const SNAPSHOT_OBJECT_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Unpacked bytes at which a writer goes on with the next object.
+pub const SNAPSHOT_OBJECT_BYTES: usize = 4 * 1024 * 1024;
+/// One entry of a snapshot: the longest texts that may be registered fit several times over.
+pub const SNAPSHOT_ENTRY_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of a snapshot's objects, unless the operator says otherwise.
+pub const SNAPSHOT_BYTES_DEFAULT: u64 = 1024 * 1024 * 1024;
+/// A snapshot that has so many percent of the bytes it may have is worth a warning (REG-22).
+pub const SNAPSHOT_NEAR_LIMIT_PERCENT: u64 = 80;
+/// Clocks may differ: a snapshot that was made so far ahead of a node's time was made just now.
+pub const SNAPSHOT_AHEAD_MAX: Duration = Duration::from_secs(60);
+
+const _: () = assert!(SNAPSHOT_OBJECT_BYTES + SNAPSHOT_ENTRY_BYTES_MAX <= SNAPSHOT_OBJECT_BYTES_MAX);
 const _: () = assert!(BODY_BYTES_DEFAULT <= BODY_BYTES_MAX);
 const _: () = assert!(BODY_BYTES_MAX <= BATCH_BYTES_MAX);
 const _: () = assert!(BODY_BYTES_MAX <= COMMIT_BYTES_MAX);

@@ -174,6 +174,12 @@ pub fn dropped(tenant: TenantName, count: u64, reason: &str, oldest: Timestamp, 
     Record { tenant, kind: DROPPED, at, source: None, body }
 }
 
+/// The record that a tenant's entries are not in the snapshots of the registry (REG-22).
+pub fn left_out(tenant: TenantName, why: &str, at: Timestamp) -> Record {
+    let body = members(json!({ "tenant": tenant, "reason": why }));
+    Record { tenant, kind: "snavio.snapshot.left_out", at, source: None, body }
+}
+
 /// The record that a delivery became a dead letter, for the sender of its message.
 pub fn dead_lettered(message: &Message, letter: &DeadLetter) -> Record {
     let body = members(json!({

@@ -5,19 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::service::TowerToHyperService;
-use snavio_gate::Gate;
+use snavio_gate::{Gate, Loaded, Snapshots};
 use snavio_model::age::JITTER_MAX;
 use snavio_model::limits;
 use snavio_model::registry::Registry;
 use snavio_model::time::{Clock, Timestamp};
 use snavio_store::embedded::{EmbeddedStore, OpenError, Options, Plant};
+use snavio_store::objects::{Objects, ObjectsError};
 use snavio_store::postgres::{self, PostgresStore};
 use snavio_store::{Anchor, Durability, NodeSeen, Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Config, StoreConfig};
+use crate::config::{Config, SnapshotConfig, StoreConfig};
 use crate::door::Door;
 use crate::failures::Failures;
 use crate::http::{self, App, QueueFigures};
@@ -37,6 +38,9 @@ pub const CLOCK_BEHIND_MAX: Duration = Duration::from_secs(3600);
 
 /// How long a node that stops waits for what it is just saying of itself.
 const LAST_WORD_MAX: Duration = Duration::from_secs(5);
+
+/// Where a node keeps the highest version of a snapshot that it has verified, within the data folder.
+const SNAPSHOT_FLOOR_FILE: &str = "snapshot.floor";
 
 /// Under which name the store keeps the platform key's fingerprint.
 pub const PLATFORM_KEY_PIN: &str = "platform_key";
@@ -59,6 +63,9 @@ pub enum StartError {
     /// The address is taken, or not ours.
     #[error("cannot listen on {0}")]
     Listen(SocketAddr, #[source] std::io::Error),
+    /// The place of snapshots cannot be used.
+    #[error("cannot use snapshot.url")]
+    Snapshots(#[from] ObjectsError),
     /// Certificate and key cannot be used.
     #[error("cannot serve TLS")]
     Tls(#[from] TlsError),
@@ -162,7 +169,18 @@ impl Node {
         let node = hex::encode(random::<6>());
         let age_jitter = u32::from_le_bytes(random()) % (JITTER_MAX + 1);
         let settings = snavio_gate::Settings { node: node.clone(), age_jitter, ..config.gate.clone() };
-        let gate = Gate::start(settings, store, shared_clock, unseal).await?;
+        let snapshots = config.snapshot.as_ref().map(|it| snapshots(it, config, &platform)).transpose()?;
+        let preloaded = match (&snapshots, &config.snapshot) {
+            (Some(snapshots), Some(SnapshotConfig { preload: true, .. })) => {
+                snapshots.load(&*store, &*clock, &*unseal).await
+            }
+            _ => None,
+        };
+        let loaded = match preloaded {
+            Some(loaded) => loaded,
+            None => Loaded::from_store(&*store, &*clock, &*unseal).await?,
+        };
+        let gate = Gate::start_with(loaded, settings, store, shared_clock, unseal).await;
         let checked = match check_registry(&gate.registry(), config) {
             Ok(()) => check_key(&**gate.store(), &platform, config).await,
             problem => problem,
@@ -173,6 +191,9 @@ impl Node {
         }
         // Not before the key is known to be the store's.
         gate.seal_with(Arc::<Platform>::clone(&platform));
+        if let Some(snapshots) = snapshots {
+            gate.write_snapshots(Arc::new(snapshots));
+        }
         let stop = CancellationToken::new();
         let draining = CancellationToken::new();
         let app = Arc::new(App {
@@ -312,6 +333,23 @@ fn check_others(engine: Timestamp, nodes: &[NodeSeen]) -> Result<(), StartError>
         }
     }
     Ok(())
+}
+
+/// Where snapshots are, and how they are made.
+fn snapshots(
+    snapshot: &SnapshotConfig,
+    config: &Config,
+    platform: &Platform,
+) -> Result<Snapshots, StartError> {
+    Ok(Snapshots {
+        objects: Objects::open(&snapshot.place)?,
+        key: platform.snapshot_key(),
+        environment: snapshot.environment.clone(),
+        interval: snapshot.interval,
+        ttl: snapshot.ttl,
+        bytes_max: snapshot.bytes_max,
+        floor_file: config.data_folder.join(SNAPSHOT_FLOOR_FILE),
+    })
 }
 
 /// Opens the engine that the configuration names.

@@ -8,6 +8,7 @@ use aes_gcm::aead::{Aead, KeyInit};
 use aes_gcm::{Aes256Gcm, Nonce};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use snavio_model::ed25519::SigningKey;
 use snavio_model::registry::{PublicKey, Sealed, SealingKey, Signer, Unseal};
 use snavio_model::signing::Secret;
 use snavio_model::time::Timestamp;
@@ -80,6 +81,7 @@ pub(crate) struct Platform {
     tokens: TokenKey,
     client_secrets: TokenKey,
     changelog: SealingKey,
+    snapshots: Zeroizing<[u8; 32]>,
     operator_token: Zeroizing<String>,
 }
 
@@ -107,6 +109,7 @@ impl Platform {
             tokens: TokenKey::new(&derived("tokens")[..]),
             client_secrets: TokenKey::new(&derived("client-secrets")[..]),
             changelog: changelog_key(&master),
+            snapshots: derived("snapshots"),
             operator_token,
         })
     }
@@ -114,6 +117,11 @@ impl Platform {
     /// What tells the platform key from others, and nothing else about it.
     pub(crate) fn fingerprint(&self) -> &str {
         &self.fingerprint
+    }
+
+    /// The key that signs snapshots of the registry (REG-21).
+    pub(crate) fn snapshot_key(&self) -> SigningKey {
+        SigningKey::from_seed(&self.snapshots)
     }
 
     /// Encrypts a secret for the registry.

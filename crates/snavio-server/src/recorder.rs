@@ -64,6 +64,15 @@ fn describe() {
     );
     describe_counter!("snavio_telemetry_suppressed_total", "records of refusals that were only counted");
     describe_counter!("snavio_telemetry_dropped_total", "records of refusals that could not be written");
+    describe_counter!("snavio_snapshots_written_total", "snapshots of the registry that were written");
+    describe_counter!("snavio_snapshot_write_failures_total", "snapshots that were not written, by cause");
+    describe_counter!("snavio_snapshot_load_failures_total", "snapshots that were refused, by cause");
+    describe_gauge!("snavio_snapshot_bytes", "bytes of the last snapshot that this node wrote");
+    describe_gauge!("snavio_snapshot_left_out", "tenants whose entries the last snapshot leaves out");
+    describe_histogram!(
+        "snavio_snapshot_write_seconds",
+        "from the look at the store until a snapshot is there"
+    );
     describe_counter!("snavio_unseal_failures_total", "sealed keys that did not open under the platform key");
     describe_counter!("snavio_auth_failures_total", "tokens and client secrets that were wrong");
     describe_counter!("snavio_connections_refused_total", "connections past the limit");

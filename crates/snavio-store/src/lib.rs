@@ -12,6 +12,7 @@ mod evidence;
 pub mod files;
 mod fleet;
 mod moving;
+pub mod objects;
 pub mod postgres;
 mod waiting;
 

@@ -27,6 +27,7 @@ mod registry;
 mod scripted_server;
 mod server_limits;
 mod shell;
+mod snapshots;
 mod strace;
 mod stream;
 mod telemetry;

@@ -142,18 +142,10 @@ impl Draft<'_> {
                 problems.push(format!("{}: {needed} is not registered", entry.key()));
             }
         }
-        let found = match entry {
-            Entry::Route(route) => route_problems(route, self.window),
-            Entry::Tenant(tenant) => too_long("contact", tenant.contact.as_ref(), limits::CONTACT_CHARS_MAX),
-            Entry::Service(service) => service_problems(service),
-            Entry::Grant(grant) => self.grant_problems(grant),
-            Entry::PersonalToken(token) => token_problems(token),
-            Entry::GrantRequest(it) => too_long("purpose", Some(&it.purpose), limits::DESCRIPTION_CHARS_MAX),
-            Entry::Issuer(issuer) => issuer_problems(issuer),
-            Entry::Workload(it) => too_long("subject", Some(&it.subject), limits::DESCRIPTION_CHARS_MAX),
-            Entry::Ban(ban) => too_long("reason", Some(&ban.reason), limits::DESCRIPTION_CHARS_MAX),
-            Entry::Key(_) | Entry::Client(_) => Vec::new(),
-        };
+        let mut found = own_problems(entry, self.window);
+        if let Entry::Grant(grant) = entry {
+            found.extend(self.grant_problems(grant));
+        }
         problems.extend(found.into_iter().map(|problem| format!("{}: {problem}", entry.key())));
     }
 
@@ -214,6 +206,25 @@ impl Entry {
             Self::Workload(it) => vec![EntryKey::issuer(&it.issuer), service(&it.service)],
             Self::Ban(it) => vec![service(&it.source)],
         }
+    }
+}
+
+/// What is wrong with an entry whatever else is registered, and however long the replay window is.
+pub(crate) fn problems_alone(entry: &Entry) -> Vec<String> {
+    own_problems(entry, Duration::ZERO)
+}
+
+fn own_problems(entry: &Entry, window: Duration) -> Vec<String> {
+    match entry {
+        Entry::Route(route) => route_problems(route, window),
+        Entry::Tenant(tenant) => too_long("contact", tenant.contact.as_ref(), limits::CONTACT_CHARS_MAX),
+        Entry::Service(service) => service_problems(service),
+        Entry::PersonalToken(token) => token_problems(token),
+        Entry::GrantRequest(it) => too_long("purpose", Some(&it.purpose), limits::DESCRIPTION_CHARS_MAX),
+        Entry::Issuer(issuer) => issuer_problems(issuer),
+        Entry::Workload(it) => too_long("subject", Some(&it.subject), limits::DESCRIPTION_CHARS_MAX),
+        Entry::Ban(ban) => too_long("reason", Some(&ban.reason), limits::DESCRIPTION_CHARS_MAX),
+        Entry::Grant(_) | Entry::Key(_) | Entry::Client(_) => Vec::new(),
     }
 }
 

@@ -18,6 +18,7 @@ use imbl::shared_ptr::DefaultSharedPtr;
 use imbl::{GenericHashMap, OrdMap};
 
 pub use chain::{Digest, PublicKey, Seal, SealingKey, Signer};
+pub(crate) use change::problems_alone;
 pub use change::{Author, Change, Wish, plan};
 pub use entry::{Acl, Ban, Client, DispatchMode, Entry, Grant, Key, Profile, Route, Sealed, Service, Tenant};
 pub use evidence::{EntryEvidence, Evidence, LoggedChange, SECRET_MEMBERS};
@@ -144,6 +145,11 @@ impl Registry {
         self.entries.range::<_, EntryKey>((start, Bound::Unbounded)).map(|(_, entry)| entry.as_ref())
     }
 
+    /// How many entries there are.
+    pub fn count(&self) -> usize {
+        self.entries.len()
+    }
+
     /// The tenant of this name.
     pub fn tenant(&self, name: &str) -> Option<&Arc<Tenant>> {
         self.tenants.get(name)
@@ -225,7 +231,7 @@ impl Registry {
 
     /// Adds entries that were loaded as a whole, each after what it refers to.
     pub fn fill(&mut self, mut entries: Vec<Entry>, unseal: &dyn Unseal) {
-        entries.sort_by_key(Entry::key);
+        entries.sort_by_cached_key(Entry::key);
         for entry in entries {
             self.put(entry, unseal);
         }

@@ -1,6 +1,7 @@
 //! Configuration in two steps: as written (`raw.rs`), and as usable (here). All problems are told at once.
 
 mod raw;
+mod snapshot;
 mod sources;
 
 use std::net::SocketAddr;
@@ -15,6 +16,7 @@ use snavio_store::postgres;
 
 use crate::host::Hosts;
 use crate::platform::{OPERATOR_TOKEN_FILE, PLATFORM_KEY_FILE};
+pub use snapshot::SnapshotConfig;
 use sources::without_password;
 pub use sources::{CLIENT_VARIABLES, Sources};
 
@@ -45,6 +47,8 @@ pub struct Config {
     pub gate: snavio_gate::Settings,
     /// The largest message.
     pub body_bytes_max: usize,
+    /// Snapshots of the registry, if there are any.
+    pub snapshot: Option<SnapshotConfig>,
     /// The platform key's file.
     pub platform_key_file: PathBuf,
     /// The operator token's file.
@@ -124,12 +128,17 @@ impl Config {
         let raw: raw::Raw = table
             .try_into()
             .map_err(|error: toml::de::Error| ConfigProblems(vec![error.message().to_owned()]))?;
-        Self::check(raw)
+        let mut config = Self::check(raw)?;
+        if let Some(snapshot) = &mut config.snapshot {
+            snapshot.know_environment(&sources.environment);
+        }
+        Ok(config)
     }
 
     fn check(raw: raw::Raw) -> Result<Self, ConfigProblems> {
         let mut problems = Vec::new();
         let (store, data_folder) = store(&raw.store, &mut problems);
+        let snapshot = snapshot::usable(&raw.snapshot, &mut problems);
         let mut within = |name: &str, value: usize, least: usize, most: usize| {
             if !(least..=most).contains(&value) {
                 problems.push(format!("{name} is {value}; use {least} to {most}"));
@@ -218,6 +227,7 @@ impl Config {
                 ..snavio_gate::Settings::default()
             },
             body_bytes_max: raw.gate.body_bytes_max,
+            snapshot,
             log_filter: raw.log.filter,
             log_json: raw.log.format == "json",
             data_folder,

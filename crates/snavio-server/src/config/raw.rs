@@ -8,6 +8,7 @@ pub(super) struct Raw {
     pub(super) admin: Admin,
     pub(super) store: Store,
     pub(super) gate: Gate,
+    pub(super) snapshot: Snapshot,
     pub(super) platform: Platform,
     pub(super) log: Log,
 }
@@ -54,6 +55,18 @@ pub(super) struct Gate {
     pub(super) body_bytes_max: usize,
     pub(super) intake_messages_max: usize,
     pub(super) intake_bytes_max: usize,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Snapshot {
+    pub(super) url: String,
+    pub(super) environment: String,
+    pub(super) preload: bool,
+    pub(super) interval_seconds: usize,
+    pub(super) ttl_seconds: usize,
+    pub(super) bytes_max: u64,
+    pub(super) region: String,
+    pub(super) endpoint: String,
 }
 
 #[derive(Debug, Deserialize)]

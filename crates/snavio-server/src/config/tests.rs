@@ -107,3 +107,22 @@ fn a_value_of_another_type_is_named() {
         ["snavio.toml: gate.body_bytes_max must be of type integer, not string"]
     );
 }
+
+/// REG-20, REG-21
+#[test]
+fn snapshots_need_a_place_and_an_environment_and_keep_credentials_to_themselves() {
+    assert!(Config::load(&Sources::default()).unwrap().snapshot.is_none());
+    let told = problems(&file("[snapshot]\nurl = \"ftp://x\"\ninterval_seconds = 61\nttl_seconds = 0"));
+    assert_eq!(told.len(), 4, "{told:?}");
+
+    let mut sources =
+        file("[snapshot]\nurl = \"s3://bucket/prod\"\nenvironment = \"prod\"\nregion = \"eu-west-1\"");
+    sources.environment.insert("AWS_REGION".into(), "us-east-1".into());
+    sources.environment.insert("AWS_SECRET_ACCESS_KEY".into(), "canary".into());
+    let snapshot = Config::load(&sources).unwrap().snapshot.unwrap();
+    assert_eq!((snapshot.interval, snapshot.preload), (Duration::from_secs(45), true));
+    assert_eq!(snapshot.bytes_max, limits::SNAPSHOT_BYTES_DEFAULT);
+    let last = snapshot.place.options.last().unwrap();
+    assert_eq!((last.0.as_str(), last.1.as_str()), ("AWS_REGION", "eu-west-1"), "a setting wins");
+    assert!(!format!("{snapshot:?}").contains("canary"));
+}

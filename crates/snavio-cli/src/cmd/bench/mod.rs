@@ -19,6 +19,7 @@ mod peers;
 mod pgbench;
 mod plan;
 mod process;
+mod registry;
 mod report;
 mod round;
 mod scenario;
@@ -50,7 +51,7 @@ const SECONDS_MAX: f64 = 20.0;
 /// Measure a node: throughput, latency, messages per flush, processor time; alone and against its peers.
 ///
 /// Starts a node on a temporary store in a process of its own, and loads it over the loopback. Without a part
-/// (--without-store, --against, --fleet, --consume-alone, --fairness, --memory, --idle-connections) it measures
+/// (--without-store, --against, --fleet, --consume-alone, --fairness, --memory, --idle-connections, --registry) it measures
 /// ingest for every combination of --routes, --batch and --connections.
 ///
 /// Example: snavio bench --routes strict --batch 1 --connections 64 --rounds 5
@@ -114,6 +115,10 @@ pub(crate) struct Bench {
     /// Part: the server's memory with so many connections that do nothing.
     #[arg(long)]
     idle_connections: Option<usize>,
+    /// Part, alone: a registry of so many grants. What a snapshot of it weighs, and what a cold start takes with it
+    /// and without.
+    #[arg(long, value_name = "GRANTS")]
+    registry: Option<usize>,
     /// All parts but memory and idle connections, both kinds of ids. Takes half an hour.
     #[arg(long)]
     full: bool,
@@ -149,8 +154,11 @@ impl Bench {
         if self.serve_without_store {
             return self.serve().await;
         }
-        let plan = self.plan()?;
         tokio::spawn(end_when_told());
+        if let Some(grants) = self.registry {
+            return registry::run(grants, self.rounds.unwrap_or(3).max(1), output).await;
+        }
+        let plan = self.plan()?;
         let report = plan.run().await?;
         report.print(match (output, self.markdown) {
             (Output::Json, _) => Style::Json,

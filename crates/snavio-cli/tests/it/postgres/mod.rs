@@ -8,3 +8,4 @@ mod layout;
 mod promise;
 mod restore;
 mod revocations;
+mod snapshots;

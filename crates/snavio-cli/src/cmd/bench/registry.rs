@@ -1,0 +1,214 @@
+//! A large registry: what a snapshot of it weighs, and how long a node takes to start with it and without.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use reqwest::Method;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use snavio_model::limits::REGISTRY_CHANGES_MAX;
+use snavio_model::name::{CommandName, ServiceName};
+use snavio_model::registry::{Change, Entry, Grant};
+use snavio_sdk::Api;
+use snavio_store::RegistryLog;
+use snavio_store::Store;
+use snavio_store::embedded::{EmbeddedStore, Options};
+
+use super::process::Running;
+use super::{clock, machine};
+use crate::Ended;
+use crate::cmd::Failure;
+use crate::output::Output;
+
+/// Tenants, and services of each: every service is a source, and a target with one route.
+const TENANTS: usize = 100;
+const SERVICES: usize = 10;
+const ALL_SERVICES: usize = TENANTS * SERVICES;
+/// How long the first snapshot may take.
+const WRITTEN_MAX: Duration = Duration::from_secs(300);
+
+/// Fills a store, has a snapshot written, and starts nodes over it.
+pub(super) async fn run(grants: usize, rounds: usize, output: Output) -> Ended {
+    let folder = tempfile::Builder::new().prefix("snavio-bench-").tempdir()?;
+    let place = Place { data: folder.path().join("data"), snapshots: folder.path().join("snapshots") };
+    std::fs::create_dir(&place.data)?;
+    register(&place).await?;
+    let began = clock::now();
+    fill(&place.data, grants).await?;
+    let fill_seconds = began.elapsed().as_secs_f64();
+    let (manifest, write_seconds) = place.snapshot(grants).await?;
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        with.push(place.cold_start(true)?);
+        without.push(place.cold_start(false)?);
+    }
+    let rows = vec![summary("with a snapshot", &with), summary("from the store", &without)];
+    let document = json!({
+        "grants": grants,
+        "store_filled_seconds": fill_seconds,
+        "snapshot_written_seconds": write_seconds,
+        "snapshot": weights(&manifest),
+        "cold_start": rows,
+    });
+    output.rows(&document, &rows, &["start", "seconds_median", "seconds", "resident_mib"]);
+    if output == Output::Table {
+        let kinds = document["snapshot"]["kinds"].as_array().cloned().unwrap_or_default();
+        output.rows(
+            &document,
+            &kinds,
+            &["kind", "entries", "bytes", "bytes_per_entry", "text_bytes_per_entry"],
+        );
+    }
+    Ok(())
+}
+
+/// How long a start took, and what the node had in memory then.
+struct Start {
+    seconds: f64,
+    resident_mib: f64,
+}
+
+fn summary(name: &str, starts: &[Start]) -> Value {
+    let mut seconds: Vec<_> = starts.iter().map(|it| (it.seconds * 1000.0).round() / 1000.0).collect();
+    seconds.sort_by(f64::total_cmp);
+    let resident = starts.iter().map(|it| it.resident_mib).fold(0.0, f64::max);
+    json!({ "start": name, "seconds_median": seconds[seconds.len() / 2], "seconds": seconds, "resident_mib": resident.round() })
+}
+
+struct Place {
+    data: PathBuf,
+    snapshots: PathBuf,
+}
+
+impl Place {
+    fn command(&self, snapshots: bool, preload: bool) -> Result<Command, Failure> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&self.data);
+        command.env("SNAVIO_LOG_FILTER", "error");
+        if snapshots {
+            command.env("SNAVIO_SNAPSHOT_URL", format!("file://{}", self.snapshots.display()));
+            command.env("SNAVIO_SNAPSHOT_ENVIRONMENT", "bench");
+            command.env("SNAVIO_SNAPSHOT_PRELOAD", preload.to_string());
+        }
+        Ok(command)
+    }
+
+    fn start(&self, snapshots: bool, preload: bool) -> Result<(Running, String), Failure> {
+        let (running, url) = Running::start_and_read(&mut self.command(snapshots, preload)?, " is serving ")?;
+        Ok((running.ended_by(Signal::TERM), url))
+    }
+
+    /// From the start of the process until it serves.
+    fn cold_start(&self, preload: bool) -> Result<Start, Failure> {
+        let began = clock::now();
+        let (node, _) = self.start(true, preload)?;
+        let seconds = began.elapsed().as_secs_f64();
+        let resident = machine::resident_bytes(node.pid()).unwrap_or(0);
+        Ok(Start { seconds, resident_mib: resident as f64 / f64::from(1 << 20) })
+    }
+
+    /// Has a node write a snapshot that holds everything, and tells how long it took after the start.
+    async fn snapshot(&self, grants: usize) -> Result<(Value, f64), Failure> {
+        let (_node, _) = self.start(true, false)?;
+        let began = clock::now();
+        loop {
+            if let Ok(text) = std::fs::read_to_string(self.snapshots.join("registry/latest.json")) {
+                let latest: Value = serde_json::from_str(&text)?;
+                if entries(&latest["manifest"]) > grants as u64 {
+                    return Ok((latest["manifest"].clone(), began.elapsed().as_secs_f64()));
+                }
+            }
+            if began.elapsed() > WRITTEN_MAX {
+                return Err(Failure::new("no snapshot was written"));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+fn objects(manifest: &Value) -> impl Iterator<Item = &Value> {
+    manifest["objects"].as_array().into_iter().flatten()
+}
+
+fn entries(manifest: &Value) -> u64 {
+    objects(manifest).filter_map(|object| object["entries"].as_u64()).sum()
+}
+
+/// Bytes by kind of entry.
+fn weights(manifest: &Value) -> Value {
+    let mut kinds: Vec<String> =
+        objects(manifest).map(|it| it["kind"].as_str().unwrap_or_default().to_owned()).collect();
+    kinds.dedup();
+    let sum = |kind: &str, member: &str| -> u64 {
+        objects(manifest).filter(|it| it["kind"] == kind).filter_map(|it| it[member].as_u64()).sum()
+    };
+    let per_entry = |bytes: u64, entries: u64| (bytes as f64 * 10.0 / entries.max(1) as f64).round() / 10.0;
+    let weight = |kind: &String| {
+        let (entries, bytes, text) = (sum(kind, "entries"), sum(kind, "bytes"), sum(kind, "text_bytes"));
+        json!({
+            "kind": kind, "entries": entries, "bytes": bytes,
+            "bytes_per_entry": per_entry(bytes, entries), "text_bytes_per_entry": per_entry(text, entries),
+        })
+    };
+    let bytes: u64 = objects(manifest).filter_map(|it| it["bytes"].as_u64()).sum();
+    json!({ "bytes": bytes, "objects": objects(manifest).count(), "kinds": kinds.iter().map(weight).collect::<Vec<_>>() })
+}
+
+fn tenant(number: usize) -> String {
+    format!("tenant-{:03}", number % TENANTS)
+}
+
+fn service(number: usize) -> String {
+    format!("{}/orders-{}", tenant(number), number / TENANTS % SERVICES)
+}
+
+/// Registers tenants, services with their keys and clients, and routes, as an operator would.
+async fn register(place: &Place) -> Result<(), Failure> {
+    let (_node, url) = place.start(false, false)?;
+    let token = std::fs::read_to_string(place.data.join(snavio_server::OPERATOR_TOKEN_FILE))?;
+    let operator = Api::new(&url, None)?.with_token(token.trim());
+    let route = |number| {
+        json!({
+            "target": service(number), "name": "update-profile", "queue": format!("orders-{number}"),
+            "dead_letter_queue": "dead", "claim": { "policy": "strict" },
+        })
+    };
+    let registry = json!({
+        "tenants": (0..TENANTS).map(|it| json!({ "name": tenant(it) })).collect::<Vec<_>>(),
+        "services": (0..ALL_SERVICES).map(|it| json!({ "name": service(it) })).collect::<Vec<_>>(),
+        "routes": (0..ALL_SERVICES).map(route).collect::<Vec<_>>(),
+        "why": "snavio bench",
+    });
+    operator.call(Method::POST, "/v1/registry/apply", Some(&registry)).await?;
+    Ok(())
+}
+
+/// Puts grants into the store of a node that has ended, as changes like any other.
+async fn fill(data: &Path, grants: usize) -> Result<(), Failure> {
+    let store = EmbeddedStore::open(&Options::new(data))?;
+    let first = store.version().await? + 1;
+    let mut numbers = (0..grants).zip(first..).peekable();
+    while numbers.peek().is_some() {
+        let changes =
+            numbers.by_ref().take(REGISTRY_CHANGES_MAX).map(|(number, version)| change(number, version));
+        store.apply(changes.collect::<Result<_, _>>()?).await?;
+    }
+    store.close().await;
+    Ok(())
+}
+
+/// The grant of a number: every source may send to every target, then another command.
+fn change(number: usize, version: i64) -> Result<Change, Failure> {
+    let unfit = |text: String| Failure::new(format!("{text} is no name"));
+    let named = |text: String| ServiceName::new(&text).map_err(|_| unfit(text));
+    let command = match number / (ALL_SERVICES * ALL_SERVICES) {
+        0 => "update-profile".to_owned(),
+        more => format!("update-profile-{more}"),
+    };
+    let name = CommandName::new(&command).map_err(|_| unfit(command))?;
+    let (source, target) = (service(number), service(number / ALL_SERVICES));
+    let grant = Entry::Grant(Grant::new(named(source)?, named(target)?, name));
+    let (who, why) = ("operator".to_owned(), "snavio bench".to_owned());
+    Ok(Change { version, at: clock::wall(), who, why, key: grant.key(), before: None, after: Some(grant) })
+}

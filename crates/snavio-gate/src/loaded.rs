@@ -1,0 +1,28 @@
+//! The registry with which a gate starts, and how current it is.
+
+use snavio_model::registry::{Registry, Unseal};
+use snavio_model::time::{Clock, Timestamp};
+use snavio_store::{Store, StoreError};
+
+/// A registry that was loaded as a whole.
+pub struct Loaded {
+    /// The registry.
+    pub registry: Registry,
+    /// When it was last known to be right: its age counts from here (REG-23).
+    pub current_at: Timestamp,
+}
+
+impl Loaded {
+    /// Reads every entry from the store.
+    pub async fn from_store(
+        store: &dyn Store,
+        clock: &dyn Clock,
+        unseal: &dyn Unseal,
+    ) -> Result<Self, StoreError> {
+        let current_at = clock.now();
+        let (version, entries) = store.load().await?;
+        let mut registry = Registry::default().at_version(version);
+        registry.fill(entries, unseal);
+        Ok(Self { registry, current_at })
+    }
+}

@@ -1,0 +1,121 @@
+//! Reads a snapshot when a node starts: verified from the signature to the last entry, or not used at all.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures_util::{StreamExt, TryStreamExt};
+use snavio_model::limits;
+use snavio_model::registry::{Entry, Registry, Unseal};
+use snavio_model::snapshot::{Fault, Manifest, Object, Scope, Standard, latest_key, trail, verify};
+use snavio_model::time::Clock;
+use snavio_store::Store;
+use snavio_store::objects::Found;
+use tokio::time::Instant;
+
+use super::{Snapshots, Trouble, floor, pack, refuse};
+use crate::Loaded;
+
+/// A snapshot that takes longer is no help: the store is asked instead.
+const LOAD_MAX: Duration = Duration::from_secs(60);
+/// Objects that are fetched and read at the same time.
+const OBJECTS_AT_ONCE: usize = 4;
+
+impl Snapshots {
+    /// The registry of the newest snapshot. Nothing if there is none, or none that may be used: then the registry
+    /// is loaded from the store. The store is asked one small question, not for entries (REG-23).
+    pub async fn load(&self, store: &dyn Store, clock: &dyn Clock, unseal: &dyn Unseal) -> Option<Loaded> {
+        let began = Instant::now();
+        let read = tokio::time::timeout(LOAD_MAX, self.read(store, clock, unseal)).await;
+        match read.unwrap_or(Err(Trouble::Slow(LOAD_MAX))) {
+            Ok(Some(loaded)) => {
+                let (version, entries) = (loaded.registry.version(), loaded.registry.count());
+                let took_ms = began.elapsed().as_millis() as u64;
+                tracing::info!(version, entries, took_ms, "the registry was read from a snapshot");
+                Some(loaded)
+            }
+            Ok(None) => {
+                tracing::info!("there is no snapshot: the registry is loaded from the store");
+                None
+            }
+            Err(trouble) => {
+                refuse(&trouble);
+                None
+            }
+        }
+    }
+
+    async fn read(
+        &self,
+        store: &dyn Store,
+        clock: &dyn Clock,
+        unseal: &dyn Unseal,
+    ) -> Result<Option<Loaded>, Trouble> {
+        let floor = floor::read(&self.floor_file, &self.environment)?;
+        let Some(found) = self.latest().await? else { return Ok(None) };
+        let manifest = verify(&found.bytes, &self.key.verifying())?;
+        let (environment, now) = (&*self.environment, clock.now());
+        manifest.judge(&Standard { floor, environment, now, bytes_max: self.bytes_max })?;
+        self.check_history(&manifest, store).await?;
+        let registry = self.read_objects(&manifest, unseal).await?;
+        if floor < manifest.version_id {
+            floor::raise(&self.floor_file, &self.environment, manifest.version_id)?;
+        }
+        Ok(Some(Loaded { registry, current_at: manifest.generated_at }))
+    }
+
+    /// The manifest as it is there now, if there is one.
+    pub(super) async fn latest(&self) -> Result<Option<Found>, Trouble> {
+        Ok(self.objects.get(latest_key(), limits::SNAPSHOT_MANIFEST_BYTES_MAX).await?)
+    }
+
+    /// The store must have been in the state that the snapshot shows: what follows is read as the difference. One
+    /// that was restored to an earlier state has another history from there on.
+    async fn check_history(&self, manifest: &Manifest, store: &dyn Store) -> Result<(), Trouble> {
+        let version = manifest.version_id;
+        if version > store.version().await? || last_change(store, version).await? != manifest.last_change {
+            return Err(Fault::OtherHistory { version }.into());
+        }
+        Ok(())
+    }
+
+    async fn read_objects(&self, manifest: &Manifest, unseal: &dyn Unseal) -> Result<Registry, Trouble> {
+        let version = manifest.version_id;
+        let mut registry = Registry::default().at_version(version);
+        let read = manifest.objects.iter().map(|object| self.read_object(object, version));
+        let mut read = futures_util::stream::iter(read).buffered(OBJECTS_AT_ONCE);
+        let none = BTreeSet::new();
+        while let Some(entries) = read.try_next().await? {
+            for entry in entries {
+                if let Some(problem) = (Scope { registry: &registry, left_out: &none }).problem(&entry) {
+                    return Err(Fault::Malformed { what: format!("{}: {problem}", entry.key()) }.into());
+                }
+                registry.put(entry, unseal);
+            }
+        }
+        match registry.count() as u64 == manifest.entries() {
+            true => Ok(registry),
+            false => Err(Fault::Malformed { what: "an entry comes twice".to_owned() }.into()),
+        }
+    }
+
+    async fn read_object(&self, object: &Object, version: i64) -> Result<Vec<Entry>, Trouble> {
+        let bytes = self.fetch(object).await?;
+        let object = object.clone();
+        let unpacked = tokio::task::spawn_blocking(move || pack::unpack(&object, version, &bytes)).await;
+        Ok(unpacked.map_err(|_| Trouble::Unfinished)??)
+    }
+
+    /// The bytes of an object, which are whose they may be.
+    pub(super) async fn fetch(&self, object: &Object) -> Result<bytes::Bytes, Trouble> {
+        let found = self.objects.get(&object.key, limits::SNAPSHOT_OBJECT_BYTES_MAX).await?;
+        let missing = || Fault::Missing { key: object.key.clone() };
+        Ok(found.ok_or_else(missing)?.bytes)
+    }
+}
+
+/// What tells the change that led to a version from any other. None for versions that no change led to: that of an
+/// empty registry, and one that a restore made.
+pub(super) async fn last_change(store: &dyn Store, version: i64) -> Result<Option<String>, Trouble> {
+    let changes = store.changes_since(version - 1, 1).await?;
+    Ok(changes.first().filter(|change| change.version == version).map(trail))
+}

@@ -1,0 +1,150 @@
+//! Snapshots over a real store and a real folder: what is left out, whose history counts, and how old one is.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use snavio_gate::{Gate, Loaded, Settings, Snapshots};
+use snavio_model::ed25519::SigningKey;
+use snavio_model::id::Serial;
+use snavio_model::registry::{Change, Entry, Sealed, Unseal};
+use snavio_model::signing::Secret;
+use snavio_model::snapshot::{Manifest, latest_key, verify};
+use snavio_model::time::Timestamp;
+use snavio_store::Store;
+use snavio_store::embedded::{EmbeddedStore, Options};
+use snavio_store::objects::{Objects, Place};
+
+const NOON: Timestamp = Timestamp(1_800_000_000_000);
+
+struct NoKeys;
+
+impl Unseal for NoKeys {
+    fn unseal(&self, _: &Sealed) -> Option<Secret> {
+        None
+    }
+}
+
+fn store(folder: &Path) -> Arc<dyn Store> {
+    Arc::new(EmbeddedStore::open(&Options::new(folder)).unwrap())
+}
+
+fn snapshots(folder: &Path) -> Snapshots {
+    let place = Place { url: format!("file://{}/snapshots", folder.display()), options: Vec::new() };
+    Snapshots {
+        objects: Objects::open(&place).unwrap(),
+        key: SigningKey::from_seed(&[1; 32]),
+        environment: "prod".to_owned(),
+        interval: Duration::from_secs(1),
+        ttl: Duration::from_secs(3600),
+        bytes_max: 1 << 20,
+        floor_file: folder.join("floor"),
+    }
+}
+
+async fn register(store: &dyn Store, why: &str, entries: &[&str]) {
+    let first = store.version().await.unwrap() + 1;
+    let change = |(version, text): (i64, &&str)| {
+        let entry: Entry = serde_json::from_str(text).unwrap();
+        let (who, why) = ("operator".to_owned(), why.to_owned());
+        Change { version, at: NOON, who, why, key: entry.key(), before: None, after: Some(entry) }
+    };
+    store.apply((first..).zip(entries).map(change).collect()).await.unwrap();
+}
+
+/// Has a gate write a snapshot of a store, and gives back its manifest.
+async fn written(store: &Arc<dyn Store>, folder: &Path) -> Manifest {
+    let gate =
+        Gate::start(Settings::default(), Arc::clone(store), Arc::new(NOON), Arc::new(NoKeys)).await.unwrap();
+    gate.write_snapshots(Arc::new(snapshots(folder)));
+    let version = store.version().await.unwrap();
+    let there = snapshots(folder);
+    let manifest = async {
+        loop {
+            if let Some(found) = there.objects.get(latest_key(), 1 << 20).await.unwrap() {
+                let manifest = verify(&found.bytes, &there.key.verifying()).unwrap();
+                if manifest.version_id == version {
+                    return manifest;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let manifest =
+        tokio::time::timeout(Duration::from_secs(20), manifest).await.expect("a snapshot is written");
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    manifest
+}
+
+async fn load(store: &Arc<dyn Store>, folder: &Path, now: Timestamp) -> Option<Loaded> {
+    snapshots(folder).load(&**store, &now, &NoKeys).await
+}
+
+const ACME: [&str; 3] = [
+    r#"{"kind":"tenant","name":"acme"}"#,
+    r#"{"kind":"service","name":"acme/bot"}"#,
+    r#"{"kind":"route","target":"acme/bot","name":"pay","queue":"q","dead_letter_queue":"d"}"#,
+];
+
+/// REG-20, REG-23
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_holds_what_the_store_held_and_is_as_old_as_it_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(&folder.path().join("data"));
+    register(&*store, "", &ACME).await;
+    let manifest = written(&store, folder.path()).await;
+    assert_eq!((manifest.version_id, manifest.generated_at, manifest.entries()), (3, NOON, 3));
+    let loaded = load(&store, folder.path(), NOON.plus(Duration::from_secs(30))).await.expect("it is good");
+    let whole = Loaded::from_store(&*store, &NOON, &NoKeys).await.unwrap();
+    assert!(loaded.registry.entries().eq(whole.registry.entries()));
+    assert_eq!(loaded.registry.version(), 3);
+    assert_eq!(loaded.current_at, NOON, "it is as old as what it was made from");
+}
+
+/// REG-22
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_whose_entries_fail_is_left_out_and_told_and_the_rest_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(&folder.path().join("data"));
+    register(&*store, "", &ACME).await;
+    // Nothing that a registry file could bring about.
+    let long = format!(r#"{{"kind":"tenant","name":"zeta","contact":"{}"}}"#, "x".repeat(100_000));
+    let of_both = r#"{"kind":"grant","source":"zeta/bot","target":"acme/bot","name":"pay"}"#;
+    register(&*store, "", &[&long, r#"{"kind":"service","name":"zeta/bot"}"#, of_both]).await;
+    let manifest = written(&store, folder.path()).await;
+    assert_eq!((manifest.left_out, manifest.objects.len()), (vec!["zeta".to_owned()], 3));
+    let kinds: Vec<_> = manifest.objects.iter().map(|it| (it.kind.as_str(), it.entries)).collect();
+    assert_eq!(kinds, [("tenant", 1), ("service", 1), ("route", 1)]);
+    assert!(load(&store, folder.path(), NOON).await.is_none(), "a node must not go by half of it");
+    let told = async {
+        loop {
+            let records = store.telemetry("zeta", Serial(0), 10).await.unwrap();
+            if let Some(record) = records.first() {
+                return record.clone();
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let told = tokio::time::timeout(Duration::from_secs(20), told).await.expect("the tenant is told");
+    assert_eq!(told.kind, "snavio.snapshot.left_out");
+    assert!(store.telemetry("acme", Serial(0), 10).await.unwrap().is_empty());
+}
+
+/// REG-21
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_of_a_history_that_the_store_does_not_have_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let one = store(&folder.path().join("one"));
+    register(&*one, "made", &ACME).await;
+    written(&one, folder.path()).await;
+    let behind = store(&folder.path().join("behind"));
+    register(&*behind, "made", &ACME[..2]).await;
+    assert!(load(&behind, folder.path(), NOON).await.is_none(), "the store was never there");
+    let other = store(&folder.path().join("other"));
+    register(&*other, "made otherwise", &ACME).await;
+    register(&*other, "and more", &[r#"{"kind":"tenant","name":"zeta"}"#]).await;
+    assert!(load(&other, folder.path(), NOON).await.is_none(), "it came there another way");
+    assert!(load(&one, folder.path(), NOON).await.is_some());
+}

@@ -1,0 +1,112 @@
+//! The entries of an object: one JSON document per line, all of one kind, which the manifest names. Writer and reader
+//! take the same lines for good.
+
+use std::collections::BTreeSet;
+
+use super::Fault;
+use super::manifest::Object;
+use crate::limits;
+use crate::name::ServiceName;
+use crate::registry::{Entry, Kind, Registry, problems_alone};
+
+/// Writes an entry as a line.
+pub fn write_entry(entry: &Entry, lines: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+    match entry {
+        Entry::Tenant(it) => serde_json::to_writer(&mut *lines, it),
+        Entry::Service(it) => serde_json::to_writer(&mut *lines, it),
+        Entry::Key(it) => serde_json::to_writer(&mut *lines, it),
+        Entry::Client(it) => serde_json::to_writer(&mut *lines, it),
+        Entry::Route(it) => serde_json::to_writer(&mut *lines, it),
+        Entry::Grant(it) => serde_json::to_writer(&mut *lines, it),
+        Entry::PersonalToken(it) => serde_json::to_writer(&mut *lines, it),
+        Entry::GrantRequest(it) => serde_json::to_writer(&mut *lines, it),
+        Entry::Issuer(it) => serde_json::to_writer(&mut *lines, it),
+        Entry::Workload(it) => serde_json::to_writer(&mut *lines, it),
+        Entry::Ban(it) => serde_json::to_writer(&mut *lines, it),
+    }?;
+    lines.push(b'\n');
+    Ok(())
+}
+
+fn read_entry(kind: Kind, line: &[u8]) -> Result<Entry, serde_json::Error> {
+    use serde_json::from_slice;
+    Ok(match kind {
+        Kind::Tenant => Entry::Tenant(from_slice(line)?),
+        Kind::Service => Entry::Service(from_slice(line)?),
+        Kind::Key => Entry::Key(from_slice(line)?),
+        Kind::Client => Entry::Client(from_slice(line)?),
+        Kind::Route => Entry::Route(from_slice(line)?),
+        Kind::Grant => Entry::Grant(from_slice(line)?),
+        Kind::PersonalToken => Entry::PersonalToken(from_slice(line)?),
+        Kind::GrantRequest => Entry::GrantRequest(from_slice(line)?),
+        Kind::Issuer => Entry::Issuer(from_slice(line)?),
+        Kind::Workload => Entry::Workload(from_slice(line)?),
+        Kind::Ban => Entry::Ban(from_slice(line)?),
+    })
+}
+
+/// The entries of an object whose lines were unpacked. Whether they hold together is [`Scope::problem`]'s to say.
+pub fn read_entries(object: &Object, lines: &[u8]) -> Result<Vec<Entry>, Fault> {
+    let malformed = |what: String| Err(Fault::malformed(format!("{}: {what}", object.key)));
+    if lines.len() as u64 != object.text_bytes {
+        return malformed(format!("{} bytes of entries instead of {}", lines.len(), object.text_bytes));
+    }
+    let mut entries = Vec::new();
+    for (number, line) in lines.split_inclusive(|byte| *byte == b'\n').enumerate() {
+        let Some(line) = line.strip_suffix(b"\n").filter(|it| it.len() < limits::SNAPSHOT_ENTRY_BYTES_MAX)
+        else {
+            return malformed(format!("line {} has no end, or is too long", number + 1));
+        };
+        match read_entry(object.kind, line) {
+            Ok(entry) => entries.push(entry),
+            // The cause may quote a secret's hash: the place must do.
+            Err(error) => return malformed(format!("line {} at {}", number + 1, error.column())),
+        }
+    }
+    if entries.len() as u64 != object.entries {
+        return malformed(format!("{} entries instead of {}", entries.len(), object.entries));
+    }
+    Ok(entries)
+}
+
+/// What an entry must hold together with: the entries before it, without those of tenants that were left out.
+pub struct Scope<'a> {
+    /// The entries.
+    pub registry: &'a Registry,
+    /// Whose entries do not count.
+    pub left_out: &'a BTreeSet<String>,
+}
+
+impl Scope<'_> {
+    /// What is wrong with an entry, if anything. The reader asks this of every entry, and so does the writer.
+    pub fn problem(&self, entry: &Entry) -> Option<String> {
+        let missing = match entry {
+            Entry::Tenant(_) | Entry::Issuer(_) => None,
+            Entry::Service(it) => self.lacks_tenant(it.name.tenant()),
+            Entry::Route(it) => self.lacks(&it.target),
+            Entry::Grant(it) => self.lacks(&it.target).or_else(|| self.lacks(&it.source)),
+            Entry::Key(it) => self.lacks(&it.service),
+            Entry::Client(it) => self.lacks(&it.service),
+            Entry::PersonalToken(it) => it.tenant.as_ref().and_then(|it| self.lacks_tenant(it.as_str())),
+            Entry::GrantRequest(it) => self.lacks(&it.target).or_else(|| self.lacks(&it.source)),
+            Entry::Workload(it) => self.lacks_issuer(&it.issuer).or_else(|| self.lacks(&it.service)),
+            Entry::Ban(it) => self.lacks(&it.source),
+        };
+        missing.or_else(|| problems_alone(entry).into_iter().next())
+    }
+
+    fn lacks(&self, service: &ServiceName) -> Option<String> {
+        let there =
+            self.registry.service(service.as_str()).is_some() && !self.left_out.contains(service.tenant());
+        (!there).then(|| format!("service {service} is not there"))
+    }
+
+    fn lacks_issuer(&self, issuer: &str) -> Option<String> {
+        self.registry.issuer(issuer).is_none().then(|| format!("issuer {issuer} is not there"))
+    }
+
+    fn lacks_tenant(&self, tenant: &str) -> Option<String> {
+        let there = self.registry.tenant(tenant).is_some() && !self.left_out.contains(tenant);
+        (!there).then(|| format!("tenant {tenant} is not there"))
+    }
+}
