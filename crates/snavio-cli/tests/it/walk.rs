@@ -111,6 +111,18 @@ fn rows() -> Vec<Row> {
         row("PUT", "/v1/grants", "/v1/grants", grant, [401, 403, 403, 403, 201]),
         row("GET", "/v1/registry", "/v1/registry", nothing.clone(), [401, 200, 200, 200, 200]),
         row("GET", "/v1/registry/changes", "/v1/registry/changes", nothing.clone(), OPERATORS),
+        row("GET", "/v1/registry/seals", "/v1/registry/seals", nothing.clone(), OPERATORS),
+        row("GET", "/v1/registry/evidence", "/v1/registry/evidence", nothing.clone(), OPERATORS),
+        row("GET", "/v1/registry/at/{version}", "/v1/registry/at/1", nothing.clone(), OPERATORS),
+        row("GET", "/v1/registry/compare", "/v1/registry/compare?from=1", nothing.clone(), OPERATORS),
+        row(
+            "POST",
+            "/v1/registry/rollback",
+            "/v1/registry/rollback",
+            json!({ "version": -1 }),
+            [401, 403, 403, 403, 400],
+        ),
+        row("GET", "/v1/audit", "/v1/audit", nothing.clone(), OPERATORS),
         row("POST", "/v1/registry/apply", "/v1/registry/apply", json!({ "dry_run": true }), OPERATORS),
         // A form, not JSON: whoever asks, by whatever token, must show a client's secret.
         row("POST", "/v1/token", "/v1/token", json!({}), [415; 5]),
