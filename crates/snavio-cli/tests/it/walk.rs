@@ -128,6 +128,18 @@ fn rows() -> Vec<Row> {
             json!({ "source": "acme/billing", "target": "acme/bot", "name": "pay" }),
             [401, 403, 400, 403, 200],
         ),
+        row("GET", "/v1/registry/seals", "/v1/registry/seals", nothing.clone(), OPERATORS),
+        row("GET", "/v1/registry/evidence", "/v1/registry/evidence", nothing.clone(), OPERATORS),
+        row("GET", "/v1/registry/at/{version}", "/v1/registry/at/1", nothing.clone(), OPERATORS),
+        row("GET", "/v1/registry/compare", "/v1/registry/compare?from=1", nothing.clone(), OPERATORS),
+        row(
+            "POST",
+            "/v1/registry/rollback",
+            "/v1/registry/rollback",
+            json!({ "version": -1 }),
+            [401, 403, 403, 403, 400],
+        ),
+        row("GET", "/v1/audit", "/v1/audit", nothing.clone(), OPERATORS),
         row("POST", "/v1/registry/apply", "/v1/registry/apply", json!({ "dry_run": true }), OPERATORS),
         // A form, not JSON: whoever asks, by whatever token, must show a client's secret.
         row("POST", "/v1/token", "/v1/token", json!({}), [415; 5]),

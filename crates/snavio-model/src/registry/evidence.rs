@@ -114,7 +114,7 @@ pub struct EntryEvidence {
     pub text: String,
     /// The digest of what is secret in it, or of all of it if it is no JSON.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
-    pub secret: Option<Digest>,
+    pub secret_digest: Option<Digest>,
 }
 
 impl EntryEvidence {
@@ -122,7 +122,7 @@ impl EntryEvidence {
     pub fn of(written: &str) -> Self {
         Self::of_json(written).unwrap_or_else(|_| Self {
             text: String::new(),
-            secret: Some(Encoder::new("snavio.unreadable.v1").text(written).digest()),
+            secret_digest: Some(Encoder::new("snavio.unreadable.v1").text(written).digest()),
         })
     }
 
@@ -134,12 +134,12 @@ impl EntryEvidence {
         reader.canonical_without(&secrets.collect::<Vec<_>>(), &mut canonical)?;
         reader.finish()?;
         let text = String::from_utf8_lossy(&canonical).into_owned();
-        Ok(Self { text, secret: secret(written) })
+        Ok(Self { text, secret_digest: secret_digest(written) })
     }
 }
 
 /// The digest of the secret members of an entry, if it has any.
-fn secret(written: &str) -> Option<Digest> {
+fn secret_digest(written: &str) -> Option<Digest> {
     let members: serde_json::Map<_, _> = serde_json::from_str(written).ok()?;
     let mut encoder = Encoder::new("snavio.secret.v1");
     let mut any = false;
@@ -168,8 +168,8 @@ impl Evidence {
 fn entry(encoder: Encoder, entry: &Option<EntryEvidence>) -> Encoder {
     let Some(entry) = entry else { return encoder.number(0) };
     let encoder = encoder.number(1).text(&entry.text);
-    match &entry.secret {
-        Some(secret) => encoder.number(1).bytes(&secret.0),
+    match &entry.secret_digest {
+        Some(digest) => encoder.number(1).bytes(&digest.0),
         None => encoder.number(0),
     }
 }

@@ -15,7 +15,8 @@ const COLUMNS: &str = "number, first_version, last_version, at, head, signature"
 /// Adds a seal after the last one. Of two at once, each with the same number, one is told that it was too late.
 pub(super) async fn append(client: &impl GenericClient, seal: &Seal) -> Result<(), StoreError> {
     let insert = format!(
-        "INSERT INTO seal ({COLUMNS}) SELECT $1, $2, $3, $4, $5, $6 \
+        "INSERT INTO seal ({COLUMNS}) SELECT $1::bigint, $2::bigint, $3::bigint, $4::bigint, \
+             $5::bytea, $6::bytea \
          WHERE NOT EXISTS (SELECT FROM seal WHERE number >= $1) \
              AND CASE WHEN $1 = 1 THEN $2 = 1 \
                  ELSE EXISTS (SELECT FROM seal WHERE number = $1 - 1 AND last_version = $2 - 1) END \

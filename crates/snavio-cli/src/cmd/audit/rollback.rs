@@ -23,7 +23,8 @@ pub(crate) struct Rollback {
     #[command(flatten)]
     node: AsOperator,
     /// The version to go back to.
-    version: i64,
+    #[arg(value_name = "VERSION")]
+    back_to: i64,
     /// Why, for the changelog.
     #[arg(long)]
     why: String,
@@ -41,7 +42,7 @@ impl Rollback {
         if let Some(folder) = folder {
             prepare(folder)?;
         }
-        let body = json!({ "version": self.version, "why": self.why, "dry_run": !self.yes });
+        let body = json!({ "version": self.back_to, "why": self.why, "dry_run": !self.yes });
         let mut answer = self.node.api()?.call(Method::POST, "/v1/registry/rollback", Some(&body)).await?;
         let saved = folder.map(|folder| save_all(folder, &mut answer));
         let changes = answer["changes"].as_array().cloned().unwrap_or_default();

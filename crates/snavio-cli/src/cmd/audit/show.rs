@@ -75,7 +75,8 @@ pub(crate) struct At {
     #[command(flatten)]
     node: AsOperator,
     /// The registry's version.
-    version: i64,
+    #[arg(value_name = "VERSION")]
+    at: i64,
     /// Only entries of this kind, for example grant.
     #[arg(long)]
     kind: Option<String>,
@@ -85,7 +86,7 @@ impl At {
     pub(crate) async fn run(self, output: Output) -> Ended {
         let api = self.node.api()?;
         let kind = self.kind.map(|kind| format!("&kind={kind}")).unwrap_or_default();
-        let path = format!("/v1/registry/at/{}?limit=1000{kind}", self.version);
+        let path = format!("/v1/registry/at/{}?limit=1000{kind}", self.at);
         let (mut all, mut after) = (Vec::new(), String::new());
         loop {
             let mut page = api.call(Method::GET, &format!("{path}{after}"), None).await?;
@@ -99,7 +100,7 @@ impl At {
         }
         let row = |entry: &Value| json!({ "kind": entry["kind"], "entry": entry.to_string() });
         let rows: Vec<_> = all.iter().map(row).collect();
-        output.rows(&json!({ "version": self.version, "entries": all }), &rows, &["kind", "entry"]);
+        output.rows(&json!({ "version": self.at, "entries": all }), &rows, &["kind", "entry"]);
         Ok(())
     }
 }

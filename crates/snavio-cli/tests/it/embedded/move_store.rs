@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use snavio_sdk::{ApiError, Delivery};
 
+use crate::audit::sealed;
 use crate::engine::Database;
 use crate::node::{Draft, Launch, Node, drain, new_id, post};
 use crate::shell::Shell;
@@ -60,6 +61,29 @@ async fn clients_of_a_moved_store_go_on_where_they_were() {
     assert_eq!(status, 202, "{answer}");
     assert!(answer["delivery_id"].as_i64() > moved["numbers_above"].as_i64(), "{answer} after {moved}");
     assert_eq!(drain(&bot, "pay-inbox").await.len(), 6);
+}
+
+/// REG-5, ENG-3
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_chain_goes_on_in_the_database() {
+    let mut node = Node::start();
+    node.cast().await;
+    let noted = sealed(&node).await;
+    let word = |name: &str| noted[name].as_str().unwrap().to_owned();
+    let flags = format!("--head {} --public-key {}", word("head"), word("public_key"));
+    node.stop();
+    let (shell, database) = (Shell::new(), Database::new());
+    let line = format!("move-store --from embedded:{} --to {}", node.data().display(), database.url);
+    let moved = shell.run(&format!("{line} --output json"));
+    assert_eq!(moved.json()["seals"], noted["seals"], "{moved:?}");
+    let found = shell.run(&format!("audit verify --store {} {flags}", database.url));
+    assert_eq!(found.code, Some(0), "{found:?}");
+    let key = Launch::default().set("PLATFORM_KEY_FILE", node.secret("platform.key").display());
+    let fleet = Node::over(&database, &key);
+    fleet.apply(&json!({ "tenants": [{ "name": "later" }] })).await;
+    assert!(sealed(&fleet).await["seals"].as_i64() > noted["seals"].as_i64());
+    let found = Shell::at(&fleet).run(&format!("audit verify {flags}"));
+    assert_eq!(found.code, Some(0), "{found:?}");
 }
 
 /// Nothing goes by the old store before somebody says so.

@@ -6,6 +6,7 @@ use reqwest::Method;
 use serde_json::Value;
 use snavio_sdk::{Api, Client};
 
+use crate::audit::sealed;
 use crate::engine::Database;
 use crate::health::readiness;
 use crate::node::{Draft, Launch, Node, new_id, post};
@@ -206,4 +207,27 @@ async fn a_database_that_does_not_flush_is_served_only_on_a_persons_word() {
     let cast = node.cast().await;
     let message = Draft::new("notify", &new_id()).sign(&cast.billing);
     assert_eq!(post(&node.client(&cast.billing), message).await.1["durability"], "relaxed");
+}
+
+/// REG-5, ENG-7
+#[tokio::test]
+async fn two_nodes_make_one_chain_and_one_goes_on_when_the_other_is_killed() {
+    let one = first();
+    let mut other = beside(&one);
+    let file = |node: &str, n: usize| serde_json::json!({ "tenants": [{ "name": format!("{node}-{n}") }] });
+    for n in 0..10 {
+        let (a, b) = (file("one", n), file("other", n));
+        tokio::join!(one.apply(&a), other.apply(&b));
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    let chain = sealed(&one).await;
+    assert!(chain["seals"].as_i64() > Some(1), "{chain}");
+    assert_eq!(Shell::at(&other).run("audit verify").code, Some(0));
+    other.apply(&file("last", 0)).await;
+    other.kill();
+    let after = sealed(&one).await;
+    assert_eq!(after["sealed_version"], 21, "{after}");
+    let head = chain["head"].as_str().unwrap();
+    let found = Shell::at(&one).run(&format!("audit verify --head {head}"));
+    assert_eq!(found.code, Some(0), "{found:?}");
 }

@@ -189,7 +189,7 @@ fn what_is_shown_for_verification_holds_no_secret_and_depends_on_it() {
     let client = r#"{"kind":"client","id":"c","secret_hash":"00ff"}"#;
     assert!(!EntryEvidence::of(client).text.contains("00ff"));
     let unreadable = EntryEvidence::of(r#"{"secret":"00ff","#);
-    assert_eq!((unreadable.text.as_str(), unreadable.secret.is_some()), ("", true));
+    assert_eq!((unreadable.text.as_str(), unreadable.secret_digest.is_some()), ("", true));
 }
 
 /// REG-5: the same change has the same digest on every machine and in every version to come.

@@ -1,0 +1,351 @@
+//! The changelog as an auditor sees it (REG-5): what was done to it behind the gateway's back is named, and what was
+//! not stays whole over restarts and kills.
+
+use std::process::Command;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use snavio_model::registry::{Evidence, PublicKey, Seal, SealingKey, Signer};
+use snavio_model::time::Timestamp;
+
+use crate::engine::Engine;
+use crate::node::{Launch, Node};
+use crate::patience::eventually;
+use crate::shell::{Ended, Shell};
+use crate::wire::metric;
+
+/// Waits until everything is sealed, and gives back how the chain is then.
+pub(crate) async fn sealed(node: &Node) -> Value {
+    eventually("everything is sealed", async || {
+        let chain = node.get("/v1/status").await["chain"].take();
+        (chain["unsealed"] == 0 && chain["seals"] != 0).then_some(chain)
+    })
+    .await
+}
+
+/// Changes a tenant, so that there is something to seal.
+async fn touch(node: &Node, contact: &str) {
+    let body = json!({ "contact": contact });
+    let path = format!("/v1/tenants/acme?why={contact}");
+    node.operator().call(Method::PUT, &path, Some(&body)).await.expect("the tenant is changed");
+}
+
+/// Statements by somebody who has the store and not its keys.
+fn tamper(node: &Node, statements: &str) {
+    match node.engine() {
+        Engine::Embedded => {
+            let file = node.data().join("snavio.db");
+            let done = Command::new("sqlite3").arg(file).arg(statements).output();
+            let done = done.expect("this test needs sqlite3: run ./test, which installs it");
+            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        }
+        Engine::Postgres(database) => drop(database.ask(statements)),
+    }
+}
+
+/// Replaces the chain by another one.
+fn put_seals(node: &Node, seals: &[Seal]) {
+    let bytes = |bytes: &[u8]| {
+        let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        match node.engine() {
+            Engine::Embedded => format!("x'{text}'"),
+            Engine::Postgres(_) => format!("'\\x{text}'::bytea"),
+        }
+    };
+    let mut statements = "DELETE FROM seal;".to_owned();
+    for Seal { number, first_version, last_version, at, head, signature } in seals {
+        statements += &format!(
+            "INSERT INTO seal VALUES ({number}, {first_version}, {last_version}, {}, {}, {});",
+            at.0,
+            bytes(head),
+            bytes(signature)
+        );
+    }
+    tamper(node, &statements);
+}
+
+/// Verifies the store itself, whether a node runs or not.
+fn verify_store(node: &Node, flags: &str) -> Ended {
+    let (place, shell) = match node.engine() {
+        Engine::Embedded => (format!("--data {}", node.data().display()), Shell::new()),
+        Engine::Postgres(database) => {
+            let key = node.secret("platform.key").display().to_string();
+            (format!("--store {}", database.url), Shell::new().with("SNAVIO_PLATFORM_KEY_FILE", &key))
+        }
+    };
+    shell.run(&format!("audit verify {place} {flags} --output json"))
+}
+
+/// A node with a chain of several seals, stopped; its seals, and its changes as they were sealed.
+async fn stopped_with_a_chain() -> (Node, Vec<Seal>, Vec<Evidence>) {
+    let mut node = Node::start();
+    node.cast().await;
+    sealed(&node).await;
+    for contact in ["one", "two"] {
+        touch(&node, contact).await;
+        sealed(&node).await;
+    }
+    let seals = serde_json::from_value(node.get("/v1/registry/seals").await["items"].take()).unwrap();
+    let changes = serde_json::from_value(node.get("/v1/registry/evidence").await["items"].take()).unwrap();
+    node.stop();
+    (node, seals, changes)
+}
+
+/// REG-5
+#[tokio::test]
+async fn a_chain_that_nobody_touched_is_whole_over_restarts_and_kills() {
+    let mut node = Node::start();
+    node.cast().await;
+    let first = sealed(&node).await;
+    let flags = format!(
+        "--head {} --public-key {}",
+        first["head"].as_str().unwrap(),
+        first["public_key"].as_str().unwrap()
+    );
+    for round in 0..3 {
+        touch(&node, &format!("kill-{round}")).await;
+        // What was just changed may be sealed by now or not: either is whole.
+        node.kill();
+        let found = verify_store(&node, &flags);
+        assert_eq!(found.code, Some(0), "{found:?}");
+        node.restart(&Launch::default());
+        sealed(&node).await;
+    }
+    let online = Shell::at(&node).run(&format!("audit verify {flags} --output json"));
+    assert_eq!(online.code, Some(0), "{online:?}");
+    let (told, chain) = (online.json(), sealed(&node).await);
+    assert_eq!((&told["result"], &told["unsealed"]), (&json!("whole"), &Value::Null));
+    assert_eq!((&told["head"], &told["version"]), (&chain["head"], &chain["sealed_version"]));
+    let metric = metric(&node, "snavio_registry_sealed_version").await;
+    assert_eq!(metric, chain["sealed_version"].as_f64());
+    touch(&node, "sealed-at-stop").await;
+    node.stop();
+    let after = verify_store(&node, &flags).json();
+    assert_eq!(after["unsealed"], Value::Null, "a node that stops seals first: {after}");
+    assert_eq!(after["version"].as_i64(), told["version"].as_i64().map(|it| it + 1));
+}
+
+/// REG-5
+#[tokio::test]
+async fn whatever_was_done_to_the_changelog_is_named() {
+    let (mut node, seals, _) = stopped_with_a_chain().await;
+    let swap = "UPDATE registry_change SET version = -1 WHERE version = 2; \
+         UPDATE registry_change SET version = 2 WHERE version = 3; \
+         UPDATE registry_change SET version = 3 WHERE version = -1";
+    let remove = |which: &str| {
+        format!(
+            "CREATE TABLE aside AS SELECT * FROM registry_change WHERE version = {which}; \
+             DELETE FROM registry_change WHERE version = {which}"
+        )
+    };
+    let put_back = "INSERT INTO registry_change SELECT * FROM aside; DROP TABLE aside";
+    let replace = |kind: &str, from: &str, to: &str| {
+        format!("UPDATE registry_change SET after = replace(after, '{from}', '{to}') WHERE kind = '{kind}'")
+    };
+    for (fault, done, undone) in [
+        (
+            "change_altered",
+            "UPDATE registry_change SET why = 'another' WHERE version = 2".to_owned(),
+            "UPDATE registry_change SET why = '' WHERE version = 2".to_owned(),
+        ),
+        (
+            "change_altered",
+            "UPDATE registry_change SET at = at + 1 WHERE version = 1".to_owned(),
+            "UPDATE registry_change SET at = at - 1 WHERE version = 1".to_owned(),
+        ),
+        (
+            "change_altered",
+            replace("route", "pay-inbox", "spy-inbox"),
+            replace("route", "spy-inbox", "pay-inbox"),
+        ),
+        ("change_altered", replace("key", "v1.", "v1.A"), replace("key", "v1.A", "v1.")),
+        ("change_altered", replace("grant", "}", "]"), replace("grant", "]", "}")),
+        ("change_missing", remove("3"), put_back.to_owned()),
+        ("change_missing", remove("(SELECT max(version) FROM registry_change)"), put_back.to_owned()),
+        ("change_moved", swap.to_owned(), swap.to_owned()),
+        (
+            "seal_altered",
+            "UPDATE seal SET at = at + 1 WHERE number = 2".to_owned(),
+            "UPDATE seal SET at = at - 1 WHERE number = 2".to_owned(),
+        ),
+        (
+            "seal_altered",
+            "UPDATE seal SET last_version = last_version + 1 WHERE number = 1".to_owned(),
+            "UPDATE seal SET last_version = last_version - 1 WHERE number = 1".to_owned(),
+        ),
+    ] {
+        tamper(&node, &done);
+        let found = verify_store(&node, "");
+        assert_eq!((found.code, found.json()["fault"].as_str()), (Some(1), Some(fault)), "{done}: {found:?}");
+        tamper(&node, &undone);
+        let whole = verify_store(&node, "");
+        assert_eq!(whole.code, Some(0), "{undone}: {whole:?}");
+    }
+    put_seals(&node, &[seals[0].clone(), seals[2].clone()]);
+    assert_eq!(verify_store(&node, "").json()["fault"], "seal_missing");
+    put_seals(&node, &seals);
+    tamper(&node, "UPDATE registry_change SET who = 'nobody' WHERE version = 2");
+    node.restart(&Launch::default());
+    let online = Shell::at(&node).run("audit verify");
+    assert_eq!(online.code, Some(1), "{online:?}");
+    assert!(online.err.contains("change 2 is not as it was sealed: it was altered"), "{online:?}");
+}
+
+/// Has the public key, and not the key.
+struct Impostor(PublicKey);
+
+impl Signer for Impostor {
+    fn public_key(&self) -> PublicKey {
+        self.0
+    }
+
+    fn sign(&self, text: &[u8]) -> [u8; 64] {
+        SealingKey::from_bytes(&[8; 32]).sign(text)
+    }
+}
+
+fn chain_over(changes: &[Evidence], signer: &dyn Signer) -> Vec<Seal> {
+    let mut seals: Vec<Seal> = Vec::new();
+    for part in changes.chunks(4) {
+        seals.push(Seal::next(seals.last(), part, Timestamp(1), signer).unwrap());
+    }
+    seals
+}
+
+/// REG-5
+#[tokio::test]
+async fn a_chain_that_was_rewritten_or_cut_off_is_found() {
+    let (mut node, seals, mut changes) = stopped_with_a_chain().await;
+    let head = seals[2].head_digest().unwrap();
+    let whole = verify_store(&node, &format!("--head {head}"));
+    assert_eq!(whole.code, Some(0), "{whole:?}");
+    let own: PublicKey = whole.json()["public_key"][0].as_str().unwrap().parse().unwrap();
+
+    put_seals(&node, &seals[..1]);
+    let cut = verify_store(&node, "");
+    let last = changes.len() as i64;
+    assert_eq!((cut.code, &cut.json()["unsealed"]), (Some(0), &json!([last - 1, last])), "{cut:?}");
+    let found = verify_store(&node, &format!("--head {head}"));
+    assert_eq!((found.code, &found.json()["fault"]), (Some(1), &json!("head_missing")), "{found:?}");
+    // The node seals what is left anew: it cannot know, but whoever noted the head does.
+    node.restart(&Launch::default());
+    sealed(&node).await;
+    let found = Shell::at(&node).run(&format!("audit verify --head {head}"));
+    assert_eq!(found.code, Some(1), "{found:?}");
+    assert!(found.err.contains("cut off or rewritten"), "{found:?}");
+    node.stop();
+
+    tamper(&node, "UPDATE registry_change SET who = 'nobody' WHERE version = 1");
+    changes[0].who = "nobody".into();
+    let forger = SealingKey::from_bytes(&[8; 32]);
+    put_seals(&node, &chain_over(&changes, &forger));
+    let flags = format!("--public-key {own}");
+    assert_eq!(verify_store(&node, &flags).json()["fault"], "key_unknown");
+    put_seals(&node, &chain_over(&changes, &Impostor(own)));
+    assert_eq!(verify_store(&node, &flags).json()["fault"], "signature_wrong");
+    put_seals(&node, &[]);
+    let empty = verify_store(&node, &flags).json();
+    assert_eq!(empty["unsealed"], json!([1, last]), "nothing is sealed, and it says so");
+}
+
+/// REG-5
+#[tokio::test]
+async fn a_node_that_saw_a_seal_vanish_says_so_and_seals_nothing_on_top() {
+    let node = Node::start();
+    node.cast().await;
+    sealed(&node).await;
+    touch(&node, "more").await;
+    sealed(&node).await;
+    let seals: Vec<Seal> =
+        serde_json::from_value(node.get("/v1/registry/seals").await["items"].take()).unwrap();
+    put_seals(&node, &seals[..1]);
+    let told = eventually("the node notices", async || {
+        node.get("/v1/status").await["chain"]["problem"].as_str().map(str::to_owned)
+    })
+    .await;
+    assert!(told.contains("seal 2 is missing"), "{told}");
+    assert_eq!(metric(&node, "snavio_registry_chain_broken").await, Some(1.0));
+    assert!(node.said().contains("run snavio audit verify"), "{}", node.said());
+    touch(&node, "later").await;
+    assert_eq!(node.get("/v1/status").await["chain"]["seals"], 1);
+    put_seals(&node, &seals);
+    sealed(&node).await;
+}
+
+/// REG-5
+#[tokio::test]
+async fn the_record_answers_who_when_what_and_why() {
+    let node = Node::start();
+    node.cast().await;
+    touch(&node, "ops@example.com").await;
+    let shell = Shell::at(&node);
+    let version = node.get("/v1/registry").await["version"].as_i64().unwrap();
+    let shown = shell.run("audit show --kind tenant --name acme --output json").json();
+    let items = shown["items"].as_array().unwrap();
+    assert_eq!(items.len(), 2, "{shown}");
+    assert_eq!((&items[1]["who"], &items[1]["why"]), (&json!("operator"), &json!("ops@example.com")));
+    assert_eq!(items[1]["after"]["contact"], "ops@example.com");
+    let table = shell.run(&format!("audit show --since {}", version - 1)).out;
+    assert!(table.contains(r#"contact: null → "ops@example.com""#), "{table}");
+    let diff = shell.run(&format!("audit diff {} {version} --output json", version - 1)).json();
+    let contact = json!({ "before": null, "after": "ops@example.com" });
+    let changes = diff["changes"].as_array().unwrap();
+    assert_eq!((changes.len(), &changes[0]["members"]["contact"]), (1, &contact));
+    let at = shell.run("audit at 1 --output json").json();
+    assert_eq!(at["entries"].as_array().map(Vec::len), Some(1), "{at}");
+    let now = node.get("/v1/registry?limit=1000").await["entries"].take();
+    assert_eq!(node.get(&format!("/v1/registry/at/{version}?limit=1000")).await["entries"], now);
+    for line in ["audit at 1000000", "audit diff 5 2", "audit at -1"] {
+        assert_ne!(shell.run(line).code, Some(0), "{line}");
+    }
+    node.operator().call(Method::POST, "/v1/queues/pay-inbox/purge?tenant=acme", None).await.unwrap();
+    let deeds = shell.run("audit deeds --output json").json();
+    assert_eq!(deeds["items"][0]["action"], "queue.purge", "{deeds}");
+    for line in ["audit show", "audit at 1", "audit diff 0", "audit verify", "audit deeds"] {
+        let ended = shell.run(line);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    }
+    let told = format!("{}{}", node.get("/v1/registry/evidence").await, node.get("/v1/registry/at/9").await);
+    assert!(!told.contains("v1.") && !told.contains("secret_hash"), "REG-13: {told}");
+}
+
+/// REG-5, REG-24
+#[tokio::test]
+async fn going_back_is_a_change_like_any_other_and_brings_no_secret_back() {
+    let node = Node::start();
+    let cast = node.cast().await;
+    let shell = Shell::at(&node);
+    let good = node.get("/v1/registry").await["version"].as_i64().unwrap();
+    let before = node.get("/v1/registry?limit=1000").await["entries"].take();
+    node.apply(&json!({ "services": [{ "name": "acme/new" }] })).await;
+    for name in ["notify", "pay", "lost"] {
+        let grant = format!("/v1/grants?source=acme/billing&target=acme/bot&name={name}");
+        node.operator().call(Method::DELETE, &grant, None).await.unwrap();
+    }
+    node.operator().call(Method::DELETE, "/v1/tenants/acme/services/billing", None).await.unwrap();
+    touch(&node, "wrong").await;
+
+    let plan = shell.run(&format!("audit rollback {good} --why oops"));
+    assert_eq!(plan.code, Some(0), "{plan:?}");
+    assert!(plan.out.contains("add --yes") && plan.out.contains("acme/billing"), "{plan:?}");
+    let now = node.get("/v1/registry").await["version"].as_i64().unwrap();
+    let done = shell.run(&format!("audit rollback {good} --why oops --yes --output json")).json();
+    assert!(done["version"].as_i64().unwrap() > now, "{done}");
+    let without_secrets = |entries: &Value| {
+        let all = entries.as_array().unwrap().iter();
+        all.filter(|it| it["kind"] != "key" && it["kind"] != "client").cloned().collect::<Vec<_>>()
+    };
+    let after = node.get("/v1/registry?limit=1000").await["entries"].take();
+    assert_eq!(without_secrets(&after), without_secrets(&before));
+    assert_eq!(done["credentials"][0]["source"], "acme/billing", "{done}");
+    assert_ne!(done["credentials"][0]["client_id"], cast.billing.client_id, "{done}");
+    assert!(node.client(&cast.billing).authorized().await.is_err(), "the old client stays gone");
+    let left = done["left_alone"].to_string();
+    assert!(left.contains(&cast.billing.client_id) && !left.contains("acme/new"), "{left}");
+    let shown = shell.run(&format!("audit show --since {now} --output json")).json();
+    assert_eq!(shown["items"][0]["why"], format!("back to version {good}: oops"));
+    let again = shell.run(&format!("audit rollback {good} --why oops --yes"));
+    assert!(again.out.contains("nothing to change"), "{again:?}");
+    sealed(&node).await;
+    assert_eq!(shell.run("audit verify").code, Some(0));
+}
