@@ -4,6 +4,7 @@ mod change;
 mod entry;
 mod identity;
 mod key;
+mod rotation;
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ pub use change::{Author, Change, Wish, plan};
 pub use entry::{Acl, Ban, Client, DispatchMode, Entry, Grant, Key, Profile, Route, Sealed, Service, Tenant};
 pub use identity::{GrantRequest, Issuer, KeySet, PersonalToken, Role, Workload};
 pub use key::{EntryKey, Kind};
+pub use rotation::{KeyRing, KeyState, NewKey, Revocation, version};
 
 use crate::name::{CommandName, GrantedName, KeyVersion, QueueKey, ServiceName, TenantName};
 use crate::signing::Secret;
@@ -258,7 +260,7 @@ impl Registry {
                 if let Some(secret) = unseal.unseal(&key.secret) {
                     let (version, created_at, ends_at) = (key.version.clone(), key.created_at, key.ends_at());
                     view.keys.push(Arc::new(LiveKey { version, secret, created_at, ends_at }));
-                    view.keys.sort_by_key(|live| live.created_at);
+                    view.keys.sort_by_key(|live| live.age());
                 }
             }),
             Entry::PersonalToken(token) => {
@@ -343,6 +345,11 @@ impl ServiceView {
     /// The route for a command to this service, until it ends.
     pub fn route(&self, name: &CommandName, at: Timestamp) -> Option<&Arc<BoundRoute>> {
         self.routes.get(name).filter(|it| it.route.expires_at.is_none_or(|end| at < end))
+    }
+
+    /// Everything that was granted on this service.
+    pub fn grants(&self) -> impl Iterator<Item = &Arc<Grant>> {
+        self.grants.values().flat_map(|of_name| of_name.values())
     }
 
     /// All routes to this service.
