@@ -22,6 +22,7 @@ use snavio_store::{Store, StoreError};
 use crate::committer::Committer;
 use crate::currency::Currency;
 use crate::gathering::Gathering;
+use crate::legacy_keys::{self, LegacyKeys};
 use crate::meters::Meters;
 use crate::shield::Arrival;
 use crate::{fast, shield, slow, sweeper};
@@ -126,6 +127,7 @@ pub struct Gate {
     recent: Mutex<RecentMessages>,
     hashers: [std::hash::RandomState; 2],
     gathering: Gathering,
+    legacy_keys: LegacyKeys,
     meters: Meters,
     tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
     changing: tokio::sync::Mutex<()>,
@@ -157,6 +159,7 @@ impl Gate {
             recent: Mutex::new(recent),
             hashers: Default::default(),
             gathering: Gathering::default(),
+            legacy_keys: LegacyKeys::default(),
             meters: Meters::default(),
             tasks: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
@@ -166,8 +169,9 @@ impl Gate {
             tokio::spawn(sweeper::write_gathered(Arc::clone(&gate))),
             tokio::spawn(sweeper::sweep(Arc::clone(&gate))),
             tokio::spawn(sweeper::follow_registry(Arc::clone(&gate))),
+            tokio::spawn(legacy_keys::tell(Arc::clone(&gate))),
         ];
-        gate.tasks.lock().unwrap_or_else(PoisonError::into_inner).extend(tasks);
+        tasks.into_iter().for_each(|task| gate.keep(task));
         Ok(gate)
     }
 
@@ -239,6 +243,7 @@ impl Gate {
             verdict: Verdict::Duplicate { first_seen_at: None },
         };
         self.meters.routed(permitted.route());
+        self.legacy_keys.notice(permitted.message(), registry);
         let fingerprint = self.fingerprint(permitted.message(), &permitted.route().destination);
         if self.recent().knows(fingerprint) {
             return Ok(Begun::Known(answer));
@@ -318,6 +323,15 @@ impl Gate {
 
     fn recent(&self) -> std::sync::MutexGuard<'_, RecentMessages> {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends a task together with the gate.
+    pub(crate) fn keep(&self, task: tokio::task::JoinHandle<()>) {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(task);
+    }
+
+    pub(crate) fn legacy_keys(&self) -> &LegacyKeys {
+        &self.legacy_keys
     }
 
     /// The registry as it is now.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use hyper_util::service::TowerToHyperService;
 use snavio_gate::Gate;
 use snavio_model::limits;
-use snavio_model::registry::Registry;
+use snavio_model::registry::{Registry, Seal};
 use snavio_model::time::{Clock, Timestamp};
 use snavio_store::embedded::{EmbeddedStore, OpenError, Options, Plant};
 use snavio_store::postgres::{self, PostgresStore};
@@ -25,6 +25,7 @@ use crate::load::Load;
 use crate::machine::{CLOCK_DISTANCE_MAX, MachineClock, random, wall};
 use crate::member::Member;
 use crate::platform::{Platform, PlatformError};
+use crate::polls::Polls;
 use crate::principal::Sessions;
 use crate::recorder::{keep_up, recorder};
 use crate::tls::{self, TlsError};
@@ -168,6 +169,7 @@ impl Node {
             gate.stop().await;
             return Err(error);
         }
+        gate.look_after_keys(config.rotate_keys.then(|| Arc::<Platform>::clone(&platform) as Arc<dyn Seal>));
         let stop = CancellationToken::new();
         let draining = CancellationToken::new();
         let app = Arc::new(App {
@@ -179,6 +181,7 @@ impl Node {
             ),
             load: Arc::clone(&load),
             failures: Failures::default(),
+            polls: Polls::default(),
             clock,
             body_bytes_max: config.body_bytes_max,
             relaxed,

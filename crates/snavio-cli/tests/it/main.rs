@@ -11,6 +11,7 @@ mod engine;
 mod hanging_up;
 mod health;
 mod journey;
+mod keys;
 mod metrics;
 mod node;
 mod openapi;

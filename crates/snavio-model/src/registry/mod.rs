@@ -32,6 +32,12 @@ pub trait Unseal: Send + Sync {
     fn unseal(&self, sealed: &Sealed) -> Option<Secret>;
 }
 
+/// Makes secrets of keys that nobody is shown. The platform key is not the model's to know.
+pub trait Seal: Send + Sync {
+    /// A new secret, sealed.
+    fn new_secret(&self) -> Sealed;
+}
+
 /// All entries at one version, with the views that the dispatch path looks things up in.
 ///
 /// A change copies only what it touches (REG-16).

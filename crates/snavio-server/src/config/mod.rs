@@ -44,6 +44,8 @@ pub struct Config {
     pub gate: snavio_gate::Settings,
     /// The largest message.
     pub body_bytes_max: usize,
+    /// Whether keys are renewed on schedule.
+    pub rotate_keys: bool,
     /// The platform key's file.
     pub platform_key_file: PathBuf,
     /// The operator token's file.
@@ -209,6 +211,7 @@ impl Config {
                 node: String::new(),
             },
             body_bytes_max: raw.gate.body_bytes_max,
+            rotate_keys: raw.keys.rotate,
             log_filter: raw.log.filter,
             log_json: raw.log.format == "json",
             data_folder,

@@ -8,6 +8,7 @@ pub(super) struct Raw {
     pub(super) admin: Admin,
     pub(super) store: Store,
     pub(super) gate: Gate,
+    pub(super) keys: Keys,
     pub(super) platform: Platform,
     pub(super) log: Log,
 }
@@ -52,6 +53,11 @@ pub(super) struct Gate {
     pub(super) body_bytes_max: usize,
     pub(super) intake_messages_max: usize,
     pub(super) intake_bytes_max: usize,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Keys {
+    pub(super) rotate: bool,
 }
 
 #[derive(Debug, Deserialize)]

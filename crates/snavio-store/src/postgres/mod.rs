@@ -41,7 +41,6 @@ use snavio_model::time::Timestamp;
 use tokio::sync::{Notify, oneshot};
 use tokio_util::task::TaskTracker;
 
-use audit::Deed;
 use client::{Client, GenericClient};
 use delivery::{Ask, Purged};
 pub use examine::{Examined, examine};
@@ -56,7 +55,7 @@ use version::Version;
 
 use crate::waiting::Waiting;
 use crate::{
-    Act, Anchor, AuditEntry, Durability, Figures, Fleet, Heard, Journal, Ledger, ListedDeadLetter,
+    Act, Anchor, AuditEntry, Deed, Durability, Figures, Fleet, Heard, Journal, Ledger, ListedDeadLetter,
     LoggedMessage, NodeSeen, NodeState, Queue, Received, Redriven, RegistryLog, Settled, Store, StoreError,
     StoredDeadLetter, Swept,
 };

@@ -11,7 +11,7 @@ use snavio_model::registry::{Author, Change, Entry, Grant, Kind, Registry, Route
 use snavio_model::time::Clock;
 use utoipa::ToSchema;
 
-use super::super::answer::json;
+use super::super::answer::{json, no_store};
 use super::super::extract::{JsonBody, objects};
 use super::super::{App, Problem, Shared};
 use super::services::{Credentials, with_credentials};
@@ -111,7 +111,7 @@ pub(in crate::http) async fn apply(
         credentials,
         dry_run: file.dry_run,
     };
-    Ok(json(StatusCode::OK, &applied))
+    Ok(no_store(json(StatusCode::OK, &applied)))
 }
 
 fn step(change: Change) -> Step {
