@@ -86,7 +86,11 @@ impl Gate {
         let count = records.len() as u64;
         if let Err(error) = self.store().record(records).await {
             metrics::counter!("snavio_telemetry_dropped_total").increment(count);
-            tracing::warn!(error = &error as &dyn std::error::Error, count, "uses of old keys were not told of");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                count,
+                "uses of old keys were not told of"
+            );
         }
     }
 }

@@ -37,8 +37,11 @@ impl Gate {
         loop {
             let registry = self.registry();
             let now = self.clock().now();
-            let due: Vec<_> =
-                KeyRing::all(&registry).into_iter().filter(|ring| ring.is_due(now)).take(SERVICES_AT_ONCE).collect();
+            let due: Vec<_> = KeyRing::all(&registry)
+                .into_iter()
+                .filter(|ring| ring.is_due(now))
+                .take(SERVICES_AT_ONCE)
+                .collect();
             if due.is_empty() {
                 return Ok(made);
             }

@@ -182,7 +182,9 @@ async fn of_two_nodes_over_one_database_one_rotates() {
 
 async fn told(gate: &Gate) -> Vec<(String, String, Option<String>)> {
     let records = gate.store().telemetry("acme", Serial(0), 100).await.unwrap();
-    let text = |body: &serde_json::Map<_, serde_json::Value>, name: &str| body.get(name)?.as_str().map(str::to_owned);
+    let text = |body: &serde_json::Map<_, serde_json::Value>, name: &str| {
+        body.get(name)?.as_str().map(str::to_owned)
+    };
     let row = |it: &snavio_model::telemetry::StoredRecord| {
         let polled = text(&it.body, "time_of_last_config_poll");
         (it.kind.clone(), text(&it.body, "version_id").unwrap_or_default(), polled)

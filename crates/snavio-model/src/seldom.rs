@@ -46,7 +46,7 @@ mod tests {
     /// REG-12
     #[test]
     fn it_is_done_once_in_a_while_for_each_and_memory_has_an_end() {
-        let at = |seconds| Timestamp(seconds * 1000);
+        let at = |seconds: i64| Timestamp(seconds * 1000);
         let mut seldom = Seldom::new(Duration::from_secs(60), 2);
         assert!(seldom.is_due(&"a", at(0)));
         seldom.done("a", at(0));
@@ -55,7 +55,10 @@ mod tests {
         }
         seldom.done("b", at(30));
         seldom.done("c", at(61));
-        assert!(seldom.is_due(&"a", at(61)) && !seldom.is_due(&"b", at(61)), "the oldest was forgotten first");
+        assert!(
+            seldom.is_due(&"a", at(61)) && !seldom.is_due(&"b", at(61)),
+            "the oldest was forgotten first"
+        );
         seldom.done("d", at(62));
         assert!(seldom.is_due(&"b", at(62)) && !seldom.is_due(&"d", at(62)));
     }

@@ -29,11 +29,13 @@ pub fn check<'a>(
         return Err(Refusal { skew, ..Refusal::new(Reason::TimestampOutOfWindow, detail) });
     }
     let signs = |key: &&LiveKey| signature.verify(&key.secret, request.as_bytes()).is_some();
-    let none =
-        || Refusal::new(Reason::HmacInvalid, "webhook-signature does not match under any key of this service");
+    let none = || {
+        Refusal::new(Reason::HmacInvalid, "webhook-signature does not match under any key of this service")
+    };
     let key = service.keys().iter().rev().map(AsRef::as_ref).find(signs).ok_or_else(none)?;
     if !key.is_good(received_at) {
-        let detail = "webhook-signature is of a key that is not accepted any more; ask an operator for a new one";
+        let detail =
+            "webhook-signature is of a key that is not accepted any more; ask an operator for a new one";
         return Err(Refusal::new(Reason::KeyExpired, detail));
     }
     Ok(key)

@@ -130,7 +130,8 @@ impl Client {
     /// answer holds the key to sign with, if the connection is encrypted or does not leave the machine.
     pub async fn tenant_config(&self) -> Result<Value, ApiError> {
         let (id, at) = (new_id(), now().0.div_euclid(1000));
-        let signature = webhook::sign(&self.following.current().secret, id.as_str(), at, TENANT_CONFIG.as_bytes());
+        let signature =
+            webhook::sign(&self.following.current().secret, id.as_str(), at, TENANT_CONFIG.as_bytes());
         let headers = [
             ("webhook-id", id.as_str().to_owned()),
             ("webhook-timestamp", at.to_string()),
@@ -180,7 +181,8 @@ impl Client {
     /// does not know the new one yet.
     async fn other_signer(&self, refused: &Signer) -> Option<Arc<Signer>> {
         self.following.every?;
-        let is_other = |signer: &Arc<Signer>| signer.credentials.hmac_version != refused.credentials.hmac_version;
+        let is_other =
+            |signer: &Arc<Signer>| signer.credentials.hmac_version != refused.credentials.hmac_version;
         if !is_other(&self.following.current()) {
             let mut polled = self.following.polled.lock().await;
             if polled.is_none_or(|it| it.at.elapsed() >= POLL_PAUSE) {

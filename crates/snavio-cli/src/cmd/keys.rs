@@ -58,7 +58,8 @@ enum Command {
         /// The service: tenant/service.
         service: ServiceName,
         /// The version, for example hmac-v3.
-        version: KeyVersion,
+        #[arg(value_name = "VERSION")]
+        key: KeyVersion,
         /// Why, for the changelog.
         #[arg(long)]
         why: String,
@@ -96,15 +97,15 @@ impl Keys {
                     api.call(Method::POST, &path(&service, "/rotate"), Some(&json!({ "why": why }))).await?;
                 told(output, made, save.as_deref().zip(before))
             }
-            Command::Revoke { node, service, version, why, no_replacement, save } => {
+            Command::Revoke { node, service, key, why, no_replacement, save } => {
                 let api = node.api()?;
                 let before = save.as_deref().map(|file| own_credentials(file, &service)).transpose()?;
                 let body = json!({ "why": why, "replace": !no_replacement });
-                let path = path(&service, &format!("/{version}/revoke"));
+                let path = path(&service, &format!("/{key}/revoke"));
                 let mut revoked = api.call(Method::POST, &path, Some(&body)).await?;
                 let replacement = revoked["replacement"].take();
                 if output == Output::Table {
-                    print_line(&format!("{version} is not accepted any more"));
+                    print_line(&format!("{key} is not accepted any more"));
                 }
                 match replacement.is_null() {
                     true if output == Output::Json => output.object(&revoked),
@@ -127,7 +128,10 @@ fn own_credentials(file: &Path, service: &ServiceName) -> Result<Credentials, Fa
     let credentials = read_credentials(file)?;
     if credentials.source != *service {
         let of = &credentials.source;
-        return Err(Failure::misuse(format!("{} holds the credentials of {of}, not of {service}", file.display())));
+        return Err(Failure::misuse(format!(
+            "{} holds the credentials of {of}, not of {service}",
+            file.display()
+        )));
     }
     Ok(credentials)
 }

@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod batches;
+mod canary;
 mod commands_line;
 mod consumer;
 mod embedded;

@@ -32,6 +32,7 @@ use super::routes;
         (name = "telemetry", description = "What happened to a tenant's messages."),
         (name = "registry", description = "Who may send what where."),
         (name = "tokens", description = "How a service proves itself."),
+        (name = "keys", description = "What a service signs with, and how it learns of a new key."),
         (name = "health", description = "How the node is."),
         (name = "pages", description = "For people."),
     ),

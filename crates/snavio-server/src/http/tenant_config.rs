@@ -123,7 +123,8 @@ pub(super) async fn tenant_config(
     let service = registry.service(caller.service.as_str()).ok_or_else(gone)?;
     let told = entitled(&app, service, &headers, confidential, now)?;
     let given = told.as_ref().ok().map(|key| &key.version);
-    let poll = Poll { who: principal.name(), client: &caller.client, service: &caller.service, given, at: now };
+    let poll =
+        Poll { who: principal.name(), client: &caller.client, service: &caller.service, given, at: now };
     app.polls.write_down(&app.gate, &poll).await?;
     let label = if given.is_some() { "given" } else { "withheld" };
     metrics::counter!("snavio_config_polls_total", "secret" => label).increment(1);
@@ -157,10 +158,8 @@ fn config(
     now: Timestamp,
 ) -> Option<TenantConfig> {
     let ring = KeyRing::of(registry, &service.name)?;
-    let current = |key: &LiveKey| CurrentKey {
-        hmac_version: key.version.clone(),
-        hmac_secret: key.secret.expose(),
-    };
+    let current =
+        |key: &LiveKey| CurrentKey { hmac_version: key.version.clone(), hmac_secret: key.secret.expose() };
     Some(TenantConfig {
         service: service.name.clone(),
         registry_version: registry.version(),
@@ -170,7 +169,9 @@ fn config(
         current: told.ok().map(current),
         withheld: told.err(),
         limits: limits_of(app),
-        routes: Listed::of(service.routes().map(|it| it.route.clone()), |it| EntryKey::route(&it.target, &it.name)),
+        routes: Listed::of(service.routes().map(|it| it.route.clone()), |it| {
+            EntryKey::route(&it.target, &it.name)
+        }),
         grants_given: Listed::of(service.grants().map(|it| (**it).clone()), grant_key),
         grants_held: held(registry, &service.name),
     })

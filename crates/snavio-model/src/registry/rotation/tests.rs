@@ -51,7 +51,8 @@ fn registry(rows: &[Row]) -> Registry {
 
 fn after(registry: &Registry, wishes: Vec<Wish>) -> Registry {
     let author = Author { who: "test".into(), why: String::new(), at: NOW };
-    let changes = plan(registry, wishes, &author, Duration::from_secs(60)).expect("the change holds together");
+    let changes =
+        plan(registry, wishes, &author, Duration::from_secs(60)).expect("the change holds together");
     registry.with(&changes, &AnySecret)
 }
 
@@ -81,10 +82,7 @@ fn the_key_before_the_new_one_has_its_overlap_and_older_ones_end() {
     for (rows, expected) in [
         (&[][..], "1 current"),
         (&[(1, -30, None, None)][..], "1 previous until 7, 2 current"),
-        (
-            &[(1, -30, Some(2), None), (2, -5, None, None)],
-            "1 ended until 0, 2 previous until 7, 3 current",
-        ),
+        (&[(1, -30, Some(2), None), (2, -5, None, None)], "1 ended until 0, 2 previous until 7, 3 current"),
         // Ended keys stay as they are.
         (&[(1, -30, Some(-2), None), (2, -5, None, None)], "1 ended until -2, 2 previous until 7, 3 current"),
         // Two of one moment, and more than nine.
@@ -158,7 +156,9 @@ fn a_revoked_key_is_replaced_if_it_was_the_current_one() {
 #[test]
 fn what_ends_soon_is_accepted_now_and_not_any_more_then() {
     let two_days = Duration::from_secs(2 * 86_400);
-    for (ends, soon) in [(None, false), (Some(-1), false), (Some(0), false), (Some(2), true), (Some(3), false)] {
+    for (ends, soon) in
+        [(None, false), (Some(-1), false), (Some(0), false), (Some(2), true), (Some(3), false)]
+    {
         let registry = registry(&[(1, -30, ends, None), (2, -5, None, None)]);
         let ring = KeyRing::of(&registry, &service()).unwrap();
         assert_eq!(ring.ending(two_days, NOW).count() == 1, soon, "{ends:?}");

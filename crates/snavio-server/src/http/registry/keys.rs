@@ -175,6 +175,10 @@ fn revocation(
     (revocation.wishes, Some(Revoked { revoked: version.clone(), replacement }))
 }
 
-fn document(source: &ServiceName, hmac_version: KeyVersion, secret: snavio_model::signing::Secret) -> NewKeyDocument {
+fn document(
+    source: &ServiceName,
+    hmac_version: KeyVersion,
+    secret: snavio_model::signing::Secret,
+) -> NewKeyDocument {
     NewKeyDocument { source: source.clone(), hmac_version, hmac_secret: secret.expose() }
 }
