@@ -1,6 +1,6 @@
 //! How commands reach a node: its address, and whose credentials they use.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use snavio_sdk::{Api, Client, Credentials};
@@ -71,17 +71,19 @@ pub(crate) struct AsService {
 
 impl AsService {
     pub(crate) fn client(&self) -> Result<Client, Failure> {
-        Ok(Client::new(self.node.api()?, self.credentials()?)?)
+        // A command goes by its file: what it would learn would be forgotten with its end.
+        Ok(Client::new(self.node.api()?, read_credentials(self.file()?)?)?.without_following())
     }
 
-    fn credentials(&self) -> Result<Credentials, Failure> {
+    /// The file with the credentials.
+    pub(crate) fn file(&self) -> Result<&Path, Failure> {
         let missing = || Failure::misuse("name the service's credentials: -c <file>, or SNAVIO_CREDENTIALS");
-        read_credentials(self.credentials.as_ref().ok_or_else(missing)?)
+        self.credentials.as_deref().ok_or_else(missing)
     }
 }
 
 /// Reads a credentials file.
-pub(crate) fn read_credentials(path: &std::path::Path) -> Result<Credentials, Failure> {
+pub(crate) fn read_credentials(path: &Path) -> Result<Credentials, Failure> {
     let file = path.display();
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::of(format!("cannot read the credentials in {file}"), &error))?;

@@ -23,6 +23,7 @@ use snavio_store::{Store, StoreError};
 use crate::committer::Committer;
 use crate::currency::Currency;
 use crate::gathering::Gathering;
+use crate::legacy_keys::{self, LegacyKeys};
 use crate::loaded::Loaded;
 use crate::meters::Meters;
 use crate::sealer::Sealing;
@@ -153,6 +154,7 @@ pub struct Gate {
     recent: Mutex<RecentMessages>,
     hashers: [std::hash::RandomState; 2],
     gathering: Gathering,
+    legacy_keys: LegacyKeys,
     meters: Meters,
     tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
     changing: tokio::sync::Mutex<()>,
@@ -196,6 +198,7 @@ impl Gate {
             recent: Mutex::new(recent),
             hashers: Default::default(),
             gathering: Gathering::default(),
+            legacy_keys: LegacyKeys::default(),
             meters: Meters::default(),
             tasks: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
@@ -216,6 +219,7 @@ impl Gate {
             tokio::spawn(sweeper::sweep(Arc::clone(&gate))),
             tokio::spawn(sweeper::follow_registry(Arc::clone(&gate))),
             tokio::spawn(revocations::audit(Arc::clone(&gate))),
+            tokio::spawn(legacy_keys::tell(Arc::clone(&gate))),
         ];
         tasks.into_iter().for_each(|task| gate.keep(task));
         gate
@@ -318,6 +322,7 @@ impl Gate {
             verdict: Verdict::Duplicate { first_seen_at: None },
         };
         self.meters.routed(permitted.route());
+        self.legacy_keys.notice(permitted.message(), registry);
         let fingerprint = self.fingerprint(permitted.message(), &permitted.route().destination);
         if self.recent().knows(fingerprint) {
             return Ok(Begun::Known(answer));
@@ -402,6 +407,10 @@ impl Gate {
 
     fn recent(&self) -> std::sync::MutexGuard<'_, RecentMessages> {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn legacy_keys(&self) -> &LegacyKeys {
+        &self.legacy_keys
     }
 
     /// The registry as it is now.

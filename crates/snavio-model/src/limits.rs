@@ -175,6 +175,22 @@ pub const KEY_DAYS: u32 = 30;
 pub const KEY_OVERLAP_DAYS: u32 = 7;
 /// The longest a key may be the current one.
 pub const KEY_DAYS_MAX: u32 = 3_650;
+/// A key that is not accepted any more is kept for this long, so that whoever still signs with it hears why.
+pub const KEY_KEPT: Duration = Duration::from_secs(30 * 86_400);
+/// Keys of one service that are kept, those that have ended too: a webhook's signature is tried against each.
+pub const KEYS_KEPT_MAX: usize = 16;
+/// A key that ends within this time is reported, if its owner does not seem to know (REG-12).
+pub const KEY_ENDS_SOON: Duration = Duration::from_secs(48 * 3600);
+/// How often a producer is expected to ask for its configuration (REG-11).
+pub const CONFIG_POLL: Duration = Duration::from_secs(12 * 3600);
+/// An owner that has not asked for this long does not seem to know of a new key (REG-12).
+pub const CONFIG_POLL_MISSED: Duration = Duration::from_secs(24 * 3600);
+/// A poll, and what was given out with it, is written down this often at most for one client and version (REG-11).
+pub const CONFIG_POLL_NOTED: Duration = Duration::from_secs(60);
+/// The use of one version of a previous key is reported this often at most, by each node (REG-12).
+pub const LEGACY_KEY_REPORTED: Duration = Duration::from_secs(3600);
+/// Keys and clients whose reports a node remembers.
+pub const KEY_REPORTS_REMEMBERED_MAX: usize = 10_000;
 
 /// The manifest of a snapshot, which names its objects.
 pub const SNAPSHOT_MANIFEST_BYTES_MAX: usize = 4 * 1024 * 1024;

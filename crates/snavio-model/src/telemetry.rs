@@ -10,7 +10,7 @@ use crate::limits;
 use crate::message::{Message, Path};
 use crate::name::{CommandName, ServiceName, TenantName};
 use crate::refusal::{Refusal, Report, Skew, Subject};
-use crate::registry::{Revocation, Revoked};
+use crate::registry::{Key, Revocation, Revoked};
 use crate::time::Timestamp;
 use crate::trace::{CorrelationId, Traceparent};
 
@@ -200,6 +200,33 @@ pub fn dead_lettered(message: &Message, letter: &DeadLetter) -> Record {
         at: letter.dead_at,
         source: Some(message.source.clone()),
         body,
+    }
+}
+
+/// The record that a message was accepted under a key that is not its sender's current one (REG-12).
+pub fn legacy_key_used(message: &Message) -> Option<Record> {
+    let mut body = about(&message.source, &message.subject());
+    body.insert("version_id".into(), message.key_version.as_str().into());
+    record(&message.source, "snavio.secret.legacy_key_used", message.received_at, body)
+}
+
+/// The record that a key ends soon, and its owner does not seem to know (REG-12).
+pub fn key_expiry_imminent(key: &Key, at: Timestamp) -> Option<Record> {
+    let body = members(json!({
+        "source": key.service,
+        "version_id": key.version,
+        "ends_at": key.ends_at().map(|end| end.to_string()),
+    }));
+    record(&key.service, "snavio.secret.key_expiry_imminent", at, body)
+}
+
+impl Record {
+    /// With when the owner of a key last asked for its configuration, if ever.
+    #[must_use]
+    pub fn with_last_poll(mut self, polled_at: Option<Timestamp>) -> Self {
+        let text = polled_at.map(|at| at.to_string().into());
+        self.body.extend(text.map(|text| ("time_of_last_config_poll".to_owned(), text)));
+        self
     }
 }
 

@@ -32,6 +32,9 @@ pub enum ApiError {
         #[source]
         source: reqwest::Error,
     },
+    /// The gateway did not tell the key to sign with, and why.
+    #[error("the key to sign with is not told: {0}")]
+    Withheld(String),
     /// The message could not be made.
     #[error("the message is not right")]
     Message(#[from] snavio_model::refusal::Refusal),
@@ -43,13 +46,18 @@ impl ApiError {
         match self {
             Self::Refused { status, .. } => matches!(status, 429 | 502 | 503 | 504),
             Self::Unreachable { .. } => true,
-            Self::Message(_) => false,
+            Self::Withheld(_) | Self::Message(_) => false,
         }
     }
 
     /// Whether the gateway did not take the token, which may have been right until a restart or a change of keys.
     pub(crate) fn is_of_the_token(&self) -> bool {
         matches!(self, Self::Refused { status: 401, reason, .. } if reason == "unauthenticated")
+    }
+
+    /// Whether the gateway did not accept the key of a message, which may have been right until a rotation.
+    pub fn is_of_the_key(&self) -> bool {
+        matches!(self, Self::Refused { status: 401, reason, .. } if reason == "key_expired" || reason == "key_unknown")
     }
 
     /// When the gateway asked to come back.
@@ -130,8 +138,23 @@ impl Api {
         body: Option<Vec<u8>>,
         content_type: &str,
     ) -> Result<(u16, Vec<u8>), ApiError> {
+        self.exchange_with(method, path, body, content_type, &[]).await
+    }
+
+    /// The same, with further headers.
+    pub(crate) async fn exchange_with(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+        content_type: &str,
+        headers: &[(&str, String)],
+    ) -> Result<(u16, Vec<u8>), ApiError> {
         let url = format!("{}{path}", self.base);
         let mut request = self.http.request(method, &url);
+        for (name, value) in headers {
+            request = request.header(*name, value);
+        }
         if let Some(token) = &self.token {
             request = request.bearer_auth(token);
         }

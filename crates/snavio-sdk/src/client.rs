@@ -1,4 +1,5 @@
-//! A service's own client: it holds the service's credentials, fetches its token, and signs what it sends.
+//! A service's own client: it holds the service's credentials, fetches its token, signs what it sends, and follows its
+//! keys (`following.rs`).
 
 use std::time::Duration;
 
@@ -14,8 +15,10 @@ use snavio_model::signing::Secret;
 use snavio_model::time::Timestamp;
 use snavio_model::trace::CorrelationId;
 use tokio::sync::Mutex;
+use zeroize::Zeroize;
 
 use crate::api::document;
+use crate::following::{Following, Signer};
 use crate::{Api, ApiError};
 
 /// A token this close to its end is renewed.
@@ -50,7 +53,22 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
+impl Drop for Credentials {
+    fn drop(&mut self) {
+        self.client_secret.zeroize();
+        self.hmac_secret.zeroize();
+    }
+}
+
 impl Credentials {
+    /// The same, with another key.
+    #[must_use]
+    pub fn with_key(&self, hmac_version: KeyVersion, hmac_secret: String) -> Self {
+        let (source, client_id, client_secret) =
+            (self.source.clone(), self.client_id.clone(), self.client_secret.clone());
+        Self { source, client_id, client_secret, hmac_version, hmac_secret }
+    }
+
     /// The HMAC key itself.
     pub fn secret(&self) -> Result<Secret, ApiError> {
         use snavio_model::refusal::{Reason, Refusal};
@@ -83,7 +101,7 @@ impl Command {
     }
 }
 
-fn new_id() -> MessageId {
+pub(crate) fn new_id() -> MessageId {
     MessageId::stored(&uuid::Uuid::now_v7().to_string())
 }
 
@@ -128,44 +146,30 @@ pub struct Delivered {
 /// A service's client.
 pub struct Client {
     api: Api,
-    credentials: Credentials,
-    secret: Secret,
+    pub(crate) following: Following,
     token: Mutex<Option<(String, Timestamp)>>,
 }
 
 impl Client {
-    /// A client for a service at a node.
+    /// A client for a service at a node. It asks for its configuration with its first command, and every 12 hours
+    /// while it sends, and signs with a new key as soon as there is one: see [`Client::keeping`].
     pub fn new(api: Api, credentials: Credentials) -> Result<Self, ApiError> {
-        let secret = credentials.secret()?;
-        Ok(Self { api, credentials, secret, token: Mutex::new(None) })
+        Ok(Self { api, following: Following::new(credentials)?, token: Mutex::new(None) })
     }
 
     /// The message as it goes over the wire, signed now.
     pub fn sign(&self, command: &Command) -> Result<Vec<u8>, ApiError> {
-        Ok(self.new_command(command, &now().to_string()).sign(&self.secret)?)
+        sign(command, &self.following.current())
     }
 
     /// The text that [`Client::sign`] would sign now, for looking at.
     pub fn signing_text(&self, command: &Command) -> Result<String, ApiError> {
-        Ok(self.new_command(command, &now().to_string()).signing_text()?.to_string())
+        let signer = self.following.current();
+        Ok(new_command(command, &signer.credentials, &now().to_string()).signing_text()?.to_string())
     }
 
-    fn new_command<'a>(&'a self, command: &'a Command, timestamp: &'a str) -> NewCommand<'a> {
-        NewCommand {
-            id: &command.id,
-            timestamp,
-            version_id: &self.credentials.hmac_version,
-            source: &self.credentials.source,
-            target: &command.target,
-            name: &command.name,
-            payload: &command.payload,
-            correlation_id: command.correlation.as_ref(),
-        }
-    }
-
-    /// Sends a command once, freshly signed.
-    pub async fn send_once(&self, command: &Command) -> Result<Answer, ApiError> {
-        let body = self.sign(command)?;
+    pub(crate) async fn send_signed(&self, command: &Command, signer: &Signer) -> Result<Answer, ApiError> {
+        let body = sign(command, signer)?;
         let (status, bytes) = self.exchange(Method::POST, "/v1/commands", Some(body)).await?;
         Ok(Answer { status, document: document(&bytes) })
     }
@@ -224,11 +228,22 @@ impl Client {
         path: &str,
         body: Option<Vec<u8>>,
     ) -> Result<(u16, Vec<u8>), ApiError> {
+        self.exchange_with(method, path, body, &[]).await
+    }
+
+    pub(crate) async fn exchange_with(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+        headers: &[(&str, String)],
+    ) -> Result<(u16, Vec<u8>), ApiError> {
+        let json = "application/json";
         let api = self.authorized().await?;
-        match api.exchange(method.clone(), path, body.clone(), "application/json").await {
+        match api.exchange_with(method.clone(), path, body.clone(), json, headers).await {
             Err(error) if error.is_of_the_token() => {
                 *self.token.lock().await = None;
-                self.authorized().await?.exchange(method, path, body, "application/json").await
+                self.authorized().await?.exchange_with(method, path, body, json, headers).await
             }
             ended => ended,
         }
@@ -242,9 +257,10 @@ impl Client {
         {
             return Ok(self.api.with_token(text));
         }
+        let signer = self.following.current();
         let form = format!(
             "grant_type=client_credentials&client_id={}&client_secret={}",
-            self.credentials.client_id, self.credentials.client_secret
+            signer.credentials.client_id, signer.credentials.client_secret
         );
         let content_type = "application/x-www-form-urlencoded";
         let (_, answer) =
@@ -257,14 +273,31 @@ impl Client {
     }
 }
 
-fn unreadable(error: &serde_json::Error) -> ApiError {
+fn sign(command: &Command, signer: &Signer) -> Result<Vec<u8>, ApiError> {
+    Ok(new_command(command, &signer.credentials, &now().to_string()).sign(&signer.secret)?)
+}
+
+fn new_command<'a>(command: &'a Command, credentials: &'a Credentials, timestamp: &'a str) -> NewCommand<'a> {
+    NewCommand {
+        id: &command.id,
+        timestamp,
+        version_id: &credentials.hmac_version,
+        source: &credentials.source,
+        target: &command.target,
+        name: &command.name,
+        payload: &command.payload,
+        correlation_id: command.correlation.as_ref(),
+    }
+}
+
+pub(crate) fn unreadable(error: &serde_json::Error) -> ApiError {
     use snavio_model::refusal::{Reason, Refusal};
 
     Refusal::new(Reason::InvalidRequest, format!("the gateway's answer cannot be read: {error}")).into()
 }
 
 #[expect(clippy::disallowed_methods, reason = "a client signs with its own clock")]
-fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }

@@ -4,6 +4,7 @@
 
 mod api;
 mod client;
+mod following;
 
 pub use api::{Api, ApiError};
 pub use client::{Answer, Client, Command, Credentials, Delivered, Delivery};

@@ -26,6 +26,10 @@ use crate::load::Load;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Remote(pub(crate) IpAddr);
 
+/// Whether nobody on the way can read what is said: it is encrypted, or does not leave the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Confidential(pub(crate) bool);
+
 /// What is the same for all connections of a listener.
 pub(crate) struct Door {
     /// Who answers.
@@ -46,12 +50,15 @@ pub(crate) struct Doorway {
     door: Arc<Door>,
     local: IpAddr,
     remote: Remote,
+    confidential: Confidential,
 }
 
 impl Doorway {
-    /// A connection's own: the address it came to, and the one it came from.
-    pub(crate) fn new(door: Arc<Door>, local: IpAddr, remote: IpAddr) -> Self {
-        Self { door, local: local.to_canonical(), remote: Remote(remote.to_canonical()) }
+    /// A connection's own: the address it came to, the one it came from, and whether it is encrypted.
+    pub(crate) fn new(door: Arc<Door>, local: IpAddr, remote: IpAddr, encrypted: bool) -> Self {
+        let (local, remote) = (local.to_canonical(), remote.to_canonical());
+        let confidential = Confidential(encrypted || remote.is_loopback());
+        Self { door, local, remote: Remote(remote), confidential }
     }
 }
 
@@ -72,6 +79,7 @@ impl Service<Request<Incoming>> for Doorway {
             Err(refusal) => return refused(refusal),
         };
         request.extensions_mut().insert(self.remote);
+        request.extensions_mut().insert(self.confidential);
         let (door, http1) = (Arc::clone(&self.door), request.version() < Version::HTTP_2);
         Box::pin(async move {
             let _place = place;

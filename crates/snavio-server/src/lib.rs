@@ -17,6 +17,7 @@ mod member;
 mod node;
 mod outlive;
 mod platform;
+mod polls;
 mod principal;
 mod recorder;
 mod tls;

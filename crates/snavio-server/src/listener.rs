@@ -83,7 +83,8 @@ impl Listener {
     async fn serve(&self, stream: TcpStream, remote: SocketAddr, watcher: Watcher) -> Option<()> {
         // Answers are small and waited for: they must not wait for each other.
         let _ = stream.set_nodelay(true);
-        let doorway = Doorway::new(Arc::clone(&self.door), stream.local_addr().ok()?.ip(), remote.ip());
+        let (local, encrypted) = (stream.local_addr().ok()?.ip(), self.tls.is_some());
+        let doorway = Doorway::new(Arc::clone(&self.door), local, remote.ip(), encrypted);
         match &self.tls {
             None => {
                 let http2 = self.begin(is_http2(&stream)).await?;

@@ -8,7 +8,7 @@ use hyper_util::service::TowerToHyperService;
 use snavio_gate::{Gate, Loaded, Snapshots};
 use snavio_model::age::JITTER_MAX;
 use snavio_model::limits;
-use snavio_model::registry::Registry;
+use snavio_model::registry::{NewSecrets, Registry};
 use snavio_model::time::{Clock, Timestamp};
 use snavio_store::embedded::{EmbeddedStore, OpenError, Options, Plant};
 use snavio_store::objects::{Objects, ObjectsError};
@@ -27,6 +27,7 @@ use crate::load::Load;
 use crate::machine::{CLOCK_DISTANCE_MAX, MachineClock, random, wall};
 use crate::member::Member;
 use crate::platform::{Platform, PlatformError};
+use crate::polls::Polls;
 use crate::principal::Sessions;
 use crate::recorder::{keep_up, recorder};
 use crate::tls::{self, TlsError};
@@ -194,6 +195,9 @@ impl Node {
         if let Some(snapshots) = snapshots {
             gate.write_snapshots(Arc::new(snapshots));
         }
+        gate.look_after_keys(
+            config.rotate_keys.then(|| Arc::<Platform>::clone(&platform) as Arc<dyn NewSecrets>),
+        );
         let stop = CancellationToken::new();
         let draining = CancellationToken::new();
         let app = Arc::new(App {
@@ -205,6 +209,7 @@ impl Node {
             ),
             load: Arc::clone(&load),
             failures: Failures::default(),
+            polls: Polls::default(),
             clock,
             body_bytes_max: config.body_bytes_max,
             relaxed,

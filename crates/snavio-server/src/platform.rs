@@ -9,7 +9,7 @@ use aes_gcm::{Aes256Gcm, Nonce};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use snavio_model::ed25519::SigningKey;
-use snavio_model::registry::{PublicKey, Sealed, SealingKey, Signer, Unseal};
+use snavio_model::registry::{NewSecrets, PublicKey, Sealed, SealingKey, Signer, Unseal};
 use snavio_model::signing::Secret;
 use snavio_model::time::Timestamp;
 use snavio_model::token::{self, TokenClaims, TokenFault, TokenKey};
@@ -124,8 +124,15 @@ impl Platform {
         SigningKey::from_seed(&self.snapshots)
     }
 
+    /// The secret of a new key, and the same sealed for the registry.
+    pub(crate) fn new_key(&self) -> (Secret, Sealed) {
+        let secret = Secret::from_bytes(random());
+        let sealed = self.seal(&secret);
+        (secret, sealed)
+    }
+
     /// Encrypts a secret for the registry.
-    pub(crate) fn seal(&self, secret: &Secret) -> Sealed {
+    fn seal(&self, secret: &Secret) -> Sealed {
         let nonce: [u8; 12] = random();
         let sealed = self.sealing.encrypt(&Nonce::from(nonce), &secret.expose_bytes()[..]);
         let sealed = sealed.expect("AES-GCM encrypts 32 bytes: only messages of 64 GiB are too long");
@@ -155,6 +162,12 @@ impl Platform {
     /// Whether a bearer token is the operator's, in constant time.
     pub(crate) fn is_operator(&self, token: &str) -> bool {
         self.operator_token.as_bytes().ct_eq(token.as_bytes()).into()
+    }
+}
+
+impl NewSecrets for Platform {
+    fn new_secret(&self) -> Sealed {
+        self.new_key().1
     }
 }
 
@@ -221,8 +234,13 @@ fn platform_key(text: &str, file: &Path) -> Result<Zeroizing<[u8; 32]>, Platform
 }
 
 /// A new client secret, shown once.
-pub(crate) fn new_client_secret() -> String {
-    format!("snavcs_{}", URL_SAFE_NO_PAD.encode(random::<32>()))
+pub(crate) fn new_client_secret() -> Zeroizing<String> {
+    let bytes = Zeroizing::new(random::<32>());
+    // Room for all of it at once: a string that grows leaves copies behind.
+    let mut text = Zeroizing::new(String::with_capacity(64));
+    text.push_str("snavcs_");
+    URL_SAFE_NO_PAD.encode_string(*bytes, &mut text);
+    text
 }
 
 /// A new client id.

@@ -82,7 +82,7 @@ impl Session {
         }
         let client = registry.client(&self.client).filter(|client| client.service == self.service);
         if client.is_none() || registry.service(self.service.as_str()).is_none() {
-            return Err(unknown("the client is not registered any more"));
+            return Err(gone());
         }
         Ok(())
     }
@@ -155,6 +155,11 @@ impl From<Refusal> for Nobody {
 
 fn unknown(detail: &'static str) -> Refusal {
     Refusal::new(Reason::Unauthenticated, detail)
+}
+
+/// What a token was given to is not there any more.
+pub(crate) fn gone() -> Refusal {
+    unknown("the client is not registered any more")
 }
 
 fn ended() -> Refusal {

@@ -1,8 +1,8 @@
-//! Durable state behind five interfaces, cut by what the domain needs (ENG-1).
+//! Durable state behind six interfaces, cut by what the domain needs (ENG-1).
 //!
 //! [`Ledger`] is the data plane, [`Queue`] hands out deliveries, [`RegistryLog`] is the control plane,
-//! [`Journal`] reads what happened, [`Fleet`] is what nodes over one store know of each other. A backend implements
-//! all of them over one engine, because a claim, its delivery and their telemetry commit together. Nothing is judged
+//! [`Journal`] reads what happened, [`Audit`] takes down what somebody did, [`Fleet`] is what nodes over one store know
+//! of each other. A backend implements all of them over one engine, because a claim, its delivery and their telemetry commit together. Nothing is judged
 //! here: that is `snavio_model::settle`.
 
 #[cfg(feature = "conformance")]
@@ -323,6 +323,24 @@ pub struct AuditEntry {
     pub outcome: String,
 }
 
+/// What was done, to what, and what came of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deed {
+    /// What was done, for example `queue.purge`.
+    pub action: &'static str,
+    /// To what.
+    pub object: String,
+    /// What came of it.
+    pub outcome: String,
+}
+
+/// Takes down what somebody did, where that is no part of another commit.
+#[async_trait]
+pub trait Audit: Send + Sync {
+    /// Durable when it returns.
+    async fn put_on_record(&self, act: Act, deed: Deed) -> Result<(), StoreError>;
+}
+
 /// Reads what happened. Every call is one bounded query that sees one state of the store. Lists page by number;
 /// what is damaged is told of, left out and not counted, so that it never stands in the way of the rest.
 #[async_trait]
@@ -377,7 +395,7 @@ pub trait Journal: Send + Sync {
 
 /// Everything a node needs of its engine.
 #[async_trait]
-pub trait Store: Ledger + Queue + RegistryLog + Journal + Fleet {
+pub trait Store: Ledger + Queue + RegistryLog + Journal + Audit + Fleet {
     /// Where a node's clock starts.
     fn anchor(&self) -> Anchor;
 

@@ -1,9 +1,9 @@
 //! A process of `snavio serve`, from its start to its end.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -15,6 +15,9 @@ const LOOKS_MAX: u32 = 6_000;
 /// A node's process, which may have ended before it served. It is killed when dropped.
 pub struct Serving {
     child: Child,
+    /// Kept for as long as the process: a node whose output nobody can read any more would fail at its next word.
+    out: Option<BufReader<ChildStdout>>,
+    printed: String,
     url: Option<String>,
     stderr: PathBuf,
 }
@@ -24,16 +27,30 @@ impl Serving {
     /// added to a file.
     pub fn spawn(command: &mut Command, stderr: &Path) -> io::Result<Self> {
         let file = File::options().create(true).append(true).open(stderr)?;
-        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(file).spawn()?;
-        Ok(Self { child, url: None, stderr: stderr.to_owned() })
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(file).spawn()?;
+        let out = child.stdout.take().map(BufReader::new);
+        Ok(Self { child, out, printed: String::new(), url: None, stderr: stderr.to_owned() })
     }
 
     /// Waits until it serves or has ended.
     pub fn settle(&mut self) {
-        // Not taken out of the child: a node whose output nobody can read any more would fail at its next word.
-        let Some(out) = self.child.stdout.as_mut() else { return };
-        let mut lines = BufReader::new(out).lines().map_while(Result::ok);
-        self.url = lines.find_map(|line| Some(line.split_once(" is serving ")?.1.to_owned()));
+        let Some(out) = self.out.as_mut() else { return };
+        for line in out.lines().map_while(Result::ok) {
+            self.printed += &format!("{line}\n");
+            self.url = line.split_once(" is serving ").map(|(_, url)| url.to_owned());
+            if self.url.is_some() {
+                return;
+            }
+        }
+    }
+
+    /// What it wrote to its standard output, once it has ended.
+    pub fn printed(&mut self) -> String {
+        if let Some(out) = self.out.as_mut() {
+            // What cannot be read any more was not written.
+            let _ = out.read_to_string(&mut self.printed);
+        }
+        self.printed.clone()
     }
 
     /// Where it serves, if it came so far.

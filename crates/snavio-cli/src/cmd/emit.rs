@@ -9,6 +9,7 @@ use snavio_model::trace::CorrelationId;
 use snavio_sdk::Command;
 
 use super::Failure;
+use super::keys::ask_operator;
 use crate::Ended;
 use crate::connection::AsService;
 use crate::output::Output;
@@ -73,8 +74,16 @@ impl Emit {
     pub(crate) async fn run(self, output: Output) -> Ended {
         let command = self.message.command()?;
         let again = format!("its id is {0}: a retry must use the same, --id {0}", command.id.as_str());
-        let answer = self.service.client()?.send(&command).await;
-        let answer = answer.map_err(|error| Failure::from(error).with_advice(&again))?;
+        let client = self.service.client()?;
+        let file = self.service.file()?;
+        let answer = client.send(&command).await.map_err(|error| {
+            let is_of_the_key = error.is_of_the_key();
+            let failure = Failure::from(error).with_advice(&again);
+            match is_of_the_key {
+                true => failure.with_advice(&ask_operator(&client.credentials().source, file)),
+                false => failure,
+            }
+        })?;
         output.object(&answer.document);
         Ok(())
     }

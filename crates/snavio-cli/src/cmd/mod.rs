@@ -12,6 +12,7 @@ pub(crate) mod doctor;
 pub(crate) mod dry_run;
 pub(crate) mod emit;
 pub(crate) mod get;
+pub(crate) mod keys;
 pub(crate) mod move_store;
 mod place;
 pub(crate) mod receive;

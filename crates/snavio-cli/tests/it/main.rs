@@ -5,6 +5,7 @@
 mod audit;
 mod bad_input;
 mod batches;
+mod canary;
 mod commands_line;
 mod consumer;
 mod dry_run;
@@ -13,6 +14,7 @@ mod engine;
 mod hanging_up;
 mod health;
 mod journey;
+mod keys;
 mod metrics;
 mod node;
 mod openapi;

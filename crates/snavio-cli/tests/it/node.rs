@@ -165,6 +165,11 @@ impl Node {
         self.process.said()
     }
 
+    /// What it wrote to its standard output; it must have ended.
+    pub(crate) fn printed(&mut self) -> String {
+        self.process.printed()
+    }
+
     /// Whether the process has ended, and how.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.process.ended().expect("the node can be looked at")

@@ -45,7 +45,9 @@ fn client(url: &str) -> Client {
         "source": "acme/billing", "client_id": "c", "client_secret": "s", "hmac_version": "hmac-v1",
         "hmac_secret": format!("whsec_{}=", "A".repeat(43)),
     });
-    Client::new(Api::new(url, None).unwrap(), serde_json::from_value(credentials).unwrap()).unwrap()
+    Client::new(Api::new(url, None).unwrap(), serde_json::from_value(credentials).unwrap())
+        .unwrap()
+        .without_following()
 }
 
 /// INT-1

@@ -95,6 +95,28 @@ fn rows() -> Vec<Row> {
         ),
         row(
             "GET",
+            "/v1/tenants/{tenant}/services/{service}/keys",
+            "/v1/tenants/acme/services/bot/keys",
+            nothing.clone(),
+            [401, 404, 200, 200, 200],
+        ),
+        row(
+            "POST",
+            "/v1/tenants/{tenant}/services/{service}/keys/rotate",
+            "/v1/tenants/acme/services/spare/keys/rotate",
+            json!({}),
+            [401, 403, 403, 403, 201],
+        ),
+        row(
+            "POST",
+            "/v1/tenants/{tenant}/services/{service}/keys/{version}/revoke",
+            "/v1/tenants/acme/services/spare/keys/hmac-v1/revoke",
+            json!({}),
+            OPERATORS,
+        ),
+        row("GET", "/v1/tenant-config", "/v1/tenant-config", nothing.clone(), [401, 200, 200, 200, 403]),
+        row(
+            "GET",
             "/v1/routes/{tenant}/{service}/{name}",
             "/v1/routes/acme/bot/pay",
             nothing.clone(),

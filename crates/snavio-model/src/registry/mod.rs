@@ -8,6 +8,7 @@ mod identity;
 mod key;
 mod past;
 mod revocation;
+mod rotation;
 mod verify;
 
 use std::ops::Bound;
@@ -26,6 +27,7 @@ pub use identity::{GrantRequest, Issuer, KeySet, PersonalToken, Role, Workload};
 pub use key::{EntryKey, Kind};
 pub use past::{Differences, Rollback};
 pub use revocation::{Revocation, Revoked, Used};
+pub use rotation::{KeyRevocation, KeyRing, KeyState, NewKey, version};
 pub use verify::{Fault, Verified, Verifier, verify};
 
 use crate::name::{CommandName, GrantedName, KeyVersion, QueueKey, ServiceName, TenantName};
@@ -39,6 +41,12 @@ type Shared<K, V> = GenericHashMap<K, V, foldhash::fast::RandomState, DefaultSha
 pub trait Unseal: Send + Sync {
     /// The secret, or nothing if it was sealed under another key or is damaged.
     fn unseal(&self, sealed: &Sealed) -> Option<Secret>;
+}
+
+/// Makes secrets of keys that nobody is shown. The platform key is not the model's to know.
+pub trait NewSecrets: Send + Sync {
+    /// A new secret, sealed.
+    fn new_secret(&self) -> Sealed;
 }
 
 /// All entries at one version, with the views that the dispatch path looks things up in.
@@ -274,7 +282,7 @@ impl Registry {
                 if let Some(secret) = unseal.unseal(&key.secret) {
                     let (version, created_at, ends_at) = (key.version.clone(), key.created_at, key.ends_at());
                     view.keys.push(Arc::new(LiveKey { version, secret, created_at, ends_at }));
-                    view.keys.sort_by_key(|live| live.created_at);
+                    view.keys.sort_by_key(|live| live.age());
                 }
             }),
             Entry::PersonalToken(token) => {
@@ -359,6 +367,11 @@ impl ServiceView {
     /// The route for a command to this service, until it ends.
     pub fn route(&self, name: &CommandName, at: Timestamp) -> Option<&Arc<BoundRoute>> {
         self.routes.get(name).filter(|it| it.route.expires_at.is_none_or(|end| at < end))
+    }
+
+    /// Everything that was granted on this service.
+    pub fn grants(&self) -> impl Iterator<Item = &Arc<Grant>> {
+        self.grants.values().flat_map(|of_name| of_name.values())
     }
 
     /// All routes to this service.

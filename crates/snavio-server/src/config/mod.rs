@@ -49,6 +49,8 @@ pub struct Config {
     pub body_bytes_max: usize,
     /// Snapshots of the registry, if there are any.
     pub snapshot: Option<SnapshotConfig>,
+    /// Whether keys are renewed on schedule.
+    pub rotate_keys: bool,
     /// The platform key's file.
     pub platform_key_file: PathBuf,
     /// The operator token's file.
@@ -228,6 +230,7 @@ impl Config {
             },
             body_bytes_max: raw.gate.body_bytes_max,
             snapshot,
+            rotate_keys: raw.keys.rotate,
             log_filter: raw.log.filter,
             log_json: raw.log.format == "json",
             data_folder,

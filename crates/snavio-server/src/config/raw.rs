@@ -9,6 +9,7 @@ pub(super) struct Raw {
     pub(super) store: Store,
     pub(super) gate: Gate,
     pub(super) snapshot: Snapshot,
+    pub(super) keys: Keys,
     pub(super) platform: Platform,
     pub(super) log: Log,
 }
@@ -67,6 +68,11 @@ pub(super) struct Snapshot {
     pub(super) bytes_max: u64,
     pub(super) region: String,
     pub(super) endpoint: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Keys {
+    pub(super) rotate: bool,
 }
 
 #[derive(Debug, Deserialize)]

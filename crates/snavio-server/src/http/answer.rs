@@ -1,7 +1,7 @@
 //! Answers in JSON.
 
 use axum::response::{IntoResponse, Response};
-use http::header::CONTENT_TYPE;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
 
@@ -15,5 +15,11 @@ pub(super) fn json(status: StatusCode, document: &impl Serialize) -> Response {
 pub(super) fn typed(status: StatusCode, media: &'static str, text: String) -> Response {
     let mut response = (status, text).into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));
+    response
+}
+
+/// An answer that nobody on the way may keep, because it holds a secret.
+pub(super) fn no_store(mut response: Response) -> Response {
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }

@@ -272,7 +272,7 @@ fn traceparent(headers: &HeaderMap) -> Option<Traceparent> {
 }
 
 /// The Standard Webhooks headers, where there are any.
-fn webhook(headers: &HeaderMap) -> Option<Result<WebhookSignature, Refusal>> {
+pub(super) fn webhook(headers: &HeaderMap) -> Option<Result<WebhookSignature, Refusal>> {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     let signature = text(WEBHOOK_SIGNATURE)?;
     let missing =

@@ -19,6 +19,7 @@ mod reason;
 mod registry;
 mod stream;
 mod telemetry;
+mod tenant_config;
 mod timing;
 mod token;
 mod whose;
@@ -41,11 +42,12 @@ use crate::failures::Failures;
 use crate::load::{Bounded, Class, Load, Room, Taken};
 use crate::machine::MachineClock;
 use crate::platform::Platform;
+use crate::polls::Polls;
 use crate::principal::{Caller, Nobody, Principal, Sessions};
 pub(crate) use admin::admin_router;
 pub(crate) use metrics::QueueFigures;
 pub(crate) use problem::Problem;
-use registry::{bans, chain, changes, file, grants, list, past, services, tenants};
+use registry::{bans, chain, changes, file, grants, keys, list, past, services, tenants};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -55,6 +57,7 @@ pub(crate) struct App {
     pub(crate) platform: Arc<Platform>,
     pub(crate) sessions: Sessions,
     pub(crate) failures: Failures,
+    pub(crate) polls: Polls,
     pub(crate) load: Arc<Load>,
     pub(crate) clock: Arc<MachineClock>,
     pub(crate) body_bytes_max: usize,
@@ -151,6 +154,10 @@ fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(tenants::all))
         .routes(routes!(tenants::show, tenants::register, tenants::unregister))
         .routes(routes!(services::show, services::register, services::unregister))
+        .routes(routes!(keys::list))
+        .routes(routes!(keys::rotate))
+        .routes(routes!(keys::revoke))
+        .routes(routes!(tenant_config::tenant_config))
         .routes(routes!(registry::routes::show, registry::routes::register, registry::routes::unregister))
         .routes(routes!(grants::all, grants::give, grants::take_back))
         .routes(routes!(list::everything))

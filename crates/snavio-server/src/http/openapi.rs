@@ -33,6 +33,7 @@ use super::routes;
         (name = "registry", description = "Who may send what where."),
         (name = "audit", description = "Who did what, and whether the record of it is whole."),
         (name = "tokens", description = "How a service proves itself."),
+        (name = "keys", description = "What a service signs with, and how it learns of a new key."),
         (name = "health", description = "How the node is."),
         (name = "pages", description = "For people."),
     ),

@@ -7,7 +7,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ use snavio_model::token::TokenClaims;
 use utoipa::ToSchema;
 use zeroize::Zeroizing;
 
-use super::answer::json;
+use super::answer::{json, no_store};
 use super::body::{check_encoding, essence, read};
 use super::{App, Problem, Shared};
 use crate::principal::check_active;
@@ -185,11 +185,6 @@ impl OAuthError {
         response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
         response
     }
-}
-
-fn no_store(mut response: Response) -> Response {
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
 }
 
 #[cfg(test)]

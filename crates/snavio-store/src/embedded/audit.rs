@@ -2,15 +2,27 @@
 //!
 //! `check_value` covers every other column, as in the message log.
 
+use async_trait::async_trait;
 use rusqlite::{Connection, Row, params};
 use snavio_model::id::Serial;
 use snavio_model::time::Timestamp;
 
+use super::EmbeddedStore;
 use super::check::{self, Check, unreadable};
-use super::writer::{Transaction, sql};
-use crate::{Act, AuditEntry, StoreError};
+use super::writer::{Transaction, Urgency, sql};
+use crate::{Act, Audit, AuditEntry, Deed, StoreError};
 
 const COLUMNS: &str = "seq, at, who, why, action, object, outcome, check_value";
+
+#[async_trait]
+impl Audit for EmbeddedStore {
+    async fn put_on_record(&self, act: Act, deed: Deed) -> Result<(), StoreError> {
+        let Deed { action, object, outcome } = deed;
+        let put =
+            move |transaction: &mut Transaction<'_>| append(transaction, action, &object, &act, &outcome);
+        self.writer.run(Urgency::Ordinary, put).await
+    }
+}
 
 pub(super) fn append(
     transaction: &mut Transaction<'_>,

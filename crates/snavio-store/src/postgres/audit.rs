@@ -2,22 +2,24 @@
 //!
 //! `check_value` is the CRC-32 of every other column but the number, plus the number (QUA-1).
 
+use async_trait::async_trait;
 use snavio_model::id::Serial;
 use snavio_model::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
+use super::PostgresStore;
 use super::client::GenericClient;
 use super::horizon::{BLOCK, BLOCK_NUMBERS};
 use super::pool::sql;
 use crate::evidence::{Check, usable};
-use crate::{Act, AuditEntry, StoreError};
+use crate::{Act, Audit, AuditEntry, Deed, StoreError};
 
-/// Something that was done, to be put on the record.
-pub(super) struct Deed {
-    pub(super) action: &'static str,
-    pub(super) object: String,
-    pub(super) outcome: String,
+#[async_trait]
+impl Audit for PostgresStore {
+    async fn put_on_record(&self, act: Act, deed: Deed) -> Result<(), StoreError> {
+        self.within(async { append(&self.client().await?, &act, &[deed]).await }).await
+    }
 }
 
 pub(super) async fn append(client: &impl GenericClient, act: &Act, deeds: &[Deed]) -> Result<(), StoreError> {

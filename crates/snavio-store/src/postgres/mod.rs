@@ -42,7 +42,6 @@ use snavio_model::time::Timestamp;
 use tokio::sync::{Notify, oneshot};
 use tokio_util::task::TaskTracker;
 
-use audit::Deed;
 pub use changelog::Changelog;
 use client::{Client, GenericClient};
 use delivery::{Ask, Purged};
@@ -58,7 +57,7 @@ use version::Version;
 
 use crate::waiting::Waiting;
 use crate::{
-    Act, Anchor, AuditEntry, Durability, Figures, Fleet, Heard, Journal, Ledger, ListedDeadLetter,
+    Act, Anchor, AuditEntry, Deed, Durability, Figures, Fleet, Heard, Journal, Ledger, ListedDeadLetter,
     LoggedMessage, NodeSeen, NodeState, Queue, Received, Redriven, RegistryLog, Settled, Store, StoreError,
     StoredDeadLetter, Swept, Use,
 };

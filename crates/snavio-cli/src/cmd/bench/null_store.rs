@@ -16,9 +16,9 @@ use snavio_model::settle::{Intake, Outcome, Settlement};
 use snavio_model::telemetry::{Record, StoredRecord};
 use snavio_model::time::Timestamp;
 use snavio_store::{
-    Act, Anchor, AuditEntry, Durability, Figures, Fleet, Heard, Journal, Ledger, ListedDeadLetter,
-    LoggedMessage, NodeSeen, NodeState, Queue, Received, Redriven, RegistryLog, Settled, Store, StoreError,
-    StoredDeadLetter, Swept, Use,
+    Act, Anchor, Audit, AuditEntry, Deed, Durability, Figures, Fleet, Heard, Journal, Ledger,
+    ListedDeadLetter, LoggedMessage, NodeSeen, NodeState, Queue, Received, Redriven, RegistryLog, Settled,
+    Store, StoreError, StoredDeadLetter, Swept, Use,
 };
 use tokio::sync::Notify;
 
@@ -224,6 +224,13 @@ impl Journal for NullStore {
 
     async fn audit(&self, _: Serial, _: usize) -> Result<Vec<AuditEntry>, StoreError> {
         Ok(Vec::new())
+    }
+}
+
+#[async_trait]
+impl Audit for NullStore {
+    async fn put_on_record(&self, _: Act, _: Deed) -> Result<(), StoreError> {
+        Ok(())
     }
 }
 

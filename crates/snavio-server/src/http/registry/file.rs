@@ -12,7 +12,7 @@ use snavio_model::registry::{Author, Change, Entry, EntryKey, Grant, Kind, Regis
 use snavio_model::time::Clock;
 use utoipa::ToSchema;
 
-use super::super::answer::json;
+use super::super::answer::{json, no_store};
 use super::super::extract::{JsonBody, objects};
 use super::super::{App, Problem, Shared};
 use super::services::{Credentials, with_credentials};
@@ -148,7 +148,7 @@ pub(in crate::http) async fn apply(
         credentials,
         dry_run: file.dry_run,
     };
-    Ok(json(StatusCode::OK, &applied))
+    Ok(no_store(json(StatusCode::OK, &applied)))
 }
 
 /// What a change comes to, for people.

@@ -6,6 +6,7 @@ pub(super) mod changes;
 pub(super) mod file;
 pub(super) mod grants;
 mod kept;
+pub(super) mod keys;
 pub(super) mod list;
 pub(super) mod past;
 pub(super) mod routes;

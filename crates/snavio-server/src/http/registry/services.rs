@@ -4,21 +4,17 @@ use axum::extract::State;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use snavio_model::name::{KeyVersion, ServiceName, TenantName};
-use snavio_model::registry::{Client, Entry, EntryKey, Key, Kind, Registry, Service, Wish};
-use snavio_model::signing::Secret;
+use snavio_model::registry::{Client, Entry, EntryKey, Key, Kind, Registry, Service, Wish, version};
 use snavio_model::time::Clock;
 use utoipa::ToSchema;
+use zeroize::Zeroizing;
 
-use super::super::answer::json;
+use super::super::answer::{json, no_store};
 use super::super::extract::{JsonBody, Params, Segments};
 use super::super::{App, Problem, Shared};
 use super::{Removed, Why, change, get, named, remove, status};
-use crate::machine::random;
 use crate::platform::{new_client_id, new_client_secret};
 use crate::principal::Principal;
-
-/// The version name of a service's first key.
-const FIRST_KEY: &str = "hmac-v1";
 
 /// A service's settings.
 #[derive(Deserialize, ToSchema)]
@@ -38,11 +34,13 @@ pub(in crate::http) struct Credentials {
     /// The service.
     source: ServiceName,
     client_id: String,
-    client_secret: String,
+    #[schema(value_type = String)]
+    client_secret: Zeroizing<String>,
     /// The version to name in `metadata.version_id`.
     hmac_version: KeyVersion,
     /// The secret to sign with.
-    hmac_secret: String,
+    #[schema(value_type = String)]
+    hmac_secret: Zeroizing<String>,
 }
 
 /// A new service, with its credentials.
@@ -87,7 +85,7 @@ pub(in crate::http) async fn register(
     let service = Service { name, description, key_days, key_overlap_days };
     let decide = |registry: &Registry| with_credentials(&app, registry, service.clone());
     let (changes, credentials) = change(&app, &principal, &why.why, decide).await?;
-    Ok(json(status(&changes), &NewService { kind: Kind::Service, service, credentials }))
+    Ok(no_store(json(status(&changes), &NewService { kind: Kind::Service, service, credentials })))
 }
 
 /// A service that is new gets a client and a first HMAC key; their secrets are shown this once.
@@ -101,13 +99,13 @@ pub(super) fn with_credentials(
     if registry.service(source.as_str()).is_some() {
         return (wishes, None);
     }
-    let secret = Secret::from_bytes(random());
+    let (secret, sealed) = app.platform.new_key();
     let credentials = Credentials {
         source,
         client_id: new_client_id(),
         client_secret: new_client_secret(),
-        hmac_version: KeyVersion::new(FIRST_KEY).expect("hmac-v1 is a key version"),
-        hmac_secret: secret.expose().as_str().to_owned(),
+        hmac_version: version(1),
+        hmac_secret: secret.expose(),
     };
     let created_at = app.clock.now();
     wishes.push(Wish::Put(Entry::Client(Client {
@@ -119,7 +117,7 @@ pub(super) fn with_credentials(
     wishes.push(Wish::Put(Entry::Key(Key {
         service: credentials.source.clone(),
         version: credentials.hmac_version.clone(),
-        secret: app.platform.seal(&secret),
+        secret: sealed,
         created_at,
         expires_at: None,
         revoked_at: None,

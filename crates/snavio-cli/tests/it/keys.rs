@@ -1,0 +1,391 @@
+//! A service's keys from outside: listed, rotated, revoked, fetched and followed (REG-10 to REG-12).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use snavio_model::id::Serial;
+use snavio_model::webhook;
+use snavio_sdk::{ApiError, Client, Command, Credentials};
+
+use crate::node::{Draft, Node, new_id, post, seconds_from_now};
+use crate::patience::eventually;
+use crate::shell::Shell;
+use crate::wire::{Answered, http, metric};
+
+const BILLING: &str = "/v1/tenants/acme/services/billing/keys";
+
+async fn ask(node: &Node, method: Method, path: &str, body: Option<Value>) -> Value {
+    node.operator().call(method, path, body.as_ref()).await.expect("the node does it")
+}
+
+async fn rotate(node: &Node) -> Made {
+    let made = ask(node, Method::POST, &format!("{BILLING}/rotate"), Some(json!({ "why": "a test" }))).await;
+    Made { version: text(&made, "hmac_version"), secret: text(&made, "hmac_secret") }
+}
+
+/// What a rotation answers.
+struct Made {
+    version: String,
+    secret: String,
+}
+
+impl Made {
+    fn of(&self, before: &Credentials) -> Credentials {
+        before.with_key(self.version.parse().unwrap(), self.secret.clone())
+    }
+}
+
+fn text(document: &Value, name: &str) -> String {
+    document[name].as_str().unwrap_or_else(|| panic!("{name} is missing: {document}")).to_owned()
+}
+
+/// `hmac-v1 previous, hmac-v2 current`
+async fn states(node: &Node) -> String {
+    let listed = ask(node, Method::GET, BILLING, None).await;
+    assert!(!listed.to_string().contains("whsec_"), "no secret is listed");
+    let one = |key: &Value| format!("{} {}", text(key, "version"), text(key, "state"));
+    listed["keys"].as_array().unwrap().iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+async fn sent(client: &Client, credentials: &Credentials) -> (u16, String) {
+    let (status, answer) = post(client, Draft::new("notify", &new_id()).sign(credentials)).await;
+    (status, answer["reason"].as_str().unwrap_or_default().to_owned())
+}
+
+fn expired() -> (u16, String) {
+    (401, "key_expired".to_owned())
+}
+
+/// REG-10
+#[tokio::test]
+async fn the_current_and_the_previous_key_are_accepted_and_older_ones_are_not() {
+    let node = Node::start();
+    let first = node.cast().await.billing;
+    let client = node.client(&first);
+    assert_eq!(states(&node).await, "hmac-v1 current");
+    let second = rotate(&node).await.of(&first);
+    assert_eq!(states(&node).await, "hmac-v1 previous, hmac-v2 current");
+    assert_eq!((sent(&client, &first).await.0, sent(&client, &second).await.0), (202, 202));
+    let third = rotate(&node).await.of(&first);
+    assert_eq!(states(&node).await, "hmac-v1 ended, hmac-v2 previous, hmac-v3 current");
+    assert_eq!(sent(&client, &first).await, expired());
+    assert_eq!((sent(&client, &second).await.0, sent(&client, &third).await.0), (202, 202));
+    let listed = ask(&node, Method::GET, BILLING, None).await;
+    assert!(listed["keys"][1]["ends_at"].is_string() && listed["keys"][2]["ends_at"].is_null(), "{listed}");
+    assert!(listed["rotates_at"].is_string() && listed["polled_at"].is_null(), "{listed}");
+}
+
+/// REG-12
+#[tokio::test]
+async fn a_revoked_key_is_refused_at_once_and_replaced_unless_asked_not_to() {
+    let node = Node::start();
+    let first = node.cast().await.billing;
+    let client = node.client(&first);
+    let revoke = async |version: &str, body: Value| {
+        ask(&node, Method::POST, &format!("{BILLING}/{version}/revoke"), Some(body)).await
+    };
+    let revoked = revoke("hmac-v1", json!({ "why": "was in a log" })).await;
+    assert_eq!(revoked["revoked"], "hmac-v1");
+    let secret = text(&revoked["replacement"], "hmac_secret");
+    let second = first.with_key("hmac-v2".parse().unwrap(), secret);
+    assert_eq!(sent(&client, &first).await, expired());
+    assert_eq!(sent(&client, &second).await.0, 202);
+    assert_eq!(revoke("hmac-v1", json!({})).await, json!({ "revoked": "hmac-v1" }), "once is enough");
+    let last = revoke("hmac-v2", json!({ "replace": false })).await;
+    assert_eq!(last, json!({ "revoked": "hmac-v2" }));
+    assert_eq!(sent(&client, &second).await, expired());
+    assert_eq!(states(&node).await, "hmac-v1 revoked, hmac-v2 revoked");
+    let third = rotate(&node).await.of(&first);
+    assert_eq!(sent(&client, &third).await.0, 202);
+    let changes = node.get("/v1/registry/changes?limit=1000").await;
+    let why = changes["items"].as_array().unwrap().iter().filter(|it| it["why"] == "was in a log").count();
+    assert_eq!(why, 2, "the revocation and its replacement are one change of two entries");
+    for path in ["hmac-v9/revoke", "HMAC/revoke"] {
+        let unknown =
+            node.operator().call(Method::POST, &format!("{BILLING}/{path}"), Some(&json!({}))).await;
+        assert!(matches!(unknown, Err(ApiError::Refused { status: 400 | 404, .. })), "{unknown:?}");
+    }
+}
+
+struct Asked {
+    status: u16,
+    document: Value,
+    cache: Option<String>,
+}
+
+/// Asks for the configuration with a service's token, signed or not.
+async fn config(node: &Node, token: &str, signed: Option<(&Credentials, i64, &str)>) -> Asked {
+    config_by(http(node).get(format!("{}/v1/tenant-config", node.url())), token, signed).await
+}
+
+async fn config_by(
+    request: reqwest::RequestBuilder,
+    token: &str,
+    signed: Option<(&Credentials, i64, &str)>,
+) -> Asked {
+    let mut request = request.bearer_auth(token);
+    if let Some((credentials, offset, what)) = signed {
+        let text = seconds_from_now(offset);
+        let at = snavio_model::time::Timestamp::parse(&text).unwrap().0 / 1000;
+        let signature = webhook::sign(&credentials.secret().unwrap(), "poll-1", at, what.as_bytes());
+        request = request.header("webhook-id", "poll-1").header("webhook-timestamp", at.to_string());
+        request = request.header("webhook-signature", signature);
+    }
+    let answer = request.send().await.unwrap();
+    let cache = answer.headers().get("cache-control").map(|it| it.to_str().unwrap().to_owned());
+    Asked { status: answer.status().as_u16(), cache, document: answer.json().await.unwrap() }
+}
+
+const SIGNED: &str = "GET /v1/tenant-config";
+
+/// REG-11
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stolen_token_alone_yields_no_secret() {
+    let mut node = Node::start();
+    let cast = node.cast().await;
+    let first = cast.billing;
+    let token = node.token(&first).await;
+    let unsigned = config(&node, &token, None).await;
+    assert_eq!((unsigned.status, &unsigned.document["current"]), (200, &Value::Null));
+    assert!(!unsigned.document.to_string().contains("whsec_"));
+    assert_eq!(unsigned.document["withheld"], "the request is not signed");
+    let told = config(&node, &token, Some((&first, 0, SIGNED))).await;
+    assert_eq!((told.status, told.cache.as_deref()), (200, Some("no-store")));
+    assert_eq!(
+        told.document["current"],
+        json!({ "hmac_version": "hmac-v1", "hmac_secret": first.hmac_secret })
+    );
+    let second = rotate(&node).await.of(&first);
+    let told = config(&node, &token, Some((&first, 0, SIGNED))).await.document;
+    assert_eq!(
+        told["current"]["hmac_secret"], second.hmac_secret,
+        "the previous key fetches the current one"
+    );
+    assert_eq!(told.to_string().matches("whsec_").count(), 1, "and nothing but that: {told}");
+    rotate(&node).await;
+    for (credentials, offset, what, reason) in [
+        (&first, 0, SIGNED, "key_expired"),
+        (&cast.bot, 0, SIGNED, "hmac_invalid"),
+        (&second, 0, "", "hmac_invalid"),
+        (&second, 0, "POST /v1/tenant-config", "hmac_invalid"),
+        (&second, -62, SIGNED, "timestamp_out_of_window"),
+        (&second, 62, SIGNED, "timestamp_out_of_window"),
+    ] {
+        let refused = config(&node, &token, Some((credentials, offset, what))).await;
+        assert_eq!((refused.status, text(&refused.document, "reason")), (401, reason.to_owned()), "{what}");
+    }
+    let revoke = format!("{BILLING}/hmac-v2/revoke");
+    ask(&node, Method::POST, &revoke, Some(json!({}))).await;
+    let refused = config(&node, &token, Some((&second, 0, SIGNED))).await;
+    assert_eq!(text(&refused.document, "reason"), "key_expired");
+    let operator = config(&node, &node.operator_token(), None).await;
+    assert_eq!(operator.status, 403, "a configuration is a service's own");
+    audited(&mut node).await;
+}
+
+async fn audited(node: &mut Node) {
+    node.stop();
+    let store = node.engine().open(node.folder()).await;
+    let audit = store.audit(Serial(0), 100).await.unwrap();
+    let polls = audit.iter().filter(|it| it.action == "tenant_config.poll");
+    let told: Vec<_> = polls.clone().map(|it| it.outcome.as_str()).collect();
+    let given = |version: &str| format!("the secret of {version} was given");
+    assert_eq!(told, ["no secret was given".to_owned(), given("hmac-v1"), given("hmac-v2")]);
+    assert!(
+        polls
+            .clone()
+            .all(|it| it.object == "acme/billing" && it.act.who.starts_with("acme/billing (snavcl_"))
+    );
+    store.close().await;
+}
+
+/// REG-11
+#[tokio::test]
+async fn over_an_open_network_no_secret_is_told() {
+    let node = Node::start();
+    let billing = node.cast().await.billing;
+    // As if it came from another machine: by this one's address in the network.
+    let from = reqwest::Client::builder().local_address(own_address()).build().unwrap();
+    let request = from.get(format!("{}/v1/tenant-config", node.url()));
+    let told = config_by(request, &node.token(&billing).await, Some((&billing, 0, SIGNED))).await;
+    assert_eq!((told.status, &told.document["current"]), (200, &Value::Null));
+    assert!(text(&told.document, "withheld").contains("over TLS"));
+}
+
+/// An address of this machine that is not the loopback's.
+fn own_address() -> std::net::IpAddr {
+    // Nothing is sent: the system only says by which address it would.
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+    socket.connect("192.0.2.1:9").expect("this machine has an address besides the loopback's");
+    socket.local_addr().unwrap().ip()
+}
+
+/// REG-11
+#[tokio::test]
+async fn a_service_learns_its_keys_limits_routes_and_grants() {
+    let node = Node::start();
+    let cast = node.cast().await;
+    let billing = node.client(&cast.billing).tenant_config().await.unwrap();
+    assert_eq!(billing["service"], "acme/billing");
+    assert_eq!(billing["keys"][0]["state"], "current");
+    assert_eq!(
+        (&billing["limits"]["body_bytes_max"], &billing["limits"]["poll_seconds"]),
+        (&json!(262_144), &json!(43_200))
+    );
+    let names = |list: &Value| {
+        let items = list["items"].as_array().unwrap().iter().map(|it| text(it, "name"));
+        items.collect::<Vec<_>>().join(" ")
+    };
+    let told = |it: &Value| [&it["routes"], &it["grants_given"], &it["grants_held"]].map(names);
+    assert_eq!(told(&billing), ["", "", "lost notify pay"]);
+    let bot = node.client(&cast.bot).tenant_config().await.unwrap();
+    assert_eq!(told(&bot), ["notify pay", "lost notify pay", ""]);
+    let listed = ask(&node, Method::GET, BILLING, None).await;
+    assert!(listed["polled_at"].is_string(), "the poll was noted: {listed}");
+}
+
+fn command() -> Command {
+    Command::new("acme/bot".parse().unwrap(), "notify".parse().unwrap(), b"{}".to_vec())
+}
+
+/// REG-10, REG-11
+#[tokio::test(flavor = "multi_thread")]
+async fn under_load_with_one_rotation_after_another_a_client_that_polls_is_never_refused() {
+    let node = Node::start();
+    let cast = node.cast().await;
+    let kept = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&kept);
+    let client = node.client(&cast.billing).polling_every(Duration::from_millis(50));
+    let client = Arc::new(client.keeping(move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+    }));
+    let idle = node.client(&cast.billing).without_following();
+    assert_eq!(idle.send(&command()).await.unwrap().status, 202);
+    let stop = Arc::new(AtomicBool::new(false));
+    let senders: Vec<_> = (0..8)
+        .map(|_| {
+            let (client, stop) = (Arc::clone(&client), Arc::clone(&stop));
+            tokio::spawn(async move {
+                let mut sent = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    let answer = client.send_once(&command()).await;
+                    assert_eq!(answer.expect("no message is refused").status, 202);
+                    sent += 1;
+                }
+                sent
+            })
+        })
+        .collect();
+    for _ in 0..8 {
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        rotate(&node).await;
+    }
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    stop.store(true, Ordering::Relaxed);
+    let mut sent = 0;
+    for sender in senders {
+        sent += sender.await.unwrap();
+    }
+    assert_eq!((kept.load(Ordering::Relaxed), client.credentials().hmac_version.as_str()), (8, "hmac-v9"));
+    assert!(sent > 100, "{sent} messages were sent");
+    for reason in ["key_expired", "key_unknown", "hmac_invalid"] {
+        let series = format!(r#"snavio_commands_total{{verdict="refused",path="",reason="{reason}"}}"#);
+        assert_eq!(metric(&node, &series).await, Some(0.0), "{reason}: nothing was even refused once");
+    }
+    let refused = idle.send(&command()).await.expect_err("its key has ended");
+    assert!(refused.is_of_the_key(), "{refused}");
+}
+
+/// REG-11
+#[tokio::test]
+async fn a_client_whose_key_was_refused_fetches_the_new_one_and_sends_again() {
+    let node = Node::start();
+    let first = node.cast().await.billing;
+    let client = node.client(&first).polling_every(Duration::from_secs(3600));
+    assert_eq!(client.send_once(&command()).await.unwrap().status, 202);
+    let second = rotate(&node).await.of(&first);
+    // A node that does not know the newest key yet: the client falls back to the one before.
+    let ahead = node.client(&second).polling_every(Duration::from_secs(3600));
+    assert_eq!(ahead.send_once(&command()).await.unwrap().status, 202);
+    assert!(client.fetch_key().await.unwrap());
+    assert!(!client.fetch_key().await.unwrap(), "it has it already");
+    assert_eq!(client.credentials().hmac_secret, second.hmac_secret);
+    rotate(&node).await;
+    let late = node.client(&second).polling_every(Duration::from_secs(3600));
+    assert_eq!(late.send_once(&command()).await.unwrap().status, 202);
+    assert_eq!(late.credentials().hmac_version.as_str(), "hmac-v3", "the first command asks");
+}
+
+/// REG-12
+#[tokio::test]
+async fn use_of_a_previous_key_is_told_once_and_counted() {
+    let node = Node::start();
+    let first = node.cast().await.billing;
+    let client = node.client(&first);
+    let second = rotate(&node).await.of(&first);
+    client.tenant_config().await.unwrap();
+    for credentials in [&first, &second, &first] {
+        assert_eq!(sent(&client, credentials).await.0, 202);
+    }
+    let told = eventually("the owner is told", async || {
+        let page = client.call(Method::GET, "/v1/telemetry", None).await.unwrap();
+        let items = page["items"].as_array().unwrap().clone();
+        let legacy = items.into_iter().filter(|it| it["type"] == "snavio.secret.legacy_key_used");
+        let legacy: Vec<_> = legacy.collect();
+        (!legacy.is_empty()).then_some(legacy)
+    })
+    .await;
+    assert_eq!(told.len(), 1, "{told:?}");
+    let told = told[0].to_string();
+    for member in [r#""version_id":"hmac-v1""#, "time_of_last_config_poll", "command_id", "acme/billing"] {
+        assert!(told.contains(member), "{member} is missing: {told}");
+    }
+    assert_eq!(metric(&node, "snavio_legacy_key_uses_total").await, Some(2.0));
+}
+
+/// Command line (10-interfaces), REG-11
+#[tokio::test]
+async fn the_command_line_lists_rotates_revokes_and_fetches() {
+    let node = Node::start();
+    let first = node.cast().await.billing;
+    let shell = Shell::at(&node);
+    let file = shell.write("billing.json", &serde_json::to_string(&first).unwrap());
+    let emit = format!("emit -c {file} --target acme/bot --name notify {{}}");
+    let listed = shell.run("keys list acme/billing --output json").json();
+    assert_eq!(listed["keys"][0]["version"], "hmac-v1");
+    let made = shell.run("keys rotate acme/billing --why exercise --output json").json();
+    assert_eq!(made["hmac_version"], "hmac-v2");
+    assert!(text(&made, "hmac_secret").starts_with("whsec_"));
+    let fetched = shell.run(&format!("keys fetch -c {file} --output json")).json();
+    assert_eq!((&fetched["hmac_version"], &fetched["changed"]), (&json!("hmac-v2"), &json!(true)));
+    let kept: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!(
+        (&kept["hmac_secret"], &kept["client_secret"]),
+        (&made["hmac_secret"], &json!(first.client_secret))
+    );
+    assert_eq!(shell.run(&emit).code, Some(0));
+    for _ in 0..2 {
+        assert_eq!(shell.run("keys rotate acme/billing").code, Some(0));
+    }
+    for line in [emit.clone(), format!("keys fetch -c {file}")] {
+        let ended = shell.run(&line);
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert!(
+            ended.err.contains("key_expired") && ended.err.contains("snavio keys rotate acme/billing --save"),
+            "{ended:?}"
+        );
+    }
+    let saved = shell.run(&format!("keys rotate acme/billing --save {file}"));
+    assert_eq!((saved.code, saved.out.contains("whsec_")), (Some(0), false), "{saved:?}");
+    assert_eq!(shell.run(&emit).code, Some(0));
+    let revoked = shell.run(&format!("keys revoke acme/billing hmac-v5 --why leaked --save {file}"));
+    assert_eq!((revoked.code, revoked.out.contains("whsec_")), (Some(0), false), "{revoked:?}");
+    assert_eq!(shell.run(&emit).code, Some(0));
+    let other = shell.run(&format!("keys rotate acme/bot --save {file}"));
+    assert_eq!(other.code, Some(2), "not another service's file: {other:?}");
+    let answered = Answered::to(http(&node).get(format!("{}{BILLING}", node.url()))).await;
+    assert_eq!(answered.status, 401);
+}

@@ -1,0 +1,237 @@
+//! The life of a service's keys (REG-10, REG-12): which state each is in, when a new one is due, and what making or
+//! revoking one changes. Nothing here makes a secret: whoever asks brings it, sealed.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::change::Wish;
+use super::entry::{Entry, Key, Sealed, Service};
+use super::key::{EntryKey, Kind};
+use super::{LiveKey, Registry};
+use crate::limits;
+use crate::name::{KeyVersion, ServiceName};
+use crate::time::Timestamp;
+
+/// How every version's name begins; its number follows.
+const VERSION_PREFIX: &str = "hmac-v";
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// What a key is good for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum KeyState {
+    /// The newest that is accepted: the one to sign with.
+    Current,
+    /// Accepted until it ends, beside the current one.
+    Previous,
+    /// Not accepted any more: its time is over.
+    Ended,
+    /// Not accepted any more: somebody took it back.
+    Revoked,
+}
+
+/// A service's keys, oldest first, those that are not accepted any more too.
+#[derive(Debug, Clone)]
+pub struct KeyRing<'a> {
+    service: &'a Service,
+    keys: Vec<&'a Key>,
+}
+
+/// A new key, and all that its making changes.
+#[derive(Debug)]
+pub struct NewKey {
+    /// Its name in messages.
+    pub version: KeyVersion,
+    /// The change, to be made as a whole.
+    pub wishes: Vec<Wish>,
+}
+
+/// What revoking a key changes.
+#[derive(Debug)]
+pub struct KeyRevocation {
+    /// The key in its place, if there is one.
+    pub replacement: Option<KeyVersion>,
+    /// The change, to be made as a whole; empty for a key that was revoked before.
+    pub wishes: Vec<Wish>,
+}
+
+impl<'a> KeyRing<'a> {
+    /// The keys of a service, if it is registered.
+    pub fn of(registry: &'a Registry, service: &ServiceName) -> Option<Self> {
+        let Some(Entry::Service(service)) = registry.get(&EntryKey::service(service)) else { return None };
+        let before = EntryKey { kind: Kind::Key, name: format!("{}:", service.name) };
+        let own = registry.entries_after(Some(&before)).map_while(|entry| match entry {
+            Entry::Key(key) if key.service == service.name => Some(key),
+            _ => None,
+        });
+        Some(Self::new(service, own.collect()))
+    }
+
+    /// The keys of every service that has any, in the order of their names.
+    pub fn all(registry: &'a Registry) -> Vec<Self> {
+        let before = EntryKey { kind: Kind::Key, name: String::new() };
+        let keys = registry.entries_after(Some(&before)).map_while(|entry| match entry {
+            Entry::Key(key) => Some(key),
+            _ => None,
+        });
+        let keys: Vec<_> = keys.collect();
+        let rings = keys.chunk_by(|one, next| one.service == next.service).filter_map(|own| {
+            match registry.get(&EntryKey::service(&own.first()?.service))? {
+                Entry::Service(service) => Some(Self::new(service, own.to_vec())),
+                _ => None,
+            }
+        });
+        rings.collect()
+    }
+
+    fn new(service: &'a Service, mut keys: Vec<&'a Key>) -> Self {
+        keys.sort_by_key(|key| age(&key.version, key.created_at));
+        Self { service, keys }
+    }
+
+    /// Whose they are.
+    pub fn service(&self) -> &'a ServiceName {
+        &self.service.name
+    }
+
+    /// All of them, oldest first.
+    pub fn keys(&self) -> &[&'a Key] {
+        &self.keys
+    }
+
+    /// The key to sign with: the newest that is accepted.
+    pub fn current(&self, now: Timestamp) -> Option<&'a Key> {
+        self.keys.iter().rfind(|key| key.is_good(now)).copied()
+    }
+
+    /// What a key of this ring is good for.
+    pub fn state(&self, key: &Key, now: Timestamp) -> KeyState {
+        if key.revoked_at.is_some_and(|at| at <= now) {
+            KeyState::Revoked
+        } else if !key.is_good(now) {
+            KeyState::Ended
+        } else if self.current(now).is_some_and(|current| current.version == key.version) {
+            KeyState::Current
+        } else {
+            KeyState::Previous
+        }
+    }
+
+    /// When the next key is made on schedule. Never after the newest was revoked without another in its place:
+    /// whoever wanted that makes the next one.
+    pub fn rotates_at(&self) -> Option<Timestamp> {
+        let newest = self.keys.last().filter(|key| key.revoked_at.is_none())?;
+        Some(newest.created_at.plus(DAY * self.service.key_days()))
+    }
+
+    /// Whether a new key is due.
+    pub fn is_due(&self, now: Timestamp) -> bool {
+        self.rotates_at().is_some_and(|due| due <= now)
+    }
+
+    /// Keys that are accepted now and end within this time.
+    pub fn ending(&self, within: Duration, now: Timestamp) -> impl Iterator<Item = &'a Key> {
+        let ends = move |key: &&'a Key| key.is_good(now) && !key.is_good(now.plus(within));
+        self.keys.iter().copied().filter(ends)
+    }
+
+    /// Makes the next key. The current one is accepted for the overlap; older ones end now.
+    pub fn rotate(&self, secret: Sealed, now: Timestamp) -> NewKey {
+        let overlap = now.plus(DAY * self.service.key_overlap_days());
+        let current = self.current(now);
+        let mut wishes = self.forgotten(now);
+        for key in self.keys.iter().filter(|key| key.is_good(now)) {
+            let is_current = current.is_some_and(|current| current.version == key.version);
+            let ends = if is_current { overlap } else { now };
+            let ends = key.expires_at.map_or(ends, |end| end.min(ends));
+            wishes.push(Wish::Put(Entry::Key(Key { expires_at: Some(ends), ..(*key).clone() })));
+        }
+        let version = self.next_version();
+        wishes.push(Wish::Put(self.new_key(&version, secret, now)));
+        NewKey { version, wishes }
+    }
+
+    /// Takes a key back; nothing if there is none of this version. In the place of the current one goes the next,
+    /// so that the service is not without a key, unless no secret for it is given. The previous one stays: it was
+    /// not compromised, and whoever signs with it can fetch the next.
+    pub fn revoke(
+        &self,
+        version: &KeyVersion,
+        next: Option<Sealed>,
+        now: Timestamp,
+    ) -> Option<KeyRevocation> {
+        let key = self.keys.iter().find(|key| key.version == *version)?;
+        if key.revoked_at.is_some() {
+            return Some(KeyRevocation { replacement: None, wishes: Vec::new() });
+        }
+        let revoked = Key { revoked_at: Some(now), ..(*key).clone() };
+        let mut wishes = vec![Wish::Put(Entry::Key(revoked))];
+        let is_current = self.state(key, now) == KeyState::Current;
+        let replacement = next.filter(|_| is_current).map(|secret| {
+            let version = self.next_version();
+            wishes.push(Wish::Put(self.new_key(&version, secret, now)));
+            version
+        });
+        Some(KeyRevocation { replacement, wishes })
+    }
+
+    fn new_key(&self, version: &KeyVersion, secret: Sealed, now: Timestamp) -> Entry {
+        Entry::Key(Key {
+            service: self.service.name.clone(),
+            version: version.clone(),
+            secret,
+            created_at: now,
+            expires_at: None,
+            revoked_at: None,
+        })
+    }
+
+    /// One more than any that there is: the newest is never forgotten, so no name is given twice.
+    fn next_version(&self) -> KeyVersion {
+        let last = self.keys.iter().filter_map(|key| number(&key.version)).max().unwrap_or(0);
+        version(last.saturating_add(1))
+    }
+
+    /// Keys that ended long ago, or that are too many.
+    fn forgotten(&self, now: Timestamp) -> Vec<Wish> {
+        let Some((_, older)) = self.keys.split_last() else { return Vec::new() };
+        let ended: Vec<_> = older.iter().filter(|key| !key.is_good(now)).collect();
+        let too_many = (self.keys.len() + 1).saturating_sub(limits::KEYS_KEPT_MAX);
+        let is_old = |key: &Key| key.ends_at().is_some_and(|end| now.since(end) > limits::KEY_KEPT);
+        let gone = ended.iter().enumerate().filter(|(place, key)| *place < too_many || is_old(key));
+        gone.map(|(_, key)| Wish::Remove(EntryKey::key(&key.service, &key.version))).collect()
+    }
+}
+
+impl Key {
+    /// Whether what it signs is accepted.
+    pub fn is_good(&self, at: Timestamp) -> bool {
+        self.ends_at().is_none_or(|end| at < end)
+    }
+}
+
+impl LiveKey {
+    /// What orders the keys of a service from old to new.
+    pub(super) fn age(&self) -> impl Ord + use<> {
+        age(&self.version, self.created_at)
+    }
+}
+
+/// By number, because two may be made in one moment, and clocks of nodes differ.
+fn age(version: &KeyVersion, created_at: Timestamp) -> (Option<u64>, Timestamp) {
+    (number(version), created_at)
+}
+
+fn number(version: &KeyVersion) -> Option<u64> {
+    version.as_str().strip_prefix(VERSION_PREFIX)?.parse().ok()
+}
+
+/// The name of the version with this number.
+pub fn version(number: u64) -> KeyVersion {
+    KeyVersion::new(&format!("{VERSION_PREFIX}{number}")).expect("hmac-v and a number are a key version")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,65 @@
+//! Something that is done once in a while at most, for each of many.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::time::Duration;
+
+use crate::time::Timestamp;
+
+/// Remembers for whom something was done lately, of a bounded number. When it has too many it begins anew: then
+/// something may be done once more, and never once less.
+#[derive(Debug)]
+pub struct Seldom<K> {
+    every: Duration,
+    most: usize,
+    last: HashMap<K, Timestamp>,
+}
+
+impl<K: Eq + Hash> Seldom<K> {
+    /// Once in this time, for this many.
+    pub fn new(every: Duration, most: usize) -> Self {
+        Self { every, most, last: HashMap::new() }
+    }
+
+    /// Whether it was not done lately.
+    pub fn is_due(&self, key: &K, now: Timestamp) -> bool {
+        self.last.get(key).is_none_or(|last| now.since(*last) >= self.every)
+    }
+
+    /// Remembers that it was done.
+    pub fn done(&mut self, key: K, now: Timestamp) {
+        if self.last.len() >= self.most {
+            let every = self.every;
+            self.last.retain(|_, last| now.since(*last) < every);
+            if self.last.len() >= self.most {
+                self.last.clear();
+            }
+        }
+        self.last.insert(key, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// REG-12
+    #[test]
+    fn it_is_done_once_in_a_while_for_each_and_memory_has_an_end() {
+        let at = |seconds: i64| Timestamp(seconds * 1000);
+        let mut seldom = Seldom::new(Duration::from_secs(60), 2);
+        assert!(seldom.is_due(&"a", at(0)));
+        seldom.done("a", at(0));
+        for (key, seconds, due) in [("a", 0, false), ("a", 59, false), ("b", 59, true), ("a", 60, true)] {
+            assert_eq!(seldom.is_due(&key, at(seconds)), due, "{key} {seconds}");
+        }
+        seldom.done("b", at(30));
+        seldom.done("c", at(61));
+        assert!(
+            seldom.is_due(&"a", at(61)) && !seldom.is_due(&"b", at(61)),
+            "the oldest was forgotten first"
+        );
+        seldom.done("d", at(62));
+        assert!(seldom.is_due(&"b", at(62)) && !seldom.is_due(&"d", at(62)));
+    }
+}
