@@ -29,7 +29,8 @@ pub(crate) async fn audit(gate: Arc<Gate>) {
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        if !gate.leads("auditor", AUDITOR_TERM).await {
+        // By a time that is not to be trusted it would tell too early.
+        if gate.holds_sweeps() || !gate.leads("auditor", AUDITOR_TERM).await {
             continue;
         }
         loop {

@@ -11,13 +11,26 @@ use snavio_gate::{Arrival, Gate, Settings};
 use snavio_model::refusal::Reason;
 use snavio_model::registry::{Change, Entry, Sealed, Unseal};
 use snavio_model::signing::Secret;
-use snavio_model::time::Timestamp;
+use snavio_model::time::{Clock, Timestamp};
 use snavio_store::Store;
 use snavio_store::embedded::{self, EmbeddedStore};
 use snavio_store::postgres::{self, PostgresStore};
 use snavio_testbed::Postgres;
 
 const NOON: Timestamp = Timestamp(1_800_000_000_000);
+
+/// A clock that runs from noon on.
+struct Running(tokio::time::Instant);
+
+impl Clock for Running {
+    fn now(&self) -> Timestamp {
+        NOON.plus(self.0.elapsed())
+    }
+}
+
+fn running() -> Arc<dyn Clock> {
+    Arc::new(Running(tokio::time::Instant::now()))
+}
 
 struct NoKeys;
 
@@ -74,7 +87,7 @@ async fn a_node_that_cannot_read_a_change_says_so_and_soon_takes_no_messages() {
             &format!("INSERT INTO registry_change VALUES (1, 0, '', '', '{kind}', 'acme', NULL, '{entry}')"),
         );
         let store: Arc<dyn Store> = Arc::new(open());
-        let gate = Gate::start(Settings::default(), store, Arc::new(NOON), Arc::new(NoKeys)).await.unwrap();
+        let gate = Gate::start(Settings::default(), store, running(), Arc::new(NoKeys)).await.unwrap();
         let told = wait_for(async || gate.registry_problem()).await;
         assert!(told.starts_with("registry change 1 is damaged"), "{told}");
         assert_ne!(refused(&gate).await, Reason::Unavailable, "for a moment the state before may do");

@@ -1,6 +1,6 @@
 //! A connection of the pool that counts its round trips, because what a statement costs a fleet is mostly the way
-//! there and back. When somebody goes away in the middle of a statement, it is ended before the connection is used
-//! again: whoever had it next would wait for an answer that is not its own.
+//! there and back. When somebody goes away in the middle of a statement, it is ended, and the connection with it:
+//! whoever had it next would wait for an answer, or be stopped by a word, that is not meant for them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -39,11 +39,13 @@ impl Talk {
                 None => cancel.cancel_query(NoTls).await,
             };
             // Its answer comes after that of what was cancelled.
-            asked.is_ok() && object.simple_query("").await.is_ok()
+            if asked.is_ok() {
+                let _ = object.simple_query("").await;
+            }
         };
-        if !tokio::time::timeout(ENDING_MAX, ending).await.unwrap_or(false) {
-            drop(Object::take(object));
-        }
+        let _ = tokio::time::timeout(ENDING_MAX, ending).await;
+        // The word to cancel may come late, and would stop what is asked next.
+        drop(Object::take(object));
     }
 
     /// Statements that were sent and awaited so far.
