@@ -15,6 +15,7 @@ pub mod limits;
 pub mod message;
 pub mod name;
 pub mod payload;
+pub mod permission;
 pub mod recent;
 pub mod refusal;
 pub mod registry;

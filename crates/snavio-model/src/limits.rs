@@ -143,6 +143,10 @@ pub const SWEEP_ROWS_MAX: usize = 2_000;
 
 /// Lifetime of an access token (REG-7).
 pub const TOKEN_LIFETIME: Duration = Duration::from_secs(600);
+/// Days that a person's token lasts, when not said (REG-9).
+pub const PERSONAL_TOKEN_DAYS: u32 = 90;
+/// The longest a person's token may last.
+pub const PERSONAL_TOKEN_DAYS_MAX: u32 = 365;
 /// Verified tokens that a node remembers.
 pub const TOKENS_REMEMBERED_MAX: usize = 50_000;
 /// Failed authentications of one address within a window; further ones are told to wait (PIP-1).
@@ -151,6 +155,8 @@ pub const AUTH_FAILURES_MAX: u32 = 20;
 pub const AUTH_FAILURES_WINDOW: Duration = Duration::from_secs(60);
 /// Addresses whose failures are counted one by one.
 pub const AUTH_CALLERS_MAX: usize = 10_000;
+/// Changes that one request for the changelog may pass over in search of those that its caller may see.
+pub const CHANGES_LOOKED_AT_MAX: usize = 10 * PAGE_MAX;
 /// Changes in one registry transaction.
 pub const REGISTRY_CHANGES_MAX: usize = 10_000;
 /// A node that cannot read a change of the registry decides by the state before it for no longer than this.

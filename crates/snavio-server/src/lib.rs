@@ -16,6 +16,7 @@ mod machine;
 mod member;
 mod node;
 mod outlive;
+mod person;
 mod platform;
 mod principal;
 mod recorder;

@@ -63,16 +63,20 @@ async fn changes(api: &Api) -> Result<Vec<Value>, ApiError> {
     loop {
         let path = format!("/v1/registry/changes?limit=1000&since={since}");
         let mut page = api.call(Method::GET, &path, None).await?;
-        match page["items"].take() {
-            Value::Array(items) if !items.is_empty() => all.extend(items),
-            _ => return Ok(all),
+        if let Value::Array(items) = page["items"].take() {
+            all.extend(items);
         }
-        since = page["next"].take();
+        // A page may hold nothing for this caller and still not be the last one.
+        let next = page["next"].take();
+        if next == since {
+            return Ok(all);
+        }
+        since = next;
     }
 }
 
 /// All entries of a kind, page by page.
-async fn entries(api: &Api, kind: &str) -> Result<Vec<Value>, ApiError> {
+pub(super) async fn entries(api: &Api, kind: &str) -> Result<Vec<Value>, ApiError> {
     let mut all = Vec::new();
     let mut after = String::new();
     loop {

@@ -15,6 +15,7 @@ pub(crate) mod restore;
 pub(crate) mod serve;
 pub(crate) mod sign;
 pub(crate) mod status;
+pub(crate) mod tokens;
 
 use std::fmt;
 

@@ -17,6 +17,7 @@ mod openapi;
 mod overload;
 mod paging;
 mod patience;
+mod people;
 mod postgres;
 mod queue;
 mod races;

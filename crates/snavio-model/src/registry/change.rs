@@ -42,7 +42,8 @@ pub enum Wish {
 }
 
 impl Wish {
-    fn key(&self) -> EntryKey {
+    /// Which entry it is about.
+    pub fn key(&self) -> EntryKey {
         match self {
             Self::Put(entry) => entry.key(),
             Self::Remove(key) => key.clone(),
@@ -247,8 +248,8 @@ fn token_problems(token: &PersonalToken) -> Vec<String> {
         }
         _ => {}
     }
-    if token.person.trim().is_empty() {
-        problems.push("person must not be empty".to_owned());
+    if token.person.trim().is_empty() || token.person.chars().any(char::is_control) {
+        problems.push("person must be given, on one line".to_owned());
     }
     problems
 }

@@ -134,6 +134,12 @@ impl Registry {
         self.entries.range::<_, EntryKey>((start, Bound::Unbounded)).map(|(_, entry)| entry.as_ref())
     }
 
+    /// All entries of a kind, ordered by name.
+    pub fn entries_of(&self, kind: Kind) -> impl Iterator<Item = &Entry> {
+        let first = EntryKey { kind, name: String::new() };
+        self.entries.range(first..).take_while(move |(key, _)| key.kind == kind).map(|(_, it)| it.as_ref())
+    }
+
     /// The tenant of this name.
     pub fn tenant(&self, name: &str) -> Option<&Arc<Tenant>> {
         self.tenants.get(name)

@@ -43,7 +43,7 @@ use crate::principal::{Caller, Nobody, Principal, Sessions};
 pub(crate) use admin::admin_router;
 pub(crate) use metrics::QueueFigures;
 pub(crate) use problem::Problem;
-use registry::{changes, file, grants, list, services, tenants};
+use registry::{changes, file, grants, list, services, tenants, tokens};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -89,7 +89,7 @@ impl App {
         Ok(Places { _node: self.load.enter(Class::Ordinary)?, _tenant: of_tenant })
     }
 
-    /// Room for a body, of the node's and of the tenant's whose service sends it.
+    /// Room for a body, of the node's and of the tenant's whose service or person sends it.
     fn body_room(&self, parts: &Parts) -> Result<Room, Refusal> {
         let of_tenant = parts.extensions.get::<TenantBodies>().map(|TenantBodies(bytes)| bytes);
         self.load.room(class_of(parts.uri.path()), of_tenant)
@@ -151,6 +151,8 @@ fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(services::show, services::register, services::unregister))
         .routes(routes!(registry::routes::show, registry::routes::register, registry::routes::unregister))
         .routes(routes!(grants::all, grants::give, grants::take_back))
+        .routes(routes!(tokens::all, tokens::issue))
+        .routes(routes!(tokens::revoke))
         .routes(routes!(list::everything))
         .routes(routes!(changes::since))
         .routes(routes!(file::apply))
@@ -197,8 +199,8 @@ impl FromRequestParts<Shared> for Principal {
             Nobody::Refused(refusal) => refusal,
             Nobody::Forger => app.failures.refuse(&parts.extensions, now, "the token is not valid"),
         })?;
-        if let Self::Service(caller) = &principal {
-            parts.extensions.insert(TenantBodies(caller.body_bytes()));
+        if let Some(bytes) = principal.body_bytes() {
+            parts.extensions.insert(TenantBodies(bytes));
         }
         Ok(principal)
     }

@@ -31,7 +31,7 @@ use super::routes;
         (name = "dead letters", description = "What could not be processed."),
         (name = "telemetry", description = "What happened to a tenant's messages."),
         (name = "registry", description = "Who may send what where."),
-        (name = "tokens", description = "How a service proves itself."),
+        (name = "tokens", description = "How services and people prove themselves."),
         (name = "health", description = "How the node is."),
         (name = "pages", description = "For people."),
     ),
@@ -45,9 +45,9 @@ struct Security;
 
 impl Modify for Security {
     fn modify(&self, document: &mut OpenApi) {
-        let bearer = HttpBuilder::new()
-            .scheme(HttpAuthScheme::Bearer)
-            .description(Some("A service's token from POST /v1/token, or the operator's."));
+        let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(
+            "A service's token from POST /v1/token, a person's from POST /v1/tokens, or the operator's.",
+        ));
         let flow = Flow::ClientCredentials(ClientCredentials::new("/v1/token", Scopes::new()));
         let components = document.components.get_or_insert_default();
         components.add_security_scheme("bearer", SecurityScheme::Http(bearer.build()));

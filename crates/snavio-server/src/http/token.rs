@@ -145,7 +145,7 @@ fn authenticated(app: &App, id: &str, secret: &str) -> Option<Arc<Client>> {
 }
 
 fn token(app: &App, client: &Client) -> Result<Token, Refusal> {
-    check_active(&app.gate.registry(), &client.service)?;
+    check_active(&app.gate.registry(), client.service.tenant())?;
     let now = app.clock.now().0 / 1000;
     let expires_in = limits::TOKEN_LIFETIME.as_secs();
     let claims = TokenClaims {
