@@ -58,6 +58,24 @@ impl AsOperator {
     }
 }
 
+/// A node, and either a service's credentials or a token as above.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct AsAnybody {
+    #[command(flatten)]
+    token: AsOperator,
+    /// The file with a service's credentials, to act as that service instead.
+    #[arg(long, short = 'c', global = true, env = "SNAVIO_CREDENTIALS")]
+    credentials: Option<PathBuf>,
+}
+
+impl AsAnybody {
+    pub(crate) async fn api(&self) -> Result<Api, Failure> {
+        let Some(file) = &self.credentials else { return self.token.api() };
+        let client = Client::new(self.token.node.api()?, read_credentials(file)?)?;
+        Ok(client.authorized().await?)
+    }
+}
+
 /// A node, and a service's credentials.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct AsService {

@@ -143,6 +143,10 @@ pub const SWEEP_ROWS_MAX: usize = 2_000;
 
 /// Lifetime of an access token (REG-7).
 pub const TOKEN_LIFETIME: Duration = Duration::from_secs(600);
+/// How far a workload's issuer's clock may be from this one.
+pub const ASSERTION_LEEWAY: Duration = Duration::from_secs(30);
+/// The longest lifetime of a workload's token that is exchanged for one of ours.
+pub const ASSERTION_LIFETIME_MAX: Duration = Duration::from_secs(3600);
 /// Days that a person's token lasts, when not said (REG-9).
 pub const PERSONAL_TOKEN_DAYS: u32 = 90;
 /// The longest a person's token may last.
@@ -161,6 +165,8 @@ pub const CHANGES_LOOKED_AT_MAX: usize = 10 * PAGE_MAX;
 pub const REGISTRY_CHANGES_MAX: usize = 10_000;
 /// A node that cannot read a change of the registry decides by the state before it for no longer than this.
 pub const REGISTRY_AGE_MAX: Duration = Duration::from_secs(5);
+/// Requests for grants of one source that wait for an answer (REG-8).
+pub const GRANT_REQUESTS_MAX: usize = 100;
 /// Free text that a person gives as a reason.
 pub const REASON_CHARS_MAX: usize = 1000;
 /// Where to reach a tenant's people.

@@ -28,7 +28,7 @@ pub(crate) enum Principal {
     Operator,
     /// A person, by the token that an operator issued.
     Person(Person),
-    /// A service, through one of its clients.
+    /// A service, through one of its clients or workloads.
     Service(Caller),
 }
 
@@ -80,11 +80,23 @@ impl Session {
         if now >= self.expires_at {
             return Err(ended());
         }
-        let client = registry.client(&self.client).filter(|client| client.service == self.service);
-        if client.is_none() || registry.service(self.service.as_str()).is_none() {
-            return Err(unknown("the client is not registered any more"));
+        if !is_bound(registry, &self.client, &self.service)
+            || registry.service(self.service.as_str()).is_none()
+        {
+            return Err(unknown("the client or workload is not registered any more"));
         }
         Ok(())
+    }
+}
+
+/// Whether a client, or a workload of an issuer that is still trusted, speaks for the service.
+fn is_bound(registry: &Registry, client: &str, service: &ServiceName) -> bool {
+    match client.split_once(' ') {
+        Some((issuer, subject)) => {
+            let workload = registry.workload(issuer, subject);
+            workload.is_some_and(|it| it.service == *service) && registry.issuer(issuer).is_some()
+        }
+        None => registry.client(client).is_some_and(|it| it.service == *service),
     }
 }
 

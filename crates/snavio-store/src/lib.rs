@@ -199,6 +199,17 @@ pub struct Act {
     pub at: Timestamp,
 }
 
+/// What was done, and what came of it.
+#[derive(Debug, Clone)]
+pub struct Deed {
+    /// What was done, for example `queue.purge`.
+    pub action: &'static str,
+    /// To what.
+    pub object: String,
+    /// What came of it.
+    pub outcome: String,
+}
+
 /// The control plane: the registry's state and its append-only log.
 #[async_trait]
 pub trait RegistryLog: Send + Sync {
@@ -278,7 +289,7 @@ pub struct AuditEntry {
     pub outcome: String,
 }
 
-/// Reads what happened. Every call is one bounded query that sees one state of the store. Lists page by number;
+/// Reads what happened. Every read is one bounded query that sees one state of the store. Lists page by number;
 /// what is damaged is told of, left out and not counted, so that it never stands in the way of the rest.
 #[async_trait]
 pub trait Journal: Send + Sync {
@@ -322,6 +333,9 @@ pub trait Journal: Send + Sync {
 
     /// One dead letter of a tenant.
     async fn dead_letter(&self, tenant: &str, id: Serial) -> Result<Option<StoredDeadLetter>, StoreError>;
+
+    /// Puts something on the record that changed nothing in the store; what changes it is recorded with its change.
+    async fn put_on_record(&self, act: Act, deed: Deed) -> Result<(), StoreError>;
 
     /// What people did, after a number, oldest first.
     async fn audit(&self, after: Serial, limit: usize) -> Result<Vec<AuditEntry>, StoreError>;

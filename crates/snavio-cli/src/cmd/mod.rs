@@ -9,6 +9,7 @@ pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod emit;
 pub(crate) mod get;
+pub(crate) mod grants;
 pub(crate) mod move_store;
 pub(crate) mod receive;
 pub(crate) mod restore;

@@ -6,6 +6,7 @@ use snavio_model::limits;
 use snavio_sdk::Api;
 
 use crate::node::{Cast, Draft, Node, new_id, post, verdict};
+use crate::shell::Shell;
 use crate::wire::{Answered, http};
 
 /// A person's token, and what it is known by.
@@ -282,4 +283,46 @@ async fn a_stream_of_telemetry_ends_with_its_persons_token() {
     desk.node.operator().call(Method::DELETE, &format!("/v1/tokens/{}", anna.id), None).await.unwrap();
     assert_eq!(send().await, 202);
     assert_eq!(stream.chunk().await.unwrap(), None, "nothing more is told");
+}
+
+/// REG-1, REG-8, REG-9: onboarding by the command line, with tokens alone.
+#[tokio::test]
+async fn people_onboard_by_the_command_line() {
+    let desk = Desk::set().await;
+    let operator = Shell::at(&desk.node);
+    let admin = |tenant: &str| {
+        let line = format!("tokens issue --person anna --role tenant-admin --tenant {tenant} --output json");
+        let made = operator.run(&line).json();
+        let token = made["token"].as_str().unwrap().to_owned();
+        (
+            made["id"].as_str().unwrap().to_owned(),
+            Shell::new().with("SNAVIO_URL", desk.node.url()).with("SNAVIO_TOKEN", &token),
+        )
+    };
+    let ((id, acme), (_, zeta)) = (admin("acme"), admin("zeta"));
+    let run = |shell: &Shell, line: &str| {
+        let ended = shell.run(line);
+        assert_eq!(ended.code, Some(0), "{line}: {ended:?}");
+        ended.out
+    };
+    acme.write("registry.toml", "[[services]]\nname = \"acme/shop\"\n");
+    run(&acme, "apply -f registry.toml --credentials-dir keys");
+    run(&acme, "grants ask acme/shop zeta/shop buy --purpose orders -c keys/acme/shop.json");
+    assert!(run(&zeta, "grants requests").contains("orders"));
+    run(&zeta, "grants approve acme/shop zeta/shop buy --expires-at 2999-01-01T00:00:00Z --why fine");
+    assert!(run(&zeta, "get grants").contains("acme/shop"));
+    run(&zeta, "grants take-back acme/shop zeta/shop buy");
+    run(&zeta, "grants give acme/shop zeta/shop *");
+    run(&acme, "grants ask acme/shop zeta/shop buy");
+    run(&zeta, "grants decline acme/shop zeta/shop buy");
+    assert!(run(&acme, "get changes").contains("anna (tenant-admin"));
+
+    acme.write("theirs.toml", "[[services]]\nname = \"zeta/more\"\n");
+    let refused = acme.run("apply -f theirs.toml");
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.err.contains("service zeta/more: it is not of your tenant"), "{refused:?}");
+    assert!(run(&operator, "tokens list").contains(&id));
+    run(&operator, &format!("tokens revoke {id} --why left"));
+    let ended = acme.run("get services");
+    assert!(ended.code == Some(1) && ended.err.contains("401"), "{ended:?}");
 }

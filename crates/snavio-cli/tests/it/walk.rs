@@ -118,6 +118,30 @@ fn registry() -> Vec<Row> {
         get("/v1/grants", "/v1/grants", LIST),
         row("PUT", "/v1/grants", "/v1/grants", grant, MANAGE),
         get("/v1/registry", "/v1/registry", LIST),
+        get("/v1/grant-requests", "/v1/grant-requests", LIST),
+        // Only the sender asks for itself, and its tenant's admin for it.
+        row(
+            "POST",
+            "/v1/grant-requests",
+            "/v1/grant-requests",
+            json!({ "source": "acme/billing", "target": "acme/bot", "name": "asked-{n}" }),
+            [401, 403, 403, 200, 403, 200, 403, 403, 403, 403, 200],
+        ),
+        row(
+            "POST",
+            "/v1/grant-requests/approve",
+            "/v1/grant-requests/approve",
+            json!({ "source": "acme/billing", "target": "acme/bot", "name": "wanted-{n}" }),
+            MANAGE,
+        ),
+        // Who asked may withdraw.
+        row(
+            "POST",
+            "/v1/grant-requests/decline",
+            "/v1/grant-requests/decline",
+            json!({ "source": "acme/billing", "target": "acme/bot", "name": "asked-{n}" }),
+            [401, 404, 404, 200, 403, 200, 403, 403, 403, 403, 200],
+        ),
         get(
             "/v1/registry/changes",
             "/v1/registry/changes?limit=1000",
@@ -146,6 +170,22 @@ fn identity() -> Vec<Row> {
             person,
             [401, 403, 403, 403, 403, 403, 403, 403, 403, 403, 201],
         ),
+        get("/v1/issuers", "/v1/issuers", LIST),
+        row(
+            "PUT",
+            "/v1/issuers",
+            "/v1/issuers",
+            json!({ "issuer": "https://ci.example", "audience": "snavio", "keys": { "file": "/keys" } }),
+            [401, 403, 403, 403, 403, 403, 403, 403, 403, 403, 200],
+        ),
+        get("/v1/workloads", "/v1/workloads", LIST),
+        row(
+            "PUT",
+            "/v1/workloads",
+            "/v1/workloads",
+            json!({ "issuer": "https://ci.example", "subject": "job-{n}", "service": "acme/bot" }),
+            MANAGE,
+        ),
         delete(
             "/v1/tokens/{id}",
             "/v1/tokens/{token}",
@@ -170,6 +210,12 @@ fn platform() -> Vec<Row> {
 /// Last, from the leaves up: what is gone cannot be asked about. Each caller has something of its own to remove.
 fn removals() -> Vec<Row> {
     vec![
+        delete("/v1/workloads", "/v1/workloads?issuer=https://ci.example&subject=job-{n}", MANAGE),
+        delete(
+            "/v1/issuers",
+            "/v1/issuers?issuer=https://other-{n}.example",
+            [401, 403, 403, 403, 403, 403, 403, 403, 403, 403, 200],
+        ),
         delete("/v1/grants", "/v1/grants?source=acme/billing&target=acme/bot&name=more-{n}", MANAGE),
         delete("/v1/routes/{tenant}/{service}/{name}", "/v1/routes/acme/bot/more-{n}", MANAGE),
         delete("/v1/tenants/{tenant}/services/{service}", "/v1/tenants/acme/services/spare-{n}", MANAGE),
@@ -210,6 +256,23 @@ impl Walk {
                 "name": format!("more-{n}") })),
         });
         node.apply(&spares).await;
+        for n in 0..CALLERS.len() {
+            for word in ["asked", "wanted"] {
+                let name = format!("{word}-{n}");
+                let body = json!({ "source": "acme/billing", "target": "acme/bot", "name": name });
+                node.operator().call(Method::POST, "/v1/grant-requests", Some(&body)).await.unwrap();
+            }
+        }
+        let trust = async |issuer: &str| {
+            let body = json!({ "issuer": issuer, "audience": "snavio", "keys": { "file": "/keys" } });
+            node.operator().call(Method::PUT, "/v1/issuers", Some(&body)).await.unwrap();
+        };
+        trust("https://ci.example").await;
+        for n in 0..CALLERS.len() {
+            trust(&format!("https://other-{n}.example")).await;
+            let body = json!({ "issuer": "https://ci.example", "subject": format!("job-{n}"), "service": "acme/bot" });
+            node.operator().call(Method::PUT, "/v1/workloads", Some(&body)).await.unwrap();
+        }
         let mut revocable = Vec::new();
         for n in 0..CALLERS.len() {
             revocable.push(issue(&node, &format!("spare-{n}"), "tenant-viewer", Some("acme")).await.id);
@@ -274,9 +337,14 @@ impl Walk {
             return;
         }
         let made = self.revocable[caller].as_str();
-        for words in
-            [("acme", "nobody"), ("spare-", "random-"), ("more-", "random-"), (made, "0123456789abcdef")]
-        {
+        for words in [
+            ("acme", "nobody"),
+            ("spare-", "random-"),
+            ("more-", "random-"),
+            ("ed-", "-random-"),
+            ("job-", "random-"),
+            (made, "0123456789abcdef"),
+        ] {
             let random = self.ask(row, caller, words).await;
             let expected = told.text.replace(words.0, words.1);
             assert_eq!(random.text, expected, "{what}: as if it were not there");

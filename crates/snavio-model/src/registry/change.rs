@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Registry;
 use super::entry::{Entry, Grant, Route, Service};
-use super::identity::{Issuer, KeySet, PersonalToken};
+use super::identity::{GrantRequest, Issuer, KeySet, PersonalToken};
 use super::key::{EntryKey, Kind};
 use crate::limits;
 use crate::time::Timestamp;
@@ -148,13 +148,25 @@ impl Draft<'_> {
             Entry::Service(service) => service_problems(service),
             Entry::Grant(grant) => self.grant_problems(grant),
             Entry::PersonalToken(token) => token_problems(token),
-            Entry::GrantRequest(it) => too_long("purpose", Some(&it.purpose), limits::DESCRIPTION_CHARS_MAX),
+            Entry::GrantRequest(it) => self.request_problems(it),
             Entry::Issuer(issuer) => issuer_problems(issuer),
             Entry::Workload(it) => too_long("subject", Some(&it.subject), limits::DESCRIPTION_CHARS_MAX),
             Entry::Ban(ban) => too_long("reason", Some(&ban.reason), limits::DESCRIPTION_CHARS_MAX),
             Entry::Key(_) | Entry::Client(_) => Vec::new(),
         };
         problems.extend(found.into_iter().map(|problem| format!("{}: {problem}", entry.key())));
+    }
+
+    /// REG-8: what waits for somebody's answer has a bound, or one producer could bury all others' requests.
+    fn request_problems(&self, request: &GrantRequest) -> Vec<String> {
+        let mut problems = too_long("purpose", Some(&request.purpose), limits::DESCRIPTION_CHARS_MAX);
+        let key = EntryKey::grant_request(&request.source, &request.target, &request.name);
+        let waiting = self.registry.requests_of(&request.source).filter(|it| it.key() != key);
+        if waiting.count() >= limits::GRANT_REQUESTS_MAX {
+            let (source, most) = (&request.source, limits::GRANT_REQUESTS_MAX);
+            problems.push(format!("{most} requests of {source} wait already: withdraw some first"));
+        }
+        problems
     }
 
     /// REG-2: a grant may be stricter than its route, never more lenient.

@@ -196,6 +196,14 @@ impl Registry {
         }
     }
 
+    /// The requests for grants that a source made.
+    pub fn requests_of(&self, source: &ServiceName) -> impl Iterator<Item = &Entry> {
+        let beginning = format!("{source}>");
+        let first = EntryKey { kind: Kind::GrantRequest, name: beginning.clone() };
+        let is_its = move |key: &EntryKey| key.kind == Kind::GrantRequest && key.name.starts_with(&beginning);
+        self.entries.range(first..).take_while(move |(key, _)| is_its(key)).map(|(_, it)| it.as_ref())
+    }
+
     /// Keys that are registered and cannot be used, because their secrets did not open.
     pub fn unopened_keys(&self) -> impl Iterator<Item = &Key> {
         let keys = self.entries().filter_map(|entry| match entry {

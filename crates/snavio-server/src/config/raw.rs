@@ -9,6 +9,7 @@ pub(super) struct Raw {
     pub(super) store: Store,
     pub(super) gate: Gate,
     pub(super) platform: Platform,
+    pub(super) outgoing: Outgoing,
     pub(super) log: Log,
 }
 
@@ -58,6 +59,11 @@ pub(super) struct Gate {
 pub(super) struct Platform {
     pub(super) key_file: String,
     pub(super) operator_token_file: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Outgoing {
+    pub(super) allowed: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -5,6 +5,7 @@ mod answer;
 mod body;
 mod commands;
 mod dead_letters;
+mod exchange;
 mod extract;
 mod health;
 mod message;
@@ -36,14 +37,16 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::failures::Failures;
+use crate::key_sets::KeySets;
 use crate::load::{Bounded, Class, Load, Room, Taken};
 use crate::machine::MachineClock;
+use crate::overreach::Overreach;
 use crate::platform::Platform;
 use crate::principal::{Caller, Nobody, Principal, Sessions};
 pub(crate) use admin::admin_router;
 pub(crate) use metrics::QueueFigures;
 pub(crate) use problem::Problem;
-use registry::{changes, file, grants, list, services, tenants, tokens};
+use registry::{changes, file, grants, issuers, list, requests, services, tenants, tokens, workloads};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -53,6 +56,8 @@ pub(crate) struct App {
     pub(crate) platform: Arc<Platform>,
     pub(crate) sessions: Sessions,
     pub(crate) failures: Failures,
+    pub(crate) overreach: Overreach,
+    pub(crate) key_sets: KeySets,
     pub(crate) load: Arc<Load>,
     pub(crate) clock: Arc<MachineClock>,
     pub(crate) body_bytes_max: usize,
@@ -151,8 +156,13 @@ fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(services::show, services::register, services::unregister))
         .routes(routes!(registry::routes::show, registry::routes::register, registry::routes::unregister))
         .routes(routes!(grants::all, grants::give, grants::take_back))
+        .routes(routes!(requests::waiting, requests::ask))
+        .routes(routes!(requests::approve))
+        .routes(routes!(requests::decline))
         .routes(routes!(tokens::all, tokens::issue))
         .routes(routes!(tokens::revoke))
+        .routes(routes!(issuers::all, issuers::trust, issuers::distrust))
+        .routes(routes!(workloads::all, workloads::bind, workloads::release))
         .routes(routes!(list::everything))
         .routes(routes!(changes::since))
         .routes(routes!(file::apply))

@@ -10,7 +10,7 @@ use snavio_model::telemetry::{Record, refused};
 
 use super::eventually;
 use super::samples::{act, at, intake_of, notify, queue, receive, settle, settle_one};
-use crate::Store;
+use crate::{Deed, Store};
 
 fn record(source: &str, reason: Reason, now: i64) -> Record {
     let source = source.parse().expect("a service");
@@ -177,8 +177,11 @@ pub async fn audit_and_dead_letters_page_by_number(store: &Arc<dyn Store>) {
     }
     let other = store.dead_letters("acme", Some(&queue("notify")), Serial(0), 10).await;
     assert!(other.expect("they can be listed").is_empty(), "by the queue they gather in");
+    let deed = Deed { action: "test.done", object: "it".into(), outcome: "nothing".into() };
+    store.put_on_record(act("step 5", at(5)), deed).await.expect("it is recorded");
     let first = store.audit(Serial(0), 3).await.expect("the record can be read");
     let rest = store.audit(first[2].number, 10).await.expect("the record can be read");
     let why: Vec<_> = first.iter().chain(&rest).map(|it| it.act.why.as_str()).collect();
-    assert_eq!(why, ["step 0", "step 1", "step 2", "step 3", "step 4"]);
+    assert_eq!(why, ["step 0", "step 1", "step 2", "step 3", "step 4", "step 5"]);
+    assert_eq!(rest[2].action, "test.done");
 }

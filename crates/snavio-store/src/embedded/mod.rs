@@ -57,7 +57,7 @@ use writer::{Transaction, Urgency, Writer, lock, sql};
 use crate::files;
 use crate::waiting::Waiting;
 use crate::{
-    Act, Anchor, AuditEntry, Durability, Figures, Journal, Ledger, ListedDeadLetter, LoggedMessage,
+    Act, Anchor, AuditEntry, Deed, Durability, Figures, Journal, Ledger, ListedDeadLetter, LoggedMessage,
     OwnFigures, Queue, Received, Redriven, RegistryLog, Settled, Store, StoreError, StoredDeadLetter, Swept,
 };
 
@@ -577,6 +577,13 @@ impl Journal for EmbeddedStore {
             letter.map(|letter| dead_letter::with_message(connection, letter)).transpose()
         };
         self.readers.run(find).await
+    }
+
+    async fn put_on_record(&self, act: Act, deed: Deed) -> Result<(), StoreError> {
+        let put = move |transaction: &mut Transaction<'_>| {
+            audit::append(transaction, deed.action, &deed.object, &act, &deed.outcome)
+        };
+        self.writer.run(Urgency::Ordinary, put).await
     }
 
     async fn audit(&self, after: Serial, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {

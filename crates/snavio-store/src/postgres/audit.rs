@@ -11,14 +11,7 @@ use super::client::GenericClient;
 use super::horizon::{BLOCK, BLOCK_NUMBERS};
 use super::pool::sql;
 use crate::evidence::{Check, usable};
-use crate::{Act, AuditEntry, StoreError};
-
-/// Something that was done, to be put on the record.
-pub(super) struct Deed {
-    pub(super) action: &'static str,
-    pub(super) object: String,
-    pub(super) outcome: String,
-}
+use crate::{Act, AuditEntry, Deed, StoreError};
 
 pub(super) async fn append(client: &impl GenericClient, act: &Act, deeds: &[Deed]) -> Result<(), StoreError> {
     let insert = format!(

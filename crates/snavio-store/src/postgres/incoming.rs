@@ -6,7 +6,6 @@ use snavio_model::time::Timestamp;
 use tokio::sync::mpsc;
 use tokio_postgres::Client;
 
-use super::audit::Deed;
 use super::client::{GenericClient, Transaction};
 use super::pool::{self, Pool, sql};
 use super::version::Version;
@@ -14,7 +13,7 @@ use super::{
     OpenError, Options, audit, claim, dead_letter, delivery, fleet, layout, message, registry, telemetry,
 };
 use crate::moving::{MoveError, Moved, Page};
-use crate::{Act, StoreError};
+use crate::{Act, Deed, StoreError};
 
 /// What must be empty, and stays locked until the end.
 const TABLES: [&str; 10] = [

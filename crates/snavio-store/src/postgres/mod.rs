@@ -41,9 +41,8 @@ use snavio_model::time::Timestamp;
 use tokio::sync::{Notify, oneshot};
 use tokio_util::task::TaskTracker;
 
-use audit::Deed;
 use client::{Client, GenericClient};
-use delivery::{Ask, Purged};
+use delivery::Ask;
 pub use examine::{Examined, examine};
 use horizon::{BLOCK, Horizon};
 pub(crate) use incoming::Incoming;
@@ -56,7 +55,7 @@ use version::Version;
 
 use crate::waiting::Waiting;
 use crate::{
-    Act, Anchor, AuditEntry, Durability, Figures, Fleet, Heard, Journal, Ledger, ListedDeadLetter,
+    Act, Anchor, AuditEntry, Deed, Durability, Figures, Fleet, Heard, Journal, Ledger, ListedDeadLetter,
     LoggedMessage, NodeSeen, NodeState, Queue, Received, Redriven, RegistryLog, Settled, Store, StoreError,
     StoredDeadLetter, Swept,
 };
@@ -235,18 +234,6 @@ impl PostgresStore {
         Ok(Swept { claims, telemetry, dead_letters, forgotten })
     }
 
-    /// Deletes some of a queue, with a line on the record, and says how much.
-    async fn purge_some(&self, queue: &QueueKey, up_to: Serial, act: &Act) -> Result<Purged, StoreError> {
-        let mut client = self.client().await?;
-        let transaction = client.transaction().await.map_err(sql)?;
-        let purged = delivery::purge(&transaction, queue, up_to, limits::SWEEP_ROWS_MAX).await?;
-        let outcome = format!("{} deliveries deleted", purged.deleted);
-        let deed = Deed { action: "queue.purge", object: queue.to_string(), outcome };
-        audit::append(&transaction, act, &[deed]).await?;
-        transaction.commit().await.map_err(sql)?;
-        Ok(purged)
-    }
-
     async fn present(
         &self,
         queue: &QueueKey,
@@ -352,7 +339,8 @@ impl Queue for PostgresStore {
         let up_to = self.within(number).await?;
         let mut deleted = 0;
         loop {
-            let purged = self.within(self.purge_some(queue, up_to, &act)).await?;
+            let purging = async { delivery::purge_some(&mut self.client().await?, queue, up_to, &act).await };
+            let purged = self.within(purging).await?;
             self.inner.rooms.forget(queue);
             deleted += purged.deleted as u64;
             if !purged.partial {
@@ -549,6 +537,10 @@ impl Journal for PostgresStore {
 
     async fn dead_letter(&self, tenant: &str, id: Serial) -> Result<Option<StoredDeadLetter>, StoreError> {
         self.within(async { dead_letter::find(&self.client().await?, tenant, id).await }).await
+    }
+
+    async fn put_on_record(&self, act: Act, deed: Deed) -> Result<(), StoreError> {
+        self.within(async { audit::append(&self.client().await?, &act, &[deed]).await }).await
     }
 
     async fn audit(&self, after: Serial, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {

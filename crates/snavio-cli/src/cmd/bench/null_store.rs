@@ -16,7 +16,7 @@ use snavio_model::settle::{Intake, Outcome, Settlement};
 use snavio_model::telemetry::{Record, StoredRecord};
 use snavio_model::time::Timestamp;
 use snavio_store::{
-    Act, Anchor, AuditEntry, Durability, Figures, Fleet, Heard, Journal, Ledger, ListedDeadLetter,
+    Act, Anchor, AuditEntry, Deed, Durability, Figures, Fleet, Heard, Journal, Ledger, ListedDeadLetter,
     LoggedMessage, NodeSeen, NodeState, Queue, Received, Redriven, RegistryLog, Settled, Store, StoreError,
     StoredDeadLetter, Swept,
 };
@@ -195,6 +195,10 @@ impl Journal for NullStore {
 
     async fn dead_letter(&self, _: &str, _: Serial) -> Result<Option<StoredDeadLetter>, StoreError> {
         Ok(None)
+    }
+
+    async fn put_on_record(&self, _: Act, _: Deed) -> Result<(), StoreError> {
+        Ok(())
     }
 
     async fn audit(&self, _: Serial, _: usize) -> Result<Vec<AuditEntry>, StoreError> {

@@ -4,12 +4,15 @@
 pub(super) mod changes;
 pub(super) mod file;
 pub(super) mod grants;
+pub(super) mod issuers;
 mod kept;
 pub(super) mod list;
+pub(super) mod requests;
 pub(super) mod routes;
 pub(super) mod services;
 pub(super) mod tenants;
 pub(super) mod tokens;
+pub(super) mod workloads;
 
 use std::sync::Arc;
 
