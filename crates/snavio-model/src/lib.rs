@@ -4,6 +4,7 @@
 //! arguments. So every judgement can be tested as a table, and the simulation uses the very same code.
 
 pub mod age;
+pub mod assertion;
 pub mod claim;
 pub mod command;
 pub mod delivery;
@@ -16,6 +17,7 @@ pub mod limits;
 pub mod message;
 pub mod name;
 pub mod payload;
+pub mod permission;
 pub mod recent;
 pub mod refusal;
 pub mod registry;

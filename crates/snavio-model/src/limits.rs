@@ -143,6 +143,14 @@ pub const SWEEP_ROWS_MAX: usize = 2_000;
 
 /// Lifetime of an access token (REG-7).
 pub const TOKEN_LIFETIME: Duration = Duration::from_secs(600);
+/// How far a workload's issuer's clock may be from this one.
+pub const ASSERTION_LEEWAY: Duration = Duration::from_secs(30);
+/// The longest lifetime of a workload's token that is exchanged for one of ours.
+pub const ASSERTION_LIFETIME_MAX: Duration = Duration::from_secs(3600);
+/// Days that a person's token lasts, when not said (REG-9).
+pub const PERSONAL_TOKEN_DAYS: u32 = 90;
+/// The longest a person's token may last.
+pub const PERSONAL_TOKEN_DAYS_MAX: u32 = 365;
 /// Verified tokens that a node remembers.
 pub const TOKENS_REMEMBERED_MAX: usize = 50_000;
 /// Failed authentications of one address within a window; further ones are told to wait (PIP-1).
@@ -151,6 +159,8 @@ pub const AUTH_FAILURES_MAX: u32 = 20;
 pub const AUTH_FAILURES_WINDOW: Duration = Duration::from_secs(60);
 /// Addresses whose failures are counted one by one.
 pub const AUTH_CALLERS_MAX: usize = 10_000;
+/// Changes that one request for the changelog may pass over in search of those that its caller may see.
+pub const CHANGES_LOOKED_AT_MAX: usize = 10 * PAGE_MAX;
 /// Changes in one registry transaction.
 pub const REGISTRY_CHANGES_MAX: usize = 10_000;
 /// After this time nothing is written any more by a permission that was taken back (REG-15, REG-17): five seconds of
@@ -162,6 +172,8 @@ pub const SEAL_CHANGES_MAX: usize = 256;
 pub const SEALS_PAGE_MAX: usize = 100;
 /// Changes that are looked through to compare two versions of the registry, or to go back to one.
 pub const PAST_CHANGES_MAX: usize = 100_000;
+/// Requests for grants of one source that wait for an answer (REG-8).
+pub const GRANT_REQUESTS_MAX: usize = 100;
 /// Free text that a person gives as a reason.
 pub const REASON_CHARS_MAX: usize = 1000;
 /// Where to reach a tenant's people.

@@ -38,9 +38,9 @@ impl TokenKey {
 /// What a token says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenClaims {
-    /// The client it was issued to.
+    /// The client it was issued to; for a workload its issuer and its name there, with a space between.
     pub sub: String,
-    /// The service the client speaks for.
+    /// The service that the client or workload speaks for.
     pub service: ServiceName,
     /// When it was issued, in seconds since 1970.
     pub iat: i64,

@@ -22,10 +22,12 @@ use crate::config::{Config, SnapshotConfig, StoreConfig};
 use crate::door::Door;
 use crate::failures::Failures;
 use crate::http::{self, App, QueueFigures};
+use crate::key_sets::KeySets;
 use crate::listener::Listener;
 use crate::load::Load;
 use crate::machine::{CLOCK_DISTANCE_MAX, MachineClock, random, wall};
 use crate::member::Member;
+use crate::overreach::Overreach;
 use crate::platform::{Platform, PlatformError};
 use crate::polls::Polls;
 use crate::principal::Sessions;
@@ -70,6 +72,9 @@ pub enum StartError {
     /// Certificate and key cannot be used.
     #[error("cannot serve TLS")]
     Tls(#[from] TlsError),
+    /// The client for outgoing calls cannot be made.
+    #[error("cannot make outgoing calls: {0}")]
+    Outgoing(String),
     /// PIP-12.
     #[error(
         "the store cannot keep the promise of a 2xx: {0}; set store.relaxed = true to serve all the same"
@@ -151,6 +156,8 @@ impl Node {
         }
         // First of all: what counts before there is a recorder counts for nothing.
         let metrics = recorder();
+        let key_sets = KeySets::new(&config.outgoing_allowed)
+            .map_err(|error| StartError::Outgoing(error.to_string()))?;
         let tls = config.server.tls.as_ref().map(tls::acceptor).transpose()?;
         // Before anything runs: an address that is taken must leave nothing behind.
         let socket = listen(config.server.listen).await?;
@@ -210,6 +217,8 @@ impl Node {
             load: Arc::clone(&load),
             failures: Failures::default(),
             polls: Polls::default(),
+            overreach: Overreach::default(),
+            key_sets,
             clock,
             body_bytes_max: config.body_bytes_max,
             relaxed,

@@ -1,4 +1,5 @@
-//! Who is calling: bearer tokens resolved to a service or the operator, once verified remembered by digest.
+//! Who is calling: bearer tokens resolved to a service, a person or the operator; those of services, once verified,
+//! remembered by digest.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -8,6 +9,7 @@ use http::header::AUTHORIZATION;
 use sha2::{Digest, Sha256};
 use snavio_model::limits;
 use snavio_model::name::ServiceName;
+use snavio_model::permission::{Over, Permission, Standing, Verdict};
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::Registry;
 use snavio_model::time::Timestamp;
@@ -15,15 +17,18 @@ use snavio_model::token::TokenFault;
 
 use crate::http::class_of;
 use crate::load::{Bounded, Load, Taken, overloaded};
+use crate::person::{self, Person};
 use crate::platform::Platform;
 use crate::turns::Turns;
 
 /// The authenticated caller.
 #[derive(Debug)]
 pub(crate) enum Principal {
-    /// Runs the platform.
+    /// Whoever shows the operator's own token.
     Operator,
-    /// A service, through one of its clients.
+    /// A person, by the token that an operator issued.
+    Person(Person),
+    /// A service, through one of its clients or workloads.
     Service(Caller),
 }
 
@@ -39,11 +44,6 @@ impl Caller {
     pub(crate) fn another_place(&self) -> Result<Taken, Refusal> {
         let taken = self.session.tenant.load.requests.take(1, 0);
         taken.ok_or_else(|| overloaded("too many requests of this tenant are under way"))
-    }
-
-    /// The bytes of bodies that its tenant has in memory.
-    pub(crate) fn body_bytes(&self) -> Arc<Bounded> {
-        Arc::clone(&self.session.tenant.load.body_bytes)
     }
 
     /// For what goes on after the request was answered, and has to ask again.
@@ -80,17 +80,29 @@ impl Session {
         if now >= self.expires_at {
             return Err(ended());
         }
-        let client = registry.client(&self.client).filter(|client| client.service == self.service);
-        if client.is_none() || registry.service(self.service.as_str()).is_none() {
-            return Err(gone());
+        if !is_bound(registry, &self.client, &self.service)
+            || registry.service(self.service.as_str()).is_none()
+        {
+            return Err(unknown("the client or workload is not registered any more"));
         }
         Ok(())
     }
 }
 
+/// Whether a client, or a workload of an issuer that is still trusted, speaks for the service.
+fn is_bound(registry: &Registry, client: &str, service: &ServiceName) -> bool {
+    match client.split_once(' ') {
+        Some((issuer, subject)) => {
+            let workload = registry.workload(issuer, subject);
+            workload.is_some_and(|it| it.service == *service) && registry.issuer(issuer).is_some()
+        }
+        None => registry.client(client).is_some_and(|it| it.service == *service),
+    }
+}
+
 /// What a tenant has under way, over all its tokens.
 #[derive(Debug)]
-struct OfTenant {
+pub(crate) struct OfTenant {
     load: Load,
     turns: Turns,
 }
@@ -100,39 +112,74 @@ impl Principal {
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Operator => "operator".to_owned(),
+            Self::Person(person) => person.name(),
             Self::Service(session) => format!("{} ({})", session.service, session.client),
         }
     }
 
-    /// The operator, or nobody.
-    pub(crate) fn operator(&self) -> Result<(), Refusal> {
+    /// As whom it acts.
+    pub(crate) fn standing(&self) -> Standing<'_> {
         match self {
-            Self::Operator => Ok(()),
-            Self::Service(_) => Err(Refusal::new(Reason::Forbidden, "only an operator may do this")),
+            Self::Operator => Standing::Operator,
+            Self::Person(person) => person.standing(),
+            Self::Service(caller) => Standing::Service(&caller.session.service),
         }
+    }
+
+    /// Who may run the platform, or nobody.
+    pub(crate) fn operator(&self) -> Result<(), Refusal> {
+        self.may(Permission::Operate)
+    }
+
+    /// Who may do this to the platform as a whole, or nobody.
+    pub(crate) fn may(&self, permission: Permission) -> Result<(), Refusal> {
+        match self.standing().judge(permission, Over::Platform) {
+            Verdict::Allowed => Ok(()),
+            Verdict::Forbidden | Verdict::Hidden => Err(forbidden("only an operator may do this")),
+        }
+    }
+
+    /// The bytes of bodies that its tenant has in memory.
+    pub(crate) fn body_bytes(&self) -> Option<Arc<Bounded>> {
+        let tenant = match self {
+            Self::Operator => None,
+            Self::Person(person) => person.tenant.as_ref(),
+            Self::Service(caller) => Some(&caller.session.tenant),
+        };
+        tenant.map(|tenant| Arc::clone(&tenant.load.body_bytes))
     }
 
     /// What goes on after its request was answered asks again before it tells more (REG-7).
     pub(crate) fn check_again(&self, registry: &Registry, now: Timestamp) -> Result<(), Refusal> {
-        let Self::Service(caller) = self else { return Ok(()) };
-        caller.session.check(registry, now)?;
-        check_active(registry, &caller.service)
+        match self {
+            Self::Operator => Ok(()),
+            Self::Person(person) => person.check(registry, now),
+            Self::Service(caller) => {
+                caller.session.check(registry, now)?;
+                check_active(registry, caller.service.tenant())
+            }
+        }
     }
 
     /// The service's request, or nobody's.
     pub(crate) fn caller(&self) -> Result<&Caller, Refusal> {
         match self {
             Self::Service(caller) => Ok(caller),
-            Self::Operator => {
-                Err(Refusal::new(Reason::Forbidden, "only a service may do this, with its own token"))
+            Self::Operator | Self::Person(_) => {
+                Err(forbidden("only a service may do this, with its own token"))
             }
         }
     }
 }
 
-/// REG-7: a suspended tenant's services do and see nothing.
-pub(crate) fn check_active(registry: &Registry, service: &ServiceName) -> Result<(), Refusal> {
-    match registry.tenant(service.tenant()) {
+/// The refusal of what is within reach and not allowed.
+pub(crate) fn forbidden(detail: &'static str) -> Refusal {
+    Refusal::new(Reason::Forbidden, detail)
+}
+
+/// REG-7: a suspended tenant's services and people do and see nothing.
+pub(crate) fn check_active(registry: &Registry, tenant: &str) -> Result<(), Refusal> {
+    match registry.tenant(tenant) {
         Some(tenant) if !tenant.suspended => Ok(()),
         _ => Err(Refusal::new(Reason::Suspended, "the tenant is suspended")),
     }
@@ -180,7 +227,8 @@ impl Sessions {
         Self { known: RwLock::default(), tenants: Mutex::default(), requests_max, body_bytes_max }
     }
 
-    /// Resolves the caller of a request. Each use checks that client, service and tenant are still there.
+    /// Resolves the caller of a request. Each use checks that the token's client or person, service and tenant are
+    /// still there.
     pub(crate) fn principal(
         &self,
         headers: &HeaderMap,
@@ -198,15 +246,27 @@ impl Sessions {
         if platform.is_operator(token) {
             return Ok(Principal::Operator);
         }
+        if person::is_personal(token) {
+            let token = person::find(token, platform, registry).ok_or(Nobody::Forger)?;
+            person::check(&token, registry, now)?;
+            let tenant = token.tenant.as_ref().map(|tenant| self.tenant(tenant.as_str()));
+            let _place = tenant.as_ref().map(|tenant| self.place(tenant, path)).transpose()?;
+            return Ok(Principal::Person(Person { token, tenant, _place }));
+        }
         let session = self.session(token, platform, now)?;
         session.check(registry, now)?;
         // Messages are refused by the shield, in the order of PIP-1.
         if !path.starts_with("/v1/commands") {
-            check_active(registry, &session.service)?;
+            check_active(registry, session.service.tenant())?;
         }
-        let place = session.tenant.load.requests.take(1, class_of(path).spare(self.requests_max));
-        let place = place.ok_or_else(|| overloaded("too many requests of this tenant are under way"))?;
+        let place = self.place(&session.tenant, path)?;
         Ok(Principal::Service(Caller { session, _place: place }))
+    }
+
+    /// A request's place among those of its tenant.
+    fn place(&self, tenant: &OfTenant, path: &str) -> Result<Taken, Refusal> {
+        let place = tenant.load.requests.take(1, class_of(path).spare(self.requests_max));
+        place.ok_or_else(|| overloaded("too many requests of this tenant are under way"))
     }
 
     fn session(&self, token: &str, platform: &Platform, now: Timestamp) -> Result<Arc<Session>, Nobody> {

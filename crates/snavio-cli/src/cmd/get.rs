@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use snavio_sdk::{Api, ApiError};
 
 use crate::Ended;
-use crate::connection::AsOperator;
+use crate::connection::{AsOperator, path};
 use crate::output::Output;
 
 /// Show what is registered.
@@ -29,6 +29,10 @@ enum What {
     Grants,
     Keys,
     Clients,
+    /// Trusted issuers of workload identities.
+    Issuers,
+    /// Which services an issuer's workloads are.
+    Workloads,
     /// The changelog.
     Changes,
 }
@@ -43,6 +47,8 @@ impl Get {
             What::Grants => ("grant", &["source", "target", "name"]),
             What::Keys => ("key", &["service", "version"]),
             What::Clients => ("client", &["id", "service"]),
+            What::Issuers => ("issuer", &["issuer", "audience", "keys"]),
+            What::Workloads => ("workload", &["issuer", "subject", "service"]),
             What::Changes => {
                 let items = changes(&api).await?;
                 let columns = ["version", "at", "who", "kind", "name", "why"];
@@ -63,27 +69,30 @@ async fn changes(api: &Api) -> Result<Vec<Value>, ApiError> {
     loop {
         let path = format!("/v1/registry/changes?limit=1000&since={since}");
         let mut page = api.call(Method::GET, &path, None).await?;
-        match page["items"].take() {
-            Value::Array(items) if !items.is_empty() => all.extend(items),
-            _ => return Ok(all),
+        if let Value::Array(items) = page["items"].take() {
+            all.extend(items);
         }
-        since = page["next"].take();
+        // A page may hold nothing for this caller and still not be the last one.
+        let next = page["next"].take();
+        if next == since {
+            return Ok(all);
+        }
+        since = next;
     }
 }
 
 /// All entries of a kind, page by page.
-async fn entries(api: &Api, kind: &str) -> Result<Vec<Value>, ApiError> {
+pub(super) async fn entries(api: &Api, kind: &str) -> Result<Vec<Value>, ApiError> {
     let mut all = Vec::new();
     let mut after = String::new();
     loop {
-        let path = format!("/v1/registry?kind={kind}&limit=1000{after}");
+        let path = path(&["v1", "registry"], &[("kind", kind), ("limit", "1000"), ("after", &after)]);
         let mut page = api.call(Method::GET, &path, None).await?;
         if let Value::Array(entries) = page["entries"].take() {
             all.extend(entries);
         }
         match page["next"].as_str() {
-            // A cursor is a kind, a space and a name: nothing else in it means anything in a query.
-            Some(next) => after = format!("&after={}", next.replace(' ', "%20")),
+            Some(next) => after = next.to_owned(),
             None => return Ok(all),
         }
     }

@@ -12,6 +12,7 @@ pub(crate) mod doctor;
 pub(crate) mod dry_run;
 pub(crate) mod emit;
 pub(crate) mod get;
+pub(crate) mod grants;
 pub(crate) mod keys;
 pub(crate) mod move_store;
 mod place;
@@ -21,6 +22,7 @@ pub(crate) mod restore;
 pub(crate) mod serve;
 pub(crate) mod sign;
 pub(crate) mod status;
+pub(crate) mod tokens;
 
 use std::fmt;
 

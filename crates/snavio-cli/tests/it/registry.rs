@@ -440,7 +440,7 @@ async fn a_service_changes_nothing_and_sees_its_own_tenant_only() {
     let route = json!({ "queue": "in", "dead_letter_queue": "dead" });
     for (method, path, body) in [
         (Method::PUT, "/v1/tenants/acme", json!({})),
-        (Method::DELETE, "/v1/tenants/zeta", Value::Null),
+        (Method::DELETE, "/v1/tenants/acme", Value::Null),
         (Method::PUT, "/v1/tenants/acme/services/new", json!({})),
         (Method::DELETE, "/v1/tenants/acme/services/bot", Value::Null),
         (Method::PUT, "/v1/routes/acme/billing/new", route),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Registry;
 use super::entry::{Entry, Grant, Route, Service};
-use super::identity::{Issuer, KeySet, PersonalToken};
+use super::identity::{GrantRequest, Issuer, KeySet, PersonalToken};
 use super::key::{EntryKey, Kind};
 use crate::limits;
 use crate::time::Timestamp;
@@ -143,10 +143,24 @@ impl Draft<'_> {
             }
         }
         let mut found = own_problems(entry, self.window);
-        if let Entry::Grant(grant) = entry {
-            found.extend(self.grant_problems(grant));
+        match entry {
+            Entry::Grant(grant) => found.extend(self.grant_problems(grant)),
+            Entry::GrantRequest(request) => found.extend(self.request_problems(request)),
+            _ => {}
         }
         problems.extend(found.into_iter().map(|problem| format!("{}: {problem}", entry.key())));
+    }
+
+    /// REG-8: what waits for somebody's answer has a bound, or one producer could bury all others' requests.
+    fn request_problems(&self, request: &GrantRequest) -> Vec<String> {
+        let mut problems = Vec::new();
+        let key = EntryKey::grant_request(&request.source, &request.target, &request.name);
+        let waiting = self.registry.requests_of(&request.source).filter(|it| it.key() != key);
+        if waiting.count() >= limits::GRANT_REQUESTS_MAX {
+            let (source, most) = (&request.source, limits::GRANT_REQUESTS_MAX);
+            problems.push(format!("{most} requests of {source} wait already: withdraw some first"));
+        }
+        problems
     }
 
     /// REG-2: a grant may be stricter than its route, never more lenient.
@@ -259,8 +273,8 @@ fn token_problems(token: &PersonalToken) -> Vec<String> {
         }
         _ => {}
     }
-    if token.person.trim().is_empty() {
-        problems.push("person must not be empty".to_owned());
+    if token.person.trim().is_empty() || token.person.chars().any(char::is_control) {
+        problems.push("person must be given, on one line".to_owned());
     }
     problems
 }

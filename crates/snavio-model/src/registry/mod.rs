@@ -158,6 +158,12 @@ impl Registry {
         self.entries.len()
     }
 
+    /// All entries of a kind, ordered by name.
+    pub fn entries_of(&self, kind: Kind) -> impl Iterator<Item = &Entry> {
+        let first = EntryKey { kind, name: String::new() };
+        self.entries.range(first..).take_while(move |(key, _)| key.kind == kind).map(|(_, it)| it.as_ref())
+    }
+
     /// The tenant of this name.
     pub fn tenant(&self, name: &str) -> Option<&Arc<Tenant>> {
         self.tenants.get(name)
@@ -212,6 +218,14 @@ impl Registry {
             Entry::Workload(workload) => Some(workload),
             _ => None,
         }
+    }
+
+    /// The requests for grants that a source made.
+    pub fn requests_of(&self, source: &ServiceName) -> impl Iterator<Item = &Entry> {
+        let beginning = format!("{source}>");
+        let first = EntryKey { kind: Kind::GrantRequest, name: beginning.clone() };
+        let is_its = move |key: &EntryKey| key.kind == Kind::GrantRequest && key.name.starts_with(&beginning);
+        self.entries.range(first..).take_while(move |(key, _)| is_its(key)).map(|(_, it)| it.as_ref())
     }
 
     /// Keys that are registered and cannot be used, because their secrets did not open.

@@ -14,6 +14,7 @@ use snavio_model::limits;
 use snavio_model::registry::DispatchMode;
 use snavio_store::postgres;
 
+use crate::guarded::Network;
 use crate::host::Hosts;
 use crate::platform::{OPERATOR_TOKEN_FILE, PLATFORM_KEY_FILE};
 pub use snapshot::SnapshotConfig;
@@ -55,6 +56,8 @@ pub struct Config {
     pub platform_key_file: PathBuf,
     /// The operator token's file.
     pub operator_token_file: PathBuf,
+    /// Addresses that may be called though they are not public.
+    pub outgoing_allowed: Vec<Network>,
     /// What is logged.
     pub log_filter: String,
     /// Whether logs are JSON.
@@ -185,6 +188,15 @@ impl Config {
             problems.push(format!("server.hosts holds {name:?}; use a host name, or name:port"));
             Hosts::default()
         });
+        let mut outgoing_allowed = Vec::new();
+        for text in &raw.outgoing.allowed {
+            match Network::parse(text) {
+                Some(network) => outgoing_allowed.push(network),
+                None => {
+                    problems.push(format!("outgoing.allowed holds {text:?}; use 10.1.0.0/16, or an address"))
+                }
+            }
+        }
         let (Some(listen), true) = (listen, problems.is_empty()) else {
             return Err(ConfigProblems(problems));
         };
@@ -208,6 +220,7 @@ impl Config {
                 drain: Duration::from_secs(raw.server.drain_seconds as u64),
             },
             admin_listen,
+            outgoing_allowed,
             store,
             relaxed: raw.store.relaxed,
             disk_free_bytes_min: raw.store.disk_free_bytes_min,

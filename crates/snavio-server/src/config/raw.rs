@@ -11,6 +11,7 @@ pub(super) struct Raw {
     pub(super) snapshot: Snapshot,
     pub(super) keys: Keys,
     pub(super) platform: Platform,
+    pub(super) outgoing: Outgoing,
     pub(super) log: Log,
 }
 
@@ -79,6 +80,11 @@ pub(super) struct Keys {
 pub(super) struct Platform {
     pub(super) key_file: String,
     pub(super) operator_token_file: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Outgoing {
+    pub(super) allowed: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]

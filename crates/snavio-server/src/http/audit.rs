@@ -6,6 +6,7 @@ use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use snavio_model::id::Serial;
+use snavio_model::permission::Permission;
 use snavio_store::AuditEntry;
 use utoipa::{IntoParams, ToSchema};
 
@@ -56,7 +57,7 @@ pub(super) async fn deeds(
     principal: Principal,
     Params(page): Params<After>,
 ) -> Result<Response, Problem> {
-    principal.operator()?;
+    principal.may(Permission::Record)?;
     let limit = page_limit(page.limit)?;
     let entries = app.gate.store().audit(Serial(page.after), limit).await?;
     let next = entries.last().map_or(page.after, |entry| entry.number.0);

@@ -1,4 +1,4 @@
-//! Dead letters: list, show, redrive. A service sees those of its own tenant's queues.
+//! Dead letters: list, show, redrive. Services and people see those of their own tenant's queues.
 
 use axum::extract::State;
 use axum::response::Response;
@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use snavio_model::delivery::{DeadLetter, DeadReason};
 use snavio_model::id::Serial;
 use snavio_model::name::{QueueKey, QueueName};
+use snavio_model::permission::Permission;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_store::{ListedDeadLetter, StoredDeadLetter};
 use utoipa::{IntoParams, ToSchema};
@@ -38,7 +39,7 @@ pub(super) async fn list(
     principal: Principal,
     Params(filter): Params<Filter>,
 ) -> Result<Response, Problem> {
-    let tenant = whose::tenant(&app, &principal, filter.tenant.as_deref()).await?;
+    let tenant = whose::tenant(&app, &principal, Permission::Read, filter.tenant.as_deref()).await?;
     let queue = filter.queue.as_deref().map(QueueName::new).transpose();
     let queue = queue.map_err(|invalid| Refusal::new(Reason::InvalidName, invalid.to_string()))?;
     let queue = queue.map(|queue| QueueKey::new(&tenant, &queue));
@@ -129,7 +130,7 @@ pub(super) async fn show(
     Segments(id): Segments<i64>,
     Params(whose): Params<Whose>,
 ) -> Result<Response, Problem> {
-    let tenant = whose::tenant(&app, &principal, whose.tenant.as_deref()).await?;
+    let tenant = whose::tenant(&app, &principal, Permission::Read, whose.tenant.as_deref()).await?;
     let nothing = || Refusal::new(Reason::NotFound, "there is no such dead letter");
     let stored = app.gate.store().dead_letter(&tenant, Serial(id)).await?.ok_or_else(nothing)?;
     let whole = Whole { head: Head::from(&stored), content: MessageDocument::try_from(&stored.message)? };
@@ -147,7 +148,7 @@ pub(super) async fn redrive(
     Params(whose): Params<Whose>,
     JsonBody(body): JsonBody<ActBody>,
 ) -> Result<Response, Problem> {
-    let tenant = whose::tenant(&app, &principal, whose.tenant.as_deref()).await?;
+    let tenant = whose::tenant(&app, &principal, Permission::Mend, whose.tenant.as_deref()).await?;
     let act = act(&app, &principal, &body.why)?;
     let letter = app.gate.store().dead_letter(&tenant, Serial(id)).await?;
     let registry = app.gate.registry();

@@ -10,6 +10,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use snavio_gate::{Arrival, Step, StepVerdict};
 use snavio_model::name::{CommandName, ServiceName};
+use snavio_model::permission::{Over, Permission, Verdict};
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::time::Clock;
 use utoipa::ToSchema;
@@ -19,7 +20,7 @@ use super::extract::JsonBody;
 use super::registry::file::{RegistryFile, assumed};
 use super::{App, Problem, Shared};
 use crate::machine::unpredictable;
-use crate::principal::Principal;
+use crate::principal::{Principal, forbidden};
 
 /// What is to be tried.
 #[derive(Deserialize, ToSchema)]
@@ -116,8 +117,11 @@ fn sender(principal: &Principal, named: Option<ServiceName>) -> Result<(ServiceN
         (Principal::Service(caller), None) => Ok((caller.service.clone(), false)),
         (Principal::Service(caller), Some(source)) if caller.service == source => Ok((source, false)),
         (_, Some(source)) => {
-            principal.operator()?;
-            Ok((source, true))
+            match principal.standing().judge(Permission::Manage, Over::Tenant(source.tenant())) {
+                Verdict::Allowed => Ok((source, true)),
+                Verdict::Forbidden => Err(forbidden("only those who manage the source's tenant may do this")),
+                Verdict::Hidden => Err(Refusal::new(Reason::NotFound, "there is no such source")),
+            }
         }
         (_, None) => {
             Err(Refusal::new(Reason::InvalidRequest, "source is missing: name the service that sends"))

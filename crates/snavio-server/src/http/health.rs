@@ -8,6 +8,7 @@ use axum::response::Response;
 use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
+use snavio_model::permission::Permission;
 use snavio_model::registry::Signer as _;
 use snavio_store::{Anchor, Durability, NodeSeen, StoreError, files};
 use utoipa::ToSchema;
@@ -175,10 +176,10 @@ pub(super) struct NodeStatus {
     leads: Vec<String>,
 }
 
-/// Versions, figures and lags, for operators.
+/// Versions, figures and lags, for operators and auditors of all.
 #[utoipa::path(get, path = "/v1/status", tag = "health", responses((status = 200, body = Status)))]
 pub(super) async fn status(State(app): State<Shared>, principal: Principal) -> Result<Response, Problem> {
-    principal.operator()?;
+    principal.may(Permission::Read)?;
     Ok(json(StatusCode::OK, &document(&app).await?))
 }
 

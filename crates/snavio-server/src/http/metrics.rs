@@ -11,6 +11,7 @@ use http::StatusCode;
 use snavio_model::delivery::QueueAttributes;
 use snavio_model::limits;
 use snavio_model::name::QueueKey;
+use snavio_model::permission::Permission;
 use snavio_model::registry::Registry;
 use snavio_model::time::Clock;
 use snavio_store::{StoreError, files};
@@ -23,11 +24,11 @@ use crate::principal::Principal;
 
 const MEDIA: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Figures for Prometheus, for operators.
+/// Figures for Prometheus, for operators and auditors of all.
 #[utoipa::path(get, path = "/metrics", tag = "health",
     responses((status = 200, content_type = "text/plain", body = String)))]
 pub(super) async fn metrics(State(app): State<Shared>, principal: Principal) -> Result<Response, Problem> {
-    principal.operator()?;
+    principal.may(Permission::Read)?;
     Ok(render(&app).await)
 }
 

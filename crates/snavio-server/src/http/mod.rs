@@ -7,6 +7,7 @@ mod body;
 mod commands;
 mod dead_letters;
 mod dry_run;
+mod exchange;
 mod extract;
 mod health;
 mod message;
@@ -39,15 +40,20 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::failures::Failures;
+use crate::key_sets::KeySets;
 use crate::load::{Bounded, Class, Load, Room, Taken};
 use crate::machine::MachineClock;
+use crate::overreach::Overreach;
 use crate::platform::Platform;
 use crate::polls::Polls;
 use crate::principal::{Caller, Nobody, Principal, Sessions};
 pub(crate) use admin::admin_router;
 pub(crate) use metrics::QueueFigures;
 pub(crate) use problem::Problem;
-use registry::{bans, chain, changes, file, grants, keys, list, past, services, tenants};
+use registry::{
+    bans, chain, changes, file, grants, issuers, keys, list, past, requests, services, tenants, tokens,
+    workloads,
+};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -58,6 +64,8 @@ pub(crate) struct App {
     pub(crate) sessions: Sessions,
     pub(crate) failures: Failures,
     pub(crate) polls: Polls,
+    pub(crate) overreach: Overreach,
+    pub(crate) key_sets: KeySets,
     pub(crate) load: Arc<Load>,
     pub(crate) clock: Arc<MachineClock>,
     pub(crate) body_bytes_max: usize,
@@ -94,7 +102,7 @@ impl App {
         Ok(Places { _node: self.load.enter(Class::Ordinary)?, _tenant: of_tenant })
     }
 
-    /// Room for a body, of the node's and of the tenant's whose service sends it.
+    /// Room for a body, of the node's and of the tenant's whose service or person sends it.
     fn body_room(&self, parts: &Parts) -> Result<Room, Refusal> {
         let of_tenant = parts.extensions.get::<TenantBodies>().map(|TenantBodies(bytes)| bytes);
         self.load.room(class_of(parts.uri.path()), of_tenant)
@@ -160,6 +168,13 @@ fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(tenant_config::tenant_config))
         .routes(routes!(registry::routes::show, registry::routes::register, registry::routes::unregister))
         .routes(routes!(grants::all, grants::give, grants::take_back))
+        .routes(routes!(requests::waiting, requests::ask))
+        .routes(routes!(requests::approve))
+        .routes(routes!(requests::decline))
+        .routes(routes!(tokens::all, tokens::issue))
+        .routes(routes!(tokens::revoke))
+        .routes(routes!(issuers::all, issuers::trust, issuers::distrust))
+        .routes(routes!(workloads::all, workloads::bind, workloads::release))
         .routes(routes!(list::everything))
         .routes(routes!(changes::since))
         .routes(routes!(bans::all))
@@ -220,8 +235,8 @@ impl FromRequestParts<Shared> for Principal {
         if !matches!(principal, Self::Operator) && !path.starts_with("/v1/commands") {
             app.gate.check_age().await?;
         }
-        if let Self::Service(caller) = &principal {
-            parts.extensions.insert(TenantBodies(caller.body_bytes()));
+        if let Some(bytes) = principal.body_bytes() {
+            parts.extensions.insert(TenantBodies(bytes));
         }
         Ok(principal)
     }

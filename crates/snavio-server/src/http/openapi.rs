@@ -32,7 +32,7 @@ use super::routes;
         (name = "telemetry", description = "What happened to a tenant's messages."),
         (name = "registry", description = "Who may send what where."),
         (name = "audit", description = "Who did what, and whether the record of it is whole."),
-        (name = "tokens", description = "How a service proves itself."),
+        (name = "tokens", description = "How services and people prove themselves."),
         (name = "keys", description = "What a service signs with, and how it learns of a new key."),
         (name = "health", description = "How the node is."),
         (name = "pages", description = "For people."),
@@ -47,9 +47,9 @@ struct Security;
 
 impl Modify for Security {
     fn modify(&self, document: &mut OpenApi) {
-        let bearer = HttpBuilder::new()
-            .scheme(HttpAuthScheme::Bearer)
-            .description(Some("A service's token from POST /v1/token, or the operator's."));
+        let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(
+            "A service's token from POST /v1/token, a person's from POST /v1/tokens, or the operator's.",
+        ));
         let flow = Flow::ClientCredentials(ClientCredentials::new("/v1/token", Scopes::new()));
         let components = document.components.get_or_insert_default();
         components.add_security_scheme("bearer", SecurityScheme::Http(bearer.build()));

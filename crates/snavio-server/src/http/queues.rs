@@ -11,6 +11,7 @@ use snavio_model::delivery::{QueueAttributes, Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::name::{QueueKey, QueueName};
+use snavio_model::permission::Permission;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::Registry;
 use snavio_model::time::Clock;
@@ -26,11 +27,17 @@ use super::{App, Problem, Shared, reason};
 use crate::outlive::Outlive;
 use crate::principal::Principal;
 
-/// The queue, if the caller may consume it: one that a route of its own service names; for an operator, one that
-/// any route names, or that still holds something.
-async fn queue(app: &App, principal: &Principal, name: &str, whose: &Whose) -> Result<QueueKey, Problem> {
+/// The queue, if the caller may do this to it: a service one that a route of its own names; people one that any route
+/// of the tenant names, or that still holds something.
+async fn queue(
+    app: &App,
+    principal: &Principal,
+    permission: Permission,
+    name: &str,
+    whose: &Whose,
+) -> Result<QueueKey, Problem> {
     let nothing = || Refusal::new(Reason::NotFound, "no route of this service names this queue");
-    let tenant = whose::tenant(app, principal, whose.tenant.as_deref()).await?;
+    let tenant = whose::tenant(app, principal, permission, whose.tenant.as_deref()).await?;
     let key = QueueKey::new(&tenant, &QueueName::new(name).map_err(|_| nothing())?);
     let registry = app.gate.registry();
     let known = match principal {
@@ -38,7 +45,7 @@ async fn queue(app: &App, principal: &Principal, name: &str, whose: &Whose) -> R
             let service = registry.service(caller.service.as_str());
             service.is_some_and(|it| it.routes().any(|route| route.queues().contains(&&key)))
         }
-        Principal::Operator => {
+        Principal::Operator | Principal::Person(_) => {
             registry.queues().any(|it| *it == key) || app.gate.store().holds_any(&key).await?
         }
     };
@@ -71,7 +78,7 @@ pub(super) async fn receive(
     Params(whose): Params<Whose>,
     JsonBody(body): JsonBody<ReceiveBody>,
 ) -> Result<Response, Problem> {
-    let queue = queue(&app, &principal, &name, &whose).await?;
+    let queue = queue(&app, &principal, Permission::Mend, &name, &whose).await?;
     let max = within("max", body.max.unwrap_or(1), 1, limits::RECEIVE_MESSAGES_MAX)?;
     let visibility = seconds(
         "visibility_seconds",
@@ -181,7 +188,7 @@ pub(super) async fn acknowledge(
     JsonBody(body): JsonBody<AckBody>,
 ) -> Result<Response, Problem> {
     check(&body.receipts)?;
-    let queue = queue(&app, &principal, &name, &whose).await?;
+    let queue = queue(&app, &principal, Permission::Mend, &name, &whose).await?;
     let receipts = body.receipts.clone();
     let running = std::sync::Arc::clone(&app);
     let outcomes =
@@ -201,7 +208,7 @@ pub(super) async fn extend(
     JsonBody(body): JsonBody<ExtendBody>,
 ) -> Result<Response, Problem> {
     check(&body.receipts)?;
-    let queue = queue(&app, &principal, &name, &whose).await?;
+    let queue = queue(&app, &principal, Permission::Mend, &name, &whose).await?;
     let visibility = seconds(
         "visibility_seconds",
         body.visibility_seconds,
@@ -225,7 +232,7 @@ pub(super) async fn release(
     JsonBody(body): JsonBody<ReleaseBody>,
 ) -> Result<Response, Problem> {
     check(&body.receipts)?;
-    let queue = queue(&app, &principal, &name, &whose).await?;
+    let queue = queue(&app, &principal, Permission::Mend, &name, &whose).await?;
     let delay = seconds("delay_seconds", Some(body.delay_seconds), Duration::ZERO, limits::VISIBILITY_MAX)?;
     let now = app.clock.now();
     let outcomes = app.gate.store().release(&queue, body.receipts.clone(), delay, now).await?;
@@ -297,7 +304,7 @@ pub(super) async fn purge(
     Params(whose): Params<Whose>,
     JsonBody(body): JsonBody<ActBody>,
 ) -> Result<Response, Problem> {
-    let queue = queue(&app, &principal, &name, &whose).await?;
+    let queue = queue(&app, &principal, Permission::Mend, &name, &whose).await?;
     let count = app.gate.store().purge(&queue, act(&app, &principal, &body.why)?).await?;
     Ok(json(StatusCode::OK, &Purged { purged: count }))
 }
@@ -334,7 +341,7 @@ pub(super) async fn redrive(
     Params(whose): Params<Whose>,
     JsonBody(body): JsonBody<ActBody>,
 ) -> Result<Response, Problem> {
-    let queue = queue(&app, &principal, &name, &whose).await?;
+    let queue = queue(&app, &principal, Permission::Mend, &name, &whose).await?;
     let store = app.gate.store();
     let registry = app.gate.registry();
     let receivable: HashSet<_> = receivable(&registry).collect();
@@ -391,7 +398,7 @@ pub(super) async fn attributes(
     Segments(name): Segments<String>,
     Params(whose): Params<Whose>,
 ) -> Result<Response, Problem> {
-    let queue = queue(&app, &principal, &name, &whose).await?;
+    let queue = queue(&app, &principal, Permission::Read, &name, &whose).await?;
     let attributes = app.gate.store().attributes(&queue, app.clock.now()).await?;
     let (tenant, queue) = (queue.tenant().to_owned(), queue.queue().to_owned());
     Ok(json(StatusCode::OK, &QueueDocument { tenant, queue, attributes }))

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json as document};
 use snavio_model::id::Serial;
 use snavio_model::limits;
+use snavio_model::permission::Permission;
 use snavio_model::telemetry::StoredRecord;
 use snavio_model::time::Clock;
 use utoipa::{IntoParams, ToSchema};
@@ -30,7 +31,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Filter {
-    /// Whose telemetry, when an operator asks.
+    /// Whose telemetry, when an operator or an auditor of all asks.
     tenant: Option<String>,
     /// The `next` of the page before; a stream resumes by Last-Event-ID.
     #[serde(default)]
@@ -80,7 +81,7 @@ pub(super) async fn read(
     Params(filter): Params<Filter>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let tenant = whose::tenant(&app, &principal, filter.tenant.as_deref()).await?;
+    let tenant = whose::tenant(&app, &principal, Permission::Read, filter.tenant.as_deref()).await?;
     page_limit(filter.limit)?;
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     if accept.contains("text/event-stream") {

@@ -1,5 +1,7 @@
-//! `POST /v1/token`: OAuth 2.0 client credentials (REG-7), with the errors of RFC 6749.
+//! `POST /v1/token`: OAuth 2.0 client credentials, and the exchange of a workload's JWT (REG-7), with the errors of
+//! RFC 6749.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -12,8 +14,9 @@ use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 use snavio_model::limits;
+use snavio_model::name::ServiceName;
 use snavio_model::refusal::{Reason, Refusal};
-use snavio_model::registry::Client;
+use snavio_model::registry::{Client, EntryKey};
 use snavio_model::time::Clock;
 use snavio_model::token::TokenClaims;
 use utoipa::ToSchema;
@@ -21,20 +24,44 @@ use zeroize::Zeroizing;
 
 use super::answer::{json, no_store};
 use super::body::{check_encoding, essence, read};
+use super::exchange::{self, Unfit};
 use super::{App, Problem, Shared};
 use crate::principal::check_active;
 
-/// What a client sends.
+const CLIENT_CREDENTIALS: &str = "client_credentials";
+/// RFC 7523.
+const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
+/// RFC 8693.
+const TOKEN_EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
+const JWT_TYPE: &str = "urn:ietf:params:oauth:token-type:jwt";
+const ACCESS_TOKEN_TYPE: &str = "urn:ietf:params:oauth:token-type:access_token";
+
+/// What a client or a workload sends.
 #[derive(Deserialize, ToSchema)]
 #[schema(as = TokenRequest)]
 pub(super) struct Form {
-    /// `client_credentials`.
+    /// `client_credentials`; for a workload `urn:ietf:params:oauth:grant-type:jwt-bearer`, or
+    /// `urn:ietf:params:oauth:grant-type:token-exchange`.
     grant_type: String,
     /// The client's id, unless it comes as Basic authentication.
     client_id: Option<String>,
     /// The client's secret, unless it comes as Basic authentication.
     #[schema(value_type = Option<String>)]
     client_secret: Option<Zeroizing<String>>,
+    /// A workload's JWT, with `jwt-bearer`.
+    #[schema(value_type = Option<String>)]
+    assertion: Option<Zeroizing<String>>,
+    /// A workload's JWT, with `token-exchange`.
+    #[schema(value_type = Option<String>)]
+    subject_token: Option<Zeroizing<String>>,
+    /// With `token-exchange`: `urn:ietf:params:oauth:token-type:jwt`.
+    subject_token_type: Option<String>,
+}
+
+/// How whoever asks proves to be a service.
+enum Proof {
+    Client(String, Secret),
+    Workload { token: Secret, is_exchange: bool },
 }
 
 /// A token.
@@ -44,17 +71,21 @@ pub(super) struct Token {
     token_type: &'static str,
     /// Seconds.
     expires_in: u64,
+    /// With `token-exchange`: that it is an access token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    issued_token_type: Option<&'static str>,
 }
 
 /// RFC 6749's own form of error.
 #[derive(Serialize, ToSchema)]
 pub(super) struct OAuthError {
-    /// `invalid_request`, `invalid_client` or `unsupported_grant_type`.
+    /// `invalid_request`, `invalid_client`, `invalid_grant` or `unsupported_grant_type`.
     error: &'static str,
-    error_description: &'static str,
+    #[schema(value_type = String)]
+    error_description: Cow<'static, str>,
 }
 
-/// Exchanges a client's id and secret, in the form or as Basic authentication, for a token.
+/// Exchanges a client's id and secret, in the form or as Basic authentication, or a workload's JWT, for a token.
 #[utoipa::path(post, path = "/v1/token", tag = "tokens",
     security(()),
     request_body(content = Form, content_type = "application/x-www-form-urlencoded"),
@@ -66,16 +97,41 @@ pub(super) async fn issue(State(app): State<Shared>, request: Request) -> Result
         Ok(form) => form,
         Err(wrong) => return Ok(wrong.response()),
     };
-    Ok(match client(&parts.headers, form) {
-        Ok((id, secret)) => {
+    match proof(&parts.headers, form) {
+        Ok(Proof::Client(id, secret)) => {
             app.failures.check(&parts.extensions, &id, app.clock.now())?;
             match authenticated(&app, &id, &secret) {
-                Some(client) => no_store(json(StatusCode::OK, &token(&app, &client)?)),
-                None => denied(&app, &parts.extensions, &id)?,
+                Some(client) => Ok(told(&token(&app, client.id.clone(), &client.service)?)),
+                None => denied(&app, &parts.extensions, &id),
             }
         }
-        Err(wrong) => wrong.response(),
-    })
+        Ok(Proof::Workload { token, is_exchange }) => {
+            of_workload(&app, &parts.extensions, &token, is_exchange).await
+        }
+        Err(wrong) => Ok(wrong.response()),
+    }
+}
+
+async fn of_workload(
+    app: &App,
+    extensions: &Extensions,
+    shown: &str,
+    is_exchange: bool,
+) -> Result<Response, Problem> {
+    match exchange::workload(app, extensions, shown).await {
+        Ok(workload) => {
+            // The key's name: an issuer's holds no space, and no client's id does.
+            let subject = EntryKey::workload(&workload.issuer, &workload.subject).name;
+            let issued_token_type = is_exchange.then_some(ACCESS_TOKEN_TYPE);
+            Ok(told(&Token { issued_token_type, ..token(app, subject, &workload.service)? }))
+        }
+        Err(Unfit::Wrong(why)) => Ok(wrong("invalid_grant", why).response()),
+        Err(Unfit::Refused(refusal)) => Err(refusal.into()),
+    }
+}
+
+fn told(token: &Token) -> Response {
+    no_store(json(StatusCode::OK, token))
 }
 
 async fn form(app: &App, parts: &Parts, body: Body) -> Result<Result<Form, OAuthError>, Refusal> {
@@ -88,18 +144,40 @@ async fn form(app: &App, parts: &Parts, body: Body) -> Result<Result<Form, OAuth
     }
     let bytes = read(app, parts, body, limits::FORM_BYTES_MAX).await?;
     let unfit =
-        |_| wrong("invalid_request", "send grant_type=client_credentials as a form, each member once");
+        |_| wrong("invalid_request", "send grant_type and what goes with it as a form, each member once");
     Ok(serde_urlencoded::from_bytes(&bytes).map_err(unfit))
 }
 
 type Secret = Zeroizing<String>;
 
+/// How the request proves whose it is.
+fn proof(headers: &HeaderMap, form: Form) -> Result<Proof, OAuthError> {
+    let is_exchange = match form.grant_type.as_str() {
+        CLIENT_CREDENTIALS => return client(headers, form).map(|(id, secret)| Proof::Client(id, secret)),
+        JWT_BEARER => false,
+        TOKEN_EXCHANGE => true,
+        _ => {
+            let known = "the grant type must be client_credentials, jwt-bearer or token-exchange";
+            return Err(wrong("unsupported_grant_type", known));
+        }
+    };
+    if form.client_secret.is_some() || basic(headers).is_some() {
+        return Err(wrong("invalid_request", "show a client's secret or a workload's token, not both"));
+    }
+    if is_exchange && form.subject_token_type.as_deref() != Some(JWT_TYPE) {
+        return Err(wrong("invalid_request", "subject_token_type must be that of a JWT"));
+    }
+    let (token, missing) = match is_exchange {
+        true => (form.subject_token, "subject_token is missing"),
+        false => (form.assertion, "assertion is missing"),
+    };
+    let token = token.ok_or_else(|| wrong("invalid_request", missing))?;
+    Ok(Proof::Workload { token, is_exchange })
+}
+
 /// Whose credentials the request shows. Two ways at once are refused, as RFC 6749 2.3 has it; an Authorization
 /// of another scheme says nothing about the client.
 fn client(headers: &HeaderMap, form: Form) -> Result<(String, Secret), OAuthError> {
-    if form.grant_type != "client_credentials" {
-        return Err(wrong("unsupported_grant_type", "the grant type must be client_credentials"));
-    }
     let Some(credentials) = basic(headers) else {
         let missing = || wrong("invalid_client", "client_id and client_secret are missing");
         return form.client_id.zip(form.client_secret).ok_or_else(missing);
@@ -145,17 +223,18 @@ fn authenticated(app: &App, id: &str, secret: &str) -> Option<Arc<Client>> {
     app.platform.is_client_secret(id, secret, &client.secret_hash).then_some(client)
 }
 
-fn token(app: &App, client: &Client) -> Result<Token, Refusal> {
-    check_active(&app.gate.registry(), &client.service)?;
+fn token(app: &App, sub: String, service: &ServiceName) -> Result<Token, Refusal> {
+    check_active(&app.gate.registry(), service.tenant())?;
     let now = app.clock.now().0 / 1000;
     let expires_in = limits::TOKEN_LIFETIME.as_secs();
     let claims = TokenClaims {
-        sub: client.id.clone(),
-        service: client.service.clone(),
+        sub,
+        service: service.clone(),
         iat: now,
         exp: now + i64::try_from(expires_in).unwrap_or(0),
     };
-    Ok(Token { access_token: app.platform.issue(&claims), token_type: "Bearer", expires_in })
+    let access_token = app.platform.issue(&claims);
+    Ok(Token { access_token, token_type: "Bearer", expires_in, issued_token_type: None })
 }
 
 /// Told in RFC 6749's words, until there were too many of them.
@@ -171,8 +250,8 @@ fn denied(app: &App, extensions: &Extensions, client: &str) -> Result<Response, 
     }
 }
 
-fn wrong(error: &'static str, error_description: &'static str) -> OAuthError {
-    OAuthError { error, error_description }
+fn wrong(error: &'static str, why: impl Into<Cow<'static, str>>) -> OAuthError {
+    OAuthError { error, error_description: why.into() }
 }
 
 impl OAuthError {

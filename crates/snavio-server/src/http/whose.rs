@@ -1,45 +1,53 @@
-//! Whose things a caller means: a service its own tenant's, an operator those of the tenant it names.
+//! Whose things a caller means: a service and a tenant's people their own tenant's, an operator or an auditor of all
+//! those of the tenant named.
 
 use serde::Deserialize;
 use snavio_model::id::Serial;
 use snavio_model::name::TenantName;
+use snavio_model::permission::{Over, Permission, Verdict};
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_store::StoreError;
 use utoipa::IntoParams;
 
 use super::{App, Problem};
-use crate::principal::Principal;
+use crate::principal::{Principal, forbidden};
 
-/// An operator says whose thing it means.
+/// Who is there for all tenants says whose thing is meant.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Whose {
-    /// Whose queue, when an operator asks.
+    /// Whose, when an operator or an auditor of all asks.
     pub(super) tenant: Option<String>,
 }
 
-/// The tenant that is meant. Another tenant's things are not found, as if there were no such tenant (QUA-5); an
-/// operator also finds a former tenant's.
-pub(super) async fn tenant(app: &App, principal: &Principal, named: Option<&str>) -> Result<String, Problem> {
+/// The tenant that is meant, if the caller may do this to what it owns. Another tenant's things are not found, as if
+/// there were no such tenant (QUA-5); whoever is there for all also finds a former tenant's.
+pub(super) async fn tenant(
+    app: &App,
+    principal: &Principal,
+    permission: Permission,
+    named: Option<&str>,
+) -> Result<String, Problem> {
     let nothing = || Refusal::new(Reason::NotFound, "there is no such tenant");
-    match (principal, named) {
-        (Principal::Service(session), None) => Ok(session.service.tenant().to_owned()),
-        (Principal::Service(session), Some(tenant)) if tenant == session.service.tenant() => {
-            Ok(tenant.to_owned())
-        }
-        (Principal::Service(_), Some(_)) => Err(nothing().into()),
-        (Principal::Operator, Some(tenant)) => {
-            let tenant = TenantName::new(tenant);
-            let tenant = tenant.map_err(|invalid| Refusal::new(Reason::InvalidName, invalid.to_string()))?;
-            let tenant = tenant.as_str();
-            let known = app.gate.registry().tenant(tenant).is_some() || has_records(app, tenant).await?;
-            if known { Ok(tenant.to_owned()) } else { Err(nothing().into()) }
-        }
-        (Principal::Operator, None) => {
-            Err(Refusal::new(Reason::InvalidRequest, "an operator says whose: ?tenant=<tenant>").into())
+    let standing = principal.standing();
+    let tenant = named.or(standing.tenant()).ok_or_else(|| {
+        Refusal::new(Reason::InvalidRequest, "who is there for all tenants says whose: ?tenant=<tenant>")
+    })?;
+    match standing.judge(permission, Over::Tenant(tenant)) {
+        Verdict::Allowed => {}
+        Verdict::Forbidden => return Err(forbidden("your role may not do this").into()),
+        Verdict::Hidden => return Err(nothing().into()),
+    }
+    if standing.tenant().is_none() {
+        let tenant = TenantName::new(tenant);
+        let tenant = tenant.map_err(|invalid| Refusal::new(Reason::InvalidName, invalid.to_string()))?;
+        if app.gate.registry().tenant(tenant.as_str()).is_none() && !has_records(app, tenant.as_str()).await?
+        {
+            return Err(nothing().into());
         }
     }
+    Ok(tenant.to_owned())
 }
 
 /// Whether the store holds anything under a tenant's name. Messages are in its telemetry.

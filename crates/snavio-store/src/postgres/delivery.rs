@@ -12,11 +12,11 @@ use snavio_model::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::client::GenericClient;
-use super::message;
+use super::client::{Client, GenericClient};
 use super::pool::sql;
+use super::{audit, message};
 use crate::evidence::usable;
-use crate::{Received, StoreError};
+use crate::{Act, Deed, Received, StoreError};
 
 /// The columns that [`read`] reads; dead letters begin with the same ones.
 pub(super) const COLUMNS: &str =
@@ -243,8 +243,24 @@ pub(super) struct Purged {
     pub(super) partial: bool,
 }
 
+/// Deletes some of a queue, with a line on the record, and says how much.
+pub(super) async fn purge_some(
+    client: &mut Client,
+    queue: &QueueKey,
+    up_to: Serial,
+    act: &Act,
+) -> Result<Purged, StoreError> {
+    let transaction = client.transaction().await.map_err(sql)?;
+    let purged = purge(&transaction, queue, up_to, limits::SWEEP_ROWS_MAX).await?;
+    let outcome = format!("{} deliveries deleted", purged.deleted);
+    let deed = Deed { action: "queue.purge", object: queue.to_string(), outcome };
+    audit::append(&transaction, act, &[deed]).await?;
+    transaction.commit().await.map_err(sql)?;
+    Ok(purged)
+}
+
 /// Deletes up to `limit` of what a queue holds up to a number.
-pub(super) async fn purge(
+async fn purge(
     client: &impl GenericClient,
     queue: &QueueKey,
     up_to: Serial,

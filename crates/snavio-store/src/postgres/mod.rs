@@ -44,7 +44,7 @@ use tokio_util::task::TaskTracker;
 
 pub use changelog::Changelog;
 use client::{Client, GenericClient};
-use delivery::{Ask, Purged};
+use delivery::Ask;
 pub use examine::{Examined, examine};
 use horizon::{BLOCK, Horizon};
 pub(crate) use incoming::Incoming;
@@ -241,18 +241,6 @@ impl PostgresStore {
         Ok(Swept { claims, telemetry, dead_letters, forgotten })
     }
 
-    /// Deletes some of a queue, with a line on the record, and says how much.
-    async fn purge_some(&self, queue: &QueueKey, up_to: Serial, act: &Act) -> Result<Purged, StoreError> {
-        let mut client = self.client().await?;
-        let transaction = client.transaction().await.map_err(sql)?;
-        let purged = delivery::purge(&transaction, queue, up_to, limits::SWEEP_ROWS_MAX).await?;
-        let outcome = format!("{} deliveries deleted", purged.deleted);
-        let deed = Deed { action: "queue.purge", object: queue.to_string(), outcome };
-        audit::append(&transaction, act, &[deed]).await?;
-        transaction.commit().await.map_err(sql)?;
-        Ok(purged)
-    }
-
     async fn present(
         &self,
         queue: &QueueKey,
@@ -362,7 +350,8 @@ impl Queue for PostgresStore {
         let up_to = self.within(number).await?;
         let mut deleted = 0;
         loop {
-            let purged = self.within(self.purge_some(queue, up_to, &act)).await?;
+            let purging = async { delivery::purge_some(&mut self.client().await?, queue, up_to, &act).await };
+            let purged = self.within(purging).await?;
             self.inner.rooms.forget(queue);
             deleted += purged.deleted as u64;
             if !purged.partial {

@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
+use snavio_model::permission::Permission;
 use snavio_model::registry::{Ban, Entry, EntryKey, Kind};
 use snavio_model::time::Timestamp;
 use utoipa::ToSchema;
@@ -35,7 +36,7 @@ pub(in crate::http) async fn all(
     principal: Principal,
     Params(cursor): Params<Cursor>,
 ) -> Result<Response, Problem> {
-    principal.operator()?;
+    principal.may(Permission::Read)?;
     list(&app, &principal, Kind::Ban, &cursor)
 }
 
@@ -47,7 +48,7 @@ pub(in crate::http) async fn show(
     principal: Principal,
     Segments((tenant, service)): Segments<(String, String)>,
 ) -> Result<Response, Problem> {
-    principal.operator()?;
+    principal.may(Permission::Read)?;
     get(&app, &principal, &EntryKey::ban(&service_name(&tenant, &service)?))
 }
 

@@ -6,6 +6,7 @@ use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use snavio_model::limits;
+use snavio_model::permission::Permission;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::{Evidence, LoggedChange, Seal, Signer as _};
 use snavio_store::StoreError;
@@ -48,7 +49,7 @@ pub(in crate::http) async fn seals(
     principal: Principal,
     Params(page): Params<After>,
 ) -> Result<Response, Problem> {
-    principal.operator()?;
+    principal.may(Permission::Record)?;
     let most = limits::SEALS_PAGE_MAX;
     let limit = within("limit", page.limit.unwrap_or(most), 1, most)?;
     let version = app.gate.store().version().await?;
@@ -87,7 +88,7 @@ pub(in crate::http) async fn evidence(
     principal: Principal,
     Params(since): Params<Since>,
 ) -> Result<Response, Problem> {
-    principal.operator()?;
+    principal.may(Permission::Record)?;
     let limit = page_limit(since.limit)?;
     let logged = app.gate.store().logged_since(since.since, limit).await.map_err(told)?;
     let next = logged.last().map_or(since.since, |change| change.version);

@@ -5,14 +5,16 @@ use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use snavio_model::limits;
+use snavio_model::permission::{Over, Permission, Verdict};
 use snavio_model::registry::{Change, Entry, Kind};
 use utoipa::{IntoParams, ToSchema};
 
 use super::super::answer::json;
 use super::super::extract::{Params, page_limit};
-use super::super::{Problem, Shared};
+use super::super::{App, Problem, Shared};
 use super::shown;
-use crate::principal::Principal;
+use crate::principal::{Principal, forbidden};
 
 /// Which part of the changelog.
 #[derive(Deserialize, IntoParams)]
@@ -30,7 +32,7 @@ pub(in crate::http) struct Since {
 #[derive(Serialize, ToSchema)]
 pub(in crate::http) struct Changes {
     items: Vec<Changed>,
-    /// The `since` to go on from.
+    /// The `since` to go on from; the one asked for at the end.
     next: i64,
 }
 
@@ -49,7 +51,7 @@ pub(in crate::http) struct Changed {
     after: Option<Value>,
 }
 
-/// The changelog after a version.
+/// The changelog after a version, as far as it is about what the caller's tenant owns.
 #[utoipa::path(get, path = "/v1/registry/changes", tag = "registry", params(Since),
     responses((status = 200, body = Changes)))]
 pub(in crate::http) async fn since(
@@ -57,12 +59,42 @@ pub(in crate::http) async fn since(
     principal: Principal,
     Params(since): Params<Since>,
 ) -> Result<Response, Problem> {
-    principal.operator()?;
     let limit = page_limit(since.limit)?;
-    let changes = app.gate.store().changes_since(since.since, limit).await?;
-    let next = changes.last().map_or(since.since, |change| change.version);
+    let (changes, next) = page(&app, &principal, since.since, limit).await?;
     let items = changes.into_iter().map(changed).collect();
     Ok(json(StatusCode::OK, &Changes { items, next }))
+}
+
+/// The next changes that the caller may see, and where to go on. Others' are passed over in large steps, and only so
+/// far: the rest is for the next request.
+async fn page(
+    app: &App,
+    principal: &Principal,
+    mut since: i64,
+    limit: usize,
+) -> Result<(Vec<Change>, i64), Problem> {
+    let standing = principal.standing();
+    let over = standing.tenant().map_or(Over::Platform, Over::Tenant);
+    if standing.judge(Permission::Record, over) != Verdict::Allowed {
+        return Err(forbidden("your role does not show who did what").into());
+    }
+    let step = if standing.tenant().is_none() { limit } else { limits::PAGE_MAX };
+    let (mut seen, mut looked_at) = (Vec::new(), 0);
+    loop {
+        let changes = app.gate.store().changes_since(since, step).await?;
+        let is_last = changes.len() < step;
+        looked_at += changes.len();
+        since = changes.last().map_or(since, |change| change.version);
+        seen.extend(changes.into_iter().filter(|change| standing.sees_change(change)));
+        if seen.len() >= limit {
+            seen.truncate(limit);
+            let next = seen.last().map_or(since, |change| change.version);
+            return Ok((seen, next));
+        }
+        if is_last || looked_at >= limits::CHANGES_LOOKED_AT_MAX {
+            return Ok((seen, since));
+        }
+    }
 }
 
 fn changed(change: Change) -> Changed {

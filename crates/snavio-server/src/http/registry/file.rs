@@ -8,6 +8,8 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use snavio_model::name::ServiceName;
+use snavio_model::permission::{Over, Permission, Verdict};
+use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::{Author, Change, Entry, EntryKey, Grant, Kind, Registry, Route, Service, Wish};
 use snavio_model::time::Clock;
 use utoipa::ToSchema;
@@ -18,7 +20,10 @@ use super::super::{App, Problem, Shared};
 use super::services::{Credentials, with_credentials};
 use super::tenants::FileTenant;
 use super::{change, planned, shown};
-use crate::principal::Principal;
+use crate::principal::{Principal, forbidden};
+
+/// Entries that a refusal names one by one.
+const PROBLEMS_TOLD_MAX: usize = 20;
 
 /// What shall be registered.
 #[derive(Deserialize, ToSchema)]
@@ -46,11 +51,13 @@ pub(in crate::http) struct RegistryFile {
 impl RegistryFile {
     /// What the file asks for, and the credentials of the services that it adds.
     fn wishes(&self, app: &App, registry: &Registry) -> (Vec<Wish>, Vec<Credentials>) {
-        let put = |entry| Wish::Put(entry);
-        let mut wishes: Vec<_> = self.tenants.iter().map(|tenant| put(tenant.entry(registry))).collect();
-        let mut made = Vec::new();
-        for service in &self.services {
-            let (more, credentials) = with_credentials(app, registry, service.clone());
+        let (mut wishes, mut made) = (Vec::new(), Vec::new());
+        for entry in self.entries(registry) {
+            let Entry::Service(service) = entry else {
+                wishes.push(Wish::Put(entry));
+                continue;
+            };
+            let (more, credentials) = with_credentials(app, registry, service);
             wishes.extend(more);
             made.extend(credentials);
         }
@@ -76,6 +83,15 @@ impl RegistryFile {
         };
         let owned = registry.entries().filter(|entry| is_owner(entry.owner()));
         owned.filter(is_left_out).map(Entry::key).collect()
+    }
+
+    /// What the file says, without what comes with it.
+    fn entries(&self, registry: &Registry) -> impl Iterator<Item = Entry> {
+        let tenants = self.tenants.iter().map(|tenant| tenant.entry(registry));
+        let services = self.services.iter().cloned().map(Entry::Service);
+        let routes = self.routes.iter().cloned().map(Entry::Route);
+        let grants = self.grants.iter().cloned().map(Entry::Grant);
+        tenants.chain(services).chain(routes).chain(grants)
     }
 }
 
@@ -117,9 +133,9 @@ pub(in crate::http) async fn assumed(
     principal: &Principal,
     file: &RegistryFile,
 ) -> Result<Registry, Problem> {
-    principal.operator()?;
-    let author = Author { who: principal.name(), why: String::new(), at: app.clock.now() };
     let registry = app.gate.registry();
+    check_own(principal, &registry, file)?;
+    let author = Author { who: principal.name(), why: String::new(), at: app.clock.now() };
     let (wishes, _) = file.wishes(app, &registry);
     let changes = planned(app, &registry, wishes, &author).await?;
     Ok(registry.with(&changes, &*app.platform))
@@ -133,7 +149,7 @@ pub(in crate::http) async fn apply(
     principal: Principal,
     JsonBody(file): JsonBody<RegistryFile>,
 ) -> Result<Response, Problem> {
-    principal.operator()?;
+    check_own(&principal, &app.gate.registry(), &file)?;
     let (changes, credentials) = if file.dry_run {
         let author = Author { who: principal.name(), why: file.why.clone(), at: app.clock.now() };
         let registry = app.gate.registry();
@@ -149,6 +165,34 @@ pub(in crate::http) async fn apply(
         dry_run: file.dry_run,
     };
     Ok(no_store(json(StatusCode::OK, &applied)))
+}
+
+/// Whoever applies a file is told each entry that is not theirs to register. What is there of others does not matter
+/// for the answer, and does not show in it (QUA-5).
+fn check_own(principal: &Principal, registry: &Registry, file: &RegistryFile) -> Result<(), Problem> {
+    let standing = principal.standing();
+    let over = standing.tenant().map_or(Over::Platform, Over::Tenant);
+    if standing.judge(Permission::Manage, over) != Verdict::Allowed {
+        return Err(forbidden("your role may not change what is registered").into());
+    }
+    let problem = |wish: Wish| {
+        let told = match standing.judge_wish(registry, &wish) {
+            Verdict::Allowed => return None,
+            Verdict::Forbidden => "your role may not change this",
+            Verdict::Hidden => "it is not of your tenant",
+        };
+        Some(format!("{}: {told}", wish.key()))
+    };
+    let problems: Vec<_> = file.entries(registry).filter_map(|entry| problem(Wish::Put(entry))).collect();
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let rest = problems.len().saturating_sub(PROBLEMS_TOLD_MAX);
+    let mut told = problems[..problems.len() - rest].join("; ");
+    if rest > 0 {
+        told.push_str(&format!("; and {rest} more"));
+    }
+    Err(Refusal::new(Reason::Forbidden, told).into())
 }
 
 /// What a change comes to, for people.

@@ -12,7 +12,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::super::answer::json;
 use super::super::extract::{Params, page_limit};
 use super::super::{App, Problem, Shared};
-use super::{may_see, shown};
+use super::shown;
 use crate::principal::Principal;
 
 /// Which page of a list.
@@ -108,7 +108,7 @@ pub(super) fn page(
     let limit = page_limit(limit)?;
     let wanted = |entry: &&Entry| kind.is_none_or(|kind| entry.key().kind == kind);
     let entries = registry.entries_after(after).take_while(wanted);
-    let mut seen: Vec<_> = entries.filter(|entry| may_see(principal, entry)).take(limit + 1).collect();
+    let mut seen: Vec<_> = entries.filter(|entry| principal.standing().sees(entry)).take(limit + 1).collect();
     let more = seen.len() > limit;
     seen.truncate(limit);
     let next = seen.last().filter(|_| more).map(|entry| entry.key());

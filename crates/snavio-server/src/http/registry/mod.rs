@@ -1,17 +1,22 @@
-//! The registry over HTTP: tenants, services, routes, grants, whole files, and the changelog (REG-1, REG-5).
+//! The registry over HTTP: tenants, services, routes, grants, people's tokens, whole files, and the
+//! changelog (REG-1, REG-5).
 
 pub(super) mod bans;
 pub(super) mod chain;
 pub(super) mod changes;
 pub(super) mod file;
 pub(super) mod grants;
+pub(super) mod issuers;
 mod kept;
 pub(super) mod keys;
 pub(super) mod list;
 pub(super) mod past;
+pub(super) mod requests;
 pub(super) mod routes;
 pub(super) mod services;
 pub(super) mod tenants;
+pub(super) mod tokens;
+pub(super) mod workloads;
 
 use std::sync::Arc;
 
@@ -20,6 +25,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use snavio_model::name::InvalidName;
+use snavio_model::permission::Verdict;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::{Author, Change, Entry, EntryKey, Registry, SECRET_MEMBERS, Wish, plan};
 use snavio_model::time::Clock;
@@ -28,7 +34,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::answer::json;
 use super::{App, Problem, Shared, reason};
 use crate::outlive::Outlive;
-use crate::principal::Principal;
+use crate::principal::{Principal, forbidden};
 
 /// How often a change is decided anew when somebody else changed the registry meanwhile.
 const ATTEMPTS_MAX: usize = 5;
@@ -64,13 +70,16 @@ async fn change<T>(
     why: &str,
     decide: impl Fn(&Registry) -> (Vec<Wish>, T),
 ) -> Result<(Vec<Change>, T), Problem> {
-    principal.operator()?;
+    let registry = app.gate.registry();
+    // Before anybody waits for it.
+    permit(principal, &registry, &decide(&registry).0)?;
     reason::check(why)?;
     let _turn = app.gate.registry_turn().await;
     for _ in 0..ATTEMPTS_MAX {
         let registry = app.gate.registry();
         let author = Author { who: principal.name(), why: why.to_owned(), at: app.clock.now() };
         let (wishes, besides) = decide(&registry);
+        permit(principal, &registry, &wishes)?;
         let changes = planned(app, &registry, wishes, &author).await?;
         if changes.is_empty() || make(app, changes.clone()).await? {
             return Ok((changes, besides));
@@ -78,6 +87,16 @@ async fn change<T>(
         app.gate.refresh_registry().await?;
     }
     Err(Refusal::new(Reason::RegistryConflict, "the registry changes too quickly; try again").into())
+}
+
+/// All wishes are the caller's to have, or none is fulfilled: what is another tenant's is not found (QUA-5).
+fn permit(principal: &Principal, registry: &Registry, wishes: &[Wish]) -> Result<(), Problem> {
+    let standing = principal.standing();
+    match wishes.iter().map(|wish| standing.judge_wish(registry, wish)).max() {
+        None | Some(Verdict::Allowed) => Ok(()),
+        Some(Verdict::Forbidden) => Err(forbidden("your role may not change this").into()),
+        Some(Verdict::Hidden) => Err(nothing()),
+    }
 }
 
 /// What the wishes come to, if the registry and what the store holds allow it.
@@ -106,16 +125,8 @@ async fn make(app: &Shared, changes: Vec<Change>) -> Result<bool, Problem> {
 
 fn get(app: &App, principal: &Principal, key: &EntryKey) -> Result<Response, Problem> {
     let registry = app.gate.registry();
-    let entry = registry.get(key).filter(|entry| may_see(principal, entry)).ok_or_else(nothing)?;
+    let entry = registry.get(key).filter(|entry| principal.standing().sees(entry)).ok_or_else(nothing)?;
     Ok(json(StatusCode::OK, &shown(entry)))
-}
-
-/// A service sees what its own tenant owns; what belongs to others is not found (QUA-5).
-fn may_see(principal: &Principal, entry: &Entry) -> bool {
-    match principal {
-        Principal::Operator => true,
-        Principal::Service(session) => entry.owner() == session.service.tenant(),
-    }
 }
 
 /// An entry as people see it: without what is secret, even encrypted.
@@ -155,7 +166,6 @@ async fn remove(
     key: EntryKey,
     with: impl Fn(&Registry) -> Vec<EntryKey>,
 ) -> Result<Response, Problem> {
-    principal.operator()?;
     if app.gate.registry().get(&key).is_none() {
         return Err(nothing());
     }

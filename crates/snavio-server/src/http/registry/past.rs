@@ -6,6 +6,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use snavio_model::limits;
+use snavio_model::permission::Permission;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::{Author, Change, Differences, Entry, EntryKey, Kind, Registry, Rollback, Wish};
 use snavio_model::time::Clock;
@@ -54,7 +55,7 @@ pub(in crate::http) async fn at(
     Segments(version): Segments<i64>,
     Params(part): Params<Part>,
 ) -> Result<Response, Problem> {
-    principal.operator()?;
+    principal.may(Permission::Record)?;
     let first = |kind| EntryKey { kind, name: String::new() };
     let after = part.after.as_deref().map(parse).transpose()?.or(part.kind.map(first));
     let registry = app.gate.registry();
@@ -91,7 +92,7 @@ pub(in crate::http) async fn compare(
     principal: Principal,
     Params(versions): Params<Versions>,
 ) -> Result<Response, Problem> {
-    principal.operator()?;
+    principal.may(Permission::Record)?;
     let from = versions.from;
     let to = versions.to.unwrap_or_else(|| app.gate.registry().version());
     let differences = differences(&app, from, to).await?;

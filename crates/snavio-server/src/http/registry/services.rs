@@ -125,7 +125,7 @@ pub(super) fn with_credentials(
     (wishes, Some(credentials))
 }
 
-/// Removes a service together with its own keys and clients.
+/// Removes a service together with its own keys, clients and workloads, and requests for grants from and to it.
 #[utoipa::path(delete, path = "/v1/tenants/{tenant}/services/{service}", tag = "registry", params(("tenant" = String, Path), ("service" = String, Path), Why),
     responses((status = 200, body = Removed)))]
 pub(in crate::http) async fn unregister(
@@ -139,6 +139,8 @@ pub(in crate::http) async fn unregister(
         let own = registry.entries().filter(|entry| match entry {
             Entry::Key(key) => key.service == name,
             Entry::Client(client) => client.service == name,
+            Entry::Workload(workload) => workload.service == name,
+            Entry::GrantRequest(it) => it.source == name || it.target == name,
             _ => false,
         });
         own.map(Entry::key).collect()

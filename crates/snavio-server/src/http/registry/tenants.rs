@@ -88,7 +88,7 @@ pub(in crate::http) async fn register(
     put(&app, &principal, &why, |registry| tenant.entry(registry)).await
 }
 
-/// Removes a tenant that owns nothing any more.
+/// Removes a tenant that owns nothing any more, together with its people's tokens.
 #[utoipa::path(delete, path = "/v1/tenants/{tenant}", tag = "registry", params(("tenant" = String, Path), Why),
     responses((status = 200, body = Removed)))]
 pub(in crate::http) async fn unregister(
@@ -97,6 +97,11 @@ pub(in crate::http) async fn unregister(
     Segments(tenant): Segments<String>,
     Params(why): Params<Why>,
 ) -> Result<Response, Problem> {
-    let key = EntryKey::tenant(&TenantName::new(&tenant).map_err(named)?);
-    remove(&app, &principal, &why, key, |_| Vec::new()).await
+    let name = TenantName::new(&tenant).map_err(named)?;
+    let tokens = |registry: &Registry| {
+        let of_kind = registry.entries_of(Kind::PersonalToken);
+        let own = of_kind.filter(|entry| entry.owner() == name.as_str());
+        own.map(Entry::key).collect()
+    };
+    remove(&app, &principal, &why, EntryKey::tenant(&name), tokens).await
 }

@@ -1,0 +1,167 @@
+//! Asking for grants, and answering (REG-8): across tenants, from the outside.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use snavio_model::id::Serial;
+use snavio_sdk::{Api, Credentials};
+
+use crate::node::{Draft, Node, new_id, post, verdict};
+use crate::people::issue;
+use crate::wire::metric;
+
+/// `zeta/bank` takes `pay`; `acme/shop` would like to send it.
+struct Desk {
+    node: Node,
+    shop: Credentials,
+    bank: Credentials,
+    /// The admins of both tenants.
+    acme: Api,
+    zeta: Api,
+}
+
+fn triple(source: &str) -> Value {
+    json!({ "source": source, "target": "zeta/bank", "name": "pay" })
+}
+
+impl Desk {
+    async fn set() -> Self {
+        let node = Node::start();
+        let registry = json!({
+            "tenants": [{ "name": "acme" }, { "name": "zeta" }],
+            "services": [{ "name": "acme/shop" }, { "name": "zeta/bank" }],
+            "routes": [{ "target": "zeta/bank", "name": "pay", "queue": "pay", "dead_letter_queue": "dead" }],
+        });
+        let [shop, bank] = <[Credentials; 2]>::try_from(node.apply(&registry).await).unwrap();
+        let admin = async |tenant| issue(&node, tenant, "tenant-admin", Some(tenant)).await.token;
+        let acme = node.api().with_token(&admin("acme").await);
+        let zeta = node.api().with_token(&admin("zeta").await);
+        Self { node, shop, bank, acme, zeta }
+    }
+
+    async fn service(&self, who: &Credentials) -> Api {
+        self.node.client(who).authorized().await.unwrap()
+    }
+
+    async fn pay(&self) -> u16 {
+        let draft = Draft { target: "zeta/bank".into(), ..Draft::new("pay", &new_id()) };
+        post(&self.node.client(&self.shop), draft.sign(&self.shop)).await.0
+    }
+}
+
+async fn call(who: &Api, path: &str, body: Value) -> (u16, Value) {
+    verdict(who.send(Method::POST, path, Some(body.to_string().into_bytes()), "application/json").await)
+}
+
+async fn waiting(who: &Api) -> Vec<Value> {
+    let (_, page) = verdict(who.send(Method::GET, "/v1/grant-requests", None, "").await);
+    page["items"].as_array().unwrap().clone()
+}
+
+/// REG-8
+#[tokio::test]
+async fn a_producer_asks_the_targets_owner_says_yes_and_the_first_message_goes_through() {
+    let desk = Desk::set().await;
+    let shop = desk.service(&desk.shop).await;
+    assert_eq!(desk.pay().await, 403);
+    let mut ask = triple("acme/shop");
+    ask["purpose"] = "orders".into();
+    assert_eq!(call(&shop, "/v1/grant-requests", ask.clone()).await.0, 201);
+    assert_eq!(call(&shop, "/v1/grant-requests", ask).await.0, 200, "asked already");
+    for who in [&shop, &desk.acme, &desk.zeta] {
+        let [request] = <[Value; 1]>::try_from(waiting(who).await).unwrap();
+        assert_eq!((&request["source"], &request["purpose"]), (&json!("acme/shop"), &json!("orders")));
+    }
+    // Who asked does not answer.
+    for who in [&shop, &desk.acme] {
+        assert_eq!(call(who, "/v1/grant-requests/approve", triple("acme/shop")).await.0, 404);
+    }
+    assert_eq!(desk.pay().await, 403);
+
+    let version = desk.node.get("/v1/registry").await["version"].as_i64().unwrap();
+    let mut approve = triple("acme/shop");
+    approve["expires_at"] = "2020-01-01T00:00:00Z".into();
+    assert_eq!(call(&desk.zeta, "/v1/grant-requests/approve", approve.clone()).await.0, 400);
+    approve["expires_at"] = "2999-01-01T00:00:00Z".into();
+    let (status, grant) = call(&desk.zeta, "/v1/grant-requests/approve?why=fine", approve).await;
+    assert_eq!((status, &grant["expires_at"]), (200, &json!("2999-01-01T00:00:00.000Z")));
+    assert_eq!(desk.pay().await, 202);
+    assert!(waiting(&desk.zeta).await.is_empty());
+    let log = desk.node.get(&format!("/v1/registry/changes?since={version}")).await;
+    let steps = log["items"].as_array().unwrap().iter().map(|it| (&it["kind"], &it["why"], &it["at"]));
+    let steps: Vec<_> = steps.collect();
+    assert_eq!(steps.len(), 2, "one change of the registry: {log}");
+    assert!(steps.iter().all(|it| it.1 == "fine" && it.2 == steps[0].2), "{log}");
+    assert_eq!(call(&shop, "/v1/grant-requests", triple("acme/shop")).await.0, 409, "granted already");
+}
+
+/// REG-8
+#[tokio::test]
+async fn a_request_is_declined_by_the_owner_or_withdrawn_by_who_asked() {
+    let desk = Desk::set().await;
+    let bank = desk.service(&desk.bank).await;
+    for (asks, ends) in [(&desk.acme, &desk.zeta), (&desk.acme, &desk.acme)] {
+        assert_eq!(call(asks, "/v1/grant-requests", triple("acme/shop")).await.0, 201);
+        assert_eq!(call(&bank, "/v1/grant-requests/decline", triple("acme/shop")).await.0, 403);
+        assert_eq!(call(ends, "/v1/grant-requests/decline?why=no", triple("acme/shop")).await.0, 200);
+        assert_eq!(call(ends, "/v1/grant-requests/decline", triple("acme/shop")).await.0, 404);
+        assert!(waiting(&desk.zeta).await.is_empty());
+    }
+    assert_eq!(desk.pay().await, 403);
+    assert_eq!(call(&desk.zeta, "/v1/grant-requests/approve", triple("acme/shop")).await.0, 404);
+}
+
+/// REG-8: the attempt is refused in the same words whether or not there is such a source, counted, and audited.
+#[tokio::test]
+async fn nobody_asks_for_a_source_that_is_not_their_own() {
+    let mut desk = Desk::set().await;
+    let bank = desk.service(&desk.bank).await;
+    let attempts =
+        [(&bank, "acme/shop"), (&bank, "no/body"), (&desk.zeta, "acme/shop"), (&desk.zeta, "no/body")];
+    let mut answers = Vec::new();
+    for (who, source) in attempts {
+        let (status, mut problem) = call(who, "/v1/grant-requests", triple(source)).await;
+        assert_eq!((status, &problem["reason"]), (403, &json!("forbidden")), "{source}");
+        for own in ["correlation_id", "traceparent"] {
+            problem[own].take();
+        }
+        answers.push(problem);
+    }
+    assert!(answers.iter().all(|it| *it == answers[0]));
+    assert!(waiting(&desk.node.operator()).await.is_empty());
+    assert_eq!(metric(&desk.node, "snavio_foreign_source_total").await, Some(4.0));
+    assert!(desk.node.said().contains("the source is not the caller's own"));
+    desk.node.stop();
+    let store = desk.node.engine().open(desk.node.folder()).await;
+    let record = store.audit(Serial(0), 10).await.unwrap();
+    let told: Vec<_> = record.iter().map(|it| (it.action.as_str(), it.object.as_str())).collect();
+    let (there, random) = ("acme/shop>zeta/bank:pay", "no/body>zeta/bank:pay");
+    assert_eq!(told, [there, random, there, random].map(|object| ("grant_request.ask", object)));
+    assert!(
+        record[0].act.who.starts_with("zeta/bank (") && record[2].act.who.starts_with("zeta (tenant-admin ")
+    );
+}
+
+/// REG-8: one producer cannot bury the requests of others.
+#[tokio::test]
+async fn what_waits_for_an_answer_is_bounded() {
+    let desk = Desk::set().await;
+    let ask = async |n: usize| {
+        let body = json!({ "source": "acme/shop", "target": "zeta/bank", "name": format!("c{n}") });
+        call(&desk.acme, "/v1/grant-requests", body).await.0
+    };
+    for n in 0..snavio_model::limits::GRANT_REQUESTS_MAX {
+        assert_eq!(ask(n).await, 201);
+    }
+    assert_eq!(ask(1000).await, 409);
+    assert_eq!(ask(1).await, 200);
+}
+
+/// REG-24: a service goes with what it asked for, and what others asked of it.
+#[tokio::test]
+async fn requests_go_with_their_services() {
+    let desk = Desk::set().await;
+    assert_eq!(call(&desk.acme, "/v1/grant-requests", triple("acme/shop")).await.0, 201);
+    let gone = desk.acme.call(Method::DELETE, "/v1/tenants/acme/services/shop", None).await.unwrap();
+    assert!(gone.to_string().contains("grant_request acme/shop>zeta/bank:pay"), "{gone}");
+    assert!(waiting(&desk.zeta).await.is_empty());
+}

@@ -1,0 +1,39 @@
+//! Attempts to act for a source that is somebody else's: each is refused and counted, and goes on the record (REG-8).
+
+use std::sync::{Mutex, PoisonError};
+
+use snavio_model::refusal::Refusal;
+use snavio_model::throttle::Throttle;
+use snavio_model::time::Clock;
+use snavio_store::{Act, Deed};
+
+use crate::http::App;
+use crate::principal::{Principal, forbidden};
+
+/// Who tried how often. Each attempt is counted; who tries all the time fills no record with it.
+#[derive(Default)]
+pub(crate) struct Overreach(Mutex<Throttle<String>>);
+
+impl Overreach {
+    /// Counts an attempt, writes it down, and says no: the same, whether or not there is such a source.
+    pub(crate) async fn refuse(
+        &self,
+        app: &App,
+        principal: &Principal,
+        action: &'static str,
+        object: String,
+    ) -> Refusal {
+        metrics::counter!("snavio_foreign_source_total").increment(1);
+        let (who, at) = (principal.name(), app.clock.now());
+        let is_told = self.0.lock().unwrap_or_else(PoisonError::into_inner).fail(who.clone(), at).is_ok();
+        if is_told {
+            tracing::warn!(who, action, object, "refused: the source is not the caller's own");
+            let deed = Deed { action, object, outcome: "refused: the source is not the caller's own".into() };
+            let act = Act { who, why: String::new(), at };
+            if let Err(error) = app.gate.store().put_on_record(act, deed).await {
+                tracing::error!(%error, "an attempt to act for another's source could not be put on the record");
+            }
+        }
+        forbidden("nobody acts for a source that is not their own")
+    }
+}
