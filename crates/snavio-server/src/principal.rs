@@ -83,7 +83,7 @@ impl Session {
         if !is_bound(registry, &self.client, &self.service)
             || registry.service(self.service.as_str()).is_none()
         {
-            return Err(unknown("the client or workload is not registered any more"));
+            return Err(gone());
         }
         Ok(())
     }
@@ -206,7 +206,7 @@ fn unknown(detail: &'static str) -> Refusal {
 
 /// What a token was given to is not there any more.
 pub(crate) fn gone() -> Refusal {
-    unknown("the client is not registered any more")
+    unknown("the client or workload is not registered any more")
 }
 
 fn ended() -> Refusal {
