@@ -67,14 +67,14 @@ impl Gate {
         let Some(last) = due.last() else { return Ok(false) };
         let mut records = Vec::new();
         for revocation in due.iter().filter_map(|change| Revocation::of(change)) {
-            self.tell(&revocation, now, &mut records).await?;
+            self.gather_late(&revocation, now, &mut records).await?;
         }
         store.move_note(POSITION, position.as_deref(), &last.version.to_string(), records).await?;
         Ok(due.len() == changes.len() && changes.len() == limits::PAGE_MAX)
     }
 
     /// Reads off the log what was sent by a permission after it was taken back.
-    async fn tell(
+    async fn gather_late(
         &self,
         revocation: &Revocation,
         now: Timestamp,
