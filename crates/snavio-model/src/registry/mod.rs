@@ -161,7 +161,10 @@ impl Registry {
     /// All entries of a kind, ordered by name.
     pub fn entries_of(&self, kind: Kind) -> impl Iterator<Item = &Entry> {
         let first = EntryKey { kind, name: String::new() };
-        self.entries.range(first..).take_while(move |(key, _)| key.kind == kind).map(|(_, it)| it.as_ref())
+        self.entries
+            .range::<_, EntryKey>(first..)
+            .take_while(move |(key, _)| key.kind == kind)
+            .map(|(_, it)| it.as_ref())
     }
 
     /// The tenant of this name.
@@ -225,7 +228,10 @@ impl Registry {
         let beginning = format!("{source}>");
         let first = EntryKey { kind: Kind::GrantRequest, name: beginning.clone() };
         let is_its = move |key: &EntryKey| key.kind == Kind::GrantRequest && key.name.starts_with(&beginning);
-        self.entries.range(first..).take_while(move |(key, _)| is_its(key)).map(|(_, it)| it.as_ref())
+        self.entries
+            .range::<_, EntryKey>(first..)
+            .take_while(move |(key, _)| is_its(key))
+            .map(|(_, it)| it.as_ref())
     }
 
     /// Keys that are registered and cannot be used, because their secrets did not open.

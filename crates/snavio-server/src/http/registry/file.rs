@@ -61,8 +61,6 @@ impl RegistryFile {
             wishes.extend(more);
             made.extend(credentials);
         }
-        wishes.extend(self.routes.iter().cloned().map(Entry::Route).map(put));
-        wishes.extend(self.grants.iter().cloned().map(Entry::Grant).map(put));
         if self.prune {
             let named: BTreeSet<_> = wishes.iter().map(Wish::key).collect();
             wishes.extend(self.left_out(registry, &named).into_iter().map(Wish::Remove));

@@ -14,7 +14,7 @@ use super::super::answer::{json, no_store};
 use super::super::extract::{JsonBody, Segments};
 use super::super::{App, Problem, Shared};
 use super::services::service_name;
-use super::{change, may_see, named, nothing};
+use super::{change, named, nothing};
 use crate::principal::Principal;
 
 /// A service's keys, oldest first, without their secrets.
@@ -111,7 +111,7 @@ pub(in crate::http) async fn list(
 ) -> Result<Response, Problem> {
     let name = service_name(&tenant, &service)?;
     let registry = app.gate.registry();
-    let entry = registry.get(&EntryKey::service(&name)).filter(|entry| may_see(&principal, entry));
+    let entry = registry.get(&EntryKey::service(&name)).filter(|entry| principal.standing().sees(entry));
     let ring = entry.and_then(|_| KeyRing::of(&registry, &name)).ok_or_else(nothing)?;
     let keys = Keys {
         keys: shown(&ring, app.clock.now()),
