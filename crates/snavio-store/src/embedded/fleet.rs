@@ -44,7 +44,7 @@ impl Fleet for EmbeddedStore {
         let tenants: Vec<_> = records.iter().map(|record| record.tenant.clone()).collect();
         let set = move |transaction: &mut Transaction<'_>| set_note(transaction, &name, &value, &records);
         self.writer.run(Urgency::Ordinary, set).await?;
-        self.written.wake(tenants.iter().map(|tenant| tenant.as_str()));
+        self.written.wake(tenants.iter().map(snavio_model::name::TenantName::as_str));
         Ok(())
     }
 
