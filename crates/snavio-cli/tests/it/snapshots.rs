@@ -187,7 +187,8 @@ async fn a_snapshot_that_is_not_right_is_refused_for_its_own_reason_and_the_node
     };
     let forge = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().replace("prod", "prox").into_bytes();
     let launch = || folder.launch().set("SNAPSHOT_INTERVAL_SECONDS", 60);
-    let cases: [(&str, Box<dyn Fn()>, Launch); 9] = [
+    type Tampering<'a> = Box<dyn Fn() + 'a>;
+    let cases: [(&str, Tampering<'_>, Launch); 9] = [
         ("wrong_signature", Box::new(|| edit(folder.latest(), &forge)), launch()),
         ("malformed", Box::new(|| edit(folder.latest(), &half)), launch()),
         ("wrong_digest", Box::new(|| edit(folder.object("grant"), &flip)), launch()),

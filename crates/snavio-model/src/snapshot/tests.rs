@@ -168,7 +168,7 @@ fn every_reason_to_refuse_an_object_has_its_own_word() {
 fn entries_are_read_as_they_were_written_and_nothing_else_is() {
     for entry in one_of_each() {
         let (object, _) = object(7, std::slice::from_ref(&entry));
-        assert_eq!(read_entries(&object, &lines(&[entry.clone()])).unwrap(), [entry]);
+        assert_eq!(read_entries(&object, &lines(std::slice::from_ref(&entry))).unwrap(), [entry]);
     }
     let kinds: BTreeSet<_> = one_of_each().iter().map(|entry| entry.key().kind).collect();
     assert_eq!(kinds.len(), Kind::ALL.len(), "every kind is written and read");
