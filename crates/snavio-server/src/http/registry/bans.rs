@@ -77,5 +77,7 @@ pub(in crate::http) async fn lift(
     Segments((tenant, service)): Segments<(String, String)>,
     Params(why): Params<Why>,
 ) -> Result<Response, Problem> {
+    // First: nobody else is told whether there is one.
+    principal.operator()?;
     remove(&app, &principal, &why, EntryKey::ban(&service_name(&tenant, &service)?), |_| Vec::new()).await
 }
