@@ -253,10 +253,10 @@ fn token_problems(token: &PersonalToken) -> Vec<String> {
     let role = token.role.as_str();
     match (&token.tenant, token.role) {
         (None, role_of) if role_of.is_of_a_tenant() => {
-            problems.push(format!("role {role} is for one tenant: name it"))
+            problems.push(format!("role {role} is for one tenant: name it"));
         }
         (Some(_), super::Role::Operator) => {
-            problems.push("role operator is for all tenants: name none".to_owned())
+            problems.push("role operator is for all tenants: name none".to_owned());
         }
         _ => {}
     }

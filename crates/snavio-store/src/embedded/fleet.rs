@@ -52,7 +52,7 @@ impl Fleet for EmbeddedStore {
             Ok(())
         };
         self.writer.run(Urgency::Ordinary, set).await?;
-        self.written.wake(tenants.iter().map(|tenant| tenant.as_str()));
+        self.written.wake(tenants.iter().map(snavio_model::name::TenantName::as_str));
         Ok(())
     }
 
