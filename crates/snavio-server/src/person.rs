@@ -99,3 +99,33 @@ pub(crate) fn check(token: &PersonalToken, registry: &Registry, now: Timestamp) 
 fn named(id: &str) -> String {
     format!("{PREFIX}{id}")
 }
+
+#[cfg(test)]
+mod tests {
+    use snavio_model::registry::Role;
+
+    use super::*;
+
+    /// REG-9
+    #[test]
+    fn a_token_is_good_until_its_end_and_while_it_is_registered() {
+        let token = PersonalToken {
+            id: "id".into(),
+            person: "anna".into(),
+            role: Role::Auditor,
+            tenant: None,
+            secret_hash: String::new(),
+            created_at: Timestamp(1_000),
+            expires_at: Timestamp(2_000),
+        };
+        let registry = Registry::default();
+        assert_eq!(check(&token, &registry, Timestamp(1_999)), Ok(()));
+        let ended = check(&token, &registry, Timestamp(2_000)).map_err(|it| it.reason);
+        assert_eq!(ended, Err(Reason::Unauthenticated));
+        let gone = PersonalToken { tenant: Some(TenantName::new("acme").unwrap()), ..token.clone() };
+        let gone = check(&gone, &registry, Timestamp(1_999)).map_err(|it| it.reason);
+        assert_eq!(gone, Err(Reason::Unauthenticated), "its tenant is not there");
+        let person = Person { token: Arc::new(token), tenant: None, _place: None };
+        assert!(person.check(&registry, Timestamp(1_999)).is_err(), "it is not registered");
+    }
+}
