@@ -11,6 +11,7 @@ pub(crate) mod emit;
 pub(crate) mod get;
 pub(crate) mod keys;
 pub(crate) mod move_store;
+pub(crate) mod platform_key;
 pub(crate) mod receive;
 pub(crate) mod restore;
 pub(crate) mod serve;

@@ -19,6 +19,7 @@ mod openapi;
 mod overload;
 mod paging;
 mod patience;
+mod platform_key;
 mod postgres;
 mod queue;
 mod races;

@@ -114,6 +114,8 @@ fn rows() -> Vec<Row> {
             json!({}),
             OPERATORS,
         ),
+        row("GET", "/v1/platform-key", "/v1/platform-key", nothing.clone(), OPERATORS),
+        row("POST", "/v1/platform-key", "/v1/platform-key", json!({ "to": "x" }), [401, 403, 403, 403, 409]),
         row("GET", "/v1/tenant-config", "/v1/tenant-config", nothing.clone(), [401, 200, 200, 200, 403]),
         row(
             "GET",

@@ -12,7 +12,8 @@ fn file(content: &str) -> Sources {
 fn without_any_source_it_is_the_documented_default() {
     let config = Config::load(&Sources::default()).unwrap();
     assert_eq!(config.server.listen.to_string(), "127.0.0.1:8080");
-    assert_eq!(config.platform_key_file, PathBuf::from("./snavio-data/platform.key"));
+    let keys: Vec<_> = config.platform_keys.iter().map(KeySource::name).collect();
+    assert_eq!(keys, [PathBuf::from("./snavio-data/platform.key")]);
     assert_eq!(config.gate.window, limits::REPLAY_WINDOW);
     assert_eq!(config.queue_depth_max, limits::QUEUE_DEPTH_MAX);
     assert_eq!(config.body_bytes_max, limits::BODY_BYTES_DEFAULT);
@@ -106,4 +107,22 @@ fn a_value_of_another_type_is_named() {
         problems(&file("[gate]\nbody_bytes_max = \"large\"")),
         ["snavio.toml: gate.body_bytes_max must be of type integer, not string"]
     );
+}
+
+/// REG-13
+#[test]
+fn a_platform_key_is_taken_from_the_environment_and_shown_nowhere() {
+    let mut sources = Sources::default();
+    sources.environment.insert("SNAVIO_PLATFORM_KEY".into(), "s3cret".into());
+    sources.environment.insert("SNAVIO_PLATFORM_SECOND_KEY_FILE".into(), "next.key".into());
+    let config = Config::load(&sources).unwrap();
+    let names: Vec<_> = config.platform_keys.iter().map(|it| it.name().display().to_string()).collect();
+    assert_eq!(names, ["platform.key", "next.key"]);
+    assert!(!format!("{config:?}").contains("s3cret"));
+    let shown = sources.shown().unwrap();
+    assert_eq!(shown["platform"]["key"].as_str(), Some("***"));
+    sources.environment.insert("SNAVIO_PLATFORM_KEY_FILE".into(), "this.key".into());
+    assert_eq!(problems(&sources), ["platform.key and platform.key_file are given; give one of them"]);
+    let told = problems(&file("[platform]\nsecond_key = \"s3cret\""));
+    assert!(told.len() == 1 && told[0].contains("environment") && !told[0].contains("s3cret"), "{told:?}");
 }

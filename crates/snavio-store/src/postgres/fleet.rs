@@ -2,14 +2,68 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
+use snavio_model::telemetry::Record;
 use snavio_model::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::client::GenericClient;
-use super::layout;
 use super::pool::sql;
-use crate::{Heard, NodeSeen, NodeState, StoreError};
+use super::{PostgresStore, layout, telemetry};
+use crate::{Fleet, Heard, NodeSeen, NodeState, StoreError};
+
+#[async_trait]
+impl Fleet for PostgresStore {
+    async fn pin(&self, name: &str, value: &str) -> Result<String, StoreError> {
+        self.within(async { pin(&self.client().await?, name, value).await }).await
+    }
+
+    async fn pinned(&self, name: &str) -> Result<Option<String>, StoreError> {
+        self.within(async { pinned(&self.client().await?, name).await }).await
+    }
+
+    async fn repin(&self, name: &str, from: &str, to: &str) -> Result<bool, StoreError> {
+        self.within(async { repin(&self.client().await?, name, from, to).await }).await
+    }
+
+    async fn note(&self, name: &str) -> Result<Option<String>, StoreError> {
+        self.within(async { note(&self.client().await?, name).await }).await
+    }
+
+    async fn notes(&self, beginning: &str) -> Result<Vec<(String, String)>, StoreError> {
+        self.within(async { notes(&self.client().await?, beginning).await }).await
+    }
+
+    async fn set_note(&self, name: &str, value: &str, records: Vec<Record>) -> Result<(), StoreError> {
+        let work = async {
+            let mut client = self.client().await?;
+            let transaction = client.transaction().await.map_err(sql)?;
+            telemetry::append(&transaction, &records).await?;
+            set_note(&transaction, name, value).await?;
+            transaction.commit().await.map_err(sql)
+        };
+        self.within(work).await?;
+        self.inner.written.wake(records.iter().map(|record| record.tenant.as_str()));
+        Ok(())
+    }
+
+    async fn announce(&self, node: &NodeState) -> Result<Heard, StoreError> {
+        self.within(async { announce(&self.inner.pool.get_kept().await?, node).await }).await
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeSeen>, StoreError> {
+        self.within(async { nodes(&self.client().await?).await }).await
+    }
+
+    async fn leave(&self, node: &str) -> Result<(), StoreError> {
+        self.within(async { leave(&self.inner.pool.get_kept().await?, node).await }).await
+    }
+
+    async fn lead(&self, task: &str, node: &str, term: Duration) -> Result<bool, StoreError> {
+        self.within(async { lead(&self.inner.pool.get_kept().await?, task, node, term).await }).await
+    }
+}
 
 pub(super) async fn pin(client: &impl GenericClient, name: &str, value: &str) -> Result<String, StoreError> {
     const PIN: &str = "INSERT INTO pin (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
@@ -20,6 +74,11 @@ pub(super) async fn pin(client: &impl GenericClient, name: &str, value: &str) ->
 pub(super) async fn pinned(client: &impl GenericClient, name: &str) -> Result<Option<String>, StoreError> {
     let pinned = client.query_opt("SELECT value FROM pin WHERE name = $1", &[&name]).await.map_err(sql)?;
     pinned.map(|row| row.try_get(0)).transpose().map_err(sql)
+}
+
+async fn repin(client: &impl GenericClient, name: &str, from: &str, to: &str) -> Result<bool, StoreError> {
+    const REPIN: &str = "UPDATE pin SET value = $3 WHERE name = $1 AND value = $2";
+    Ok(client.execute(REPIN, &[&name, &from, &to]).await.map_err(sql)? == 1)
 }
 
 pub(super) async fn note(client: &impl GenericClient, name: &str) -> Result<Option<String>, StoreError> {

@@ -55,9 +55,8 @@ use version::Version;
 
 use crate::waiting::Waiting;
 use crate::{
-    Act, Anchor, AuditEntry, Deed, Durability, Figures, Fleet, Heard, Journal, Ledger, ListedDeadLetter,
-    LoggedMessage, NodeSeen, NodeState, Queue, Received, Redriven, RegistryLog, Settled, Store, StoreError,
-    StoredDeadLetter, Swept,
+    Act, Anchor, AuditEntry, Deed, Durability, Figures, Journal, Ledger, ListedDeadLetter, LoggedMessage,
+    Queue, Received, Redriven, RegistryLog, Settled, Store, StoreError, StoredDeadLetter, Swept,
 };
 
 /// Where a database is: `postgres://user:password@host:port/database`. It may hold a password, so it is not shown.
@@ -557,54 +556,6 @@ impl Journal for PostgresStore {
             audit::page(&client, after, up_to, limit).await
         };
         self.within(work).await
-    }
-}
-
-#[async_trait]
-impl Fleet for PostgresStore {
-    async fn pin(&self, name: &str, value: &str) -> Result<String, StoreError> {
-        self.within(async { fleet::pin(&self.client().await?, name, value).await }).await
-    }
-
-    async fn pinned(&self, name: &str) -> Result<Option<String>, StoreError> {
-        self.within(async { fleet::pinned(&self.client().await?, name).await }).await
-    }
-
-    async fn note(&self, name: &str) -> Result<Option<String>, StoreError> {
-        self.within(async { fleet::note(&self.client().await?, name).await }).await
-    }
-
-    async fn notes(&self, beginning: &str) -> Result<Vec<(String, String)>, StoreError> {
-        self.within(async { fleet::notes(&self.client().await?, beginning).await }).await
-    }
-
-    async fn set_note(&self, name: &str, value: &str, records: Vec<Record>) -> Result<(), StoreError> {
-        let work = async {
-            let mut client = self.client().await?;
-            let transaction = client.transaction().await.map_err(sql)?;
-            telemetry::append(&transaction, &records).await?;
-            fleet::set_note(&transaction, name, value).await?;
-            transaction.commit().await.map_err(sql)
-        };
-        self.within(work).await?;
-        self.inner.written.wake(records.iter().map(|record| record.tenant.as_str()));
-        Ok(())
-    }
-
-    async fn announce(&self, node: &NodeState) -> Result<Heard, StoreError> {
-        self.within(async { fleet::announce(&self.inner.pool.get_kept().await?, node).await }).await
-    }
-
-    async fn nodes(&self) -> Result<Vec<NodeSeen>, StoreError> {
-        self.within(async { fleet::nodes(&self.client().await?).await }).await
-    }
-
-    async fn leave(&self, node: &str) -> Result<(), StoreError> {
-        self.within(async { fleet::leave(&self.inner.pool.get_kept().await?, node).await }).await
-    }
-
-    async fn lead(&self, task: &str, node: &str, term: Duration) -> Result<bool, StoreError> {
-        self.within(async { fleet::lead(&self.inner.pool.get_kept().await?, task, node, term).await }).await
     }
 }
 

@@ -5,5 +5,6 @@ mod doctor;
 mod fleet;
 mod giving_up;
 mod layout;
+mod platform_key;
 mod promise;
 mod restore;

@@ -6,6 +6,7 @@ pub(super) mod grants;
 mod kept;
 pub(super) mod keys;
 pub(super) mod list;
+pub(super) mod platform_key;
 pub(super) mod routes;
 pub(super) mod services;
 pub(super) mod tenants;
