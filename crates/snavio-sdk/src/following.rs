@@ -129,9 +129,12 @@ impl Client {
     /// What the gateway has to say to this service: its keys, limits, routes and grants. The request is signed, so the
     /// answer holds the key to sign with, if the connection is encrypted or does not leave the machine.
     pub async fn tenant_config(&self) -> Result<Value, ApiError> {
+        self.tenant_config_signed(&self.following.current()).await
+    }
+
+    async fn tenant_config_signed(&self, signer: &Signer) -> Result<Value, ApiError> {
         let (id, at) = (new_id(), now().0.div_euclid(1000));
-        let signature =
-            webhook::sign(&self.following.current().secret, id.as_str(), at, TENANT_CONFIG.as_bytes());
+        let signature = webhook::sign(&signer.secret, id.as_str(), at, TENANT_CONFIG.as_bytes());
         let headers = [
             ("webhook-id", id.as_str().to_owned()),
             ("webhook-timestamp", at.to_string()),
@@ -150,8 +153,15 @@ impl Client {
     }
 
     async fn fetch(&self) -> Result<bool, ApiError> {
-        let told: Told =
-            serde_json::from_value(self.tenant_config().await?).map_err(|error| unreadable(&error))?;
+        let Keys { current, previous } = self.following.keys();
+        let told = match (self.tenant_config_signed(&current).await, previous) {
+            // The current one was taken back: the one before may still be good.
+            (Err(error), Some(previous)) if error.is_of_the_key() => {
+                self.tenant_config_signed(&previous).await?
+            }
+            (told, _) => told?,
+        };
+        let told: Told = serde_json::from_value(told).map_err(|error| unreadable(&error))?;
         let Some(key) = told.current else {
             return Err(ApiError::Withheld(told.withheld.unwrap_or_default()));
         };
