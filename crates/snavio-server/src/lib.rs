@@ -22,6 +22,7 @@ mod outlive;
 mod overreach;
 mod person;
 mod platform;
+mod platform_key;
 mod polls;
 mod principal;
 mod recorder;
@@ -30,8 +31,7 @@ mod turns;
 
 pub use machine::{CLOCK_DISTANCE_MAX, MachineClock, random};
 pub use node::{CLOCK_BEHIND_MAX, Node, PLATFORM_KEY_PIN, StartError};
-pub use platform::{
-    OPERATOR_TOKEN_FILE, PLATFORM_KEY_FILE, PlatformError, changelog_public_key, platform_key_fingerprint,
-};
+pub use platform::{OPERATOR_TOKEN_FILE, PLATFORM_KEY_FILE, PlatformError, changelog_public_key};
+pub use platform_key::{KeySource, make_platform_key};
 pub use snavio_store::embedded::Plant;
 pub use tls::{TlsError, check_tls};

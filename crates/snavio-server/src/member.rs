@@ -11,6 +11,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use crate::http::App;
+use crate::node::PLATFORM_KEY_PIN;
 
 /// How often a node is heard of.
 const ANNOUNCING: Duration = Duration::from_secs(2);
@@ -43,6 +44,15 @@ impl Member {
         }
     }
 
+    /// Goes by the platform key that is in force, where it knows two (REG-13).
+    async fn follow_platform_key(&self) {
+        if self.app.platform.known().len() > 1
+            && let Ok(Some(pinned)) = self.app.gate.store().pinned(PLATFORM_KEY_PIN).await
+        {
+            self.app.platform.follow(&pinned);
+        }
+    }
+
     /// Says once that it is there, and hears what the store has to say.
     pub(crate) async fn announce(&self) {
         let gate = &self.app.gate;
@@ -62,6 +72,7 @@ impl Member {
                     self.app.clock.follow(now);
                     gate.hold_sweeps(self.app.clock.is_away_from_wall());
                 }
+                self.follow_platform_key().await;
                 if let Some(why) = heard.outdated
                     && !self.outdated.is_cancelled()
                 {

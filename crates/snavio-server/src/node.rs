@@ -8,7 +8,7 @@ use hyper_util::service::TowerToHyperService;
 use snavio_gate::{Gate, Loaded, Snapshots};
 use snavio_model::age::JITTER_MAX;
 use snavio_model::limits;
-use snavio_model::registry::{NewSecrets, Registry};
+use snavio_model::registry::{NewSecrets, Registry, Sealed};
 use snavio_model::time::{Clock, Timestamp};
 use snavio_store::embedded::{EmbeddedStore, OpenError, Options, Plant};
 use snavio_store::objects::{Objects, ObjectsError};
@@ -28,14 +28,15 @@ use crate::load::Load;
 use crate::machine::{CLOCK_DISTANCE_MAX, MachineClock, random, wall};
 use crate::member::Member;
 use crate::overreach::Overreach;
-use crate::platform::{Platform, PlatformError};
+use crate::platform::{Pinned, Platform, PlatformError};
+use crate::platform_key::KeySource;
 use crate::polls::Polls;
 use crate::principal::Sessions;
 use crate::recorder::{keep_up, recorder};
 use crate::tls::{self, TlsError};
 
 /// A node that was heard of within this time is taken to run.
-const HEARD_LATELY: Duration = Duration::from_secs(10);
+pub(crate) const HEARD_LATELY: Duration = Duration::from_secs(10);
 /// A wall clock that is further behind the last commit than this needs a person's word.
 pub const CLOCK_BEHIND_MAX: Duration = Duration::from_secs(3600);
 
@@ -47,6 +48,10 @@ const SNAPSHOT_FLOOR_FILE: &str = "snapshot.floor";
 
 /// Under which name the store keeps the platform key's fingerprint.
 pub const PLATFORM_KEY_PIN: &str = "platform_key";
+/// And the key of keyed hashes, sealed, once it does not come from the platform key any more.
+pub(crate) const HASH_KEY_PIN: &str = "hash_key";
+/// How the notes begin that say which keys a node knows, where they are two.
+pub(crate) const KNOWS_NOTE: &str = "knows/";
 
 /// Why a node did not start.
 #[derive(Debug, thiserror::Error)]
@@ -165,10 +170,9 @@ impl Node {
             Some(admin) => Some(listen(admin).await?),
             None => None,
         };
-        let store_is_new =
-            store.changes_since(0, 1).await?.is_empty() && store.pinned(PLATFORM_KEY_PIN).await?.is_none();
-        let (key_file, token_file) = (&config.platform_key_file, &config.operator_token_file);
-        let platform = Arc::new(Platform::open(key_file, token_file, store_is_new)?);
+        let pinned = pinned(&*store).await?;
+        let platform = Platform::open(&config.platform_keys, &config.operator_token_file, &pinned)?;
+        let platform = Arc::new(platform);
         let started_at = clock.now();
         let load = Arc::new(Load::new(config.server.requests_max, config.server.bodies_bytes_max));
         let shared_clock: Arc<dyn Clock> = Arc::<MachineClock>::clone(&clock);
@@ -264,6 +268,7 @@ impl Node {
             let listener = Listener { door, connections, tls: None, ..listener };
             serving.push(tokio::spawn(listener.run(socket)));
         }
+        tell_what_it_knows(&app).await;
         let leaving = CancellationToken::new();
         let outdated = CancellationToken::new();
         let member =
@@ -382,6 +387,28 @@ async fn open(config: &Config, plant: Option<Plant>) -> Result<Arc<dyn Store>, S
     })
 }
 
+/// What the store says of its platform's secrets.
+async fn pinned(store: &dyn Store) -> Result<Pinned, StoreError> {
+    let platform_key = store.pinned(PLATFORM_KEY_PIN).await?;
+    let is_new = platform_key.is_none() && store.changes_since(0, 1).await?.is_empty();
+    Ok(Pinned { is_new, platform_key, hash_key: store.pinned(HASH_KEY_PIN).await?.map(Sealed) })
+}
+
+/// REG-13: a platform key is put in force only once every node that runs has said that it knows it.
+async fn tell_what_it_knows(app: &App) {
+    let known = app.platform.known();
+    if known.len() < 2 {
+        return;
+    }
+    let note = format!("{KNOWS_NOTE}{}", app.node);
+    if let Err(error) = app.gate.store().set_note(&note, &known.join(" "), Vec::new()).await {
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "the store was not told which platform keys this node knows"
+        );
+    }
+}
+
 /// ENG-7: all nodes of a store have one platform key, and a token or a secret of one is good with all of them.
 async fn check_key(store: &dyn Store, platform: &Platform, config: &Config) -> Result<(), StartError> {
     let own = platform.fingerprint();
@@ -389,14 +416,17 @@ async fn check_key(store: &dyn Store, platform: &Platform, config: &Config) -> R
     if pinned == own {
         return Ok(());
     }
-    let file = config.platform_key_file.clone();
-    Err(PlatformError::Another { file, pinned, own: own.to_owned() }.into())
+    Err(PlatformError::Another { file: key_name(config), pinned, own: own.to_owned() }.into())
+}
+
+fn key_name(config: &Config) -> std::path::PathBuf {
+    config.platform_keys.first().map(KeySource::name).unwrap_or_default()
 }
 
 /// What was registered must still hold together under this configuration.
 fn check_registry(registry: &Registry, config: &Config) -> Result<(), StartError> {
     if let Some(key) = registry.unopened_keys().next() {
-        let (file, key) = (config.platform_key_file.clone(), format!("{} of {}", key.version, key.service));
+        let (file, key) = (key_name(config), format!("{} of {}", key.version, key.service));
         return Err(PlatformError::Foreign { file, key }.into());
     }
     match registry.problems(config.gate.window) {

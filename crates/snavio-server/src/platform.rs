@@ -1,23 +1,23 @@
 //! The platform's own secrets: the key under which all others are kept, and the operator's token.
 //!
-//! Every use has a key of its own, derived from the platform key, so that none can stand in for another.
+//! A node knows one platform key, or two while one takes the place of the other: it opens with both, and seals and
+//! signs with the one that the store names (REG-13).
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use aes_gcm::aead::{Aead, KeyInit};
-use aes_gcm::{Aes256Gcm, Nonce};
 use base64::Engine;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use snavio_model::ed25519::SigningKey;
-use snavio_model::registry::{NewSecrets, PublicKey, Sealed, SealingKey, Signer, Unseal};
+use snavio_model::registry::{NewSecrets, PublicKey, Sealed, Signer, Unseal};
 use snavio_model::signing::Secret;
 use snavio_model::time::Timestamp;
 use snavio_model::token::{self, TokenClaims, TokenFault, TokenKey};
-use snavio_store::files;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use crate::machine::random;
+use crate::platform_key::{KeySource, PlatformKey, sealed_under, secret_file};
 
 /// Where the platform key is kept within the data folder, unless configured otherwise.
 pub const PLATFORM_KEY_FILE: &str = "platform.key";
@@ -25,7 +25,6 @@ pub const PLATFORM_KEY_FILE: &str = "platform.key";
 pub const OPERATOR_TOKEN_FILE: &str = "operator.token";
 
 const OPERATOR_PREFIX: &str = "snavop_";
-const SEALED_PREFIX: &str = "v1.";
 
 /// Why the platform's secrets cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -76,77 +75,113 @@ pub enum PlatformError {
 
 /// What only the platform can do: seal and open secrets, issue tokens, hash client secrets.
 pub(crate) struct Platform {
-    fingerprint: String,
-    sealing: Aes256Gcm,
-    tokens: TokenKey,
+    /// One or two.
+    keys: Vec<PlatformKey>,
+    /// Which of them seals and signs.
+    chosen: AtomicUsize,
+    /// The key of keyed hashes: it stays when the platform key is another, for what was hashed is not known.
+    hash_key: Secret,
     client_secrets: TokenKey,
-    changelog: SealingKey,
-    snapshots: Zeroizing<[u8; 32]>,
     operator_token: Zeroizing<String>,
+}
+
+/// What a store says of its platform's secrets.
+#[derive(Debug, Default)]
+pub(crate) struct Pinned {
+    /// Whether nothing is sealed in it yet.
+    pub(crate) is_new: bool,
+    /// The fingerprint of the platform key.
+    pub(crate) platform_key: Option<String>,
+    /// The key of keyed hashes, once it does not come from the platform key any more.
+    pub(crate) hash_key: Option<Sealed>,
 }
 
 impl Platform {
     /// Reads the platform's secrets, making those that do not exist yet; the key only for a store that holds
     /// nothing sealed under another.
     pub(crate) fn open(
-        key_file: &Path,
+        sources: &[KeySource],
         operator_file: &Path,
-        store_is_new: bool,
+        pinned: &Pinned,
     ) -> Result<Self, PlatformError> {
-        if !store_is_new && !key_file.exists() {
-            return Err(PlatformError::Missing(key_file.into()));
-        }
-        let master = TokenKey::new(&platform_key(&secret_file(key_file, "")?, key_file)?[..]);
+        let keys = keys(sources, pinned.is_new)?;
+        let chosen = chosen(&keys, sources, pinned.platform_key.as_deref())?;
+        let opened = match &pinned.hash_key {
+            Some(sealed) => keys.iter().find_map(|key| key.open(sealed)),
+            None => Some(keys[chosen].hash_key.clone()),
+        };
+        let foreign = || PlatformError::Foreign { file: named(sources), key: "the key of hashes".to_owned() };
+        let hash_key = opened.ok_or_else(foreign)?;
         let operator_token = secret_file(operator_file, OPERATOR_PREFIX)?;
         let operator_token = Zeroizing::new(operator_token.trim().to_owned());
         if operator_token.len() < OPERATOR_PREFIX.len() + 32 {
             return Err(PlatformError::Content(operator_file.into()));
         }
-        let derived = |label| derived(&master, label);
-        Ok(Self {
-            fingerprint: fingerprint(&master),
-            sealing: Aes256Gcm::new((&*derived("sealing")).into()),
-            tokens: TokenKey::new(&derived("tokens")[..]),
-            client_secrets: TokenKey::new(&derived("client-secrets")[..]),
-            changelog: changelog_key(&master),
-            snapshots: derived("snapshots"),
-            operator_token,
-        })
+        let client_secrets = TokenKey::new(hash_key.expose_bytes());
+        Ok(Self { keys, chosen: AtomicUsize::new(chosen), hash_key, client_secrets, operator_token })
+    }
+
+    fn key(&self) -> &PlatformKey {
+        &self.keys[self.chosen.load(Ordering::Relaxed)]
     }
 
     /// What tells the platform key from others, and nothing else about it.
     pub(crate) fn fingerprint(&self) -> &str {
-        &self.fingerprint
+        &self.key().fingerprint
+    }
+
+    /// The fingerprints of all keys that are known here.
+    pub(crate) fn known(&self) -> Vec<&str> {
+        self.keys.iter().map(|key| key.fingerprint.as_str()).collect()
+    }
+
+    /// Goes by the key that the store names, if it is known here.
+    pub(crate) fn follow(&self, pinned: &str) {
+        let place = self.keys.iter().position(|key| key.fingerprint == pinned);
+        if let Some(place) = place
+            && self.chosen.swap(place, Ordering::Relaxed) != place
+        {
+            tracing::info!(platform_key = pinned, "another platform key is in force");
+        }
+    }
+
+    /// What was sealed under another key, sealed under this one; nothing if it is already, or does not open.
+    pub(crate) fn reseal(&self, sealed: &Sealed, to: &str) -> Option<Sealed> {
+        let to = self.keys.iter().find(|key| key.fingerprint == to)?;
+        if sealed_under(sealed) == Some(to.fingerprint.as_str()) {
+            return None;
+        }
+        self.keys.iter().find_map(|key| key.open(sealed)).map(|secret| to.seal(&secret))
+    }
+
+    /// The key of keyed hashes, sealed under one of the platform keys.
+    pub(crate) fn sealed_hash_key(&self, under: &str) -> Option<Sealed> {
+        let key = self.keys.iter().find(|key| key.fingerprint == under)?;
+        Some(key.seal(&self.hash_key))
     }
 
     /// The key that signs snapshots of the registry (REG-21).
     pub(crate) fn snapshot_key(&self) -> SigningKey {
-        SigningKey::from_seed(&self.snapshots)
+        SigningKey::from_seed(&self.key().snapshots)
     }
 
     /// The secret of a new key, and the same sealed for the registry.
     pub(crate) fn new_key(&self) -> (Secret, Sealed) {
         let secret = Secret::from_bytes(random());
-        let sealed = self.seal(&secret);
+        let sealed = self.key().seal(&secret);
         (secret, sealed)
-    }
-
-    /// Encrypts a secret for the registry.
-    fn seal(&self, secret: &Secret) -> Sealed {
-        let nonce: [u8; 12] = random();
-        let sealed = self.sealing.encrypt(&Nonce::from(nonce), &secret.expose_bytes()[..]);
-        let sealed = sealed.expect("AES-GCM encrypts 32 bytes: only messages of 64 GiB are too long");
-        Sealed(format!("{SEALED_PREFIX}{}", STANDARD.encode([&nonce[..], &sealed].concat())))
     }
 
     /// A new access token.
     pub(crate) fn issue(&self, claims: &TokenClaims) -> String {
-        token::issue(&self.tokens, claims)
+        token::issue(&self.key().tokens, claims)
     }
 
-    /// What a token says, if this platform issued it and it has not expired.
+    /// What a token says, if this platform issued it, under any key that is known, and it has not expired.
     pub(crate) fn verify(&self, text: &str, now: Timestamp) -> Result<TokenClaims, TokenFault> {
-        token::verify(&self.tokens, text, now)
+        let mut verified = self.keys.iter().map(|key| token::verify(&key.tokens, text, now));
+        let found = verified.find(|it| !matches!(it, Err(TokenFault::Forged)));
+        found.unwrap_or(Err(TokenFault::Forged))
     }
 
     /// The keyed hash under which a client's secret is kept.
@@ -173,7 +208,7 @@ impl NewSecrets for Platform {
 
 impl Unseal for Platform {
     fn unseal(&self, sealed: &Sealed) -> Option<Secret> {
-        let opened = self.open_sealed(sealed);
+        let opened = self.keys.iter().find_map(|key| key.open(sealed));
         if opened.is_none() {
             metrics::counter!("snavio_unseal_failures_total").increment(1);
             tracing::error!("a sealed key does not open under the platform key: its messages are refused");
@@ -184,53 +219,43 @@ impl Unseal for Platform {
 
 impl Signer for Platform {
     fn public_key(&self) -> PublicKey {
-        self.changelog.public_key()
+        self.key().changelog.public_key()
     }
 
     fn sign(&self, text: &[u8]) -> [u8; 64] {
-        self.changelog.sign(text)
+        self.key().changelog.sign(text)
     }
 }
 
-impl Platform {
-    fn open_sealed(&self, sealed: &Sealed) -> Option<Secret> {
-        let bytes = STANDARD.decode(sealed.0.strip_prefix(SEALED_PREFIX)?).ok()?;
-        let (nonce, sealed) = bytes.split_at_checked(12)?;
-        let nonce = <[u8; 12]>::try_from(nonce).ok()?;
-        let opened = Zeroizing::new(self.sealing.decrypt(&Nonce::from(nonce), sealed).ok()?);
-        <[u8; 32]>::try_from(opened.as_slice()).ok().map(Secret::from_bytes)
+/// What the seals of the changelog are verified with, by a platform key.
+pub fn changelog_public_key(source: &KeySource) -> Result<PublicKey, PlatformError> {
+    Ok(PlatformKey::read(source)?.changelog.public_key())
+}
+
+fn named(sources: &[KeySource]) -> PathBuf {
+    sources.first().map(KeySource::name).unwrap_or_default()
+}
+
+/// Reads the keys; the first is made for a new store, if it is to be in a file.
+fn keys(sources: &[KeySource], store_is_new: bool) -> Result<Vec<PlatformKey>, PlatformError> {
+    if let Some(KeySource::File(file)) = sources.first()
+        && !file.exists()
+    {
+        if !store_is_new {
+            return Err(PlatformError::Missing(file.clone()));
+        }
+        secret_file(file, "")?;
     }
+    sources.iter().map(PlatformKey::read).collect()
 }
 
-/// The fingerprint of the platform key in a file, if it is one that a node would take. Makes none.
-pub fn platform_key_fingerprint(file: &Path) -> Result<String, PlatformError> {
-    Ok(fingerprint(&TokenKey::new(&platform_key(&read_secret(file)?, file)?[..])))
-}
-
-/// What the seals of the changelog are verified with, by the platform key in a file.
-pub fn changelog_public_key(file: &Path) -> Result<PublicKey, PlatformError> {
-    Ok(changelog_key(&TokenKey::new(&platform_key(&read_secret(file)?, file)?[..])).public_key())
-}
-
-/// The key that seals the changelog.
-fn changelog_key(master: &TokenKey) -> SealingKey {
-    SealingKey::from_bytes(&derived(master, "changelog"))
-}
-
-fn fingerprint(master: &TokenKey) -> String {
-    hex::encode(&derived(master, "fingerprint")[..8])
-}
-
-/// The key of one use.
-fn derived(master: &TokenKey, label: &str) -> Zeroizing<[u8; 32]> {
-    Zeroizing::new(master.digest(&[b"snavio", label.as_bytes()]))
-}
-
-/// The key that a file holds.
-fn platform_key(text: &str, file: &Path) -> Result<Zeroizing<[u8; 32]>, PlatformError> {
-    let bytes = STANDARD.decode(text.trim()).map(Zeroizing::new).ok();
-    let bytes = bytes.and_then(|it| <[u8; 32]>::try_from(it.as_slice()).ok());
-    bytes.map(Zeroizing::new).ok_or_else(|| PlatformError::Content(file.into()))
+/// The one that the store names; without a word of it, the first. A stranger's key is refused.
+fn chosen(keys: &[PlatformKey], sources: &[KeySource], pinned: Option<&str>) -> Result<usize, PlatformError> {
+    let Some(pinned) = pinned else { return Ok(0) };
+    let place = keys.iter().position(|key| key.fingerprint == pinned);
+    let own = || keys.iter().map(|key| key.fingerprint.as_str()).collect::<Vec<_>>().join(", ");
+    let another = || PlatformError::Another { file: named(sources), pinned: pinned.to_owned(), own: own() };
+    place.ok_or_else(another)
 }
 
 /// A new client secret, shown once.
@@ -246,23 +271,4 @@ pub(crate) fn new_client_secret() -> Zeroizing<String> {
 /// A new client id.
 pub(crate) fn new_client_id() -> String {
     format!("snavcl_{}", hex::encode(random::<12>()))
-}
-
-/// Reads a secret from its file, making it on first use, for its owner's eyes only.
-fn secret_file(path: &Path, prefix: &str) -> Result<Zeroizing<String>, PlatformError> {
-    if !path.exists() {
-        let fresh = Zeroizing::new(format!("{prefix}{}\n", STANDARD.encode(random::<32>())));
-        let failed = |source| PlatformError::File { file: path.to_owned(), source };
-        files::write_whole(path, fresh.as_bytes()).map_err(failed)?;
-    }
-    read_secret(path)
-}
-
-/// Reads a secret, unless others could.
-fn read_secret(file: &Path) -> Result<Zeroizing<String>, PlatformError> {
-    let failed = |source| PlatformError::File { file: file.to_owned(), source };
-    if files::open_to_others(file).map_err(failed)?.is_some() {
-        return Err(PlatformError::Open(file.into()));
-    }
-    std::fs::read_to_string(file).map(Zeroizing::new).map_err(failed)
 }

@@ -18,6 +18,9 @@ pub trait Fleet: Send + Sync {
     /// The fact by this name, if somebody wrote it.
     async fn pinned(&self, name: &str) -> Result<Option<String>, StoreError>;
 
+    /// Puts another fact in the place of one, on purpose. False if it is not, or not any more, what it is taken for.
+    async fn repin(&self, name: &str, from: &str, to: &str) -> Result<bool, StoreError>;
+
     /// What was last noted by this name.
     async fn note(&self, name: &str) -> Result<Option<String>, StoreError>;
 

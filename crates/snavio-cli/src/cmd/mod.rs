@@ -16,6 +16,7 @@ pub(crate) mod grants;
 pub(crate) mod keys;
 pub(crate) mod move_store;
 mod place;
+pub(crate) mod platform_key;
 pub(crate) mod receive;
 pub(crate) mod register_target;
 pub(crate) mod restore;

@@ -23,6 +23,7 @@ mod overload;
 mod paging;
 mod patience;
 mod people;
+mod platform_key;
 mod postgres;
 mod queue;
 mod races;

@@ -221,6 +221,8 @@ fn keys_and_record() -> Vec<Row> {
             "/v1/tenant-config",
             [401, 200, 403, 200, 200, 403, 403, 403, 403, 403, 403],
         ),
+        get("/v1/platform-key", "/v1/platform-key", operators(200)),
+        row("POST", "/v1/platform-key", "/v1/platform-key", json!({ "to": "x" }), operators(409)),
         get("/v1/bans", "/v1/bans", PLATFORM),
         get(ban, "/v1/bans/acme/spare-{n}", PLATFORM),
         row("PUT", ban, "/v1/bans/acme/spare-{n}", json!({}), operators(200)),

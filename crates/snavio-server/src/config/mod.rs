@@ -13,10 +13,12 @@ use snavio_model::fair::Room;
 use snavio_model::limits;
 use snavio_model::registry::DispatchMode;
 use snavio_store::postgres;
+use zeroize::Zeroizing;
 
 use crate::guarded::Network;
 use crate::host::Hosts;
 use crate::platform::{OPERATOR_TOKEN_FILE, PLATFORM_KEY_FILE};
+use crate::platform_key::KeySource;
 pub use snapshot::SnapshotConfig;
 use sources::without_password;
 pub use sources::{CLIENT_VARIABLES, Sources};
@@ -52,8 +54,8 @@ pub struct Config {
     pub snapshot: Option<SnapshotConfig>,
     /// Whether keys are renewed on schedule.
     pub rotate_keys: bool,
-    /// The platform key's file.
-    pub platform_key_file: PathBuf,
+    /// The platform key, and another that may be known beside it.
+    pub platform_keys: Vec<KeySource>,
     /// The operator token's file.
     pub operator_token_file: PathBuf,
     /// Addresses that may be called though they are not public.
@@ -183,6 +185,14 @@ impl Config {
         if !matches!(raw.log.format.as_str(), "text" | "json") {
             problems.push(format!("log.format is {:?}; use \"text\" or \"json\"", raw.log.format));
         }
+        for (key, file, name) in [
+            (&raw.platform.key, &raw.platform.key_file, "platform.key"),
+            (&raw.platform.second_key, &raw.platform.second_key_file, "platform.second_key"),
+        ] {
+            if !key.is_empty() && !file.is_empty() {
+                problems.push(format!("{name} and {name}_file are given; give one of them"));
+            }
+        }
         let tls = tls(&raw.server, &mut problems);
         let hosts = Hosts::new(&raw.server.hosts).unwrap_or_else(|name| {
             problems.push(format!("server.hosts holds {name:?}; use a host name, or name:port"));
@@ -205,7 +215,7 @@ impl Config {
             text => PathBuf::from(text),
         };
         Ok(Self {
-            platform_key_file: in_folder(&raw.platform.key_file, PLATFORM_KEY_FILE),
+            platform_keys: platform_keys(&raw.platform, data_folder.join(PLATFORM_KEY_FILE)),
             operator_token_file: in_folder(&raw.platform.operator_token_file, OPERATOR_TOKEN_FILE),
             server: ServerConfig {
                 listen,
@@ -275,6 +285,18 @@ fn store(raw: &raw::Store, problems: &mut Vec<String>) -> (StoreConfig, PathBuf)
         ));
     }
     (StoreConfig::Embedded { flush: raw.flush }, folder.unwrap_or_default().into())
+}
+
+/// The platform key and, where one is given, the second.
+fn platform_keys(raw: &raw::Platform, default: PathBuf) -> Vec<KeySource> {
+    let source = |name, text: &Zeroizing<String>, file: &str| match (text.is_empty(), file.is_empty()) {
+        (false, _) => Some(KeySource::Setting { name, text: text.clone() }),
+        (true, false) => Some(KeySource::File(file.into())),
+        (true, true) => None,
+    };
+    let first = source("platform.key", &raw.key, &raw.key_file).unwrap_or(KeySource::File(default));
+    let second = source("platform.second_key", &raw.second_key, &raw.second_key_file);
+    std::iter::once(first).chain(second).collect()
 }
 
 fn address(name: &str, text: &str, problems: &mut Vec<String>) -> Option<SocketAddr> {

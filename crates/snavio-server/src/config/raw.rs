@@ -1,8 +1,9 @@
 //! The configuration as written: one struct per section, the same names as in `default.toml`.
 
 use serde::Deserialize;
+use zeroize::Zeroizing;
 
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 pub(super) struct Raw {
     pub(super) server: Server,
     pub(super) admin: Admin,
@@ -76,9 +77,13 @@ pub(super) struct Keys {
     pub(super) rotate: bool,
 }
 
-#[derive(Debug, Deserialize)]
+// Not shown: it may hold keys.
+#[derive(Deserialize)]
 pub(super) struct Platform {
+    pub(super) key: Zeroizing<String>,
     pub(super) key_file: String,
+    pub(super) second_key: Zeroizing<String>,
+    pub(super) second_key_file: String,
     pub(super) operator_token_file: String,
 }
 

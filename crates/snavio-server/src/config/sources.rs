@@ -10,6 +10,9 @@ use super::{ConfigProblems, DEFAULT};
 pub const CLIENT_VARIABLES: [&str; 5] =
     ["SNAVIO_URL", "SNAVIO_TOKEN", "SNAVIO_CREDENTIALS", "SNAVIO_CA", "SNAVIO_PLANT"];
 
+/// Settings that are secrets: files of settings are for many eyes.
+const SECRETS: [&str; 2] = ["platform.key", "platform.second_key"];
+
 /// Everything that may set something.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
@@ -46,6 +49,13 @@ impl Sources {
         let mut table = self.merge()?;
         if let Some(Value::String(url)) = table.get_mut("store").and_then(|it| it.get_mut("url")) {
             *url = without_password(url);
+        }
+        for setting in SECRETS {
+            if let Some(Value::String(text)) =
+                lookup_mut(&mut table, setting).filter(|it| it.as_str() != Some(""))
+            {
+                *text = "***".to_owned();
+            }
         }
         Ok(table)
     }
@@ -95,6 +105,11 @@ fn overlay_file(table: &mut Table, name: &str, content: &str, known: &[String], 
             let full = format!("{section}.{setting}");
             if !known.contains(&full) {
                 problems.push(format!("{name}: {full} is not a setting{}", nearest(&full, known)));
+                continue;
+            }
+            if SECRETS.contains(&full.as_str()) && value.as_str() != Some("") {
+                problems
+                    .push(format!("{name}: {full} is a secret; set it in the environment, or name its file"));
                 continue;
             }
             put(table, &full, value, &format!("{name}: {full}"), problems);
@@ -153,6 +168,11 @@ fn put(table: &mut Table, setting: &str, value: Value, origin: &str, problems: &
     } else {
         problems.push(format!("{origin} must be of type {}, not {}", slot.type_str(), value.type_str()));
     }
+}
+
+fn lookup_mut<'t>(table: &'t mut Table, setting: &str) -> Option<&'t mut Value> {
+    let (section, name) = setting.split_once('.')?;
+    table.get_mut(section)?.get_mut(name)
 }
 
 fn lookup<'t>(table: &'t Table, setting: &str) -> Option<&'t Value> {

@@ -12,7 +12,8 @@ fn file(content: &str) -> Sources {
 fn without_any_source_it_is_the_documented_default() {
     let config = Config::load(&Sources::default()).unwrap();
     assert_eq!(config.server.listen.to_string(), "127.0.0.1:8080");
-    assert_eq!(config.platform_key_file, PathBuf::from("./snavio-data/platform.key"));
+    let keys: Vec<_> = config.platform_keys.iter().map(KeySource::name).collect();
+    assert_eq!(keys, [PathBuf::from("./snavio-data/platform.key")]);
     assert_eq!(config.gate.window, limits::REPLAY_WINDOW);
     assert_eq!(config.queue_depth_max, limits::QUEUE_DEPTH_MAX);
     assert_eq!(config.body_bytes_max, limits::BODY_BYTES_DEFAULT);
@@ -125,4 +126,22 @@ fn snapshots_need_a_place_and_an_environment_and_keep_credentials_to_themselves(
     let last = snapshot.place.options.last().unwrap();
     assert_eq!((last.0.as_str(), last.1.as_str()), ("AWS_REGION", "eu-west-1"), "a setting wins");
     assert!(!format!("{snapshot:?}").contains("canary"));
+}
+
+/// REG-13
+#[test]
+fn a_platform_key_is_taken_from_the_environment_and_shown_nowhere() {
+    let mut sources = Sources::default();
+    sources.environment.insert("SNAVIO_PLATFORM_KEY".into(), "s3cret".into());
+    sources.environment.insert("SNAVIO_PLATFORM_SECOND_KEY_FILE".into(), "next.key".into());
+    let config = Config::load(&sources).unwrap();
+    let names: Vec<_> = config.platform_keys.iter().map(|it| it.name().display().to_string()).collect();
+    assert_eq!(names, ["platform.key", "next.key"]);
+    assert!(!format!("{config:?}").contains("s3cret"));
+    let shown = sources.shown().unwrap();
+    assert_eq!(shown["platform"]["key"].as_str(), Some("***"));
+    sources.environment.insert("SNAVIO_PLATFORM_KEY_FILE".into(), "this.key".into());
+    assert_eq!(problems(&sources), ["platform.key and platform.key_file are given; give one of them"]);
+    let told = problems(&file("[platform]\nsecond_key = \"s3cret\""));
+    assert!(told.len() == 1 && told[0].contains("environment") && !told[0].contains("s3cret"), "{told:?}");
 }

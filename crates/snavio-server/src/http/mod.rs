@@ -166,6 +166,7 @@ fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(keys::rotate))
         .routes(routes!(keys::revoke))
         .routes(routes!(tenant_config::tenant_config))
+        .routes(routes!(registry::platform_key::show, registry::platform_key::replace))
         .routes(routes!(registry::routes::show, registry::routes::register, registry::routes::unregister))
         .routes(routes!(grants::all, grants::give, grants::take_back))
         .routes(routes!(requests::waiting, requests::ask))

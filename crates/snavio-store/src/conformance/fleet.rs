@@ -57,10 +57,17 @@ pub async fn the_first_word_counts(backend: &dyn Backend) {
     }
     assert!(heard.iter().all(|it| *it == heard[0]), "{heard:?}");
     assert_eq!(stores[0].pinned("key").await.expect("the store tells").as_ref(), heard.first());
+    let first = heard[0].clone();
+    for (from, done) in [("value x", false), (first.as_str(), true), (first.as_str(), false)] {
+        let repinned = stores[1].repin("key", from, "on purpose").await.expect("the store answers");
+        assert_eq!(repinned, done, "{from}: only in the place of what it is");
+    }
+    assert_eq!(stores[0].pin("key", &first).await.expect("the store tells"), "on purpose");
+    assert!(!stores[0].repin("nothing", "", "x").await.expect("the store answers"));
     assert_eq!(stores[1].pin("other", "another").await.expect("the store pins"), "another");
     close(stores).await;
     let store = backend.open().await;
-    assert_eq!(store.pin("key", "later").await.expect("the store pins"), heard[0], "for ever");
+    assert_eq!(store.pin("key", "later").await.expect("the store pins"), "on purpose", "for ever");
     store.close().await;
 }
 

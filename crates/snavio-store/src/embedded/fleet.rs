@@ -29,6 +29,17 @@ impl Fleet for EmbeddedStore {
         self.readers.run(move |connection| pinned(connection, &name).map_err(sql)).await
     }
 
+    async fn repin(&self, name: &str, from: &str, to: &str) -> Result<bool, StoreError> {
+        let (name, from, to) = (name.to_owned(), from.to_owned(), to.to_owned());
+        let repin = move |transaction: &mut Transaction<'_>| {
+            const REPIN: &str = "UPDATE pin SET value = ?3 WHERE name = ?1 AND value = ?2";
+            let repinned = transaction.connection.execute(REPIN, (&name, &from, &to)).map_err(sql)?;
+            transaction.dirty = true;
+            Ok(repinned == 1)
+        };
+        self.writer.run(Urgency::Ordinary, repin).await
+    }
+
     async fn note(&self, name: &str) -> Result<Option<String>, StoreError> {
         let name = name.to_owned();
         self.readers.run(move |connection| note(connection, &name).map_err(sql)).await

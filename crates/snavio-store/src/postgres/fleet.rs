@@ -23,6 +23,10 @@ impl Fleet for PostgresStore {
         self.within(async { pinned(&self.client().await?, name).await }).await
     }
 
+    async fn repin(&self, name: &str, from: &str, to: &str) -> Result<bool, StoreError> {
+        self.within(async { repin(&self.client().await?, name, from, to).await }).await
+    }
+
     async fn note(&self, name: &str) -> Result<Option<String>, StoreError> {
         self.within(async { note(&self.client().await?, name).await }).await
     }
@@ -94,6 +98,11 @@ pub(super) async fn pin(client: &impl GenericClient, name: &str, value: &str) ->
 pub(super) async fn pinned(client: &impl GenericClient, name: &str) -> Result<Option<String>, StoreError> {
     let pinned = client.query_opt("SELECT value FROM pin WHERE name = $1", &[&name]).await.map_err(sql)?;
     pinned.map(|row| row.try_get(0)).transpose().map_err(sql)
+}
+
+async fn repin(client: &impl GenericClient, name: &str, from: &str, to: &str) -> Result<bool, StoreError> {
+    const REPIN: &str = "UPDATE pin SET value = $3 WHERE name = $1 AND value = $2";
+    Ok(client.execute(REPIN, &[&name, &from, &to]).await.map_err(sql)? == 1)
 }
 
 pub(super) async fn note(client: &impl GenericClient, name: &str) -> Result<Option<String>, StoreError> {

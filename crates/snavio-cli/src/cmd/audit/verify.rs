@@ -75,11 +75,8 @@ impl Verify {
             return Ok(Source::Node(self.node.api()?));
         }
         let config = self.place.config()?;
-        let key_file = &config.platform_key_file;
-        let key = match self.public_key.is_empty() && key_file.exists() {
-            true => Some(changelog_public_key(key_file)?),
-            false => None,
-        };
+        let own = config.platform_keys.first().filter(|it| self.public_key.is_empty() && it.is_there());
+        let key = own.map(changelog_public_key).transpose()?;
         Ok(match config.store {
             StoreConfig::Embedded { .. } => {
                 Source::Folder(embedded::Changelog::open(&config.data_folder)?, key)

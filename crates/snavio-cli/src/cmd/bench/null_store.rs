@@ -244,6 +244,10 @@ impl Fleet for NullStore {
         Ok(None)
     }
 
+    async fn repin(&self, _: &str, _: &str, _: &str) -> Result<bool, StoreError> {
+        Ok(true)
+    }
+
     async fn note(&self, _: &str) -> Result<Option<String>, StoreError> {
         Ok(None)
     }

@@ -3,9 +3,7 @@
 use snavio_model::time::Clock;
 use snavio_model::time::Timestamp;
 use snavio_server::config::Config;
-use snavio_server::{
-    CLOCK_DISTANCE_MAX, MachineClock, PLATFORM_KEY_PIN, PlatformError, platform_key_fingerprint,
-};
+use snavio_server::{CLOCK_DISTANCE_MAX, KeySource, MachineClock, PLATFORM_KEY_PIN, PlatformError};
 use snavio_store::Durability;
 use snavio_store::postgres::{Examined, Options, examine};
 
@@ -56,14 +54,9 @@ fn durability(examined: &Examined, relaxed: bool) -> Finding {
 
 /// Compares this node's platform key with the one that the database's nodes have.
 fn platform_key(examined: &Examined, config: &Config) -> Finding {
-    let file = &config.platform_key_file;
     let checked = match examined.pins.get(PLATFORM_KEY_PIN) {
         None => Ok("the first node's counts"),
-        Some(_) if !file.exists() => Err(PlatformError::Missing(file.clone())),
-        Some(pinned) => platform_key_fingerprint(file).and_then(|own| {
-            let (file, pinned) = (file.clone(), pinned.clone());
-            if own == pinned { Ok("the fleet's") } else { Err(PlatformError::Another { file, pinned, own }) }
-        }),
+        Some(pinned) => known(pinned, &config.platform_keys).map(|()| "the fleet's"),
     };
     Finding {
         what: "platform key",
@@ -71,6 +64,22 @@ fn platform_key(examined: &Examined, config: &Config) -> Finding {
         problem: checked.err().map(|error| Failure::from(error).to_string()),
         mend: "copy platform.key from a node that serves",
     }
+}
+
+/// Whether one of the keys is the one of this fingerprint.
+fn known(pinned: &str, keys: &[KeySource]) -> Result<(), PlatformError> {
+    let mut own = Vec::new();
+    for key in keys {
+        if !key.is_there() {
+            return Err(PlatformError::Missing(key.name()));
+        }
+        own.push(key.fingerprint()?);
+    }
+    if own.iter().any(|it| it == pinned) {
+        return Ok(());
+    }
+    let file = keys.first().map(KeySource::name).unwrap_or_default();
+    Err(PlatformError::Another { file, pinned: pinned.to_owned(), own: own.join(", ") })
 }
 
 /// Nodes go by the database's clock; a machine that is far from it says that it is not ready.

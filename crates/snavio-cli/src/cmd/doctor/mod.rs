@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use snavio_model::time::{Clock, Timestamp};
 use snavio_server::config::{Config, StoreConfig};
-use snavio_server::{CLOCK_BEHIND_MAX, MachineClock, check_tls, platform_key_fingerprint};
+use snavio_server::{CLOCK_BEHIND_MAX, KeySource, MachineClock, check_tls};
 use snavio_store::{embedded, files, postgres};
 
 use super::Failure;
@@ -156,16 +156,17 @@ fn privacy(config: &Config) -> Finding {
 }
 
 fn secrets(config: &Config) -> Finding {
-    let open = open_to_others([&config.platform_key_file, &config.operator_token_file]);
+    let files = config.platform_keys.iter().filter_map(|key| match key {
+        KeySource::File(file) => Some(file),
+        KeySource::Setting { .. } => None,
+    });
+    let open = open_to_others(files.chain([&config.operator_token_file]));
     if open.is_some() {
         return Finding::new("secrets", open, "chmod 600 on the file named");
     }
-    let problem = match config.platform_key_file.exists() || has_store(config) {
-        true => platform_key_fingerprint(&config.platform_key_file)
-            .err()
-            .map(|error| Failure::from(error).to_string()),
-        false => None,
-    };
+    let wrong = config.platform_keys.iter().filter(|key| key.is_there() || has_store(config));
+    let mut wrong = wrong.filter_map(|key| key.fingerprint().err());
+    let problem = wrong.next().map(|error| Failure::from(error).to_string());
     Finding::new("secrets", problem, "put back your copy of the platform key")
 }
 

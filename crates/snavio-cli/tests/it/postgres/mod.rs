@@ -5,6 +5,7 @@ mod doctor;
 mod fleet;
 mod giving_up;
 mod layout;
+mod platform_key;
 mod promise;
 mod restore;
 mod revocations;

@@ -11,6 +11,7 @@ mod kept;
 pub(super) mod keys;
 pub(super) mod list;
 pub(super) mod past;
+pub(super) mod platform_key;
 pub(super) mod requests;
 pub(super) mod routes;
 pub(super) mod services;

@@ -1,0 +1,80 @@
+//! The platform key: from a file or the environment, and another in its place (REG-13).
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use reqwest::Method;
+use snavio_sdk::Credentials;
+
+use crate::node::{Draft, Launch, Node, new_id, post};
+use crate::shell::Shell;
+
+async fn works(node: &Node, credentials: &Credentials) {
+    let client = node.client(credentials);
+    assert_eq!(post(&client, Draft::new("notify", &new_id()).sign(credentials)).await.0, 202);
+    let told = client.tenant_config().await.expect("the service is who it says");
+    assert_eq!(told["current"]["hmac_secret"], credentials.hmac_secret);
+}
+
+fn with(name: &str, file: &str) -> Launch {
+    Launch::default().set(name, file)
+}
+
+/// REG-13
+#[tokio::test]
+async fn another_platform_key_takes_the_place_of_the_first_and_everything_goes_on() {
+    let mut node = Node::start();
+    let cast = node.cast().await;
+    works(&node, &cast.billing).await;
+    let folder = Shell::new();
+    let made = folder.run("platform-key new next.key --output json").json();
+    let (file, fingerprint) = (folder.path("next.key"), made["fingerprint"].as_str().unwrap().to_owned());
+    assert_eq!(folder.run("platform-key new next.key").code, Some(1), "nothing is overwritten");
+    let lonely = Shell::at(&node).run("platform-key rotate");
+    assert!(lonely.code == Some(1) && lonely.err.contains("platform.second_key_file"), "{lonely:?}");
+    node.stop();
+
+    node.restart(&with("PLATFORM_SECOND_KEY_FILE", &file));
+    works(&node, &cast.billing).await;
+    let before = node.token(&cast.billing).await;
+    let rotated = Shell::at(&node).run("platform-key rotate --why exercise --output json").json();
+    assert_eq!(
+        (&rotated["platform_key"], rotated["known"].as_array().unwrap().len()),
+        (&made["fingerprint"], 2)
+    );
+    let sealed = rotated["sealed_under"].as_object().unwrap();
+    assert_eq!(sealed.keys().collect::<Vec<_>>(), [&fingerprint], "everything is sealed anew");
+    works(&node, &cast.billing).await;
+    let still = node.api().with_token(&before).call(Method::GET, "/v1/tenant-config", None).await;
+    assert!(still.is_ok(), "a token of before is good to its end: {still:?}");
+    node.stop();
+
+    // As it was started before, or with a stranger's key alone: refused.
+    node.try_restart(&Launch::default());
+    assert!(!node.is_serving() && node.said().contains("another platform key"), "{}", node.said());
+    folder.run("platform-key new stranger.key");
+    node.try_restart(&with("PLATFORM_KEY_FILE", &folder.path("stranger.key")));
+    assert!(!node.is_serving() && node.said().contains("another platform key"), "{}", node.said());
+    node.restart(&with("PLATFORM_KEY_FILE", &file));
+    for credentials in [&cast.billing, &cast.bot] {
+        let token = node.token(credentials).await;
+        assert!(!token.is_empty(), "client secrets are known as before");
+    }
+    works(&node, &cast.billing).await;
+}
+
+/// REG-13
+#[tokio::test]
+async fn a_platform_key_may_come_from_the_environment() {
+    let key = |byte: u8| STANDARD.encode([byte; 32]);
+    let launch = |byte: u8| with("PLATFORM_KEY_FILE", "").set("PLATFORM_KEY", key(byte));
+    let mut node = Node::launch(&launch(1));
+    let cast = node.cast().await;
+    works(&node, &cast.billing).await;
+    assert!(!node.secret("platform.key").exists(), "no file is made");
+    node.stop();
+    node.try_restart(&launch(2));
+    assert!(!node.is_serving() && node.said().contains("another platform key"), "{}", node.said());
+    assert!(!node.said().contains(&key(2)));
+    node.restart(&launch(1));
+    works(&node, &cast.billing).await;
+}
