@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension};
 
+use snavio_model::name::TenantName;
 use snavio_model::telemetry::Record;
 
 use super::writer::{Transaction, Urgency, lock, sql};
@@ -76,7 +77,7 @@ impl Fleet for EmbeddedStore {
         };
         let moved = self.writer.run(Urgency::Ordinary, moving).await?;
         if moved {
-            self.written.wake(tenants.iter().map(|tenant| tenant.as_str()));
+            self.written.wake(tenants.iter().map(TenantName::as_str));
         }
         Ok(moved)
     }

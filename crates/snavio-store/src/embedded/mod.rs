@@ -59,7 +59,7 @@ use writer::{Transaction, Urgency, Writer, lock, sql};
 use crate::files;
 use crate::waiting::Waiting;
 use crate::{
-    Act, Anchor, AuditEntry, Deed, Durability, Figures, Journal, Ledger, ListedDeadLetter, LoggedMessage,
+    Act, Anchor, AuditEntry, Durability, Figures, Journal, Ledger, ListedDeadLetter, LoggedMessage,
     OwnFigures, Queue, Received, Redriven, RegistryLog, Settled, Store, StoreError, StoredDeadLetter, Swept,
     Use,
 };
