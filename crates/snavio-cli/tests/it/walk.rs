@@ -224,9 +224,9 @@ fn keys_and_record() -> Vec<Row> {
         get("/v1/platform-key", "/v1/platform-key", operators(200)),
         row("POST", "/v1/platform-key", "/v1/platform-key", json!({ "to": "x" }), operators(409)),
         get("/v1/bans", "/v1/bans", PLATFORM),
-        get(ban, "/v1/bans/acme/spare-{n}", PLATFORM),
-        row("PUT", ban, "/v1/bans/acme/spare-{n}", json!({}), operators(200)),
-        delete(ban, "/v1/bans/acme/spare-{n}", operators(200)),
+        get(ban, "/v1/bans/acme/banned-{n}", PLATFORM),
+        row("PUT", ban, "/v1/bans/acme/banned-{n}", json!({}), operators(200)),
+        delete(ban, "/v1/bans/acme/banned-{n}", operators(200)),
         row(
             "POST",
             "/v1/dry-run",
@@ -311,6 +311,8 @@ impl Walk {
                 "name": format!("more-{n}") })),
         });
         node.apply(&spares).await;
+        let banned = json!({ "services": each(&|n| json!({ "name": format!("acme/banned-{n}") })) });
+        node.apply(&banned).await;
         for n in 0..CALLERS.len() {
             for word in ["asked", "wanted"] {
                 let name = format!("{word}-{n}");
@@ -325,7 +327,7 @@ impl Walk {
         trust("https://ci.example").await;
         for n in 0..CALLERS.len() {
             trust(&format!("https://other-{n}.example")).await;
-            let ban = format!("/v1/bans/acme/spare-{n}");
+            let ban = format!("/v1/bans/acme/banned-{n}");
             node.operator().call(Method::PUT, &ban, Some(&json!({}))).await.unwrap();
             let body = json!({ "issuer": "https://ci.example", "subject": format!("job-{n}"), "service": "acme/bot" });
             node.operator().call(Method::PUT, "/v1/workloads", Some(&body)).await.unwrap();
