@@ -179,6 +179,8 @@ fn needed(before: Option<&Entry>, after: Option<&Entry>) -> Permission {
         (Some(Entry::Tenant(before)), Some(Entry::Tenant(after))) if before.suspended == after.suspended => {
             Permission::Manage
         }
+        // Issuers speak for workloads of all tenants: whose a subject is, is the platform's to say.
+        (_, Some(Entry::Workload(_))) => Permission::Operate,
         _ => match after.or(before) {
             Some(Entry::Tenant(_) | Entry::PersonalToken(_) | Entry::Issuer(_) | Entry::Ban(_)) => {
                 Permission::Operate

@@ -184,7 +184,7 @@ fn identity() -> Vec<Row> {
             "/v1/workloads",
             "/v1/workloads",
             json!({ "issuer": "https://ci.example", "subject": "job-{n}", "service": "acme/bot" }),
-            MANAGE,
+            [401, 404, 404, 403, 403, 403, 403, 403, 403, 403, 200],
         ),
         delete(
             "/v1/tokens/{id}",
@@ -209,6 +209,14 @@ fn keys_and_record() -> Vec<Row> {
             json!({}),
             [401, 404, 404, 403, 403, 201, 403, 403, 403, 403, 201],
         ),
+        row(
+            "POST",
+            "/v1/tenants/{tenant}/services/{service}/keys/{version}/revoke",
+            "/v1/tenants/acme/services/spare-{n}/keys/hmac-v1/revoke",
+            json!({}),
+            MANAGE,
+        ),
+        // Once more, of a key that is revoked already: nobody else learns of it.
         row(
             "POST",
             "/v1/tenants/{tenant}/services/{service}/keys/{version}/revoke",

@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 use snavio_model::limits;
 
 use crate::node::{Cast, Draft, Launch, Node, new_id, verdict};
-use crate::people::issue;
 use crate::wire::http;
 
 const ISSUER: &str = "https://ci.example";
@@ -92,9 +91,7 @@ impl Desk {
         desk.publish(&[desk.signer.jwk("k1")]);
         desk.trust(&json!({ "file": desk.keys })).await;
         let workload = json!({ "issuer": ISSUER, "subject": "repo:acme/shop", "service": "acme/billing" });
-        let admin = issue(&desk.node, "anna", "tenant-admin", Some("acme")).await.token;
-        let admin = desk.node.api().with_token(&admin);
-        admin.call(Method::PUT, "/v1/workloads", Some(&workload)).await.unwrap();
+        desk.node.operator().call(Method::PUT, "/v1/workloads", Some(&workload)).await.unwrap();
         desk
     }
 

@@ -106,6 +106,7 @@ impl Writer {
         let mut manifest = Manifest::new(registry.version(), generated_at, environment, *ttl);
         manifest.objects = content.objects;
         manifest.left_out = content.left_out;
+        manifest.audit_head = self.gate.store().last_seal().await?.map(|seal| hex::encode(&seal.head));
         manifest.last_change = last_change(&**self.gate.store(), registry.version()).await?;
         let unfit = |error: serde_json::Error| Fault::Malformed { what: error.to_string() };
         let published = publish(&manifest, &self.snapshots.key).map_err(unfit)?;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Change, Entry, EntryKey, Kind, Registry, Wish};
+use super::{Change, Entry, EntryKey, Kind, Registry, Tenant, Wish};
 
 /// What differs between two versions, by entry: what it was at the one, and is at the other.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -57,15 +57,16 @@ pub struct Rollback {
 impl Rollback {
     /// From the registry as it is to what it was before these differences.
     ///
-    /// What somebody may have taken back because it was stolen never comes back by itself: keys, clients and personal
-    /// tokens stay as they are, bans stay in force, and answered requests stay answered. Only with a service that
+    /// What somebody may have taken back because it was stolen never comes back by itself: keys, clients, personal
+    /// tokens, issuers and workloads stay as they are, bans and suspensions stay in force, and answered requests stay
+    /// answered. Only with a service that
     /// was not there they go, like whatever else is only for it.
     pub fn of(registry: &Registry, differences: &Differences) -> Self {
         let mut rollback = Self::default();
         let mut gone = BTreeSet::new();
         for (key, before, _) in differences.iter().filter(|(key, _, _)| !stays(key.kind)) {
             match before {
-                Some(entry) => rollback.wishes.push(Wish::Put(entry.clone())),
+                Some(entry) => rollback.wishes.push(Wish::Put(as_it_comes_back(registry, entry))),
                 None => drop(gone.insert(key.clone())),
             }
         }
@@ -82,15 +83,36 @@ impl Rollback {
     }
 }
 
+/// REG-4: only saying so lifts a suspension.
+fn as_it_comes_back(registry: &Registry, entry: &Entry) -> Entry {
+    match entry {
+        Entry::Tenant(tenant) => {
+            let now = registry.tenant(tenant.name.as_str());
+            let suspended = tenant.suspended || now.is_some_and(|it| it.suspended);
+            Entry::Tenant(Tenant { suspended, ..tenant.clone() })
+        }
+        other => other.clone(),
+    }
+}
+
 /// Whether a rollback leaves entries of a kind as they are.
 fn stays(kind: Kind) -> bool {
-    matches!(kind, Kind::Key | Kind::Client | Kind::PersonalToken | Kind::GrantRequest | Kind::Ban)
+    matches!(
+        kind,
+        Kind::Key
+            | Kind::Client
+            | Kind::PersonalToken
+            | Kind::GrantRequest
+            | Kind::Issuer
+            | Kind::Workload
+            | Kind::Ban
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::{Ban, Grant, Service, Tenant};
+    use crate::registry::{Ban, Grant, Service};
     use crate::time::Timestamp;
 
     fn tenant(contact: &str) -> Entry {
@@ -188,5 +210,18 @@ mod tests {
         );
         assert_eq!(rollback.left_alone, [ban("acme/bot").key()]);
         assert_eq!(Rollback::of(&versions[9], &Differences::default()), Rollback::default());
+    }
+
+    /// REG-4, REG-5: going back undoes no suspension.
+    #[test]
+    fn a_suspension_outlives_a_rollback() {
+        let of = |contact: &str, suspended| match tenant(contact) {
+            Entry::Tenant(tenant) => Entry::Tenant(Tenant { suspended, ..tenant }),
+            other => other,
+        };
+        let steps = [(None, Some(of("a", false))), (Some(of("a", false)), Some(of("b", true)))];
+        let (all, changes) = story(&steps);
+        let rollback = Rollback::of(&all[2], &between(&changes, 1, 2));
+        assert_eq!(rollback.wishes, [Wish::Put(of("a", true))]);
     }
 }

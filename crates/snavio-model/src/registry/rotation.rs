@@ -164,7 +164,9 @@ impl<'a> KeyRing<'a> {
     ) -> Option<KeyRevocation> {
         let key = self.keys.iter().find(|key| key.version == *version)?;
         if key.revoked_at.is_some() {
-            return Some(KeyRevocation { replacement: None, wishes: Vec::new() });
+            // It changes nothing, and is the caller's to ask for or not all the same.
+            let wishes = vec![Wish::Put(Entry::Key((*key).clone()))];
+            return Some(KeyRevocation { replacement: None, wishes });
         }
         let revoked = Key { revoked_at: Some(now), ..(*key).clone() };
         let mut wishes = vec![Wish::Put(Entry::Key(revoked))];

@@ -231,14 +231,29 @@ impl FromRequestParts<Shared> for Principal {
             Nobody::Refused(refusal) => refusal,
             Nobody::Forger => app.failures.refuse(&parts.extensions, now, "the token is not valid"),
         })?;
-        // Whoever is known by the registry is known by one that is not too old (REG-15); messages are refused by the
-        // gate itself, with their names.
-        if !matches!(principal, Self::Operator) && !path.starts_with("/v1/commands") {
-            app.gate.check_age().await?;
-        }
+        principal.known_lately(app, &registry, path.starts_with("/v1/commands")).await?;
         if let Some(bytes) = principal.body_bytes() {
             parts.extensions.insert(TenantBodies(bytes));
         }
         Ok(principal)
+    }
+}
+
+impl Principal {
+    /// Whoever is known by the registry is known by one that is not too old (REG-15), and is asked about again if it
+    /// had to be renewed. Messages are refused by the gate itself, with their names.
+    async fn known_lately(&self, app: &App, seen: &Registry, sends: bool) -> Result<(), Refusal> {
+        if matches!(self, Self::Operator) {
+            return Ok(());
+        }
+        let young = app.gate.check_age().await;
+        let registry = app.gate.registry();
+        let now = app.clock.now();
+        match self {
+            _ if registry.version() == seen.version() => {}
+            Self::Service(caller) if sends => caller.session().check(&registry, now)?,
+            _ => self.check_again(&registry, now)?,
+        }
+        if sends { Ok(()) } else { young }
     }
 }

@@ -87,13 +87,14 @@ pub(super) async fn receive(
         limits::VISIBILITY_MAX,
     )?;
     let wait = seconds("wait_seconds", Some(body.wait_seconds), Duration::ZERO, limits::RECEIVE_WAIT_MAX)?;
-    let received = wait_for_deliveries(&app, &queue, max, visibility, wait).await?;
+    let received = wait_for_deliveries(&app, &principal, &queue, max, visibility, wait).await?;
     let deliveries = received.iter().map(Delivery::try_from).collect::<Result<_, _>>()?;
     Ok(json(StatusCode::OK, &Deliveries { deliveries }))
 }
 
 async fn wait_for_deliveries(
     app: &App,
+    principal: &Principal,
     queue: &QueueKey,
     max: usize,
     visibility: Duration,
@@ -110,6 +111,9 @@ async fn wait_for_deliveries(
         if !received.is_empty() || !app.wait(arrival, deadline).await {
             return Ok(received);
         }
+        // Who may not any more by now gets nothing of what came meanwhile (REG-15).
+        app.gate.check_age().await?;
+        principal.check_again(&app.gate.registry(), app.clock.now())?;
     }
 }
 

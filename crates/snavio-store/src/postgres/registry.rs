@@ -77,6 +77,9 @@ pub(super) async fn load(client: &impl GenericClient) -> Result<(i64, Vec<Entry>
 pub(super) async fn apply(transaction: &Transaction<'_>, changes: &[Change]) -> Result<(), StoreError> {
     let (Some(first), Some(last)) = (changes.first(), changes.last()) else { return Ok(()) };
     let based_on = first.version - 1;
+    // Batches that hang on the version share its row, one after the other without an end: the table's lock is given
+    // in turn, and readers pass.
+    transaction.batch_execute("LOCK TABLE registry_version IN EXCLUSIVE MODE").await.map_err(sql)?;
     let locked = "SELECT version FROM registry_version FOR UPDATE";
     let now: i64 = transaction.query_one(locked, &[]).await.and_then(|row| row.try_get(0)).map_err(sql)?;
     if now != based_on {

@@ -32,6 +32,8 @@ use crate::StoreError;
 const TRYING_MAX: Duration = Duration::from_secs(8);
 /// How long one try may take.
 const STEP_MAX: Duration = Duration::from_secs(4);
+/// And how long it may always take.
+const STEP_MIN: Duration = Duration::from_millis(200);
 /// Between two tries, growing.
 const PAUSE: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
@@ -213,7 +215,10 @@ impl<'a> Attempts<'a> {
     async fn timed_step(&mut self, next: Next) -> Result<Step, Trouble> {
         let pool = &self.inner.pool;
         let client = pool.get_kept().await.map_err(Trouble::Refused)?;
-        match pool.answered(STEP_MAX, self.step(client, next)).await {
+        // What permitted the messages ends the statement too; only what was sent before is asked about for longer.
+        let left = self.good_until.map_or(STEP_MAX, |end| end.saturating_duration_since(Instant::now()));
+        let time = if self.lost { STEP_MAX } else { STEP_MAX.min(left.max(STEP_MIN)) };
+        match pool.answered(time, self.step(client, next)).await {
             Ok(step) => step,
             Err(lost) => {
                 self.lost |= self.sent;

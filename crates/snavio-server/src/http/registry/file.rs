@@ -72,15 +72,18 @@ impl RegistryFile {
     fn left_out(&self, registry: &Registry, named: &BTreeSet<EntryKey>) -> Vec<EntryKey> {
         let is_owner = |owner: &str| self.tenants.iter().any(|tenant| tenant.name() == owner);
         let is_gone = |service: &ServiceName| !named.contains(&EntryKey::service(service));
+        let goes = |service: &ServiceName| is_owner(service.tenant()) && is_gone(service);
         let is_left_out = |entry: &&Entry| match entry {
-            Entry::Service(service) => is_gone(&service.name),
-            Entry::Key(key) => is_gone(&key.service),
-            Entry::Client(client) => is_gone(&client.service),
-            Entry::Route(_) | Entry::Grant(_) => !named.contains(&entry.key()),
+            Entry::Service(service) => goes(&service.name),
+            Entry::Key(key) => goes(&key.service),
+            Entry::Client(client) => goes(&client.service),
+            Entry::Workload(workload) => goes(&workload.service),
+            // Whoever it waits for.
+            Entry::GrantRequest(it) => goes(&it.source) || goes(&it.target),
+            Entry::Route(_) | Entry::Grant(_) => is_owner(entry.owner()) && !named.contains(&entry.key()),
             _ => false,
         };
-        let owned = registry.entries().filter(|entry| is_owner(entry.owner()));
-        owned.filter(is_left_out).map(Entry::key).collect()
+        registry.entries().filter(is_left_out).map(Entry::key).collect()
     }
 
     /// What the file says, without what comes with it.
