@@ -35,6 +35,7 @@ use axum::routing::any;
 use http::request::Parts;
 use snavio_gate::Gate;
 use snavio_model::refusal::{Reason, Refusal};
+use snavio_model::registry::Registry;
 use snavio_model::time::{Clock, Timestamp};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
