@@ -234,8 +234,7 @@ mod tests {
         let find = |keys: Value, header: &Value| {
             let ring = KeyRing::read(json!({ "keys": keys }).to_string().as_bytes()).unwrap();
             let token = with_header(BY_ED25519, header);
-            let found = ring.find(&Parts::of(&token).unwrap()).is_some();
-            found
+            ring.find(&Parts::of(&token).unwrap()).is_some()
         };
         let key = |kid: Value| json!({ "kty": "OKP", "crv": "Ed25519", "x": "AA", "kid": kid });
         let named = json!({ "alg": "EdDSA", "kid": "a" });

@@ -203,7 +203,7 @@ impl Config {
             match Network::parse(text) {
                 Some(network) => outgoing_allowed.push(network),
                 None => {
-                    problems.push(format!("outgoing.allowed holds {text:?}; use 10.1.0.0/16, or an address"))
+                    problems.push(format!("outgoing.allowed holds {text:?}; use 10.1.0.0/16, or an address"));
                 }
             }
         }
