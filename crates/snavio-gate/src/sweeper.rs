@@ -44,7 +44,9 @@ pub(crate) async fn sweep(gate: Arc<Gate>) {
 /// Puts registry changes in effect that this node has not seen: made by others, or by itself when reading them
 /// back failed.
 pub(crate) async fn follow_registry(gate: Arc<Gate>) {
-    let mut tick = tokio::time::interval(gate.follow_every());
+    // It was just read.
+    let mut tick =
+        tokio::time::interval_at(tokio::time::Instant::now() + gate.follow_every(), gate.follow_every());
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         // Sooner, where somebody used what begins to be old.
