@@ -13,7 +13,7 @@ use snavio_model::age::{Cache, Phase};
 use snavio_model::limits;
 use snavio_model::message::Path;
 use snavio_model::refusal::Reason;
-use snavio_model::registry::BoundRoute;
+use snavio_model::registry::{BoundRoute, Profile};
 use snavio_model::time::Timestamp;
 
 use crate::currency::Currency;
@@ -34,7 +34,7 @@ pub(crate) struct Meters {
     settle_fast_seconds: Histogram,
     settle_slow_seconds: Histogram,
     /// Of each cache, by phase.
-    uses: Vec<[Counter; 4]>,
+    uses: [[Counter; 4]; 4],
     age_seconds: Histogram,
     refresh_seconds: [Histogram; 2],
     routes: ArcSwap<HashMap<Arc<str>, Counter>>,
@@ -49,11 +49,24 @@ fn escalation(reason: Escalation) -> Counter {
     counter!("snavio_escalations_total", "reason" => reason.as_str())
 }
 
-const CACHES: [&str; 4] = ["routes", "grants", "keys", "bans"];
+/// Each of them once; the profile of grants makes no series of its own.
+const CACHES: [Cache; 4] = [Cache::Routes, Cache::Grants(Profile::Moderate), Cache::Keys, Cache::Bans];
 
-fn uses(cache: &'static str) -> [Counter; 4] {
+/// Where a cache's counters are.
+fn place(cache: Cache) -> usize {
+    match cache {
+        Cache::Routes => 0,
+        Cache::Grants(_) => 1,
+        Cache::Keys => 2,
+        Cache::Bans => 3,
+    }
+}
+
+fn uses(cache: Cache) -> [Counter; 4] {
     let phases = [Phase::Fresh, Phase::Stale, Phase::Expired, Phase::Dropped];
-    phases.map(|phase| counter!("snavio_cache_uses_total", "cache" => cache, "phase" => phase.as_str()))
+    phases.map(
+        |phase| counter!("snavio_cache_uses_total", "cache" => cache.as_str(), "phase" => phase.as_str()),
+    )
 }
 
 impl Default for Meters {
@@ -71,7 +84,7 @@ impl Default for Meters {
             cold_only: escalation(Escalation::ColdOnly),
             settle_fast_seconds: histogram!("snavio_settle_seconds", "path" => Path::Fast.as_str()),
             settle_slow_seconds: histogram!("snavio_settle_seconds", "path" => Path::Slow.as_str()),
-            uses: CACHES.into_iter().map(uses).collect(),
+            uses: CACHES.map(uses),
             age_seconds: histogram!("snavio_cache_age_seconds"),
             refresh_seconds: ["failed", "succeeded"]
                 .map(|outcome| histogram!("snavio_cache_refresh_seconds", "outcome" => outcome)),
@@ -121,10 +134,7 @@ impl Meters {
     /// A message was decided by these, as old as they are (REG-19).
     pub(crate) fn used(&self, currency: &Currency, caches: &[Cache], now: Timestamp) {
         for cache in caches {
-            let of_cache = CACHES.iter().zip(&self.uses).find(|(name, _)| **name == cache.as_str());
-            if let Some((_, phases)) = of_cache {
-                phases[currency.phase(*cache, now) as usize].increment(1);
-            }
+            self.uses[place(*cache)][currency.phase(*cache, now) as usize].increment(1);
         }
         self.age_seconds.record(currency.age(now));
     }
@@ -188,6 +198,14 @@ mod tests {
             meters.routed(&route(n));
         }
         assert_eq!(meters.routes.load().len(), limits::METRIC_SERIES_MAX - 1);
+    }
+
+    /// REG-19
+    #[test]
+    fn every_cache_has_its_own_counters() {
+        for (at, cache) in CACHES.into_iter().enumerate() {
+            assert_eq!(place(cache), at);
+        }
     }
 
     /// TEL-8
