@@ -58,7 +58,8 @@ impl Gate {
         let Some(version) = position.as_deref().and_then(|text| text.parse().ok()) else {
             // Nothing is known of the time before.
             let now = store.version().await?.to_string();
-            return store.move_note(POSITION, position.as_deref(), &now, Vec::new()).await;
+            store.move_note(POSITION, position.as_deref(), &now, Vec::new()).await?;
+            return Ok(false);
         };
         let changes = store.changes_since(version, limits::PAGE_MAX).await?;
         let now = self.clock().now();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use snavio_model::limits;
-use snavio_model::registry::{Fault, LoggedChange, Seal, Signer};
+use snavio_model::registry::{Fault, LoggedChange, Seal, Signer, Skipped};
 use snavio_store::StoreError;
 use tokio::sync::Mutex;
 use tokio::time::MissedTickBehavior;
@@ -114,12 +114,7 @@ impl Sealer {
             if gate.registry().version() <= sealed || !gate.leads("sealer", SEALER_TERM).await {
                 return Ok(());
             }
-            let logged = gate.store().logged_since(sealed, limits::SEAL_CHANGES_MAX).await?;
-            if logged.is_empty() {
-                return Err(Fault::ChangeMissing { version: sealed + 1 }.into());
-            }
-            let evidence: Vec<_> = logged.iter().map(LoggedChange::evidence).collect();
-            let seal = Seal::next(last.as_ref(), &evidence, gate.clock().now(), &*self.signer)?;
+            let seal = self.next(gate, last.as_ref()).await?;
             match gate.store().seal(seal.clone()).await {
                 // Another node was quicker. What it sealed is seen the next time.
                 Err(StoreError::Stale { .. }) => return Ok(()),
@@ -130,6 +125,23 @@ impl Sealer {
             tracing::info!(number, version, head, "the changelog is sealed");
             last = Some(seal);
         }
+    }
+}
+
+impl Sealer {
+    /// Over the changes that follow, or over those that a restore skipped.
+    async fn next(&self, gate: &Gate, last: Option<&Seal>) -> Result<Seal, Trouble> {
+        let (first, now) = (last.map_or(1, |seal| seal.last_version + 1), gate.clock().now());
+        let logged = gate.store().logged_since(first - 1, limits::SEAL_CHANGES_MAX).await?;
+        if logged.first().is_none_or(|change| change.version != first) {
+            let (name, _) = Skipped { first, last: first }.note();
+            let noted = gate.store().note(&name).await?;
+            let skipped = noted.and_then(|value| Skipped::of_note(&name, &value));
+            let skipped = skipped.ok_or(Fault::ChangeMissing { version: first })?;
+            return Ok(Seal::skip(last, skipped, now, &*self.signer)?);
+        }
+        let evidence: Vec<_> = logged.iter().map(LoggedChange::evidence).collect();
+        Ok(Seal::next(last, &evidence, now, &*self.signer)?)
     }
 }
 

@@ -23,6 +23,19 @@ pub(crate) async fn sealed(node: &Node) -> Value {
     .await
 }
 
+/// The changelog of a restored store, once all is sealed: it is whole, and which versions were skipped is told.
+pub(crate) async fn whole_after_a_restore(node: &Node, skipped: &Value) {
+    sealed(node).await;
+    let found = Shell::at(node).run("audit verify --output json");
+    assert_eq!(found.code, Some(0), "{found:?}");
+    let found = found.json();
+    assert_eq!((&found["result"], &found["skipped"]), (&json!("whole"), &json!([skipped])), "{found}");
+    assert_eq!(found["sealed_version"], found["version"], "{found}");
+    let last = skipped["last"].as_i64().unwrap();
+    let page = node.get(&format!("/v1/registry/compare?from=0&to={last}")).await;
+    assert!(!page["changes"].as_array().unwrap().is_empty(), "what is before it can be compared: {page}");
+}
+
 /// Changes a tenant, so that there is something to seal.
 async fn touch(node: &Node, contact: &str) {
     let body = json!({ "contact": contact });

@@ -192,28 +192,51 @@ pub(super) struct Signed {
 }
 
 impl Seal {
-    /// The seal after another, over the changes after its last.
+    /// The seal after another, over the changes that follow its last without a gap.
     pub fn next(
         before: Option<&Self>,
         changes: &[Evidence],
         at: Timestamp,
         signer: &dyn Signer,
     ) -> Result<Self, Fault> {
+        let first_version = follows(before);
+        let changes = &changes[..changes.len().min(limits::SEAL_CHANGES_MAX)];
+        let following = (first_version..).zip(changes).take_while(|(version, it)| it.version == *version);
+        let digests: Vec<_> = following.map(|(_, change)| change.digest()).collect();
+        if digests.is_empty() {
+            return Err(Fault::ChangeMissing { version: first_version });
+        }
+        let last_version = first_version + digests.len() as i64 - 1;
+        Self::signed_by(before, last_version, &digests, at, signer)
+    }
+
+    /// The seal after another that says which versions there are no changes of.
+    pub fn skip(
+        before: Option<&Self>,
+        skipped: Skipped,
+        at: Timestamp,
+        signer: &dyn Signer,
+    ) -> Result<Self, Fault> {
+        let first_version = follows(before);
+        if skipped.first != first_version || skipped.last < first_version {
+            return Err(Fault::ChangeMissing { version: first_version });
+        }
+        Self::signed_by(before, skipped.last, &[], at, signer)
+    }
+
+    fn signed_by(
+        before: Option<&Self>,
+        last_version: i64,
+        digests: &[Digest],
+        at: Timestamp,
+        signer: &dyn Signer,
+    ) -> Result<Self, Fault> {
         let number = before.map_or(1, |seal| seal.number + 1);
-        let first_version = before.map_or(1, |seal| seal.last_version + 1);
         let altered = Fault::SealAltered { number: number - 1 };
         let previous = before.map(|seal| seal.head_digest().ok_or(altered)).transpose()?;
-        let changes = &changes[..changes.len().min(limits::SEAL_CHANGES_MAX)];
-        for (version, change) in (first_version..).zip(changes) {
-            if change.version != version {
-                return Err(Fault::ChangeMissing { version });
-            }
-        }
-        let last_version = first_version + changes.len() as i64 - 1;
-        let digests: Vec<_> = changes.iter().map(Evidence::digest).collect();
-        let mut seal =
-            Self { number, first_version, last_version, at, head: Vec::new(), signature: Vec::new() };
-        let head = seal.head_over(previous, &digests);
+        let (head, signature) = (Vec::new(), Vec::new());
+        let mut seal = Self { number, first_version: follows(before), last_version, at, head, signature };
+        let head = seal.head_over(previous, digests);
         seal.head = head.0.to_vec();
         seal.signature = [&[FORM][..], &signer.public_key().0, &signer.sign(&to_sign(head))].concat();
         seal.signature.extend(digests.iter().flat_map(|digest| digest.0));
@@ -233,14 +256,15 @@ impl Seal {
         digests.iter().fold(encoder, |encoder, digest| encoder.bytes(&digest.0)).digest()
     }
 
-    /// The parts of its signature, if it has the form of one and is about as many changes as the seal says.
+    /// The parts of its signature, if it has the form of one and is about as many changes as the seal says, or about
+    /// none at all.
     pub(super) fn signed(&self) -> Option<Signed> {
         let rest = self.signature.strip_prefix(&[FORM])?;
         let (key, rest) = rest.split_first_chunk::<KEY_BYTES>()?;
         let (signature, rest) = rest.split_first_chunk::<SIGNATURE_BYTES>()?;
         let (digests, left) = rest.as_chunks::<32>();
         let count = self.last_version.checked_sub(self.first_version)?.checked_add(1)?;
-        let is_whole = left.is_empty() && count > 0 && count == digests.len() as i64;
+        let is_whole = left.is_empty() && count > 0 && (digests.is_empty() || count == digests.len() as i64);
         is_whole.then(|| Signed {
             key: PublicKey(*key),
             signature: *signature,
@@ -253,6 +277,38 @@ impl Signed {
     /// Whether its key's owner signed this head.
     pub(super) fn holds(&self, head: Digest) -> bool {
         self.key.has_signed(&to_sign(head), &self.signature)
+    }
+}
+
+/// The version that the changes of the next seal begin with.
+fn follows(before: Option<&Seal>) -> i64 {
+    before.map_or(1, |seal| seal.last_version + 1)
+}
+
+/// Versions that no change made: a restored store goes on above whatever it has forgotten, so that no version means
+/// two registries. Who restores notes it, and the next seal signs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Skipped {
+    /// The first of them,
+    pub first: i64,
+    /// and the last.
+    pub last: i64,
+}
+
+impl Skipped {
+    /// What the names of such notes begin with; the first version follows.
+    pub const NOTES: &str = "registry/skipped/";
+
+    /// As it is noted: a name, and the last version.
+    pub fn note(self) -> (String, String) {
+        (format!("{}{}", Self::NOTES, self.first), self.last.to_string())
+    }
+
+    /// What a note says, if it is one of these.
+    pub fn of_note(name: &str, value: &str) -> Option<Self> {
+        let first = name.strip_prefix(Self::NOTES)?.parse().ok()?;
+        value.parse().ok().filter(|last| *last >= first).map(|last| Self { first, last })
     }
 }
 

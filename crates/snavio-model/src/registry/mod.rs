@@ -18,7 +18,7 @@ use std::time::Duration;
 use imbl::shared_ptr::DefaultSharedPtr;
 use imbl::{GenericHashMap, OrdMap};
 
-pub use chain::{Digest, PublicKey, Seal, SealingKey, Signer};
+pub use chain::{Digest, PublicKey, Seal, SealingKey, Signer, Skipped};
 pub(crate) use change::problems_alone;
 pub use change::{Author, Change, Wish, plan};
 pub use entry::{Acl, Ban, Client, DispatchMode, Entry, Grant, Key, Profile, Route, Sealed, Service, Tenant};

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::chain::{Digest, PublicKey, Seal};
+use super::chain::{Digest, PublicKey, Seal, Skipped};
 use super::evidence::Evidence;
 
 /// What is wrong with a changelog.
@@ -93,6 +93,8 @@ pub struct Verified {
     pub sealed_version: i64,
     /// The last change there is: those after the last sealed one are not sealed yet.
     pub version: i64,
+    /// Versions that restores of the store skipped.
+    pub skipped: Vec<Skipped>,
 }
 
 impl Verified {
@@ -110,13 +112,16 @@ pub struct Verifier {
     noted: Option<Digest>,
     /// The digests of the changes that the last seal covers and that have not come yet.
     sealed: VecDeque<Digest>,
+    /// What was noted as skipped, and may not be sealed yet.
+    skips: Vec<Skipped>,
     so_far: Verified,
 }
 
 impl Verifier {
-    /// Trusts these keys, and expects the head that was noted before somewhere in the chain.
-    pub fn new(keys: Vec<PublicKey>, noted: Option<Digest>) -> Self {
-        Self { keys, noted, sealed: VecDeque::new(), so_far: Verified::default() }
+    /// Trusts these keys, and expects the head that was noted before somewhere in the chain. What was skipped after the
+    /// last seal it takes on the store's word.
+    pub fn new(keys: Vec<PublicKey>, noted: Option<Digest>, skips: Vec<Skipped>) -> Self {
+        Self { keys, noted, sealed: VecDeque::new(), skips, so_far: Verified::default() }
     }
 
     /// Whether a change must come before the next seal.
@@ -151,6 +156,9 @@ impl Verifier {
             _ => return Err(altered),
         }
         self.noted = self.noted.filter(|noted| *noted != head);
+        if signed.digests.is_empty() {
+            self.pass(Skipped { first: seal.first_version, last: seal.last_version });
+        }
         self.sealed = signed.digests.into();
         self.so_far.seals = number;
         self.so_far.head = Some(head);
@@ -160,6 +168,7 @@ impl Verifier {
 
     /// Takes the next change: of those that the last seal covers, or, after the last seal, of those that none does.
     pub fn change(&mut self, change: &Evidence) -> Result<(), Fault> {
+        self.pass_noted();
         let version = self.so_far.version + 1;
         if change.version != version {
             return Err(Fault::ChangeMissing { version });
@@ -178,13 +187,31 @@ impl Verifier {
     }
 
     /// Everything has come, of a registry at this version.
-    pub fn end(self, version: i64) -> Result<Verified, Fault> {
+    pub fn end(mut self, version: i64) -> Result<Verified, Fault> {
+        self.pass_noted();
         if self.wants_changes() || self.so_far.version < version {
             return Err(Fault::ChangeMissing { version: self.so_far.version + 1 });
         }
         match self.noted {
             Some(head) => Err(Fault::HeadMissing { head }),
             None => Ok(self.so_far),
+        }
+    }
+}
+
+impl Verifier {
+    fn pass(&mut self, skipped: Skipped) {
+        self.so_far.version = skipped.last;
+        self.so_far.skipped.push(skipped);
+    }
+
+    /// Goes on behind what is noted as skipped, where nothing is sealed yet.
+    fn pass_noted(&mut self) {
+        let is_next = |skipped: &&Skipped, version| skipped.first == version + 1;
+        while !self.wants_changes()
+            && let Some(next) = self.skips.iter().find(|it| is_next(it, self.so_far.version))
+        {
+            self.pass(*next);
         }
     }
 }
@@ -197,7 +224,7 @@ pub fn verify(
     keys: &[PublicKey],
     noted: Option<Digest>,
 ) -> Result<Verified, Fault> {
-    let mut verifier = Verifier::new(keys.to_vec(), noted);
+    let mut verifier = Verifier::new(keys.to_vec(), noted, Vec::new());
     let mut changes = changes.iter();
     for seal in seals {
         verifier.seal(seal)?;

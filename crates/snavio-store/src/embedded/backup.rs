@@ -8,9 +8,10 @@ use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use snavio_model::id::Serial;
+use snavio_model::registry::Skipped;
 use snavio_model::time::Timestamp;
 
-use super::{FILE, OpenError, audit, check_not_moved, integrity, layout, meta, newest_of, take_lock};
+use super::{FILE, OpenError, audit, check_not_moved, fleet, integrity, layout, meta, newest_of, take_lock};
 use crate::files::{self, beside, flush_folder, folder_of};
 use crate::{Act, AuditEntry, StoreError};
 
@@ -224,6 +225,8 @@ fn raise(file: &Path, backup: &Path, now: Timestamp) -> Result<Restored, BackupE
     let past = i64::try_from(age_seconds).unwrap_or(i64::MAX / 2).clamp(1000, Serial::EPOCH_MAX / 16);
     meta::set(&connection, "epoch", epoch + past)?;
     meta::set(&connection, "registry_version", version + past)?;
+    let (name, value) = Skipped { first: version + 1, last: version + past }.note();
+    fleet::write_note(&connection, &name, &value)?;
     let entry = AuditEntry {
         number: Serial::first_of(epoch + past),
         action: "store.restore".to_owned(),

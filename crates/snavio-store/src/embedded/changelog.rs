@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use rusqlite::Connection;
-use snavio_model::registry::{LoggedChange, Seal};
+use snavio_model::registry::{LoggedChange, Seal, Skipped};
 
 use super::backup::{BackupError, open};
-use super::{FILE, layout, registry, seal};
+use super::writer::sql;
+use super::{FILE, fleet, layout, registry, seal};
 use crate::StoreError;
 
 /// A folder's changelog.
@@ -26,6 +27,12 @@ impl Changelog {
     /// The registry's version.
     pub fn version(&self) -> Result<i64, StoreError> {
         registry::version(&self.0)
+    }
+
+    /// The versions that restores skipped.
+    pub fn skipped(&self) -> Result<Vec<Skipped>, StoreError> {
+        let notes = fleet::notes(&self.0, Skipped::NOTES).map_err(sql)?;
+        Ok(notes.iter().filter_map(|(name, value)| Skipped::of_note(name, value)).collect())
     }
 
     /// The seals after a number, oldest first.

@@ -121,10 +121,14 @@ fn set_note(
     records: &[Record],
 ) -> Result<(), StoreError> {
     telemetry::append(transaction, records)?;
-    const SET: &str = "INSERT OR REPLACE INTO note (name, value) VALUES (?1, ?2)";
-    transaction.connection.execute(SET, (name, value)).map_err(sql)?;
+    write_note(transaction.connection, name, value).map_err(sql)?;
     transaction.dirty = true;
     Ok(())
+}
+
+pub(super) fn write_note(connection: &Connection, name: &str, value: &str) -> rusqlite::Result<()> {
+    const SET: &str = "INSERT OR REPLACE INTO note (name, value) VALUES (?1, ?2)";
+    connection.execute(SET, (name, value)).map(|_| ())
 }
 
 /// Text is compared byte by byte, and no name holds a character after this one.

@@ -1,11 +1,11 @@
 //! The changelog and its chain, read beside the nodes of a database or without any; nothing is written.
 
-use snavio_model::registry::{LoggedChange, Seal};
+use snavio_model::registry::{LoggedChange, Seal, Skipped};
 
 use super::client::GenericClient;
 use super::pool::{self, Pool, sql};
 use super::version::Version;
-use super::{OpenError, Options, layout, registry, seal};
+use super::{OpenError, Options, fleet, layout, registry, seal};
 use crate::StoreError;
 
 /// A database's changelog.
@@ -34,6 +34,12 @@ impl Changelog {
     /// The registry's version.
     pub async fn version(&self) -> Result<i64, StoreError> {
         registry::version(&self.client().await?).await
+    }
+
+    /// The versions that restores skipped.
+    pub async fn skipped(&self) -> Result<Vec<Skipped>, StoreError> {
+        let notes = fleet::notes(&self.client().await?, Skipped::NOTES).await?;
+        Ok(notes.iter().filter_map(|(name, value)| Skipped::of_note(name, value)).collect())
     }
 
     /// The seals after a number, oldest first.

@@ -7,7 +7,9 @@ use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use snavio_model::limits;
-use snavio_model::registry::{Digest, Evidence, Fault, LoggedChange, PublicKey, Seal, Verified, Verifier};
+use snavio_model::registry::{
+    Digest, Evidence, Fault, LoggedChange, PublicKey, Seal, Skipped, Verified, Verifier,
+};
 use snavio_sdk::Api;
 use snavio_server::changelog_public_key;
 use snavio_server::config::StoreConfig;
@@ -44,7 +46,7 @@ pub(crate) struct Verify {
 impl Verify {
     pub(crate) async fn run(self, output: Output) -> Ended {
         let mut source = self.source().await?;
-        let (version, own_key) = source.about().await?;
+        let (version, own_key, skips) = source.about().await?;
         let keys = match (self.public_key.is_empty(), own_key) {
             (false, _) => self.public_key.clone(),
             (true, Some(key)) => vec![key],
@@ -54,7 +56,7 @@ impl Verify {
                 ));
             }
         };
-        let verifier = Verifier::new(keys.clone(), self.head);
+        let verifier = Verifier::new(keys.clone(), self.head, skips);
         match walk(&source, verifier, version).await? {
             Ok(verified) => {
                 tell(&verified, &keys, self.public_key.is_empty(), output);
@@ -140,6 +142,7 @@ fn tell(verified: &Verified, keys: &[PublicKey], on_its_word: bool, output: Outp
         "version": verified.version,
         "sealed_version": verified.sealed_version,
         "unsealed": unsealed,
+        "skipped": verified.skipped,
         "seals": verified.seals,
         "head": verified.head,
         "public_key": keys,
@@ -149,6 +152,11 @@ fn tell(verified: &Verified, keys: &[PublicKey], on_its_word: bool, output: Outp
         document["unsealed"] = match verified.unsealed() {
             Some((first, last)) => format!("changes {first} to {last} are not sealed yet").into(),
             None => "none".into(),
+        };
+        let skipped = verified.skipped.iter().map(|it| format!("versions {} to {}", it.first, it.last));
+        document["skipped"] = match verified.skipped.is_empty() {
+            true => "none".into(),
+            false => format!("{}: the store was restored", skipped.collect::<Vec<_>>().join(", ")).into(),
         };
         if on_its_word {
             let note =
@@ -170,6 +178,7 @@ enum Source {
 struct Seals {
     items: Vec<Seal>,
     version: i64,
+    skipped: Vec<Skipped>,
     public_key: PublicKey,
 }
 
@@ -179,15 +188,18 @@ struct Changes {
 }
 
 impl Source {
-    /// The registry's version, which the changelog must reach, and the key by the source's own word.
-    async fn about(&mut self) -> Result<(i64, Option<PublicKey>), Failure> {
+    /// The registry's version, which the changelog must reach, the key by the source's own word, and what restores
+    /// skipped.
+    async fn about(&mut self) -> Result<(i64, Option<PublicKey>, Vec<Skipped>), Failure> {
         match self {
             Self::Node(api) => {
                 let page: Seals = get(api, "/v1/registry/seals?limit=1").await?;
-                Ok((page.version, Some(page.public_key)))
+                Ok((page.version, Some(page.public_key), page.skipped))
             }
-            Self::Folder(changelog, key) => Ok((changelog.version()?, *key)),
-            Self::Database(changelog, key) => Ok((changelog.version().await?, *key)),
+            Self::Folder(changelog, key) => Ok((changelog.version()?, *key, changelog.skipped()?)),
+            Self::Database(changelog, key) => {
+                Ok((changelog.version().await?, *key, changelog.skipped().await?))
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use snavio_sdk::Client;
 
+use crate::audit::whole_after_a_restore;
 use crate::node::{Draft, Launch, Node, drain, new_id, post, seconds_from_now};
 use crate::shell::Shell;
 
@@ -23,7 +24,7 @@ async fn status(node: &Node) -> Value {
     node.operator().call(Method::GET, "/v1/status", None).await.expect("the node tells")
 }
 
-/// ENG-2, DLV-3
+/// ENG-2, DLV-3, REG-5
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_under_load_is_restored_with_all_it_contained_and_no_number_is_given_twice() {
     let node = Node::start();
@@ -64,6 +65,10 @@ async fn a_backup_under_load_is_restored_with_all_it_contained_and_no_number_is_
     for file in ["platform.key", "operator.token"] {
         std::fs::copy(node.data().join(file), data.join(file)).expect("the secrets are moved by hand");
     }
+    let found = shell.run(&format!("audit verify --data {} --output json", data.display()));
+    assert_eq!(found.code, Some(0), "before any node was started over it: {found:?}");
+    let skipped = found.json()["skipped"][0].clone();
+    assert_eq!(skipped["last"], restored["registry_version"], "{skipped}");
     let other = Node::launch_in(folder, &Launch::default());
     let new = status(&other).await;
     assert!(new["store"]["epoch"].as_i64() > old["store"]["epoch"].as_i64(), "{new} after {old}");
@@ -107,6 +112,7 @@ async fn a_backup_under_load_is_restored_with_all_it_contained_and_no_number_is_
             .await,
     );
     assert_eq!(code, 200, "the registry goes on from its raised version");
+    whole_after_a_restore(&other, &skipped).await;
 }
 
 /// ENG-2

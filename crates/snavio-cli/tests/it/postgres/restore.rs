@@ -9,6 +9,7 @@ use serde_json::json;
 use snavio_sdk::{ApiError, Client, Delivery};
 use snavio_testbed::Postgres;
 
+use crate::audit::whole_after_a_restore;
 use crate::engine::Database;
 use crate::node::{Cast, Draft, Launch, Node, drain, new_id, post};
 
@@ -70,7 +71,7 @@ async fn dispatched(client: &Client, after: i64) -> (usize, i64) {
     }
 }
 
-/// QUA-1, ENG-7, CLM-4, DLV-3
+/// QUA-1, ENG-7, CLM-4, DLV-3, REG-5
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restored_database_goes_on_above_every_number_of_the_time_it_forgot() {
     let (server, database) = (Postgres::shared(), Database::new());
@@ -140,4 +141,7 @@ async fn a_restored_database_goes_on_above_every_number_of_the_time_it_forgot() 
     assert!(status["registry_version"].as_i64().unwrap() > version, "{status} after {version}");
     assert_eq!((&status["registry_lag"], status["nodes"].as_array().map(Vec::len)), (&json!(0), Some(1)));
     assert_eq!(node.apply(&later).await.len(), 1, "what was registered since is forgotten");
+    let skipped = node.get("/v1/registry/seals").await["skipped"][0].clone();
+    assert_eq!(skipped["last"].as_i64().unwrap() - skipped["first"].as_i64().unwrap(), 999_999);
+    whole_after_a_restore(&node, &skipped).await;
 }

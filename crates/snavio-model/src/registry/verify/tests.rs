@@ -259,3 +259,58 @@ proptest! {
         prop_assert!(verified(&seals, &changes).is_err());
     }
 }
+
+/// REG-5: a restored store goes on above what it has forgotten.
+#[test]
+fn versions_that_a_restore_skipped_are_sealed_as_such_and_told() {
+    let signer = SealingKey::from_bytes(&KEY);
+    let (mut changes, mut chain) = chain();
+    let restored = Skipped { first: 12, last: 1011 };
+    changes.extend([1012, 1013].map(logged));
+    let evidence: Vec<_> = changes.iter().map(LoggedChange::evidence).collect();
+    let walk = |seals: &[Seal], skips: &[Skipped], version| {
+        let mut verifier = Verifier::new(vec![key_of(KEY)], None, skips.to_vec());
+        let mut left = evidence.iter();
+        for seal in seals {
+            verifier.seal(seal)?;
+            while verifier.wants_changes() {
+                verifier.change(left.next().unwrap())?;
+            }
+        }
+        left.try_for_each(|change| verifier.change(change))?;
+        verifier.end(version)
+    };
+    assert_eq!(walk(&chain, &[], 1013), Err(Fault::ChangeMissing { version: 12 }), "nobody noted a restore");
+    let other = Skipped { first: 12, last: 1010 };
+    assert_eq!(walk(&chain, &[other], 1013), Err(Fault::ChangeMissing { version: 1011 }));
+    let not_sealed = walk(&chain, &[restored], 1013).unwrap();
+    assert_eq!((not_sealed.version, &not_sealed.skipped[..]), (1013, &[restored][..]));
+    assert_eq!(not_sealed.unsealed(), Some((10, 1013)));
+
+    chain.push(Seal::next(chain.last(), &evidence[9..], Timestamp(9), &signer).unwrap());
+    assert_eq!(chain[3].last_version, 11, "as far as changes follow each other");
+    let none = Seal::next(chain.last(), &evidence[11..], Timestamp(9), &signer);
+    assert_eq!(none, Err(Fault::ChangeMissing { version: 12 }));
+    let wrong = Seal::skip(chain.last(), Skipped { first: 13, last: 1011 }, Timestamp(9), &signer);
+    assert_eq!(wrong, Err(Fault::ChangeMissing { version: 12 }));
+    chain.push(Seal::skip(chain.last(), restored, Timestamp(10), &signer).unwrap());
+    chain.push(Seal::next(chain.last(), &evidence[11..], Timestamp(11), &signer).unwrap());
+    // Sealed, it needs nobody's word any more.
+    let sealed = walk(&chain, &[], 1013).unwrap();
+    assert_eq!((sealed.seals, sealed.sealed_version, &sealed.skipped[..]), (6, 1013, &[restored][..]));
+    // What was skipped cannot be stretched over changes that were sealed.
+    chain[4].last_version = 1012;
+    assert_eq!(walk(&chain, &[], 1013), Err(Fault::SealAltered { number: 5 }));
+}
+
+/// REG-5
+#[test]
+fn a_note_of_what_was_skipped_is_read_as_it_was_written() {
+    let skipped = Skipped { first: 8, last: 1007 };
+    let (name, value) = skipped.note();
+    assert_eq!((name.as_str(), value.as_str()), ("registry/skipped/8", "1007"));
+    assert_eq!(Skipped::of_note(&name, &value), Some(skipped));
+    for (name, value) in [("registry/skipped/8", "7"), ("registry/skipped/x", "9"), ("other/8", "9")] {
+        assert_eq!(Skipped::of_note(name, value), None, "{name} {value}");
+    }
+}

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use snavio_model::limits;
 use snavio_model::permission::Permission;
 use snavio_model::refusal::{Reason, Refusal};
-use snavio_model::registry::{Evidence, LoggedChange, Seal, Signer as _};
+use snavio_model::registry::{Evidence, LoggedChange, Seal, Signer as _, Skipped};
 use snavio_store::StoreError;
 use utoipa::{IntoParams, ToSchema};
 
@@ -37,6 +37,8 @@ pub(in crate::http) struct Seals {
     next: i64,
     /// The registry's version: the changelog must reach it.
     version: i64,
+    /// Versions that no change made, because the store was restored.
+    skipped: Vec<Skipped>,
     /// What this node's seals are verified with, in hex. An auditor takes it from elsewhere.
     public_key: String,
 }
@@ -53,10 +55,12 @@ pub(in crate::http) async fn seals(
     let most = limits::SEALS_PAGE_MAX;
     let limit = within("limit", page.limit.unwrap_or(most), 1, most)?;
     let version = app.gate.store().version().await?;
+    let notes = app.gate.store().notes(Skipped::NOTES).await?;
+    let skipped = notes.iter().filter_map(|(name, value)| Skipped::of_note(name, value)).collect();
     let items = app.gate.store().seals(page.after, limit).await.map_err(told)?;
     let next = items.last().map_or(page.after, |seal| seal.number);
     let public_key = app.platform.public_key().to_string();
-    Ok(json(StatusCode::OK, &Seals { items, next, version, public_key }))
+    Ok(json(StatusCode::OK, &Seals { items, next, version, skipped, public_key }))
 }
 
 /// Which part of the changelog.

@@ -14,3 +14,13 @@ CREATE TABLE note (
     name  TEXT PRIMARY KEY,
     value TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+-- Versions that restores skipped before there was a chain.
+INSERT INTO note (name, value)
+    SELECT 'registry/skipped/' || (before + 1), version - 1
+    FROM (SELECT version, lag(version, 1, 0) OVER (ORDER BY version) AS before FROM registry_change)
+    WHERE version > before + 1;
+INSERT INTO note (name, value)
+    SELECT 'registry/skipped/' || (last + 1), value
+    FROM meta, (SELECT coalesce(max(version), 0) AS last FROM registry_change)
+    WHERE key = 'registry_version' AND value > last;

@@ -15,4 +15,14 @@ CREATE TABLE note (
     value text COLLATE "C" NOT NULL
 );
 
+-- Versions that restores skipped before there was a chain.
+INSERT INTO note (name, value)
+    SELECT 'registry/skipped/' || (before + 1), (version - 1)::text
+    FROM (SELECT version, lag(version, 1, 0::bigint) OVER (ORDER BY version) AS before FROM registry_change) AS it
+    WHERE version > before + 1;
+INSERT INTO note (name, value)
+    SELECT 'registry/skipped/' || (last + 1), version::text
+    FROM registry_version, (SELECT coalesce(max(version), 0) AS last FROM registry_change) AS it
+    WHERE version > last;
+
 UPDATE layout SET version = 3;
