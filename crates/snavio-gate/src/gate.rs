@@ -147,7 +147,7 @@ pub struct Gate {
     settings: Settings,
     registry: ArcSwap<Registry>,
     currency: Currency,
-    unseal: Arc<dyn Unseal>,
+    pub(crate) unseal: Arc<dyn Unseal>,
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     committer: Committer,

@@ -1,12 +1,13 @@
 //! What was sent by a permission that had been taken back already (REG-17): a node learns of a revocation a moment
 //! after it was made. One node reads from the log who was quicker, and tells of each message once.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use snavio_model::id::Serial;
 use snavio_model::limits;
-use snavio_model::registry::{Revocation, Revoked, Used};
+use snavio_model::registry::{Change, Differences, Registry, Revocation, Revoked, Used};
 use snavio_model::telemetry::{self, Record};
 use snavio_model::time::Timestamp;
 use snavio_store::{StoreError, Use};
@@ -63,32 +64,80 @@ impl Gate {
         };
         let changes = store.changes_since(version, limits::PAGE_MAX).await?;
         let now = self.clock().now();
-        let due = changes.iter().take_while(|it| now >= it.at.plus(limits::REVOCATION_SETTLED));
-        let due: Vec<_> = due.collect();
-        let Some(last) = due.last() else { return Ok(false) };
+        let is_due = |change: &&Change| {
+            let at = Revocation::of(change).map_or(change.at, |revocation| revocation.at);
+            now >= at.plus(limits::REVOCATION_SETTLED)
+        };
+        let due = changes.iter().take_while(is_due).count();
+        let Some(last) = changes[..due].last() else { return Ok(false) };
+        let Some(taken) = self.taken_back(version, &changes[..due]).await? else { return Ok(false) };
         let mut records = Vec::new();
-        for revocation in due.iter().filter_map(|change| Revocation::of(change)) {
-            self.gather_late(&revocation, now, &mut records).await?;
+        for taken in taken.values() {
+            self.gather_late(taken, now, &mut records).await?;
         }
         store.move_note(POSITION, position.as_deref(), &last.version.to_string(), records).await?;
-        Ok(due.len() == changes.len() && changes.len() == limits::PAGE_MAX)
+        Ok(due == limits::PAGE_MAX)
     }
 
-    /// Reads off the log what was sent by a permission after it was taken back.
+    /// What these changes after a version took back, by the tenant that may have sent by it, oldest first; nothing while
+    /// this node does not know all of them.
+    async fn taken_back(
+        &self,
+        version: i64,
+        due: &[Change],
+    ) -> Result<Option<BTreeMap<String, Vec<Taken>>>, StoreError> {
+        let mut taken: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        if !due.iter().any(|change| Revocation::of(change).is_some()) {
+            return Ok(Some(taken));
+        }
+        let registry = self.registry();
+        if due.last().is_some_and(|last| last.version > registry.version()) {
+            return Ok(None);
+        }
+        let mut then = self.registry_before(&registry, version).await?;
+        for change in due {
+            then = then.with(std::slice::from_ref(change), &*self.unseal);
+            if let Some(revocation) = Revocation::of(change) {
+                let of_sender = taken.entry(revocation.senders().to_owned()).or_default();
+                of_sender.push(Taken { revocation, then: then.clone() });
+            }
+        }
+        Ok(Some(taken))
+    }
+
+    /// The registry as it was at a version a moment ago.
+    async fn registry_before(&self, registry: &Registry, version: i64) -> Result<Registry, StoreError> {
+        let (mut differences, mut since) = (Differences::default(), version);
+        while since < registry.version() {
+            let changes = self.store().changes_since(since, limits::PAGE_MAX).await?;
+            let Some(last) = changes.last() else { break };
+            since = last.version;
+            let known = changes.into_iter().take_while(|change| change.version <= registry.version());
+            known.for_each(|change| differences.add(change));
+        }
+        Ok(differences.undo(registry, version))
+    }
+
+    /// Reads off the log what one tenant sent by permissions after they were taken back.
     async fn gather_late(
         &self,
-        revocation: &Revocation,
+        taken: &[Taken],
         now: Timestamp,
         records: &mut Vec<Record>,
     ) -> Result<(), StoreError> {
+        let first = taken.iter().min_by_key(|it| it.revocation.at);
+        let Some(Revocation { at: first_at, .. }) = first.map(|it| &it.revocation) else { return Ok(()) };
+        let Some(senders) = taken.first().map(|it| it.revocation.senders()) else { return Ok(()) };
         let mut before = Serial(i64::MAX);
         loop {
-            let page = self.store().uses(revocation.senders(), before, limits::PAGE_MAX).await?;
+            let page = self.store().uses(senders, before, limits::PAGE_MAX).await?;
             let Some(oldest) = page.last() else { return Ok(()) };
             before = oldest.number;
-            // Batches overlap: what is a little older may stand behind what is younger.
-            let is_past = oldest.settled_at.plus(limits::REVOCATION_SETTLED) < revocation.at;
-            for used in page.iter().filter(|used| self.is_late(revocation, used)) {
+            for used in &page {
+                // Once, whatever else was taken back too.
+                let Some(Taken { revocation, .. }) = taken.iter().find(|it| it.is_late(used)) else {
+                    continue;
+                };
                 metrics::counter!("snavio_executed_after_revoked_total").increment(1);
                 let late = revocation.stale_for(used.settled_at);
                 tracing::warn!(
@@ -100,25 +149,33 @@ impl Gate {
                     records.extend(record(revocation, used, now));
                 }
             }
-            if is_past {
+            // Batches overlap: what is a little older may stand behind what is younger.
+            if oldest.settled_at.plus(limits::REVOCATION_SETTLED) < *first_at {
                 return Ok(());
             }
         }
     }
+}
 
-    fn is_late(&self, revocation: &Revocation, it: &Use) -> bool {
+/// What was taken back, and the registry right after it.
+struct Taken {
+    revocation: Revocation,
+    then: Registry,
+}
+
+impl Taken {
+    fn is_late(&self, it: &Use) -> bool {
         let Use { source, target, name, key_version, .. } = it;
-        let is_by_it = it.registry_version < revocation.version && it.settled_at >= revocation.at;
-        is_by_it
-            && revocation.covers(Used { source, target, name, key_version })
-            && !self.is_granted(revocation, it)
+        it.registry_version < self.revocation.version
+            && it.settled_at >= self.revocation.at
+            && self.revocation.covers(Used { source, target, name, key_version })
+            && !self.is_granted(it)
     }
 
-    /// Whether another grant permits what the revoked one did.
-    fn is_granted(&self, revocation: &Revocation, it: &Use) -> bool {
-        let Revoked::Grant { .. } = revocation.what else { return false };
-        let registry = self.registry();
-        let target = registry.service(it.target.as_str());
+    /// Whether another grant permitted what the revoked one did. One that was given later is none.
+    fn is_granted(&self, it: &Use) -> bool {
+        let Revoked::Grant { .. } = self.revocation.what else { return false };
+        let target = self.then.service(it.target.as_str());
         target.is_some_and(|view| view.grant(&it.source, &it.name, it.settled_at).is_some())
     }
 }

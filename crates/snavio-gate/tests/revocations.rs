@@ -135,6 +135,19 @@ impl Fleet {
         late.map(|it| told(&it.body)).collect()
     }
 
+    /// What is told once everything was audited.
+    async fn told_in_the_end(&self, tenant: &str) -> Vec<(String, f64)> {
+        self.clock.advance(Duration::from_secs(40));
+        let version = self.one.registry().version().to_string();
+        let audited = async {
+            while self.one.store().note("revocations/audited").await.unwrap().as_ref() != Some(&version) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), audited).await.expect("it is audited");
+        self.told(tenant).await
+    }
+
     async fn stop(self) {
         self.other.stop().await;
         self.one.stop().await;
@@ -170,21 +183,7 @@ async fn stops_within_five_seconds(wish: impl Fn(&Registry) -> Wish, then: Reaso
         "before five seconds are over the store is asked first"
     );
     assert_eq!(fleet.told(whom).await, [], "not before it is sure that nothing more comes");
-    fleet.clock.advance(Duration::from_secs(20));
-    let told = async {
-        loop {
-            let told = fleet.told(whom).await;
-            if !told.is_empty() {
-                return told;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    let told = tokio::time::timeout(Duration::from_secs(20), told).await.expect("it is told");
-    assert_eq!(told, [(what.to_owned(), 1.0)], "once, with how late it was");
-    let whom = whom.to_owned();
-    let again = fleet.told(&whom).await;
-    assert_eq!(again.len(), 1);
+    assert_eq!(fleet.told_in_the_end(whom).await, [(what.to_owned(), 1.0)], "once, with how late it was");
     fleet.stop().await;
 }
 
@@ -213,6 +212,65 @@ async fn a_ban_stops_within_five_seconds() {
     let ban =
         |_: &Registry| Wish::Put(Entry::Ban(Ban { source: billing(), reason: String::new(), until: None }));
     stops_within_five_seconds(ban, Reason::Banned, "ban", "zeta").await;
+}
+
+/// REG-17: that it was given again meanwhile does not undo what slipped through.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_that_is_given_again_at_once_hides_nothing() {
+    let fleet = Fleet::start(Profile::Critical, Acl::Cached).await;
+    fleet.change(Wish::Remove(grant().key())).await;
+    fleet.clock.advance(Duration::from_secs(1));
+    assert_eq!(reason(fleet.send().await), None, "it cannot know yet");
+    fleet.clock.advance(Duration::from_millis(500));
+    fleet.change(Wish::Put(grant())).await;
+    assert_eq!(fleet.told_in_the_end("zeta").await, [("grant".to_owned(), 1.0)]);
+    fleet.stop().await;
+}
+
+/// REG-17
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_another_grant_permits_is_not_told() {
+    let fleet = Fleet::start(Profile::Low, Acl::Cached).await;
+    let name: GrantedName = "*".parse().unwrap();
+    fleet.change(Wish::Put(Entry::Grant(Grant::new(billing(), "zeta/bot".parse().unwrap(), name)))).await;
+    fleet.change(Wish::Remove(grant().key())).await;
+    fleet.clock.advance(Duration::from_secs(1));
+    assert_eq!(reason(fleet.send().await), None);
+    assert_eq!(fleet.told_in_the_end("zeta").await, []);
+    fleet.stop().await;
+}
+
+/// REG-17: an end that is brought forward is a revocation from then on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_end_that_was_brought_forward_is_told_when_somebody_did_not_know_of_it() {
+    let fleet = Fleet::start(Profile::Critical, Acl::Cached).await;
+    let Entry::Grant(ending) = grant() else { unreachable!() };
+    let expires_at = Some(fleet.clock.now().plus(Duration::from_secs(1)));
+    fleet.change(Wish::Put(Entry::Grant(Grant { expires_at, ..ending }))).await;
+    for _ in 0..2 {
+        fleet.clock.advance(Duration::from_millis(750));
+        assert_eq!(reason(fleet.send().await), None, "it cannot know yet");
+    }
+    assert_eq!(
+        fleet.told_in_the_end("zeta").await,
+        [("grant".to_owned(), 0.5)],
+        "not what came before the end"
+    );
+    fleet.stop().await;
+}
+
+/// REG-17
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_slipped_through_several_revocations_is_told_once() {
+    let fleet = Fleet::start(Profile::Critical, Acl::Cached).await;
+    let ban = Ban { source: billing(), reason: String::new(), until: None };
+    fleet.change(Wish::Put(Entry::Ban(ban))).await;
+    fleet.clock.advance(Duration::from_millis(200));
+    fleet.change(Wish::Remove(grant().key())).await;
+    fleet.clock.advance(Duration::from_millis(800));
+    assert_eq!(reason(fleet.send().await), None, "it cannot know yet");
+    assert_eq!(fleet.told_in_the_end("zeta").await, [("ban".to_owned(), 1.0)], "by the first of them");
+    fleet.stop().await;
 }
 
 /// REG-15: a route that asks the store at every dispatch lets nothing slip through.

@@ -110,3 +110,33 @@ async fn a_database_of_every_layout_is_brought_up_to_date_and_goes_on() {
         assert_eq!(postgres_layout(&url), postgres_layout(&fresh), "layout {version}");
     }
 }
+
+/// Of a store that was restored to version 0 and then, after the change that made version 5, to that.
+const RESTORED: &str = "INSERT INTO registry_change (version, at, who, why, kind, name) VALUES (5, 1, 'x', '', 'tenant', 'acme');";
+const SKIPPED: [(&str, &str); 2] = [("registry/skipped/1", "4"), ("registry/skipped/6", "9")];
+
+/// REG-5: before there was a chain, nobody noted what a restore skipped.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_restores_skipped_before_there_was_a_chain_is_noted() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = rusqlite::Connection::open(folder.path().join(FILE)).unwrap();
+    file.execute_batch(&dump("embedded", 1)).unwrap();
+    file.execute_batch(
+        "DELETE FROM registry_change; UPDATE meta SET value = 9 WHERE key = 'registry_version'",
+    )
+    .unwrap();
+    file.execute_batch(RESTORED).unwrap();
+    drop(file);
+    let embedded = EmbeddedStore::open(&embedded::Options::new(folder.path())).unwrap();
+    let url = Postgres::shared().database().unwrap();
+    Postgres::shared().ask(&url, &dump("postgres", 1)).unwrap();
+    let raise = format!("DELETE FROM registry_change; UPDATE registry_version SET version = 9; {RESTORED}");
+    Postgres::shared().ask(&url, &raise).unwrap();
+    let postgres = PostgresStore::open(&postgres::Options::new(&url)).await.unwrap();
+    for store in [&embedded as &dyn Store, &postgres] {
+        let notes = store.notes("registry/skipped/").await.unwrap();
+        assert_eq!(notes, SKIPPED.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    }
+    embedded.close().await;
+    postgres.close().await;
+}

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::change::Change;
 use super::entry::{Entry, Grant};
+use crate::limits;
 use crate::name::{CommandName, GrantedName, KeyVersion, ServiceName, TenantName};
 use crate::time::Timestamp;
 
@@ -14,7 +15,7 @@ pub struct Revocation {
     pub what: Revoked,
     /// The registry's version from which on it is gone.
     pub version: i64,
-    /// When.
+    /// From when on.
     pub at: Timestamp,
 }
 
@@ -57,32 +58,43 @@ pub struct Used<'a> {
 }
 
 impl Revocation {
-    /// What a change took back, if it did.
+    /// What a change took back, if it did. An end that was brought forward is one if it comes so soon that nodes may
+    /// not know of it by then.
     pub fn of(change: &Change) -> Option<Self> {
-        let ended = |end: Option<Timestamp>| end.is_some_and(|end| end <= change.at);
-        let what = match (&change.before, &change.after) {
-            (Some(Entry::Grant(grant)), None) => of_grant(grant),
-            (Some(Entry::Grant(before)), Some(Entry::Grant(after)))
-                if ended(after.expires_at) && !ended(before.expires_at) =>
-            {
-                of_grant(after)
+        let settled = change.at.plus(limits::REVOCATION_SETTLED);
+        let is_over = |end: Option<Timestamp>| end.is_some_and(|end| end <= change.at);
+        // From when on something is gone that ended at the one time before, and ends at the other now.
+        let gone_from = |before: Option<Timestamp>, now: Option<Timestamp>| {
+            let now = now?.max(change.at);
+            (before.is_none_or(|before| before > now) && now <= settled).then_some(now)
+        };
+        let (what, at) = match (&change.before, &change.after) {
+            (Some(Entry::Grant(grant)), None) => {
+                (of_grant(grant), gone_from(grant.expires_at, Some(change.at))?)
             }
-            (Some(Entry::Key(key)), after) if !ended(key.ends_at()) => match after {
-                Some(Entry::Key(after)) if !ended(after.ends_at()) => return None,
-                _ => Revoked::Key { service: key.service.clone(), version: key.version.clone() },
-            },
-            (before, Some(Entry::Ban(ban))) if !ended(ban.until) => match before {
-                Some(Entry::Ban(before)) if !ended(before.until) => return None,
-                _ => Revoked::Source(ban.source.clone()),
+            (Some(Entry::Grant(before)), Some(Entry::Grant(after))) => {
+                (of_grant(after), gone_from(before.expires_at, after.expires_at)?)
+            }
+            (Some(Entry::Key(key)), after) => {
+                let end = match after {
+                    Some(Entry::Key(after)) => after.ends_at(),
+                    _ => Some(change.at),
+                };
+                let what = Revoked::Key { service: key.service.clone(), version: key.version.clone() };
+                (what, gone_from(key.ends_at(), end)?)
+            }
+            (before, Some(Entry::Ban(ban))) if !is_over(ban.until) => match before {
+                Some(Entry::Ban(before)) if !is_over(before.until) => return None,
+                _ => (Revoked::Source(ban.source.clone()), change.at),
             },
             (Some(Entry::Tenant(before)), Some(Entry::Tenant(after)))
                 if after.suspended && !before.suspended =>
             {
-                Revoked::Tenant(after.name.clone())
+                (Revoked::Tenant(after.name.clone()), change.at)
             }
             _ => return None,
         };
-        Some(Self { what, version: change.version, at: change.at })
+        Some(Self { what, version: change.version, at })
     }
 
     /// The tenant whose messages may have been sent by it.
@@ -170,31 +182,42 @@ mod tests {
     #[test]
     fn what_ends_a_permission_is_told_from_what_does_not() {
         for (before, after, what) in [
-            (grant("pay", None), None, Some("grant")),
-            (grant("pay", None), grant("pay", Some(NOON)), Some("grant")),
-            (grant("pay", None), grant("pay", later(9)), None),
+            (grant("pay", None), None, Some(("grant", 0))),
+            (grant("pay", later(9)), None, Some(("grant", 0))),
+            (grant("pay", Some(NOON)), None, None),
+            (grant("pay", None), grant("pay", Some(Timestamp(0))), Some(("grant", 0))),
+            (grant("pay", None), grant("pay", Some(NOON)), Some(("grant", 0))),
+            (grant("pay", None), grant("pay", later(9)), Some(("grant", 9))),
+            (grant("pay", None), grant("pay", later(15)), Some(("grant", 15))),
+            // By then every node knows.
+            (grant("pay", None), grant("pay", later(16)), None),
+            (grant("pay", later(16)), grant("pay", later(9)), Some(("grant", 9))),
+            (grant("pay", later(9)), grant("pay", later(9)), None),
+            (grant("pay", later(9)), grant("pay", None), None),
             (grant("pay", Some(NOON)), grant("pay", Some(Timestamp(0))), None),
             (None, grant("pay", None), None),
-            (key(None, None), key(None, Some(NOON)), Some("key")),
-            (key(None, None), key(later(9), None), None),
-            (key(later(9), None), key(Some(NOON), None), Some("key")),
-            (key(None, None), None, Some("key")),
+            (key(None, None), key(None, Some(NOON)), Some(("key", 0))),
+            (key(None, None), key(later(9), None), Some(("key", 9))),
+            (key(None, None), key(later(3600), None), None),
+            (key(later(9), None), key(Some(NOON), None), Some(("key", 0))),
+            (key(None, None), None, Some(("key", 0))),
             (key(Some(Timestamp(0)), None), None, None),
-            (None, ban(None), Some("ban")),
-            (ban(Some(Timestamp(0))), ban(later(9)), Some("ban")),
+            (None, ban(None), Some(("ban", 0))),
+            (ban(Some(Timestamp(0))), ban(later(9)), Some(("ban", 0))),
             (ban(None), ban(later(9)), None),
             (None, ban(Some(NOON)), None),
             (ban(None), None, None),
-            (tenant(false), tenant(true), Some("suspension")),
+            (tenant(false), tenant(true), Some(("suspension", 0))),
             (tenant(true), tenant(false), None),
         ] {
             let key = before.as_ref().or(after.as_ref()).unwrap().key();
             let change =
                 Change { version: 7, at: NOON, who: String::new(), why: String::new(), key, before, after };
             let told = Revocation::of(&change);
-            assert_eq!(told.as_ref().map(|it| it.what.as_str()), what, "{change:?}");
+            let at = |it: &Revocation| it.at.since(NOON).as_secs();
+            assert_eq!(told.as_ref().map(|it| (it.what.as_str(), at(it))), what, "{change:?}");
             if let Some(told) = told {
-                assert_eq!((told.version, told.at, told.senders()), (7, NOON, "acme"));
+                assert_eq!((told.version, told.senders()), (7, "acme"));
             }
         }
     }

@@ -9,7 +9,7 @@ CREATE TABLE refinery_schema_history(
 INSERT INTO refinery_schema_history VALUES(1,'first','2026-11-15T08:30:00Z','9919482852849526535');
 INSERT INTO refinery_schema_history VALUES(2,'audit_check','2026-11-15T08:30:00Z','10178134306200910801');
 INSERT INTO refinery_schema_history VALUES(3,'pins','2026-11-15T08:30:00Z','15763135482255004369');
-INSERT INTO refinery_schema_history VALUES(4,'evidence','2026-11-15T18:31:26.125712726Z','957042474923641624');
+INSERT INTO refinery_schema_history VALUES(4,'evidence','2026-11-15T18:31:26.125712726Z','8937749521833089577');
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
     value INTEGER NOT NULL
