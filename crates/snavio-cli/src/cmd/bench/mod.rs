@@ -15,6 +15,7 @@ mod memory;
 mod messages;
 mod node;
 mod null_store;
+mod onboarding;
 mod peers;
 mod pgbench;
 mod plan;
@@ -51,7 +52,7 @@ const SECONDS_MAX: f64 = 20.0;
 /// Measure a node: throughput, latency, messages per flush, processor time; alone and against its peers.
 ///
 /// Starts a node on a temporary store in a process of its own, and loads it over the loopback. Without a part
-/// (--without-store, --against, --fleet, --consume-alone, --fairness, --memory, --idle-connections, --registry) it measures
+/// (--without-store, --against, --fleet, --consume-alone, --fairness, --memory, --idle-connections, --registry, --onboarding) it measures
 /// ingest for every combination of --routes, --batch and --connections.
 ///
 /// Example: snavio bench --routes strict --batch 1 --connections 64 --rounds 5
@@ -115,10 +116,13 @@ pub(crate) struct Bench {
     /// Part: the server's memory with so many connections that do nothing.
     #[arg(long)]
     idle_connections: Option<usize>,
-    /// Part, alone: a registry of so many grants. What a snapshot of it weighs, and what a cold start takes with it
-    /// and without.
+    /// Part, alone: a registry of so many grants. What a snapshot of it weighs, what a cold start takes with it and
+    /// without, what a refresh costs, and what commands cost beside a small registry's.
     #[arg(long, value_name = "GRANTS")]
     registry: Option<usize>,
+    /// Part, alone: how long it takes from a grant until its first command is delivered, with one node and with two.
+    #[arg(long)]
+    onboarding: bool,
     /// All parts but memory and idle connections, both kinds of ids. Takes half an hour.
     #[arg(long)]
     full: bool,
@@ -156,7 +160,10 @@ impl Bench {
         }
         tokio::spawn(end_when_told());
         if let Some(grants) = self.registry {
-            return registry::run(grants, self.rounds.unwrap_or(3).max(1), output).await;
+            return registry::run(grants, self.rounds.unwrap_or(3).max(1), self.pacing()?, output).await;
+        }
+        if self.onboarding {
+            return onboarding::run(self.rounds.unwrap_or(20).max(1), output).await;
         }
         let plan = self.plan()?;
         let report = plan.run().await?;

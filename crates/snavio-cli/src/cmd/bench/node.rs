@@ -16,7 +16,7 @@ use crate::cmd::Failure;
 /// Claims of the bench's strict route stay until the end: 30 days, the most that a route may ask for.
 const KEEP_SECONDS: u32 = 30 * 86_400;
 /// Deliveries that nobody consumes pile up; the bench must not meet the limit that protects a real node.
-const QUEUE_DEPTH_MAX: &str = "1000000000";
+pub(super) const QUEUE_DEPTH_MAX: &str = "1000000000";
 /// How long a node may take to learn what another was told.
 const IN_STEP_MAX: Duration = Duration::from_secs(10);
 
@@ -101,6 +101,11 @@ impl Target {
         self.nodes.iter().find_map(|node| node.pid)
     }
 
+    /// The operator at each node.
+    pub(super) fn operators(&self) -> Vec<&Api> {
+        self.nodes.iter().map(|node| &node.operator).collect()
+    }
+
     fn operator(&self) -> &Api {
         &self.nodes[0].operator
     }
@@ -119,7 +124,7 @@ impl Target {
     }
 
     /// Waits until every node knows the registry's newest version.
-    async fn in_step(&self) -> Result<(), Failure> {
+    pub(super) async fn in_step(&self) -> Result<(), Failure> {
         let until = clock::now() + IN_STEP_MAX;
         for node in &self.nodes {
             while node.operator.call(Method::GET, "/v1/status", None).await?["registry_lag"] != 0 {

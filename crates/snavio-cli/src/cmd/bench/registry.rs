@@ -1,9 +1,12 @@
-//! A large registry: what a snapshot of it weighs, and how long a node takes to start with it and without.
+//! A large registry: what a snapshot of it weighs, how long a node takes to start with it and without, what refreshes
+//! cost, and whether commands take longer than with a small one.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use reqwest::Method;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -15,7 +18,14 @@ use snavio_store::RegistryLog;
 use snavio_store::Store;
 use snavio_store::embedded::{EmbeddedStore, Options};
 
+use tokio::sync::Mutex;
+
+use super::contest::{Contestant, alternate};
+use super::messages::Ids;
+use super::node::{Policy, QUEUE_DEPTH_MAX, Target};
 use super::process::Running;
+use super::round::{Round, Spread};
+use super::scenario::{Cell, Driver, Pacing};
 use super::{clock, machine};
 use crate::Ended;
 use crate::cmd::Failure;
@@ -25,15 +35,20 @@ use crate::output::Output;
 const TENANTS: usize = 100;
 const SERVICES: usize = 10;
 const ALL_SERVICES: usize = TENANTS * SERVICES;
+/// How long refreshes are watched that find nothing,
+const QUIET: Duration = Duration::from_secs(10);
+/// and changes made one by one afterwards.
+const CHANGES: usize = 200;
 /// How long the first snapshot may take.
 const WRITTEN_MAX: Duration = Duration::from_secs(300);
 
 /// Fills a store, has a snapshot written, and starts nodes over it.
-pub(super) async fn run(grants: usize, rounds: usize, output: Output) -> Ended {
+pub(super) async fn run(grants: usize, rounds: usize, pacing: Pacing, output: Output) -> Ended {
     let folder = tempfile::Builder::new().prefix("snavio-bench-").tempdir()?;
-    let place = Place { data: folder.path().join("data"), snapshots: folder.path().join("snapshots") };
-    std::fs::create_dir(&place.data)?;
+    let (place, small) =
+        (Place::make(&folder.path().join("large"))?, Place::make(&folder.path().join("small"))?);
     register(&place).await?;
+    register(&small).await?;
     let began = clock::now();
     fill(&place.data, grants).await?;
     let fill_seconds = began.elapsed().as_secs_f64();
@@ -44,12 +59,16 @@ pub(super) async fn run(grants: usize, rounds: usize, output: Output) -> Ended {
         without.push(place.cold_start(false)?);
     }
     let rows = vec![summary("with a snapshot", &with), summary("from the store", &without)];
+    let in_use = in_use([("small", &small), ("large", &place)], rounds, pacing).await?;
     let document = json!({
         "grants": grants,
         "store_filled_seconds": fill_seconds,
         "snapshot_written_seconds": write_seconds,
         "snapshot": weights(&manifest),
         "cold_start": rows,
+        "refresh": in_use.refreshes,
+        "commands": in_use.commands,
+        "commands_large_to_small": in_use.ratios,
     });
     output.rows(&document, &rows, &["start", "seconds_median", "seconds", "resident_mib"]);
     if output == Output::Table {
@@ -59,6 +78,12 @@ pub(super) async fn run(grants: usize, rounds: usize, output: Output) -> Ended {
             &kinds,
             &["kind", "entries", "bytes", "bytes_per_entry", "text_bytes_per_entry"],
         );
+        let refresh =
+            ["registry", "version", "nothing_changed_micros", "one_changed_micros", "change_call_ms"];
+        output.rows(&document, &in_use.refreshes, &refresh);
+        let commands = ["what", "per_second", "p50_ms", "p99_ms", "server_micros"];
+        output.rows(&document, &in_use.commands, &commands);
+        output.rows(&document, &in_use.ratios, &["cell", "large_to_small"]);
     }
     Ok(())
 }
@@ -82,10 +107,21 @@ struct Place {
 }
 
 impl Place {
+    fn make(folder: &Path) -> Result<Self, Failure> {
+        let place = Self { data: folder.join("data"), snapshots: folder.join("snapshots") };
+        std::fs::create_dir_all(&place.data)?;
+        Ok(place)
+    }
+
+    fn operator(&self, url: &str) -> Result<Api, Failure> {
+        let token = std::fs::read_to_string(self.data.join(snavio_server::OPERATOR_TOKEN_FILE))?;
+        Ok(Api::new(url, None)?.with_token(token.trim()))
+    }
+
     fn command(&self, snapshots: bool, preload: bool) -> Result<Command, Failure> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&self.data);
-        command.env("SNAVIO_LOG_FILTER", "error");
+        command.env("SNAVIO_LOG_FILTER", "error").env("SNAVIO_STORE_QUEUE_DEPTH_MAX", QUEUE_DEPTH_MAX);
         if snapshots {
             command.env("SNAVIO_SNAPSHOT_URL", format!("file://{}", self.snapshots.display()));
             command.env("SNAVIO_SNAPSHOT_ENVIRONMENT", "bench");
@@ -125,6 +161,129 @@ impl Place {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
+}
+
+/// What a registry costs while it is used.
+struct InUse {
+    refreshes: Vec<Value>,
+    commands: Vec<Value>,
+    ratios: Vec<Value>,
+}
+
+/// Nodes beside each other, which differ by their registry alone.
+async fn in_use(
+    places: [(&'static str, &Place); 2],
+    rounds: usize,
+    pacing: Pacing,
+) -> Result<InUse, Failure> {
+    let (mut nodes, mut refreshes, mut drivers) = (Vec::new(), Vec::new(), Vec::new());
+    for (name, place) in places {
+        let (node, url) = place.start(false, false)?;
+        refreshes.push(refreshes_of(name, &place.operator(&url)?).await?);
+        let target = Target::running(place.operator(&url)?, Some(node.pid()))?;
+        drivers.push((name, Arc::new(Mutex::new(Driver::over(target, pacing).await?))));
+        nodes.push(node);
+    }
+    let mut cells = Vec::new();
+    for connections in [1, 64] {
+        let cell = Cell { policy: Policy::Strict, batch: 1, connections, ids: Ids::Ordered, consume: false };
+        cells.extend(drivers.iter().map(|(name, driver)| OneOf { name, driver: Arc::clone(driver), cell }));
+    }
+    let mut turns: Vec<_> = cells.iter_mut().map(|it| it as &mut dyn Contestant).collect();
+    let measured = alternate(&mut turns, rounds, |_, _| {}).await?;
+    let millis = |micros: f64| (micros / 10.0).round() / 100.0;
+    let commands = measured.iter().map(|it| {
+        json!({
+            "what": it.what, "per_second": it.per_second.median.round(),
+            "p50_ms": millis(it.latency_micros.p50 as f64), "p99_ms": millis(it.latency_micros.p99 as f64),
+            "server_micros": it.server_micros_per_message.map(|micros| (micros * 10.0).round() / 10.0),
+        })
+    });
+    let ratios = measured.chunks(2).zip([1, 64]).map(|(pair, connections)| {
+        let ratio = |of: fn(&Round) -> f64| {
+            let pairs = pair[1].rounds.iter().zip(&pair[0].rounds);
+            Spread::of(pairs.map(|(large, small)| of(large) / of(small))).unwrap_or_default()
+        };
+        let told = |it: Spread| format!("{:.2} ({:.2}–{:.2})", it.median, it.least, it.most);
+        let p50 = told(ratio(|round| round.latency_micros.p50 as f64));
+        let rate = told(ratio(|round| round.per_second));
+        json!({ "cell": format!("{connections} in flight"), "large_to_small": format!("p50 {p50}, per second {rate}") })
+    });
+    Ok(InUse { refreshes, commands: commands.collect(), ratios: ratios.collect() })
+}
+
+/// Whatever is measured of one of the registries.
+struct OneOf {
+    name: &'static str,
+    driver: Arc<Mutex<Driver>>,
+    cell: Cell,
+}
+
+#[async_trait]
+impl Contestant for OneOf {
+    fn what(&self) -> String {
+        format!("{} registry, {}", self.name, self.cell.name())
+    }
+
+    fn how(&self) -> String {
+        String::new()
+    }
+
+    async fn round(&mut self) -> Result<Round, Failure> {
+        self.driver.lock().await.round(&self.cell).await
+    }
+}
+
+/// What asking the store for changes costs, when there are none and when there is one.
+async fn refreshes_of(name: &str, operator: &Api) -> Result<Value, Failure> {
+    let before = refreshed(operator).await?;
+    tokio::time::sleep(QUIET).await;
+    let quiet = refreshed(operator).await?;
+    let mut calls = Vec::new();
+    for number in 0..CHANGES {
+        let grant =
+            json!({ "source": service(1), "target": service(2), "name": format!("changed-{number}") });
+        let began = clock::now();
+        operator.call(Method::PUT, "/v1/grants", Some(&grant)).await?;
+        calls.push(began.elapsed().as_secs_f64() * 1e3);
+    }
+    let changed = refreshed(operator).await?;
+    let calls = Spread::of(calls.into_iter()).unwrap_or_default();
+    let version = operator.call(Method::GET, "/v1/status", None).await?["registry_version"].take();
+    Ok(json!({
+        "registry": name,
+        "version": version,
+        "nothing_changed_micros": quiet.since(before),
+        "one_changed_micros": changed.since(quiet),
+        "change_call_ms": format!("{:.2} ({:.2}–{:.2})", calls.median, calls.least, calls.most),
+    }))
+}
+
+/// Refreshes so far, and the seconds they took.
+#[derive(Clone, Copy, Default)]
+struct Refreshed {
+    count: f64,
+    seconds: f64,
+}
+
+impl Refreshed {
+    /// Microseconds of one since then.
+    fn since(self, before: Self) -> f64 {
+        ((self.seconds - before.seconds) / (self.count - before.count).max(1.0) * 1e7).round() / 10.0
+    }
+}
+
+async fn refreshed(operator: &Api) -> Result<Refreshed, Failure> {
+    let (_, bytes) = operator.exchange(Method::GET, "/metrics", None, "").await?;
+    let text = String::from_utf8_lossy(&bytes);
+    let sum = |metric: &str| {
+        let lines = text.lines().filter(|line| line.starts_with(metric));
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    };
+    Ok(Refreshed {
+        count: sum("snavio_cache_refresh_seconds_count"),
+        seconds: sum("snavio_cache_refresh_seconds_sum"),
+    })
 }
 
 fn objects(manifest: &Value) -> impl Iterator<Item = &Value> {
@@ -169,8 +328,7 @@ fn service(number: usize) -> String {
 /// Registers tenants, services with their keys and clients, and routes, as an operator would.
 async fn register(place: &Place) -> Result<(), Failure> {
     let (_node, url) = place.start(false, false)?;
-    let token = std::fs::read_to_string(place.data.join(snavio_server::OPERATOR_TOKEN_FILE))?;
-    let operator = Api::new(&url, None)?.with_token(token.trim());
+    let operator = place.operator(&url)?;
     let route = |number| {
         json!({
             "target": service(number), "name": "update-profile", "queue": format!("orders-{number}"),
