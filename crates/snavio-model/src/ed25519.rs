@@ -33,6 +33,16 @@ impl SigningKey {
 }
 
 impl VerifyingKey {
+    /// A key as it is passed on. Bytes that are none have signed nothing.
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The key to pass on.
+    pub fn to_bytes(self) -> [u8; 32] {
+        self.0
+    }
+
     /// Whether the key's owner signed exactly this.
     pub fn is_signed(&self, content: &[u8], signature: &[u8]) -> bool {
         UnparsedPublicKey::new(&ED25519, &self.0).verify(content, signature).is_ok()
@@ -51,6 +61,9 @@ mod tests {
         assert!(key.verifying().is_signed(b"content", &signature));
         assert!(!key.verifying().is_signed(b"Content", &signature));
         assert!(!SigningKey::from_seed(&[8; 32]).verifying().is_signed(b"content", &signature));
+        let passed_on = VerifyingKey::from_bytes(key.verifying().to_bytes());
+        assert!(passed_on.is_signed(b"content", &signature));
+        assert!(!VerifyingKey::from_bytes([0xff; 32]).is_signed(b"content", &signature), "no key at all");
         for cut in [0, 1, 63] {
             assert!(!key.verifying().is_signed(b"content", &signature[..cut]));
         }

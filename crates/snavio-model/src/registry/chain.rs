@@ -8,19 +8,18 @@
 use std::fmt;
 use std::str::FromStr;
 
-use ed25519_dalek::{Signer as _, SigningKey, VerifyingKey};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::evidence::Evidence;
 use super::verify::Fault;
+use crate::ed25519::{SIGNATURE_BYTES, SigningKey, VerifyingKey};
 use crate::limits;
 use crate::time::Timestamp;
 
 /// The form of a seal, and of everything in its head.
 const FORM: u8 = 1;
 const KEY_BYTES: usize = 32;
-const SIGNATURE_BYTES: usize = 64;
 
 /// 32 bytes that people write in hex.
 macro_rules! hex32 {
@@ -125,25 +124,24 @@ pub struct SealingKey(SigningKey);
 impl SealingKey {
     /// Of 32 bytes that nobody else knows.
     pub fn from_bytes(secret: &[u8; 32]) -> Self {
-        Self(SigningKey::from_bytes(secret))
+        Self(SigningKey::from_seed(secret))
     }
 }
 
 impl Signer for SealingKey {
     fn public_key(&self) -> PublicKey {
-        PublicKey(self.0.verifying_key().to_bytes())
+        PublicKey(self.0.verifying().to_bytes())
     }
 
     fn sign(&self, text: &[u8]) -> [u8; SIGNATURE_BYTES] {
-        self.0.sign(text).to_bytes()
+        self.0.sign(text)
     }
 }
 
 impl PublicKey {
     /// Whether its owner signed the text.
     fn has_signed(&self, text: &[u8], signature: &[u8; SIGNATURE_BYTES]) -> bool {
-        let signature = ed25519_dalek::Signature::from_bytes(signature);
-        VerifyingKey::from_bytes(&self.0).is_ok_and(|key| key.verify_strict(text, &signature).is_ok())
+        VerifyingKey::from_bytes(self.0).is_signed(text, signature)
     }
 }
 
