@@ -42,7 +42,8 @@ async fn a_grant_that_one_node_takes_back_stops_the_other_and_what_slipped_throu
         let (mut records, mut after) = (Vec::new(), 0);
         loop {
             let late = "snavio.command.executed_after_acl_revoked";
-            let page = one.get(&format!("/v1/telemetry?tenant=acme&limit=1000&type={late}&after={after}")).await;
+            let page =
+                one.get(&format!("/v1/telemetry?tenant=acme&limit=1000&type={late}&after={after}")).await;
             records.extend(page["items"].as_array().unwrap().iter().cloned());
             let next = page["next"].as_i64().unwrap();
             if next == after {
