@@ -172,8 +172,8 @@ pub const SEAL_CHANGES_MAX: usize = 256;
 pub const SEALS_PAGE_MAX: usize = 100;
 /// Changes that are looked through to compare two versions of the registry, or to go back to one.
 pub const PAST_CHANGES_MAX: usize = 100_000;
-/// Requests for grants of one source that wait for an answer (REG-8).
-pub const GRANT_REQUESTS_MAX: usize = 100;
+/// Requests for grants of one tenant that wait for an answer, those to services that are not there too (REG-8).
+pub const GRANT_REQUESTS_MAX: usize = 500;
 /// Free text that a person gives as a reason.
 pub const REASON_CHARS_MAX: usize = 1000;
 /// Where to reach a tenant's people.
