@@ -79,6 +79,16 @@ async fn the_current_and_the_previous_key_are_accepted_and_older_ones_are_not() 
 }
 
 /// REG-12
+/// REG-10: what the schedule leaves alone an operator may still do.
+#[tokio::test]
+async fn an_operator_rotates_the_keys_of_a_suspended_tenant() {
+    let node = Node::start();
+    node.cast().await;
+    ask(&node, Method::PUT, "/v1/tenants/acme", Some(json!({ "suspended": true }))).await;
+    assert_eq!(rotate(&node).await.version, "hmac-v2");
+    assert_eq!(states(&node).await, "hmac-v1 previous, hmac-v2 current");
+}
+
 #[tokio::test]
 async fn a_revoked_key_is_refused_at_once_and_replaced_unless_asked_not_to() {
     let node = Node::start();
