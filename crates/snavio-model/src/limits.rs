@@ -199,6 +199,9 @@ pub const CONFIG_POLL: Duration = Duration::from_secs(12 * 3600);
 pub const CONFIG_POLL_MISSED: Duration = Duration::from_secs(24 * 3600);
 /// A poll, and what was given out with it, is written down this often at most for one client and version (REG-11).
 pub const CONFIG_POLL_NOTED: Duration = Duration::from_secs(60);
+/// Signed requests of one service that are remembered, so that none is good twice (REG-11): as many instances may start
+/// within the minutes that each is remembered.
+pub const SIGNED_REQUESTS_MAX: usize = 1_000;
 /// The use of one version of a previous key is reported this often at most, by each node (REG-12).
 pub const LEGACY_KEY_REPORTED: Duration = Duration::from_secs(3600);
 /// Keys and clients whose reports a node remembers.
