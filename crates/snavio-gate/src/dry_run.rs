@@ -1,10 +1,13 @@
 //! What would happen to a message, stage by stage, without anything of it happening (REG-3).
 
+use snavio_model::permission::Standing;
 use snavio_model::refusal::{Reason, Refusal};
-use snavio_model::registry::Registry;
+use snavio_model::registry::{Registry, Route};
 use snavio_model::settle::Outcome;
 
+use crate::committer::Failure;
 use crate::currency::Currency;
+use crate::fast::Permitted;
 use crate::shield::{self, Arrival};
 use crate::{Gate, fast, slow};
 
@@ -56,10 +59,17 @@ impl Steps {
 
 impl Gate {
     /// Judges a message by a registry, the one in force or one that somebody thinks of, up to its first refusal.
-    /// Whoever is trusted need not sign.
-    pub async fn dry_run(&self, arrival: &Arrival, registry: &Registry, trusted: bool) -> Vec<Step> {
+    /// Whoever is trusted need not sign. How the target treats it is told to those who may read what it has; others
+    /// are told no more than sending it would tell them.
+    pub async fn dry_run(
+        &self,
+        arrival: &Arrival,
+        registry: &Registry,
+        trusted: bool,
+        asking: Standing<'_>,
+    ) -> Vec<Step> {
         let mut steps = Steps::default();
-        self.walk(arrival, registry, trusted, &mut steps).await;
+        self.walk(arrival, registry, trusted, asking, &mut steps).await;
         steps.0
     }
 
@@ -68,6 +78,7 @@ impl Gate {
         arrival: &Arrival,
         registry: &Registry,
         trusted: bool,
+        asking: Standing<'_>,
         steps: &mut Steps,
     ) -> Option<()> {
         let authentic = shield::walk(arrival, registry, self.window(), trusted, steps)?;
@@ -84,35 +95,37 @@ impl Gate {
             }
         };
         let (message, route) = (permitted.message(), permitted.route());
+        let is_inside = asking.reads(message.target.tenant());
         steps.note(
             "fast",
             "grant",
             Ok(format!("{} may send {} to {}", message.source, message.name, message.target)),
         );
-        let path = match permitted.escalation() {
-            Some(reason) => format!("the slow path, because of {}", reason.as_str()),
-            None => "the fast path".to_owned(),
-        };
-        let (queue, dead) = (route.route.queue.clone(), route.route.dead_letter_queue.clone());
-        steps.note("fast", "route", Ok(format!("to queue {queue}, dead letters to {dead}, by {path}")));
+        let by_route = if is_inside { way(&permitted) } else { "there is a route".to_owned() };
+        steps.note("fast", "route", Ok(by_route));
         // What hangs on the registry is not asked about: the registry may be one that is only thought of.
-        let policy = route.route.claim.name();
-        let foreseen = self.store().foresee(permitted.into_intake(), now).await;
-        let settlement = match foreseen {
-            Ok(settlement) => settlement,
-            Err(error) => {
-                let refusal =
-                    Refusal::new(Reason::Unavailable, format!("the store does not answer: {error}"));
-                return steps.note("slow", "claim", Err(refusal));
-            }
-        };
-        let outcome = settlement.outcomes.first().copied();
-        let went = slow::judged(Ok(settlement)).map(|_| match outcome {
+        let policy = is_inside.then(|| format!(", under policy {},", route.route.claim.name()));
+        let foreseen = self.store().foresee(permitted.into_intake(), now).await.map_err(|error| {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "a dry run could not ask the store");
+            Failure::Store
+        });
+        let went = slow::judged(foreseen).map(|settlement| match settlement.outcomes.first() {
             Some(Outcome::Duplicate { first_seen_at }) => {
                 format!("a duplicate: its id was first seen at {first_seen_at}, nothing would be dispatched")
             }
-            _ => format!("the id is free, under policy {policy}, and the queue has room"),
+            _ => format!("the id is free{} and the queue has room", policy.unwrap_or_default()),
         });
         steps.note("slow", "claim", went)
     }
+}
+
+/// Where a message goes, and how.
+fn way(permitted: &Permitted) -> String {
+    let path = match permitted.escalation() {
+        Some(reason) => format!("the slow path, because of {}", reason.as_str()),
+        None => "the fast path".to_owned(),
+    };
+    let Route { queue, dead_letter_queue, .. } = &permitted.route().route;
+    format!("to queue {queue}, dead letters to {dead_letter_queue}, by {path}")
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use snavio_model::limits;
-use snavio_model::registry::{Author, Key, KeyRing, NewSecrets, plan};
+use snavio_model::registry::{Author, Key, KeyRing, NewSecrets, Registry, plan};
 use snavio_model::telemetry::key_expiry_imminent;
 use snavio_store::StoreError;
 use tokio::time::MissedTickBehavior;
@@ -39,7 +39,7 @@ impl Gate {
             let now = self.clock().now();
             let due: Vec<_> = KeyRing::all(&registry)
                 .into_iter()
-                .filter(|ring| ring.is_due(now))
+                .filter(|ring| ring.is_due(now) && !is_suspended(&registry, ring))
                 .take(SERVICES_AT_ONCE)
                 .collect();
             if due.is_empty() {
@@ -90,6 +90,11 @@ impl Gate {
         let record = key_expiry_imminent(key, now).map(|record| record.with_last_poll(polled));
         self.store().set_note(&note, key.version.as_str(), record.into_iter().collect()).await
     }
+}
+
+/// Who is suspended cannot ask for a new key: it would find its old one ended when it is let in again.
+fn is_suspended(registry: &Registry, ring: &KeyRing<'_>) -> bool {
+    registry.tenant(ring.service().tenant()).is_some_and(|tenant| tenant.suspended)
 }
 
 async fn look_after_keys(gate: Arc<Gate>, seal: Option<Arc<dyn NewSecrets>>) {

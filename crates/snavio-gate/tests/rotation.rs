@@ -67,10 +67,14 @@ fn bot() -> ServiceName {
     "acme/bot".parse().unwrap()
 }
 
+/// The tenant, let in or not.
+fn acme(suspended: bool) -> Wish {
+    Wish::Put(Entry::Tenant(Tenant { name: "acme".parse().unwrap(), contact: None, suspended }))
+}
+
 /// Registers services of one tenant, each with a key of now.
 async fn register(gate: &Gate, names: impl Iterator<Item = String>) {
-    let tenant = Tenant { name: "acme".parse().unwrap(), contact: None, suspended: false };
-    let mut wishes = vec![Wish::Put(Entry::Tenant(tenant))];
+    let mut wishes = vec![acme(false)];
     let now = gate.clock().now();
     for name in names {
         let service: ServiceName = name.parse().unwrap();
@@ -79,7 +83,11 @@ async fn register(gate: &Gate, names: impl Iterator<Item = String>) {
         let key = Key { service, version, secret, created_at: now, expires_at: None, revoked_at: None };
         wishes.push(Wish::Put(Entry::Key(key)));
     }
-    let author = Author { who: "operator".into(), why: String::new(), at: now };
+    make(gate, wishes).await;
+}
+
+async fn make(gate: &Gate, wishes: Vec<Wish>) {
+    let author = Author { who: "operator".into(), why: String::new(), at: gate.clock().now() };
     let changes = plan(&gate.registry(), wishes, &author, gate.window()).unwrap();
     gate.change_registry(changes).await.unwrap();
 }
@@ -118,6 +126,24 @@ async fn a_key_is_rotated_once_when_its_days_are_over_and_ends_after_the_overlap
     let changes = gate.store().changes_since(0, 100).await.unwrap();
     let last = changes.last().unwrap();
     assert_eq!((last.who.as_str(), last.at), ("snavio (rotation)", NOON.plus(DAY * 30)));
+    gate.stop().await;
+}
+
+/// REG-10
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_of_a_suspended_tenant_wait_until_it_is_let_in_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Hands::at_noon();
+    let gate = gate(embedded(&folder), &clock, "one").await;
+    register(&gate, std::iter::once("acme/bot".to_owned())).await;
+    make(&gate, vec![acme(true)]).await;
+    let seal = Counted::default();
+    clock.pass(DAY * 60);
+    assert_eq!(gate.rotate_due_keys(&seal).await.unwrap(), 0);
+    assert_eq!(keys(&gate), "hmac-v1 Current");
+    make(&gate, vec![acme(false)]).await;
+    assert_eq!(gate.rotate_due_keys(&seal).await.unwrap(), 1);
+    assert_eq!(keys(&gate), "hmac-v1 Previous, hmac-v2 Current", "with the whole overlap to learn of it");
     gate.stop().await;
 }
 

@@ -172,8 +172,8 @@ pub const SEAL_CHANGES_MAX: usize = 256;
 pub const SEALS_PAGE_MAX: usize = 100;
 /// Changes that are looked through to compare two versions of the registry, or to go back to one.
 pub const PAST_CHANGES_MAX: usize = 100_000;
-/// Requests for grants of one source that wait for an answer (REG-8).
-pub const GRANT_REQUESTS_MAX: usize = 100;
+/// Requests for grants of one tenant that wait for an answer, those to services that are not there too (REG-8).
+pub const GRANT_REQUESTS_MAX: usize = 500;
 /// Free text that a person gives as a reason.
 pub const REASON_CHARS_MAX: usize = 1000;
 /// Where to reach a tenant's people.
@@ -199,6 +199,9 @@ pub const CONFIG_POLL: Duration = Duration::from_secs(12 * 3600);
 pub const CONFIG_POLL_MISSED: Duration = Duration::from_secs(24 * 3600);
 /// A poll, and what was given out with it, is written down this often at most for one client and version (REG-11).
 pub const CONFIG_POLL_NOTED: Duration = Duration::from_secs(60);
+/// Signed requests of one service that are remembered, so that none is good twice (REG-11): as many instances may start
+/// within the minutes that each is remembered.
+pub const SIGNED_REQUESTS_MAX: usize = 1_000;
 /// The use of one version of a previous key is reported this often at most, by each node (REG-12).
 pub const LEGACY_KEY_REPORTED: Duration = Duration::from_secs(3600);
 /// Keys and clients whose reports a node remembers.

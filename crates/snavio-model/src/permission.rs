@@ -1,8 +1,10 @@
 //! Who may do what (REG-9): one table, and what it means for entries of the registry and changes of them. Nothing
 //! else decides it.
 
+use std::borrow::Cow;
+
 use crate::name::ServiceName;
-use crate::registry::{Change, Entry, Registry, Role, Wish};
+use crate::registry::{Change, Entry, GrantRequest, Registry, Role, Wish};
 
 /// What somebody may want to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,12 +104,26 @@ impl<'a> Standing<'a> {
         let may = |permission, over| self.judge(permission, over) == Verdict::Allowed;
         match entry {
             Entry::PersonalToken(_) => may(Permission::Record, Over::owner(entry)),
-            Entry::GrantRequest(it) => {
-                may(Permission::Read, Over::owner(entry))
-                    || may(Permission::Read, Over::Tenant(it.source.tenant()))
-            }
+            Entry::GrantRequest(it) => self.reads(it.target.tenant()) || self.reads(it.source.tenant()),
             _ => may(Permission::Read, Over::owner(entry)),
         }
+    }
+
+    /// An entry as it is shown to somebody who sees it. Who asked for a grant is the asking tenant's affair: the other
+    /// one is told which tenant it was (REG-8).
+    pub fn view(self, entry: &Entry) -> Cow<'_, Entry> {
+        match entry {
+            Entry::GrantRequest(it) if !self.reads(it.source.tenant()) => {
+                let asked_by = it.source.tenant().to_owned();
+                Cow::Owned(Entry::GrantRequest(GrantRequest { asked_by, ..it.clone() }))
+            }
+            _ => Cow::Borrowed(entry),
+        }
+    }
+
+    /// Whether what a tenant owns is shown.
+    pub fn reads(self, tenant: &str) -> bool {
+        self.judge(Permission::Read, Over::Tenant(tenant)) == Verdict::Allowed
     }
 
     /// Whether a change of the registry is shown.

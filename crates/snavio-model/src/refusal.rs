@@ -184,6 +184,8 @@ reasons! {
     KeyUnknown = "key_unknown", 401, Invalid, "Unknown key version", "use a version_id of this service";
     /// The key is not accepted any more.
     KeyExpired = "key_expired", 401, Invalid, "Key has expired", "fetch the current key and sign again";
+    /// A signed request that was taken before.
+    Replayed = "replayed", 401, Nothing, "Taken before", "sign a new request, under an id of its own";
     /// Not JSON by its headers, or compressed.
     UnsupportedMediaType = "unsupported_media_type", 415, Invalid, "Content type or encoding not taken", "send the content type named, without a content encoding";
     /// Over the body limit.

@@ -112,6 +112,11 @@ impl Api {
         &self.base
     }
 
+    /// Whether nobody on the way can read what is said: it is encrypted, or does not leave the machine.
+    pub(crate) fn is_confidential(&self) -> bool {
+        self.base.starts_with("https://") || is_loopback(&self.base)
+    }
+
     /// Calls with a JSON body, or none.
     pub async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, ApiError> {
         let bytes = body.map(|body| body.to_string().into_bytes());
@@ -205,6 +210,16 @@ mod tests {
         }
         for base in ["http://10.0.0.1", "http://localhost.example", "http://127.0.0.1.example", "nonsense"] {
             assert!(!is_loopback(base), "{base}");
+        }
+    }
+
+    /// REG-11
+    #[test]
+    fn what_goes_to_another_machine_is_confidential_over_tls_only() {
+        for (base, expected) in
+            [("http://127.0.0.1:8080", true), ("https://10.0.0.1", true), ("http://10.0.0.1", false)]
+        {
+            assert_eq!(Api::new(base, None).unwrap().is_confidential(), expected, "{base}");
         }
     }
 }

@@ -145,7 +145,7 @@ pub struct Delivered {
 
 /// A service's client.
 pub struct Client {
-    api: Api,
+    pub(crate) api: Api,
     pub(crate) following: Following,
     token: Mutex<Option<(String, Timestamp)>>,
 }

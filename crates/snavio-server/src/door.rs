@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::response::{IntoResponse, Response};
-use http::header::CONNECTION;
-use http::{HeaderValue, Request, Version};
+use http::header::{CONNECTION, FORWARDED, VIA};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Version};
 use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
@@ -29,6 +29,19 @@ pub(crate) struct Remote(pub(crate) IpAddr);
 /// Whether nobody on the way can read what is said: it is encrypted, or does not leave the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Confidential(pub(crate) bool);
+
+/// What a proxy adds: the request comes from somewhere else, whatever the connection's address.
+const FORWARDING: [HeaderName; 5] = [
+    FORWARDED,
+    VIA,
+    HeaderName::from_static("x-forwarded-for"),
+    HeaderName::from_static("x-forwarded-proto"),
+    HeaderName::from_static("x-real-ip"),
+];
+
+fn is_forwarded(headers: &HeaderMap) -> bool {
+    FORWARDING.iter().any(|name| headers.contains_key(name))
+}
 
 /// What is the same for all connections of a listener.
 pub(crate) struct Door {
@@ -50,15 +63,18 @@ pub(crate) struct Doorway {
     door: Arc<Door>,
     local: IpAddr,
     remote: Remote,
-    confidential: Confidential,
+    encrypted: bool,
 }
 
 impl Doorway {
     /// A connection's own: the address it came to, the one it came from, and whether it is encrypted.
     pub(crate) fn new(door: Arc<Door>, local: IpAddr, remote: IpAddr, encrypted: bool) -> Self {
-        let (local, remote) = (local.to_canonical(), remote.to_canonical());
-        let confidential = Confidential(encrypted || remote.is_loopback());
-        Self { door, local, remote: Remote(remote), confidential }
+        Self { door, local: local.to_canonical(), remote: Remote(remote.to_canonical()), encrypted }
+    }
+
+    fn confidential(&self, headers: &HeaderMap) -> Confidential {
+        let is_local = self.remote.0.is_loopback() && !is_forwarded(headers);
+        Confidential(self.encrypted || is_local)
     }
 }
 
@@ -78,8 +94,9 @@ impl Service<Request<Incoming>> for Doorway {
             Ok(place) => place,
             Err(refusal) => return refused(refusal),
         };
+        let confidential = self.confidential(request.headers());
         request.extensions_mut().insert(self.remote);
-        request.extensions_mut().insert(self.confidential);
+        request.extensions_mut().insert(confidential);
         let (door, http1) = (Arc::clone(&self.door), request.version() < Version::HTTP_2);
         Box::pin(async move {
             let _place = place;

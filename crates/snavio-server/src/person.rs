@@ -33,7 +33,11 @@ pub(crate) struct Person {
 impl Person {
     /// Who did something, for the record.
     pub(crate) fn name(&self) -> String {
-        format!("{} ({} {})", self.token.person, self.token.role.as_str(), self.token.id)
+        let PersonalToken { person, role, tenant, id, .. } = &*self.token;
+        match tenant {
+            Some(tenant) => format!("{person} ({} of {tenant}, {id})", role.as_str()),
+            None => format!("{person} ({} {id})", role.as_str()),
+        }
     }
 
     /// As whom it acts.

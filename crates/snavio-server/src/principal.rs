@@ -172,6 +172,11 @@ impl Principal {
     }
 }
 
+/// Whether a name on the record is that of a service or a person of this tenant.
+pub(crate) fn is_of(name: &str, tenant: &str) -> bool {
+    name.starts_with(&format!("{tenant}/")) || name.contains(&format!(" of {tenant}, "))
+}
+
 /// The refusal of what is within reach and not allowed.
 pub(crate) fn forbidden(detail: &'static str) -> Refusal {
     Refusal::new(Reason::Forbidden, detail)

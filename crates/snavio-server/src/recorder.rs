@@ -77,6 +77,7 @@ fn describe() {
     describe_counter!("snavio_auth_failures_total", "tokens and client secrets that were wrong");
     describe_counter!("snavio_issuer_failures_total", "exchanges that failed for want of an issuer's keys");
     describe_counter!("snavio_foreign_source_total", "attempts to act for a source that is another's");
+    describe_counter!("snavio_signed_requests_replayed_total", "signed requests that were sent again");
     describe_counter!("snavio_connections_refused_total", "connections past the limit");
     describe_gauge!("snavio_connections", "open connections");
     describe_gauge!("snavio_requests_in_flight", "requests and streams under way");

@@ -4,6 +4,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::node::{Cast, Draft, Node, drain, new_id, post};
+use crate::people::issue;
 use crate::shell::{Ended, Shell};
 
 async fn foresee(node: &Node, wanted: &Value) -> Value {
@@ -86,6 +87,38 @@ async fn what_is_foreseen_is_what_happens() {
         assert_eq!(last["verdict"], "refused", "{foreseen}");
         let (_, answer) = post(&billing, message.to_string().into_bytes()).await;
         assert_eq!(answer["reason"], reason, "{answer}");
+    }
+}
+
+/// REG-3, QUA-5: who sends to another tenant is told whether it would get through, and nothing of how that tenant
+/// has arranged itself.
+#[tokio::test]
+async fn a_sender_of_another_tenant_is_told_the_verdicts_and_no_queue() {
+    let node = Node::start();
+    let registry = json!({
+        "tenants": [{ "name": "acme" }, { "name": "zeta" }],
+        "services": [{ "name": "acme/shop" }, { "name": "zeta/bank" }],
+        "routes": [{ "target": "zeta/bank", "name": "pay", "queue": "ledger-in", "dead_letter_queue": "ledger-dead",
+            "claim": { "policy": "strict" } }],
+        "grants": [{ "source": "acme/shop", "target": "zeta/bank", "name": "pay" }],
+    });
+    let shop = node.apply(&registry).await.remove(0);
+    let admin = node.api().with_token(&issue(&node, "anna", "tenant-admin", Some("acme")).await.token);
+    let service = node.client(&shop).authorized().await.unwrap();
+    let draft = Draft { target: "zeta/bank".into(), ..Draft::new("pay", &new_id()) };
+    let message: Value = serde_json::from_slice(&draft.sign(&shop)).unwrap();
+    let wanted = json!({ "source": "acme/shop", "message": message });
+    let told = foresee(&node, &wanted).await;
+    let detail = |told: &Value, step: usize| told["steps"][step]["detail"].as_str().unwrap().to_owned();
+    let way = "to queue ledger-in, dead letters to ledger-dead, by the slow path, because of dedupe_required";
+    assert_eq!(detail(&told, 5), way);
+    assert_eq!(detail(&told, 6), "the id is free, under policy strict, and the queue has room");
+    for who in [&admin, &service] {
+        let seen = who.call(Method::POST, "/v1/dry-run", Some(&wanted)).await.unwrap();
+        assert_eq!(verdicts(&seen), verdicts(&told), "the verdicts are the same: {seen}");
+        assert_eq!(detail(&seen, 5), "there is a route");
+        assert_eq!(detail(&seen, 6), "the id is free and the queue has room");
+        assert!(!seen.to_string().contains("ledger"), "{seen}");
     }
 }
 

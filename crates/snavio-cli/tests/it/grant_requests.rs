@@ -14,9 +14,10 @@ struct Desk {
     node: Node,
     shop: Credentials,
     bank: Credentials,
-    /// The admins of both tenants.
+    /// The admins of both tenants, and the ids of their tokens.
     acme: Api,
     zeta: Api,
+    ids: [String; 2],
 }
 
 fn triple(source: &str) -> Value {
@@ -32,10 +33,11 @@ impl Desk {
             "routes": [{ "target": "zeta/bank", "name": "pay", "queue": "pay", "dead_letter_queue": "dead" }],
         });
         let [shop, bank] = <[Credentials; 2]>::try_from(node.apply(&registry).await).unwrap();
-        let admin = async |tenant| issue(&node, tenant, "tenant-admin", Some(tenant)).await.token;
-        let acme = node.api().with_token(&admin("acme").await);
-        let zeta = node.api().with_token(&admin("zeta").await);
-        Self { node, shop, bank, acme, zeta }
+        let admin = async |tenant| issue(&node, tenant, "tenant-admin", Some(tenant)).await;
+        let (acme, zeta) = (admin("acme").await, admin("zeta").await);
+        let ids = [acme.id, zeta.id];
+        let [acme, zeta] = [acme.token, zeta.token].map(|token| node.api().with_token(&token));
+        Self { node, shop, bank, acme, zeta, ids }
     }
 
     async fn service(&self, who: &Credentials) -> Api {
@@ -141,19 +143,108 @@ async fn nobody_asks_for_a_source_that_is_not_their_own() {
     );
 }
 
-/// REG-8: one producer cannot bury the requests of others.
+/// REG-8: one tenant cannot bury the requests of others, nor fill the registry with what nobody answers.
 #[tokio::test]
 async fn what_waits_for_an_answer_is_bounded() {
     let desk = Desk::set().await;
+    desk.node.apply(&json!({ "services": [{ "name": "acme/stall" }] })).await;
     let ask = async |n: usize| {
-        let body = json!({ "source": "acme/shop", "target": "zeta/bank", "name": format!("c{n}") });
-        call(&desk.acme, "/v1/grant-requests", body).await.0
+        let source = ["acme/shop", "acme/stall"][n % 2];
+        let body = json!({ "source": source, "target": "nobody/there", "name": format!("c{n}") });
+        call(&desk.acme, "/v1/grant-requests", body).await
     };
     for n in 0..snavio_model::limits::GRANT_REQUESTS_MAX {
-        assert_eq!(ask(n).await, 201);
+        assert_eq!(ask(n).await.0, 201);
     }
-    assert_eq!(ask(1000).await, 409);
-    assert_eq!(ask(1).await, 200);
+    let (status, problem) = ask(1000).await;
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(status == 409 && detail.contains("500 requests of tenant acme wait already"), "{problem}");
+    assert_eq!(ask(1).await.0, 200);
+    let bank = desk.service(&desk.bank).await;
+    let other = json!({ "source": "zeta/bank", "target": "acme/shop", "name": "refund" });
+    assert_eq!(call(&bank, "/v1/grant-requests", other).await.0, 201, "others still ask");
+}
+
+/// REG-8, QUA-5: a request is answered and waits alike, whether or not another tenant has such a target.
+#[tokio::test]
+async fn who_asks_does_not_learn_what_another_tenant_has() {
+    let desk = Desk::set().await;
+    let ask = async |target: &str| {
+        let body = json!({ "source": "acme/shop", "target": target, "name": "pay", "purpose": "orders" });
+        let mut told = Vec::new();
+        for path in ["", "", "/approve", "/decline", "/decline"].map(|it| format!("/v1/grant-requests{it}")) {
+            let mut body = body.clone();
+            if path.len() > "/v1/grant-requests".len() {
+                body.as_object_mut().unwrap().remove("purpose");
+            }
+            let (status, mut answer) = call(&desk.acme, &path, body).await;
+            for own in ["asked_at", "correlation_id", "traceparent"] {
+                answer[own].take();
+            }
+            let listed = waiting(&desk.acme).await.len();
+            told.push((status, answer.to_string().replace(target, "a target"), listed));
+        }
+        told
+    };
+    let there = ask("zeta/bank").await;
+    let statuses: Vec<_> = there.iter().map(|it| (it.0, it.2)).collect();
+    assert_eq!(statuses, [(201, 1), (200, 1), (404, 1), (200, 0), (404, 0)]);
+    assert_eq!(ask("zeta/random").await, there);
+    assert_eq!(ask("nobody/random").await, there);
+
+    let (status, problem) = call(
+        &desk.acme,
+        "/v1/grant-requests",
+        json!({ "source": "acme/shop", "target": "acme/random", "name": "pay" }),
+    )
+    .await;
+    assert!(status == 409 && problem.to_string().contains("acme/random is not registered"), "{problem}");
+    // The owner of the name reads what was asked, and can give nothing on what is not there.
+    let random = json!({ "source": "acme/shop", "target": "zeta/random", "name": "pay" });
+    assert_eq!(call(&desk.acme, "/v1/grant-requests", random.clone()).await.0, 201);
+    assert_eq!(waiting(&desk.zeta).await.len(), 1);
+    let (status, problem) = call(&desk.zeta, "/v1/grant-requests/approve", random.clone()).await;
+    assert!(status == 409 && problem.to_string().contains("zeta/random is not registered"), "{problem}");
+    desk.node.apply(&json!({ "services": [{ "name": "zeta/random" }] })).await;
+    assert_eq!(call(&desk.zeta, "/v1/grant-requests/approve", random).await.0, 200);
+}
+
+/// REG-8: the target's owner is told which tenant asked; who that was is for the tenant itself and for operators.
+#[tokio::test]
+async fn another_tenant_is_not_told_who_asked() {
+    let desk = Desk::set().await;
+    let auditor = issue(&desk.node, "otto", "auditor", None).await.token;
+    let auditor = desk.node.api().with_token(&auditor);
+    let [acme, zeta] = &desk.ids;
+    let told =
+        async |who: &Api, path: &str| verdict(who.send(Method::GET, path, None, "").await).1.to_string();
+    let log = "/v1/registry/changes?limit=1000";
+    let ask = "/v1/grant-requests?why=between-us";
+    assert_eq!(call(&desk.acme, ask, triple("acme/shop")).await.0, 201);
+    assert_eq!(waiting(&desk.zeta).await[0]["asked_by"], "acme");
+    for path in ["/v1/grant-requests", "/v1/registry", log] {
+        let seen = told(&desk.zeta, path).await;
+        assert!(seen.contains("acme/shop") && !seen.contains(acme) && !seen.contains("between-us"), "{seen}");
+    }
+    for who in [&desk.acme, &desk.node.operator(), &auditor] {
+        assert!(told(who, "/v1/grant-requests").await.contains(acme));
+    }
+    assert!(told(&desk.node.operator(), log).await.contains("between-us"));
+
+    let decline = "/v1/grant-requests/decline?why=between-us";
+    assert_eq!(call(&desk.acme, decline, triple("acme/shop")).await.0, 200);
+    let seen = told(&desk.zeta, log).await;
+    assert!(!seen.contains(acme) && !seen.contains("between-us"), "{seen}");
+    // A service's client is its tenant's affair too; what the owner's own people do is told in full.
+    let shop = desk.service(&desk.shop).await;
+    assert_eq!(call(&shop, ask, triple("acme/shop")).await.0, 201);
+    assert_eq!(waiting(&desk.zeta).await[0]["asked_by"], "acme");
+    assert_eq!(call(&desk.zeta, "/v1/grant-requests/decline?why=no", triple("acme/shop")).await.0, 200);
+    let seen = told(&desk.zeta, log).await;
+    assert!(
+        seen.contains(zeta) && !seen.contains(&desk.shop.client_id) && !seen.contains("between-us"),
+        "{seen}"
+    );
 }
 
 /// REG-24: a service goes with what it asked for, and what others asked of it.
@@ -164,4 +255,10 @@ async fn requests_go_with_their_services() {
     let gone = desk.acme.call(Method::DELETE, "/v1/tenants/acme/services/shop", None).await.unwrap();
     assert!(gone.to_string().contains("grant_request acme/shop>zeta/bank:pay"), "{gone}");
     assert!(waiting(&desk.zeta).await.is_empty());
+    // What was asked of a tenant is not for the next of its name to read.
+    desk.node.apply(&json!({ "tenants": [{ "name": "new" }], "services": [{ "name": "acme/shop" }] })).await;
+    let ask = json!({ "source": "acme/shop", "target": "new/none", "name": "pay" });
+    assert_eq!(call(&desk.acme, "/v1/grant-requests", ask).await.0, 201);
+    let gone = desk.node.operator().call(Method::DELETE, "/v1/tenants/new", None).await.unwrap();
+    assert!(gone.to_string().contains("grant_request acme/shop>new/none:pay"), "{gone}");
 }

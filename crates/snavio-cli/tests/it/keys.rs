@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use reqwest::Method;
+use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 use snavio_model::id::Serial;
 use snavio_model::webhook;
@@ -78,6 +79,16 @@ async fn the_current_and_the_previous_key_are_accepted_and_older_ones_are_not() 
     assert!(listed["rotates_at"].is_string() && listed["polled_at"].is_null(), "{listed}");
 }
 
+/// REG-10: what the schedule leaves alone an operator may still do.
+#[tokio::test]
+async fn an_operator_rotates_the_keys_of_a_suspended_tenant() {
+    let node = Node::start();
+    node.cast().await;
+    ask(&node, Method::PUT, "/v1/tenants/acme", Some(json!({ "suspended": true }))).await;
+    assert_eq!(rotate(&node).await.version, "hmac-v2");
+    assert_eq!(states(&node).await, "hmac-v1 previous, hmac-v2 current");
+}
+
 /// REG-12
 #[tokio::test]
 async fn a_revoked_key_is_refused_at_once_and_replaced_unless_asked_not_to() {
@@ -110,10 +121,21 @@ async fn a_revoked_key_is_refused_at_once_and_replaced_unless_asked_not_to() {
     }
 }
 
-struct Asked {
-    status: u16,
-    document: Value,
+pub(crate) struct Asked {
+    pub(crate) status: u16,
+    pub(crate) document: Value,
     cache: Option<String>,
+}
+
+impl Asked {
+    /// Whether it was told the key to sign with, refused as a replay, or neither.
+    pub(crate) fn verdict(&self) -> &str {
+        match (&self.document["current"], self.document["reason"].as_str()) {
+            (Value::Object(_), None) => "told",
+            (_, Some(reason)) => reason,
+            _ => "withheld",
+        }
+    }
 }
 
 /// Asks for the configuration with a service's token, signed or not.
@@ -126,20 +148,35 @@ async fn config_by(
     token: &str,
     signed: Option<(&Credentials, i64, &str)>,
 ) -> Asked {
-    let mut request = request.bearer_auth(token);
-    if let Some((credentials, offset, what)) = signed {
-        let text = seconds_from_now(offset);
-        let at = snavio_model::time::Timestamp::parse(&text).unwrap().0 / 1000;
-        let signature = webhook::sign(&credentials.secret().unwrap(), "poll-1", at, what.as_bytes());
-        request = request.header("webhook-id", "poll-1").header("webhook-timestamp", at.to_string());
-        request = request.header("webhook-signature", signature);
-    }
+    let headers = signed.map(|(credentials, offset, what)| signature(credentials, offset, what));
+    asked(request, token, headers.as_ref()).await
+}
+
+/// The headers of a request that is signed under a new id.
+pub(crate) fn signature(credentials: &Credentials, offset: i64, what: &str) -> HeaderMap {
+    let (id, text) = (new_id(), seconds_from_now(offset));
+    let at = snavio_model::time::Timestamp::parse(&text).unwrap().0 / 1000;
+    let signature = webhook::sign(&credentials.secret().unwrap(), &id, at, what.as_bytes());
+    let mut headers = HeaderMap::new();
+    headers.insert("webhook-id", id.parse().unwrap());
+    headers.insert("webhook-timestamp", at.into());
+    headers.insert("webhook-signature", signature.parse().unwrap());
+    headers
+}
+
+/// Asks with these headers, whoever made them and however often they were sent.
+pub(crate) async fn asked(
+    request: reqwest::RequestBuilder,
+    token: &str,
+    headers: Option<&HeaderMap>,
+) -> Asked {
+    let request = request.bearer_auth(token).headers(headers.cloned().unwrap_or_default());
     let answer = request.send().await.unwrap();
     let cache = answer.headers().get("cache-control").map(|it| it.to_str().unwrap().to_owned());
     Asked { status: answer.status().as_u16(), cache, document: answer.json().await.unwrap() }
 }
 
-const SIGNED: &str = "GET /v1/tenant-config";
+pub(crate) const SIGNED: &str = "GET /v1/tenant-config";
 
 /// REG-11
 #[tokio::test(flavor = "multi_thread")]
@@ -215,8 +252,75 @@ async fn over_an_open_network_no_secret_is_told() {
     assert!(text(&told.document, "withheld").contains("over TLS"));
 }
 
+/// REG-11
+#[tokio::test]
+async fn a_signed_request_is_good_once() {
+    let node = Node::start();
+    let billing = node.cast().await.billing;
+    let token = node.token(&billing).await;
+    let request = || http(&node).get(format!("{}/v1/tenant-config", node.url()));
+    let captured = signature(&billing, 0, SIGNED);
+    assert_eq!(asked(request(), &token, Some(&captured)).await.verdict(), "told");
+    for _ in 0..2 {
+        let again = asked(request(), &token, Some(&captured)).await;
+        assert_eq!((again.status, again.verdict()), (401, "replayed"), "{}", again.document);
+        assert!(text(&again.document, "detail").contains("taken before"));
+    }
+    assert_eq!(metric(&node, "snavio_signed_requests_replayed_total").await, Some(2.0));
+    assert!(node.said().contains("a signed request for the configuration was sent again"));
+    // Under another id nothing of it is signed.
+    let mut other = captured.clone();
+    other.insert("webhook-id", new_id().parse().unwrap());
+    assert_eq!(asked(request(), &token, Some(&other)).await.verdict(), "hmac_invalid");
+    let next = signature(&billing, 0, SIGNED);
+    assert_eq!(asked(request(), &token, Some(&next)).await.verdict(), "told");
+    // What was seen on an open network is not good on the machine, though it yielded nothing there.
+    let seen = signature(&billing, 0, SIGNED);
+    let from = reqwest::Client::builder().local_address(own_address()).build().unwrap();
+    let open = from.get(format!("{}/v1/tenant-config", node.url()));
+    assert_eq!(asked(open, &token, Some(&seen)).await.verdict(), "withheld");
+    assert_eq!(asked(request(), &token, Some(&seen)).await.verdict(), "replayed");
+}
+
+/// REG-11
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_instances_of_a_service_ask_in_one_second_and_all_are_told() {
+    let node = Arc::new(Node::start());
+    let billing = Arc::new(node.cast().await.billing);
+    let asking: Vec<_> = (0..40)
+        .map(|_| {
+            let (node, billing) = (Arc::clone(&node), Arc::clone(&billing));
+            tokio::spawn(async move { node.client(&billing).tenant_config().await.unwrap() })
+        })
+        .collect();
+    for told in asking {
+        assert_eq!(told.await.unwrap()["current"]["hmac_version"], "hmac-v1");
+    }
+}
+
+/// REG-11: a proxy on the same machine is not the machine.
+#[tokio::test]
+async fn what_was_forwarded_does_not_come_from_the_same_machine() {
+    let node = Node::start();
+    let billing = node.cast().await.billing;
+    let token = node.token(&billing).await;
+    for (name, value) in [
+        ("Forwarded", "for=192.0.2.1"),
+        ("X-Forwarded-For", "192.0.2.1"),
+        ("X-Forwarded-For", "127.0.0.1"),
+        ("X-Forwarded-Proto", "https"),
+        ("Via", "1.1 proxy"),
+        ("X-Real-IP", ""),
+    ] {
+        let request = http(&node).get(format!("{}/v1/tenant-config", node.url())).header(name, value);
+        let told = config_by(request, &token, Some((&billing, 0, SIGNED))).await;
+        assert_eq!(told.verdict(), "withheld", "{name}: {value}");
+        assert!(text(&told.document, "withheld").contains("over TLS"));
+    }
+}
+
 /// An address of this machine that is not the loopback's.
-fn own_address() -> std::net::IpAddr {
+pub(crate) fn own_address() -> std::net::IpAddr {
     // Nothing is sent: the system only says by which address it would.
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
     socket.connect("192.0.2.1:9").expect("this machine has an address besides the loopback's");

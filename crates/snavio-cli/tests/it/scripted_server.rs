@@ -1,34 +1,40 @@
 //! A client against a server that does what no node does: it redirects, or forgets the tokens it gave.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::thread::JoinHandle;
 
 use reqwest::Method;
 use serde_json::json;
 use snavio_sdk::{Api, ApiError, Client};
 
+use crate::keys::own_address;
+
 const TOKEN: &str = r#"{"access_token":"t","expires_in":600}"#;
 
 /// Answers one request per connection with what the script says, and tells what was asked.
 fn serve(script: Vec<String>) -> (String, JoinHandle<Vec<String>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    serve_at(Ipv4Addr::LOCALHOST.into(), script)
+}
+
+fn serve_at(address: IpAddr, script: Vec<String>) -> (String, JoinHandle<Vec<String>>) {
+    let listener = TcpListener::bind((address, 0)).unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let asked = std::thread::spawn(move || {
         let answer = |answer: String| {
             let (stream, _) = listener.accept().unwrap();
             let mut reader = BufReader::new(&stream);
-            let (mut first, mut line, mut length) = (String::new(), String::new(), 0);
-            reader.read_line(&mut first).unwrap();
+            let (mut head, mut line, mut length) = (String::new(), String::new(), 0);
             while reader.read_line(&mut line).unwrap() > 2 {
                 if let Some(value) = line.to_lowercase().strip_prefix("content-length: ") {
                     length = value.trim().parse().unwrap();
                 }
+                head.push_str(&line);
                 line.clear();
             }
             reader.read_exact(&mut vec![0; length]).unwrap();
             (&stream).write_all(answer.as_bytes()).unwrap();
-            first.trim_end().to_owned()
+            head
         };
         script.into_iter().map(answer).collect()
     });
@@ -72,5 +78,22 @@ async fn a_redirect_is_not_followed() {
     let ended =
         Api::new(&url, None).unwrap().with_token("secret").call(Method::GET, "/v1/status", None).await;
     assert!(matches!(ended, Err(ApiError::Refused { status: 307, .. })), "{ended:?}");
-    assert_eq!(asked.join().unwrap(), ["GET /v1/status HTTP/1.1"]);
+    let [asked] = <[String; 1]>::try_from(asked.join().unwrap()).unwrap();
+    assert!(asked.starts_with("GET /v1/status HTTP/1.1\r\n"), "{asked}");
+}
+
+/// REG-11: who holds back what is signed on an open network could use it first, where it is good.
+#[tokio::test]
+async fn a_client_signs_nothing_for_its_configuration_on_an_open_network() {
+    let token = || answer("200 x", "", TOKEN);
+    let told = || answer("200 x", "", r#"{"withheld":"the request is not signed"}"#);
+    for (address, is_signed) in [(Ipv4Addr::LOCALHOST.into(), true), (own_address(), false)] {
+        let (url, asked) = serve_at(address, vec![token(), told()]);
+        let ended = client(&url).fetch_key().await;
+        let asked = asked.join().unwrap().remove(1);
+        assert!(asked.starts_with("GET /v1/tenant-config "), "{asked}");
+        assert_eq!(asked.contains("webhook-signature"), is_signed, "{asked}");
+        let why = if is_signed { "the request is not signed" } else { "ask over TLS" };
+        assert!(matches!(&ended, Err(ApiError::Withheld(told)) if told.contains(why)), "{ended:?}");
+    }
 }

@@ -173,6 +173,25 @@ fn wishes_are_judged_by_what_they_would_change() {
     }
 }
 
+/// REG-8
+#[test]
+fn who_asked_for_a_grant_is_told_to_the_asking_tenant_and_to_whoever_sees_all() {
+    let (acme, zeta) = (service("acme/bot"), service("zeta/bot"));
+    let asked = Entry::GrantRequest(GrantRequest { asked_by: "anna (id-acme)".into(), ..request() });
+    for (who, asked_by) in [
+        (Standing::Operator, "anna (id-acme)"),
+        (person(Role::Auditor, None), "anna (id-acme)"),
+        (person(Role::TenantViewer, Some("acme")), "anna (id-acme)"),
+        (Standing::Service(&acme), "anna (id-acme)"),
+        (person(Role::TenantAdmin, Some("zeta")), "acme"),
+        (person(Role::Auditor, Some("zeta")), "acme"),
+        (Standing::Service(&zeta), "acme"),
+    ] {
+        let Entry::GrantRequest(shown) = who.view(&asked).into_owned() else { panic!("it stays a request") };
+        assert_eq!(shown, GrantRequest { asked_by: asked_by.into(), ..request() }, "{who:?}");
+    }
+}
+
 /// REG-9
 #[test]
 fn entries_and_changes_are_shown_to_whoever_they_belong_to() {

@@ -137,7 +137,7 @@ impl Draft<'_> {
     }
 
     fn check_put(&self, entry: &Entry, problems: &mut Vec<String>) {
-        for needed in entry.refers_to() {
+        for needed in entry.needs() {
             if !self.exists(&needed) {
                 problems.push(format!("{}: {needed} is not registered", entry.key()));
             }
@@ -151,14 +151,16 @@ impl Draft<'_> {
         problems.extend(found.into_iter().map(|problem| format!("{}: {problem}", entry.key())));
     }
 
-    /// REG-8: what waits for somebody's answer has a bound, or one producer could bury all others' requests.
+    /// REG-8: what waits for somebody's answer has a bound, or one tenant could bury all others' requests, and fill
+    /// the registry with those that nobody will ever answer.
     fn request_problems(&self, request: &GrantRequest) -> Vec<String> {
         let mut problems = Vec::new();
         let key = EntryKey::grant_request(&request.source, &request.target, &request.name);
-        let waiting = self.registry.requests_of(&request.source).filter(|it| it.key() != key);
+        let tenant = request.source.tenant();
+        let waiting = self.registry.requests_of(tenant).filter(|it| it.key() != key);
         if waiting.count() >= limits::GRANT_REQUESTS_MAX {
-            let (source, most) = (&request.source, limits::GRANT_REQUESTS_MAX);
-            problems.push(format!("{most} requests of {source} wait already: withdraw some first"));
+            let most = limits::GRANT_REQUESTS_MAX;
+            problems.push(format!("{most} requests of tenant {tenant} wait already: withdraw some first"));
         }
         problems
     }
@@ -204,7 +206,15 @@ impl Draft<'_> {
 }
 
 impl Entry {
-    /// The entries that must exist for this one to make sense.
+    /// The entries that must be there when this one is registered.
+    fn needs(&self) -> Vec<EntryKey> {
+        match self {
+            Self::GrantRequest(it) if it.is_abroad() => vec![EntryKey::service(&it.source)],
+            _ => self.refers_to(),
+        }
+    }
+
+    /// The entries that this one goes with.
     pub(super) fn refers_to(&self) -> Vec<EntryKey> {
         let service = |name| EntryKey::service(name);
         match self {

@@ -81,10 +81,18 @@ pub struct GrantRequest {
     /// For what, in the producer's words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub purpose: String,
-    /// Who asked.
+    /// Who asked; another tenant is shown which tenant it was.
     pub asked_by: String,
     /// When.
     pub asked_at: Timestamp,
+}
+
+impl GrantRequest {
+    /// Whether it is for a service of another tenant. Whether there is one is not the asker's to learn: a request for
+    /// one that is not there waits like any other.
+    pub fn is_abroad(&self) -> bool {
+        self.source.tenant() != self.target.tenant()
+    }
 }
 
 /// Where an issuer's public keys are found.

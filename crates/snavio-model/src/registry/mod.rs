@@ -223,9 +223,9 @@ impl Registry {
         }
     }
 
-    /// The requests for grants that a source made.
-    pub fn requests_of(&self, source: &ServiceName) -> impl Iterator<Item = &Entry> {
-        let beginning = format!("{source}>");
+    /// The requests for grants that a tenant's services made.
+    pub fn requests_of(&self, tenant: &str) -> impl Iterator<Item = &Entry> {
+        let beginning = format!("{tenant}/");
         let first = EntryKey { kind: Kind::GrantRequest, name: beginning.clone() };
         let is_its = move |key: &EntryKey| key.kind == Kind::GrantRequest && key.name.starts_with(&beginning);
         self.entries

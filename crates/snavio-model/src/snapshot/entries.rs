@@ -88,6 +88,7 @@ impl Scope<'_> {
             Entry::Key(it) => self.lacks(&it.service),
             Entry::Client(it) => self.lacks(&it.service),
             Entry::PersonalToken(it) => it.tenant.as_ref().and_then(|it| self.lacks_tenant(it.as_str())),
+            Entry::GrantRequest(it) if it.is_abroad() => self.lacks(&it.source),
             Entry::GrantRequest(it) => self.lacks(&it.target).or_else(|| self.lacks(&it.source)),
             Entry::Workload(it) => self.lacks_issuer(&it.issuer).or_else(|| self.lacks(&it.service)),
             Entry::Ban(it) => self.lacks(&it.source),

@@ -206,6 +206,13 @@ fn an_entry_must_hold_together_with_those_before_it() {
     let left_out = BTreeSet::from(["acme".to_owned()]);
     let grant = registry.get(&EntryKey { kind: Kind::Grant, name: "acme/billing>acme/bot:pay".to_owned() });
     assert!(Scope { registry: &registry, left_out: &left_out }.problem(grant.unwrap()).is_some());
+    // What is asked of another tenant's service waits whether or not there is one (REG-8).
+    for (target, fits) in [("zeta/none", true), ("acme/none", false)] {
+        let names = format!(r#""source":"acme/billing","target":"{target}","name":"tell""#);
+        let asked = entry(&format!(r#"{{"kind":"grant_request",{names},"asked_by":"Ann","asked_at":1}}"#));
+        let problem = Scope { registry: &registry, left_out: &none }.problem(&asked);
+        assert_eq!(problem.is_none(), fits, "{problem:?}");
+    }
     let mut tenant = one_of_each().swap_remove(0);
     if let Entry::Tenant(tenant) = &mut tenant {
         tenant.contact = Some("x".repeat(limits::CONTACT_CHARS_MAX + 1));

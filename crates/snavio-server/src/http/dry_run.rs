@@ -67,6 +67,8 @@ pub(super) struct ForeseenStep {
 }
 
 /// Says what would happen to a message, or to a probe for a route, without doing any of it.
+///
+/// Who may not read what the target's tenant has is told how each check would go, and not by which queue, path or policy.
 #[utoipa::path(post, path = "/v1/dry-run", tag = "registry", request_body = DryRun,
     responses((status = 200, body = Foreseen)))]
 pub(super) async fn dry_run(
@@ -97,7 +99,7 @@ pub(super) async fn dry_run(
         received_at: app.clock.now(),
         random: unpredictable(),
     };
-    let steps = app.gate.dry_run(&arrival, &registry, trusted).await;
+    let steps = app.gate.dry_run(&arrival, &registry, trusted, principal.standing()).await;
     let refused = steps.iter().find_map(|step| match &step.verdict {
         StepVerdict::Refused(refusal) => Some(refusal.reason.code()),
         _ => None,

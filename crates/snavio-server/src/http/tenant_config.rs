@@ -9,7 +9,6 @@ use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use snavio_model::limits;
 use snavio_model::name::{KeyVersion, ServiceName};
-use snavio_model::refusal::Refusal;
 use snavio_model::registry::{Entry, EntryKey, Grant, KeyRing, Kind, LiveKey, Registry, Route, ServiceView};
 use snavio_model::signed_request;
 use snavio_model::time::{Clock, Timestamp};
@@ -102,10 +101,10 @@ impl<T> Listed<T> {
 ///
 /// Ask every 12 hours. The secret of the current key is told only when the request is also signed with a key of this
 /// service that is still accepted, as a Standard Webhook whose body is the text `GET /v1/tenant-config`, and comes over
-/// TLS or from the same machine.
+/// TLS or from the same machine. Each signed request is good once: its id must be a new one.
 #[utoipa::path(get, path = "/v1/tenant-config", tag = "keys",
     params(
-        ("webhook-id" = Option<String>, Header, description = "Standard Webhooks: any id, 1 to 128 printable characters"),
+        ("webhook-id" = Option<String>, Header, description = "Standard Webhooks: a new id for each request, 1 to 128 printable characters"),
         ("webhook-timestamp" = Option<String>, Header, description = "Standard Webhooks: seconds since 1970, within the replay window"),
         ("webhook-signature" = Option<String>, Header, description = "Standard Webhooks: `v1,` and the base64 of the signature of id, timestamp and the text `GET /v1/tenant-config`"),
     ),
@@ -121,7 +120,7 @@ pub(super) async fn tenant_config(
     app.gate.refresh_registry().await?;
     let (registry, now) = (app.gate.registry(), app.clock.now());
     let service = registry.service(caller.service.as_str()).ok_or_else(gone)?;
-    let told = entitled(&app, service, &headers, confidential, now)?;
+    let told = entitled(&app, service, &headers, confidential, now).await?;
     let given = told.as_ref().ok().map(|key| &key.version);
     let poll =
         Poll { who: principal.name(), client: &caller.client, service: &caller.service, given, at: now };
@@ -132,18 +131,20 @@ pub(super) async fn tenant_config(
     Ok(no_store(json(StatusCode::OK, &config)))
 }
 
-/// The key to tell, or why it is not told. A signature that does not hold is refused.
-fn entitled<'a>(
+/// The key to tell, or why it is not told. A signature that does not hold, or was used before, is refused. It is used up
+/// where nothing is told, too: what was taken off an open network must not be good over TLS.
+async fn entitled<'a>(
     app: &App,
     service: &'a ServiceView,
     headers: &HeaderMap,
     confidential: Confidential,
     now: Timestamp,
-) -> Result<Result<&'a LiveKey, &'static str>, Refusal> {
-    let Some(signature) = webhook(headers) else {
+) -> Result<Result<&'a LiveKey, &'static str>, Problem> {
+    let Some(signature) = webhook(headers).transpose()? else {
         return Ok(Err("the request is not signed"));
     };
-    signed_request::check(&signature?, signed_request::TENANT_CONFIG, service, now, app.gate.window())?;
+    signed_request::check(&signature, signed_request::TENANT_CONFIG, service, now, app.gate.window())?;
+    app.polls.take(&app.gate, &service.name, &signature, now).await?;
     if !confidential.0 {
         return Ok(Err("the connection is not encrypted: ask over TLS"));
     }

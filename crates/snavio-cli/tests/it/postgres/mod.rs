@@ -10,3 +10,4 @@ mod promise;
 mod restore;
 mod revocations;
 mod snapshots;
+mod tenant_config;

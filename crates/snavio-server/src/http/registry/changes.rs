@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use snavio_model::limits;
-use snavio_model::permission::{Over, Permission, Verdict};
+use snavio_model::permission::{Over, Permission, Standing, Verdict};
 use snavio_model::registry::{Change, Entry, Kind};
 use utoipa::{IntoParams, ToSchema};
 
@@ -14,7 +14,7 @@ use super::super::answer::json;
 use super::super::extract::{Params, page_limit};
 use super::super::{App, Problem, Shared};
 use super::shown;
-use crate::principal::{Principal, forbidden};
+use crate::principal::{Principal, forbidden, is_of};
 
 /// Which part of the changelog.
 #[derive(Deserialize, IntoParams)]
@@ -61,7 +61,8 @@ pub(in crate::http) async fn since(
 ) -> Result<Response, Problem> {
     let limit = page_limit(since.limit)?;
     let (changes, next) = page(&app, &principal, since.since, limit).await?;
-    let items = changes.into_iter().map(changed).collect();
+    let standing = principal.standing();
+    let items = changes.into_iter().map(|change| changed(standing, change)).collect();
     Ok(json(StatusCode::OK, &Changes { items, next }))
 }
 
@@ -97,15 +98,29 @@ async fn page(
     }
 }
 
-fn changed(change: Change) -> Changed {
+fn changed(standing: Standing<'_>, change: Change) -> Changed {
+    let (who, why) = told(standing, &change);
+    let seen = |entry: &Entry| shown(&standing.view(entry));
     Changed {
         version: change.version,
         at: change.at.to_string(),
-        before: change.before.as_ref().map(shown),
-        after: change.after.as_ref().map(shown),
-        who: change.who,
-        why: change.why,
+        before: change.before.as_ref().map(seen),
+        after: change.after.as_ref().map(seen),
+        who,
+        why,
         kind: change.key.kind,
         name: change.key.name,
     }
+}
+
+/// Who made a change, and why. Who of another tenant asked for a grant or withdrew that is told as the tenant, and
+/// their reason is their own: to the owner they speak by the request's purpose (REG-8).
+fn told(standing: Standing<'_>, change: &Change) -> (String, String) {
+    if let Some(Entry::GrantRequest(it)) = change.after.as_ref().or(change.before.as_ref()) {
+        let asking = it.source.tenant();
+        if !standing.reads(asking) && is_of(&change.who, asking) {
+            return (asking.to_owned(), String::new());
+        }
+    }
+    (change.who.clone(), change.why.clone())
 }

@@ -108,9 +108,10 @@ pub(super) fn page(
     let limit = page_limit(limit)?;
     let wanted = |entry: &&Entry| kind.is_none_or(|kind| entry.key().kind == kind);
     let entries = registry.entries_after(after).take_while(wanted);
-    let mut seen: Vec<_> = entries.filter(|entry| principal.standing().sees(entry)).take(limit + 1).collect();
+    let standing = principal.standing();
+    let mut seen: Vec<_> = entries.filter(|entry| standing.sees(entry)).take(limit + 1).collect();
     let more = seen.len() > limit;
     seen.truncate(limit);
     let next = seen.last().filter(|_| more).map(|entry| entry.key());
-    Ok((seen.into_iter().map(shown).collect(), next))
+    Ok((seen.into_iter().map(|entry| shown(&standing.view(entry))).collect(), next))
 }

@@ -126,8 +126,9 @@ async fn make(app: &Shared, changes: Vec<Change>) -> Result<bool, Problem> {
 
 fn get(app: &App, principal: &Principal, key: &EntryKey) -> Result<Response, Problem> {
     let registry = app.gate.registry();
-    let entry = registry.get(key).filter(|entry| principal.standing().sees(entry)).ok_or_else(nothing)?;
-    Ok(json(StatusCode::OK, &shown(entry)))
+    let standing = principal.standing();
+    let entry = registry.get(key).filter(|entry| standing.sees(entry)).ok_or_else(nothing)?;
+    Ok(json(StatusCode::OK, &shown(&standing.view(entry))))
 }
 
 /// An entry as people see it: without what is secret, even encrypted.

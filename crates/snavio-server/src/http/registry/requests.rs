@@ -45,6 +45,8 @@ pub(in crate::http) struct AskBody {
 }
 
 /// Asks for a grant. A service asks for itself, a tenant's admin for its services.
+///
+/// The answer does not tell whether another tenant has such a target: a request for one that is not there waits too.
 #[utoipa::path(post, path = "/v1/grant-requests", tag = "registry", params(Why),
     request_body = AskBody,
     responses((status = 200, body = GrantRequest), (status = 201, body = GrantRequest)))]

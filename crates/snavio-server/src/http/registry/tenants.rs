@@ -88,7 +88,7 @@ pub(in crate::http) async fn register(
     put(&app, &principal, &why, |registry| tenant.entry(registry)).await
 }
 
-/// Removes a tenant that owns nothing any more, together with its people's tokens.
+/// Removes a tenant that owns nothing any more, together with its people's tokens and what others asked of it.
 #[utoipa::path(delete, path = "/v1/tenants/{tenant}", tag = "registry", params(("tenant" = String, Path), Why),
     responses((status = 200, body = Removed)))]
 pub(in crate::http) async fn unregister(
@@ -98,10 +98,10 @@ pub(in crate::http) async fn unregister(
     Params(why): Params<Why>,
 ) -> Result<Response, Problem> {
     let name = TenantName::new(&tenant).map_err(named)?;
-    let tokens = |registry: &Registry| {
-        let of_kind = registry.entries_of(Kind::PersonalToken);
-        let own = of_kind.filter(|entry| entry.owner() == name.as_str());
-        own.map(Entry::key).collect()
+    let own = |registry: &Registry| {
+        let kinds = [Kind::PersonalToken, Kind::GrantRequest];
+        let of_kinds = kinds.into_iter().flat_map(|kind| registry.entries_of(kind));
+        of_kinds.filter(|entry| entry.owner() == name.as_str()).map(Entry::key).collect()
     };
-    remove(&app, &principal, &why, EntryKey::tenant(&name), tokens).await
+    remove(&app, &principal, &why, EntryKey::tenant(&name), own).await
 }

@@ -1,0 +1,37 @@
+//! Two real nodes over one database: a signed request is good once, whichever of them it comes to (REG-11).
+
+use std::sync::Arc;
+
+use crate::engine::Database;
+use crate::keys::{SIGNED, asked, signature};
+use crate::node::{Launch, Node};
+use crate::wire::http;
+
+/// REG-11
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_one_node_took_the_other_refuses_and_new_ones_are_taken_by_both_at_once() {
+    let database = Database::new();
+    let one = Arc::new(Node::over(&database, &Launch::default()));
+    let billing = Arc::new(one.cast().await.billing);
+    let other = Arc::new(Node::over(&database, &Launch::default()));
+    let token = one.token(&billing).await;
+    let ask = async |node: &Node, headers| {
+        let request = http(node).get(format!("{}/v1/tenant-config", node.url()));
+        asked(request, &token, Some(headers)).await
+    };
+    let captured = signature(&billing, 0, SIGNED);
+    assert_eq!(ask(&one, &captured).await.verdict(), "told");
+    assert_eq!(ask(&other, &captured).await.verdict(), "replayed");
+    assert_eq!(ask(&one, &captured).await.verdict(), "replayed");
+
+    let asking: Vec<_> = (0..40)
+        .map(|n| {
+            let node = Arc::clone(if n % 2 == 0 { &one } else { &other });
+            let billing = Arc::clone(&billing);
+            tokio::spawn(async move { node.client(&billing).tenant_config().await.unwrap() })
+        })
+        .collect();
+    for told in asking {
+        assert_eq!(told.await.unwrap()["current"]["hmac_version"], "hmac-v1");
+    }
+}
