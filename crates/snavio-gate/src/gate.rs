@@ -26,6 +26,7 @@ use crate::gathering::Gathering;
 use crate::legacy_keys::{self, LegacyKeys};
 use crate::loaded::Loaded;
 use crate::meters::Meters;
+use crate::revocations::Auditing;
 use crate::sealer::Sealing;
 use crate::shield::Arrival;
 use crate::snapshot::Snapshots;
@@ -162,6 +163,7 @@ pub struct Gate {
     wanted: tokio::sync::Notify,
     sweeps_held: AtomicBool,
     pub(crate) sealing: Sealing,
+    pub(crate) auditing: Auditing,
 }
 
 impl Gate {
@@ -206,6 +208,7 @@ impl Gate {
             wanted: tokio::sync::Notify::new(),
             sweeps_held: AtomicBool::default(),
             sealing: Sealing::default(),
+            auditing: Auditing::default(),
         });
         if let Err(error) = gate.refresh_registry().await {
             // `follow_registry` asks again; until then the registry is as old as it is.

@@ -1,16 +1,17 @@
 //! What was sent by a permission that had been taken back already (REG-17): a node learns of a revocation a moment
 //! after it was made. One node reads from the log who was quicker, and tells of each message once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use snavio_model::id::Serial;
 use snavio_model::limits;
-use snavio_model::registry::{Change, Differences, Registry, Revocation, Revoked, Used};
+use snavio_model::registry::{Change, Differences, Registry, Revocation, Used};
 use snavio_model::telemetry::{self, Record};
 use snavio_model::time::Timestamp;
 use snavio_store::{StoreError, Use};
+use tokio::sync::Mutex;
 use tokio::time::MissedTickBehavior;
 
 use crate::Gate;
@@ -21,8 +22,12 @@ const AUDITING: Duration = Duration::from_secs(1);
 const AUDITOR_TERM: Duration = Duration::from_secs(10);
 /// The note that says up to which version of the registry everything was told.
 const POSITION: &str = "revocations/audited";
-/// Records of one step: what is more is counted and logged.
+/// Records of one step for one tenant: how many more there were stands in the last.
 const RECORDS_MAX: usize = 10_000;
+
+/// What an auditor keeps from one step to the next.
+#[derive(Default)]
+pub(crate) struct Auditing(Mutex<Option<Registry>>);
 
 /// Tells of what was sent too late, for as long as the gate lives.
 pub(crate) async fn audit(gate: Arc<Gate>) {
@@ -68,45 +73,76 @@ impl Gate {
             let at = Revocation::of(change).map_or(change.at, |revocation| revocation.at);
             now >= at.plus(limits::REVOCATION_SETTLED)
         };
-        let due = changes.iter().take_while(is_due).count();
-        let Some(last) = changes[..due].last() else { return Ok(false) };
-        let Some(taken) = self.taken_back(version, &changes[..due]).await? else { return Ok(false) };
-        let mut records = Vec::new();
-        for taken in taken.values() {
-            self.gather_late(taken, now, &mut records).await?;
-        }
+        let due = &changes[..changes.iter().take_while(is_due).count()];
+        let Some(last) = due.last() else { return Ok(false) };
+        let Some(records) = self.late_by(version, due).await? else { return Ok(false) };
         store.move_note(POSITION, position.as_deref(), &last.version.to_string(), records).await?;
-        Ok(due == limits::PAGE_MAX)
+        Ok(due.len() == limits::PAGE_MAX)
     }
 
-    /// What these changes after a version took back, by the tenant that may have sent by it, oldest first; nothing while
-    /// this node does not know all of them.
-    async fn taken_back(
-        &self,
-        version: i64,
-        due: &[Change],
-    ) -> Result<Option<BTreeMap<String, Vec<Taken>>>, StoreError> {
-        let mut taken: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        if !due.iter().any(|change| Revocation::of(change).is_some()) {
-            return Ok(Some(taken));
+    /// Records of what was sent in spite of these changes after a version; nothing while this node does not know all of
+    /// them.
+    async fn late_by(&self, version: i64, due: &[Change]) -> Result<Option<Vec<Record>>, StoreError> {
+        let mut kept = self.auditing.0.lock().await;
+        let revocations: Vec<_> = due.iter().filter_map(Revocation::of).collect();
+        let Some(last) = due.last().map(|change| change.version) else { return Ok(None) };
+        // Of another version if another node has audited meanwhile.
+        let before = kept.take().filter(|then| then.version() == version);
+        if revocations.is_empty() {
+            *kept = before.map(|then| then.with(due, &*self.unseal));
+            return Ok(Some(Vec::new()));
         }
         let registry = self.registry();
-        if due.last().is_some_and(|last| last.version > registry.version()) {
+        if registry.version() < last {
             return Ok(None);
         }
-        let mut then = self.registry_before(&registry, version).await?;
-        for change in due {
-            then = then.with(std::slice::from_ref(change), &*self.unseal);
-            if let Some(revocation) = Revocation::of(change) {
-                let of_sender = taken.entry(revocation.senders().to_owned()).or_default();
-                of_sender.push(Taken { revocation, then: then.clone() });
+        let then = match before {
+            Some(then) => then,
+            None => self.registry_at(version, &registry).await?,
+        };
+        let mut used = self.used_since(&revocations).await?;
+        used.sort_by_key(|used| used.settled_at);
+        // Those that were told of already come first: what was sent in spite of them is not told again.
+        let mut all = self.revocations_before(version, due).await?;
+        all.extend(revocations);
+        let records = self.judge(&all, then.clone(), &used).await?;
+        *kept = Some(then.with(due, &*self.unseal));
+        Ok(Some(records))
+    }
+
+    /// What every use was sent in spite of, as records: by the registry of its very moment. Whatever was told of before
+    /// was revoked by the version that it begins with.
+    async fn judge(
+        &self,
+        all: &[Revocation],
+        mut then: Registry,
+        used: &[Use],
+    ) -> Result<Vec<Record>, StoreError> {
+        let told_up_to = then.version();
+        let mut late: BTreeMap<&str, Vec<(&Revocation, &Use)>> = BTreeMap::new();
+        let (mut coming, mut is_more) = (VecDeque::new(), true);
+        for it in used {
+            loop {
+                if coming.is_empty() && is_more {
+                    coming.extend(self.store().changes_since(then.version(), limits::PAGE_MAX).await?);
+                    is_more = coming.len() == limits::PAGE_MAX;
+                }
+                let Some(change) = coming.pop_front_if(|change: &mut Change| change.at <= it.settled_at)
+                else {
+                    break;
+                };
+                then = then.with(&[change], &*self.unseal);
+            }
+            let of_it = Revocation::told_of(all, &then, by(it));
+            for revocation in of_it.into_iter().filter(|it| it.version > told_up_to) {
+                late.entry(revocation.told_to(by(it))).or_default().push((revocation, it));
             }
         }
-        Ok(Some(taken))
+        Ok(late.into_values().flat_map(|late| tell(&late, self.clock().now())).collect())
     }
 
     /// The registry as it was at a version a moment ago.
-    async fn registry_before(&self, registry: &Registry, version: i64) -> Result<Registry, StoreError> {
+    async fn registry_at(&self, version: i64, registry: &Registry) -> Result<Registry, StoreError> {
         let (mut differences, mut since) = (Differences::default(), version);
         while since < registry.version() {
             let changes = self.store().changes_since(since, limits::PAGE_MAX).await?;
@@ -118,77 +154,63 @@ impl Gate {
         Ok(differences.undo(registry, version))
     }
 
-    /// Reads off the log what one tenant sent by permissions after they were taken back.
-    async fn gather_late(
-        &self,
-        taken: &[Taken],
-        now: Timestamp,
-        records: &mut Vec<Record>,
-    ) -> Result<(), StoreError> {
-        let first = taken.iter().min_by_key(|it| it.revocation.at);
-        let Some(Revocation { at: first_at, .. }) = first.map(|it| &it.revocation) else { return Ok(()) };
-        let Some(senders) = taken.first().map(|it| it.revocation.senders()) else { return Ok(()) };
-        let mut before = Serial(i64::MAX);
-        loop {
-            let page = self.store().uses(senders, before, limits::PAGE_MAX).await?;
-            let Some(oldest) = page.last() else { return Ok(()) };
-            before = oldest.number;
-            for used in &page {
-                // Once, whatever else was taken back too.
-                let Some(Taken { revocation, .. }) = taken.iter().find(|it| it.is_late(used)) else {
-                    continue;
-                };
-                metrics::counter!("snavio_executed_after_revoked_total").increment(1);
-                let late = revocation.stale_for(used.settled_at);
-                tracing::warn!(
-                    source = %used.source, target = %used.target, name = %used.name, id = %used.id,
-                    what = revocation.what.as_str(), stale_seconds = late.as_secs_f64(),
-                    "a command was executed after its permission was revoked"
-                );
-                if records.len() < RECORDS_MAX {
-                    records.extend(record(revocation, used, now));
+    /// The revocations up to a version that a message may have been sent in spite of as well: those of a while, among
+    /// the last changes.
+    async fn revocations_before(&self, version: i64, due: &[Change]) -> Result<Vec<Revocation>, StoreError> {
+        let Some(first) = due.first() else { return Ok(Vec::new()) };
+        let from = (version - limits::PAGE_MAX as i64).max(0);
+        let changes = self.store().changes_since(from, limits::PAGE_MAX).await?;
+        let is_recent = |change: &&Change| {
+            change.version <= version && change.at.plus(2 * limits::REVOCATION_SETTLED) >= first.at
+        };
+        Ok(changes.iter().filter(is_recent).filter_map(Revocation::of).collect())
+    }
+
+    /// Reads off the log what was sent by permissions after they were taken back.
+    async fn used_since(&self, revocations: &[Revocation]) -> Result<Vec<Use>, StoreError> {
+        let mut senders: BTreeMap<&str, Vec<&Revocation>> = BTreeMap::new();
+        for revocation in revocations {
+            senders.entry(revocation.senders()).or_default().push(revocation);
+        }
+        let mut found = Vec::new();
+        for (sender, revocations) in senders {
+            let Some(first) = revocations.iter().map(|it| it.at).min() else { continue };
+            let mut before = Serial(i64::MAX);
+            loop {
+                let page = self.store().uses(sender, before, limits::PAGE_MAX).await?;
+                let Some(oldest) = page.last() else { break };
+                before = oldest.number;
+                // Batches overlap: what is a little older may stand behind what is younger.
+                let is_past = oldest.settled_at.plus(limits::REVOCATION_SETTLED) < first;
+                found.extend(page.into_iter().filter(|it| revocations.iter().any(|r| r.touches(by(it)))));
+                if is_past {
+                    break;
                 }
             }
-            // Batches overlap: what is a little older may stand behind what is younger.
-            if oldest.settled_at.plus(limits::REVOCATION_SETTLED) < *first_at {
-                return Ok(());
-            }
         }
+        Ok(found)
     }
 }
 
-/// What was taken back, and the registry right after it.
-struct Taken {
-    revocation: Revocation,
-    then: Registry,
+fn by(it: &Use) -> Used<'_> {
+    let Use { source, target, name, key_version, registry_version, settled_at, .. } = it;
+    Used { source, target, name, key_version, registry_version: *registry_version, settled_at: *settled_at }
 }
 
-impl Taken {
-    fn is_late(&self, it: &Use) -> bool {
-        let Use { source, target, name, key_version, .. } = it;
-        it.registry_version < self.revocation.version
-            && it.settled_at >= self.revocation.at
-            && self.revocation.covers(Used { source, target, name, key_version })
-            && !self.is_granted(it)
-    }
-
-    /// Whether another grant permitted what the revoked one did. One that was given later is none.
-    fn is_granted(&self, it: &Use) -> bool {
-        let Revoked::Grant { .. } = self.revocation.what else { return false };
-        let target = self.then.service(it.target.as_str());
-        target.is_some_and(|view| view.grant(&it.source, &it.name, it.settled_at).is_some())
-    }
-}
-
-fn record(revocation: &Revocation, used: &Use, now: Timestamp) -> Option<Record> {
-    let late = telemetry::Late {
-        id: &used.id,
-        source: &used.source,
-        target: &used.target,
-        name: &used.name,
-        correlation: &used.correlation,
-        registry_version: used.registry_version,
-        settled_at: used.settled_at,
+/// The records for one tenant.
+fn tell(late: &[(&Revocation, &Use)], now: Timestamp) -> Vec<Record> {
+    metrics::counter!("snavio_executed_after_revoked_total").increment(late.len() as u64);
+    let more = late.len().saturating_sub(RECORDS_MAX);
+    let told = late.iter().take(RECORDS_MAX).enumerate();
+    let record = |(place, (revocation, it)): (usize, &(&Revocation, &Use))| {
+        tracing::warn!(
+            source = %it.source, target = %it.target, name = %it.name, id = %it.id,
+            what = revocation.what.as_str(), stale_seconds = revocation.stale_for(it.settled_at).as_secs_f64(),
+            "a command was executed after its permission was revoked"
+        );
+        let more = if place + 1 == RECORDS_MAX { more } else { 0 };
+        let late = telemetry::Late { id: &it.id, correlation: &it.correlation, used: by(it), more };
+        telemetry::executed_after_revoked(revocation, &late, now)
     };
-    telemetry::executed_after_revoked(revocation, &late, now)
+    told.filter_map(record).collect()
 }

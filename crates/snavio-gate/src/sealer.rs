@@ -111,6 +111,12 @@ impl Sealer {
             let sealed = last.as_ref().map_or(0, |seal| seal.last_version);
             metrics::gauge!("snavio_registry_sealed_version").set(sealed as f64);
             seen.clone_from(&last);
+            if gate.registry().version() < sealed {
+                let version = gate.store().version().await?;
+                if version < sealed {
+                    return Err(Fault::SkippedTooFar { last: sealed, version }.into());
+                }
+            }
             if gate.registry().version() <= sealed || !gate.leads("sealer", SEALER_TERM).await {
                 return Ok(());
             }
@@ -138,6 +144,13 @@ impl Sealer {
             let noted = gate.store().note(&name).await?;
             let skipped = noted.and_then(|value| Skipped::of_note(&name, &value));
             let skipped = skipped.ok_or(Fault::ChangeMissing { version: first })?;
+            let version = gate.store().version().await?;
+            if skipped.last > version {
+                return Err(Fault::SkippedTooFar { last: skipped.last, version }.into());
+            }
+            if let Some(within) = logged.first().filter(|change| change.version <= skipped.last) {
+                return Err(Fault::ChangeSkipped { version: within.version }.into());
+            }
             return Ok(Seal::skip(last, skipped, now, &*self.signer)?);
         }
         let evidence: Vec<_> = logged.iter().map(LoggedChange::evidence).collect();

@@ -138,14 +138,19 @@ impl Fleet {
     /// What is told once everything was audited.
     async fn told_in_the_end(&self, tenant: &str) -> Vec<(String, f64)> {
         self.clock.advance(Duration::from_secs(40));
-        let version = self.one.registry().version().to_string();
+        self.audited(self.one.registry().version()).await;
+        self.told(tenant).await
+    }
+
+    /// Waits until everything up to a version was audited, and nothing after it.
+    async fn audited(&self, version: i64) {
+        let version = version.to_string();
         let audited = async {
             while self.one.store().note("revocations/audited").await.unwrap().as_ref() != Some(&version) {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
         tokio::time::timeout(Duration::from_secs(20), audited).await.expect("it is audited");
-        self.told(tenant).await
     }
 
     async fn stop(self) {
@@ -193,17 +198,18 @@ async fn a_revoked_grant_stops_within_five_seconds_and_what_slipped_through_is_t
     stops_within_five_seconds(|_| Wish::Remove(grant().key()), Reason::AclDeny, "grant", "zeta").await;
 }
 
+fn revoked_key(registry: &Registry) -> Wish {
+    let key = registry.entries().find_map(|entry| match entry {
+        Entry::Key(key) => Some(key.clone()),
+        _ => None,
+    });
+    Wish::Put(Entry::Key(Key { revoked_at: Some(NOON), ..key.unwrap() }))
+}
+
 /// REG-12, REG-17
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_revoked_key_stops_within_five_seconds() {
-    let revoke = |registry: &Registry| {
-        let key = registry.entries().find_map(|entry| match entry {
-            Entry::Key(key) => Some(key.clone()),
-            _ => None,
-        });
-        Wish::Put(Entry::Key(Key { revoked_at: Some(NOON), ..key.unwrap() }))
-    };
-    stops_within_five_seconds(revoke, Reason::KeyExpired, "key", "acme").await;
+    stops_within_five_seconds(revoked_key, Reason::KeyExpired, "key", "acme").await;
 }
 
 /// REG-12, LIM-7
@@ -259,17 +265,51 @@ async fn an_end_that_was_brought_forward_is_told_when_somebody_did_not_know_of_i
     fleet.stop().await;
 }
 
-/// REG-17
+/// REG-17: audited together, and one after the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_slipped_through_several_revocations_is_told_once() {
+    for apart in [false, true] {
+        let fleet = Fleet::start(Profile::Critical, Acl::Cached).await;
+        let ban = Ban { source: billing(), reason: String::new(), until: None };
+        fleet.change(Wish::Put(Entry::Ban(ban))).await;
+        let banned = fleet.one.registry().version();
+        fleet.clock.advance(Duration::from_millis(900));
+        fleet.change(Wish::Remove(grant().key())).await;
+        fleet.clock.advance(Duration::from_millis(100));
+        assert_eq!(reason(fleet.send().await), None, "it cannot know yet");
+        if apart {
+            fleet.clock.advance(Duration::from_millis(14_500));
+            fleet.audited(banned).await;
+            assert_eq!(fleet.told("zeta").await.len(), 1);
+        }
+        assert_eq!(fleet.told_in_the_end("zeta").await, [("ban".to_owned(), 1.0)], "by the first of them");
+        fleet.stop().await;
+    }
+}
+
+/// REG-17: a thief's message is the affair of the key's owner and of the target's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everybody_whom_it_concerns_is_told() {
     let fleet = Fleet::start(Profile::Critical, Acl::Cached).await;
-    let ban = Ban { source: billing(), reason: String::new(), until: None };
-    fleet.change(Wish::Put(Entry::Ban(ban))).await;
-    fleet.clock.advance(Duration::from_millis(200));
+    fleet.change(revoked_key(&fleet.one.registry())).await;
     fleet.change(Wish::Remove(grant().key())).await;
-    fleet.clock.advance(Duration::from_millis(800));
+    fleet.clock.advance(Duration::from_secs(1));
     assert_eq!(reason(fleet.send().await), None, "it cannot know yet");
-    assert_eq!(fleet.told_in_the_end("zeta").await, [("ban".to_owned(), 1.0)], "by the first of them");
+    assert_eq!(fleet.told_in_the_end("zeta").await, [("grant".to_owned(), 1.0)]);
+    assert_eq!(fleet.told("acme").await, [("key".to_owned(), 1.0)]);
+    fleet.stop().await;
+}
+
+/// REG-17
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_permitted_again_by_then_is_not_told() {
+    let fleet = Fleet::start(Profile::Critical, Acl::Cached).await;
+    fleet.change(Wish::Remove(grant().key())).await;
+    fleet.clock.advance(Duration::from_millis(500));
+    fleet.change(Wish::Put(grant())).await;
+    fleet.clock.advance(Duration::from_millis(500));
+    assert_eq!(reason(fleet.send().await), None);
+    assert_eq!(fleet.told_in_the_end("zeta").await, []);
     fleet.stop().await;
 }
 

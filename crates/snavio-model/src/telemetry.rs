@@ -8,9 +8,9 @@ use crate::delivery::DeadLetter;
 use crate::id::{MessageId, Serial};
 use crate::limits;
 use crate::message::{Message, Path};
-use crate::name::{CommandName, ServiceName, TenantName};
+use crate::name::{ServiceName, TenantName};
 use crate::refusal::{Refusal, Report, Skew, Subject};
-use crate::registry::{Key, Revocation, Revoked};
+use crate::registry::{Key, Revocation, Used};
 use crate::time::Timestamp;
 use crate::trace::{CorrelationId, Traceparent};
 
@@ -104,33 +104,25 @@ pub fn duplicate(
 pub struct Late<'a> {
     /// Its id.
     pub id: &'a MessageId,
-    /// Who sent it.
-    pub source: &'a ServiceName,
-    /// To whom.
-    pub target: &'a ServiceName,
-    /// Which command.
-    pub name: &'a CommandName,
     /// What it belongs to.
     pub correlation: &'a CorrelationId,
-    /// The registry it was judged by.
-    pub registry_version: i64,
-    /// When it was settled.
-    pub settled_at: Timestamp,
+    /// What it was sent by.
+    pub used: Used<'a>,
+    /// How many more there were that are not told of one by one.
+    pub more: usize,
 }
 
-/// The record of such a message, for whoever took the permission back: the target's owner, or of a key its own
-/// (REG-17).
+/// The record of such a message, for whom the revocation concerns (REG-17).
 pub fn executed_after_revoked(revocation: &Revocation, late: &Late<'_>, at: Timestamp) -> Option<Record> {
-    let tenant = match revocation.what {
-        Revoked::Key { .. } => late.source.tenant(),
-        Revoked::Grant { .. } | Revoked::Source(_) | Revoked::Tenant(_) => late.target.tenant(),
-    };
+    let tenant = revocation.told_to(late.used);
+    let Late { id, correlation, used: late, more } = *late;
     let body = members(json!({
-        "command_id": late.id,
+        "command_id": id,
         "source": late.source,
         "target": late.target,
         "command.name": late.name,
-        "correlation_id": late.correlation.as_str(),
+        "correlation_id": correlation.as_str(),
+        "and_more": (more > 0).then_some(more),
         "revoked": revocation.what.as_str(),
         "acl_revocation_timestamp": revocation.at.to_string(),
         "stale_duration_seconds": revocation.stale_for(late.settled_at).as_secs_f64(),

@@ -225,6 +225,46 @@ fn chain_over(changes: &[Evidence], signer: &dyn Signer) -> Vec<Seal> {
     seals
 }
 
+/// REG-5: what nobody restored is not signed as skipped.
+#[tokio::test]
+async fn a_restore_that_nobody_made_is_found_and_not_sealed() {
+    let (mut node, _, changes) = stopped_with_a_chain().await;
+    let version = changes.last().unwrap().version;
+    let (first, register) = (
+        version + 1,
+        match node.engine() {
+            Engine::Embedded => "UPDATE meta SET value = value + 1 WHERE key = 'registry_version'",
+            Engine::Postgres(_) => "UPDATE registry_version SET version = version + 1",
+        },
+    );
+    tamper(
+        &node,
+        &format!(
+            "INSERT INTO note (name, value) VALUES ('registry/skipped/{first}', '999999999'); {register};"
+        ),
+    );
+    let found = verify_store(&node, "");
+    assert_eq!((found.code, &found.json()["fault"]), (Some(1), &json!("skipped_too_far")), "{found:?}");
+    node.restart(&Launch::default());
+    let problem = eventually("the node says so", async || {
+        let chain = node.get("/v1/status").await["chain"].take();
+        chain["problem"].as_str().map(str::to_owned)
+    })
+    .await;
+    assert!(problem.contains("up to 999999999 are said to have been skipped"), "{problem}");
+    node.stop();
+    // Within reach, but with a change that somebody would like to hide.
+    let said = version + 2;
+    let hide =
+        format!("UPDATE note SET value = '{said}' WHERE name = 'registry/skipped/{first}'; {register};");
+    let copied = format!(
+        "INSERT INTO registry_change SELECT {said}, at, who, why, kind, name, before, after FROM registry_change WHERE version = {version}"
+    );
+    tamper(&node, &format!("{hide} {copied};"));
+    let found = verify_store(&node, "");
+    assert_eq!((found.code, &found.json()["fault"]), (Some(1), &json!("change_skipped")), "{found:?}");
+}
+
 /// REG-5
 #[tokio::test]
 async fn a_chain_that_was_rewritten_or_cut_off_is_found() {

@@ -306,7 +306,8 @@ impl Skipped {
     /// What a note says, if it is one of these.
     pub fn of_note(name: &str, value: &str) -> Option<Self> {
         let first = name.strip_prefix(Self::NOTES)?.parse().ok()?;
-        value.parse().ok().filter(|last| *last >= first).map(|last| Self { first, last })
+        let last = value.parse().ok().filter(|last| (first..i64::MAX).contains(last))?;
+        Some(Self { first, last })
     }
 }
 

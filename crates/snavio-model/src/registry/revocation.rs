@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::Registry;
 use super::change::Change;
 use super::entry::{Entry, Grant};
 use crate::limits;
@@ -55,6 +56,10 @@ pub struct Used<'a> {
     pub name: &'a CommandName,
     /// The key it was signed with.
     pub key_version: &'a KeyVersion,
+    /// The registry it was judged by.
+    pub registry_version: i64,
+    /// When it was settled.
+    pub settled_at: Timestamp,
 }
 
 impl Revocation {
@@ -117,6 +122,49 @@ impl Revocation {
             Revoked::Source(source) => source == used.source,
             Revoked::Tenant(tenant) => tenant.as_str() == used.source.tenant(),
         }
+    }
+
+    /// Whether a message was sent by it after it was taken back.
+    pub fn touches(&self, used: Used<'_>) -> bool {
+        used.registry_version < self.version && used.settled_at >= self.at && self.covers(used)
+    }
+
+    /// Whether it was still gone when a message was sent that it touches: by the registry of that moment. Another grant
+    /// may permit the same, and what was taken back may have been given again.
+    pub fn is_gone(&self, then: &Registry, used: Used<'_>) -> bool {
+        let at = used.settled_at;
+        match &self.what {
+            Revoked::Grant { .. } => {
+                let target = then.service(used.target.as_str());
+                target.is_none_or(|view| view.grant(used.source, used.name, at).is_none())
+            }
+            Revoked::Key { service, version } => {
+                let key = then.service(service.as_str()).and_then(|view| view.key(version));
+                key.is_none_or(|key| !key.is_good(at))
+            }
+            Revoked::Source(source) => then.ban(source, at).is_some(),
+            Revoked::Tenant(tenant) => then.tenant(tenant.as_str()).is_none_or(|it| it.suspended),
+        }
+    }
+
+    /// Whom it is told to that a message was sent by it: the target's owner, or of a key its own.
+    pub fn told_to<'a>(&self, used: Used<'a>) -> &'a str {
+        match self.what {
+            Revoked::Key { .. } => used.source.tenant(),
+            Revoked::Grant { .. } | Revoked::Source(_) | Revoked::Tenant(_) => used.target.tenant(),
+        }
+    }
+
+    /// Of revocations in their order, those that a message is told of: to each of whom it concerns, the first that it
+    /// was sent in spite of.
+    pub fn told_of<'r>(revocations: &'r [Self], then: &Registry, used: Used<'_>) -> Vec<&'r Self> {
+        let mut told: Vec<&Self> = Vec::new();
+        for revocation in revocations.iter().filter(|it| it.touches(used) && it.is_gone(then, used)) {
+            if told.iter().all(|it| it.told_to(used) != revocation.told_to(used)) {
+                told.push(revocation);
+            }
+        }
+        told
     }
 
     /// How long after it a message was sent.
@@ -233,7 +281,15 @@ mod tests {
         let (first, second) = ("hmac-v1".parse().unwrap(), "hmac-v2".parse().unwrap());
         let name = |text: &str| text.parse::<GrantedName>().unwrap();
         let of = |name| Revoked::Grant { source: billing.clone(), target: bot.clone(), name };
-        let used = |source, target, name, key_version| Used { source, target, name, key_version };
+        let (registry_version, settled_at) = (6, NOON);
+        let used = |source, target, name, key_version| Used {
+            source,
+            target,
+            name,
+            key_version,
+            registry_version,
+            settled_at,
+        };
         let sent = [
             used(&billing, &bot, &pay, &first),
             used(&billing, &bot, &ping, &first),
@@ -250,6 +306,71 @@ mod tests {
         ] {
             let revocation = Revocation { what, version: 7, at: NOON };
             assert_eq!(sent.map(|it| revocation.covers(it)), covered, "{revocation:?}");
+            assert_eq!(sent.map(|it| revocation.touches(it)), covered, "{revocation:?}");
+            let knew = sent.map(|it| Used { registry_version: 7, ..it });
+            assert_eq!(knew.map(|it| revocation.touches(it)), [false; 4], "who knew of it is judged by it");
+            let before = sent.map(|it| Used { settled_at: Timestamp(NOON.0 - 1), ..it });
+            assert_eq!(before.map(|it| revocation.touches(it)), [false; 4], "what came before it was right");
+        }
+    }
+
+    struct Nothing;
+
+    impl crate::registry::Unseal for Nothing {
+        fn unseal(&self, _: &Sealed) -> Option<crate::signing::Secret> {
+            Some(crate::signing::Secret::from_bytes([1; 32]))
+        }
+    }
+
+    /// REG-17
+    #[test]
+    fn each_whom_it_concerns_is_told_once_and_only_of_what_was_still_gone() {
+        let (billing, bot): (ServiceName, ServiceName) =
+            ("acme/billing".parse().unwrap(), "zeta/bot".parse().unwrap());
+        let (name, key_version) = ("pay".parse().unwrap(), "hmac-v1".parse().unwrap());
+        let used = Used {
+            source: &billing,
+            target: &bot,
+            name: &name,
+            key_version: &key_version,
+            registry_version: 6,
+            settled_at: NOON,
+        };
+        let gone = |version, what| Revocation { what, version, at: NOON };
+        let all = [
+            gone(7, Revoked::Key { service: billing.clone(), version: key_version.clone() }),
+            gone(8, Revoked::Source(billing.clone())),
+            gone(
+                9,
+                Revoked::Grant { source: billing.clone(), target: bot.clone(), name: "pay".parse().unwrap() },
+            ),
+        ];
+        let told = |then: &Registry| -> Vec<_> {
+            Revocation::told_of(&all, then, used)
+                .iter()
+                .map(|it| (it.what.as_str(), it.told_to(used)))
+                .collect()
+        };
+        let with = |entries: &[Option<Entry>]| {
+            let mut registry = Registry::default();
+            for name in ["acme/billing", "zeta/bot"] {
+                registry.put(Entry::Service(super::super::Service::new(name.parse().unwrap())), &Nothing);
+            }
+            entries.iter().flatten().for_each(|entry| registry.put(entry.clone(), &Nothing));
+            registry
+        };
+        for (entries, expected) in [
+            (vec![], vec![("key", "acme"), ("grant", "zeta")]),
+            (vec![ban(None)], vec![("key", "acme"), ("ban", "zeta")]),
+            (vec![ban(later(9)), key(None, Some(NOON))], vec![("key", "acme"), ("ban", "zeta")]),
+            // Given back meanwhile, or permitted by another grant.
+            (vec![key(None, None)], vec![("grant", "zeta")]),
+            (vec![key(None, None), grant("pay", None)], vec![]),
+            (vec![key(None, None), grant("*", None)], vec![]),
+            (vec![key(None, None), grant("pay", Some(NOON))], vec![("grant", "zeta")]),
+            (vec![key(None, None), grant("pay", None), ban(Some(NOON))], vec![]),
+        ] {
+            assert_eq!(told(&with(&entries)), expected, "{entries:?}");
         }
     }
 }

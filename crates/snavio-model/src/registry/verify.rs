@@ -28,6 +28,22 @@ pub enum Fault {
         /// The one it has now.
         found_at: i64,
     },
+    /// It is there all the same.
+    #[error("change {version} is among versions that are said to have been skipped by a restore")]
+    ChangeSkipped {
+        /// The version it made.
+        version: i64,
+    },
+    /// The registry never was there.
+    #[error(
+        "the versions up to {last} are said to have been skipped by a restore, and the registry is at {version}"
+    )]
+    SkippedTooFar {
+        /// The last that was skipped.
+        last: i64,
+        /// The registry's version.
+        version: i64,
+    },
     /// A number is left out.
     #[error("seal {number} is missing: it was removed from the chain")]
     SealMissing {
@@ -73,6 +89,8 @@ impl Fault {
             Self::ChangeMissing { .. } => "change_missing",
             Self::ChangeAltered { .. } => "change_altered",
             Self::ChangeMoved { .. } => "change_moved",
+            Self::ChangeSkipped { .. } => "change_skipped",
+            Self::SkippedTooFar { .. } => "skipped_too_far",
             Self::SealMissing { .. } => "seal_missing",
             Self::SealAltered { .. } => "seal_altered",
             Self::SignatureWrong { .. } => "signature_wrong",
@@ -170,6 +188,9 @@ impl Verifier {
     pub fn change(&mut self, change: &Evidence) -> Result<(), Fault> {
         self.pass_noted();
         let version = self.so_far.version + 1;
+        if change.version < version {
+            return Err(Fault::ChangeSkipped { version: change.version });
+        }
         if change.version != version {
             return Err(Fault::ChangeMissing { version });
         }
@@ -189,6 +210,10 @@ impl Verifier {
     /// Everything has come, of a registry at this version.
     pub fn end(mut self, version: i64) -> Result<Verified, Fault> {
         self.pass_noted();
+        // The last: a store is restored while nobody changes anything.
+        if let Some(Skipped { last, .. }) = self.so_far.skipped.last().filter(|it| it.last > version) {
+            return Err(Fault::SkippedTooFar { last: *last, version });
+        }
         if self.wants_changes() || self.so_far.version < version {
             return Err(Fault::ChangeMissing { version: self.so_far.version + 1 });
         }

@@ -156,8 +156,12 @@ fn cannot(what: &'static str, file: &Path) -> impl FnOnce(std::io::Error) -> Bac
     move |source| BackupError::File { what, file: file.to_owned(), source }
 }
 
+/// A restored registry goes on so far above its version: more than anybody changes between a backup and its restore.
+const VERSIONS_SKIPPED: i64 = 1_000_000;
+
 /// Restores a backup into a data folder without a store. Epoch and registry version are raised past anything
-/// that was given out after the backup, as far as one per second goes, so that no number means two things.
+/// that was given out after the backup, so that no number means two things: the epoch by one per second, the version by
+/// a million.
 pub fn restore(backup: &Path, folder: &Path, now: Timestamp) -> Result<Restored, BackupError> {
     files::make_folder(folder).map_err(cannot("make", folder))?;
     let file = folder.join(FILE);
@@ -224,8 +228,9 @@ fn raise(file: &Path, backup: &Path, now: Timestamp) -> Result<Restored, BackupE
     let age_seconds = if newest_at.0 == 0 { 0 } else { now.since(newest_at).as_secs() };
     let past = i64::try_from(age_seconds).unwrap_or(i64::MAX / 2).clamp(1000, Serial::EPOCH_MAX / 16);
     meta::set(&connection, "epoch", epoch + past)?;
-    meta::set(&connection, "registry_version", version + past)?;
-    let (name, value) = Skipped { first: version + 1, last: version + past }.note();
+    let skipped = Skipped { first: version + 1, last: version + VERSIONS_SKIPPED };
+    meta::set(&connection, "registry_version", skipped.last)?;
+    let (name, value) = skipped.note();
     fleet::write_note(&connection, &name, &value)?;
     let entry = AuditEntry {
         number: Serial::first_of(epoch + past),
@@ -235,10 +240,10 @@ fn raise(file: &Path, backup: &Path, now: Timestamp) -> Result<Restored, BackupE
         outcome: format!(
             "newest commit {newest_at}, epoch {}, registry version {}",
             epoch + past,
-            version + past
+            skipped.last
         ),
     };
     audit::insert(&connection, &entry)?;
     connection.close().map_err(|(_, error)| error)?;
-    Ok(Restored { newest_at, epoch: epoch + past, registry_version: version + past, damaged })
+    Ok(Restored { newest_at, epoch: epoch + past, registry_version: skipped.last, damaged })
 }

@@ -97,7 +97,7 @@ async fn walk(
     mut verifier: Verifier,
     version: i64,
 ) -> Result<Result<Verified, Fault>, Failure> {
-    let (mut after, mut changes) = (0, VecDeque::new());
+    let (mut after, mut changes) = (0, Changes::default());
     loop {
         let seals = source.seals(after).await?;
         let Some(last) = seals.last() else { break };
@@ -107,7 +107,7 @@ async fn walk(
                 return Ok(Err(fault));
             }
             while verifier.wants_changes()
-                && let Some(change) = next(source, &verifier, &mut changes).await?
+                && let Some(change) = changes.next(source).await?
             {
                 if let Err(fault) = verifier.change(&change) {
                     return Ok(Err(fault));
@@ -115,7 +115,7 @@ async fn walk(
             }
         }
     }
-    while let Some(change) = next(source, &verifier, &mut changes).await? {
+    while let Some(change) = changes.next(source).await? {
         if let Err(fault) = verifier.change(&change) {
             return Ok(Err(fault));
         }
@@ -123,16 +123,22 @@ async fn walk(
     Ok(verifier.end(version))
 }
 
-/// The next change, of a page that was read ahead.
-async fn next(
-    source: &Source,
-    verifier: &Verifier,
-    ahead: &mut VecDeque<Evidence>,
-) -> Result<Option<Evidence>, Failure> {
-    if ahead.is_empty() {
-        ahead.extend(source.changes(verifier.version()).await?);
+/// All changes in their order, by pages that are read ahead.
+#[derive(Default)]
+struct Changes {
+    last: i64,
+    ahead: VecDeque<Evidence>,
+}
+
+impl Changes {
+    async fn next(&mut self, source: &Source) -> Result<Option<Evidence>, Failure> {
+        if self.ahead.is_empty() {
+            self.ahead.extend(source.changes(self.last).await?);
+        }
+        let next = self.ahead.pop_front();
+        self.last = next.as_ref().map_or(self.last, |change| change.version);
+        Ok(next)
     }
-    Ok(ahead.pop_front())
 }
 
 fn tell(verified: &Verified, keys: &[PublicKey], on_its_word: bool, output: Output) {
@@ -183,7 +189,7 @@ struct Seals {
 }
 
 #[derive(Deserialize)]
-struct Changes {
+struct ChangesPage {
     items: Vec<Evidence>,
 }
 
@@ -220,7 +226,7 @@ impl Source {
         let logged = match self {
             Self::Node(api) => {
                 let path = format!("/v1/registry/evidence?since={since}&limit={MOST}");
-                return Ok(get::<Changes>(api, &path).await?.items);
+                return Ok(get::<ChangesPage>(api, &path).await?.items);
             }
             Self::Folder(changelog, _) => changelog.logged_since(since, MOST)?,
             Self::Database(changelog, _) => changelog.logged_since(since, MOST).await?,

@@ -298,6 +298,18 @@ fn versions_that_a_restore_skipped_are_sealed_as_such_and_told() {
     // Sealed, it needs nobody's word any more.
     let sealed = walk(&chain, &[], 1013).unwrap();
     assert_eq!((sealed.seals, sealed.sealed_version, &sealed.skipped[..]), (6, 1013, &[restored][..]));
+    // A change within what was skipped is no change that anybody made by the gateway.
+    let within = || {
+        let mut verifier = Verifier::new(vec![key_of(KEY)], None, vec![restored]);
+        evidence[..11].iter().try_for_each(|change| verifier.change(change))?;
+        verifier.change(&logged(1012).evidence())?;
+        verifier.change(&logged(500).evidence())
+    };
+    assert_eq!(within(), Err(Fault::ChangeSkipped { version: 500 }));
+    let far = Skipped { first: 12, last: 999_999 };
+    let mut verifier = Verifier::new(vec![key_of(KEY)], None, vec![far]);
+    evidence[..11].iter().for_each(|change| verifier.change(change).unwrap());
+    assert_eq!(verifier.end(11), Err(Fault::SkippedTooFar { last: 999_999, version: 11 }));
     // What was skipped cannot be stretched over changes that were sealed.
     chain[4].last_version = 1012;
     assert_eq!(walk(&chain, &[], 1013), Err(Fault::SealAltered { number: 5 }));
@@ -310,7 +322,12 @@ fn a_note_of_what_was_skipped_is_read_as_it_was_written() {
     let (name, value) = skipped.note();
     assert_eq!((name.as_str(), value.as_str()), ("registry/skipped/8", "1007"));
     assert_eq!(Skipped::of_note(&name, &value), Some(skipped));
-    for (name, value) in [("registry/skipped/8", "7"), ("registry/skipped/x", "9"), ("other/8", "9")] {
+    for (name, value) in [
+        ("registry/skipped/8", "9223372036854775807"),
+        ("registry/skipped/8", "7"),
+        ("registry/skipped/x", "9"),
+        ("other/8", "9"),
+    ] {
         assert_eq!(Skipped::of_note(name, value), None, "{name} {value}");
     }
 }
