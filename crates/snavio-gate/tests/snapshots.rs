@@ -103,6 +103,18 @@ async fn a_snapshot_holds_what_the_store_held_and_is_as_old_as_it_says() {
     assert_eq!(loaded.current_at, NOON, "it is as old as what it was made from");
 }
 
+/// REG-23
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_of_a_writer_whose_clock_is_ahead_is_no_younger_than_now() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(&folder.path().join("data"));
+    register(&*store, "", &ACME).await;
+    assert_eq!(written(&store, folder.path()).await.generated_at, NOON);
+    let now = NOON.minus(Duration::from_secs(60));
+    let loaded = load(&store, folder.path(), now).await.expect("so far ahead it may be");
+    assert_eq!(loaded.current_at, now);
+}
+
 /// REG-22
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_whose_entries_fail_is_left_out_and_told_and_the_rest_is_written() {

@@ -60,7 +60,8 @@ impl Snapshots {
         if floor < manifest.version_id {
             floor::raise(&self.floor_file, &self.environment, manifest.version_id)?;
         }
-        Ok(Some(Loaded { registry, current_at: manifest.generated_at }))
+        // A writer's clock may be ahead: what it knew then is no younger than now, or it would be good for too long.
+        Ok(Some(Loaded { registry, current_at: manifest.generated_at.min(now) }))
     }
 
     /// The manifest as it is there now, if there is one.
