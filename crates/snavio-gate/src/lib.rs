@@ -29,4 +29,4 @@ pub use gate::{Answer, Gate, Settings, Verdict};
 pub use loaded::Loaded;
 pub use service_notes::ServiceNote;
 pub use shield::Arrival;
-pub use snapshot::{Snapshots, Trouble as SnapshotTrouble};
+pub use snapshot::{SnapshotKeys, Snapshots, Trouble as SnapshotTrouble};

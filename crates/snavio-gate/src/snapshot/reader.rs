@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, TryStreamExt};
 use snavio_model::limits;
 use snavio_model::registry::{Entry, Registry, Unseal};
-use snavio_model::snapshot::{Fault, Manifest, Object, Scope, Standard, latest_key, trail, verify};
+use snavio_model::snapshot::{Fault, Manifest, Object, Scope, Standard, latest_key, trail};
 use snavio_model::time::Clock;
 use snavio_store::Store;
 use snavio_store::objects::Found;
@@ -52,7 +52,7 @@ impl Snapshots {
     ) -> Result<Option<Loaded>, Trouble> {
         let floor = floor::read(&self.floor_file, &self.environment)?;
         let Some(found) = self.latest().await? else { return Ok(None) };
-        let manifest = verify(&found.bytes, &self.key.verifying())?;
+        let manifest = self.verify(&found.bytes)?;
         let (environment, now) = (&*self.environment, clock.now());
         manifest.judge(&Standard { floor, environment, now, bytes_max: self.bytes_max })?;
         self.check_history(&manifest, store).await?;
