@@ -482,13 +482,28 @@ impl Gate {
         self.currency.note(&read, asked_at);
         self.meters.refreshed(read.is_ok(), began.elapsed());
         let changes = self.registry.load().version() - version;
-        let limits = self.currency.limits(Cache::Keys);
-        let (fresh_ttl, stale_ttl) = (limits.fresh.as_secs_f64(), limits.stale.as_secs_f64());
-        tracing::debug!(
-            target: "snavio::cache", cache_type = "registry", age_seconds = age.as_secs_f64(), fresh_ttl, stale_ttl,
-            changes, succeeded = read.is_ok(), "refreshed"
-        );
+        self.log_refresh(age, changes, read.is_ok());
         read
+    }
+
+    /// REG-19: on the platform's record, for it is no tenant's. One that finds nothing comes every second.
+    fn log_refresh(&self, age: Duration, changes: i64, succeeded: bool) {
+        const EVENT: &str = "snavio.cache.refreshed";
+        const ALL: &str = "registry";
+        let limits = self.currency.limits(Cache::Keys);
+        let [age_seconds, fresh_ttl, stale_ttl] =
+            [age, limits.fresh, limits.stale].map(|it| it.as_secs_f64());
+        if changes > 0 {
+            tracing::info!(
+                target: "snavio::cache", event = EVENT, cache_type = ALL, age_seconds, fresh_ttl, stale_ttl, changes,
+                succeeded, "the registry has changed"
+            );
+        } else {
+            tracing::debug!(
+                target: "snavio::cache", event = EVENT, cache_type = ALL, age_seconds, fresh_ttl, stale_ttl, changes,
+                succeeded, "the registry was looked at"
+            );
+        }
     }
 
     /// Brings the registry up to date first where it is too old to be used, for a bounded time, and afterwards where

@@ -10,7 +10,7 @@ use snavio_model::telemetry::key_expiry_imminent;
 use snavio_store::StoreError;
 use tokio::time::MissedTickBehavior;
 
-use crate::Gate;
+use crate::{Gate, ServiceNote};
 
 /// How often keys are looked at.
 const LOOKING: Duration = Duration::from_secs(30);
@@ -81,14 +81,16 @@ impl Gate {
         if polled.is_some_and(|at| now.since(at) < limits::CONFIG_POLL_MISSED) {
             return Ok(());
         }
-        // A service has one key that ends at a time, so one note is enough.
-        let note = format!("ending/{}", key.service);
-        if self.store().note(&note).await?.as_deref() == Some(key.version.as_str()) {
+        // A service has one key that ends at a time, so one note is enough. Versions begin anew with a service that is
+        // registered again, so the version alone does not say which key it was.
+        let note = ServiceNote::Ending.of(&key.service);
+        let told = format!("{} of {}", key.version, key.created_at);
+        if self.store().note(&note).await?.as_ref() == Some(&told) {
             return Ok(());
         }
         tracing::warn!(service = %key.service, version = %key.version, "a key ends soon, and its owner has not polled");
         let record = key_expiry_imminent(key, now).map(|record| record.with_last_poll(polled));
-        self.store().set_note(&note, key.version.as_str(), record.into_iter().collect()).await
+        self.store().set_note(&note, &told, record.into_iter().collect()).await
     }
 }
 
@@ -100,6 +102,7 @@ fn is_suspended(registry: &Registry, ring: &KeyRing<'_>) -> bool {
 async fn look_after_keys(gate: Arc<Gate>, seal: Option<Arc<dyn NewSecrets>>) {
     let mut tick = tokio::time::interval(LOOKING);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut forgotten_up_to = String::new();
     for look in 0u32.. {
         tick.tick().await;
         // By a time that is not to be trusted keys would end that others still go by.
@@ -117,6 +120,10 @@ async fn look_after_keys(gate: Arc<Gate>, seal: Option<Arc<dyn NewSecrets>>) {
             && let Err(error) = gate.report_ending_keys().await
         {
             told("keys that end soon were not told of", &error);
+        }
+        match gate.forget_services(&forgotten_up_to).await {
+            Ok(next) => forgotten_up_to = next,
+            Err(error) => told("what is noted of former services was not forgotten", &error),
         }
     }
 }

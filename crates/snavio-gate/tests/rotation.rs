@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
 use std::time::Duration;
 
-use snavio_gate::{Gate, Settings};
+use snavio_gate::{Gate, ServiceNote, Settings};
 use snavio_model::id::Serial;
 use snavio_model::name::ServiceName;
 use snavio_model::registry::{
-    Author, Entry, Key, KeyRing, NewSecrets, Sealed, Service, Tenant, Unseal, Wish, plan, version,
+    Author, Entry, EntryKey, Key, KeyRing, NewSecrets, Sealed, Service, Tenant, Unseal, Wish, plan, version,
 };
 use snavio_model::signing::Secret;
 use snavio_model::time::{Clock, Timestamp};
@@ -241,5 +241,89 @@ async fn an_owner_that_does_not_poll_is_told_once_that_its_key_ends() {
     }
     let kind = "snavio.secret.key_expiry_imminent".to_owned();
     assert_eq!(told(&gate).await, [(kind, "hmac-v1".to_owned(), Some(polled.to_string()))]);
+    gate.stop().await;
+}
+
+/// Registers `acme/bot` with keys that are accepted for a day beside the next, and makes its second at once.
+async fn register_and_rotate(gate: &Gate) {
+    register(gate, std::iter::once("acme/bot".to_owned())).await;
+    let service = Service { key_overlap_days: Some(1), ..Service::new(bot()) };
+    make(gate, vec![Wish::Put(Entry::Service(service))]).await;
+    let registry = gate.registry();
+    let ring = KeyRing::of(&registry, &bot()).unwrap();
+    make(gate, ring.rotate(Sealed("101".to_owned()), gate.clock().now()).wishes).await;
+}
+
+async fn unregister(gate: &Gate) {
+    let registry = gate.registry();
+    let keys = KeyRing::of(&registry, &bot()).unwrap();
+    let keys = keys.keys().iter().map(|key| Wish::Remove(EntryKey::key(&key.service, &key.version)));
+    make(gate, keys.chain([Wish::Remove(EntryKey::service(&bot()))]).collect()).await;
+}
+
+/// REG-12, REG-24: neither what its predecessor was told nor that it polled is its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_is_registered_again_is_told_of_its_own_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Hands::at_noon();
+    let gate = gate(embedded(&folder), &clock, "one").await;
+    let kind = || ("snavio.secret.key_expiry_imminent".to_owned(), "hmac-v1".to_owned(), None);
+    register_and_rotate(&gate).await;
+    gate.report_ending_keys().await.unwrap();
+    assert_eq!(told(&gate).await, [kind()]);
+    clock.pass(Duration::from_secs(1));
+    gate.note_poll(&bot(), clock.now()).await.unwrap();
+    assert_eq!(gate.last_poll(&bot()).await.unwrap(), Some(clock.now()));
+    unregister(&gate).await;
+    clock.pass(Duration::from_secs(3600));
+    register_and_rotate(&gate).await;
+    assert_eq!(gate.last_poll(&bot()).await.unwrap(), None, "it has not polled yet");
+    for _ in 0..2 {
+        gate.report_ending_keys().await.unwrap();
+    }
+    assert_eq!(told(&gate).await, [kind(), kind()], "once more, and once");
+    gate.stop().await;
+}
+
+/// REG-24, ENG-7
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_noted_of_former_services_is_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    forgets(embedded(&folder)).await;
+    let url = Postgres::shared().database().unwrap();
+    forgets(Arc::new(PostgresStore::open(&postgres::Options::new(url)).await.unwrap())).await;
+}
+
+async fn forgets(store: Arc<dyn Store>) {
+    let gate = gate(store, &Hands::at_noon(), "one").await;
+    register(&gate, ["acme/bot", "acme/stays"].into_iter().map(str::to_owned)).await;
+    let stays: ServiceName = "acme/stays".parse().unwrap();
+    for service in [&bot(), &stays] {
+        for note in [ServiceNote::Ending, ServiceNote::Polled, ServiceNote::Signed] {
+            gate.store().set_note(&note.of(service), "noted", Vec::new()).await.unwrap();
+        }
+    }
+    gate.store().set_note("revoked/acme/bot", "of something else", Vec::new()).await.unwrap();
+    let names = async || {
+        let notes = gate.store().notes_after("", 1000).await.unwrap();
+        let acme = notes.into_iter().map(|(name, _)| name).filter(|name| name.contains("acme/"));
+        acme.collect::<Vec<_>>()
+    };
+    let all = names().await;
+    assert_eq!(gate.forget_services("").await.unwrap(), "", "there is one page");
+    assert_eq!(names().await, all, "both are registered");
+    unregister(&gate).await;
+    gate.forget_services("").await.unwrap();
+    let kept = ["ending/acme/stays", "polled/acme/stays", "revoked/acme/bot", "signed/acme/stays"];
+    assert_eq!(names().await, kept);
+    // And by itself, whichever node looks after the keys.
+    gate.store().set_note(&ServiceNote::Polled.of(&bot()), "too late", Vec::new()).await.unwrap();
+    gate.look_after_keys(None);
+    let forgotten = async {
+        while names().await != kept {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), forgotten).await.expect("it is forgotten");
     gate.stop().await;
 }

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use snavio_gate::{Gate, Loaded, Settings, Snapshots};
-use snavio_model::ed25519::SigningKey;
+use snavio_gate::{Gate, Loaded, Settings, SnapshotKeys, Snapshots};
+use snavio_model::ed25519::{SigningKey, VerifyingKey};
 use snavio_model::id::Serial;
 use snavio_model::registry::{Change, Entry, Sealed, Unseal};
 use snavio_model::signing::Secret;
@@ -27,6 +27,25 @@ impl Unseal for NoKeys {
     }
 }
 
+/// Keys by their seeds, the one in force first.
+struct Seeds(Vec<u8>);
+
+impl Seeds {
+    fn keys(&self) -> impl Iterator<Item = SigningKey> {
+        self.0.iter().map(|seed| SigningKey::from_seed(&[*seed; 32]))
+    }
+}
+
+impl SnapshotKeys for Seeds {
+    fn signing(&self) -> SigningKey {
+        self.keys().next().unwrap()
+    }
+
+    fn verifying(&self) -> Vec<VerifyingKey> {
+        self.keys().map(|key| key.verifying()).collect()
+    }
+}
+
 fn store(folder: &Path) -> Arc<dyn Store> {
     Arc::new(EmbeddedStore::open(&Options::new(folder)).unwrap())
 }
@@ -35,7 +54,7 @@ fn snapshots(folder: &Path) -> Snapshots {
     let place = Place { url: format!("file://{}/snapshots", folder.display()), options: Vec::new() };
     Snapshots {
         objects: Objects::open(&place).unwrap(),
-        key: SigningKey::from_seed(&[1; 32]),
+        keys: Arc::new(Seeds(vec![1])),
         environment: "prod".to_owned(),
         interval: Duration::from_secs(1),
         ttl: Duration::from_secs(3600),
@@ -64,7 +83,7 @@ async fn written(store: &Arc<dyn Store>, folder: &Path) -> Manifest {
     let manifest = async {
         loop {
             if let Some(found) = there.objects.get(latest_key(), 1 << 20).await.unwrap() {
-                let manifest = verify(&found.bytes, &there.key.verifying()).unwrap();
+                let manifest = verify(&found.bytes, &there.keys.verifying()[0]).unwrap();
                 if manifest.version_id == version {
                     return manifest;
                 }
@@ -101,6 +120,32 @@ async fn a_snapshot_holds_what_the_store_held_and_is_as_old_as_it_says() {
     assert!(loaded.registry.entries().eq(whole.registry.entries()));
     assert_eq!(loaded.registry.version(), 3);
     assert_eq!(loaded.current_at, NOON, "it is as old as what it was made from");
+}
+
+/// REG-23
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_of_a_writer_whose_clock_is_ahead_is_no_younger_than_now() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(&folder.path().join("data"));
+    register(&*store, "", &ACME).await;
+    assert_eq!(written(&store, folder.path()).await.generated_at, NOON);
+    let now = NOON.minus(Duration::from_secs(60));
+    let loaded = load(&store, folder.path(), now).await.expect("so far ahead it may be");
+    assert_eq!(loaded.current_at, now);
+}
+
+/// REG-13, REG-21
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_is_good_under_any_key_of_the_platform_and_under_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(&folder.path().join("data"));
+    register(&*store, "", &ACME).await;
+    written(&store, folder.path()).await;
+    for (known, is_good) in [(vec![1], true), (vec![2, 1], true), (vec![2], false), (vec![2, 3], false)] {
+        let snapshots = Snapshots { keys: Arc::new(Seeds(known.clone())), ..snapshots(folder.path()) };
+        let loaded = snapshots.load(&*store, &NOON, &NoKeys).await;
+        assert_eq!(loaded.is_some(), is_good, "by a node that knows {known:?}");
+    }
 }
 
 /// REG-22

@@ -358,11 +358,11 @@ fn check_others(engine: Timestamp, nodes: &[NodeSeen]) -> Result<(), StartError>
 fn snapshots(
     snapshot: &SnapshotConfig,
     config: &Config,
-    platform: &Platform,
+    platform: &Arc<Platform>,
 ) -> Result<Snapshots, StartError> {
     Ok(Snapshots {
         objects: Objects::open(&snapshot.place)?,
-        key: platform.snapshot_key(),
+        keys: Arc::<Platform>::clone(platform),
         environment: snapshot.environment.clone(),
         interval: snapshot.interval,
         ttl: snapshot.ttl,

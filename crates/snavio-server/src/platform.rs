@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use snavio_model::ed25519::SigningKey;
+use snavio_gate::SnapshotKeys;
+use snavio_model::ed25519::{SigningKey, VerifyingKey};
 use snavio_model::registry::{NewSecrets, PublicKey, Sealed, Signer, Unseal};
 use snavio_model::signing::Secret;
 use snavio_model::time::Timestamp;
@@ -160,11 +161,6 @@ impl Platform {
         Some(key.seal(&self.hash_key))
     }
 
-    /// The key that signs snapshots of the registry (REG-21).
-    pub(crate) fn snapshot_key(&self) -> SigningKey {
-        SigningKey::from_seed(&self.key().snapshots)
-    }
-
     /// The secret of a new key, and the same sealed for the registry.
     pub(crate) fn new_key(&self) -> (Secret, Sealed) {
         let secret = Secret::from_bytes(random());
@@ -224,6 +220,16 @@ impl Signer for Platform {
 
     fn sign(&self, text: &[u8]) -> [u8; 64] {
         self.key().changelog.sign(text)
+    }
+}
+
+impl SnapshotKeys for Platform {
+    fn signing(&self) -> SigningKey {
+        SigningKey::from_seed(&self.key().snapshots)
+    }
+
+    fn verifying(&self) -> Vec<VerifyingKey> {
+        self.keys.iter().map(|key| SigningKey::from_seed(&key.snapshots).verifying()).collect()
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use snavio_gate::Gate;
+use snavio_gate::{Gate, ServiceNote};
 use snavio_model::limits;
 use snavio_model::name::{KeyVersion, ServiceName};
 use snavio_model::refusal::{Reason, Refusal};
@@ -33,7 +33,7 @@ pub(crate) struct Poll<'a> {
 pub(crate) struct Polls {
     taking: tokio::sync::Mutex<()>,
     replayed: Mutex<Throttle<ServiceName>>,
-    noted: Mutex<Seldom<ServiceName>>,
+    noted: Mutex<Seldom<(ServiceName, String)>>,
     recorded: Mutex<Seldom<(String, Option<KeyVersion>)>>,
 }
 
@@ -58,7 +58,7 @@ impl Polls {
         signature: &WebhookSignature,
         now: Timestamp,
     ) -> Result<(), Problem> {
-        let name = format!("signed/{service}");
+        let name = ServiceNote::Signed.of(service);
         let _turn = self.taking.lock().await;
         for _ in 0..ATTEMPTS_MAX {
             let noted = gate.store().note(&name).await?;
@@ -96,9 +96,11 @@ impl Polls {
             gate.store().put_on_record(act, deed).await?;
             lock(&self.recorded).done(given, poll.at);
         }
-        if lock(&self.noted).is_due(poll.service, poll.at) {
+        // By client, too: a service that is registered again has another.
+        let noted = (poll.service.clone(), poll.client.to_owned());
+        if lock(&self.noted).is_due(&noted, poll.at) {
             gate.note_poll(poll.service, poll.at).await?;
-            lock(&self.noted).done(poll.service.clone(), poll.at);
+            lock(&self.noted).done(noted, poll.at);
         }
         Ok(())
     }

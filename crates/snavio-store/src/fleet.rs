@@ -27,6 +27,9 @@ pub trait Fleet: Send + Sync {
     /// All notes whose names begin so, by name.
     async fn notes(&self, beginning: &str) -> Result<Vec<(String, String)>, StoreError>;
 
+    /// Notes after this name, by name, so many at most.
+    async fn notes_after(&self, after: &str, limit: usize) -> Result<Vec<(String, String)>, StoreError>;
+
     /// Notes something in the place of what was noted before, together with telemetry, in one commit.
     async fn set_note(&self, name: &str, value: &str, records: Vec<Record>) -> Result<(), StoreError>;
 
@@ -39,6 +42,9 @@ pub trait Fleet: Send + Sync {
         to: &str,
         records: Vec<Record>,
     ) -> Result<bool, StoreError>;
+
+    /// Forgets a note, if it is still what it is taken for; false if it is something else, or not there.
+    async fn remove_note(&self, name: &str, value: &str) -> Result<bool, StoreError>;
 
     /// Says that a node is there and how it does, and hears what the store has to say to it.
     async fn announce(&self, node: &NodeState) -> Result<Heard, StoreError>;

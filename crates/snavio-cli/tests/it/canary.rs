@@ -1,14 +1,20 @@
 //! Secrets stay where they belong (REG-13, QUA-6): a node that logs everything is used well and badly, and then all that
 //! it wrote, keeps and answers is searched for them, in every way they are usually written.
 
+use std::path::Path;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use snavio_sdk::Credentials;
 
+use crate::engine::files;
 use crate::node::{Draft, Launch, Node, new_id, post};
-use crate::wire::{Answered, http, post_json};
+use crate::patience::eventually;
+use crate::people;
+use crate::wire::{Answered, http, metrics, post_json};
+use crate::workloads::{ISSUER, JWT_BEARER, Signer, claims};
 
 /// Something that nobody but its owner may see.
 struct Canary {
@@ -37,7 +43,9 @@ impl Canary {
 
     /// A secret that is a text.
     fn of_text(what: &str, text: &str) -> Self {
-        let inner = text.split_once('_').map_or(text, |(_, inner)| inner);
+        // Behind what says of which kind it is. A JWT may have the character anywhere.
+        let kind = text.split_once('_').filter(|(kind, _)| kind.starts_with("snav"));
+        let inner = kind.map_or(text, |(_, inner)| inner);
         let mut canary = Self::of_bytes(what, text.as_bytes());
         canary.spellings.push(inner.as_bytes().to_vec());
         canary.spellings.extend(Self::of_bytes(what, inner.as_bytes()).spellings);
@@ -73,7 +81,13 @@ const KEYS: &str = "/v1/tenants/acme/services/billing/keys";
 /// REG-13, QUA-6
 #[tokio::test(flavor = "multi_thread")]
 async fn no_secret_is_in_anything_that_a_node_writes_keeps_or_answers() {
-    let mut node = Node::launch(&Launch::default().set("LOG_FILTER", "debug"));
+    let objects = tempfile::tempdir().unwrap();
+    let launch = Launch::default()
+        .set("LOG_FILTER", "debug")
+        .set("SNAPSHOT_URL", format!("file://{}", objects.path().display()))
+        .set("SNAPSHOT_ENVIRONMENT", "test")
+        .set("SNAPSHOT_INTERVAL_SECONDS", 1);
+    let mut node = Node::launch(&launch);
     let cast = node.cast().await;
     let operator = node.operator_token();
     let key = std::fs::read_to_string(node.secret("platform.key")).unwrap();
@@ -87,12 +101,20 @@ async fn no_secret_is_in_anything_that_a_node_writes_keeps_or_answers() {
     [first, bot, &second, &third].iter().for_each(|it| of_credentials(it, &mut canaries));
     let token = node.token(first).await;
     canaries.push(Canary::of_text("a token", &token));
+    let person = people::issue(&node, "anna@example.com", "auditor", None).await.token;
+    canaries.push(Canary::of_text("a person's token", &person));
+    let (jwt, of_workload) = workload(&node, &mut canaries).await;
 
     let mut heard = Heard::default();
     used_well(&node, first, &third).await;
-    used_badly(&node, first, &token, &mut heard).await;
-    looked_at(&node, &operator, &token, &mut heard).await;
+    let misplaced =
+        [&first.hmac_secret, &first.client_secret, &jwt, &token, &operator, &person, &of_workload];
+    used_badly(&node, first, &token, &misplaced, &mut heard).await;
+    looked_at(&node, &[("an operator", &operator), ("a service", &token), ("a person", &person)], &mut heard)
+        .await;
+    let written = written(&node, objects.path()).await;
     node.stop();
+    heard.0.extend(written);
     heard.0.push(("what it prints".to_owned(), node.printed().into_bytes()));
     let logged = node.said();
     assert!(logged.contains("DEBUG"), "everything is logged");
@@ -128,15 +150,63 @@ async fn used_well(node: &Node, first: &Credentials, third: &Credentials) {
     assert_eq!(post(&client, Draft::new("notify", &new_id()).sign(first)).await.0, 202);
 }
 
+/// A workload's JWT, and the token that it was exchanged for. The issuer's keys hold more than they should: whoever
+/// publishes a private key by mistake must not find it in the node's log as well.
+async fn workload(node: &Node, canaries: &mut Vec<Canary>) -> (String, String) {
+    let (signer, private) = (Signer::ed25519(), [0xc4; 32]);
+    let (mut published, mut spare) = (signer.jwk("k1"), Signer::ed25519().jwk("k2"));
+    published["d"] = json!(URL_SAFE_NO_PAD.encode(private));
+    spare["k"] = json!(URL_SAFE_NO_PAD.encode(private));
+    let keys = node.folder().join("jwks.json");
+    std::fs::write(&keys, json!({ "keys": [published, spare] }).to_string()).unwrap();
+    let issuer = json!({ "issuer": ISSUER, "audience": "snavio", "keys": { "file": keys } });
+    node.operator().call(Method::PUT, "/v1/issuers", Some(&issuer)).await.unwrap();
+    let bound = json!({ "issuer": ISSUER, "subject": "repo:acme/shop", "service": "acme/billing" });
+    node.operator().call(Method::PUT, "/v1/workloads", Some(&bound)).await.unwrap();
+    let jwt = signer.sign("k1", &claims());
+    let form = [("grant_type", JWT_BEARER), ("assertion", jwt.as_str())];
+    let answer = Answered::to(http(node).post(format!("{}/v1/token", node.url())).form(&form)).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let token = answer.document()["access_token"].as_str().unwrap().to_owned();
+    canaries.push(Canary::of_bytes("an issuer's private key", &private));
+    canaries.push(Canary::of_text("a workload's JWT", &jwt));
+    let signature = jwt.rsplit('.').next().unwrap();
+    canaries.push(Canary::of_text("the signature of a workload's JWT", signature));
+    canaries.push(Canary::of_text("a workload's token", &token));
+    (jwt, token)
+}
+
+/// The snapshot of the registry as it is, each object as it is kept and as it is read.
+async fn written(node: &Node, folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let version = metrics(node).await["snavio_registry_version"] as i64;
+    let latest = folder.join("registry/latest.json");
+    eventually("the snapshot is written", async || {
+        let manifest: Value = serde_json::from_slice(&std::fs::read(&latest).ok()?).ok()?;
+        (manifest["manifest"]["version_id"] == version).then_some(())
+    })
+    .await;
+    let mut all = files(&folder.join("registry"));
+    for (name, bytes) in files(&folder.join(format!("registry/{version}"))) {
+        let header = bytes.iter().position(|byte| *byte == b'\n').unwrap();
+        let lines = zstd::bulk::decompress(&bytes[header + 1..], 1 << 20).unwrap();
+        all.extend([(format!("the lines of {name}"), lines), (name, bytes)]);
+    }
+    for kind in ["personal_token", "issuer", "workload", "key"] {
+        let kind = format!("\"kind\":\"{kind}\"");
+        let is_there = all.iter().any(|(_, text)| memchr::memmem::find(text, kind.as_bytes()).is_some());
+        assert!(is_there, "{kind} is in there");
+    }
+    all
+}
+
 /// With every secret where it does not belong.
-async fn used_badly(node: &Node, it: &Credentials, token: &str, heard: &mut Heard) {
+async fn used_badly(node: &Node, it: &Credentials, token: &str, misplaced: &[&String], heard: &mut Heard) {
     let client = node.client(it);
     let forged = Draft { payload: r#"{"forged":true}"#.into(), ..Draft::new("pay", &new_id()) }.sign(it);
     let forged = String::from_utf8(forged).unwrap().replace("true", "false");
     assert_eq!(post(&client, forged.into_bytes()).await.0, 401);
     let operator = node.operator_token();
-    let secrets = [it.hmac_secret.as_str(), &it.client_secret, token, &operator];
-    for (n, secret) in secrets.into_iter().enumerate() {
+    for (n, secret) in misplaced.iter().copied().enumerate() {
         let url = |path: &str| format!("{}{path}", node.url());
         let get = |path: String| http(node).get(url(&path));
         let say = |what: &str| format!("secret {n} as {what}");
@@ -145,13 +215,13 @@ async fn used_badly(node: &Node, it: &Credentials, token: &str, heard: &mut Hear
         heard.ask(&say("a query"), get(format!("/v1/registry?access_token={secret}"))).await;
         heard.ask(&say("a kind"), get(format!("/v1/registry?kind={secret}")).bearer_auth(token)).await;
         heard.ask(&say("basic"), get("/v1/registry".into()).basic_auth(secret, Some(secret))).await;
-        if n < 2 {
+        if n < 3 {
             heard.ask(&say("a bearer"), get("/v1/registry".into()).bearer_auth(secret)).await;
         }
         heard
             .ask(&say("a member"), post_json(node, "/v1/registry/apply", &operator, unknown.to_string()))
             .await;
-        heard.ask(&say("a message"), post_json(node, "/v1/commands", token, secret.to_owned())).await;
+        heard.ask(&say("a message"), post_json(node, "/v1/commands", token, secret.clone())).await;
         let form = format!("grant_type=client_credentials&client_id={secret}&client_secret={secret}");
         let form_type = "application/x-www-form-urlencoded";
         heard
@@ -160,16 +230,27 @@ async fn used_badly(node: &Node, it: &Credentials, token: &str, heard: &mut Hear
                 http(node).post(url("/v1/token")).header("content-type", form_type).body(form),
             )
             .await;
+        let assertion = [("grant_type", JWT_BEARER), ("assertion", &format!("{secret}x"))];
+        heard.ask(&say("an assertion"), http(node).post(url("/v1/token")).form(&assertion)).await;
         let signed = get("/v1/tenant-config".into()).bearer_auth(token).header("webhook-id", secret);
         let signed = signed.header("webhook-timestamp", "1").header("webhook-signature", secret);
         heard.ask(&say("a signature"), signed).await;
     }
 }
 
-async fn looked_at(node: &Node, operator: &str, token: &str, heard: &mut Heard) {
+async fn looked_at(node: &Node, people: &[(&str, &String)], heard: &mut Heard) {
+    let version = metrics(node).await["snavio_registry_version"];
     for path in [
         "/v1/registry?limit=1000",
         "/v1/registry/changes?limit=1000",
+        "/v1/registry/evidence?limit=1000",
+        "/v1/registry/seals",
+        &format!("/v1/registry/at/{version}?limit=1000"),
+        "/v1/registry/compare?from=0",
+        "/v1/audit?limit=1000",
+        "/v1/tokens",
+        "/v1/issuers",
+        "/v1/workloads",
         "/v1/tenants/acme/services/billing",
         KEYS,
         "/v1/telemetry?tenant=acme",
@@ -179,11 +260,16 @@ async fn looked_at(node: &Node, operator: &str, token: &str, heard: &mut Heard) 
         "/openapi.json",
         "/",
     ] {
-        for (who, bearer) in [("an operator", operator), ("a service", token)] {
+        for (who, bearer) in people {
             let request = http(node).get(format!("{}{path}", node.url())).bearer_auth(bearer);
-            heard.ask(&format!("{path} as {who}"), request).await;
+            let status = heard.ask(&format!("{path} as {who}"), request).await;
+            assert!(
+                *who != "an operator" || status == 200 || path == "/v1/tenant-config",
+                "{path}: {status}"
+            );
         }
     }
+    let operator = people[0].1;
     let again =
         http(node).put(format!("{}/v1/tenants/acme/services/billing", node.url())).bearer_auth(operator);
     let again =

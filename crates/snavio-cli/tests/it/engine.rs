@@ -136,10 +136,12 @@ impl Engine {
     }
 }
 
-fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
+/// The files of a folder, but for those that hold the platform's secrets.
+pub(crate) fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let all =
         std::fs::read_dir(folder).expect("the folder is there").map(|file| file.expect("a file").path());
-    let store = all.filter(|path| !path.extension().is_some_and(|it| it == "key" || it == "token"));
+    let is_secret = |path: &Path| path.extension().is_some_and(|it| it == "key" || it == "token");
+    let store = all.filter(|path| path.is_file() && !is_secret(path));
     store.map(|path| (path.display().to_string(), std::fs::read(&path).expect("it can be read"))).collect()
 }
 

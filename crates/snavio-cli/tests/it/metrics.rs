@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use snavio_sdk::ApiError;
 
-use crate::node::{Draft, Node, drain, new_id, post};
+use crate::node::{Draft, Launch, Node, drain, new_id, post};
 use crate::patience::eventually;
 use crate::wire::{http, metric, metrics};
 
@@ -106,4 +106,40 @@ async fn every_metric_is_documented() {
         let name = name.strip_prefix("snavio_").unwrap_or_else(|| panic!("{series} is not ours"));
         assert!(documented.contains(name), "snavio_{name} is not in docs/metrics.md");
     }
+}
+
+/// REG-19, TEL-1
+#[tokio::test]
+async fn every_refresh_of_the_registry_is_a_line_of_the_log_and_counted() {
+    let node =
+        Node::launch(&Launch::default().set("LOG_FORMAT", "json").set("LOG_FILTER", "snavio::cache=debug"));
+    node.cast().await;
+    let counted = metric(&node, r#"snavio_cache_refresh_seconds_count{outcome="succeeded"}"#).await.unwrap();
+    let refreshes = || {
+        let said = node.said();
+        let lines = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.filter(|line| line["fields"]["event"] == "snavio.cache.refreshed").collect::<Vec<_>>()
+    };
+    let lines = eventually("each is there, and one that found nothing", async || {
+        let lines = refreshes();
+        let is_idle = |line: &Value| line["fields"]["changes"] == 0;
+        (lines.len() as f64 >= counted && lines.iter().any(is_idle)).then_some(lines)
+    })
+    .await;
+    for line in &lines {
+        let fields = &line["fields"];
+        assert_eq!(
+            (&fields["cache_type"], &fields["succeeded"]),
+            (&json!("registry"), &json!(true)),
+            "{line}"
+        );
+        let [age, fresh, stale] =
+            ["age_seconds", "fresh_ttl", "stale_ttl"].map(|it| fields[it].as_f64().unwrap());
+        // Of keys and bans, shortened by a tenth at most.
+        assert!((1.8..=2.0).contains(&fresh) && (3.6..=4.0).contains(&stale), "{line}");
+        assert!((0.0..60.0).contains(&age), "{line}");
+        let level = if fields["changes"].as_i64().unwrap() > 0 { "INFO" } else { "DEBUG" };
+        assert_eq!(line["level"], level, "{line}");
+    }
+    assert!(lines.iter().any(|line| line["level"] == "INFO"), "the cast was registered: {lines:?}");
 }

@@ -6,6 +6,7 @@ use reqwest::Method;
 use snavio_sdk::Credentials;
 
 use crate::node::{Draft, Launch, Node, new_id, post};
+use crate::patience::eventually;
 use crate::shell::Shell;
 
 async fn works(node: &Node, credentials: &Credentials) {
@@ -76,5 +77,37 @@ async fn a_platform_key_may_come_from_the_environment() {
     assert!(!node.is_serving() && node.said().contains("another platform key"), "{}", node.said());
     assert!(!node.said().contains(&key(2)));
     node.restart(&launch(1));
+    works(&node, &cast.billing).await;
+}
+
+/// REG-13, REG-21: whoever knows the new key alone reads what a node wrote that ran through the change.
+#[tokio::test]
+async fn a_running_writer_signs_snapshots_with_the_platform_key_in_force() {
+    let folder = Shell::new();
+    folder.run("platform-key new next.key");
+    let snapshots = tempfile::tempdir().unwrap();
+    let writing = |launch: Launch| {
+        let launch = launch.set("SNAPSHOT_URL", format!("file://{}", snapshots.path().display()));
+        let launch = launch.set("SNAPSHOT_ENVIRONMENT", "test").set("SNAPSHOT_INTERVAL_SECONDS", 1);
+        launch.set("LOG_FILTER", "info")
+    };
+    let published = || std::fs::read_to_string(snapshots.path().join("registry/latest.json")).ok();
+    let mut node = Node::launch(&writing(with("PLATFORM_SECOND_KEY_FILE", &folder.path("next.key"))));
+    let cast = node.cast().await;
+    eventually("a snapshot is written", async || published()).await;
+    let rotated = Shell::at(&node).run("platform-key rotate --why exercise");
+    assert_eq!(rotated.code, Some(0), "{rotated:?}");
+    // The one that was just being written, and one after it.
+    for _ in 0..2 {
+        let before = published();
+        eventually("the snapshot is renewed", async || (published() != before).then_some(())).await;
+    }
+    node.kill();
+    let before = node.said();
+    assert!(!before.contains("a snapshot is refused"), "the writer knows its own of before: {before}");
+
+    node.restart(&writing(with("PLATFORM_KEY_FILE", &folder.path("next.key"))));
+    let said = node.said()[before.len()..].to_owned();
+    assert!(said.contains("the registry was read from a snapshot"), "{said}");
     works(&node, &cast.billing).await;
 }

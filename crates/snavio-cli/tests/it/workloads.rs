@@ -17,18 +17,18 @@ use snavio_model::limits;
 use crate::node::{Cast, Draft, Launch, Node, new_id, verdict};
 use crate::wire::http;
 
-const ISSUER: &str = "https://ci.example";
-const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
+pub(crate) const ISSUER: &str = "https://ci.example";
+pub(crate) const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 const TOKEN_EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 
 /// A key of an issuer.
-enum Signer {
+pub(crate) enum Signer {
     Ed25519(Ed25519KeyPair),
     P256(EcdsaKeyPair),
 }
 
 impl Signer {
-    fn ed25519() -> Self {
+    pub(crate) fn ed25519() -> Self {
         let key = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
         Self::Ed25519(Ed25519KeyPair::from_pkcs8(key.as_ref()).unwrap())
     }
@@ -39,7 +39,7 @@ impl Signer {
         Self::P256(EcdsaKeyPair::from_pkcs8(kind, key.as_ref(), &random).unwrap())
     }
 
-    fn jwk(&self, id: &str) -> Value {
+    pub(crate) fn jwk(&self, id: &str) -> Value {
         let text = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
         match self {
             Self::Ed25519(key) => {
@@ -52,7 +52,7 @@ impl Signer {
         }
     }
 
-    fn sign(&self, id: &str, claims: &Value) -> String {
+    pub(crate) fn sign(&self, id: &str, claims: &Value) -> String {
         let algorithm = if matches!(self, Self::Ed25519(_)) { "EdDSA" } else { "ES256" };
         let header = json!({ "alg": algorithm, "kid": id });
         let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
@@ -71,7 +71,7 @@ fn now() -> i64 {
     i64::try_from(since.as_secs()).unwrap()
 }
 
-fn claims() -> Value {
+pub(crate) fn claims() -> Value {
     json!({ "iss": ISSUER, "sub": "repo:acme/shop", "aud": "snavio", "iat": now(), "exp": now() + 300 })
 }
 

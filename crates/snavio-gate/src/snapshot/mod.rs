@@ -7,21 +7,31 @@ mod reader;
 mod writer;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use snavio_model::ed25519::SigningKey;
-use snavio_model::snapshot::Fault;
+use snavio_model::ed25519::{SigningKey, VerifyingKey};
+use snavio_model::snapshot::{Fault, Manifest, verify};
 use snavio_store::StoreError;
 use snavio_store::objects::{Objects, ObjectsError};
 
 pub(crate) use writer::write_snapshots;
 
+/// Who signs snapshots: the platform, whose key may be another one while nodes run (REG-13).
+pub trait SnapshotKeys: Send + Sync {
+    /// The key in force.
+    fn signing(&self) -> SigningKey;
+
+    /// All that are known here: what any of them signed is the platform's.
+    fn verifying(&self) -> Vec<VerifyingKey>;
+}
+
 /// Snapshots in one place.
 pub struct Snapshots {
     /// Where they are.
     pub objects: Objects,
-    /// What they are signed with.
-    pub key: SigningKey,
+    /// What they are signed with, asked at each one.
+    pub keys: Arc<dyn SnapshotKeys>,
     /// Whose registry it is that they show.
     pub environment: String,
     /// How often one is written.
@@ -32,6 +42,15 @@ pub struct Snapshots {
     pub bytes_max: u64,
     /// Where this node keeps the highest version that it has verified.
     pub floor_file: PathBuf,
+}
+
+impl Snapshots {
+    /// What a published manifest says, if this platform says it, by whichever of its keys.
+    fn verify(&self, published: &[u8]) -> Result<Manifest, Fault> {
+        let verified = self.keys.verifying().into_iter().map(|key| verify(published, &key));
+        let mut verified = verified.filter(|it| !matches!(it, Err(Fault::WrongSignature)));
+        verified.next().unwrap_or(Err(Fault::WrongSignature))
+    }
 }
 
 /// Why a snapshot was not read or written.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, TryStreamExt};
 use snavio_model::limits;
 use snavio_model::registry::{Entry, Registry, Unseal};
-use snavio_model::snapshot::{Fault, Manifest, Object, Scope, Standard, latest_key, trail, verify};
+use snavio_model::snapshot::{Fault, Manifest, Object, Scope, Standard, latest_key, trail};
 use snavio_model::time::Clock;
 use snavio_store::Store;
 use snavio_store::objects::Found;
@@ -52,7 +52,7 @@ impl Snapshots {
     ) -> Result<Option<Loaded>, Trouble> {
         let floor = floor::read(&self.floor_file, &self.environment)?;
         let Some(found) = self.latest().await? else { return Ok(None) };
-        let manifest = verify(&found.bytes, &self.key.verifying())?;
+        let manifest = self.verify(&found.bytes)?;
         let (environment, now) = (&*self.environment, clock.now());
         manifest.judge(&Standard { floor, environment, now, bytes_max: self.bytes_max })?;
         self.check_history(&manifest, store).await?;
@@ -60,7 +60,8 @@ impl Snapshots {
         if floor < manifest.version_id {
             floor::raise(&self.floor_file, &self.environment, manifest.version_id)?;
         }
-        Ok(Some(Loaded { registry, current_at: manifest.generated_at }))
+        // A writer's clock may be ahead: what it knew then is no younger than now, or it would be good for too long.
+        Ok(Some(Loaded { registry, current_at: manifest.generated_at.min(now) }))
     }
 
     /// The manifest as it is there now, if there is one.

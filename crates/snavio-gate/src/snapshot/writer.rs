@@ -8,9 +8,7 @@ use std::time::Duration;
 use snavio_model::limits;
 use snavio_model::name::TenantName;
 use snavio_model::registry::Registry;
-use snavio_model::snapshot::{
-    Fault, Manifest, Object, judge_object, latest_key, publish, verify, version_of_key,
-};
+use snavio_model::snapshot::{Fault, Manifest, Object, judge_object, latest_key, publish, version_of_key};
 use snavio_model::telemetry;
 use snavio_model::time::Timestamp;
 use snavio_store::objects::Seen;
@@ -109,7 +107,7 @@ impl Writer {
         manifest.audit_head = self.gate.store().last_seal().await?.map(|seal| hex::encode(&seal.head));
         manifest.last_change = last_change(&**self.gate.store(), registry.version()).await?;
         let unfit = |error: serde_json::Error| Fault::Malformed { what: error.to_string() };
-        let published = publish(&manifest, &self.snapshots.key).map_err(unfit)?;
+        let published = publish(&manifest, &self.snapshots.keys.signing()).map_err(unfit)?;
         self.snapshots.objects.replace(latest_key(), published.into(), seen.as_ref()).await?;
         let (version, bytes, entries) = (manifest.version_id, manifest.bytes(), manifest.entries());
         metrics::gauge!("snavio_snapshot_bytes").set(bytes as f64);
@@ -126,7 +124,7 @@ impl Writer {
     /// of the store, are not this writer's to replace.
     async fn look(&self, registry: &Registry) -> Result<(Option<Seen>, Option<Manifest>), Trouble> {
         let Some(found) = self.snapshots.latest().await? else { return Ok((None, None)) };
-        let manifest = match verify(&found.bytes, &self.snapshots.key.verifying()) {
+        let manifest = match self.snapshots.verify(&found.bytes) {
             Ok(manifest) => manifest,
             Err(fault) => {
                 refuse(&fault.into());

@@ -132,6 +132,33 @@ pub async fn of_racing_moves_of_a_note_one_lands(backend: &dyn Backend) {
     close(stores).await;
 }
 
+/// ENG-7, REG-24
+pub async fn a_note_is_forgotten_if_it_is_what_it_is_taken_for(backend: &dyn Backend) {
+    let stores = two(backend).await;
+    let [one, other] = &stores;
+    for name in ["b", "a", "c"] {
+        one.set_note(name, "1", Vec::new()).await.expect("the store notes");
+    }
+    let after = async |name: &str, limit: usize| {
+        let notes = other.notes_after(name, limit).await.expect("the store tells");
+        notes.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(
+        (after("", 2).await, after("b", 2).await, after("c", 2).await),
+        ("a=1 b=1".into(), "c=1".into(), String::new())
+    );
+    other.set_note("b", "2", Vec::new()).await.expect("the store notes");
+    for (name, value, done) in [("b", "1", false), ("a", "1", true), ("a", "1", false), ("d", "", false)] {
+        let removed = one.remove_note(name, value).await.expect("the store answers");
+        assert_eq!(removed, done, "{name} as {value}");
+    }
+    assert_eq!(after("", 9).await, "b=2 c=1");
+    close(stores).await;
+    let store = backend.open().await;
+    assert_eq!(store.note("a").await.expect("the store tells"), None, "for ever");
+    store.close().await;
+}
+
 /// ENG-7, TEL-9
 pub async fn a_node_is_known_from_its_word_to_its_leave(backend: &dyn Backend) {
     let stores = two(backend).await;

@@ -51,6 +51,11 @@ impl Fleet for EmbeddedStore {
         self.readers.run(move |connection| notes(connection, &beginning).map_err(sql)).await
     }
 
+    async fn notes_after(&self, after: &str, limit: usize) -> Result<Vec<(String, String)>, StoreError> {
+        let after = after.to_owned();
+        self.readers.run(move |connection| notes_after(connection, &after, limit).map_err(sql)).await
+    }
+
     async fn set_note(&self, name: &str, value: &str, records: Vec<Record>) -> Result<(), StoreError> {
         let (name, value) = (name.to_owned(), value.to_owned());
         let tenants: Vec<_> = records.iter().map(|record| record.tenant.clone()).collect();
@@ -80,6 +85,17 @@ impl Fleet for EmbeddedStore {
             self.written.wake(tenants.iter().map(TenantName::as_str));
         }
         Ok(moved)
+    }
+
+    async fn remove_note(&self, name: &str, value: &str) -> Result<bool, StoreError> {
+        let (name, value) = (name.to_owned(), value.to_owned());
+        let removing = move |transaction: &mut Transaction<'_>| {
+            const REMOVE: &str = "DELETE FROM note WHERE name = ?1 AND value = ?2";
+            let removed = transaction.connection.execute(REMOVE, (&name, &value)).map_err(sql)? == 1;
+            transaction.dirty |= removed;
+            Ok(removed)
+        };
+        self.writer.run(Urgency::Ordinary, removing).await
     }
 
     async fn announce(&self, node: &NodeState) -> Result<Heard, StoreError> {
@@ -137,6 +153,17 @@ pub(super) fn notes(connection: &Connection, beginning: &str) -> rusqlite::Resul
         "SELECT name, value FROM note WHERE name >= ?1 AND name < ?1 || char(1114111) ORDER BY name";
     let mut statement = connection.prepare(NOTES)?;
     statement.query_map([beginning], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+}
+
+fn notes_after(
+    connection: &Connection,
+    after: &str,
+    limit: usize,
+) -> rusqlite::Result<Vec<(String, String)>> {
+    const NOTES: &str = "SELECT name, value FROM note WHERE name > ?1 ORDER BY name LIMIT ?2";
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let mut statement = connection.prepare(NOTES)?;
+    statement.query_map((after, limit), |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
 fn pin(transaction: &mut Transaction<'_>, name: &str, value: &str) -> Result<String, StoreError> {

@@ -35,6 +35,10 @@ impl Fleet for PostgresStore {
         self.within(async { notes(&self.client().await?, beginning).await }).await
     }
 
+    async fn notes_after(&self, after: &str, limit: usize) -> Result<Vec<(String, String)>, StoreError> {
+        self.within(async { notes_after(&self.client().await?, after, limit).await }).await
+    }
+
     async fn set_note(&self, name: &str, value: &str, records: Vec<Record>) -> Result<(), StoreError> {
         let work = async {
             let mut client = self.client().await?;
@@ -70,6 +74,10 @@ impl Fleet for PostgresStore {
             self.inner.written.wake(records.iter().map(|record| record.tenant.as_str()));
         }
         Ok(moved)
+    }
+
+    async fn remove_note(&self, name: &str, value: &str) -> Result<bool, StoreError> {
+        self.within(async { remove_note(&self.client().await?, name, value).await }).await
     }
 
     async fn announce(&self, node: &NodeState) -> Result<Heard, StoreError> {
@@ -118,6 +126,23 @@ pub(super) async fn notes(
     let rows = client.query(NOTES, &[&beginning]).await.map_err(sql)?;
     let read = |row: &Row| Ok((row.try_get(0)?, row.try_get(1)?));
     rows.iter().map(read).collect::<Result<_, _>>().map_err(sql)
+}
+
+async fn notes_after(
+    client: &impl GenericClient,
+    after: &str,
+    limit: usize,
+) -> Result<Vec<(String, String)>, StoreError> {
+    const NOTES: &str = "SELECT name, value FROM note WHERE name > $1 ORDER BY name LIMIT $2";
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let rows = client.query(NOTES, &[&after, &limit]).await.map_err(sql)?;
+    let read = |row: &Row| Ok((row.try_get(0)?, row.try_get(1)?));
+    rows.iter().map(read).collect::<Result<_, _>>().map_err(sql)
+}
+
+async fn remove_note(client: &impl GenericClient, name: &str, value: &str) -> Result<bool, StoreError> {
+    const REMOVE: &str = "DELETE FROM note WHERE name = $1 AND value = $2";
+    client.execute(REMOVE, &[&name, &value]).await.map(|rows| rows == 1).map_err(sql)
 }
 
 pub(super) async fn set_note(client: &impl GenericClient, name: &str, value: &str) -> Result<(), StoreError> {

@@ -256,12 +256,20 @@ impl Fleet for NullStore {
         Ok(Vec::new())
     }
 
+    async fn notes_after(&self, _: &str, _: usize) -> Result<Vec<(String, String)>, StoreError> {
+        Ok(Vec::new())
+    }
+
     async fn set_note(&self, _: &str, _: &str, _: Vec<Record>) -> Result<(), StoreError> {
         Ok(())
     }
 
     async fn move_note(&self, _: &str, _: Option<&str>, _: &str, _: Vec<Record>) -> Result<bool, StoreError> {
         Ok(true)
+    }
+
+    async fn remove_note(&self, _: &str, _: &str) -> Result<bool, StoreError> {
+        Ok(false)
     }
 
     async fn announce(&self, _: &NodeState) -> Result<Heard, StoreError> {

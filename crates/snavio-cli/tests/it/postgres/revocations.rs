@@ -128,19 +128,71 @@ async fn what_slipped_through_is_told_once_whoever_crashes_when() {
     assert_eq!(told(&one).await.len(), slipped, "and nothing again");
 }
 
-/// REG-12, LIM-7
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_ban_set_through_one_node_stops_the_other() {
+/// How long what was taken back may still act anywhere, by contract; it is a second as a rule.
+const ACTS_WITHIN: Duration = Duration::from_secs(5);
+
+/// Takes something back through one node while another is sent to without a pause, on a critical route. That one must
+/// have taken messages before, and refuse them for this reason before the time of the contract is over.
+async fn stops_the_other(what: &str, method: Method, path: &str, body: Option<Value>, reason: &str) {
     let database = Database::new();
     let one = Node::over(&database, &Launch::default());
     let cast = one.cast().await;
+    let erase = json!({
+        "target": "acme/bot", "name": "erase", "queue": "erase-inbox", "dead_letter_queue": "bot-dead",
+        "profile": "critical",
+    });
+    let grant = json!({ "source": "acme/billing", "target": "acme/bot", "name": "erase" });
+    one.apply(&json!({ "routes": [erase], "grants": [grant] })).await;
     let other = Node::over(&database, &Launch::default());
     let billing = other.client(&cast.billing);
-    let ban = json!({ "reason": "floods" });
-    one.operator().call(Method::PUT, "/v1/bans/acme/billing", Some(&ban)).await.unwrap();
-    eventually("the other node refuses", async || {
-        let (status, answer) = post(&billing, Draft::new("pay", &new_id()).sign(&cast.billing)).await;
-        (status == 403 && answer["reason"] == "banned").then_some(())
-    })
-    .await;
+    let send = async || post(&billing, Draft::new("erase", &new_id()).sign(&cast.billing)).await;
+    assert_eq!(send().await.0, 202, "{what}: as long as nothing is taken back");
+
+    let sending = async {
+        let mut accepted = 0;
+        loop {
+            match send().await {
+                (202, _) => accepted += 1,
+                (_, refusal) => return (accepted, refusal, tokio::time::Instant::now()),
+            }
+        }
+    };
+    let taking_back = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        // Before it is asked for: it is in force from some moment after this one.
+        let asked_at = tokio::time::Instant::now();
+        one.operator().call(method, path, body.as_ref()).await.unwrap();
+        asked_at
+    };
+    let both = async { tokio::join!(sending, taking_back) };
+    let ((accepted, refusal, refused_at), asked_at) =
+        tokio::time::timeout(Duration::from_secs(30), both).await.expect("it is refused at last");
+    assert!(refused_at > asked_at, "{what}: refused before it was taken back: {refusal}");
+    let after = refused_at - asked_at;
+    println!("{what} acted elsewhere after {after:?}; {accepted} commands were taken until then");
+    assert!(accepted > 0, "{what}: the other node took nothing: {refusal}");
+    assert_eq!(refusal["reason"], reason, "{what}: {refusal}");
+    assert!(after < ACTS_WITHIN, "{what}: {after:?}");
+}
+
+/// REG-15
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_on_a_critical_route_that_one_node_takes_back_stops_the_other_within_five_seconds() {
+    let grant = "/v1/grants?source=acme/billing&target=acme/bot&name=erase";
+    stops_the_other("a grant taken back", Method::DELETE, grant, None, "acl-deny").await;
+}
+
+/// REG-12, REG-15
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_one_node_revokes_stops_the_other_within_five_seconds() {
+    let key = "/v1/tenants/acme/services/billing/keys/hmac-v1/revoke";
+    let why = Some(json!({ "why": "it was seen" }));
+    stops_the_other("a revoked key", Method::POST, key, why, "key_expired").await;
+}
+
+/// REG-12, REG-15, LIM-7
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ban_set_through_one_node_stops_the_other_within_five_seconds() {
+    let ban = Some(json!({ "reason": "floods" }));
+    stops_the_other("a ban", Method::PUT, "/v1/bans/acme/billing", ban, "banned").await;
 }

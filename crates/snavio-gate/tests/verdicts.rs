@@ -1,0 +1,217 @@
+//! Who may send what where, as one table: every case with the verdict that its sender gets (REG-2, REG-12, REG-15).
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+use snavio_gate::{Arrival, Gate, Settings};
+use snavio_model::command::NewCommand;
+use snavio_model::id::MessageId;
+use snavio_model::name::ServiceName;
+use snavio_model::registry::{Author, Entry, Profile, Sealed, Unseal, Wish, plan};
+use snavio_model::signing::Secret;
+use snavio_model::time::{Clock, Timestamp};
+use snavio_store::Store;
+use snavio_store::embedded::{self, EmbeddedStore};
+use snavio_store::postgres::{self, PostgresStore};
+use snavio_testbed::Postgres;
+
+const NOON: Timestamp = Timestamp(1_800_000_000_000);
+
+/// A clock that a test sets.
+struct Hands(AtomicI64);
+
+impl Clock for Hands {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.0.load(Ordering::SeqCst))
+    }
+}
+
+struct OneSecret;
+
+impl Unseal for OneSecret {
+    fn unseal(&self, _: &Sealed) -> Option<Secret> {
+        Some(Secret::from_bytes([7; 32]))
+    }
+}
+
+fn after(seconds: u64) -> Timestamp {
+    NOON.plus(Duration::from_secs(seconds))
+}
+
+fn billing() -> ServiceName {
+    "acme/billing".parse().unwrap()
+}
+
+/// A gate that asks its store only when it must.
+struct Desk {
+    gate: Arc<Gate>,
+    clock: Arc<Hands>,
+}
+
+impl Desk {
+    /// `acme/billing` may send `pay` to `zeta/bot`, whose routes are `pay`, `refund`, and `erase`, which is critical.
+    async fn set(store: Arc<dyn Store>) -> Self {
+        let clock = Arc::new(Hands(AtomicI64::new(NOON.0)));
+        let settings = Settings { follow_every: Duration::from_secs(3600), ..Settings::default() };
+        let gate =
+            Gate::start(settings, store, Arc::clone(&clock) as Arc<dyn Clock>, Arc::new(OneSecret)).await;
+        let desk = Self { gate: gate.unwrap(), clock };
+        let entries = [
+            tenant("acme", false),
+            tenant("zeta", false),
+            entry(json!({ "kind": "service", "name": "acme/billing" })),
+            entry(json!({ "kind": "service", "name": "acme/bot" })),
+            entry(json!({ "kind": "service", "name": "zeta/bot" })),
+            key(None),
+            route("acme/bot", "pay", "moderate", None),
+            route("zeta/bot", "pay", "moderate", None),
+            route("zeta/bot", "refund", "moderate", None),
+            route("zeta/bot", "erase", "critical", None),
+            grant("zeta/bot", "pay", None),
+        ];
+        desk.make(entries.into_iter().map(Wish::Put).collect()).await;
+        desk
+    }
+
+    async fn make(&self, wishes: Vec<Wish>) {
+        let author = Author { who: "operator".into(), why: String::new(), at: self.clock.now() };
+        let changes = plan(&self.gate.registry(), wishes, &author, self.gate.window()).unwrap();
+        self.gate.change_registry(changes).await.unwrap();
+    }
+
+    /// Sends a command of `acme/billing` at this time, and says what became of it.
+    async fn verdict(&self, target: &str, name: &str, at: Timestamp) -> &'static str {
+        self.clock.0.store(at.0, Ordering::SeqCst);
+        let command = NewCommand {
+            id: &MessageId::uuid(&uuid::Uuid::now_v7().to_string()).unwrap(),
+            timestamp: &at.to_string(),
+            version_id: &"hmac-v1".parse().unwrap(),
+            source: &billing(),
+            target: &target.parse().unwrap(),
+            name: &name.parse().unwrap(),
+            payload: b"{}",
+            correlation_id: None,
+        };
+        let arrival = Arrival {
+            source: billing(),
+            body: command.sign(&Secret::from_bytes([7; 32])).unwrap().into(),
+            webhook: None,
+            correlation: None,
+            traceparent: None,
+            received_at: at,
+            random: [3; 40],
+        };
+        let ended = self.gate.accept(arrival, ()).await;
+        ended.map_or_else(|refused| refused.refusal.reason.code(), |_| "accepted")
+    }
+}
+
+fn entry(document: serde_json::Value) -> Entry {
+    serde_json::from_value(document).unwrap()
+}
+
+fn tenant(name: &str, suspended: bool) -> Entry {
+    entry(json!({ "kind": "tenant", "name": name, "suspended": suspended }))
+}
+
+fn key(revoked_at: Option<Timestamp>) -> Entry {
+    entry(json!({
+        "kind": "key", "service": "acme/billing", "version": "hmac-v1", "secret": "sealed",
+        "created_at": NOON, "revoked_at": revoked_at,
+    }))
+}
+
+fn route(target: &str, name: &str, profile: &str, ends: Option<Timestamp>) -> Entry {
+    entry(json!({
+        "kind": "route", "target": target, "name": name, "queue": "q", "dead_letter_queue": "d",
+        "profile": profile, "expires_at": ends.map(|at| at.to_string()),
+    }))
+}
+
+fn grant(target: &str, name: &str, ends: Option<Timestamp>) -> Entry {
+    entry(json!({
+        "kind": "grant", "source": "acme/billing", "target": target, "name": name,
+        "expires_at": ends.map(|at| at.to_string()),
+    }))
+}
+
+fn ban(until: Option<Timestamp>) -> Entry {
+    entry(json!({ "kind": "ban", "source": "acme/billing", "until": until.map(|at| at.to_string()) }))
+}
+
+/// REG-2, REG-12, PIP-2: what is changed at noon, what is sent a second later, and the verdict.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_case_of_who_may_send_what_has_its_verdict() {
+    let put = |entry| vec![Wish::Put(entry)];
+    let gone = |entry: Entry| vec![Wish::Remove(entry.key())];
+    let (ended, ends) = (Some(after(1)), Some(after(2)));
+    let zeta = "zeta/bot";
+    let cases = [
+        ("another tenant's target, with a grant", vec![], zeta, "pay", "accepted"),
+        ("another tenant's target, without a grant", vec![], zeta, "refund", "acl-deny"),
+        ("another tenant's target that is not there", vec![], "zeta/nobody", "pay", "acl-deny"),
+        ("the own tenant's target, without a grant", vec![], "acme/bot", "pay", "acl-deny"),
+        ("the own tenant's target, granted", put(grant("acme/bot", "pay", None)), "bot", "pay", "accepted"),
+        ("a grant that ends later", put(grant(zeta, "pay", ends)), zeta, "pay", "accepted"),
+        ("a grant that has ended", put(grant(zeta, "pay", ended)), zeta, "pay", "acl-deny"),
+        ("a grant that was revoked", gone(grant(zeta, "pay", None)), zeta, "pay", "acl-deny"),
+        ("a route that ends later", put(route(zeta, "pay", "low", ends)), zeta, "pay", "accepted"),
+        ("a route that has ended", put(route(zeta, "pay", "low", ended)), zeta, "pay", "route-missing"),
+        ("a route that was removed", gone(route(zeta, "pay", "low", None)), zeta, "pay", "route-missing"),
+        ("a route that never was", put(grant(zeta, "lost", None)), zeta, "lost", "route-missing"),
+        ("a key that was revoked", put(key(Some(NOON))), zeta, "pay", "key_expired"),
+        ("a ban without an end", put(ban(None)), zeta, "pay", "banned"),
+        ("a ban that has not ended", put(ban(ends)), zeta, "pay", "banned"),
+        ("a ban that has ended", put(ban(ended)), zeta, "pay", "accepted"),
+        ("the sender's tenant is suspended", put(tenant("acme", true)), zeta, "pay", "suspended"),
+        ("a grant for all", put(grant(zeta, "*", None)), zeta, "refund", "accepted"),
+        ("a grant for all, and no route", put(grant(zeta, "*", None)), zeta, "lost", "route-missing"),
+        ("a grant for all that has ended", put(grant(zeta, "*", ended)), zeta, "refund", "acl-deny"),
+        ("a grant for all, on a critical route", put(grant(zeta, "*", None)), zeta, "erase", "acl-deny"),
+        ("a critical route's own grant", put(grant(zeta, "erase", None)), zeta, "erase", "accepted"),
+    ];
+    for (case, wishes, target, name, verdict) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let store = EmbeddedStore::open(&embedded::Options::new(folder.path())).unwrap();
+        let desk = Desk::set(Arc::new(store)).await;
+        desk.make(wishes).await;
+        assert_eq!(desk.verdict(target, name, after(1)).await, verdict, "{case}");
+        desk.gate.stop().await;
+    }
+}
+
+/// REG-14, REG-15: by how old a registry, of which the store does not tell what is new, messages of each profile are
+/// decided. It is the same for all of them, because every message hangs on a key and on the bans.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_registry_that_is_too_old_decides_nothing_whatever_the_profile() {
+    const FRESH: Duration = Duration::from_millis(1_999);
+    const STALE: Duration = Duration::from_millis(3_999);
+    const EXPIRED: Duration = Duration::from_millis(4_999);
+    const DROPPED: Duration = Duration::from_millis(5_000);
+    let ages = [(FRESH, "accepted"), (STALE, "accepted"), (EXPIRED, "unavailable"), (DROPPED, "unavailable")];
+    for profile in [Profile::Critical, Profile::Moderate, Profile::Low] {
+        let url = Postgres::shared().database().unwrap();
+        let store = PostgresStore::open(&postgres::Options::new(&url)).await.unwrap();
+        let desk = Desk::set(Arc::new(store)).await;
+        let of_profile = serde_json::to_value(profile).unwrap();
+        let of_profile = route("zeta/bot", "pay", of_profile.as_str().unwrap(), None);
+        desk.make(vec![Wish::Put(of_profile)]).await;
+        // What no node of this version would write, and none can read.
+        let next = desk.gate.registry().version() + 1;
+        let unreadable =
+            format!("INSERT INTO registry_change VALUES ({next}, 0, '', '', 'mood', 'new', NULL, '{{}}')");
+        Postgres::shared().ask(&url, &unreadable).unwrap();
+        for (age, verdict) in ages {
+            let told = desk.verdict("zeta/bot", "pay", NOON.plus(age)).await;
+            assert_eq!(told, verdict, "{profile:?} after {age:?}");
+        }
+        Postgres::shared().ask(&url, &format!("DELETE FROM registry_change WHERE version = {next}")).unwrap();
+        let told = desk.verdict("zeta/bot", "pay", NOON.plus(DROPPED)).await;
+        assert_eq!(told, "accepted", "{profile:?}: the store is asked first, and answers");
+        desk.gate.stop().await;
+    }
+}
