@@ -359,6 +359,7 @@ impl Gate {
             // Refused by `slow` already.
             Some(
                 Outcome::Taken
+                | Outcome::Conflict { .. }
                 | Outcome::QueueFull
                 | Outcome::Unreadable
                 | Outcome::TooLate
@@ -392,6 +393,9 @@ impl Gate {
             Err(Refused { subject, refusal }) => {
                 let reason = refusal.reason.code();
                 self.meters.refused(refusal.reason);
+                if refusal.conflict.is_some() {
+                    metrics::counter!("events_conflicts_total").increment(1);
+                }
                 let id = subject.id.as_ref().map_or("", MessageId::as_str);
                 let correlation = subject.correlation.as_ref().map_or("", CorrelationId::as_str);
                 let traceparent = subject.traceparent.as_ref().map_or("", Traceparent::as_str);

@@ -99,7 +99,7 @@ impl Meters {
     pub(crate) fn accepted(&self, path: Path) {
         match path {
             Path::Fast => self.accepted_fast.increment(1),
-            Path::Slow => self.accepted_slow.increment(1),
+            Path::Slow | Path::Conflict => self.accepted_slow.increment(1),
         }
     }
 
@@ -107,7 +107,7 @@ impl Meters {
     pub(crate) fn settled(&self, path: Path, time: Duration) {
         match path {
             Path::Fast => self.settle_fast_seconds.record(time),
-            Path::Slow => self.settle_slow_seconds.record(time),
+            Path::Slow | Path::Conflict => self.settle_slow_seconds.record(time),
         }
     }
 

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::hash::DomainHash;
 use crate::id::{MessageId, Serial};
 use crate::limits;
 use crate::name::{ServiceName, TenantName};
 use crate::time::Timestamp;
 
-/// How a route treats an id that it has seen before.
+/// How a route treats an id that it has seen before (CLM-3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(tag = "policy", rename_all = "snake_case", deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -24,10 +25,44 @@ pub enum ClaimPolicy {
         #[serde(default = "strict_keep_seconds")]
         keep_seconds: u32,
     },
+    /// The same id with the same content is a duplicate, with another content a conflict.
+    Event {
+        /// How long the id stays taken.
+        #[serde(default = "event_keep_seconds")]
+        keep_seconds: u32,
+    },
+    /// For ids that are made of the content: the same id is a duplicate, and there is nothing to compare.
+    Seen {
+        /// How long the id stays taken.
+        #[serde(default = "seen_keep_seconds")]
+        keep_seconds: u32,
+    },
+    /// As `event`, kept for an audit: seven years at least.
+    Ledger {
+        /// How long the id stays taken.
+        #[serde(default = "ledger_keep_seconds")]
+        keep_seconds: u32,
+    },
+}
+
+fn seconds(time: Duration) -> u32 {
+    u32::try_from(time.as_secs()).unwrap_or(u32::MAX)
 }
 
 fn strict_keep_seconds() -> u32 {
-    u32::try_from(limits::STRICT_KEEP.as_secs()).unwrap_or(u32::MAX)
+    seconds(limits::STRICT_KEEP)
+}
+
+fn event_keep_seconds() -> u32 {
+    seconds(limits::EVENT_KEEP)
+}
+
+fn seen_keep_seconds() -> u32 {
+    seconds(limits::SEEN_KEEP)
+}
+
+fn ledger_keep_seconds() -> u32 {
+    seconds(limits::LEDGER_KEEP_MIN)
 }
 
 impl ClaimPolicy {
@@ -36,11 +71,19 @@ impl ClaimPolicy {
         Self::Strict { keep_seconds: strict_keep_seconds() }
     }
 
+    /// `ledger` with its default parameters.
+    pub fn ledger() -> Self {
+        Self::Ledger { keep_seconds: ledger_keep_seconds() }
+    }
+
     /// The policy's name in the contract.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
             Self::Strict { .. } => "strict",
+            Self::Event { .. } => "event",
+            Self::Seen { .. } => "seen",
+            Self::Ledger { .. } => "ledger",
         }
     }
 
@@ -48,11 +91,22 @@ impl ClaimPolicy {
     pub fn keep(self) -> Option<Duration> {
         match self {
             Self::None => None,
-            Self::Strict { keep_seconds } => Some(Duration::from_secs(u64::from(keep_seconds))),
+            Self::Strict { keep_seconds }
+            | Self::Event { keep_seconds }
+            | Self::Seen { keep_seconds }
+            | Self::Ledger { keep_seconds } => Some(Duration::from_secs(u64::from(keep_seconds))),
         }
     }
 
-    /// What is wrong with the policy's parameters, with the arithmetic (CLM-20).
+    /// How long it is kept what an id means, where contents are compared.
+    pub fn compares(self) -> Option<Duration> {
+        match self {
+            Self::None | Self::Strict { .. } | Self::Seen { .. } => None,
+            Self::Event { .. } | Self::Ledger { .. } => self.keep(),
+        }
+    }
+
+    /// What is wrong with the policy's parameters, with the arithmetic (CLM-15, CLM-20).
     pub fn problem(self, window: Duration) -> Option<String> {
         let keep = self.keep()?;
         let least = 2 * window + limits::CLAIM_KEEP_SLACK;
@@ -65,9 +119,46 @@ impl ClaimPolicy {
                 least.as_secs()
             ));
         }
-        (keep > limits::CLAIM_KEEP_MAX).then(|| {
-            format!("claim.keep_seconds is {}, at most {}", keep.as_secs(), limits::CLAIM_KEEP_MAX.as_secs())
-        })
+        let is_audited = matches!(self, Self::Ledger { .. });
+        if is_audited && keep < limits::LEDGER_KEEP_MIN {
+            let (days, seconds) =
+                (limits::LEDGER_KEEP_MIN.as_secs() / 86_400, limits::LEDGER_KEEP_MIN.as_secs());
+            return Some(format!(
+                "claim.keep_seconds is {}, but ledger claims are kept for seven years at least: {days} days × 86400 s = {seconds} s",
+                keep.as_secs(),
+            ));
+        }
+        let most = if is_audited { limits::LEDGER_KEEP_MAX } else { limits::CLAIM_KEEP_MAX };
+        (keep > most).then(|| format!("claim.keep_seconds is {}, at most {}", keep.as_secs(), most.as_secs()))
+    }
+}
+
+/// An id within the sender's tenant (CLM-1).
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct IdKey {
+    /// The message's id.
+    pub id: MessageId,
+    /// The sender's tenant.
+    pub tenant: TenantName,
+}
+
+/// What an id means, where contents are compared: one content for all destinations (CLM-1).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Original {
+    /// The service that sent it.
+    pub source: ServiceName,
+    /// The message that was first.
+    pub message: Serial,
+    /// What it says.
+    pub hash: DomainHash,
+    /// From when on the id may mean something else.
+    pub expires_at: Timestamp,
+}
+
+impl Original {
+    /// Whether it still holds.
+    pub fn is_live(&self, now: Timestamp) -> bool {
+        now < self.expires_at
     }
 }
 
@@ -111,7 +202,7 @@ mod tests {
     fn a_claim_must_outlive_twice_the_window() {
         let window = Duration::from_secs(60);
         for (keep_seconds, right) in
-            [(179, false), (180, true), (300, true), (30 * 86_400, true), (30 * 86_400 + 1, false)]
+            [(179, false), (180, true), (300, true), (400 * 86_400, true), (400 * 86_400 + 1, false)]
         {
             let problem = ClaimPolicy::Strict { keep_seconds }.problem(window);
             assert_eq!(problem.is_none(), right, "{keep_seconds}: {problem:?}");
@@ -125,12 +216,43 @@ mod tests {
         );
     }
 
+    /// CLM-15
+    #[test]
+    fn ledger_claims_are_kept_for_seven_years_at_least() {
+        const DAY: u32 = 86_400;
+        for (keep_seconds, right) in [
+            (300, false),
+            (2557 * DAY - 1, false),
+            (2557 * DAY, true),
+            (36_525 * DAY, true),
+            (36_526 * DAY, false),
+        ] {
+            let problem = ClaimPolicy::Ledger { keep_seconds }.problem(Duration::from_secs(60));
+            assert_eq!(problem.is_none(), right, "{keep_seconds}: {problem:?}");
+        }
+        let problem =
+            ClaimPolicy::Ledger { keep_seconds: 365 * DAY }.problem(Duration::from_secs(60)).unwrap();
+        assert!(problem.ends_with("2557 days × 86400 s = 220924800 s"), "{problem}");
+    }
+
     /// CLM-3
     #[test]
     fn policies_read_as_the_contract_names_them() {
         let read = |text| serde_json::from_str::<ClaimPolicy>(text);
         assert_eq!(read(r#"{"policy":"none"}"#).unwrap(), ClaimPolicy::None);
         assert_eq!(read(r#"{"policy":"strict"}"#).unwrap(), ClaimPolicy::Strict { keep_seconds: 300 });
+        for (name, keep, compares) in [
+            ("strict", 300, false),
+            ("event", 86_400, true),
+            ("seen", 2_592_000, false),
+            ("ledger", 220_924_800, true),
+        ] {
+            let text = format!(r#"{{"policy":"{name}"}}"#);
+            let policy: ClaimPolicy = serde_json::from_str(&text).unwrap();
+            let told = (policy.name(), policy.keep().unwrap().as_secs(), policy.compares().is_some());
+            assert_eq!(told, (name, keep, compares));
+            assert_eq!(policy.problem(limits::REPLAY_WINDOW), None);
+        }
         assert!(read(r#"{"policy":"strict","keep":1}"#).is_err());
     }
 }

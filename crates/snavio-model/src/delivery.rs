@@ -104,6 +104,8 @@ pub enum DeadReason {
     ReceivesExhausted,
     /// Nobody took it in time.
     RetentionExpired,
+    /// Its id means something else already: it is never put back (CLM-8).
+    Conflict,
 }
 
 impl DeadReason {
@@ -112,12 +114,14 @@ impl DeadReason {
         match self {
             Self::ReceivesExhausted => "receives_exhausted",
             Self::RetentionExpired => "retention_expired",
+            Self::Conflict => "conflict",
         }
     }
 
     /// Takes back what [`DeadReason::as_str`] gave.
     pub fn stored(text: &str) -> Option<Self> {
-        [Self::ReceivesExhausted, Self::RetentionExpired].into_iter().find(|it| it.as_str() == text)
+        let all = [Self::ReceivesExhausted, Self::RetentionExpired, Self::Conflict];
+        all.into_iter().find(|it| it.as_str() == text)
     }
 }
 

@@ -7,6 +7,7 @@ pub mod age;
 pub mod assertion;
 pub mod claim;
 pub mod command;
+pub mod conflict;
 pub mod delivery;
 pub mod ed25519;
 pub mod fair;

@@ -92,8 +92,22 @@ pub const STRICT_KEEP: Duration = Duration::from_secs(300);
 /// A claim must outlive the replay window on both sides (CLM-20), and the time that a copy which came at its very
 /// end may wait for its commit; one that waits this long is refused where its route claims.
 pub const CLAIM_KEEP_SLACK: Duration = Duration::from_secs(60);
-/// The longest a claim of the policies known so far may be asked to live.
-pub const CLAIM_KEEP_MAX: Duration = Duration::from_secs(30 * 86_400);
+/// The longest a claim may be asked to live, where it is not kept for an audit.
+pub const CLAIM_KEEP_MAX: Duration = Duration::from_secs(400 * 86_400);
+/// How long claims of domain events are kept (CLM-3),
+pub const EVENT_KEEP: Duration = Duration::from_secs(86_400);
+/// and those of adapters with derived ids.
+pub const SEEN_KEEP: Duration = Duration::from_secs(30 * 86_400);
+/// The least that accounting claims are kept: seven years (CLM-15),
+pub const LEDGER_KEEP_MIN: Duration = Duration::from_secs(2_557 * 86_400);
+/// and the most: a hundred.
+pub const LEDGER_KEEP_MAX: Duration = Duration::from_secs(36_525 * 86_400);
+/// Conflicts that are recorded under one id (CLM-8): more are counted.
+pub const CONFLICTS_PER_ID_MAX: usize = 100;
+/// Places where two messages differ that are told.
+pub const CONFLICT_DIFFERENCES_MAX: usize = 100;
+/// Bytes of the note on a conflict.
+pub const CONFLICT_NOTE_BYTES_MAX: usize = 4096;
 
 /// Exactly-the-same-message memory of a node: entries of one generation.
 pub const RECENT_MESSAGES_MAX: usize = 500_000;

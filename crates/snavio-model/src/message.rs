@@ -71,6 +71,8 @@ pub enum Path {
     Fast,
     /// Against the store.
     Slow,
+    /// Not dispatched at all: its id means something else already, and it is kept as evidence (CLM-8).
+    Conflict,
 }
 
 impl Path {
@@ -79,11 +81,16 @@ impl Path {
         match self {
             Self::Fast => "fast",
             Self::Slow => "slow",
+            Self::Conflict => "conflict",
         }
     }
 
     /// Takes back what [`Path::as_str`] gave.
     pub fn stored(text: &str) -> Self {
-        if text == "fast" { Self::Fast } else { Self::Slow }
+        match text {
+            "fast" => Self::Fast,
+            "conflict" => Self::Conflict,
+            _ => Self::Slow,
+        }
     }
 }

@@ -15,6 +15,8 @@ pub enum Permission {
     Manage,
     /// Mend what went wrong with messages: redrive, purge, receive and acknowledge for others.
     Mend,
+    /// Decide what an id means that was used for two contents (CLM-12).
+    Resolve,
     /// See who did what.
     Record,
     /// Run the platform: tenants, issuers, tokens, bans.
@@ -23,7 +25,8 @@ pub enum Permission {
 
 impl Permission {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Read, Self::Manage, Self::Mend, Self::Record, Self::Operate];
+    pub const ALL: [Self; 6] =
+        [Self::Read, Self::Manage, Self::Mend, Self::Resolve, Self::Record, Self::Operate];
 }
 
 /// As whom somebody acts.
@@ -172,14 +175,14 @@ impl<'a> Standing<'a> {
 
     /// The table.
     fn granted(self, permission: Permission) -> Verdict {
-        use Permission::{Manage, Mend, Operate, Read, Record};
+        use Permission::{Manage, Mend, Operate, Read, Record, Resolve};
         let granted: &[Permission] = match self {
-            Self::Operator => &[Read, Manage, Mend, Record, Operate],
+            Self::Operator => &[Read, Manage, Mend, Resolve, Record, Operate],
             Self::Person { role, .. } => match role {
-                Role::Operator => &[Read, Manage, Mend, Record, Operate],
+                Role::Operator => &[Read, Manage, Mend, Resolve, Record, Operate],
                 Role::TenantAdmin => &[Read, Manage, Mend, Record],
                 Role::TenantViewer => &[Read],
-                Role::AccountingOps => &[Read, Mend],
+                Role::AccountingOps => &[Read, Mend, Resolve],
                 Role::Auditor => &[Read, Record],
             },
             Self::Service(_) => &[Read, Mend],

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use crate::id::MessageId;
+use crate::id::{MessageId, Serial};
 use crate::name::{CommandName, ServiceName};
 use crate::time::Timestamp;
 use crate::trace::{CorrelationId, Journey, Traceparent};
@@ -20,6 +20,8 @@ pub struct Refusal {
     pub retry_after: Option<Duration>,
     /// How far off the clocks were, for refusals about time.
     pub skew: Option<Skew>,
+    /// The record of an id that means two things.
+    pub conflict: Option<Serial>,
     /// Whether something may have been written all the same: the answer to that was lost (MSG-12).
     pub in_doubt: bool,
     /// Whether the registry that it was judged by is not the store's any more: it may be judged anew at once.
@@ -43,6 +45,7 @@ impl Refusal {
             detail: detail.into(),
             retry_after: None,
             skew: None,
+            conflict: None,
             in_doubt: false,
             outdated: false,
         }
@@ -208,6 +211,8 @@ reasons! {
     Overloaded = "overloaded", 503, Nothing, "Overloaded", "retry with the same id after the time given";
     /// The id means something else already.
     Conflict = "conflict", 409, Failed, "Conflict", "use a new id for a new message";
+    /// The conflict does not make this move, or not any more.
+    ConflictState = "conflict_state", 409, Nothing, "Not a move of this conflict", "look where the conflict stands, and try again";
     /// A newer lease or claim was given meanwhile.
     Fenced = "fenced", 409, Nothing, "Fenced", "drop the work: the delivery was handed out again";
     /// The role does not allow this.

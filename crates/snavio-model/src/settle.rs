@@ -7,12 +7,14 @@
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use std::sync::Arc;
 
-use crate::claim::{Claim, ClaimKey};
-use crate::delivery::Delivery;
+use crate::claim::{Claim, ClaimKey, IdKey, Original};
+use crate::conflict::{Conflict, ConflictState};
+use crate::delivery::{DeadLetter, DeadReason, Delivery};
+use crate::hash::DomainHash;
 use crate::id::Serial;
 use crate::limits;
 use crate::message::{Message, Path};
-use crate::name::QueueKey;
+use crate::name::{QueueKey, TenantName};
 use crate::registry::{Acl, BoundRoute};
 use crate::time::Timestamp;
 
@@ -60,6 +62,13 @@ pub enum Outcome {
     },
     /// The id was taken by another service of the tenant (CLM-1).
     Taken,
+    /// The id means something else already (CLM-8): nothing was dispatched, and both are on record.
+    Conflict {
+        /// The conflict's id.
+        conflict: Serial,
+        /// Whether its number was given in this very batch.
+        is_new: bool,
+    },
     /// The queue holds as much as it may.
     QueueFull,
     /// The record of the id is damaged: whether it was seen cannot be known.
@@ -79,12 +88,47 @@ pub struct Working {
     pub claims: HashMap<ClaimKey, Claim>,
     /// Claims that are there but cannot be trusted: what needs them is refused.
     pub unreadable: HashSet<ClaimKey>,
+    /// What the ids of the batch mean, where contents are compared; nothing of one that cannot be trusted.
+    pub originals: HashMap<IdKey, Option<Known>>,
+    /// The conflicts that are recorded under ids of the batch, in their order.
+    pub conflicts: HashMap<IdKey, Vec<Recorded>>,
     /// How many more deliveries each queue of the batch may take.
     pub room: HashMap<QueueKey, usize>,
     /// The store's registry version, where an intake asks for it.
     pub registry_version: Option<i64>,
     /// The last number given.
     pub last: Serial,
+}
+
+/// What an id means.
+#[derive(Debug, Clone)]
+pub struct Known {
+    /// What was first.
+    pub original: Original,
+    /// Whether it is of this very batch.
+    pub is_new: bool,
+}
+
+/// A conflict that is on record.
+#[derive(Debug, Clone)]
+pub struct Recorded {
+    /// Its id.
+    pub conflict: Serial,
+    /// What its message says.
+    pub hash: DomainHash,
+    /// Its place among the delta's, if it is of this very batch.
+    pub new: Option<usize>,
+}
+
+/// A conflict to be recorded, with the dead letter that carries its message.
+#[derive(Debug, Clone)]
+pub struct NewConflict {
+    /// The conflict.
+    pub conflict: Conflict,
+    /// Whether its original's number was given in this very batch, as its own were.
+    pub is_original_new: bool,
+    /// The dead letter.
+    pub letter: DeadLetter,
 }
 
 /// What a batch leaves to be written.
@@ -94,15 +138,43 @@ pub struct Delta {
     pub messages: Vec<(Serial, usize)>,
     /// Claims that are new, or replace an expired one.
     pub claims: Vec<(ClaimKey, Claim)>,
+    /// What ids mean from now on.
+    pub originals: Vec<(IdKey, Original)>,
     /// Deliveries to enqueue.
     pub deliveries: Vec<Delivery>,
+    /// Conflicts to record.
+    pub conflicts: Vec<NewConflict>,
+    /// Conflicts that were recorded before, once for each time that they were met again.
+    pub repeats: Vec<Serial>,
 }
 
 impl Delta {
     /// Whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
-        self.messages.is_empty()
+        self.messages.is_empty() && self.repeats.is_empty()
     }
+
+    /// How a message was decided that is written under this number.
+    pub fn path_of(&self, number: Serial, path: Path) -> Path {
+        let is_conflict = self.conflicts.iter().any(|it| it.conflict.id == number);
+        if is_conflict { Path::Conflict } else { path }
+    }
+
+    /// Whether anything but dispatching was decided.
+    pub fn has_conflicts(&self) -> bool {
+        !self.conflicts.is_empty() || !self.repeats.is_empty()
+    }
+}
+
+/// How long it is kept what the intake's id means, if any of its destinations compares contents.
+pub fn compares(intake: &Intake) -> Option<std::time::Duration> {
+    intake.destinations.iter().filter_map(|route| route.route.claim.compares()).max()
+}
+
+/// The id of an intake whose content is compared.
+pub fn id_key(intake: &Intake) -> Option<IdKey> {
+    let Message { id, tenant, .. } = &intake.message;
+    compares(intake).map(|_| IdKey { id: id.clone(), tenant: tenant.clone() })
 }
 
 /// The claims that must be read before the intake can be judged.
@@ -125,6 +197,8 @@ impl Working {
         Self {
             claims: HashMap::new(),
             unreadable: HashSet::new(),
+            originals: HashMap::new(),
+            conflicts: HashMap::new(),
             room: HashMap::new(),
             registry_version: None,
             last,
@@ -147,6 +221,9 @@ pub fn judge(
 ) -> Settlement {
     if is_outdated(working, intake, now) {
         return Settlement { message: None, outcomes: vec![Outcome::Outdated; intake.destinations.len()] };
+    }
+    if let Some(outcome) = check_meaning(working, intake, place, now, delta) {
+        return Settlement { message: None, outcomes: vec![outcome; intake.destinations.len()] };
     }
     let mut message = None;
     let mut outcomes = Vec::with_capacity(intake.destinations.len());
@@ -176,7 +253,106 @@ pub fn judge(
         delta.deliveries.push(Delivery::new(delivery, number, route, now));
         outcomes.push(Outcome::Queued { delivery });
     }
+    if let Some(number) = message {
+        give_meaning(working, intake, number, now, delta);
+    }
     Settlement { message, outcomes }
+}
+
+/// CLM-8: an id that means something else already. The first record is never altered.
+fn check_meaning(
+    working: &mut Working,
+    intake: &Intake,
+    place: usize,
+    now: Timestamp,
+    delta: &mut Delta,
+) -> Option<Outcome> {
+    let key = id_key(intake)?;
+    let known = match working.originals.get(&key)? {
+        None => return Some(Outcome::Unreadable),
+        Some(known) if !known.original.is_live(now) => return None,
+        Some(known) => known.clone(),
+    };
+    if known.original.source != intake.message.source {
+        return Some(Outcome::Taken);
+    }
+    (known.original.hash != intake.message.domain_hash)
+        .then(|| conflict(working, intake, place, now, delta, (key, known)))
+}
+
+fn conflict(
+    working: &mut Working,
+    intake: &Intake,
+    place: usize,
+    now: Timestamp,
+    delta: &mut Delta,
+    (key, known): (IdKey, Known),
+) -> Outcome {
+    let recorded = working.conflicts.entry(key.clone()).or_default();
+    let is_full = recorded.len() >= limits::CONFLICTS_PER_ID_MAX;
+    let again = recorded.iter().find(|it| it.hash == intake.message.domain_hash);
+    if let Some(again) = again.or_else(|| recorded.last().filter(|_| is_full)) {
+        let (conflict, is_new) = (again.conflict, again.new.is_some());
+        match again.new.and_then(|new| delta.conflicts.get_mut(new)) {
+            Some(new) => new.conflict.count += 1,
+            None => delta.repeats.push(conflict),
+        }
+        return Outcome::Conflict { conflict, is_new };
+    }
+    // Whoever compares has a destination.
+    let Some(route) = intake.destinations.iter().find(|route| route.route.claim.compares().is_some()) else {
+        return Outcome::Unreadable;
+    };
+    let Ok(owner) = TenantName::new(route.route.target.tenant()) else { return Outcome::Unreadable };
+    let of_id = recorded.len();
+    let (number, dead_letter) = (working.number(), working.number());
+    let Known { original, is_new } = known;
+    let hash = intake.message.domain_hash;
+    let new = Recorded { conflict: number, hash, new: Some(delta.conflicts.len()) };
+    working.conflicts.entry(key.clone()).or_default().push(new);
+    delta.messages.push((number, place));
+    delta.conflicts.push(NewConflict {
+        conflict: Conflict {
+            id: number,
+            place: u32::try_from(of_id + 1).unwrap_or(u32::MAX),
+            tenant: key.tenant,
+            owner,
+            event_id: key.id,
+            destination: Arc::clone(&route.destination),
+            source: intake.message.source.clone(),
+            original: original.message,
+            original_hash: original.hash,
+            hash,
+            dead_letter,
+            flagged_at: now,
+            last_seen_at: now,
+            count: 1,
+            state: ConflictState::Open,
+            notes: String::new(),
+            compensating: None,
+        },
+        is_original_new: is_new,
+        letter: DeadLetter {
+            delivery: Delivery::new(dead_letter, number, route, now),
+            reason: DeadReason::Conflict,
+            dead_at: now,
+        },
+    });
+    Outcome::Conflict { conflict: number, is_new: true }
+}
+
+/// What an id means once a message with it was dispatched.
+fn give_meaning(working: &mut Working, intake: &Intake, message: Serial, now: Timestamp, delta: &mut Delta) {
+    let Some((key, keep)) = id_key(intake).zip(compares(intake)) else { return };
+    // One that another destination gave stays: it says the same.
+    if working.originals.get(&key).is_some_and(|it| it.as_ref().is_some_and(|it| it.original.is_live(now))) {
+        return;
+    }
+    let Message { source, domain_hash, .. } = &intake.message;
+    let original =
+        Original { source: source.clone(), message, hash: *domain_hash, expires_at: now.plus(keep) };
+    working.originals.insert(key.clone(), Some(Known { original: original.clone(), is_new: true }));
+    delta.originals.push((key, original));
 }
 
 /// REG-15: nothing is written by a permission that may have been taken back too long ago.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use crate::conflict::Conflict;
 use crate::delivery::DeadLetter;
 use crate::id::{MessageId, Serial};
 use crate::limits;
@@ -97,6 +98,21 @@ pub fn duplicate(
     let mut body = about(source, subject);
     body.insert("dedupe_mode".into(), dedupe_mode.into());
     record(source, "snavio.command.duplicate", at, body)
+}
+
+/// The record of an id that means two things, for whom it was meant (CLM-8).
+pub fn conflict(conflict: &Conflict) -> Record {
+    let body = members(json!({
+        "command_id": conflict.event_id,
+        "source": conflict.source,
+        "destination": &*conflict.destination,
+        "conflict_id": conflict.id,
+        "original_hash": conflict.original_hash.to_string(),
+        "conflicting_hash": conflict.hash.to_string(),
+        "severity": "critical",
+    }));
+    let (tenant, source) = (conflict.owner.clone(), Some(conflict.source.clone()));
+    Record { tenant, kind: "snavio.claim.conflict", at: conflict.flagged_at, source, body }
 }
 
 /// A message that was sent by a permission after that had been taken back.

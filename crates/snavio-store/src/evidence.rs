@@ -1,10 +1,14 @@
 //! The check value of evidence rows: CRC-32 over their columns, each preceded by its length (QUA-1). Every engine
 //! keeps it, so that a row that is not as it was written is noticed when it is read, whoever changed it.
 
+use snavio_model::claim::{IdKey, Original};
+use snavio_model::conflict::Conflict;
+use snavio_model::id::MessageId;
 use snavio_model::message::{Message, Path};
+use snavio_model::telemetry::{self, Record};
 use snavio_model::time::Timestamp;
 
-use crate::StoreError;
+use crate::{Act, Deed, StoreError};
 
 /// Room for the columns of a usual row.
 const ROW_BYTES: usize = 2048;
@@ -79,4 +83,67 @@ pub(crate) fn usable<T>(read: Result<T, StoreError>) -> Result<Option<T>, StoreE
 /// Says loudly that a record is damaged; what needs it is refused, and the rest goes on.
 pub(crate) fn alert(error: &StoreError) {
     tracing::error!(error = error as &dyn std::error::Error, "a stored record is damaged: run snavio doctor");
+}
+
+/// The check value of what an id means, but for the number of its message, which is added to it.
+pub(crate) fn of_original(key: &IdKey, original: &Original) -> i64 {
+    let mut check = Check::default();
+    for text in [key.id.as_str(), key.tenant.as_str(), original.source.as_str()] {
+        check.bytes(text.as_bytes());
+    }
+    check.bytes(&original.hash.0);
+    check.number(original.expires_at.0);
+    check.value()
+}
+
+/// The check value of a conflict: of everything but how often and when last it was met.
+pub(crate) fn of_conflict(conflict: &Conflict) -> i64 {
+    let mut check = Check::default();
+    let compensating = conflict.compensating.as_ref().map_or("", MessageId::as_str);
+    for text in [
+        conflict.tenant.as_str(),
+        conflict.owner.as_str(),
+        conflict.event_id.as_str(),
+        &conflict.destination,
+        conflict.source.as_str(),
+        conflict.state.as_str(),
+        &conflict.notes,
+        compensating,
+    ] {
+        check.bytes(text.as_bytes());
+    }
+    check.bytes(&conflict.original_hash.0);
+    check.bytes(&conflict.hash.0);
+    for number in [
+        conflict.id.0,
+        i64::from(conflict.place),
+        conflict.original.0,
+        conflict.dead_letter.0,
+        conflict.flagged_at.0,
+    ] {
+        check.number(number);
+    }
+    check.value()
+}
+
+/// Says that conflicts are on record now (CLM-21).
+pub(crate) fn tell_conflicts<'a>(conflicts: impl Iterator<Item = &'a Conflict>) {
+    for conflict in conflicts {
+        tracing::error!(
+            event_id = %conflict.event_id, conflict_id = %conflict.id, source = %conflict.source,
+            original_hash = %conflict.original_hash, conflicting_hash = %conflict.hash,
+            "an id was used for two contents"
+        );
+    }
+}
+
+/// What a new conflict leaves besides itself and its dead letter: for the record, and for its owner (CLM-8).
+pub(crate) fn opened(conflict: &Conflict) -> (Act, Deed, Record) {
+    let act = Act { who: "gateway".to_owned(), why: String::new(), at: conflict.flagged_at };
+    let outcome = format!(
+        "{} of {} means two things: {} and {}",
+        conflict.event_id, conflict.tenant, conflict.original_hash, conflict.hash
+    );
+    let deed = Deed { action: "conflict.open", object: conflict.id.to_string(), outcome };
+    (act, deed, telemetry::conflict(conflict))
 }

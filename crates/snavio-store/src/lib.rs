@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use snavio_model::conflict::{Conflict, ConflictState, Immovable, Move};
 use snavio_model::delivery::{DeadLetter, QueueAttributes, Receipt, ReceiptOutcome};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::limits;
@@ -251,15 +252,16 @@ pub struct LoggedMessage {
 }
 
 impl LoggedMessage {
-    /// Its telemetry, which is not written again but read off the log.
-    pub(crate) fn delivered(&self) -> StoredRecord {
-        StoredRecord {
+    /// Its telemetry, which is not written again but read off the log; none of what was not dispatched.
+    pub(crate) fn delivered(&self) -> Option<StoredRecord> {
+        let record = StoredRecord {
             number: self.number,
             kind: telemetry::DELIVERED.to_owned(),
             at: self.message.received_at,
             source: Some(self.message.source.to_string()),
             body: telemetry::delivered(&self.message, self.path, self.settled_at),
-        }
+        };
+        (self.path != Path::Conflict).then_some(record)
     }
 }
 
@@ -321,6 +323,46 @@ pub struct AuditEntry {
     pub act: Act,
     /// What came of it.
     pub outcome: String,
+}
+
+/// Ids that were used for two contents (CLM-8, CLM-12).
+#[async_trait]
+pub trait Conflicts: Send + Sync {
+    /// Conflicts after a number, of one owner or of all, in one state or in any.
+    async fn conflicts(
+        &self,
+        owner: Option<&str>,
+        state: Option<ConflictState>,
+        after: Serial,
+        limit: usize,
+    ) -> Result<Vec<Conflict>, StoreError>;
+
+    /// One with both of its messages.
+    async fn conflict(&self, id: Serial) -> Result<Option<StoredConflict>, StoreError>;
+
+    /// Moves one on, on the record. Of two at once one wins, and the other is told where it stands now.
+    async fn move_conflict(
+        &self,
+        id: Serial,
+        to: Move,
+        act: Act,
+    ) -> Result<Option<Result<Conflict, Immovable>>, StoreError>;
+
+    /// How many nobody has resolved yet.
+    async fn open_conflicts(&self) -> Result<u64, StoreError>;
+}
+
+/// A conflict with both of its messages.
+#[derive(Debug, Clone)]
+pub struct StoredConflict {
+    /// The conflict.
+    pub conflict: Conflict,
+    /// What was first, if it can be read.
+    pub original: Option<LoggedMessage>,
+    /// What came under the same id, if it can be read.
+    pub conflicting: Option<LoggedMessage>,
+    /// How often its producer has caused conflicts.
+    pub of_source: u64,
 }
 
 /// What was done, to what, and what came of it.
@@ -395,7 +437,7 @@ pub trait Journal: Send + Sync {
 
 /// Everything a node needs of its engine.
 #[async_trait]
-pub trait Store: Ledger + Queue + RegistryLog + Journal + Audit + Fleet {
+pub trait Store: Ledger + Queue + RegistryLog + Journal + Audit + Conflicts + Fleet {
     /// Where a node's clock starts.
     fn anchor(&self) -> Anchor;
 

@@ -5,7 +5,8 @@
 
 use std::path::Path;
 
-use snavio_model::claim::{Claim, ClaimKey};
+use snavio_model::claim::{Claim, ClaimKey, IdKey, Original};
+use snavio_model::conflict::Conflict;
 use snavio_model::delivery::{DeadLetter, Delivery};
 use snavio_model::id::Serial;
 use snavio_model::registry::{Entry, LoggedChange, Seal};
@@ -33,6 +34,8 @@ pub(crate) enum Page {
     /// Each with the version of its hash.
     Messages(Vec<(LoggedMessage, u16)>),
     Claims(Vec<(ClaimKey, Claim)>),
+    Originals(Vec<(IdKey, Original)>),
+    Conflicts(Vec<Conflict>),
     Deliveries(Vec<Delivery>),
     DeadLetters(Vec<DeadLetter>),
     /// Each with its tenant.
@@ -61,6 +64,8 @@ pub struct Moved {
     pub messages: u64,
     /// Ids that are taken.
     pub claims: u64,
+    /// Ids that were used for two contents.
+    pub conflicts: u64,
     /// Deliveries that wait.
     pub deliveries: u64,
     /// Dead letters.

@@ -63,7 +63,13 @@ fn embedded_layout(folder: &Path) -> Vec<(String, String)> {
     let mut statement =
         connection.prepare("SELECT name, coalesce(sql, '') FROM sqlite_schema ORDER BY name").unwrap();
     let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
-    rows.map(Result::unwrap).collect()
+    let mut layout: Vec<_> = rows.map(Result::unwrap).collect();
+    // What a migration was when it was done: one that is changed afterwards is refused with the next.
+    let history = "SELECT name, checksum FROM refinery_schema_history ORDER BY version";
+    let mut statement = connection.prepare(history).unwrap();
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+    layout.extend(rows.map(Result::unwrap));
+    layout
 }
 
 /// ENG-2
@@ -91,7 +97,10 @@ fn postgres_layout(url: &str) -> String {
     let sequences = "SELECT sequencename, start_value, min_value, max_value, increment_by, cache_size \
          FROM pg_sequences ORDER BY sequencename";
     let layout = "SELECT version, oldest_reader FROM layout";
-    let parts = [columns, indexes, sequences, layout].map(|it| Postgres::shared().ask(url, it).unwrap());
+    // What a migration was when it was done: one that is changed afterwards is refused with the next.
+    let history = "SELECT version, name, checksum FROM refinery_schema_history ORDER BY version";
+    let parts =
+        [columns, indexes, sequences, layout, history].map(|it| Postgres::shared().ask(url, it).unwrap());
     parts.join("\n")
 }
 

@@ -7,6 +7,7 @@ mod bad_input;
 mod batches;
 mod canary;
 mod commands_line;
+mod conflicts;
 mod consumer;
 mod dry_run;
 mod embedded;

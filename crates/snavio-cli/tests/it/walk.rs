@@ -100,6 +100,15 @@ fn messages() -> Vec<Row> {
             json!({}),
             [401, 404, 404, 404, 404, 404, 403, 404, 403, 403, 404],
         ),
+        get("/v1/conflicts", "/v1/conflicts?tenant=acme", READ),
+        get("/v1/conflicts/{id}", "/v1/conflicts/1", [401, 404, 404, 404, 404, 404, 404, 404, 404, 404, 404]),
+        row(
+            "POST",
+            "/v1/conflicts/{id}/state",
+            "/v1/conflicts/1/state",
+            json!({ "state": "TRIAGED", "note": "looked at" }),
+            [401, 404, 404, 404, 404, 404, 404, 404, 404, 404, 404],
+        ),
         get("/v1/telemetry", "/v1/telemetry?tenant=acme", READ),
     ]
 }

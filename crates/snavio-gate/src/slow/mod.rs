@@ -29,6 +29,10 @@ pub(crate) fn judged(settled: Settled) -> Result<Settlement, Refusal> {
         Some(Outcome::Taken) => {
             (Reason::Conflict, "another service of the tenant has used this id on this route")
         }
+        Some(Outcome::Conflict { conflict, .. }) => {
+            let detail = format!("this id means something else already; conflict {conflict} is on record");
+            return Err(Refusal { conflict: Some(*conflict), ..Refusal::new(Reason::Conflict, detail) });
+        }
         Some(Outcome::Unfit) => (Reason::Malformed, "the store cannot hold a character of the message"),
         Some(Outcome::Outdated) => {
             (Reason::Unavailable, "what permitted the message was out of date before its commit")
@@ -56,6 +60,7 @@ mod tests {
             (outcome(Outcome::Queued { delivery: Serial(1) }), None, false),
             (outcome(Outcome::Duplicate { first_seen_at: Timestamp(0) }), None, false),
             (outcome(Outcome::Taken), Some(Reason::Conflict), false),
+            (outcome(Outcome::Conflict { conflict: Serial(1), is_new: true }), Some(Reason::Conflict), false),
             (outcome(Outcome::QueueFull), Some(Reason::Overloaded), false),
             (outcome(Outcome::TooLate), Some(Reason::Overloaded), false),
             (outcome(Outcome::Unfit), Some(Reason::Malformed), false),

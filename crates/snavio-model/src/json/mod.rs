@@ -4,6 +4,7 @@
 //! General-purpose parsers promise neither: they keep the last of two equal members and round long numbers.
 
 mod canonical;
+mod differences;
 mod member;
 mod number;
 mod pointer;
@@ -11,6 +12,7 @@ mod reader;
 mod split;
 mod text;
 
+pub use differences::{Difference, differences};
 pub use pointer::{InvalidPointer, Pointer};
 pub use reader::{Array, Kind, Object, Reader};
 pub use split::split_array;

@@ -33,19 +33,20 @@ fn the_table_says_who_may_do_what_and_where() {
     use Verdict::{Allowed as Yes, Forbidden as No, Hidden as Gone};
     let bot = service("acme/bot");
     let own = Some("acme");
-    // In the order of `Permission::ALL`: read, manage, mend, record, operate.
-    let all = [Yes; 5];
-    let (gone, no) = ([Gone; 5], [No; 5]);
-    let reads = [Yes, No, No, No, No];
-    let audits = [Yes, No, No, Yes, No];
-    let mends = [Yes, No, Yes, No, No];
-    let manages = [Yes, Yes, Yes, Yes, No];
+    // In the order of `Permission::ALL`: read, manage, mend, resolve, record, operate.
+    let all = [Yes; 6];
+    let (gone, no) = ([Gone; 6], [No; 6]);
+    let reads = [Yes, No, No, No, No, No];
+    let audits = [Yes, No, No, No, Yes, No];
+    let mends = [Yes, No, Yes, No, No, No];
+    let resolves = [Yes, No, Yes, Yes, No, No];
+    let manages = [Yes, Yes, Yes, No, Yes, No];
     for (name, who, of_own, of_other, of_platform) in [
         ("the operator's token", Standing::Operator, all, all, all),
         ("an operator", person(Role::Operator, None), all, all, all),
         ("a tenant's admin", person(Role::TenantAdmin, own), manages, gone, no),
         ("a tenant's viewer", person(Role::TenantViewer, own), reads, gone, no),
-        ("a tenant's bookkeeper", person(Role::AccountingOps, own), mends, gone, no),
+        ("a tenant's bookkeeper", person(Role::AccountingOps, own), resolves, gone, no),
         ("a tenant's auditor", person(Role::Auditor, own), audits, gone, no),
         ("an auditor of all", person(Role::Auditor, None), audits, audits, audits),
         ("a service", Standing::Service(&bot), mends, gone, no),

@@ -76,6 +76,9 @@ struct Backend {
     last: Serial,
     messages: Vec<Serial>,
     deliveries: Vec<Delivery>,
+    originals: HashMap<IdKey, Original>,
+    conflicts: Vec<Conflict>,
+    letters: Vec<DeadLetter>,
 }
 
 impl Backend {
@@ -91,6 +94,9 @@ impl Backend {
             last: Serial(100),
             messages: Vec::new(),
             deliveries: Vec::new(),
+            originals: HashMap::new(),
+            conflicts: Vec::new(),
+            letters: Vec::new(),
         }
     }
 
@@ -108,6 +114,16 @@ impl Backend {
             for key in keys(intake) {
                 working.claims.extend(self.claims.get(&key).map(|claim| (key.clone(), claim.clone())));
             }
+            if let Some(key) = id_key(intake) {
+                let known = self.originals.get(&key).cloned();
+                let known = known.map(|original| Some(Known { original, is_new: false }));
+                working.originals.extend(known.map(|known| (key.clone(), known)));
+                let recorded =
+                    self.conflicts.iter().filter(|it| it.event_id == key.id && it.tenant == key.tenant);
+                let recorded = recorded.map(|it| Recorded { conflict: it.id, hash: it.hash, new: None });
+                let recorded = recorded.collect();
+                working.conflicts.insert(key, recorded);
+            }
             for route in &intake.destinations {
                 let room = self.depth_max - self.queued.get(&route.queue).unwrap_or(&0);
                 working.room.insert(route.queue.clone(), room);
@@ -121,6 +137,14 @@ impl Backend {
             .collect();
         self.last = working.last;
         self.claims.extend(delta.claims);
+        self.originals.extend(delta.originals);
+        for NewConflict { conflict, letter, .. } in delta.conflicts {
+            self.conflicts.push(conflict);
+            self.letters.push(letter);
+        }
+        for repeat in delta.repeats {
+            self.conflicts.iter_mut().find(|it| it.id == repeat).unwrap().count += 1;
+        }
         self.messages.extend(delta.messages.iter().map(|(number, _)| *number));
         for delivery in &delta.deliveries {
             *self.queued.entry(delivery.queue.clone()).or_default() += 1;
@@ -141,6 +165,7 @@ fn word(outcome: &Outcome) -> &'static str {
         Outcome::Queued { .. } => "queued",
         Outcome::Duplicate { .. } => "duplicate",
         Outcome::Taken => "taken",
+        Outcome::Conflict { .. } => "conflict",
         Outcome::QueueFull => "full",
         Outcome::Unreadable => "unreadable",
         Outcome::TooLate => "too late",
@@ -340,6 +365,93 @@ fn sent() -> impl Strategy<Value = Sent> {
     let source = prop::sample::select(vec!["acme/billing", "acme/shop", "zeta/billing"]);
     let routes = prop::sample::subsequence(vec![0, 1, 2], 1..=3);
     (source, 0..4u8, routes).prop_map(|(source, id, routes)| Sent { source, id, routes })
+}
+
+fn post() -> Arc<BoundRoute> {
+    route("post", ClaimPolicy::ledger())
+}
+
+/// A message that says something.
+fn saying(what: u8, intake: Intake) -> Intake {
+    let message = Message { domain_hash: DomainHash([what; 32]), ..intake.message };
+    Intake { message, ..intake }
+}
+
+/// CLM-5, CLM-8, CLM-1
+#[test]
+fn one_id_never_means_two_things_where_contents_are_compared() {
+    let mut backend = Backend::new();
+    let sent = |what, id| saying(what, intake("acme/billing", id, &[post()]));
+    // In one batch, and in later ones.
+    let batch = [sent(1, 1), sent(2, 1), sent(1, 1), sent(2, 1), sent(3, 1), sent(1, 2)];
+    let words = backend.outcomes(&batch, at(0));
+    assert_eq!(words.concat(), ["queued", "conflict", "duplicate", "conflict", "conflict", "queued"]);
+    let later = [sent(2, 1), sent(4, 1), sent(1, 1)];
+    assert_eq!(backend.outcomes(&later, at(9)).concat(), ["conflict", "conflict", "duplicate"]);
+    let told: Vec<_> = backend.conflicts.iter().map(|it| (it.hash.0[0], it.place, it.count)).collect();
+    assert_eq!(told, [(2, 1, 3), (3, 2, 1), (4, 3, 1)], "a record for each content, counted");
+    let first = backend.deliveries[0].message;
+    for (conflict, letter) in backend.conflicts.iter().zip(&backend.letters) {
+        assert_eq!(
+            (conflict.original, conflict.original_hash.0[0]),
+            (first, 1),
+            "the first is never altered"
+        );
+        assert_eq!((letter.reason, letter.delivery.message), (DeadReason::Conflict, conflict.id));
+        assert_eq!(letter.delivery.id, conflict.dead_letter);
+        assert!(backend.messages.contains(&conflict.id), "what it says is kept");
+    }
+    assert_eq!(backend.deliveries.len(), 2, "nothing of it is dispatched");
+    // Another service of the tenant has no business with the id; another tenant has ids of its own.
+    let others = [saying(1, intake("acme/shop", 1, &[post()])), saying(9, intake("zeta/shop", 1, &[post()]))];
+    assert_eq!(backend.outcomes(&others, at(9)).concat(), ["taken", "queued"]);
+    // Another destination of the same id says the same, or is a conflict.
+    let elsewhere = route("book", ClaimPolicy::Event { keep_seconds: 86_400 });
+    let other = |what| saying(what, intake("acme/billing", 1, &[Arc::clone(&elsewhere)]));
+    assert_eq!(
+        backend.outcomes(&[other(7), other(1), other(1)], at(9)).concat(),
+        ["conflict", "queued", "duplicate"]
+    );
+    // Policies that do not compare neither make conflicts nor meet them.
+    assert_eq!(
+        backend.outcomes(&[saying(8, intake("acme/billing", 1, &[pay()]))], at(9)).concat(),
+        ["queued"]
+    );
+}
+
+/// CLM-15, CLM-19
+#[test]
+fn an_id_of_the_ledger_is_known_for_seven_years() {
+    let mut backend = Backend::new();
+    let sent = |what| saying(what, intake("acme/billing", 1, &[post()]));
+    let years = |years: f64| at((years * 365.25 * 86_400.0) as i64);
+    assert_eq!(backend.outcomes(&[sent(1)], at(0)).concat(), ["queued"]);
+    assert_eq!(backend.outcomes(&[sent(1), sent(2)], years(6.9)).concat(), ["duplicate", "conflict"]);
+    assert_eq!(
+        backend.outcomes(&[sent(2)], years(7.1)).concat(),
+        ["queued"],
+        "it means something else from now on"
+    );
+    assert_eq!(backend.outcomes(&[sent(1)], years(7.2)).concat(), ["conflict"]);
+}
+
+/// CLM-8: 10,000 different contents under one id.
+#[test]
+fn a_flood_of_conflicts_under_one_id_is_capped_and_counted() {
+    let mut backend = Backend::new();
+    let sent = |what: u16| {
+        let mut hash = [0; 32];
+        hash[..2].copy_from_slice(&what.to_be_bytes());
+        let it = intake("acme/billing", 1, &[post()]);
+        Intake { message: Message { domain_hash: DomainHash(hash), ..it.message }, ..it }
+    };
+    backend.settle(&[sent(0)], at(0));
+    for part in (1..=10_000).collect::<Vec<u16>>().chunks(256) {
+        let batch: Vec<_> = part.iter().map(|what| sent(*what)).collect();
+        assert!(backend.outcomes(&batch, at(1)).concat().iter().all(|it| *it == "conflict"));
+    }
+    assert_eq!((backend.conflicts.len(), backend.letters.len(), backend.messages.len()), (100, 100, 101));
+    assert_eq!(backend.conflicts.iter().map(|it| it.count).sum::<u64>(), 10_000);
 }
 
 proptest! {

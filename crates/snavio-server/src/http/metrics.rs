@@ -54,7 +54,12 @@ const COUNTING_MAX: Duration = Duration::from_secs(4);
 
 /// What every queue holds, unless the store does not tell.
 async fn counted(app: &App) -> Option<Arc<Held>> {
-    let asked = tokio::time::timeout(COUNTING_MAX, app.gate.store().all_attributes(app.clock.now())).await;
+    let store = app.gate.store();
+    let count = async {
+        metrics::gauge!("events_conflicts_open").set(store.open_conflicts().await? as f64);
+        store.all_attributes(app.clock.now()).await
+    };
+    let asked = tokio::time::timeout(COUNTING_MAX, count).await;
     let silent = || StoreError::Unavailable("it does not answer".into());
     let answer = asked.unwrap_or_else(|_| Err(silent()));
     metrics::gauge!("snavio_store_up").set(if answer.is_ok() { 1.0 } else { 0.0 });

@@ -5,6 +5,7 @@ mod answer;
 mod audit;
 mod body;
 mod commands;
+mod conflicts;
 mod dead_letters;
 mod dry_run;
 mod exchange;
@@ -156,6 +157,9 @@ fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(queues::release))
         .routes(routes!(queues::purge))
         .routes(routes!(queues::redrive))
+        .routes(routes!(conflicts::list))
+        .routes(routes!(conflicts::show))
+        .routes(routes!(conflicts::change_state))
         .routes(routes!(dead_letters::list))
         .routes(routes!(dead_letters::show))
         .routes(routes!(dead_letters::redrive))

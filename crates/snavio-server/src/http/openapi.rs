@@ -28,6 +28,7 @@ use super::routes;
     tags(
         (name = "messages", description = "Sending."),
         (name = "queues", description = "Consuming: receive, acknowledge, extend, release."),
+        (name = "conflicts", description = "Ids that were used for two contents."),
         (name = "dead letters", description = "What could not be processed."),
         (name = "telemetry", description = "What happened to a tenant's messages."),
         (name = "registry", description = "Who may send what where."),

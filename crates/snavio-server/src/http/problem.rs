@@ -88,6 +88,9 @@ pub(crate) struct Document {
     skew_seconds: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     received_at: Option<String>,
+    /// Where it is on record that the id means two things.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    conflict_id: Option<i64>,
 }
 
 impl Problem {
@@ -110,6 +113,7 @@ impl Problem {
             retry_after_ms: retry_after(refusal).map(|it| it.as_millis() as u64),
             skew_seconds: skew.map(|it| it.received_at.skew(it.sent_at).as_millis() as f64 / 1000.0),
             received_at: skew.map(|it| it.received_at.to_string()),
+            conflict_id: refusal.conflict.map(|it| it.0),
         }
     }
 

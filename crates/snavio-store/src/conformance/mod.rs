@@ -5,6 +5,7 @@
 //! answered (dead letters, receive counts) is asked for again and again until it is there.
 
 pub mod claims;
+pub mod conflicts;
 pub mod fleet;
 pub mod journal;
 pub mod queue;
@@ -71,6 +72,9 @@ pub(crate) async fn give_up_after<T>(wakes: usize, call: impl Future<Output = T>
 macro_rules! conformance {
     ($backend:expr) => {
         $crate::conformance! { @store $backend,
+            conflicts: both_contents_are_on_record_and_the_first_stands, an_id_means_one_thing_wherever_it_goes,
+                of_many_racing_contents_one_wins_and_the_others_are_conflicts, a_conflict_is_triaged_and_resolved_once,
+                an_id_of_the_ledger_is_known_for_seven_years;
             claims: of_many_racing_tasks_one_wins, one_batch_sees_itself, another_service_finds_it_taken,
                 tenants_do_not_share_ids, a_claim_ends_by_time_alone, destinations_claim_for_themselves;
             settle: what_is_settled_is_delivered_as_it_came, queues_keep_the_order_of_settling,

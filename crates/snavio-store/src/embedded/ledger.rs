@@ -3,14 +3,16 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use foldhash::{HashSet, HashSetExt};
 use rusqlite::Connection;
 use snavio_model::id::Serial;
-use snavio_model::settle::{self, Delta, Intake, Settlement, Working};
+use snavio_model::settle::{self, Delta, Intake, Known, Settlement, Working};
 use snavio_model::time::Timestamp;
 
 use super::queue::Queues;
 use super::writer::{Job, Transaction, lock, sql};
-use super::{claim, delivery, message, meta};
+use super::{claim, conflict, delivery, message, meta, original};
+use crate::evidence::tell_conflicts;
 use crate::waiting::Waiting;
 use crate::{Settled, StoreError};
 
@@ -34,6 +36,9 @@ impl Job for Settle {
             settlements.push(settle::judge(&mut working, intake, place, self.now, &mut delta));
         }
         self.write(transaction, &delta).map_err(sql)?;
+        if delta.has_conflicts() {
+            conflict::record(transaction, &delta.conflicts, &delta.repeats, self.now)?;
+        }
         transaction.dirty |= !delta.is_empty();
         self.result = (settlements, delta);
         Ok(())
@@ -48,6 +53,8 @@ impl Job for Settle {
                 queues.add(delivery);
             }
             drop(queues);
+            tell_conflicts(delta.conflicts.iter().map(|it| &it.conflict));
+            self.written.wake(delta.conflicts.iter().map(|it| it.conflict.owner.as_str()));
             let messages = delta.messages.iter().map(|(_, place)| &self.batch[*place].message);
             self.written.wake(messages.map(|message| message.tenant.as_str()));
         }
@@ -96,6 +103,7 @@ fn load(
             }
         }
     }
+    load_meanings(connection, batch, working)?;
     // Only now that the disk was asked: who receives waits for this lock.
     let queues = lock(queues);
     for route in batch.iter().flat_map(|intake| &intake.destinations) {
@@ -104,6 +112,34 @@ fn load(
         }
     }
     drop(queues);
+    Ok(())
+}
+
+/// Loads what ids mean where contents are compared, and which conflicts there are under those that mean something else.
+fn load_meanings(connection: &Connection, batch: &[Intake], working: &mut Working) -> Result<(), StoreError> {
+    let mut met = HashSet::new();
+    for intake in batch {
+        let Some(key) = settle::id_key(intake) else { continue };
+        let is_repeated = !met.insert(key.clone());
+        if !working.originals.contains_key(&key) {
+            match original::find(connection, &key) {
+                Ok(Some(original)) => {
+                    working.originals.insert(key.clone(), Some(Known { original, is_new: false }));
+                }
+                Ok(None) => {}
+                Err(damaged @ StoreError::Damaged { .. }) => {
+                    super::check::alert(&damaged);
+                    working.originals.insert(key.clone(), None);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let is_known = |it: &Known| it.original.hash == intake.message.domain_hash;
+        let means_more = working.originals.get(&key).is_some_and(|it| !it.as_ref().is_some_and(is_known));
+        if (means_more || is_repeated) && !working.conflicts.contains_key(&key) {
+            working.conflicts.insert(key.clone(), conflict::recorded(connection, &key)?);
+        }
+    }
     Ok(())
 }
 
@@ -124,12 +160,17 @@ impl Settle {
         let mut insert = message::Insert::prepare(connection)?;
         for (number, place) in &delta.messages {
             let intake = &self.batch[*place];
-            let head = message::Head { number: *number, path: intake.path, settled_at: self.now };
+            let path = delta.path_of(*number, intake.path);
+            let head = message::Head { number: *number, path, settled_at: self.now };
             insert.run(head, &intake.message)?;
         }
         let mut put = claim::Put::prepare(connection)?;
         for (key, claim) in &delta.claims {
             put.run(key, claim)?;
+        }
+        if !delta.originals.is_empty() {
+            let mut put = original::Put::prepare(connection)?;
+            delta.originals.iter().try_for_each(|(key, original)| put.run(key, original))?;
         }
         let mut enqueue = delivery::Insert::prepare(connection)?;
         for delivery in &delta.deliveries {

@@ -115,7 +115,7 @@ pub(super) fn uses(
     limit: usize,
 ) -> Result<Vec<Use>, StoreError> {
     const USES: &str = "SELECT seq, id, source, target, name, key_version, correlation_id, registry_version, settled_at \
-         FROM message WHERE tenant = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3";
+         FROM message WHERE tenant = ?1 AND seq < ?2 AND path <> 'conflict' ORDER BY seq DESC LIMIT ?3";
     let mut statement = connection.prepare_cached(USES).map_err(sql)?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let rows = statement.query_map(params![tenant, before.0, limit], read_use).map_err(sql)?;

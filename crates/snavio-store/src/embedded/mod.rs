@@ -6,6 +6,7 @@ mod changelog;
 mod check;
 mod checkpoint;
 mod claim;
+mod conflict;
 mod dead_letter;
 mod delivery;
 mod fleet;
@@ -17,6 +18,7 @@ mod message;
 mod meta;
 mod moved;
 mod numbers;
+mod original;
 mod outgoing;
 mod queue;
 mod queue_jobs;
@@ -368,6 +370,7 @@ impl Ledger for EmbeddedStore {
         let from = lock(&self.swept_tenant).clone();
         let sweep = move |transaction: &mut Transaction<'_>| {
             let claims = claim::sweep(transaction.connection, now, MOST).map_err(sql)?;
+            let claims = claims.max(original::sweep(transaction.connection, now, MOST).map_err(sql)?);
             transaction.dirty |= claims > 0;
             let horizon = now.minus(limits::TELEMETRY_RETENTION);
             let mut cursor = from.clone();

@@ -5,7 +5,8 @@ use std::fs::File;
 use std::path::Path;
 
 use rusqlite::Connection;
-use snavio_model::claim::{Claim, ClaimKey};
+use snavio_model::claim::{Claim, ClaimKey, IdKey, Original};
+use snavio_model::conflict::Conflict;
 use snavio_model::delivery::{DeadLetter, Delivery};
 use snavio_model::id::Serial;
 use snavio_model::limits;
@@ -14,8 +15,8 @@ use snavio_model::telemetry::StoredRecord;
 use super::backup::{BackupError, open};
 use super::writer::sql;
 use super::{
-    FILE, audit, claim, dead_letter, delivery, fleet, integrity, layout, message, meta, registry, seal,
-    take_lock, telemetry,
+    FILE, audit, claim, conflict, dead_letter, delivery, fleet, integrity, layout, message, meta, original,
+    registry, seal, take_lock, telemetry,
 };
 use crate::moving::{MoveError, Page};
 use crate::{AuditEntry, LoggedMessage, StoreError};
@@ -83,6 +84,8 @@ impl<H: FnMut(Page) -> Result<(), StoreError>> Reading<H> {
         self.registry(connection)?;
         self.pages(Page::Messages, |take| message::each(connection, take))?;
         self.pages(Page::Claims, |take| claim::each(connection, take))?;
+        self.pages(Page::Originals, |take| original::each(connection, take))?;
+        self.pages(Page::Conflicts, |take| conflict::each(connection, take))?;
         self.pages(Page::Deliveries, |take| delivery::each(connection, take))?;
         self.pages(Page::DeadLetters, |take| dead_letter::each(connection, take))?;
         self.pages(Page::Telemetry, |take| telemetry::each(connection, take))?;
@@ -177,6 +180,18 @@ impl Stored for (LoggedMessage, u16) {
 impl Stored for (ClaimKey, Claim) {
     fn name(&self) -> (&'static str, Serial) {
         ("claim of message", self.1.message)
+    }
+}
+
+impl Stored for (IdKey, Original) {
+    fn name(&self) -> (&'static str, Serial) {
+        ("original", self.1.message)
+    }
+}
+
+impl Stored for Conflict {
+    fn name(&self) -> (&'static str, Serial) {
+        ("conflict", self.id)
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use snavio_model::delivery::{DeadLetter, Delivery};
+use snavio_model::delivery::{DeadLetter, DeadReason, Delivery};
 use snavio_model::id::Serial;
 use snavio_model::name::QueueKey;
 use snavio_model::telemetry::{Record, dead_lettered};
@@ -169,7 +169,8 @@ impl Job for Redrive {
         self.full.clear();
         for id in self.dead.clone() {
             let found = usable(dead_letter::find(transaction.connection, &self.tenant, id))?.flatten();
-            let Some(letter) = found else { continue };
+            // What conflicts with what was dispatched before is evidence, and never dispatched itself (CLM-8).
+            let Some(letter) = found.filter(|it| it.reason != DeadReason::Conflict) else { continue };
             if !self.has_room(&letter.delivery.queue) {
                 self.full.push(id);
                 continue;

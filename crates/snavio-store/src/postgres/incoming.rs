@@ -10,16 +10,18 @@ use super::client::{GenericClient, Transaction};
 use super::pool::{self, Pool, sql};
 use super::version::Version;
 use super::{
-    OpenError, Options, audit, claim, dead_letter, delivery, fleet, layout, message, registry, seal,
-    telemetry,
+    OpenError, Options, audit, claim, conflict, dead_letter, delivery, fleet, layout, message, original,
+    registry, seal, telemetry,
 };
 use crate::moving::{MoveError, Moved, Page};
 use crate::{Act, Deed, StoreError};
 
 /// What must be empty, and stays locked until the end.
-const TABLES: [&str; 10] = [
+const TABLES: [&str; 12] = [
     "message",
     "claim",
+    "original",
+    "conflict",
     "delivery",
     "dead_letter",
     "telemetry",
@@ -126,6 +128,13 @@ async fn take(transaction: &Transaction<'_>, page: Page, moved: &mut Moved) -> R
         Page::Claims(claims) => {
             claim::insert(transaction, &claims).await?;
             moved.claims += claims.len() as u64;
+        }
+        Page::Originals(originals) => original::insert(transaction, &originals).await?,
+        Page::Conflicts(conflicts) => {
+            for conflict in &conflicts {
+                conflict::insert(transaction, conflict).await.map_err(sql)?;
+            }
+            moved.conflicts += conflicts.len() as u64;
         }
         // Nobody holds them: a receipt from before has a fence that no row has, and is fenced off.
         Page::Deliveries(deliveries) => {

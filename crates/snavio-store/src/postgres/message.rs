@@ -56,8 +56,8 @@ pub(super) struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    pub(super) fn push(&mut self, number: Serial, intake: &'a Intake, settled_at: Timestamp) {
-        self.put(number, &intake.message, intake.path, settled_at, HASH_VERSION);
+    pub(super) fn push(&mut self, number: Serial, intake: &'a Intake, path: Path, settled_at: Timestamp) {
+        self.put(number, &intake.message, path, settled_at, HASH_VERSION);
     }
 
     fn put(
@@ -142,7 +142,17 @@ pub(super) async fn insert(
     client.execute(&statement, &columns.values()).await.map(|_| ()).map_err(sql)
 }
 
-/// Reads a message from a row, whose columns begin at a place.
+/// The message with this number, if it can be used; a damaged one is told of and left out.
+pub(super) async fn find(
+    client: &impl GenericClient,
+    number: Serial,
+) -> Result<Option<LoggedMessage>, StoreError> {
+    let query = format!("SELECT {COLUMNS} FROM message WHERE seq = $1");
+    let statement = client.prepare_cached(&query).await.map_err(sql)?;
+    let row = client.query_opt(&statement, &[&number.0]).await.map_err(sql)?;
+    Ok(row.map(|row| usable(read(&row, 0))).transpose()?.flatten())
+}
+
 /// What a tenant's services sent before a number, newest first.
 pub(super) async fn uses(
     client: &impl GenericClient,
@@ -151,7 +161,7 @@ pub(super) async fn uses(
     limit: usize,
 ) -> Result<Vec<Use>, StoreError> {
     const USES: &str = "SELECT seq, id, source, target, name, key_version, correlation_id, registry_version, settled_at \
-         FROM message WHERE tenant = $1 AND seq < $2 ORDER BY seq DESC LIMIT $3";
+         FROM message WHERE tenant = $1 AND seq < $2 AND path <> 'conflict' ORDER BY seq DESC LIMIT $3";
     let statement = client.prepare_cached(USES).await.map_err(sql)?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let rows = client.query(&statement, &[&tenant, &before.0, &limit]).await.map_err(sql)?;
@@ -177,6 +187,7 @@ fn read_use(row: &Row) -> Result<Option<Use>, tokio_postgres::Error> {
     }))
 }
 
+/// Reads a message from a row, whose columns begin at a place.
 pub(super) fn read(row: &Row, first: usize) -> Result<LoggedMessage, StoreError> {
     let number = Serial(row.try_get(first).map_err(sql)?);
     let damaged = || StoreError::Damaged { what: "message", key: number.to_string() };

@@ -7,6 +7,7 @@ mod audit;
 mod changelog;
 mod claim;
 mod client;
+mod conflict;
 mod dead_letter;
 mod delivery;
 mod examine;
@@ -15,6 +16,7 @@ mod horizon;
 mod incoming;
 mod layout;
 mod message;
+mod original;
 mod pool;
 mod promise;
 mod registry;
@@ -32,7 +34,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use snavio_model::delivery::{Delivery, QueueAttributes, Receipt, ReceiptOutcome};
+use snavio_model::delivery::{DeadReason, Delivery, QueueAttributes, Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::name::QueueKey;
@@ -228,6 +230,7 @@ impl PostgresStore {
         const MOST: usize = limits::SWEEP_ROWS_MAX;
         let mut client = self.inner.pool.get_kept().await?;
         let claims = claim::sweep(&client, now, MOST).await?;
+        let claims = claims.max(original::sweep(&client, now, MOST).await?);
         let transaction = client.transaction().await.map_err(sql)?;
         let (dead_letters, told) = dead_letter::bury(&transaction, now, MOST).await?;
         let horizon = now.minus(limits::TELEMETRY_RETENTION);
@@ -369,7 +372,8 @@ impl Queue for PostgresStore {
             let mut rooms = self.inner.rooms.of(&transaction, queues).await?;
             let mut back: Vec<Delivery> = Vec::new();
             let mut full = Vec::new();
-            for letter in letters {
+            // What conflicts with what was dispatched before is evidence, and never dispatched itself (CLM-8).
+            for letter in letters.into_iter().filter(|it| it.reason != DeadReason::Conflict) {
                 match rooms.get_mut(&letter.delivery.queue) {
                     Some(room @ 1..) => {
                         *room -= 1;

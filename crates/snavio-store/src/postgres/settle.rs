@@ -13,10 +13,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use foldhash::{HashMap, HashMapExt};
+use snavio_model::claim::IdKey;
 use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::name::QueueKey;
-use snavio_model::settle::{self, Delta, Intake, Outcome, Settlement, Working};
+use snavio_model::settle::{self, Delta, Intake, Known, Outcome, Recorded, Settlement, Working};
 use snavio_model::time::Timestamp;
 use tokio::time::Instant;
 use tokio_postgres::types::ToSql;
@@ -25,8 +26,9 @@ use uuid::Uuid;
 use super::client::{Client, GenericClient};
 use super::horizon::{BLOCK, BLOCK_NUMBERS};
 use super::pool::{Trouble, sql};
-use super::{Inner, claim, delivery, message, registry};
+use super::{Inner, claim, conflict, delivery, message, original, registry};
 use crate::StoreError;
+use crate::evidence::tell_conflicts;
 
 /// How long a batch is tried to be settled while its fate is unknown or others are in its way.
 const TRYING_MAX: Duration = Duration::from_secs(8);
@@ -227,13 +229,9 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    async fn step(&mut self, client: Client, next: Next) -> Result<Step, Trouble> {
+    async fn step(&mut self, mut client: Client, next: Next) -> Result<Step, Trouble> {
         if let Next::Judge { read } = next {
-            let found = if read {
-                claim::find(&client, self.batch, self.now).await?
-            } else {
-                claim::Found::default()
-            };
+            let found = if read { found(&client, self.batch, self.now).await? } else { Found::default() };
             let rooms = self.inner.rooms.of(&client, queues(self.batch)).await.map_err(Trouble::Refused)?;
             self.registry_version = self.registry_version(&client, read).await?;
             self.judged.push(judge(self.batch, found, rooms, self.registry_version, self.now));
@@ -251,7 +249,11 @@ impl<'a> Attempts<'a> {
             return Err(Trouble::Crossed(StoreError::Unavailable(why.into())));
         }
         self.sent = true;
-        match self.write(&client, delta).await {
+        let written = match delta.has_conflicts() {
+            true => self.write_conflicts(&mut client, delta).await,
+            false => self.write(&client, delta).await,
+        };
+        match written {
             // The registry is another one: what hangs on it must be judged by that.
             Ok(None) => Ok(Step::Taken),
             Ok(Some(base)) => {
@@ -284,11 +286,21 @@ impl<'a> Attempts<'a> {
         Ok(Some(self.committed(attempt.ok_or_else(unknown)?, base)))
     }
 
+    /// The same with conflicts, which are seldom: in a transaction of several statements.
+    async fn write_conflicts(&self, client: &mut Client, delta: &Delta) -> Result<Option<i64>, Trouble> {
+        let transaction = client.transaction().await.map_err(Trouble::of)?;
+        let Some(base) = self.write(&transaction, delta).await? else { return Ok(None) };
+        conflict::record(&transaction, delta, base, self.now).await?;
+        transaction.commit().await.map_err(Trouble::of)?;
+        Ok(Some(base))
+    }
+
     /// Writes what was judged, unless the registry is not the one that it hangs on.
-    async fn write(&self, client: &Client, delta: &Delta) -> Result<Option<i64>, Trouble> {
+    async fn write(&self, client: &impl GenericClient, delta: &Delta) -> Result<Option<i64>, Trouble> {
         let mut messages = message::Columns::default();
         for (number, place) in &delta.messages {
-            messages.push(*number, &self.batch[*place], self.now);
+            let intake = &self.batch[*place];
+            messages.push(*number, intake, delta.path_of(*number, intake.path), self.now);
         }
         let mut claims = claim::Columns::default();
         delta.claims.iter().for_each(|(key, claim)| claims.push(key, claim));
@@ -300,6 +312,9 @@ impl<'a> Attempts<'a> {
         values.extend(claims.values());
         values.extend(deliveries.values());
         values.push(&self.registry_version);
+        let mut originals = original::Columns::default();
+        delta.originals.iter().for_each(|(key, original)| originals.push(key, original));
+        values.extend(originals.values());
         let statement = client.prepare_cached(&self.inner.write).await.map_err(Trouble::of)?;
         let row = client.query_opt(&statement, &values).await.map_err(Trouble::of)?;
         row.map(|row| row.try_get(0)).transpose().map_err(Trouble::of)
@@ -318,6 +333,9 @@ impl<'a> Attempts<'a> {
             self.inner.rooms.took(queue, count);
             self.inner.arrivals.wake_some(queue.as_str(), count);
         }
+        let conflicts: Vec<_> = delta.conflicts.iter().map(|it| conflict::numbered(it, base).0).collect();
+        tell_conflicts(conflicts.iter());
+        self.inner.written.wake(delta.conflicts.iter().map(|it| it.conflict.owner.as_str()));
         let messages = delta.messages.iter().map(|(_, place)| &self.batch[*place].message);
         self.inner.written.wake(messages.map(|message| message.tenant.as_str()));
         let numbered = |it: &Settlement| Settlement {
@@ -333,7 +351,7 @@ impl<'a> Attempts<'a> {
 pub(super) async fn foresee(inner: &Inner, intake: Intake, now: Timestamp) -> Result<Settlement, StoreError> {
     let client = inner.pool.get().await?;
     let batch = [intake];
-    let found = claim::find(&client, &batch, now).await.map_err(Trouble::into_error)?;
+    let found = found(&client, &batch, now).await.map_err(Trouble::into_error)?;
     let rooms = inner.rooms.of(&client, queues(&batch)).await?;
     let version = Some(batch[0].message.registry_version);
     let (mut settlements, _) = judge(&batch, found, rooms, version, now);
@@ -343,6 +361,9 @@ pub(super) async fn foresee(inner: &Inner, intake: Intake, now: Timestamp) -> Re
 fn numbered(outcome: Outcome, base: i64) -> Outcome {
     match outcome {
         Outcome::Queued { delivery } => Outcome::Queued { delivery: Serial(base + delivery.0) },
+        Outcome::Conflict { conflict, is_new: true } => {
+            Outcome::Conflict { conflict: Serial(base + conflict.0), is_new: true }
+        }
         other => other,
     }
 }
@@ -355,16 +376,33 @@ fn queues(batch: &[Intake]) -> impl Iterator<Item = &QueueKey> {
     batch.iter().flat_map(|intake| &intake.destinations).map(|route| &route.queue)
 }
 
+/// What is there that a batch may meet.
+#[derive(Default)]
+struct Found {
+    claims: claim::Found,
+    originals: HashMap<IdKey, Option<Known>>,
+    conflicts: HashMap<IdKey, Vec<Recorded>>,
+}
+
+async fn found(client: &impl GenericClient, batch: &[Intake], now: Timestamp) -> Result<Found, Trouble> {
+    let claims = claim::find(client, batch, now).await?;
+    let originals = original::find(client, batch, now).await?;
+    let conflicts = conflict::recorded(client, batch, &originals).await.map_err(Trouble::Refused)?;
+    Ok(Found { claims, originals, conflicts })
+}
+
 fn judge(
     batch: &[Intake],
-    found: claim::Found,
+    found: Found,
     rooms: HashMap<QueueKey, usize>,
     registry_version: Option<i64>,
     now: Timestamp,
 ) -> (Vec<Settlement>, Delta) {
     let mut working = Working::after(Serial(0));
-    working.claims = found.claims;
-    working.unreadable = found.unreadable;
+    working.claims = found.claims.claims;
+    working.unreadable = found.claims.unreadable;
+    working.originals = found.originals;
+    working.conflicts = found.conflicts;
     working.room = rooms;
     working.registry_version = registry_version;
     let mut delta = Delta::default();
@@ -402,8 +440,9 @@ pub(super) fn statement() -> String {
                  $29::bigint[], $30::bigint[]) \
                  AS new (id, tenant, destination, source, message, first_seen_at, expires_at, check_value) \
              ORDER BY id COLLATE \"C\", tenant COLLATE \"C\", destination COLLATE \"C\" \
-         ), delivery_in AS ({deliveries}) \
+         ), original_in AS ({originals}), delivery_in AS ({deliveries}) \
          SELECT base FROM block",
+        originals = original::insertion(40, "block,", "base"),
         deliveries = delivery::insertion(31),
     )
 }

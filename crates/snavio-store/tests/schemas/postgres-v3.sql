@@ -400,7 +400,7 @@ INSERT INTO public.pin VALUES ('platform_key', '0123456789abcdef');
 
 INSERT INTO public.refinery_schema_history VALUES (1, 'first', '2026-11-15T08:30:00Z', '9927950390526210466');
 INSERT INTO public.refinery_schema_history VALUES (2, 'members', '2026-11-15T18:10:29.701523448Z', '6904547532804836649');
-INSERT INTO public.refinery_schema_history VALUES (3, 'evidence', '2026-11-15T18:31:25.947961647Z', '14682900040355981960');
+INSERT INTO public.refinery_schema_history VALUES (3, 'evidence', '2026-11-15T18:31:25.947961647Z', '13221191539607872836');
 
 
 --

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use snavio_model::conflict::{Conflict, ConflictState, Immovable, Move};
 use snavio_model::delivery::{QueueAttributes, Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
 use snavio_model::name::QueueKey;
@@ -16,9 +17,9 @@ use snavio_model::settle::{Intake, Outcome, Settlement};
 use snavio_model::telemetry::{Record, StoredRecord};
 use snavio_model::time::Timestamp;
 use snavio_store::{
-    Act, Anchor, Audit, AuditEntry, Deed, Durability, Figures, Fleet, Heard, Journal, Ledger,
+    Act, Anchor, Audit, AuditEntry, Conflicts, Deed, Durability, Figures, Fleet, Heard, Journal, Ledger,
     ListedDeadLetter, LoggedMessage, NodeSeen, NodeState, Queue, Received, Redriven, RegistryLog, Settled,
-    Store, StoreError, StoredDeadLetter, Swept, Use,
+    Store, StoreError, StoredConflict, StoredDeadLetter, Swept, Use,
 };
 use tokio::sync::Notify;
 
@@ -286,6 +287,36 @@ impl Fleet for NullStore {
 
     async fn lead(&self, _: &str, _: &str, _: Duration) -> Result<bool, StoreError> {
         Ok(true)
+    }
+}
+
+#[async_trait]
+impl Conflicts for NullStore {
+    async fn conflicts(
+        &self,
+        _: Option<&str>,
+        _: Option<ConflictState>,
+        _: Serial,
+        _: usize,
+    ) -> Result<Vec<Conflict>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn conflict(&self, _: Serial) -> Result<Option<StoredConflict>, StoreError> {
+        Ok(None)
+    }
+
+    async fn move_conflict(
+        &self,
+        _: Serial,
+        _: Move,
+        _: Act,
+    ) -> Result<Option<Result<Conflict, Immovable>>, StoreError> {
+        Ok(None)
+    }
+
+    async fn open_conflicts(&self) -> Result<u64, StoreError> {
+        Ok(0)
     }
 }
 

@@ -1,0 +1,217 @@
+//! An id never means two things (CLM-5, CLM-8, CLM-12 to CLM-15), from the outside.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use snavio_sdk::{Api, Credentials};
+
+use crate::node::{Draft, Node, new_id, post, verdict};
+use crate::people::issue;
+use crate::shell::Shell;
+use crate::wire::metric;
+
+/// `acme/billing` posts to `zeta/ledger`, whose tenant's people decide what is right.
+struct Desk {
+    node: Node,
+    billing: Credentials,
+    ledger: Credentials,
+}
+
+impl Desk {
+    async fn set() -> Self {
+        let node = Node::start();
+        let registry = json!({
+            "tenants": [{ "name": "acme" }, { "name": "zeta" }],
+            "services": [{ "name": "acme/billing" }, { "name": "zeta/ledger" }],
+            "routes": [{
+                "target": "zeta/ledger", "name": "post-entry", "queue": "entries", "dead_letter_queue": "exceptions",
+                "claim": { "policy": "ledger" },
+            }],
+            "grants": [{ "source": "acme/billing", "target": "zeta/ledger", "name": "post-entry" }],
+        });
+        let [billing, ledger] = <[Credentials; 2]>::try_from(node.apply(&registry).await).unwrap();
+        Self { node, billing, ledger }
+    }
+
+    async fn post(&self, id: &str, payload: &str) -> (u16, Value) {
+        let draft =
+            Draft { target: "zeta/ledger".into(), payload: payload.into(), ..Draft::new("post-entry", id) };
+        post(&self.node.client(&self.billing), draft.sign(&self.billing)).await
+    }
+
+    async fn person(&self, role: &str, tenant: &str) -> Api {
+        self.node.api().with_token(&issue(&self.node, role, role, Some(tenant)).await.token)
+    }
+}
+
+async fn get(who: &Api, path: &str) -> (u16, Value) {
+    verdict(who.send(Method::GET, path, None, "").await)
+}
+
+async fn become_(who: &Api, id: i64, state: &str, note: &str, compensating: Option<&str>) -> (u16, Value) {
+    let body = json!({ "state": state, "note": note, "compensatingEventId": compensating });
+    let path = format!("/v1/conflicts/{id}/state");
+    verdict(who.send(Method::POST, &path, Some(body.to_string().into_bytes()), "application/json").await)
+}
+
+/// CLM-5, CLM-8, CLM-14: 409, one conflict, one dead letter that names it, one critical record, and no loop.
+#[tokio::test]
+async fn a_conflicting_duplicate_is_refused_and_both_contents_are_on_record() {
+    let desk = Desk::set().await;
+    let id = new_id();
+    let (first, second) = (
+        r#"{"lines":[{"account":"1200","amount":100}],"postingDate":"2026-11-15"}"#,
+        r#"{"lines":[{"account":"1200","amount":101}],"postingDate":"2026-11-15"}"#,
+    );
+    assert_eq!(desk.post(&id, first).await.0, 202);
+    let (status, answer) = desk.post(&id, first).await;
+    assert_eq!((status, &answer["duplicate"]), (200, &json!(true)));
+    let (status, answer) = desk.post(&id, second).await;
+    assert_eq!(
+        (status, &answer["reason"], &answer["accepted"]),
+        (409, &json!("conflict"), &json!(false)),
+        "{answer}"
+    );
+    let conflict = answer["conflict_id"].as_i64().unwrap();
+    assert!(!answer.to_string().contains("1200"), "the first payload is not revealed: {answer}");
+    for _ in 0..3 {
+        let (status, again) = desk.post(&id, second).await;
+        assert_eq!((status, again["conflict_id"].as_i64()), (409, Some(conflict)), "{again}");
+    }
+
+    let books = desk.person("accounting-ops", "zeta").await;
+    let (_, page) = get(&books, "/v1/conflicts?state=OPEN").await;
+    let [listed] = <[Value; 1]>::try_from(page["items"].as_array().unwrap().clone()).unwrap();
+    assert_eq!((listed["conflictId"].as_i64(), &listed["count"]), (Some(conflict), &json!(4)));
+    assert_eq!((&listed["eventId"], &listed["flaggedBy"]), (&json!(id), &json!("gateway")));
+    assert_ne!(listed["originalDomainPayloadHash"], listed["conflictingDomainPayloadHash"]);
+    let (status, whole) = get(&books, &format!("/v1/conflicts/{conflict}")).await;
+    assert_eq!(status, 200, "{whole}");
+    let difference = json!([{ "pointer": "/lines/0/amount", "original": 100, "conflicting": 101 }]);
+    assert_eq!((&whole["differences"], &whole["conflictsOfSource"]), (&difference, &json!(4)));
+    assert_eq!(
+        whole["original"]["command"]["payload"].to_string(),
+        serde_json::from_str::<Value>(first).unwrap().to_string()
+    );
+
+    let letter = listed["dlqMessageRef"].as_i64().unwrap();
+    let ledger = desk.node.client(&desk.ledger);
+    let letters = ledger.call(Method::GET, "/v1/dead-letters", None).await.unwrap();
+    let [dead] = <[Value; 1]>::try_from(letters["items"].as_array().unwrap().clone()).unwrap();
+    assert_eq!(
+        (dead["id"].as_i64(), &dead["reason"], dead["message"].as_i64()),
+        (Some(letter), &json!("conflict"), Some(conflict))
+    );
+    let redrive =
+        ledger.call(Method::POST, &format!("/v1/dead-letters/{letter}/redrive"), Some(&json!({}))).await;
+    assert!(redrive.is_err(), "what conflicts is never dispatched");
+    let told = ledger.call(Method::GET, "/v1/telemetry?type=snavio.claim.conflict", None).await.unwrap();
+    let [record] = <[Value; 1]>::try_from(told["items"].as_array().unwrap().clone()).unwrap();
+    assert_eq!((&record["severity"], record["conflict_id"].as_i64()), (&json!("critical"), Some(conflict)));
+    let deeds = desk.node.get("/v1/audit").await;
+    let opened =
+        deeds["items"].as_array().unwrap().iter().filter(|it| it["action"] == "conflict.open").count();
+    assert_eq!(opened, 1);
+    assert_eq!(metric(&desk.node, "events_conflicts_total").await, Some(4.0));
+    assert_eq!(metric(&desk.node, "events_conflicts_open").await, Some(1.0));
+    let received =
+        ledger.receive("entries", 10, std::time::Duration::from_secs(30), std::time::Duration::ZERO).await;
+    assert_eq!(received.unwrap().len(), 1, "posted once");
+}
+
+/// CLM-12, CLM-13, QUA-5
+#[tokio::test]
+async fn only_accounting_and_operators_move_a_conflict_and_only_as_the_contract_says() {
+    let desk = Desk::set().await;
+    let id = new_id();
+    desk.post(&id, r#"{"a":1}"#).await;
+    let conflict = desk.post(&id, r#"{"a":2}"#).await.1["conflict_id"].as_i64().unwrap();
+    for (role, tenant, sees, moves) in [
+        ("accounting-ops", "acme", 404, 404),
+        ("tenant-admin", "acme", 404, 404),
+        ("tenant-admin", "zeta", 200, 403),
+        ("tenant-viewer", "zeta", 200, 403),
+        ("auditor", "zeta", 200, 403),
+    ] {
+        let who = desk.person(role, tenant).await;
+        assert_eq!(get(&who, &format!("/v1/conflicts/{conflict}")).await.0, sees, "{role} of {tenant}");
+        assert_eq!(become_(&who, conflict, "TRIAGED", "mine", None).await.0, moves, "{role} of {tenant}");
+    }
+    let books = desk.person("accounting-ops", "zeta").await;
+    let refused = async |state: &str, note: &str, compensating: Option<&str>| {
+        let (status, answer) = become_(&books, conflict, state, note, compensating).await;
+        assert_eq!((status, &answer["reason"]), (409, &json!("conflict_state")), "{state}: {answer}");
+    };
+    refused("RESOLVED_ACCEPT_ORIGINAL", "too early", None).await;
+    assert_eq!(become_(&books, conflict, "TRIAGED", "asked the shop", None).await.0, 200);
+    refused("TRIAGED", "again", None).await;
+    refused("RESOLVED_ACCEPT_NEW", "no reversal", None).await;
+    refused("RESOLVED_ACCEPT_NEW", "its own id", Some(&id)).await;
+    refused("RESOLVED_ACCEPT_ORIGINAL", " ", None).await;
+    let (status, done) =
+        become_(&books, conflict, "RESOLVED_ACCEPT_NEW", "amount was wrong", Some("rev-1")).await;
+    assert_eq!((status, &done["conflictState"]), (200, &json!("RESOLVED_ACCEPT_NEW")), "{done}");
+    assert_eq!(done["compensatingEventId"], "rev-1");
+    refused("RESOLVED_ACCEPT_ORIGINAL", "changed my mind", None).await;
+    let shell = Shell::at(&desk.node);
+    let listed = shell.run("conflicts list --tenant zeta --output json").json();
+    assert_eq!(listed["items"][0]["conflictId"].as_i64(), Some(conflict));
+    let shown = shell.run(&format!("conflicts show {conflict}"));
+    assert!(shown.out.contains("/a") && shown.out.contains("where the two differ"), "{}", shown.out);
+    let refused = shell.run(&format!("conflicts triage {conflict} --note late"));
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.err.contains("from where it does not become TRIAGED"), "{}", refused.err);
+}
+
+/// MSG-8, MSG-9, CLM-8: what is the same, and what is not.
+#[tokio::test]
+async fn the_hash_decides_what_is_a_replay_and_what_is_a_conflict() {
+    let desk = Desk::set().await;
+    for (first, second, status) in [
+        (r#"{"a":1,"b":2}"#, r#"{"b":2,"a":1}"#, 200),
+        (r#"{"a":1}"#, r#"{"a":1.0}"#, 200),
+        ("{\"a\":\"\u{e9}\"}", "{\"a\":\"e\u{301}\"}", 409),
+        (r#"{"a":9007199254740993}"#, r#"{"a":9007199254740992}"#, 409),
+        (r#"{"postingDate":"2026-11-15"}"#, r#"{"postingDate":"2026-11-16"}"#, 409),
+        (r#"{"offset":1}"#, r#"{"offset":2}"#, 409),
+    ] {
+        let id = new_id();
+        assert_eq!(desk.post(&id, first).await.0, 202, "{first}");
+        let (told, answer) = desk.post(&id, second).await;
+        assert_eq!(told, status, "{first} {second}: {answer}");
+    }
+}
+
+/// CLM-8: of 20 different contents at once one is taken; a flood is bounded.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn racing_contents_and_a_flood_of_them_leave_bounded_records() {
+    let desk = Desk::set().await;
+    let (id, flooded) = (new_id(), new_id());
+    let bodies: Vec<_> = (0..20).map(|what| format!(r#"{{"a":{what}}}"#)).collect();
+    let answers = futures_util::future::join_all(bodies.iter().map(|body| desk.post(&id, body))).await;
+    let count = |wanted: u16| answers.iter().filter(|(status, _)| *status == wanted).count();
+    assert_eq!((count(202), count(409)), (1, 19), "{answers:?}");
+    for what in 0..130 {
+        let (status, _) = desk.post(&flooded, &format!(r#"{{"a":{what}}}"#)).await;
+        assert_eq!(status, if what == 0 { 202 } else { 409 });
+    }
+    let page = desk.node.get("/v1/conflicts?limit=1000").await;
+    let of_flood: Vec<_> =
+        page["items"].as_array().unwrap().iter().filter(|it| it["eventId"] == json!(flooded)).collect();
+    assert_eq!(of_flood.len(), 100);
+    assert_eq!(of_flood.iter().filter_map(|it| it["count"].as_u64()).sum::<u64>(), 129);
+}
+
+/// CLM-15
+#[tokio::test]
+async fn a_ledger_that_forgets_before_seven_years_is_not_registered() {
+    let desk = Desk::set().await;
+    let route = json!({ "routes": [{
+        "target": "zeta/ledger", "name": "post-entry", "queue": "entries", "dead_letter_queue": "exceptions",
+        "claim": { "policy": "ledger", "keep_seconds": 2556 * 86_400 },
+    }] });
+    let body = Some(route.to_string().into_bytes());
+    let sent = desk.node.operator().send(Method::POST, "/v1/registry/apply", body, "application/json").await;
+    let (status, answer) = verdict(sent);
+    assert_eq!(status, 409, "{answer}");
+    assert!(answer["detail"].as_str().unwrap().contains("2557 days × 86400 s = 220924800 s"), "{answer}");
+}

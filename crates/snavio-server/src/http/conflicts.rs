@@ -1,0 +1,219 @@
+//! Conflicts: ids that were used for two contents, side by side, and what people make of them (CLM-12 to CLM-14).
+
+use axum::extract::State;
+use axum::response::Response;
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use snavio_model::conflict::{Conflict, ConflictState, Move};
+use snavio_model::id::{MessageId, Serial};
+use snavio_model::json::{Difference, differences};
+use snavio_model::limits;
+use snavio_model::permission::{Over, Permission, Verdict};
+use snavio_model::refusal::{Reason, Refusal};
+use snavio_model::time::Clock;
+use snavio_store::{Act, LoggedMessage, StoredConflict};
+use utoipa::{IntoParams, ToSchema};
+
+use super::answer::json;
+use super::extract::{JsonBody, Params, Segments, page_limit};
+use super::message::MessageDocument;
+use super::{App, Problem, Shared};
+use crate::principal::{Principal, forbidden};
+
+/// Which conflicts.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Filter {
+    /// Whose; all of those that the caller may see when not said.
+    tenant: Option<String>,
+    /// Only those in this state.
+    state: Option<ConflictState>,
+    /// Those after this id.
+    #[serde(default)]
+    after: i64,
+    /// Conflicts of the page: 100 when not said, 1000 at most.
+    limit: Option<usize>,
+}
+
+/// Some conflicts, oldest first.
+#[derive(Serialize, ToSchema)]
+pub(super) struct ConflictPage {
+    items: Vec<ConflictDocument>,
+    /// The `after` to go on from.
+    next: i64,
+}
+
+/// An id that was used for two contents.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Conflict)]
+pub(super) struct ConflictDocument {
+    conflict_id: i64,
+    event_id: String,
+    /// The tenant whose id it is.
+    tenant: String,
+    /// Whose affair it is: the target's tenant.
+    owner: String,
+    source: String,
+    destination: String,
+    original_domain_payload_hash: String,
+    conflicting_domain_payload_hash: String,
+    conflict_state: ConflictState,
+    flagged_at: String,
+    flagged_by: &'static str,
+    last_seen_at: String,
+    /// How often it was sent.
+    count: u64,
+    /// What people wrote, newest last.
+    resolution_notes: String,
+    /// The dead letter with the conflicting message.
+    dlq_message_ref: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    compensating_event_id: Option<String>,
+}
+
+impl From<&Conflict> for ConflictDocument {
+    fn from(it: &Conflict) -> Self {
+        Self {
+            conflict_id: it.id.0,
+            event_id: it.event_id.to_string(),
+            tenant: it.tenant.to_string(),
+            owner: it.owner.to_string(),
+            source: it.source.to_string(),
+            destination: it.destination.to_string(),
+            original_domain_payload_hash: it.original_hash.to_string(),
+            conflicting_domain_payload_hash: it.hash.to_string(),
+            conflict_state: it.state,
+            flagged_at: it.flagged_at.to_string(),
+            flagged_by: "gateway",
+            last_seen_at: it.last_seen_at.to_string(),
+            count: it.count,
+            resolution_notes: it.notes.clone(),
+            dlq_message_ref: it.dead_letter.0,
+            compensating_event_id: it.compensating.as_ref().map(ToString::to_string),
+        }
+    }
+}
+
+/// A conflict with both messages, side by side.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = WholeConflict)]
+pub(super) struct WholeDocument<'a> {
+    #[serde(flatten)]
+    conflict: ConflictDocument,
+    /// What was first.
+    original: Option<MessageDocument<'a>>,
+    /// What came under the same id.
+    conflicting: Option<MessageDocument<'a>>,
+    /// Where their payloads differ, up to 100 places.
+    differences: Vec<Difference>,
+    /// How often this producer has caused conflicts.
+    conflicts_of_source: u64,
+}
+
+/// Conflicts of a tenant's targets.
+#[utoipa::path(get, path = "/v1/conflicts", tag = "conflicts", params(Filter),
+    responses((status = 200, body = ConflictPage)))]
+pub(super) async fn list(
+    State(app): State<Shared>,
+    principal: Principal,
+    Params(filter): Params<Filter>,
+) -> Result<Response, Problem> {
+    let owner = filter.tenant.as_deref().or(principal.standing().tenant());
+    may(&principal, Permission::Read, owner)?;
+    let limit = page_limit(filter.limit)?;
+    let conflicts = app.gate.store().conflicts(owner, filter.state, Serial(filter.after), limit).await?;
+    let next = conflicts.last().map_or(filter.after, |it| it.id.0);
+    let items = conflicts.iter().map(ConflictDocument::from).collect();
+    Ok(json(StatusCode::OK, &ConflictPage { items, next }))
+}
+
+/// One conflict, with both messages and where they differ.
+#[utoipa::path(get, path = "/v1/conflicts/{id}", tag = "conflicts", params(("id" = i64, Path)),
+    responses((status = 200, body = WholeDocument)))]
+pub(super) async fn show(
+    State(app): State<Shared>,
+    principal: Principal,
+    Segments(id): Segments<i64>,
+) -> Result<Response, Problem> {
+    let stored = find(&app, &principal, Permission::Read, id).await?;
+    let content =
+        |it: &Option<LoggedMessage>| it.as_ref().map(|it| it.message.payload.clone()).unwrap_or_default();
+    let (original, conflicting) = (content(&stored.original), content(&stored.conflicting));
+    let whole = WholeDocument {
+        conflict: ConflictDocument::from(&stored.conflict),
+        original: stored.original.as_ref().map(|it| MessageDocument::try_from(&it.message)).transpose()?,
+        conflicting: stored
+            .conflicting
+            .as_ref()
+            .map(|it| MessageDocument::try_from(&it.message))
+            .transpose()?,
+        differences: differences(&original, &conflicting, limits::CONFLICT_DIFFERENCES_MAX),
+        conflicts_of_source: stored.of_source,
+    };
+    Ok(json(StatusCode::OK, &whole))
+}
+
+/// Where a conflict shall stand.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct MoveBody {
+    /// `TRIAGED` first, then one of the three resolutions.
+    state: ConflictState,
+    /// Why, for the record.
+    note: String,
+    /// The event that makes up for it: required for `RESOLVED_ACCEPT_NEW`, and only there.
+    compensating_event_id: Option<String>,
+}
+
+/// Moves a conflict on: accounting does, or an operator. Of two at once one wins, and the other is told.
+#[utoipa::path(post, path = "/v1/conflicts/{id}/state", tag = "conflicts", params(("id" = i64, Path)),
+    request_body = MoveBody, responses((status = 200, body = ConflictDocument)))]
+pub(super) async fn change_state(
+    State(app): State<Shared>,
+    principal: Principal,
+    Segments(id): Segments<i64>,
+    JsonBody(body): JsonBody<MoveBody>,
+) -> Result<Response, Problem> {
+    find(&app, &principal, Permission::Resolve, id).await?;
+    let compensating = body.compensating_event_id.as_deref().map(event_id).transpose()?;
+    let to = Move { to: body.state, note: body.note, compensating };
+    let act = Act { who: principal.name(), why: to.note.clone(), at: app.clock.now() };
+    let moved = app.gate.store().move_conflict(Serial(id), to, act).await?.ok_or_else(nothing)?;
+    let moved = moved.map_err(|immovable| Refusal::new(Reason::ConflictState, immovable.to_string()))?;
+    Ok(json(StatusCode::OK, &ConflictDocument::from(&moved)))
+}
+
+/// An id that an event may have.
+fn event_id(text: &str) -> Result<MessageId, Refusal> {
+    let is_one = !text.is_empty() && text.len() <= 128 && text.bytes().all(|byte| byte.is_ascii_graphic());
+    let wrong = "compensatingEventId must be 1 to 128 printable ASCII characters";
+    is_one.then(|| MessageId::stored(text)).ok_or_else(|| Refusal::new(Reason::InvalidRequest, wrong))
+}
+
+async fn find(
+    app: &App,
+    principal: &Principal,
+    permission: Permission,
+    id: i64,
+) -> Result<StoredConflict, Problem> {
+    let stored = app.gate.store().conflict(Serial(id)).await?.ok_or_else(nothing)?;
+    may(principal, permission, Some(stored.conflict.owner.as_str()))?;
+    Ok(stored)
+}
+
+/// What is another tenant's is not there.
+fn may(principal: &Principal, permission: Permission, owner: Option<&str>) -> Result<(), Refusal> {
+    let over = owner.map_or(Over::Platform, Over::Tenant);
+    match principal.standing().judge(permission, over) {
+        Verdict::Allowed => Ok(()),
+        Verdict::Forbidden => Err(forbidden("your role may not do this")),
+        Verdict::Hidden => Err(nothing()),
+    }
+}
+
+fn nothing() -> Refusal {
+    Refusal::new(Reason::NotFound, "there is no such conflict")
+}

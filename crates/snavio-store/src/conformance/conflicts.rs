@@ -1,0 +1,191 @@
+//! Conflicts: an id never means two things, and where it was meant to, both are on record (CLM-1, CLM-8, CLM-12).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use snavio_model::claim::ClaimPolicy;
+use snavio_model::conflict::{ConflictState, Immovable, Move};
+use snavio_model::delivery::DeadReason;
+use snavio_model::hash::DomainHash;
+use snavio_model::id::{MessageId, Serial};
+use snavio_model::message::{Message, Path};
+use snavio_model::registry::BoundRoute;
+use snavio_model::settle::{Intake, Outcome};
+use snavio_model::time::Timestamp;
+
+use super::samples::{at, ids, intake, intake_of, queued, receive, route, settle, settle_one};
+use crate::{Act, Store};
+
+fn post() -> Arc<BoundRoute> {
+    route("post", ClaimPolicy::ledger())
+}
+
+/// A message of this id that says something.
+fn saying(what: u8, id: &str, now: Timestamp) -> Intake {
+    let it = intake(id, &post(), now);
+    let payload = Bytes::from(format!(r#"{{"amount":{what}}}"#));
+    Intake { message: Message { domain_hash: DomainHash([what; 32]), payload, ..it.message }, ..it }
+}
+
+fn conflict_of(outcome: Outcome) -> Serial {
+    match outcome {
+        Outcome::Conflict { conflict, .. } => conflict,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn settle_saying(store: &dyn Store, what: u8, id: &str, now: Timestamp) -> Outcome {
+    settle(store, vec![saying(what, id, now)], now).await[0].outcomes[0]
+}
+
+/// CLM-8: in one batch and over batches; record, dead letter, audit and alert are one commit.
+pub async fn both_contents_are_on_record_and_the_first_stands(store: &Arc<dyn Store>) {
+    let batch = vec![saying(1, "a", at(0)), saying(2, "a", at(0)), saying(1, "a", at(0))];
+    let settled = settle(&**store, batch, at(0)).await;
+    assert!(queued(settled[0].outcomes[0]).is_some());
+    let first = conflict_of(settled[1].outcomes[0]);
+    assert_eq!(settled[2].outcomes[0], Outcome::Duplicate { first_seen_at: at(0) });
+    let again = conflict_of(settle_saying(&**store, 2, "a", at(5)).await);
+    assert_eq!(again, first, "the same content again is the same conflict");
+    let other = conflict_of(settle_saying(&**store, 3, "a", at(6)).await);
+    assert_eq!(settle_saying(&**store, 1, "a", at(7)).await, Outcome::Duplicate { first_seen_at: at(0) });
+
+    let listed = store.conflicts(Some("acme"), None, Serial(0), 10).await.expect("they are listed");
+    let told: Vec<_> = listed.iter().map(|it| (it.id, it.hash.0[0], it.place, it.count)).collect();
+    assert_eq!(told, [(first, 2, 1, 2), (other, 3, 2, 1)]);
+    assert_eq!(listed[0].last_seen_at, at(5));
+    assert!(store.conflicts(Some("zeta"), None, Serial(0), 10).await.expect("they are listed").is_empty());
+    assert_eq!(store.open_conflicts().await.expect("they are counted"), 2);
+    let stored = store.conflict(first).await.expect("it is read").expect("it is there");
+    let says = |it: &Option<crate::LoggedMessage>| it.as_ref().map(|it| it.message.payload.clone());
+    assert_eq!(says(&stored.original).as_deref(), Some(&br#"{"amount":1}"#[..]));
+    assert_eq!(says(&stored.conflicting).as_deref(), Some(&br#"{"amount":2}"#[..]));
+    assert_eq!((stored.original.map(|it| it.path), stored.of_source), (Some(Path::Slow), 3));
+
+    let letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they are listed");
+    let told: Vec<_> = letters.iter().map(|it| (it.letter.delivery.id, it.letter.reason)).collect();
+    let refs = [listed[0].dead_letter, listed[1].dead_letter].map(|id| (id, DeadReason::Conflict));
+    assert_eq!(told, refs);
+    let deeds = store.audit(Serial(0), 10).await.expect("it is read");
+    let opened: Vec<_> = deeds.iter().filter(|it| it.action == "conflict.open").collect();
+    assert_eq!(
+        opened.iter().map(|it| it.object.clone()).collect::<Vec<_>>(),
+        [first, other].map(|it| it.to_string())
+    );
+    let records = store.telemetry("acme", Serial(0), 100).await.expect("it is read");
+    let count = |kind: &str| records.iter().filter(|it| it.kind == kind).count();
+    assert_eq!((count("snavio.claim.conflict"), count("snavio.command.delivered")), (2, 1));
+    // Nothing of it is dispatched, now or ever.
+    assert_eq!(ids(&receive(&**store, "post", 30, at(9)).await), ["a"]);
+    let act = Act { who: "anna".into(), why: String::new(), at: at(9) };
+    let dead = letters.iter().map(|it| it.letter.delivery.id).collect();
+    let redriven = store.redrive("acme", dead, act).await.expect("it answers");
+    assert!(redriven.back.is_empty(), "{redriven:?}");
+    let uses = store.uses("acme", Serial(i64::MAX), 10).await.expect("it is read");
+    assert_eq!(uses.len(), 1, "what was not dispatched was no use of a permission");
+}
+
+/// CLM-1: one content for all destinations, whoever comes first; another service has no business with the id.
+pub async fn an_id_means_one_thing_wherever_it_goes(store: &Arc<dyn Store>) {
+    let book = route("book", ClaimPolicy::Event { keep_seconds: 86_400 });
+    settle_saying(&**store, 1, "a", at(0)).await;
+    let to_book = |what: u8| {
+        let it = saying(what, "a", at(1));
+        Intake { destinations: vec![Arc::clone(&book)], ..it }
+    };
+    let settled = settle(&**store, vec![to_book(2), to_book(1), to_book(1)], at(1)).await;
+    conflict_of(settled[0].outcomes[0]);
+    assert!(queued(settled[1].outcomes[0]).is_some(), "{settled:?}");
+    assert_eq!(settled[2].outcomes[0], Outcome::Duplicate { first_seen_at: at(1) });
+    let other = intake_of("acme/shop", "a", &[post()], at(2));
+    assert_eq!(settle(&**store, vec![other], at(2)).await[0].outcomes[0], Outcome::Taken);
+    // Policies that do not compare go on as they did.
+    assert!(queued(settle_one(&**store, "a", &super::samples::pay(), at(2)).await).is_some());
+}
+
+/// CLM-8: 20 different contents under one id at once: one is dispatched, 19 are conflicts.
+pub async fn of_many_racing_contents_one_wins_and_the_others_are_conflicts(store: &Arc<dyn Store>) {
+    let tasks: Vec<_> = (1..=20)
+        .map(|what| {
+            let store = Arc::clone(store);
+            tokio::spawn(async move { settle_saying(&*store, what, "a", at(0)).await })
+        })
+        .collect();
+    let (mut won, mut conflicts) = (0, Vec::new());
+    for task in tasks {
+        match task.await.expect("no task panics") {
+            Outcome::Queued { .. } => won += 1,
+            outcome => conflicts.push(conflict_of(outcome)),
+        }
+    }
+    conflicts.sort_unstable();
+    conflicts.dedup();
+    assert_eq!((won, conflicts.len()), (1, 19));
+    let listed = store.conflicts(None, None, Serial(0), 100).await.expect("they are listed");
+    let mut places: Vec<_> = listed.iter().map(|it| it.place).collect();
+    places.sort_unstable();
+    assert_eq!(places, (1..=19).collect::<Vec<u32>>(), "each has a place of its own");
+}
+
+/// CLM-12, CLM-13: only the moves of the contract, each on the record; of two at once one wins.
+pub async fn a_conflict_is_triaged_and_resolved_once(store: &Arc<dyn Store>) {
+    settle_saying(&**store, 1, "a", at(0)).await;
+    let id = conflict_of(settle_saying(&**store, 2, "a", at(0)).await);
+    let act = |who: &str| Act { who: who.to_owned(), why: "looked at".to_owned(), at: at(9) };
+    let to = |to, compensating: Option<&str>| Move {
+        to,
+        note: "looked at".to_owned(),
+        compensating: compensating.map(MessageId::stored),
+    };
+    let moved = async |to, who: &str| store.move_conflict(id, to, act(who)).await.expect("the store answers");
+    let early = moved(to(ConflictState::ResolvedAcceptOriginal, None), "anna").await.expect("it is there");
+    assert!(matches!(early, Err(Immovable::State { .. })), "{early:?}");
+    moved(to(ConflictState::Triaged, None), "anna").await.expect("it is there").expect("it moves");
+    let (one, other) = tokio::join!(
+        moved(to(ConflictState::ResolvedAcceptOriginal, None), "anna"),
+        moved(to(ConflictState::ResolvedAcceptNew, Some("b")), "ben"),
+    );
+    let won = [&one, &other].iter().filter(|it| matches!(it, Some(Ok(_)))).count();
+    assert_eq!(won, 1, "{one:?} {other:?}");
+    assert_eq!(store.open_conflicts().await.expect("they are counted"), 0);
+    assert!(
+        store
+            .move_conflict(Serial(1), to(ConflictState::Triaged, None), act("x"))
+            .await
+            .expect("it answers")
+            .is_none()
+    );
+    let deeds = store.audit(Serial(0), 10).await.expect("it is read");
+    let moves: Vec<_> =
+        deeds.iter().filter(|it| it.action == "conflict.move").map(|it| it.outcome.as_str()).collect();
+    assert_eq!((moves.len(), moves[0]), (2, "TRIAGED"));
+    let resolved = store.conflict(id).await.expect("it is read").expect("it is there").conflict;
+    assert_eq!(resolved.notes.lines().count(), 2, "{}", resolved.notes);
+    let open =
+        store.conflicts(None, Some(ConflictState::Open), Serial(0), 10).await.expect("they are listed");
+    assert!(open.is_empty());
+}
+
+/// CLM-15, CLM-19: seven years on, and when they are over.
+pub async fn an_id_of_the_ledger_is_known_for_seven_years(store: &Arc<dyn Store>) {
+    const DAY: i64 = 86_400;
+    settle_saying(&**store, 1, "a", at(0)).await;
+    for day in [401, 2519] {
+        let now = at(day * DAY);
+        store.sweep(now).await.expect("it sweeps");
+        assert_eq!(settle_saying(&**store, 1, "a", now).await, Outcome::Duplicate { first_seen_at: at(0) });
+        conflict_of(settle_saying(&**store, 2, "a", now).await);
+    }
+    let over = at(2558 * DAY);
+    assert!(
+        queued(settle_saying(&**store, 2, "a", over).await).is_some(),
+        "it means something else from now on"
+    );
+    conflict_of(settle_saying(&**store, 1, "a", at(2559 * DAY)).await);
+    store.sweep(at(9000 * DAY)).await.expect("it sweeps");
+    assert_eq!(
+        store.conflicts(None, None, Serial(0), 10).await.expect("they are listed").len(),
+        2,
+        "conflicts stay"
+    );
+}

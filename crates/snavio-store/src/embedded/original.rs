@@ -1,0 +1,90 @@
+//! What ids mean: table `original`, keyed by id and tenant, with an index by expiry.
+
+use rusqlite::{CachedStatement, Connection, Row, params};
+use snavio_model::claim::{IdKey, Original};
+use snavio_model::hash::{DomainHash, HASH_VERSION};
+use snavio_model::id::{MessageId, Serial};
+use snavio_model::name::{ServiceName, TenantName};
+use snavio_model::time::Timestamp;
+
+use super::check::{self, unreadable};
+use super::writer::sql;
+use crate::StoreError;
+use crate::evidence::of_original;
+
+const COLUMNS: &str = "source, message, hash, expires_at, check_value, hash_version, id, tenant";
+
+pub(super) fn find(connection: &Connection, key: &IdKey) -> Result<Option<Original>, StoreError> {
+    let query = format!("SELECT {COLUMNS} FROM original WHERE id = ?1 AND tenant = ?2");
+    let mut statement = connection.prepare_cached(&query).map_err(sql)?;
+    let mut rows = statement.query((key.id.as_str(), key.tenant.as_str())).map_err(sql)?;
+    rows.next().map_err(sql)?.map(|row| read(row, key)).transpose()
+}
+
+/// Hands out all of them in the order of their keys.
+pub(super) fn each(
+    connection: &Connection,
+    take: impl FnMut(Result<(IdKey, Original), StoreError>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let whole = |row: &Row<'_>| {
+        let id = row.get_ref(6).map_err(sql)?;
+        let id = String::from_utf8_lossy(id.as_bytes().unwrap_or_default()).into_owned();
+        let tenant = row.get_ref(7).map_err(sql)?.as_str().ok().and_then(|it| TenantName::new(it).ok());
+        let tenant = tenant.ok_or_else(|| StoreError::Damaged { what: "original", key: id.clone() })?;
+        let key = IdKey { id: MessageId::stored(&id), tenant };
+        let original = read(row, &key)?;
+        Ok((key, original))
+    };
+    check::each(connection, &format!("SELECT {COLUMNS} FROM original ORDER BY id, tenant"), whole, take)
+}
+
+fn read(row: &Row<'_>, key: &IdKey) -> Result<Original, StoreError> {
+    let damaged = || StoreError::Damaged { what: "original", key: key.id.to_string() };
+    let fields = fields(row).map_err(|error| unreadable(error, "original", &key.id))?;
+    let (original, check) = fields.ok_or_else(damaged)?;
+    if check != of_original(key, &original).wrapping_add(original.message.0) {
+        return Err(damaged());
+    }
+    Ok(original)
+}
+
+fn fields(row: &Row<'_>) -> rusqlite::Result<Option<(Original, i64)>> {
+    let Ok(source) = ServiceName::new(row.get_ref(0)?.as_str()?) else { return Ok(None) };
+    let (hash, version): (Vec<u8>, u16) = (row.get(2)?, row.get(5)?);
+    let Some(hash) = hash.try_into().ok().filter(|_| version == HASH_VERSION) else { return Ok(None) };
+    let (message, expires_at) = (Serial(row.get(1)?), Timestamp(row.get(3)?));
+    Ok(Some((Original { source, message, hash: DomainHash(hash), expires_at }, row.get(4)?)))
+}
+
+/// Writes what ids mean; one whose time is over is replaced.
+pub(super) struct Put<'a>(CachedStatement<'a>);
+
+impl<'a> Put<'a> {
+    pub(super) fn prepare(connection: &'a Connection) -> rusqlite::Result<Self> {
+        const PUT: &str = "INSERT OR REPLACE INTO original \
+             (id, tenant, source, message, hash_version, hash, expires_at, check_value) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+        connection.prepare_cached(PUT).map(Self)
+    }
+
+    pub(super) fn run(&mut self, key: &IdKey, original: &Original) -> rusqlite::Result<()> {
+        let values = params![
+            key.id.as_str(),
+            key.tenant.as_str(),
+            original.source.as_str(),
+            original.message.0,
+            HASH_VERSION,
+            &original.hash.0[..],
+            original.expires_at.0,
+            of_original(key, original).wrapping_add(original.message.0),
+        ];
+        self.0.execute(values).map(|_| ())
+    }
+}
+
+/// Deletes up to `limit` whose time is over.
+pub(super) fn sweep(connection: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<usize> {
+    const SWEEP: &str = "DELETE FROM original WHERE (id, tenant) IN \
+         (SELECT id, tenant FROM original WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)";
+    connection.prepare_cached(SWEEP)?.execute((now.0, limit as i64))
+}

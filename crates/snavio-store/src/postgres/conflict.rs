@@ -1,0 +1,298 @@
+//! Conflicts: table `conflict`, numbered by the conflicting message, listed by owner.
+//!
+//! `check_value` is the CRC-32 of every other column but `count` and `last_seen_at` (QUA-1).
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use foldhash::{HashMap, HashMapExt};
+use snavio_model::claim::IdKey;
+use snavio_model::conflict::{Conflict, ConflictState, Immovable, Move};
+use snavio_model::delivery::DeadLetter;
+use snavio_model::hash::DomainHash;
+use snavio_model::id::{MessageId, Serial};
+use snavio_model::name::{ServiceName, TenantName};
+use snavio_model::settle::{self, Delta, Intake, Known, NewConflict, Recorded};
+use snavio_model::time::Timestamp;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use super::client::GenericClient;
+use super::pool::{Trouble, sql};
+use super::{PostgresStore, audit, dead_letter, message, telemetry};
+use crate::evidence::{of_conflict, opened, usable};
+use crate::{Act, Conflicts, Deed, StoreError, StoredConflict};
+
+const COLUMNS: &str = "seq, place, tenant, owner, event_id, destination, source, original, original_hash, hash, \
+     dead_letter, flagged_at, last_seen_at, count, state, notes, compensating, check_value";
+
+#[async_trait]
+impl Conflicts for PostgresStore {
+    async fn conflicts(
+        &self,
+        owner: Option<&str>,
+        state: Option<ConflictState>,
+        after: Serial,
+        limit: usize,
+    ) -> Result<Vec<Conflict>, StoreError> {
+        let work = async {
+            let client = self.client().await?;
+            let up_to = self.inner.horizon.look(&client).await?;
+            page(&client, owner, state, after, up_to, limit).await
+        };
+        self.within(work).await
+    }
+
+    async fn conflict(&self, id: Serial) -> Result<Option<StoredConflict>, StoreError> {
+        self.within(async { stored(&self.client().await?, id).await }).await
+    }
+
+    async fn move_conflict(
+        &self,
+        id: Serial,
+        to: Move,
+        act: Act,
+    ) -> Result<Option<Result<Conflict, Immovable>>, StoreError> {
+        let work = async {
+            let mut client = self.client().await?;
+            let transaction = client.transaction().await.map_err(sql)?;
+            let Some(conflict) = find(&transaction, id, "FOR UPDATE").await? else { return Ok(None) };
+            let moved = match conflict.moved(&to, &act.who, act.at) {
+                Ok(moved) => moved,
+                Err(immovable) => return Ok(Some(Err(immovable))),
+            };
+            const UPDATE: &str = "UPDATE conflict SET state = $2, notes = $3, compensating = $4, check_value = $5 WHERE seq = $1";
+            let (state, check) = (moved.state.as_str(), of_conflict(&moved));
+            let compensating = moved.compensating.as_ref().map(MessageId::as_str);
+            let values: [&(dyn ToSql + Sync); 5] = [&id.0, &state, &moved.notes, &compensating, &check];
+            transaction.execute(UPDATE, &values).await.map_err(sql)?;
+            let deed = Deed { action: "conflict.move", object: id.to_string(), outcome: state.to_owned() };
+            audit::append(&transaction, &act, &[deed]).await?;
+            transaction.commit().await.map_err(sql)?;
+            Ok(Some(Ok(moved)))
+        };
+        self.within(work).await
+    }
+
+    async fn open_conflicts(&self) -> Result<u64, StoreError> {
+        const OPEN: &str = "SELECT count(*) FROM conflict WHERE state IN ('OPEN', 'TRIAGED')";
+        let work = async {
+            let row = self.client().await?.query_one(OPEN, &[]).await.map_err(sql)?;
+            Ok(row.try_get::<_, i64>(0).map_err(sql)?.unsigned_abs())
+        };
+        self.within(work).await
+    }
+}
+
+async fn page(
+    client: &impl GenericClient,
+    owner: Option<&str>,
+    state: Option<ConflictState>,
+    after: Serial,
+    up_to: i64,
+    limit: usize,
+) -> Result<Vec<Conflict>, StoreError> {
+    let query = format!(
+        "SELECT {COLUMNS} FROM conflict WHERE seq > $1 AND seq <= $2 AND ($3::text IS NULL OR owner = $3) \
+         AND ($4::text IS NULL OR state = $4) ORDER BY seq LIMIT $5"
+    );
+    let statement = client.prepare_cached(&query).await.map_err(sql)?;
+    let (mut after, state, mut found) = (after.0, state.map(ConflictState::as_str), Vec::new());
+    while found.len() < limit {
+        let most = (limit - found.len()) as i64;
+        let values: [&(dyn ToSql + Sync); 5] = [&after, &up_to, &owner, &state, &most];
+        let rows = client.query(&statement, &values).await.map_err(sql)?;
+        let Some(last) = rows.last() else { break };
+        after = last.try_get(0).map_err(sql)?;
+        for row in &rows {
+            found.extend(usable(read(row))?);
+        }
+        if (rows.len() as i64) < most {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+async fn find(
+    client: &impl GenericClient,
+    id: Serial,
+    locking: &str,
+) -> Result<Option<Conflict>, StoreError> {
+    let query = format!("SELECT {COLUMNS} FROM conflict WHERE seq = $1 {locking}");
+    let statement = client.prepare_cached(&query).await.map_err(sql)?;
+    let row = client.query_opt(&statement, &[&id.0]).await.map_err(sql)?;
+    row.as_ref().map(read).transpose()
+}
+
+async fn stored(client: &impl GenericClient, id: Serial) -> Result<Option<StoredConflict>, StoreError> {
+    const OF_SOURCE: &str = "SELECT coalesce(sum(count), 0)::bigint FROM conflict WHERE source = $1";
+    let Some(conflict) = find(client, id, "").await? else { return Ok(None) };
+    let row = client.query_one(OF_SOURCE, &[&conflict.source.as_str()]).await.map_err(sql)?;
+    Ok(Some(StoredConflict {
+        original: message::find(client, conflict.original).await?,
+        conflicting: message::find(client, conflict.id).await?,
+        of_source: row.try_get::<_, i64>(0).map_err(sql)?.unsigned_abs(),
+        conflict,
+    }))
+}
+
+/// The conflicts that are recorded under ids of a batch that mean something else, or come more than once.
+pub(super) async fn recorded(
+    client: &impl GenericClient,
+    batch: &[Intake],
+    originals: &HashMap<IdKey, Option<Known>>,
+) -> Result<HashMap<IdKey, Vec<Recorded>>, StoreError> {
+    let mut asked = HashMap::new();
+    for intake in batch {
+        let Some(key) = settle::id_key(intake) else { continue };
+        let is_known = |it: &Known| it.original.hash == intake.message.domain_hash;
+        if originals.get(&key).is_some_and(|it| !it.as_ref().is_some_and(is_known)) {
+            asked.insert(key, Vec::new());
+        }
+    }
+    if asked.is_empty() {
+        return Ok(asked);
+    }
+    let query = format!(
+        "SELECT {COLUMNS} FROM conflict JOIN unnest($1::text[], $2::text[]) AS key (event_id, tenant) \
+         USING (event_id, tenant) ORDER BY place"
+    );
+    let (ids, tenants): (Vec<_>, Vec<_>) =
+        asked.keys().map(|it| (it.id.as_str(), it.tenant.as_str())).unzip();
+    let statement = client.prepare_cached(&query).await.map_err(sql)?;
+    let rows = client.query(&statement, &[&ids, &tenants]).await.map_err(sql)?;
+    for row in &rows {
+        let (id, tenant): (&str, &str) = (row.try_get(4).map_err(sql)?, row.try_get(2).map_err(sql)?);
+        let Ok(tenant) = TenantName::new(tenant) else { continue };
+        let Some(recorded) = asked.get_mut(&IdKey { id: MessageId::stored(id), tenant }) else { continue };
+        // One that is damaged keeps its place, and is met by no content.
+        let hash = usable(read(row))?.map_or(DomainHash([0; 32]), |conflict| conflict.hash);
+        recorded.push(Recorded { conflict: Serial(row.try_get(0).map_err(sql)?), hash, new: None });
+    }
+    Ok(asked)
+}
+
+/// Records conflicts that were judged with numbers from `base`, and counts those that were met again (CLM-8). Within the
+/// transaction of their batch.
+pub(super) async fn record(
+    client: &impl GenericClient,
+    delta: &Delta,
+    base: i64,
+    now: Timestamp,
+) -> Result<(), Trouble> {
+    let conflicts: Vec<_> = delta.conflicts.iter().map(|new| numbered(new, base)).collect();
+    for (conflict, _) in &conflicts {
+        insert(client, conflict).await.map_err(Trouble::of)?;
+    }
+    let letters: Vec<_> = conflicts.iter().map(|(_, letter)| letter.clone()).collect();
+    // Whatever goes wrong here, the batch is asked about before it is said to have failed.
+    dead_letter::insert(client, &letters).await.map_err(Trouble::Lost)?;
+    for (conflict, _) in &conflicts {
+        let (act, deed, record) = opened(conflict);
+        audit::append(client, &act, &[deed]).await.map_err(Trouble::Lost)?;
+        telemetry::append(client, &[record]).await.map_err(Trouble::Lost)?;
+    }
+    const AGAIN: &str = "UPDATE conflict SET count = count + $2, last_seen_at = $3 WHERE seq = $1";
+    let mut counts: BTreeMap<i64, i64> = BTreeMap::new();
+    delta.repeats.iter().for_each(|it| *counts.entry(it.0).or_default() += 1);
+    let statement = client.prepare_cached(AGAIN).await.map_err(Trouble::of)?;
+    for (conflict, count) in counts {
+        client.execute(&statement, &[&conflict, &count, &now.0]).await.map_err(Trouble::of)?;
+    }
+    Ok(())
+}
+
+/// A conflict and its dead letter, with the numbers that they were given.
+pub(super) fn numbered(new: &NewConflict, base: i64) -> (Conflict, DeadLetter) {
+    let given = |number: Serial| Serial(base + number.0);
+    let (mut conflict, mut letter) = (new.conflict.clone(), new.letter.clone());
+    conflict.id = given(conflict.id);
+    conflict.dead_letter = given(conflict.dead_letter);
+    if new.is_original_new {
+        conflict.original = given(conflict.original);
+    }
+    letter.delivery.id = conflict.dead_letter;
+    letter.delivery.message = conflict.id;
+    (conflict, letter)
+}
+
+/// Writes a conflict that has its numbers.
+pub(super) async fn insert(
+    client: &impl GenericClient,
+    conflict: &Conflict,
+) -> Result<(), tokio_postgres::Error> {
+    let insert = format!(
+        "INSERT INTO conflict ({COLUMNS}) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)"
+    );
+    let place = i32::try_from(conflict.place).unwrap_or(i32::MAX);
+    let (original_hash, hash) = (&conflict.original_hash.0[..], &conflict.hash.0[..]);
+    let count = i64::try_from(conflict.count).unwrap_or(i64::MAX);
+    let compensating = conflict.compensating.as_ref().map(MessageId::as_str);
+    let values: [&(dyn ToSql + Sync); 18] = [
+        &conflict.id.0,
+        &place,
+        &conflict.tenant.as_str(),
+        &conflict.owner.as_str(),
+        &conflict.event_id.as_str(),
+        &&*conflict.destination,
+        &conflict.source.as_str(),
+        &conflict.original.0,
+        &original_hash,
+        &hash,
+        &conflict.dead_letter.0,
+        &conflict.flagged_at.0,
+        &conflict.last_seen_at.0,
+        &count,
+        &conflict.state.as_str(),
+        &conflict.notes,
+        &compensating,
+        &of_conflict(conflict),
+    ];
+    let statement = client.prepare_cached(&insert).await?;
+    client.execute(&statement, &values).await.map(|_| ())
+}
+
+fn read(row: &Row) -> Result<Conflict, StoreError> {
+    let number = Serial(row.try_get(0).map_err(sql)?);
+    let damaged = || StoreError::Damaged { what: "conflict", key: number.to_string() };
+    let (conflict, check) = fields(row, number).map_err(sql)?.ok_or_else(damaged)?;
+    if check != of_conflict(&conflict) {
+        return Err(damaged());
+    }
+    Ok(conflict)
+}
+
+fn fields(row: &Row, id: Serial) -> Result<Option<(Conflict, i64)>, tokio_postgres::Error> {
+    let text = |column: usize| row.try_get::<_, &str>(column);
+    let number = |column: usize| row.try_get::<_, i64>(column);
+    let hash = |column: usize| row.try_get::<_, &[u8]>(column).map(|it| it.try_into().ok().map(DomainHash));
+    let (Ok(tenant), Ok(owner)) = (TenantName::new(text(2)?), TenantName::new(text(3)?)) else {
+        return Ok(None);
+    };
+    let (Ok(source), Some(state)) = (ServiceName::new(text(6)?), ConflictState::stored(text(14)?)) else {
+        return Ok(None);
+    };
+    let (Some(original_hash), Some(hash)) = (hash(8)?, hash(9)?) else { return Ok(None) };
+    let conflict = Conflict {
+        id,
+        place: row.try_get::<_, i32>(1)?.unsigned_abs(),
+        tenant,
+        owner,
+        event_id: MessageId::stored(text(4)?),
+        destination: text(5)?.into(),
+        source,
+        original: Serial(number(7)?),
+        original_hash,
+        hash,
+        dead_letter: Serial(number(10)?),
+        flagged_at: Timestamp(number(11)?),
+        last_seen_at: Timestamp(number(12)?),
+        count: number(13)?.unsigned_abs(),
+        state,
+        notes: text(15)?.to_owned(),
+        compensating: row.try_get::<_, Option<&str>>(16)?.map(MessageId::stored),
+    };
+    Ok(Some((conflict, number(17)?)))
+}
