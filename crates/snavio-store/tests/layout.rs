@@ -49,6 +49,7 @@ async fn what_people_did_before_it_had_check_values_gets_them() {
     drop(store);
     let file = rusqlite::Connection::open(folder.path().join(FILE)).unwrap();
     let older = "ALTER TABLE audit DROP COLUMN check_value; DROP TABLE pin; DROP TABLE seal; DROP TABLE note; \
+         DROP TABLE original; DROP TABLE conflict; \
          DELETE FROM refinery_schema_history WHERE version > 1;";
     file.execute_batch(older).unwrap();
     drop(file);
