@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use snavio_model::id::Serial;
 use snavio_model::registry::{
     Acl, BoundRoute, Change, Entry, EntryKey, LoggedChange, Route, Seal, SealingKey, Service, Signer as _,
     Tenant, verify,
 };
-use snavio_model::settle::{Intake, Outcome};
+use snavio_model::settle::{Intake, Outcome, Settlement};
 
 use super::samples::{at, ids, intake, notify, pay, receive, settle};
 use crate::{Store, StoreError};
@@ -134,15 +135,19 @@ pub async fn what_hangs_on_the_registry_is_written_only_by_its_version(store: &A
 
 /// REG-15: whoever was told that a change is made finds nothing afterwards that hung on the state before it.
 pub async fn no_change_comes_between_a_check_and_its_commit(store: &Arc<dyn Store>) {
+    let written_so_far = Arc::new(AtomicUsize::new(0));
     let changing = tokio::spawn({
-        let store = Arc::clone(store);
+        let (store, written_so_far) = (Arc::clone(store), Arc::clone(&written_so_far));
         async move {
             let mut seen = Vec::new();
             for version in 1..=25 {
+                // Into the middle of what is written by the version before.
+                while written_so_far.load(Ordering::Relaxed) < seen.len() {
+                    tokio::task::yield_now().await;
+                }
                 apply(&*store, &[added(version, service(&format!("acme/s{version}")))]).await;
                 // Everything that is written now: whoever pages by number may be kept from the newest for a moment.
                 seen.push((version, written(&*store).await));
-                tokio::task::yield_now().await;
             }
             seen
         }
@@ -151,7 +156,11 @@ pub async fn no_change_comes_between_a_check_and_its_commit(store: &Arc<dyn Stor
     while !changing.is_finished() {
         let version = store.version().await.expect("the store answers");
         let batch = (0..4).map(|n| asking(&format!("{sent}-{n}"), version)).collect();
-        settle(&**store, batch, at(0)).await;
+        let settled = settle(&**store, batch, at(0)).await;
+        let is_written = |it: &Settlement| matches!(it.outcomes[..], [Outcome::Queued { .. }]);
+        if settled.iter().any(is_written) {
+            written_so_far.fetch_add(1, Ordering::Relaxed);
+        }
         sent += 1;
     }
     let seen = changing.await.expect("no task panics");
