@@ -8,6 +8,8 @@ mod batches;
 mod canary;
 mod commands_line;
 mod consumer;
+mod consumer_kills;
+mod consuming;
 mod dry_run;
 mod embedded;
 mod engine;
