@@ -242,7 +242,7 @@ async fn no_more_deliveries_are_worked_on_at_once_than_asked_for() {
 
 /// CLM-10
 #[tokio::test]
-async fn another_services_message_under_a_known_id_becomes_a_dead_letter_and_is_not_taken_for_done() {
+async fn another_services_message_under_a_known_id_is_not_taken_for_done() {
     let scene = Scene::set().await;
     let books = Books::open(&scene.node.folder().join("books.db")).await;
     let id = scene.send("notify").await;
