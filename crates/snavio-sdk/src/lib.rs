@@ -2,7 +2,7 @@
 //!
 //! Signing comes from the model, so that a client and the gateway can never disagree about it.
 //!
-//! A consumer's effects happen once ([`once`]) if they and the claim are in one transaction of its own database:
+//! A consumer's effects happen once (module `once`) if they and the claim are in one transaction of its own database:
 //! feature `sqlite` or `postgres`. [`Receiver`] is the loop around it. docs/guides/consumers.md says how they are used.
 
 mod api;

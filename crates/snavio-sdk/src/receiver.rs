@@ -2,7 +2,7 @@
 //!
 //! A delivery is acknowledged only after its work has said that it is done. Whatever else happens, it is given back, or
 //! comes back by itself when its lease ends; after as many receives as its route allows, the gateway keeps it as a
-//! dead letter. So no error loses a delivery, and work may run again: see [`crate::once`].
+//! dead letter. So no error loses a delivery, and work may run again: module `once` is for that.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -67,7 +67,7 @@ impl Receiver {
     ///
     /// `work` says when a delivery is done; an error or a panic gives the delivery back for a while. While the gateway
     /// cannot be reached or asks to come back later, the loop waits. It ends by itself only when the gateway refuses
-    /// the consumer for good: a wrong secret, a queue that is not its own.
+    /// the consumer for good: a wrong secret, a suspended tenant, a queue that is not its own.
     pub async fn run<W, F, T, E>(&self, work: W, stop: impl Future<Output = ()>) -> Result<(), ApiError>
     where
         W: Fn(Delivery) -> F + Send + Sync + 'static,
@@ -146,7 +146,7 @@ impl Receiver {
         };
         if let Err(error) = settled {
             let error = &error as &dyn Error;
-            tracing::warn!(queue, delivery = %id, error, "the gateway was not told, and may deliver it again");
+            tracing::warn!(queue, delivery = %id, error, "its end was not taken by the gateway, which may deliver it again");
         }
     }
 
@@ -175,24 +175,28 @@ fn outcome(ended: Option<Result<Result<(), BoxError>, JoinError>>) -> Result<(),
     }
 }
 
-/// Calls again while the failure may pass, a bounded number of times.
+/// Calls again while the failure may pass, a bounded number of times, and not past the longest pause.
 async fn persist<F: Future<Output = Result<Value, ApiError>>>(call: impl Fn() -> F) -> Result<(), ApiError> {
     let mut failures = 0;
     loop {
-        match call().await {
-            Err(error) if !is_final(&error) && failures < SETTLE_FAILURES_MAX => {
-                let asked = error.retry_after().unwrap_or_default();
-                tokio::time::sleep(pause(AWAY, failures, random()).max(asked)).await;
-                failures += 1;
-            }
-            ended => return ended.map(drop),
+        let error = match call().await {
+            Ok(_) => return Ok(()),
+            Err(error) => error,
+        };
+        let pause = pause(AWAY, failures, random()).max(error.retry_after().unwrap_or_default());
+        if is_final(&error) || failures == SETTLE_FAILURES_MAX || pause > AWAY.1 {
+            return Err(error);
         }
+        tokio::time::sleep(pause).await;
+        failures += 1;
     }
 }
 
 /// Whether the gateway understood and said no: the same call would get the same answer.
 fn is_final(error: &ApiError) -> bool {
-    matches!(error, ApiError::Refused { status: 400..=499, .. }) && !error.is_retryable()
+    // 408 comes from something in between that lost patience.
+    let said_no = matches!(error, ApiError::Refused { status: 400..=407 | 409..=499, .. });
+    said_no && !error.is_retryable()
 }
 
 /// Doubles with every failure up to the longest, and is spread over its second half, so that consumers that failed

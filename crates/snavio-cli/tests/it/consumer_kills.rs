@@ -2,18 +2,19 @@
 
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
-use snavio_sdk::{Credentials, Delivery, Receiver};
+use snavio_sdk::once::{Once, OnceError};
+use snavio_sdk::{Api, Client, Credentials, Delivery, Receiver};
 
 use crate::consumer::Consumer;
 use crate::consuming::{Books, id_of};
-use crate::node::{Cast, Draft, Node, new_id, post};
+use crate::node::{Cast, Draft, Node, new_id, post, seconds_from_now};
 use crate::patience::{eventually, within};
 
 const KILLS: usize = 10;
@@ -36,11 +37,11 @@ async fn a_consumer_that_is_killed_again_and_again_has_each_effect_once() {
 
     let mut at_work = 0;
     for _ in 0..KILLS {
+        let before = count(node.folder(), "begun");
         let mut process = spawn(&node);
-        let before = attempts(node.folder()).len();
-        eventually("the process is at work", async || (attempts(node.folder()).len() > before).then_some(()))
+        eventually("the process is at work", async || (count(node.folder(), "begun") > before).then_some(()))
             .await;
-        tokio::time::sleep(Duration::from_millis(u64::from(new_id().into_bytes()[35]) % 16 * 20)).await;
+        tokio::time::sleep(Duration::from_millis(random_below(400))).await;
         at_work += usize::from(process.try_wait().unwrap().is_none());
         process.kill().unwrap();
         process.wait().unwrap();
@@ -60,9 +61,11 @@ async fn a_consumer_that_is_killed_again_and_again_has_each_effect_once() {
     last.kill().unwrap();
     last.wait().unwrap();
 
-    let (effects, attempts) = (books.effects().await, attempts(node.folder()).len());
-    println!("{KILLS} kills: messages {}, attempts {attempts}, effects {}", sent.len(), effects.len());
-    assert!(attempts > sent.len(), "some were delivered again");
+    let (effects, attempts) = (books.effects().await, count(node.folder(), "begun"));
+    let known = count(node.folder(), "known");
+    let (messages, had) = (sent.len(), effects.len());
+    println!("{KILLS} kills: messages {messages}, attempts {attempts}, known again {known}, effects {had}");
+    assert!(known > 0, "some were committed, not acknowledged, and came again");
     assert_eq!(effects, sent.into_iter().collect::<Vec<_>>());
 }
 
@@ -82,29 +85,31 @@ async fn cast(node: &Node) -> Cast {
 }
 
 /// Sends until told to stop, every fifth message twice, and says which.
-async fn send(
-    client: snavio_sdk::Client,
-    credentials: Credentials,
-    stop: Arc<AtomicBool>,
-) -> BTreeSet<String> {
+async fn send(client: Client, credentials: Credentials, stop: Arc<AtomicBool>) -> BTreeSet<String> {
     let mut sent = BTreeSet::new();
     while !stop.load(Ordering::SeqCst) {
         let draft = Draft::new("notify", &new_id());
-        let copies = if sent.len() % 5 == 0 { 2 } else { 1 };
-        for _ in 0..copies {
-            let (status, answer) = post(&client, draft.sign(&credentials)).await;
-            assert!(matches!(status, 200 | 202), "{answer}");
+        let copy = Draft { timestamp: seconds_from_now(-1), ..draft.clone() };
+        let copies = if sent.len() % 5 == 0 { vec![&draft, &copy] } else { vec![&draft] };
+        for copy in copies {
+            let (status, answer) = post(&client, copy.sign(&credentials)).await;
+            assert_eq!(status, 202, "{answer}");
         }
         sent.insert(draft.id);
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
     sent
 }
 
-/// The ids of the deliveries that consumers began to work on.
-fn attempts(folder: &Path) -> Vec<String> {
-    let log = std::fs::read_to_string(folder.join("attempts")).unwrap_or_default();
-    log.lines().map(str::to_owned).collect()
+/// How many lines of the consumers' log begin with a word.
+fn count(folder: &Path, word: &str) -> usize {
+    let log = std::fs::read_to_string(folder.join("log")).unwrap_or_default();
+    log.lines().filter(|line| line.starts_with(word)).count()
+}
+
+/// The last digits of a time-ordered id are random.
+fn random_below(bound: u64) -> u64 {
+    u64::from_str_radix(&new_id()[28..], 16).unwrap() % bound
 }
 
 fn spawn(node: &Node) -> Child {
@@ -120,17 +125,27 @@ fn spawn(node: &Node) -> Child {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "runs in processes that the test above starts and kills"]
 async fn a_consumers_process() {
-    let folder = std::path::PathBuf::from(std::env::var(FOLDER).unwrap());
+    let folder = PathBuf::from(std::env::var(FOLDER).unwrap());
     let credentials = serde_json::from_slice(&std::fs::read(folder.join("bot.json")).unwrap()).unwrap();
-    let api = snavio_sdk::Api::new(&std::env::var(URL).unwrap(), None).unwrap();
-    let client = Arc::new(snavio_sdk::Client::new(api, credentials).unwrap());
+    let api = Api::new(&std::env::var(URL).unwrap(), None).unwrap();
+    let client = Arc::new(Client::new(api, credentials).unwrap());
     let books = Books::open(&folder.join("books.db")).await;
-    let log = std::fs::File::options().create(true).append(true).open(folder.join("attempts")).unwrap();
+    let log = std::fs::File::options().create(true).append(true).open(folder.join("log")).unwrap();
+    let log = Arc::new(log);
     let work = move |delivery: Delivery| {
-        // One write, so that no line is torn.
-        (&log).write_all(format!("{}\n", id_of(&delivery)).as_bytes()).unwrap();
-        let books = books.clone();
-        async move { books.once(delivery, || Ok(())).await }
+        let (books, log) = (books.clone(), Arc::clone(&log));
+        async move {
+            let (id, attempt) = (id_of(&delivery), delivery.attempt);
+            // One write for a line, so that none is torn.
+            (&*log).write_all(format!("begun {id}\n").as_bytes()).unwrap();
+            let once = books.once(delivery, || Ok(())).await?;
+            if attempt > 1 && matches!(once, Once::DoneBefore(_)) {
+                (&*log).write_all(format!("known {id}\n").as_bytes()).unwrap();
+            }
+            // So that a kill finds some that are committed and not acknowledged.
+            tokio::time::sleep(Duration::from_millis(random_below(40))).await;
+            Ok::<_, OnceError>(once)
+        }
     };
     let receiver = Receiver::new(client, "inbox".parse().unwrap()).visibility(Duration::from_secs(3));
     receiver.run(work, std::future::pending()).await.unwrap();

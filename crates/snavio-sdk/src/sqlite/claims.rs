@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rusqlite::{Connection, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior, params};
 use snavio_model::name::ConsumerName;
 
 use super::{CLEANUP_ROWS, delete_all, failed};
@@ -59,7 +59,7 @@ impl Claims {
         {
             return Err(once::left());
         }
-        transaction.commit().map_err(|error| OnceError::Unknown(error.into()))?;
+        transaction.commit().map_err(not_committed)?;
         Ok(Once::Done(result))
     }
 
@@ -122,4 +122,12 @@ fn begin(connection: &mut Connection) -> rusqlite::Result<Transaction<'_>> {
         connection.pragma_update(None, "synchronous", SYNCHRONOUS_FULL)?;
     }
     connection.transaction_with_behavior(TransactionBehavior::Immediate)
+}
+
+/// A commit that was refused was rolled back; of any other failure, a disk's above all, nobody knows.
+fn not_committed(error: rusqlite::Error) -> OnceError {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::ConstraintViolation) => failed(error),
+        _ => OnceError::Unknown(error.into()),
+    }
 }

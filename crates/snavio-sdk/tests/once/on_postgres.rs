@@ -131,9 +131,12 @@ async fn who_waits_for_a_consumer_that_is_cut_off_does_the_effect_itself() {
     let postgres = Postgres::shared();
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
         AND wait_event_type = 'Lock' AND query LIKE 'INSERT INTO snavio_claim%'";
-    while postgres.ask(&consumer.url, waits).unwrap() != "1" {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let looking = async {
+        while postgres.ask(&consumer.url, waits).unwrap() != "1" {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), looking).await.expect("the other one waits");
     assert_eq!(postgres.ask(&consumer.url, &format!("SELECT pg_terminate_backend({pid})")).unwrap(), "t");
     let zombie = zombie.await.unwrap();
     assert!(matches!(zombie, Err(OnceError::Effect(_))), "{}", told(&zombie));
@@ -143,7 +146,7 @@ async fn who_waits_for_a_consumer_that_is_cut_off_does_the_effect_itself() {
 
 /// CLM-10
 #[tokio::test]
-async fn a_commit_that_the_server_refuses_is_known_to_be_none() {
+async fn a_commit_that_the_database_refuses_is_known_to_be_none() {
     let consumer = OnPostgres::new().await;
     consumer.run("ALTER TABLE effect ADD UNIQUE (message) DEFERRABLE INITIALLY DEFERRED").await;
     consumer.run("INSERT INTO effect VALUES ('id-1')").await;

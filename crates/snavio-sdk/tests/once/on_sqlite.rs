@@ -9,7 +9,7 @@ use snavio_sdk::once::{BoxError, Once, OnceError};
 use snavio_sdk::sqlite::rusqlite::{self, Connection, Transaction};
 use snavio_sdk::sqlite::{Claims, Database};
 
-use crate::consumer::{Consumer, Then, delivery};
+use crate::consumer::{Consumer, Then, delivery, told};
 use crate::suite::suite;
 
 suite!(Sqlite);
@@ -137,4 +137,21 @@ async fn who_cannot_get_the_lock_is_told_that_another_has_it() {
     assert!(matches!(busy, Err(OnceError::Busy(_))), "{busy:?}");
     drop(held);
     assert!(consumer.claims.once(&mut connection, &delivery("id-1"), |_| Ok(None)).is_ok());
+}
+
+/// CLM-10
+#[tokio::test]
+async fn a_commit_that_the_database_refuses_is_known_to_be_none() {
+    let consumer = Sqlite::new().await;
+    consumer.run("CREATE TABLE known (message TEXT PRIMARY KEY)").await;
+    consumer.run("DROP TABLE effect").await;
+    consumer.run("CREATE TABLE effect (message TEXT REFERENCES known DEFERRABLE INITIALLY DEFERRED)").await;
+    let mut connection = consumer.connection();
+    connection.execute_batch("PRAGMA foreign_keys = on").unwrap();
+    let unknown = |transaction: &Transaction<'_>| effect(transaction, &delivery("id-1"), Then::Leave(None));
+    let refused = consumer.claims.once(&mut connection, &delivery("id-1"), unknown);
+    assert!(matches!(refused, Err(OnceError::Database(_))), "{}", told(&refused));
+    assert_eq!(consumer.effects().await, 0);
+    let again = consumer.claims.once(&mut connection, &delivery("id-1"), |_| Ok(None)).unwrap();
+    assert_eq!(again, Once::Done(None));
 }
