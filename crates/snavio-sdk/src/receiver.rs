@@ -65,7 +65,8 @@ impl Receiver {
 
     /// Receives until `stop` ends, and then waits for what is under way.
     ///
-    /// `work` says when a delivery is done; an error or a panic gives the delivery back for a while. While the gateway
+    /// `work` says when a delivery is done; an error or a panic gives the delivery back for a while. The lease is
+    /// extended for as long as the work runs, so work that may hang needs a deadline of its own. While the gateway
     /// cannot be reached or asks to come back later, the loop waits. It ends by itself only when the gateway refuses
     /// the consumer for good: a wrong secret, a suspended tenant, a queue that is not its own.
     pub async fn run<W, F, T, E>(&self, work: W, stop: impl Future<Output = ()>) -> Result<(), ApiError>
@@ -83,23 +84,30 @@ impl Receiver {
                 () = &mut stop => break Ok(()),
                 received = self.receive(&mut under_way) => received,
             };
-            match received {
+            let pause = match received {
+                // A gateway that is about to stop does not wait for deliveries, and need not be asked at once again.
+                Ok(deliveries) if deliveries.is_empty() => {
+                    failures = 0;
+                    AWAY.0
+                }
                 Ok(deliveries) => {
                     failures = 0;
                     for delivery in deliveries {
                         under_way.spawn(self.clone().attend(delivery, Arc::clone(&work)));
                     }
+                    continue;
                 }
                 Err(error) if is_final(&error) => break Err(error),
                 Err(error) => {
                     let pause = pause(AWAY, failures, random()).max(error.retry_after().unwrap_or_default());
                     failures = failures.saturating_add(1);
                     tracing::warn!(queue = %self.queue, ?pause, error = &error as &dyn Error, "cannot receive");
-                    tokio::select! {
-                        () = &mut stop => break Ok(()),
-                        () = tokio::time::sleep(pause) => {}
-                    }
+                    pause
                 }
+            };
+            tokio::select! {
+                () = &mut stop => break Ok(()),
+                () = tokio::time::sleep(pause) => {}
             }
         };
         while under_way.join_next().await.is_some() {}
@@ -146,7 +154,7 @@ impl Receiver {
         };
         if let Err(error) = settled {
             let error = &error as &dyn Error;
-            tracing::warn!(queue, delivery = %id, error, "its end was not taken by the gateway, which may deliver it again");
+            tracing::warn!(queue, delivery = %id, error, "the gateway did not take its end, and may deliver it again");
         }
     }
 
