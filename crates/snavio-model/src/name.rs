@@ -118,6 +118,10 @@ name!(
     QueueName, "a queue's name", QUEUE, is_queue
 );
 name!(
+    /// A consumer's name in its own database, where it keeps what it has done (CLM-10).
+    ConsumerName, "a consumer's name", LOWER, is_lower
+);
+name!(
     /// A service by its full name, `tenant/service`: a source or a target of messages.
     ServiceName, "a service's full name", FULL, is_full
 );

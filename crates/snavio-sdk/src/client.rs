@@ -143,6 +143,19 @@ pub struct Delivered {
     pub command: Box<RawValue>,
 }
 
+impl Delivered {
+    /// Its payload, read into a type of the consumer's.
+    pub fn payload<'a, T: Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
+        #[derive(Deserialize)]
+        struct Command<'a> {
+            #[serde(borrow)]
+            payload: &'a RawValue,
+        }
+        let command: Command<'a> = serde_json::from_str(self.command.get())?;
+        serde_json::from_str(command.payload.get())
+    }
+}
+
 /// A service's client.
 pub struct Client {
     pub(crate) api: Api,
@@ -213,6 +226,28 @@ impl Client {
     pub async fn acknowledge(&self, queue: &str, receipts: &[Receipt]) -> Result<Value, ApiError> {
         let body = json!({ "receipts": receipts });
         self.call(Method::POST, &format!("/v1/queues/{queue}/ack"), Some(&body)).await
+    }
+
+    /// Hides deliveries for `visibility` from now on; the answer says which were done, gone or fenced.
+    pub async fn extend(
+        &self,
+        queue: &str,
+        receipts: &[Receipt],
+        visibility: Duration,
+    ) -> Result<Value, ApiError> {
+        let body = json!({ "receipts": receipts, "visibility_seconds": visibility.as_secs() });
+        self.call(Method::POST, &format!("/v1/queues/{queue}/extend"), Some(&body)).await
+    }
+
+    /// Gives deliveries back, to be received again after `delay`; the answer says which were done, gone or fenced.
+    pub async fn release(
+        &self,
+        queue: &str,
+        receipts: &[Receipt],
+        delay: Duration,
+    ) -> Result<Value, ApiError> {
+        let body = json!({ "receipts": receipts, "delay_seconds": delay.as_secs() });
+        self.call(Method::POST, &format!("/v1/queues/{queue}/release"), Some(&body)).await
     }
 
     /// Calls any endpoint as this service.

@@ -9,6 +9,8 @@ mod canary;
 mod commands_line;
 mod conflicts;
 mod consumer;
+mod consumer_kills;
+mod consuming;
 mod dry_run;
 mod embedded;
 mod engine;

@@ -2,11 +2,13 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::json;
-use snavio_sdk::{Api, ApiError, Client};
+use snavio_sdk::{Api, ApiError, Client, Receiver};
 
 use crate::keys::own_address;
 
@@ -96,4 +98,22 @@ async fn a_client_signs_nothing_for_its_configuration_on_an_open_network() {
         let why = if is_signed { "the request is not signed" } else { "ask over TLS" };
         assert!(matches!(&ended, Err(ApiError::Withheld(told)) if told.contains(why)), "{ended:?}");
     }
+}
+
+/// CLM-10
+#[tokio::test]
+async fn a_receiver_waits_out_a_gateway_that_is_away_and_ends_at_one_that_refuses_it() {
+    let page = || answer("200 x", "", r#"{"deliveries":[]}"#);
+    let busy = answer("503 x", "Retry-After: 1\r\n", r#"{"reason":"unavailable"}"#);
+    let foreign = answer("404 x", "", r#"{"reason":"not_found"}"#);
+    let hung_up = String::new();
+    let garbled = answer("200 x", "", "<html>");
+    let script = vec![answer("200 x", "", TOKEN), page(), busy, hung_up, garbled, page(), foreign];
+    let (url, asked) = serve(script);
+    let receiver = Receiver::new(Arc::new(client(&url)), "inbox".parse().unwrap());
+    let began = tokio::time::Instant::now();
+    let ended = receiver.run(async |_| Ok::<_, ApiError>(()), std::future::pending()).await;
+    assert!(matches!(ended, Err(ApiError::Refused { status: 404, .. })), "{ended:?}");
+    assert!(began.elapsed() >= Duration::from_secs(1), "it was asked to wait for a second");
+    assert_eq!(asked.join().unwrap().len(), 7);
 }

@@ -1,0 +1,262 @@
+//! A consumer's loop at a real node, with its claims in a SQLite database of its own (CLM-10).
+
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use snavio_sdk::once::{BoxError, Once, OnceError};
+use snavio_sdk::sqlite::rusqlite::{Connection, Transaction};
+use snavio_sdk::sqlite::{Claims, Database};
+use snavio_sdk::{ApiError, Client, Delivery, Receiver};
+use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinHandle;
+
+use crate::patience::eventually;
+use crate::queue::Scene;
+
+/// A consumer's database: its claims, and effects that are rows.
+#[derive(Clone)]
+pub(crate) struct Books {
+    claims: Claims,
+    database: Database,
+}
+
+impl Books {
+    pub(crate) async fn open(path: &Path) -> Self {
+        let (claims, database) = (Claims::of("bot".parse().unwrap()), Database::open(path).unwrap());
+        let books = Self { claims: claims.clone(), database };
+        books
+            .ask(move |connection| {
+                claims.create_table(connection).unwrap();
+                connection
+                    .execute_batch("CREATE TABLE IF NOT EXISTS effect (message TEXT NOT NULL)")
+                    .unwrap();
+            })
+            .await;
+        books
+    }
+
+    /// Has the effect of a delivery, with something on the way that may go wrong.
+    pub(crate) async fn once(
+        &self,
+        delivery: Delivery,
+        on_the_way: impl FnOnce() -> Result<(), BoxError> + Send + 'static,
+    ) -> Result<Once, OnceError> {
+        let claims = self.claims.clone();
+        let effect = move |transaction: &Transaction<'_>, id: &str| {
+            transaction.execute("INSERT INTO effect (message) VALUES (?1)", [id])?;
+            on_the_way().map(|()| Some(format!("done for {id}")))
+        };
+        let work = move |connection: &mut Connection| {
+            let id = id_of(&delivery);
+            claims.once(connection, &delivery, |transaction| effect(transaction, &id))
+        };
+        self.database.run(work).await
+    }
+
+    /// The messages that had an effect, as often as they had one, in order of their ids.
+    pub(crate) async fn effects(&self) -> Vec<String> {
+        self.ask(|connection| {
+            let mut select = connection.prepare("SELECT message FROM effect ORDER BY 1").unwrap();
+            let rows = select.query_map([], |row| row.get(0)).unwrap();
+            rows.collect::<Result<_, _>>().unwrap()
+        })
+        .await
+    }
+
+    async fn ask<T: Send + 'static>(&self, ask: impl FnOnce(&mut Connection) -> T + Send + 'static) -> T {
+        self.database.run(move |connection| Ok(ask(connection))).await.unwrap()
+    }
+}
+
+pub(crate) fn id_of(delivery: &Delivery) -> String {
+    delivery.message.metadata["id"].as_str().unwrap().to_owned()
+}
+
+/// A receiver at work on the notify queue.
+struct Working {
+    stop: oneshot::Sender<()>,
+    run: JoinHandle<Result<(), ApiError>>,
+}
+
+impl Working {
+    fn start<F, E>(
+        scene: &Scene,
+        change: impl FnOnce(Receiver) -> Receiver,
+        work: impl Fn(Delivery) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<Once, E>> + Send + 'static,
+        E: Into<BoxError> + Send + 'static,
+    {
+        let client: Arc<Client> = Arc::new(scene.node.client(&scene.cast.bot));
+        let receiver = change(Receiver::new(client, "notify-inbox".parse().unwrap()));
+        let (stop, stopped) = oneshot::channel();
+        let run = async move { receiver.run(work, async { stopped.await.unwrap_or(()) }).await };
+        Self { stop, run: tokio::spawn(run) }
+    }
+
+    /// Tells it to stop, and waits for its end.
+    async fn stop(self) {
+        self.stop.send(()).unwrap();
+        self.run.await.unwrap().unwrap();
+    }
+}
+
+/// Waits until nothing is in the queue any more, neither waiting nor leased.
+async fn emptied(scene: &Scene) {
+    eventually("an empty queue", async || {
+        let attributes = scene.bot.attributes().await;
+        let is_empty = ["depth", "in_flight", "delayed"].iter().all(|it| attributes[it] == json!(0));
+        is_empty.then_some(())
+    })
+    .await;
+}
+
+/// CLM-10
+#[tokio::test]
+async fn an_effect_that_fails_or_panics_is_rolled_back_and_its_delivery_given_back() {
+    let scene = Scene::set().await;
+    let books = Books::open(&scene.node.folder().join("books.db")).await;
+    let id = scene.send("notify").await;
+    let attempts = Arc::new(Mutex::new(Vec::new()));
+    let work = {
+        let (books, attempts) = (books.clone(), Arc::clone(&attempts));
+        move |delivery: Delivery| {
+            let (books, attempt) = (books.clone(), delivery.attempt);
+            attempts.lock().unwrap().push(attempt);
+            async move {
+                let on_the_way = move || match attempt {
+                    1 => panic!("the first attempt panics"),
+                    2 => Err("the second attempt fails".into()),
+                    _ => Ok(()),
+                };
+                books.once(delivery, on_the_way).await
+            }
+        }
+    };
+    let working = Working::start(&scene, |receiver| receiver, work);
+    eventually("the effect", async || (!books.effects().await.is_empty()).then_some(())).await;
+    working.stop().await;
+    assert_eq!(*attempts.lock().unwrap(), [1, 2, 3]);
+    assert_eq!(books.effects().await, [id]);
+    emptied(&scene).await;
+}
+
+/// CLM-10
+#[tokio::test]
+async fn what_was_committed_and_not_acknowledged_is_acknowledged_without_an_effect_when_it_comes_again() {
+    let scene = Scene::set().await;
+    let books = Books::open(&scene.node.folder().join("books.db")).await;
+    let id = scene.send("notify").await;
+    // The first consumer dies after its commit: nobody acknowledges, and the lease ends.
+    let first = scene.bot.receive_one(1).await;
+    assert!(matches!(books.once(first, || Ok(())).await, Ok(Once::Done(_))));
+
+    let (told, hear) = oneshot::channel();
+    let told = Arc::new(Mutex::new(Some(told)));
+    let work = {
+        let books = books.clone();
+        move |delivery: Delivery| {
+            let (books, told) = (books.clone(), told.lock().unwrap().take().unwrap());
+            async move {
+                let once = books.once(delivery, || panic!("nothing runs again")).await;
+                told.send(once.as_ref().map(Once::clone).ok()).unwrap();
+                once
+            }
+        }
+    };
+    let working = Working::start(&scene, |receiver| receiver, work);
+    assert_eq!(hear.await.unwrap(), Some(Once::DoneBefore(Some(format!("done for {id}")))));
+    working.stop().await;
+    assert_eq!(books.effects().await, [id]);
+    emptied(&scene).await;
+}
+
+/// CLM-10
+#[tokio::test]
+async fn a_lease_is_extended_for_as_long_as_the_effect_takes_and_stopping_waits_for_it() {
+    let scene = Scene::set().await;
+    let books = Books::open(&scene.node.folder().join("books.db")).await;
+    let first = scene.send("notify").await;
+    let (begun, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let work = {
+        let (books, begun, go_on) = (books.clone(), Arc::clone(&begun), Arc::clone(&go_on));
+        move |delivery: Delivery| {
+            let (books, begun, go_on) = (books.clone(), Arc::clone(&begun), Arc::clone(&go_on));
+            async move {
+                begun.notify_one();
+                go_on.notified().await;
+                books.once(delivery, || Ok(())).await
+            }
+        }
+    };
+    let working =
+        Working::start(&scene, |receiver| receiver.at_once(1).visibility(Duration::from_secs(3)), work);
+    begun.notified().await;
+    assert!(scene.bot.wait(30, 7).await.is_empty(), "hidden for longer than twice its first lease");
+
+    let second = scene.send("notify").await;
+    let stopping = tokio::spawn(working.stop());
+    go_on.notify_one();
+    stopping.await.unwrap();
+    assert_eq!(books.effects().await, [first], "what was under way is finished");
+    let left = scene.bot.receive_one(30).await;
+    assert_eq!((id_of(&left), left.attempt), (second, 1), "and nothing more is taken");
+    let attributes = scene.bot.attributes().await;
+    assert_eq!((&attributes["depth"], &attributes["in_flight"]), (&json!(0), &json!(1)));
+}
+
+/// CLM-10
+#[tokio::test]
+async fn no_more_deliveries_are_worked_on_at_once_than_asked_for() {
+    let scene = Scene::set().await;
+    let mut sent = Vec::new();
+    for _ in 0..20 {
+        sent.push(scene.send("notify").await);
+    }
+    let books = Books::open(&scene.node.folder().join("books.db")).await;
+    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let work = {
+        let (books, now, most) = (books.clone(), Arc::clone(&now), Arc::clone(&most));
+        move |delivery: Delivery| {
+            let (books, now, most) = (books.clone(), Arc::clone(&now), Arc::clone(&most));
+            async move {
+                most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                let once = books.once(delivery, || Ok(())).await;
+                now.fetch_sub(1, Ordering::SeqCst);
+                once
+            }
+        }
+    };
+    let working = Working::start(&scene, |receiver| receiver.at_once(3), work);
+    emptied(&scene).await;
+    working.stop().await;
+    sent.sort();
+    assert_eq!(books.effects().await, sent);
+    assert_eq!(most.load(Ordering::SeqCst), 3);
+}
+
+/// CLM-10
+#[tokio::test]
+async fn another_services_message_under_a_known_id_is_not_taken_for_done() {
+    let scene = Scene::set().await;
+    let books = Books::open(&scene.node.folder().join("books.db")).await;
+    let id = scene.send("notify").await;
+    let delivery = scene.bot.receive_one(30).await;
+    let mut other: Value = serde_json::from_str(delivery.message.command.get()).unwrap();
+    other["source"] = json!("acme/shop");
+    let mut first = delivery.clone();
+    first.message.command = serde_json::value::to_raw_value(&other).unwrap();
+    assert!(matches!(books.once(first, || Ok(())).await, Ok(Once::Done(_))));
+    let conflict = books.once(delivery, || Ok(())).await;
+    let said = conflict.unwrap_err().to_string();
+    assert_eq!(
+        said,
+        "the message's id was used by acme/shop before: this one, by acme/billing, is another message"
+    );
+    assert_eq!(books.effects().await, [id]);
+}

@@ -1,0 +1,150 @@
+//! Claims in the table `snavio_claim`, as `claims.sql` makes it.
+
+use std::time::Duration;
+
+use snavio_model::name::ConsumerName;
+use tokio_postgres::error::Severity;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Error, Transaction};
+
+use super::{CLEANUP_ROWS, create, failed};
+use crate::Delivery;
+use crate::once::{self, BoxError, Once, OnceError, Origin};
+
+/// For the claim only, and not for the effect: how long to wait for another consumer ([`once::WAIT_MAX`]). For all of
+/// it: a commit that was answered is on the disk, because what comes after it is the acknowledgement.
+const BEFORE: &str = "SELECT set_config('snavio.lock_timeout', current_setting('lock_timeout'), true),
+    set_config('lock_timeout', '30s', true),
+    set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'
+        ELSE current_setting('synchronous_commit') END, true)";
+const AFTER: &str = "SELECT set_config('lock_timeout', current_setting('snavio.lock_timeout'), true)";
+const _: () = assert!(once::WAIT_MAX.as_secs() == 30);
+
+/// The claims of one consumer. Several may share a database; each has a name of its own.
+#[derive(Debug, Clone)]
+pub struct Claims {
+    consumer: ConsumerName,
+}
+
+impl Claims {
+    /// The statements that make the table, for consumers who make their tables themselves.
+    pub const SQL: &str = include_str!("claims.sql");
+
+    /// The claims of a consumer by its name, which stays the same over restarts and releases.
+    pub fn of(consumer: ConsumerName) -> Self {
+        Self { consumer }
+    }
+
+    /// Makes the table where it is missing.
+    pub async fn create_table(&self, client: &mut Client) -> Result<(), OnceError> {
+        create(client, Self::SQL).await
+    }
+
+    /// Runs the effect if the message was not done before, and commits it with the claim and the result it leaves.
+    ///
+    /// The effect must do all its work through the transaction, and must not end it. If it fails, panics or is not
+    /// waited for, it is rolled back. Another consumer that is at the same message is waited for, for up to
+    /// [`once::WAIT_MAX`]. The transaction has the connection's own isolation level; under one stricter than `READ
+    /// COMMITTED` a race may end in an error of the database instead of a wait.
+    pub async fn once(
+        &self,
+        client: &mut Client,
+        delivery: &Delivery,
+        effect: impl AsyncFnOnce(&Transaction<'_>) -> Result<Option<String>, BoxError>,
+    ) -> Result<Once, OnceError> {
+        let origin = Origin::of(&delivery.message)?;
+        let transaction = client.transaction().await.map_err(failed)?;
+        if !self.claim(&transaction, &origin).await.map_err(failed)? {
+            let (first, result) = self.claimed(&transaction, &origin).await.map_err(failed)?;
+            return origin.judge(first, result);
+        }
+        let result = effect(&transaction).await.map_err(OnceError::Effect)?;
+        once::check_result(result.as_deref())?;
+        // If the effect passed over an error, this fails; the commit would not, and would be none.
+        if !self.complete(&transaction, &origin, result.as_deref()).await.map_err(failed)? {
+            return Err(once::left());
+        }
+        transaction.commit().await.map_err(not_committed)?;
+        Ok(Once::Done(result))
+    }
+
+    /// Forgets what was done longer ago than `kept`, which must be at least [`once::KEPT_MIN`], a bounded number of
+    /// rows at a time. Says how many.
+    pub async fn cleanup(&self, client: &Client, kept: Duration) -> Result<u64, OnceError> {
+        once::check_kept(kept)?;
+        let kept = i64::try_from(kept.as_millis()).unwrap_or(i64::MAX);
+        let delete = "DELETE FROM snavio_claim WHERE (message_id, tenant, consumer) IN
+            (SELECT message_id, tenant, consumer FROM snavio_claim
+            WHERE consumer = $1 AND done_at < (extract(epoch FROM now()) * 1000)::bigint - $2 LIMIT $3)";
+        let mut deleted = 0;
+        loop {
+            let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =
+                [(&self.consumer.as_str(), Type::TEXT), (&kept, Type::INT8), (&CLEANUP_ROWS, Type::INT8)];
+            let rows = client.execute_typed(delete, &parameters).await.map_err(failed)?;
+            deleted += rows;
+            if rows < CLEANUP_ROWS.unsigned_abs() {
+                return Ok(deleted);
+            }
+        }
+    }
+
+    /// Inserts the claim; says whether there was none. Of transactions that do so at once, one goes on and the others
+    /// wait for its end.
+    async fn claim(&self, transaction: &Transaction<'_>, origin: &Origin) -> Result<bool, Error> {
+        let insert = "INSERT INTO snavio_claim (consumer, tenant, message_id, source, done_at)
+            VALUES ($1, $2, $3, $4, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+            ON CONFLICT DO NOTHING";
+        let insert = async {
+            let (consumer, source) = (self.consumer.as_str(), origin.source.as_str());
+            let values: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 4] = [
+                (&consumer, Type::TEXT),
+                (&origin.tenant(), Type::TEXT),
+                (&origin.id, Type::TEXT),
+                (&source, Type::TEXT),
+            ];
+            transaction.execute_typed(insert, &values).await
+        };
+        // In this order, in one round trip.
+        let (before, after) = (transaction.batch_execute(BEFORE), transaction.batch_execute(AFTER));
+        let ((), rows, ()) = tokio::try_join!(biased; before, insert, after)?;
+        Ok(rows == 1)
+    }
+
+    async fn claimed(
+        &self,
+        transaction: &Transaction<'_>,
+        origin: &Origin,
+    ) -> Result<(String, Option<String>), Error> {
+        let select = "SELECT source, result FROM snavio_claim
+            WHERE message_id = $1 AND tenant = $2 AND consumer = $3";
+        let (tenant, consumer) = (origin.tenant(), self.consumer.as_str());
+        let row = transaction
+            .query_typed_one(
+                select,
+                &[(&origin.id, Type::TEXT), (&tenant, Type::TEXT), (&consumer, Type::TEXT)],
+            )
+            .await?;
+        Ok((row.try_get(0)?, row.try_get(1)?))
+    }
+
+    /// Stores the result; says whether the claim is still there.
+    async fn complete(
+        &self,
+        transaction: &Transaction<'_>,
+        origin: &Origin,
+        result: Option<&str>,
+    ) -> Result<bool, Error> {
+        let update = "UPDATE snavio_claim SET result = $4
+            WHERE message_id = $1 AND tenant = $2 AND consumer = $3";
+        let (tenant, consumer) = (origin.tenant(), self.consumer.as_str());
+        let values: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 4] =
+            [(&origin.id, Type::TEXT), (&tenant, Type::TEXT), (&consumer, Type::TEXT), (&result, Type::TEXT)];
+        Ok(transaction.execute_typed(update, &values).await? == 1)
+    }
+}
+
+/// A commit that the server itself refused was none; of any other nobody knows.
+fn not_committed(error: Error) -> OnceError {
+    let said = error.as_db_error().and_then(tokio_postgres::error::DbError::parsed_severity);
+    if said == Some(Severity::Error) { failed(error) } else { OnceError::Unknown(error.into()) }
+}

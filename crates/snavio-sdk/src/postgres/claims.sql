@@ -1,0 +1,13 @@
+-- What the consumers of this database have done: one row for each message, committed with its effect.
+-- Times are milliseconds since 1970 in UTC.
+CREATE TABLE IF NOT EXISTS snavio_claim (
+    consumer   TEXT COLLATE "C" NOT NULL,
+    tenant     TEXT COLLATE "C" NOT NULL, -- the sender's
+    message_id TEXT COLLATE "C" NOT NULL,
+    source     TEXT COLLATE "C" NOT NULL, -- tenant/service of the sender
+    result     TEXT,                      -- what the effect left to be told again
+    done_at    BIGINT           NOT NULL,
+    PRIMARY KEY (message_id, tenant, consumer)
+);
+
+CREATE INDEX IF NOT EXISTS snavio_claim_by_age ON snavio_claim (consumer, done_at);

@@ -1,0 +1,47 @@
+//! The seen-store of the Python reference: the table `seen_events`, one that is there already included.
+//!
+//! Asking, doing and marking are three steps here: a crash between the last two does it again. Where that matters, use
+//! [`Claims::once`](super::Claims::once), or call these with a transaction in which the effect is too.
+
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::{CLEANUP_ROWS, delete_all, failed};
+use crate::once::{OnceError, check_id, seen_text};
+
+/// The statements that make the table.
+pub const SQL: &str = include_str!("seen.sql");
+
+/// Makes the table, and its index by age, where they are missing.
+pub fn create_table(connection: &Connection) -> Result<(), OnceError> {
+    connection.execute_batch(SQL).map_err(failed)
+}
+
+/// Whether the event was marked as seen.
+pub fn is_duplicate(connection: &Connection, event_id: &str) -> Result<bool, OnceError> {
+    let select = "SELECT 1 FROM seen_events WHERE event_id = ?1";
+    let found = connection.query_row(select, [check_id(event_id)?], |_| Ok(())).optional();
+    Ok(found.map_err(failed)?.is_some())
+}
+
+/// Marks the event as seen now. Says whether it is the first time: of several that mark it at once, one is told so.
+pub fn mark_seen(connection: &Connection, event_id: &str) -> Result<bool, OnceError> {
+    let (event_id, seen) = (check_id(event_id)?, seen_text(Duration::ZERO));
+    let insert = "INSERT INTO seen_events (event_id, first_seen_ts, last_seen_ts) VALUES (?1, ?2, ?2)
+        ON CONFLICT DO NOTHING";
+    if connection.execute(insert, params![event_id, seen]).map_err(failed)? == 1 {
+        return Ok(true);
+    }
+    let update = "UPDATE seen_events SET last_seen_ts = ?2 WHERE event_id = ?1";
+    connection.execute(update, params![event_id, seen]).map_err(failed)?;
+    Ok(false)
+}
+
+/// Forgets events that were last seen longer ago than `older_than`, a bounded number of rows at a time. Says how many.
+pub fn cleanup(connection: &Connection, older_than: Duration) -> Result<usize, OnceError> {
+    let before = seen_text(older_than);
+    let delete = "DELETE FROM seen_events WHERE event_id IN
+        (SELECT event_id FROM seen_events WHERE last_seen_ts < ?1 LIMIT ?2)";
+    delete_all(|| connection.execute(delete, params![before, CLEANUP_ROWS as i64]))
+}

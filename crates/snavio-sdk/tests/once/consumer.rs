@@ -1,0 +1,82 @@
+//! A consumer under test: claims in a database of its own, effects that are rows, and deliveries to have them by.
+
+use serde_json::json;
+use snavio_sdk::Delivery;
+use snavio_sdk::once::{Once, OnceError};
+
+/// What an effect does after it has written its row.
+#[derive(Debug, Clone)]
+pub(crate) enum Then {
+    /// Leaves a result.
+    Leave(Option<String>),
+    /// Fails.
+    Fail,
+    /// Panics.
+    Panic,
+    /// Passes over an error that has ended or spoilt its transaction.
+    PassOver,
+    /// Ends its transaction.
+    RollBack,
+}
+
+impl Then {
+    pub(crate) fn leave(result: &str) -> Self {
+        Self::Leave(Some(result.to_owned()))
+    }
+}
+
+/// A consumer with a database. Every call has a connection of its own, as if it were made by another process.
+pub(crate) trait Consumer: Clone + Send + Sync + 'static {
+    /// A consumer with a new database.
+    fn new() -> impl Future<Output = Self> + Send;
+
+    /// The same database under another name.
+    fn named(&self, name: &str) -> Self;
+
+    fn once(
+        &self,
+        delivery: Delivery,
+        then: Then,
+    ) -> impl Future<Output = Result<Once, OnceError>> + Send + 'static;
+
+    /// How many effects there are, over all messages.
+    fn effects(&self) -> impl Future<Output = i64> + Send;
+
+    /// Runs statements.
+    fn run(&self, sql: &str) -> impl Future<Output = ()> + Send;
+
+    /// Forgets claims after so many days; says how many.
+    fn cleanup(&self, days: u64) -> impl Future<Output = Result<u64, OnceError>> + Send;
+}
+
+/// A delivery of a message of `acme/billing`.
+pub(crate) fn delivery(id: &str) -> Delivery {
+    delivery_from("acme/billing", id)
+}
+
+pub(crate) fn delivery_from(source: &str, id: &str) -> Delivery {
+    let delivery = json!({
+        "delivery_id": 1, "fence": 2, "attempt": 1,
+        "message": {
+            "metadata": { "id": id },
+            "command": { "source": source, "target": "acme/bot", "name": "pay", "payload": { "amount": 10 } },
+        },
+    });
+    serde_json::from_str(&delivery.to_string()).unwrap()
+}
+
+/// One line a message of what became of it, for assertions.
+pub(crate) fn told(ended: &Result<Once, OnceError>) -> String {
+    match ended {
+        Ok(once) => format!("{once:?}"),
+        Err(error) => {
+            let mut text = error.to_string();
+            let mut cause = std::error::Error::source(error);
+            while let Some(error) = cause {
+                text += &format!(": {error}");
+                cause = error.source();
+            }
+            text
+        }
+    }
+}
