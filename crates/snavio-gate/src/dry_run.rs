@@ -116,6 +116,11 @@ impl Gate {
             }
             _ => format!("the id is free{} and the queue has room", policy.unwrap_or_default()),
         });
+        // What is only tried is not on record.
+        let went = went.map_err(|refusal| match refusal.conflict {
+            Some(_) => Refusal::new(Reason::Conflict, "its id means something else already: a conflict"),
+            None => refusal,
+        });
         steps.note("slow", "claim", went)
     }
 }

@@ -128,7 +128,7 @@ pub enum Immovable {
         to: ConflictState,
     },
     /// Every move says why.
-    #[error("a note is required, of at most {} bytes", limits::CONFLICT_NOTE_BYTES_MAX)]
+    #[error("a note is required, of one line and at most {} bytes", limits::CONFLICT_NOTE_BYTES_MAX)]
     Note,
     /// CLM-13
     #[error("RESOLVED_ACCEPT_NEW requires the id of a compensating event, which is not the id in conflict")]
@@ -145,7 +145,9 @@ impl Conflict {
             return Err(Immovable::State { from: self.state, to: to.to });
         }
         let note = to.note.trim();
-        if note.is_empty() || note.len() > limits::CONFLICT_NOTE_BYTES_MAX {
+        // A line of its own would look like another's note.
+        if note.is_empty() || note.len() > limits::CONFLICT_NOTE_BYTES_MAX || note.contains(char::is_control)
+        {
             return Err(Immovable::Note);
         }
         match (&to.compensating, to.to) {
@@ -220,6 +222,7 @@ mod tests {
             (ResolvedAcceptNew, "right", None, Some(Immovable::Compensation)),
             (ResolvedAcceptOriginal, "right", Some("e-2"), Some(Immovable::NoCompensation)),
             (ResolvedAcceptOriginal, " ", None, Some(Immovable::Note)),
+            (ResolvedAcceptOriginal, "a\nb", None, Some(Immovable::Note)),
             (ResolvedAcceptOriginal, &"x".repeat(4097), None, Some(Immovable::Note)),
             (ResolvedInvalidProducer, "wrong", None, None),
         ] {

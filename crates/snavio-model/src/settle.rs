@@ -109,6 +109,14 @@ pub struct Known {
     pub is_new: bool,
 }
 
+impl Known {
+    /// Of an id that was taken while contents were not compared: what its claim's message says.
+    pub fn by_claim(claim: &Claim, hash: DomainHash) -> Self {
+        let (source, message, expires_at) = (claim.source.clone(), claim.message, claim.expires_at);
+        Self { original: Original { source, message, hash, expires_at }, is_new: false }
+    }
+}
+
 /// A conflict that is on record.
 #[derive(Debug, Clone)]
 pub struct Recorded {
@@ -169,6 +177,21 @@ impl Delta {
 /// How long it is kept what the intake's id means, if any of its destinations compares contents.
 pub fn compares(intake: &Intake) -> Option<std::time::Duration> {
     intake.destinations.iter().filter_map(|route| route.route.claim.compares()).max()
+}
+
+/// Ids of a batch that are claimed, and of which it is not known what they mean though contents are compared now: their
+/// route did not compare before. Their meaning is that of their claim's message.
+pub fn unmeant(
+    batch: &[Intake],
+    claims: &HashMap<ClaimKey, Claim>,
+    originals: &HashMap<IdKey, Option<Known>>,
+) -> Vec<(IdKey, Claim)> {
+    let unmeant = |intake: &Intake| {
+        let key = id_key(intake).filter(|key| !originals.contains_key(key))?;
+        let claim = keys(intake).find_map(|key| claims.get(&key).cloned())?;
+        Some((key, claim))
+    };
+    batch.iter().filter_map(unmeant).collect()
 }
 
 /// The id of an intake whose content is compared.

@@ -8,8 +8,10 @@
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
+use snavio_model::hash::DomainHash;
 use snavio_model::limits;
-use snavio_model::name::ServiceName;
+use snavio_model::name::{CommandName, ServiceName};
 
 use crate::client::{Delivered, now};
 
@@ -58,6 +60,9 @@ pub enum OnceError {
         /// Whose message this is.
         source_service: ServiceName,
     },
+    /// The same service used the id for another content before: this is another message, and it was not done.
+    #[error("the message's id was used for another content before: this one was not done")]
+    OtherContent,
     /// The answer to the commit was lost. The next delivery finds the claim, or does the effect.
     #[error("whether it was committed is unknown; deliver it again")]
     Unknown(#[source] BoxError),
@@ -76,20 +81,29 @@ pub enum OnceError {
 pub(crate) struct Origin {
     pub(crate) source: ServiceName,
     pub(crate) id: String,
+    /// What it says, in hex: the domain hash.
+    pub(crate) hash: String,
 }
 
 impl Origin {
     pub(crate) fn of(message: &Delivered) -> Result<Self, OnceError> {
         #[derive(Deserialize)]
-        struct Command {
+        struct Command<'a> {
             source: ServiceName,
+            target: ServiceName,
+            name: CommandName,
+            #[serde(borrow)]
+            payload: &'a RawValue,
         }
         let id = message.metadata["id"].as_str();
         let id = id.ok_or(OnceError::Unfit("the delivery's message has no id"))?;
-        let command = serde_json::from_str::<Command>(message.command.get());
-        let Command { source } =
-            command.map_err(|_| OnceError::Unfit("the delivery does not say its source"))?;
-        Ok(Self { source, id: check_id(id)?.to_owned() })
+        let command = serde_json::from_str::<Command<'_>>(message.command.get());
+        let Command { source, target, name, payload } = command.map_err(|_| {
+            OnceError::Unfit("the delivery does not say its source, target, name and payload")
+        })?;
+        let hash = DomainHash::of_command_without(&target, &name, payload.get().as_bytes(), &[]);
+        let hash = hash.map_err(|_| OnceError::Unfit("the delivery's payload is no JSON"))?.to_string();
+        Ok(Self { source, id: check_id(id)?.to_owned(), hash })
     }
 
     pub(crate) fn tenant(&self) -> &str {
@@ -97,12 +111,20 @@ impl Origin {
     }
 
     /// What a claim that is already there means for this message.
-    pub(crate) fn judge(self, first: String, result: Option<String>) -> Result<Once, OnceError> {
-        if first == self.source.as_str() {
-            return Ok(Once::DoneBefore(result));
+    pub(crate) fn judge(self, there: Claimed) -> Result<Once, OnceError> {
+        let Claimed { source: first, hash, result } = there;
+        if first != self.source.as_str() {
+            return Err(OnceError::Conflict { first, source_service: self.source });
         }
-        Err(OnceError::Conflict { first, source_service: self.source })
+        if hash == self.hash { Ok(Once::DoneBefore(result)) } else { Err(OnceError::OtherContent) }
     }
+}
+
+/// A claim that is already there.
+pub(crate) struct Claimed {
+    pub(crate) source: String,
+    pub(crate) hash: String,
+    pub(crate) result: Option<String>,
 }
 
 /// An id that both databases keep as it is.
@@ -148,9 +170,12 @@ mod tests {
     /// CLM-10, CLM-1
     #[test]
     fn an_origin_is_a_bounded_id_and_a_service() {
-        let named = json!({ "source": "acme/billing" });
+        let named = json!({ "source": "acme/billing", "target": "acme/bot", "name": "pay", "payload": { "b": 1, "a": 2 } });
         let origin = Origin::of(&delivered(&json!({ "id": "id-1" }), &named)).unwrap();
         assert_eq!((origin.tenant(), origin.id.as_str()), ("acme", "id-1"));
+        let (target, name) = ("acme/bot".parse().unwrap(), "pay".parse().unwrap());
+        let hash = DomainHash::of_command(&target, &name, br#"{"a":2,"b":1}"#);
+        assert_eq!(origin.hash, hash.to_string(), "the same as the gateway's");
         for (metadata, command) in [
             (json!({}), named.clone()),
             (json!({ "id": "" }), named.clone()),
@@ -159,6 +184,7 @@ mod tests {
             (json!({ "id": "x".repeat(129) }), named),
             (json!({ "id": "id-1" }), json!({})),
             (json!({ "id": "id-1" }), json!({ "source": "acme" })),
+            (json!({ "id": "id-1" }), json!({ "source": "acme/billing" })),
         ] {
             let read = Origin::of(&delivered(&metadata, &command));
             assert!(matches!(read, Err(OnceError::Unfit(_))), "{metadata} {command}");

@@ -162,7 +162,13 @@ impl Receiver {
     async fn keep(&self, receipts: &[Receipt]) -> Infallible {
         loop {
             tokio::time::sleep(self.visibility / EXTENSIONS_PER_LEASE).await;
-            match self.client.extend(self.queue.as_str(), receipts, self.visibility).await {
+            let extend = self.client.extend(self.queue.as_str(), receipts, self.visibility);
+            // One that gets no answer must leave time for the next.
+            let Ok(extended) = tokio::time::timeout(self.visibility / EXTENSIONS_PER_LEASE, extend).await
+            else {
+                continue;
+            };
+            match extended {
                 // Somebody else's by now, or gone: the work goes on, and finds a claim or is found by one.
                 Ok(answer) if answer["results"][0]["outcome"] != "done" => break,
                 Err(error) if is_final(&error) => break,

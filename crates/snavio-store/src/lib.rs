@@ -252,16 +252,15 @@ pub struct LoggedMessage {
 }
 
 impl LoggedMessage {
-    /// Its telemetry, which is not written again but read off the log; none of what was not dispatched.
-    pub(crate) fn delivered(&self) -> Option<StoredRecord> {
-        let record = StoredRecord {
+    /// Its telemetry, which is not written again but read off the log.
+    pub(crate) fn delivered(&self) -> StoredRecord {
+        StoredRecord {
             number: self.number,
             kind: telemetry::DELIVERED.to_owned(),
             at: self.message.received_at,
             source: Some(self.message.source.to_string()),
             body: telemetry::delivered(&self.message, self.path, self.settled_at),
-        };
-        (self.path != Path::Conflict).then_some(record)
+        }
     }
 }
 
@@ -361,7 +360,7 @@ pub struct StoredConflict {
     pub original: Option<LoggedMessage>,
     /// What came under the same id, if it can be read.
     pub conflicting: Option<LoggedMessage>,
-    /// How often its producer has caused conflicts.
+    /// How often its producer has caused conflicts of the same owner.
     pub of_source: u64,
 }
 

@@ -6,7 +6,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use snavio_model::claim::ClaimPolicy;
 use snavio_model::delivery::{Receipt, ReceiptOutcome};
+use snavio_model::hash::DomainHash;
 use snavio_model::id::Serial;
 use snavio_model::refusal::{Reason, Refusal, Subject};
 use snavio_model::registry::{
@@ -15,12 +17,12 @@ use snavio_model::registry::{
 use snavio_model::settle::Outcome;
 use snavio_model::telemetry::refused;
 use snavio_store::conformance::samples::{
-    RECEIVES_MAX, act, at, ids, intake_of, message, notify, pay, queue, queued, receipt, receive, settle,
-    settle_one,
+    RECEIVES_MAX, act, at, ids, intake, intake_of, message, notify, pay, queue, queued, receipt, receive,
+    route, settle, settle_one,
 };
 use snavio_store::embedded::{self, EmbeddedStore, FILE};
 use snavio_store::postgres::{self, PostgresStore};
-use snavio_store::{Fleet, Journal, MoveError, Moved, Queue, RegistryLog, Store, move_store};
+use snavio_store::{Conflicts, Fleet, Journal, MoveError, Moved, Queue, RegistryLog, Store, move_store};
 use snavio_testbed::Postgres;
 
 fn open(folder: &Path) -> EmbeddedStore {
@@ -190,6 +192,33 @@ async fn all_that_can_be_read_is_the_same_after_a_move() {
     let attributes = store.attributes(&queue("notify"), at(6)).await.unwrap();
     assert_eq!((attributes.depth, attributes.in_flight), (2500, 0));
     assert_eq!(store.attributes(&queue("dead"), at(6)).await.unwrap().dead_letters, 1);
+    store.close().await;
+}
+
+/// CLM-8, CLM-15
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_ids_mean_and_their_conflicts_go_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let post = route("post", ClaimPolicy::ledger());
+    let saying = |what: u8| {
+        let mut it = intake("a", &post, at(0));
+        it.message.domain_hash = DomainHash([what; 32]);
+        it
+    };
+    let store = EmbeddedStore::open(&embedded::Options::new(folder.path())).unwrap();
+    settle(&store, vec![saying(1), saying(2)], at(0)).await;
+    let before = store.conflicts(None, None, Serial(0), 10).await.unwrap();
+    store.close().await;
+    drop(store);
+    let url = Postgres::shared().database().unwrap();
+    assert_eq!(move_to(folder.path(), &url).await.unwrap().conflicts, 1);
+    let store = open_database(&url).await;
+    assert_eq!(store.conflicts(None, None, Serial(0), 10).await.unwrap(), before);
+    let settled = settle(&store, vec![saying(1), saying(2), saying(3)], at(1)).await;
+    assert_eq!(settled[0].outcomes, [Outcome::Duplicate { first_seen_at: at(0) }]);
+    assert_eq!(settled[1].outcomes, [Outcome::Conflict { conflict: before[0].id, is_new: false }]);
+    assert!(matches!(settled[2].outcomes[..], [Outcome::Conflict { is_new: true, .. }]), "{settled:?}");
+    assert_eq!(store.conflicts(None, None, Serial(0), 10).await.unwrap().len(), 2);
     store.close().await;
 }
 

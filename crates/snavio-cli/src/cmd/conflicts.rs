@@ -30,8 +30,10 @@ enum Command {
         /// Only those of this tenant's targets.
         #[arg(long)]
         tenant: Option<String>,
-        /// Only those in this state, for example OPEN.
-        #[arg(long)]
+        /// Only those in this state.
+        #[arg(long, value_parser = [
+            "OPEN", "TRIAGED", "RESOLVED_ACCEPT_ORIGINAL", "RESOLVED_ACCEPT_NEW", "RESOLVED_INVALID_PRODUCER",
+        ])]
         state: Option<String>,
         /// Go on after this id.
         #[arg(long, default_value_t = 0)]

@@ -177,7 +177,9 @@ fn the_demo_speaks_json() {
         tour["verdicts"].as_array().unwrap().iter().map(|it| it["status"].clone()).collect();
     assert_eq!(json!(statuses), json!([202, 200, 202, 401, 401, 403, 404, 400, 413]));
     assert_eq!(tour["deliveries"].as_array().map(Vec::len), Some(2));
-    let told = tour["telemetry"].as_array().unwrap();
+    // About one message in a hundred also leaves a sample of its clock.
+    let is_sample = |it: &&Value| it["type"] == "snavio.telemetry.skew_sample";
+    let told: Vec<_> = tour["telemetry"].as_array().unwrap().iter().filter(|it| !is_sample(it)).collect();
     let failed = told.iter().filter(|it| it["type"] == "snavio.command.failed").count();
     assert_eq!((told.len(), failed), (8, 1), "each of acme's messages has its record: {told:?}");
 }

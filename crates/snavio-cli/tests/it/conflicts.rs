@@ -103,7 +103,8 @@ async fn a_conflicting_duplicate_is_refused_and_both_contents_are_on_record() {
     );
     let redrive =
         ledger.call(Method::POST, &format!("/v1/dead-letters/{letter}/redrive"), Some(&json!({}))).await;
-    assert!(redrive.is_err(), "what conflicts is never dispatched");
+    let redrive = redrive.unwrap_err().to_string();
+    assert!(redrive.contains("never dispatched"), "{redrive}");
     let told = ledger.call(Method::GET, "/v1/telemetry?type=snavio.claim.conflict", None).await.unwrap();
     let [record] = <[Value; 1]>::try_from(told["items"].as_array().unwrap().clone()).unwrap();
     assert_eq!((&record["severity"], record["conflict_id"].as_i64()), (&json!("critical"), Some(conflict)));
@@ -160,6 +161,44 @@ async fn only_accounting_and_operators_move_a_conflict_and_only_as_the_contract_
     let refused = shell.run(&format!("conflicts triage {conflict} --note late"));
     assert_eq!(refused.code, Some(1));
     assert!(refused.err.contains("from where it does not become TRIAGED"), "{}", refused.err);
+}
+
+/// QUA-5, CLM-8: what was first may have been meant for another tenant.
+#[tokio::test]
+async fn nobody_sees_a_first_message_that_was_meant_for_another_tenant() {
+    let desk = Desk::set().await;
+    let other = json!({
+        "tenants": [{ "name": "yota" }], "services": [{ "name": "yota/ledger" }],
+        "routes": [{
+            "target": "yota/ledger", "name": "post-entry", "queue": "entries", "dead_letter_queue": "exceptions",
+            "claim": { "policy": "ledger" },
+        }],
+        "grants": [{ "source": "acme/billing", "target": "yota/ledger", "name": "post-entry" }],
+    });
+    desk.node.apply(&other).await;
+    let id = new_id();
+    assert_eq!(desk.post(&id, r#"{"salary":4711}"#).await.0, 202);
+    let draft = Draft {
+        target: "yota/ledger".into(),
+        payload: r#"{"amount":1}"#.into(),
+        ..Draft::new("post-entry", &id)
+    };
+    let (status, answer) = post(&desk.node.client(&desk.billing), draft.sign(&desk.billing)).await;
+    assert_eq!(status, 409, "{answer}");
+    let conflict = answer["conflict_id"].as_i64().unwrap();
+    let books = desk.person("accounting-ops", "yota").await;
+    let (status, whole) = get(&books, &format!("/v1/conflicts/{conflict}")).await;
+    assert_eq!(
+        (status, &whole["original"], &whole["differences"]),
+        (200, &Value::Null, &json!([])),
+        "{whole}"
+    );
+    assert!(
+        !whole.to_string().contains("4711") && whole["conflicting"]["command"]["payload"]["amount"] == 1,
+        "{whole}"
+    );
+    let all = desk.node.get(&format!("/v1/conflicts/{conflict}")).await;
+    assert_eq!(all["original"]["command"]["payload"]["salary"], 4711, "an operator sees both");
 }
 
 /// MSG-8, MSG-9, CLM-8: what is the same, and what is not.

@@ -25,10 +25,10 @@ pub struct Difference {
 
 /// The places where two texts differ, up to so many; numbers by their exact value. Nothing of what is no JSON.
 pub fn differences(original: &[u8], conflicting: &[u8], most: usize) -> Vec<Difference> {
-    let read = |text| serde_json::from_slice::<Box<RawValue>>(text).ok();
+    let read = |text| serde_json::from_slice::<&RawValue>(text).ok();
     let mut found = Vec::new();
     if let (Some(original), Some(conflicting)) = (read(original), read(conflicting)) {
-        compare(String::new(), Some(&original), Some(&conflicting), most, &mut found);
+        compare(String::new(), Some(original), Some(conflicting), most, &mut found);
     }
     found
 }
@@ -40,7 +40,7 @@ fn compare(
     most: usize,
     found: &mut Vec<Difference>,
 ) {
-    if found.len() >= most || canonical(original) == canonical(conflicting) {
+    if found.len() >= most {
         return;
     }
     let (Some(one), Some(other)) = (original, conflicting) else {
@@ -49,15 +49,20 @@ fn compare(
     if let (Some(one), Some(other)) = (members(one), members(other)) {
         for name in one.keys().chain(other.keys()).collect::<BTreeSet<_>>() {
             let name_in = name.replace('~', "~0").replace('/', "~1");
-            let at = format!("{pointer}/{name_in}");
-            compare(at, one.get(name).map(|it| &**it), other.get(name).map(|it| &**it), most, found);
+            compare(
+                format!("{pointer}/{name_in}"),
+                one.get(name).copied(),
+                other.get(name).copied(),
+                most,
+                found,
+            );
         }
     } else if let (Some(one), Some(other)) = (items(one), items(other)) {
         for place in 0..one.len().max(other.len()) {
             let at = format!("{pointer}/{place}");
-            compare(at, one.get(place).map(|it| &**it), other.get(place).map(|it| &**it), most, found);
+            compare(at, one.get(place).copied(), other.get(place).copied(), most, found);
         }
-    } else {
+    } else if canonical(one) != canonical(other) {
         found.push(difference(pointer, original, conflicting));
     }
 }
@@ -67,18 +72,18 @@ fn difference(pointer: String, original: Option<&RawValue>, conflicting: Option<
     Difference { pointer, original: own(original), conflicting: own(conflicting) }
 }
 
-fn canonical(value: Option<&RawValue>) -> Option<Vec<u8>> {
+fn canonical(value: &RawValue) -> Option<Vec<u8>> {
     let mut text = Vec::new();
-    Reader::new(value?.get().as_bytes()).ok()?.canonical(&mut text).ok()?;
+    Reader::new(value.get().as_bytes()).ok()?.canonical(&mut text).ok()?;
     Some(text)
 }
 
-fn members(value: &RawValue) -> Option<BTreeMap<String, Box<RawValue>>> {
-    serde_json::from_str(value.get()).ok()
+fn members(value: &RawValue) -> Option<BTreeMap<String, &RawValue>> {
+    value.get().starts_with('{').then(|| serde_json::from_str(value.get()).ok())?
 }
 
-fn items(value: &RawValue) -> Option<Vec<Box<RawValue>>> {
-    serde_json::from_str(value.get()).ok()
+fn items(value: &RawValue) -> Option<Vec<&RawValue>> {
+    value.get().starts_with('[').then(|| serde_json::from_str(value.get()).ok())?
 }
 
 #[cfg(test)]

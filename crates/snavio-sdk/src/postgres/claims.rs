@@ -9,7 +9,7 @@ use tokio_postgres::{Client, Error, Transaction};
 
 use super::{CLEANUP_ROWS, create, failed};
 use crate::Delivery;
-use crate::once::{self, BoxError, Once, OnceError, Origin};
+use crate::once::{self, BoxError, Claimed, Once, OnceError, Origin};
 
 /// For the claim only, and not for the effect: how long to wait for another consumer ([`once::WAIT_MAX`]). For all of
 /// it: a commit that was answered is on the disk, because what comes after it is the acknowledgement.
@@ -55,8 +55,8 @@ impl Claims {
         let origin = Origin::of(&delivery.message)?;
         let transaction = client.transaction().await.map_err(failed)?;
         if !self.claim(&transaction, &origin).await.map_err(failed)? {
-            let (first, result) = self.claimed(&transaction, &origin).await.map_err(failed)?;
-            return origin.judge(first, result);
+            let there = self.claimed(&transaction, &origin).await.map_err(failed)?;
+            return origin.judge(there);
         }
         let result = effect(&transaction).await.map_err(OnceError::Effect)?;
         once::check_result(result.as_deref())?;
@@ -91,16 +91,17 @@ impl Claims {
     /// Inserts the claim; says whether there was none. Of transactions that do so at once, one goes on and the others
     /// wait for its end.
     async fn claim(&self, transaction: &Transaction<'_>, origin: &Origin) -> Result<bool, Error> {
-        let insert = "INSERT INTO snavio_claim (consumer, tenant, message_id, source, done_at)
-            VALUES ($1, $2, $3, $4, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+        let insert = "INSERT INTO snavio_claim (consumer, tenant, message_id, source, hash, done_at)
+            VALUES ($1, $2, $3, $4, $5, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)
             ON CONFLICT DO NOTHING";
         let insert = async {
             let (consumer, source) = (self.consumer.as_str(), origin.source.as_str());
-            let values: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 4] = [
+            let values: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 5] = [
                 (&consumer, Type::TEXT),
                 (&origin.tenant(), Type::TEXT),
                 (&origin.id, Type::TEXT),
                 (&source, Type::TEXT),
+                (&origin.hash, Type::TEXT),
             ];
             transaction.execute_typed(insert, &values).await
         };
@@ -110,12 +111,8 @@ impl Claims {
         Ok(rows == 1)
     }
 
-    async fn claimed(
-        &self,
-        transaction: &Transaction<'_>,
-        origin: &Origin,
-    ) -> Result<(String, Option<String>), Error> {
-        let select = "SELECT source, result FROM snavio_claim
+    async fn claimed(&self, transaction: &Transaction<'_>, origin: &Origin) -> Result<Claimed, Error> {
+        let select = "SELECT source, hash, result FROM snavio_claim
             WHERE message_id = $1 AND tenant = $2 AND consumer = $3";
         let (tenant, consumer) = (origin.tenant(), self.consumer.as_str());
         let row = transaction
@@ -124,7 +121,7 @@ impl Claims {
                 &[(&origin.id, Type::TEXT), (&tenant, Type::TEXT), (&consumer, Type::TEXT)],
             )
             .await?;
-        Ok((row.try_get(0)?, row.try_get(1)?))
+        Ok(Claimed { source: row.try_get(0)?, hash: row.try_get(1)?, result: row.try_get(2)? })
     }
 
     /// Stores the result; says whether the claim is still there.

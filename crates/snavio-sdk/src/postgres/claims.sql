@@ -5,6 +5,7 @@ CREATE TABLE IF NOT EXISTS snavio_claim (
     tenant     TEXT COLLATE "C" NOT NULL, -- the sender's
     message_id TEXT COLLATE "C" NOT NULL,
     source     TEXT COLLATE "C" NOT NULL, -- tenant/service of the sender
+    hash       TEXT COLLATE "C" NOT NULL, -- what it says: its domain hash
     result     TEXT,                      -- what the effect left to be told again
     done_at    BIGINT           NOT NULL,
     PRIMARY KEY (message_id, tenant, consumer)

@@ -8,10 +8,10 @@ use snavio_model::name::ConsumerName;
 use super::{CLEANUP_ROWS, delete_all, failed};
 use crate::Delivery;
 use crate::client::now;
-use crate::once::{self, BoxError, Once, OnceError, Origin, WAIT_MAX};
+use crate::once::{self, BoxError, Claimed, Once, OnceError, Origin, WAIT_MAX};
 
-/// `PRAGMA synchronous` from which on a commit is on the disk when it returns.
-const SYNCHRONOUS_FULL: i64 = 2;
+/// `PRAGMA synchronous` at which a commit is on the disk when it returns, in every journal mode.
+const SYNCHRONOUS_EXTRA: i64 = 3;
 
 /// The claims of one consumer. Several may share a database; each has a name of its own.
 #[derive(Debug, Clone)]
@@ -38,7 +38,7 @@ impl Claims {
     ///
     /// The effect must do all its work through the transaction, and must not end it. If it fails or panics, it is
     /// rolled back. The transaction holds the database's only write lock: others wait for up to [`WAIT_MAX`]. What is
-    /// acknowledged must be on the disk, so a connection whose `synchronous` is less than `FULL` is set to that.
+    /// acknowledged must be on the disk, so a connection whose `synchronous` is less than `EXTRA` is set to that.
     pub fn once(
         &self,
         connection: &mut Connection,
@@ -48,8 +48,8 @@ impl Claims {
         let origin = Origin::of(&delivery.message)?;
         let transaction = begin(connection).map_err(failed)?;
         if !self.claim(&transaction, &origin).map_err(failed)? {
-            let (first, result) = self.claimed(&transaction, &origin).map_err(failed)?;
-            return origin.judge(first, result);
+            let there = self.claimed(&transaction, &origin).map_err(failed)?;
+            return origin.judge(there);
         }
         let result = effect(&transaction).map_err(OnceError::Effect)?;
         once::check_result(result.as_deref())?;
@@ -75,23 +75,22 @@ impl Claims {
 
     /// Inserts the claim; says whether there was none.
     fn claim(&self, transaction: &Transaction<'_>, origin: &Origin) -> rusqlite::Result<bool> {
-        let insert = "INSERT INTO snavio_claim (consumer, tenant, message_id, source, done_at)
-            VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING";
+        let insert = "INSERT INTO snavio_claim (consumer, tenant, message_id, source, hash, done_at)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING";
         let (consumer, source) = (self.consumer.as_str(), origin.source.as_str());
         let mut insert = transaction.prepare_cached(insert)?;
-        let rows = insert.execute(params![consumer, origin.tenant(), origin.id, source, now().0])?;
+        let rows =
+            insert.execute(params![consumer, origin.tenant(), origin.id, source, origin.hash, now().0])?;
         Ok(rows == 1)
     }
 
-    fn claimed(
-        &self,
-        transaction: &Transaction<'_>,
-        origin: &Origin,
-    ) -> rusqlite::Result<(String, Option<String>)> {
-        let select = "SELECT source, result FROM snavio_claim
+    fn claimed(&self, transaction: &Transaction<'_>, origin: &Origin) -> rusqlite::Result<Claimed> {
+        let select = "SELECT source, hash, result FROM snavio_claim
             WHERE message_id = ?1 AND tenant = ?2 AND consumer = ?3";
         let key = params![origin.id, origin.tenant(), self.consumer.as_str()];
-        transaction.prepare_cached(select)?.query_row(key, |row| Ok((row.get(0)?, row.get(1)?)))
+        transaction
+            .prepare_cached(select)?
+            .query_row(key, |row| Ok(Claimed { source: row.get(0)?, hash: row.get(1)?, result: row.get(2)? }))
     }
 
     /// Stores the result; says whether the claim is still there.
@@ -118,8 +117,8 @@ fn begin(connection: &mut Connection) -> rusqlite::Result<Transaction<'_>> {
         connection.execute_batch("ROLLBACK")?;
     }
     let synchronous: i64 = connection.query_row("PRAGMA synchronous", [], |row| row.get(0))?;
-    if synchronous < SYNCHRONOUS_FULL {
-        connection.pragma_update(None, "synchronous", SYNCHRONOUS_FULL)?;
+    if synchronous < SYNCHRONOUS_EXTRA {
+        connection.pragma_update(None, "synchronous", SYNCHRONOUS_EXTRA)?;
     }
     connection.transaction_with_behavior(TransactionBehavior::Immediate)
 }

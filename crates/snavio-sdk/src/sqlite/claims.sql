@@ -5,6 +5,7 @@ CREATE TABLE IF NOT EXISTS snavio_claim (
     tenant     TEXT    NOT NULL, -- the sender's
     message_id TEXT    NOT NULL,
     source     TEXT    NOT NULL, -- tenant/service of the sender
+    hash       TEXT    NOT NULL, -- what it says: its domain hash
     result     TEXT,             -- what the effect left to be told again
     done_at    INTEGER NOT NULL,
     PRIMARY KEY (message_id, tenant, consumer)

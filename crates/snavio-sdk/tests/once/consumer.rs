@@ -54,6 +54,14 @@ pub(crate) fn delivery(id: &str) -> Delivery {
     delivery_from("acme/billing", id)
 }
 
+/// A delivery of a message that says something else.
+pub(crate) fn delivery_of(id: &str, name: &str, amount: u32) -> Delivery {
+    let mut delivery = delivery(id);
+    let command = json!({ "source": "acme/billing", "target": "acme/bot", "name": name, "payload": { "amount": amount } });
+    delivery.message.command = serde_json::value::to_raw_value(&command).unwrap();
+    delivery
+}
+
 pub(crate) fn delivery_from(source: &str, id: &str) -> Delivery {
     let delivery = json!({
         "delivery_id": 1, "fence": 2, "attempt": 1,

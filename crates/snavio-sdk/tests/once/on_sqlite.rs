@@ -107,7 +107,7 @@ async fn a_commit_is_on_the_disk_whatever_the_connection_was_set_to() {
     };
     assert_eq!(synchronous(&connection), 1);
     consumer.claims.once(&mut connection, &delivery("id-1"), |_| Ok(None)).unwrap();
-    assert_eq!(synchronous(&connection), 2);
+    assert_eq!(synchronous(&connection), 3);
 }
 
 /// CLM-10

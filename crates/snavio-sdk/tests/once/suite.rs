@@ -2,7 +2,7 @@
 
 use snavio_sdk::once::{Once, OnceError};
 
-use crate::consumer::{Consumer, Then, delivery, delivery_from, told};
+use crate::consumer::{Consumer, Then, delivery, delivery_from, delivery_of, told};
 
 /// Runs every test of the suite for a consumer.
 macro_rules! suite {
@@ -14,6 +14,7 @@ macro_rules! suite {
             an_effect_that_panics_is_rolled_back_with_its_claim,
             an_effect_that_spoils_its_transaction_is_not_taken_for_done,
             another_service_with_the_id_is_a_conflict_and_another_tenant_or_consumer_is_not,
+            the_same_id_with_another_content_is_not_taken_for_done,
             a_result_that_is_too_long_rolls_back,
             claims_are_forgotten_after_their_time_and_not_before,
         );
@@ -97,6 +98,16 @@ pub(crate) async fn another_service_with_the_id_is_a_conflict_and_another_tenant
     assert_eq!(other.unwrap(), Once::Done(None));
 }
 
+pub(crate) async fn the_same_id_with_another_content_is_not_taken_for_done(consumer: impl Consumer) {
+    consumer.once(delivery("id-1"), Then::Leave(None)).await.unwrap();
+    for (name, amount) in [("pay", 11), ("refund", 10)] {
+        let ended = consumer.once(delivery_of("id-1", name, amount), Then::Panic).await;
+        assert!(matches!(ended, Err(OnceError::OtherContent)), "{}", told(&ended));
+    }
+    assert_eq!(consumer.once(delivery("id-1"), Then::Panic).await.unwrap(), Once::DoneBefore(None));
+    assert_eq!(consumer.effects().await, 1);
+}
+
 pub(crate) async fn a_result_that_is_too_long_rolls_back(consumer: impl Consumer) {
     for unfit in ["x".repeat(64 * 1024 + 1), "a\0b".to_owned()] {
         let ended = consumer.once(delivery("id-1"), Then::leave(&unfit)).await;
@@ -111,9 +122,13 @@ pub(crate) async fn claims_are_forgotten_after_their_time_and_not_before(consume
     consumer.once(delivery("id-1"), Then::Leave(None)).await.unwrap();
     // More than one transaction takes, and of another consumer too.
     let old = "WITH RECURSIVE old (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM old WHERE n < 4500)
-        INSERT INTO snavio_claim (consumer, tenant, message_id, source, done_at)";
-    consumer.run(&format!("{old} SELECT 'mailer', 'acme', 'old-' || n, 'acme/billing', n FROM old")).await;
-    consumer.run(&format!("{old} SELECT 'printer', 'acme', 'old-' || n, 'acme/billing', n FROM old")).await;
+        INSERT INTO snavio_claim (consumer, tenant, message_id, source, hash, done_at)";
+    consumer
+        .run(&format!("{old} SELECT 'mailer', 'acme', 'old-' || n, 'acme/billing', '', n FROM old"))
+        .await;
+    consumer
+        .run(&format!("{old} SELECT 'printer', 'acme', 'old-' || n, 'acme/billing', '', n FROM old"))
+        .await;
     assert!(
         matches!(consumer.cleanup(13).await, Err(OnceError::Unfit(_))),
         "the gateway delivers for 14 days"

@@ -2,6 +2,7 @@
 
 use axum::extract::State;
 use axum::response::Response;
+use bytes::Bytes;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use snavio_model::conflict::{Conflict, ConflictState, Move};
@@ -103,7 +104,7 @@ impl From<&Conflict> for ConflictDocument {
 pub(super) struct WholeDocument<'a> {
     #[serde(flatten)]
     conflict: ConflictDocument,
-    /// What was first.
+    /// What was first; missing where it was meant for a tenant that the caller does not see.
     original: Option<MessageDocument<'a>>,
     /// What came under the same id.
     conflicting: Option<MessageDocument<'a>>,
@@ -139,21 +140,30 @@ pub(super) async fn show(
     Segments(id): Segments<i64>,
 ) -> Result<Response, Problem> {
     let stored = find(&app, &principal, Permission::Read, id).await?;
-    let content =
-        |it: &Option<LoggedMessage>| it.as_ref().map(|it| it.message.payload.clone()).unwrap_or_default();
-    let (original, conflicting) = (content(&stored.original), content(&stored.conflicting));
+    // What was first may have been meant for somebody else.
+    let is_seen = |it: &&LoggedMessage| principal.standing().reads(it.message.target.tenant());
+    let original = stored.original.as_ref().filter(is_seen);
+    let conflicting = stored.conflicting.as_ref();
+    let differences = match (original, conflicting) {
+        (Some(one), Some(other)) => {
+            compared(one.message.payload.clone(), other.message.payload.clone()).await
+        }
+        _ => Vec::new(),
+    };
     let whole = WholeDocument {
         conflict: ConflictDocument::from(&stored.conflict),
-        original: stored.original.as_ref().map(|it| MessageDocument::try_from(&it.message)).transpose()?,
-        conflicting: stored
-            .conflicting
-            .as_ref()
-            .map(|it| MessageDocument::try_from(&it.message))
-            .transpose()?,
-        differences: differences(&original, &conflicting, limits::CONFLICT_DIFFERENCES_MAX),
+        original: original.map(|it| MessageDocument::try_from(&it.message)).transpose()?,
+        conflicting: conflicting.map(|it| MessageDocument::try_from(&it.message)).transpose()?,
+        differences,
         conflicts_of_source: stored.of_source,
     };
     Ok(json(StatusCode::OK, &whole))
+}
+
+/// Large payloads take their time, and nobody else's.
+async fn compared(original: Bytes, conflicting: Bytes) -> Vec<Difference> {
+    let compare = move || differences(&original, &conflicting, limits::CONFLICT_DIFFERENCES_MAX);
+    tokio::task::spawn_blocking(compare).await.unwrap_or_default()
 }
 
 /// Where a conflict shall stand.
@@ -188,9 +198,11 @@ pub(super) async fn change_state(
 
 /// An id that an event may have.
 fn event_id(text: &str) -> Result<MessageId, Refusal> {
-    let is_one = !text.is_empty() && text.len() <= 128 && text.bytes().all(|byte| byte.is_ascii_graphic());
+    let is_one = (1..=128).contains(&text.len()) && text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
     let wrong = "compensatingEventId must be 1 to 128 printable ASCII characters";
-    is_one.then(|| MessageId::stored(text)).ok_or_else(|| Refusal::new(Reason::InvalidRequest, wrong))
+    // A UUID is the same in any case.
+    let id = || MessageId::uuid(text).unwrap_or_else(|| MessageId::stored(text));
+    is_one.then(id).ok_or_else(|| Refusal::new(Reason::InvalidRequest, wrong))
 }
 
 async fn find(

@@ -151,6 +151,11 @@ pub(super) async fn redrive(
     let tenant = whose::tenant(&app, &principal, Permission::Mend, whose.tenant.as_deref()).await?;
     let act = act(&app, &principal, &body.why)?;
     let letter = app.gate.store().dead_letter(&tenant, Serial(id)).await?;
+    if letter.as_ref().is_some_and(|it| it.letter.reason == DeadReason::Conflict) {
+        let detail =
+            "it is the evidence of a conflict, and is never dispatched; resolve the conflict instead";
+        return Err(Refusal::new(Reason::ConflictState, detail).into());
+    }
     let registry = app.gate.registry();
     if letter.is_some_and(|it| !receivable(&registry).any(|queue| *queue == it.letter.delivery.queue)) {
         return Err(no_route().into());

@@ -189,3 +189,46 @@ pub async fn an_id_of_the_ledger_is_known_for_seven_years(store: &Arc<dyn Store>
         "conflicts stay"
     );
 }
+
+/// CLM-8: an id that is free again, and met by two contents at once, while there are conflicts from before.
+pub async fn an_id_that_is_free_again_has_its_conflicts_after_those_from_before(store: &Arc<dyn Store>) {
+    let event = route("note", ClaimPolicy::Event { keep_seconds: 86_400 });
+    let sent = |what: u8, now| Intake { destinations: vec![Arc::clone(&event)], ..saying(what, "a", now) };
+    for (day, place) in [(0, 1), (2, 2), (4, 3)] {
+        let now = at(day * 86_400);
+        let settled = settle(&**store, vec![sent(1, now), sent(2, now)], now).await;
+        assert!(queued(settled[0].outcomes[0]).is_some(), "{settled:?}");
+        let conflict = conflict_of(settled[1].outcomes[0]);
+        let stored = store.conflict(conflict).await.expect("it is read").expect("it is there");
+        // The same content as before counts on that record; its first place stays.
+        assert!(stored.conflict.place <= place, "{stored:?}");
+    }
+    let listed = store.conflicts(None, None, Serial(0), 10).await.expect("they are listed");
+    assert_eq!(listed.iter().map(|it| it.count).sum::<u64>(), 3);
+}
+
+/// CLM-8, TEL-4: who reads telemetry is not held up by what was never dispatched.
+pub async fn conflicts_do_not_hide_what_comes_after_them(store: &Arc<dyn Store>) {
+    settle_saying(&**store, 1, "a", at(0)).await;
+    let batch = (2..=30).map(|what| saying(what, "a", at(1))).collect();
+    settle(&**store, batch, at(1)).await;
+    settle_saying(&**store, 1, "b", at(2)).await;
+    let (mut after, mut delivered) = (Serial(0), 0);
+    loop {
+        let page = store.telemetry("acme", after, 5).await.expect("it is read");
+        let Some(last) = page.last() else { break };
+        after = last.number;
+        delivered += page.iter().filter(|it| it.kind == "snavio.command.delivered").count();
+    }
+    assert_eq!(delivered, 2);
+    assert_eq!(store.messages("acme", Serial(0), 100).await.expect("it is read").len(), 2);
+}
+
+/// CLM-8: a route that compares from now on knows what the ids mean that were taken before.
+pub async fn a_policy_that_is_tightened_compares_with_what_was_taken_before(store: &Arc<dyn Store>) {
+    let strict = route("post", ClaimPolicy::Strict { keep_seconds: 86_400 });
+    let first = Intake { destinations: vec![strict], ..saying(1, "a", at(0)) };
+    settle(&**store, vec![first], at(0)).await;
+    assert_eq!(settle_saying(&**store, 1, "a", at(1)).await, Outcome::Duplicate { first_seen_at: at(0) });
+    conflict_of(settle_saying(&**store, 2, "a", at(1)).await);
+}

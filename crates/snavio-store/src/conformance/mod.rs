@@ -74,7 +74,10 @@ macro_rules! conformance {
         $crate::conformance! { @store $backend,
             conflicts: both_contents_are_on_record_and_the_first_stands, an_id_means_one_thing_wherever_it_goes,
                 of_many_racing_contents_one_wins_and_the_others_are_conflicts, a_conflict_is_triaged_and_resolved_once,
-                an_id_of_the_ledger_is_known_for_seven_years;
+                an_id_of_the_ledger_is_known_for_seven_years,
+                an_id_that_is_free_again_has_its_conflicts_after_those_from_before,
+                conflicts_do_not_hide_what_comes_after_them,
+                a_policy_that_is_tightened_compares_with_what_was_taken_before;
             claims: of_many_racing_tasks_one_wins, one_batch_sees_itself, another_service_finds_it_taken,
                 tenants_do_not_share_ids, a_claim_ends_by_time_alone, destinations_claim_for_themselves;
             settle: what_is_settled_is_delivered_as_it_came, queues_keep_the_order_of_settling,

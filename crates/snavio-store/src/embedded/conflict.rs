@@ -92,9 +92,11 @@ fn find(connection: &Connection, id: Serial) -> Result<Option<Conflict>, StoreEr
 
 fn stored(connection: &Connection, id: Serial) -> Result<Option<StoredConflict>, StoreError> {
     let Some(conflict) = find(connection, id)? else { return Ok(None) };
-    const OF_SOURCE: &str = "SELECT sum(count) FROM conflict WHERE source = ?1";
+    const OF_SOURCE: &str = "SELECT sum(count) FROM conflict WHERE source = ?1 AND owner = ?2";
     let of_source = connection
-        .query_row(OF_SOURCE, [conflict.source.as_str()], |row| row.get::<_, Option<i64>>(0))
+        .query_row(OF_SOURCE, [conflict.source.as_str(), conflict.owner.as_str()], |row| {
+            row.get::<_, Option<i64>>(0)
+        })
         .optional()
         .map_err(sql)?;
     Ok(Some(StoredConflict {

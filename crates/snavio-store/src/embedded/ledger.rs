@@ -117,10 +117,32 @@ fn load(
 
 /// Loads what ids mean where contents are compared, and which conflicts there are under those that mean something else.
 fn load_meanings(connection: &Connection, batch: &[Intake], working: &mut Working) -> Result<(), StoreError> {
+    load_originals(connection, batch, working)?;
+    for (key, claim) in settle::unmeant(batch, &working.claims, &working.originals) {
+        let first = message::find_usable(connection, claim.message)?;
+        let known = first.map(|it| Known::by_claim(&claim, it.message.domain_hash));
+        working.originals.insert(key, known);
+    }
     let mut met = HashSet::new();
     for intake in batch {
         let Some(key) = settle::id_key(intake) else { continue };
         let is_repeated = !met.insert(key.clone());
+        let is_known = |it: &Known| it.original.hash == intake.message.domain_hash;
+        let means_more = working.originals.get(&key).is_some_and(|it| !it.as_ref().is_some_and(is_known));
+        if (means_more || is_repeated) && !working.conflicts.contains_key(&key) {
+            working.conflicts.insert(key.clone(), conflict::recorded(connection, &key)?);
+        }
+    }
+    Ok(())
+}
+
+fn load_originals(
+    connection: &Connection,
+    batch: &[Intake],
+    working: &mut Working,
+) -> Result<(), StoreError> {
+    for intake in batch {
+        let Some(key) = settle::id_key(intake) else { continue };
         if !working.originals.contains_key(&key) {
             match original::find(connection, &key) {
                 Ok(Some(original)) => {
@@ -133,11 +155,6 @@ fn load_meanings(connection: &Connection, batch: &[Intake], working: &mut Workin
                 }
                 Err(error) => return Err(error),
             }
-        }
-        let is_known = |it: &Known| it.original.hash == intake.message.domain_hash;
-        let means_more = working.originals.get(&key).is_some_and(|it| !it.as_ref().is_some_and(is_known));
-        if (means_more || is_repeated) && !working.conflicts.contains_key(&key) {
-            working.conflicts.insert(key.clone(), conflict::recorded(connection, &key)?);
         }
     }
     Ok(())

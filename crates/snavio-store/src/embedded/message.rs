@@ -149,7 +149,10 @@ pub(super) fn each_of_tenant(
     after: Serial,
     mut each: impl FnMut(LoggedMessage) -> ControlFlow<()>,
 ) -> Result<(), StoreError> {
-    let query = format!("SELECT {COLUMNS} FROM message WHERE tenant = ?1 AND seq > ?2 ORDER BY seq");
+    let query = format!(
+        "SELECT {COLUMNS} FROM message WHERE tenant = ?1 AND seq > ?2 \
+         AND path <> 'conflict' ORDER BY seq"
+    );
     let mut statement = connection.prepare_cached(&query).map_err(sql)?;
     let mut rows = statement.query(params![tenant, after.0]).map_err(sql)?;
     while let Some(row) = rows.next().map_err(sql)? {

@@ -38,8 +38,7 @@ pub(super) fn page(
     let mut records = written(connection, tenant, after, limit)?;
     let mut room = limit;
     message::each_of_tenant(connection, tenant, after, |logged| {
-        let Some(record) = logged.delivered() else { return ControlFlow::Continue(()) };
-        records.push(record);
+        records.push(logged.delivered());
         room = room.saturating_sub(1);
         if room == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;

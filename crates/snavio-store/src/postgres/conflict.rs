@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use foldhash::{HashMap, HashMapExt};
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use snavio_model::claim::IdKey;
 use snavio_model::conflict::{Conflict, ConflictState, Immovable, Move};
 use snavio_model::delivery::DeadLetter;
@@ -126,9 +126,11 @@ async fn find(
 }
 
 async fn stored(client: &impl GenericClient, id: Serial) -> Result<Option<StoredConflict>, StoreError> {
-    const OF_SOURCE: &str = "SELECT coalesce(sum(count), 0)::bigint FROM conflict WHERE source = $1";
+    const OF_SOURCE: &str =
+        "SELECT coalesce(sum(count), 0)::bigint FROM conflict WHERE source = $1 AND owner = $2";
     let Some(conflict) = find(client, id, "").await? else { return Ok(None) };
-    let row = client.query_one(OF_SOURCE, &[&conflict.source.as_str()]).await.map_err(sql)?;
+    let values: [&(dyn ToSql + Sync); 2] = [&conflict.source.as_str(), &conflict.owner.as_str()];
+    let row = client.query_one(OF_SOURCE, &values).await.map_err(sql)?;
     Ok(Some(StoredConflict {
         original: message::find(client, conflict.original).await?,
         conflicting: message::find(client, conflict.id).await?,
@@ -143,11 +145,12 @@ pub(super) async fn recorded(
     batch: &[Intake],
     originals: &HashMap<IdKey, Option<Known>>,
 ) -> Result<HashMap<IdKey, Vec<Recorded>>, StoreError> {
-    let mut asked = HashMap::new();
+    let (mut asked, mut met) = (HashMap::new(), HashSet::new());
     for intake in batch {
         let Some(key) = settle::id_key(intake) else { continue };
         let is_known = |it: &Known| it.original.hash == intake.message.domain_hash;
-        if originals.get(&key).is_some_and(|it| !it.as_ref().is_some_and(is_known)) {
+        let means_more = originals.get(&key).is_some_and(|it| !it.as_ref().is_some_and(is_known));
+        if !met.insert(key.clone()) || means_more {
             asked.insert(key, Vec::new());
         }
     }
@@ -181,17 +184,18 @@ pub(super) async fn record(
     base: i64,
     now: Timestamp,
 ) -> Result<(), Trouble> {
-    let conflicts: Vec<_> = delta.conflicts.iter().map(|new| numbered(new, base)).collect();
-    for (conflict, _) in &conflicts {
-        insert(client, conflict).await.map_err(Trouble::of)?;
-    }
-    let letters: Vec<_> = conflicts.iter().map(|(_, letter)| letter.clone()).collect();
+    let numbered = delta.conflicts.iter().map(|new| numbered(new, base));
+    let (mut conflicts, letters): (Vec<_>, Vec<_>) = numbered.unzip();
+    // In the order of the key, as all do: batches wait for each other and never in a circle.
+    conflicts.sort_by(|one, other| key_of(one).cmp(&key_of(other)));
+    insert(client, &conflicts).await.map_err(Trouble::of)?;
     // Whatever goes wrong here, the batch is asked about before it is said to have failed.
     dead_letter::insert(client, &letters).await.map_err(Trouble::Lost)?;
-    for (conflict, _) in &conflicts {
-        let (act, deed, record) = opened(conflict);
-        audit::append(client, &act, &[deed]).await.map_err(Trouble::Lost)?;
-        telemetry::append(client, &[record]).await.map_err(Trouble::Lost)?;
+    if let Some((act, ..)) = conflicts.first().map(opened) {
+        let (deeds, records): (Vec<_>, Vec<_>) =
+            conflicts.iter().map(opened).map(|(_, deed, record)| (deed, record)).unzip();
+        audit::append(client, &act, &deeds).await.map_err(Trouble::Lost)?;
+        telemetry::append(client, &records).await.map_err(Trouble::Lost)?;
     }
     const AGAIN: &str = "UPDATE conflict SET count = count + $2, last_seen_at = $3 WHERE seq = $1";
     let mut counts: BTreeMap<i64, i64> = BTreeMap::new();
@@ -217,38 +221,51 @@ pub(super) fn numbered(new: &NewConflict, base: i64) -> (Conflict, DeadLetter) {
     (conflict, letter)
 }
 
-/// Writes a conflict that has its numbers.
+fn key_of(conflict: &Conflict) -> (&str, &str, u32) {
+    (conflict.event_id.as_str(), conflict.tenant.as_str(), conflict.place)
+}
+
+/// Writes conflicts that have their numbers.
 pub(super) async fn insert(
     client: &impl GenericClient,
-    conflict: &Conflict,
+    conflicts: &[Conflict],
 ) -> Result<(), tokio_postgres::Error> {
+    if conflicts.is_empty() {
+        return Ok(());
+    }
     let insert = format!(
-        "INSERT INTO conflict ({COLUMNS}) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)"
+        "INSERT INTO conflict ({COLUMNS}) SELECT * FROM unnest($1::bigint[], $2::integer[], $3::text[], $4::text[], \
+             $5::text[], $6::text[], $7::text[], $8::bigint[], $9::bytea[], $10::bytea[], $11::bigint[], \
+             $12::bigint[], $13::bigint[], $14::bigint[], $15::text[], $16::text[], $17::text[], $18::bigint[])"
     );
-    let place = i32::try_from(conflict.place).unwrap_or(i32::MAX);
-    let (original_hash, hash) = (&conflict.original_hash.0[..], &conflict.hash.0[..]);
-    let count = i64::try_from(conflict.count).unwrap_or(i64::MAX);
-    let compensating = conflict.compensating.as_ref().map(MessageId::as_str);
+    let numbers = |of: fn(&Conflict) -> i64| conflicts.iter().map(of).collect::<Vec<_>>();
+    fn texts(conflicts: &[Conflict], of: fn(&Conflict) -> &str) -> Vec<&str> {
+        conflicts.iter().map(of).collect()
+    }
+    let places: Vec<_> = conflicts.iter().map(|it| i32::try_from(it.place).unwrap_or(i32::MAX)).collect();
+    let original_hashes: Vec<_> = conflicts.iter().map(|it| &it.original_hash.0[..]).collect();
+    let hashes: Vec<_> = conflicts.iter().map(|it| &it.hash.0[..]).collect();
+    let compensating: Vec<_> =
+        conflicts.iter().map(|it| it.compensating.as_ref().map(MessageId::as_str)).collect();
     let values: [&(dyn ToSql + Sync); 18] = [
-        &conflict.id.0,
-        &place,
-        &conflict.tenant.as_str(),
-        &conflict.owner.as_str(),
-        &conflict.event_id.as_str(),
-        &&*conflict.destination,
-        &conflict.source.as_str(),
-        &conflict.original.0,
-        &original_hash,
-        &hash,
-        &conflict.dead_letter.0,
-        &conflict.flagged_at.0,
-        &conflict.last_seen_at.0,
-        &count,
-        &conflict.state.as_str(),
-        &conflict.notes,
+        &numbers(|it| it.id.0),
+        &places,
+        &texts(conflicts, |it| it.tenant.as_str()),
+        &texts(conflicts, |it| it.owner.as_str()),
+        &texts(conflicts, |it| it.event_id.as_str()),
+        &texts(conflicts, |it| &it.destination),
+        &texts(conflicts, |it| it.source.as_str()),
+        &numbers(|it| it.original.0),
+        &original_hashes,
+        &hashes,
+        &numbers(|it| it.dead_letter.0),
+        &numbers(|it| it.flagged_at.0),
+        &numbers(|it| it.last_seen_at.0),
+        &numbers(|it| i64::try_from(it.count).unwrap_or(i64::MAX)),
+        &texts(conflicts, |it| it.state.as_str()),
+        &texts(conflicts, |it| &it.notes),
         &compensating,
-        &of_conflict(conflict),
+        &numbers(of_conflict),
     ];
     let statement = client.prepare_cached(&insert).await?;
     client.execute(&statement, &values).await.map(|_| ())

@@ -131,9 +131,7 @@ async fn take(transaction: &Transaction<'_>, page: Page, moved: &mut Moved) -> R
         }
         Page::Originals(originals) => original::insert(transaction, &originals).await?,
         Page::Conflicts(conflicts) => {
-            for conflict in &conflicts {
-                conflict::insert(transaction, conflict).await.map_err(sql)?;
-            }
+            conflict::insert(transaction, &conflicts).await.map_err(sql)?;
             moved.conflicts += conflicts.len() as u64;
         }
         // Nobody holds them: a receipt from before has a fence that no row has, and is fenced off.

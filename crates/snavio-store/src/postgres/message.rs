@@ -270,6 +270,7 @@ pub(super) async fn page(
              SELECT seq, sum(octet_length(payload)) OVER (ORDER BY seq) AS bytes, \
                  row_number() OVER (ORDER BY seq) AS place, count(*) OVER () AS places \
              FROM (SELECT seq, payload FROM message WHERE tenant = $1 AND seq > $2 AND seq <= $3 \
+                       AND path <> 'conflict' \
                    ORDER BY seq LIMIT $4) AS next \
          ) AS fit USING (seq) WHERE fit.bytes <= $5 OR fit.place = 1 ORDER BY message.seq"
     );

@@ -171,6 +171,11 @@ impl<'a> Attempts<'a> {
                 // An id is taken, or was: what is there must be read.
                 Ok(Step::Taken) if Instant::now() < until => {
                     self.inner.read_first.0.store(true, Ordering::Relaxed);
+                    // Once it was judged by what is there, somebody else must be at it.
+                    if matches!(next, Next::Judge { read: true }) {
+                        tokio::time::sleep(pause).await;
+                        pause = (2 * pause).min(PAUSE_MAX);
+                    }
                     next = Next::Judge { read: true };
                     continue;
                 }
@@ -387,6 +392,12 @@ struct Found {
 async fn found(client: &impl GenericClient, batch: &[Intake], now: Timestamp) -> Result<Found, Trouble> {
     let claims = claim::find(client, batch, now).await?;
     let originals = original::find(client, batch, now).await?;
+    let mut originals = originals;
+    for (key, claim) in settle::unmeant(batch, &claims.claims, &originals) {
+        let first = message::find(client, claim.message).await.map_err(Trouble::Refused)?;
+        let known = first.map(|it| Known::by_claim(&claim, it.message.domain_hash));
+        originals.insert(key, known);
+    }
     let conflicts = conflict::recorded(client, batch, &originals).await.map_err(Trouble::Refused)?;
     Ok(Found { claims, originals, conflicts })
 }

@@ -69,7 +69,7 @@ pub(super) async fn page(
 ) -> Result<Vec<StoredRecord>, StoreError> {
     let log = message::page(client, tenant, after, up_to, limit).await?;
     let mut records = written(client, tenant, after, log.complete_to, limit).await?;
-    records.extend(log.messages.iter().filter_map(crate::LoggedMessage::delivered));
+    records.extend(log.messages.iter().map(crate::LoggedMessage::delivered));
     records.sort_by_key(|record| record.number);
     records.truncate(limit);
     Ok(records)
