@@ -194,6 +194,21 @@ pub fn unmeant(
     batch.iter().filter_map(unmeant).collect()
 }
 
+/// Ids of a batch under which conflicts may be met: those that mean something else, and those that come more than once.
+/// What is recorded under them must be read before the batch can be judged.
+pub fn disputed(batch: &[Intake], originals: &HashMap<IdKey, Option<Known>>) -> HashSet<IdKey> {
+    let (mut met, mut disputed) = (HashSet::new(), HashSet::new());
+    for intake in batch {
+        let Some(key) = id_key(intake) else { continue };
+        let says_the_same = |it: &Known| it.original.hash == intake.message.domain_hash;
+        let means_more = originals.get(&key).is_some_and(|it| !it.as_ref().is_some_and(says_the_same));
+        if !met.insert(key.clone()) || means_more {
+            disputed.insert(key);
+        }
+    }
+    disputed
+}
+
 /// The id of an intake whose content is compared.
 pub fn id_key(intake: &Intake) -> Option<IdKey> {
     let Message { id, tenant, .. } = &intake.message;

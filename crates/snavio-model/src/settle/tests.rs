@@ -117,17 +117,19 @@ impl Backend {
             if let Some(key) = id_key(intake) {
                 let known = self.originals.get(&key).cloned();
                 let known = known.map(|original| Some(Known { original, is_new: false }));
-                working.originals.extend(known.map(|known| (key.clone(), known)));
-                let recorded =
-                    self.conflicts.iter().filter(|it| it.event_id == key.id && it.tenant == key.tenant);
-                let recorded = recorded.map(|it| Recorded { conflict: it.id, hash: it.hash, new: None });
-                let recorded = recorded.collect();
-                working.conflicts.insert(key, recorded);
+                working.originals.extend(known.map(|known| (key, known)));
             }
             for route in &intake.destinations {
                 let room = self.depth_max - self.queued.get(&route.queue).unwrap_or(&0);
                 working.room.insert(route.queue.clone(), room);
             }
+        }
+        for key in disputed(&batch, &working.originals) {
+            let of_id = |it: &&Conflict| it.event_id == key.id && it.tenant == key.tenant;
+            let recorded = self.conflicts.iter().filter(of_id);
+            let recorded =
+                recorded.map(|it| Recorded { conflict: it.id, hash: it.hash, new: None }).collect();
+            working.conflicts.insert(key, recorded);
         }
         let mut delta = Delta::default();
         let judged = batch

@@ -110,7 +110,7 @@ pub(super) struct WholeDocument<'a> {
     conflicting: Option<MessageDocument<'a>>,
     /// Where their payloads differ, up to 100 places.
     differences: Vec<Difference>,
-    /// How often this producer has caused conflicts.
+    /// How often this producer has caused conflicts of the same owner.
     conflicts_of_source: u64,
 }
 

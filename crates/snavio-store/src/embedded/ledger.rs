@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use foldhash::{HashSet, HashSetExt};
 use rusqlite::Connection;
 use snavio_model::id::Serial;
 use snavio_model::settle::{self, Delta, Intake, Known, Settlement, Working};
@@ -123,15 +122,9 @@ fn load_meanings(connection: &Connection, batch: &[Intake], working: &mut Workin
         let known = first.map(|it| Known::by_claim(&claim, it.message.domain_hash));
         working.originals.insert(key, known);
     }
-    let mut met = HashSet::new();
-    for intake in batch {
-        let Some(key) = settle::id_key(intake) else { continue };
-        let is_repeated = !met.insert(key.clone());
-        let is_known = |it: &Known| it.original.hash == intake.message.domain_hash;
-        let means_more = working.originals.get(&key).is_some_and(|it| !it.as_ref().is_some_and(is_known));
-        if (means_more || is_repeated) && !working.conflicts.contains_key(&key) {
-            working.conflicts.insert(key.clone(), conflict::recorded(connection, &key)?);
-        }
+    for key in settle::disputed(batch, &working.originals) {
+        let recorded = conflict::recorded(connection, &key)?;
+        working.conflicts.insert(key, recorded);
     }
     Ok(())
 }

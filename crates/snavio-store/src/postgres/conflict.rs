@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
+use foldhash::HashMap;
 use snavio_model::claim::IdKey;
 use snavio_model::conflict::{Conflict, ConflictState, Immovable, Move};
 use snavio_model::delivery::DeadLetter;
@@ -139,21 +139,14 @@ async fn stored(client: &impl GenericClient, id: Serial) -> Result<Option<Stored
     }))
 }
 
-/// The conflicts that are recorded under ids of a batch that mean something else, or come more than once.
+/// The conflicts that are recorded under disputed ids of a batch.
 pub(super) async fn recorded(
     client: &impl GenericClient,
     batch: &[Intake],
     originals: &HashMap<IdKey, Option<Known>>,
 ) -> Result<HashMap<IdKey, Vec<Recorded>>, StoreError> {
-    let (mut asked, mut met) = (HashMap::new(), HashSet::new());
-    for intake in batch {
-        let Some(key) = settle::id_key(intake) else { continue };
-        let is_known = |it: &Known| it.original.hash == intake.message.domain_hash;
-        let means_more = originals.get(&key).is_some_and(|it| !it.as_ref().is_some_and(is_known));
-        if !met.insert(key.clone()) || means_more {
-            asked.insert(key, Vec::new());
-        }
-    }
+    let disputed = settle::disputed(batch, originals);
+    let mut asked: HashMap<_, _> = disputed.into_iter().map(|key| (key, Vec::new())).collect();
     if asked.is_empty() {
         return Ok(asked);
     }
