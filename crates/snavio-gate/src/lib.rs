@@ -13,6 +13,7 @@ mod gathering;
 mod legacy_keys;
 mod loaded;
 mod meters;
+mod past;
 mod polls;
 mod revocations;
 mod rotator;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use snavio_model::id::Serial;
 use snavio_model::limits;
-use snavio_model::registry::{Change, Differences, Registry, Revocation, Used};
+use snavio_model::registry::{Change, Registry, Revocation, Used};
 use snavio_model::telemetry::{self, Record};
 use snavio_model::time::Timestamp;
 use snavio_store::{StoreError, Use};
@@ -143,14 +143,8 @@ impl Gate {
 
     /// The registry as it was at a version a moment ago.
     async fn registry_at(&self, version: i64, registry: &Registry) -> Result<Registry, StoreError> {
-        let (mut differences, mut since) = (Differences::default(), version);
-        while since < registry.version() {
-            let changes = self.store().changes_since(since, limits::PAGE_MAX).await?;
-            let Some(last) = changes.last() else { break };
-            since = last.version;
-            let known = changes.into_iter().take_while(|change| change.version <= registry.version());
-            known.for_each(|change| differences.add(change));
-        }
+        let differences =
+            self.differences(version, registry.version(), usize::MAX).await?.unwrap_or_default();
         Ok(differences.undo(registry, version))
     }
 

@@ -224,21 +224,10 @@ async fn differences(app: &App, from: i64, to: i64) -> Result<Differences, Probl
         let detail = format!("versions are 0 to {now}, the earlier one first");
         return Err(Refusal::new(Reason::InvalidRequest, detail).into());
     }
-    let mut differences = Differences::default();
-    let (mut since, mut count) = (from, 0);
-    while since < to {
-        let changes = app.gate.store().changes_since(since, limits::PAGE_MAX).await?;
-        let Some(last) = changes.last() else { break };
-        since = last.version;
-        for change in changes.into_iter().take_while(|change| change.version <= to) {
-            differences.add(change);
-            // Of the changes, not of the versions: a restore skips many.
-            count += 1;
-        }
-        if count > limits::PAST_CHANGES_MAX {
-            let detail = format!("the versions are more than {} changes apart", limits::PAST_CHANGES_MAX);
-            return Err(Refusal::new(Reason::InvalidRequest, detail).into());
-        }
-    }
-    Ok(differences)
+    let differences = app.gate.differences(from, to, limits::PAST_CHANGES_MAX).await?;
+    let too_many = || {
+        let detail = format!("the versions are more than {} changes apart", limits::PAST_CHANGES_MAX);
+        Refusal::new(Reason::InvalidRequest, detail)
+    };
+    Ok(differences.ok_or_else(too_many)?)
 }
