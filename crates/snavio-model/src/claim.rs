@@ -30,6 +30,9 @@ pub enum ClaimPolicy {
         /// How long the id stays taken.
         #[serde(default = "event_keep_seconds")]
         keep_seconds: u32,
+        /// Whether what the processor answered is kept, and answered again.
+        #[serde(default)]
+        answers: bool,
     },
     /// For ids that are made of the content: the same id is a duplicate, and there is nothing to compare.
     Seen {
@@ -42,6 +45,9 @@ pub enum ClaimPolicy {
         /// How long the id stays taken.
         #[serde(default = "ledger_keep_seconds")]
         keep_seconds: u32,
+        /// Days after which the message and the answer are moved to the archive.
+        #[serde(default = "hot_days")]
+        hot_days: u32,
     },
 }
 
@@ -61,6 +67,10 @@ fn seen_keep_seconds() -> u32 {
     seconds(limits::SEEN_KEEP)
 }
 
+fn hot_days() -> u32 {
+    limits::HOT_DAYS
+}
+
 fn ledger_keep_seconds() -> u32 {
     seconds(limits::LEDGER_KEEP_MIN)
 }
@@ -73,7 +83,7 @@ impl ClaimPolicy {
 
     /// `ledger` with its default parameters.
     pub fn ledger() -> Self {
-        Self::Ledger { keep_seconds: ledger_keep_seconds() }
+        Self::Ledger { keep_seconds: ledger_keep_seconds(), hot_days: hot_days() }
     }
 
     /// The policy's name in the contract.
@@ -92,9 +102,9 @@ impl ClaimPolicy {
         match self {
             Self::None => None,
             Self::Strict { keep_seconds }
-            | Self::Event { keep_seconds }
+            | Self::Event { keep_seconds, .. }
             | Self::Seen { keep_seconds }
-            | Self::Ledger { keep_seconds } => Some(Duration::from_secs(u64::from(keep_seconds))),
+            | Self::Ledger { keep_seconds, .. } => Some(Duration::from_secs(u64::from(keep_seconds))),
         }
     }
 
@@ -106,13 +116,36 @@ impl ClaimPolicy {
         }
     }
 
+    /// Whether what a processor answered is kept, and answered again (CLM-3).
+    pub fn keeps_answers(self) -> bool {
+        match self {
+            Self::None | Self::Strict { .. } | Self::Seen { .. } => false,
+            Self::Event { answers, .. } => answers,
+            Self::Ledger { .. } => true,
+        }
+    }
+
+    /// How long the message and the answer stay beside the claim before they are moved to the archive (CLM-15).
+    pub fn hot(self) -> Option<Duration> {
+        match self {
+            Self::Ledger { hot_days, .. } => Some(Duration::from_secs(86_400 * u64::from(hot_days))),
+            _ => None,
+        }
+    }
+
     /// What is wrong with the policy's parameters, with the arithmetic (CLM-15, CLM-20).
-    pub fn problem(self, window: Duration) -> Option<String> {
+    pub fn problem(self, window: Duration, retries: Duration) -> Option<String> {
         let keep = self.keep()?;
-        let least = 2 * window + limits::CLAIM_KEEP_SLACK;
+        let least = 2 * window + limits::CLAIM_KEEP_SLACK + retries;
         if keep < least {
+            let (and, plus) = match retries.as_secs() {
+                0 => (" and a wait for the commit", String::new()),
+                seconds => {
+                    (", a wait for the commit and the route's own attempts", format!(" + {seconds} s"))
+                }
+            };
             return Some(format!(
-                "claim.keep_seconds is {}, but a claim must outlive twice the replay window and a wait for the commit: 2 × {} s + {} s = {} s",
+                "claim.keep_seconds is {}, but a claim must outlive twice the replay window{and}: 2 × {} s + {} s{plus} = {} s",
                 keep.as_secs(),
                 window.as_secs(),
                 limits::CLAIM_KEEP_SLACK.as_secs(),
@@ -127,6 +160,9 @@ impl ClaimPolicy {
                 "claim.keep_seconds is {}, but ledger claims are kept for seven years at least: {days} days × 86400 s = {seconds} s",
                 keep.as_secs(),
             ));
+        }
+        if self.hot().is_some_and(|hot| hot.is_zero() || hot > keep) {
+            return Some("claim.hot_days is at least 1, and not longer than the claim is kept".to_owned());
         }
         let most = if is_audited { limits::LEDGER_KEEP_MAX } else { limits::CLAIM_KEEP_MAX };
         (keep > most).then(|| format!("claim.keep_seconds is {}, at most {}", keep.as_secs(), most.as_secs()))
@@ -204,14 +240,26 @@ mod tests {
         for (keep_seconds, right) in
             [(179, false), (180, true), (300, true), (400 * 86_400, true), (400 * 86_400 + 1, false)]
         {
-            let problem = ClaimPolicy::Strict { keep_seconds }.problem(window);
+            let problem = ClaimPolicy::Strict { keep_seconds }.problem(window, Duration::ZERO);
             assert_eq!(problem.is_none(), right, "{keep_seconds}: {problem:?}");
         }
-        let problem = ClaimPolicy::strict().problem(Duration::from_secs(121));
+        let problem = ClaimPolicy::strict().problem(Duration::from_secs(121), Duration::ZERO);
         assert_eq!(
             problem.as_deref(),
             Some(
                 "claim.keep_seconds is 300, but a claim must outlive twice the replay window and a wait for the commit: 2 × 121 s + 60 s = 302 s"
+            )
+        );
+    }
+
+    /// CLM-20
+    #[test]
+    fn a_claim_must_outlive_the_attempts_of_its_route() {
+        let problem = ClaimPolicy::strict().problem(Duration::from_secs(60), Duration::from_secs(157));
+        assert_eq!(
+            problem.as_deref(),
+            Some(
+                "claim.keep_seconds is 300, but a claim must outlive twice the replay window, a wait for the commit and the route's own attempts: 2 × 60 s + 60 s + 157 s = 337 s"
             )
         );
     }
@@ -227,12 +275,19 @@ mod tests {
             (36_525 * DAY, true),
             (36_526 * DAY, false),
         ] {
-            let problem = ClaimPolicy::Ledger { keep_seconds }.problem(Duration::from_secs(60));
+            let problem = ClaimPolicy::Ledger { keep_seconds, hot_days: 400 }
+                .problem(Duration::from_secs(60), Duration::ZERO);
             assert_eq!(problem.is_none(), right, "{keep_seconds}: {problem:?}");
         }
-        let problem =
-            ClaimPolicy::Ledger { keep_seconds: 365 * DAY }.problem(Duration::from_secs(60)).unwrap();
+        let ledger = |keep_seconds, hot_days| {
+            let policy = ClaimPolicy::Ledger { keep_seconds, hot_days };
+            policy.problem(Duration::from_secs(60), Duration::ZERO)
+        };
+        let problem = ledger(365 * DAY, 400).unwrap();
         assert!(problem.ends_with("2557 days × 86400 s = 220924800 s"), "{problem}");
+        for (hot_days, right) in [(0, false), (1, true), (2557, true), (2558, false)] {
+            assert_eq!(ledger(2557 * DAY, hot_days).is_none(), right, "{hot_days}");
+        }
     }
 
     /// CLM-3
@@ -251,7 +306,7 @@ mod tests {
             let policy: ClaimPolicy = serde_json::from_str(&text).unwrap();
             let told = (policy.name(), policy.keep().unwrap().as_secs(), policy.compares().is_some());
             assert_eq!(told, (name, keep, compares));
-            assert_eq!(policy.problem(limits::REPLAY_WINDOW), None);
+            assert_eq!(policy.problem(limits::REPLAY_WINDOW, Duration::ZERO), None);
         }
         assert!(read(r#"{"policy":"strict","keep":1}"#).is_err());
     }

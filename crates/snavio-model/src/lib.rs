@@ -19,6 +19,7 @@ pub mod message;
 pub mod name;
 pub mod payload;
 pub mod permission;
+pub mod processing;
 pub mod recent;
 pub mod refusal;
 pub mod registry;

@@ -221,6 +221,21 @@ pub const LEGACY_KEY_REPORTED: Duration = Duration::from_secs(3600);
 /// Keys and clients whose reports a node remembers.
 pub const KEY_REPORTS_REMEMBERED_MAX: usize = 10_000;
 
+/// Days for which the message and the answer of a ledger claim stay beside it, when not said (CLM-15).
+pub const HOT_DAYS: u32 = 400;
+/// The longest an attempt may be in progress without a word from its worker.
+pub const DEADLINE_SECONDS_MAX: u32 = 12 * 3600;
+/// The longest pause between two attempts.
+pub const BACKOFF_SECONDS_MAX: u32 = 12 * 3600;
+/// A posting reference.
+pub const REFERENCE_BYTES_MAX: usize = 256;
+/// A JSON pointer in the settings of a route.
+pub const POINTER_BYTES_MAX: usize = 256;
+/// What a processor may answer; larger answers belong in a store of its own.
+pub const ANSWER_BYTES_MAX: usize = 256 * 1024;
+/// What is kept of an attempt's error, for people.
+pub const ERROR_CHARS_MAX: usize = 500;
+
 /// The manifest of a snapshot, which names its objects.
 pub const SNAPSHOT_MANIFEST_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// An object of a snapshot, packed or unpacked: several are in memory at once.

@@ -10,6 +10,7 @@ use super::Registry;
 use super::entry::{Entry, Grant, Route, Service};
 use super::identity::{GrantRequest, Issuer, KeySet, PersonalToken};
 use super::key::{EntryKey, Kind};
+use crate::claim::ClaimPolicy;
 use crate::limits;
 use crate::time::Timestamp;
 
@@ -316,6 +317,12 @@ fn route_problems(route: &Route, window: Duration) -> Vec<String> {
     if route.expected_drain_seconds == 0 {
         problems.push("expected_drain_seconds must be at least 1".to_owned());
     }
-    problems.extend(route.claim.problem(window));
+    problems.extend(route.claim_problem(window));
+    problems.extend(route.processing.problem());
+    if route.processing.is_tracked() && route.claim == ClaimPolicy::None {
+        problems.push(
+            "what becomes of a message is kept with its claim: give the route a claim policy".to_owned(),
+        );
+    }
     problems
 }

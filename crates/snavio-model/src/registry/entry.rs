@@ -1,6 +1,7 @@
 //! What is registered: tenants, services, routes, grants, keys, clients and bans, each a plain record (REG-1).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -9,6 +10,7 @@ use super::key::EntryKey;
 use crate::claim::ClaimPolicy;
 use crate::limits;
 use crate::name::{CommandName, GrantedName, KeyVersion, QueueName, ServiceName, TenantName};
+use crate::processing::Processing;
 use crate::time::Timestamp;
 
 /// One registered thing.
@@ -133,6 +135,9 @@ pub struct Route {
     /// How repeats are treated.
     #[serde(default)]
     pub claim: ClaimPolicy,
+    /// By whom it is processed, and how attempts follow each other.
+    #[serde(default, skip_serializing_if = "Processing::is_default")]
+    pub processing: Processing,
     /// Which path its messages may take.
     #[serde(default)]
     pub dispatch: DispatchMode,
@@ -181,6 +186,11 @@ fn drain_default() -> u32 {
 }
 
 impl Route {
+    /// What is wrong with how long its claims are kept, with the arithmetic (CLM-15, CLM-20).
+    pub(super) fn claim_problem(&self, window: Duration) -> Option<String> {
+        self.claim.problem(window, self.processing.longest(self.receives_max))
+    }
+
     /// The destination that claims and deliveries name: `tenant/service:name`.
     pub fn destination(&self) -> Arc<str> {
         destination(&self.target, &self.name)

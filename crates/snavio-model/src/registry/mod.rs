@@ -249,7 +249,7 @@ impl Registry {
     /// What does not hold together any more now that the replay window is this long (CLM-20).
     pub fn problems(&self, window: Duration) -> Vec<String> {
         let problem = |route: &Arc<BoundRoute>| {
-            let problem = route.route.claim.problem(window)?;
+            let problem = route.route.claim_problem(window)?;
             Some(format!("{}: {problem}", EntryKey::route(&route.route.target, &route.route.name)))
         };
         let mut problems: Vec<_> = self.routes().filter_map(problem).collect();

@@ -37,6 +37,7 @@ fn route(target: &str, name: &str) -> Route {
         claim: ClaimPolicy::None,
         dispatch: DispatchMode::Adaptive,
         profile: Profile::Moderate,
+        processing: Default::default(),
         receives_max: 5,
         expected_drain_seconds: 300,
         acl: Acl::Cached,

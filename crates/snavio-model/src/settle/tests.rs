@@ -27,6 +27,7 @@ fn route(name: &str, claim: ClaimPolicy) -> Arc<BoundRoute> {
         claim,
         dispatch: DispatchMode::Adaptive,
         profile: Profile::Moderate,
+        processing: Default::default(),
         receives_max: 5,
         expected_drain_seconds: 300,
         acl: Acl::Cached,
@@ -336,7 +337,7 @@ fn a_claim_of_the_shortest_time_outlasts_every_copy() {
     let keep = 2 * window + limits::CLAIM_KEEP_SLACK;
     let keep_seconds = u32::try_from(keep.as_secs()).unwrap();
     let claim = ClaimPolicy::Strict { keep_seconds };
-    assert_eq!(claim.problem(window), None);
+    assert_eq!(claim.problem(window, Duration::ZERO), None);
     let batch = [intake("acme/billing", 1, &[route("pay", claim)])];
     let mut backend = Backend::new();
     let signed_at = at(1000);
@@ -408,7 +409,7 @@ fn one_id_never_means_two_things_where_contents_are_compared() {
     let others = [saying(1, intake("acme/shop", 1, &[post()])), saying(9, intake("zeta/shop", 1, &[post()]))];
     assert_eq!(backend.outcomes(&others, at(9)).concat(), ["taken", "queued"]);
     // Another destination of the same id says the same, or is a conflict.
-    let elsewhere = route("book", ClaimPolicy::Event { keep_seconds: 86_400 });
+    let elsewhere = route("book", ClaimPolicy::Event { keep_seconds: 86_400, answers: false });
     let other = |what| saying(what, intake("acme/billing", 1, &[Arc::clone(&elsewhere)]));
     assert_eq!(
         backend.outcomes(&[other(7), other(1), other(1)], at(9)).concat(),

@@ -87,7 +87,7 @@ pub async fn both_contents_are_on_record_and_the_first_stands(store: &Arc<dyn St
 
 /// CLM-1: one content for all destinations, whoever comes first; another service has no business with the id.
 pub async fn an_id_means_one_thing_wherever_it_goes(store: &Arc<dyn Store>) {
-    let book = route("book", ClaimPolicy::Event { keep_seconds: 86_400 });
+    let book = route("book", ClaimPolicy::Event { keep_seconds: 86_400, answers: false });
     settle_saying(&**store, 1, "a", at(0)).await;
     let to_book = |what: u8| {
         let it = saying(what, "a", at(1));
@@ -192,7 +192,7 @@ pub async fn an_id_of_the_ledger_is_known_for_seven_years(store: &Arc<dyn Store>
 
 /// CLM-8: an id that is free again, and met by two contents at once, while there are conflicts from before.
 pub async fn an_id_that_is_free_again_has_its_conflicts_after_those_from_before(store: &Arc<dyn Store>) {
-    let event = route("note", ClaimPolicy::Event { keep_seconds: 86_400 });
+    let event = route("note", ClaimPolicy::Event { keep_seconds: 86_400, answers: false });
     let sent = |what: u8, now| Intake { destinations: vec![Arc::clone(&event)], ..saying(what, "a", now) };
     for (day, place) in [(0, 1), (2, 2), (4, 3)] {
         let now = at(day * 86_400);

@@ -36,6 +36,7 @@ pub fn route(name: &str, claim: ClaimPolicy) -> Arc<BoundRoute> {
         claim,
         dispatch: DispatchMode::Adaptive,
         profile: Profile::Moderate,
+        processing: Default::default(),
         receives_max: RECEIVES_MAX,
         expected_drain_seconds: 300,
         acl: Acl::Cached,

@@ -1,0 +1,323 @@
+//! Processing: what is done with a message once it is taken up, and what may come of it (CLM-6, CLM-7, CLM-9).
+//!
+//! A route says how ([`Processing`]); an attempt ends in an [`Ending`]; [`Processing::delay`] says when the next one is
+//! due. What an ending means for the claim is judged in [`crate::claim`].
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::limits;
+
+/// How what is sent by a route is processed, and how attempts follow each other.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Processing {
+    /// By whom.
+    pub kind: ProcessingKind,
+    /// Where an HTTP processor is called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// Where in the answer the posting reference is, as a JSON pointer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
+    /// How long a call may take; shorter than the deadline.
+    #[serde(default = "timeout_default")]
+    pub timeout_seconds: u32,
+    /// For how long an attempt is in progress before it counts as failed; the worker can ask for more.
+    #[serde(default = "deadline_default")]
+    pub deadline_seconds: u32,
+    /// What follows an attempt of which nobody knows what came of it.
+    #[serde(default)]
+    pub in_doubt: InDoubt,
+    /// The pause after the first failed attempt; it doubles with each further one.
+    #[serde(default = "backoff_default")]
+    pub backoff_seconds: u32,
+    /// The longest pause.
+    #[serde(default = "backoff_max_default")]
+    pub backoff_max_seconds: u32,
+}
+
+/// By whom a message is processed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum ProcessingKind {
+    /// By whoever takes it from the queue: the claim is complete when it is there.
+    Queue,
+    /// By whoever takes it from the queue and reports back: the claim is complete then.
+    Tracked,
+    /// By an HTTP endpoint that this gateway calls; its answer is the claim's.
+    Http,
+    /// By whoever begins the claim through the claims API, and reports back.
+    Reported,
+}
+
+/// What follows an attempt of which nobody knows what came of it (CLM-7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum InDoubt {
+    /// The next attempt: the processor must know by the id what it has done.
+    #[default]
+    Retry,
+    /// Nothing, until a person has looked.
+    Hold,
+}
+
+fn timeout_default() -> u32 {
+    20
+}
+
+fn deadline_default() -> u32 {
+    30
+}
+
+fn backoff_default() -> u32 {
+    1
+}
+
+fn backoff_max_default() -> u32 {
+    60
+}
+
+impl Default for Processing {
+    fn default() -> Self {
+        Self::of(ProcessingKind::Queue)
+    }
+}
+
+impl Processing {
+    /// Of a kind, with its default parameters.
+    pub fn of(kind: ProcessingKind) -> Self {
+        Self {
+            kind,
+            url: None,
+            reference: None,
+            timeout_seconds: timeout_default(),
+            deadline_seconds: deadline_default(),
+            in_doubt: InDoubt::default(),
+            backoff_seconds: backoff_default(),
+            backoff_max_seconds: backoff_max_default(),
+        }
+    }
+
+    /// By an HTTP endpoint.
+    pub fn http(url: impl Into<String>) -> Self {
+        Self { url: Some(url.into()), ..Self::of(ProcessingKind::Http) }
+    }
+
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether a claim waits for what becomes of its delivery.
+    pub fn is_tracked(&self) -> bool {
+        self.kind != ProcessingKind::Queue
+    }
+
+    /// For how long an attempt is in progress before it counts as failed.
+    pub fn deadline(&self) -> Duration {
+        Duration::from_secs(u64::from(self.deadline_seconds))
+    }
+
+    /// How long a call may take.
+    pub fn timeout(&self) -> Duration {
+        Duration::from_secs(u64::from(self.timeout_seconds))
+    }
+
+    /// The pause after an attempt, counted from one, that failed: it doubles, up to the longest, and lies anywhere in
+    /// its upper half, so that those who failed together do not come back together.
+    pub fn delay(&self, attempt: u32, random: u64) -> Duration {
+        let full = self.longest_delay(attempt);
+        let half = full.as_millis() as u64 / 2;
+        Duration::from_millis(half + random % (full.as_millis() as u64 - half + 1))
+    }
+
+    fn longest_delay(&self, attempt: u32) -> Duration {
+        let doubled = u64::from(self.backoff_seconds) << attempt.saturating_sub(1).min(31);
+        Duration::from_secs(doubled.min(u64::from(self.backoff_max_seconds)))
+    }
+
+    /// How long all attempts take at most: each up to its deadline, with the pauses between.
+    pub fn longest(&self, attempts: u32) -> Duration {
+        if !self.is_tracked() {
+            return Duration::ZERO;
+        }
+        let pauses: Duration = (1..attempts).map(|attempt| self.longest_delay(attempt)).sum();
+        self.deadline() * attempts + pauses
+    }
+
+    /// What is wrong with the parameters, if anything.
+    pub fn problem(&self) -> Option<String> {
+        let is_http = self.kind == ProcessingKind::Http;
+        let within = |what: &str, value: u32, most: u32| {
+            (!(1..=most).contains(&value)).then(|| format!("processing.{what} is {value}, not 1 to {most}"))
+        };
+        let pointer = self.reference.as_deref();
+        if is_http != self.url.is_some() {
+            return Some("processing.url is for the kind http, and needed there".to_owned());
+        }
+        if let Some(pointer) =
+            pointer.filter(|it| !it.starts_with('/') || it.len() > limits::POINTER_BYTES_MAX)
+        {
+            return Some(format!(
+                "processing.reference is no JSON pointer: {pointer:?} (for example /reference)"
+            ));
+        }
+        if is_http && self.timeout_seconds >= self.deadline_seconds {
+            return Some(format!(
+                "processing.timeout_seconds is {}, but a call must end before its attempt's deadline: {} s",
+                self.timeout_seconds, self.deadline_seconds
+            ));
+        }
+        within("deadline_seconds", self.deadline_seconds, limits::DEADLINE_SECONDS_MAX)
+            .or_else(|| within("timeout_seconds", self.timeout_seconds, limits::DEADLINE_SECONDS_MAX))
+            .or_else(|| within("backoff_seconds", self.backoff_seconds, limits::BACKOFF_SECONDS_MAX))
+            .or_else(|| within("backoff_max_seconds", self.backoff_max_seconds, limits::BACKOFF_SECONDS_MAX))
+    }
+}
+
+/// What a processor answered, byte for byte.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// What the body is.
+    pub content_type: Option<String>,
+    /// The body.
+    pub body: Bytes,
+}
+
+impl Answer {
+    /// The posting reference: the text, or number, under a JSON pointer in the body.
+    pub fn reference(&self, pointer: &str) -> Option<String> {
+        let body: serde_json::Value = serde_json::from_slice(&self.body).ok()?;
+        let found = match body.pointer(pointer)? {
+            serde_json::Value::String(text) => text.clone(),
+            serde_json::Value::Number(number) => number.to_string(),
+            _ => return None,
+        };
+        (1..=limits::REFERENCE_BYTES_MAX).contains(&found.len()).then_some(found)
+    }
+}
+
+/// What came of an attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ending {
+    /// It is done.
+    Completed {
+        /// What the processor answered, if it answered anything.
+        answer: Option<Answer>,
+        /// The posting reference.
+        reference: Option<String>,
+    },
+    /// It is not done, and had no effect.
+    Failed {
+        /// What went wrong, for people.
+        error: String,
+        /// Whether another attempt would end the same way.
+        is_final: bool,
+        /// What the processor answered, if it answered anything.
+        answer: Option<Answer>,
+        /// When the processor wants the next attempt, at the earliest.
+        retry_after: Option<Duration>,
+    },
+    /// Nobody knows whether it is done.
+    Unknown {
+        /// What is known, for people.
+        error: String,
+    },
+}
+
+impl Ending {
+    /// What an HTTP processor's answer means: done for 2xx; to be tried again for 408, 425, 429 and 5xx; anything else
+    /// would be answered the same way again. A gateway between may have passed the request on: what it says with 502
+    /// and 504 is not known to have had no effect.
+    pub fn of_http(answer: Answer, pointer: Option<&str>, retry_after: Option<Duration>) -> Self {
+        let error = format!("the processor answered {}", answer.status);
+        match answer.status {
+            200..=299 => {
+                let reference = pointer.and_then(|pointer| answer.reference(pointer));
+                Self::Completed { answer: Some(answer), reference }
+            }
+            502 | 504 => Self::Unknown { error },
+            408 | 425 | 429 | 500..=599 => {
+                Self::Failed { error, is_final: false, answer: Some(answer), retry_after }
+            }
+            _ => Self::Failed { error, is_final: true, answer: Some(answer), retry_after: None },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CLM-6
+    #[test]
+    fn pauses_double_up_to_the_longest_and_are_spread() {
+        let processing = Processing::of(ProcessingKind::Http);
+        for (attempt, longest) in [(1, 1), (2, 2), (3, 4), (6, 32), (7, 60), (99, 60), (u32::MAX, 60)] {
+            let (least, most) = (processing.delay(attempt, 0), processing.delay(attempt, 500 * longest));
+            assert_eq!(least, Duration::from_millis(500 * longest), "{attempt}");
+            assert_eq!(most, Duration::from_secs(longest), "{attempt}");
+            assert!(processing.delay(attempt, u64::MAX) <= most);
+        }
+    }
+
+    /// CLM-20
+    #[test]
+    fn all_attempts_together_take_their_deadlines_and_pauses() {
+        let processing = Processing::of(ProcessingKind::Http);
+        assert_eq!(processing.longest(1), Duration::from_secs(30));
+        assert_eq!(processing.longest(4), Duration::from_secs(4 * 30 + 1 + 2 + 4));
+        assert_eq!(Processing::default().longest(5), Duration::ZERO);
+    }
+
+    /// CLM-6, CLM-7, CLM-9
+    #[test]
+    fn an_answer_is_done_tried_again_or_final() {
+        let answer = |status| Answer { status, content_type: None, body: r#"{"ref":["JE-1",7,""]}"#.into() };
+        let ended = |status| match Ending::of_http(answer(status), Some("/ref/0"), None) {
+            Ending::Completed { reference, .. } => format!("done {reference:?}"),
+            Ending::Failed { is_final: true, .. } => "final".to_owned(),
+            Ending::Failed { .. } => "again".to_owned(),
+            Ending::Unknown { .. } => "unknown".to_owned(),
+        };
+        for (statuses, word) in [
+            (&[200, 201, 204][..], "done Some(\"JE-1\")"),
+            (&[408, 425, 429, 500, 503, 599], "again"),
+            (&[502, 504], "unknown"),
+            (&[301, 400, 401, 404, 409, 422], "final"),
+        ] {
+            for status in statuses {
+                assert_eq!(ended(*status), word, "{status}");
+            }
+        }
+        for (pointer, reference) in [("/ref/1", Some("7")), ("/ref/2", None), ("/ref", None), ("/none", None)]
+        {
+            assert_eq!(answer(200).reference(pointer).as_deref(), reference, "{pointer}");
+        }
+    }
+
+    /// CLM-9
+    #[test]
+    fn parameters_that_cannot_work_are_named() {
+        let http = || Processing::http("https://gl.example/post");
+        assert_eq!(http().problem(), None);
+        for (processing, says) in [
+            (Processing { url: None, ..http() }, "processing.url"),
+            (Processing { kind: ProcessingKind::Tracked, ..http() }, "processing.url"),
+            (Processing { timeout_seconds: 30, ..http() }, "before its attempt's deadline: 30 s"),
+            (Processing { deadline_seconds: 0, timeout_seconds: 0, ..http() }, "deadline"),
+            (Processing { reference: Some("ref".to_owned()), ..http() }, "JSON pointer"),
+            (Processing { backoff_seconds: 0, ..http() }, "backoff_seconds is 0"),
+        ] {
+            let problem = processing.problem().unwrap_or_default();
+            assert!(problem.contains(says), "{problem}");
+        }
+    }
+}

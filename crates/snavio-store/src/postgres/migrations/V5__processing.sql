@@ -1,0 +1,38 @@
+-- What became of a claim whose work is reported back (CLM-2, CLM-9). One without a delivery is complete since it was
+-- delivered. `status` is 0 processing, 1 completed, 2 failed and to be tried again, 3 failed for good, 4 in doubt.
+ALTER TABLE claim ADD COLUMN delivery bigint;
+ALTER TABLE claim ADD COLUMN status smallint NOT NULL DEFAULT 1;
+-- The lease that ended it last, and how many there were until then.
+ALTER TABLE claim ADD COLUMN fence bigint;
+ALTER TABLE claim ADD COLUMN attempts integer NOT NULL DEFAULT 0;
+ALTER TABLE claim ADD COLUMN ended_at bigint;
+ALTER TABLE claim ADD COLUMN reference text COLLATE "C";
+ALTER TABLE claim ADD COLUMN error text COLLATE "C";
+-- How often the id came again, and when it did last.
+ALTER TABLE claim ADD COLUMN repeats bigint NOT NULL DEFAULT 0;
+ALTER TABLE claim ADD COLUMN last_seen_at bigint;
+-- From when on its message and its answer belong in the archive, and where they are there.
+ALTER TABLE claim ADD COLUMN hot_until bigint;
+ALTER TABLE claim ADD COLUMN archived_at bigint;
+ALTER TABLE claim ADD COLUMN archive text COLLATE "C";
+
+CREATE INDEX claim_open ON claim (status, message) WHERE status <> 1;
+CREATE INDEX claim_cooling ON claim (hot_until) WHERE hot_until IS NOT NULL AND archived_at IS NULL;
+
+-- What was answered to a delivery whose claim keeps it (CLM-5), byte for byte.
+CREATE TABLE answer (
+    delivery     bigint PRIMARY KEY,
+    status       integer NOT NULL,
+    content_type text COLLATE "C",
+    body         bytea   NOT NULL,
+    check_value  bigint NOT NULL
+);
+
+-- Whether a claim waits for what becomes of the delivery.
+ALTER TABLE delivery ADD COLUMN tracked boolean NOT NULL DEFAULT false;
+ALTER TABLE dead_letter ADD COLUMN tracked boolean NOT NULL DEFAULT false;
+
+-- What an event has besides its payload, as JSON; nothing of a command.
+ALTER TABLE message ADD COLUMN event text COLLATE "C";
+
+UPDATE layout SET version = 5;
