@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::delivery::{DeadReason, Tracking};
 use crate::hash::DomainHash;
 use crate::id::{MessageId, Serial};
 use crate::limits;
 use crate::name::{ServiceName, TenantName};
+use crate::processing::Ending;
 use crate::time::Timestamp;
 
 /// How a route treats an id that it has seen before (CLM-3).
@@ -220,6 +222,10 @@ pub struct Claim {
     pub first_seen_at: Timestamp,
     /// From when on the id is free again.
     pub expires_at: Timestamp,
+    /// From when on the message and the answer belong in the archive.
+    pub hot_until: Option<Timestamp>,
+    /// What became of it, where that is reported back; it is complete since it was delivered where not.
+    pub progress: Option<Box<Progress>>,
 }
 
 impl Claim {
@@ -227,7 +233,211 @@ impl Claim {
     pub fn is_live(&self, now: Timestamp) -> bool {
         now < self.expires_at
     }
+
+    /// Where it stands, as far as was reported.
+    pub fn status(&self) -> Status {
+        self.progress.as_ref().map_or(Status::Completed, |it| it.status)
+    }
 }
+
+/// Where a claim stands (CLM-2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// Taken up, and nothing is reported yet.
+    Processing,
+    /// Done.
+    Completed,
+    /// Not done, and without effect.
+    Failed {
+        /// Whether there is no further attempt unless a person asks for one.
+        is_final: bool,
+    },
+    /// Nobody knows whether it is done: a person must look.
+    InDoubt,
+}
+
+impl Status {
+    const ALL: [Self; 5] = [
+        Self::Processing,
+        Self::Completed,
+        Self::Failed { is_final: false },
+        Self::Failed { is_final: true },
+        Self::InDoubt,
+    ];
+
+    /// The word in answers.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Processing => "PROCESSING",
+            Self::Completed => "COMPLETED",
+            Self::Failed { .. } => "FAILED",
+            Self::InDoubt => "IN_DOUBT",
+        }
+    }
+
+    /// Those that a word stands for.
+    pub fn named(word: &str) -> Vec<Self> {
+        Self::ALL.into_iter().filter(|it| it.as_str().eq_ignore_ascii_case(word)).collect()
+    }
+
+    /// The number in stores; never used for anything else.
+    pub fn number(self) -> i16 {
+        match self {
+            Self::Processing => 0,
+            Self::Completed => 1,
+            Self::Failed { is_final: false } => 2,
+            Self::Failed { is_final: true } => 3,
+            Self::InDoubt => 4,
+        }
+    }
+
+    /// Takes back what [`Status::number`] gave.
+    pub fn stored(number: i16) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.number() == number)
+    }
+}
+
+/// What became of a claim whose work is reported back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress {
+    /// The delivery that carries the work.
+    pub delivery: Serial,
+    /// Where it stands.
+    pub status: Status,
+    /// The lease that ended last.
+    pub fence: Option<Serial>,
+    /// How many there were until then.
+    pub attempts: u32,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
+    /// The posting reference.
+    pub reference: Option<String>,
+    /// What went wrong last, for people.
+    pub error: Option<String>,
+}
+
+impl Progress {
+    /// Of work that was just handed over.
+    pub fn new(delivery: Serial) -> Self {
+        Self {
+            delivery,
+            status: Status::Processing,
+            fence: None,
+            attempts: 0,
+            ended_at: None,
+            reference: None,
+            error: None,
+        }
+    }
+
+    /// How an attempt moves it on, and what is to be done with its delivery (CLM-4, CLM-6, CLM-7). What is complete
+    /// stays as it is: whoever comes late is told so.
+    pub fn finish(&mut self, attempt: &Attempt, ending: &Ending, now: Timestamp) -> Result<Next, Fenced> {
+        if matches!(self.status, Status::Completed | Status::Failed { is_final: true } | Status::InDoubt) {
+            return Err(Fenced);
+        }
+        let (status, next, error) = match ending {
+            Ending::Completed { reference, .. } => {
+                self.reference.clone_from(reference);
+                (Status::Completed, Next::Done, None)
+            }
+            Ending::Unknown { error } if attempt.tracking == Tracking::Hold => {
+                (Status::InDoubt, Next::Bury(DeadReason::InDoubt), Some(error))
+            }
+            Ending::Failed { is_final: true, error, .. } => {
+                (Status::Failed { is_final: true }, Next::Bury(DeadReason::Failed), Some(error))
+            }
+            Ending::Failed { error, .. } | Ending::Unknown { error } => {
+                let is_last = attempt.number >= attempt.most;
+                let bury = Next::Bury(DeadReason::ReceivesExhausted);
+                let next = if is_last { bury } else { Next::Again };
+                (Status::Failed { is_final: is_last }, next, Some(error))
+            }
+        };
+        self.status = status;
+        self.error = error.map(|error| error.chars().take(limits::ERROR_CHARS_MAX).collect());
+        self.fence = Some(attempt.fence);
+        self.attempts = attempt.number;
+        self.ended_at = Some(now);
+        Ok(next)
+    }
+
+    /// Whether this very attempt ended it like this before: its reporter did not hear of it, and tells again.
+    pub fn was_ended_by(&self, fence: Serial, ending: &Ending) -> bool {
+        let same = match ending {
+            Ending::Completed { reference, .. } => {
+                self.status == Status::Completed && self.reference == *reference
+            }
+            Ending::Failed { is_final, .. } => self.status == Status::Failed { is_final: *is_final },
+            Ending::Unknown { .. } => self.status == Status::InDoubt,
+        };
+        same && self.fence == Some(fence)
+    }
+
+    /// The delivery became a dead letter without anybody reporting.
+    pub fn buried(&mut self, reason: DeadReason, receives: u32, now: Timestamp) {
+        self.status = match reason {
+            DeadReason::InDoubt => Status::InDoubt,
+            _ => Status::Failed { is_final: true },
+        };
+        let why = match reason {
+            DeadReason::ReceivesExhausted => "it was attempted as often as its route allows",
+            DeadReason::RetentionExpired => "nobody took it in time",
+            DeadReason::InDoubt => "its worker did not report back in time; whether it is done is not known",
+            DeadReason::Purged => "its queue was purged",
+            DeadReason::Conflict | DeadReason::Failed => "it is a dead letter",
+        };
+        let last = self.error.take().filter(|_| reason == DeadReason::ReceivesExhausted);
+        let error = last.map_or_else(|| why.to_owned(), |last| format!("{why}; last: {last}"));
+        self.error = Some(error.chars().take(limits::ERROR_CHARS_MAX).collect());
+        self.attempts = self.attempts.max(receives);
+        self.ended_at = Some(now);
+    }
+
+    /// The attempt's time is over without a word from its worker; it is taken up again (CLM-7).
+    pub fn lapsed(&mut self, fence: Option<Serial>, attempts: u32, now: Timestamp) {
+        self.status = Status::Failed { is_final: false };
+        self.fence = fence.or(self.fence);
+        self.attempts = attempts;
+        self.error = Some("its worker did not report back in time".to_owned());
+        self.ended_at = Some(now);
+    }
+
+    /// A person put the delivery back: it is work again.
+    pub fn reopened(&mut self) {
+        self.status = Status::Processing;
+        self.error = None;
+        self.ended_at = None;
+    }
+}
+
+/// An attempt that is to be ended.
+#[derive(Debug, Clone, Copy)]
+pub struct Attempt {
+    /// Its lease.
+    pub fence: Serial,
+    /// Which one it is, counted from one.
+    pub number: u32,
+    /// How many there may be.
+    pub most: u32,
+    /// What follows if nobody knows what came of it.
+    pub tracking: Tracking,
+}
+
+/// What is to be done with the delivery of an attempt that ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// It is done: the delivery ends.
+    Done,
+    /// It is handed out again later.
+    Again,
+    /// It becomes a dead letter.
+    Bury(DeadReason),
+}
+
+/// The work is somebody else's by now, or ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fenced;
 
 #[cfg(test)]
 mod tests {
@@ -288,6 +498,81 @@ mod tests {
         for (hot_days, right) in [(0, false), (1, true), (2557, true), (2558, false)] {
             assert_eq!(ledger(2557 * DAY, hot_days).is_none(), right, "{hot_days}");
         }
+    }
+
+    fn attempt(fence: i64, number: u32, tracking: Tracking) -> Attempt {
+        Attempt { fence: Serial(fence), number, most: 3, tracking }
+    }
+
+    fn completed(reference: &str) -> Ending {
+        Ending::Completed { answer: None, reference: Some(reference.to_owned()) }
+    }
+
+    fn failed(is_final: bool) -> Ending {
+        Ending::Failed { error: "no".to_owned(), is_final, answer: None, retry_after: None }
+    }
+
+    fn unknown() -> Ending {
+        Ending::Unknown { error: "silence".to_owned() }
+    }
+
+    /// CLM-4, CLM-6, CLM-7
+    #[test]
+    fn every_ending_leads_somewhere() {
+        use Tracking::{Hold, Retry};
+        let (again, for_good) = (Status::Failed { is_final: false }, Status::Failed { is_final: true });
+        for (ending, number, tracking, status, next) in [
+            (completed("JE-1"), 1, Retry, Status::Completed, Next::Done),
+            (completed("JE-1"), 3, Hold, Status::Completed, Next::Done),
+            (failed(false), 1, Retry, again, Next::Again),
+            (failed(false), 2, Hold, again, Next::Again),
+            (failed(false), 3, Retry, for_good, Next::Bury(DeadReason::ReceivesExhausted)),
+            (failed(true), 1, Retry, for_good, Next::Bury(DeadReason::Failed)),
+            (unknown(), 1, Retry, again, Next::Again),
+            (unknown(), 3, Retry, for_good, Next::Bury(DeadReason::ReceivesExhausted)),
+            (unknown(), 1, Hold, Status::InDoubt, Next::Bury(DeadReason::InDoubt)),
+        ] {
+            let mut progress = Progress::new(Serial(7));
+            let led = progress.finish(&attempt(9, number, tracking), &ending, Timestamp(5)).unwrap();
+            let told = (progress.status, led, progress.fence, progress.attempts, progress.ended_at);
+            assert_eq!(told, (status, next, Some(Serial(9)), number, Some(Timestamp(5))), "{ending:?}");
+        }
+    }
+
+    /// CLM-7: the stored answer never changes once it is there.
+    #[test]
+    fn who_comes_late_is_fenced_and_changes_nothing() {
+        for first in [completed("JE-2"), failed(true)] {
+            let mut progress = Progress::new(Serial(7));
+            progress.finish(&attempt(9, 2, Tracking::Retry), &first, Timestamp(5)).unwrap();
+            let before = progress.clone();
+            for late in [completed("JE-1"), failed(false), failed(true), unknown()] {
+                let late = progress.finish(&attempt(8, 1, Tracking::Retry), &late, Timestamp(6));
+                assert_eq!((late, &progress), (Err(Fenced), &before));
+            }
+        }
+    }
+
+    /// CLM-4
+    #[test]
+    fn whoever_tells_again_what_it_told_before_is_recognised() {
+        let mut progress = Progress::new(Serial(7));
+        progress.finish(&attempt(9, 1, Tracking::Retry), &completed("JE-1"), Timestamp(5)).unwrap();
+        assert!(progress.was_ended_by(Serial(9), &completed("JE-1")));
+        assert!(!progress.was_ended_by(Serial(9), &completed("JE-2")));
+        assert!(!progress.was_ended_by(Serial(8), &completed("JE-1")));
+        assert!(!progress.was_ended_by(Serial(9), &failed(true)));
+    }
+
+    /// CLM-2
+    #[test]
+    fn a_status_has_one_number_and_its_word() {
+        for status in Status::ALL {
+            assert_eq!(Status::stored(status.number()), Some(status));
+            assert!(Status::named(status.as_str()).contains(&status));
+        }
+        assert_eq!(Status::stored(5), None);
+        assert_eq!(Status::named("failed").len(), 2);
     }
 
     /// CLM-3

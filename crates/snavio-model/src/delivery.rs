@@ -29,6 +29,45 @@ pub struct Delivery {
     pub receives: u32,
     /// How often it may be.
     pub receives_max: u32,
+    /// Whether a claim waits for what becomes of it.
+    pub tracking: Tracking,
+}
+
+/// Whether a claim waits for what becomes of a delivery, and what follows an attempt of which nobody knows (CLM-7, CLM-9).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Tracking {
+    /// It is complete when it is enqueued.
+    #[default]
+    Plain,
+    /// It is handed out again.
+    Retry,
+    /// It is held for a person. Such a delivery is handed out only once that is on stable storage.
+    Hold,
+}
+
+impl Tracking {
+    /// The number in stores; never used for anything else.
+    pub fn number(self) -> i16 {
+        match self {
+            Self::Plain => 0,
+            Self::Retry => 1,
+            Self::Hold => 2,
+        }
+    }
+
+    /// Takes back what [`Tracking::number`] gave.
+    pub fn stored(number: i16) -> Self {
+        match number {
+            0 => Self::Plain,
+            2 => Self::Hold,
+            _ => Self::Retry,
+        }
+    }
+
+    /// Whether a claim waits for it.
+    pub fn is_tracked(self) -> bool {
+        self != Self::Plain
+    }
 }
 
 impl Delivery {
@@ -43,6 +82,7 @@ impl Delivery {
             queued_at: now,
             receives: 0,
             receives_max: route.route.receives_max,
+            tracking: route.route.processing.tracking(),
         }
     }
 
@@ -106,6 +146,12 @@ pub enum DeadReason {
     RetentionExpired,
     /// Its id means something else already: it is never put back (CLM-8).
     Conflict,
+    /// Its processor refused it for good (CLM-6).
+    Failed,
+    /// Nobody knows whether it is done, and its route holds it for a person (CLM-7).
+    InDoubt,
+    /// Its queue was purged while a claim waited for it.
+    Purged,
 }
 
 impl DeadReason {
@@ -115,12 +161,22 @@ impl DeadReason {
             Self::ReceivesExhausted => "receives_exhausted",
             Self::RetentionExpired => "retention_expired",
             Self::Conflict => "conflict",
+            Self::Failed => "failed",
+            Self::InDoubt => "in_doubt",
+            Self::Purged => "purged",
         }
     }
 
     /// Takes back what [`DeadReason::as_str`] gave.
     pub fn stored(text: &str) -> Option<Self> {
-        let all = [Self::ReceivesExhausted, Self::RetentionExpired, Self::Conflict];
+        let all = [
+            Self::ReceivesExhausted,
+            Self::RetentionExpired,
+            Self::Conflict,
+            Self::Failed,
+            Self::InDoubt,
+            Self::Purged,
+        ];
         all.into_iter().find(|it| it.as_str() == text)
     }
 }

@@ -8,6 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::claim::Next;
+use crate::delivery::{DeadReason, Tracking};
 use crate::limits;
 
 /// How what is sent by a route is processed, and how attempts follow each other.
@@ -116,6 +118,15 @@ impl Processing {
     /// Whether a claim waits for what becomes of its delivery.
     pub fn is_tracked(&self) -> bool {
         self.kind != ProcessingKind::Queue
+    }
+
+    /// How its deliveries are followed.
+    pub fn tracking(&self) -> Tracking {
+        match self.in_doubt {
+            _ if !self.is_tracked() => Tracking::Plain,
+            InDoubt::Retry => Tracking::Retry,
+            InDoubt::Hold => Tracking::Hold,
+        }
     }
 
     /// For how long an attempt is in progress before it counts as failed.
@@ -233,6 +244,15 @@ pub enum Ending {
 }
 
 impl Ending {
+    /// What is to be done with a delivery that no claim waits for.
+    pub fn without_claim(&self) -> Next {
+        match self {
+            Self::Completed { .. } => Next::Done,
+            Self::Failed { is_final: true, .. } => Next::Bury(DeadReason::Failed),
+            Self::Failed { .. } | Self::Unknown { .. } => Next::Again,
+        }
+    }
+
     /// What an HTTP processor's answer means: done for 2xx; to be tried again for 408, 425, 429 and 5xx; anything else
     /// would be answered the same way again. A gateway between may have passed the request on: what it says with 502
     /// and 504 is not known to have had no effect.

@@ -7,7 +7,7 @@
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use std::sync::Arc;
 
-use crate::claim::{Claim, ClaimKey, IdKey, Original};
+use crate::claim::{Claim, ClaimKey, IdKey, Original, Progress, Status};
 use crate::conflict::{Conflict, ConflictState};
 use crate::delivery::{DeadLetter, DeadReason, Delivery};
 use crate::hash::DomainHash;
@@ -59,6 +59,19 @@ pub enum Outcome {
     Duplicate {
         /// When the winner was seen.
         first_seen_at: Timestamp,
+    },
+    /// Seen before, and what becomes of it is reported back (CLM-5 to CLM-7): nothing was dispatched.
+    Seen {
+        /// The delivery that carries the work.
+        delivery: Serial,
+        /// Whether its number was given in this very batch.
+        is_new: bool,
+        /// Where it stands, as far as was reported.
+        status: Status,
+        /// When the winner was seen.
+        first_seen_at: Timestamp,
+        /// Until when the claim holds.
+        kept_until: Timestamp,
     },
     /// The id was taken by another service of the tenant (CLM-1).
     Taken,
@@ -267,7 +280,7 @@ pub fn judge(
     let mut outcomes = Vec::with_capacity(intake.destinations.len());
     for route in &intake.destinations {
         let key = route.route.claim.keep().map(|keep| (claim_key(&intake.message, route), keep));
-        let seen = key.as_ref().and_then(|(key, _)| check_claim(working, intake, key, now));
+        let seen = key.as_ref().and_then(|(key, _)| check_claim(working, intake, key, now, delta));
         if let Some(outcome) = seen {
             outcomes.push(outcome);
             continue;
@@ -281,13 +294,19 @@ pub fn judge(
             delta.messages.push((number, place));
             number
         });
+        let delivery = working.number();
         if let Some((key, keep)) = key {
-            let source = intake.message.source.clone();
-            let claim = Claim { source, message: number, first_seen_at: now, expires_at: now.plus(keep) };
+            let claim = Claim {
+                source: intake.message.source.clone(),
+                message: number,
+                first_seen_at: now,
+                expires_at: now.plus(keep),
+                hot_until: route.route.claim.hot().map(|hot| now.plus(hot)),
+                progress: route.route.processing.is_tracked().then(|| Box::new(Progress::new(delivery))),
+            };
             working.claims.insert(key.clone(), claim.clone());
             delta.claims.push((key, claim));
         }
-        let delivery = working.number();
         delta.deliveries.push(Delivery::new(delivery, number, route, now));
         outcomes.push(Outcome::Queued { delivery });
     }
@@ -401,14 +420,27 @@ fn is_outdated(working: &Working, intake: &Intake, now: Timestamp) -> bool {
 }
 
 /// CLM-4: of any number of racing messages, the first one judged wins and the rest follow it.
-fn check_claim(working: &Working, intake: &Intake, key: &ClaimKey, now: Timestamp) -> Option<Outcome> {
+fn check_claim(
+    working: &Working,
+    intake: &Intake,
+    key: &ClaimKey,
+    now: Timestamp,
+    delta: &Delta,
+) -> Option<Outcome> {
     if working.unreadable.contains(key) {
         return Some(Outcome::Unreadable);
     }
     match working.claims.get(key).filter(|claim| claim.is_live(now)) {
-        Some(claim) if claim.source == intake.message.source => {
-            Some(Outcome::Duplicate { first_seen_at: claim.first_seen_at })
-        }
+        Some(claim) if claim.source == intake.message.source => Some(match &claim.progress {
+            None => Outcome::Duplicate { first_seen_at: claim.first_seen_at },
+            Some(progress) => Outcome::Seen {
+                delivery: progress.delivery,
+                is_new: delta.claims.iter().any(|(new, _)| new == key),
+                status: progress.status,
+                first_seen_at: claim.first_seen_at,
+                kept_until: claim.expires_at,
+            },
+        }),
         Some(_) => Some(Outcome::Taken),
         // A claim is over at its very end, so the wait that it was made to outlast is too long at its own.
         None => {

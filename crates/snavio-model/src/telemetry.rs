@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use crate::claim::{Claim, ClaimKey};
 use crate::conflict::Conflict;
-use crate::delivery::DeadLetter;
+use crate::delivery::{DeadLetter, Receipt};
 use crate::id::{MessageId, Serial};
 use crate::limits;
 use crate::message::{Message, Path};
@@ -113,6 +114,23 @@ pub fn conflict(conflict: &Conflict) -> Record {
     }));
     let (tenant, source) = (conflict.owner.clone(), Some(conflict.source.clone()));
     Record { tenant, kind: "snavio.claim.conflict", at: conflict.flagged_at, source, body }
+}
+
+/// The record of a report on work that was somebody else's by then, for whom the work is (CLM-7).
+pub fn fenced(key: &ClaimKey, claim: &Claim, receipt: Receipt, at: Timestamp) -> Option<Record> {
+    let owner = key.destination.split('/').next().and_then(|it| TenantName::new(it).ok())?;
+    let newest = claim.progress.as_ref().and_then(|it| it.fence);
+    let body = members(json!({
+        "command_id": key.id,
+        "source": claim.source,
+        "destination": &*key.destination,
+        "delivery_id": receipt.delivery_id,
+        "fence": receipt.fence,
+        "newest_fence": newest,
+        "status": claim.status().as_str(),
+        "severity": "critical",
+    }));
+    Some(Record { tenant: owner, kind: "snavio.claim.fenced", at, source: Some(claim.source.clone()), body })
 }
 
 /// A message that was sent by a permission after that had been taken back.

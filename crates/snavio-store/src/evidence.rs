@@ -1,10 +1,12 @@
 //! The check value of evidence rows: CRC-32 over their columns, each preceded by its length (QUA-1). Every engine
 //! keeps it, so that a row that is not as it was written is noticed when it is read, whoever changed it.
 
-use snavio_model::claim::{IdKey, Original};
+use snavio_model::claim::{Claim, ClaimKey, IdKey, Original};
 use snavio_model::conflict::Conflict;
-use snavio_model::id::MessageId;
+use snavio_model::delivery::Receipt;
+use snavio_model::id::{MessageId, Serial};
 use snavio_model::message::{Message, Path};
+use snavio_model::processing::Answer;
 use snavio_model::telemetry::{self, Record};
 use snavio_model::time::Timestamp;
 
@@ -30,6 +32,23 @@ impl Check {
 
     pub(crate) fn number(&mut self, number: i64) {
         self.0.extend_from_slice(&number.to_le_bytes());
+    }
+
+    /// What a claim has besides the usual, but for the number of its delivery; nothing of one that has nothing, as all
+    /// had once.
+    pub(crate) fn progress(&mut self, claim: &Claim) {
+        if claim.hot_until.is_none() && claim.progress.is_none() {
+            return;
+        }
+        self.number(claim.hot_until.map_or(-1, |it| it.0));
+        let Some(progress) = &claim.progress else { return };
+        self.number(i64::from(progress.status.number()));
+        self.number(progress.fence.map_or(-1, |it| it.0));
+        self.number(i64::from(progress.attempts));
+        self.number(progress.ended_at.map_or(-1, |it| it.0));
+        for text in [&progress.reference, &progress.error] {
+            self.bytes(text.as_deref().unwrap_or_default().as_bytes());
+        }
     }
 
     /// All of a message but its number.
@@ -146,4 +165,42 @@ pub(crate) fn opened(conflict: &Conflict) -> (Act, Deed, Record) {
     );
     let deed = Deed { action: "conflict.open", object: conflict.id.to_string(), outcome };
     (act, deed, telemetry::conflict(conflict))
+}
+
+/// The check value of an answer.
+pub(crate) fn of_answer(delivery: Serial, answer: &Answer) -> i64 {
+    let mut check = Check::default();
+    check.number(delivery.0);
+    check.number(i64::from(answer.status));
+    check.bytes(answer.content_type.as_deref().unwrap_or_default().as_bytes());
+    check.bytes(&answer.body);
+    check.value()
+}
+
+/// What somebody leaves who reports on work that is not theirs any more: for the record, and for its owner (CLM-7).
+pub(crate) fn fenced(
+    (key, claim): &(ClaimKey, Claim),
+    receipt: Receipt,
+    who: &str,
+    at: Timestamp,
+) -> (Act, Deed, Option<Record>) {
+    let act = Act { who: who.to_owned(), why: String::new(), at };
+    let outcome = format!(
+        "{} of {} at {} is {}; fence {} is not its newest",
+        key.id,
+        key.tenant,
+        key.destination,
+        claim.status().as_str(),
+        receipt.fence
+    );
+    let deed = Deed { action: "claim.fenced", object: receipt.delivery_id.to_string(), outcome };
+    (act, deed, telemetry::fenced(key, claim, receipt, at))
+}
+
+/// What an attempt leaves whose time is over: for the record (CLM-7).
+pub(crate) fn lapsed(key: &ClaimKey, claim: &Claim, at: Timestamp) -> (Act, Deed) {
+    let act = Act { who: "gateway".to_owned(), why: String::new(), at };
+    let attempts = claim.progress.as_ref().map_or(0, |it| it.attempts);
+    let outcome = format!("{} of {}: attempt {attempts} did not report back in time", key.id, key.tenant);
+    (act, Deed { action: "claim.lapsed", object: key.destination.to_string(), outcome })
 }

@@ -1,10 +1,12 @@
-//! Durable state behind six interfaces, cut by what the domain needs (ENG-1).
+//! Durable state behind eight interfaces, cut by what the domain needs (ENG-1).
 //!
-//! [`Ledger`] is the data plane, [`Queue`] hands out deliveries, [`RegistryLog`] is the control plane,
+//! [`Ledger`] is the data plane, [`Queue`] hands out deliveries, [`Claims`] is what becomes of them, [`Conflicts`] what
+//! was meant otherwise, [`RegistryLog`] is the control plane,
 //! [`Journal`] reads what happened, [`Audit`] takes down what somebody did, [`Fleet`] is what nodes over one store know
 //! of each other. A backend implements all of them over one engine, because a claim, its delivery and their telemetry commit together. Nothing is judged
 //! here: that is `snavio_model::settle`.
 
+mod claims;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod embedded;
@@ -33,6 +35,7 @@ use snavio_model::time::Timestamp;
 use snavio_model::trace::CorrelationId;
 use tokio::sync::Notify;
 
+pub use claims::{ClaimFilter, Claims, Finished, HeldDelivery, Report, StoredClaim};
 pub use fleet::{Fleet, Heard, NodeSeen, NodeState};
 pub use moving::{MoveError, Moved, move_store};
 
@@ -98,6 +101,8 @@ pub struct Swept {
     pub telemetry: usize,
     /// Deliveries that ended, to become dead letters.
     pub dead_letters: usize,
+    /// Attempts whose worker did not report back in time (CLM-7).
+    pub lapsed: usize,
     /// What the engine kept for itself, and nobody can be asking for any more.
     pub forgotten: usize,
 }
@@ -105,7 +110,8 @@ pub struct Swept {
 impl Swept {
     /// Whether there may be more to sweep.
     pub fn is_partial(&self) -> bool {
-        let most = self.claims.max(self.telemetry).max(self.dead_letters).max(self.forgotten);
+        let most = self.claims.max(self.telemetry).max(self.dead_letters);
+        let most = most.max(self.lapsed).max(self.forgotten);
         most >= limits::SWEEP_ROWS_MAX
     }
 }
@@ -123,6 +129,8 @@ pub struct Received {
     pub queued_at: Timestamp,
     /// Until when nobody else gets it.
     pub visible_at: Timestamp,
+    /// The destination, of one that a claim waits for.
+    pub destination: Option<Arc<str>>,
     /// The message.
     pub message: Arc<Message>,
 }
@@ -142,28 +150,12 @@ pub trait Queue: Send + Sync {
     /// Fires when a delivery may have become visible in the queue.
     fn arrivals(&self, queue: &QueueKey) -> Arc<Notify>;
 
-    /// Ends deliveries. `Done` is durable.
-    async fn acknowledge(
-        &self,
-        queue: &QueueKey,
-        receipts: Vec<Receipt>,
-    ) -> Result<Vec<ReceiptOutcome>, StoreError>;
-
     /// Hides deliveries for `visibility` from now.
     async fn extend(
         &self,
         queue: &QueueKey,
         receipts: Vec<Receipt>,
         visibility: Duration,
-        now: Timestamp,
-    ) -> Result<Vec<ReceiptOutcome>, StoreError>;
-
-    /// Gives deliveries back to the queue, to be visible again after `delay`.
-    async fn release(
-        &self,
-        queue: &QueueKey,
-        receipts: Vec<Receipt>,
-        delay: Duration,
         now: Timestamp,
     ) -> Result<Vec<ReceiptOutcome>, StoreError>;
 
@@ -436,7 +428,7 @@ pub trait Journal: Send + Sync {
 
 /// Everything a node needs of its engine.
 #[async_trait]
-pub trait Store: Ledger + Queue + RegistryLog + Journal + Audit + Conflicts + Fleet {
+pub trait Store: Ledger + Queue + RegistryLog + Journal + Audit + Claims + Conflicts + Fleet {
     /// Where a node's clock starts.
     fn anchor(&self) -> Anchor;
 

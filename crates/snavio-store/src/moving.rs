@@ -9,6 +9,7 @@ use snavio_model::claim::{Claim, ClaimKey, IdKey, Original};
 use snavio_model::conflict::Conflict;
 use snavio_model::delivery::{DeadLetter, Delivery};
 use snavio_model::id::Serial;
+use snavio_model::processing::Answer;
 use snavio_model::registry::{Entry, LoggedChange, Seal};
 use snavio_model::telemetry::StoredRecord;
 use tokio::sync::mpsc;
@@ -36,6 +37,7 @@ pub(crate) enum Page {
     Claims(Vec<(ClaimKey, Claim)>),
     Originals(Vec<(IdKey, Original)>),
     Conflicts(Vec<Conflict>),
+    Answers(Vec<(Serial, Answer)>),
     Deliveries(Vec<Delivery>),
     DeadLetters(Vec<DeadLetter>),
     /// Each with its tenant.

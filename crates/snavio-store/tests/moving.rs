@@ -17,8 +17,8 @@ use snavio_model::registry::{
 use snavio_model::settle::Outcome;
 use snavio_model::telemetry::refused;
 use snavio_store::conformance::samples::{
-    RECEIVES_MAX, act, at, ids, intake, intake_of, message, notify, pay, queue, queued, receipt, receive,
-    route, settle, settle_one,
+    RECEIVES_MAX, acknowledge, act, at, ids, intake, intake_of, message, notify, pay, queue, queued, receipt,
+    receive, route, settle, settle_one,
 };
 use snavio_store::embedded::{self, EmbeddedStore, FILE};
 use snavio_store::postgres::{self, PostgresStore};
@@ -79,7 +79,7 @@ async fn fill(store: &dyn Store) -> Held {
     }
     let held = receive(store, "pay", 60, at(2)).await;
     let (waiting, gone) = (receipt(&held[0]), receipt(&held[1]));
-    store.acknowledge(&queue("pay"), vec![gone]).await.unwrap();
+    acknowledge(store, &queue("pay"), vec![gone]).await.unwrap();
     let many: Vec<_> =
         (0..2500).map(|n| intake_of("zeta/shop", &format!("many-{n}"), &[notify()], at(3))).collect();
     settle(store, many, at(3)).await;
@@ -232,16 +232,16 @@ async fn what_comes_after_a_move_goes_on_from_what_was_before_it() {
     assert!(matches!(settle_one(&store, "strict", &pay(), at(6)).await, Outcome::Duplicate { .. }));
     assert!(matches!(settle_one(&store, "done", &pay(), at(6)).await, Outcome::Duplicate { .. }));
     let shown = vec![held.waiting, held.gone];
-    let outcomes = store.acknowledge(&queue("pay"), shown.clone()).await.unwrap();
+    let outcomes = acknowledge(&store, &queue("pay"), shown.clone()).await.unwrap();
     assert_eq!(outcomes, [ReceiptOutcome::Fenced, ReceiptOutcome::Gone], "nobody holds anything");
     let again = receive(&store, "pay", 30, at(6)).await;
     assert_eq!(ids(&again), ["strict"], "and it is there for the next");
     assert_eq!(*again[0].message, message("acme/billing", "strict", at(1)));
     assert_eq!((again[0].delivery_id, again[0].attempt), (held.waiting.delivery_id, 2), "receives count on");
     assert!(again[0].fence > held.waiting.fence && again[0].fence.0 > moved.numbers_above);
-    let late = store.acknowledge(&queue("pay"), shown).await.unwrap();
+    let late = acknowledge(&store, &queue("pay"), shown).await.unwrap();
     assert_eq!(late[0], ReceiptOutcome::Fenced, "an old receipt does not end the new lease");
-    let done = store.acknowledge(&queue("pay"), vec![receipt(&again[0])]).await.unwrap();
+    let done = acknowledge(&store, &queue("pay"), vec![receipt(&again[0])]).await.unwrap();
     assert_eq!(done, [ReceiptOutcome::Done]);
     let fresh = queued(settle_one(&store, "fresh", &pay(), at(7)).await).unwrap();
     assert!(fresh.0 > moved.numbers_above, "{fresh:?} may have been given before");

@@ -174,6 +174,7 @@ fn word(outcome: &Outcome) -> &'static str {
         Outcome::TooLate => "too late",
         Outcome::Unfit => "unfit",
         Outcome::Outdated => "outdated",
+        Outcome::Seen { .. } => "seen",
     }
 }
 

@@ -8,6 +8,7 @@ pub mod claims;
 pub mod conflicts;
 pub mod fleet;
 pub mod journal;
+pub mod processing;
 pub mod queue;
 pub mod registry;
 pub mod reopen;
@@ -83,6 +84,15 @@ macro_rules! conformance {
             settle: what_is_settled_is_delivered_as_it_came, queues_keep_the_order_of_settling,
                 an_empty_batch_settles_nothing, serials_rise, what_the_engine_cannot_hold_fails_alone,
                 a_batch_that_nobody_waits_for_is_settled_whole;
+            processing: what_is_reported_done_is_complete_and_answered_again,
+                a_worker_that_comes_back_late_is_fenced_off_on_the_record,
+                a_report_whose_answer_was_lost_is_recognised, a_late_report_counts_while_nobody_else_took_it_up,
+                what_failed_is_tried_again_when_it_is_due_and_then_a_dead_letter,
+                what_failed_for_good_answers_so_until_a_person_puts_it_back,
+                what_nobody_knows_of_is_held_for_a_person_where_the_route_says_so,
+                what_nobody_knows_of_is_tried_again_otherwise, one_delivery_is_handed_out_by_its_number_once,
+                open_claims_are_listed_by_owner_and_status, ids_that_come_again_are_counted,
+                a_claim_whose_delivery_ends_says_so;
             queue: a_lease_hides_until_it_ends, a_receive_that_is_given_up_spends_no_attempt,
                 an_extension_hides_for_longer, a_release_waits_out_its_delay,
                 a_receipt_ends_only_its_own_delivery, a_receipt_that_was_never_given_out_ends_nothing,
@@ -107,7 +117,7 @@ macro_rules! conformance {
                 that_telemetry_was_dropped_is_dropped_in_silence, every_tenants_telemetry_ages_out;
         }
         $crate::conformance! { @backend $backend,
-            reopen: everything_is_kept, serials_and_fences_rise, claims_still_hold,
+            reopen: work_outlives_a_restart, everything_is_kept, serials_and_fences_rise, claims_still_hold,
                 a_receipt_from_before_stands, the_last_attempt_outlives_a_restart,
                 a_redriven_delivery_does_not_keep_its_elders;
             fleet: the_first_word_counts, the_last_note_counts_and_comes_with_its_records,

@@ -9,13 +9,14 @@ use snavio_model::id::Serial;
 use snavio_model::limits;
 
 use super::samples::{
-    RECEIVES_MAX, act, at, ids, intake, notify, pay, queue, queued, receipt, receive, settle, settle_one,
+    self, RECEIVES_MAX, act, at, ids, intake, notify, pay, queue, queued, receipt, receive, settle,
+    settle_one,
 };
 use super::{eventually, give_up_after};
-use crate::{ListedDeadLetter, Received, Redriven, Store};
+use crate::{ListedDeadLetter, Received, Redriven, Report, Store};
 
 async fn acknowledge(store: &dyn Store, name: &str, receipts: &[Receipt]) -> Vec<ReceiptOutcome> {
-    store.acknowledge(&queue(name), receipts.to_vec()).await.expect("the store acknowledges")
+    samples::acknowledge(store, &queue(name), receipts.to_vec()).await.expect("the store acknowledges")
 }
 
 async fn only(store: &dyn Store, visibility: u64, now: i64) -> Received {
@@ -95,9 +96,9 @@ pub async fn an_extension_hides_for_longer(store: &Arc<dyn Store>) {
 pub async fn a_release_waits_out_its_delay(store: &Arc<dyn Store>) {
     settle_one(&**store, "a", &notify(), at(0)).await;
     let lease = only(&**store, 600, 0).await;
-    let delay = Duration::from_secs(10);
-    let released = store.release(&queue("notify"), vec![receipt(&lease)], delay, at(1)).await;
-    assert_eq!(released.expect("the store releases"), [ReceiptOutcome::Done]);
+    let back = vec![Report::given_back(receipt(&lease), at(11))];
+    let released = store.finish(&queue("notify"), back, "bot", at(1)).await.expect("the store releases");
+    assert_eq!(released[0].outcome, ReceiptOutcome::Done);
     assert!(receive(&**store, "notify", 30, at(10)).await.is_empty());
     assert_eq!(only(&**store, 30, 11).await.delivery_id, lease.delivery_id);
 }
@@ -273,8 +274,8 @@ pub async fn attributes_tell_depth_flight_delay_and_age(store: &Arc<dyn Store>) 
     }
     let leased = store.receive(&queue("notify"), 3, Duration::from_secs(60), at(5)).await;
     let leased = leased.expect("the store hands out");
-    let released = vec![receipt(&leased[1])];
-    store.release(&queue("notify"), released, Duration::from_secs(600), at(5)).await.expect("it releases");
+    let back = vec![Report::given_back(receipt(&leased[1]), at(605))];
+    store.finish(&queue("notify"), back, "bot", at(5)).await.expect("it releases");
     acknowledge(&**store, "notify", &[receipt(&leased[0])]).await;
     let seen = store.attributes(&queue("notify"), at(20)).await.expect("the store tells");
     assert_eq!((seen.depth, seen.in_flight, seen.delayed), (1, 1, 1));
@@ -366,7 +367,8 @@ pub async fn an_acknowledgement_that_is_given_up_is_whole(store: &Arc<dyn Store>
         settle(&**store, batch, at(0)).await;
         let receipts: Vec<_> = receive(&**store, "notify", 600, at(0)).await.iter().map(receipt).collect();
         assert_eq!(receipts.len() as u64, COUNT);
-        let given_up = give_up_after(wakes, store.acknowledge(&queue("notify"), receipts.clone())).await;
+        let given_up =
+            give_up_after(wakes, samples::acknowledge(&**store, &queue("notify"), receipts.clone())).await;
         let held = store.attributes(&queue("notify"), at(0)).await.expect("the store answers").in_flight;
         assert!(held == 0 || held == COUNT, "{held} of {COUNT} are there after {wakes} wakes");
         let again = acknowledge(&**store, "notify", &receipts).await;

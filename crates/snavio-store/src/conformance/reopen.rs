@@ -1,5 +1,6 @@
 //! Closing and opening again: everything is kept, and no number is given twice (QUA-1, DLV-3).
 
+pub use super::processing::work_outlives_a_restart;
 use std::sync::Arc;
 
 use snavio_model::delivery::ReceiptOutcome;
@@ -11,8 +12,8 @@ use snavio_model::settle::Outcome;
 use snavio_model::telemetry::refused;
 
 use super::samples::{
-    KEEP_SECONDS, RECEIVES_MAX, act, at, ids, message, notify, pay, queue, queued, receipt, receive,
-    settle_one,
+    KEEP_SECONDS, RECEIVES_MAX, acknowledge, act, at, ids, message, notify, pay, queue, queued, receipt,
+    receive, settle_one,
 };
 use super::{Backend, eventually};
 use crate::{Anchor, Store};
@@ -43,7 +44,7 @@ async fn fill(store: &dyn Store) {
     settle_one(store, "waits", &notify(), at(1)).await;
     settle_one(store, "done", &pay(), at(2)).await;
     let done = receive(store, "pay", 30, at(2)).await;
-    store.acknowledge(&queue("pay"), vec![receipt(&done[0])]).await.expect("the store acknowledges");
+    acknowledge(&*store, &queue("pay"), vec![receipt(&done[0])]).await.expect("the store acknowledges");
     let source = "acme/billing".parse().expect("a service");
     let record = refused(&source, &Subject::default(), &Refusal::new(Reason::AclDeny, ""), at(9));
     store.record(record.into_iter().collect()).await.expect("it is recorded");
@@ -117,7 +118,7 @@ pub async fn a_receipt_from_before_stands(backend: &dyn Backend) {
     }
     let before = receive(&*store, "notify", 600, at(0)).await;
     let store = reopen(backend, store).await;
-    let first = store.acknowledge(&queue("notify"), vec![receipt(&before[0])]).await;
+    let first = acknowledge(&*store, &queue("notify"), vec![receipt(&before[0])]).await;
     assert_eq!(first.expect("the store answers"), [ReceiptOutcome::Done]);
     if backend.is_shared() {
         assert!(receive(&*store, "notify", 600, at(599)).await.is_empty(), "it is still leased");
@@ -125,7 +126,7 @@ pub async fn a_receipt_from_before_stands(backend: &dyn Backend) {
     let when = if backend.is_shared() { 600 } else { 0 };
     let again = receive(&*store, "notify", 600, at(when)).await;
     assert_eq!((ids(&again), again[0].attempt), (vec!["b"], 2), "counts do not end with the process");
-    let late = store.acknowledge(&queue("notify"), vec![receipt(&before[1])]).await;
+    let late = acknowledge(&*store, &queue("notify"), vec![receipt(&before[1])]).await;
     assert_eq!(late.expect("the store answers"), [ReceiptOutcome::Fenced]);
     store.close().await;
 }
@@ -144,7 +145,7 @@ pub async fn the_last_attempt_outlives_a_restart(backend: &dyn Backend) {
     let store = reopen(backend, store).await;
     assert_eq!(store.sweep(at(1)).await.expect("the store sweeps").dead_letters, 0);
     assert!(receive(&*store, "notify", 30, at(1)).await.is_empty(), "it has had its attempts");
-    let done = store.acknowledge(&queue("notify"), vec![receipt(&last[0])]).await;
+    let done = acknowledge(&*store, &queue("notify"), vec![receipt(&last[0])]).await;
     assert_eq!(done.expect("the store acknowledges"), [ReceiptOutcome::Done]);
     assert_eq!(store.sweep(at(601)).await.expect("the store sweeps").dead_letters, 1);
     store.close().await;

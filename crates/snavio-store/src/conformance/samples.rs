@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use snavio_model::claim::ClaimPolicy;
-use snavio_model::delivery::Receipt;
+use snavio_model::delivery::{Receipt, ReceiptOutcome};
 use snavio_model::hash::DomainHash;
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::message::{Message, Path};
@@ -14,7 +14,7 @@ use snavio_model::settle::{Intake, Outcome, Settlement};
 use snavio_model::time::Timestamp;
 use snavio_model::trace::{CorrelationId, Traceparent};
 
-use crate::{Act, Received, Store};
+use crate::{Act, Received, Report, Store, StoreError};
 
 /// How long a claim of [`pay`] is kept, in seconds.
 pub const KEEP_SECONDS: u32 = 300;
@@ -113,6 +113,17 @@ pub async fn settle_one(store: &dyn Store, id: &str, route: &Arc<BoundRoute>, no
 pub async fn receive(store: &dyn Store, name: &str, visibility: u64, now: Timestamp) -> Vec<Received> {
     let visibility = std::time::Duration::from_secs(visibility);
     store.receive(&queue(name), 10, visibility, now).await.expect("the store hands out")
+}
+
+/// Ends deliveries.
+pub async fn acknowledge(
+    store: &dyn Store,
+    queue: &QueueKey,
+    receipts: Vec<Receipt>,
+) -> Result<Vec<ReceiptOutcome>, StoreError> {
+    let reports = receipts.into_iter().map(Report::done).collect();
+    let finished = store.finish(queue, reports, "acme/bot", at(0)).await?;
+    Ok(finished.into_iter().map(|it| it.outcome).collect())
 }
 
 /// The ids of the messages received.

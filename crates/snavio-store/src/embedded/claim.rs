@@ -1,25 +1,30 @@
 //! Claims: table `claim`, keyed by id, tenant and destination, with an index by expiry.
 //!
-//! `check_value` covers every other column, as in the message log.
+//! `check_value` covers every other column, as in the message log, but for how often an id came again and where it is
+//! in the archive.
 
 use rusqlite::{CachedStatement, Connection, Row, params};
-use snavio_model::claim::{Claim, ClaimKey};
+use snavio_model::claim::{Claim, ClaimKey, Progress, Status};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::name::{ServiceName, TenantName};
 use snavio_model::time::Timestamp;
 
 use super::check::{self, Check, unreadable};
+use super::message;
 use super::writer::sql;
-use crate::StoreError;
+use crate::{StoreError, StoredClaim};
+
+/// The columns that [`read`] and [`whole`] read.
+const COLUMNS: &str = "source, message, first_seen_at, expires_at, check_value, hot_until, delivery, status, fence, \
+     attempts, ended_at, reference, error, id, tenant, destination";
 
 /// Looks claims up.
 pub(super) struct Find<'a>(CachedStatement<'a>);
 
 impl<'a> Find<'a> {
     pub(super) fn prepare(connection: &'a Connection) -> rusqlite::Result<Self> {
-        const FIND: &str = "SELECT source, message, first_seen_at, expires_at, check_value FROM claim \
-             WHERE id = ?1 AND tenant = ?2 AND destination = ?3";
-        connection.prepare_cached(FIND).map(Self)
+        const KEY: &str = "id = ?1 AND tenant = ?2 AND destination = ?3";
+        connection.prepare_cached(&format!("SELECT {COLUMNS} FROM claim WHERE {KEY}")).map(Self)
     }
 
     pub(super) fn run(&mut self, key: &ClaimKey) -> Result<Option<Claim>, StoreError> {
@@ -34,22 +39,73 @@ pub(super) fn each(
     connection: &Connection,
     take: impl FnMut(Result<(ClaimKey, Claim), StoreError>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
-    const ALL: &str = "SELECT source, message, first_seen_at, expires_at, check_value, id, tenant, destination \
-         FROM claim ORDER BY id, tenant, destination";
-    let whole = |row: &Row<'_>| {
-        let id = row.get_ref(5).map_err(sql)?;
-        let id = String::from_utf8_lossy(id.as_bytes().unwrap_or_default()).into_owned();
-        let key = stored_key(row).map_err(|error| unreadable(error, "claim", &id))?;
-        let key = key.ok_or(StoreError::Damaged { what: "claim", key: id })?;
-        let claim = read(row, &key)?;
-        Ok((key, claim))
-    };
-    check::each(connection, ALL, whole, take)
+    let all = format!("SELECT {COLUMNS} FROM claim ORDER BY id, tenant, destination");
+    check::each(connection, &all, whole, take)
+}
+
+/// The claim that waits for a delivery.
+pub(super) fn of_delivery(
+    connection: &Connection,
+    delivery: Serial,
+) -> Result<Option<(ClaimKey, Claim)>, StoreError> {
+    let query = format!("SELECT {COLUMNS} FROM claim WHERE delivery = ?1");
+    let mut statement = connection.prepare_cached(&query).map_err(sql)?;
+    let mut rows = statement.query([delivery.0]).map_err(sql)?;
+    rows.next().map_err(sql)?.map(whole).transpose()
+}
+
+/// A claim with its key.
+fn whole(row: &Row<'_>) -> Result<(ClaimKey, Claim), StoreError> {
+    let id = row.get_ref(13).map_err(sql)?;
+    let id = String::from_utf8_lossy(id.as_bytes().unwrap_or_default()).into_owned();
+    let key = stored_key(row).map_err(|error| unreadable(error, "claim", &id))?;
+    let key = key.ok_or(StoreError::Damaged { what: "claim", key: id })?;
+    let claim = read(row, &key)?;
+    Ok((key, claim))
+}
+
+/// Claims with what their lists show, those under one id or those that are open.
+pub(super) fn listed(
+    connection: &Connection,
+    which: &str,
+    values: &[&dyn rusqlite::ToSql],
+    limit: usize,
+) -> Result<Vec<StoredClaim>, StoreError> {
+    let query =
+        format!("SELECT {COLUMNS}, repeats, last_seen_at, archived_at, archive FROM claim WHERE {which}");
+    let mut statement = connection.prepare_cached(&query).map_err(sql)?;
+    let mut rows = statement.query(values).map_err(sql)?;
+    check::page(&mut rows, limit, |row| {
+        let (key, claim) = whole(row)?;
+        let of_row = |row: &Row<'_>| {
+            Ok((
+                row.get::<_, i64>(16)?.unsigned_abs(),
+                row.get::<_, Option<i64>>(17)?.map(Timestamp),
+                row.get::<_, Option<i64>>(18)?.map(Timestamp),
+                row.get(19)?,
+            ))
+        };
+        let (repeats, last_seen_at, archived_at, archive) =
+            of_row(row).map_err(|error| unreadable(error, "claim", &key.id))?;
+        let message = message::find_usable(connection, claim.message)?;
+        let (hash, correlation) = message.map(|it| (it.message.domain_hash, it.message.correlation)).unzip();
+        Ok(StoredClaim {
+            key,
+            claim,
+            hash,
+            correlation,
+            repeats,
+            last_seen_at,
+            archived_at,
+            archive,
+            held: None,
+        })
+    })
 }
 
 fn stored_key(row: &Row<'_>) -> rusqlite::Result<Option<ClaimKey>> {
-    let tenant = TenantName::new(row.get_ref(6)?.as_str()?).ok();
-    let (id, destination) = (row.get_ref(5)?.as_str()?, row.get_ref(7)?.as_str()?);
+    let tenant = TenantName::new(row.get_ref(14)?.as_str()?).ok();
+    let (id, destination) = (row.get_ref(13)?.as_str()?, row.get_ref(15)?.as_str()?);
     Ok(tenant.map(|tenant| ClaimKey { tenant, id: MessageId::stored(id), destination: destination.into() }))
 }
 
@@ -71,6 +127,22 @@ fn fields(row: &Row<'_>) -> rusqlite::Result<Option<(Claim, i64)>> {
         message: Serial(row.get(1)?),
         first_seen_at: Timestamp(row.get(2)?),
         expires_at: Timestamp(row.get(3)?),
+        hot_until: row.get::<_, Option<i64>>(5)?.map(Timestamp),
+        progress: match row.get::<_, Option<i64>>(6)? {
+            None => None,
+            Some(delivery) => {
+                let Some(status) = Status::stored(row.get(7)?) else { return Ok(None) };
+                Some(Box::new(Progress {
+                    delivery: Serial(delivery),
+                    status,
+                    fence: row.get::<_, Option<i64>>(8)?.map(Serial),
+                    attempts: row.get(9)?,
+                    ended_at: row.get::<_, Option<i64>>(10)?.map(Timestamp),
+                    reference: row.get(11)?,
+                    error: row.get(12)?,
+                }))
+            }
+        },
     };
     Ok(Some((claim, row.get(4)?)))
 }
@@ -81,12 +153,14 @@ pub(super) struct Put<'a>(CachedStatement<'a>);
 impl<'a> Put<'a> {
     pub(super) fn prepare(connection: &'a Connection) -> rusqlite::Result<Self> {
         const PUT: &str = "INSERT OR REPLACE INTO claim \
-             (id, tenant, destination, source, message, first_seen_at, expires_at, check_value) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+             (id, tenant, destination, source, message, first_seen_at, expires_at, check_value, hot_until, delivery, \
+             status, fence, attempts, ended_at, reference, error) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
         connection.prepare_cached(PUT).map(Self)
     }
 
     pub(super) fn run(&mut self, key: &ClaimKey, claim: &Claim) -> rusqlite::Result<()> {
+        let progress = claim.progress.as_deref();
         let values = params![
             key.id.as_str(),
             key.tenant.as_str(),
@@ -96,9 +170,50 @@ impl<'a> Put<'a> {
             claim.first_seen_at.0,
             claim.expires_at.0,
             check_value(key, claim),
+            claim.hot_until.map(|it| it.0),
+            progress.map(|it| it.delivery.0),
+            claim.status().number(),
+            progress.and_then(|it| it.fence).map(|it| it.0),
+            progress.map_or(0, |it| it.attempts),
+            progress.and_then(|it| it.ended_at).map(|it| it.0),
+            progress.and_then(|it| it.reference.as_deref()),
+            progress.and_then(|it| it.error.as_deref()),
         ];
         self.0.execute(values).map(|_| ())
     }
+}
+
+/// Writes what became of a claim that is there.
+pub(super) fn update(connection: &Connection, key: &ClaimKey, claim: &Claim) -> rusqlite::Result<()> {
+    const UPDATE: &str = "UPDATE claim SET check_value = ?4, status = ?5, fence = ?6, attempts = ?7, ended_at = ?8, \
+         reference = ?9, error = ?10 WHERE id = ?1 AND tenant = ?2 AND destination = ?3";
+    let progress = claim.progress.as_deref();
+    let values = params![
+        key.id.as_str(),
+        key.tenant.as_str(),
+        key.destination,
+        check_value(key, claim),
+        claim.status().number(),
+        progress.and_then(|it| it.fence).map(|it| it.0),
+        progress.map_or(0, |it| it.attempts),
+        progress.and_then(|it| it.ended_at).map(|it| it.0),
+        progress.and_then(|it| it.reference.as_deref()),
+        progress.and_then(|it| it.error.as_deref()),
+    ];
+    connection.prepare_cached(UPDATE)?.execute(values).map(|_| ())
+}
+
+/// Counts that an id came again.
+pub(super) fn seen_again(
+    connection: &Connection,
+    key: &ClaimKey,
+    repeats: u64,
+    at: Timestamp,
+) -> rusqlite::Result<()> {
+    const AGAIN: &str = "UPDATE claim SET repeats = repeats + ?4, last_seen_at = max(coalesce(last_seen_at, 0), ?5) \
+         WHERE id = ?1 AND tenant = ?2 AND destination = ?3";
+    let values = params![key.id.as_str(), key.tenant.as_str(), key.destination, repeats as i64, at.0];
+    connection.prepare_cached(AGAIN)?.execute(values).map(|_| ())
 }
 
 /// Deletes up to `limit` claims whose time is over.
@@ -116,5 +231,9 @@ fn check_value(key: &ClaimKey, claim: &Claim) -> i64 {
     for number in [claim.message.0, claim.first_seen_at.0, claim.expires_at.0] {
         check.number(number);
     }
+    if let Some(progress) = &claim.progress {
+        check.number(progress.delivery.0);
+    }
+    check.progress(claim);
     check.value()
 }

@@ -11,12 +11,12 @@ use super::{check, delivery, message, writer::sql};
 use crate::{ListedDeadLetter, StoreError, StoredDeadLetter};
 
 const COLUMNS: &str = "id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max, \
-     reason, dead_at";
+     tracking, reason, dead_at";
 
 pub(super) fn insert(connection: &Connection, letter: &DeadLetter) -> rusqlite::Result<()> {
     const INSERT: &str = "INSERT INTO dead_letter (id, tenant, message, destination, queue, dead_letter_queue, \
-         queued_at, receives, receives_max, reason, dead_at) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+         queued_at, receives, receives_max, reason, dead_at, tracking) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
     let delivery = &letter.delivery;
     let values = params![
         delivery.id.0,
@@ -30,6 +30,7 @@ pub(super) fn insert(connection: &Connection, letter: &DeadLetter) -> rusqlite::
         delivery.receives_max,
         letter.reason.as_str(),
         letter.dead_at.0,
+        delivery.tracking.number(),
     ];
     connection.prepare_cached(INSERT)?.execute(values).map(|_| ())
 }
@@ -148,7 +149,7 @@ fn read(row: &Row<'_>) -> Result<DeadLetter, StoreError> {
 
 /// Reads a row's columns; nothing if its reason is none that this store could have written.
 fn fields(row: &Row<'_>) -> rusqlite::Result<Option<DeadLetter>> {
-    let (delivery, dead_at) = (delivery::fields(row)?, Timestamp(row.get(9)?));
-    let reason = DeadReason::stored(row.get_ref(8)?.as_str()?);
+    let (delivery, dead_at) = (delivery::fields(row)?, Timestamp(row.get(10)?));
+    let reason = DeadReason::stored(row.get_ref(9)?.as_str()?);
     Ok(reason.map(|reason| DeadLetter { delivery, reason, dead_at }))
 }

@@ -2,7 +2,7 @@
 //! memory only (`index.rs`); after a restart what is here is handed out again.
 
 use rusqlite::{CachedStatement, Connection, Row, params};
-use snavio_model::delivery::Delivery;
+use snavio_model::delivery::{Delivery, Tracking};
 use snavio_model::id::Serial;
 use snavio_model::name::QueueKey;
 use snavio_model::time::Timestamp;
@@ -11,7 +11,8 @@ use super::check;
 use super::writer::sql;
 use crate::StoreError;
 
-const COLUMNS: &str = "id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max";
+const COLUMNS: &str =
+    "id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max, tracking";
 
 /// Enqueues deliveries.
 pub(super) struct Insert<'a>(CachedStatement<'a>);
@@ -19,8 +20,8 @@ pub(super) struct Insert<'a>(CachedStatement<'a>);
 impl<'a> Insert<'a> {
     pub(super) fn prepare(connection: &'a Connection) -> rusqlite::Result<Self> {
         const INSERT: &str = "INSERT INTO delivery \
-             (id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+             (id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max, tracking) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
         connection.prepare_cached(INSERT).map(Self)
     }
 
@@ -34,6 +35,7 @@ impl<'a> Insert<'a> {
             delivery.queued_at.0,
             delivery.receives,
             delivery.receives_max,
+            delivery.tracking.number(),
         ];
         self.0.execute(values).map(|_| ())
     }
@@ -90,5 +92,6 @@ pub(super) fn fields(row: &Row<'_>) -> rusqlite::Result<Delivery> {
         queued_at: Timestamp(row.get(5)?),
         receives: row.get(6)?,
         receives_max: row.get(7)?,
+        tracking: Tracking::stored(row.get(8)?),
     })
 }

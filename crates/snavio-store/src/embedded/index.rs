@@ -1,20 +1,23 @@
 //! One queue's deliveries in memory, each in the place that says what may happen to it next.
 //!
 //! Deliveries never handed out wait in `fresh` in the order of their numbers and cost a few words each; the others
-//! are in `known`, with the newest fence given for them, and in one of four sets by their state. Whatever is
+//! are in `known`, with the newest fence given for them, and in one of five sets by their state. Whatever is
 //! looked for is at the front of one of these, so that no call walks over all of a queue.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use snavio_model::delivery::{DeadReason, Delivery, QueueAttributes, Receipt, ReceiptOutcome, check_receipt};
+use snavio_model::delivery::{
+    DeadReason, Delivery, QueueAttributes, Receipt, ReceiptOutcome, Tracking, check_receipt,
+};
 use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::time::Timestamp;
 use tokio::sync::Notify;
 
 use super::numbers::Numbers;
+use crate::HeldDelivery;
 
 /// How far the order of numbers may be from the order of time in `fresh`: commits overlap a little.
 const FRESH_DISORDER_MAX: Duration = Duration::from_secs(60);
@@ -30,6 +33,7 @@ pub(super) struct Lease {
     pub(super) attempt: u32,
     pub(super) queued_at: Timestamp,
     pub(super) visible_at: Timestamp,
+    pub(super) tracking: Tracking,
     /// What it was before, should it not be handed out after all.
     before: Known,
 }
@@ -40,6 +44,22 @@ pub(super) struct Ended {
     pub(super) id: Serial,
     pub(super) reason: DeadReason,
     pub(super) receives: u32,
+}
+
+/// An attempt whose time is over without a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Lapsed {
+    pub(super) id: Serial,
+    pub(super) fence: Option<Serial>,
+    pub(super) attempts: u32,
+    pub(super) tracking: Tracking,
+}
+
+/// What a receipt of the newest lease is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shown {
+    pub(super) attempts: u32,
+    pub(super) attempts_max: u32,
 }
 
 /// What a receive found: leases to hand out, and deliveries that must become dead letters instead.
@@ -66,6 +86,9 @@ pub(super) struct Index {
     delayed: BTreeSet<(Timestamp, Serial)>,
     /// Deliveries of `known` that are leased, by when the lease ends.
     leased: BTreeSet<(Timestamp, Serial)>,
+    /// Deliveries of `known` that a claim waits for, and whose lease is over: they are handed out again once that is
+    /// on record.
+    lapsed: BTreeSet<(Timestamp, Serial)>,
     /// Deliveries taken out while their end is being committed; they come back if the commit fails.
     ending: BTreeMap<Serial, Known>,
     pub(super) arrivals: Arc<Notify>,
@@ -85,6 +108,7 @@ struct Slot {
     queued_at: Timestamp,
     receives: u32,
     receives_max: u32,
+    tracking: Tracking,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,6 +126,8 @@ pub(super) enum State {
     Delayed(Timestamp),
     /// Hidden until.
     Leased(Timestamp),
+    /// The lease is over since, and a claim must be told.
+    Lapsed(Timestamp),
 }
 
 impl Known {
@@ -119,6 +145,7 @@ impl Slot {
             queued_at: delivery.queued_at,
             receives: delivery.receives,
             receives_max: delivery.receives_max,
+            tracking: delivery.tracking,
         }
     }
 
@@ -153,10 +180,11 @@ impl Index {
     }
 
     /// Adds a delivery that was there when the store was opened. Somebody may still work on its last attempt, and
-    /// that receipt stands: it gets a lease's time before it ends.
+    /// that receipt stands: it gets a lease's time before it ends. So does one that must not be handed out again
+    /// while it is not known what came of it.
     pub(super) fn load(&mut self, delivery: &Delivery) {
         let slot = Slot::of(delivery);
-        if slot.is_spent() {
+        if slot.is_spent() || slot.tracking == Tracking::Hold && slot.receives > 0 {
             self.keep(Known { slot, fence: None, state: State::Leased(NOT_DATED) });
         } else {
             self.add(delivery);
@@ -188,6 +216,83 @@ impl Index {
             self.arrivals.notify_one();
         }
         found
+    }
+
+    /// Hands out one delivery, if it may be handed out now.
+    pub(super) fn receive_one(
+        &mut self,
+        id: Serial,
+        visibility: Duration,
+        now: Timestamp,
+        numbers: &Numbers,
+    ) -> Option<Lease> {
+        self.advance(now);
+        let is_waiting = match self.known.get(&id) {
+            Some(known) => matches!(known.state, State::Waiting(_)) && known.slot.ended(now).is_none(),
+            None => self.place_of(id).is_some(),
+        };
+        let known = is_waiting.then(|| self.take(id)).flatten()?;
+        Some(self.lease(known, numbers.next(), now.plus(visibility)))
+    }
+
+    /// Who holds a delivery until when, or when it is handed out again.
+    pub(super) fn held(&self, id: Serial) -> Option<HeldDelivery> {
+        let Some(known) = self.known.get(&id).or_else(|| self.ending.get(&id)) else {
+            let place = self.place_of(id)?;
+            return self.fresh.get(place).map(|it| HeldDelivery::Due(it.slot.queued_at));
+        };
+        Some(match (known.state, known.fence) {
+            (State::Leased(until), Some(fence)) => {
+                HeldDelivery::Leased { fence, attempt: known.slot.receives, until }
+            }
+            (State::Waiting(at) | State::Delayed(at) | State::Lapsed(at) | State::Leased(at), _) => {
+                HeldDelivery::Due(at)
+            }
+        })
+    }
+
+    /// How a delivery is followed, if it is there.
+    pub(super) fn tracking(&self, id: Serial) -> Option<Tracking> {
+        let known = self.known.get(&id).or_else(|| self.ending.get(&id)).map(|it| it.slot);
+        let fresh = || self.place_of(id).and_then(|place| self.fresh.get(place)).map(|it| it.slot);
+        known.or_else(fresh).map(|slot| slot.tracking)
+    }
+
+    /// Takes out what a receipt of the newest lease is about, until it is on record what came of it.
+    pub(super) fn take_shown(&mut self, receipt: Receipt, began: Serial) -> Option<Shown> {
+        let (id, was_full) = (receipt.delivery_id, self.is_full());
+        if self.judge(receipt, began) != ReceiptOutcome::Done || !self.begin_end(id) {
+            return None;
+        }
+        if was_full && !self.is_full() {
+            self.arrivals.notify_one();
+        }
+        self.ending.get(&id).map(|known| Shown {
+            // A receipt from before a restart may be of an attempt whose count was not kept.
+            attempts: known.slot.receives.max(1),
+            attempts_max: known.slot.receives_max,
+        })
+    }
+
+    /// Puts back what was taken out, to be handed out from then on.
+    pub(super) fn resume(&mut self, id: Serial, at: Timestamp) {
+        if let Some(known) = self.ending.remove(&id) {
+            self.keep(Known { state: State::Delayed(at), ..known });
+            self.arrivals.notify_one();
+        }
+    }
+
+    /// Takes out some of those whose attempt's time is over, until that is on record.
+    pub(super) fn take_lapsed(&mut self, now: Timestamp, limit: usize) -> Vec<Lapsed> {
+        self.advance(now);
+        let some: Vec<_> = self.lapsed.iter().take(limit).map(|(_, id)| *id).collect();
+        let take = |id: Serial| {
+            let known = self.take(id)?;
+            self.ending.insert(id, known);
+            let Slot { receives, tracking, .. } = known.slot;
+            Some(Lapsed { id, fence: known.fence, attempts: receives, tracking })
+        };
+        some.into_iter().filter_map(take).collect()
     }
 
     /// Takes back what was not handed out after all, as it was.
@@ -310,7 +415,8 @@ impl Index {
             self.move_to(id, State::Leased(now.plus(limits::VISIBILITY_DEFAULT)));
         }
         while let Some(&(until, id)) = self.leased.first().filter(|(until, _)| *until <= now) {
-            self.move_to(id, State::Waiting(until));
+            let is_tracked = self.known.get(&id).is_some_and(|it| it.slot.tracking.is_tracked());
+            self.move_to(id, if is_tracked { State::Lapsed(until) } else { State::Waiting(until) });
         }
         while let Some(&(at, id)) = self.delayed.first().filter(|(at, _)| *at <= now) {
             self.move_to(id, State::Waiting(at));
@@ -352,6 +458,7 @@ impl Index {
             State::Waiting(since) => (&mut self.waiting, since),
             State::Delayed(at) => (&mut self.delayed, at),
             State::Leased(until) => (&mut self.leased, until),
+            State::Lapsed(since) => (&mut self.lapsed, since),
         }
     }
 
@@ -417,6 +524,7 @@ impl Index {
             attempt: slot.receives,
             queued_at: slot.queued_at,
             visible_at: until,
+            tracking: slot.tracking,
             before,
         }
     }

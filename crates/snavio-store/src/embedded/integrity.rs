@@ -6,7 +6,7 @@ use rusqlite::Connection;
 use snavio_model::time::Timestamp;
 
 use super::backup::{BackupError, open};
-use super::{audit, claim, conflict, layout, message, newest_of, original};
+use super::{answer, audit, claim, conflict, layout, message, newest_of, original};
 use crate::StoreError;
 
 /// Further findings say nothing that these do not; SQLite stops at as many.
@@ -57,6 +57,7 @@ pub(super) fn evidence(connection: &Connection) -> Result<Vec<String>, BackupErr
     claim::each(connection, |read| note(read.err()))?;
     original::each(connection, |read| note(read.err()))?;
     conflict::each(connection, |read| note(read.err()))?;
+    answer::each(connection, |read| note(read.err()))?;
     audit::each(connection, |read| note(read.err()))?;
     Ok(found)
 }

@@ -1,14 +1,17 @@
 //! The embedded engine: one SQLite file in write-ahead mode, one writer, group commit (ENG-2).
 
+mod answer;
 mod audit;
 mod backup;
 mod changelog;
 mod check;
 mod checkpoint;
 mod claim;
+mod claims;
 mod conflict;
 mod dead_letter;
 mod delivery;
+mod finish;
 mod fleet;
 mod index;
 mod integrity;
@@ -36,7 +39,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::{Connection, OpenFlags};
-use snavio_model::delivery::{QueueAttributes, Receipt, ReceiptOutcome};
+use snavio_model::delivery::{QueueAttributes, Receipt, ReceiptOutcome, Tracking};
 use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::name::QueueKey;
@@ -54,7 +57,7 @@ pub(crate) use moved::mark as mark_as_moved;
 use numbers::Numbers;
 pub(crate) use outgoing::Outgoing;
 use queue::Queues;
-use queue_jobs::{Acknowledge, Bury, CountReceives, Purge, Redrive};
+use queue_jobs::{Bury, CountReceives, Purge, Redrive};
 use readers::Readers;
 use writer::{Transaction, Urgency, Writer, lock, sql};
 
@@ -235,6 +238,22 @@ impl EmbeddedStore {
         answer
     }
 
+    /// Reads what was leased and hands it out. What must not be handed out twice is not before that is durable.
+    async fn hand_out(&self, queue: &QueueKey, leases: Vec<Lease>) -> Result<Vec<Received>, StoreError> {
+        let is_held = leases.iter().any(|lease| lease.tracking == Tracking::Hold);
+        let handing = Handing { queues: &self.queues, queue, leases: leases.clone() };
+        let received = self.readers.run(move |connection| read_leases(connection, &leases)).await?;
+        if !is_held {
+            self.writer.submit(Urgency::Completion, Box::new(handing.done()));
+            return Ok(received);
+        }
+        let (reply, kept) = oneshot::channel();
+        let job = CountReceives { reply: Some(reply), ..handing.done() };
+        self.writer.submit(Urgency::Completion, Box::new(job));
+        kept.await.unwrap_or(Err(StoreError::Closed))?;
+        Ok(received)
+    }
+
     /// Deletes some of a queue, and says how much.
     async fn purge_some(&self, queue: &QueueKey, ids: Vec<Serial>, act: Act) -> Result<u64, StoreError> {
         let (reply, answer) = oneshot::channel();
@@ -256,7 +275,8 @@ impl Handing<'_> {
     /// They are handed out: from now on they count.
     fn done(mut self) -> CountReceives {
         let leases = std::mem::take(&mut self.leases);
-        CountReceives(leases.iter().map(|lease| (lease.delivery, lease.attempt)).collect())
+        let counts = leases.iter().map(|lease| (lease.delivery, lease.attempt)).collect();
+        CountReceives { counts, reply: None }
     }
 }
 
@@ -364,9 +384,13 @@ impl Ledger for EmbeddedStore {
 
     async fn sweep(&self, now: Timestamp) -> Result<Swept, StoreError> {
         const MOST: usize = limits::SWEEP_ROWS_MAX;
+        let late = lock(&self.queues).take_lapsed(now, MOST);
+        let lapsed = late.iter().map(|(_, lapsed)| lapsed.len()).sum();
+        let late: Vec<_> = late.into_iter().flat_map(|(queue, it)| self.lapse(&queue, it, now)).collect();
         let ended = lock(&self.queues).sweep(now, MOST);
         let dead_letters = ended.iter().map(|(_, ended)| ended.len()).sum();
-        let burials: Vec<_> = ended.into_iter().map(|(queue, ended)| self.bury(&queue, ended, now)).collect();
+        let burials = ended.into_iter().map(|(queue, ended)| self.bury(&queue, ended, now));
+        let burials: Vec<_> = late.into_iter().chain(burials).collect();
         let from = lock(&self.swept_tenant).clone();
         let sweep = move |transaction: &mut Transaction<'_>| {
             let claims = claim::sweep(transaction.connection, now, MOST).map_err(sql)?;
@@ -375,7 +399,7 @@ impl Ledger for EmbeddedStore {
             let horizon = now.minus(limits::TELEMETRY_RETENTION);
             let mut cursor = from.clone();
             let telemetry = telemetry::sweep(transaction, &mut cursor, horizon, now, MOST)?;
-            Ok((Swept { claims, telemetry, dead_letters, forgotten: 0 }, cursor))
+            Ok((Swept { claims, telemetry, dead_letters, lapsed, forgotten: 0 }, cursor))
         };
         let (swept, cursor) = self.writer.run(Urgency::Ordinary, sweep).await?;
         *lock(&self.swept_tenant) = cursor;
@@ -403,30 +427,11 @@ impl Queue for EmbeddedStore {
         if found.leases.is_empty() {
             return Ok(Vec::new());
         }
-        let handing = Handing { queues: &self.queues, queue, leases: found.leases.clone() };
-        let received = self.readers.run(move |connection| read_leases(connection, &found.leases)).await?;
-        self.writer.submit(Urgency::Completion, Box::new(handing.done()));
-        Ok(received)
+        self.hand_out(queue, found.leases).await
     }
 
     fn arrivals(&self, queue: &QueueKey) -> Arc<Notify> {
         lock(&self.queues).arrivals(queue)
-    }
-
-    async fn acknowledge(
-        &self,
-        queue: &QueueKey,
-        receipts: Vec<Receipt>,
-    ) -> Result<Vec<ReceiptOutcome>, StoreError> {
-        let (outcomes, ids) = lock(&self.queues).end(queue, &receipts);
-        if !ids.is_empty() {
-            let (reply, answer) = oneshot::channel();
-            let queues = Arc::clone(&self.queues);
-            let job = Acknowledge { queue: queue.clone(), ids, queues, reply };
-            self.writer.submit(Urgency::Completion, Box::new(job));
-            answer.await.unwrap_or(Err(StoreError::Closed))?;
-        }
-        Ok(outcomes)
     }
 
     async fn extend(
@@ -437,16 +442,6 @@ impl Queue for EmbeddedStore {
         now: Timestamp,
     ) -> Result<Vec<ReceiptOutcome>, StoreError> {
         Ok(lock(&self.queues).extend(queue, &receipts, now.plus(visibility)))
-    }
-
-    async fn release(
-        &self,
-        queue: &QueueKey,
-        receipts: Vec<Receipt>,
-        delay: Duration,
-        now: Timestamp,
-    ) -> Result<Vec<ReceiptOutcome>, StoreError> {
-        Ok(lock(&self.queues).release(queue, &receipts, now.plus(delay)))
     }
 
     async fn purge(&self, queue: &QueueKey, act: Act) -> Result<u64, StoreError> {
@@ -507,6 +502,12 @@ fn read_leases(connection: &Connection, leases: &[Lease]) -> Result<Vec<Received
             attempt: lease.attempt,
             queued_at: lease.queued_at,
             visible_at: lease.visible_at,
+            destination: match lease.tracking.is_tracked() {
+                true => check::usable(delivery::find(connection, lease.delivery))?
+                    .flatten()
+                    .map(|it| it.destination),
+                false => None,
+            },
             message: Arc::new(logged.message),
         });
     }

@@ -10,13 +10,14 @@ use snavio_model::conflict::Conflict;
 use snavio_model::delivery::{DeadLetter, Delivery};
 use snavio_model::id::Serial;
 use snavio_model::limits;
+use snavio_model::processing::Answer;
 use snavio_model::telemetry::StoredRecord;
 
 use super::backup::{BackupError, open};
 use super::writer::sql;
 use super::{
-    FILE, audit, claim, conflict, dead_letter, delivery, fleet, integrity, layout, message, meta, original,
-    registry, seal, take_lock, telemetry,
+    FILE, answer, audit, claim, conflict, dead_letter, delivery, fleet, integrity, layout, message, meta,
+    original, registry, seal, take_lock, telemetry,
 };
 use crate::moving::{MoveError, Page};
 use crate::{AuditEntry, LoggedMessage, StoreError};
@@ -86,6 +87,7 @@ impl<H: FnMut(Page) -> Result<(), StoreError>> Reading<H> {
         self.pages(Page::Claims, |take| claim::each(connection, take))?;
         self.pages(Page::Originals, |take| original::each(connection, take))?;
         self.pages(Page::Conflicts, |take| conflict::each(connection, take))?;
+        self.pages(Page::Answers, |take| answer::each(connection, take))?;
         self.pages(Page::Deliveries, |take| delivery::each(connection, take))?;
         self.pages(Page::DeadLetters, |take| dead_letter::each(connection, take))?;
         self.pages(Page::Telemetry, |take| telemetry::each(connection, take))?;
@@ -192,6 +194,16 @@ impl Stored for (IdKey, Original) {
 impl Stored for Conflict {
     fn name(&self) -> (&'static str, Serial) {
         ("conflict", self.id)
+    }
+}
+
+impl Stored for (Serial, Answer) {
+    fn name(&self) -> (&'static str, Serial) {
+        ("answer to delivery", self.0)
+    }
+
+    fn bytes(&self) -> usize {
+        self.1.body.len()
     }
 }
 

@@ -7,14 +7,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use snavio_model::delivery::{Delivery, QueueAttributes, Receipt, ReceiptOutcome};
+use snavio_model::delivery::{Delivery, QueueAttributes, Receipt, ReceiptOutcome, Tracking};
 use snavio_model::id::Serial;
 use snavio_model::name::QueueKey;
 use snavio_model::time::Timestamp;
 use tokio::sync::Notify;
 
-use super::index::{Ended, Found, Index, Lease, State};
+use super::index::{Ended, Found, Index, Lapsed, Lease, Shown, State};
 use super::numbers::Numbers;
+use crate::HeldDelivery;
 
 /// All queues of the store.
 pub(super) struct Queues {
@@ -71,6 +72,54 @@ impl Queues {
     ) -> Found {
         let numbers = Arc::clone(&self.numbers);
         self.queue(key).receive(max, visibility, now, &numbers)
+    }
+
+    /// Hands out one delivery, if it may be handed out now.
+    pub(super) fn receive_one(
+        &mut self,
+        key: &QueueKey,
+        id: Serial,
+        visibility: Duration,
+        now: Timestamp,
+    ) -> Option<Lease> {
+        let numbers = Arc::clone(&self.numbers);
+        self.queue(key).receive_one(id, visibility, now, &numbers)
+    }
+
+    /// How a delivery is followed, if it is there.
+    pub(super) fn tracking(&self, key: &QueueKey, id: Serial) -> Option<Tracking> {
+        self.queues.get(key)?.tracking(id)
+    }
+
+    /// Takes out what a receipt of the newest lease is about, until it is on record what came of it.
+    pub(super) fn take_shown(&mut self, key: &QueueKey, receipt: Receipt) -> Option<Shown> {
+        let began = self.began;
+        self.queue(key).take_shown(receipt, began)
+    }
+
+    /// Puts back what was taken out, to be handed out from then on.
+    pub(super) fn resume(&mut self, key: &QueueKey, id: Serial, at: Timestamp) {
+        self.queue(key).resume(id, at);
+    }
+
+    /// Who holds a delivery until when, or when it is handed out again; searched for in all queues of a tenant.
+    pub(super) fn held(&self, tenant: &str, id: Serial) -> Option<HeldDelivery> {
+        let of_tenant = self.queues.iter().filter(|(key, _)| key.tenant() == tenant);
+        of_tenant.into_iter().find_map(|(_, index)| index.held(id))
+    }
+
+    /// Takes out some of those whose attempt's time is over, until that is on record.
+    pub(super) fn take_lapsed(&mut self, now: Timestamp, limit: usize) -> Vec<(QueueKey, Vec<Lapsed>)> {
+        let mut lapsed = Vec::new();
+        let mut room = limit;
+        for (key, index) in &mut self.queues {
+            let of_queue = index.take_lapsed(now, room);
+            room -= of_queue.len();
+            if !of_queue.is_empty() {
+                lapsed.push((key.clone(), of_queue));
+            }
+        }
+        lapsed
     }
 
     /// Takes back what was not handed out after all, as it was.
@@ -189,6 +238,7 @@ mod tests {
             queued_at: at(0),
             receives: 0,
             receives_max: 2,
+            tracking: Tracking::Plain,
         }
     }
 

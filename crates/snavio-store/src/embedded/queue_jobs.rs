@@ -1,4 +1,4 @@
-//! What the writer does for queues: count receives, end deliveries, bury them, purge, redrive.
+//! What the writer does for queues: count receives, bury deliveries, purge, redrive.
 //!
 //! Each job changes the table inside its transaction and the index in memory once that is durable.
 
@@ -15,53 +15,36 @@ use super::check::usable;
 use super::index::Ended;
 use super::queue::Queues;
 use super::writer::{Job, Transaction, lock, sql};
-use super::{audit, dead_letter, delivery, message, telemetry};
+use super::{audit, dead_letter, delivery, finish, message, telemetry};
 use crate::waiting::Waiting;
 use crate::{Act, Redriven, StoreError};
 
-/// Receive counts on their way to the table; nobody waits for them.
-pub(super) struct CountReceives(pub(super) Vec<(Serial, u32)>);
+/// Receive counts on their way to the table; who hands out what may be handed out only once waits for them.
+pub(super) struct CountReceives {
+    pub(super) counts: Vec<(Serial, u32)>,
+    pub(super) reply: Option<oneshot::Sender<Result<(), StoreError>>>,
+}
 
 impl Job for CountReceives {
     fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
-        for (id, receives) in &self.0 {
+        for (id, receives) in &self.counts {
             delivery::set_receives(transaction.connection, *id, *receives).map_err(sql)?;
         }
         transaction.dirty = true;
         Ok(())
     }
 
-    fn committed(self: Box<Self>) {}
+    fn committed(self: Box<Self>) {
+        if let Some(reply) = self.reply {
+            let _ = reply.send(Ok(()));
+        }
+    }
 
     fn failed(self: Box<Self>, error: StoreError) {
         tracing::warn!(error = &error as &dyn std::error::Error, "receive counts were not kept");
-    }
-}
-
-pub(super) struct Acknowledge {
-    pub(super) queue: QueueKey,
-    pub(super) ids: Vec<Serial>,
-    pub(super) queues: Arc<Mutex<Queues>>,
-    pub(super) reply: oneshot::Sender<Result<(), StoreError>>,
-}
-
-impl Job for Acknowledge {
-    fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
-        for id in &self.ids {
-            delivery::delete(transaction.connection, *id).map_err(sql)?;
+        if let Some(reply) = self.reply {
+            let _ = reply.send(Err(error));
         }
-        transaction.dirty = true;
-        Ok(())
-    }
-
-    fn committed(self: Box<Self>) {
-        lock(&self.queues).forget(&self.queue, &self.ids);
-        let _ = self.reply.send(Ok(()));
-    }
-
-    fn failed(self: Box<Self>, error: StoreError) {
-        lock(&self.queues).put_back(&self.queue, &self.ids);
-        let _ = self.reply.send(Err(error));
     }
 }
 
@@ -93,6 +76,9 @@ impl Job for Bury {
             let letter = DeadLetter { delivery, reason: ended.reason, dead_at: self.now };
             delivery::delete(transaction.connection, ended.id).map_err(sql)?;
             dead_letter::insert(transaction.connection, &letter).map_err(sql)?;
+            if letter.delivery.tracking.is_tracked() {
+                finish::buried(transaction, &letter.delivery, ended.reason, self.now)?;
+            }
             let message = message::find_usable(transaction.connection, letter.delivery.message)?;
             self.records.extend(message.map(|logged| dead_lettered(&logged.message, &letter)));
             transaction.dirty = true;
@@ -128,6 +114,10 @@ impl Job for Purge {
     fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
         self.deleted = 0;
         for id in &self.ids {
+            let found = usable(delivery::find(transaction.connection, *id))?.flatten();
+            if let Some(delivery) = found.filter(|it| it.tracking.is_tracked()) {
+                finish::buried(transaction, &delivery, DeadReason::Purged, self.act.at)?;
+            }
             self.deleted += u64::from(delivery::delete(transaction.connection, *id).map_err(sql)?);
         }
         let outcome = format!("{} deliveries deleted", self.deleted);
@@ -180,6 +170,9 @@ impl Job for Redrive {
             delivery::Insert::prepare(transaction.connection)
                 .and_then(|mut it| it.run(&delivery))
                 .map_err(sql)?;
+            if delivery.tracking.is_tracked() {
+                finish::reopened(transaction, delivery.id)?;
+            }
             let object = format!("{} {}", delivery.dead_letter_queue, delivery.id);
             audit::append(transaction, "dead_letter.redrive", &object, &self.act, delivery.queue.as_str())?;
             self.back.push(delivery);

@@ -1,23 +1,26 @@
 //! Claims: table `claim`, keyed by id, tenant and destination.
 //!
-//! `check_value` is the CRC-32 of every other column but the message's number, plus that number (QUA-1).
+//! `check_value` is the CRC-32 of every other column but the numbers of the message and the delivery, how often the id
+//! came again and where it is in the archive, plus those numbers (QUA-1).
 
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
-use snavio_model::claim::{Claim, ClaimKey};
-use snavio_model::id::Serial;
+use snavio_model::claim::{Claim, ClaimKey, Progress, Status};
+use snavio_model::hash::DomainHash;
+use snavio_model::id::{MessageId, Serial};
 use snavio_model::limits;
-use snavio_model::name::ServiceName;
+use snavio_model::name::{ServiceName, TenantName};
 use snavio_model::settle::{self, Intake};
 use snavio_model::time::Timestamp;
+use snavio_model::trace::CorrelationId;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::client::GenericClient;
 use super::pool::{Trouble, sql};
-use crate::StoreError;
-use crate::evidence::{Check, alert};
+use crate::evidence::{Check, alert, usable};
+use crate::{HeldDelivery, StoreError, StoredClaim};
 
-/// Claims as columns, to be written by one statement.
+/// New claims as columns, to be written by one statement.
 #[derive(Default)]
 pub(super) struct Columns<'a> {
     id: Vec<&'a str>,
@@ -28,6 +31,9 @@ pub(super) struct Columns<'a> {
     first_seen_at: Vec<i64>,
     expires_at: Vec<i64>,
     check: Vec<i64>,
+    hot_until: Vec<Option<i64>>,
+    delivery: Vec<Option<i64>>,
+    status: Vec<i16>,
 }
 
 impl<'a> Columns<'a> {
@@ -40,10 +46,13 @@ impl<'a> Columns<'a> {
         self.first_seen_at.push(claim.first_seen_at.0);
         self.expires_at.push(claim.expires_at.0);
         self.check.push(check_value(key, claim));
+        self.hot_until.push(claim.hot_until.map(|it| it.0));
+        self.delivery.push(claim.progress.as_ref().map(|it| it.delivery.0));
+        self.status.push(claim.status().number());
     }
 
     /// In the order of the statement's parameters.
-    pub(super) fn values(&self) -> [&(dyn ToSql + Sync); 8] {
+    pub(super) fn values(&self) -> [&(dyn ToSql + Sync); 11] {
         [
             &self.id,
             &self.tenant,
@@ -53,8 +62,31 @@ impl<'a> Columns<'a> {
             &self.first_seen_at,
             &self.expires_at,
             &self.check,
+            &self.hot_until,
+            &self.delivery,
+            &self.status,
         ]
     }
+}
+
+/// The statement that writes claims whose numbers count from a block's `base`, with parameters from this one on.
+pub(super) fn insertion(first: usize) -> String {
+    const TYPES: [&str; 11] = [
+        "text", "text", "text", "text", "bigint", "bigint", "bigint", "bigint", "bigint", "bigint",
+        "smallint",
+    ];
+    let values = TYPES.iter().zip(first..).map(|(kind, place)| format!("${place}::{kind}[]"));
+    format!(
+        "INSERT INTO claim (id, tenant, destination, source, message, first_seen_at, expires_at, check_value, \
+             hot_until, delivery, status) \
+         SELECT id, tenant, destination, source, base + message, first_seen_at, expires_at, \
+             check_value + base + message + coalesce(base + delivery, 0), hot_until, base + delivery, status \
+         FROM block, unnest({}) \
+             AS new (id, tenant, destination, source, message, first_seen_at, expires_at, check_value, hot_until, \
+             delivery, status) \
+         ORDER BY id COLLATE \"C\", tenant COLLATE \"C\", destination COLLATE \"C\"",
+        values.collect::<Vec<_>>().join(", ")
+    )
 }
 
 /// Writes claims whose messages have their numbers already.
@@ -62,17 +94,146 @@ pub(super) async fn insert(
     client: &impl GenericClient,
     claims: &[(ClaimKey, Claim)],
 ) -> Result<(), StoreError> {
-    const INSERT: &str = "INSERT INTO claim (id, tenant, destination, source, message, first_seen_at, expires_at, \
-             check_value) \
-         SELECT id, tenant, destination, source, message, first_seen_at, expires_at, check_value + message \
-         FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], \
-             $8::bigint[]) AS old (id, tenant, destination, source, message, first_seen_at, expires_at, check_value)";
+    let insert = format!("WITH block (base) AS (VALUES (0::bigint)) {}", insertion(1));
     let mut columns = Columns::default();
     claims.iter().for_each(|(key, claim)| columns.push(key, claim));
-    let statement = client.prepare_cached(INSERT).await.map_err(sql)?;
-    client.execute(&statement, &columns.values()).await.map(|_| ()).map_err(sql)
+    let statement = client.prepare_cached(&insert).await.map_err(sql)?;
+    client.execute(&statement, &columns.values()).await.map_err(sql)?;
+    let moved: Vec<_> = claims.iter().filter(|(_, claim)| claim.progress.is_some()).cloned().collect();
+    update(client, &moved).await
 }
 
+/// Writes what became of claims that are there.
+pub(super) async fn update(
+    client: &impl GenericClient,
+    claims: &[(ClaimKey, Claim)],
+) -> Result<(), StoreError> {
+    const UPDATE: &str = "UPDATE claim SET check_value = new.check_value, status = new.status, fence = new.fence, \
+             attempts = new.attempts, ended_at = new.ended_at, reference = new.reference, error = new.error \
+         FROM unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::bigint[], $5::integer[], $6::bigint[], \
+             $7::text[], $8::text[]) \
+             AS new (delivery, check_value, status, fence, attempts, ended_at, reference, error) \
+         WHERE claim.delivery = new.delivery";
+    if claims.is_empty() {
+        return Ok(());
+    }
+    let progress = || claims.iter().filter_map(|(_, claim)| claim.progress.as_deref());
+    let deliveries: Vec<_> = progress().map(|it| it.delivery.0).collect();
+    let checks: Vec<_> = claims.iter().map(|(key, claim)| stored_check(key, claim)).collect();
+    let statuses: Vec<_> = progress().map(|it| it.status.number()).collect();
+    let fences: Vec<_> = progress().map(|it| it.fence.map(|it| it.0)).collect();
+    let attempts: Vec<_> = progress().map(|it| i32::try_from(it.attempts).unwrap_or(i32::MAX)).collect();
+    let times: Vec<_> = progress().map(|it| it.ended_at.map(|it| it.0)).collect();
+    let references: Vec<_> = progress().map(|it| it.reference.as_deref()).collect();
+    let errors: Vec<_> = progress().map(|it| it.error.as_deref()).collect();
+    let values: [&(dyn ToSql + Sync); 8] =
+        [&deliveries, &checks, &statuses, &fences, &attempts, &times, &references, &errors];
+    let statement = client.prepare_cached(UPDATE).await.map_err(sql)?;
+    client.execute(&statement, &values).await.map(|_| ()).map_err(sql)
+}
+
+/// The claims that wait for deliveries, kept from others until the transaction ends; damaged ones are told of and left
+/// out.
+pub(super) async fn lock_of_deliveries(
+    client: &impl GenericClient,
+    deliveries: &[Serial],
+) -> Result<Vec<(ClaimKey, Claim)>, StoreError> {
+    let text = format!(
+        "SELECT 0::bigint, {COLUMNS}, id, tenant, destination FROM claim WHERE delivery = ANY ($1) \
+         ORDER BY id, tenant, destination FOR UPDATE"
+    );
+    let ids: Vec<_> = deliveries.iter().map(|it| it.0).collect();
+    let statement = client.prepare_cached(&text).await.map_err(sql)?;
+    let rows = client.query(&statement, &[&ids]).await.map_err(sql)?;
+    let mut found = Vec::with_capacity(rows.len());
+    for row in &rows {
+        found.extend(usable(whole(row))?);
+    }
+    Ok(found)
+}
+
+/// A claim with its key, which stands behind its columns.
+fn whole(row: &Row) -> Result<(ClaimKey, Claim), StoreError> {
+    let id: &str = row.try_get(AFTER).map_err(sql)?;
+    let damaged = || StoreError::Damaged { what: "claim", key: id.to_owned() };
+    let tenant = TenantName::new(row.try_get(AFTER + 1).map_err(sql)?).map_err(|_| damaged())?;
+    let destination: &str = row.try_get(AFTER + 2).map_err(sql)?;
+    let key = ClaimKey { id: MessageId::stored(id), tenant, destination: destination.into() };
+    let claim = read(row, &key).map_err(sql)?.ok_or_else(damaged)?;
+    Ok((key, claim))
+}
+
+/// Claims with all that is known of them; damaged ones are told of and left out.
+pub(super) async fn listed(
+    client: &impl GenericClient,
+    which: &str,
+    values: &[&(dyn ToSql + Sync)],
+) -> Result<Vec<StoredClaim>, StoreError> {
+    let text = format!(
+        "SELECT 0::bigint, {}, claim.id, claim.tenant, claim.destination, claim.repeats, claim.last_seen_at, \
+             claim.archived_at, claim.archive, delivery.held, delivery.visible_at, delivery.fence, \
+             delivery.receives, message.domain_hash, message.correlation_id \
+         FROM claim LEFT JOIN delivery ON delivery.id = claim.delivery \
+             LEFT JOIN message ON message.seq = claim.message \
+         WHERE {which}",
+        COLUMNS.split(", ").map(|it| format!("claim.{it}")).collect::<Vec<_>>().join(", ")
+    );
+    let statement = client.prepare_cached(&text).await.map_err(sql)?;
+    let rows = client.query(&statement, values).await.map_err(sql)?;
+    let mut found = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let Some((key, claim)) = usable(whole(row))? else { continue };
+        found.push(stored(row, key, claim).map_err(sql)?);
+    }
+    Ok(found)
+}
+
+fn stored(row: &Row, key: ClaimKey, claim: Claim) -> Result<StoredClaim, tokio_postgres::Error> {
+    const REST: usize = AFTER + 3;
+    let time = |column: usize| row.try_get::<_, Option<i64>>(column).map(|it| it.map(Timestamp));
+    let held: Option<&str> = row.try_get(REST + 4)?;
+    let (fence, receives): (Option<i64>, Option<i32>) = (row.try_get(REST + 6)?, row.try_get(REST + 7)?);
+    let lease = fence.zip(receives).filter(|_| held == Some("leased"));
+    let held = time(REST + 5)?.map(|at| match lease {
+        Some((fence, receives)) => {
+            HeldDelivery::Leased { fence: Serial(fence), attempt: receives.unsigned_abs(), until: at }
+        }
+        None => HeldDelivery::Due(at),
+    });
+    let hash: Option<&[u8]> = row.try_get(REST + 8)?;
+    let correlation: Option<&str> = row.try_get(REST + 9)?;
+    Ok(StoredClaim {
+        key,
+        claim,
+        hash: hash.and_then(|it| it.try_into().ok()).map(DomainHash),
+        correlation: correlation.and_then(CorrelationId::new),
+        repeats: row.try_get::<_, i64>(REST)?.unsigned_abs(),
+        last_seen_at: time(REST + 1)?,
+        archived_at: time(REST + 2)?,
+        archive: row.try_get(REST + 3)?,
+        held,
+    })
+}
+
+/// Counts that ids came again.
+pub(super) async fn seen_again(
+    client: &impl GenericClient,
+    seen: &[(ClaimKey, u64, Timestamp)],
+) -> Result<(), StoreError> {
+    const AGAIN: &str = "UPDATE claim SET repeats = claim.repeats + new.repeats, \
+             last_seen_at = greatest(claim.last_seen_at, new.at) \
+         FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[]) \
+             AS new (id, tenant, destination, repeats, at) \
+         WHERE claim.id = new.id AND claim.tenant = new.tenant AND claim.destination = new.destination";
+    let (ids, tenants, destinations) = columns(seen.iter().map(|(key, ..)| key));
+    let repeats: Vec<_> = seen.iter().map(|(_, repeats, _)| *repeats as i64).collect();
+    let times: Vec<_> = seen.iter().map(|(.., at)| at.0).collect();
+    let values: [&(dyn ToSql + Sync); 5] = [&ids, &tenants, &destinations, &repeats, &times];
+    let statement = client.prepare_cached(AGAIN).await.map_err(sql)?;
+    client.execute(&statement, &values).await.map(|_| ()).map_err(sql)
+}
+
+/// Of every column but the numbers of the message and the delivery, which are added to it.
 fn check_value(key: &ClaimKey, claim: &Claim) -> i64 {
     let mut check = Check::default();
     for text in [key.id.as_str(), key.tenant.as_str(), &key.destination, claim.source.as_str()] {
@@ -80,7 +241,14 @@ fn check_value(key: &ClaimKey, claim: &Claim) -> i64 {
     }
     check.number(claim.first_seen_at.0);
     check.number(claim.expires_at.0);
+    check.progress(claim);
     check.value()
+}
+
+/// With the numbers.
+fn stored_check(key: &ClaimKey, claim: &Claim) -> i64 {
+    let delivery = claim.progress.as_ref().map_or(0, |it| it.delivery.0);
+    check_value(key, claim).wrapping_add(claim.message.0).wrapping_add(delivery)
 }
 
 /// What is there under the keys of a batch.
@@ -101,12 +269,14 @@ pub(super) async fn find(
     batch: &[Intake],
     now: Timestamp,
 ) -> Result<Found, Trouble> {
-    const FIND: &str = "SELECT key.place, source, message, first_seen_at, expires_at, check_value \
+    let find = format!(
+        "SELECT key.place, {COLUMNS} \
          FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS key (id, tenant, destination, place) \
-         JOIN claim USING (id, tenant, destination)";
+         JOIN claim USING (id, tenant, destination)"
+    );
     let keys: Vec<ClaimKey> = batch.iter().flat_map(settle::keys).collect();
     let (ids, tenants, destinations) = columns(&keys);
-    let statement = client.prepare_cached(FIND).await.map_err(Trouble::of)?;
+    let statement = client.prepare_cached(&find).await.map_err(Trouble::of)?;
     let rows = client.query(&statement, &[&ids, &tenants, &destinations]).await.map_err(Trouble::of)?;
     let mut found = Found::default();
     let mut over = Vec::new();
@@ -153,17 +323,40 @@ fn columns<'a>(keys: impl IntoIterator<Item = &'a ClaimKey>) -> (Vec<&'a str>, V
     (ids, tenants, destinations)
 }
 
+/// The columns that [`read`] reads, from the second on.
+const COLUMNS: &str = "source, message, first_seen_at, expires_at, check_value, hot_until, delivery, status, fence, \
+     attempts, ended_at, reference, error";
+/// The first column behind them.
+const AFTER: usize = 14;
+
 /// Reads a row's columns; no claim if it is not as it was written.
 fn read(row: &Row, key: &ClaimKey) -> Result<Option<Claim>, tokio_postgres::Error> {
     let Ok(source) = ServiceName::new(row.try_get(1)?) else { return Ok(None) };
+    let time = |column: usize| row.try_get::<_, Option<i64>>(column).map(|it| it.map(Timestamp));
+    let progress = match row.try_get::<_, Option<i64>>(7)? {
+        None => None,
+        Some(delivery) => {
+            let Some(status) = Status::stored(row.try_get(8)?) else { return Ok(None) };
+            Some(Box::new(Progress {
+                delivery: Serial(delivery),
+                status,
+                fence: row.try_get::<_, Option<i64>>(9)?.map(Serial),
+                attempts: row.try_get::<_, i32>(10)?.unsigned_abs(),
+                ended_at: time(11)?,
+                reference: row.try_get(12)?,
+                error: row.try_get(13)?,
+            }))
+        }
+    };
     let claim = Claim {
         source,
         message: Serial(row.try_get(2)?),
         first_seen_at: Timestamp(row.try_get(3)?),
         expires_at: Timestamp(row.try_get(4)?),
+        hot_until: time(6)?,
+        progress,
     };
-    let check = check_value(key, &claim).wrapping_add(claim.message.0);
-    Ok((check == row.try_get::<_, i64>(5)?).then_some(claim))
+    Ok((stored_check(key, &claim) == row.try_get::<_, i64>(5)?).then_some(claim))
 }
 
 /// Deletes up to `limit` claims whose time is over; those that somebody is at are left for the next time.

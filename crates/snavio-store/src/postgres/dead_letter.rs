@@ -12,25 +12,25 @@ use tokio_postgres::types::ToSql;
 
 use super::client::GenericClient;
 use super::pool::sql;
-use super::{delivery, message};
+use super::{delivery, finish, message};
 use crate::evidence::usable;
 use crate::{ListedDeadLetter, StoreError, StoredDeadLetter};
 
-/// The columns that [`read`] reads, of which there are ten.
+/// The columns that [`read`] reads, of which there are eleven.
 const COLUMNS: &str = "dead_letter.id, dead_letter.message, dead_letter.destination, dead_letter.queue, \
      dead_letter.dead_letter_queue, dead_letter.queued_at, dead_letter.receives, dead_letter.receives_max, \
-     dead_letter.reason, dead_letter.dead_at";
+     dead_letter.tracking, dead_letter.reason, dead_letter.dead_at";
 
 fn read(row: &Row) -> Result<DeadLetter, StoreError> {
     let delivery = delivery::read(row).map_err(sql)?;
     let damaged = || StoreError::Damaged { what: "dead letter", key: delivery.id.to_string() };
-    let reason = DeadReason::stored(row.try_get(8).map_err(sql)?).ok_or_else(damaged)?;
+    let reason = DeadReason::stored(row.try_get(9).map_err(sql)?).ok_or_else(damaged)?;
     for count in [6, 7] {
         if row.try_get::<_, i32>(count).map_err(sql)? < 0 {
             return Err(damaged());
         }
     }
-    Ok(DeadLetter { reason, dead_at: Timestamp(row.try_get(9).map_err(sql)?), delivery })
+    Ok(DeadLetter { reason, dead_at: Timestamp(row.try_get(10).map_err(sql)?), delivery })
 }
 
 /// Makes dead letters of up to `limit` deliveries that must not be handed out again, and says how many, and what
@@ -64,15 +64,17 @@ async fn bury_some(
     // Each of the two ends is found by an index of its own; together they would be looked for in every row.
     let due = format!(
         "SELECT due.id, due.message, due.destination, due.queue, due.dead_letter_queue, due.queued_at, \
-             due.receives, due.receives_max, message.seq IS NOT NULL, {} \
+             due.receives, due.receives_max, due.tracking, message.seq IS NOT NULL, {} \
          FROM (SELECT {} FROM delivery \
                WHERE id = ANY (ARRAY( \
                    (SELECT id FROM delivery WHERE visible_at <= $1 AND receives >= receives_max \
+                        AND (tracking = 0 OR held IS DISTINCT FROM 'leased') \
                     ORDER BY visible_at LIMIT $3) \
                    UNION \
                    (SELECT id FROM delivery WHERE visible_at <= $1 AND queued_at <= $2 \
                     ORDER BY queued_at LIMIT $3))) \
                    AND visible_at <= $1 AND (receives >= receives_max OR queued_at <= $2) \
+                   AND (tracking = 0 OR held IS DISTINCT FROM 'leased') \
                LIMIT $3 FOR UPDATE SKIP LOCKED) AS due \
          LEFT JOIN message ON message.seq = due.message ORDER BY due.id",
         message::COLUMNS,
@@ -88,27 +90,29 @@ async fn bury_some(
         let ended = Delivery::end_of(delivery.receives, delivery.receives_max, delivery.queued_at, now);
         let Some(reason) = ended else { continue };
         let letter = DeadLetter { delivery, reason, dead_at: now };
-        if row.try_get(8).map_err(sql)? {
-            let message = usable(message::read(row, 9))?;
+        if row.try_get(9).map_err(sql)? {
+            let message = usable(message::read(row, 10))?;
             records.extend(message.map(|logged| dead_lettered(&logged.message, &letter)));
         }
         letters.push(letter);
     }
     if !letters.is_empty() {
         move_here(client, &letters).await?;
+        finish::buried(client, letters.iter().map(|it| (&it.delivery, it.reason)), now).await?;
     }
     Ok((letters.len(), records))
 }
 
-async fn move_here(client: &impl GenericClient, letters: &[DeadLetter]) -> Result<(), StoreError> {
+/// Makes dead letters of deliveries that are locked.
+pub(super) async fn move_here(client: &impl GenericClient, letters: &[DeadLetter]) -> Result<(), StoreError> {
     const MOVE: &str = "WITH ended AS ( \
              DELETE FROM delivery USING unnest($1::bigint[], $2::text[], $3::text[]) AS ended (id, tenant, reason) \
              WHERE delivery.id = ended.id \
              RETURNING delivery.*, ended.tenant, ended.reason) \
          INSERT INTO dead_letter (id, tenant, message, destination, queue, dead_letter_queue, queued_at, receives, \
-             receives_max, reason, dead_at) \
+             receives_max, tracking, reason, dead_at) \
          SELECT id, tenant, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max, \
-             reason, $4 \
+             tracking, reason, $4 \
          FROM ended";
     let ids: Vec<_> = letters.iter().map(|it| it.delivery.id.0).collect();
     let tenants: Vec<_> = letters.iter().map(|it| it.delivery.queue.tenant()).collect();
@@ -122,9 +126,9 @@ async fn move_here(client: &impl GenericClient, letters: &[DeadLetter]) -> Resul
 /// Writes dead letters as they are.
 pub(super) async fn insert(client: &impl GenericClient, letters: &[DeadLetter]) -> Result<(), StoreError> {
     const INSERT: &str = "INSERT INTO dead_letter (id, message, destination, queue, dead_letter_queue, queued_at, \
-             receives, receives_max, tenant, reason, dead_at) \
+             receives, receives_max, tracking, tenant, reason, dead_at) \
          SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::bigint[], \
-             $7::integer[], $8::integer[], $9::text[], $10::text[], $11::bigint[])";
+             $7::integer[], $8::integer[], $9::smallint[], $10::text[], $11::text[], $12::bigint[])";
     let mut columns = delivery::Columns::default();
     letters.iter().for_each(|letter| columns.push(&letter.delivery));
     let tenants: Vec<_> = letters.iter().map(|it| it.delivery.queue.tenant()).collect();
@@ -196,7 +200,7 @@ pub(super) async fn page(
 }
 
 fn listed(row: &Row) -> Result<ListedDeadLetter, StoreError> {
-    let (letter, logged) = (read(row)?, message::read(row, 10)?);
+    let (letter, logged) = (read(row)?, message::read(row, 11)?);
     let Message { id, source, correlation, .. } = logged.message;
     Ok(ListedDeadLetter { letter, message_id: id, source, correlation })
 }
@@ -230,7 +234,7 @@ pub(super) async fn find(
     let statement = client.prepare_cached(&text).await.map_err(sql)?;
     let row = client.query_opt(&statement, &[&id.0, &tenant]).await.map_err(sql)?;
     let stored =
-        |row: &Row| Ok(StoredDeadLetter { letter: read(row)?, message: message::read(row, 10)?.message });
+        |row: &Row| Ok(StoredDeadLetter { letter: read(row)?, message: message::read(row, 11)?.message });
     row.as_ref().map(stored).transpose()
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use snavio_model::delivery::{Delivery, QueueAttributes, Receipt, ReceiptOutcome};
+use snavio_model::delivery::{Delivery, QueueAttributes, Receipt, ReceiptOutcome, Tracking};
 use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::name::QueueKey;
@@ -14,13 +14,13 @@ use tokio_postgres::types::ToSql;
 
 use super::client::{Client, GenericClient};
 use super::pool::sql;
-use super::{audit, message};
+use super::{audit, finish, message};
 use crate::evidence::usable;
 use crate::{Act, Deed, Received, StoreError};
 
 /// The columns that [`read`] reads; dead letters begin with the same ones.
 pub(super) const COLUMNS: &str =
-    "id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max";
+    "id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max, tracking";
 
 /// Deliveries as columns, to be written by one statement.
 #[derive(Default)]
@@ -33,6 +33,7 @@ pub(super) struct Columns<'a> {
     queued_at: Vec<i64>,
     receives: Vec<i32>,
     receives_max: Vec<i32>,
+    tracking: Vec<i16>,
 }
 
 impl<'a> Columns<'a> {
@@ -45,10 +46,11 @@ impl<'a> Columns<'a> {
         self.queued_at.push(delivery.queued_at.0);
         self.receives.push(count(delivery.receives));
         self.receives_max.push(count(delivery.receives_max));
+        self.tracking.push(delivery.tracking.number());
     }
 
     /// In the order of the statement's parameters.
-    pub(super) fn values(&self) -> [&(dyn ToSql + Sync); 8] {
+    pub(super) fn values(&self) -> [&(dyn ToSql + Sync); 9] {
         [
             &self.id,
             &self.message,
@@ -58,21 +60,24 @@ impl<'a> Columns<'a> {
             &self.queued_at,
             &self.receives,
             &self.receives_max,
+            &self.tracking,
         ]
     }
 }
 
 /// The statement that enqueues deliveries whose numbers count from a block's `base`, with parameters from this one on.
 pub(super) fn insertion(first: usize) -> String {
-    const TYPES: [&str; 8] = ["bigint", "bigint", "text", "text", "text", "bigint", "integer", "integer"];
+    const TYPES: [&str; 9] =
+        ["bigint", "bigint", "text", "text", "text", "bigint", "integer", "integer", "smallint"];
     let values = TYPES.iter().zip(first..).map(|(kind, place)| format!("${place}::{kind}[]"));
     format!(
         "INSERT INTO delivery (id, message, destination, queue, dead_letter_queue, queued_at, receives, \
-             receives_max, visible_at) \
+             receives_max, tracking, visible_at) \
          SELECT base + id, base + message, destination, queue, dead_letter_queue, queued_at, receives, \
-             receives_max, queued_at \
+             receives_max, tracking, queued_at \
          FROM block, unnest({}) \
-             AS new (id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max)",
+             AS new (id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max, \
+             tracking)",
         values.collect::<Vec<_>>().join(", ")
     )
 }
@@ -98,6 +103,7 @@ pub(super) fn read(row: &Row) -> Result<Delivery, tokio_postgres::Error> {
         queued_at: Timestamp(row.try_get(5)?),
         receives: count(6)?,
         receives_max: count(7)?,
+        tracking: Tracking::stored(row.try_get(8)?),
     })
 }
 
@@ -105,45 +111,63 @@ fn count(count: u32) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
-/// Leases up to `max` deliveries that are due, the longest visible first, and reads their messages. Who is at the
+/// Which deliveries are to be handed out.
+#[derive(Clone, Copy)]
+pub(super) enum Which {
+    /// Up to so many of those that are due.
+    Next(usize),
+    /// This one, if it is due.
+    One(Serial),
+}
+
+/// Leases deliveries that are due, the longest visible first, and reads their messages. Who is at the
 /// same queue at the same time gets others.
 pub(super) async fn receive(
     client: &impl GenericClient,
     queue: &QueueKey,
-    max: usize,
+    which: Which,
     visibility: Duration,
     now: Timestamp,
 ) -> Result<Vec<Received>, StoreError> {
+    let (only, max) = match which {
+        Which::Next(max) => (None, max),
+        Which::One(id) => (Some(id.0), 1),
+    };
+    // One that a claim waits for, and whose lease is over, is handed out once that is on record.
     let receive = format!(
         "WITH due AS ( \
              SELECT id FROM delivery WHERE queue = $1 AND visible_at <= $2 AND receives < receives_max \
-                 AND queued_at > $3 \
+                 AND queued_at > $3 AND (tracking = 0 OR held IS DISTINCT FROM 'leased') \
+                 AND ($6::bigint IS NULL OR id = $6) \
              ORDER BY visible_at, id LIMIT $4 FOR UPDATE SKIP LOCKED \
          ), leased AS ( \
              UPDATE delivery SET receives = receives + 1, fence = nextval('fence'), visible_at = $5, \
                  held = 'leased' \
              FROM due WHERE delivery.id = due.id \
-             RETURNING delivery.id, delivery.message, delivery.fence, delivery.receives, delivery.queued_at \
+             RETURNING delivery.id, delivery.message, delivery.fence, delivery.receives, delivery.queued_at, \
+                 CASE WHEN delivery.tracking > 0 THEN delivery.destination END AS destination \
          ) \
-         SELECT leased.id, leased.fence, leased.receives, leased.queued_at, {} \
+         SELECT leased.id, leased.fence, leased.receives, leased.queued_at, leased.destination, {} \
          FROM leased JOIN message ON message.seq = leased.message ORDER BY leased.id",
         message::COLUMNS
     );
     let visible_at = now.plus(visibility);
     let oldest = now.minus(limits::QUEUE_RETENTION);
     let statement = client.prepare_cached(&receive).await.map_err(sql)?;
-    let values: [&(dyn ToSql + Sync); 5] = [&queue.as_str(), &now.0, &oldest.0, &(max as i64), &visible_at.0];
+    let values: [&(dyn ToSql + Sync); 6] =
+        [&queue.as_str(), &now.0, &oldest.0, &(max as i64), &visible_at.0, &only];
     let rows = client.query(&statement, &values).await.map_err(sql)?;
     let mut received = Vec::with_capacity(rows.len());
     for row in &rows {
         // One whose message is damaged is not handed out; it ends as a dead letter after its receives.
-        let Some(logged) = usable(message::read(row, 4))? else { continue };
+        let Some(logged) = usable(message::read(row, 5))? else { continue };
         received.push(Received {
             delivery_id: Serial(row.try_get(0).map_err(sql)?),
             fence: Serial(row.try_get(1).map_err(sql)?),
             attempt: row.try_get::<_, i32>(2).map_err(sql)?.unsigned_abs(),
             queued_at: Timestamp(row.try_get(3).map_err(sql)?),
             visible_at,
+            destination: row.try_get::<_, Option<&str>>(4).map_err(sql)?.map(Into::into),
             message: Arc::new(logged.message),
         });
     }
@@ -178,12 +202,10 @@ pub(super) async fn take_back(
 /// What a receipt asks for.
 #[derive(Clone, Copy)]
 pub(super) enum Ask {
-    /// The delivery's end.
+    /// The end of one that no claim waits for.
     End,
     /// To stay hidden until.
     Extend(Timestamp),
-    /// To be given back, visible from.
-    Release(Timestamp),
 }
 
 /// Does what receipts of the newest lease ask for, and says what became of each.
@@ -202,10 +224,12 @@ pub(super) async fn present(
         Ask::Extend(until) => {
             ("UPDATE delivery SET visible_at = $4, held = 'leased' FROM shown", Some(until.0))
         }
-        Ask::Release(at) => ("UPDATE delivery SET visible_at = $4, held = 'delayed' FROM shown", Some(at.0)),
     };
     values.extend(until.as_ref().map(|until| until as &(dyn ToSql + Sync)));
-    let text = format!("{SHOWN} {act} WHERE delivery.id = shown.id RETURNING delivery.id, delivery.fence");
+    // What a claim waits for does not just end.
+    let which = if matches!(ask, Ask::End) { "AND delivery.tracking = 0" } else { "" };
+    let text =
+        format!("{SHOWN} {act} WHERE delivery.id = shown.id {which} RETURNING delivery.id, delivery.fence");
     let statement = client.prepare_cached(&text).await.map_err(sql)?;
     let done = client.query(&statement, &values).await.map_err(sql)?;
     let shown = |row: &Row| Ok((row.try_get::<_, i64>(0)?, row.try_get::<_, i64>(1)?));
@@ -251,7 +275,7 @@ pub(super) async fn purge_some(
     act: &Act,
 ) -> Result<Purged, StoreError> {
     let transaction = client.transaction().await.map_err(sql)?;
-    let purged = purge(&transaction, queue, up_to, limits::SWEEP_ROWS_MAX).await?;
+    let purged = purge(&transaction, queue, up_to, limits::SWEEP_ROWS_MAX, act.at).await?;
     let outcome = format!("{} deliveries deleted", purged.deleted);
     let deed = Deed { action: "queue.purge", object: queue.to_string(), outcome };
     audit::append(&transaction, act, &[deed]).await?;
@@ -265,6 +289,7 @@ async fn purge(
     queue: &QueueKey,
     up_to: Serial,
     limit: usize,
+    now: Timestamp,
 ) -> Result<Purged, StoreError> {
     // Found by the queue's own index, and locked in the order of their numbers, as by those who present receipts.
     const PURGE: &str = "WITH found AS MATERIALIZED ( \
@@ -273,14 +298,17 @@ async fn purge(
              DELETE FROM delivery WHERE id = ANY (ARRAY( \
                  SELECT id FROM delivery WHERE id = ANY (ARRAY(SELECT id FROM found)) AND queue = $1 \
                  ORDER BY id FOR UPDATE)) \
-             RETURNING id \
+             RETURNING id, tracking \
          ) \
-         SELECT (SELECT count(*) FROM found), (SELECT count(*) FROM deleted)";
+         SELECT (SELECT count(*) FROM found), (SELECT count(*) FROM deleted), \
+             ARRAY(SELECT id FROM deleted WHERE tracking > 0)";
     let statement = client.prepare_cached(PURGE).await.map_err(sql)?;
     let values: [&(dyn ToSql + Sync); 3] = [&queue.as_str(), &up_to.0, &(limit as i64)];
     let row = client.query_one(&statement, &values).await.map_err(sql)?;
     let count = |column: usize| row.try_get::<_, i64>(column).map(|it| usize::try_from(it).unwrap_or(0));
     let (found, deleted) = (count(0).map_err(sql)?, count(1).map_err(sql)?);
+    let tracked: Vec<i64> = row.try_get(2).map_err(sql)?;
+    finish::purged(client, tracked.into_iter().map(Serial).collect(), now).await?;
     Ok(Purged { deleted, partial: found == limit })
 }
 

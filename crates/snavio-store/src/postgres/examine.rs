@@ -31,6 +31,8 @@ const TABLES: [&str; 14] = [
 const TABLES_OF_3: [&str; 2] = ["note", "seal"];
 /// And the fourth.
 const TABLES_OF_4: [&str; 2] = ["original", "conflict"];
+/// And the fifth.
+const TABLES_OF_5: [&str; 1] = ["answer"];
 const SEQUENCES: [&str; 2] = ["serial", "fence"];
 
 /// What a database that answers is like.
@@ -91,11 +93,13 @@ async fn out_of_reach(client: &Client) -> Result<Option<String>, tokio_postgres:
          WHERE NOT coalesce(has_sequence_privilege(to_regclass(name), 'USAGE') \
              AND has_sequence_privilege(to_regclass(name), 'SELECT'), false)";
     // Those of a layout that the next node makes are not there yet.
-    let newer = "SELECT to_regclass('note') IS NOT NULL, to_regclass('original') IS NOT NULL";
+    let newer = "SELECT to_regclass('note') IS NOT NULL, to_regclass('original') IS NOT NULL, \
+         to_regclass('answer') IS NOT NULL";
     let row = client.query_one(newer, &[]).await?;
-    let (has_3, has_4): (bool, bool) = (row.try_get(0)?, row.try_get(1)?);
-    let newer = [(TABLES_OF_3, has_3), (TABLES_OF_4, has_4)].into_iter().filter(|(_, is_there)| *is_there);
-    let tables: Vec<_> = TABLES.into_iter().chain(newer.flat_map(|(tables, _)| tables)).collect();
+    let newer: [(&[&str], bool); 3] =
+        [(&TABLES_OF_3, row.try_get(0)?), (&TABLES_OF_4, row.try_get(1)?), (&TABLES_OF_5, row.try_get(2)?)];
+    let newer = newer.into_iter().filter(|(_, is_there)| *is_there).flat_map(|(tables, _)| tables);
+    let tables: Vec<_> = TABLES.iter().chain(newer).copied().collect();
     let rows = client.query(DENIED, &[&tables, &&SEQUENCES[..]]).await?;
     let denied: Vec<&str> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
     if !denied.is_empty() {

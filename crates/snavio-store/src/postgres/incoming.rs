@@ -10,18 +10,19 @@ use super::client::{GenericClient, Transaction};
 use super::pool::{self, Pool, sql};
 use super::version::Version;
 use super::{
-    OpenError, Options, audit, claim, conflict, dead_letter, delivery, fleet, layout, message, original,
-    registry, seal, telemetry,
+    OpenError, Options, answer, audit, claim, conflict, dead_letter, delivery, fleet, layout, message,
+    original, registry, seal, telemetry,
 };
 use crate::moving::{MoveError, Moved, Page};
 use crate::{Act, Deed, StoreError};
 
 /// What must be empty, and stays locked until the end.
-const TABLES: [&str; 12] = [
+const TABLES: [&str; 13] = [
     "message",
     "claim",
     "original",
     "conflict",
+    "answer",
     "delivery",
     "dead_letter",
     "telemetry",
@@ -134,6 +135,7 @@ async fn take(transaction: &Transaction<'_>, page: Page, moved: &mut Moved) -> R
             conflict::insert(transaction, &conflicts).await.map_err(sql)?;
             moved.conflicts += conflicts.len() as u64;
         }
+        Page::Answers(answers) => answer::put(transaction, &answers).await?,
         // Nobody holds them: a receipt from before has a fence that no row has, and is fenced off.
         Page::Deliveries(deliveries) => {
             delivery::insert(transaction, &deliveries).await?;

@@ -3,14 +3,17 @@
 //! Nothing of a node's memory is needed for correctness: claims, deliveries, leases and numbers are rows and
 //! sequences, and a node that is killed leaves nothing that another must clean up.
 
+mod answer;
 mod audit;
 mod changelog;
 mod claim;
+mod claims;
 mod client;
 mod conflict;
 mod dead_letter;
 mod delivery;
 mod examine;
+mod finish;
 mod fleet;
 mod horizon;
 mod incoming;
@@ -46,7 +49,7 @@ use tokio_util::task::TaskTracker;
 
 pub use changelog::Changelog;
 use client::{Client, GenericClient};
-use delivery::Ask;
+use delivery::{Ask, Which};
 pub use examine::{Examined, examine};
 use horizon::{BLOCK, Horizon};
 pub(crate) use incoming::Incoming;
@@ -232,7 +235,9 @@ impl PostgresStore {
         let claims = claim::sweep(&client, now, MOST).await?;
         let claims = claims.max(original::sweep(&client, now, MOST).await?);
         let transaction = client.transaction().await.map_err(sql)?;
-        let (dead_letters, told) = dead_letter::bury(&transaction, now, MOST).await?;
+        let (lapsed, mut told) = finish::lapse(&transaction, now, MOST).await?;
+        let (dead_letters, buried) = dead_letter::bury(&transaction, now, MOST).await?;
+        told.extend(buried);
         let horizon = now.minus(limits::TELEMETRY_RETENTION);
         let (telemetry, dropped) = telemetry::sweep(&transaction, horizon, now, MOST).await?;
         telemetry::append(&transaction, &told).await?;
@@ -241,7 +246,31 @@ impl PostgresStore {
         self.inner.written.wake(told.iter().chain(&dropped).map(|record| record.tenant.as_str()));
         let forgotten = settle::forget_old(&client, MOST).await?;
         fleet::forget_silent(&client).await?;
-        Ok(Swept { claims, telemetry, dead_letters, forgotten })
+        Ok(Swept { claims, telemetry, dead_letters, lapsed, forgotten })
+    }
+
+    /// Leases deliveries to whoever asks.
+    async fn lease(
+        &self,
+        queue: &QueueKey,
+        which: Which,
+        visibility: Duration,
+        now: Timestamp,
+    ) -> Result<Vec<Received>, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let (inner, queue) = (Arc::clone(&self.inner), queue.clone());
+        // Not on the caller's task: who hangs up must not leave deliveries leased to nobody.
+        self.inner.under_way.spawn(async move {
+            let received = inner.pool.within(receive(&inner, &queue, which, visibility, now)).await;
+            let Err(Ok(leased)) = reply.send(received) else { return };
+            if let Err(error) = inner.pool.within(take_back(&inner, &queue, &leased, now)).await {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "deliveries of a receive that was given up stay hidden until their lease ends"
+                );
+            }
+        });
+        answer.await.unwrap_or(Err(StoreError::Closed))
     }
 
     async fn present(
@@ -296,32 +325,11 @@ impl Queue for PostgresStore {
         visibility: Duration,
         now: Timestamp,
     ) -> Result<Vec<Received>, StoreError> {
-        let (reply, answer) = oneshot::channel();
-        let (inner, queue) = (Arc::clone(&self.inner), queue.clone());
-        // Not on the caller's task: who hangs up must not leave deliveries leased to nobody.
-        self.inner.under_way.spawn(async move {
-            let received = inner.pool.within(receive(&inner, &queue, max, visibility, now)).await;
-            let Err(Ok(leased)) = reply.send(received) else { return };
-            if let Err(error) = inner.pool.within(take_back(&inner, &queue, &leased, now)).await {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "deliveries of a receive that was given up stay hidden until their lease ends"
-                );
-            }
-        });
-        answer.await.unwrap_or(Err(StoreError::Closed))
+        self.lease(queue, Which::Next(max), visibility, now).await
     }
 
     fn arrivals(&self, queue: &QueueKey) -> Arc<Notify> {
         self.inner.arrivals.of(queue.as_str())
-    }
-
-    async fn acknowledge(
-        &self,
-        queue: &QueueKey,
-        receipts: Vec<Receipt>,
-    ) -> Result<Vec<ReceiptOutcome>, StoreError> {
-        self.present(queue, receipts, Ask::End).await
     }
 
     async fn extend(
@@ -332,16 +340,6 @@ impl Queue for PostgresStore {
         now: Timestamp,
     ) -> Result<Vec<ReceiptOutcome>, StoreError> {
         self.present(queue, receipts, Ask::Extend(now.plus(visibility))).await
-    }
-
-    async fn release(
-        &self,
-        queue: &QueueKey,
-        receipts: Vec<Receipt>,
-        delay: Duration,
-        now: Timestamp,
-    ) -> Result<Vec<ReceiptOutcome>, StoreError> {
-        self.present(queue, receipts, Ask::Release(now.plus(delay))).await
     }
 
     async fn purge(&self, queue: &QueueKey, act: Act) -> Result<u64, StoreError> {
@@ -385,6 +383,7 @@ impl Queue for PostgresStore {
             let ids: Vec<_> = back.iter().map(|delivery| delivery.id).collect();
             dead_letter::delete(&transaction, &ids).await?;
             delivery::insert(&transaction, &back).await?;
+            finish::reopened(&transaction, &back).await?;
             let deed = |delivery: &Delivery| Deed {
                 action: "dead_letter.redrive",
                 object: format!("{} {}", delivery.dead_letter_queue, delivery.id),
@@ -434,7 +433,7 @@ impl Queue for PostgresStore {
 async fn receive(
     inner: &Inner,
     queue: &QueueKey,
-    max: usize,
+    which: Which,
     visibility: Duration,
     now: Timestamp,
 ) -> Result<Vec<Received>, StoreError> {
@@ -442,8 +441,8 @@ async fn receive(
     if inner.rooms.is_full_in_flight(&client, queue).await? {
         return Ok(Vec::new());
     }
-    let received = delivery::receive(&client, queue, max, visibility, now).await?;
-    if received.len() == max {
+    let received = delivery::receive(&client, queue, which, visibility, now).await?;
+    if matches!(which, Which::Next(max) if received.len() == max) {
         // Others may be waiting for what this call left.
         inner.arrivals.wake_some(queue.as_str(), 1);
     }

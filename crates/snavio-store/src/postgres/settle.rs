@@ -369,6 +369,10 @@ fn numbered(outcome: Outcome, base: i64) -> Outcome {
         Outcome::Conflict { conflict, is_new: true } => {
             Outcome::Conflict { conflict: Serial(base + conflict.0), is_new: true }
         }
+        Outcome::Seen { delivery, is_new: true, status, first_seen_at, kept_until } => {
+            let delivery = Serial(base + delivery.0);
+            Outcome::Seen { delivery, is_new: true, status, first_seen_at, kept_until }
+        }
         other => other,
     }
 }
@@ -427,8 +431,8 @@ fn judge(
 pub(super) fn statement() -> String {
     const _: () = assert!(2 * limits::COMMIT_MESSAGES_MAX < BLOCK_NUMBERS);
     format!(
-        "WITH block AS MATERIALIZED ({BLOCK} WHERE $39::bigint IS NULL \
-             OR $39 = (SELECT version FROM registry_version FOR SHARE)), \
+        "WITH block AS MATERIALIZED ({BLOCK} WHERE $43::bigint IS NULL \
+             OR $43 = (SELECT version FROM registry_version FOR SHARE)), \
          batch_in AS (INSERT INTO batch (nonce, attempt, base) SELECT $1, $2, base FROM block), \
          message_in AS ( \
              INSERT INTO message (seq, tenant, id, source, target, name, signed_target, sent_at, key_version, \
@@ -443,18 +447,12 @@ pub(super) fn statement() -> String {
                  AS new (number, tenant, id, source, target, name, signed_target, sent_at, key_version, signature, \
                  correlation_id, traceparent, received_at, settled_at, registry_version, hash_version, domain_hash, \
                  path, payload, check_value) \
-         ), claim_in AS ( \
-             INSERT INTO claim (id, tenant, destination, source, message, first_seen_at, expires_at, check_value) \
-             SELECT id, tenant, destination, source, base + message, first_seen_at, expires_at, \
-                 check_value + base + message \
-             FROM block, unnest($23::text[], $24::text[], $25::text[], $26::text[], $27::bigint[], $28::bigint[], \
-                 $29::bigint[], $30::bigint[]) \
-                 AS new (id, tenant, destination, source, message, first_seen_at, expires_at, check_value) \
-             ORDER BY id COLLATE \"C\", tenant COLLATE \"C\", destination COLLATE \"C\" \
+         ), claim_in AS ({claims} \
          ), original_in AS ({originals}), delivery_in AS ({deliveries}) \
          SELECT base FROM block",
-        originals = original::insertion(40, "block,", "base"),
-        deliveries = delivery::insertion(31),
+        originals = original::insertion(44, "block,", "base"),
+        claims = claim::insertion(23),
+        deliveries = delivery::insertion(34),
     )
 }
 

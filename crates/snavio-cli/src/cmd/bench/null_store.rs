@@ -87,25 +87,7 @@ impl Queue for NullStore {
         Arc::clone(&self.never)
     }
 
-    async fn acknowledge(
-        &self,
-        _: &QueueKey,
-        receipts: Vec<Receipt>,
-    ) -> Result<Vec<ReceiptOutcome>, StoreError> {
-        Ok(vec![ReceiptOutcome::Gone; receipts.len()])
-    }
-
     async fn extend(
-        &self,
-        _: &QueueKey,
-        receipts: Vec<Receipt>,
-        _: Duration,
-        _: Timestamp,
-    ) -> Result<Vec<ReceiptOutcome>, StoreError> {
-        Ok(vec![ReceiptOutcome::Gone; receipts.len()])
-    }
-
-    async fn release(
         &self,
         _: &QueueKey,
         receipts: Vec<Receipt>,
@@ -133,6 +115,50 @@ impl Queue for NullStore {
 
     async fn all_attributes(&self, _: Timestamp) -> Result<Vec<(QueueKey, QueueAttributes)>, StoreError> {
         Ok(Vec::new())
+    }
+}
+
+#[async_trait]
+impl Claims for NullStore {
+    async fn finish(
+        &self,
+        _: &QueueKey,
+        reports: Vec<Report>,
+        _: &str,
+        _: Timestamp,
+    ) -> Result<Vec<Finished>, StoreError> {
+        Ok(vec![Finished { outcome: ReceiptOutcome::Gone, status: None }; reports.len()])
+    }
+
+    async fn take(
+        &self,
+        _: &QueueKey,
+        _: Serial,
+        _: Duration,
+        _: Timestamp,
+    ) -> Result<Option<Received>, StoreError> {
+        Ok(None)
+    }
+
+    async fn claims_of(&self, _: &IdKey, _: Timestamp) -> Result<Vec<StoredClaim>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn open_claims(
+        &self,
+        _: &ClaimFilter,
+        _: usize,
+        _: Timestamp,
+    ) -> Result<Vec<StoredClaim>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn answer(&self, _: Serial) -> Result<Option<Answer>, StoreError> {
+        Ok(None)
+    }
+
+    async fn seen_again(&self, _: Vec<(ClaimKey, u64, Timestamp)>) -> Result<(), StoreError> {
+        Ok(())
     }
 }
 

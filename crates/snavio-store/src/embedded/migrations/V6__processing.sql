@@ -17,6 +17,7 @@ ALTER TABLE claim ADD COLUMN archived_at INTEGER;
 ALTER TABLE claim ADD COLUMN archive TEXT;
 
 CREATE INDEX claim_open ON claim (status, message) WHERE status <> 1;
+CREATE UNIQUE INDEX claim_of_delivery ON claim (delivery) WHERE delivery IS NOT NULL;
 CREATE INDEX claim_cooling ON claim (hot_until) WHERE hot_until IS NOT NULL AND archived_at IS NULL;
 
 -- What was answered to a delivery whose claim keeps it (CLM-5), byte for byte.
@@ -28,9 +29,9 @@ CREATE TABLE answer (
     check_value  INTEGER NOT NULL
 ) STRICT;
 
--- Whether a claim waits for what becomes of the delivery.
-ALTER TABLE delivery ADD COLUMN tracked INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE dead_letter ADD COLUMN tracked INTEGER NOT NULL DEFAULT 0;
+-- Whether a claim waits for what becomes of the delivery: 0 no, 1 yes, 2 yes and it is held when that is not known.
+ALTER TABLE delivery ADD COLUMN tracking INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE dead_letter ADD COLUMN tracking INTEGER NOT NULL DEFAULT 0;
 
 -- What an event has besides its payload, as JSON; nothing of a command.
 ALTER TABLE message ADD COLUMN event TEXT;

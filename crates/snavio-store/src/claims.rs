@@ -1,0 +1,164 @@
+//! What becomes of claims: reports on attempts, and what can be looked up (CLM-2, CLM-5 to CLM-7, CLM-10, CLM-11).
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use snavio_model::claim::{Claim, ClaimKey, IdKey, Status};
+use snavio_model::delivery::{Receipt, ReceiptOutcome};
+use snavio_model::hash::DomainHash;
+use snavio_model::id::Serial;
+use snavio_model::name::QueueKey;
+use snavio_model::processing::{Answer, Ending};
+use snavio_model::time::Timestamp;
+use snavio_model::trace::CorrelationId;
+
+use crate::{Received, StoreError};
+
+/// What a worker says came of an attempt.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// Which attempt.
+    pub receipt: Receipt,
+    /// What came of it.
+    pub ending: Ending,
+    /// When the next attempt is due, if there is one.
+    pub retry_at: Timestamp,
+    /// Whether what was answered is kept.
+    pub keeps_answer: bool,
+}
+
+impl Report {
+    /// That it is done, with nothing to say about it.
+    pub fn done(receipt: Receipt) -> Self {
+        let ending = Ending::Completed { answer: None, reference: None };
+        Self { receipt, ending, retry_at: Timestamp(0), keeps_answer: false }
+    }
+
+    /// That it is not done, and is to be handed out again.
+    pub fn given_back(receipt: Receipt, retry_at: Timestamp) -> Self {
+        let error = "it was given back".to_owned();
+        let ending = Ending::Failed { error, is_final: false, answer: None, retry_after: None };
+        Self { receipt, ending, retry_at, keeps_answer: false }
+    }
+}
+
+impl Report {
+    /// What was answered, if that is kept.
+    pub(crate) fn kept_answer(&self) -> Option<&Answer> {
+        let (Ending::Completed { answer, .. } | Ending::Failed { answer, .. }) = &self.ending else {
+            return None;
+        };
+        answer.as_ref().filter(|_| self.keeps_answer)
+    }
+}
+
+/// What a report came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Finished {
+    /// Whether it counts.
+    pub outcome: ReceiptOutcome,
+    /// Where the claim stands then, if one waits for the delivery.
+    pub status: Option<Status>,
+}
+
+/// A claim with all that is known of it.
+#[derive(Debug, Clone)]
+pub struct StoredClaim {
+    /// Its key.
+    pub key: ClaimKey,
+    /// The claim.
+    pub claim: Claim,
+    /// What its message says, if that can be read.
+    pub hash: Option<DomainHash>,
+    /// What its message belongs to, if that can be read.
+    pub correlation: Option<CorrelationId>,
+    /// How often the id came again.
+    pub repeats: u64,
+    /// And when it did last.
+    pub last_seen_at: Option<Timestamp>,
+    /// When its message and its answer were moved to the archive.
+    pub archived_at: Option<Timestamp>,
+    /// Where they are there.
+    pub archive: Option<String>,
+    /// The attempt that is in progress, or when the next one is due.
+    pub held: Option<HeldDelivery>,
+}
+
+/// Where the delivery of a claim is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeldDelivery {
+    /// Somebody works on it.
+    Leased {
+        /// Under which fence.
+        fence: Serial,
+        /// Which attempt it is.
+        attempt: u32,
+        /// Until when they must report.
+        until: Timestamp,
+    },
+    /// It is handed out again, from then on.
+    Due(Timestamp),
+}
+
+impl StoredClaim {
+    /// Where it stands: one that failed and was taken up again is in progress.
+    pub fn status(&self, now: Timestamp) -> Status {
+        let is_taken_up = matches!(self.held, Some(HeldDelivery::Leased { until, .. }) if now < until);
+        match self.claim.status() {
+            Status::Failed { is_final: false } if is_taken_up => Status::Processing,
+            status => status,
+        }
+    }
+}
+
+/// Which claims are listed.
+#[derive(Debug, Clone)]
+pub struct ClaimFilter {
+    /// The tenant of the destination, or all.
+    pub owner: Option<String>,
+    /// How they stand.
+    pub statuses: Vec<Status>,
+    /// Those whose message comes after this one.
+    pub after: Serial,
+}
+
+/// What becomes of claims.
+#[async_trait]
+pub trait Claims: Send + Sync {
+    /// Ends attempts as they are reported, by somebody who is called so. What is told to be done is durable: the claim,
+    /// its answer and the end of the delivery are one commit. A delivery that no claim waits for just ends, or is given
+    /// back. A report on work that is somebody else's by now changes nothing, and goes on the record.
+    async fn finish(
+        &self,
+        queue: &QueueKey,
+        reports: Vec<Report>,
+        who: &str,
+        now: Timestamp,
+    ) -> Result<Vec<Finished>, StoreError>;
+
+    /// Hands out this one delivery, if it may be handed out now.
+    async fn take(
+        &self,
+        queue: &QueueKey,
+        delivery: Serial,
+        visibility: Duration,
+        now: Timestamp,
+    ) -> Result<Option<Received>, StoreError>;
+
+    /// All claims under an id, in the order of their destinations.
+    async fn claims_of(&self, id: &IdKey, now: Timestamp) -> Result<Vec<StoredClaim>, StoreError>;
+
+    /// Claims that are not complete, oldest first.
+    async fn open_claims(
+        &self,
+        filter: &ClaimFilter,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Vec<StoredClaim>, StoreError>;
+
+    /// What was answered to a delivery, if that was kept.
+    async fn answer(&self, delivery: Serial) -> Result<Option<Answer>, StoreError>;
+
+    /// Counts that ids came again: how often, and when last (CLM-5).
+    async fn seen_again(&self, seen: Vec<(ClaimKey, u64, Timestamp)>) -> Result<(), StoreError>;
+}

@@ -1,0 +1,334 @@
+//! What becomes of claims whose work is reported back: complete once, failed and tried again, fenced, in doubt
+//! (CLM-2, CLM-4 to CLM-7, CLM-9, CLM-11).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use snavio_model::claim::{ClaimPolicy, IdKey, Status};
+use snavio_model::delivery::{DeadReason, Receipt, ReceiptOutcome};
+use snavio_model::id::{MessageId, Serial};
+use snavio_model::name::TenantName;
+use snavio_model::processing::{Answer, Ending, InDoubt, Processing, ProcessingKind};
+use snavio_model::registry::BoundRoute;
+use snavio_model::settle::Outcome;
+
+use super::samples::{RECEIVES_MAX, act, at, queue, queued, receipt, receive, route, settle_one};
+use super::{Backend, eventually};
+use crate::{ClaimFilter, Finished, HeldDelivery, Received, Report, Store, StoredClaim};
+
+/// A route whose consumer reports back.
+fn book() -> Arc<BoundRoute> {
+    booking(InDoubt::Retry)
+}
+
+fn booking(in_doubt: InDoubt) -> Arc<BoundRoute> {
+    let mut route = route("book", ClaimPolicy::ledger()).route.clone();
+    route.processing = Processing { in_doubt, ..Processing::of(ProcessingKind::Tracked) };
+    Arc::new(BoundRoute::new(route))
+}
+
+fn answer(body: &str) -> Answer {
+    let content_type = Some("application/json".to_owned());
+    Answer { status: 201, content_type, body: body.to_owned().into() }
+}
+
+fn completed(receipt: Receipt, body: &str) -> Report {
+    let ending = Ending::Completed { answer: Some(answer(body)), reference: Some(format!("JE-{body}")) };
+    Report { receipt, ending, retry_at: at(0), keeps_answer: true }
+}
+
+fn failed(receipt: Receipt, is_final: bool, retry_at: i64) -> Report {
+    let error = "no".to_owned();
+    let ending = Ending::Failed { error, is_final, answer: Some(answer("no")), retry_after: None };
+    Report { receipt, ending, retry_at: at(retry_at), keeps_answer: true }
+}
+
+fn unknown(receipt: Receipt) -> Report {
+    let ending = Ending::Unknown { error: "silence".to_owned() };
+    Report { receipt, ending, retry_at: at(0), keeps_answer: true }
+}
+
+async fn finish(store: &dyn Store, report: Report, now: i64) -> (ReceiptOutcome, Option<Status>) {
+    let finished = store.finish(&queue("book"), vec![report], "acme/bot", at(now)).await;
+    let Finished { outcome, status } = finished.expect("the store finishes")[0];
+    (outcome, status)
+}
+
+async fn claim(store: &dyn Store, id: &str, now: i64) -> StoredClaim {
+    let key = IdKey { id: MessageId::stored(id), tenant: TenantName::new("acme").expect("a tenant") };
+    let mut found = store.claims_of(&key, at(now)).await.expect("claims can be looked up");
+    assert_eq!(found.len(), 1, "{id}");
+    found.remove(0)
+}
+
+async fn take_up(store: &dyn Store, id: &str, now: i64) -> Received {
+    assert!(queued(settle_one(store, id, &book(), at(now)).await).is_some());
+    only(store, now).await
+}
+
+async fn only(store: &dyn Store, now: i64) -> Received {
+    let mut received = receive(store, "book", 30, at(now)).await;
+    assert_eq!(received.len(), 1, "at {now}");
+    received.remove(0)
+}
+
+async fn audited(store: &dyn Store, action: &str) -> usize {
+    let entries = store.audit(Serial(0), 1000).await.expect("the record can be read");
+    entries.iter().filter(|it| it.action == action).count()
+}
+
+async fn told(store: &dyn Store, kind: &str) -> usize {
+    let records = store.telemetry("acme", Serial(0), 1000).await.expect("telemetry can be read");
+    records.iter().filter(|it| it.kind == kind).count()
+}
+
+/// CLM-2, CLM-4, CLM-5, CLM-9
+pub async fn what_is_reported_done_is_complete_and_answered_again(store: &Arc<dyn Store>) {
+    let work = take_up(&**store, "a", 0).await;
+    assert_eq!(work.destination.as_deref(), Some("acme/bot:book"));
+    let taken = claim(&**store, "a", 1).await;
+    assert_eq!(taken.status(at(1)), Status::Processing);
+    let lease = HeldDelivery::Leased { fence: work.fence, attempt: 1, until: at(30) };
+    assert_eq!(taken.held, Some(lease));
+    let done = finish(&**store, completed(receipt(&work), "1"), 2).await;
+    assert_eq!(done, (ReceiptOutcome::Done, Some(Status::Completed)));
+
+    let claim = claim(&**store, "a", 3).await;
+    let progress = claim.claim.progress.as_ref().expect("it is followed");
+    assert_eq!((progress.status, progress.attempts, progress.ended_at), (Status::Completed, 1, Some(at(2))));
+    assert_eq!((progress.reference.as_deref(), progress.fence), (Some("JE-1"), Some(work.fence)));
+    assert_eq!(claim.hash, Some(work.message.domain_hash));
+    assert_eq!(claim.correlation.as_ref(), Some(&work.message.correlation));
+    assert_eq!(claim.held, None);
+    let kept = store.answer(work.delivery_id).await.expect("answers can be read");
+    assert_eq!(kept, Some(answer("1")));
+    let again = settle_one(&**store, "a", &book(), at(4)).await;
+    let seen = Outcome::Seen {
+        delivery: work.delivery_id,
+        is_new: false,
+        status: Status::Completed,
+        first_seen_at: at(0),
+        kept_until: claim.claim.expires_at,
+    };
+    assert_eq!(again, seen);
+    assert!(receive(&**store, "book", 30, at(1000)).await.is_empty(), "nothing is handed out again");
+}
+
+/// CLM-7: the zombie. A stalls past its deadline, B completes with answer 2, A comes back with answer 1.
+pub async fn a_worker_that_comes_back_late_is_fenced_off_on_the_record(store: &Arc<dyn Store>) {
+    let zombie = take_up(&**store, "a", 0).await;
+    assert!(receive(&**store, "book", 30, at(31)).await.is_empty(), "not before it is on record");
+    let swept = store.sweep(at(31)).await.expect("the store sweeps");
+    assert_eq!(swept.lapsed, 1);
+    let lapsed = claim(&**store, "a", 31).await;
+    assert_eq!(lapsed.status(at(31)), Status::Failed { is_final: false });
+    assert_eq!(audited(&**store, "claim.lapsed").await, 1);
+
+    let second = only(&**store, 32).await;
+    assert!(second.fence > zombie.fence);
+    assert_eq!((second.delivery_id, second.attempt), (zombie.delivery_id, 2));
+    assert_eq!(claim(&**store, "a", 33).await.status(at(33)), Status::Processing, "it is taken up again");
+    let early = finish(&**store, completed(receipt(&zombie), "1"), 33).await;
+    assert_eq!(early.0, ReceiptOutcome::Fenced, "while the other is at it");
+    let done = finish(&**store, completed(receipt(&second), "2"), 34).await;
+    assert_eq!(done, (ReceiptOutcome::Done, Some(Status::Completed)));
+    for report in [completed(receipt(&zombie), "1"), failed(receipt(&zombie), true, 99)] {
+        let late = finish(&**store, report, 35).await;
+        assert_eq!(late, (ReceiptOutcome::Fenced, Some(Status::Completed)));
+    }
+    assert_eq!(store.answer(second.delivery_id).await.expect("it can be read"), Some(answer("2")));
+    let claim = claim(&**store, "a", 36).await.claim.progress.expect("it is followed");
+    assert_eq!((claim.reference.as_deref(), claim.fence), (Some("JE-2"), Some(second.fence)));
+    assert_eq!(audited(&**store, "claim.fenced").await, 3);
+    assert_eq!(told(&**store, "snavio.claim.fenced").await, 3);
+}
+
+/// CLM-4: whoever did not hear that it was done tells again, and hears.
+pub async fn a_report_whose_answer_was_lost_is_recognised(store: &Arc<dyn Store>) {
+    let work = take_up(&**store, "a", 0).await;
+    for _ in 0..3 {
+        let told = finish(&**store, completed(receipt(&work), "1"), 1).await;
+        assert_eq!(told, (ReceiptOutcome::Done, Some(Status::Completed)));
+    }
+    assert_eq!(finish(&**store, completed(receipt(&work), "2"), 1).await.0, ReceiptOutcome::Fenced);
+    assert_eq!(store.answer(work.delivery_id).await.expect("it can be read"), Some(answer("1")));
+}
+
+/// CLM-7
+pub async fn a_late_report_counts_while_nobody_else_took_it_up(store: &Arc<dyn Store>) {
+    let work = take_up(&**store, "a", 0).await;
+    store.sweep(at(40)).await.expect("the store sweeps");
+    let done = finish(&**store, completed(receipt(&work), "1"), 41).await;
+    assert_eq!(done, (ReceiptOutcome::Done, Some(Status::Completed)));
+    assert!(receive(&**store, "book", 30, at(50)).await.is_empty());
+}
+
+/// CLM-6
+pub async fn what_failed_is_tried_again_when_it_is_due_and_then_a_dead_letter(store: &Arc<dyn Store>) {
+    let mut now = 0;
+    let mut work = take_up(&**store, "a", now).await;
+    for attempt in 1..RECEIVES_MAX {
+        assert_eq!(work.attempt, attempt);
+        let ended = finish(&**store, failed(receipt(&work), false, now + 60), now + 1).await;
+        assert_eq!(ended, (ReceiptOutcome::Done, Some(Status::Failed { is_final: false })));
+        let claim = claim(&**store, "a", now + 1).await;
+        assert_eq!(claim.held, Some(HeldDelivery::Due(at(now + 60))));
+        assert!(receive(&**store, "book", 30, at(now + 59)).await.is_empty());
+        now += 60;
+        work = only(&**store, now).await;
+    }
+    let ended = finish(&**store, failed(receipt(&work), false, now + 60), now + 1).await;
+    assert_eq!(ended, (ReceiptOutcome::Done, Some(Status::Failed { is_final: true })));
+    let letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
+    assert_eq!(letters[0].letter.reason, DeadReason::ReceivesExhausted);
+    assert_eq!(letters[0].letter.delivery.receives, RECEIVES_MAX);
+    assert!(receive(&**store, "book", 30, at(now + 1000)).await.is_empty());
+}
+
+/// CLM-6, CLM-11
+pub async fn what_failed_for_good_answers_so_until_a_person_puts_it_back(store: &Arc<dyn Store>) {
+    let work = take_up(&**store, "a", 0).await;
+    let ended = finish(&**store, failed(receipt(&work), true, 0), 1).await;
+    assert_eq!(ended, (ReceiptOutcome::Done, Some(Status::Failed { is_final: true })));
+    assert_eq!(store.answer(work.delivery_id).await.expect("it can be read"), Some(answer("no")));
+    let again = settle_one(&**store, "a", &book(), at(2)).await;
+    assert!(matches!(again, Outcome::Seen { status: Status::Failed { is_final: true }, .. }), "{again:?}");
+    let letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
+    assert_eq!(letters[0].letter.reason, DeadReason::Failed);
+
+    let back =
+        store.redrive("acme", vec![work.delivery_id], act("mended", at(3))).await.expect("it redrives");
+    assert_eq!(back.back, [work.delivery_id]);
+    assert_eq!(claim(&**store, "a", 4).await.status(at(4)), Status::Processing);
+    let second = only(&**store, 5).await;
+    assert!(second.fence > work.fence);
+    let done = finish(&**store, completed(receipt(&second), "2"), 6).await;
+    assert_eq!(done, (ReceiptOutcome::Done, Some(Status::Completed)));
+    assert_eq!(store.answer(work.delivery_id).await.expect("it can be read"), Some(answer("2")));
+}
+
+/// CLM-7
+pub async fn what_nobody_knows_of_is_held_for_a_person_where_the_route_says_so(store: &Arc<dyn Store>) {
+    for id in ["told", "silent"] {
+        settle_one(&**store, id, &booking(InDoubt::Hold), at(0)).await;
+    }
+    let works = receive(&**store, "book", 30, at(0)).await;
+    let ended = finish(&**store, unknown(receipt(&works[0])), 1).await;
+    assert_eq!(ended, (ReceiptOutcome::Done, Some(Status::InDoubt)));
+    store.sweep(at(31)).await.expect("the store sweeps");
+    for id in ["told", "silent"] {
+        let doubted = eventually("it is in doubt", async || {
+            let claim = claim(&**store, id, 31).await;
+            (claim.status(at(31)) == Status::InDoubt).then_some(claim)
+        });
+        assert!(doubted.await.claim.progress.is_some_and(|it| it.error.is_some()));
+    }
+    assert!(receive(&**store, "book", 30, at(1000)).await.is_empty(), "and never handed out by itself");
+    let filter = ClaimFilter { owner: None, statuses: vec![Status::InDoubt], after: Serial(0) };
+    let listed = store.open_claims(&filter, 10, at(31)).await.expect("they can be listed");
+    let listed: Vec<_> = listed.iter().map(|it| it.key.id.as_str()).collect();
+    assert_eq!(listed, ["told", "silent"]);
+    let letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
+    assert!(letters.iter().all(|it| it.letter.reason == DeadReason::InDoubt), "{letters:?}");
+}
+
+/// CLM-7, CLM-6
+pub async fn what_nobody_knows_of_is_tried_again_otherwise(store: &Arc<dyn Store>) {
+    let work = take_up(&**store, "a", 0).await;
+    let ended = finish(&**store, unknown(receipt(&work)), 1).await;
+    assert_eq!(ended, (ReceiptOutcome::Done, Some(Status::Failed { is_final: false })));
+    assert_eq!(only(&**store, 2).await.attempt, 2);
+}
+
+/// CLM-10
+pub async fn one_delivery_is_handed_out_by_its_number_once(store: &Arc<dyn Store>) {
+    let first = queued(settle_one(&**store, "a", &book(), at(0)).await).expect("it is queued");
+    let second = queued(settle_one(&**store, "b", &book(), at(0)).await).expect("it is queued");
+    let take = async |id, now| {
+        let taken = store.take(&queue("book"), id, Duration::from_secs(30), at(now)).await;
+        taken.expect("the store hands out")
+    };
+    let work = take(second, 1).await.expect("it waits");
+    assert_eq!((work.message.id.as_str(), work.attempt), ("b", 1));
+    assert!(take(second, 2).await.is_none(), "it is in progress");
+    assert!(take(Serial(second.0 + 500), 2).await.is_none(), "there is none");
+    store.sweep(at(40)).await.expect("the store sweeps");
+    let again = take(second, 41).await.expect("its time is over");
+    assert!(again.fence > work.fence);
+    assert_eq!(take(first, 41).await.expect("it waits").message.id.as_str(), "a");
+}
+
+/// CLM-11
+pub async fn open_claims_are_listed_by_owner_and_status(store: &Arc<dyn Store>) {
+    for id in ["a", "b", "c"] {
+        settle_one(&**store, id, &book(), at(0)).await;
+    }
+    let works = receive(&**store, "book", 30, at(0)).await;
+    finish(&**store, completed(receipt(&works[0]), "1"), 1).await;
+    finish(&**store, failed(receipt(&works[1]), true, 0), 1).await;
+    let open = async |owner: Option<&str>, statuses: &[Status], after| {
+        let filter = ClaimFilter { owner: owner.map(str::to_owned), statuses: statuses.to_vec(), after };
+        let found = store.open_claims(&filter, 10, at(2)).await.expect("they can be listed");
+        found.iter().map(|it| (it.key.id.to_string(), it.claim.message)).collect::<Vec<_>>()
+    };
+    let all = [Status::Processing, Status::Failed { is_final: false }, Status::Failed { is_final: true }];
+    let found = open(None, &all, Serial(0)).await;
+    assert_eq!(found.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), ["b", "c"]);
+    assert_eq!(open(Some("acme"), &all, Serial(0)).await.len(), 2);
+    assert_eq!(open(Some("acm"), &all, Serial(0)).await.len(), 0);
+    assert_eq!(open(None, &all[..1], Serial(0)).await.len(), 1);
+    assert_eq!(open(None, &all, found[0].1).await.len(), 1);
+}
+
+/// CLM-5
+pub async fn ids_that_come_again_are_counted(store: &Arc<dyn Store>) {
+    settle_one(&**store, "a", &book(), at(0)).await;
+    let key = claim(&**store, "a", 0).await.key;
+    for (repeats, now) in [(3, 20), (1, 10)] {
+        store.seen_again(vec![(key.clone(), repeats, at(now))]).await.expect("they are counted");
+    }
+    let seen = claim(&**store, "a", 30).await;
+    assert_eq!((seen.repeats, seen.last_seen_at), (4, Some(at(20))));
+}
+
+/// CLM-11: what is purged or nobody takes does not stay in progress for ever.
+pub async fn a_claim_whose_delivery_ends_says_so(store: &Arc<dyn Store>) {
+    settle_one(&**store, "purged", &book(), at(0)).await;
+    assert_eq!(store.purge(&queue("book"), act("cleaning", at(1))).await.expect("it purges"), 1);
+    let purged = claim(&**store, "purged", 2).await;
+    assert_eq!(purged.status(at(2)), Status::Failed { is_final: true });
+    settle_one(&**store, "old", &book(), at(2)).await;
+    let later = 15 * 86_400;
+    let ended = eventually("it ends", async || {
+        store.sweep(at(later)).await.expect("the store sweeps");
+        let claim = claim(&**store, "old", later).await;
+        (claim.status(at(later)) == Status::Failed { is_final: true }).then_some(claim)
+    });
+    assert!(ended.await.claim.progress.is_some_and(|it| it.error.is_some()));
+}
+
+/// CLM-7, ENG-1: what was handed out before a restart and must not be handed out twice is not; a report from before
+/// counts.
+pub async fn work_outlives_a_restart(backend: &dyn Backend) {
+    let store = backend.open().await;
+    for id in ["told", "silent"] {
+        settle_one(&*store, id, &booking(InDoubt::Hold), at(0)).await;
+    }
+    let works = receive(&*store, "book", 30, at(0)).await;
+    let done = take_up(&*store, "done", 0).await;
+    finish(&*store, completed(receipt(&done), "1"), 1).await;
+    store.close().await;
+
+    let store = backend.open().await;
+    assert!(receive(&*store, "book", 30, at(2)).await.is_empty());
+    assert_eq!(store.answer(done.delivery_id).await.expect("it can be read"), Some(answer("1")));
+    let told = finish(&*store, completed(receipt(&works[0]), "1"), 3).await;
+    assert_eq!(told, (ReceiptOutcome::Done, Some(Status::Completed)));
+    eventually("it is in doubt", async || {
+        store.sweep(at(100)).await.expect("the store sweeps");
+        let claim = claim(&*store, "silent", 100).await;
+        (claim.status(at(100)) == Status::InDoubt).then_some(())
+    })
+    .await;
+    store.close().await;
+}

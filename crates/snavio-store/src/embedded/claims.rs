@@ -1,0 +1,180 @@
+//! What becomes of claims, over the tables `claim`, `answer` and `delivery` and the leases in memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rusqlite::Connection;
+use snavio_model::claim::{ClaimKey, IdKey};
+use snavio_model::delivery::{DeadReason, ReceiptOutcome, Tracking};
+use snavio_model::id::Serial;
+use snavio_model::limits;
+use snavio_model::name::QueueKey;
+use snavio_model::processing::{Answer, Ending};
+use snavio_model::time::Timestamp;
+use tokio::sync::oneshot;
+
+use super::finish::{Finish, Lapse, Work};
+use super::index::{Ended, Lapsed};
+use super::writer::{Transaction, Urgency, lock, sql};
+use super::{EmbeddedStore, answer, claim};
+use crate::{ClaimFilter, Claims, Finished, Received, Report, StoreError, StoredClaim};
+
+#[async_trait]
+impl Claims for EmbeddedStore {
+    async fn finish(
+        &self,
+        queue: &QueueKey,
+        reports: Vec<Report>,
+        who: &str,
+        now: Timestamp,
+    ) -> Result<Vec<Finished>, StoreError> {
+        let mut finished = vec![Finished { outcome: ReceiptOutcome::Done, status: None }; reports.len()];
+        let (plain, works) = self.take_reported(queue, reports, &mut finished);
+        if plain.is_empty() && works.is_empty() {
+            return Ok(finished);
+        }
+        let (reply, answer) = oneshot::channel();
+        let job = Finish {
+            queue: queue.clone(),
+            plain,
+            works,
+            who: who.to_owned(),
+            now,
+            queues: Arc::clone(&self.queues),
+            written: Arc::clone(&self.written),
+            ended: Vec::new(),
+            records: Vec::new(),
+            reply,
+        };
+        self.writer.submit(Urgency::Completion, Box::new(job));
+        for (place, of) in answer.await.unwrap_or(Err(StoreError::Closed))? {
+            finished[place] = of;
+        }
+        Ok(finished)
+    }
+
+    async fn take(
+        &self,
+        queue: &QueueKey,
+        delivery: Serial,
+        visibility: Duration,
+        now: Timestamp,
+    ) -> Result<Option<Received>, StoreError> {
+        let Some(lease) = lock(&self.queues).receive_one(queue, delivery, visibility, now) else {
+            return Ok(None);
+        };
+        Ok(self.hand_out(queue, vec![lease]).await?.pop())
+    }
+
+    async fn claims_of(&self, id: &IdKey, now: Timestamp) -> Result<Vec<StoredClaim>, StoreError> {
+        let (key, limit) = (id.clone(), limits::PAGE_MAX);
+        let find = move |connection: &Connection| {
+            let which = "id = ?1 AND tenant = ?2 AND expires_at > ?3 ORDER BY destination";
+            let (id, tenant) = (key.id.as_str(), key.tenant.as_str());
+            claim::listed(connection, which, &[&id, &tenant, &now.0], limit)
+        };
+        let found = self.readers.run(find).await?;
+        Ok(self.with_leases(found))
+    }
+
+    async fn open_claims(
+        &self,
+        filter: &ClaimFilter,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Vec<StoredClaim>, StoreError> {
+        let ClaimFilter { owner, statuses, after } = filter.clone();
+        let find = move |connection: &Connection| {
+            // Each status is a run of its own in the index.
+            let mut found = Vec::new();
+            for status in statuses {
+                let which = "status = ?1 AND status <> 1 AND message > ?2 AND expires_at > ?3 \
+                     AND (?4 IS NULL OR destination >= ?4 || '/' AND destination < ?4 || '0') ORDER BY message";
+                let number = status.number();
+                found.extend(claim::listed(connection, which, &[&number, &after.0, &now.0, &owner], limit)?);
+            }
+            found.sort_by_key(|it: &StoredClaim| it.claim.message);
+            found.truncate(limit);
+            Ok(found)
+        };
+        let found = self.readers.run(find).await?;
+        Ok(self.with_leases(found))
+    }
+
+    async fn answer(&self, delivery: Serial) -> Result<Option<Answer>, StoreError> {
+        self.readers.run(move |connection| answer::find(connection, delivery)).await
+    }
+
+    async fn seen_again(&self, seen: Vec<(ClaimKey, u64, Timestamp)>) -> Result<(), StoreError> {
+        let count = move |transaction: &mut Transaction<'_>| {
+            for (key, repeats, at) in &seen {
+                claim::seen_again(transaction.connection, key, *repeats, *at).map_err(sql)?;
+                transaction.dirty = true;
+            }
+            Ok(())
+        };
+        self.writer.run(Urgency::Ordinary, count).await
+    }
+}
+
+impl EmbeddedStore {
+    /// Takes out of the queue what is reported on. What just ends is on its way out, and what is given back is back; the
+    /// rest is work for the writer.
+    fn take_reported(
+        &self,
+        queue: &QueueKey,
+        reports: Vec<Report>,
+        finished: &mut [Finished],
+    ) -> (Vec<Serial>, Vec<Work>) {
+        let (mut plain, mut works) = (Vec::new(), Vec::new());
+        let mut queues = lock(&self.queues);
+        for (place, report) in reports.into_iter().enumerate() {
+            let receipt = report.receipt;
+            match queues.tracking(queue, receipt.delivery_id) {
+                Some(Tracking::Plain) if matches!(report.ending, Ending::Completed { .. }) => {
+                    let (outcomes, ended) = queues.end(queue, &[receipt]);
+                    plain.extend(ended);
+                    outcomes.first().inspect(|it| finished[place].outcome = **it);
+                }
+                Some(Tracking::Plain) if !matches!(report.ending, Ending::Failed { is_final: true, .. }) => {
+                    let outcomes = queues.release(queue, &[receipt], report.retry_at);
+                    outcomes.first().inspect(|it| finished[place].outcome = **it);
+                }
+                tracking => {
+                    let shown = queues.take_shown(queue, receipt);
+                    let tracking = tracking.unwrap_or_default();
+                    works.push(Work { place, report, shown, tracking });
+                }
+            }
+        }
+        (plain, works)
+    }
+
+    /// Claims with who holds their deliveries.
+    fn with_leases(&self, claims: Vec<StoredClaim>) -> Vec<StoredClaim> {
+        let queues = lock(&self.queues);
+        let held = |it: &StoredClaim| {
+            let owner = it.key.destination.split('/').next()?;
+            queues.held(owner, it.claim.progress.as_ref()?.delivery)
+        };
+        claims.into_iter().map(|it| StoredClaim { held: held(&it), ..it }).collect()
+    }
+
+    /// Puts it on record that attempts did not report in time; what is held for a person is buried.
+    pub(super) fn lapse(
+        &self,
+        queue: &QueueKey,
+        lapsed: Vec<Lapsed>,
+        now: Timestamp,
+    ) -> [oneshot::Receiver<Result<(), StoreError>>; 2] {
+        let (held, lapsed): (Vec<_>, Vec<_>) =
+            lapsed.into_iter().partition(|it| it.tracking == Tracking::Hold);
+        let ended = |it: Lapsed| Ended { id: it.id, reason: DeadReason::InDoubt, receives: it.attempts };
+        let buried = self.bury(queue, held.into_iter().map(ended).collect(), now);
+        let (reply, noted) = oneshot::channel();
+        let job = Lapse { queue: queue.clone(), lapsed, now, queues: Arc::clone(&self.queues), reply };
+        self.writer.submit(Urgency::Completion, Box::new(job));
+        [buried, noted]
+    }
+}

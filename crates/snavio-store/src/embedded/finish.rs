@@ -1,0 +1,261 @@
+//! Attempts that end: what is reported, and what nobody reported in time (CLM-4, CLM-6, CLM-7).
+//!
+//! A report changes the claim, keeps the answer and ends or keeps the delivery in one transaction; the index in memory
+//! follows once that is durable.
+
+use std::sync::{Arc, Mutex};
+
+use snavio_model::claim::{Attempt, Claim, ClaimKey, Next, Status};
+use snavio_model::delivery::{DeadLetter, DeadReason, Delivery, ReceiptOutcome, Tracking};
+use snavio_model::id::Serial;
+use snavio_model::name::QueueKey;
+use snavio_model::telemetry::{Record, dead_lettered};
+use snavio_model::time::Timestamp;
+use tokio::sync::oneshot;
+
+use super::check::usable;
+use super::index::{Lapsed, Shown};
+use super::queue::Queues;
+use super::writer::{Job, Transaction, lock, sql};
+use super::{answer, audit, claim, dead_letter, delivery, message, telemetry};
+use crate::evidence;
+use crate::waiting::Waiting;
+use crate::{Finished, Report, StoreError};
+
+/// A report on an attempt of a delivery that a claim waits for, or that is refused for good.
+pub(super) struct Work {
+    /// Its place among the answers.
+    pub(super) place: usize,
+    pub(super) report: Report,
+    /// Nothing if it is not of the newest lease.
+    pub(super) shown: Option<Shown>,
+    pub(super) tracking: Tracking,
+}
+
+pub(super) struct Finish {
+    pub(super) queue: QueueKey,
+    /// Deliveries that just end: no claim waits for them.
+    pub(super) plain: Vec<Serial>,
+    pub(super) works: Vec<Work>,
+    pub(super) who: String,
+    pub(super) now: Timestamp,
+    pub(super) queues: Arc<Mutex<Queues>>,
+    pub(super) written: Arc<Waiting>,
+    /// What became of each work.
+    pub(super) ended: Vec<(Finished, Option<Next>)>,
+    pub(super) records: Vec<Record>,
+    pub(super) reply: oneshot::Sender<Result<Vec<(usize, Finished)>, StoreError>>,
+}
+
+impl Finish {
+    fn taken(&self) -> impl Iterator<Item = Serial> {
+        let shown = self.works.iter().filter(|work| work.shown.is_some());
+        shown.map(|work| work.report.receipt.delivery_id)
+    }
+}
+
+impl Job for Finish {
+    fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
+        self.ended.clear();
+        self.records.clear();
+        for id in &self.plain {
+            delivery::delete(transaction.connection, *id).map_err(sql)?;
+            transaction.dirty = true;
+        }
+        for work in &self.works {
+            let id = work.report.receipt.delivery_id;
+            let found = usable(claim::of_delivery(transaction.connection, id))?.flatten();
+            let ended = match work.shown {
+                Some(shown) => end(transaction, work, shown, found, self.now, &mut self.records)?,
+                None => late(transaction, work, found, (&self.who, self.now), &mut self.records)?,
+            };
+            self.ended.push(ended);
+        }
+        telemetry::append(transaction, &self.records)
+    }
+
+    fn committed(self: Box<Self>) {
+        let mut queues = lock(&self.queues);
+        queues.forget(&self.queue, &self.plain);
+        for (work, (_, next)) in self.works.iter().zip(&self.ended) {
+            let id = work.report.receipt.delivery_id;
+            match next {
+                Some(Next::Again) => queues.resume(&self.queue, id, work.report.retry_at),
+                Some(Next::Done | Next::Bury(_)) => queues.forget(&self.queue, &[id]),
+                None => {}
+            }
+        }
+        drop(queues);
+        self.written.wake(self.records.iter().map(|record| record.tenant.as_str()));
+        let places = self.works.iter().map(|work| work.place);
+        let finished = places.zip(self.ended.into_iter().map(|(finished, _)| finished));
+        let _ = self.reply.send(Ok(finished.collect()));
+    }
+
+    fn failed(self: Box<Self>, error: StoreError) {
+        let taken: Vec<_> = self.taken().chain(self.plain.iter().copied()).collect();
+        lock(&self.queues).put_back(&self.queue, &taken);
+        let _ = self.reply.send(Err(error));
+    }
+}
+
+/// A report of the newest lease.
+fn end(
+    transaction: &mut Transaction<'_>,
+    work: &Work,
+    shown: Shown,
+    found: Option<(ClaimKey, Claim)>,
+    now: Timestamp,
+    records: &mut Vec<Record>,
+) -> Result<(Finished, Option<Next>), StoreError> {
+    let Report { receipt, ending, .. } = &work.report;
+    let (number, most) = (shown.attempts, shown.attempts_max);
+    let attempt = Attempt { fence: receipt.fence, number, most, tracking: work.tracking };
+    let (next, status) = match found {
+        Some((key, mut claim)) => match claim.progress.as_mut().map(|it| it.finish(&attempt, ending, now)) {
+            Some(Ok(next)) => {
+                claim::update(transaction.connection, &key, &claim).map_err(sql)?;
+                keep_answer(transaction, &work.report)?;
+                (next, Some(claim.status()))
+            }
+            // It ended before: what is left of the delivery goes, and nothing else happens.
+            Some(Err(_)) | None => (Next::Done, Some(claim.status())),
+        },
+        None => (ending.without_claim(), None),
+    };
+    let id = receipt.delivery_id;
+    match next {
+        Next::Done => {
+            delivery::delete(transaction.connection, id).map_err(sql)?;
+        }
+        Next::Again => delivery::set_receives(transaction.connection, id, number).map_err(sql)?,
+        Next::Bury(reason) => bury(transaction, id, reason, number, now, records)?,
+    }
+    transaction.dirty = true;
+    Ok((Finished { outcome: ReceiptOutcome::Done, status }, Some(next)))
+}
+
+fn keep_answer(transaction: &Transaction<'_>, report: &Report) -> Result<(), StoreError> {
+    match report.kept_answer() {
+        Some(answer) => answer::put(transaction.connection, report.receipt.delivery_id, answer).map_err(sql),
+        None => Ok(()),
+    }
+}
+
+fn bury(
+    transaction: &Transaction<'_>,
+    id: Serial,
+    reason: DeadReason,
+    receives: u32,
+    now: Timestamp,
+    records: &mut Vec<Record>,
+) -> Result<(), StoreError> {
+    let found = usable(delivery::find(transaction.connection, id))?.flatten();
+    let Some(delivery) = found else { return Ok(()) };
+    let letter = DeadLetter { delivery: Delivery { receives, ..delivery }, reason, dead_at: now };
+    delivery::delete(transaction.connection, id).map_err(sql)?;
+    dead_letter::insert(transaction.connection, &letter).map_err(sql)?;
+    let message = message::find_usable(transaction.connection, letter.delivery.message)?;
+    records.extend(message.map(|logged| dead_lettered(&logged.message, &letter)));
+    Ok(())
+}
+
+/// A report on work that ended, or is somebody else's: whoever says again what stands is told that it does; all others
+/// are fenced off, on the record.
+fn late(
+    transaction: &mut Transaction<'_>,
+    work: &Work,
+    found: Option<(ClaimKey, Claim)>,
+    (who, now): (&str, Timestamp),
+    records: &mut Vec<Record>,
+) -> Result<(Finished, Option<Next>), StoreError> {
+    let Report { receipt, ending, .. } = &work.report;
+    let Some(found) = found else {
+        return Ok((Finished { outcome: ReceiptOutcome::Gone, status: None }, None));
+    };
+    let status = Some(found.1.status());
+    let stands = found.1.progress.as_ref().is_some_and(|it| it.was_ended_by(receipt.fence, ending));
+    if stands {
+        return Ok((Finished { outcome: ReceiptOutcome::Done, status }, None));
+    }
+    let (act, deed, record) = evidence::fenced(&found, *receipt, who, now);
+    audit::append(transaction, deed.action, &deed.object, &act, &deed.outcome)?;
+    records.extend(record);
+    Ok((Finished { outcome: ReceiptOutcome::Fenced, status }, None))
+}
+
+/// Attempts whose time is over: their claims say so, and then they are handed out again (CLM-7).
+pub(super) struct Lapse {
+    pub(super) queue: QueueKey,
+    pub(super) lapsed: Vec<Lapsed>,
+    pub(super) now: Timestamp,
+    pub(super) queues: Arc<Mutex<Queues>>,
+    pub(super) reply: oneshot::Sender<Result<(), StoreError>>,
+}
+
+impl Job for Lapse {
+    fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
+        for Lapsed { id, fence, attempts, .. } in &self.lapsed {
+            let found = usable(claim::of_delivery(transaction.connection, *id))?.flatten();
+            let Some((key, mut claim)) = found else { continue };
+            if let Some(progress) = &mut claim.progress {
+                progress.lapsed(*fence, *attempts, self.now);
+            }
+            claim::update(transaction.connection, &key, &claim).map_err(sql)?;
+            let (act, deed) = evidence::lapsed(&key, &claim, self.now);
+            audit::append(transaction, deed.action, &deed.object, &act, &deed.outcome)?;
+        }
+        Ok(())
+    }
+
+    fn committed(self: Box<Self>) {
+        let mut queues = lock(&self.queues);
+        self.lapsed.iter().for_each(|it| queues.resume(&self.queue, it.id, self.now));
+        drop(queues);
+        let _ = self.reply.send(Ok(()));
+    }
+
+    fn failed(self: Box<Self>, error: StoreError) {
+        let ids: Vec<_> = self.lapsed.iter().map(|it| it.id).collect();
+        lock(&self.queues).put_back(&self.queue, &ids);
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "attempts that did not report were not noted"
+        );
+        let _ = self.reply.send(Err(error));
+    }
+}
+
+/// The claim of a delivery that ended without a report.
+pub(super) fn buried(
+    transaction: &Transaction<'_>,
+    delivery: &Delivery,
+    reason: DeadReason,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    change(transaction, delivery.id, |claim| {
+        if let Some(progress) = claim.progress.as_mut().filter(|it| it.status != Status::Completed) {
+            progress.buried(reason, delivery.receives, now);
+        }
+    })
+}
+
+/// The claim of a dead letter that was put back.
+pub(super) fn reopened(transaction: &Transaction<'_>, delivery: Serial) -> Result<(), StoreError> {
+    change(transaction, delivery, |claim| {
+        if let Some(progress) = claim.progress.as_mut().filter(|it| it.status != Status::Completed) {
+            progress.reopened();
+        }
+    })
+}
+
+fn change(
+    transaction: &Transaction<'_>,
+    delivery: Serial,
+    change: impl FnOnce(&mut Claim),
+) -> Result<(), StoreError> {
+    let found = usable(claim::of_delivery(transaction.connection, delivery))?.flatten();
+    let Some((key, mut claim)) = found else { return Ok(()) };
+    change(&mut claim);
+    claim::update(transaction.connection, &key, &claim).map_err(sql)
+}

@@ -1,0 +1,118 @@
+//! What becomes of claims, over the tables `claim`, `answer` and `delivery`.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use snavio_model::claim::{ClaimKey, IdKey};
+use snavio_model::delivery::ReceiptOutcome;
+use snavio_model::id::Serial;
+use snavio_model::limits;
+use snavio_model::name::QueueKey;
+use snavio_model::processing::{Answer, Ending};
+use snavio_model::time::Timestamp;
+use tokio_postgres::types::ToSql;
+
+use super::delivery::{Ask, Which};
+use super::{PostgresStore, answer, claim, finish};
+use crate::{ClaimFilter, Claims, Finished, Received, Report, StoreError, StoredClaim};
+
+#[async_trait]
+impl Claims for PostgresStore {
+    async fn finish(
+        &self,
+        queue: &QueueKey,
+        reports: Vec<Report>,
+        who: &str,
+        now: Timestamp,
+    ) -> Result<Vec<Finished>, StoreError> {
+        let mut finished = self.end_plain(queue, &reports).await?;
+        let left: Vec<_> = (0..reports.len()).filter(|place| finished[*place].is_none()).collect();
+        if !left.is_empty() {
+            let some: Vec<_> = left.iter().map(|place| reports[*place].clone()).collect();
+            let work = async {
+                let mut client = self.inner.pool.get_kept().await?;
+                finish::finish(&mut client, queue, &some, who, now).await
+            };
+            let (ended, records) = self.within(work).await?;
+            self.inner.commits.fetch_add(1, Ordering::Relaxed);
+            self.inner.written.wake(records.iter().map(|record| record.tenant.as_str()));
+            self.inner.arrivals.wake_some(queue.as_str(), some.len());
+            left.into_iter().zip(ended).for_each(|(place, ended)| finished[place] = Some(ended));
+        }
+        let gone = Finished { outcome: ReceiptOutcome::Gone, status: None };
+        Ok(finished.into_iter().map(|it| it.unwrap_or(gone)).collect())
+    }
+
+    async fn take(
+        &self,
+        queue: &QueueKey,
+        delivery: Serial,
+        visibility: Duration,
+        now: Timestamp,
+    ) -> Result<Option<Received>, StoreError> {
+        Ok(self.lease(queue, Which::One(delivery), visibility, now).await?.pop())
+    }
+
+    async fn claims_of(&self, id: &IdKey, now: Timestamp) -> Result<Vec<StoredClaim>, StoreError> {
+        let which = format!(
+            "claim.id = $1 AND claim.tenant = $2 AND claim.expires_at > $3 ORDER BY claim.destination LIMIT {}",
+            limits::PAGE_MAX
+        );
+        let work = async {
+            let values: [&(dyn ToSql + Sync); 3] = [&id.id.as_str(), &id.tenant.as_str(), &now.0];
+            claim::listed(&self.client().await?, &which, &values).await
+        };
+        self.within(work).await
+    }
+
+    async fn open_claims(
+        &self,
+        filter: &ClaimFilter,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Vec<StoredClaim>, StoreError> {
+        let which = "claim.status = ANY ($1) AND claim.status <> 1 AND claim.message > $2 AND claim.expires_at > $3 \
+             AND ($4::text IS NULL OR starts_with(claim.destination, $4 || '/')) ORDER BY claim.message LIMIT $5";
+        let statuses: Vec<_> = filter.statuses.iter().map(|it| it.number()).collect();
+        let work = async {
+            let values: [&(dyn ToSql + Sync); 5] =
+                [&statuses, &filter.after.0, &now.0, &filter.owner, &(limit as i64)];
+            claim::listed(&self.client().await?, which, &values).await
+        };
+        self.within(work).await
+    }
+
+    async fn answer(&self, delivery: Serial) -> Result<Option<Answer>, StoreError> {
+        self.within(async { answer::find(&self.client().await?, delivery).await }).await
+    }
+
+    async fn seen_again(&self, seen: Vec<(ClaimKey, u64, Timestamp)>) -> Result<(), StoreError> {
+        self.within(async { claim::seen_again(&self.client().await?, &seen).await }).await
+    }
+}
+
+impl PostgresStore {
+    /// Ends what no claim waits for, or gives it back: by one statement each. Nothing for what that was not done to.
+    async fn end_plain(
+        &self,
+        queue: &QueueKey,
+        reports: &[Report],
+    ) -> Result<Vec<Option<Finished>>, StoreError> {
+        let mut finished = vec![None; reports.len()];
+        let done = |it: &Report| matches!(it.ending, Ending::Completed { .. });
+        let places: Vec<_> = (0..reports.len()).filter(|place| done(&reports[*place])).collect();
+        if places.is_empty() {
+            return Ok(finished);
+        }
+        let receipts = places.iter().map(|place| reports[*place].receipt).collect();
+        let outcomes = self.present(queue, receipts, Ask::End).await?;
+        for (place, outcome) in places.into_iter().zip(outcomes) {
+            // What is not there may have been somebody's work that a claim still tells of.
+            if outcome == ReceiptOutcome::Done {
+                finished[place] = Some(Finished { outcome, status: None });
+            }
+        }
+        Ok(finished)
+    }
+}

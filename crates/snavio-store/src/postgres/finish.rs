@@ -1,0 +1,302 @@
+//! Attempts that end: what is reported, and what nobody reported in time (CLM-4, CLM-6, CLM-7).
+//!
+//! Deliveries are locked first, in the order of their numbers, then their claims in the order of their keys: so do all.
+
+use std::collections::HashMap;
+
+use snavio_model::claim::{Attempt, Claim, ClaimKey, Next, Status};
+use snavio_model::delivery::{DeadLetter, DeadReason, Delivery, ReceiptOutcome, Tracking};
+use snavio_model::id::Serial;
+use snavio_model::name::QueueKey;
+use snavio_model::processing::Answer;
+use snavio_model::telemetry::{Record, dead_lettered};
+use snavio_model::time::Timestamp;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use super::client::{Client, GenericClient};
+use super::pool::sql;
+use super::{answer, audit, claim, dead_letter, delivery, message, telemetry};
+use crate::{Act, Deed, Finished, Report, StoreError, evidence};
+
+/// What reports leave to be written.
+#[derive(Default)]
+struct Written {
+    claims: Vec<(ClaimKey, Claim)>,
+    answers: Vec<(Serial, Answer)>,
+    done: Vec<i64>,
+    again: Vec<(i64, i64)>,
+    buried: Vec<DeadLetter>,
+    fenced: Vec<(Act, Deed)>,
+    records: Vec<Record>,
+}
+
+/// Ends attempts as they are reported, in one transaction; also says whose telemetry was written.
+pub(super) async fn finish(
+    client: &mut Client,
+    queue: &QueueKey,
+    reports: &[Report],
+    who: &str,
+    now: Timestamp,
+) -> Result<(Vec<Finished>, Vec<Record>), StoreError> {
+    let transaction = client.transaction().await.map_err(sql)?;
+    let ids: Vec<_> = reports.iter().map(|it| it.receipt.delivery_id).collect();
+    let mut deliveries = lock(&transaction, queue, &ids).await?;
+    let claims = claim::lock_of_deliveries(&transaction, &ids).await?;
+    let of_delivery = |found: (ClaimKey, Claim)| Some((found.1.progress.as_ref()?.delivery, found));
+    let mut claims: HashMap<_, _> = claims.into_iter().filter_map(of_delivery).collect();
+    let mut written = Written::default();
+    let mut finished = Vec::with_capacity(reports.len());
+    for report in reports {
+        let id = report.receipt.delivery_id;
+        let is_newest = deliveries.get(&id).is_some_and(|(_, fence)| *fence == Some(report.receipt.fence));
+        let claim = claims.remove(&id);
+        // Said twice in one call, the second finds the first's work done.
+        finished.push(match deliveries.remove(&id) {
+            Some((delivery, _)) if is_newest => end(report, delivery, claim, now, &mut written),
+            there => late(report, there.is_some(), claim, (who, now), &mut written),
+        });
+    }
+    write(&transaction, &mut written, now).await?;
+    transaction.commit().await.map_err(sql)?;
+    Ok((finished, written.records))
+}
+
+/// Locks the deliveries of a queue, and says under which fence each was handed out last.
+async fn lock(
+    client: &impl GenericClient,
+    queue: &QueueKey,
+    ids: &[Serial],
+) -> Result<HashMap<Serial, (Delivery, Option<Serial>)>, StoreError> {
+    let text = format!(
+        "SELECT {}, fence FROM delivery WHERE id = ANY ($1) AND queue = $2 ORDER BY id FOR UPDATE",
+        delivery::COLUMNS
+    );
+    let ids: Vec<_> = ids.iter().map(|it| it.0).collect();
+    let statement = client.prepare_cached(&text).await.map_err(sql)?;
+    let rows = client.query(&statement, &[&ids, &queue.as_str()]).await.map_err(sql)?;
+    let read = |row: &Row| {
+        let delivery = delivery::read(row)?;
+        Ok((delivery.id, (delivery, row.try_get::<_, Option<i64>>(9)?.map(Serial))))
+    };
+    rows.iter().map(read).collect::<Result<_, _>>().map_err(sql)
+}
+
+/// A report of the newest lease.
+fn end(
+    report: &Report,
+    delivery: Delivery,
+    found: Option<(ClaimKey, Claim)>,
+    now: Timestamp,
+    written: &mut Written,
+) -> Finished {
+    let Report { receipt, ending, .. } = report;
+    let (next, status) = match found {
+        Some((key, mut claim)) => {
+            let attempt = Attempt {
+                fence: receipt.fence,
+                number: delivery.receives,
+                most: delivery.receives_max,
+                tracking: delivery.tracking,
+            };
+            match claim.progress.as_mut().map(|it| it.finish(&attempt, ending, now)) {
+                Some(Ok(next)) => {
+                    let status = claim.status();
+                    written.answers.extend(report.kept_answer().map(|it| (delivery.id, it.clone())));
+                    written.claims.push((key, claim));
+                    (next, Some(status))
+                }
+                // It ended before: what is left of the delivery goes, and nothing else happens.
+                Some(Err(_)) | None => (Next::Done, Some(claim.status())),
+            }
+        }
+        None => (ending.without_claim(), None),
+    };
+    match next {
+        Next::Done => written.done.push(delivery.id.0),
+        Next::Again => written.again.push((delivery.id.0, report.retry_at.0)),
+        Next::Bury(reason) => written.buried.push(DeadLetter { delivery, reason, dead_at: now }),
+    }
+    Finished { outcome: ReceiptOutcome::Done, status }
+}
+
+/// A report on work that ended, or is somebody else's: whoever says again what stands is told that it does; all others
+/// are fenced off, on the record.
+fn late(
+    report: &Report,
+    is_there: bool,
+    found: Option<(ClaimKey, Claim)>,
+    (who, now): (&str, Timestamp),
+    written: &mut Written,
+) -> Finished {
+    let Some(found) = found else {
+        let outcome = if is_there { ReceiptOutcome::Fenced } else { ReceiptOutcome::Gone };
+        return Finished { outcome, status: None };
+    };
+    let status = Some(found.1.status());
+    let Report { receipt, ending, .. } = report;
+    if found.1.progress.as_ref().is_some_and(|it| it.was_ended_by(receipt.fence, ending)) {
+        return Finished { outcome: ReceiptOutcome::Done, status };
+    }
+    let (act, deed, record) = evidence::fenced(&found, *receipt, who, now);
+    written.fenced.push((act, deed));
+    written.records.extend(record);
+    Finished { outcome: ReceiptOutcome::Fenced, status }
+}
+
+async fn write(client: &impl GenericClient, written: &mut Written, now: Timestamp) -> Result<(), StoreError> {
+    const AGAIN: &str = "UPDATE delivery SET visible_at = new.at, held = 'delayed' \
+         FROM unnest($1::bigint[], $2::bigint[]) AS new (id, at) WHERE delivery.id = new.id";
+    claim::update(client, &written.claims).await?;
+    answer::put(client, &written.answers).await?;
+    if !written.done.is_empty() {
+        let statement =
+            client.prepare_cached("DELETE FROM delivery WHERE id = ANY ($1)").await.map_err(sql)?;
+        client.execute(&statement, &[&written.done]).await.map_err(sql)?;
+    }
+    if !written.again.is_empty() {
+        let (ids, times): (Vec<_>, Vec<_>) = written.again.iter().copied().unzip();
+        let statement = client.prepare_cached(AGAIN).await.map_err(sql)?;
+        let values: [&(dyn ToSql + Sync); 2] = [&ids, &times];
+        client.execute(&statement, &values).await.map_err(sql)?;
+    }
+    if !written.buried.is_empty() {
+        dead_letter::move_here(client, &written.buried).await?;
+        let records = told(client, &written.buried).await?;
+        written.records.extend(records);
+    }
+    if let Some((act, _)) = written.fenced.first() {
+        let deeds: Vec<_> = written.fenced.iter().map(|(_, deed)| deed.clone()).collect();
+        audit::append(client, &Act { at: now, ..act.clone() }, &deeds).await?;
+    }
+    telemetry::append(client, &written.records).await
+}
+
+/// What the senders of dead letters are told.
+async fn told(client: &impl GenericClient, letters: &[DeadLetter]) -> Result<Vec<Record>, StoreError> {
+    let mut records = Vec::new();
+    for letter in letters {
+        let message = message::find(client, letter.delivery.message).await?;
+        records.extend(message.map(|logged| dead_lettered(&logged.message, letter)));
+    }
+    Ok(records)
+}
+
+/// Attempts whose worker did not report in time: their claims say so, and then they are handed out again, or held for a
+/// person. Within a transaction; says how many, and what is to be told.
+pub(super) async fn lapse(
+    client: &impl GenericClient,
+    now: Timestamp,
+    limit: usize,
+) -> Result<(usize, Vec<Record>), StoreError> {
+    let text = format!(
+        "SELECT {}, fence FROM delivery WHERE id = ANY (ARRAY( \
+             SELECT id FROM delivery WHERE tracking > 0 AND held = 'leased' AND visible_at <= $1 \
+             ORDER BY visible_at LIMIT $2)) AND held = 'leased' AND visible_at <= $1 \
+         ORDER BY id FOR UPDATE SKIP LOCKED",
+        delivery::COLUMNS
+    );
+    let statement = client.prepare_cached(&text).await.map_err(sql)?;
+    let rows = client.query(&statement, &[&now.0, &(limit as i64)]).await.map_err(sql)?;
+    if rows.is_empty() {
+        return Ok((0, Vec::new()));
+    }
+    let read = |row: &Row| Ok((delivery::read(row)?, row.try_get::<_, Option<i64>>(9)?.map(Serial)));
+    let found = rows.iter().map(read).collect::<Result<Vec<_>, _>>().map_err(sql)?;
+    let (held, again): (Vec<_>, Vec<_>) =
+        found.into_iter().partition(|(delivery, _)| delivery.tracking == Tracking::Hold);
+    note_lapsed(client, &again, now).await?;
+    let letter =
+        |(delivery, _): (Delivery, _)| DeadLetter { delivery, reason: DeadReason::InDoubt, dead_at: now };
+    let letters: Vec<_> = held.into_iter().map(letter).collect();
+    if letters.is_empty() {
+        return Ok((rows.len(), Vec::new()));
+    }
+    dead_letter::move_here(client, &letters).await?;
+    buried(client, letters.iter().map(|it| (&it.delivery, it.reason)), now).await?;
+    Ok((rows.len(), told(client, &letters).await?))
+}
+
+async fn note_lapsed(
+    client: &impl GenericClient,
+    lapsed: &[(Delivery, Option<Serial>)],
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    const AGAIN: &str = "UPDATE delivery SET held = NULL, visible_at = $2 WHERE id = ANY ($1)";
+    let ids: Vec<_> = lapsed.iter().map(|(delivery, _)| delivery.id).collect();
+    let mut claims = claim::lock_of_deliveries(client, &ids).await?;
+    for (_, claim) in &mut claims {
+        let Some(progress) = &mut claim.progress else { continue };
+        let of = lapsed.iter().find(|(delivery, _)| delivery.id == progress.delivery);
+        if let Some((delivery, fence)) = of {
+            progress.lapsed(*fence, delivery.receives, now);
+        }
+    }
+    claim::update(client, &claims).await?;
+    let deeds: Vec<_> = claims.iter().map(|(key, claim)| evidence::lapsed(key, claim, now)).collect();
+    if let Some((act, _)) = deeds.first() {
+        let act = act.clone();
+        audit::append(client, &act, &deeds.into_iter().map(|(_, deed)| deed).collect::<Vec<_>>()).await?;
+    }
+    let ids: Vec<_> = ids.iter().map(|it| it.0).collect();
+    let statement = client.prepare_cached(AGAIN).await.map_err(sql)?;
+    client.execute(&statement, &[&ids, &now.0]).await.map(|_| ()).map_err(sql)
+}
+
+/// The claims of deliveries that ended without a report.
+pub(super) async fn buried<'a>(
+    client: &impl GenericClient,
+    ended: impl Iterator<Item = (&'a Delivery, DeadReason)>,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let tracked: HashMap<_, _> = ended
+        .filter(|(delivery, _)| delivery.tracking.is_tracked())
+        .map(|(delivery, reason)| (delivery.id, (delivery.receives, reason)))
+        .collect();
+    change(client, tracked.keys().copied().collect(), |claim| {
+        let progress = claim.progress.as_mut().filter(|it| it.status != Status::Completed);
+        let of = progress.and_then(|it| tracked.get(&it.delivery).map(|of| (it, of)));
+        if let Some((progress, (receives, reason))) = of {
+            progress.buried(*reason, *receives, now);
+        }
+    })
+    .await
+}
+
+/// The claims of deliveries that were purged.
+pub(super) async fn purged(
+    client: &impl GenericClient,
+    deliveries: Vec<Serial>,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    change(client, deliveries, |claim| {
+        if let Some(progress) = claim.progress.as_mut().filter(|it| it.status != Status::Completed) {
+            progress.buried(DeadReason::Purged, progress.attempts, now);
+        }
+    })
+    .await
+}
+
+/// The claims of dead letters that were put back.
+pub(super) async fn reopened(client: &impl GenericClient, deliveries: &[Delivery]) -> Result<(), StoreError> {
+    let tracked = deliveries.iter().filter(|it| it.tracking.is_tracked()).map(|it| it.id).collect();
+    change(client, tracked, |claim| {
+        if let Some(progress) = claim.progress.as_mut().filter(|it| it.status != Status::Completed) {
+            progress.reopened();
+        }
+    })
+    .await
+}
+
+async fn change(
+    client: &impl GenericClient,
+    deliveries: Vec<Serial>,
+    change: impl Fn(&mut Claim),
+) -> Result<(), StoreError> {
+    if deliveries.is_empty() {
+        return Ok(());
+    }
+    let mut claims = claim::lock_of_deliveries(client, &deliveries).await?;
+    claims.iter_mut().for_each(|(_, claim)| change(claim));
+    claim::update(client, &claims).await
+}
