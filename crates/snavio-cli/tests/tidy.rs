@@ -110,7 +110,7 @@ fn only_a_backends_folder_knows_its_database() {
     let postgres = &["tokio_postgres", "deadpool_postgres"];
     let engines = [("embedded", "sqlite", &["rusqlite"][..]), ("postgres", "postgres", postgres)];
     for (engine, consumer, words) in engines {
-        for folder in ["model", "gate", "server", "cli"] {
+        for folder in ["model", "sink", "gate", "server", "cli"] {
             let why = format!("{words:?} belongs to the backend {engine}");
             nowhere(&format!("crates/snavio-{folder}/src"), words, &why);
         }
@@ -127,8 +127,15 @@ fn only_a_backends_folder_knows_its_database() {
 
 #[test]
 fn only_the_server_knows_axum() {
-    for folder in ["model", "store", "gate", "sdk", "cli"] {
+    for folder in ["model", "store", "sink", "gate", "sdk", "cli"] {
         nowhere(&format!("crates/snavio-{folder}/src"), &["axum"], "HTTP serving belongs to the server");
+    }
+}
+
+#[test]
+fn a_node_calls_others_only_through_the_sinks() {
+    for folder in ["model", "store", "gate", "server"] {
+        nowhere(&format!("crates/snavio-{folder}/src"), &["reqwest"], "outgoing calls go through the guard");
     }
 }
 
@@ -137,9 +144,9 @@ fn crates_depend_in_one_direction() {
     let allowed = |name: &str| -> &[&str] {
         match name {
             "snavio-model" => &[],
-            "snavio-store" | "snavio-sdk" => &["snavio-model"],
-            "snavio-gate" => &["snavio-model", "snavio-store"],
-            "snavio-server" => &["snavio-model", "snavio-store", "snavio-gate"],
+            "snavio-store" | "snavio-sink" | "snavio-sdk" => &["snavio-model"],
+            "snavio-gate" => &["snavio-model", "snavio-store", "snavio-sink"],
+            "snavio-server" => &["snavio-model", "snavio-store", "snavio-sink", "snavio-gate"],
             // The bench starts what it compares with.
             _ => &[
                 "snavio-model",

@@ -233,6 +233,8 @@ pub const REFERENCE_BYTES_MAX: usize = 256;
 pub const POINTER_BYTES_MAX: usize = 256;
 /// What a processor may answer; larger answers belong in a store of its own.
 pub const ANSWER_BYTES_MAX: usize = 256 * 1024;
+/// What is kept of an answer's content type: longer ones are none.
+pub const CONTENT_TYPE_BYTES_MAX: usize = 256;
 /// What is kept of an attempt's error, for people.
 pub const ERROR_CHARS_MAX: usize = 500;
 

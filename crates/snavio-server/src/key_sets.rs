@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use snavio_model::registry::{Issuer, KeySet};
+use snavio_sink::Network;
+use snavio_sink::guard::{GuardError, Guarded};
 use tokio::time::Instant;
 
-use crate::guarded::{GuardError, Guarded, Network};
 use crate::jws::{KeyRing, Parts, PublicKey};
 
 /// A file of keys is not longer than what is read over the network.

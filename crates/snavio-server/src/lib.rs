@@ -8,7 +8,6 @@ mod arriving;
 pub mod config;
 mod door;
 mod failures;
-mod guarded;
 mod host;
 mod http;
 mod jws;

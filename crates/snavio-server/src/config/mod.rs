@@ -12,10 +12,10 @@ use snavio_model::age::AgeLimits;
 use snavio_model::fair::Room;
 use snavio_model::limits;
 use snavio_model::registry::DispatchMode;
+use snavio_sink::Network;
 use snavio_store::postgres;
 use zeroize::Zeroizing;
 
-use crate::guarded::Network;
 use crate::host::Hosts;
 use crate::platform::{OPERATOR_TOKEN_FILE, PLATFORM_KEY_FILE};
 use crate::platform_key::KeySource;

@@ -1,0 +1,301 @@
+//! Outgoing calls to addresses that others named (QUA-6): a name is resolved once, every address it stands for is
+//! looked at, and the connection goes to one of those. Whoever can name an address must not reach through this node
+//! what they cannot reach themselves.
+//!
+//! Everything is judged before anything is sent: an address in the URL when the URL is read, a name when it is
+//! resolved, by the rule of its scheme, which is why each scheme has a client and a resolver of its own. Connections are
+//! kept for a moment, and one that is kept goes to the address that was judged when it was made.
+
+use std::error::Error;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::header::HeaderMap;
+use reqwest::{Body, Client, Response, Url};
+use snavio_model::limits;
+
+use crate::address::{Network, is_allowed, may_be_called};
+use crate::parcel::Parcel;
+
+/// The longest document that is fetched.
+const DOCUMENT_BYTES_MAX: usize = 64 * 1024;
+/// How long fetching one may take as a whole.
+const FETCH_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long a connection may take to be there, its name's resolution included.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(3);
+/// How long a connection is kept that nobody uses. Servers keep theirs for two seconds and more: one that hangs up just
+/// when a call begins leaves that in doubt.
+const KEPT_IDLE: Duration = Duration::from_secs(1);
+/// How many are kept for each address.
+const KEPT_PER_HOST_MAX: usize = 64;
+
+/// Why a call was not made, or came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum GuardError {
+    /// Not an address that is called.
+    #[error("the address is not one that may be called: {0}")]
+    Address(&'static str),
+    /// A name that stands for such an address.
+    #[error("the address is not one that may be called: {0}")]
+    Name(Forbidden),
+    /// The call failed.
+    #[error("the call failed")]
+    Call(#[source] reqwest::Error),
+    /// Another status than 200.
+    #[error("the answer's status is {0}, not 200")]
+    Status(u16),
+    /// More than is read.
+    #[error("the answer, with status {status}, is longer than {bytes_max} bytes")]
+    TooLong {
+        /// What it began with.
+        status: u16,
+        /// What is read.
+        bytes_max: usize,
+    },
+}
+
+impl From<reqwest::Error> for GuardError {
+    fn from(error: reqwest::Error) -> Self {
+        let forbidden = causes(&error).find_map(|cause| cause.downcast_ref::<Forbidden>().cloned());
+        match forbidden {
+            Some(forbidden) => Self::Name(forbidden),
+            // A URL may hold a secret.
+            None => Self::Call(error.without_url()),
+        }
+    }
+}
+
+/// An error and what it came from, outermost first.
+pub(crate) fn causes<'a>(
+    error: &'a (dyn Error + 'static),
+) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error| error.source())
+}
+
+/// A name stands for an address that may not be called. What it stands for is for the operator: who named it may be
+/// asking for just that.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{name} stands for {address}, which may not be called{}", if *.is_plain { " over plain http" } else { "" })]
+pub struct Forbidden {
+    name: String,
+    address: IpAddr,
+    is_plain: bool,
+}
+
+/// Why a POST has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum PostError {
+    /// Nothing of its body was sent, nor will be.
+    #[error("nothing was sent")]
+    Unsent(#[source] GuardError),
+    /// It may have been sent, and done.
+    #[error("it may have been done")]
+    Unanswered(#[source] GuardError),
+}
+
+/// An answer, whatever its status.
+#[derive(Debug)]
+pub struct Answered {
+    /// Its status.
+    pub status: u16,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// All of its body.
+    pub body: Bytes,
+}
+
+/// Makes outgoing calls.
+pub struct Guarded {
+    secure: Client,
+    plain: Client,
+    allowed: Arc<[Network]>,
+}
+
+impl Guarded {
+    /// Calls public addresses over TLS, and those allowed also without.
+    pub fn new(allowed: &[Network]) -> Result<Self, GuardError> {
+        // One provider for the process; a second one asking is told so and goes on with the first.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let allowed: Arc<[Network]> = allowed.into();
+        let client = |is_plain| {
+            Client::builder()
+                .redirect(reqwest::redirect::Policy::none())
+                // A proxy would resolve names itself.
+                .no_proxy()
+                .dns_resolver(Guard { allowed: Arc::clone(&allowed), is_plain })
+                .https_only(!is_plain)
+                // One call at a time over a connection: one that hangs takes no other with it.
+                .http1_only()
+                .pool_idle_timeout(KEPT_IDLE)
+                .pool_max_idle_per_host(KEPT_PER_HOST_MAX)
+                .connect_timeout(CONNECT_TIME_MAX)
+                .build()
+        };
+        Ok(Self { secure: client(false)?, plain: client(true)?, allowed })
+    }
+
+    /// Whether the address may be called, as far as can be told before its name is resolved.
+    pub fn check(&self, address: &str) -> Result<Url, GuardError> {
+        check_url(address, &self.allowed)
+    }
+
+    /// The document under an address.
+    pub async fn get(&self, address: &str) -> Result<Bytes, GuardError> {
+        let url = self.check(address)?;
+        let answer = self.client(&url).get(url).timeout(FETCH_TIME_MAX).send().await?;
+        if answer.status() != reqwest::StatusCode::OK {
+            return Err(GuardError::Status(answer.status().as_u16()));
+        }
+        read(answer, DOCUMENT_BYTES_MAX).await
+    }
+
+    /// Sends a body to an address, once, and reads the answer, all within `timeout`.
+    pub async fn post(
+        &self,
+        address: &str,
+        headers: HeaderMap,
+        body: Bytes,
+        timeout: Duration,
+    ) -> Result<Answered, PostError> {
+        let url = self.check(address).map_err(PostError::Unsent)?;
+        let (parcel, outgoing) = Parcel::of(body);
+        let request = self.client(&url).post(url).headers(headers).timeout(timeout);
+        let sent = request.body(Body::wrap(outgoing)).send().await;
+        let failed = |error: reqwest::Error| {
+            let told = if parcel.take_back() { PostError::Unsent } else { PostError::Unanswered };
+            told(error.into())
+        };
+        let mut answer = sent.map_err(failed)?;
+        let (status, headers) = (answer.status().as_u16(), std::mem::take(answer.headers_mut()));
+        let body = read(answer, limits::ANSWER_BYTES_MAX).await.map_err(PostError::Unanswered)?;
+        Ok(Answered { status, headers, body })
+    }
+
+    fn client(&self, url: &Url) -> &Client {
+        if url.scheme() == "http" { &self.plain } else { &self.secure }
+    }
+}
+
+/// The body of an answer, unless it is too long.
+async fn read(mut answer: Response, bytes_max: usize) -> Result<Bytes, GuardError> {
+    let mut bytes = BytesMut::new();
+    while let Some(chunk) = answer.chunk().await? {
+        if bytes.len() + chunk.len() > bytes_max {
+            return Err(GuardError::TooLong { status: answer.status().as_u16(), bytes_max });
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(bytes.freeze())
+}
+
+/// Resolves names to addresses that may be called; one that may not spoils all others, since only the owner of a name
+/// can have put it there.
+struct Guard {
+    allowed: Arc<[Network]>,
+    is_plain: bool,
+}
+
+impl Resolve for Guard {
+    fn resolve(&self, name: Name) -> Resolving {
+        let (allowed, is_plain) = (Arc::clone(&self.allowed), self.is_plain);
+        Box::pin(async move {
+            let judge = if is_plain { is_allowed } else { may_be_called };
+            let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            if let Some(bad) = found.iter().find(|it| !judge(it.ip(), &allowed)) {
+                let name = name.as_str().to_owned();
+                return Err(Forbidden { name, address: bad.ip(), is_plain }.into());
+            }
+            Ok(Box::new(found.into_iter()) as Addrs)
+        })
+    }
+}
+
+fn check_url(address: &str, allowed: &[Network]) -> Result<Url, GuardError> {
+    // Hosts in decimal or hexadecimal come out as the addresses they are.
+    let url = Url::parse(address).map_err(|_| GuardError::Address("it is not a URL"))?;
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(GuardError::Address("it holds a user or a password"));
+    }
+    let host = url.host_str().ok_or(GuardError::Address("it has no host"))?;
+    let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().ok();
+    if literal.is_some_and(|it| !may_be_called(it, allowed)) {
+        return Err(GuardError::Address("it is not a public one; see outgoing.allowed"));
+    }
+    match url.scheme() {
+        "https" => Ok(url),
+        "http" if literal.map_or(!allowed.is_empty(), |it| is_allowed(it, allowed)) => Ok(url),
+        _ => Err(GuardError::Address("use https")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// QUA-6
+    #[test]
+    fn addresses_are_judged_as_they_will_be_called() {
+        let loopback = [Network::parse("127.0.0.0/8").unwrap()];
+        for (url, by_default, with_loopback) in [
+            ("https://keys.example/jwks", true, true),
+            ("http://keys.example/jwks", false, true),
+            ("https://1.1.1.1/", true, true),
+            ("http://1.1.1.1/", false, false),
+            ("https://127.0.0.1/", false, true),
+            ("http://127.0.0.1:8080/", false, true),
+            ("https://2130706433/", false, true),
+            ("https://0x7f000001/", false, true),
+            ("https://0177.0.0.1/", false, true),
+            ("https://127.1/", false, true),
+            ("https://[::ffff:127.0.0.1]/", false, true),
+            ("https://[::1]/", false, false),
+            ("https://[64:ff9b::7f00:1]/", false, false),
+            ("https://169.254.169.254/latest/meta-data", false, false),
+            ("https://user@keys.example/", false, false),
+            ("https://user:pass@keys.example/", false, false),
+            ("https://1.1.1.1@127.0.0.1/", false, false),
+            ("ftp://keys.example/", false, false),
+            ("file:///etc/passwd", false, false),
+            ("keys.example", false, false),
+            ("", false, false),
+        ] {
+            assert_eq!(check_url(url, &[]).is_ok(), by_default, "{url}");
+            assert_eq!(check_url(url, &loopback).is_ok(), with_loopback, "{url} with loopback");
+        }
+    }
+
+    /// QUA-6
+    #[tokio::test]
+    async fn a_name_that_stands_for_this_machine_is_not_called() {
+        let private = [Network::parse("10.0.0.0/8").unwrap()];
+        for (allowed, url) in [(&[][..], "https://localhost:1/"), (&private, "http://localhost:1/")] {
+            let guard = Guarded::new(allowed).unwrap();
+            let told = guard.get(url).await.unwrap_err().to_string();
+            assert!(told.contains("which may not be called"), "{told}");
+            let unsent = guard.post(url, HeaderMap::new(), "{}".into(), FETCH_TIME_MAX).await;
+            assert!(matches!(unsent, Err(PostError::Unsent(GuardError::Name(_)))), "{unsent:?}");
+        }
+    }
+
+    /// QUA-6: the resolver says so before there is a connection, and not after the body is gone.
+    #[tokio::test]
+    async fn over_plain_http_a_name_must_stand_for_what_is_allowed() {
+        let allowed: Arc<[Network]> = [Network::parse("10.0.0.0/8").unwrap()].into();
+        // A number as a name: no server need be asked what it stands for.
+        for (name, is_plain, is_called) in [
+            ("1.1.1.1", false, true),
+            ("1.1.1.1", true, false),
+            ("10.1.1.1", false, true),
+            ("10.1.1.1", true, true),
+            ("192.168.1.1", false, false),
+            ("192.168.1.1", true, false),
+        ] {
+            let guard = Guard { allowed: Arc::clone(&allowed), is_plain };
+            let resolved = guard.resolve(name.parse().unwrap()).await;
+            assert_eq!(resolved.is_ok(), is_called, "{name}, plain: {is_plain}");
+        }
+    }
+}
