@@ -111,7 +111,7 @@ impl Gate {
             Failure::Store
         });
         let went = slow::judged(foreseen).map(|settlement| match settlement.outcomes.first() {
-            Some(Outcome::Duplicate { first_seen_at }) => {
+            Some(Outcome::Duplicate { first_seen_at } | Outcome::Seen { first_seen_at, .. }) => {
                 format!("a duplicate: its id was first seen at {first_seen_at}, nothing would be dispatched")
             }
             _ => format!("the id is free{} and the queue has room", policy.unwrap_or_default()),

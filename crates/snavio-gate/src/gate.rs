@@ -10,18 +10,22 @@ use snavio_model::age::{AgeLimits, Cache, Phase};
 use snavio_model::fair::Room;
 use snavio_model::message::{Message, Path};
 use snavio_model::name::{CommandName, ServiceName};
+use snavio_model::processing::ProcessingKind;
 use snavio_model::recent::{Fingerprint, RecentMessages};
 use snavio_model::refusal::{Reason, Refusal, Refused, Subject};
-use snavio_model::registry::{Change, DispatchMode, Registry, Unseal};
+use snavio_model::registry::{BoundRoute, Change, DispatchMode, Registry, Unseal};
 use snavio_model::settle::{Intake, Outcome, Settlement};
 use snavio_model::telemetry;
 use snavio_model::time::{Clock, Timestamp};
 use snavio_model::trace::{CorrelationId, Journey, Traceparent};
 use snavio_model::{id::MessageId, id::Serial};
 use snavio_store::{Store, StoreError};
+use tokio_util::task::TaskTracker;
 
 use crate::committer::Committer;
+use crate::courier::Processor;
 use crate::currency::Currency;
+use crate::follow::{Followed, Following, Wait};
 use crate::gathering::Gathering;
 use crate::legacy_keys::{self, LegacyKeys};
 use crate::loaded::Loaded;
@@ -31,15 +35,22 @@ use crate::sealer::Sealing;
 use crate::shield::Arrival;
 use crate::snapshot::Snapshots;
 use crate::ticket::Held;
-use crate::{fast, revocations, shield, slow, snapshot, sweeper};
+use crate::{courier, fast, revocations, shield, slow, snapshot, sweeper};
 
 /// How long a message waits for a registry that is young enough.
 const REVALIDATION_MAX: Duration = Duration::from_secs(2);
+/// How long calls of processors have to end when the gate stops.
+const CALLS_END_MAX: Duration = Duration::from_secs(10);
 /// How often a message is permitted anew because the registry changed before its commit.
 const PERMITTED_ANEW_MAX: usize = 3;
 
 fn too_old() -> Refusal {
     Refusal::new(Reason::Unavailable, "this node cannot read the registry as it is now")
+}
+
+/// PIP-2: on routes that compare contents or tell what became of a message, memory answers nothing.
+fn asks_memory(route: &BoundRoute) -> bool {
+    route.route.claim.compares().is_none() && !route.route.processing.is_tracked()
 }
 
 fn is_outdated(ended: &Result<Answer, Refused>) -> bool {
@@ -80,7 +91,7 @@ impl Default for Settings {
 }
 
 /// What became of a message that was not refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// Durable, and on its way.
     Accepted {
@@ -94,6 +105,8 @@ pub enum Verdict {
         /// When it was first seen, where that is known.
         first_seen_at: Option<Timestamp>,
     },
+    /// What became of it is known: now, or since it was sent before.
+    Followed(Box<Followed>),
 }
 
 /// The answer to a message that was not refused.
@@ -109,6 +122,10 @@ pub struct Answer {
     pub target: ServiceName,
     /// The command.
     pub name: CommandName,
+    /// Its destination in claims and deliveries.
+    pub destination: Arc<str>,
+    /// By whom it is processed.
+    pub processing: ProcessingKind,
     /// How its route treats repeats.
     pub dedupe_mode: &'static str,
     /// What became of it.
@@ -116,7 +133,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    fn subject(&self) -> Subject {
+    pub(crate) fn subject(&self) -> Subject {
         Subject {
             id: Some(self.id.clone()),
             target: Some(self.target.clone()),
@@ -156,7 +173,10 @@ pub struct Gate {
     hashers: [std::hash::RandomState; 2],
     gathering: Gathering,
     legacy_keys: LegacyKeys,
-    meters: Meters,
+    pub(crate) meters: Meters,
+    pub(crate) following: Following,
+    /// Calls of processors that are under way.
+    pub(crate) calls: TaskTracker,
     tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
     changing: tokio::sync::Mutex<()>,
     refreshing: tokio::sync::Mutex<()>,
@@ -202,6 +222,8 @@ impl Gate {
             gathering: Gathering::default(),
             legacy_keys: LegacyKeys::default(),
             meters: Meters::default(),
+            following: Following::default(),
+            calls: TaskTracker::new(),
             tasks: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
             refreshing: tokio::sync::Mutex::default(),
@@ -233,6 +255,11 @@ impl Gate {
         self.keep(tokio::spawn(snapshot::write_snapshots(Arc::clone(self), snapshots)));
     }
 
+    /// Calls HTTP processors from now on, through this.
+    pub fn call_processors(self: &Arc<Self>, processor: Arc<dyn Processor>) {
+        self.keep(tokio::spawn(courier::run(Arc::clone(self), processor)));
+    }
+
     /// Puts a record among those that wait for a commit.
     pub(crate) fn tell(&self, record: telemetry::Record) {
         self.gathering.add(record);
@@ -244,15 +271,21 @@ impl Gate {
     }
 
     /// Takes a message from its arrival to its one outcome. What is held is let go when its commit is done.
-    pub async fn accept(&self, arrival: Arrival, held: impl Send + 'static) -> Result<Answer, Refused> {
+    pub async fn accept(
+        &self,
+        arrival: Arrival,
+        wait: Wait,
+        held: impl Send + 'static,
+    ) -> Result<Answer, Refused> {
         let gone = || Refusal::lost("the message was not judged").into();
-        self.accept_all(vec![arrival], held).await.pop().unwrap_or_else(|| Err(gone()))
+        self.accept_all(vec![arrival], wait, held).await.pop().unwrap_or_else(|| Err(gone()))
     }
 
     /// Takes messages that came together, each to its own outcome, in their order.
     pub async fn accept_all(
         &self,
         arrivals: Vec<Arrival>,
+        wait: Wait,
         held: impl Send + 'static,
     ) -> Vec<Result<Answer, Refused>> {
         let mut ended = self.accept_once(&arrivals, Box::new(held)).await;
@@ -266,6 +299,8 @@ impl Gate {
                 ended[place] = anew;
             }
         }
+        let sources = arrivals.iter().map(|arrival| &arrival.source);
+        let ended = self.follow_all(sources.zip(ended), wait).await;
         for (arrival, ended) in arrivals.iter().zip(&ended) {
             self.report(&arrival.source, arrival.received_at, ended);
         }
@@ -321,13 +356,15 @@ impl Gate {
             traceparent: permitted.message().traceparent.clone(),
             target: permitted.message().target.clone(),
             name: permitted.message().name.clone(),
+            destination: Arc::clone(&permitted.route().destination),
+            processing: permitted.route().route.processing.kind,
             dedupe_mode: permitted.route().route.claim.name(),
             verdict: Verdict::Duplicate { first_seen_at: None },
         };
         self.meters.routed(permitted.route());
         self.legacy_keys.notice(permitted.message(), registry);
         let fingerprint = self.fingerprint(permitted.message(), &permitted.route().destination);
-        if self.recent().knows(fingerprint) {
+        if asks_memory(permitted.route()) && self.recent().knows(fingerprint) {
             return Ok(Begun::Known(answer));
         }
         if let Some(reason) = permitted.escalation() {
@@ -356,6 +393,10 @@ impl Gate {
             Some(Outcome::Duplicate { first_seen_at }) => {
                 Verdict::Duplicate { first_seen_at: Some(*first_seen_at) }
             }
+            Some(Outcome::Seen { delivery, status, first_seen_at, kept_until, .. }) => {
+                let (first_seen_at, kept_until) = (*first_seen_at, *kept_until);
+                Verdict::Followed(Box::new(Followed::seen(*delivery, *status, first_seen_at, kept_until)))
+            }
             // Refused by `slow` already.
             Some(
                 Outcome::Taken
@@ -382,6 +423,13 @@ impl Gate {
                 self.meters.accepted(*path);
                 let path = path.as_str();
                 tracing::debug!(target: "snavio::message", %source, %id, %correlation, %traceparent, path, "accepted");
+            }
+            Ok(Answer { id, correlation, traceparent, verdict: Verdict::Followed(followed), .. })
+                if !followed.is_replay =>
+            {
+                let status = followed.status.as_str();
+                self.meters.accepted(Path::Slow);
+                tracing::info!(target: "snavio::message", %source, %id, %correlation, %traceparent, status, "processed");
             }
             Ok(answer) => {
                 let Answer { id, correlation, traceparent, .. } = answer;
@@ -568,6 +616,7 @@ impl Gate {
 
     /// Writes what was gathered; what cannot be written is counted and dropped (observability fails open).
     pub(crate) async fn write_gathered(&self) {
+        self.write_repeats().await;
         let records = self.gathering.take();
         if records.is_empty() {
             return;
@@ -606,7 +655,10 @@ impl Gate {
     /// One bounded sweep; true when there may be more to do.
     pub(crate) async fn sweep(&self) -> bool {
         match self.store.sweep(self.clock.now()).await {
-            Ok(swept) => swept.is_partial(),
+            Ok(swept) => {
+                self.meters.lapsed(swept.lapsed);
+                swept.is_partial()
+            }
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "sweep failed");
                 false
@@ -618,6 +670,10 @@ impl Gate {
     pub async fn stop(&self) {
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         tasks.iter().for_each(tokio::task::JoinHandle::abort);
+        self.calls.close();
+        if tokio::time::timeout(CALLS_END_MAX, self.calls.wait()).await.is_err() {
+            tracing::warn!(calls = self.calls.len(), "processors are called that have not answered yet");
+        }
         tokio::task::block_in_place(|| self.committer.close());
         self.write_gathered().await;
         self.sealing.round(self).await;

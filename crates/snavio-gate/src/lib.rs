@@ -5,9 +5,11 @@
 //! type that the one before it yields, and never calls an earlier one; only `gate.rs`, and `dry_run.rs` which walks the same way, name two of them.
 
 mod committer;
+mod courier;
 mod currency;
 mod dry_run;
 mod fast;
+mod follow;
 mod gate;
 mod gathering;
 mod legacy_keys;
@@ -25,7 +27,9 @@ mod snapshot;
 mod sweeper;
 mod ticket;
 
+pub use courier::Processor;
 pub use dry_run::{Step, StepVerdict};
+pub use follow::{Followed, Wait};
 pub use gate::{Answer, Gate, Settings, Verdict};
 pub use loaded::Loaded;
 pub use service_notes::ServiceNote;

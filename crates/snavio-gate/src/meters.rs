@@ -10,11 +10,14 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use metrics::{Counter, Histogram, counter, histogram};
 use snavio_model::age::{Cache, Phase};
+use snavio_model::claim::Status;
+use snavio_model::delivery::ReceiptOutcome;
 use snavio_model::limits;
 use snavio_model::message::Path;
 use snavio_model::refusal::Reason;
 use snavio_model::registry::{BoundRoute, Profile};
 use snavio_model::time::Timestamp;
+use snavio_store::Finished;
 
 use crate::currency::Currency;
 use crate::fast::Escalation;
@@ -25,6 +28,12 @@ pub(crate) struct Meters {
     accepted_slow: Counter,
     duplicates: Counter,
     duplicates_prevented: Counter,
+    processed: Counter,
+    replays: Counter,
+    failures: Counter,
+    lapsed: Counter,
+    fenced: Counter,
+    processing_seconds: Histogram,
     refused: Vec<Counter>,
     strict: Counter,
     signature_failures: Counter,
@@ -43,6 +52,10 @@ pub(crate) struct Meters {
 
 fn verdict(verdict: &'static str, path: &'static str, reason: &'static str) -> Counter {
     counter!("snavio_commands_total", "verdict" => verdict, "path" => path, "reason" => reason)
+}
+
+fn processed(status: &'static str) -> Counter {
+    counter!("events_processed_total", "status" => status)
 }
 
 fn escalation(reason: Escalation) -> Counter {
@@ -76,6 +89,12 @@ impl Default for Meters {
             accepted_slow: verdict("accepted", Path::Slow.as_str(), ""),
             duplicates: verdict("duplicate", "", ""),
             duplicates_prevented: counter!("snavio_duplicates_prevented_total"),
+            processed: processed("new"),
+            replays: processed("replay"),
+            failures: processed("failed"),
+            lapsed: counter!("snavio_attempts_lapsed_total"),
+            fenced: counter!("snavio_attempts_fenced_total"),
+            processing_seconds: histogram!("events_processing_latency_seconds"),
             refused: Reason::ALL.iter().map(|reason| verdict("refused", "", reason.code())).collect(),
             strict: counter!("snavio_strict_commands_total"),
             signature_failures: counter!("snavio_signature_failures_total"),
@@ -114,7 +133,29 @@ impl Meters {
     /// A message had been seen before, and went nowhere.
     pub(crate) fn duplicate(&self) {
         self.duplicates.increment(1);
+        self.replays.increment(1);
         self.duplicates_prevented.increment(1);
+    }
+
+    /// A report on an attempt came to this (CLM-21).
+    pub(crate) fn finished(&self, finished: &Finished) {
+        match (finished.outcome, finished.status) {
+            (ReceiptOutcome::Fenced, Some(_)) => self.fenced.increment(1),
+            (ReceiptOutcome::Done, Some(Status::Completed)) => self.processed.increment(1),
+            (ReceiptOutcome::Done, Some(_)) => self.failures.increment(1),
+            _ => {}
+        }
+    }
+
+    /// A message was with its processor for so long.
+    pub(crate) fn processed_in(&self, time: Duration) {
+        self.processing_seconds.record(time);
+    }
+
+    /// Attempts did not report back in time.
+    pub(crate) fn lapsed(&self, attempts: usize) {
+        self.lapsed.increment(attempts as u64);
+        self.failures.increment(attempts as u64);
     }
 
     /// A message was refused.

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use snavio_gate::{Arrival, Gate, Settings};
+use snavio_gate::{Arrival, Gate, Settings, Wait};
 use snavio_model::refusal::Reason;
 use snavio_model::registry::{Change, Entry, Sealed, Unseal};
 use snavio_model::signing::Secret;
@@ -119,7 +119,7 @@ async fn refused(gate: &Gate) -> Reason {
         received_at: NOON,
         random: [0; 40],
     };
-    let refused = gate.accept(arrival, ()).await.unwrap_err();
+    let refused = gate.accept(arrival, Wait::Usual, ()).await.unwrap_err();
     assert!(refused.subject.correlation.is_some(), "MSG-11: every refusal belongs to a journey");
     refused.refusal.reason
 }

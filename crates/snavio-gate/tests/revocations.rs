@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use snavio_gate::{Answer, Arrival, Gate, Settings};
+use snavio_gate::{Answer, Arrival, Gate, Settings, Wait};
 use snavio_model::command::NewCommand;
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::name::{GrantedName, ServiceName};
@@ -122,7 +122,7 @@ impl Fleet {
             received_at: now,
             random: [3; 40],
         };
-        self.other.accept(arrival, ()).await
+        self.other.accept(arrival, Wait::Usual, ()).await
     }
 
     /// The messages that were told of as sent too late, and by what.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
-use snavio_gate::{Arrival, Gate, Settings};
+use snavio_gate::{Arrival, Gate, Settings, Wait};
 use snavio_model::command::NewCommand;
 use snavio_model::id::MessageId;
 use snavio_model::name::ServiceName;
@@ -105,7 +105,7 @@ impl Desk {
             received_at: at,
             random: [3; 40],
         };
-        let ended = self.gate.accept(arrival, ()).await;
+        let ended = self.gate.accept(arrival, Wait::Usual, ()).await;
         ended.map_or_else(|refused| refused.refusal.reason.code(), |_| "accepted")
     }
 }

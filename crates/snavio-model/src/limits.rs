@@ -227,6 +227,16 @@ pub const HOT_DAYS: u32 = 400;
 pub const DEADLINE_SECONDS_MAX: u32 = 12 * 3600;
 /// The longest pause between two attempts.
 pub const BACKOFF_SECONDS_MAX: u32 = 12 * 3600;
+/// For how long a sender waits for an HTTP processor's answer, when it does not say.
+pub const FOLLOW_USUAL: Duration = Duration::from_secs(10);
+/// And at most.
+pub const FOLLOW_MAX: Duration = Duration::from_secs(60);
+/// Senders that wait at once on one node for what becomes of their messages.
+pub const FOLLOWERS_MAX: usize = 10_000;
+/// Ids that came again whose counts wait for a commit.
+pub const REPEATS_GATHERED_MAX: usize = 10_000;
+/// Calls of processors under way at once for one queue of a node.
+pub const CALLS_PER_QUEUE_MAX: usize = 64;
 /// A posting reference.
 pub const REFERENCE_BYTES_MAX: usize = 256;
 /// A JSON pointer in the settings of a route.

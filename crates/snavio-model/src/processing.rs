@@ -1,7 +1,6 @@
 //! Processing: what is done with a message once it is taken up, and what may come of it (CLM-6, CLM-7, CLM-9).
 //!
-//! A route says how ([`Processing`]); an attempt ends in an [`Ending`]; [`Processing::delay`] says when the next one is
-//! due. What an ending means for the claim is judged in [`crate::claim`].
+//! A route says how ([`Processing`]); an attempt ends in an [`Ending`]; [`Retry`] says when the next one is due. What an ending means for the claim is judged in [`crate::claim`].
 
 use std::time::Duration;
 
@@ -10,7 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::claim::Next;
 use crate::delivery::{DeadReason, Tracking};
+use crate::id::Serial;
 use crate::limits;
+use crate::time::Timestamp;
 
 /// How what is sent by a route is processed, and how attempts follow each other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -139,12 +140,12 @@ impl Processing {
         Duration::from_secs(u64::from(self.timeout_seconds))
     }
 
-    /// The pause after an attempt, counted from one, that failed: it doubles, up to the longest, and lies anywhere in
-    /// its upper half, so that those who failed together do not come back together.
-    pub fn delay(&self, attempt: u32, random: u64) -> Duration {
-        let full = self.longest_delay(attempt);
-        let half = full.as_millis() as u64 / 2;
-        Duration::from_millis(half + random % (full.as_millis() as u64 - half + 1))
+    /// When an attempt that failed is followed by the next, if the processor wants that at a certain time at the
+    /// earliest.
+    pub fn retry(&self, at_least: Option<Duration>) -> Retry {
+        let [first, longest] =
+            [self.backoff_seconds, self.backoff_max_seconds].map(|it| Duration::from_secs(it.into()));
+        Retry::Backoff { first, longest, at_least: at_least.unwrap_or_default() }
     }
 
     fn longest_delay(&self, attempt: u32) -> Duration {
@@ -188,6 +189,39 @@ impl Processing {
             .or_else(|| within("timeout_seconds", self.timeout_seconds, limits::DEADLINE_SECONDS_MAX))
             .or_else(|| within("backoff_seconds", self.backoff_seconds, limits::BACKOFF_SECONDS_MAX))
             .or_else(|| within("backoff_max_seconds", self.backoff_max_seconds, limits::BACKOFF_SECONDS_MAX))
+    }
+}
+
+/// When an attempt that failed is followed by the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// At this time.
+    At(Timestamp),
+    /// After a pause that doubles with each attempt.
+    Backoff {
+        /// The first pause.
+        first: Duration,
+        /// The longest.
+        longest: Duration,
+        /// What the processor asked for.
+        at_least: Duration,
+    },
+}
+
+impl Retry {
+    /// When the attempt after this one, counted from one, is due. A pause lies anywhere in its upper half, so that
+    /// deliveries that failed together do not come back together; for one attempt it is always the same.
+    pub fn due(self, attempt: u32, delivery: Serial, now: Timestamp) -> Timestamp {
+        let (first, longest, at_least) = match self {
+            Self::At(at) => return at,
+            Self::Backoff { first, longest, at_least } => (first, longest, at_least),
+        };
+        let full =
+            first.saturating_mul(1 << attempt.saturating_sub(1).min(31)).min(longest).as_millis() as u64;
+        // Numbers that follow each other are spread over all of the range.
+        let spread = (delivery.0 as u64 ^ u64::from(attempt)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        let pause = Duration::from_millis(full / 2 + spread % (full - full / 2 + 1));
+        now.plus(pause.max(at_least))
     }
 }
 
@@ -279,13 +313,17 @@ mod tests {
     /// CLM-6
     #[test]
     fn pauses_double_up_to_the_longest_and_are_spread() {
-        let processing = Processing::of(ProcessingKind::Http);
-        for (attempt, longest) in [(1, 1), (2, 2), (3, 4), (6, 32), (7, 60), (99, 60), (u32::MAX, 60)] {
-            let (least, most) = (processing.delay(attempt, 0), processing.delay(attempt, 500 * longest));
-            assert_eq!(least, Duration::from_millis(500 * longest), "{attempt}");
-            assert_eq!(most, Duration::from_secs(longest), "{attempt}");
-            assert!(processing.delay(attempt, u64::MAX) <= most);
+        let retry = Processing::of(ProcessingKind::Http).retry(None);
+        for (attempt, longest) in [(1, 1000), (2, 2000), (3, 4000), (6, 32_000), (7, 60_000), (99, 60_000)] {
+            let pauses: Vec<_> =
+                (0..100).map(|delivery| retry.due(attempt, Serial(delivery), Timestamp(0)).0).collect();
+            assert!(pauses.iter().all(|it| (longest / 2..=longest).contains(it)), "{attempt}: {pauses:?}");
+            let (least, most) = (pauses.iter().min().unwrap(), pauses.iter().max().unwrap());
+            assert!(most - least > longest / 4, "{attempt}: {least} to {most}");
         }
+        let asked = Processing::of(ProcessingKind::Http).retry(Some(Duration::from_secs(90)));
+        assert_eq!(asked.due(1, Serial(1), Timestamp(0)), Timestamp(90_000));
+        assert_eq!(Retry::At(Timestamp(7)).due(9, Serial(1), Timestamp(0)), Timestamp(7));
     }
 
     /// CLM-20

@@ -213,6 +213,12 @@ reasons! {
     Conflict = "conflict", 409, Failed, "Conflict", "use a new id for a new message";
     /// The conflict does not make this move, or not any more.
     ConflictState = "conflict_state", 409, Nothing, "Not a move of this conflict", "look where the conflict stands, and try again";
+    /// The same message is being processed.
+    InProgress = "in_progress", 409, Nothing, "In progress", "ask again after the time given, with the same id, or wait for it with Prefer: wait=10";
+    /// It failed, and its next attempt is not due yet.
+    RetryLater = "retry_later", 409, Nothing, "Failed, and tried again later", "ask again after the time given, with the same id; it is tried again without that too";
+    /// Nobody knows whether it was done.
+    InDoubt = "in_doubt", 409, Nothing, "Held, because nobody knows whether it was done", "ask the target's owner, who decides whether it is done or done again";
     /// A newer lease or claim was given meanwhile.
     Fenced = "fenced", 409, Nothing, "Fenced", "drop the work: the delivery was handed out again";
     /// The role does not allow this.

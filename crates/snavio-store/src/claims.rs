@@ -8,7 +8,7 @@ use snavio_model::delivery::{Receipt, ReceiptOutcome};
 use snavio_model::hash::DomainHash;
 use snavio_model::id::Serial;
 use snavio_model::name::QueueKey;
-use snavio_model::processing::{Answer, Ending};
+use snavio_model::processing::{Answer, Ending, Retry};
 use snavio_model::time::Timestamp;
 use snavio_model::trace::CorrelationId;
 
@@ -22,7 +22,7 @@ pub struct Report {
     /// What came of it.
     pub ending: Ending,
     /// When the next attempt is due, if there is one.
-    pub retry_at: Timestamp,
+    pub retry: Retry,
     /// Whether what was answered is kept.
     pub keeps_answer: bool,
 }
@@ -31,14 +31,14 @@ impl Report {
     /// That it is done, with nothing to say about it.
     pub fn done(receipt: Receipt) -> Self {
         let ending = Ending::Completed { answer: None, reference: None };
-        Self { receipt, ending, retry_at: Timestamp(0), keeps_answer: false }
+        Self { receipt, ending, retry: Retry::At(Timestamp(0)), keeps_answer: false }
     }
 
     /// That it is not done, and is to be handed out again.
     pub fn given_back(receipt: Receipt, retry_at: Timestamp) -> Self {
         let error = "it was given back".to_owned();
         let ending = Ending::Failed { error, is_final: false, answer: None, retry_after: None };
-        Self { receipt, ending, retry_at, keeps_answer: false }
+        Self { receipt, ending, retry: Retry::At(retry_at), keeps_answer: false }
     }
 }
 

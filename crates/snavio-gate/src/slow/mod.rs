@@ -23,7 +23,9 @@ pub(crate) fn judged(settled: Settled) -> Result<Settlement, Refusal> {
         Failure::Lost => Refusal::lost("the store gave no answer"),
     })?;
     let (reason, detail) = match settlement.outcomes.first() {
-        Some(Outcome::Queued { .. } | Outcome::Duplicate { .. }) | None => return Ok(settlement),
+        Some(Outcome::Queued { .. } | Outcome::Duplicate { .. } | Outcome::Seen { .. }) | None => {
+            return Ok(settlement);
+        }
         Some(Outcome::QueueFull) => (Reason::Overloaded, "the route's queue holds as much as it may"),
         Some(Outcome::TooLate) => (Reason::Overloaded, "the message waited too long for its commit"),
         Some(Outcome::Taken) => {

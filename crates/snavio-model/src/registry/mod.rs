@@ -177,6 +177,12 @@ impl Registry {
         self.services.get(name)
     }
 
+    /// The route of a destination that claims and deliveries name.
+    pub fn destination(&self, destination: &str) -> Option<&Arc<BoundRoute>> {
+        let (target, name) = destination.split_once(':')?;
+        self.service(target)?.routes.get(name)
+    }
+
     /// All services.
     pub fn services(&self) -> impl Iterator<Item = &ServiceView> {
         self.services.values().map(Arc::as_ref)

@@ -8,7 +8,7 @@ use snavio_model::claim::{ClaimPolicy, IdKey, Status};
 use snavio_model::delivery::{DeadReason, Receipt, ReceiptOutcome};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::name::TenantName;
-use snavio_model::processing::{Answer, Ending, InDoubt, Processing, ProcessingKind};
+use snavio_model::processing::{Answer, Ending, InDoubt, Processing, ProcessingKind, Retry};
 use snavio_model::registry::BoundRoute;
 use snavio_model::settle::Outcome;
 
@@ -34,18 +34,18 @@ fn answer(body: &str) -> Answer {
 
 fn completed(receipt: Receipt, body: &str) -> Report {
     let ending = Ending::Completed { answer: Some(answer(body)), reference: Some(format!("JE-{body}")) };
-    Report { receipt, ending, retry_at: at(0), keeps_answer: true }
+    Report { receipt, ending, retry: Retry::At(at(0)), keeps_answer: true }
 }
 
 fn failed(receipt: Receipt, is_final: bool, retry_at: i64) -> Report {
     let error = "no".to_owned();
     let ending = Ending::Failed { error, is_final, answer: Some(answer("no")), retry_after: None };
-    Report { receipt, ending, retry_at: at(retry_at), keeps_answer: true }
+    Report { receipt, ending, retry: Retry::At(at(retry_at)), keeps_answer: true }
 }
 
 fn unknown(receipt: Receipt) -> Report {
     let ending = Ending::Unknown { error: "silence".to_owned() };
-    Report { receipt, ending, retry_at: at(0), keeps_answer: true }
+    Report { receipt, ending, retry: Retry::At(at(0)), keeps_answer: true }
 }
 
 async fn finish(store: &dyn Store, report: Report, now: i64) -> (ReceiptOutcome, Option<Status>) {

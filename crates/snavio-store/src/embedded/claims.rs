@@ -30,7 +30,7 @@ impl Claims for EmbeddedStore {
         now: Timestamp,
     ) -> Result<Vec<Finished>, StoreError> {
         let mut finished = vec![Finished { outcome: ReceiptOutcome::Done, status: None }; reports.len()];
-        let (plain, works) = self.take_reported(queue, reports, &mut finished);
+        let (plain, works) = self.take_reported(queue, reports, now, &mut finished);
         if plain.is_empty() && works.is_empty() {
             return Ok(finished);
         }
@@ -125,6 +125,7 @@ impl EmbeddedStore {
         &self,
         queue: &QueueKey,
         reports: Vec<Report>,
+        now: Timestamp,
         finished: &mut [Finished],
     ) -> (Vec<Serial>, Vec<Work>) {
         let (mut plain, mut works) = (Vec::new(), Vec::new());
@@ -138,7 +139,8 @@ impl EmbeddedStore {
                     outcomes.first().inspect(|it| finished[place].outcome = **it);
                 }
                 Some(Tracking::Plain) if !matches!(report.ending, Ending::Failed { is_final: true, .. }) => {
-                    let outcomes = queues.release(queue, &[receipt], report.retry_at);
+                    let due = report.retry.due(1, receipt.delivery_id, now);
+                    let outcomes = queues.release(queue, &[receipt], due);
                     outcomes.first().inspect(|it| finished[place].outcome = **it);
                 }
                 tracking => {

@@ -80,7 +80,10 @@ impl Job for Finish {
         for (work, (_, next)) in self.works.iter().zip(&self.ended) {
             let id = work.report.receipt.delivery_id;
             match next {
-                Some(Next::Again) => queues.resume(&self.queue, id, work.report.retry_at),
+                Some(Next::Again) => {
+                    let attempt = work.shown.map_or(1, |it| it.attempts);
+                    queues.resume(&self.queue, id, work.report.retry.due(attempt, id, self.now));
+                }
                 Some(Next::Done | Next::Bury(_)) => queues.forget(&self.queue, &[id]),
                 None => {}
             }

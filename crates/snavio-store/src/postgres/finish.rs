@@ -114,7 +114,10 @@ fn end(
     };
     match next {
         Next::Done => written.done.push(delivery.id.0),
-        Next::Again => written.again.push((delivery.id.0, report.retry_at.0)),
+        Next::Again => {
+            let due = report.retry.due(delivery.receives, delivery.id, now);
+            written.again.push((delivery.id.0, due.0));
+        }
         Next::Bury(reason) => written.buried.push(DeadLetter { delivery, reason, dead_at: now }),
     }
     Finished { outcome: ReceiptOutcome::Done, status }

@@ -1,0 +1,328 @@
+//! What becomes of messages whose work is reported back: reports are taken here, and waited for (CLM-4 to CLM-7).
+//!
+//! Whoever waits is woken by a report that this node takes, and looks by itself now and then: another node may have
+//! taken it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use snavio_model::claim::{ClaimKey, IdKey, Status};
+use snavio_model::id::Serial;
+use snavio_model::limits;
+use snavio_model::name::{QueueKey, ServiceName, TenantName};
+use snavio_model::processing::{Answer as Stored, ProcessingKind};
+use snavio_model::refusal::{Reason, Refusal, Refused};
+use snavio_model::time::Timestamp;
+use snavio_store::{Finished, HeldDelivery, Report, StoreError, StoredClaim};
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::Instant;
+
+use crate::gate::{Answer, Gate, Verdict};
+
+/// How soon somebody who waits looks by itself; then ever later, up to the longest.
+const LOOK: Duration = Duration::from_millis(50);
+const LOOK_MAX: Duration = Duration::from_secs(1);
+/// When to ask again about what a person must decide.
+const DOUBT_ASKED_AGAIN: Duration = Duration::from_secs(60);
+
+/// For how long a sender waits for what becomes of its message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Wait {
+    /// As is usual: for an HTTP processor's first answer, for nothing else.
+    #[default]
+    Usual,
+    /// For as long as it says.
+    For(Duration),
+}
+
+impl Wait {
+    fn first(self, kind: ProcessingKind) -> Duration {
+        match (self, kind) {
+            (Self::For(wait), ProcessingKind::Http | ProcessingKind::Tracked) => wait.min(limits::FOLLOW_MAX),
+            (Self::Usual, ProcessingKind::Http) => limits::FOLLOW_USUAL,
+            _ => Duration::ZERO,
+        }
+    }
+
+    fn again(self) -> Duration {
+        match self {
+            Self::Usual => Duration::ZERO,
+            Self::For(wait) => wait.min(limits::FOLLOW_MAX),
+        }
+    }
+}
+
+/// What became of a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Followed {
+    /// Whether it was sent before, and nothing ran now.
+    pub is_replay: bool,
+    /// The delivery that carried the work.
+    pub delivery: Serial,
+    /// Where it stands.
+    pub status: Status,
+    /// When it was first seen.
+    pub first_seen_at: Timestamp,
+    /// Until when this is known.
+    pub kept_until: Timestamp,
+    /// The posting reference.
+    pub reference: Option<String>,
+    /// What went wrong.
+    pub error: Option<String>,
+    /// What the processor answered, where that is kept.
+    pub answer: Option<Stored>,
+}
+
+impl Followed {
+    /// One that was sent before.
+    pub(crate) fn seen(
+        delivery: Serial,
+        status: Status,
+        first_seen_at: Timestamp,
+        kept_until: Timestamp,
+    ) -> Self {
+        let (reference, error, answer) = (None, None, None);
+        Self { is_replay: true, delivery, status, first_seen_at, kept_until, reference, error, answer }
+    }
+}
+
+/// Who waits for which delivery, and which ids came again.
+pub(crate) struct Following {
+    waiting: Mutex<HashMap<Serial, Weak<Notify>>>,
+    places: Semaphore,
+    repeats: Mutex<HashMap<ClaimKey, (u64, Timestamp)>>,
+}
+
+impl Default for Following {
+    fn default() -> Self {
+        let places = Semaphore::new(limits::FOLLOWERS_MAX);
+        Self { waiting: Mutex::default(), places, repeats: Mutex::default() }
+    }
+}
+
+impl Following {
+    fn of(&self, delivery: Serial) -> Arc<Notify> {
+        let mut waiting = lock(&self.waiting);
+        if let Some(notify) = waiting.get(&delivery).and_then(Weak::upgrade) {
+            return notify;
+        }
+        let notify = Arc::new(Notify::new());
+        waiting.insert(delivery, Arc::downgrade(&notify));
+        notify
+    }
+
+    fn wake(&self, delivery: Serial) {
+        if let Some(notify) = lock(&self.waiting).get(&delivery).and_then(Weak::upgrade) {
+            notify.notify_waiters();
+        }
+    }
+
+    fn forget(&self, delivery: Serial) {
+        let mut waiting = lock(&self.waiting);
+        if waiting.get(&delivery).is_some_and(|it| it.strong_count() == 0) {
+            waiting.remove(&delivery);
+        }
+    }
+
+    /// Notes that an id came again; past the bound it is not counted, which costs a count and nothing else.
+    fn came_again(&self, key: ClaimKey, at: Timestamp) {
+        let mut repeats = lock(&self.repeats);
+        if repeats.len() < limits::REPEATS_GATHERED_MAX || repeats.contains_key(&key) {
+            let (count, last) = repeats.entry(key).or_insert((0, at));
+            *count += 1;
+            *last = at.max(*last);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn is_over(status: Status) -> bool {
+    matches!(status, Status::Completed | Status::Failed { is_final: true } | Status::InDoubt)
+}
+
+impl Gate {
+    /// Takes reports of somebody who is called so on attempts of a queue's deliveries.
+    pub async fn finish(
+        &self,
+        queue: &QueueKey,
+        reports: Vec<Report>,
+        who: &str,
+    ) -> Result<Vec<Finished>, StoreError> {
+        let deliveries: Vec<_> = reports.iter().map(|it| it.receipt.delivery_id).collect();
+        let finished = self.store().finish(queue, reports, who, self.clock().now()).await?;
+        for (delivery, finished) in deliveries.into_iter().zip(&finished) {
+            self.meters.finished(finished);
+            self.following.wake(delivery);
+        }
+        Ok(finished)
+    }
+
+    /// Takes answers on to what became of their messages, where that is reported back.
+    pub(crate) async fn follow_all<'a>(
+        &self,
+        ended: impl Iterator<Item = (&'a ServiceName, Result<Answer, Refused>)>,
+        wait: Wait,
+    ) -> Vec<Result<Answer, Refused>> {
+        let following = ended.map(|(source, ended)| async move {
+            match ended {
+                Ok(answer) => self.follow(source, answer, wait).await,
+                refused => refused,
+            }
+        });
+        futures_util::future::join_all(following).await
+    }
+
+    async fn follow(&self, source: &ServiceName, answer: Answer, wait: Wait) -> Result<Answer, Refused> {
+        let Ok(tenant) = TenantName::new(source.tenant()) else { return Ok(answer) };
+        let id = IdKey { id: answer.id.clone(), tenant };
+        let refused =
+            |answer: &Answer, refusal| Err(Refused { subject: Box::new(answer.subject()), refusal });
+        let (delivery, is_replay, for_time) = match &answer.verdict {
+            Verdict::Accepted { delivery, .. } => (*delivery, false, wait.first(answer.processing)),
+            Verdict::Duplicate { first_seen_at: Some(_) } => {
+                self.came_again(id, &answer);
+                return Ok(answer);
+            }
+            Verdict::Duplicate { first_seen_at: None } => return Ok(answer),
+            Verdict::Followed(seen) => {
+                self.came_again(id.clone(), &answer);
+                (seen.delivery, true, wait.again())
+            }
+        };
+        if !is_replay && for_time.is_zero() {
+            return Ok(answer);
+        }
+        let claim = match self.outcome_of(&id, &answer.destination, delivery, for_time).await {
+            Ok(Some(claim)) => claim,
+            // Its time is over since it was judged, or it was not.
+            Ok(None) => return refused(&answer, Refusal::lost("the claim is not there any more")),
+            Err(error) if is_replay => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "a claim could not be looked up");
+                return refused(&answer, Refusal::new(Reason::Unavailable, "the store cannot answer now"));
+            }
+            // It is on its way all the same.
+            Err(_) => return Ok(answer),
+        };
+        let status = claim.status(self.clock().now());
+        if !is_over(status) && !is_replay {
+            return Ok(answer);
+        }
+        if let Some(refusal) = self.not_yet(&claim, status).filter(|_| is_replay) {
+            return refused(&answer, refusal);
+        }
+        match self.told(claim, delivery, is_replay).await {
+            Ok(followed) => Ok(Answer { verdict: Verdict::Followed(Box::new(followed)), ..answer }),
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "an answer could not be read");
+                refused(&answer, Refusal::new(Reason::Unavailable, "the stored answer cannot be read now"))
+            }
+        }
+    }
+
+    fn came_again(&self, id: IdKey, answer: &Answer) {
+        let IdKey { id, tenant } = id;
+        let key = ClaimKey { id, tenant, destination: Arc::clone(&answer.destination) };
+        self.following.came_again(key, self.clock().now());
+    }
+
+    /// What became of a claim, waited for up to a time.
+    async fn outcome_of(
+        &self,
+        id: &IdKey,
+        destination: &str,
+        delivery: Serial,
+        wait: Duration,
+    ) -> Result<Option<StoredClaim>, StoreError> {
+        let deadline = Instant::now() + wait;
+        // Where too many wait already, nobody else does.
+        let place = self.following.places.try_acquire();
+        let notify = self.following.of(delivery);
+        let mut look = LOOK;
+        let found = loop {
+            let report = notify.notified();
+            tokio::pin!(report);
+            report.as_mut().enable();
+            let claims = self.store().claims_of(id, self.clock().now()).await?;
+            let claim = claims.into_iter().find(|it| *it.key.destination == *destination);
+            let is_over = claim.as_ref().is_none_or(|it| is_over(it.claim.status()));
+            let now = Instant::now();
+            if is_over || now >= deadline || place.is_err() {
+                break claim;
+            }
+            let _ = tokio::time::timeout_at(deadline.min(now + look), report).await;
+            look = (2 * look).min(LOOK_MAX);
+        };
+        drop(notify);
+        self.following.forget(delivery);
+        Ok(found)
+    }
+
+    /// Why there is no answer yet to somebody who sent it again, if so.
+    fn not_yet(&self, claim: &StoredClaim, status: Status) -> Option<Refusal> {
+        let now = self.clock().now();
+        let until = |at: Timestamp| at.since(now).max(Duration::from_secs(1));
+        match (status, claim.held) {
+            (Status::Processing, Some(HeldDelivery::Leased { until: end, .. })) => {
+                Some(Refusal::retry(Reason::InProgress, until(end), "the same message is being processed"))
+            }
+            (Status::Processing, _) => {
+                let detail = "the same message waits to be processed";
+                Some(Refusal::retry(Reason::InProgress, Duration::from_secs(1), detail))
+            }
+            (Status::Failed { is_final: false }, held) => {
+                let due = match held {
+                    Some(HeldDelivery::Due(at)) => until(at),
+                    _ => Duration::from_secs(1),
+                };
+                Some(Refusal::retry(Reason::RetryLater, due, "the message failed and is tried again"))
+            }
+            (Status::InDoubt, _) => {
+                let detail = "nobody knows whether the message was processed; it is held for a person";
+                Some(Refusal::retry(Reason::InDoubt, DOUBT_ASKED_AGAIN, detail))
+            }
+            (Status::Completed | Status::Failed { is_final: true }, _) => None,
+        }
+    }
+
+    async fn told(
+        &self,
+        claim: StoredClaim,
+        delivery: Serial,
+        is_replay: bool,
+    ) -> Result<Followed, StoreError> {
+        let answer = self.store().answer(delivery).await?;
+        let claim = claim.claim;
+        let status = claim.status();
+        let progress = claim.progress.map(|it| *it);
+        let (reference, error) = progress.map(|it| (it.reference, it.error)).unwrap_or_default();
+        Ok(Followed {
+            is_replay,
+            delivery,
+            status,
+            first_seen_at: claim.first_seen_at,
+            kept_until: claim.expires_at,
+            reference,
+            error,
+            answer,
+        })
+    }
+
+    /// Writes how often ids came again.
+    pub(crate) async fn write_repeats(&self) {
+        let repeats = std::mem::take(&mut *lock(&self.following.repeats));
+        if repeats.is_empty() {
+            return;
+        }
+        let seen = repeats.into_iter().map(|(key, (count, at))| (key, count, at)).collect();
+        if let Err(error) = self.store().seen_again(seen).await {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "how often ids came again was not counted"
+            );
+        }
+    }
+}
