@@ -8,7 +8,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use snavio_model::age::{AgeLimits, Cache, Phase};
 use snavio_model::fair::Room;
-use snavio_model::message::{Message, Path};
+use snavio_model::message::{Message, MessageKind, Path};
 use snavio_model::name::{CommandName, ServiceName};
 use snavio_model::recent::{Fingerprint, RecentMessages};
 use snavio_model::refusal::{Reason, Refusal, Refused, Subject};
@@ -17,6 +17,7 @@ use snavio_model::settle::{Intake, Outcome, Settlement};
 use snavio_model::telemetry;
 use snavio_model::time::{Clock, Timestamp};
 use snavio_model::trace::{CorrelationId, Journey, Traceparent};
+use snavio_model::webhook::WebhookSignature;
 use snavio_model::{id::MessageId, id::Serial};
 use snavio_store::{Store, StoreError};
 
@@ -28,7 +29,7 @@ use crate::loaded::Loaded;
 use crate::meters::Meters;
 use crate::revocations::Auditing;
 use crate::sealer::Sealing;
-use crate::shield::Arrival;
+use crate::shield::{Arrival, Vouched};
 use crate::snapshot::Snapshots;
 use crate::ticket::Held;
 use crate::{fast, revocations, shield, slow, snapshot, sweeper};
@@ -105,9 +106,11 @@ pub struct Answer {
     pub correlation: CorrelationId,
     /// Its trace.
     pub traceparent: Traceparent,
-    /// The service it is for.
+    /// What kind of message it is.
+    pub kind: MessageKind,
+    /// The service it is for; of an event its publisher.
     pub target: ServiceName,
-    /// The command.
+    /// The command, or the event's type.
     pub name: CommandName,
     /// How its route treats repeats.
     pub dedupe_mode: &'static str,
@@ -118,6 +121,7 @@ pub struct Answer {
 impl Answer {
     fn subject(&self) -> Subject {
         Subject {
+            kind: self.kind,
             id: Some(self.id.clone()),
             target: Some(self.target.clone()),
             name: Some(self.name.clone()),
@@ -138,7 +142,8 @@ enum Begun {
 /// What is needed of a message once the store has answered.
 struct Handed {
     answer: Answer,
-    fingerprint: Fingerprint,
+    /// What it is remembered by; nothing of what is not signed.
+    fingerprint: Option<Fingerprint>,
     path: Path,
     skew: Option<telemetry::Record>,
 }
@@ -299,10 +304,29 @@ impl Gate {
     }
 
     /// Refuses what could not even be read, on the record like any other arrival.
-    pub fn refuse(&self, source: &ServiceName, at: Timestamp, journey: Journey, refusal: Refusal) -> Refused {
-        let refused = Refused { subject: Box::new(Subject::on(journey)), refusal };
+    pub fn refuse(
+        &self,
+        kind: MessageKind,
+        source: &ServiceName,
+        at: Timestamp,
+        journey: Journey,
+        refusal: Refusal,
+    ) -> Refused {
+        let refused = Refused { subject: Box::new(Subject::on(kind, journey)), refusal };
         self.report(source, at, &Err(refused.clone()));
         refused
+    }
+
+    /// Checks the signature of a whole batch of events (MSG-4), by a registry that is not too old.
+    pub async fn vouch(
+        &self,
+        webhook: &WebhookSignature,
+        body: &[u8],
+        source: &ServiceName,
+        received_at: Timestamp,
+    ) -> Result<Vouched, Refusal> {
+        self.check_age().await?;
+        Vouched::check(webhook, body, source, &self.registry(), received_at, self.settings.window)
     }
 
     /// Everything that memory can decide.
@@ -319,6 +343,7 @@ impl Gate {
             id: permitted.message().id.clone(),
             correlation: permitted.message().correlation.clone(),
             traceparent: permitted.message().traceparent.clone(),
+            kind: permitted.message().kind(),
             target: permitted.message().target.clone(),
             name: permitted.message().name.clone(),
             dedupe_mode: permitted.route().route.claim.name(),
@@ -327,13 +352,14 @@ impl Gate {
         self.meters.routed(permitted.route());
         self.legacy_keys.notice(permitted.message(), registry);
         let fingerprint = self.fingerprint(permitted.message(), &permitted.route().destination);
-        if self.recent().knows(fingerprint) {
+        if fingerprint.is_some_and(|it| self.recent().knows(it)) {
             return Ok(Begun::Known(answer));
         }
         if let Some(reason) = permitted.escalation() {
             self.meters.escalated(reason);
         }
-        let skew = telemetry::skew(permitted.message(), permitted.signed_at(), self.settings.window);
+        let window = self.settings.window;
+        let skew = permitted.signed_at().and_then(|at| telemetry::skew(permitted.message(), at, window));
         let intake = permitted.into_intake();
         let path = intake.path;
         intakes.push(intake);
@@ -349,7 +375,7 @@ impl Gate {
             .map_err(|refusal| Refused { subject: Box::new(answer.subject()), refusal })?;
         let verdict = match settlement.outcomes.first() {
             Some(Outcome::Queued { delivery }) => {
-                self.recent().remember(fingerprint, self.clock.now());
+                fingerprint.into_iter().for_each(|it| self.recent().remember(it, self.clock.now()));
                 skew.into_iter().for_each(|record| self.gathering.add(record));
                 Verdict::Accepted { path, delivery: *delivery }
             }
@@ -406,10 +432,13 @@ impl Gate {
         }
     }
 
-    fn fingerprint(&self, message: &Message, destination: &str) -> Fingerprint {
+    /// PIP-2: only the very same signed message is known again from memory. What is not signed may say anything under its
+    /// id.
+    fn fingerprint(&self, message: &Message, destination: &str) -> Option<Fingerprint> {
+        message.key_version.as_ref()?;
         let key = (message.tenant.as_str(), message.id.as_str(), destination, &*message.signature);
         let [high, low] = self.hashers.each_ref().map(|hasher| u128::from(hasher.hash_one(key)));
-        high << 64 | low
+        Some(high << 64 | low)
     }
 
     fn recent(&self) -> std::sync::MutexGuard<'_, RecentMessages> {

@@ -29,5 +29,5 @@ pub use dry_run::{Step, StepVerdict};
 pub use gate::{Answer, Gate, Settings, Verdict};
 pub use loaded::Loaded;
 pub use service_notes::ServiceNote;
-pub use shield::Arrival;
+pub use shield::{Arrival, Vouched};
 pub use snapshot::{SnapshotKeys, Snapshots, Trouble as SnapshotTrouble};

@@ -6,6 +6,7 @@
 
 pub mod claims;
 pub mod conflicts;
+pub mod events;
 pub mod fleet;
 pub mod journal;
 pub mod queue;
@@ -83,6 +84,7 @@ macro_rules! conformance {
             settle: what_is_settled_is_delivered_as_it_came, queues_keep_the_order_of_settling,
                 an_empty_batch_settles_nothing, serials_rise, what_the_engine_cannot_hold_fails_alone,
                 a_batch_that_nobody_waits_for_is_settled_whole;
+            events: an_event_is_kept_as_it_came;
             queue: a_lease_hides_until_it_ends, a_receive_that_is_given_up_spends_no_attempt,
                 an_extension_hides_for_longer, a_release_waits_out_its_delay,
                 a_receipt_ends_only_its_own_delivery, a_receipt_that_was_never_given_out_ends_nothing,
@@ -107,7 +109,7 @@ macro_rules! conformance {
                 that_telemetry_was_dropped_is_dropped_in_silence, every_tenants_telemetry_ages_out;
         }
         $crate::conformance! { @backend $backend,
-            reopen: everything_is_kept, serials_and_fences_rise, claims_still_hold,
+            reopen: everything_is_kept, an_event_outlives_a_restart, serials_and_fences_rise, claims_still_hold,
                 a_receipt_from_before_stands, the_last_attempt_outlives_a_restart,
                 a_redriven_delivery_does_not_keep_its_elders;
             fleet: the_first_word_counts, the_last_note_counts_and_comes_with_its_records,
