@@ -404,21 +404,28 @@ impl Gate {
     /// its tenant's telemetry.
     fn report(&self, source: &ServiceName, at: Timestamp, ended: &Result<Answer, Refused>) {
         match ended {
-            Ok(Answer { id, correlation, traceparent, verdict: Verdict::Accepted { path, .. }, .. }) => {
-                self.meters.accepted(*path);
+            Ok(Answer {
+                id,
+                correlation,
+                traceparent,
+                kind,
+                verdict: Verdict::Accepted { path, .. },
+                ..
+            }) => {
+                self.meters.accepted(*kind, *path);
                 let path = path.as_str();
                 tracing::debug!(target: "snavio::message", %source, %id, %correlation, %traceparent, path, "accepted");
             }
             Ok(answer) => {
                 let Answer { id, correlation, traceparent, .. } = answer;
-                self.meters.duplicate();
+                self.meters.duplicate(answer.kind);
                 tracing::debug!(target: "snavio::message", %source, %id, %correlation, %traceparent, "duplicate");
                 let record = telemetry::duplicate(source, &answer.subject(), answer.dedupe_mode, at);
                 record.into_iter().for_each(|record| self.gathering.add(record));
             }
             Err(Refused { subject, refusal }) => {
                 let reason = refusal.reason.code();
-                self.meters.refused(refusal.reason);
+                self.meters.refused(subject.kind, refusal.reason);
                 if refusal.conflict.is_some() {
                     metrics::counter!("events_conflicts_total").increment(1);
                 }

@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 use metrics::{Counter, Histogram, counter, histogram};
 use snavio_model::age::{Cache, Phase};
 use snavio_model::limits;
-use snavio_model::message::Path;
+use snavio_model::message::{MessageKind, Path};
 use snavio_model::refusal::Reason;
 use snavio_model::registry::{BoundRoute, Profile};
 use snavio_model::time::Timestamp;
@@ -21,11 +21,9 @@ use crate::fast::Escalation;
 
 /// What is counted for every message.
 pub(crate) struct Meters {
-    accepted_fast: Counter,
-    accepted_slow: Counter,
-    duplicates: Counter,
+    commands: Verdicts,
+    events: Verdicts,
     duplicates_prevented: Counter,
-    refused: Vec<Counter>,
     strict: Counter,
     signature_failures: Counter,
     misroutes: Counter,
@@ -41,8 +39,30 @@ pub(crate) struct Meters {
     other_routes: Counter,
 }
 
-fn verdict(verdict: &'static str, path: &'static str, reason: &'static str) -> Counter {
-    counter!("snavio_commands_total", "verdict" => verdict, "path" => path, "reason" => reason)
+/// What became of messages of a kind.
+struct Verdicts {
+    accepted_fast: Counter,
+    accepted_slow: Counter,
+    duplicates: Counter,
+    refused: Vec<Counter>,
+}
+
+impl Verdicts {
+    fn of(kind: MessageKind) -> Self {
+        let verdict = |verdict: &'static str, path: &'static str, reason: &'static str| {
+            let name = match kind {
+                MessageKind::Command => "snavio_commands_total",
+                MessageKind::Event => "snavio_events_total",
+            };
+            counter!(name, "verdict" => verdict, "path" => path, "reason" => reason)
+        };
+        Self {
+            accepted_fast: verdict("accepted", Path::Fast.as_str(), ""),
+            accepted_slow: verdict("accepted", Path::Slow.as_str(), ""),
+            duplicates: verdict("duplicate", "", ""),
+            refused: Reason::ALL.iter().map(|reason| verdict("refused", "", reason.code())).collect(),
+        }
+    }
 }
 
 fn escalation(reason: Escalation) -> Counter {
@@ -72,11 +92,9 @@ fn uses(cache: Cache) -> [Counter; 4] {
 impl Default for Meters {
     fn default() -> Self {
         Self {
-            accepted_fast: verdict("accepted", Path::Fast.as_str(), ""),
-            accepted_slow: verdict("accepted", Path::Slow.as_str(), ""),
-            duplicates: verdict("duplicate", "", ""),
+            commands: Verdicts::of(MessageKind::Command),
+            events: Verdicts::of(MessageKind::Event),
             duplicates_prevented: counter!("snavio_duplicates_prevented_total"),
-            refused: Reason::ALL.iter().map(|reason| verdict("refused", "", reason.code())).collect(),
             strict: counter!("snavio_strict_commands_total"),
             signature_failures: counter!("snavio_signature_failures_total"),
             misroutes: counter!("snavio_misroutes_total"),
@@ -95,11 +113,18 @@ impl Default for Meters {
 }
 
 impl Meters {
+    fn of(&self, kind: MessageKind) -> &Verdicts {
+        match kind {
+            MessageKind::Command => &self.commands,
+            MessageKind::Event => &self.events,
+        }
+    }
+
     /// A message was accepted.
-    pub(crate) fn accepted(&self, path: Path) {
+    pub(crate) fn accepted(&self, kind: MessageKind, path: Path) {
         match path {
-            Path::Fast => self.accepted_fast.increment(1),
-            Path::Slow | Path::Conflict => self.accepted_slow.increment(1),
+            Path::Fast => self.of(kind).accepted_fast.increment(1),
+            Path::Slow | Path::Conflict => self.of(kind).accepted_slow.increment(1),
         }
     }
 
@@ -112,14 +137,14 @@ impl Meters {
     }
 
     /// A message had been seen before, and went nowhere.
-    pub(crate) fn duplicate(&self) {
-        self.duplicates.increment(1);
+    pub(crate) fn duplicate(&self, kind: MessageKind) {
+        self.of(kind).duplicates.increment(1);
         self.duplicates_prevented.increment(1);
     }
 
     /// A message was refused.
-    pub(crate) fn refused(&self, reason: Reason) {
-        if let Some(counter) = self.refused.get(reason as usize) {
+    pub(crate) fn refused(&self, kind: MessageKind, reason: Reason) {
+        if let Some(counter) = self.of(kind).refused.get(reason as usize) {
             counter.increment(1);
         }
         match reason {

@@ -194,7 +194,7 @@ fn what_passes_says_who_sent_it_and_can_be_followed() {
     assert_eq!((&*message.signed_target, &*message.sent_at), ("bot", SIGNED_AT));
     assert_eq!(&message.payload[..], br#"{"a": 1.0}"#);
     assert_eq!(message.correlation.as_str(), "03".repeat(16));
-    assert_eq!(message.received_at.since(signed_at), Duration::from_millis(5));
+    assert_eq!(message.received_at.since(signed_at.unwrap()), Duration::from_millis(5));
 }
 
 const SECONDS: i64 = 1_794_731_400;
