@@ -8,7 +8,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use snavio_model::age::{AgeLimits, Cache, Phase};
 use snavio_model::fair::Room;
-use snavio_model::message::{Message, Path};
+use snavio_model::message::{Message, MessageKind, Path};
 use snavio_model::name::{CommandName, ServiceName};
 use snavio_model::processing::ProcessingKind;
 use snavio_model::recent::{Fingerprint, RecentMessages};
@@ -18,6 +18,7 @@ use snavio_model::settle::{Intake, Outcome, Settlement};
 use snavio_model::telemetry;
 use snavio_model::time::{Clock, Timestamp};
 use snavio_model::trace::{CorrelationId, Journey, Traceparent};
+use snavio_model::webhook::WebhookSignature;
 use snavio_model::{id::MessageId, id::Serial};
 use snavio_store::{Store, StoreError};
 use tokio_util::task::TaskTracker;
@@ -32,7 +33,7 @@ use crate::loaded::Loaded;
 use crate::meters::Meters;
 use crate::revocations::Auditing;
 use crate::sealer::Sealing;
-use crate::shield::Arrival;
+use crate::shield::{Arrival, Vouched};
 use crate::snapshot::Snapshots;
 use crate::ticket::Held;
 use crate::{courier, fast, revocations, shield, slow, snapshot, sweeper};
@@ -118,9 +119,11 @@ pub struct Answer {
     pub correlation: CorrelationId,
     /// Its trace.
     pub traceparent: Traceparent,
-    /// The service it is for.
+    /// What kind of message it is.
+    pub kind: MessageKind,
+    /// The service it is for; of an event its publisher.
     pub target: ServiceName,
-    /// The command.
+    /// The command, or the event's type.
     pub name: CommandName,
     /// Its destination in claims and deliveries.
     pub destination: Arc<str>,
@@ -135,6 +138,7 @@ pub struct Answer {
 impl Answer {
     pub(crate) fn subject(&self) -> Subject {
         Subject {
+            kind: self.kind,
             id: Some(self.id.clone()),
             target: Some(self.target.clone()),
             name: Some(self.name.clone()),
@@ -155,7 +159,8 @@ enum Begun {
 /// What is needed of a message once the store has answered.
 struct Handed {
     answer: Answer,
-    fingerprint: Fingerprint,
+    /// What it is remembered by; nothing of what is not signed.
+    fingerprint: Option<Fingerprint>,
     path: Path,
     skew: Option<telemetry::Record>,
 }
@@ -334,10 +339,29 @@ impl Gate {
     }
 
     /// Refuses what could not even be read, on the record like any other arrival.
-    pub fn refuse(&self, source: &ServiceName, at: Timestamp, journey: Journey, refusal: Refusal) -> Refused {
-        let refused = Refused { subject: Box::new(Subject::on(journey)), refusal };
+    pub fn refuse(
+        &self,
+        kind: MessageKind,
+        source: &ServiceName,
+        at: Timestamp,
+        journey: Journey,
+        refusal: Refusal,
+    ) -> Refused {
+        let refused = Refused { subject: Box::new(Subject::on(kind, journey)), refusal };
         self.report(source, at, &Err(refused.clone()));
         refused
+    }
+
+    /// Checks the signature of a whole batch of events (MSG-4), by a registry that is not too old.
+    pub async fn vouch(
+        &self,
+        webhook: &WebhookSignature,
+        body: &[u8],
+        source: &ServiceName,
+        received_at: Timestamp,
+    ) -> Result<Vouched, Refusal> {
+        self.check_age().await?;
+        Vouched::check(webhook, body, source, &self.registry(), received_at, self.settings.window)
     }
 
     /// Everything that memory can decide.
@@ -354,6 +378,7 @@ impl Gate {
             id: permitted.message().id.clone(),
             correlation: permitted.message().correlation.clone(),
             traceparent: permitted.message().traceparent.clone(),
+            kind: permitted.message().kind(),
             target: permitted.message().target.clone(),
             name: permitted.message().name.clone(),
             destination: Arc::clone(&permitted.route().destination),
@@ -364,13 +389,14 @@ impl Gate {
         self.meters.routed(permitted.route());
         self.legacy_keys.notice(permitted.message(), registry);
         let fingerprint = self.fingerprint(permitted.message(), &permitted.route().destination);
-        if asks_memory(permitted.route()) && self.recent().knows(fingerprint) {
+        if fingerprint.is_some_and(|it| asks_memory(permitted.route()) && self.recent().knows(it)) {
             return Ok(Begun::Known(answer));
         }
         if let Some(reason) = permitted.escalation() {
             self.meters.escalated(reason);
         }
-        let skew = telemetry::skew(permitted.message(), permitted.signed_at(), self.settings.window);
+        let window = self.settings.window;
+        let skew = permitted.signed_at().and_then(|at| telemetry::skew(permitted.message(), at, window));
         let intake = permitted.into_intake();
         let path = intake.path;
         intakes.push(intake);
@@ -386,7 +412,7 @@ impl Gate {
             .map_err(|refusal| Refused { subject: Box::new(answer.subject()), refusal })?;
         let verdict = match settlement.outcomes.first() {
             Some(Outcome::Queued { delivery }) => {
-                self.recent().remember(fingerprint, self.clock.now());
+                fingerprint.into_iter().for_each(|it| self.recent().remember(it, self.clock.now()));
                 skew.into_iter().for_each(|record| self.gathering.add(record));
                 Verdict::Accepted { path, delivery: *delivery }
             }
@@ -419,28 +445,35 @@ impl Gate {
     /// its tenant's telemetry.
     fn report(&self, source: &ServiceName, at: Timestamp, ended: &Result<Answer, Refused>) {
         match ended {
-            Ok(Answer { id, correlation, traceparent, verdict: Verdict::Accepted { path, .. }, .. }) => {
-                self.meters.accepted(*path);
+            Ok(Answer {
+                id,
+                correlation,
+                traceparent,
+                kind,
+                verdict: Verdict::Accepted { path, .. },
+                ..
+            }) => {
+                self.meters.accepted(*kind, *path);
                 let path = path.as_str();
                 tracing::debug!(target: "snavio::message", %source, %id, %correlation, %traceparent, path, "accepted");
             }
-            Ok(Answer { id, correlation, traceparent, verdict: Verdict::Followed(followed), .. })
+            Ok(Answer { id, correlation, traceparent, kind, verdict: Verdict::Followed(followed), .. })
                 if !followed.is_replay =>
             {
                 let status = followed.status.as_str();
-                self.meters.accepted(Path::Slow);
+                self.meters.accepted(*kind, Path::Slow);
                 tracing::info!(target: "snavio::message", %source, %id, %correlation, %traceparent, status, "processed");
             }
             Ok(answer) => {
                 let Answer { id, correlation, traceparent, .. } = answer;
-                self.meters.duplicate();
+                self.meters.duplicate(answer.kind);
                 tracing::debug!(target: "snavio::message", %source, %id, %correlation, %traceparent, "duplicate");
                 let record = telemetry::duplicate(source, &answer.subject(), answer.dedupe_mode, at);
                 record.into_iter().for_each(|record| self.gathering.add(record));
             }
             Err(Refused { subject, refusal }) => {
                 let reason = refusal.reason.code();
-                self.meters.refused(refusal.reason);
+                self.meters.refused(subject.kind, refusal.reason);
                 if refusal.conflict.is_some() {
                     metrics::counter!("events_conflicts_total").increment(1);
                 }
@@ -454,10 +487,13 @@ impl Gate {
         }
     }
 
-    fn fingerprint(&self, message: &Message, destination: &str) -> Fingerprint {
+    /// PIP-2: only the very same signed message is known again from memory. What is not signed may say anything under its
+    /// id.
+    fn fingerprint(&self, message: &Message, destination: &str) -> Option<Fingerprint> {
+        message.key_version.as_ref()?;
         let key = (message.tenant.as_str(), message.id.as_str(), destination, &*message.signature);
         let [high, low] = self.hashers.each_ref().map(|hasher| u128::from(hasher.hash_one(key)));
-        high << 64 | low
+        Some(high << 64 | low)
     }
 
     fn recent(&self) -> std::sync::MutexGuard<'_, RecentMessages> {

@@ -35,13 +35,14 @@ impl Default for LegacyKeys {
 impl LegacyKeys {
     /// Takes notice of the key of a message that is let through.
     pub(crate) fn notice(&self, message: &Message, registry: &Registry) {
+        let Some(used) = &message.key_version else { return };
         let service = registry.service(message.source.as_str());
         let current = service.and_then(|service| service.current_key(message.received_at));
-        if current.is_none_or(|current| current.version == message.key_version) {
+        if current.is_none_or(|current| current.version == *used) {
             return;
         }
         metrics::counter!("snavio_legacy_key_uses_total").increment(1);
-        let key = (message.source.clone(), message.key_version.clone());
+        let key = (message.source.clone(), used.clone());
         let mut noticed = self.lock();
         let has_room = noticed.records.len() < limits::KEY_REPORTS_REMEMBERED_MAX;
         if has_room && noticed.told.is_due(&key, message.received_at) {

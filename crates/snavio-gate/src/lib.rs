@@ -33,5 +33,5 @@ pub use follow::{Followed, Wait};
 pub use gate::{Answer, Gate, Settings, Verdict};
 pub use loaded::Loaded;
 pub use service_notes::ServiceNote;
-pub use shield::Arrival;
+pub use shield::{Arrival, Vouched};
 pub use snapshot::{SnapshotKeys, Snapshots, Trouble as SnapshotTrouble};

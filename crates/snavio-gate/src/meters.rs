@@ -13,7 +13,7 @@ use snavio_model::age::{Cache, Phase};
 use snavio_model::claim::Status;
 use snavio_model::delivery::ReceiptOutcome;
 use snavio_model::limits;
-use snavio_model::message::Path;
+use snavio_model::message::{MessageKind, Path};
 use snavio_model::refusal::Reason;
 use snavio_model::registry::{BoundRoute, Profile};
 use snavio_model::time::Timestamp;
@@ -24,9 +24,8 @@ use crate::fast::Escalation;
 
 /// What is counted for every message.
 pub(crate) struct Meters {
-    accepted_fast: Counter,
-    accepted_slow: Counter,
-    duplicates: Counter,
+    commands: Verdicts,
+    events: Verdicts,
     duplicates_prevented: Counter,
     processed: Counter,
     replays: Counter,
@@ -34,7 +33,6 @@ pub(crate) struct Meters {
     lapsed: Counter,
     fenced: Counter,
     processing_seconds: Histogram,
-    refused: Vec<Counter>,
     strict: Counter,
     signature_failures: Counter,
     misroutes: Counter,
@@ -50,8 +48,30 @@ pub(crate) struct Meters {
     other_routes: Counter,
 }
 
-fn verdict(verdict: &'static str, path: &'static str, reason: &'static str) -> Counter {
-    counter!("snavio_commands_total", "verdict" => verdict, "path" => path, "reason" => reason)
+/// What became of messages of a kind.
+struct Verdicts {
+    accepted_fast: Counter,
+    accepted_slow: Counter,
+    duplicates: Counter,
+    refused: Vec<Counter>,
+}
+
+impl Verdicts {
+    fn of(kind: MessageKind) -> Self {
+        let verdict = |verdict: &'static str, path: &'static str, reason: &'static str| {
+            let name = match kind {
+                MessageKind::Command => "snavio_commands_total",
+                MessageKind::Event => "snavio_events_total",
+            };
+            counter!(name, "verdict" => verdict, "path" => path, "reason" => reason)
+        };
+        Self {
+            accepted_fast: verdict("accepted", Path::Fast.as_str(), ""),
+            accepted_slow: verdict("accepted", Path::Slow.as_str(), ""),
+            duplicates: verdict("duplicate", "", ""),
+            refused: Reason::ALL.iter().map(|reason| verdict("refused", "", reason.code())).collect(),
+        }
+    }
 }
 
 fn processed(status: &'static str) -> Counter {
@@ -85,9 +105,8 @@ fn uses(cache: Cache) -> [Counter; 4] {
 impl Default for Meters {
     fn default() -> Self {
         Self {
-            accepted_fast: verdict("accepted", Path::Fast.as_str(), ""),
-            accepted_slow: verdict("accepted", Path::Slow.as_str(), ""),
-            duplicates: verdict("duplicate", "", ""),
+            commands: Verdicts::of(MessageKind::Command),
+            events: Verdicts::of(MessageKind::Event),
             duplicates_prevented: counter!("snavio_duplicates_prevented_total"),
             processed: processed("new"),
             replays: processed("replay"),
@@ -95,7 +114,6 @@ impl Default for Meters {
             lapsed: counter!("snavio_attempts_lapsed_total"),
             fenced: counter!("snavio_attempts_fenced_total"),
             processing_seconds: histogram!("events_processing_latency_seconds"),
-            refused: Reason::ALL.iter().map(|reason| verdict("refused", "", reason.code())).collect(),
             strict: counter!("snavio_strict_commands_total"),
             signature_failures: counter!("snavio_signature_failures_total"),
             misroutes: counter!("snavio_misroutes_total"),
@@ -114,11 +132,18 @@ impl Default for Meters {
 }
 
 impl Meters {
+    fn of(&self, kind: MessageKind) -> &Verdicts {
+        match kind {
+            MessageKind::Command => &self.commands,
+            MessageKind::Event => &self.events,
+        }
+    }
+
     /// A message was accepted.
-    pub(crate) fn accepted(&self, path: Path) {
+    pub(crate) fn accepted(&self, kind: MessageKind, path: Path) {
         match path {
-            Path::Fast => self.accepted_fast.increment(1),
-            Path::Slow | Path::Conflict => self.accepted_slow.increment(1),
+            Path::Fast => self.of(kind).accepted_fast.increment(1),
+            Path::Slow | Path::Conflict => self.of(kind).accepted_slow.increment(1),
         }
     }
 
@@ -131,8 +156,8 @@ impl Meters {
     }
 
     /// A message had been seen before, and went nowhere.
-    pub(crate) fn duplicate(&self) {
-        self.duplicates.increment(1);
+    pub(crate) fn duplicate(&self, kind: MessageKind) {
+        self.of(kind).duplicates.increment(1);
         self.replays.increment(1);
         self.duplicates_prevented.increment(1);
     }
@@ -159,8 +184,8 @@ impl Meters {
     }
 
     /// A message was refused.
-    pub(crate) fn refused(&self, reason: Reason) {
-        if let Some(counter) = self.refused.get(reason as usize) {
+    pub(crate) fn refused(&self, kind: MessageKind, reason: Reason) {
+        if let Some(counter) = self.of(kind).refused.get(reason as usize) {
             counter.increment(1);
         }
         match reason {

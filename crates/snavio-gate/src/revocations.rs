@@ -187,8 +187,9 @@ impl Gate {
 }
 
 fn by(it: &Use) -> Used<'_> {
-    let Use { source, target, name, key_version, registry_version, settled_at, .. } = it;
-    Used { source, target, name, key_version, registry_version: *registry_version, settled_at: *settled_at }
+    let Use { kind, source, target, name, registry_version, settled_at, .. } = it;
+    let (kind, registry_version, settled_at) = (*kind, *registry_version, *settled_at);
+    Used { kind, source, target, name, key_version: it.key_version.as_ref(), registry_version, settled_at }
 }
 
 /// The records for one tenant.
@@ -200,7 +201,7 @@ fn tell(late: &[(&Revocation, &Use)], now: Timestamp) -> Vec<Record> {
         tracing::warn!(
             source = %it.source, target = %it.target, name = %it.name, id = %it.id,
             what = revocation.what.as_str(), stale_seconds = revocation.stale_for(it.settled_at).as_secs_f64(),
-            "a command was executed after its permission was revoked"
+            "a message was executed after its permission was revoked"
         );
         let more = if place + 1 == RECORDS_MAX { more } else { 0 };
         let late = telemetry::Late { id: &it.id, correlation: &it.correlation, used: by(it), more };

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use snavio_gate::{Arrival, Gate, Settings, Wait};
+use snavio_model::message::MessageKind;
 use snavio_model::refusal::Reason;
 use snavio_model::registry::{Change, Entry, Sealed, Unseal};
 use snavio_model::signing::Secret;
@@ -111,9 +112,11 @@ async fn wait_for<T>(mut asked: impl AsyncFnMut() -> Option<T>) -> T {
 /// Why a message is refused by a registry that knows nobody.
 async fn refused(gate: &Gate) -> Reason {
     let arrival = Arrival {
+        kind: MessageKind::Command,
         source: "acme/billing".parse().unwrap(),
         body: "{}".into(),
         webhook: None,
+        vouched: None,
         correlation: None,
         traceparent: None,
         received_at: NOON,

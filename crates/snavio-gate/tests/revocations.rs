@@ -9,6 +9,7 @@ use std::time::Duration;
 use snavio_gate::{Answer, Arrival, Gate, Settings, Wait};
 use snavio_model::command::NewCommand;
 use snavio_model::id::{MessageId, Serial};
+use snavio_model::message::MessageKind;
 use snavio_model::name::{GrantedName, ServiceName};
 use snavio_model::refusal::{Reason, Refused};
 use snavio_model::registry::{
@@ -114,9 +115,11 @@ impl Fleet {
             correlation_id: None,
         };
         let arrival = Arrival {
+            kind: MessageKind::Command,
             source: billing(),
             body: command.sign(&Secret::from_bytes([7; 32])).unwrap().into(),
             webhook: None,
+            vouched: None,
             correlation: None,
             traceparent: None,
             received_at: now,

@@ -10,6 +10,7 @@ use serde_json::json;
 use snavio_gate::{Arrival, Gate, Settings, Wait};
 use snavio_model::command::NewCommand;
 use snavio_model::id::MessageId;
+use snavio_model::message::MessageKind;
 use snavio_model::name::ServiceName;
 use snavio_model::registry::{Author, Entry, Profile, Sealed, Unseal, Wish, plan};
 use snavio_model::signing::Secret;
@@ -97,9 +98,11 @@ impl Desk {
             correlation_id: None,
         };
         let arrival = Arrival {
+            kind: MessageKind::Command,
             source: billing(),
             body: command.sign(&Secret::from_bytes([7; 32])).unwrap().into(),
             webhook: None,
+            vouched: None,
             correlation: None,
             traceparent: None,
             received_at: at,

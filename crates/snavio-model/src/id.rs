@@ -5,6 +5,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+/// The longest id of an event.
+const EVENT_ID_BYTES_MAX: usize = 128;
+
 /// A message's id as its producer chose it, kept over retries. Commands use hyphenated UUIDs in lower case.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -18,6 +21,13 @@ impl MessageId {
         let mut buffer = uuid::Uuid::encode_buffer();
         let lower: &str = uuid.hyphenated().encode_lower(&mut buffer);
         Some(Self(lower.into()))
+    }
+
+    /// Reads an event's id: 1 to 128 printable ASCII characters, a hyphenated UUID in any case (MSG-5).
+    pub fn event(text: &str) -> Option<Self> {
+        let is_id = (1..=EVENT_ID_BYTES_MAX).contains(&text.len())
+            && text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+        Self::uuid(text).or_else(|| is_id.then(|| Self(text.into())))
     }
 
     /// Takes back the text that [`MessageId::as_str`] gave.
@@ -93,6 +103,26 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(MessageId::uuid(text).as_ref().map(MessageId::as_str), kept, "{text:?}");
+        }
+    }
+
+    /// MSG-5
+    #[test]
+    fn an_events_id_is_printable_and_a_uuid_is_kept_in_lower_case() {
+        let longest = "x".repeat(128);
+        for (text, kept) in [
+            ("0192F0A0-7C3E-7B60-8C1D-1B2A3C4D5E6F", Some("0192f0a0-7c3e-7b60-8c1d-1b2a3c4d5e6f")),
+            ("0192F0A07C3E7B608C1D1B2A3C4D5E6F", Some("0192F0A07C3E7B608C1D1B2A3C4D5E6F")),
+            ("Order 7 ~", Some("Order 7 ~")),
+            ("x", Some("x")),
+            (longest.as_str(), Some(longest.as_str())),
+            (&format!("{longest}x"), None),
+            ("", None),
+            ("a\tb", None),
+            ("a\u{7f}", None),
+            ("é", None),
+        ] {
+            assert_eq!(MessageId::event(text).as_ref().map(MessageId::as_str), kept, "{text:?}");
         }
     }
 

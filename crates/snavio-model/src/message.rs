@@ -4,12 +4,23 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::event::EventEnvelope;
 use crate::hash::DomainHash;
 use crate::id::MessageId;
 use crate::name::{CommandName, KeyVersion, ServiceName, TenantName};
 use crate::refusal::Subject;
 use crate::time::Timestamp;
 use crate::trace::{CorrelationId, Traceparent};
+
+/// What kind of message something is: the two are written, signed and addressed differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum MessageKind {
+    /// For one target, which is to do something.
+    #[default]
+    Command,
+    /// For whoever subscribed: something has happened.
+    Event,
+}
 
 /// Who sent what to whom, with the evidence: written once, pointed to by claims and deliveries.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,17 +31,18 @@ pub struct Message {
     pub id: MessageId,
     /// The authenticated sender.
     pub source: ServiceName,
-    /// The service it is for.
+    /// The service it is for; of an event its publisher, whose type it is.
     pub target: ServiceName,
-    /// The command.
+    /// The command, or the event's type.
     pub name: CommandName,
-    /// The target as the producer wrote and signed it.
+    /// The target as the producer wrote and signed it; empty for an event.
     pub signed_target: Arc<str>,
-    /// The signing time as the producer wrote and signed it.
+    /// The signing time as the producer wrote and signed it; empty for what is not signed.
     pub sent_at: Arc<str>,
-    /// The key it was signed with.
-    pub key_version: KeyVersion,
-    /// The signature that held, in hex: of MSG-3, or behind the word `webhook` that of Standard Webhooks.
+    /// The key it was signed with; none for an event that is not signed (MSG-4).
+    pub key_version: Option<KeyVersion>,
+    /// The signature that held, in hex: of MSG-3, or behind the word `webhook` that of Standard Webhooks. Empty for what
+    /// is not signed.
     pub signature: Arc<str>,
     /// Shows the whole journey.
     pub correlation: CorrelationId,
@@ -44,12 +56,25 @@ pub struct Message {
     pub domain_hash: DomainHash,
     /// The payload's bytes as they came.
     pub payload: Bytes,
+    /// What an event has besides; nothing of a command.
+    pub event: Option<Arc<EventEnvelope>>,
 }
 
 impl Message {
+    /// What kind of message it is.
+    pub fn kind(&self) -> MessageKind {
+        if self.event.is_some() { MessageKind::Event } else { MessageKind::Command }
+    }
+
+    /// The name of the key it was signed with, as stores keep it: empty without one.
+    pub fn key_text(&self) -> &str {
+        self.key_version.as_ref().map_or("", KeyVersion::as_str)
+    }
+
     /// What reports name it by.
     pub fn subject(&self) -> Box<Subject> {
         Box::new(Subject {
+            kind: self.kind(),
             id: Some(self.id.clone()),
             target: Some(self.target.clone()),
             name: Some(self.name.clone()),
@@ -60,7 +85,12 @@ impl Message {
 
     /// What the message takes up in queues and batches.
     pub fn bytes(&self) -> usize {
-        self.payload.len() + 512
+        self.content_bytes() + 512
+    }
+
+    /// How much its producer has written into it: the payload, and an event's metadata.
+    pub fn content_bytes(&self) -> usize {
+        self.payload.len() + self.event.as_ref().map_or(0, |event| event.bytes())
     }
 }
 

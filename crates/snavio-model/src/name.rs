@@ -21,6 +21,7 @@ pub struct InvalidName {
 const LOWER: &str = "1 to 63 of a-z 0-9 . _ - beginning with a letter or digit";
 const MIXED: &str = "1 to 128 of A-Z a-z 0-9 . _ - beginning with a letter or digit";
 const GRANTED: &str = "a command's name, or * for all";
+const VERSION: &str = "major.minor, whole numbers of up to 5 digits without leading zeros";
 const QUEUE: &str = "1 to 80 of A-Z a-z 0-9 _ -";
 const FULL: &str = "tenant/service, each 1 to 63 of a-z 0-9 . _ - beginning with a letter or digit";
 const TARGET: &str =
@@ -41,6 +42,14 @@ fn is_mixed(text: &str) -> bool {
 fn is_queue(text: &str) -> bool {
     (1..=80).contains(&text.len())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
+}
+
+fn is_version(text: &str) -> bool {
+    let is_number = |text: &str| {
+        let is_plain = text == "0" || !text.starts_with('0');
+        (1..=5).contains(&text.len()) && is_plain && text.bytes().all(|b| b.is_ascii_digit())
+    };
+    text.split_once('.').is_some_and(|(major, minor)| is_number(major) && is_number(minor))
 }
 
 macro_rules! name {
@@ -106,8 +115,12 @@ name!(
     TenantName, "a tenant's name", LOWER, is_lower
 );
 name!(
-    /// A command's name within its target.
+    /// A command's name within its target, or an event type's within its publisher.
     CommandName, "a command's name", MIXED, is_mixed
+);
+name!(
+    /// The version of an event's type, for example `1.0` (MSG-5).
+    EventVersion, "a version", VERSION, is_version
 );
 name!(
     /// The name of one version of a service's HMAC key, for example `hmac-v1`.
@@ -154,6 +167,19 @@ impl GrantedName {
 impl From<CommandName> for GrantedName {
     fn from(name: CommandName) -> Self {
         Self(name.0)
+    }
+}
+
+impl CommandName {
+    /// Checks the text and makes the name of an event type of it.
+    pub fn event_type(text: &str) -> Result<Self, InvalidName> {
+        Self::new(text).map_err(|invalid| InvalidName { what: "an event type", ..invalid })
+    }
+}
+
+impl Default for EventVersion {
+    fn default() -> Self {
+        Self("1.0".into())
     }
 }
 
@@ -263,6 +289,19 @@ mod tests {
         assert!(CommandName::new(&"x".repeat(128)).is_ok());
         assert!(CommandName::new(&"x".repeat(129)).is_err());
         assert!(QueueName::new(&"x".repeat(81)).is_err());
+    }
+
+    /// MSG-5
+    #[test]
+    fn a_version_is_two_whole_numbers() {
+        for text in ["1.0", "0.0", "12.345", "99999.99999"] {
+            assert!(EventVersion::new(text).is_ok(), "{text:?}");
+        }
+        for text in ["", "1", "1.", ".1", "1.0.0", "01.0", "1.00", "-1.0", "1.a", "1 .0", "100000.0", "v1.0"]
+        {
+            assert!(EventVersion::new(text).is_err(), "{text:?}");
+        }
+        assert_eq!(EventVersion::default().as_str(), "1.0");
     }
 
     /// MSG-1

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::id::{MessageId, Serial};
+use crate::message::MessageKind;
 use crate::name::{CommandName, ServiceName};
 use crate::time::Timestamp;
 use crate::trace::{CorrelationId, Journey, Traceparent};
@@ -76,6 +77,8 @@ pub struct Refused {
 /// What is known of a message: as much as was read before a "no".
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Subject {
+    /// What kind of message it is, or was sent as.
+    pub kind: MessageKind,
     /// Its id.
     pub id: Option<MessageId>,
     /// Its target, in full.
@@ -89,10 +92,10 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Something of which only the journey is known.
-    pub fn on(journey: Journey) -> Self {
+    /// Something of which only the kind and the journey are known.
+    pub fn on(kind: MessageKind, journey: Journey) -> Self {
         let Journey { correlation, traceparent } = journey;
-        Self { correlation: Some(correlation), traceparent: Some(traceparent), ..Self::default() }
+        Self { kind, correlation: Some(correlation), traceparent: Some(traceparent), ..Self::default() }
     }
 }
 

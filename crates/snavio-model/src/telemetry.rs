@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::claim::{Claim, ClaimKey};
@@ -9,10 +10,10 @@ use crate::conflict::Conflict;
 use crate::delivery::{DeadLetter, Receipt};
 use crate::id::{MessageId, Serial};
 use crate::limits;
-use crate::message::{Message, Path};
+use crate::message::{Message, MessageKind, Path};
 use crate::name::{ServiceName, TenantName};
 use crate::refusal::{Refusal, Report, Skew, Subject};
-use crate::registry::{Key, Revocation, Used};
+use crate::registry::{Key, Revocation, Used, event_type_of};
 use crate::time::Timestamp;
 use crate::trace::{CorrelationId, Traceparent};
 
@@ -53,29 +54,68 @@ fn members(value: Value) -> Map<String, Value> {
     }
 }
 
-/// The members of `snavio.command.delivered`, read off the message log.
+/// The types of records about messages themselves (TEL-1).
+struct Kinds {
+    delivered: &'static str,
+    invalid: &'static str,
+    failed: &'static str,
+    duplicate: &'static str,
+}
+
+impl Kinds {
+    const fn of(kind: MessageKind) -> Self {
+        match kind {
+            MessageKind::Command => Self {
+                delivered: "snavio.command.delivered",
+                invalid: "snavio.command.invalid",
+                failed: "snavio.command.failed",
+                duplicate: "snavio.command.duplicate",
+            },
+            MessageKind::Event => Self {
+                delivered: "snavio.event.delivered",
+                invalid: "snavio.event.invalid",
+                failed: "snavio.event.failed",
+                duplicate: "snavio.event.duplicate",
+            },
+        }
+    }
+}
+
+/// What a message is named by in records: a command by its target too, an event by its type.
+fn named(
+    kind: MessageKind,
+    id: impl Serialize,
+    target: impl Serialize,
+    name: impl Serialize,
+) -> Map<String, Value> {
+    members(match kind {
+        MessageKind::Command => json!({ "command_id": id, "target": target, "command.name": name }),
+        MessageKind::Event => json!({ "event_id": id, "event_type": name }),
+    })
+}
+
+/// The members of [`delivered_kind`], read off the message log.
 pub fn delivered(message: &Message, path: Path, settled_at: Timestamp) -> Map<String, Value> {
-    members(json!({
-        "command_id": message.id,
-        "source": message.source,
-        "target": message.target,
-        "command.name": message.name,
-        "correlation_id": message.correlation.as_str(),
-        "traceparent": message.traceparent.as_str(),
+    let mut body = about(&message.source, &message.subject());
+    body.extend(members(json!({
         "path": path.as_str(),
         "dispatch_latency_ms": settled_at.since(message.received_at).as_millis() as u64,
         "replay": false,
-    }))
+    })));
+    body
 }
 
 /// The type of the record that [`delivered`] fills.
-pub const DELIVERED: &str = "snavio.command.delivered";
+pub fn delivered_kind(message: &Message) -> &'static str {
+    Kinds::of(message.kind()).delivered
+}
 
-/// The record of a refused command; none for refusals that are not the message's (PIP-14).
+/// The record of a refused message; none for refusals that are not the message's (PIP-14).
 pub fn refused(source: &ServiceName, subject: &Subject, refusal: &Refusal, at: Timestamp) -> Option<Record> {
+    let kinds = Kinds::of(subject.kind);
     let kind = match refusal.reason.contract().report {
-        Report::Invalid => "snavio.command.invalid",
-        Report::Failed => "snavio.command.failed",
+        Report::Invalid => kinds.invalid,
+        Report::Failed => kinds.failed,
         Report::Nothing => return None,
     };
     let mut body = about(source, subject);
@@ -98,20 +138,22 @@ pub fn duplicate(
 ) -> Option<Record> {
     let mut body = about(source, subject);
     body.insert("dedupe_mode".into(), dedupe_mode.into());
-    record(source, "snavio.command.duplicate", at, body)
+    record(source, Kinds::of(subject.kind).duplicate, at, body)
 }
 
 /// The record of an id that means two things, for whom it was meant (CLM-8).
 pub fn conflict(conflict: &Conflict) -> Record {
-    let body = members(json!({
-        "command_id": conflict.event_id,
+    let event_type = event_type_of(&conflict.destination);
+    let kind = if event_type.is_some() { MessageKind::Event } else { MessageKind::Command };
+    let mut body = named(kind, &conflict.event_id, Value::Null, event_type);
+    body.extend(members(json!({
         "source": conflict.source,
         "destination": &*conflict.destination,
         "conflict_id": conflict.id,
         "original_hash": conflict.original_hash.to_string(),
         "conflicting_hash": conflict.hash.to_string(),
         "severity": "critical",
-    }));
+    })));
     let (tenant, source) = (conflict.owner.clone(), Some(conflict.source.clone()));
     Record { tenant, kind: "snavio.claim.conflict", at: conflict.flagged_at, source, body }
 }
@@ -150,11 +192,9 @@ pub struct Late<'a> {
 pub fn executed_after_revoked(revocation: &Revocation, late: &Late<'_>, at: Timestamp) -> Option<Record> {
     let tenant = revocation.told_to(late.used);
     let Late { id, correlation, used: late, more } = *late;
-    let body = members(json!({
-        "command_id": id,
+    let mut body = named(late.kind, id, late.target, late.name);
+    body.extend(members(json!({
         "source": late.source,
-        "target": late.target,
-        "command.name": late.name,
         "correlation_id": correlation.as_str(),
         "and_more": (more > 0).then_some(more),
         "revoked": revocation.what.as_str(),
@@ -162,7 +202,7 @@ pub fn executed_after_revoked(revocation: &Revocation, late: &Late<'_>, at: Time
         "stale_duration_seconds": revocation.stale_for(late.settled_at).as_secs_f64(),
         "registry_version": late.registry_version,
         "revoked_in_version": revocation.version,
-    }));
+    })));
     let tenant = TenantName::new(tenant).ok()?;
     let source = Some(late.source.clone());
     Some(Record { tenant, kind: "snavio.command.executed_after_acl_revoked", at, source, body })
@@ -208,21 +248,16 @@ pub fn left_out(tenant: TenantName, why: &str, at: Timestamp) -> Record {
 
 /// The record that a delivery became a dead letter, for the sender of its message.
 pub fn dead_lettered(message: &Message, letter: &DeadLetter) -> Record {
-    let body = members(json!({
-        "command_id": message.id,
-        "source": message.source,
-        "target": message.target,
-        "command.name": message.name,
-        "correlation_id": message.correlation.as_str(),
-        "traceparent": message.traceparent.as_str(),
+    let mut body = about(&message.source, &message.subject());
+    body.extend(members(json!({
         "reason": "delivery-failure",
         "dead_letter_reason": letter.reason.as_str(),
         "delivery_id": letter.delivery.id,
         "attempts": letter.delivery.receives,
-    }));
+    })));
     Record {
         tenant: message.tenant.clone(),
-        kind: "snavio.command.failed",
+        kind: Kinds::of(message.kind()).failed,
         at: letter.dead_at,
         source: Some(message.source.clone()),
         body,
@@ -232,7 +267,7 @@ pub fn dead_lettered(message: &Message, letter: &DeadLetter) -> Record {
 /// The record that a message was accepted under a key that is not its sender's current one (REG-12).
 pub fn legacy_key_used(message: &Message) -> Option<Record> {
     let mut body = about(&message.source, &message.subject());
-    body.insert("version_id".into(), message.key_version.as_str().into());
+    body.insert("version_id".into(), message.key_text().into());
     record(&message.source, "snavio.secret.legacy_key_used", message.received_at, body)
 }
 
@@ -263,14 +298,13 @@ fn is_sampled(id: &MessageId) -> bool {
 }
 
 fn about(source: &ServiceName, subject: &Subject) -> Map<String, Value> {
-    members(json!({
-        "command_id": subject.id,
+    let mut body = named(subject.kind, &subject.id, &subject.target, &subject.name);
+    body.extend(members(json!({
         "source": source,
-        "target": subject.target,
-        "command.name": subject.name,
         "correlation_id": subject.correlation.as_ref().map(CorrelationId::as_str),
         "traceparent": subject.traceparent.as_ref().map(Traceparent::as_str),
-    }))
+    })));
+    body
 }
 
 fn skew_members(skew: Skew) -> Map<String, Value> {

@@ -1,16 +1,17 @@
 //! A service's own client: it holds the service's credentials, fetches its token, signs what it sends, and follows its
 //! keys (`following.rs`).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::Method;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use snavio_model::command::NewCommand;
 use snavio_model::delivery::Receipt;
+use snavio_model::event::NewEvent;
 use snavio_model::id::{MessageId, Serial};
-use snavio_model::name::{CommandName, KeyVersion, ServiceName, TargetText};
+use snavio_model::name::{CommandName, EventVersion, KeyVersion, ServiceName, TargetText};
 use snavio_model::signing::Secret;
 use snavio_model::time::Timestamp;
 use snavio_model::trace::CorrelationId;
@@ -18,7 +19,8 @@ use tokio::sync::Mutex;
 use zeroize::Zeroize;
 
 use crate::api::document;
-use crate::following::{Following, Signer};
+use crate::delivered::Delivered;
+use crate::following::{Following, Signer, signed};
 use crate::{Api, ApiError};
 
 /// A token this close to its end is renewed.
@@ -101,6 +103,33 @@ impl Command {
     }
 }
 
+/// An event to send, of a type that the client's own service publishes.
+#[derive(Debug, Clone)]
+pub struct Event {
+    /// The id; the same on every retry.
+    pub id: MessageId,
+    /// Its type.
+    pub event_type: CommandName,
+    /// When it happened; when the gateway takes it, without it.
+    pub timestamp: Option<String>,
+    /// The version of its type; the type's own without it.
+    pub version: Option<EventVersion>,
+    /// What it says, as JSON.
+    pub data: Vec<u8>,
+    /// What else belongs to it, as a JSON object.
+    pub metadata: Option<Vec<u8>>,
+    /// The journey it belongs to.
+    pub correlation: Option<CorrelationId>,
+}
+
+impl Event {
+    /// An event under a new, time-ordered id.
+    pub fn new(event_type: CommandName, data: Vec<u8>) -> Self {
+        let id = new_id();
+        Self { id, event_type, timestamp: None, version: None, data, metadata: None, correlation: None }
+    }
+}
+
 pub(crate) fn new_id() -> MessageId {
     MessageId::stored(&uuid::Uuid::now_v7().to_string())
 }
@@ -134,28 +163,6 @@ impl Delivery {
     }
 }
 
-/// The message within a delivery.
-#[derive(Debug, Clone, Deserialize)]
-pub struct Delivered {
-    /// Id, times, correlation.
-    pub metadata: Value,
-    /// Source, target, name, payload as it came.
-    pub command: Box<RawValue>,
-}
-
-impl Delivered {
-    /// Its payload, read into a type of the consumer's.
-    pub fn payload<'a, T: Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
-        #[derive(Deserialize)]
-        struct Command<'a> {
-            #[serde(borrow)]
-            payload: &'a RawValue,
-        }
-        let command: Command<'a> = serde_json::from_str(self.command.get())?;
-        serde_json::from_str(command.payload.get())
-    }
-}
-
 /// A service's client.
 pub struct Client {
     pub(crate) api: Api,
@@ -181,17 +188,48 @@ impl Client {
         Ok(new_command(command, &signer.credentials, &now().to_string()).signing_text()?.to_string())
     }
 
-    pub(crate) async fn send_signed(&self, command: &Command, signer: &Signer) -> Result<Answer, ApiError> {
-        let body = sign(command, signer)?;
+    async fn send_signed(&self, command: &Command, signer: Arc<Signer>) -> Result<Answer, ApiError> {
+        let body = sign(command, &signer)?;
         let (status, bytes) = self.exchange(Method::POST, "/v1/commands", Some(body)).await?;
+        Ok(Answer { status, document: document(&bytes) })
+    }
+
+    /// Sends an event, and again under the same id while the failure may pass, obeying the gateway's hints. The request is
+    /// signed, whether or not the service's events must be.
+    pub async fn send_event(&self, event: &Event) -> Result<Answer, ApiError> {
+        let body = new_event(event).write()?;
+        self.persist(|| self.signing(|signer| self.send_event_signed(event, &body, signer))).await
+    }
+
+    async fn send_event_signed(
+        &self,
+        event: &Event,
+        body: &[u8],
+        signer: Arc<Signer>,
+    ) -> Result<Answer, ApiError> {
+        let headers = signed(&signer, event.id.as_str(), body);
+        let (status, bytes) =
+            self.exchange_with(Method::POST, "/v1/events", Some(body.to_vec()), &headers).await?;
         Ok(Answer { status, document: document(&bytes) })
     }
 
     /// Sends a command, and again under the same id while the failure may pass, obeying the gateway's hints.
     pub async fn send(&self, command: &Command) -> Result<Answer, ApiError> {
+        self.persist(|| self.send_once(command)).await
+    }
+
+    /// Sends a command once, freshly signed; and once more when its key was not accepted and there is another.
+    pub async fn send_once(&self, command: &Command) -> Result<Answer, ApiError> {
+        self.signing(|signer| self.send_signed(command, signer)).await
+    }
+
+    async fn persist<F: Future<Output = Result<Answer, ApiError>>>(
+        &self,
+        send: impl Fn() -> F,
+    ) -> Result<Answer, ApiError> {
         let mut pauses = PAUSES.into_iter();
         loop {
-            match self.send_once(command).await {
+            match send().await {
                 Err(error) if error.is_retryable() => match pauses.next() {
                     Some(pause) => tokio::time::sleep(error.retry_after().unwrap_or(pause).max(pause)).await,
                     None => return Err(error),
@@ -322,6 +360,18 @@ fn new_command<'a>(command: &'a Command, credentials: &'a Credentials, timestamp
         name: &command.name,
         payload: &command.payload,
         correlation_id: command.correlation.as_ref(),
+    }
+}
+
+fn new_event(event: &Event) -> NewEvent<'_> {
+    NewEvent {
+        id: &event.id,
+        event_type: &event.event_type,
+        timestamp: event.timestamp.as_deref(),
+        version: event.version.as_ref(),
+        data: &event.data,
+        metadata: event.metadata.as_deref(),
+        correlation_id: event.correlation.as_ref(),
     }
 }
 

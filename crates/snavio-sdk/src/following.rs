@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use zeroize::Zeroizing;
 
 use crate::client::{Client, Credentials, new_id, now, unreadable};
-use crate::{Answer, ApiError, Command};
+use crate::{Answer, ApiError};
 
 /// After a poll that failed, or one for a refused message, so long is waited for the next.
 const POLL_PAUSE: Duration = Duration::from_secs(1);
@@ -134,7 +134,9 @@ impl Client {
 
     async fn tenant_config_signed(&self, signer: &Signer) -> Result<Value, ApiError> {
         // Who can hold back what is signed on an open network could use it elsewhere, over TLS and first.
-        let headers = if self.api.is_confidential() { signed(signer) } else { Vec::new() };
+        let is_confidential = self.api.is_confidential();
+        let headers = is_confidential.then(|| signed(signer, new_id().as_str(), TENANT_CONFIG.as_bytes()));
+        let headers = headers.unwrap_or_default();
         let (_, bytes) = self.exchange_with(Method::GET, TENANT_CONFIG_PATH, None, &headers).await?;
         serde_json::from_slice(&bytes).map_err(|error| unreadable(&error))
     }
@@ -202,13 +204,16 @@ impl Client {
         std::iter::once(current).chain(previous).find(is_other)
     }
 
-    /// Sends a command once, freshly signed; and once more when its key was not accepted and there is another.
-    pub async fn send_once(&self, command: &Command) -> Result<Answer, ApiError> {
+    /// Does something with the key to sign with; and once more when it was not accepted and there is another.
+    pub(crate) async fn signing<F: Future<Output = Result<Answer, ApiError>>>(
+        &self,
+        send: impl Fn(Arc<Signer>) -> F,
+    ) -> Result<Answer, ApiError> {
         self.follow().await;
         let signer = self.following.current();
-        match self.send_signed(command, &signer).await {
+        match send(Arc::clone(&signer)).await {
             Err(error) if error.is_of_the_key() => match self.other_signer(&signer).await {
-                Some(other) => self.send_signed(command, &other).await,
+                Some(other) => send(other).await,
                 None => Err(error),
             },
             ended => ended,
@@ -216,12 +221,12 @@ impl Client {
     }
 }
 
-/// What shows that a request for the configuration is the service's own, good once.
-fn signed(signer: &Signer) -> Vec<(&'static str, String)> {
-    let (id, at) = (new_id(), now().0.div_euclid(1000));
-    let signature = webhook::sign(&signer.secret, id.as_str(), at, TENANT_CONFIG.as_bytes());
+/// What shows that a request with this body is the service's own: the headers of Standard Webhooks, signed now.
+pub(crate) fn signed(signer: &Signer, id: &str, body: &[u8]) -> Vec<(&'static str, String)> {
+    let at = now().0.div_euclid(1000);
+    let signature = webhook::sign(&signer.secret, id, at, body);
     vec![
-        ("webhook-id", id.as_str().to_owned()),
+        ("webhook-id", id.to_owned()),
         ("webhook-timestamp", at.to_string()),
         ("webhook-signature", signature),
     ]

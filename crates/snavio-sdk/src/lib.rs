@@ -7,6 +7,7 @@
 
 mod api;
 mod client;
+mod delivered;
 mod following;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub mod once;
@@ -17,5 +18,6 @@ mod receiver;
 pub mod sqlite;
 
 pub use api::{Api, ApiError};
-pub use client::{Answer, Client, Command, Credentials, Delivered, Delivery};
+pub use client::{Answer, Client, Command, Credentials, Delivery, Event};
+pub use delivered::{Delivered, DeliveredCommand, DeliveredEvent};
 pub use receiver::Receiver;

@@ -10,10 +10,12 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use snavio_model::hash::DomainHash;
+use snavio_model::json::Fault;
 use snavio_model::limits;
 use snavio_model::name::{CommandName, ServiceName};
 
-use crate::client::{Delivered, now};
+use crate::client::now;
+use crate::{Delivered, DeliveredCommand, DeliveredEvent};
 
 /// Whatever an effect fails with.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -87,23 +89,12 @@ pub(crate) struct Origin {
 
 impl Origin {
     pub(crate) fn of(message: &Delivered) -> Result<Self, OnceError> {
-        #[derive(Deserialize)]
-        struct Command<'a> {
-            source: ServiceName,
-            target: ServiceName,
-            name: CommandName,
-            #[serde(borrow)]
-            payload: &'a RawValue,
-        }
-        let id = message.metadata["id"].as_str();
-        let id = id.ok_or(OnceError::Unfit("the delivery's message has no id"))?;
-        let command = serde_json::from_str::<Command<'_>>(message.command.get());
-        let Command { source, target, name, payload } = command.map_err(|_| {
-            OnceError::Unfit("the delivery does not say its source, target, name and payload")
-        })?;
-        let hash = DomainHash::of_command_without(&target, &name, payload.get().as_bytes(), &[]);
-        let hash = hash.map_err(|_| OnceError::Unfit("the delivery's payload is no JSON"))?.to_string();
-        Ok(Self { source, id: check_id(id)?.to_owned(), hash })
+        let (source, hash) = match message {
+            Delivered::Command(it) => said_by_command(it)?,
+            Delivered::Event(it) => said_by_event(it)?,
+        };
+        let id = message.id().ok_or(OnceError::Unfit("the delivery's message has no id"))?;
+        Ok(Self { source, id: check_id(id)?.to_owned(), hash: hash.to_string() })
     }
 
     pub(crate) fn tenant(&self) -> &str {
@@ -118,6 +109,33 @@ impl Origin {
         }
         if hash == self.hash { Ok(Once::DoneBefore(result)) } else { Err(OnceError::OtherContent) }
     }
+}
+
+/// Who sent a command, and what it says.
+fn said_by_command(message: &DeliveredCommand) -> Result<(ServiceName, DomainHash), OnceError> {
+    #[derive(Deserialize)]
+    struct Command<'a> {
+        source: ServiceName,
+        target: ServiceName,
+        name: CommandName,
+        #[serde(borrow)]
+        payload: &'a RawValue,
+    }
+    let command = serde_json::from_str::<Command<'_>>(message.command.get());
+    let Command { source, target, name, payload } = command
+        .map_err(|_| OnceError::Unfit("the delivery does not say its source, target, name and payload"))?;
+    let hash = DomainHash::of_command_without(&target, &name, payload.get().as_bytes(), &[]);
+    Ok((source, hash.map_err(no_json)?))
+}
+
+/// Who published an event, and what it says.
+fn said_by_event(event: &DeliveredEvent) -> Result<(ServiceName, DomainHash), OnceError> {
+    let hash = DomainHash::of_event_without(event.event_type.as_str(), event.data.get().as_bytes(), &[]);
+    Ok((event.source.clone(), hash.map_err(no_json)?))
+}
+
+fn no_json(_: Fault) -> OnceError {
+    OnceError::Unfit("the delivery's payload is no JSON")
 }
 
 /// A claim that is already there.
@@ -189,6 +207,24 @@ mod tests {
             let read = Origin::of(&delivered(&metadata, &command));
             assert!(matches!(read, Err(OnceError::Unfit(_))), "{metadata} {command}");
         }
+    }
+
+    /// CLM-10, MSG-9
+    #[test]
+    fn the_origin_of_an_event_is_its_publisher_and_says_what_the_gateway_hashed() {
+        let event = |id: &str| -> Delivered {
+            let event = json!({
+                "eventId": id, "eventType": "order.paid", "correlationId": "c", "timestamp": "t",
+                "version": "1.0", "source": "acme/shop", "traceparent": "p", "receivedAt": "r",
+                "data": { "b": 1, "a": 2 },
+            });
+            serde_json::from_value(event).unwrap()
+        };
+        let origin = Origin::of(&event("e-1")).unwrap();
+        assert_eq!((origin.tenant(), origin.id.as_str()), ("acme", "e-1"));
+        let hash = DomainHash::of_event("order.paid", br#"{"a":2,"b":1}"#);
+        assert_eq!(origin.hash, hash.to_string(), "the same as the gateway's");
+        assert!(matches!(Origin::of(&event("é")), Err(OnceError::Unfit(_))));
     }
 
     /// CLM-10

@@ -23,8 +23,14 @@ impl Overreach {
         action: &'static str,
         object: String,
     ) -> Refusal {
+        self.note(app, principal.name(), action, object).await;
+        forbidden("nobody acts for a source that is not their own")
+    }
+
+    /// Counts an attempt that was refused, and writes it down.
+    pub(crate) async fn note(&self, app: &App, who: String, action: &'static str, object: String) {
         metrics::counter!("snavio_foreign_source_total").increment(1);
-        let (who, at) = (principal.name(), app.clock.now());
+        let at = app.clock.now();
         let is_told = self.0.lock().unwrap_or_else(PoisonError::into_inner).fail(who.clone(), at).is_ok();
         if is_told {
             tracing::warn!(who, action, object, "refused: the source is not the caller's own");
@@ -34,6 +40,5 @@ impl Overreach {
                 tracing::error!(%error, "an attempt to act for another's source could not be put on the record");
             }
         }
-        forbidden("nobody acts for a source that is not their own")
     }
 }

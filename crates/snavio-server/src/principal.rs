@@ -69,7 +69,17 @@ pub(crate) struct Session {
     tenant: Arc<OfTenant>,
 }
 
+/// Whether a request brings messages: these are refused by the shield, with their names.
+pub(crate) fn sends(path: &str) -> bool {
+    path.starts_with("/v1/commands") || path == "/v1/events" || path == "/v1/events/batch"
+}
+
 impl Session {
+    /// What it is called on the record.
+    pub(crate) fn name(&self) -> String {
+        format!("{} ({})", self.service, self.client)
+    }
+
     /// What its tenant may take through the pipeline at once.
     pub(crate) fn turns(&self) -> &Turns {
         &self.tenant.turns
@@ -113,7 +123,7 @@ impl Principal {
         match self {
             Self::Operator => "operator".to_owned(),
             Self::Person(person) => person.name(),
-            Self::Service(session) => format!("{} ({})", session.service, session.client),
+            Self::Service(caller) => caller.name(),
         }
     }
 
@@ -261,7 +271,7 @@ impl Sessions {
         let session = self.session(token, platform, now)?;
         session.check(registry, now)?;
         // Messages are refused by the shield, in the order of PIP-1.
-        if !path.starts_with("/v1/commands") {
+        if !sends(path) {
             check_active(registry, session.service.tenant())?;
         }
         let place = self.place(&session.tenant, path)?;

@@ -50,6 +50,7 @@ pub(crate) async fn keep_up(handle: PrometheusHandle, stopping: CancellationToke
 
 fn describe() {
     describe_counter!("snavio_commands_total", "commands by verdict, path and reason");
+    describe_counter!("snavio_events_total", "events by verdict, path and reason");
     describe_counter!("snavio_route_commands_total", "commands permitted onto a registered route");
     describe_counter!("snavio_strict_commands_total", "commands to routes that claim ids");
     describe_counter!("snavio_duplicates_prevented_total", "commands seen before that went nowhere");

@@ -1,11 +1,15 @@
 //! The check value of evidence rows: CRC-32 over their columns, each preceded by its length (QUA-1). Every engine
 //! keeps it, so that a row that is not as it was written is noticed when it is read, whoever changed it.
 
+use std::sync::Arc;
+
 use snavio_model::claim::{Claim, ClaimKey, IdKey, Original};
 use snavio_model::conflict::Conflict;
 use snavio_model::delivery::Receipt;
+use snavio_model::event::EventEnvelope;
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::message::{Message, Path};
+use snavio_model::name::{InvalidName, KeyVersion};
 use snavio_model::processing::Answer;
 use snavio_model::telemetry::{self, Record};
 use snavio_model::time::Timestamp;
@@ -67,7 +71,7 @@ impl Check {
             message.name.as_str(),
             &message.signed_target,
             &message.sent_at,
-            message.key_version.as_str(),
+            message.key_text(),
             &message.signature,
             message.correlation.as_str(),
             message.traceparent.as_str(),
@@ -81,10 +85,27 @@ impl Check {
         self.bytes(path.as_str().as_bytes());
         self.number(settled_at.0);
         self.bytes(&message.payload);
+        // Rows of commands, and those of the time before events, have none.
+        if let Some(event) = &message.event {
+            self.bytes(event.to_text().as_bytes());
+        }
     }
 
     pub(crate) fn value(self) -> i64 {
         i64::from(crc32fast::hash(&self.0))
+    }
+}
+
+/// The key of a stored message; none of one that is not signed.
+pub(crate) fn key_version(text: &str) -> Result<Option<KeyVersion>, InvalidName> {
+    (!text.is_empty()).then(|| KeyVersion::new(text)).transpose()
+}
+
+/// What a stored message has as an event; nothing at all of a text that no store has written.
+pub(crate) fn event(text: Option<&str>) -> Option<Option<Arc<EventEnvelope>>> {
+    match text {
+        Some(text) => EventEnvelope::stored(text).map(|event| Some(Arc::new(event))),
+        None => Some(None),
     }
 }
 

@@ -26,7 +26,7 @@ use snavio_model::conflict::{Conflict, ConflictState, Immovable, Move};
 use snavio_model::delivery::{DeadLetter, QueueAttributes, Receipt, ReceiptOutcome};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::limits;
-use snavio_model::message::{Message, Path};
+use snavio_model::message::{Message, MessageKind, Path};
 use snavio_model::name::{CommandName, KeyVersion, QueueKey, ServiceName};
 use snavio_model::registry::{Change, Entry, LoggedChange, Seal};
 use snavio_model::settle::{Intake, Settlement};
@@ -248,7 +248,7 @@ impl LoggedMessage {
     pub(crate) fn delivered(&self) -> StoredRecord {
         StoredRecord {
             number: self.number,
-            kind: telemetry::DELIVERED.to_owned(),
+            kind: telemetry::delivered_kind(&self.message).to_owned(),
             at: self.message.received_at,
             source: Some(self.message.source.to_string()),
             body: telemetry::delivered(&self.message, self.path, self.settled_at),
@@ -261,16 +261,18 @@ impl LoggedMessage {
 pub struct Use {
     /// The number of the message.
     pub number: Serial,
+    /// What kind of message it is.
+    pub kind: MessageKind,
     /// Its id.
     pub id: MessageId,
     /// Who sent it.
     pub source: ServiceName,
     /// To whom.
     pub target: ServiceName,
-    /// Which command.
+    /// Which command, or event type.
     pub name: CommandName,
-    /// The key it was signed with.
-    pub key_version: KeyVersion,
+    /// The key it was signed with, if it was.
+    pub key_version: Option<KeyVersion>,
     /// What it belongs to.
     pub correlation: CorrelationId,
     /// The registry it was judged by.

@@ -17,8 +17,8 @@ use snavio_model::registry::{
 use snavio_model::settle::Outcome;
 use snavio_model::telemetry::refused;
 use snavio_store::conformance::samples::{
-    RECEIVES_MAX, acknowledge, act, at, ids, intake, intake_of, message, notify, pay, queue, queued, receipt,
-    receive, route, settle, settle_one,
+    RECEIVES_MAX, acknowledge, act, at, event_intake, ids, intake, intake_of, message, notify, pay, queue,
+    queued, receipt, receive, route, settle, settle_one,
 };
 use snavio_store::embedded::{self, EmbeddedStore, FILE};
 use snavio_store::postgres::{self, PostgresStore};
@@ -219,6 +219,23 @@ async fn what_ids_mean_and_their_conflicts_go_over() {
     assert_eq!(settled[1].outcomes, [Outcome::Conflict { conflict: before[0].id, is_new: false }]);
     assert!(matches!(settled[2].outcomes[..], [Outcome::Conflict { is_new: true, .. }]), "{settled:?}");
     assert_eq!(store.conflicts(None, None, Serial(0), 10).await.unwrap().len(), 2);
+    store.close().await;
+}
+
+/// MSG-5
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_goes_over_as_it_came() {
+    let folder = tempfile::tempdir().unwrap();
+    let event = event_intake("a", &notify(), at(0));
+    let store = EmbeddedStore::open(&embedded::Options::new(folder.path())).unwrap();
+    settle(&store, vec![event.clone()], at(0)).await;
+    store.close().await;
+    drop(store);
+    let url = Postgres::shared().database().unwrap();
+    assert_eq!(move_to(folder.path(), &url).await.unwrap().messages, 1);
+    let store = open_database(&url).await;
+    let received = receive(&store, "notify", 30, at(1)).await;
+    assert_eq!(*received[0].message, event.message);
     store.close().await;
 }
 

@@ -12,7 +12,7 @@ use crate::Ended;
 use crate::connection::AsOperator;
 use crate::output::{Output, print_line};
 
-/// Register what a file says: tenants, services, routes and grants, in one transaction.
+/// Register what a file says: tenants, services, routes, event types, subscriptions and grants, in one transaction.
 ///
 /// The same file applied again changes nothing. New services get a client and an HMAC key, whose secrets are
 /// shown once: keep them with --credentials-dir.
@@ -28,7 +28,8 @@ pub(crate) struct Apply {
     /// Only say what would change.
     #[arg(long)]
     dry_run: bool,
-    /// Also remove what the tenants of the file own and the file does not name: services, routes and grants.
+    /// Also remove what the tenants of the file own and the file does not name: services, routes, event types,
+    /// subscriptions and grants.
     #[arg(long)]
     prune: bool,
     /// Why, for the changelog; without it, what the file says.

@@ -9,7 +9,7 @@ use snavio_model::command::NewCommand;
 use snavio_model::id::MessageId;
 use snavio_model::limits;
 use snavio_model::time::{Clock, Timestamp};
-use snavio_sdk::{Api, ApiError, Client, Credentials, Delivery};
+use snavio_sdk::{Api, ApiError, Client, Credentials, DeliveredCommand, Delivery};
 use snavio_server::config::{Config, Sources};
 use snavio_server::{MachineClock, Node};
 
@@ -156,9 +156,10 @@ impl Tour {
         self.say.line(&format!("\nacme/bot receives {} deliveries from bot-inbox:", deliveries.len()));
         let mut received = Vec::new();
         for Delivery { delivery_id, attempt, message, .. } in &deliveries {
-            self.say.line(&format!("  {delivery_id} attempt {attempt} {}", message.command.get()));
-            received
-                .push(json!({ "delivery_id": delivery_id, "attempt": attempt, "command": message.command }));
+            // The demo sends commands only.
+            let Some(DeliveredCommand { command, .. }) = message.as_command() else { continue };
+            self.say.line(&format!("  {delivery_id} attempt {attempt} {}", command.get()));
+            received.push(json!({ "delivery_id": delivery_id, "attempt": attempt, "command": command }));
         }
         let receipts: Vec<_> = deliveries.iter().map(Delivery::receipt).collect();
         bot.acknowledge("bot-inbox", &receipts).await?;

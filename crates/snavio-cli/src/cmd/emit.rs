@@ -4,9 +4,9 @@ use std::io::Read;
 
 use clap::Args;
 use snavio_model::id::MessageId;
-use snavio_model::name::{CommandName, TargetText};
+use snavio_model::name::{CommandName, EventVersion, InvalidName, TargetText};
 use snavio_model::trace::CorrelationId;
-use snavio_sdk::Command;
+use snavio_sdk::{Command, Event};
 
 use super::Failure;
 use super::keys::ask_operator;
@@ -14,15 +14,53 @@ use crate::Ended;
 use crate::connection::AsService;
 use crate::output::Output;
 
-/// Send a command, signed and authenticated like any client's.
+/// Send a command, or with --event an event, signed and authenticated like any client's.
 ///
 /// Example: snavio emit -c credentials/acme/billing.json --target acme/discord-bot --name notify-user '{"user":"u-1"}'
+///
+/// Example: snavio emit -c credentials/acme/shop.json --event order.paid --data '{"order":7}'
 #[derive(Args)]
 pub(crate) struct Emit {
     #[command(flatten)]
     service: AsService,
+    /// The service a command goes to: tenant/service, or service alone within your own tenant.
+    #[arg(long, required_unless_present = "event")]
+    target: Option<TargetText>,
+    /// The command's name.
+    #[arg(long, required_unless_present = "event")]
+    name: Option<CommandName>,
+    /// The command's payload in JSON, or - to read it from standard input.
+    #[arg(required_unless_present = "event")]
+    payload: Option<String>,
+    /// The id; a new time-ordered one without it. A command's is a UUID, an event's 1 to 128 printable ASCII characters.
+    /// Use the same for a retry.
+    #[arg(long)]
+    id: Option<String>,
+    /// The journey it belongs to.
+    #[arg(long, value_parser = correlation_id)]
+    correlation_id: Option<CorrelationId>,
     #[command(flatten)]
-    message: MessageArguments,
+    event: EventArguments,
+}
+
+/// What an event consists of, besides id and journey.
+#[derive(Args)]
+struct EventArguments {
+    /// Send an event of this type, which is one of the service's own.
+    #[arg(long, value_parser = event_type, requires = "data", conflicts_with_all = ["target", "name", "payload"])]
+    event: Option<CommandName>,
+    /// What the event says, in JSON, or - to read it from standard input.
+    #[arg(long, requires = "event")]
+    data: Option<String>,
+    /// When it happened, RFC 3339; now without it.
+    #[arg(long, requires = "event")]
+    timestamp: Option<String>,
+    /// The version of its type, for example 1.0; the type's own without it.
+    #[arg(long, requires = "event")]
+    event_version: Option<EventVersion>,
+    /// What else belongs to it, as a JSON object.
+    #[arg(long, requires = "event")]
+    metadata: Option<String>,
 }
 
 /// What a message consists of.
@@ -46,20 +84,27 @@ pub(crate) struct MessageArguments {
 
 impl MessageArguments {
     pub(crate) fn command(self) -> Result<Command, Failure> {
-        let payload = if self.payload == "-" {
-            let mut text = Vec::new();
-            std::io::stdin().read_to_end(&mut text)?;
-            text
-        } else {
-            self.payload.into_bytes()
-        };
-        let mut command = Command::new(self.target, self.name, payload);
+        let mut command = Command::new(self.target, self.name, content(self.payload)?);
         if let Some(id) = self.id {
             command.id = id;
         }
         command.correlation = self.correlation_id;
         Ok(command)
     }
+}
+
+/// What was given, or what comes on standard input.
+fn content(given: String) -> Result<Vec<u8>, Failure> {
+    if given != "-" {
+        return Ok(given.into_bytes());
+    }
+    let mut text = Vec::new();
+    std::io::stdin().read_to_end(&mut text)?;
+    Ok(text)
+}
+
+fn event_type(text: &str) -> Result<CommandName, InvalidName> {
+    CommandName::event_type(text)
 }
 
 fn id(text: &str) -> Result<MessageId, &'static str> {
@@ -70,21 +115,63 @@ fn correlation_id(text: &str) -> Result<CorrelationId, &'static str> {
     CorrelationId::new(text).ok_or("a correlation id is 1 to 128 printable ASCII characters")
 }
 
+/// What is sent.
+enum Sent {
+    Command(Command),
+    Event(Event),
+}
+
+impl Sent {
+    fn id(&self) -> &str {
+        match self {
+            Self::Command(command) => command.id.as_str(),
+            Self::Event(event) => event.id.as_str(),
+        }
+    }
+}
+
 impl Emit {
     pub(crate) async fn run(self, output: Output) -> Ended {
-        let command = self.message.command()?;
-        let again = format!("its id is {0}: a retry must use the same, --id {0}", command.id.as_str());
-        let client = self.service.client()?;
-        let file = self.service.file()?;
-        let answer = client.send(&command).await.map_err(|error| {
+        let (client, file) = (self.service.client()?, self.service.file()?.to_owned());
+        let sent = self.sent()?;
+        let again = format!("its id is {0}: a retry must use the same, --id {0}", sent.id());
+        let answer = match &sent {
+            Sent::Command(command) => client.send(command).await,
+            Sent::Event(event) => client.send_event(event).await,
+        };
+        let answer = answer.map_err(|error| {
             let is_of_the_key = error.is_of_the_key();
             let failure = Failure::from(error).with_advice(&again);
             match is_of_the_key {
-                true => failure.with_advice(&ask_operator(&client.credentials().source, file)),
+                true => failure.with_advice(&ask_operator(&client.credentials().source, &file)),
                 false => failure,
             }
         })?;
         output.object(&answer.document);
         Ok(())
+    }
+
+    fn sent(self) -> Result<Sent, Failure> {
+        let correlation_id = self.correlation_id;
+        if let (Some(event_type), Some(data)) = (self.event.event, self.event.data) {
+            let mut event = Event::new(event_type, content(data)?);
+            if let Some(text) = &self.id {
+                let wrong = || Failure::misuse("an event's id is 1 to 128 printable ASCII characters");
+                event.id = MessageId::event(text).ok_or_else(wrong)?;
+            }
+            event.timestamp = self.event.timestamp;
+            event.version = self.event.event_version;
+            event.metadata = self.event.metadata.map(String::into_bytes);
+            event.correlation = correlation_id;
+            return Ok(Sent::Event(event));
+        }
+        let (Some(target), Some(name), Some(payload)) = (self.target, self.name, self.payload) else {
+            return Err(Failure::misuse(
+                "name a command's --target and --name, or an --event and its --data",
+            ));
+        };
+        let id = self.id.as_deref().map(id).transpose().map_err(Failure::misuse)?;
+        let arguments = MessageArguments { target, name, id, correlation_id, payload };
+        Ok(Sent::Command(arguments.command()?))
     }
 }

@@ -26,6 +26,10 @@ enum What {
     Tenants,
     Services,
     Routes,
+    /// What services publish.
+    EventTypes,
+    /// Who gets whose events.
+    Subscriptions,
     Grants,
     Keys,
     Clients,
@@ -44,6 +48,10 @@ impl Get {
             What::Tenants => ("tenant", &["name", "contact", "suspended"]),
             What::Services => ("service", &["name", "description"]),
             What::Routes => ("route", &["target", "name", "queue", "dead_letter_queue", "claim", "profile"]),
+            What::EventTypes => ("event_type", &["owner", "name", "version"]),
+            What::Subscriptions => {
+                ("subscription", &["target", "events_of", "name", "queue", "dead_letter_queue", "claim"])
+            }
             What::Grants => ("grant", &["source", "target", "name"]),
             What::Keys => ("key", &["service", "version"]),
             What::Clients => ("client", &["id", "service"]),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 use snavio_model::limits;
+use snavio_sdk::{Delivered, Delivery};
 
 use super::ack::check_done;
 use crate::Ended;
@@ -42,22 +43,29 @@ impl Receive {
         let client = self.service.client()?;
         let (visibility, wait) = (Duration::from_secs(self.visibility), Duration::from_secs(self.wait));
         let deliveries = client.receive(&self.queue, self.max, visibility, wait).await?;
-        let items: Vec<Value> = deliveries
-            .iter()
-            .map(|delivery| {
-                json!({
-                    "receipt": format!("{}:{}", delivery.delivery_id, delivery.fence),
-                    "attempt": delivery.attempt,
-                    "id": delivery.message.metadata["id"],
-                    "command": delivery.message.command.get(),
-                })
-            })
-            .collect();
-        output.rows(&Value::Array(items.clone()), &items, &["receipt", "attempt", "id", "command"]);
+        let items: Vec<Value> = deliveries.iter().map(item).collect();
+        output.rows(&Value::Array(items.clone()), &items, &["receipt", "attempt", "id", "command", "event"]);
         if self.ack && !deliveries.is_empty() {
-            let receipts: Vec<_> = deliveries.iter().map(snavio_sdk::Delivery::receipt).collect();
+            let receipts: Vec<_> = deliveries.iter().map(Delivery::receipt).collect();
             return check_done(&client.acknowledge(&self.queue, &receipts).await?);
         }
         Ok(())
     }
+}
+
+/// A delivery with what its message says: a command, or an event's type and data.
+fn item(delivery: &Delivery) -> Value {
+    let mut item = json!({
+        "receipt": format!("{}:{}", delivery.delivery_id, delivery.fence),
+        "attempt": delivery.attempt,
+        "id": delivery.message.id(),
+    });
+    match &delivery.message {
+        Delivered::Command(it) => item["command"] = it.command.get().into(),
+        Delivered::Event(it) => {
+            item["source"] = it.source.as_str().into();
+            item["event"] = format!("{} {}", it.event_type, it.data.get()).into();
+        }
+    }
+    item
 }

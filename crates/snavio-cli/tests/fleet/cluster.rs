@@ -183,7 +183,7 @@ pub(crate) async fn drain(consumer: &Client) -> Vec<String> {
 
 /// The id of a delivery's message.
 pub(crate) fn id_of(delivery: &Delivery) -> String {
-    delivery.message.metadata["id"].as_str().unwrap().to_owned()
+    delivery.message.id().unwrap().to_owned()
 }
 
 /// How many messages in a database were dispatched more than once.

@@ -70,7 +70,8 @@ async fn what_is_just_within_the_rules_passes() {
         sent.insert(answer.document()["id"].clone());
     }
     let delivered = drain(&stage.node.client(&stage.cast.bot), "notify-inbox").await;
-    let delivered: HashSet<_> = delivered.into_iter().map(|it| it.message.metadata["id"].clone()).collect();
+    let delivered: HashSet<_> =
+        delivered.into_iter().map(|it| it.message.as_command().unwrap().metadata["id"].clone()).collect();
     assert_eq!(delivered, sent);
 }
 

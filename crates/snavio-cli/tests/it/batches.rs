@@ -49,8 +49,7 @@ impl Scene {
 
     async fn delivered(&self, name: &str) -> Vec<String> {
         let deliveries = drain(&self.node.client(&self.cast.bot), &format!("{name}-inbox")).await;
-        let ids =
-            deliveries.iter().map(|it| it.message.metadata["id"].as_str().unwrap_or_default().to_owned());
+        let ids = deliveries.iter().map(|it| it.message.id().unwrap_or_default().to_owned());
         ids.collect()
     }
 }

@@ -72,7 +72,7 @@ impl Books {
 }
 
 pub(crate) fn id_of(delivery: &Delivery) -> String {
-    delivery.message.metadata["id"].as_str().unwrap().to_owned()
+    delivery.message.id().unwrap().to_owned()
 }
 
 /// A receiver at work on the notify queue.
@@ -247,10 +247,12 @@ async fn another_services_message_under_a_known_id_is_not_taken_for_done() {
     let books = Books::open(&scene.node.folder().join("books.db")).await;
     let id = scene.send("notify").await;
     let delivery = scene.bot.receive_one(30).await;
-    let mut other: Value = serde_json::from_str(delivery.message.command.get()).unwrap();
+    let mut other: Value =
+        serde_json::from_str(delivery.message.as_command().unwrap().command.get()).unwrap();
     other["source"] = json!("acme/shop");
     let mut first = delivery.clone();
-    first.message.command = serde_json::value::to_raw_value(&other).unwrap();
+    let message = json!({ "metadata": { "id": id }, "command": other });
+    first.message = serde_json::from_value(message).unwrap();
     assert!(matches!(books.once(first, || Ok(())).await, Ok(Once::Done(_))));
     let conflict = books.once(delivery, || Ok(())).await;
     let said = conflict.unwrap_err().to_string();

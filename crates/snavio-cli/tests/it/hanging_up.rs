@@ -30,7 +30,7 @@ async fn a_client_that_hangs_up_leaves_a_whole_message_or_none() {
     wait_until_quiet(&node).await;
 
     let delivered: Vec<_> = drain(&node.client(&cast.bot), "pay-inbox").await;
-    let delivered: Vec<_> = delivered.iter().map(|it| it.message.metadata["id"].as_str().unwrap()).collect();
+    let delivered: Vec<_> = delivered.iter().map(|it| it.message.id().unwrap()).collect();
     let billing = node.client(&cast.billing);
     let mut there = 0;
     for draft in whole.iter().chain(&half) {

@@ -19,9 +19,9 @@ async fn a_signed_command_travels_from_producer_to_consumer() {
 
     let deliveries = drain(&bot, "notify-inbox").await;
     assert_eq!(deliveries.len(), 1);
-    assert_eq!(deliveries[0].message.metadata["id"], draft.id.as_str());
+    assert_eq!(deliveries[0].message.as_command().unwrap().metadata["id"], draft.id.as_str());
     assert_eq!(
-        deliveries[0].message.command.get(),
+        deliveries[0].message.as_command().unwrap().command.get(),
         r#"{"source":"acme/billing","target":"acme/bot","name":"notify","payload":{"user":"u-1"}}"#
     );
     assert!(drain(&bot, "notify-inbox").await.is_empty());
@@ -46,7 +46,7 @@ async fn what_was_acknowledged_survives_a_kill() {
         assert_eq!((status, &answer["duplicate"]), (200, &true.into()));
     }
     let delivered = drain(&node.client(&cast.bot), "pay-inbox").await;
-    let ids: Vec<_> = delivered.iter().map(|it| it.message.metadata["id"].as_str().unwrap()).collect();
+    let ids: Vec<_> = delivered.iter().map(|it| it.message.id().unwrap()).collect();
     let sent: Vec<_> = drafts.iter().map(|draft| draft.id.as_str()).collect();
     assert_eq!(ids, sent);
 }
@@ -86,7 +86,7 @@ async fn one_correlation_id_shows_the_whole_journey_of_what_was_taken_and_of_wha
     let refused = send(b"{".to_vec()).await;
     assert_eq!((&refused["correlation_id"], &refused["traceparent"]), (&json!("order-7"), &json!(trace)));
     let delivered = drain(&node.client(&cast.bot), "notify-inbox").await;
-    assert_eq!(delivered[0].message.metadata["correlation_id"], "order-7");
+    assert_eq!(delivered[0].message.as_command().unwrap().metadata["correlation_id"], "order-7");
     let told = eventually("both are told of", async || {
         let page =
             node.client(&cast.billing).call(Method::GET, "/v1/telemetry", None).await.expect("telemetry");

@@ -68,7 +68,7 @@ async fn a_long_poll_wakes_up_on_an_arrival_in_its_queue_and_on_no_other() {
     let id = scene.send("notify").await;
     let woken = tokio::time::timeout(Duration::from_secs(10), waiting).await;
     let woken = woken.expect("woken long before its time").expect("no panic");
-    assert_eq!(woken[0].message.metadata["id"], id.as_str());
+    assert_eq!(woken[0].message.as_command().unwrap().metadata["id"], id.as_str());
     assert!(other.await.expect("no panic").is_empty());
 }
 
@@ -92,8 +92,7 @@ async fn of_many_long_polls_each_gets_what_arrives_once() {
     for poll in polls {
         let got = tokio::time::timeout(Duration::from_secs(10), poll).await.expect("each is woken");
         let got = got.expect("no panic").expect("an answer");
-        received
-            .extend(got.iter().map(|it| it.message.metadata["id"].as_str().unwrap_or_default().to_owned()));
+        received.extend(got.iter().map(|it| it.message.id().unwrap_or_default().to_owned()));
     }
     received.sort();
     sent.sort();
@@ -113,9 +112,15 @@ async fn a_delivery_is_hidden_while_leased_and_comes_back_as_itself_under_a_high
     assert_eq!((first.attempt, back[0].attempt), (1, 2));
     assert_eq!(back[0].delivery_id, first.delivery_id);
     assert!(back[0].fence > first.fence);
-    assert_eq!(back[0].message.metadata["id"], id.as_str());
-    assert_eq!(back[0].message.metadata["traceparent"], first.message.metadata["traceparent"]);
-    assert_eq!(back[0].message.metadata["correlation_id"], first.message.metadata["correlation_id"]);
+    assert_eq!(back[0].message.as_command().unwrap().metadata["id"], id.as_str());
+    assert_eq!(
+        back[0].message.as_command().unwrap().metadata["traceparent"],
+        first.message.as_command().unwrap().metadata["traceparent"]
+    );
+    assert_eq!(
+        back[0].message.as_command().unwrap().metadata["correlation_id"],
+        first.message.as_command().unwrap().metadata["correlation_id"]
+    );
 
     assert_eq!(scene.bot.ack(&first).await, (409, "fenced".into()));
     assert_eq!(scene.bot.ack(&back[0]).await, (200, "done".into()));
@@ -184,7 +189,11 @@ async fn what_is_never_acknowledged_becomes_a_dead_letter_with_its_reason_and_or
     assert_eq!(scene.bot.attributes().await["depth"], 0);
 
     let pay = Consumer::new(&scene.node, &scene.cast.bot, "pay-inbox");
-    assert_eq!(pay.receive_one(30).await.message.metadata["id"], neighbour.as_str(), "its neighbour goes on");
+    assert_eq!(
+        pay.receive_one(30).await.message.as_command().unwrap().metadata["id"],
+        neighbour.as_str(),
+        "its neighbour goes on"
+    );
 }
 
 impl Scene {

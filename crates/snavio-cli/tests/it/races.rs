@@ -46,8 +46,9 @@ impl Scene {
         let deliveries = drain(&self.node.client(&self.cast.bot), queue).await;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let told = deliveries.iter().map(|it| {
-            let command: Value = serde_json::from_str(it.message.command.get()).expect("a command is JSON");
-            (text(&command["source"]), text(&it.message.metadata["id"]))
+            let command: Value = serde_json::from_str(it.message.as_command().unwrap().command.get())
+                .expect("a command is JSON");
+            (text(&command["source"]), text(&it.message.as_command().unwrap().metadata["id"]))
         });
         told.collect()
     }

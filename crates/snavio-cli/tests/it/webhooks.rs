@@ -94,8 +94,12 @@ async fn headers_sign_a_command_for_existing_libraries() {
 
     let delivered = drain(&scene.node.client(&scene.cast.bot), "notify-inbox").await;
     assert_eq!(delivered.len(), 3);
-    assert_eq!(delivered[0].message.metadata["id"], plain.draft.id.as_str());
-    assert_eq!(delivered[0].message.metadata["version_id"], "hmac-v1", "the key that signed is known");
+    assert_eq!(delivered[0].message.as_command().unwrap().metadata["id"], plain.draft.id.as_str());
+    assert_eq!(
+        delivered[0].message.as_command().unwrap().metadata["version_id"],
+        "hmac-v1",
+        "the key that signed is known"
+    );
 }
 
 /// MSG-4

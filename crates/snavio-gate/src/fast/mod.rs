@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use snavio_model::age::Cache;
-use snavio_model::message::{Message, Path};
+use snavio_model::message::{Message, MessageKind, Path};
 use snavio_model::refusal::{Reason, Refusal, Refused};
-use snavio_model::registry::{BoundRoute, DispatchMode, Grant, Registry};
+use snavio_model::registry::{BoundRoute, DispatchMode, Grant, Profile, Registry};
 use snavio_model::settle::Intake;
 use snavio_model::time::Timestamp;
 
@@ -16,7 +16,7 @@ use crate::shield::Authentic;
 #[derive(Debug)]
 pub(crate) struct Permitted {
     intake: Intake,
-    signed_at: Timestamp,
+    signed_at: Option<Timestamp>,
     escalation: Option<Escalation>,
     caches: [Cache; 4],
 }
@@ -30,7 +30,7 @@ impl Permitted {
         &self.intake.destinations[0]
     }
 
-    pub(crate) fn signed_at(&self) -> Timestamp {
+    pub(crate) fn signed_at(&self) -> Option<Timestamp> {
         self.signed_at
     }
 
@@ -68,7 +68,8 @@ impl Escalation {
     }
 }
 
-/// Checks the grant, then finds the route: without a grant nobody learns whether a route exists.
+/// Checks the grant, then finds the route: without a grant nobody learns whether a route exists. An event goes to whoever
+/// is subscribed.
 pub(crate) fn permit(
     authentic: Authentic,
     registry: &Registry,
@@ -76,15 +77,20 @@ pub(crate) fn permit(
     mode: DispatchMode,
 ) -> Result<Permitted, Refused> {
     let (message, signed_at) = authentic.into_parts();
-    match find_route(&message, registry) {
-        Ok((grant, route)) => {
-            let profile = grant.profile.unwrap_or(route.route.profile).min(route.route.profile);
+    let found = match message.kind() {
+        MessageKind::Command => find_route(&message, registry).map(|found| vec![found]),
+        MessageKind::Event => find_subscriptions(&message, registry),
+    };
+    match found {
+        Ok(found) => {
+            let profile = found.iter().map(profile).min().unwrap_or_default();
             let caches = [Cache::Bans, Cache::Keys, Cache::Grants(profile), Cache::Routes];
             let good_until = currency.good_until(&caches);
-            let escalation = escalation(&route, mode);
+            let destinations: Vec<_> = found.into_iter().map(|(_, route)| route).collect();
+            let escalation = destinations.iter().find_map(|route| escalation(route, mode));
             let path = if escalation.is_some() { Path::Slow } else { Path::Fast };
             Ok(Permitted {
-                intake: Intake { message, path, destinations: vec![route], good_until },
+                intake: Intake { message, path, destinations, good_until },
                 signed_at,
                 escalation,
                 caches,
@@ -94,14 +100,35 @@ pub(crate) fn permit(
     }
 }
 
-fn find_route(message: &Message, registry: &Registry) -> Result<(Arc<Grant>, Arc<BoundRoute>), Refusal> {
+/// Where a message may go, and by which grant where one is needed.
+type Found = (Option<Arc<Grant>>, Arc<BoundRoute>);
+
+fn find_route(message: &Message, registry: &Registry) -> Result<Found, Refusal> {
     let denied = || Refusal::new(Reason::AclDeny, "the source has no grant for this target and name");
     let target = registry.service(message.target.as_str()).ok_or_else(denied)?;
     let at = message.received_at;
     let grant = target.grant(&message.source, &message.name, at).ok_or_else(denied)?;
     let missing = || Refusal::new(Reason::RouteMissing, "the target has no route for this name");
     let route = target.route(&message.name, at).ok_or_else(missing)?;
-    Ok((Arc::clone(grant), Arc::clone(route)))
+    Ok((Some(Arc::clone(grant)), Arc::clone(route)))
+}
+
+/// PIP-13: a type is published by the service that registered it, and by nobody else.
+fn find_subscriptions(message: &Message, registry: &Registry) -> Result<Vec<Found>, Refusal> {
+    let denied = || Refusal::new(Reason::AclDeny, "the source has not registered this event type");
+    let publisher = registry.service(message.source.as_str()).ok_or_else(denied)?;
+    publisher.event_type(&message.name).ok_or_else(denied)?;
+    let subscribed = registry.subscribed(publisher, &message.name, message.received_at);
+    if subscribed.is_empty() {
+        return Err(Refusal::new(Reason::RouteMissing, "nobody is subscribed to this event type"));
+    }
+    Ok(subscribed)
+}
+
+/// How quickly a revoked permission must act: the stricter of what route and grant say.
+fn profile((grant, route): &Found) -> Profile {
+    let of_route = route.route.profile;
+    grant.as_ref().and_then(|grant| grant.profile).unwrap_or(of_route).min(of_route)
 }
 
 fn escalation(route: &BoundRoute, mode: DispatchMode) -> Option<Escalation> {

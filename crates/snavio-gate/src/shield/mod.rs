@@ -1,11 +1,13 @@
 //! The shield: cheap checks in memory, in the order of PIP-1. What passes is authentic.
 
+mod event;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use snavio_model::command::CommandEnvelope;
-use snavio_model::message::Message;
+use snavio_model::message::{Message, MessageKind};
 use snavio_model::name::{KeyVersion, ServiceName};
 use snavio_model::refusal::{Reason, Refusal, Refused, Skew, Subject};
 use snavio_model::registry::{LiveKey, Registry, ServiceView};
@@ -14,10 +16,13 @@ use snavio_model::trace::{CorrelationId, Journey, Traceparent};
 use snavio_model::webhook::WebhookSignature;
 
 use crate::dry_run::Steps;
+pub use event::Vouched;
 
 /// A request with one message, from a caller who proved which service it is.
 #[derive(Debug, Clone)]
 pub struct Arrival {
+    /// What it was sent as.
+    pub kind: MessageKind,
     /// The authenticated service.
     pub source: ServiceName,
     /// The message's bytes.
@@ -25,6 +30,8 @@ pub struct Arrival {
     /// Standard Webhooks headers, where the request has them (MSG-4). Those that cannot be read are refused in
     /// their turn, with the signature (PIP-1).
     pub webhook: Option<Result<WebhookSignature, Refusal>>,
+    /// The signature of a batch of events that holds for all of it.
+    pub vouched: Option<Vouched>,
     /// The journey the request says it belongs to; what the message says goes before it.
     pub correlation: Option<CorrelationId>,
     /// The trace the request belongs to.
@@ -39,18 +46,25 @@ pub struct Arrival {
 #[derive(Debug)]
 pub(crate) struct Authentic {
     message: Message,
-    signed_at: Timestamp,
+    signed_at: Option<Timestamp>,
 }
 
 impl Authentic {
-    /// The message and its signing time.
-    pub(crate) fn into_parts(self) -> (Message, Timestamp) {
+    /// The message, and its signing time if it is signed.
+    pub(crate) fn into_parts(self) -> (Message, Option<Timestamp>) {
         (self.message, self.signed_at)
     }
 }
 
 /// Checks an arrival against the registry. Nothing is asked of a store.
 pub(crate) fn check(arrival: &Arrival, registry: &Registry, window: Duration) -> Result<Authentic, Refused> {
+    match arrival.kind {
+        MessageKind::Command => check_command(arrival, registry, window),
+        MessageKind::Event => event::check(arrival, registry, window),
+    }
+}
+
+fn check_command(arrival: &Arrival, registry: &Registry, window: Duration) -> Result<Authentic, Refused> {
     let parsed = CommandEnvelope::parse(&arrival.body);
     let journey = journey(&parsed, arrival);
     let judged = judge(&parsed, arrival, registry, window, &journey);
@@ -92,9 +106,7 @@ pub(crate) fn walk(
         "window",
         in_window.map(|()| format!("signed within {} s of now", window.as_secs())),
     )?;
-    let gone = || Refusal::new(Reason::Unauthenticated, "the service is not registered any more");
-    let source = registry.service(arrival.source.as_str()).ok_or_else(gone);
-    let source = match source {
+    let source = match service(registry, &arrival.source) {
         Ok(source) => source,
         Err(refusal) => {
             steps.note(SHIELD, "sender", Err(refusal))?;
@@ -126,9 +138,15 @@ pub(crate) fn walk(
 
 /// Refuses an arrival that was not judged, under the names it has.
 pub(crate) fn refuse(arrival: &Arrival, registry: &Registry, refusal: Refusal) -> Refused {
-    let parsed = CommandEnvelope::parse(&arrival.body);
-    let journey = journey(&parsed, arrival);
-    Refused { subject: subject(parsed, journey, registry, &arrival.source), refusal }
+    let subject = match arrival.kind {
+        MessageKind::Command => {
+            let parsed = CommandEnvelope::parse(&arrival.body);
+            let journey = journey(&parsed, arrival);
+            subject(parsed, journey, registry, &arrival.source)
+        }
+        MessageKind::Event => event::subject(arrival),
+    };
+    Refused { subject, refusal }
 }
 
 type Parsed<'a> = Result<CommandEnvelope<'a>, Refused>;
@@ -139,7 +157,11 @@ fn journey(parsed: &Parsed<'_>, arrival: &Arrival) -> Journey {
         Ok(envelope) => &envelope.correlation_id,
         Err(refused) => &refused.subject.correlation,
     };
-    let correlation = said.clone().or_else(|| arrival.correlation.clone());
+    begin(said.clone(), arrival)
+}
+
+fn begin(said: Option<CorrelationId>, arrival: &Arrival) -> Journey {
+    let correlation = said.or_else(|| arrival.correlation.clone());
     Journey::begin(correlation, arrival.traceparent.clone(), arrival.random)
 }
 
@@ -153,7 +175,8 @@ fn subject(parsed: Parsed<'_>, journey: Journey, registry: &Registry, source: &S
         }
         Err(refused) => *refused.subject,
     };
-    Box::new(Subject { id: known.id, target: known.target, name: known.name, ..Subject::on(journey) })
+    let on = Subject::on(MessageKind::Command, journey);
+    Box::new(Subject { id: known.id, target: known.target, name: known.name, ..on })
 }
 
 fn judge(
@@ -192,10 +215,14 @@ fn authenticate(
     journey: &Journey,
 ) -> Result<Authentic, Refusal> {
     check_window(envelope.timestamp, arrival.received_at, window)?;
-    let gone = || Refusal::new(Reason::Unauthenticated, "the service is not registered any more");
-    let source = registry.service(arrival.source.as_str()).ok_or_else(gone)?;
+    let source = service(registry, &arrival.source)?;
     let evidence = check_signature(envelope, arrival, source)?;
     authentic(envelope, arrival, registry, source, evidence, journey)
+}
+
+fn service<'a>(registry: &'a Registry, name: &ServiceName) -> Result<&'a Arc<ServiceView>, Refusal> {
+    let gone = || Refusal::new(Reason::Unauthenticated, "the service is not registered any more");
+    registry.service(name.as_str()).ok_or_else(gone)
 }
 
 /// The message that holds, with what it was found to hold by.
@@ -220,15 +247,16 @@ fn authentic(
         name: envelope.name.clone(),
         signed_target: envelope.target.as_str().into(),
         sent_at: envelope.timestamp_text.as_ref().into(),
-        key_version,
+        key_version: Some(key_version),
         signature,
         correlation,
         traceparent,
         received_at: arrival.received_at,
         registry_version: registry.version(),
         payload,
+        event: None,
     };
-    Ok(Authentic { message, signed_at: envelope.timestamp })
+    Ok(Authentic { message, signed_at: Some(envelope.timestamp) })
 }
 
 /// PIP-1: the window comes before the signature, and is checked once, here.
@@ -280,11 +308,11 @@ fn check_signature(
 }
 
 /// MSG-4: over the raw body, for this very message, under any live key of the service.
-fn check_webhook<'a>(
+fn check_webhook(
     webhook: &WebhookSignature,
     envelope: &CommandEnvelope<'_>,
     arrival: &Arrival,
-    source: &'a ServiceView,
+    source: &ServiceView,
 ) -> Result<(KeyVersion, Arc<str>), Refusal> {
     let invalid = |detail: &'static str| Refusal::new(Reason::HmacInvalid, detail);
     if !webhook.is_for(&envelope.id) {
@@ -293,10 +321,21 @@ fn check_webhook<'a>(
     if !webhook.is_at(envelope.timestamp) {
         return Err(invalid("webhook-timestamp is not the message's timestamp"));
     }
-    let verified = |key: &'a Arc<LiveKey>| Some((key, webhook.verify(&key.secret, &arrival.body)?));
+    verify(webhook, &arrival.body, arrival.received_at, source)
+}
+
+/// The key of the service that signed a body, and the signature that held.
+fn verify<'a>(
+    webhook: &WebhookSignature,
+    body: &[u8],
+    received_at: Timestamp,
+    source: &'a ServiceView,
+) -> Result<(KeyVersion, Arc<str>), Refusal> {
+    let invalid = |detail: &'static str| Refusal::new(Reason::HmacInvalid, detail);
+    let verified = |key: &'a Arc<LiveKey>| Some((key, webhook.verify(&key.secret, body)?));
     let none = || invalid("webhook-signature does not match under any key of this service");
     let (key, signature) = source.keys().iter().rev().find_map(verified).ok_or_else(none)?;
-    if !key.is_good(arrival.received_at) {
+    if !key.is_good(received_at) {
         return Err(Refusal::new(
             Reason::KeyExpired,
             "webhook-signature is of a key that is not accepted any more",

@@ -1,6 +1,6 @@
 use snavio_model::command::NewCommand;
 use snavio_model::id::MessageId;
-use snavio_model::registry::{Entry, Key, Sealed, Service, Tenant, Unseal};
+use snavio_model::registry::{Entry, EventType, Key, Sealed, Service, Tenant, Unseal};
 use snavio_model::signing::Secret;
 use snavio_model::webhook;
 
@@ -67,9 +67,11 @@ fn unsigned() -> Vec<u8> {
 fn arrive(body: Vec<u8>, millis_later: i64) -> Arrival {
     let signed_at = Timestamp::parse(SIGNED_AT).unwrap();
     Arrival {
+        kind: MessageKind::Command,
         source: "acme/billing".parse().unwrap(),
         body: body.into(),
         webhook: None,
+        vouched: None,
         correlation: None,
         traceparent: None,
         received_at: Timestamp(signed_at.0 + millis_later),
@@ -192,5 +194,142 @@ fn what_passes_says_who_sent_it_and_can_be_followed() {
     assert_eq!((&*message.signed_target, &*message.sent_at), ("bot", SIGNED_AT));
     assert_eq!(&message.payload[..], br#"{"a": 1.0}"#);
     assert_eq!(message.correlation.as_str(), "03".repeat(16));
-    assert_eq!(message.received_at.since(signed_at), Duration::from_millis(5));
+    assert_eq!(message.received_at.since(signed_at.unwrap()), Duration::from_millis(5));
+}
+
+const SECONDS: i64 = 1_794_731_400;
+
+fn event(body: &str, millis_later: i64) -> Arrival {
+    Arrival { kind: MessageKind::Event, ..arrive(body.as_bytes().to_vec(), millis_later) }
+}
+
+/// The same, signed by the request's headers.
+fn signed_event(body: &str, id: &str, key: &Secret, millis_later: i64) -> Arrival {
+    let header = webhook::sign(key, id, SECONDS, body.as_bytes());
+    let webhook = WebhookSignature::parse(id, &SECONDS.to_string(), &header);
+    Arrival { webhook: Some(webhook), ..event(body, millis_later) }
+}
+
+fn registry_of_events(signed_events: bool) -> Registry {
+    let mut registry = registry(false);
+    let billing: ServiceName = "acme/billing".parse().unwrap();
+    registry.put(Entry::Service(Service { signed_events, ..Service::new(billing.clone()) }), &OneSecret);
+    let version = "3.2".parse().unwrap();
+    let event_type = EventType { owner: billing, name: "order.paid".parse().unwrap(), version };
+    registry.put(Entry::EventType(event_type), &OneSecret);
+    registry
+}
+
+const EVENT: &str = r#"{"eventId":"e-1","eventType":"order.paid","data":{"a": 1.0}}"#;
+
+/// MSG-5, MSG-11
+#[test]
+fn an_event_that_says_the_least_is_completed() {
+    let registry = registry_of_events(false);
+    let (message, signed_at) = check(&event(EVENT, 5), &registry, WINDOW).unwrap().into_parts();
+    assert_eq!((message.source.as_str(), message.target.as_str()), ("acme/billing", "acme/billing"));
+    assert_eq!((message.id.as_str(), message.name.as_str()), ("e-1", "order.paid"));
+    assert_eq!((message.key_version.as_ref(), &*message.signature, signed_at), (None, "", None));
+    assert_eq!(&message.payload[..], br#"{"a": 1.0}"#);
+    assert_eq!(message.correlation.as_str(), "03".repeat(16));
+    let own = message.event.unwrap();
+    assert_eq!((own.version.as_str(), own.metadata.as_deref()), ("3.2", None), "the type's version");
+    assert_eq!(own.timestamp, message.received_at.to_string());
+}
+
+/// MSG-5
+#[test]
+fn what_an_event_says_is_kept_and_its_time_may_be_of_any_age() {
+    let body = r#"{"eventId":"e-1","eventType":"order.paid","payload":1,"source":"billing","version":"1.1",
+        "timestamp":"1999-01-01T00:00:00+01:00","metadata":{ "b":1 },"correlationId":"its own"}"#;
+    let registry = registry_of_events(false);
+    let (message, _) = check(&event(body, 0), &registry, WINDOW).unwrap().into_parts();
+    let own = message.event.unwrap();
+    assert_eq!((own.version.as_str(), own.metadata.as_deref()), ("1.1", Some(r#"{ "b":1 }"#)));
+    assert_eq!(own.timestamp, "1999-01-01T00:00:00+01:00");
+    assert_eq!(message.correlation.as_str(), "its own");
+}
+
+/// MSG-5, REG-8, PIP-1
+#[test]
+fn an_event_names_its_own_sender_or_none() {
+    let registry = registry_of_events(false);
+    for (source, reason) in [
+        ("acme/billing", None),
+        ("billing", None),
+        ("acme/bot", Some(Reason::SourcePresent)),
+        ("bot", Some(Reason::SourcePresent)),
+        ("zeta/billing", Some(Reason::SourcePresent)),
+    ] {
+        let body = EVENT.replacen('{', &format!(r#"{{"source":"{source}","#), 1);
+        let refused = check(&event(&body, 0), &registry, WINDOW).err();
+        assert_eq!(refused.map(|it| it.refusal.reason), reason, "{source}");
+    }
+    let suspended = self::registry(true);
+    let foreign = EVENT.replacen('{', r#"{"source":"acme/bot","#, 1);
+    for (body, reason) in
+        [(foreign.as_str(), Reason::Suspended), (EVENT, Reason::Suspended), ("{", Reason::Malformed)]
+    {
+        let refused = check(&event(body, 0), &suspended, WINDOW).unwrap_err();
+        assert_eq!((refused.refusal.reason, refused.subject.kind), (reason, MessageKind::Event));
+    }
+}
+
+/// MSG-4, PIP-1
+#[test]
+fn an_event_is_signed_by_its_request_or_where_it_need_not_be_not_at_all() {
+    let (own, other) = (secret(), Secret::from_bytes([9; 32]));
+    let of = |millis| signed_event(EVENT, "e-1", &own, millis);
+    let altered = Arrival { body: EVENT.replace("1.0", "2.0").into(), ..of(0) };
+    for (arrival, free, required) in [
+        (event(EVENT, 0), None, Some(Reason::HmacMissing)),
+        (of(0), None, None),
+        (of(60_000), None, None),
+        (of(61_000), Some(Reason::TimestampOutOfWindow), Some(Reason::TimestampOutOfWindow)),
+        (of(-61_000), Some(Reason::TimestampOutOfWindow), Some(Reason::TimestampOutOfWindow)),
+        (altered, Some(Reason::HmacInvalid), Some(Reason::HmacInvalid)),
+        (signed_event(EVENT, "e-2", &own, 0), Some(Reason::HmacInvalid), Some(Reason::HmacInvalid)),
+        (signed_event(EVENT, "e-1", &other, 0), Some(Reason::HmacInvalid), Some(Reason::HmacInvalid)),
+        (
+            signed_event(EVENT, "e-1", &other, 61_000),
+            Some(Reason::TimestampOutOfWindow),
+            Some(Reason::TimestampOutOfWindow),
+        ),
+    ] {
+        for (signed_events, reason) in [(false, free), (true, required)] {
+            let refused = check(&arrival, &registry_of_events(signed_events), WINDOW).err();
+            assert_eq!(refused.map(|it| it.refusal.reason), reason, "{signed_events} {arrival:?}");
+        }
+    }
+    let (message, signed_at) = check(&of(5), &registry_of_events(true), WINDOW).unwrap().into_parts();
+    assert_eq!(signed_at, Some(Timestamp(SECONDS * 1000)));
+    assert_eq!((message.key_text(), &*message.sent_at), ("hmac-v1", "1794731400"));
+    assert!(message.signature.starts_with("webhook "));
+}
+
+/// MSG-4
+#[test]
+fn a_batch_is_vouched_for_as_a_whole_as_long_as_its_key_holds() {
+    let registry = registry_of_events(true);
+    let batch = format!("[{EVENT}]");
+    let source: ServiceName = "acme/billing".parse().unwrap();
+    let vouch = |body: &str, millis: i64| {
+        let webhook = WebhookSignature::parse(
+            "batch-1",
+            &SECONDS.to_string(),
+            &webhook::sign(&secret(), "batch-1", SECONDS, batch.as_bytes()),
+        );
+        let received_at = Timestamp(SECONDS * 1000 + millis);
+        Vouched::check(&webhook.unwrap(), body.as_bytes(), &source, &registry, received_at, WINDOW)
+    };
+    assert_eq!(vouch("[]", 0).unwrap_err().reason, Reason::HmacInvalid);
+    assert_eq!(vouch(&batch, 61_000).unwrap_err().reason, Reason::TimestampOutOfWindow);
+    let arrival = Arrival { vouched: Some(vouch(&batch, 0).unwrap()), ..event(EVENT, 0) };
+    let (message, _) = check(&arrival, &registry, WINDOW).unwrap().into_parts();
+    assert_eq!(message.key_text(), "hmac-v1");
+    let mut later = registry.clone();
+    let key = registry.entries().find(|entry| matches!(entry, Entry::Key(_))).cloned();
+    let Some(Entry::Key(key)) = key else { panic!("there is a key") };
+    later.put(Entry::Key(Key { revoked_at: Some(Timestamp(1)), ..key }), &OneSecret);
+    assert_eq!(check(&arrival, &later, WINDOW).unwrap_err().refusal.reason, Reason::KeyExpired);
 }

@@ -1,15 +1,15 @@
 //! Reads a command in one pass over its bytes, without asking the registry anything.
 //!
-//! A document that is not strict JSON is refused for that alone. Otherwise reading goes on to the end even
-//! when a member is wrong, so that the refusal can name the message; the first wrong member is the reason.
+//! A document that is not strict JSON is refused for that alone; what else may be wrong is noted on the way (`form.rs`).
 
 use std::borrow::Cow;
 
 use super::COMMAND_TYPE;
+use crate::form::{Form, is_of_replay, missing};
 use crate::hash::DomainHash;
 use crate::id::MessageId;
 use crate::json::{Fault, Kind, Reader};
-use crate::name::{CommandName, InvalidName, KeyVersion, ServiceName, TargetText, is_short_identifier};
+use crate::name::{CommandName, KeyVersion, ServiceName, TargetText};
 use crate::payload::Payload;
 use crate::refusal::{Reason, Refusal, Refused, Subject};
 use crate::signing::{InvalidSignature, Signature, SigningText};
@@ -82,8 +82,7 @@ struct Draft<'a> {
     target: Option<TargetText>,
     name: Option<CommandName>,
     payload: Option<Payload<'a>>,
-    /// The first member that was wrong.
-    wrong: Option<Refusal>,
+    form: Form,
     /// The pipeline looks for this after all else about the form (PIP-1).
     source_present: bool,
 }
@@ -95,7 +94,7 @@ impl<'a> Draft<'a> {
         self.object(&mut reader, "the message", |draft, reader, member| match member {
             "metadata" => draft.object(reader, "metadata", Self::metadata),
             "command" => draft.object(reader, "command", Self::command),
-            _ => draft.unknown(reader, "the message", member),
+            _ => draft.form.unknown(reader, "the message", member),
         })?;
         reader.finish()
     }
@@ -108,7 +107,7 @@ impl<'a> Draft<'a> {
         read: impl Fn(&mut Self, &mut Reader<'a>, &str) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         if reader.kind()? != Kind::Object {
-            self.wrong(Reason::Malformed, || format!("{place} must be an object"));
+            self.form.wrong(Reason::Malformed, || format!("{place} must be an object"));
             return reader.skip().map(drop);
         }
         let mut object = reader.object()?;
@@ -124,18 +123,28 @@ impl<'a> Draft<'a> {
             "timestamp" => self.timestamp(reader),
             "type" => self.message_type(reader),
             "version_id" => {
-                self.name(reader, "metadata.version_id", KeyVersion::new, |draft| &mut draft.version_id)
+                self.version_id = self.form.name(reader, "metadata.version_id", KeyVersion::new)?;
+                Ok(())
             }
             "hmac" => self.hmac(reader),
-            "correlation_id" => self.correlation_id(reader),
+            "correlation_id" => {
+                self.correlation_id = self.form.correlation(reader, "metadata.correlation_id")?;
+                Ok(())
+            }
             _ => self.unknown(reader, "metadata", member),
         }
     }
 
     fn command(&mut self, reader: &mut Reader<'a>, member: &str) -> Result<(), Fault> {
         match member {
-            "target" => self.name(reader, "command.target", TargetText::new, |draft| &mut draft.target),
-            "name" => self.name(reader, "command.name", CommandName::new, |draft| &mut draft.name),
+            "target" => {
+                self.target = self.form.name(reader, "command.target", TargetText::new)?;
+                Ok(())
+            }
+            "name" => {
+                self.name = self.form.name(reader, "command.name", CommandName::new)?;
+                Ok(())
+            }
             "payload" => {
                 self.payload = Some(Payload::read(reader)?);
                 Ok(())
@@ -152,10 +161,10 @@ impl<'a> Draft<'a> {
 /// The document's members.
 impl<'a> Draft<'a> {
     fn id(&mut self, reader: &mut Reader<'a>) -> Result<(), Fault> {
-        if let Some(text) = self.text(reader, "metadata.id", Reason::Malformed)? {
+        if let Some(text) = self.form.text(reader, "metadata.id", Reason::Malformed)? {
             self.id = MessageId::uuid(&text);
             if self.id.is_none() {
-                self.wrong(Reason::InvalidId, || {
+                self.form.wrong(Reason::InvalidId, || {
                     "metadata.id must be a hyphenated UUID that is not nil".into()
                 });
             }
@@ -164,89 +173,38 @@ impl<'a> Draft<'a> {
     }
 
     fn timestamp(&mut self, reader: &mut Reader<'a>) -> Result<(), Fault> {
-        if let Some(text) = self.text(reader, "metadata.timestamp", Reason::InvalidTimestamp)? {
+        if let Some(text) = self.form.text(reader, "metadata.timestamp", Reason::InvalidTimestamp)? {
             self.timestamp = Timestamp::parse(&text).map(|at| (at, text));
             if self.timestamp.is_none() {
                 let form = "metadata.timestamp must be RFC 3339 with T and an offset, without a leap second";
-                self.wrong(Reason::InvalidTimestamp, || form.into());
+                self.form.wrong(Reason::InvalidTimestamp, || form.into());
             }
         }
         Ok(())
     }
 
     fn message_type(&mut self, reader: &mut Reader<'a>) -> Result<(), Fault> {
-        if let Some(text) = self.text(reader, "metadata.type", Reason::Malformed)? {
+        if let Some(text) = self.form.text(reader, "metadata.type", Reason::Malformed)? {
             self.has_type = true;
             if text != COMMAND_TYPE {
-                self.wrong(Reason::Malformed, || format!("metadata.type must be {COMMAND_TYPE}"));
+                self.form.wrong(Reason::Malformed, || format!("metadata.type must be {COMMAND_TYPE}"));
             }
         }
         Ok(())
     }
 
     fn hmac(&mut self, reader: &mut Reader<'a>) -> Result<(), Fault> {
-        let text = self.text(reader, "metadata.hmac", Reason::Malformed)?;
+        let text = self.form.text(reader, "metadata.hmac", Reason::Malformed)?;
         self.hmac = text.map(|text| Signature::parse(&text));
         Ok(())
     }
 
-    fn correlation_id(&mut self, reader: &mut Reader<'a>) -> Result<(), Fault> {
-        if let Some(text) = self.text(reader, "metadata.correlation_id", Reason::Malformed)? {
-            self.correlation_id = CorrelationId::new(&text);
-            if self.correlation_id.is_none() {
-                let form = "metadata.correlation_id must be 1 to 128 printable ASCII characters";
-                self.wrong(Reason::Malformed, || form.into());
-            }
-        }
-        Ok(())
-    }
-
-    fn name<T>(
-        &mut self,
-        reader: &mut Reader<'a>,
-        member: &str,
-        check: impl Fn(&str) -> Result<T, InvalidName>,
-        slot: impl Fn(&mut Self) -> &mut Option<T>,
-    ) -> Result<(), Fault> {
-        if let Some(text) = self.text(reader, member, Reason::Malformed)? {
-            match check(&text) {
-                Ok(name) => *slot(self) = Some(name),
-                Err(invalid) => self.wrong(Reason::InvalidName, || format!("{member}: {invalid}")),
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads a string; a value of another kind is wrong for the reason given.
-    fn text(
-        &mut self,
-        reader: &mut Reader<'a>,
-        member: &str,
-        reason: Reason,
-    ) -> Result<Option<Cow<'a, str>>, Fault> {
-        if reader.kind()? == Kind::String {
-            return reader.string().map(Some);
-        }
-        self.wrong(reason, || format!("{member} must be a string"));
-        reader.skip()?;
-        Ok(None)
-    }
-
     /// Refuses a member that no producer sends.
     fn unknown(&mut self, reader: &mut Reader<'a>, place: &str, member: &str) -> Result<(), Fault> {
-        let replay = matches!(member, "replayed" | "replay_id" | "replay_reason");
-        if replay && matches!(place, "metadata" | "command") {
-            self.wrong(Reason::ReservedField, || format!("{place}.{member} is set by the platform only"));
-        } else if is_short_identifier(member) {
-            self.wrong(Reason::UnknownField, || format!("{place} has no member {member}"));
-        } else {
-            self.wrong(Reason::UnknownField, || format!("a member of {place} is unknown"));
+        if is_of_replay(member) {
+            return self.form.reserved(reader, &format!("{place}.{member}"));
         }
-        reader.skip().map(drop)
-    }
-
-    fn wrong(&mut self, reason: Reason, detail: impl FnOnce() -> String) {
-        self.wrong.get_or_insert_with(|| Refusal::new(reason, detail()));
+        self.form.unknown(reader, place, member)
     }
 }
 
@@ -262,9 +220,7 @@ impl<'a> Draft<'a> {
     }
 
     fn envelope(self) -> Result<CommandEnvelope<'a>, Refusal> {
-        if let Some(wrong) = self.wrong {
-            return Err(wrong);
-        }
+        self.form.check()?;
         if !self.has_type {
             return Err(missing("metadata.type"));
         }
@@ -286,8 +242,4 @@ impl<'a> Draft<'a> {
         }
         Ok(envelope)
     }
-}
-
-fn missing(member: &str) -> Refusal {
-    Refusal::new(Reason::Malformed, format!("{member} is missing"))
 }

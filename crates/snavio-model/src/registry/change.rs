@@ -12,6 +12,7 @@ use super::identity::{GrantRequest, Issuer, KeySet, PersonalToken};
 use super::key::{EntryKey, Kind};
 use crate::claim::ClaimPolicy;
 use crate::limits;
+use crate::name::{CommandName, ServiceName};
 use crate::time::Timestamp;
 
 /// One change as the changelog keeps it.
@@ -91,7 +92,7 @@ pub fn plan(
         }
         after.insert(key, entry);
     }
-    problems.extend(Draft { registry, after: &after, window }.problems());
+    problems.extend(Draft { registry, after: &after, window, at: author.at }.problems());
     if !problems.is_empty() {
         return Err(problems);
     }
@@ -116,6 +117,8 @@ struct Draft<'a> {
     registry: &'a Registry,
     after: &'a BTreeMap<EntryKey, Option<Entry>>,
     window: Duration,
+    /// When it would be.
+    at: Timestamp,
 }
 
 impl Draft<'_> {
@@ -147,6 +150,7 @@ impl Draft<'_> {
         match entry {
             Entry::Grant(grant) => found.extend(self.grant_problems(grant)),
             Entry::GrantRequest(request) => found.extend(self.request_problems(request)),
+            Entry::Subscription(route) => found.extend(self.subscription_problems(route)),
             _ => {}
         }
         problems.extend(found.into_iter().map(|problem| format!("{}: {problem}", entry.key())));
@@ -164,6 +168,52 @@ impl Draft<'_> {
             problems.push(format!("{most} requests of tenant {tenant} wait already: withdraw some first"));
         }
         problems
+    }
+
+    /// PIP-13: whose events another tenant may have is the publisher's to say. Who has no grant does not learn whether
+    /// there is such a type.
+    fn subscription_problems(&self, route: &Route) -> Vec<String> {
+        let Some(publisher) = &route.events_of else {
+            return vec!["events_of must name the service that publishes".to_owned()];
+        };
+        let is_foreign = route.foreign_publisher().is_some();
+        if is_foreign && !self.is_granted(&route.target, publisher, &route.name) {
+            return vec![format!(
+                "{publisher} has not granted its events {} to {}",
+                route.name, route.target
+            )];
+        }
+        let mut problems = Vec::new();
+        let of_type = EntryKey::event_type(publisher, &route.name);
+        if is_foreign && !self.exists(&of_type) {
+            problems.push(format!("{of_type} is not registered"));
+        }
+        if self.has_other_subscription(route, publisher) {
+            // Which one it is may be another tenant's affair.
+            problems.push(format!("{of_type} has a subscription already, and can have one only"));
+        }
+        problems
+    }
+
+    /// Whether a service of another tenant may have events of a type, as it would be.
+    fn is_granted(&self, source: &ServiceName, publisher: &ServiceName, name: &CommandName) -> bool {
+        let key = EntryKey::grant(source, publisher, &name.clone().into());
+        let grant = match self.after.get(&key) {
+            Some(after) => after.as_ref(),
+            None => self.registry.get(&key),
+        };
+        matches!(grant, Some(Entry::Grant(grant)) if grant.expires_at.is_none_or(|end| self.at < end))
+    }
+
+    /// Whether somebody else would have the same events.
+    fn has_other_subscription(&self, route: &Route, publisher: &ServiceName) -> bool {
+        let is_other = |it: &Route| {
+            it.events_of.as_ref() == Some(publisher) && it.name == route.name && it.target != route.target
+        };
+        let mut changed = self.after.values().flatten();
+        let there = self.registry.subscriptions_to(publisher, &route.name).iter();
+        changed.any(|it| matches!(it, Entry::Subscription(it) if is_other(it)))
+            || there.into_iter().any(|it| is_other(&it.route) && !self.after.contains_key(&it.route.key()))
     }
 
     /// REG-2: a grant may be stricter than its route, never more lenient.
@@ -196,7 +246,7 @@ impl Draft<'_> {
         if self.registry.get(key).is_none() {
             problems.push(format!("{key} is not registered"));
         }
-        if !matches!(key.kind, Kind::Tenant | Kind::Service) {
+        if !matches!(key.kind, Kind::Tenant | Kind::Service | Kind::EventType) {
             return;
         }
         let needing = self.registry.entries().filter(|entry| entry.refers_to().contains(key));
@@ -222,6 +272,8 @@ impl Entry {
             Self::Tenant(_) => vec![],
             Self::Service(it) => vec![EntryKey { kind: Kind::Tenant, name: it.name.tenant().to_owned() }],
             Self::Route(it) => vec![service(&it.target)],
+            Self::EventType(it) => vec![service(&it.owner)],
+            Self::Subscription(it) => subscription_refers_to(it),
             Self::Grant(it) => vec![service(&it.source), service(&it.target)],
             Self::Key(it) => vec![service(&it.service)],
             Self::Client(it) => vec![service(&it.service)],
@@ -234,6 +286,15 @@ impl Entry {
     }
 }
 
+/// A subscription goes with its own service, and with the type it is for where that is of the same tenant. Another
+/// tenant's type goes when its owner says so: what is subscribed to it gets nothing then.
+fn subscription_refers_to(route: &Route) -> Vec<EntryKey> {
+    let publisher = route.events_of.iter().filter(|_| route.foreign_publisher().is_none());
+    let of_publisher =
+        publisher.flat_map(|it| [EntryKey::service(it), EntryKey::event_type(it, &route.name)]);
+    [EntryKey::service(&route.target)].into_iter().chain(of_publisher).collect()
+}
+
 /// What is wrong with an entry whatever else is registered, and however long the replay window is.
 pub(crate) fn problems_alone(entry: &Entry) -> Vec<String> {
     own_problems(entry, Duration::ZERO)
@@ -241,7 +302,14 @@ pub(crate) fn problems_alone(entry: &Entry) -> Vec<String> {
 
 fn own_problems(entry: &Entry, window: Duration) -> Vec<String> {
     match entry {
-        Entry::Route(route) => route_problems(route, window),
+        Entry::Route(route) => {
+            let mut problems = route_problems(route, window);
+            if route.events_of.is_some() {
+                problems.push("events_of is of subscriptions: register it as one".to_owned());
+            }
+            problems
+        }
+        Entry::Subscription(route) => route_problems(route, window),
         Entry::Tenant(tenant) => too_long("contact", tenant.contact.as_ref(), limits::CONTACT_CHARS_MAX),
         Entry::Service(service) => service_problems(service),
         Entry::PersonalToken(token) => token_problems(token),
@@ -249,7 +317,7 @@ fn own_problems(entry: &Entry, window: Duration) -> Vec<String> {
         Entry::Issuer(issuer) => issuer_problems(issuer),
         Entry::Workload(it) => too_long("subject", Some(&it.subject), limits::DESCRIPTION_CHARS_MAX),
         Entry::Ban(ban) => too_long("reason", Some(&ban.reason), limits::DESCRIPTION_CHARS_MAX),
-        Entry::Grant(_) | Entry::Key(_) | Entry::Client(_) => Vec::new(),
+        Entry::EventType(_) | Entry::Grant(_) | Entry::Key(_) | Entry::Client(_) => Vec::new(),
     }
 }
 

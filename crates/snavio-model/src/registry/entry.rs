@@ -1,4 +1,5 @@
-//! What is registered: tenants, services, routes, grants, keys, clients and bans, each a plain record (REG-1).
+//! What is registered: tenants, services, routes, event types, subscriptions, grants, keys, clients and bans, each a
+//! plain record (REG-1).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,10 +7,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::identity::{GrantRequest, Issuer, PersonalToken, Workload};
-use super::key::EntryKey;
+use super::key::{EntryKey, Kind};
 use crate::claim::ClaimPolicy;
 use crate::limits;
-use crate::name::{CommandName, GrantedName, KeyVersion, QueueName, ServiceName, TenantName};
+use crate::name::{CommandName, EventVersion, GrantedName, KeyVersion, QueueName, ServiceName, TenantName};
 use crate::processing::Processing;
 use crate::time::Timestamp;
 
@@ -25,8 +26,12 @@ pub enum Entry {
     Service(Service),
     /// Where a command goes and how it is treated.
     Route(Route),
-    /// Permission to send a command.
+    /// What a service publishes.
+    EventType(EventType),
+    /// Permission to send a command, or to subscribe to another tenant's events.
     Grant(Grant),
+    /// Where a service gets events, and how they are treated: a route that says whose they are.
+    Subscription(Route),
     /// A version of a service's HMAC secret.
     Key(Key),
     /// A service's OAuth client.
@@ -74,12 +79,21 @@ pub struct Service {
     /// Days for which a key is accepted beside the one after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_overlap_days: Option<u32>,
+    /// Whether its events must be signed (MSG-4); its commands always are.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub signed_events: bool,
+}
+
+/// What is usual is not said, so that documents of the time before read and seal the same.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 impl Service {
     /// A service with the usual settings.
     pub fn new(name: ServiceName) -> Self {
-        Self { name, description: None, key_days: None, key_overlap_days: None }
+        Self { name, description: None, key_days: None, key_overlap_days: None, signed_events: false }
     }
 
     /// Days between two of its keys.
@@ -119,15 +133,32 @@ pub enum DispatchMode {
     ColdOnly,
 }
 
+/// What a service publishes; nobody else does (PIP-13).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct EventType {
+    /// The service that publishes it.
+    pub owner: ServiceName,
+    /// Its name within that service.
+    pub name: CommandName,
+    /// The version of events that do not say theirs.
+    #[serde(default)]
+    pub version: EventVersion,
+}
+
 /// `(target, name)` → a queue, and how messages to it are treated (REG-2).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Route {
-    /// The service that takes the command.
+    /// The service that takes the command, or subscribes to the events.
     pub target: ServiceName,
-    /// The command.
+    /// The command, or the event type.
     pub name: CommandName,
+    /// Of a subscription: the service whose events it is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub events_of: Option<ServiceName>,
     /// The queue it goes to, in the target's tenant.
     pub queue: QueueName,
     /// Where its dead letters gather, in the target's tenant.
@@ -191,26 +222,47 @@ impl Route {
         self.claim.problem(window, self.processing.longest(self.receives_max))
     }
 
-    /// The destination that claims and deliveries name: `tenant/service:name`.
+    /// The destination that claims and deliveries name: `tenant/service:name`, of a subscription
+    /// `tenant/service:publisher-tenant/publisher:type`.
     pub fn destination(&self) -> Arc<str> {
-        destination(&self.target, &self.name)
+        match &self.events_of {
+            Some(publisher) => format!("{}:{publisher}:{}", self.target, self.name).into(),
+            None => destination(&self.target, &self.name),
+        }
     }
+
+    /// What it is registered under, as a route or as a subscription.
+    pub fn key(&self) -> EntryKey {
+        let kind = if self.events_of.is_some() { Kind::Subscription } else { Kind::Route };
+        EntryKey { kind, name: self.destination().to_string() }
+    }
+
+    /// The publisher of another tenant, whose permission a subscription to its events needs (PIP-13).
+    pub fn foreign_publisher(&self) -> Option<&ServiceName> {
+        self.events_of.as_ref().filter(|publisher| publisher.tenant() != self.target.tenant())
+    }
+}
+
+/// The event type within the destination of a subscription; none within that of a route. Names hold no colon.
+pub fn event_type_of(destination: &str) -> Option<&str> {
+    let (_, address) = destination.split_once(':')?;
+    address.split_once(':').map(|(_, name)| name)
 }
 
 pub(super) fn destination(target: &ServiceName, name: &CommandName) -> Arc<str> {
     format!("{target}:{name}").into()
 }
 
-/// Permission for `(source, target, name)`.
+/// Permission for `(source, target, name)`: to send the command, and to subscribe to the event type of that name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Grant {
-    /// Who may send.
+    /// Who may send, or subscribe.
     pub source: ServiceName,
     /// To whom.
     pub target: ServiceName,
-    /// Which command; `*` for all, but for those of critical routes.
+    /// Which command or event type; `*` for all commands, but for those of critical routes.
     pub name: GrantedName,
     /// When it ends.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::time::text")]
@@ -301,6 +353,10 @@ impl Entry {
             Self::Tenant(tenant) => EntryKey::tenant(&tenant.name),
             Self::Service(service) => EntryKey::service(&service.name),
             Self::Route(route) => EntryKey::route(&route.target, &route.name),
+            Self::EventType(it) => EntryKey::event_type(&it.owner, &it.name),
+            Self::Subscription(route) => {
+                EntryKey { kind: Kind::Subscription, name: route.destination().to_string() }
+            }
             Self::Grant(grant) => EntryKey::grant(&grant.source, &grant.target, &grant.name),
             Self::Key(key) => EntryKey::key(&key.service, &key.version),
             Self::Client(client) => EntryKey::client(&client.id),
@@ -317,7 +373,8 @@ impl Entry {
         match self {
             Self::Tenant(tenant) => tenant.name.as_str(),
             Self::Service(service) => service.name.tenant(),
-            Self::Route(route) => route.target.tenant(),
+            Self::Route(route) | Self::Subscription(route) => route.target.tenant(),
+            Self::EventType(it) => it.owner.tenant(),
             Self::Grant(grant) => grant.target.tenant(),
             Self::Key(key) => key.service.tenant(),
             Self::Client(client) => client.service.tenant(),

@@ -18,7 +18,9 @@ pub enum Kind {
     Key,
     Client,
     Route,
+    EventType,
     Grant,
+    Subscription,
     PersonalToken,
     GrantRequest,
     Issuer,
@@ -28,13 +30,15 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, each after what it refers to.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Tenant,
         Self::Service,
         Self::Key,
         Self::Client,
         Self::Route,
+        Self::EventType,
         Self::Grant,
+        Self::Subscription,
         Self::PersonalToken,
         Self::GrantRequest,
         Self::Issuer,
@@ -50,7 +54,9 @@ impl Kind {
             Self::Key => "key",
             Self::Client => "client",
             Self::Route => "route",
+            Self::EventType => "event_type",
             Self::Grant => "grant",
+            Self::Subscription => "subscription",
             Self::PersonalToken => "personal_token",
             Self::GrantRequest => "grant_request",
             Self::Issuer => "issuer",
@@ -88,6 +94,16 @@ impl EntryKey {
     /// The route of this target and name.
     pub fn route(target: &ServiceName, name: &CommandName) -> Self {
         Self { kind: Kind::Route, name: destination(target, name).to_string() }
+    }
+
+    /// The type of this name that a service publishes.
+    pub fn event_type(owner: &ServiceName, name: &CommandName) -> Self {
+        Self { kind: Kind::EventType, name: destination(owner, name).to_string() }
+    }
+
+    /// The subscription of a service to events of this publisher and type.
+    pub fn subscription(target: &ServiceName, publisher: &ServiceName, name: &CommandName) -> Self {
+        Self { kind: Kind::Subscription, name: format!("{target}:{publisher}:{name}") }
     }
 
     /// The grant for this source, target and name.

@@ -21,7 +21,10 @@ use imbl::{GenericHashMap, OrdMap};
 pub use chain::{Digest, PublicKey, Seal, SealingKey, Signer, Skipped};
 pub(crate) use change::problems_alone;
 pub use change::{Author, Change, Wish, plan};
-pub use entry::{Acl, Ban, Client, DispatchMode, Entry, Grant, Key, Profile, Route, Sealed, Service, Tenant};
+pub use entry::{
+    Acl, Ban, Client, DispatchMode, Entry, EventType, Grant, Key, Profile, Route, Sealed, Service, Tenant,
+    event_type_of,
+};
 pub use evidence::{EntryEvidence, Evidence, LoggedChange, SECRET_MEMBERS};
 pub use identity::{GrantRequest, Issuer, KeySet, PersonalToken, Role, Workload};
 pub use key::{EntryKey, Kind};
@@ -58,6 +61,8 @@ pub struct Registry {
     entries: OrdMap<EntryKey, Arc<Entry>>,
     tenants: Shared<TenantName, Arc<Tenant>>,
     services: Shared<ServiceName, Arc<ServiceView>>,
+    /// By publisher and type, whether or not these are there: a subscription to another tenant's events may outlive both.
+    subscriptions: Shared<ServiceName, Shared<CommandName, Vec<Arc<BoundRoute>>>>,
     clients: Shared<String, Arc<Client>>,
     personal_tokens: Shared<String, Arc<PersonalToken>>,
     bans: Shared<ServiceName, Arc<Ban>>,
@@ -70,8 +75,12 @@ pub struct ServiceView {
     pub name: ServiceName,
     /// Its tenant.
     pub tenant: TenantName,
+    /// Whether its events must be signed (MSG-4).
+    pub signed_events: bool,
     keys: Vec<Arc<LiveKey>>,
     routes: Shared<CommandName, Arc<BoundRoute>>,
+    subscriptions: Shared<Arc<str>, Arc<BoundRoute>>,
+    event_types: Shared<CommandName, Arc<EventType>>,
     grants: Shared<GrantedName, Shared<ServiceName, Arc<Grant>>>,
 }
 
@@ -177,10 +186,11 @@ impl Registry {
         self.services.get(name)
     }
 
-    /// The route of a destination that claims and deliveries name.
+    /// The route or subscription of a destination that claims and deliveries name.
     pub fn destination(&self, destination: &str) -> Option<&Arc<BoundRoute>> {
         let (target, name) = destination.split_once(':')?;
-        self.service(target)?.routes.get(name)
+        let view = self.service(target)?;
+        view.routes.get(name).or_else(|| view.subscriptions.get(destination))
     }
 
     /// All services.
@@ -188,14 +198,40 @@ impl Registry {
         self.services.values().map(Arc::as_ref)
     }
 
-    /// All routes, of whatever service.
+    /// All routes and subscriptions, of whatever service.
     pub fn routes(&self) -> impl Iterator<Item = &Arc<BoundRoute>> {
-        self.services().flat_map(ServiceView::routes)
+        self.services().flat_map(|view| view.routes().chain(view.subscriptions()))
+    }
+
+    /// The subscriptions to a publisher's events of a type, whether or not they may have them.
+    fn subscriptions_to(&self, publisher: &ServiceName, name: &CommandName) -> &[Arc<BoundRoute>] {
+        let of_name = self.subscriptions.get(publisher).and_then(|of_publisher| of_publisher.get(name));
+        of_name.map_or(&[], Vec::as_slice)
     }
 
     /// Every queue that a route names, dead-letter queues too; one that several name comes several times.
     pub fn queues(&self) -> impl Iterator<Item = &QueueKey> {
         self.routes().flat_map(|route| route.queues())
+    }
+
+    /// Who gets a publisher's events of a type now: subscriptions that have not ended, each with the grant that one of
+    /// another tenant needs and has (PIP-13).
+    pub fn subscribed(
+        &self,
+        publisher: &ServiceView,
+        name: &CommandName,
+        at: Timestamp,
+    ) -> Vec<(Option<Arc<Grant>>, Arc<BoundRoute>)> {
+        let permitted = |it: &Arc<BoundRoute>| {
+            let is_over = it.route.expires_at.is_some_and(|end| at >= end);
+            let grant = publisher.event_grant(&it.route.target, name, at);
+            let grant = match it.route.foreign_publisher() {
+                Some(_) => Some(Arc::clone(grant?)),
+                None => None,
+            };
+            (!is_over).then(|| (grant, Arc::clone(it)))
+        };
+        self.subscriptions_to(&publisher.name, name).iter().filter_map(permitted).collect()
     }
 
     /// The client of this id.
@@ -256,7 +292,7 @@ impl Registry {
     pub fn problems(&self, window: Duration) -> Vec<String> {
         let problem = |route: &Arc<BoundRoute>| {
             let problem = route.route.claim_problem(window)?;
-            Some(format!("{}: {problem}", EntryKey::route(&route.route.target, &route.route.name)))
+            Some(format!("{}: {problem}", route.route.key()))
         };
         let mut problems: Vec<_> = self.routes().filter_map(problem).collect();
         problems.sort();
@@ -299,6 +335,10 @@ impl Registry {
             Entry::Route(route) => self.change_service(&route.target, |view| {
                 view.routes.insert(route.name.clone(), Arc::new(BoundRoute::new(route.clone())));
             }),
+            Entry::EventType(it) => self.change_service(&it.owner, |view| {
+                view.event_types.insert(it.name.clone(), Arc::new(it.clone()));
+            }),
+            Entry::Subscription(route) => self.put_subscription(route),
             Entry::Grant(grant) => self.change_service(&grant.target, |view| {
                 let of_name = view.grants.entry(grant.name.clone()).or_default();
                 of_name.insert(grant.source.clone(), Arc::new(grant.clone()));
@@ -323,14 +363,51 @@ impl Registry {
 
     fn put_service(&mut self, service: &Service) {
         let Ok(tenant) = TenantName::new(service.name.tenant()) else { return };
-        self.services.entry(service.name.clone()).or_insert_with(|| {
+        let view = self.services.entry(service.name.clone()).or_insert_with(|| {
             Arc::new(ServiceView {
                 name: service.name.clone(),
                 tenant,
+                signed_events: service.signed_events,
                 keys: Vec::new(),
                 routes: Shared::default(),
+                subscriptions: Shared::default(),
+                event_types: Shared::default(),
                 grants: Shared::default(),
             })
+        });
+        if view.signed_events != service.signed_events {
+            Arc::make_mut(view).signed_events = service.signed_events;
+        }
+    }
+
+    fn put_subscription(&mut self, route: &Route) {
+        let Some(publisher) = &route.events_of else { return };
+        let bound = Arc::new(BoundRoute::new(route.clone()));
+        let of_publisher = self.subscriptions.entry(publisher.clone()).or_default();
+        let of_type = of_publisher.entry(route.name.clone()).or_default();
+        of_type.retain(|it| it.destination != bound.destination);
+        of_type.push(Arc::clone(&bound));
+        self.change_service(&route.target, |view| {
+            view.subscriptions.insert(Arc::clone(&bound.destination), bound);
+        });
+    }
+
+    fn remove_subscription(&mut self, route: &Route) {
+        let Some(publisher) = &route.events_of else { return };
+        let destination = route.destination();
+        if let Some(of_publisher) = self.subscriptions.get_mut(publisher) {
+            if let Some(of_type) = of_publisher.get_mut(&route.name) {
+                of_type.retain(|it| it.destination != destination);
+            }
+            if of_publisher.get(&route.name).is_some_and(Vec::is_empty) {
+                of_publisher.remove(&route.name);
+            }
+            if of_publisher.is_empty() {
+                self.subscriptions.remove(publisher);
+            }
+        }
+        self.change_service(&route.target, |view| {
+            view.subscriptions.remove(&destination);
         });
     }
 
@@ -349,6 +426,10 @@ impl Registry {
             Entry::Route(route) => self.change_service(&route.target, |view| {
                 view.routes.remove(&route.name);
             }),
+            Entry::EventType(it) => self.change_service(&it.owner, |view| {
+                view.event_types.remove(&it.name);
+            }),
+            Entry::Subscription(route) => self.remove_subscription(route),
             Entry::Grant(grant) => self.change_service(&grant.target, |view| {
                 if let Some(of_name) = view.grants.get_mut(&grant.name) {
                     of_name.remove(&grant.source);
@@ -395,6 +476,21 @@ impl ServiceView {
         self.routes.get(name).filter(|it| it.route.expires_at.is_none_or(|end| at < end))
     }
 
+    /// Its event type of this name.
+    pub fn event_type(&self, name: &CommandName) -> Option<&Arc<EventType>> {
+        self.event_types.get(name)
+    }
+
+    /// What it publishes.
+    pub fn event_types(&self) -> impl Iterator<Item = &Arc<EventType>> {
+        self.event_types.values()
+    }
+
+    /// Its subscriptions to others' events and its own.
+    pub fn subscriptions(&self) -> impl Iterator<Item = &Arc<BoundRoute>> {
+        self.subscriptions.values()
+    }
+
     /// Everything that was granted on this service.
     pub fn grants(&self) -> impl Iterator<Item = &Arc<Grant>> {
         self.grants.values().flat_map(|of_name| of_name.values())
@@ -408,12 +504,25 @@ impl ServiceView {
     /// The grant for `source` to send `name` to this service, until it ends: its own, or that for all names, which
     /// is none for a critical route.
     pub fn grant(&self, source: &ServiceName, name: &CommandName, at: Timestamp) -> Option<&Arc<Grant>> {
-        let find = |name: &str| {
-            let grant = self.grants.get(name)?.get(source);
-            grant.filter(|it| it.expires_at.is_none_or(|end| at < end))
-        };
+        let find = |name: &str| self.grant_of(source, name, at);
         let is_critical = || self.routes.get(name).is_some_and(|it| it.route.profile == Profile::Critical);
         find(name.as_str()).or_else(|| find(GrantedName::ALL).filter(|_| !is_critical()))
+    }
+
+    /// The grant for a service of another tenant to subscribe to this service's events of a type, until it ends: one by
+    /// its name, because `*` means all commands (REG-2).
+    pub fn event_grant(
+        &self,
+        source: &ServiceName,
+        name: &CommandName,
+        at: Timestamp,
+    ) -> Option<&Arc<Grant>> {
+        self.grant_of(source, name.as_str(), at)
+    }
+
+    fn grant_of(&self, source: &ServiceName, name: &str, at: Timestamp) -> Option<&Arc<Grant>> {
+        let grant = self.grants.get(name)?.get(source);
+        grant.filter(|it| it.expires_at.is_none_or(|end| at < end))
     }
 }
 

@@ -6,6 +6,7 @@ use super::Registry;
 use super::change::Change;
 use super::entry::{Entry, Grant};
 use crate::limits;
+use crate::message::MessageKind;
 use crate::name::{CommandName, GrantedName, KeyVersion, ServiceName, TenantName};
 use crate::time::Timestamp;
 
@@ -48,14 +49,16 @@ pub enum Revoked {
 /// What a message was sent by.
 #[derive(Debug, Clone, Copy)]
 pub struct Used<'a> {
+    /// What kind of message it is.
+    pub kind: MessageKind,
     /// Who sent it.
     pub source: &'a ServiceName,
     /// To whom.
     pub target: &'a ServiceName,
     /// What.
     pub name: &'a CommandName,
-    /// The key it was signed with.
-    pub key_version: &'a KeyVersion,
+    /// The key it was signed with, if it was.
+    pub key_version: Option<&'a KeyVersion>,
     /// The registry it was judged by.
     pub registry_version: i64,
     /// When it was settled.
@@ -116,9 +119,10 @@ impl Revocation {
         match &self.what {
             Revoked::Grant { source, target, name } => {
                 let is_name = name.is_all() || name.as_str() == used.name.as_str();
-                source == used.source && target == used.target && is_name
+                // An event is its publisher's own: a grant says who gets it, not who sends it.
+                used.kind == MessageKind::Command && source == used.source && target == used.target && is_name
             }
-            Revoked::Key { service, version } => service == used.source && version == used.key_version,
+            Revoked::Key { service, version } => service == used.source && Some(version) == used.key_version,
             Revoked::Source(source) => source == used.source,
             Revoked::Tenant(tenant) => tenant.as_str() == used.source.tenant(),
         }
@@ -283,6 +287,7 @@ mod tests {
         let of = |name| Revoked::Grant { source: billing.clone(), target: bot.clone(), name };
         let (registry_version, settled_at) = (6, NOON);
         let used = |source, target, name, key_version| Used {
+            kind: MessageKind::Command,
             source,
             target,
             name,
@@ -291,10 +296,10 @@ mod tests {
             settled_at,
         };
         let sent = [
-            used(&billing, &bot, &pay, &first),
-            used(&billing, &bot, &ping, &first),
-            used(&billing, &other, &pay, &second),
-            used(&spy, &bot, &pay, &first),
+            used(&billing, &bot, &pay, Some(&first)),
+            used(&billing, &bot, &ping, Some(&first)),
+            used(&billing, &other, &pay, Some(&second)),
+            used(&spy, &bot, &pay, Some(&first)),
         ];
         for (what, covered) in [
             (of(name("pay")), [true, false, false, false]),
@@ -314,6 +319,32 @@ mod tests {
         }
     }
 
+    /// REG-17, MSG-5
+    #[test]
+    fn an_event_is_sent_by_no_grant_and_where_it_is_not_signed_by_no_key() {
+        let shop: ServiceName = "acme/shop".parse().unwrap();
+        let (name, version): (CommandName, KeyVersion) =
+            ("order.paid".parse().unwrap(), "hmac-v1".parse().unwrap());
+        let event = |key_version| Used {
+            kind: MessageKind::Event,
+            source: &shop,
+            target: &shop,
+            name: &name,
+            key_version,
+            registry_version: 6,
+            settled_at: NOON,
+        };
+        let own = Revoked::Grant { source: shop.clone(), target: shop.clone(), name: "*".parse().unwrap() };
+        let key = Revoked::Key { service: shop.clone(), version: version.clone() };
+        for (what, unsigned, signed) in
+            [(own, false, false), (key, false, true), (Revoked::Source(shop.clone()), true, true)]
+        {
+            let revocation = Revocation { what, version: 7, at: NOON };
+            let covered = [event(None), event(Some(&version))].map(|it| revocation.covers(it));
+            assert_eq!(covered, [unsigned, signed], "{revocation:?}");
+        }
+    }
+
     struct Nothing;
 
     impl crate::registry::Unseal for Nothing {
@@ -329,10 +360,11 @@ mod tests {
             ("acme/billing".parse().unwrap(), "zeta/bot".parse().unwrap());
         let (name, key_version) = ("pay".parse().unwrap(), "hmac-v1".parse().unwrap());
         let used = Used {
+            kind: MessageKind::Command,
             source: &billing,
             target: &bot,
             name: &name,
-            key_version: &key_version,
+            key_version: Some(&key_version),
             registry_version: 6,
             settled_at: NOON,
         };

@@ -32,6 +32,7 @@ fn route(target: &str, name: &str) -> Route {
     Route {
         target: target.parse().unwrap(),
         name: name.parse().unwrap(),
+        events_of: None,
         queue: QueueName::new("in").unwrap(),
         dead_letter_queue: QueueName::new("dead").unwrap(),
         claim: ClaimPolicy::None,
@@ -246,5 +247,165 @@ fn a_personal_token_has_the_scope_of_its_role() {
         assert_eq!(fits(Some("acme")), role != Role::Operator, "{role:?}");
         assert_eq!(fits(None), !role.is_of_a_tenant(), "{role:?}");
         assert!(!fits(Some("nobody")), "{role:?}");
+    }
+}
+
+fn event_type(owner: &str, name: &str) -> Entry {
+    let version = Default::default();
+    Entry::EventType(EventType { owner: owner.parse().unwrap(), name: name.parse().unwrap(), version })
+}
+
+fn subscription(target: &str, publisher: &str, name: &str) -> Entry {
+    Entry::Subscription(Route { events_of: publisher.parse().ok(), ..route(target, name) })
+}
+
+/// `acme/shop` publishes `order.paid`; two more services of its tenant, and one of another.
+fn publishing() -> Registry {
+    let mut registry = Registry::default();
+    let entries = [
+        tenant("acme"),
+        tenant("zeta"),
+        service("acme/shop"),
+        service("acme/ledger"),
+        service("acme/mail"),
+        service("zeta/app"),
+        event_type("acme/shop", "order.paid"),
+    ];
+    registry.fill(entries.into(), &NoSecrets);
+    registry
+}
+
+fn put(entry: Entry) -> Wish {
+    Wish::Put(entry)
+}
+
+/// Who gets an event of `acme/shop`.
+fn subscribers(registry: &Registry, name: &str, at: Timestamp) -> Vec<String> {
+    let shop = registry.service("acme/shop").unwrap();
+    let subscribed = registry.subscribed(shop, &name.parse().unwrap(), at);
+    subscribed.iter().map(|(_, bound)| bound.destination.to_string()).collect()
+}
+
+/// REG-2, PIP-13
+#[test]
+fn a_subscription_of_the_same_tenant_needs_the_type_and_no_grant() {
+    let registry = publishing();
+    let ledger = subscription("acme/ledger", "acme/shop", "order.paid");
+    assert_eq!(ledger.key().to_string(), "subscription acme/ledger:acme/shop:order.paid");
+    let subscribed = apply(&registry, vec![put(ledger.clone())]).unwrap();
+    assert_eq!(subscribers(&subscribed, "order.paid", NOON), ["acme/ledger:acme/shop:order.paid"]);
+    assert!(subscribers(&subscribed, "order.lost", NOON).is_empty());
+    let ledger_view = subscribed.service("acme/ledger").unwrap();
+    assert_eq!((ledger_view.subscriptions().count(), ledger_view.routes().count()), (1, 0));
+    assert_eq!(subscribed.queues().count(), 2, "its queues are known");
+    for (entry, problem) in [
+        (subscription("acme/ledger", "acme/shop", "x"), "event_type acme/shop:x is not registered"),
+        (subscription("acme/ledger", "acme/no", "x"), "service acme/no is not registered"),
+        (subscription("acme/no", "acme/shop", "order.paid"), "service acme/no is not registered"),
+        (Entry::Subscription(route("acme/ledger", "order.paid")), "events_of must name the service"),
+        (
+            Entry::Route(Route { events_of: "acme/shop".parse().ok(), ..route("acme/ledger", "order.paid") }),
+            "events_of is of subscriptions",
+        ),
+    ] {
+        let problems = apply(&registry, vec![put(entry)]).unwrap_err();
+        assert!(problems.iter().any(|it| it.contains(problem)), "{problems:?}");
+    }
+    let again = apply(&subscribed, vec![put(ledger)]).unwrap();
+    assert_eq!(again.version(), subscribed.version(), "the same again changes nothing");
+}
+
+/// PIP-13, QUA-5
+#[test]
+fn a_subscription_of_another_tenant_needs_a_grant_by_name_as_long_as_it_is_there() {
+    let registry = publishing();
+    let app = || put(subscription("zeta/app", "acme/shop", "order.paid"));
+    for others in [vec![], vec![put(grant("zeta/app", "acme/shop", "*"))]] {
+        let problems = apply(&registry, others.into_iter().chain([app()]).collect()).unwrap_err();
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(problems[0].ends_with("acme/shop has not granted its events order.paid to zeta/app"));
+    }
+    let unknown = apply(&registry, vec![put(subscription("zeta/app", "acme/none", "order.paid"))]);
+    let told = unknown.unwrap_err()[0].clone();
+    assert!(told.ends_with("acme/none has not granted its events order.paid to zeta/app"), "{told}");
+
+    let given = Grant::new("zeta/app".parse().unwrap(), "acme/shop".parse().unwrap(), {
+        let name: GrantedName = "order.paid".parse().unwrap();
+        name
+    });
+    let until = |end| put(Entry::Grant(Grant { expires_at: end, ..given.clone() }));
+    assert!(apply(&registry, vec![app(), until(Some(Timestamp(7)))]).is_err(), "it has ended");
+    let subscribed = apply(&registry, vec![app(), until(Some(later(60)))]).unwrap();
+    assert_eq!(subscribers(&subscribed, "order.paid", later(59)).len(), 1);
+    assert!(subscribers(&subscribed, "order.paid", later(60)).is_empty(), "the grant has ended");
+    let taken_back = apply(&subscribed, vec![Wish::Remove(Entry::Grant(given.clone()).key())]).unwrap();
+    assert!(subscribers(&taken_back, "order.paid", NOON).is_empty(), "the grant is gone");
+    // Its owner lets a type go without asking those who have it.
+    let of_type = EntryKey::event_type(&given.target, &"order.paid".parse().unwrap());
+    let gone = apply(&subscribed, vec![Wish::Remove(of_type)]).unwrap();
+    assert!(gone.service("acme/shop").unwrap().event_types().next().is_none());
+    let back = apply(&gone, vec![put(event_type("acme/shop", "order.paid"))]).unwrap();
+    assert_eq!(subscribers(&back, "order.paid", NOON).len(), 1, "what is subscribed waits for it");
+}
+
+/// PIP-13
+#[test]
+fn a_type_has_one_subscription() {
+    let registry = publishing();
+    let [ledger, mail] =
+        ["acme/ledger", "acme/mail"].map(|target| subscription(target, "acme/shop", "order.paid"));
+    let both = apply(&registry, vec![put(ledger.clone()), put(mail.clone())]).unwrap_err();
+    assert_eq!(both.len(), 2, "{both:?}");
+    let one = apply(&registry, vec![put(ledger.clone())]).unwrap();
+    let problems = apply(&one, vec![put(mail.clone())]).unwrap_err();
+    assert_eq!(
+        problems,
+        ["subscription acme/mail:acme/shop:order.paid: event_type acme/shop:order.paid has a subscription \
+          already, and can have one only"]
+    );
+    let other = apply(&one, vec![put(mail), Wish::Remove(ledger.key())]).unwrap();
+    assert_eq!(subscribers(&other, "order.paid", NOON), ["acme/mail:acme/shop:order.paid"]);
+}
+
+/// REG-24
+#[test]
+fn a_type_and_its_service_stay_as_long_as_their_own_tenant_is_subscribed() {
+    let registry = apply(&publishing(), vec![put(subscription("acme/ledger", "acme/shop", "order.paid"))]);
+    let registry = registry.unwrap();
+    for (kind, name) in [
+        (Kind::EventType, "acme/shop:order.paid"),
+        (Kind::Service, "acme/shop"),
+        (Kind::Service, "acme/ledger"),
+    ] {
+        let key = EntryKey { kind, name: name.to_owned() };
+        let problems = apply(&registry, vec![Wish::Remove(key)]).unwrap_err();
+        let by = "cannot be removed while subscription acme/ledger:acme/shop:order.paid is registered";
+        assert!(problems.iter().any(|it| it.ends_with(by)), "{problems:?}");
+    }
+    let everything = registry.entries().map(|entry| Wish::Remove(entry.key())).collect();
+    assert_eq!(apply(&registry, everything).unwrap().routes().count(), 0);
+}
+
+/// MSG-4
+#[test]
+fn whether_events_must_be_signed_follows_the_setting() {
+    let mut registry = publishing();
+    let is_signed = |registry: &Registry| registry.service("acme/shop").unwrap().signed_events;
+    assert!(!is_signed(&registry));
+    for signed_events in [true, false] {
+        let shop = Service { signed_events, ..Service::new("acme/shop".parse().unwrap()) };
+        registry.put(Entry::Service(shop), &NoSecrets);
+        assert_eq!(is_signed(&registry), signed_events);
+        assert!(registry.service("acme/shop").unwrap().event_types().next().is_some(), "the rest stays");
+    }
+}
+
+/// PIP-13, CLM-1
+#[test]
+fn the_destination_of_a_subscription_tells_the_event_type() {
+    for (destination, name) in
+        [("acme/ledger:acme/shop:order.paid", Some("order.paid")), ("acme/bot:pay", None), ("", None)]
+    {
+        assert_eq!(event_type_of(destination), name);
     }
 }

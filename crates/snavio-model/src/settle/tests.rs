@@ -22,6 +22,7 @@ fn route(name: &str, claim: ClaimPolicy) -> Arc<BoundRoute> {
     Arc::new(BoundRoute::new(Route {
         target: "acme/bot".parse().unwrap(),
         name: name.parse().unwrap(),
+        events_of: None,
         queue: QueueName::new(name).unwrap(),
         dead_letter_queue: QueueName::new("dead").unwrap(),
         claim,
@@ -57,7 +58,7 @@ fn intake(source: &str, id: u8, destinations: &[Arc<BoundRoute>]) -> Intake {
         name: "pay".parse().unwrap(),
         signed_target: "acme/bot".into(),
         sent_at: "2026-11-15T08:30:00Z".into(),
-        key_version: "hmac-v1".parse().unwrap(),
+        key_version: "hmac-v1".parse().ok(),
         signature: "ab".into(),
         correlation: CorrelationId::from_random([1; 16]),
         traceparent: Traceparent::from_random([1; 24]),
@@ -65,6 +66,7 @@ fn intake(source: &str, id: u8, destinations: &[Arc<BoundRoute>]) -> Intake {
         registry_version: 1,
         domain_hash: DomainHash([0; 32]),
         payload: Bytes::from_static(b"{}"),
+        event: None,
     };
     Intake { message, path: Path::Slow, destinations: destinations.to_vec(), good_until: Timestamp(i64::MAX) }
 }

@@ -7,7 +7,7 @@ use super::Fault;
 use super::manifest::Object;
 use crate::limits;
 use crate::name::ServiceName;
-use crate::registry::{Entry, Kind, Registry, problems_alone};
+use crate::registry::{Entry, EntryKey, Kind, Registry, Route, problems_alone};
 
 /// Writes an entry as a line.
 pub fn write_entry(entry: &Entry, lines: &mut Vec<u8>) -> Result<(), serde_json::Error> {
@@ -17,7 +17,9 @@ pub fn write_entry(entry: &Entry, lines: &mut Vec<u8>) -> Result<(), serde_json:
         Entry::Key(it) => serde_json::to_writer(&mut *lines, it),
         Entry::Client(it) => serde_json::to_writer(&mut *lines, it),
         Entry::Route(it) => serde_json::to_writer(&mut *lines, it),
+        Entry::EventType(it) => serde_json::to_writer(&mut *lines, it),
         Entry::Grant(it) => serde_json::to_writer(&mut *lines, it),
+        Entry::Subscription(it) => serde_json::to_writer(&mut *lines, it),
         Entry::PersonalToken(it) => serde_json::to_writer(&mut *lines, it),
         Entry::GrantRequest(it) => serde_json::to_writer(&mut *lines, it),
         Entry::Issuer(it) => serde_json::to_writer(&mut *lines, it),
@@ -36,7 +38,9 @@ fn read_entry(kind: Kind, line: &[u8]) -> Result<Entry, serde_json::Error> {
         Kind::Key => Entry::Key(from_slice(line)?),
         Kind::Client => Entry::Client(from_slice(line)?),
         Kind::Route => Entry::Route(from_slice(line)?),
+        Kind::EventType => Entry::EventType(from_slice(line)?),
         Kind::Grant => Entry::Grant(from_slice(line)?),
+        Kind::Subscription => Entry::Subscription(from_slice(line)?),
         Kind::PersonalToken => Entry::PersonalToken(from_slice(line)?),
         Kind::GrantRequest => Entry::GrantRequest(from_slice(line)?),
         Kind::Issuer => Entry::Issuer(from_slice(line)?),
@@ -84,6 +88,9 @@ impl Scope<'_> {
             Entry::Tenant(_) | Entry::Issuer(_) => None,
             Entry::Service(it) => self.lacks_tenant(it.name.tenant()),
             Entry::Route(it) => self.lacks(&it.target),
+            Entry::EventType(it) => self.lacks(&it.owner),
+            // One to another tenant's events needs nothing of that tenant to be there.
+            Entry::Subscription(it) => self.lacks(&it.target).or_else(|| self.lacks_type(it)),
             Entry::Grant(it) => self.lacks(&it.target).or_else(|| self.lacks(&it.source)),
             Entry::Key(it) => self.lacks(&it.service),
             Entry::Client(it) => self.lacks(&it.service),
@@ -100,6 +107,15 @@ impl Scope<'_> {
         let there =
             self.registry.service(service.as_str()).is_some() && !self.left_out.contains(service.tenant());
         (!there).then(|| format!("service {service} is not there"))
+    }
+
+    fn lacks_type(&self, subscription: &Route) -> Option<String> {
+        let Some(publisher) = &subscription.events_of else {
+            return Some("it does not say whose events it is for".to_owned());
+        };
+        let key = EntryKey::event_type(publisher, &subscription.name);
+        let there = subscription.foreign_publisher().is_some() || self.registry.get(&key).is_some();
+        (!there).then(|| format!("{key} is not there"))
     }
 
     fn lacks_issuer(&self, issuer: &str) -> Option<String> {

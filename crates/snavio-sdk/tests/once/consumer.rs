@@ -58,7 +58,8 @@ pub(crate) fn delivery(id: &str) -> Delivery {
 pub(crate) fn delivery_of(id: &str, name: &str, amount: u32) -> Delivery {
     let mut delivery = delivery(id);
     let command = json!({ "source": "acme/billing", "target": "acme/bot", "name": name, "payload": { "amount": amount } });
-    delivery.message.command = serde_json::value::to_raw_value(&command).unwrap();
+    let message = json!({ "metadata": { "id": id }, "command": command });
+    delivery.message = serde_json::from_value(message).unwrap();
     delivery
 }
 

@@ -78,7 +78,7 @@ pub(crate) async fn effect(
     delivery: &Delivery,
     then: Then,
 ) -> Result<Option<String>, BoxError> {
-    let id = delivery.message.metadata["id"].as_str();
+    let id = delivery.message.id();
     transaction.execute("INSERT INTO effect (message) VALUES ($1)", &[&id]).await?;
     match then {
         Then::Leave(result) => return Ok(result),

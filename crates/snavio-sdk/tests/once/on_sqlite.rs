@@ -81,7 +81,7 @@ fn effect(
     delivery: &Delivery,
     then: Then,
 ) -> Result<Option<String>, BoxError> {
-    let id = delivery.message.metadata["id"].as_str();
+    let id = delivery.message.id();
     transaction.execute("INSERT INTO effect (message) VALUES (?1)", [id])?;
     match then {
         Then::Leave(result) => return Ok(result),

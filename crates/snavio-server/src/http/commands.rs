@@ -13,6 +13,7 @@ use serde_json::Value;
 use snavio_gate::{Answer, Arrival, Verdict};
 use snavio_model::json::split_array;
 use snavio_model::limits;
+use snavio_model::message::MessageKind;
 use snavio_model::name::ServiceName;
 use snavio_model::refusal::{Reason, Refusal, Refused};
 use snavio_model::time::Clock;
@@ -23,10 +24,10 @@ use utoipa::ToSchema;
 use super::answer::json;
 use super::body::{Media, media, read};
 use super::problem::Document;
-use super::{App, Problem, Shared, stream};
+use super::{App, Problem, Shared, events, stream};
 use crate::machine::unpredictable;
 use crate::outlive::Outlive;
-use crate::principal::{Caller, Principal};
+use crate::principal::{Caller, Principal, Session};
 use crate::turns::Turn;
 
 const WEBHOOK_SIGNATURE: &str = "webhook-signature";
@@ -125,30 +126,53 @@ pub(super) async fn send(
     principal: Principal,
     request: Request,
 ) -> Result<Response, Problem> {
+    send_one(&app, MessageKind::Command, &principal, request).await
+}
+
+/// Takes the one message of a request to its verdict.
+pub(super) async fn send_one(
+    app: &Shared,
+    kind: MessageKind,
+    principal: &Principal,
+    request: Request,
+) -> Result<Response, Problem> {
     let caller = principal.caller()?;
     let source = &caller.service;
     let (parts, body) = request.into_parts();
-    let arrival = read_one(&app, source, &parts, body).await;
-    let arrival = arrival.map_err(|refusal| on_record(&app, source, &parts.headers, refusal))?;
-    let (running, turn) = (Arc::clone(&app), caller.turns().take(1).await);
-    let answer = Outlive::new(async move { running.gate.accept(arrival, turn).await }).await?;
-    let (status, accepted) = accepted(&app, &answer);
+    let arrival = read_one(app, kind, source, &parts, body).await;
+    let arrival = arrival.map_err(|refusal| on_record(app, kind, source, &parts.headers, refusal))?;
+    let (running, turn) = (Arc::clone(app), caller.turns().take(1).await);
+    let ended = Outlive::new(async move { running.gate.accept(arrival, turn).await }).await;
+    events::note_foreign(app, caller, [&ended]).await;
+    let (status, accepted) = accepted(app, &ended?);
     Ok(json(status, &accepted))
 }
 
-async fn read_one(app: &App, source: &ServiceName, parts: &Parts, body: Body) -> Result<Arrival, Refusal> {
+async fn read_one(
+    app: &App,
+    kind: MessageKind,
+    source: &ServiceName,
+    parts: &Parts,
+    body: Body,
+) -> Result<Arrival, Refusal> {
     if media(&parts.headers)? != Media::Json {
-        return Err(Refusal::new(Reason::UnsupportedMediaType, "one command is application/json"));
+        return Err(Refusal::new(Reason::UnsupportedMediaType, "one message alone is application/json"));
     }
     let body = read(app, parts, body, app.body_bytes_max).await?;
     let webhook = webhook(&parts.headers);
-    Ok(Arrival { webhook, ..arrival(app, source.clone(), body, &parts.headers) })
+    Ok(Arrival { webhook, ..arrival(app, kind, source.clone(), body, &parts.headers) })
 }
 
 /// What could not even be read is told of like any other refusal.
-pub(super) fn on_record(app: &App, source: &ServiceName, headers: &HeaderMap, refusal: Refusal) -> Refused {
+pub(super) fn on_record(
+    app: &App,
+    kind: MessageKind,
+    source: &ServiceName,
+    headers: &HeaderMap,
+    refusal: Refusal,
+) -> Refused {
     let journey = Journey::begin(correlation(headers), traceparent(headers), unpredictable());
-    app.gate.refuse(source, app.clock.now(), journey, refusal)
+    app.gate.refuse(kind, source, app.clock.now(), journey, refusal)
 }
 
 /// Many commands: a JSON array, answered as one document, or NDJSON, answered line by line.
@@ -161,29 +185,62 @@ pub(super) async fn send_batch(
     principal: Principal,
     request: Request,
 ) -> Result<Response, Problem> {
-    let caller = principal.caller()?;
-    let (parts, body) = request.into_parts();
-    let answered = answer_batch(&app, caller, &parts, body).await;
-    Ok(answered.map_err(|refusal| on_record(&app, &caller.service, &parts.headers, refusal))?)
+    send_many(&app, MessageKind::Command, &principal, request).await
 }
 
-async fn answer_batch(app: &Shared, caller: &Caller, parts: &Parts, body: Body) -> Result<Response, Refusal> {
+/// Takes the messages of a request each to its verdict.
+pub(super) async fn send_many(
+    app: &Shared,
+    kind: MessageKind,
+    principal: &Principal,
+    request: Request,
+) -> Result<Response, Problem> {
+    let caller = principal.caller()?;
+    let (parts, body) = request.into_parts();
+    let answered = answer_batch(app, kind, caller, &parts, body).await;
+    Ok(answered.map_err(|refusal| on_record(app, kind, &caller.service, &parts.headers, refusal))?)
+}
+
+async fn answer_batch(
+    app: &Shared,
+    kind: MessageKind,
+    caller: &Caller,
+    parts: &Parts,
+    body: Body,
+) -> Result<Response, Refusal> {
+    let media = media(&parts.headers)?;
     if parts.headers.contains_key(WEBHOOK_SIGNATURE) {
-        let detail = "command batches need metadata.hmac in each entry, not a webhook-signature over all";
-        return Err(Refusal::new(Reason::InvalidRequest, detail));
+        let refuse = |detail| Err(Refusal::new(Reason::InvalidRequest, detail));
+        match (kind, media) {
+            (MessageKind::Command, _) => {
+                return refuse(
+                    "command batches need metadata.hmac in each entry, not a webhook-signature over all",
+                );
+            }
+            (MessageKind::Event, Media::NdJson) => {
+                return refuse("a webhook-signature covers a whole body, and a stream is taken line by line");
+            }
+            (MessageKind::Event, Media::Json) => {}
+        }
     }
     let app = Arc::clone(app);
-    match media(&parts.headers)? {
-        Media::Json => send_array(app, caller, parts, body).await,
+    match media {
+        Media::Json => send_array(app, kind, caller, parts, body).await,
         Media::NdJson => {
             let session = caller.session();
             let (places, room) = (app.stream_places(Some(caller))?, app.body_room(parts)?);
-            Ok(stream::send_lines(app, session, parts.headers.clone(), body, places, room))
+            Ok(stream::send_lines(app, kind, session, parts.headers.clone(), body, places, room))
         }
     }
 }
 
-async fn send_array(app: Shared, caller: &Caller, parts: &Parts, body: Body) -> Result<Response, Refusal> {
+async fn send_array(
+    app: Shared,
+    kind: MessageKind,
+    caller: &Caller,
+    parts: &Parts,
+    body: Body,
+) -> Result<Response, Refusal> {
     let body = read(&app, parts, body, limits::BATCH_BYTES_MAX).await?;
     let entries = split_array(&body, limits::BATCH_MESSAGES_MAX).map_err(Refusal::from)?;
     if entries.len() > limits::BATCH_MESSAGES_MAX {
@@ -191,14 +248,23 @@ async fn send_array(app: Shared, caller: &Caller, parts: &Parts, body: Body) -> 
         return Err(Refusal::new(Reason::TooLarge, detail));
     }
     let entries: Vec<_> = entries.into_iter().map(|entry| body.slice_ref(entry)).collect();
-    let (source, headers) = (caller.service.clone(), parts.headers.clone());
+    let (session, headers) = (caller.session(), parts.headers.clone());
+    let vouched = match webhook(&headers).transpose()? {
+        Some(signed) => Some(app.gate.vouch(&signed, &body, &session.service, app.clock.now()).await?),
+        None => None,
+    };
     // Received now, however long its turn takes to come.
     let fit = entries.iter().filter(|entry| fits(&app, entry));
-    let arrivals: Vec<_> = fit.map(|entry| arrival(&app, source.clone(), entry.clone(), &headers)).collect();
+    let arrival = |entry: &Bytes| Arrival {
+        vouched: vouched.clone(),
+        ..arrival(&app, kind, session.service.clone(), entry.clone(), &headers)
+    };
+    let arrivals: Vec<_> = fit.map(arrival).collect();
     let turn = caller.turns().take(entries.len()).await;
     let work = async move {
         let ended = app.gate.accept_all(arrivals, turn).await;
-        verdicts(&app, &source, &entries, &headers, ended)
+        events::note_foreign(&app, &session, &ended).await;
+        verdicts(&app, kind, &session.service, &entries, &headers, ended)
     };
     let results = Outlive::new(work).await;
     Ok(json(StatusCode::OK, &Results { results }))
@@ -211,6 +277,7 @@ fn fits(app: &App, body: &Bytes) -> bool {
 /// The verdicts of messages that came together: of those that fit as they ended, and of the others.
 fn verdicts(
     app: &App,
+    kind: MessageKind,
     source: &ServiceName,
     bodies: &[Bytes],
     headers: &HeaderMap,
@@ -219,19 +286,21 @@ fn verdicts(
     let mut ended = ended.into_iter();
     let entry = |body: &Bytes| match fits(app, body).then(|| ended.next()).flatten() {
         Some(ended) => verdict(app, ended),
-        None => too_large(app, source, headers),
+        None => too_large(app, kind, source, headers),
     };
     bodies.iter().map(entry).collect()
 }
 
 /// Takes one message of many to its verdict.
-pub(super) async fn send_entry(app: &App, arrival: Arrival, turn: Turn) -> Entry {
-    verdict(app, app.gate.accept(arrival, turn).await)
+pub(super) async fn send_entry(app: &App, session: &Session, arrival: Arrival, turn: Turn) -> Entry {
+    let ended = app.gate.accept(arrival, turn).await;
+    events::note_foreign(app, session, [&ended]).await;
+    verdict(app, ended)
 }
 
-fn too_large(app: &App, source: &ServiceName, headers: &HeaderMap) -> Entry {
+fn too_large(app: &App, kind: MessageKind, source: &ServiceName, headers: &HeaderMap) -> Entry {
     let detail = format!("the message is larger than {} bytes", app.body_bytes_max);
-    on_record(app, source, headers, Refusal::new(Reason::TooLarge, detail)).into()
+    on_record(app, kind, source, headers, Refusal::new(Reason::TooLarge, detail)).into()
 }
 
 fn verdict(app: &App, ended: Result<Answer, Refused>) -> Entry {
@@ -251,11 +320,19 @@ impl From<Refused> for Entry {
 }
 
 /// A message that is received now.
-pub(super) fn arrival(app: &App, source: ServiceName, body: Bytes, headers: &HeaderMap) -> Arrival {
+pub(super) fn arrival(
+    app: &App,
+    kind: MessageKind,
+    source: ServiceName,
+    body: Bytes,
+    headers: &HeaderMap,
+) -> Arrival {
     Arrival {
+        kind,
         source,
         body,
         webhook: None,
+        vouched: None,
         correlation: correlation(headers),
         traceparent: traceparent(headers),
         received_at: app.clock.now(),

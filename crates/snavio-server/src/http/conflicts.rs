@@ -9,6 +9,7 @@ use snavio_model::conflict::{Conflict, ConflictState, Move};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::json::{Difference, differences};
 use snavio_model::limits;
+use snavio_model::message::Message;
 use snavio_model::permission::{Over, Permission, Verdict};
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::time::Clock;
@@ -141,9 +142,12 @@ pub(super) async fn show(
 ) -> Result<Response, Problem> {
     let stored = find(&app, &principal, Permission::Read, id).await?;
     // What was first may have been meant for somebody else.
-    let is_seen = |it: &&LoggedMessage| principal.standing().reads(it.message.target.tenant());
-    let original = stored.original.as_ref().filter(is_seen);
     let conflicting = stored.conflicting.as_ref();
+    let is_seen = |it: &&LoggedMessage| {
+        principal.standing().reads(it.message.target.tenant())
+            || conflicting.is_some_and(|other| is_same_event_type(&it.message, &other.message))
+    };
+    let original = stored.original.as_ref().filter(is_seen);
     let differences = match (original, conflicting) {
         (Some(one), Some(other)) => {
             compared(one.message.payload.clone(), other.message.payload.clone()).await
@@ -158,6 +162,12 @@ pub(super) async fn show(
         conflicts_of_source: stored.of_source,
     };
     Ok(json(StatusCode::OK, &whole))
+}
+
+/// Whether two messages are events of one type: whoever gets the one got the other.
+fn is_same_event_type(one: &Message, other: &Message) -> bool {
+    let address = |it: &Message| (it.kind(), it.target.clone(), it.name.clone());
+    one.event.is_some() && address(one) == address(other)
 }
 
 /// Large payloads take their time, and nobody else's.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serde_json::value::RawValue;
 use snavio_gate::{Arrival, Step, StepVerdict};
+use snavio_model::message::MessageKind;
 use snavio_model::name::{CommandName, ServiceName};
 use snavio_model::permission::{Over, Permission, Verdict};
 use snavio_model::refusal::{Reason, Refusal};
@@ -91,9 +92,11 @@ pub(super) async fn dry_run(
         None => app.gate.registry(),
     };
     let arrival = Arrival {
+        kind: MessageKind::Command,
         source,
         body: body.into(),
         webhook: None,
+        vouched: None,
         correlation: None,
         traceparent: None,
         received_at: app.clock.now(),

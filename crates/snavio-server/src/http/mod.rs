@@ -8,6 +8,7 @@ mod commands;
 mod conflicts;
 mod dead_letters;
 mod dry_run;
+mod events;
 mod exchange;
 mod extract;
 mod health;
@@ -48,13 +49,13 @@ use crate::machine::MachineClock;
 use crate::overreach::Overreach;
 use crate::platform::Platform;
 use crate::polls::Polls;
-use crate::principal::{Caller, Nobody, Principal, Sessions};
+use crate::principal::{Caller, Nobody, Principal, Sessions, sends};
 pub(crate) use admin::admin_router;
 pub(crate) use metrics::QueueFigures;
 pub(crate) use problem::Problem;
 use registry::{
-    bans, chain, changes, file, grants, issuers, keys, list, past, requests, services, tenants, tokens,
-    workloads,
+    bans, chain, changes, event_types, file, grants, issuers, keys, list, past, requests, services,
+    subscriptions, tenants, tokens, workloads,
 };
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -150,6 +151,8 @@ fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::with_openapi(openapi::opening())
         .routes(routes!(commands::send))
         .routes(routes!(commands::send_batch))
+        .routes(routes!(events::send))
+        .routes(routes!(events::send_batch))
         .routes(routes!(queues::attributes))
         .routes(routes!(queues::receive))
         .routes(routes!(queues::acknowledge))
@@ -173,6 +176,8 @@ fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(tenant_config::tenant_config))
         .routes(routes!(registry::platform_key::show, registry::platform_key::replace))
         .routes(routes!(registry::routes::show, registry::routes::register, registry::routes::unregister))
+        .routes(routes!(event_types::show, event_types::register, event_types::unregister))
+        .routes(routes!(subscriptions::show, subscriptions::register, subscriptions::unregister))
         .routes(routes!(grants::all, grants::give, grants::take_back))
         .routes(routes!(requests::waiting, requests::ask))
         .routes(routes!(requests::approve))
@@ -236,7 +241,7 @@ impl FromRequestParts<Shared> for Principal {
             Nobody::Refused(refusal) => refusal,
             Nobody::Forger => app.failures.refuse(&parts.extensions, now, "the token is not valid"),
         })?;
-        principal.known_lately(app, &registry, path.starts_with("/v1/commands")).await?;
+        principal.known_lately(app, &registry, sends(path)).await?;
         if let Some(bytes) = principal.body_bytes() {
             parts.extensions.insert(TenantBodies(bytes));
         }

@@ -26,7 +26,7 @@ use super::routes;
         description = "A gateway for commands and events.\n\nRefusals are RFC 9457 problem documents with a stable reason.",
     ),
     tags(
-        (name = "messages", description = "Sending."),
+        (name = "messages", description = "Sending commands and events."),
         (name = "queues", description = "Consuming: receive, acknowledge, extend, release."),
         (name = "conflicts", description = "Ids that were used for two contents."),
         (name = "dead letters", description = "What could not be processed."),

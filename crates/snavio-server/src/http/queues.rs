@@ -43,7 +43,9 @@ async fn queue(
     let known = match principal {
         Principal::Service(caller) => {
             let service = registry.service(caller.service.as_str());
-            service.is_some_and(|it| it.routes().any(|route| route.queues().contains(&&key)))
+            service.is_some_and(|it| {
+                it.routes().chain(it.subscriptions()).any(|route| route.queues().contains(&&key))
+            })
         }
         Principal::Operator | Principal::Person(_) => {
             registry.queues().any(|it| *it == key) || app.gate.store().holds_any(&key).await?

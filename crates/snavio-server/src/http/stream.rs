@@ -1,4 +1,4 @@
-//! Commands as a stream of lines: read as they come, answered in order, a bounded number under way.
+//! Messages as a stream of lines: read as they come, answered in order, a bounded number under way.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +13,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 use snavio_gate::Arrival;
 use snavio_model::limits;
+use snavio_model::message::MessageKind;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::time::Clock;
 use tokio::sync::mpsc;
@@ -27,6 +28,7 @@ use crate::turns::{Turn, Turns};
 /// Takes each line to its verdict. What cannot be read ends the stream, after the answers to what came before.
 pub(super) fn send_lines(
     app: Shared,
+    kind: MessageKind,
     session: Arc<Session>,
     headers: HeaderMap,
     body: Body,
@@ -39,7 +41,7 @@ pub(super) fn send_lines(
     tokio::spawn(async move {
         let _places = places;
         let lines = Lines::new(body.into_data_stream(), app.body_bytes_max, room);
-        run(app, session, headers, lines, answers).await;
+        run(app, kind, session, headers, lines, answers).await;
     });
     // An answer that lacks lines must not look whole.
     let end = move |line: Option<Bytes>| match line {
@@ -56,6 +58,7 @@ pub(super) fn send_lines(
 
 async fn run(
     app: Shared,
+    kind: MessageKind,
     session: Arc<Session>,
     headers: HeaderMap,
     lines: Lines<BodyDataStream>,
@@ -65,12 +68,12 @@ async fn run(
     let mut under_way = FuturesOrdered::new();
     let mut bytes = 0;
     // Received as it comes, however long its turn takes.
-    let received = |line| arrival(&app, source.clone(), line, &headers);
+    let received = |line| arrival(&app, kind, source.clone(), line, &headers);
     let mut lines = std::pin::pin!(in_turn(lines, session.turns(), received));
     // Not on a task of its own: two lines with one id must not overtake each other.
     let take = |arrival: Arrival, turn| async {
         let length = arrival.body.len();
-        (length, send_entry(&app, arrival, turn).await)
+        (length, send_entry(&app, &session, arrival, turn).await)
     };
     let refusal = loop {
         let more =
@@ -103,7 +106,7 @@ async fn run(
         answers.send(&entry).await;
     }
     if let Some(refusal) = refusal {
-        answers.send(&on_record(&app, &source, &headers, refusal).into()).await;
+        answers.send(&on_record(&app, kind, &source, &headers, refusal).into()).await;
     }
     answers.end();
 }

@@ -9,7 +9,9 @@ use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use snavio_model::limits;
 use snavio_model::name::{KeyVersion, ServiceName};
-use snavio_model::registry::{Entry, EntryKey, Grant, KeyRing, Kind, LiveKey, Registry, Route, ServiceView};
+use snavio_model::registry::{
+    Entry, EntryKey, EventType, Grant, KeyRing, Kind, LiveKey, Registry, Route, ServiceView,
+};
 use snavio_model::signed_request;
 use snavio_model::time::{Clock, Timestamp};
 use utoipa::ToSchema;
@@ -45,6 +47,10 @@ pub(super) struct TenantConfig {
     limits: Limits,
     /// The routes to it.
     routes: Listed<Route>,
+    /// What it publishes.
+    event_types: Listed<EventType>,
+    /// Its subscriptions to events.
+    subscriptions: Listed<Route>,
     /// What others may send to it.
     grants_given: Listed<Grant>,
     /// What it may send to others.
@@ -170,9 +176,11 @@ fn config(
         current: told.ok().map(current),
         withheld: told.err(),
         limits: limits_of(app),
-        routes: Listed::of(service.routes().map(|it| it.route.clone()), |it| {
-            EntryKey::route(&it.target, &it.name)
+        routes: Listed::of(service.routes().map(|it| it.route.clone()), Route::key),
+        event_types: Listed::of(service.event_types().map(|it| (**it).clone()), |it| {
+            EntryKey::event_type(&it.owner, &it.name)
         }),
+        subscriptions: Listed::of(service.subscriptions().map(|it| it.route.clone()), Route::key),
         grants_given: Listed::of(service.grants().map(|it| (**it).clone()), grant_key),
         grants_held: held(registry, &service.name),
     })

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use snavio_model::event::EventEnvelope;
 use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::refusal::{Reason, Refusal, Subject};
 use snavio_model::telemetry::{Record, refused};
 
 use super::eventually;
-use super::samples::{act, at, intake_of, message, notify, queue, receive, settle, settle_one};
+use super::samples::{act, at, event_intake, intake_of, message, notify, queue, receive, settle, settle_one};
 use crate::{Deed, Store};
 
 fn record(source: &str, reason: Reason, now: i64) -> Record {
@@ -117,14 +118,22 @@ pub async fn a_page_of_messages_is_bounded_in_bytes(store: &Arc<dyn Store>) {
     const MESSAGES: usize = limits::PAGE_BYTES_MAX / limits::BODY_BYTES_MAX + 2;
     for n in 0..MESSAGES {
         let mut intake = intake_of("acme/billing", &format!("id-{n}"), &[notify()], at(0));
-        intake.message.payload = vec![b' '; limits::BODY_BYTES_MAX].into();
+        // What is large may also be an event's metadata.
+        if n % 2 == 0 {
+            intake.message.payload = vec![b' '; limits::BODY_BYTES_MAX].into();
+        } else {
+            intake = event_intake(&format!("id-{n}"), &notify(), at(0));
+            let event = intake.message.event.as_deref().cloned().expect("it is an event");
+            let metadata = Some(format!(r#"{{"x":"{}"}}"#, "x".repeat(limits::BODY_BYTES_MAX - 512)));
+            intake.message.event = Some(Arc::new(EventEnvelope { metadata, ..event }));
+        }
         settle(&**store, vec![intake], at(0)).await;
     }
     let mut read = 0;
     let mut after = Serial(0);
     loop {
         let page = store.messages("acme", after, limits::PAGE_MAX).await.expect("messages can be read");
-        let bytes: usize = page.iter().map(|it| it.message.payload.len()).sum();
+        let bytes: usize = page.iter().map(|it| it.message.content_bytes()).sum();
         assert!(bytes <= limits::PAGE_BYTES_MAX, "{bytes}");
         let Some(last) = page.last() else { break };
         after = last.number;

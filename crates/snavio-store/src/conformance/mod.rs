@@ -6,6 +6,7 @@
 
 pub mod claims;
 pub mod conflicts;
+pub mod events;
 pub mod fleet;
 pub mod journal;
 pub mod processing;
@@ -93,6 +94,7 @@ macro_rules! conformance {
                 what_nobody_knows_of_is_tried_again_otherwise, one_delivery_is_handed_out_by_its_number_once,
                 open_claims_are_listed_by_owner_and_status, ids_that_come_again_are_counted,
                 a_claim_whose_delivery_ends_says_so;
+            events: an_event_is_kept_as_it_came;
             queue: a_lease_hides_until_it_ends, a_receive_that_is_given_up_spends_no_attempt,
                 an_extension_hides_for_longer, a_release_waits_out_its_delay,
                 a_receipt_ends_only_its_own_delivery, a_receipt_that_was_never_given_out_ends_nothing,
@@ -117,7 +119,7 @@ macro_rules! conformance {
                 that_telemetry_was_dropped_is_dropped_in_silence, every_tenants_telemetry_ages_out;
         }
         $crate::conformance! { @backend $backend,
-            reopen: work_outlives_a_restart, everything_is_kept, serials_and_fences_rise, claims_still_hold,
+            reopen: work_outlives_a_restart, everything_is_kept, an_event_outlives_a_restart, serials_and_fences_rise, claims_still_hold,
                 a_receipt_from_before_stands, the_last_attempt_outlives_a_restart,
                 a_redriven_delivery_does_not_keep_its_elders;
             fleet: the_first_word_counts, the_last_note_counts_and_comes_with_its_records,

@@ -12,8 +12,8 @@ use snavio_model::settle::Outcome;
 use snavio_model::telemetry::refused;
 
 use super::samples::{
-    KEEP_SECONDS, RECEIVES_MAX, acknowledge, act, at, ids, message, notify, pay, queue, queued, receipt,
-    receive, settle_one,
+    KEEP_SECONDS, RECEIVES_MAX, acknowledge, act, at, event_intake, ids, message, notify, pay, queue, queued,
+    receipt, receive, settle, settle_one,
 };
 use super::{Backend, eventually};
 use crate::{Anchor, Store};
@@ -171,5 +171,17 @@ pub async fn a_redriven_delivery_does_not_keep_its_elders(backend: &dyn Backend)
     let swept = store.sweep(at(retention)).await.expect("the store sweeps");
     assert_eq!(swept.dead_letters, 1);
     assert_eq!(ids(&receive(&*store, "notify", 30, at(retention)).await), ["redriven"]);
+    store.close().await;
+}
+
+/// MSG-5
+pub async fn an_event_outlives_a_restart(backend: &impl Backend) {
+    let store = backend.open().await;
+    let intake = event_intake("a", &notify(), at(0));
+    settle(&*store, vec![intake.clone()], at(0)).await;
+    store.close().await;
+    let store = backend.open().await;
+    let received = receive(&*store, "notify", 30, at(0)).await;
+    assert_eq!(received.iter().map(|it| (*it.message).clone()).collect::<Vec<_>>(), [intake.message]);
     store.close().await;
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use snavio_model::claim::ClaimPolicy;
 use snavio_model::delivery::{Receipt, ReceiptOutcome};
+use snavio_model::event::EventEnvelope;
 use snavio_model::hash::DomainHash;
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::message::{Message, Path};
@@ -31,6 +32,7 @@ pub fn route(name: &str, claim: ClaimPolicy) -> Arc<BoundRoute> {
     Arc::new(BoundRoute::new(Route {
         target: "acme/bot".parse().expect("a service"),
         name: name.parse().expect("a name"),
+        events_of: None,
         queue: QueueName::new(name).expect("a queue"),
         dead_letter_queue: QueueName::new("dead").expect("a queue"),
         claim,
@@ -70,7 +72,7 @@ pub fn message(source: &str, id: &str, now: Timestamp) -> Message {
         name: "pay".parse().expect("a name"),
         signed_target: "bot".into(),
         sent_at: now.to_string().into(),
-        key_version: "hmac-v1".parse().expect("a key version"),
+        key_version: Some("hmac-v1".parse().expect("a key version")),
         signature: "ab".repeat(32).into(),
         correlation: CorrelationId::from_random([7; 16]),
         traceparent: Traceparent::from_random([7; 24]),
@@ -78,7 +80,28 @@ pub fn message(source: &str, id: &str, now: Timestamp) -> Message {
         registry_version: 5,
         domain_hash: DomainHash([9; 32]),
         payload: Bytes::from(format!(r#"{{ "of": "{id}", "bytes": "as they came" }}"#)),
+        event: None,
     }
+}
+
+/// An event of `acme/billing` that nobody signed, on its way to a subscription.
+pub fn event_intake(id: &str, route: &Arc<BoundRoute>, now: Timestamp) -> Intake {
+    let it = intake(id, route, now);
+    let event = EventEnvelope {
+        version: "2.1".parse().expect("a version"),
+        timestamp: "2019-11-15T09:30:00.5+01:00".to_owned(),
+        metadata: Some(r#"{ "userId":"u-1", "é": 1.0 }"#.to_owned()),
+    };
+    let message = Message {
+        target: it.message.source.clone(),
+        signed_target: "".into(),
+        sent_at: "".into(),
+        key_version: None,
+        signature: "".into(),
+        event: Some(Arc::new(event)),
+        ..it.message
+    };
+    Intake { message, ..it }
 }
 
 /// A message of `acme/billing` on its way by a route.

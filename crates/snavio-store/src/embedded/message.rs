@@ -10,18 +10,19 @@ use rusqlite::{CachedStatement, Connection, Row, ToSql, params};
 use snavio_model::hash::{DomainHash, HASH_VERSION};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::limits;
-use snavio_model::message::{Message, Path};
-use snavio_model::name::{CommandName, KeyVersion, ServiceName, TenantName};
+use snavio_model::message::{Message, MessageKind, Path};
+use snavio_model::name::{CommandName, ServiceName, TenantName};
 use snavio_model::time::Timestamp;
 use snavio_model::trace::{CorrelationId, Traceparent};
 
 use super::check::{self, unreadable, usable};
 use super::writer::sql;
+use crate::evidence::{event, key_version};
 use crate::{LoggedMessage, StoreError, Use};
 
 const COLUMNS: &str = "seq, tenant, id, source, target, name, signed_target, sent_at, key_version, signature, \
      correlation_id, traceparent, received_at, registry_version, hash_version, domain_hash, path, \
-     settled_at, payload, check_value";
+     settled_at, payload, check_value, event";
 
 /// What the store adds to a message.
 #[derive(Clone, Copy)]
@@ -38,8 +39,8 @@ impl<'a> Insert<'a> {
     pub(super) fn prepare(connection: &'a Connection) -> rusqlite::Result<Self> {
         const INSERT: &str = "INSERT INTO message (seq, tenant, id, source, target, name, signed_target, sent_at, \
              key_version, signature, correlation_id, traceparent, received_at, registry_version, hash_version, \
-             domain_hash, path, settled_at, payload, check_value) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)";
+             domain_hash, path, settled_at, payload, check_value, event) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)";
         connection.prepare_cached(INSERT).map(Self)
     }
 
@@ -53,7 +54,7 @@ impl<'a> Insert<'a> {
             message.name.as_str(),
             message.signed_target,
             message.sent_at,
-            message.key_version.as_str(),
+            message.key_text(),
             message.signature,
             message.correlation.as_str(),
             message.traceparent.as_str(),
@@ -65,6 +66,7 @@ impl<'a> Insert<'a> {
             head.settled_at.0,
             &message.payload[..],
             check_value(head, HASH_VERSION, message),
+            message.event.as_ref().map(|event| event.to_text()),
         ];
         self.0.execute(values).map(|_| ())
     }
@@ -96,7 +98,7 @@ pub(super) fn of_tenant(
     let mut room = limits::PAGE_BYTES_MAX;
     let mut found: Vec<LoggedMessage> = Vec::new();
     each_of_tenant(connection, tenant, after, |logged| {
-        let bytes = logged.message.payload.len();
+        let bytes = logged.message.content_bytes();
         if found.len() == limit || (bytes > room && !found.is_empty()) {
             return ControlFlow::Break(());
         }
@@ -114,8 +116,8 @@ pub(super) fn uses(
     before: Serial,
     limit: usize,
 ) -> Result<Vec<Use>, StoreError> {
-    const USES: &str = "SELECT seq, id, source, target, name, key_version, correlation_id, registry_version, settled_at \
-         FROM message WHERE tenant = ?1 AND seq < ?2 AND path <> 'conflict' ORDER BY seq DESC LIMIT ?3";
+    const USES: &str = "SELECT seq, id, source, target, name, key_version, correlation_id, registry_version, settled_at, \
+         event IS NOT NULL FROM message WHERE tenant = ?1 AND seq < ?2 AND path <> 'conflict' ORDER BY seq DESC LIMIT ?3";
     let mut statement = connection.prepare_cached(USES).map_err(sql)?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let rows = statement.query_map(params![tenant, before.0, limit], read_use).map_err(sql)?;
@@ -125,11 +127,12 @@ pub(super) fn uses(
 /// Nothing of a row whose names are none.
 fn read_use(row: &Row<'_>) -> rusqlite::Result<Option<Use>> {
     let text = |column| row.get::<_, String>(column);
-    let names = (text(2)?.parse(), text(3)?.parse(), text(4)?.parse(), text(5)?.parse());
+    let names = (text(2)?.parse(), text(3)?.parse(), text(4)?.parse(), key_version(&text(5)?));
     let (Ok(source), Ok(target), Ok(name), Ok(key_version)) = names else { return Ok(None) };
     let Some(correlation) = CorrelationId::new(&text(6)?) else { return Ok(None) };
     Ok(Some(Use {
         number: Serial(row.get(0)?),
+        kind: if row.get(9)? { MessageKind::Event } else { MessageKind::Command },
         id: MessageId::stored(&text(1)?),
         source,
         target,
@@ -206,13 +209,14 @@ fn fields(row: &Row<'_>) -> rusqlite::Result<Option<(LoggedMessage, u16, i64)>> 
         ServiceName::new(text(3)?),
         ServiceName::new(text(4)?),
         CommandName::new(text(5)?),
-        KeyVersion::new(text(8)?),
+        key_version(text(8)?),
     );
     let traces = (CorrelationId::new(text(10)?), Traceparent::parse(text(11)?));
     let (Some(hash), (Ok(tenant), Ok(source), Ok(target), Ok(name), Ok(key_version))) = (hash, names) else {
         return Ok(None);
     };
     let (Some(correlation), Some(traceparent)) = traces else { return Ok(None) };
+    let Some(event) = event(row.get_ref(20)?.as_str_or_null()?) else { return Ok(None) };
     let message = Message {
         tenant,
         id: MessageId::stored(text(2)?),
@@ -229,6 +233,7 @@ fn fields(row: &Row<'_>) -> rusqlite::Result<Option<(LoggedMessage, u16, i64)>> 
         registry_version: row.get(13)?,
         domain_hash: DomainHash(hash),
         payload: Bytes::copy_from_slice(row.get_ref(18)?.as_blob()?),
+        event,
     };
     let logged = LoggedMessage {
         number: Serial(row.get(0)?),

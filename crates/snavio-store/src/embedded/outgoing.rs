@@ -175,7 +175,7 @@ impl Stored for (LoggedMessage, u16) {
     }
 
     fn bytes(&self) -> usize {
-        self.0.message.payload.len()
+        self.0.message.content_bytes()
     }
 }
 

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use snavio_model::hash::{DomainHash, HASH_VERSION};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::limits;
-use snavio_model::message::{Message, Path};
-use snavio_model::name::{CommandName, KeyVersion, ServiceName, TenantName};
+use snavio_model::message::{Message, MessageKind, Path};
+use snavio_model::name::{CommandName, ServiceName, TenantName};
 use snavio_model::settle::Intake;
 use snavio_model::time::Timestamp;
 use snavio_model::trace::{CorrelationId, Traceparent};
@@ -17,7 +17,7 @@ use tokio_postgres::types::ToSql;
 
 use super::client::GenericClient;
 use super::pool::sql;
-use crate::evidence::{Check, usable};
+use crate::evidence::{Check, event, key_version, usable};
 use crate::{LoggedMessage, StoreError, Use};
 
 /// The columns that [`read`] reads.
@@ -25,9 +25,9 @@ pub(super) const COLUMNS: &str = "message.seq, message.tenant, message.id, messa
      message.name, message.signed_target, message.sent_at, message.key_version, message.signature, \
      message.correlation_id, message.traceparent, message.received_at, message.registry_version, \
      message.hash_version, message.domain_hash, message.path, message.settled_at, message.payload, \
-     message.check_value";
+     message.check_value, message.event";
 /// How many they are.
-pub(super) const COLUMN_COUNT: usize = 20;
+pub(super) const COLUMN_COUNT: usize = 21;
 
 /// Messages as columns, to be written by one statement, with numbers counted from a base that only the statement
 /// knows.
@@ -53,6 +53,7 @@ pub(super) struct Columns<'a> {
     path: Vec<&'a str>,
     payload: Vec<&'a [u8]>,
     check: Vec<i64>,
+    event: Vec<Option<String>>,
 }
 
 impl<'a> Columns<'a> {
@@ -76,7 +77,7 @@ impl<'a> Columns<'a> {
         self.name.push(message.name.as_str());
         self.signed_target.push(&message.signed_target);
         self.sent_at.push(&message.sent_at);
-        self.key_version.push(message.key_version.as_str());
+        self.key_version.push(message.key_text());
         self.signature.push(&message.signature);
         self.correlation.push(message.correlation.as_str());
         self.traceparent.push(message.traceparent.as_str());
@@ -88,10 +89,16 @@ impl<'a> Columns<'a> {
         self.path.push(path.as_str());
         self.payload.push(&message.payload);
         self.check.push(check_value(message, path, settled_at, hash_version));
+        self.event.push(message.event.as_ref().map(|event| event.to_text()));
     }
 
-    /// In the order of the statement's parameters.
-    pub(super) fn values(&self) -> [&(dyn ToSql + Sync); COLUMN_COUNT] {
+    /// What events have besides: the last of a statement's parameters.
+    pub(super) fn events(&self) -> &(dyn ToSql + Sync) {
+        &self.event
+    }
+
+    /// The rest, in the order of the statement's parameters.
+    pub(super) fn values(&self) -> [&(dyn ToSql + Sync); COLUMN_COUNT - 1] {
         [
             &self.number,
             &self.tenant,
@@ -124,22 +131,25 @@ pub(super) async fn insert(
 ) -> Result<(), StoreError> {
     const INSERT: &str = "INSERT INTO message (seq, tenant, id, source, target, name, signed_target, sent_at, \
              key_version, signature, correlation_id, traceparent, received_at, settled_at, registry_version, \
-             hash_version, domain_hash, path, payload, check_value) \
+             hash_version, domain_hash, path, payload, check_value, event) \
          SELECT number, tenant, id, source, target, name, signed_target, sent_at, key_version, signature, \
              correlation_id, traceparent, received_at, settled_at, registry_version, hash_version, domain_hash, \
-             path, payload, check_value + number \
+             path, payload, check_value + number, event \
          FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], \
              $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::bigint[], $14::bigint[], \
-             $15::bigint[], $16::integer[], $17::bytea[], $18::text[], $19::bytea[], $20::bigint[]) \
+             $15::bigint[], $16::integer[], $17::bytea[], $18::text[], $19::bytea[], $20::bigint[], \
+             $21::text[]) \
              AS old (number, tenant, id, source, target, name, signed_target, sent_at, key_version, signature, \
              correlation_id, traceparent, received_at, settled_at, registry_version, hash_version, domain_hash, \
-             path, payload, check_value)";
+             path, payload, check_value, event)";
     let mut columns = Columns::default();
     for (logged, hash_version) in messages {
         columns.put(logged.number, &logged.message, logged.path, logged.settled_at, *hash_version);
     }
     let statement = client.prepare_cached(INSERT).await.map_err(sql)?;
-    client.execute(&statement, &columns.values()).await.map(|_| ()).map_err(sql)
+    let mut values = columns.values().to_vec();
+    values.push(columns.events());
+    client.execute(&statement, &values).await.map(|_| ()).map_err(sql)
 }
 
 /// The message with this number, if it can be used; a damaged one is told of and left out.
@@ -160,8 +170,8 @@ pub(super) async fn uses(
     before: Serial,
     limit: usize,
 ) -> Result<Vec<Use>, StoreError> {
-    const USES: &str = "SELECT seq, id, source, target, name, key_version, correlation_id, registry_version, settled_at \
-         FROM message WHERE tenant = $1 AND seq < $2 AND path <> 'conflict' ORDER BY seq DESC LIMIT $3";
+    const USES: &str = "SELECT seq, id, source, target, name, key_version, correlation_id, registry_version, settled_at, \
+         event IS NOT NULL FROM message WHERE tenant = $1 AND seq < $2 AND path <> 'conflict' ORDER BY seq DESC LIMIT $3";
     let statement = client.prepare_cached(USES).await.map_err(sql)?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let rows = client.query(&statement, &[&tenant, &before.0, &limit]).await.map_err(sql)?;
@@ -171,11 +181,12 @@ pub(super) async fn uses(
 /// Nothing of a row whose names are none.
 fn read_use(row: &Row) -> Result<Option<Use>, tokio_postgres::Error> {
     let text = |column: usize| row.try_get::<_, &str>(column);
-    let names = (text(2)?.parse(), text(3)?.parse(), text(4)?.parse(), text(5)?.parse());
+    let names = (text(2)?.parse(), text(3)?.parse(), text(4)?.parse(), key_version(text(5)?));
     let (Ok(source), Ok(target), Ok(name), Ok(key_version)) = names else { return Ok(None) };
     let Some(correlation) = CorrelationId::new(text(6)?) else { return Ok(None) };
     Ok(Some(Use {
         number: Serial(row.try_get(0)?),
+        kind: if row.try_get(9)? { MessageKind::Event } else { MessageKind::Command },
         id: MessageId::stored(text(1)?),
         source,
         target,
@@ -211,12 +222,13 @@ fn fields(row: &Row, first: usize) -> Result<Option<(LoggedMessage, u16, i64)>, 
         ServiceName::new(text(3)?),
         ServiceName::new(text(4)?),
         CommandName::new(text(5)?),
-        KeyVersion::new(text(8)?),
+        key_version(text(8)?),
     );
     let traces = (CorrelationId::new(text(10)?), Traceparent::parse(text(11)?));
     let (Some(hash), Some(hash_version)) = (hash, hash_version) else { return Ok(None) };
     let (Ok(tenant), Ok(source), Ok(target), Ok(name), Ok(key_version)) = names else { return Ok(None) };
     let (Some(correlation), Some(traceparent)) = traces else { return Ok(None) };
+    let Some(event) = event(row.try_get(first + 20)?) else { return Ok(None) };
     let message = Message {
         tenant,
         id: MessageId::stored(text(2)?),
@@ -233,6 +245,7 @@ fn fields(row: &Row, first: usize) -> Result<Option<(LoggedMessage, u16, i64)>, 
         registry_version: number(13)?,
         domain_hash: DomainHash(hash),
         payload: Bytes::copy_from_slice(bytes(18)?),
+        event,
     };
     let logged = LoggedMessage {
         number: Serial(number(0)?),
@@ -267,9 +280,10 @@ pub(super) async fn page(
     // The sizes are read without the payloads; the first message comes whatever its size.
     let query = format!(
         "SELECT {COLUMNS}, fit.places FROM message JOIN ( \
-             SELECT seq, sum(octet_length(payload)) OVER (ORDER BY seq) AS bytes, \
+             SELECT seq, sum(octet_length(payload) + coalesce(octet_length(event), 0)) \
+                     OVER (ORDER BY seq) AS bytes, \
                  row_number() OVER (ORDER BY seq) AS place, count(*) OVER () AS places \
-             FROM (SELECT seq, payload FROM message WHERE tenant = $1 AND seq > $2 AND seq <= $3 \
+             FROM (SELECT seq, payload, event FROM message WHERE tenant = $1 AND seq > $2 AND seq <= $3 \
                        AND path <> 'conflict' \
                    ORDER BY seq LIMIT $4) AS next \
          ) AS fit USING (seq) WHERE fit.bytes <= $5 OR fit.place = 1 ORDER BY message.seq"

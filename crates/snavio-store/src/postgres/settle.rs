@@ -320,6 +320,7 @@ impl<'a> Attempts<'a> {
         let mut originals = original::Columns::default();
         delta.originals.iter().for_each(|(key, original)| originals.push(key, original));
         values.extend(originals.values());
+        values.push(messages.events());
         let statement = client.prepare_cached(&self.inner.write).await.map_err(Trouble::of)?;
         let row = client.query_opt(&statement, &values).await.map_err(Trouble::of)?;
         row.map(|row| row.try_get(0)).transpose().map_err(Trouble::of)
@@ -437,16 +438,17 @@ pub(super) fn statement() -> String {
          message_in AS ( \
              INSERT INTO message (seq, tenant, id, source, target, name, signed_target, sent_at, key_version, \
                  signature, correlation_id, traceparent, received_at, settled_at, registry_version, hash_version, \
-                 domain_hash, path, payload, check_value) \
+                 domain_hash, path, payload, check_value, event) \
              SELECT base + number, tenant, id, source, target, name, signed_target, sent_at, key_version, \
                  signature, correlation_id, traceparent, received_at, settled_at, registry_version, hash_version, \
-                 domain_hash, path, payload, check_value + base + number \
+                 domain_hash, path, payload, check_value + base + number, event \
              FROM block, unnest($3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], \
                  $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::bigint[], \
-                 $16::bigint[], $17::bigint[], $18::integer[], $19::bytea[], $20::text[], $21::bytea[], $22::bigint[]) \
+                 $16::bigint[], $17::bigint[], $18::integer[], $19::bytea[], $20::text[], $21::bytea[], $22::bigint[], \
+                 $51::text[]) \
                  AS new (number, tenant, id, source, target, name, signed_target, sent_at, key_version, signature, \
                  correlation_id, traceparent, received_at, settled_at, registry_version, hash_version, domain_hash, \
-                 path, payload, check_value) \
+                 path, payload, check_value, event) \
          ), claim_in AS ({claims} \
          ), original_in AS ({originals}), delivery_in AS ({deliveries}) \
          SELECT base FROM block",

@@ -43,7 +43,7 @@ impl Damaged for Embedded {
 }
 
 /// Every column of a message, and a value that only damage could have put there.
-const OTHER_MESSAGE: [&str; 21] = [
+const OTHER_MESSAGE: [&str; 23] = [
     "id = 'id-other'",
     "source = 'acme/other'",
     "target = 'acme/other'",
@@ -51,6 +51,7 @@ const OTHER_MESSAGE: [&str; 21] = [
     "signed_target = 'other'",
     "sent_at = '2026-11-15T08:30:01Z'",
     "key_version = 'hmac-v2'",
+    "key_version = ''",
     "signature = 'other'",
     "correlation_id = 'other'",
     "traceparent = '00-00000000000000000000000000000001-0000000000000001-00'",
@@ -60,6 +61,7 @@ const OTHER_MESSAGE: [&str; 21] = [
     "domain_hash = zeroblob(32)",
     "path = 'fast'",
     "payload = CAST(replace(CAST(payload AS TEXT), 'came', 'cams') AS BLOB)",
+    "event = '{\"version\":\"1.0\",\"timestamp\":\"\"}'",
     "check_value = check_value + 1",
     "source = CAST(x'ff61' AS TEXT)",
     "sent_at = CAST(x'80' AS TEXT)",

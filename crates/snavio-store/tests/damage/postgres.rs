@@ -33,7 +33,7 @@ impl Damaged for Database {
 }
 
 /// Every column of a message, and a value that only damage could have put there.
-const OTHER_MESSAGE: [&str; 21] = [
+const OTHER_MESSAGE: [&str; 23] = [
     "id = 'id-other'",
     "source = 'acme/other'",
     "source = 'not a name'",
@@ -42,6 +42,7 @@ const OTHER_MESSAGE: [&str; 21] = [
     "signed_target = 'other'",
     "sent_at = '2026-11-15T08:30:01Z'",
     "key_version = 'hmac-v2'",
+    "key_version = ''",
     "signature = 'other'",
     "correlation_id = 'other'",
     "traceparent = '00-00000000000000000000000000000001-0000000000000001-00'",
@@ -54,6 +55,7 @@ const OTHER_MESSAGE: [&str; 21] = [
     "domain_hash = '\\x00'",
     "path = 'fast'",
     "payload = '{}'",
+    "event = '{\"version\":\"1.0\",\"timestamp\":\"\"}'",
     "check_value = check_value + 1",
 ];
 

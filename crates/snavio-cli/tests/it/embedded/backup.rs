@@ -91,7 +91,7 @@ async fn a_backup_under_load_is_restored_with_all_it_contained_and_no_number_is_
         fresh.push(id);
     }
     let delivered = drain(&other.client(&cast.bot), "pay-inbox").await;
-    let ids: HashSet<_> = delivered.iter().filter_map(|it| it.message.metadata["id"].as_str()).collect();
+    let ids: HashSet<_> = delivered.iter().filter_map(|it| it.message.id()).collect();
     assert!(
         before.iter().chain(&fresh).all(|id| ids.contains(id.as_str())),
         "what was acknowledged before is there"
@@ -100,7 +100,7 @@ async fn a_backup_under_load_is_restored_with_all_it_contained_and_no_number_is_
         before.iter().chain(&fresh).chain(sent.iter().map(|(id, _)| id)).map(String::as_str).collect();
     assert!(ids.is_subset(&known) && delivered.len() == ids.len(), "and nothing else, and nothing twice");
     for delivery in &delivered {
-        let id = delivery.message.metadata["id"].as_str().unwrap_or_default();
+        let id = delivery.message.id().unwrap_or_default();
         if let Some((sent, _)) = sent.iter().find(|(_, number)| *number == delivery.delivery_id.0) {
             assert_eq!(sent, id, "a delivery id means the same message as before");
         }

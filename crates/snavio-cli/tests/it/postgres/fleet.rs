@@ -96,7 +96,7 @@ async fn what_is_sent_to_one_node_is_received_from_the_other_once() {
     };
     assert_eq!(post(&one.client(&cast.billing), draft.sign(&cast.billing)).await.0, 202);
     let received = waiting.await.unwrap().expect("the other hands out");
-    let ids: Vec<_> = received.iter().map(|it| it.message.metadata["id"].as_str()).collect();
+    let ids: Vec<_> = received.iter().map(|it| it.message.id()).collect();
     assert_eq!(ids, [Some(draft.id.as_str())]);
 
     let (status, answer) = post(&other.client(&cast.billing), draft.sign(&cast.billing)).await;

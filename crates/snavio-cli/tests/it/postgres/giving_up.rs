@@ -109,7 +109,7 @@ async fn a_node_whose_clients_gave_up_in_the_middle_of_statements_goes_on_at_onc
     let mut delivered: Vec<String> = Vec::new();
     eventually("everything that was acknowledged is received", async || {
         let some = drain(&bot, "pay-inbox").await;
-        delivered.extend(some.iter().map(|it| it.message.metadata["id"].as_str().unwrap().to_owned()));
+        delivered.extend(some.iter().map(|it| it.message.id().unwrap().to_owned()));
         accepted.iter().all(|draft| delivered.contains(&draft.id)).then_some(())
     })
     .await;
@@ -121,7 +121,7 @@ async fn a_node_whose_clients_gave_up_in_the_middle_of_statements_goes_on_at_onc
         there += usize::from(known);
     }
     let rest = drain(&bot, "pay-inbox").await;
-    delivered.extend(rest.iter().map(|it| it.message.metadata["id"].as_str().unwrap().to_owned()));
+    delivered.extend(rest.iter().map(|it| it.message.id().unwrap().to_owned()));
     delivered.sort();
     let all = delivered.len();
     delivered.dedup();

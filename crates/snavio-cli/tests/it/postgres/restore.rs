@@ -53,7 +53,7 @@ async fn receive_one(bot: &Client) -> Delivery {
 }
 
 fn id_of(delivery: &Delivery) -> &str {
-    delivery.message.metadata["id"].as_str().unwrap()
+    delivery.message.id().unwrap()
 }
 
 /// How many messages a reader of telemetry hears of who has read so far, and where it goes on.

@@ -10,7 +10,9 @@ use serde_json::Value;
 use snavio_model::name::ServiceName;
 use snavio_model::permission::{Over, Permission, Verdict};
 use snavio_model::refusal::{Reason, Refusal};
-use snavio_model::registry::{Author, Change, Entry, EntryKey, Grant, Kind, Registry, Route, Service, Wish};
+use snavio_model::registry::{
+    Author, Change, Entry, EntryKey, EventType, Grant, Kind, Registry, Route, Service, Wish,
+};
 use snavio_model::time::Clock;
 use utoipa::ToSchema;
 
@@ -36,8 +38,12 @@ pub(in crate::http) struct RegistryFile {
     #[serde(default, deserialize_with = "objects")]
     routes: Vec<Route>,
     #[serde(default, deserialize_with = "objects")]
+    event_types: Vec<EventType>,
+    #[serde(default, deserialize_with = "objects")]
+    subscriptions: Vec<Route>,
+    #[serde(default, deserialize_with = "objects")]
     grants: Vec<Grant>,
-    /// Also remove services, routes and grants that the tenants of the file own and the file does not name.
+    /// Also remove services, routes, event types, subscriptions and grants that the tenants of the file own and the file does not name.
     #[serde(default)]
     prune: bool,
     /// Only say what would change.
@@ -80,7 +86,9 @@ impl RegistryFile {
             Entry::Workload(workload) => goes(&workload.service),
             // Whoever it waits for.
             Entry::GrantRequest(it) => goes(&it.source) || goes(&it.target),
-            Entry::Route(_) | Entry::Grant(_) => is_owner(entry.owner()) && !named.contains(&entry.key()),
+            Entry::Route(_) | Entry::EventType(_) | Entry::Subscription(_) | Entry::Grant(_) => {
+                is_owner(entry.owner()) && !named.contains(&entry.key())
+            }
             _ => false,
         };
         registry.entries().filter(is_left_out).map(Entry::key).collect()
@@ -91,8 +99,10 @@ impl RegistryFile {
         let tenants = self.tenants.iter().map(|tenant| tenant.entry(registry));
         let services = self.services.iter().cloned().map(Entry::Service);
         let routes = self.routes.iter().cloned().map(Entry::Route);
+        let event_types = self.event_types.iter().cloned().map(Entry::EventType);
+        let subscriptions = self.subscriptions.iter().cloned().map(Entry::Subscription);
         let grants = self.grants.iter().cloned().map(Entry::Grant);
-        tenants.chain(services).chain(routes).chain(grants)
+        tenants.chain(services).chain(routes).chain(event_types).chain(subscriptions).chain(grants)
     }
 }
 

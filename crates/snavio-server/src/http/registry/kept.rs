@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use snavio_model::name::{QueueKey, TenantName};
-use snavio_model::registry::{Change, Entry, EntryKey, Registry, Route};
+use snavio_model::registry::{Change, Entry, EntryKey, Registry};
 use snavio_model::time::Clock;
 use snavio_store::StoreError;
 
@@ -46,7 +46,9 @@ pub(super) async fn problems(
 /// The queues that no route would name any more, each with a route that does now.
 fn left(registry: &Registry, changes: &[Change]) -> BTreeMap<QueueKey, EntryKey> {
     let named = |entry: &Option<Entry>| match entry {
-        Some(Entry::Route(route)) => Some(QueueKey::new(route.target.tenant(), &route.queue)),
+        Some(Entry::Route(route) | Entry::Subscription(route)) => {
+            Some(QueueKey::new(route.target.tenant(), &route.queue))
+        }
         _ => None,
     };
     let before = changes.iter().filter_map(|it| Some((named(&it.before)?, it.key.clone())));
@@ -55,8 +57,7 @@ fn left(registry: &Registry, changes: &[Change]) -> BTreeMap<QueueKey, EntryKey>
         return left;
     }
     let changed: BTreeSet<_> = changes.iter().map(|it| &it.key).collect();
-    let key = |route: &Route| EntryKey::route(&route.target, &route.name);
-    let others = registry.routes().filter(|it| !changed.contains(&key(&it.route))).map(|it| it.queue.clone());
+    let others = registry.routes().filter(|it| !changed.contains(&it.route.key())).map(|it| it.queue.clone());
     for queue in others.chain(changes.iter().filter_map(|it| named(&it.after))) {
         left.remove(&queue);
     }

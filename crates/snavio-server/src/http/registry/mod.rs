@@ -1,9 +1,10 @@
-//! The registry over HTTP: tenants, services, routes, grants, people's tokens, whole files, and the
-//! changelog (REG-1, REG-5).
+//! The registry over HTTP: tenants, services, routes, event types, subscriptions, grants, people's tokens, whole files,
+//! and the changelog (REG-1, REG-5).
 
 pub(super) mod bans;
 pub(super) mod chain;
 pub(super) mod changes;
+pub(super) mod event_types;
 pub(super) mod file;
 pub(super) mod grants;
 pub(super) mod issuers;
@@ -15,6 +16,7 @@ pub(super) mod platform_key;
 pub(super) mod requests;
 pub(super) mod routes;
 pub(super) mod services;
+pub(super) mod subscriptions;
 pub(super) mod tenants;
 pub(super) mod tokens;
 pub(super) mod workloads;

@@ -52,7 +52,7 @@ pub(in crate::http) async fn register(
 }
 
 /// What the path says, the body must not contradict.
-fn agree(body: &mut Map<String, Value>, member: &str, value: Value) -> Result<(), Refusal> {
+pub(super) fn agree(body: &mut Map<String, Value>, member: &str, value: Value) -> Result<(), Refusal> {
     if body.get(member).is_some_and(|said| *said != value) {
         let detail = format!("the body's {member} is not that of the path");
         return Err(Refusal::new(Reason::InvalidRequest, detail));

@@ -26,6 +26,9 @@ pub(in crate::http) struct ServiceBody {
     key_days: Option<u32>,
     /// Days for which a key is accepted beside the one after it: 7 when not said.
     key_overlap_days: Option<u32>,
+    /// Whether its events must be signed: not when not said.
+    #[serde(default)]
+    signed_events: bool,
 }
 
 /// What a new service authenticates and signs with. Shown once.
@@ -81,8 +84,8 @@ pub(in crate::http) async fn register(
     JsonBody(body): JsonBody<ServiceBody>,
 ) -> Result<Response, Problem> {
     let name = service_name(&tenant, &service)?;
-    let ServiceBody { description, key_days, key_overlap_days } = body;
-    let service = Service { name, description, key_days, key_overlap_days };
+    let ServiceBody { description, key_days, key_overlap_days, signed_events } = body;
+    let service = Service { name, description, key_days, key_overlap_days, signed_events };
     let decide = |registry: &Registry| with_credentials(&app, registry, service.clone());
     let (changes, credentials) = change(&app, &principal, &why.why, decide).await?;
     Ok(no_store(json(status(&changes), &NewService { kind: Kind::Service, service, credentials })))

@@ -77,7 +77,7 @@ impl Tally {
 
     /// A consumer that asked at `asked` was handed a delivery.
     pub(crate) fn received(&mut self, asked: Moment, strict: bool, delivery: &Delivery) {
-        let id = delivery.message.metadata["id"].as_str().expect("deliveries carry their message's id");
+        let id = delivery.message.id().expect("deliveries carry their message's id");
         if self.ended.get(&delivery.delivery_id).is_some_and(|ended| *ended <= asked) {
             self.broken.push(format!("{id} was handed out again after its acknowledgement"));
         }

@@ -1,0 +1,95 @@
+//! Ingest of events: `POST /v1/events`, one event, and `POST /v1/events/batch`, many at once or a stream of them (MSG-5).
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+use serde_json::Value;
+use snavio_gate::Answer;
+use snavio_model::message::MessageKind;
+use snavio_model::name::CommandName;
+use snavio_model::refusal::{Reason, Refused};
+use utoipa::ToSchema;
+
+use super::commands::{Accepted, Entry, Results, send_many, send_one};
+use super::{App, Problem, Shared};
+use crate::principal::{Principal, Session};
+
+/// An event as its producer sends it (MSG-5).
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+#[expect(dead_code, reason = "only described here: the model reads messages by itself")]
+pub(super) struct SentEvent {
+    /// 1 to 128 printable ASCII characters, the same on every retry.
+    event_id: String,
+    /// A type that this service has registered.
+    event_type: String,
+    /// 1 to 128 printable ASCII characters.
+    #[schema(value_type = String, required = false)]
+    correlation_id: Option<String>,
+    /// When it happened: RFC 3339, of any age; the time of receipt when not said.
+    #[schema(value_type = String, format = DateTime, required = false)]
+    timestamp: Option<String>,
+    /// `major.minor`; the type's own when not said.
+    #[schema(value_type = String, required = false)]
+    version: Option<String>,
+    /// Who sends it, `tenant/service` or `service`: nobody but the caller.
+    #[schema(value_type = String, required = false)]
+    source: Option<String>,
+    /// Any JSON value; may also be called `payload`.
+    data: Value,
+    /// Whatever else belongs to it and is no part of what it says: `userId`, `userAgent`, `requestId`.
+    #[schema(value_type = Object, required = false)]
+    metadata: Option<Value>,
+}
+
+/// One event.
+#[utoipa::path(post, path = "/v1/events", tag = "messages",
+    params(
+        ("x-correlation-id" = Option<String>, Header, description = "The journey, for events that do not name theirs"),
+        ("traceparent" = Option<String>, Header, description = "The W3C trace"),
+        ("webhook-id" = Option<String>, Header, description = "Standard Webhooks: the event's id"),
+        ("webhook-timestamp" = Option<String>, Header, description = "Standard Webhooks: seconds since 1970, within the replay window"),
+        ("webhook-signature" = Option<String>, Header, description = "Standard Webhooks: `v1,` and the base64 of the signature of id, timestamp and body; needed where the service's events must be signed"),
+    ),
+    request_body(content = SentEvent, content_type = "application/json"),
+    responses((status = 202, body = Accepted, description = "Accepted for delivery"), (status = 200, body = Accepted, description = "A duplicate")))]
+pub(super) async fn send(
+    State(app): State<Shared>,
+    principal: Principal,
+    request: Request,
+) -> Result<Response, Problem> {
+    send_one(&app, MessageKind::Event, &principal, request).await
+}
+
+/// Many events: a JSON array, answered as one document, or NDJSON, answered line by line.
+#[utoipa::path(post, path = "/v1/events/batch", tag = "messages",
+    params(
+        ("x-correlation-id" = Option<String>, Header, description = "The journey, for events that do not name theirs"),
+        ("traceparent" = Option<String>, Header, description = "The W3C trace"),
+        ("webhook-id" = Option<String>, Header, description = "Standard Webhooks: an id of the batch"),
+        ("webhook-timestamp" = Option<String>, Header, description = "Standard Webhooks: seconds since 1970, within the replay window"),
+        ("webhook-signature" = Option<String>, Header, description = "Standard Webhooks: over the whole array; needed where the service's events must be signed"),
+    ),
+    request_body(description = "Events: an array, or one per line", content((Vec<SentEvent> = "application/json"), (SentEvent = "application/x-ndjson"))),
+    responses((status = 200, description = "Each entry's verdict, in order", content((Results = "application/json"), (Entry = "application/x-ndjson")))))]
+pub(super) async fn send_batch(
+    State(app): State<Shared>,
+    principal: Principal,
+    request: Request,
+) -> Result<Response, Problem> {
+    send_many(&app, MessageKind::Event, &principal, request).await
+}
+
+/// REG-8: events under another's name were refused; that somebody tried goes on the record. A command does not name its
+/// source at all.
+pub(super) async fn note_foreign<'a>(
+    app: &App,
+    session: &Session,
+    ended: impl IntoIterator<Item = &'a Result<Answer, Refused>>,
+) {
+    let is_foreign =
+        |it: &&Refused| it.subject.kind == MessageKind::Event && it.refusal.reason == Reason::SourcePresent;
+    for refused in ended.into_iter().filter_map(|it| it.as_ref().err()).filter(is_foreign) {
+        let name = refused.subject.name.as_ref().map_or("", CommandName::as_str).to_owned();
+        app.overreach.note(app, session.name(), "event.send", name).await;
+    }
+}
