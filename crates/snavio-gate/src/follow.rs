@@ -230,7 +230,7 @@ impl Gate {
     }
 
     /// What became of a claim, waited for up to a time.
-    async fn outcome_of(
+    pub(crate) async fn outcome_of(
         &self,
         id: &IdKey,
         destination: &str,
@@ -262,7 +262,7 @@ impl Gate {
     }
 
     /// Why there is no answer yet to somebody who sent it again, if so.
-    fn not_yet(&self, claim: &StoredClaim, status: Status) -> Option<Refusal> {
+    pub(crate) fn not_yet(&self, claim: &StoredClaim, status: Status) -> Option<Refusal> {
         let now = self.clock().now();
         let until = |at: Timestamp| at.since(now).max(Duration::from_secs(1));
         match (status, claim.held) {
@@ -288,7 +288,7 @@ impl Gate {
         }
     }
 
-    async fn told(
+    pub(crate) async fn told(
         &self,
         claim: StoredClaim,
         delivery: Serial,

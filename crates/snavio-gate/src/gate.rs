@@ -457,9 +457,9 @@ impl Gate {
                 let path = path.as_str();
                 tracing::debug!(target: "snavio::message", %source, %id, %correlation, %traceparent, path, "accepted");
             }
-            Ok(Answer { id, correlation, traceparent, kind, verdict: Verdict::Followed(followed), .. })
-                if !followed.is_replay =>
-            {
+            Ok(Answer {
+                id, correlation, traceparent, kind, verdict: Verdict::Followed(followed), ..
+            }) if !followed.is_replay => {
                 let status = followed.status.as_str();
                 self.meters.accepted(*kind, Path::Slow);
                 tracing::info!(target: "snavio::message", %source, %id, %correlation, %traceparent, status, "processed");
@@ -498,6 +498,14 @@ impl Gate {
 
     fn recent(&self) -> std::sync::MutexGuard<'_, RecentMessages> {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn committer(&self) -> &Committer {
+        &self.committer
+    }
+
+    pub(crate) fn currency(&self) -> &Currency {
+        &self.currency
     }
 
     pub(crate) fn legacy_keys(&self) -> &LegacyKeys {

@@ -4,6 +4,7 @@
 //! from memory or says why memory does not suffice, `slow` settles it in one durable commit. A stage eats the
 //! type that the one before it yields, and never calls an earlier one; only `gate.rs`, and `dry_run.rs` which walks the same way, name two of them.
 
+mod begin;
 mod committer;
 mod courier;
 mod currency;
@@ -27,6 +28,7 @@ mod snapshot;
 mod sweeper;
 mod ticket;
 
+pub use begin::{Beginning, Begun};
 pub use courier::Processor;
 pub use dry_run::{Step, StepVerdict};
 pub use follow::{Followed, Wait};

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::time::Timestamp;
+
 /// The longest id of an event.
 const EVENT_ID_BYTES_MAX: usize = 128;
 
@@ -28,6 +30,12 @@ impl MessageId {
         let is_id = (1..=EVENT_ID_BYTES_MAX).contains(&text.len())
             && text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
         Self::uuid(text).or_else(|| is_id.then(|| Self(text.into())))
+    }
+
+    /// When the id was made, where it says so itself: a UUID of version 7 does.
+    pub fn made_at(&self) -> Option<Timestamp> {
+        let uuid = uuid::Uuid::try_parse(&self.0).ok().filter(|it| it.get_version_num() == 7)?;
+        i64::try_from(uuid.as_u128() >> 80).ok().map(Timestamp)
     }
 
     /// Takes back the text that [`MessageId::as_str`] gave.

@@ -24,6 +24,7 @@ mod platform;
 mod platform_key;
 mod polls;
 mod principal;
+mod processor;
 mod recorder;
 mod tls;
 mod turns;

@@ -10,6 +10,7 @@ use snavio_model::age::JITTER_MAX;
 use snavio_model::limits;
 use snavio_model::registry::{NewSecrets, Registry, Sealed};
 use snavio_model::time::{Clock, Timestamp};
+use snavio_sink::HttpProcessor;
 use snavio_store::embedded::{EmbeddedStore, OpenError, Options, Plant};
 use snavio_store::objects::{Objects, ObjectsError};
 use snavio_store::postgres::{self, PostgresStore};
@@ -32,6 +33,7 @@ use crate::platform::{Pinned, Platform, PlatformError};
 use crate::platform_key::KeySource;
 use crate::polls::Polls;
 use crate::principal::Sessions;
+use crate::processor::Calls;
 use crate::recorder::{keep_up, recorder};
 use crate::tls::{self, TlsError};
 
@@ -163,6 +165,8 @@ impl Node {
         let metrics = recorder();
         let key_sets = KeySets::new(&config.outgoing_allowed)
             .map_err(|error| StartError::Outgoing(error.to_string()))?;
+        let processors = HttpProcessor::new(&config.outgoing_allowed)
+            .map_err(|error| StartError::Outgoing(error.to_string()))?;
         let tls = config.server.tls.as_ref().map(tls::acceptor).transpose()?;
         // Before anything runs: an address that is taken must leave nothing behind.
         let socket = listen(config.server.listen).await?;
@@ -206,6 +210,7 @@ impl Node {
         if let Some(snapshots) = snapshots {
             gate.write_snapshots(Arc::new(snapshots));
         }
+        gate.call_processors(Arc::new(Calls(processors)));
         gate.look_after_keys(
             config.rotate_keys.then(|| Arc::<Platform>::clone(&platform) as Arc<dyn NewSecrets>),
         );

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use snavio_model::claim::IdKey;
 use snavio_model::conflict::{Conflict, ConflictState, Immovable, Move};
 use snavio_model::delivery::{DeadLetter, QueueAttributes, Receipt, ReceiptOutcome};
 use snavio_model::id::{MessageId, Serial};
@@ -332,6 +333,9 @@ pub trait Conflicts: Send + Sync {
 
     /// One with both of its messages.
     async fn conflict(&self, id: Serial) -> Result<Option<StoredConflict>, StoreError>;
+
+    /// Those under an id, in their order.
+    async fn conflicts_of(&self, id: &IdKey) -> Result<Vec<Conflict>, StoreError>;
 
     /// Moves one on, on the record. Of two at once one wins, and the other is told where it stands now.
     async fn move_conflict(

@@ -1,20 +1,22 @@
 //! Ingest: `POST /v1/commands`, one message, and `POST /v1/commands/batch`, many at once or a stream of them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Serialize;
 use serde_json::Value;
-use snavio_gate::{Answer, Arrival, Verdict};
+use snavio_gate::{Answer, Arrival, Verdict, Wait};
 use snavio_model::json::split_array;
 use snavio_model::limits;
 use snavio_model::message::MessageKind;
 use snavio_model::name::ServiceName;
+use snavio_model::processing::ProcessingKind;
 use snavio_model::refusal::{Reason, Refusal, Refused};
 use snavio_model::time::Clock;
 use snavio_model::trace::{CorrelationId, Journey, Traceparent};
@@ -24,6 +26,7 @@ use utoipa::ToSchema;
 use super::answer::json;
 use super::body::{Media, media, read};
 use super::problem::Document;
+use super::processed::{Processed, processed};
 use super::{App, Problem, Shared, events, stream};
 use crate::machine::unpredictable;
 use crate::outlive::Outlive;
@@ -90,6 +93,14 @@ pub(super) struct Accepted {
     duplicate: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     first_seen_at: Option<String>,
+    /// It is being processed: ask under `outcome` what became of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_progress: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<String>,
+    /// What became of it, where that is known.
+    #[serde(flatten)]
+    processed: Option<Processed>,
     /// `relaxed` when the node cannot promise that the message outlives a crash (PIP-12).
     #[serde(skip_serializing_if = "Option::is_none")]
     durability: Option<&'static str>,
@@ -114,13 +125,14 @@ pub(super) struct Results {
 #[utoipa::path(post, path = "/v1/commands", tag = "messages",
     params(
         ("x-correlation-id" = Option<String>, Header, description = "The journey, for messages that do not name theirs"),
+        ("prefer" = Option<String>, Header, description = "`wait=10`: wait up to ten seconds for what becomes of it, where that is reported back"),
         ("traceparent" = Option<String>, Header, description = "The W3C trace"),
         ("webhook-id" = Option<String>, Header, description = "Standard Webhooks: the message's id"),
         ("webhook-timestamp" = Option<String>, Header, description = "Standard Webhooks: seconds since 1970, those of the message's timestamp"),
         ("webhook-signature" = Option<String>, Header, description = "Standard Webhooks: `v1,` and the base64 of the signature of id, timestamp and body, with the other two beside it; several are parted by spaces"),
     ),
     request_body(content = SignedCommand, content_type = "application/json"),
-    responses((status = 202, body = Accepted, description = "Accepted for delivery"), (status = 200, body = Accepted, description = "A duplicate")))]
+    responses((status = 201, body = Accepted, description = "Processed, with the processor's answer"), (status = 202, body = Accepted, description = "Accepted for delivery, or being processed"), (status = 200, body = Accepted, description = "A duplicate, or a replay with the stored answer")))]
 pub(super) async fn send(
     State(app): State<Shared>,
     principal: Principal,
@@ -141,11 +153,17 @@ pub(super) async fn send_one(
     let (parts, body) = request.into_parts();
     let arrival = read_one(app, kind, source, &parts, body).await;
     let arrival = arrival.map_err(|refusal| on_record(app, kind, source, &parts.headers, refusal))?;
-    let (running, turn) = (Arc::clone(app), caller.turns().take(1).await);
-    let ended = Outlive::new(async move { running.gate.accept(arrival, turn).await }).await;
+    let (running, wait) = (Arc::clone(app), wait(&parts.headers)?);
+    let turn = caller.turns().take(1).await;
+    let ended = Outlive::new(async move { running.gate.accept(arrival, wait, turn).await }).await;
     events::note_foreign(app, caller, [&ended]).await;
     let (status, accepted) = accepted(app, &ended?);
-    Ok(json(status, &accepted))
+    let is_replay = accepted.processed.as_ref().is_some_and(Processed::is_replay);
+    let mut answer = json(status, &accepted);
+    if is_replay {
+        answer.headers_mut().insert("snavio-replayed", HeaderValue::from_static("true"));
+    }
+    Ok(answer)
 }
 
 async fn read_one(
@@ -260,9 +278,10 @@ async fn send_array(
         ..arrival(&app, kind, session.service.clone(), entry.clone(), &headers)
     };
     let arrivals: Vec<_> = fit.map(arrival).collect();
+    let wait = wait(&headers)?;
     let turn = caller.turns().take(entries.len()).await;
     let work = async move {
-        let ended = app.gate.accept_all(arrivals, turn).await;
+        let ended = app.gate.accept_all(arrivals, wait, turn).await;
         events::note_foreign(&app, &session, &ended).await;
         verdicts(&app, kind, &session.service, &entries, &headers, ended)
     };
@@ -293,7 +312,7 @@ fn verdicts(
 
 /// Takes one message of many to its verdict.
 pub(super) async fn send_entry(app: &App, session: &Session, arrival: Arrival, turn: Turn) -> Entry {
-    let ended = app.gate.accept(arrival, turn).await;
+    let ended = app.gate.accept(arrival, Wait::Usual, turn).await;
     events::note_foreign(app, session, [&ended]).await;
     verdict(app, ended)
 }
@@ -340,11 +359,29 @@ pub(super) fn arrival(
     }
 }
 
-fn correlation(headers: &HeaderMap) -> Option<CorrelationId> {
+/// For how long the sender waits for what becomes of its message: `Prefer: wait=10` (RFC 7240).
+fn wait(headers: &HeaderMap) -> Result<Wait, Refusal> {
+    let preferences = headers.get_all("prefer").iter().filter_map(|it| it.to_str().ok());
+    let mut waits = preferences.flat_map(|it| it.split(',')).filter_map(|it| it.trim().strip_prefix("wait="));
+    let Some(seconds) = waits.next() else { return Ok(Wait::Usual) };
+    let wrong =
+        || Refusal::new(Reason::InvalidRequest, "Prefer: wait= takes whole seconds, for example wait=10");
+    let seconds = seconds.trim_matches('"').parse().map_err(|_| wrong())?;
+    Ok(Wait::For(Duration::from_secs(seconds)))
+}
+
+/// A message's id as a part of a path.
+fn encoded(id: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let part = |byte: u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    id.bytes().map(part).collect()
+}
+
+pub(super) fn correlation(headers: &HeaderMap) -> Option<CorrelationId> {
     CorrelationId::new(headers.get("x-correlation-id")?.to_str().ok()?)
 }
 
-fn traceparent(headers: &HeaderMap) -> Option<Traceparent> {
+pub(super) fn traceparent(headers: &HeaderMap) -> Option<Traceparent> {
     Traceparent::parse(headers.get("traceparent")?.to_str().ok()?)
 }
 
@@ -369,13 +406,29 @@ fn accepted(app: &App, answer: &Answer) -> (StatusCode, Accepted) {
         delivery_id: None,
         duplicate: None,
         first_seen_at: None,
+        in_progress: None,
+        outcome: None,
+        processed: None,
         durability: app.relaxed.then_some("relaxed"),
     };
-    match answer.verdict {
-        Verdict::Accepted { path, delivery } => (
-            StatusCode::ACCEPTED,
-            Accepted { path: Some(path.as_str()), delivery_id: Some(delivery.0), ..accepted },
-        ),
+    match &answer.verdict {
+        Verdict::Accepted { path, delivery } => {
+            let is_followed = answer.processing != ProcessingKind::Queue;
+            let accepted = Accepted {
+                path: Some(path.as_str()),
+                delivery_id: Some(delivery.0),
+                in_progress: is_followed.then_some(true),
+                outcome: is_followed.then(|| format!("/v1/claims/{}", encoded(answer.id.as_str()))),
+                ..accepted
+            };
+            (StatusCode::ACCEPTED, accepted)
+        }
+        Verdict::Followed(followed) => {
+            let (status, processed) = processed(followed);
+            let first_seen_at = Some(followed.first_seen_at.to_string());
+            let delivery_id = Some(followed.delivery.0);
+            (status, Accepted { delivery_id, first_seen_at, processed: Some(processed), ..accepted })
+        }
         Verdict::Duplicate { first_seen_at } => (
             StatusCode::OK,
             Accepted {

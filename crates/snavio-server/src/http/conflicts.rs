@@ -227,7 +227,7 @@ async fn find(
 }
 
 /// What is another tenant's is not there.
-fn may(principal: &Principal, permission: Permission, owner: Option<&str>) -> Result<(), Refusal> {
+pub(super) fn may(principal: &Principal, permission: Permission, owner: Option<&str>) -> Result<(), Refusal> {
     let over = owner.map_or(Over::Platform, Over::Tenant);
     match principal.standing().judge(permission, over) {
         Verdict::Allowed => Ok(()),

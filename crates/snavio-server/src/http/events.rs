@@ -45,13 +45,14 @@ pub(super) struct SentEvent {
 #[utoipa::path(post, path = "/v1/events", tag = "messages",
     params(
         ("x-correlation-id" = Option<String>, Header, description = "The journey, for events that do not name theirs"),
+        ("prefer" = Option<String>, Header, description = "`wait=10`: wait up to ten seconds for what becomes of it, where that is reported back"),
         ("traceparent" = Option<String>, Header, description = "The W3C trace"),
         ("webhook-id" = Option<String>, Header, description = "Standard Webhooks: the event's id"),
         ("webhook-timestamp" = Option<String>, Header, description = "Standard Webhooks: seconds since 1970, within the replay window"),
         ("webhook-signature" = Option<String>, Header, description = "Standard Webhooks: `v1,` and the base64 of the signature of id, timestamp and body; needed where the service's events must be signed"),
     ),
     request_body(content = SentEvent, content_type = "application/json"),
-    responses((status = 202, body = Accepted, description = "Accepted for delivery"), (status = 200, body = Accepted, description = "A duplicate")))]
+    responses((status = 201, body = Accepted, description = "Processed, with the processor's answer"), (status = 202, body = Accepted, description = "Accepted for delivery, or being processed"), (status = 200, body = Accepted, description = "A duplicate, or a replay with the stored answer")))]
 pub(super) async fn send(
     State(app): State<Shared>,
     principal: Principal,

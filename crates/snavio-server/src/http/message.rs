@@ -124,3 +124,9 @@ fn event<'a>(
         metadata,
     }
 }
+
+/// A message as it is written to a processor.
+pub(crate) fn written(message: &Message) -> Option<bytes::Bytes> {
+    let document = MessageDocument::try_from(message).ok()?;
+    serde_json::to_vec(&document).ok().map(Into::into)
+}

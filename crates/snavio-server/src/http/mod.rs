@@ -4,6 +4,7 @@ mod admin;
 mod answer;
 mod audit;
 mod body;
+mod claims;
 mod commands;
 mod conflicts;
 mod dead_letters;
@@ -17,6 +18,7 @@ mod metrics;
 mod openapi;
 mod pages;
 mod problem;
+mod processed;
 mod queues;
 mod reason;
 mod registry;
@@ -51,6 +53,7 @@ use crate::platform::Platform;
 use crate::polls::Polls;
 use crate::principal::{Caller, Nobody, Principal, Sessions, sends};
 pub(crate) use admin::admin_router;
+pub(crate) use message::written;
 pub(crate) use metrics::QueueFigures;
 pub(crate) use problem::Problem;
 use registry::{
@@ -160,6 +163,14 @@ fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(queues::release))
         .routes(routes!(queues::purge))
         .routes(routes!(queues::redrive))
+        .routes(routes!(claims::list))
+        .routes(routes!(claims::look_up))
+        .routes(routes!(claims::answer))
+        .routes(routes!(claims::begin))
+        .routes(routes!(claims::complete))
+        .routes(routes!(claims::fail))
+        .routes(routes!(claims::extend))
+        .routes(routes!(claims::reprocess))
         .routes(routes!(conflicts::list))
         .routes(routes!(conflicts::show))
         .routes(routes!(conflicts::change_state))
@@ -211,7 +222,8 @@ fn routes() -> OpenApiRouter<Shared> {
 
 /// What an overload must know of a request, before any route has seen it.
 pub(crate) fn class_of(path: &str) -> Class {
-    let ends_work = ["/ack", "/extend", "/release"].iter().any(|ending| path.ends_with(ending));
+    let ends_work =
+        ["/ack", "/extend", "/release", "/complete", "/fail"].iter().any(|ending| path.ends_with(ending));
     match path {
         "/livez" | "/readyz" => Class::Health,
         "/v1/token" => Class::Token,

@@ -15,7 +15,7 @@ use snavio_model::permission::Permission;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::Registry;
 use snavio_model::time::Clock;
-use snavio_store::{Act, Received};
+use snavio_store::{Act, Received, Report};
 use utoipa::ToSchema;
 
 use super::answer::json;
@@ -195,11 +195,8 @@ pub(super) async fn acknowledge(
 ) -> Result<Response, Problem> {
     check(&body.receipts)?;
     let queue = queue(&app, &principal, Permission::Mend, &name, &whose).await?;
-    let receipts = body.receipts.clone();
-    let running = std::sync::Arc::clone(&app);
-    let outcomes =
-        Outlive::new(async move { running.gate.store().acknowledge(&queue, receipts).await }).await?;
-    Ok(outcomes_response(&body.receipts, &outcomes))
+    let reports = body.receipts.iter().copied().map(Report::done).collect();
+    finish(&app, &principal, queue, reports, &body.receipts).await
 }
 
 /// Hides deliveries for longer.
@@ -240,9 +237,23 @@ pub(super) async fn release(
     check(&body.receipts)?;
     let queue = queue(&app, &principal, Permission::Mend, &name, &whose).await?;
     let delay = seconds("delay_seconds", Some(body.delay_seconds), Duration::ZERO, limits::VISIBILITY_MAX)?;
-    let now = app.clock.now();
-    let outcomes = app.gate.store().release(&queue, body.receipts.clone(), delay, now).await?;
-    Ok(outcomes_response(&body.receipts, &outcomes))
+    let at = app.clock.now().plus(delay);
+    let reports = body.receipts.iter().map(|it| Report::given_back(*it, at)).collect();
+    finish(&app, &principal, queue, reports, &body.receipts).await
+}
+
+/// Hands reports to the gate. Who hangs up meanwhile has reported all the same.
+async fn finish(
+    app: &Shared,
+    principal: &Principal,
+    queue: QueueKey,
+    reports: Vec<Report>,
+    receipts: &[Receipt],
+) -> Result<Response, Problem> {
+    let (running, who) = (std::sync::Arc::clone(app), principal.name());
+    let finished = Outlive::new(async move { running.gate.finish(&queue, reports, &who).await }).await?;
+    let outcomes: Vec<_> = finished.iter().map(|it| it.outcome).collect();
+    Ok(outcomes_response(receipts, &outcomes))
 }
 
 /// What became of each receipt, in order.

@@ -8,6 +8,7 @@ use snavio_model::claim::IdKey;
 use snavio_model::conflict::{Conflict, ConflictState, Immovable, Move};
 use snavio_model::hash::DomainHash;
 use snavio_model::id::{MessageId, Serial};
+use snavio_model::limits;
 use snavio_model::name::{ServiceName, TenantName};
 use snavio_model::settle::{NewConflict, Recorded};
 use snavio_model::time::Timestamp;
@@ -36,6 +37,18 @@ impl Conflicts for EmbeddedStore {
 
     async fn conflict(&self, id: Serial) -> Result<Option<StoredConflict>, StoreError> {
         self.readers.run(move |connection| stored(connection, id)).await
+    }
+
+    async fn conflicts_of(&self, id: &IdKey) -> Result<Vec<Conflict>, StoreError> {
+        let key = id.clone();
+        let find = move |connection: &Connection| {
+            let query =
+                format!("SELECT {COLUMNS} FROM conflict WHERE event_id = ?1 AND tenant = ?2 ORDER BY place");
+            let mut statement = connection.prepare_cached(&query).map_err(sql)?;
+            let mut rows = statement.query((key.id.as_str(), key.tenant.as_str())).map_err(sql)?;
+            super::check::page(&mut rows, limits::CONFLICTS_PER_ID_MAX, read)
+        };
+        self.readers.run(find).await
     }
 
     async fn move_conflict(

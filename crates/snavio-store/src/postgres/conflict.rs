@@ -47,6 +47,23 @@ impl Conflicts for PostgresStore {
         self.within(async { stored(&self.client().await?, id).await }).await
     }
 
+    async fn conflicts_of(&self, id: &IdKey) -> Result<Vec<Conflict>, StoreError> {
+        let query =
+            format!("SELECT {COLUMNS} FROM conflict WHERE event_id = $1 AND tenant = $2 ORDER BY place");
+        let work = async {
+            let client = self.client().await?;
+            let statement = client.prepare_cached(&query).await.map_err(sql)?;
+            let values: [&(dyn ToSql + Sync); 2] = [&id.id.as_str(), &id.tenant.as_str()];
+            let rows = client.query(&statement, &values).await.map_err(sql)?;
+            let mut found = Vec::with_capacity(rows.len());
+            for row in &rows {
+                found.extend(usable(read(row))?);
+            }
+            Ok(found)
+        };
+        self.within(work).await
+    }
+
     async fn move_conflict(
         &self,
         id: Serial,

@@ -8,18 +8,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use snavio_model::claim::{ClaimKey, IdKey};
 use snavio_model::conflict::{Conflict, ConflictState, Immovable, Move};
 use snavio_model::delivery::{QueueAttributes, Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
 use snavio_model::name::QueueKey;
+use snavio_model::processing::Answer;
 use snavio_model::registry::{Change, Entry, LoggedChange, Seal};
 use snavio_model::settle::{Intake, Outcome, Settlement};
 use snavio_model::telemetry::{Record, StoredRecord};
 use snavio_model::time::Timestamp;
 use snavio_store::{
-    Act, Anchor, Audit, AuditEntry, Conflicts, Deed, Durability, Figures, Fleet, Heard, Journal, Ledger,
-    ListedDeadLetter, LoggedMessage, NodeSeen, NodeState, Queue, Received, Redriven, RegistryLog, Settled,
-    Store, StoreError, StoredConflict, StoredDeadLetter, Swept, Use,
+    Act, Anchor, Audit, AuditEntry, ClaimFilter, Claims, Conflicts, Deed, Durability, Figures, Finished,
+    Fleet, Heard, Journal, Ledger, ListedDeadLetter, LoggedMessage, NodeSeen, NodeState, Queue, Received,
+    Redriven, RegistryLog, Report, Settled, Store, StoreError, StoredClaim, StoredConflict, StoredDeadLetter,
+    Swept, Use,
 };
 use tokio::sync::Notify;
 
@@ -330,6 +333,10 @@ impl Conflicts for NullStore {
 
     async fn conflict(&self, _: Serial) -> Result<Option<StoredConflict>, StoreError> {
         Ok(None)
+    }
+
+    async fn conflicts_of(&self, _: &IdKey) -> Result<Vec<Conflict>, StoreError> {
+        Ok(Vec::new())
     }
 
     async fn move_conflict(

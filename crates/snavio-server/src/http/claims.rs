@@ -1,0 +1,678 @@
+//! Claims: what became of an id, work that is begun and ended by those who do it, and what a person does with what failed
+//! (CLM-2, CLM-10, CLM-11).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use snavio_gate::{Beginning, Begun};
+use snavio_model::claim::{IdKey, Status};
+use snavio_model::delivery::{Receipt, ReceiptOutcome};
+use snavio_model::hash::HASH_VERSION;
+use snavio_model::id::{MessageId, Serial};
+use snavio_model::limits;
+use snavio_model::name::{CommandName, QueueKey, TenantName};
+use snavio_model::permission::Permission;
+use snavio_model::processing::{Answer, Ending};
+use snavio_model::refusal::{Reason, Refusal};
+use snavio_model::registry::BoundRoute;
+use snavio_model::time::{Clock, Timestamp};
+use snavio_model::trace::Journey;
+use snavio_store::{ClaimFilter, HeldDelivery, Report, StoredClaim};
+use utoipa::{IntoParams, ToSchema};
+
+use super::answer::json;
+use super::commands::{correlation, traceparent};
+use super::extract::{JsonBody, Params, Segments, page_limit, seconds};
+use super::processed::{Processed, processed};
+use super::queues::act;
+use super::whose;
+use super::{App, Problem, Shared};
+use crate::machine::unpredictable;
+use crate::outlive::Outlive;
+use crate::principal::Principal;
+
+/// Which claims.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Filter {
+    /// Whose destinations; all of those that the caller may see when not said.
+    tenant: Option<String>,
+    /// `processing`, `failed` or `in_doubt`: all that are not complete when not said.
+    status: Option<String>,
+    /// Those after this message.
+    #[serde(default)]
+    after: i64,
+    /// Claims of the page: 100 when not said, 1000 at most.
+    limit: Option<usize>,
+}
+
+/// Some claims, oldest first.
+#[derive(Serialize, ToSchema)]
+pub(super) struct ClaimPage {
+    items: Vec<ClaimDocument>,
+    /// The `after` to go on from.
+    next: i64,
+}
+
+/// A claim (CLM-2).
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Claim)]
+pub(super) struct ClaimDocument {
+    event_id: String,
+    /// The tenant whose id it is.
+    tenant: String,
+    source: String,
+    destination: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    domain_payload_hash: Option<String>,
+    hash_version: u16,
+    /// `PROCESSING`, `COMPLETED`, `FAILED` or `IN_DOUBT`.
+    status: &'static str,
+    /// Of what failed: whether there is no further attempt unless a person asks for one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    r#final: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gl_posting_reference: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    correlation_id: Option<String>,
+    message: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delivery_id: Option<i64>,
+    /// The newest lease.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fence: Option<i64>,
+    attempts: u32,
+    first_seen_at: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_seen_at: Option<String>,
+    /// How often it was sent, the first time included.
+    count: u64,
+    /// Until when the attempt in progress must report.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deadline: Option<String>,
+    /// When the next attempt is due.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    due_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended_at: Option<String>,
+    expires_at: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    archived_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    archive_pointer: Option<String>,
+}
+
+impl ClaimDocument {
+    fn new(stored: &StoredClaim, now: Timestamp) -> Self {
+        let StoredClaim { key, claim, held, .. } = stored;
+        let progress = claim.progress.as_deref();
+        let (fence, attempts, deadline, due_at) = match held {
+            Some(HeldDelivery::Leased { fence, attempt, until }) => {
+                (Some(*fence), *attempt, Some(until.to_string()), None)
+            }
+            Some(HeldDelivery::Due(at)) => (None, 0, None, Some(at.to_string())),
+            None => (None, 0, None, None),
+        };
+        let status = stored.status(now);
+        Self {
+            event_id: key.id.to_string(),
+            tenant: key.tenant.to_string(),
+            source: claim.source.to_string(),
+            destination: key.destination.to_string(),
+            domain_payload_hash: stored.hash.map(|it| it.to_string()),
+            hash_version: HASH_VERSION,
+            status: status.as_str(),
+            r#final: match status {
+                Status::Failed { is_final } => Some(is_final),
+                _ => None,
+            },
+            gl_posting_reference: progress.and_then(|it| it.reference.clone()),
+            error: progress.and_then(|it| it.error.clone()),
+            correlation_id: stored.correlation.as_ref().map(|it| it.as_str().to_owned()),
+            message: claim.message.0,
+            delivery_id: progress.map(|it| it.delivery.0),
+            fence: fence.or(progress.and_then(|it| it.fence)).map(|it| it.0),
+            attempts: attempts.max(progress.map_or(0, |it| it.attempts)),
+            first_seen_at: claim.first_seen_at.to_string(),
+            last_seen_at: stored.last_seen_at.map(|it| it.to_string()),
+            count: stored.repeats + 1,
+            deadline,
+            due_at,
+            ended_at: progress.and_then(|it| it.ended_at).map(|it| it.to_string()),
+            expires_at: claim.expires_at.to_string(),
+            archived_at: stored.archived_at.map(|it| it.to_string()),
+            archive_pointer: stored.archive.clone(),
+        }
+    }
+}
+
+/// Claims that are not complete: what is in progress, failed or in doubt.
+#[utoipa::path(get, path = "/v1/claims", tag = "claims", params(Filter), responses((status = 200, body = ClaimPage)))]
+pub(super) async fn list(
+    State(app): State<Shared>,
+    principal: Principal,
+    Params(filter): Params<Filter>,
+) -> Result<Response, Problem> {
+    let owner = owner(&app, &principal, Permission::Read, filter.tenant.as_deref()).await?;
+    let statuses = statuses(filter.status.as_deref())?;
+    let limit = page_limit(filter.limit)?;
+    let asked = ClaimFilter { owner, statuses, after: Serial(filter.after) };
+    let now = app.clock.now();
+    let claims = app.gate.store().open_claims(&asked, limit, now).await?;
+    let next = claims.last().map_or(filter.after, |it| it.claim.message.0);
+    let items = claims.iter().map(|it| ClaimDocument::new(it, now)).collect();
+    Ok(json(StatusCode::OK, &ClaimPage { items, next }))
+}
+
+/// Whose claims are meant: of one tenant, or of all for those who are there for all.
+async fn owner(
+    app: &App,
+    principal: &Principal,
+    permission: Permission,
+    named: Option<&str>,
+) -> Result<Option<String>, Problem> {
+    if named.is_none() && principal.standing().tenant().is_none() {
+        super::conflicts::may(principal, permission, None)?;
+        return Ok(None);
+    }
+    whose::tenant(app, principal, permission, named).await.map(Some)
+}
+
+fn statuses(named: Option<&str>) -> Result<Vec<Status>, Refusal> {
+    let word = match named {
+        None => {
+            let open = ["PROCESSING", "FAILED", "IN_DOUBT"].iter();
+            return Ok(open.flat_map(|word| Status::named(word)).collect());
+        }
+        Some(word) => word,
+    };
+    match Status::named(word).as_slice() {
+        [] | [Status::Completed] => {
+            let detail =
+                "status is one of processing, failed and in_doubt; what is complete is looked up by its id";
+            Err(Refusal::new(Reason::InvalidRequest, detail))
+        }
+        statuses => Ok(statuses.to_vec()),
+    }
+}
+
+/// Which id is looked up.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct LookUp {
+    /// The tenant whose id it is: the caller's own when not said.
+    tenant: Option<String>,
+    /// Only at this destination, for example `acme/ledger:post`.
+    destination: Option<String>,
+    /// When it was sent: what is older than claims are kept cannot be known any more.
+    sent_at: Option<String>,
+}
+
+/// What became of an id.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Found {
+    event_id: String,
+    tenant: String,
+    /// `completed`, `in_progress`, `failed`, `in_doubt`, `conflict`, `never_seen` or `beyond_horizon`.
+    outcome: &'static str,
+    claims: Vec<ClaimDocument>,
+    /// Whether the id was also used for another content, and where that is on record.
+    conflicts: Vec<i64>,
+}
+
+/// What became of an id.
+#[utoipa::path(get, path = "/v1/claims/{key}", tag = "claims", params(("key" = String, Path, description = "The message's id"), LookUp),
+    responses((status = 200, body = Found)))]
+pub(super) async fn look_up(
+    State(app): State<Shared>,
+    principal: Principal,
+    Segments(key): Segments<String>,
+    Params(asked): Params<LookUp>,
+) -> Result<Response, Problem> {
+    let key = id_key(&principal, &key, asked.tenant.as_deref())?;
+    let claims = seen_claims(&app, &principal, &key, asked.destination.as_deref()).await?;
+    let now = app.clock.now();
+    let conflicts = app.gate.store().conflicts_of(&key).await?;
+    let reads = |owner: &TenantName| principal.standing().reads(owner.as_str());
+    let is_own = principal.standing().reads(key.tenant.as_str());
+    let seen = conflicts.iter().filter(|it| is_own || reads(&it.owner)).map(|it| it.id.0);
+    let conflicts: Vec<_> = seen.collect();
+    let outcome = outcome(&app, &claims, &conflicts, &asked, &key)?;
+    let found = Found {
+        event_id: key.id.to_string(),
+        tenant: key.tenant.to_string(),
+        outcome,
+        claims: claims.iter().map(|it| ClaimDocument::new(it, now)).collect(),
+        conflicts,
+    };
+    Ok(json(StatusCode::OK, &found))
+}
+
+fn outcome(
+    app: &App,
+    claims: &[StoredClaim],
+    conflicts: &[i64],
+    asked: &LookUp,
+    key: &IdKey,
+) -> Result<&'static str, Refusal> {
+    let now = app.clock.now();
+    let is = |status: fn(Status) -> bool| claims.iter().any(|it| status(it.status(now)));
+    if claims.is_empty() {
+        let sent_at = match &asked.sent_at {
+            Some(text) => Some(
+                Timestamp::parse(text)
+                    .ok_or_else(|| Refusal::new(Reason::InvalidRequest, "sent_at is a time in RFC 3339"))?,
+            ),
+            None => key.id.made_at(),
+        };
+        let registry = app.gate.registry();
+        let route = asked.destination.as_deref().and_then(|it| registry.destination(it));
+        let keep = route.and_then(|it| it.route.claim.keep()).unwrap_or(limits::STRICT_KEEP);
+        let is_beyond = sent_at.is_some_and(|at| now.since(at) >= keep);
+        return Ok(match conflicts {
+            [_, ..] => "conflict",
+            [] if is_beyond => "beyond_horizon",
+            [] => "never_seen",
+        });
+    }
+    Ok(if is(|it| it == Status::InDoubt) {
+        "in_doubt"
+    } else if is(|it| matches!(it, Status::Failed { .. })) {
+        "failed"
+    } else if is(|it| it == Status::Processing) {
+        "in_progress"
+    } else {
+        "completed"
+    })
+}
+
+/// The id that is meant, in the caller's own tenant unless another is named.
+fn id_key(principal: &Principal, id: &str, tenant: Option<&str>) -> Result<IdKey, Refusal> {
+    let wrong = || Refusal::new(Reason::InvalidId, "an id is 1 to 128 printable ASCII characters");
+    let unsaid =
+        || Refusal::new(Reason::InvalidRequest, "who is there for all tenants says whose: ?tenant=<tenant>");
+    let tenant = tenant.or(principal.standing().tenant()).ok_or_else(unsaid)?;
+    let tenant =
+        TenantName::new(tenant).map_err(|invalid| Refusal::new(Reason::InvalidName, invalid.to_string()))?;
+    Ok(IdKey { id: MessageId::event(id).ok_or_else(wrong)?, tenant })
+}
+
+/// The claims under an id that the caller may see: those of its own tenant's ids, and those of its destinations.
+async fn seen_claims(
+    app: &App,
+    principal: &Principal,
+    key: &IdKey,
+    destination: Option<&str>,
+) -> Result<Vec<StoredClaim>, Problem> {
+    let standing = principal.standing();
+    let is_own = standing.reads(key.tenant.as_str());
+    let claims = app.gate.store().claims_of(key, app.clock.now()).await?;
+    let owner = |it: &StoredClaim| it.key.destination.split('/').next().unwrap_or_default().to_owned();
+    let is_seen = |it: &StoredClaim| is_own || standing.reads(&owner(it));
+    let is_meant = |it: &StoredClaim| destination.is_none_or(|asked| *it.key.destination == *asked);
+    Ok(claims.into_iter().filter(|it| is_seen(it) && is_meant(it)).collect())
+}
+
+/// Which claim of an id.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Which {
+    /// The tenant whose id it is: the caller's own when not said.
+    tenant: Option<String>,
+    /// At which destination, where the id has more than one.
+    destination: Option<String>,
+}
+
+/// The stored answer itself, byte for byte.
+#[utoipa::path(get, path = "/v1/claims/{key}/answer", tag = "claims", params(("key" = String, Path, description = "The message's id"), Which),
+    responses((status = 200, description = "What the processor answered, with its content type")))]
+pub(super) async fn answer(
+    State(app): State<Shared>,
+    principal: Principal,
+    Segments(key): Segments<String>,
+    Params(which): Params<Which>,
+) -> Result<Response, Problem> {
+    let claim = one(&app, &principal, &key, &which).await?;
+    let delivery = claim.claim.progress.as_ref().map(|it| it.delivery);
+    let nothing = || Refusal::new(Reason::NotFound, "no answer is kept of it");
+    let answer = app.gate.store().answer(delivery.ok_or_else(nothing)?).await?.ok_or_else(nothing)?;
+    let mut response = answer.body.into_response();
+    let media = answer.content_type.as_deref().and_then(|it| HeaderValue::from_str(it).ok());
+    let media = media.unwrap_or(HeaderValue::from_static("application/octet-stream"));
+    response.headers_mut().insert(CONTENT_TYPE, media);
+    // Whatever a processor answered, no browser makes a page of it.
+    response.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    response.headers_mut().insert("content-security-policy", HeaderValue::from_static("sandbox"));
+    Ok(response)
+}
+
+async fn one(app: &App, principal: &Principal, key: &str, which: &Which) -> Result<StoredClaim, Problem> {
+    let key = id_key(principal, key, which.tenant.as_deref())?;
+    let mut claims = seen_claims(app, principal, &key, which.destination.as_deref()).await?;
+    match (claims.len(), claims.pop()) {
+        (1, Some(claim)) => Ok(claim),
+        (0, _) | (_, None) => Err(Refusal::new(Reason::NotFound, "there is no such claim").into()),
+        _ => {
+            let detail = "the id has several destinations: name one, ?destination=<destination>";
+            Err(Refusal::new(Reason::InvalidRequest, detail).into())
+        }
+    }
+}
+
+/// What a processor is about to do.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BeginBody {
+    /// 1 to 128 printable ASCII characters, the same on every attempt.
+    id: String,
+    /// What it is about: another content under the same id is a conflict, where the route compares.
+    #[schema(value_type = serde_json::Value)]
+    payload: Box<RawValue>,
+}
+
+/// Whether the work is the caller's.
+#[derive(Serialize, ToSchema)]
+pub(super) struct BegunDocument {
+    /// Whether it is to be done now.
+    is_new: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delivery_id: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fence: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempt: Option<u32>,
+    /// Until when to report, or to ask for more time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deadline: Option<String>,
+    /// What became of it before.
+    #[serde(flatten)]
+    processed: Option<Processed>,
+}
+
+/// Claims an id for work that the caller does itself, by a route of its own whose `processing.kind` is `reported`.
+#[utoipa::path(post, path = "/v1/claims/{key}/begin", tag = "claims", params(("key" = String, Path, description = "The route's name")),
+    request_body = BeginBody,
+    responses((status = 201, body = BegunDocument, description = "The work is the caller's"), (status = 200, body = BegunDocument, description = "It ended before")))]
+pub(super) async fn begin(
+    State(app): State<Shared>,
+    principal: Principal,
+    headers: HeaderMap,
+    Segments(name): Segments<String>,
+    JsonBody(body): JsonBody<BeginBody>,
+) -> Result<Response, Problem> {
+    let caller = principal.caller()?;
+    let wrong = || Refusal::new(Reason::InvalidId, "id must be 1 to 128 printable ASCII characters");
+    let payload = Bytes::from(Box::<str>::from(body.payload).into_string());
+    if payload.len() > app.body_bytes_max {
+        let detail = format!("the payload is larger than {} bytes", app.body_bytes_max);
+        return Err(Refusal::new(Reason::TooLarge, detail).into());
+    }
+    let beginning = Beginning {
+        service: caller.service.clone(),
+        name: CommandName::new(&name)
+            .map_err(|invalid| Refusal::new(Reason::InvalidName, invalid.to_string()))?,
+        id: MessageId::event(&body.id).ok_or_else(wrong)?,
+        payload,
+        journey: Journey::begin(correlation(&headers), traceparent(&headers), unpredictable()),
+    };
+    let (running, turn) = (Arc::clone(&app), caller.turns().take(1).await);
+    let begun = Outlive::new(async move { running.gate.begin_work(beginning, turn).await }).await?;
+    let nothing = BegunDocument {
+        is_new: false,
+        delivery_id: None,
+        fence: None,
+        attempt: None,
+        deadline: None,
+        processed: None,
+    };
+    Ok(match begun {
+        Begun::New { receipt, attempt, deadline } => {
+            let document = BegunDocument {
+                is_new: true,
+                delivery_id: Some(receipt.delivery_id.0),
+                fence: Some(receipt.fence.0),
+                attempt: Some(attempt),
+                deadline: Some(deadline.to_string()),
+                ..nothing
+            };
+            json(StatusCode::CREATED, &document)
+        }
+        Begun::Known(followed) => {
+            let (_, processed) = processed(&followed);
+            json(StatusCode::OK, &BegunDocument { processed: Some(processed), ..nothing })
+        }
+    })
+}
+
+/// That the work is done.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CompleteBody {
+    delivery_id: Serial,
+    fence: Serial,
+    /// What senders are answered, now and when they send it again: any JSON value.
+    #[schema(value_type = Option<serde_json::Value>)]
+    response: Option<Box<RawValue>>,
+    /// The posting reference.
+    reference: Option<String>,
+}
+
+/// That it is not.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FailBody {
+    delivery_id: Serial,
+    fence: Serial,
+    /// What went wrong, for people.
+    error: String,
+    /// Whether another attempt would end the same way.
+    #[serde(default)]
+    r#final: bool,
+    /// Whether nobody knows if it is done.
+    #[serde(default)]
+    unknown: bool,
+    /// When the next attempt makes sense, at the earliest.
+    retry_after_seconds: Option<u64>,
+    /// What senders are answered where it is final: any JSON value.
+    #[schema(value_type = Option<serde_json::Value>)]
+    response: Option<Box<RawValue>>,
+}
+
+/// That it takes longer.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MoreTimeBody {
+    delivery_id: Serial,
+    fence: Serial,
+    /// How long from now: the route's deadline when not said.
+    #[schema(maximum = 43200)]
+    seconds: Option<u64>,
+}
+
+/// What a report came to.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Reported {
+    outcome: ReceiptOutcome,
+    /// Where the claim stands then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<&'static str>,
+}
+
+fn stored_answer(status: u16, response: Option<Box<RawValue>>) -> Result<Option<Answer>, Refusal> {
+    let Some(response) = response else { return Ok(None) };
+    let body = Bytes::from(Box::<str>::from(response).into_string());
+    if body.len() > limits::ANSWER_BYTES_MAX {
+        let detail = format!("response is larger than {} bytes", limits::ANSWER_BYTES_MAX);
+        return Err(Refusal::new(Reason::TooLarge, detail));
+    }
+    Ok(Some(Answer { status, content_type: Some("application/json".to_owned()), body }))
+}
+
+/// The caller's own route of this name, whose work is reported back; a subscription by its whole destination.
+fn route(app: &App, principal: &Principal, name: &str) -> Result<Arc<BoundRoute>, Refusal> {
+    let caller = principal.caller()?;
+    let registry = app.gate.registry();
+    let destination = if name.contains(':') { name.to_owned() } else { format!("{}:{name}", caller.service) };
+    let route = registry.destination(&destination).filter(|it| it.route.target == caller.service);
+    let missing = || Refusal::new(Reason::NotFound, "this service has no route of this name");
+    route.cloned().ok_or_else(missing)
+}
+
+/// Ends work: it is done.
+#[utoipa::path(post, path = "/v1/claims/{key}/complete", tag = "claims", params(("key" = String, Path, description = "The route's name")),
+    request_body = CompleteBody, responses((status = 200, body = Reported)))]
+pub(super) async fn complete(
+    State(app): State<Shared>,
+    principal: Principal,
+    Segments(name): Segments<String>,
+    JsonBody(body): JsonBody<CompleteBody>,
+) -> Result<Response, Problem> {
+    let route = route(&app, &principal, &name)?;
+    let reference = body.reference.filter(|it| !it.is_empty());
+    if reference.as_ref().is_some_and(|it| it.len() > limits::REFERENCE_BYTES_MAX) {
+        let detail = format!("reference is longer than {} bytes", limits::REFERENCE_BYTES_MAX);
+        return Err(Refusal::new(Reason::InvalidRequest, detail).into());
+    }
+    let ending = Ending::Completed { answer: stored_answer(200, body.response)?, reference };
+    let receipt = Receipt { delivery_id: body.delivery_id, fence: body.fence };
+    report(&app, &principal, &route, receipt, ending).await
+}
+
+/// Ends work: it is not done.
+#[utoipa::path(post, path = "/v1/claims/{key}/fail", tag = "claims", params(("key" = String, Path, description = "The route's name")),
+    request_body = FailBody, responses((status = 200, body = Reported)))]
+pub(super) async fn fail(
+    State(app): State<Shared>,
+    principal: Principal,
+    Segments(name): Segments<String>,
+    JsonBody(body): JsonBody<FailBody>,
+) -> Result<Response, Problem> {
+    let route = route(&app, &principal, &name)?;
+    let receipt = Receipt { delivery_id: body.delivery_id, fence: body.fence };
+    let retry_after = body.retry_after_seconds.map(Duration::from_secs);
+    let ending = match (body.unknown, body.r#final) {
+        (true, true) => {
+            let detail = "final says that it is not done, and unknown that nobody knows: one of the two";
+            return Err(Refusal::new(Reason::InvalidRequest, detail).into());
+        }
+        (true, false) => Ending::Unknown { error: body.error },
+        (false, is_final) => Ending::Failed {
+            error: body.error,
+            is_final,
+            answer: stored_answer(422, body.response)?,
+            retry_after,
+        },
+    };
+    report(&app, &principal, &route, receipt, ending).await
+}
+
+async fn report(
+    app: &Shared,
+    principal: &Principal,
+    route: &BoundRoute,
+    receipt: Receipt,
+    ending: Ending,
+) -> Result<Response, Problem> {
+    let retry_after = match &ending {
+        Ending::Failed { retry_after, .. } => *retry_after,
+        _ => None,
+    };
+    let retry = route.route.processing.retry(retry_after.map(|it| it.min(limits::VISIBILITY_MAX)));
+    let report = Report { receipt, ending, retry, keeps_answer: route.route.claim.keeps_answers() };
+    let (running, who, queue): (_, _, QueueKey) = (Arc::clone(app), principal.name(), route.queue.clone());
+    let finished = Outlive::new(async move { running.gate.finish(&queue, vec![report], &who).await }).await?;
+    match finished.first() {
+        Some(finished) if finished.outcome == ReceiptOutcome::Done => {
+            let status = finished.status.map(Status::as_str);
+            Ok(json(StatusCode::OK, &Reported { outcome: finished.outcome, status }))
+        }
+        Some(finished) if finished.outcome == ReceiptOutcome::Fenced => {
+            let detail = "the work is somebody else's by now, or ended; what is on record stays";
+            Err(Refusal::new(Reason::Fenced, detail).into())
+        }
+        _ => Err(Refusal::new(Reason::NotFound, "there is no such work").into()),
+    }
+}
+
+/// Gives the attempt more time.
+#[utoipa::path(post, path = "/v1/claims/{key}/extend", tag = "claims", params(("key" = String, Path, description = "The route's name")),
+    request_body = MoreTimeBody, responses((status = 200, body = Reported)))]
+pub(super) async fn extend(
+    State(app): State<Shared>,
+    principal: Principal,
+    Segments(name): Segments<String>,
+    JsonBody(body): JsonBody<MoreTimeBody>,
+) -> Result<Response, Problem> {
+    let route = route(&app, &principal, &name)?;
+    let more = seconds("seconds", body.seconds, route.route.processing.deadline(), limits::VISIBILITY_MAX)?;
+    let receipt = Receipt { delivery_id: body.delivery_id, fence: body.fence };
+    let now = app.clock.now();
+    let outcomes = app.gate.store().extend(&route.queue, vec![receipt], more, now).await?;
+    match outcomes.first() {
+        Some(ReceiptOutcome::Done) => {
+            let status = Some(Status::Processing.as_str());
+            Ok(json(StatusCode::OK, &Reported { outcome: ReceiptOutcome::Done, status }))
+        }
+        Some(ReceiptOutcome::Fenced) => {
+            Err(Refusal::new(Reason::Fenced, "the work is somebody else's by now").into())
+        }
+        _ => Err(Refusal::new(Reason::NotFound, "there is no such work").into()),
+    }
+}
+
+/// Why it is done again.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReprocessBody {
+    /// For the record.
+    why: String,
+}
+
+/// Puts what failed, or is in doubt, back to be processed again, under the same id.
+#[utoipa::path(post, path = "/v1/claims/{key}/reprocess", tag = "claims", params(("key" = String, Path, description = "The message's id"), Which),
+    request_body = ReprocessBody, responses((status = 200, body = ClaimDocument)))]
+pub(super) async fn reprocess(
+    State(app): State<Shared>,
+    principal: Principal,
+    Segments(key): Segments<String>,
+    Params(which): Params<Which>,
+    JsonBody(body): JsonBody<ReprocessBody>,
+) -> Result<Response, Problem> {
+    let claim = one(&app, &principal, &key, &which).await?;
+    let owner = claim.key.destination.split('/').next().unwrap_or_default().to_owned();
+    let owner = whose::tenant(&app, &principal, Permission::Mend, Some(&owner)).await?;
+    let act = act(&app, &principal, &body.why)?;
+    let status = claim.status(app.clock.now());
+    let may = matches!(status, Status::Failed { is_final: true } | Status::InDoubt);
+    let delivery = claim.claim.progress.as_ref().map(|it| it.delivery).filter(|_| may);
+    let cannot = || {
+        let detail =
+            format!("it is {}: only what failed for good or is in doubt is put back", status.as_str());
+        Refusal::new(Reason::RegistryConflict, detail)
+    };
+    let redriven = app.gate.store().redrive(&owner, vec![delivery.ok_or_else(cannot)?], act).await?;
+    if !redriven.full.is_empty() {
+        return Err(Refusal::new(Reason::Overloaded, "its queue is full; it stays as it is").into());
+    }
+    if redriven.back.is_empty() {
+        let detail = "its delivery is gone, for example purged; send it again under a new id";
+        return Err(Refusal::new(Reason::NotFound, detail).into());
+    }
+    let now = app.clock.now();
+    let claim = one(&app, &principal, &key, &which).await?;
+    Ok(json(StatusCode::OK, &ClaimDocument::new(&claim, now)))
+}

@@ -1,0 +1,90 @@
+//! What became of a message whose work is reported back, as its sender reads it (CLM-4 to CLM-6).
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::StatusCode;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use snavio_gate::Followed;
+use snavio_model::claim::Status;
+use snavio_model::processing::Answer;
+use utoipa::ToSchema;
+
+/// What became of a message.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Processed {
+    /// `COMPLETED` or `FAILED`.
+    state: &'static str,
+    /// It was sent before: nothing ran now, and this is what was answered then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replay: Option<bool>,
+    /// The posting reference.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reference: Option<String>,
+    /// Until when this is known.
+    kept_until: String,
+    /// What went wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(flatten)]
+    answer: AnswerDocument,
+}
+
+impl Processed {
+    pub(super) fn is_replay(&self) -> bool {
+        self.replay == Some(true)
+    }
+}
+
+/// What a processor answered, byte for byte.
+#[derive(Debug, Default, Serialize, ToSchema)]
+pub(super) struct AnswerDocument {
+    /// The status that the processor answered with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response_status: Option<u16>,
+    /// What it answered, where that is JSON.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    response: Option<Box<RawValue>>,
+    /// What it answered otherwise, in base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response_base64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response_type: Option<String>,
+}
+
+impl From<&Answer> for AnswerDocument {
+    fn from(answer: &Answer) -> Self {
+        let text = std::str::from_utf8(&answer.body).ok();
+        let response = text.and_then(|it| RawValue::from_string(it.to_owned()).ok());
+        let is_other = response.is_none() && !answer.body.is_empty();
+        Self {
+            response_status: Some(answer.status),
+            response,
+            response_base64: is_other.then(|| STANDARD.encode(&answer.body)),
+            response_type: answer.content_type.clone(),
+        }
+    }
+}
+
+/// What a sender is told of it, and with which status: a failure for good is told as the processor told it.
+pub(super) fn processed(followed: &Followed) -> (StatusCode, Processed) {
+    let answered = followed.answer.as_ref();
+    let status = match (followed.status, followed.is_replay) {
+        (Status::Completed, false) => StatusCode::CREATED,
+        (Status::Completed, true) => StatusCode::OK,
+        _ => answered
+            .filter(|it| (400..500).contains(&it.status))
+            .and_then(|it| StatusCode::from_u16(it.status).ok())
+            .unwrap_or(StatusCode::BAD_GATEWAY),
+    };
+    let processed = Processed {
+        state: followed.status.as_str(),
+        replay: followed.is_replay.then_some(true),
+        reference: followed.reference.clone(),
+        kept_until: followed.kept_until.to_string(),
+        error: followed.error.clone(),
+        answer: answered.map(AnswerDocument::from).unwrap_or_default(),
+    };
+    (status, processed)
+}
