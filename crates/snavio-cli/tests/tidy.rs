@@ -172,7 +172,7 @@ fn crates_depend_in_one_direction() {
 #[test]
 fn files_open_by_saying_what_lives_in_them_and_stay_short() {
     let mut problems = Vec::new();
-    for file in files("crates", ".rs") {
+    for file in files("crates", ".rs").into_iter().chain(files("examples", ".rs")) {
         let own_tests = file.path.ends_with("tests.rs");
         if !file.text.starts_with("//!") && !own_tests {
             problems.push(format!("{} does not open with //!", file.path));
@@ -189,7 +189,8 @@ fn files_open_by_saying_what_lives_in_them_and_stay_short() {
 fn exceptions_say_why_and_nothing_is_left_undone() {
     let words = ["#[allow(", "#![allow(", "todo!(", "unimplemented!(", "dbg!("];
     let mut found = Vec::new();
-    for file in files("crates", ".rs").iter().filter(|file| !file.path.ends_with("tidy.rs")) {
+    let all = files("crates", ".rs").into_iter().chain(files("examples", ".rs"));
+    for file in all.filter(|file| !file.path.ends_with("tidy.rs")) {
         let code = file.code();
         found.extend(
             words.iter().filter(|word| code.contains(**word)).map(|word| format!("{}: {word}", file.path)),
@@ -222,6 +223,7 @@ fn rules_that_tests_name_are_in_the_contract() {
 fn links_in_the_docs_lead_somewhere() {
     let root = root();
     let mut pages = files("docs", ".md");
+    pages.extend(files("examples", ".md"));
     for name in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"] {
         pages.push(File { path: name.into(), text: std::fs::read_to_string(root.join(name)).unwrap() });
     }
