@@ -173,11 +173,11 @@ reasons! {
     /// A member that no message has.
     UnknownField = "unknown_field", 400, Invalid, "Unknown member", "leave out the member named, or move it into the payload";
     /// The producer says who it is.
-    SourcePresent = "source_present", 400, Invalid, "Source is not the producer's to say", "leave out command.source: the gateway fills it in";
+    SourcePresent = "source_present", 400, Invalid, "Source is not the producer's to say", "leave out the source: the gateway fills it in";
     /// Not a name.
     InvalidName = "invalid_name", 400, Invalid, "Invalid name", "use a name of the form described";
     /// Not an id.
-    InvalidId = "invalid_id", 400, Invalid, "Invalid id", "use a hyphenated UUID that is not nil";
+    InvalidId = "invalid_id", 400, Invalid, "Invalid id", "use a hyphenated UUID that is not nil for a command, 1 to 128 printable ASCII characters for an event";
     /// Not a timestamp.
     InvalidTimestamp = "invalid_timestamp", 400, Invalid, "Invalid timestamp", "use RFC 3339 with T and an offset, without leap seconds";
     /// Signed too long ago or in the future.
@@ -205,9 +205,9 @@ reasons! {
     /// An operator shut the source out.
     Banned = "banned", 403, Failed, "Source is banned", "ask the platform's operators";
     /// No grant for this source, target and name.
-    AclDeny = "acl-deny", 403, Failed, "Not granted", "ask the target's owner for a grant";
+    AclDeny = "acl-deny", 403, Failed, "Not granted", "ask the target's owner for a grant; register an event type before it is published";
     /// A grant, but nowhere to go.
-    RouteMissing = "route-missing", 404, Failed, "No route", "ask the target's owner to register the route";
+    RouteMissing = "route-missing", 404, Failed, "No route", "ask the target's owner to register the route, or a consumer to subscribe";
     /// The store cannot take it now.
     Unavailable = "unavailable", 503, Nothing, "Unavailable", "retry with the same id after the time given";
     /// Too much is waiting already.

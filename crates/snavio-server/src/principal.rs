@@ -71,7 +71,7 @@ pub(crate) struct Session {
 
 /// Whether a request brings messages: these are refused by the shield, with their names.
 pub(crate) fn sends(path: &str) -> bool {
-    path.starts_with("/v1/commands") || path == "/v1/events" || path == "/v1/events/batch"
+    ["/v1/commands", "/v1/events"].iter().any(|ingest| path.starts_with(ingest))
 }
 
 impl Session {

@@ -14,6 +14,7 @@ mod consuming;
 mod dry_run;
 mod embedded;
 mod engine;
+mod events;
 mod grant_requests;
 mod hanging_up;
 mod health;

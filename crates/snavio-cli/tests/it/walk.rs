@@ -46,6 +46,10 @@ const PLATFORM: Answers = [401, 403, 403, 403, 403, 403, 403, 403, 403, 200, 200
 /// Goes back for those who may: each caller has a change of its own to undo.
 const ROLLBACK: &str = "/v1/registry/rollback";
 
+const EVENT_TYPE: &str = "/v1/event-types/{tenant}/{service}/{type}";
+const SUBSCRIPTION: &str =
+    "/v1/subscriptions/{tenant}/{service}/{publisher_tenant}/{publisher_service}/{type}";
+
 struct Row {
     method: &'static str,
     /// As the API describes it.
@@ -80,6 +84,8 @@ fn messages() -> Vec<Row> {
     vec![
         row("POST", "/v1/commands", "/v1/commands", json!({}), only_services(400)),
         row("POST", "/v1/commands/batch", "/v1/commands/batch", json!([]), only_services(200)),
+        row("POST", "/v1/events", "/v1/events", json!({}), only_services(400)),
+        row("POST", "/v1/events/batch", "/v1/events/batch", json!([]), only_services(200)),
         get("/v1/queues/{queue}", "/v1/queues/pay-inbox?tenant=acme", READ_QUEUE),
         queue("/v1/queues/{queue}/receive", "/v1/queues/pay-inbox/receive?tenant=acme", json!({})),
         queue("/v1/queues/{queue}/ack", "/v1/queues/pay-inbox/ack?tenant=acme", receipts()),
@@ -126,7 +132,11 @@ fn registry() -> Vec<Row> {
         get(service, "/v1/tenants/acme/services/bot", READ),
         row("PUT", service, "/v1/tenants/acme/services/spare-{n}", json!({}), MANAGE),
         get(route, "/v1/routes/acme/bot/pay", READ),
-        row("PUT", route, "/v1/routes/acme/bot/more-{n}", more, MANAGE),
+        row("PUT", route, "/v1/routes/acme/bot/more-{n}", more.clone(), MANAGE),
+        get(EVENT_TYPE, "/v1/event-types/acme/billing/more-0", READ),
+        row("PUT", EVENT_TYPE, "/v1/event-types/acme/billing/more-{n}", json!({}), MANAGE),
+        get(SUBSCRIPTION, "/v1/subscriptions/acme/bot/acme/billing/more-0", READ),
+        row("PUT", SUBSCRIPTION, "/v1/subscriptions/acme/bot/acme/billing/more-{n}", more, MANAGE),
         get("/v1/grants", "/v1/grants", LIST),
         row("PUT", "/v1/grants", "/v1/grants", grant, MANAGE),
         get("/v1/registry", "/v1/registry", LIST),
@@ -286,6 +296,8 @@ fn removals() -> Vec<Row> {
             [401, 403, 403, 403, 403, 403, 403, 403, 403, 403, 200],
         ),
         delete("/v1/grants", "/v1/grants?source=acme/billing&target=acme/bot&name=more-{n}", MANAGE),
+        delete(SUBSCRIPTION, "/v1/subscriptions/acme/bot/acme/billing/more-{n}", MANAGE),
+        delete(EVENT_TYPE, "/v1/event-types/acme/billing/more-{n}", MANAGE),
         delete("/v1/routes/{tenant}/{service}/{name}", "/v1/routes/acme/bot/more-{n}", MANAGE),
         delete("/v1/tenants/{tenant}/services/{service}", "/v1/tenants/acme/services/spare-{n}", MANAGE),
         delete(
@@ -321,6 +333,9 @@ impl Walk {
             "services": each(&|n| json!({ "name": format!("acme/spare-{n}") })),
             "routes": each(&|n| json!({ "target": "acme/bot", "name": format!("more-{n}"), "queue": "more",
                 "dead_letter_queue": "bot-dead" })),
+            "event_types": each(&|n| json!({ "owner": "acme/billing", "name": format!("more-{n}") })),
+            "subscriptions": each(&|n| json!({ "target": "acme/bot", "events_of": "acme/billing",
+                "name": format!("more-{n}"), "queue": "more", "dead_letter_queue": "bot-dead" })),
             "grants": each(&|n| json!({ "source": "acme/billing", "target": "acme/bot",
                 "name": format!("more-{n}") })),
         });
