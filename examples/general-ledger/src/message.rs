@@ -27,9 +27,16 @@ impl<'a> Message<'a> {
 
     /// The same of a delivery.
     pub(crate) fn of(delivered: &'a Delivered) -> Option<Self> {
-        let command: Command<'a> = serde_json::from_str(delivered.command.get()).ok()?;
-        let id = delivered.metadata["id"].as_str()?.to_owned();
-        Some(Self::new(id, command.source, command.payload))
+        match delivered {
+            Delivered::Command(delivered) => {
+                let command: Command<'a> = serde_json::from_str(delivered.command.get()).ok()?;
+                let id = delivered.metadata["id"].as_str()?.to_owned();
+                Some(Self::new(id, command.source, command.payload))
+            }
+            Delivered::Event(event) => {
+                Some(Self::new(event.event_id.clone(), Some(event.source.to_string()), &event.data))
+            }
+        }
     }
 
     fn new(id: String, source: Option<String>, payload: &'a RawValue) -> Self {
