@@ -16,8 +16,7 @@ use snavio_model::registry::{Change, DispatchMode, Registry, Unseal};
 use snavio_model::settle::{Intake, Outcome, Settlement};
 use snavio_model::telemetry;
 use snavio_model::time::{Clock, Timestamp};
-use snavio_model::trace::{CorrelationId, Journey, Traceparent};
-use snavio_model::webhook::WebhookSignature;
+use snavio_model::trace::{CorrelationId, Traceparent};
 use snavio_model::{id::MessageId, id::Serial};
 use snavio_store::{Store, StoreError};
 
@@ -29,7 +28,7 @@ use crate::loaded::Loaded;
 use crate::meters::Meters;
 use crate::revocations::Auditing;
 use crate::sealer::Sealing;
-use crate::shield::{Arrival, Vouched};
+use crate::shield::Arrival;
 use crate::snapshot::Snapshots;
 use crate::ticket::Held;
 use crate::{fast, revocations, shield, slow, snapshot, sweeper};
@@ -304,29 +303,10 @@ impl Gate {
     }
 
     /// Refuses what could not even be read, on the record like any other arrival.
-    pub fn refuse(
-        &self,
-        kind: MessageKind,
-        source: &ServiceName,
-        at: Timestamp,
-        journey: Journey,
-        refusal: Refusal,
-    ) -> Refused {
-        let refused = Refused { subject: Box::new(Subject::on(kind, journey)), refusal };
+    pub fn refuse(&self, source: &ServiceName, at: Timestamp, subject: Subject, refusal: Refusal) -> Refused {
+        let refused = Refused { subject: Box::new(subject), refusal };
         self.report(source, at, &Err(refused.clone()));
         refused
-    }
-
-    /// Checks the signature of a whole batch of events (MSG-4), by a registry that is not too old.
-    pub async fn vouch(
-        &self,
-        webhook: &WebhookSignature,
-        body: &[u8],
-        source: &ServiceName,
-        received_at: Timestamp,
-    ) -> Result<Vouched, Refusal> {
-        self.check_age().await?;
-        Vouched::check(webhook, body, source, &self.registry(), received_at, self.settings.window)
     }
 
     /// Everything that memory can decide.
@@ -358,8 +338,8 @@ impl Gate {
         if let Some(reason) = permitted.escalation() {
             self.meters.escalated(reason);
         }
-        let window = self.settings.window;
-        let skew = permitted.signed_at().and_then(|at| telemetry::skew(permitted.message(), at, window));
+        let skew = |at| telemetry::skew(permitted.message(), at, self.settings.window);
+        let skew = permitted.signed_at().and_then(skew);
         let intake = permitted.into_intake();
         let path = intake.path;
         intakes.push(intake);

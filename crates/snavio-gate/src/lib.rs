@@ -24,6 +24,7 @@ mod slow;
 mod snapshot;
 mod sweeper;
 mod ticket;
+mod vouching;
 
 pub use dry_run::{Step, StepVerdict};
 pub use gate::{Answer, Gate, Settings, Verdict};
