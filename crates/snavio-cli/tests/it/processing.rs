@@ -476,22 +476,22 @@ async fn a_processor_that_is_down_is_called_when_it_is_back() {
 #[tokio::test]
 async fn processing_that_cannot_work_is_refused_when_it_is_registered() {
     let books = Books::set(json!({ "kind": "tracked" })).await;
-    for (claim, processing, says) in [
-        ("none", json!({ "kind": "tracked" }), "give the route a claim policy"),
-        ("strict", json!({ "kind": "tracked" }), "2 × 60 s + 60 s + 165 s = 345 s"),
-        ("ledger", json!({ "kind": "http" }), "processing.url"),
+    for (claim, processing, queue, says) in [
+        ("none", json!({ "kind": "tracked" }), "q", "give the route a claim policy"),
+        ("strict", json!({ "kind": "tracked" }), "q", "2 × 60 s + 60 s + 165 s = 345 s"),
+        ("ledger", json!({ "kind": "http" }), "q", "processing.url"),
         (
             "ledger",
             json!({ "kind": "http", "url": "http://127.0.0.1/", "timeout_seconds": 40 }),
             "before its attempt's deadline",
         ),
-        ("ledger", json!({ "kind": "http", "url": "ftp://127.0.0.1/" }), "http"),
-        ("ledger", json!({ "kind": "http", "url": "http://10.0.0.1/" }), "outgoing.allowed"),
-        ("ledger", json!({ "kind": "tracked", "deadline": 40 }), "deadline"),
-        ("ledger", json!({ "kind": "http", "url": "http://127.0.0.1/" }), "use another queue"),
+        ("ledger", json!({ "kind": "http", "url": "ftp://127.0.0.1/" }), "q", "http"),
+        ("ledger", json!({ "kind": "http", "url": "http://10.0.0.1/" }), "q", "outgoing.allowed"),
+        ("ledger", json!({ "kind": "tracked", "deadline": 40 }), "q", "deadline"),
+        ("ledger", json!({ "kind": "http", "url": "http://127.0.0.1/" }), "paid", "use another queue"),
     ] {
         let route = json!({
-            "queue": "paid", "dead_letter_queue": "d", "claim": { "policy": claim }, "processing": processing,
+            "queue": queue, "dead_letter_queue": "d", "claim": { "policy": claim }, "processing": processing,
         });
         let path = "/v1/routes/acme/ledger/other";
         let body = Some(route.to_string().into_bytes());
