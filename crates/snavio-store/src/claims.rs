@@ -12,7 +12,7 @@ use snavio_model::processing::{Answer, Ending, Retry};
 use snavio_model::time::Timestamp;
 use snavio_model::trace::CorrelationId;
 
-use crate::{Received, StoreError};
+use crate::{Act, Received, StoreError};
 
 /// What a worker says came of an attempt.
 #[derive(Debug, Clone)]
@@ -158,6 +158,10 @@ pub trait Claims: Send + Sync {
 
     /// What was answered to a delivery, if that was kept.
     async fn answer(&self, delivery: Serial) -> Result<Option<Answer>, StoreError>;
+
+    /// Takes over claims from elsewhere, on the record, and says how many: those under ids that are taken here stay as
+    /// they are. They have no message.
+    async fn import(&self, claims: Vec<(ClaimKey, Claim)>, act: Act) -> Result<usize, StoreError>;
 
     /// Counts that ids came again: how often, and when last (CLM-5).
     async fn seen_again(&self, seen: Vec<(ClaimKey, u64, Timestamp)>) -> Result<(), StoreError>;

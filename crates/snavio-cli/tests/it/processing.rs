@@ -483,6 +483,7 @@ async fn processing_that_cannot_work_is_refused_when_it_is_registered() {
         (
             "ledger",
             json!({ "kind": "http", "url": "http://127.0.0.1/", "timeout_seconds": 40 }),
+            "q",
             "before its attempt's deadline",
         ),
         ("ledger", json!({ "kind": "http", "url": "ftp://127.0.0.1/" }), "q", "http"),

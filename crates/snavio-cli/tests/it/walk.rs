@@ -111,8 +111,16 @@ fn messages() -> Vec<Row> {
             json!({}),
             [401, 404, 404, 404, 404, 404, 403, 404, 403, 403, 404],
         ),
+        get("/v1/messages/{id}/explain", "/v1/messages/x/explain?tenant=acme", READ),
+        row(
+            "POST",
+            "/v1/claims/import",
+            "/v1/claims/import",
+            json!({ "source": "acme/billing", "destination": "acme/bot:nothing", "items": [{ "id": "x", "first_seen_at": "2026-11-16T00:00:00Z" }], "why": "moving" }),
+            [401, 404, 404, 403, 403, 404, 403, 403, 403, 403, 404],
+        ),
         get("/v1/claims", "/v1/claims?tenant=acme", READ),
-        get("/v1/claims/{key}", "/v1/claims/x?tenant=acme", LIST),
+        get("/v1/claims/{key}", "/v1/claims/x?tenant=acme", READ),
         get("/v1/claims/{key}/answer", "/v1/claims/x/answer?tenant=acme", NOTHING),
         row("POST", "/v1/claims/{key}/begin", "/v1/claims/x/begin", json!({ "id": "x", "payload": 1 }), WORK),
         row(

@@ -20,6 +20,7 @@ use snavio_store::{Act, Received, Report};
 use utoipa::ToSchema;
 
 use super::answer::json;
+use super::dead_letters::{beyond_horizon, is_beyond_horizon};
 use super::extract::{JsonBody, Params, Segments, objects, seconds, within};
 use super::message::MessageDocument;
 use super::problem::Document;
@@ -342,6 +343,31 @@ pub(super) async fn purge(
     Ok(json(StatusCode::OK, &Purged { purged: count }))
 }
 
+/// Why dead letters are put back.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RedriveBody {
+    #[serde(default)]
+    why: String,
+    /// Also those whose claim is over, and whose id may have been taken up again since; needs a reason (CLM-20).
+    #[serde(default)]
+    pub(super) beyond_horizon: bool,
+}
+
+impl RedriveBody {
+    /// What goes on the record.
+    pub(super) fn act(&self, app: &App, principal: &Principal) -> Result<Act, Refusal> {
+        if !self.beyond_horizon {
+            return act(app, principal, &self.why);
+        }
+        if self.why.trim().is_empty() {
+            let detail = "say why it may run again beyond the horizon of its claim";
+            return Err(Refusal::new(Reason::InvalidRequest, detail));
+        }
+        act(app, principal, &format!("beyond the horizon: {}", self.why))
+    }
+}
+
 /// How many dead letters went back.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Redriven {
@@ -365,21 +391,21 @@ impl Redriven {
 
 /// Puts dead letters of this dead-letter queue back where they came from, a bounded number per call.
 #[utoipa::path(post, path = "/v1/queues/{queue}/redrive", tag = "queues", params(("queue" = String, Path), Whose),
-    request_body = ActBody,
+    request_body = RedriveBody,
     responses((status = 200, body = Redriven)))]
 pub(super) async fn redrive(
     State(app): State<Shared>,
     principal: Principal,
     Segments(name): Segments<String>,
     Params(whose): Params<Whose>,
-    JsonBody(body): JsonBody<ActBody>,
+    JsonBody(body): JsonBody<RedriveBody>,
 ) -> Result<Response, Problem> {
     let queue = queue(&app, &principal, Permission::Mend, &name, &whose).await?;
     let store = app.gate.store();
     let registry = app.gate.registry();
     let receivable: HashSet<_> = receivable(&registry).collect();
     let (mut after, mut done) = (Serial(0), snavio_store::Redriven::default());
-    let mut unnamed = 0;
+    let (mut unnamed, mut beyond) = (0, 0);
     // Past what cannot go back, until something does.
     loop {
         let page = store.dead_letter_origins(&queue, after, limits::PAGE_MAX).await?;
@@ -388,13 +414,24 @@ pub(super) async fn redrive(
         let (named, others): (Vec<_>, Vec<_>) =
             page.into_iter().partition(|(_, origin)| receivable.contains(origin));
         unnamed += others.len();
-        let ids = named.into_iter().map(|(id, _)| id).collect();
-        let redriven = store.redrive(queue.tenant(), ids, act(&app, &principal, &body.why)?).await?;
+        let mut ids = Vec::with_capacity(named.len());
+        for (id, _) in named {
+            let letter =
+                if body.beyond_horizon { None } else { store.dead_letter(queue.tenant(), id).await? };
+            match letter {
+                Some(letter) if is_beyond_horizon(&app, &letter).await? => beyond += 1,
+                _ => ids.push(id),
+            }
+        }
+        let redriven = store.redrive(queue.tenant(), ids, body.act(&app, &principal)?).await?;
         done.full.extend(redriven.full);
         done.back.extend(redriven.back);
         if is_last || !done.back.is_empty() {
             if done.back.is_empty() && done.full.is_empty() && unnamed > 0 {
                 return Err(no_route().into());
+            }
+            if done.back.is_empty() && done.full.is_empty() && beyond > 0 {
+                return Err(beyond_horizon().into());
             }
             let redriven = Redriven::of(done)?;
             return Ok(json(StatusCode::OK, &Redriven { more: redriven.more || !is_last, ..redriven }));

@@ -93,7 +93,7 @@ macro_rules! conformance {
                 what_nobody_knows_of_is_held_for_a_person_where_the_route_says_so,
                 what_nobody_knows_of_is_tried_again_otherwise, one_delivery_is_handed_out_by_its_number_once,
                 open_claims_are_listed_by_owner_and_status, ids_that_come_again_are_counted,
-                a_claim_whose_delivery_ends_says_so;
+                a_claim_whose_delivery_ends_says_so, claims_from_elsewhere_are_taken_over_once;
             events: an_event_is_kept_as_it_came;
             queue: a_lease_hides_until_it_ends, a_receive_that_is_given_up_spends_no_attempt,
                 an_extension_hides_for_longer, a_release_waits_out_its_delay,

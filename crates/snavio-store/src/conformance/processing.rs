@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use snavio_model::claim::{ClaimPolicy, IdKey, Status};
+use snavio_model::claim::{Claim, ClaimKey, ClaimPolicy, IdKey, Status};
 use snavio_model::delivery::{DeadReason, Receipt, ReceiptOutcome};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::name::TenantName;
@@ -289,6 +289,36 @@ pub async fn ids_that_come_again_are_counted(store: &Arc<dyn Store>) {
     }
     let seen = claim(&**store, "a", 30).await;
     assert_eq!((seen.repeats, seen.last_seen_at), (4, Some(at(20))));
+}
+
+/// CLM-10: ids that were seen elsewhere are known here, and those that are taken here stay as they are.
+pub async fn claims_from_elsewhere_are_taken_over_once(store: &Arc<dyn Store>) {
+    let seen = route("seen", ClaimPolicy::Seen { keep_seconds: 86_400 });
+    settle_one(&**store, "here", &seen, at(0)).await;
+    let key = |id: &str| ClaimKey {
+        id: MessageId::stored(id),
+        tenant: TenantName::new("acme").expect("a tenant"),
+        destination: Arc::clone(&seen.destination),
+    };
+    let claim = Claim {
+        source: "acme/billing".parse().expect("a service"),
+        message: Serial(0),
+        first_seen_at: at(-500),
+        expires_at: at(80_000),
+        hot_until: None,
+        progress: None,
+    };
+    let claims: Vec<_> = ["here", "there"].iter().map(|id| (key(id), claim.clone())).collect();
+    for (taken_over, now) in [(1, 1), (0, 2)] {
+        let imported = store.import(claims.clone(), act("moving", at(now))).await;
+        assert_eq!(imported.expect("the store takes them over"), taken_over);
+    }
+    let again = settle_one(&**store, "there", &seen, at(3)).await;
+    assert_eq!(again, Outcome::Duplicate { first_seen_at: at(-500) });
+    assert_eq!(settle_one(&**store, "here", &seen, at(3)).await, Outcome::Duplicate { first_seen_at: at(0) });
+    let free = settle_one(&**store, "there", &seen, at(80_001)).await;
+    assert!(queued(free).is_some(), "its time is over: {free:?}");
+    assert_eq!(audited(&**store, "claims.import").await, 2);
 }
 
 /// CLM-11: what is purged or nobody takes does not stay in progress for ever.

@@ -103,6 +103,21 @@ pub(super) async fn insert(
     update(client, &moved).await
 }
 
+/// Writes claims under ids that are free, and says how many.
+pub(super) async fn take_over(
+    client: &impl GenericClient,
+    claims: &[(ClaimKey, Claim)],
+    now: Timestamp,
+) -> Result<usize, StoreError> {
+    clear(client, claims.iter().map(|(key, _)| key), now).await.map_err(Trouble::into_error)?;
+    let insert = format!("WITH block (base) AS (VALUES (0::bigint)) {} ON CONFLICT DO NOTHING", insertion(1));
+    let mut columns = Columns::default();
+    claims.iter().for_each(|(key, claim)| columns.push(key, claim));
+    let statement = client.prepare_cached(&insert).await.map_err(sql)?;
+    let written = client.execute(&statement, &columns.values()).await.map_err(sql)?;
+    Ok(usize::try_from(written).unwrap_or(usize::MAX))
+}
+
 /// Writes what became of claims that are there.
 pub(super) async fn update(
     client: &impl GenericClient,
