@@ -166,21 +166,15 @@ impl Claims {
 
 /// What a `seen_events` table holds. Its times are in UTC, whether or not they say so.
 fn seen_events(file: &Path) -> Result<Vec<Value>, Failure> {
-    let failed = |error: rusqlite::Error| {
-        Failure::of(format!("cannot read the table seen_events of {}", file.display()), &error)
-    };
-    let connection = rusqlite::Connection::open_with_flags(file, rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY)
-        .map_err(failed)?;
-    let select = "SELECT event_id, first_seen_ts FROM seen_events ORDER BY event_id";
-    let mut statement = connection.prepare(select).map_err(failed)?;
-    let rows = statement.query_map([], |row| {
-        let (id, seen): (String, String) = (row.get(0)?, row.get(1)?);
+    let read = snavio_sdk::sqlite::seen::read_all(file);
+    let failed = |error| Failure::of(format!("cannot read the table seen_events of {}", file.display()), &error);
+    let item = |(id, seen): (String, String)| {
         let seen = seen.replacen(' ', "T", 1);
         let has_offset = seen.ends_with('Z') || seen.get(10..).is_some_and(|it| it.contains(['+', '-']));
         let seen = if has_offset { seen } else { format!("{seen}Z") };
-        Ok(json!({ "id": id, "first_seen_at": seen }))
-    });
-    rows.map_err(failed)?.collect::<Result<_, _>>().map_err(failed)
+        json!({ "id": id, "first_seen_at": seen })
+    };
+    Ok(read.map_err(failed)?.into_iter().map(item).collect())
 }
 
 /// A text as a part of a path or a query.

@@ -28,7 +28,7 @@ use crate::principal::Principal;
 pub(super) struct ImportBody {
     /// The service that sent them, and will go on sending them here.
     source: ServiceName,
-    /// Where they went: a route or subscription that claims, for example `acme/inbox:acme/adapter:update`.
+    /// Where they went: a route or subscription that claims, for example `tenant/service:name`.
     destination: String,
     /// Up to 1000 of them.
     #[serde(deserialize_with = "objects")]

@@ -199,7 +199,7 @@ fn statuses(named: Option<&str>) -> Result<Vec<Status>, Refusal> {
 pub(super) struct LookUp {
     /// The tenant whose id it is: the caller's own when not said.
     tenant: Option<String>,
-    /// Only at this destination, for example `acme/ledger:post`.
+    /// Only at this destination, for example `tenant/service:name`.
     destination: Option<String>,
     /// When it was sent: what is older than claims are kept cannot be known any more.
     sent_at: Option<String>,
