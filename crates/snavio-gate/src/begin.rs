@@ -81,7 +81,7 @@ impl Gate {
         let intake = self.intake(beginning, &route, registry.version(), now)?;
         drop(registry);
         let id = IdKey { id: intake.message.id.clone(), tenant: intake.message.tenant.clone() };
-        let settled = slow::settle(vec![intake], self.committer(), Box::new(held)).await;
+        let settled = slow::settle(vec![intake], &self.committer, Box::new(held)).await;
         let settlement =
             settled.into_iter().next().unwrap_or_else(|| Err(Refusal::lost("it was not judged")))?;
         match settlement.outcomes.first() {
@@ -125,7 +125,7 @@ impl Gate {
             payload,
             event: None,
         };
-        let good_until = self.currency().good_until(&[Cache::Bans, Cache::Routes]);
+        let good_until = self.currency.good_until(&[Cache::Bans, Cache::Routes]);
         Ok(Intake { message, path: Path::Slow, destinations: vec![Arc::clone(route)], good_until })
     }
 

@@ -6,19 +6,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use snavio_model::age::{AgeLimits, Cache, Phase};
+use snavio_model::age::{AgeLimits, Phase};
 use snavio_model::fair::Room;
 use snavio_model::message::{Message, MessageKind, Path};
 use snavio_model::name::{CommandName, ServiceName};
 use snavio_model::processing::ProcessingKind;
 use snavio_model::recent::{Fingerprint, RecentMessages};
-use snavio_model::refusal::{Reason, Refusal, Refused, Subject};
-use snavio_model::registry::{BoundRoute, Change, DispatchMode, Registry, Unseal};
+use snavio_model::refusal::{Refusal, Refused, Subject};
+use snavio_model::registry::{BoundRoute, DispatchMode, Registry, Unseal};
 use snavio_model::settle::{Intake, Outcome, Settlement};
 use snavio_model::telemetry;
 use snavio_model::time::{Clock, Timestamp};
-use snavio_model::trace::{CorrelationId, Journey, Traceparent};
-use snavio_model::webhook::WebhookSignature;
+use snavio_model::trace::{CorrelationId, Traceparent};
 use snavio_model::{id::MessageId, id::Serial};
 use snavio_store::{Store, StoreError};
 use tokio_util::task::TaskTracker;
@@ -31,23 +30,18 @@ use crate::gathering::Gathering;
 use crate::legacy_keys::{self, LegacyKeys};
 use crate::loaded::Loaded;
 use crate::meters::Meters;
+use crate::refreshing::too_old;
 use crate::revocations::Auditing;
 use crate::sealer::Sealing;
-use crate::shield::{Arrival, Vouched};
+use crate::shield::Arrival;
 use crate::snapshot::Snapshots;
 use crate::ticket::Held;
 use crate::{courier, fast, revocations, shield, slow, snapshot, sweeper};
 
-/// How long a message waits for a registry that is young enough.
-const REVALIDATION_MAX: Duration = Duration::from_secs(2);
 /// How long calls of processors have to end when the gate stops.
 const CALLS_END_MAX: Duration = Duration::from_secs(10);
 /// How often a message is permitted anew because the registry changed before its commit.
 const PERMITTED_ANEW_MAX: usize = 3;
-
-fn too_old() -> Refusal {
-    Refusal::new(Reason::Unavailable, "this node cannot read the registry as it is now")
-}
 
 /// PIP-2: on routes that compare contents or tell what became of a message, memory answers nothing.
 fn asks_memory(route: &BoundRoute) -> bool {
@@ -167,13 +161,13 @@ struct Handed {
 
 /// The gateway without its HTTP.
 pub struct Gate {
-    settings: Settings,
-    registry: ArcSwap<Registry>,
-    currency: Currency,
+    pub(crate) settings: Settings,
+    pub(crate) registry: ArcSwap<Registry>,
+    pub(crate) currency: Currency,
     pub(crate) unseal: Arc<dyn Unseal>,
-    store: Arc<dyn Store>,
-    clock: Arc<dyn Clock>,
-    committer: Committer,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) committer: Committer,
     recent: Mutex<RecentMessages>,
     hashers: [std::hash::RandomState; 2],
     gathering: Gathering,
@@ -183,9 +177,9 @@ pub struct Gate {
     /// Calls of processors that are under way.
     pub(crate) calls: TaskTracker,
     tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
-    changing: tokio::sync::Mutex<()>,
-    refreshing: tokio::sync::Mutex<()>,
-    wanted: tokio::sync::Notify,
+    pub(crate) changing: tokio::sync::Mutex<()>,
+    pub(crate) refreshing: tokio::sync::Mutex<()>,
+    pub(crate) wanted: tokio::sync::Notify,
     sweeps_held: AtomicBool,
     pub(crate) sealing: Sealing,
     pub(crate) auditing: Auditing,
@@ -339,29 +333,10 @@ impl Gate {
     }
 
     /// Refuses what could not even be read, on the record like any other arrival.
-    pub fn refuse(
-        &self,
-        kind: MessageKind,
-        source: &ServiceName,
-        at: Timestamp,
-        journey: Journey,
-        refusal: Refusal,
-    ) -> Refused {
-        let refused = Refused { subject: Box::new(Subject::on(kind, journey)), refusal };
+    pub fn refuse(&self, source: &ServiceName, at: Timestamp, subject: Subject, refusal: Refusal) -> Refused {
+        let refused = Refused { subject: Box::new(subject), refusal };
         self.report(source, at, &Err(refused.clone()));
         refused
-    }
-
-    /// Checks the signature of a whole batch of events (MSG-4), by a registry that is not too old.
-    pub async fn vouch(
-        &self,
-        webhook: &WebhookSignature,
-        body: &[u8],
-        source: &ServiceName,
-        received_at: Timestamp,
-    ) -> Result<Vouched, Refusal> {
-        self.check_age().await?;
-        Vouched::check(webhook, body, source, &self.registry(), received_at, self.settings.window)
     }
 
     /// Everything that memory can decide.
@@ -395,8 +370,8 @@ impl Gate {
         if let Some(reason) = permitted.escalation() {
             self.meters.escalated(reason);
         }
-        let window = self.settings.window;
-        let skew = permitted.signed_at().and_then(|at| telemetry::skew(permitted.message(), at, window));
+        let skew = |at| telemetry::skew(permitted.message(), at, self.settings.window);
+        let skew = permitted.signed_at().and_then(skew);
         let intake = permitted.into_intake();
         let path = intake.path;
         intakes.push(intake);
@@ -500,14 +475,6 @@ impl Gate {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn committer(&self) -> &Committer {
-        &self.committer
-    }
-
-    pub(crate) fn currency(&self) -> &Currency {
-        &self.currency
-    }
-
     pub(crate) fn legacy_keys(&self) -> &LegacyKeys {
         &self.legacy_keys
     }
@@ -543,119 +510,6 @@ impl Gate {
     /// Messages that wait for a commit.
     pub fn waiting(&self) -> usize {
         self.committer.waiting()
-    }
-
-    /// Waits for the turn to change the registry: whoever holds it decides on a registry that nobody else
-    /// changes through this node meanwhile.
-    pub async fn registry_turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.changing.lock().await
-    }
-
-    /// Makes changes durable and puts them in effect on this node at once (REG-18). Concurrent changes are
-    /// told to decide anew.
-    pub async fn change_registry(&self, changes: Vec<Change>) -> Result<(), StoreError> {
-        self.store.apply(changes).await?;
-        if let Err(error) = self.refresh_registry().await {
-            // Durable, and in effect when `follow_registry` reads it: whoever made the change must hear of it, for
-            // the answer may hold secrets that nobody sees again.
-            tracing::warn!(error = &error as &dyn std::error::Error, "a change could not be read back yet");
-        }
-        Ok(())
-    }
-
-    /// Why this node's registry is not the store's although the store answers, if so.
-    pub fn registry_problem(&self) -> Option<String> {
-        self.currency.problem()
-    }
-
-    /// Brings the registry up to the store's version by the difference.
-    pub async fn refresh_registry(&self) -> Result<(), StoreError> {
-        let asked_at = self.clock.now();
-        let age = self.currency.age(asked_at);
-        let began = tokio::time::Instant::now();
-        let version = self.registry.load().version();
-        let read = self.read_changes().await;
-        self.currency.note(&read, asked_at);
-        self.meters.refreshed(read.is_ok(), began.elapsed());
-        let changes = self.registry.load().version() - version;
-        self.log_refresh(age, changes, read.is_ok());
-        read
-    }
-
-    /// REG-19: on the platform's record, for it is no tenant's. One that finds nothing comes every second.
-    fn log_refresh(&self, age: Duration, changes: i64, succeeded: bool) {
-        const EVENT: &str = "snavio.cache.refreshed";
-        const ALL: &str = "registry";
-        let limits = self.currency.limits(Cache::Keys);
-        let [age_seconds, fresh_ttl, stale_ttl] =
-            [age, limits.fresh, limits.stale].map(|it| it.as_secs_f64());
-        if changes > 0 {
-            tracing::info!(
-                target: "snavio::cache", event = EVENT, cache_type = ALL, age_seconds, fresh_ttl, stale_ttl, changes,
-                succeeded, "the registry has changed"
-            );
-        } else {
-            tracing::debug!(
-                target: "snavio::cache", event = EVENT, cache_type = ALL, age_seconds, fresh_ttl, stale_ttl, changes,
-                succeeded, "the registry was looked at"
-            );
-        }
-    }
-
-    /// Brings the registry up to date first where it is too old to be used, for a bounded time, and afterwards where
-    /// it only begins to be (REG-14). What may then be done is told.
-    async fn renewed(&self) -> Phase {
-        match self.currency.phase_of_senders(self.clock.now()) {
-            Phase::Fresh => return Phase::Fresh,
-            Phase::Stale => {
-                self.wanted.notify_one();
-                return Phase::Stale;
-            }
-            Phase::Expired | Phase::Dropped => {}
-        }
-        let refresh = async {
-            // One asks for all.
-            let _turn = self.refreshing.lock().await;
-            if self.currency.phase_of_senders(self.clock.now()) >= Phase::Expired
-                && let Err(error) = self.refresh_registry().await
-            {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "the registry is too old, and cannot be read"
-                );
-            }
-        };
-        if tokio::time::timeout(REVALIDATION_MAX, refresh).await.is_err() {
-            tracing::warn!("the registry is too old, and the store does not answer");
-        }
-        self.currency.phase_of_senders(self.clock.now())
-    }
-
-    /// REG-15: whoever is known by the registry is known by one that is not too old.
-    pub async fn check_age(&self) -> Result<(), Refusal> {
-        match self.renewed().await {
-            Phase::Fresh | Phase::Stale => Ok(()),
-            Phase::Expired | Phase::Dropped => Err(too_old()),
-        }
-    }
-
-    /// Fires when somebody used what begins to be old.
-    pub(crate) async fn is_wanted(&self) {
-        self.wanted.notified().await;
-    }
-
-    async fn read_changes(&self) -> Result<(), StoreError> {
-        loop {
-            let current = self.registry.load_full();
-            let changes = self.store.changes_since(current.version(), snavio_model::limits::PAGE_MAX).await?;
-            if changes.is_empty() {
-                return Ok(());
-            }
-            let next = Arc::new(current.with(&changes, &*self.unseal));
-            // Of two refreshes at once the one that is ahead stays.
-            self.registry
-                .rcu(|now| if now.version() < next.version() { Arc::clone(&next) } else { Arc::clone(now) });
-        }
     }
 
     /// Writes what was gathered; what cannot be written is counted and dropped (observability fails open).

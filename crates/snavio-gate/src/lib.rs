@@ -18,6 +18,7 @@ mod loaded;
 mod meters;
 mod past;
 mod polls;
+mod refreshing;
 mod revocations;
 mod rotator;
 mod sealer;
@@ -27,6 +28,7 @@ mod slow;
 mod snapshot;
 mod sweeper;
 mod ticket;
+mod vouching;
 
 pub use begin::{Beginning, Begun};
 pub use courier::Processor;

@@ -12,7 +12,8 @@ const HEAD: &str = "\
 
 Every \"no\" is `application/problem+json` (RFC 9457) with a stable `reason`. A refusal that left no trace says
 `\"accepted\": false`. *Report* is the telemetry record that the sender's tenant gets: `invalid` when the message itself
-is at fault, `failed` when its sender or the state of things is.
+is at fault, `failed` when its sender or the state of things is; of events they are `snavio.event.invalid` and
+`snavio.event.failed`.
 
 This table is written from the code: `TEST_BLESS=1 cargo test -p snavio-model --test refusals` writes it anew.
 

@@ -210,7 +210,8 @@ impl Node {
         if let Some(snapshots) = snapshots {
             gate.write_snapshots(Arc::new(snapshots));
         }
-        gate.call_processors(Arc::new(Calls(processors)));
+        let processors = Arc::new(Calls(processors));
+        gate.call_processors(Arc::<Calls>::clone(&processors));
         gate.look_after_keys(
             config.rotate_keys.then(|| Arc::<Platform>::clone(&platform) as Arc<dyn NewSecrets>),
         );
@@ -228,6 +229,7 @@ impl Node {
             polls: Polls::default(),
             overreach: Overreach::default(),
             key_sets,
+            processors,
             clock,
             body_bytes_max: config.body_bytes_max,
             relaxed,

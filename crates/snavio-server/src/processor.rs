@@ -12,6 +12,13 @@ use crate::http::written;
 /// Calls what routes name.
 pub(crate) struct Calls(pub(crate) HttpProcessor);
 
+impl Calls {
+    /// Why an address may not be called, as far as can be told before its name is resolved.
+    pub(crate) fn problem(&self, url: &str) -> Option<String> {
+        self.0.check(url).err().map(|error| error.to_string())
+    }
+}
+
 #[async_trait]
 impl Processor for Calls {
     async fn call(&self, work: &Received, route: &BoundRoute) -> Ending {

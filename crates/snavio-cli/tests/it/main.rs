@@ -29,6 +29,8 @@ mod patience;
 mod people;
 mod platform_key;
 mod postgres;
+mod processing;
+mod processor;
 mod queue;
 mod races;
 mod raw_wire;

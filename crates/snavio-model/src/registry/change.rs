@@ -13,6 +13,7 @@ use super::key::{EntryKey, Kind};
 use crate::claim::ClaimPolicy;
 use crate::limits;
 use crate::name::{CommandName, ServiceName};
+use crate::processing::ProcessingKind;
 use crate::time::Timestamp;
 
 /// One change as the changelog keeps it.
@@ -150,7 +151,11 @@ impl Draft<'_> {
         match entry {
             Entry::Grant(grant) => found.extend(self.grant_problems(grant)),
             Entry::GrantRequest(request) => found.extend(self.request_problems(request)),
-            Entry::Subscription(route) => found.extend(self.subscription_problems(route)),
+            Entry::Route(route) => found.extend(self.shared_queue(route)),
+            Entry::Subscription(route) => {
+                found.extend(self.subscription_problems(route));
+                found.extend(self.shared_queue(route));
+            }
             _ => {}
         }
         problems.extend(found.into_iter().map(|problem| format!("{}: {problem}", entry.key())));
@@ -168,6 +173,38 @@ impl Draft<'_> {
             problems.push(format!("{most} requests of tenant {tenant} wait already: withdraw some first"));
         }
         problems
+    }
+
+    /// CLM-9: what the gateway or a claim's worker takes from a queue is not a consumer's, and the other way round.
+    fn shared_queue(&self, route: &Route) -> Option<String> {
+        let taken_by = |it: &Route| match it.processing.kind {
+            ProcessingKind::Queue | ProcessingKind::Tracked => "consumers",
+            ProcessingKind::Http => "the gateway",
+            ProcessingKind::Reported => "whoever begins the claim",
+        };
+        // A queue of consumers is the usual case, and asked about by those who would take it over.
+        if taken_by(route) == "consumers" {
+            return None;
+        }
+        let is_other = |it: &Route| {
+            it.target.tenant() == route.target.tenant()
+                && it.queue == route.queue
+                && taken_by(it) != taken_by(route)
+        };
+        let changed = self.after.values().flatten().filter_map(|entry| match entry {
+            Entry::Route(it) | Entry::Subscription(it) => Some(it),
+            _ => None,
+        });
+        let there =
+            self.registry.routes().map(|it| &it.route).filter(|it| !self.after.contains_key(&it.key()));
+        let other = changed.chain(there).find(|it| is_other(it))?;
+        Some(format!(
+            "queue {} is taken from by {}, and by {} for {}: use another queue",
+            route.queue,
+            taken_by(route),
+            taken_by(other),
+            other.key()
+        ))
     }
 
     /// PIP-13: whose events another tenant may have is the publisher's to say. Who has no grant does not learn whether

@@ -536,14 +536,15 @@ fn stored_answer(status: u16, response: Option<Box<RawValue>>) -> Result<Option<
     Ok(Some(Answer { status, content_type: Some("application/json".to_owned()), body }))
 }
 
-/// The caller's own route of this name, whose work is reported back; a subscription by its whole destination.
+/// The caller's own route of this name, or its subscription to events of this type.
 fn route(app: &App, principal: &Principal, name: &str) -> Result<Arc<BoundRoute>, Refusal> {
     let caller = principal.caller()?;
     let registry = app.gate.registry();
-    let destination = if name.contains(':') { name.to_owned() } else { format!("{}:{name}", caller.service) };
-    let route = registry.destination(&destination).filter(|it| it.route.target == caller.service);
-    let missing = || Refusal::new(Reason::NotFound, "this service has no route of this name");
-    route.cloned().ok_or_else(missing)
+    let view = registry.service(caller.service.as_str());
+    let mut own = view.into_iter().flat_map(|it| it.routes().chain(it.subscriptions()));
+    let is_named = |it: &&Arc<BoundRoute>| it.route.name.as_str() == name || *it.destination == *name;
+    let missing = || Refusal::new(Reason::NotFound, "this service has no route or subscription of this name");
+    own.find(is_named).cloned().ok_or_else(missing)
 }
 
 /// Ends work: it is done.

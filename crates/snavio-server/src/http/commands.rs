@@ -17,7 +17,7 @@ use snavio_model::limits;
 use snavio_model::message::MessageKind;
 use snavio_model::name::ServiceName;
 use snavio_model::processing::ProcessingKind;
-use snavio_model::refusal::{Reason, Refusal, Refused};
+use snavio_model::refusal::{Reason, Refusal, Refused, Subject};
 use snavio_model::time::Clock;
 use snavio_model::trace::{CorrelationId, Journey, Traceparent};
 use snavio_model::webhook::WebhookSignature;
@@ -190,7 +190,7 @@ pub(super) fn on_record(
     refusal: Refusal,
 ) -> Refused {
     let journey = Journey::begin(correlation(headers), traceparent(headers), unpredictable());
-    app.gate.refuse(kind, source, app.clock.now(), journey, refusal)
+    app.gate.refuse(source, app.clock.now(), Subject::on(kind, journey), refusal)
 }
 
 /// Many commands: a JSON array, answered as one document, or NDJSON, answered line by line.

@@ -52,6 +52,7 @@ use crate::overreach::Overreach;
 use crate::platform::Platform;
 use crate::polls::Polls;
 use crate::principal::{Caller, Nobody, Principal, Sessions, sends};
+use crate::processor::Calls;
 pub(crate) use admin::admin_router;
 pub(crate) use message::written;
 pub(crate) use metrics::QueueFigures;
@@ -72,6 +73,7 @@ pub(crate) struct App {
     pub(crate) polls: Polls,
     pub(crate) overreach: Overreach,
     pub(crate) key_sets: KeySets,
+    pub(crate) processors: Arc<Calls>,
     pub(crate) load: Arc<Load>,
     pub(crate) clock: Arc<MachineClock>,
     pub(crate) body_bytes_max: usize,

@@ -14,6 +14,7 @@ use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::name::{QueueKey, QueueName};
 use snavio_model::permission::Permission;
+use snavio_model::processing::ProcessingKind;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::Registry;
 use snavio_model::time::Clock;
@@ -84,6 +85,7 @@ pub(super) async fn receive(
     JsonBody(body): JsonBody<ReceiveBody>,
 ) -> Result<Response, Problem> {
     let queue = queue(&app, &principal, Permission::Mend, &name, &whose).await?;
+    check_taken_by_consumers(&app, &principal, &queue)?;
     let max = within("max", body.max.unwrap_or(1), 1, limits::RECEIVE_MESSAGES_MAX)?;
     let visibility = seconds(
         "visibility_seconds",
@@ -95,6 +97,20 @@ pub(super) async fn receive(
     let received = wait_for_deliveries(&app, &principal, &queue, max, visibility, wait).await?;
     let deliveries = received.iter().map(Delivery::try_from).collect::<Result<_, _>>()?;
     Ok(json(StatusCode::OK, &Deliveries { deliveries }))
+}
+
+/// What the gateway calls a processor for, or a claim's worker begins, is nobody else's to take.
+fn check_taken_by_consumers(app: &App, principal: &Principal, queue: &QueueKey) -> Result<(), Refusal> {
+    let Principal::Service(caller) = principal else { return Ok(()) };
+    let registry = app.gate.registry();
+    let view = registry.service(caller.service.as_str());
+    let mut own = view.into_iter().flat_map(|it| it.routes().chain(it.subscriptions()));
+    let is_other = |kind| matches!(kind, ProcessingKind::Http | ProcessingKind::Reported);
+    if own.any(|it| it.queue == *queue && is_other(it.route.processing.kind)) {
+        let detail = "what waits here is processed by the gateway, or begun through the claims API";
+        return Err(Refusal::new(Reason::InvalidRequest, detail));
+    }
+    Ok(())
 }
 
 async fn wait_for_deliveries(

@@ -111,8 +111,17 @@ async fn planned(
 ) -> Result<Vec<Change>, Problem> {
     let contradicted = |problems: Vec<String>| Refusal::new(Reason::RegistryConflict, problems.join("; "));
     let changes = plan(registry, wishes, author, app.gate.window()).map_err(contradicted)?;
-    let problems = kept::problems(app, registry, &changes).await?;
+    let mut problems = kept::problems(app, registry, &changes).await?;
+    problems.extend(changes.iter().filter_map(|it| not_called(app, it)));
     if problems.is_empty() { Ok(changes) } else { Err(contradicted(problems).into()) }
+}
+
+/// QUA-6: why a change would name a processor that this node may not call, as far as can be told before its name is
+/// resolved.
+fn not_called(app: &App, change: &Change) -> Option<String> {
+    let (Entry::Route(route) | Entry::Subscription(route)) = change.after.as_ref()? else { return None };
+    let problem = app.processors.problem(route.processing.url.as_deref()?)?;
+    Some(format!("{}: processing.url: {problem}", change.key))
 }
 
 /// Makes the changes, unless somebody else was quicker. A client that hangs up must not leave a change durable and

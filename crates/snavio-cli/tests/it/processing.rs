@@ -1,0 +1,505 @@
+//! What becomes of messages whose work is reported back (CLM-4 to CLM-7, CLM-9 to CLM-11), from outside.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use snavio_sdk::{Client, Credentials, Delivery};
+
+use crate::node::{Launch, Node, new_id, verdict};
+use crate::patience::eventually;
+use crate::people::issue;
+use crate::processor::{Processor, Reply};
+use crate::wire::{metric, post_json};
+
+const PAID: &str = "acme/ledger:acme/shop:order.paid";
+
+/// `acme/shop` publishes `order.paid`, which `acme/ledger` processes; `acme/ledger` has a route of its own, too.
+struct Books {
+    node: Node,
+    ledger: Credentials,
+    token: String,
+}
+
+/// An answer with its headers.
+struct Told {
+    status: u16,
+    replayed: bool,
+    retry_after: Option<u64>,
+    text: String,
+    document: Value,
+}
+
+impl Told {
+    fn word(&self) -> (u16, &str) {
+        let word = |member: &str| self.document[member].as_str();
+        (self.status, word("reason").or(word("state")).unwrap_or_default())
+    }
+
+    /// What the processor answered, as text.
+    fn response(&self) -> &str {
+        let begin = self.text.find("\"response\":").expect("there is a response") + 11;
+        let end = self.text[begin..].find('}').expect("it ends") + begin + 1;
+        &self.text[begin..end]
+    }
+}
+
+impl Books {
+    async fn set(processing: Value) -> Self {
+        Self::with(processing, json!({})).await
+    }
+
+    async fn with(processing: Value, more: Value) -> Self {
+        let node = Node::launch(&Launch::default().set("OUTGOING_ALLOWED", "127.0.0.0/8"));
+        let mut subscription = json!({
+            "target": "acme/ledger", "events_of": "acme/shop", "name": "order.paid", "queue": "paid",
+            "dead_letter_queue": "exceptions", "claim": { "policy": "ledger" }, "processing": processing,
+        });
+        for (name, value) in more.as_object().unwrap() {
+            subscription[name] = value.clone();
+        }
+        let registry = json!({
+            "tenants": [{ "name": "acme" }],
+            "services": [{ "name": "acme/shop" }, { "name": "acme/ledger" }],
+            "event_types": [{ "owner": "acme/shop", "name": "order.paid" }],
+            "subscriptions": [subscription],
+            "routes": [{
+                "target": "acme/ledger", "name": "import", "queue": "imports", "dead_letter_queue": "exceptions",
+                "claim": { "policy": "ledger" },
+                "processing": { "kind": "reported", "deadline_seconds": 2, "backoff_seconds": 1 },
+            }],
+        });
+        let [shop, ledger] = <[Credentials; 2]>::try_from(node.apply(&registry).await).unwrap();
+        let token = node.token(&shop).await;
+        Self { node, ledger, token }
+    }
+
+    async fn send(&self, id: &str, amount: u32) -> Told {
+        self.send_waiting(id, amount, None).await
+    }
+
+    async fn send_waiting(&self, id: &str, amount: u32, wait: Option<u32>) -> Told {
+        let event = json!({ "eventId": id, "eventType": "order.paid", "data": { "amount": amount } });
+        let mut request = post_json(&self.node, "/v1/events", &self.token, event.to_string());
+        if let Some(wait) = wait {
+            request = request.header("prefer", format!("respond-async, wait={wait}"));
+        }
+        let answer = request.send().await.expect("the node answers");
+        let header = |name: &str| answer.headers().get(name).and_then(|it| it.to_str().ok());
+        let (status, replayed) = (answer.status().as_u16(), header("snavio-replayed") == Some("true"));
+        let retry_after = header("retry-after").and_then(|it| it.parse().ok());
+        let text = answer.text().await.expect("the answer is complete");
+        let document = serde_json::from_str(&text).expect("it is JSON");
+        Told { status, replayed, retry_after, text, document }
+    }
+
+    fn worker(&self) -> Client {
+        self.node.client(&self.ledger)
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> (u16, Value) {
+        let api = self.worker().authorized().await.expect("the service is authenticated");
+        let body = body.map(|it| it.to_string().into_bytes());
+        verdict(api.send(method, path, body, "application/json").await)
+    }
+
+    async fn look_up(&self, id: &str) -> Value {
+        let (status, found) = self.ask(Method::GET, &format!("/v1/claims/{id}"), None).await;
+        assert_eq!(status, 200, "{found}");
+        found
+    }
+
+    async fn take(&self, seconds: u64) -> Delivery {
+        let (visibility, wait) = (Duration::from_secs(seconds), Duration::from_secs(10));
+        let mut received =
+            self.worker().receive("paid", 1, visibility, wait).await.expect("it can be received");
+        received.pop().expect("there is work")
+    }
+
+    async fn report(&self, how: &str, work: &Delivery, more: Value) -> (u16, Value) {
+        let mut body = json!({ "delivery_id": work.delivery_id, "fence": work.fence });
+        for (name, value) in more.as_object().unwrap() {
+            body[name] = value.clone();
+        }
+        self.ask(Method::POST, &format!("/v1/claims/order.paid/{how}"), Some(body)).await
+    }
+}
+
+fn http(processor: &Processor) -> Value {
+    json!({ "kind": "http", "url": processor.url(), "reference": "/glPostingReference" })
+}
+
+/// The first two scenarios of the accounting story, and the third (CLM-4, CLM-5, CLM-8, CLM-9).
+#[tokio::test]
+async fn a_new_event_is_posted_once_and_a_replay_gets_the_same_bytes() {
+    let processor = Processor::start().await;
+    let books = Books::set(http(&processor)).await;
+    let id = new_id();
+    let first = books.send(&id, 10).await;
+    assert_eq!(first.word(), (201, "COMPLETED"), "{}", first.text);
+    assert_eq!(first.document["reference"], "JE-1");
+    assert_eq!(first.document["response_status"], 201);
+    assert_eq!(first.response(), "{ \"glPostingReference\":\"JE-1\",\n  \"amount\": 10.00 }", "as it came");
+    for _ in 0..2 {
+        let again = books.send(&id, 10).await;
+        assert_eq!(again.word(), (200, "COMPLETED"), "{}", again.text);
+        assert!(again.replayed && again.document["replay"] == true, "{}", again.text);
+        assert_eq!(again.response(), first.response());
+        assert_eq!(
+            (&again.document["reference"], &again.document["response_status"]),
+            (&json!("JE-1"), &json!(201))
+        );
+        for member in ["first_seen_at", "kept_until"] {
+            assert_eq!(again.document[member], first.document[member], "{member}");
+        }
+    }
+    assert_eq!(books.send(&id, 11).await.word(), (409, "conflict"));
+
+    let [asked] = <[_; 1]>::try_from(processor.asked()).expect("it was called once");
+    assert_eq!(asked.headers["idempotency-key"], id);
+    assert_eq!((asked.headers["snavio-attempt"].as_str(), &asked.body["eventId"]), ("1", &json!(id)));
+    assert!(asked.headers["snavio-fence"].parse::<i64>().unwrap() > 0);
+    assert_eq!(asked.headers["x-correlation-id"], first.document["correlation_id"].as_str().unwrap());
+
+    let (found, claim) = eventually("the repeats are counted", async || {
+        let found = books.look_up(&id).await;
+        let claim = found["claims"][0].clone();
+        (claim["count"] == 3).then_some((found, claim))
+    })
+    .await;
+    assert_eq!((&found["outcome"], found["conflicts"].as_array().unwrap().len()), (&json!("completed"), 1));
+    assert_eq!((&claim["destination"], &claim["status"]), (&json!(PAID), &json!("COMPLETED")));
+    assert_eq!((&claim["glPostingReference"], &claim["attempts"]), (&json!("JE-1"), &json!(1)));
+    let answer = format!("{}/v1/claims/{id}/answer", books.node.url());
+    let answer = crate::wire::http(&books.node).get(answer).bearer_auth(&books.token).send().await.unwrap();
+    assert_eq!(answer.headers()["content-type"], "application/json");
+    assert_eq!(answer.text().await.unwrap(), "{ \"glPostingReference\":\"JE-1\",\n  \"amount\": 10.00 }\n");
+    assert_eq!(metric(&books.node, "events_processed_total{status=\"new\"}").await, Some(1.0));
+    assert_eq!(metric(&books.node, "events_processed_total{status=\"replay\"}").await, Some(2.0));
+}
+
+/// CLM-4, CLM-7: of many racing requests one wins, and the rest follow it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_hundred_identical_events_one_is_processed() {
+    let processor = Processor::start().await;
+    processor.takes(Duration::from_millis(300));
+    let books = std::sync::Arc::new(Books::set(http(&processor)).await);
+    for (wait, waits) in [(None, false), (Some(30), true)] {
+        let id = new_id();
+        let sending: Vec<_> = (0..200)
+            .map(|_| {
+                let (books, id) = (std::sync::Arc::clone(&books), id.clone());
+                tokio::spawn(async move { books.send_waiting(&id, 10, wait).await })
+            })
+            .collect();
+        let (mut new, mut replays, mut in_progress) = (0, 0, 0);
+        let mut reference = None;
+        for sent in sending {
+            let told = sent.await.unwrap();
+            match told.word() {
+                (201, "COMPLETED") => new += 1,
+                (200, "COMPLETED") => replays += 1,
+                (409, "in_progress") => {
+                    in_progress += 1;
+                    assert!(told.retry_after.is_some(), "{}", told.text);
+                    continue;
+                }
+                other => panic!("{other:?}: {}", told.text),
+            }
+            let told = told.document["reference"].clone();
+            assert_eq!(reference.get_or_insert(told.clone()), &told);
+        }
+        assert_eq!((new, new + replays + in_progress), (1, 200));
+        assert!(!waits || in_progress == 0, "{in_progress} were not told though they waited");
+    }
+    assert_eq!(processor.asked().len(), 2);
+}
+
+/// CLM-6
+#[tokio::test]
+async fn what_failed_is_tried_again_with_what_the_processor_asked_for() {
+    let processor = Processor::start().await;
+    processor.answers([Reply::new(503, "busy").header("Retry-After", "2")]);
+    let books = Books::set(http(&processor)).await;
+    let id = new_id();
+    let waiting = books.send_waiting(&id, 10, Some(0)).await;
+    assert_eq!((waiting.status, &waiting.document["in_progress"]), (202, &json!(true)), "{}", waiting.text);
+    assert_eq!(waiting.document["outcome"], format!("/v1/claims/{id}"));
+    let failed = eventually("the first attempt failed", async || {
+        let found = books.look_up(&id).await;
+        (found["outcome"] == "failed").then_some(found)
+    })
+    .await;
+    assert_eq!((&failed["claims"][0]["final"], &failed["claims"][0]["attempts"]), (&json!(false), &json!(1)));
+    let early = books.send(&id, 10).await;
+    assert_eq!(early.word(), (409, "retry_later"), "{}", early.text);
+    assert!(early.retry_after.is_some());
+    let done = books.send_waiting(&id, 10, Some(30)).await;
+    assert_eq!(done.word(), (200, "COMPLETED"), "{}", done.text);
+    let asked = processor.asked();
+    assert_eq!(asked.len(), 2);
+    assert_eq!(asked[1].headers["snavio-attempt"], "2");
+    assert!(asked[0].headers["snavio-fence"] < asked[1].headers["snavio-fence"], "the fence rises");
+    assert_eq!(asked[0].headers["idempotency-key"], asked[1].headers["idempotency-key"]);
+}
+
+/// CLM-6, CLM-11
+#[tokio::test]
+async fn a_failure_for_good_is_answered_again_until_a_person_puts_it_back() {
+    let processor = Processor::start().await;
+    let no = r#"{"error":"debits and credits differ"}"#;
+    processor.answers([Reply::new(422, no).header("Content-Type", "application/json")]);
+    let books = Books::set(http(&processor)).await;
+    let id = new_id();
+    for is_replay in [false, true] {
+        let told = books.send(&id, 10).await;
+        assert_eq!(told.word(), (422, "FAILED"), "{}", told.text);
+        assert_eq!((told.replayed, told.response()), (is_replay, no));
+    }
+    assert_eq!(processor.asked().len(), 1);
+    let (_, letters) = books.ask(Method::GET, "/v1/dead-letters", None).await;
+    assert_eq!(letters["items"][0]["reason"], "failed", "{letters}");
+    let (_, failed) = books.ask(Method::GET, "/v1/claims?status=failed", None).await;
+    assert_eq!((&failed["items"][0]["eventId"], &failed["items"][0]["final"]), (&json!(id), &json!(true)));
+
+    let reprocess = format!("/v1/claims/{id}/reprocess");
+    let (status, refused) =
+        books.ask(Method::POST, &reprocess, Some(json!({ "why": "the accounts are mended" }))).await;
+    assert_eq!(status, 200, "{refused}");
+    let done = books.send_waiting(&id, 10, Some(30)).await;
+    assert_eq!(done.word(), (200, "COMPLETED"), "{}", done.text);
+    let (status, refused) = books.ask(Method::POST, &reprocess, Some(json!({ "why": "again" }))).await;
+    assert_eq!((status, &refused["reason"]), (409, &json!("registry_conflict")), "{refused}");
+    let deeds = books.node.get("/v1/audit").await;
+    let whys: Vec<_> = deeds["items"].as_array().unwrap().iter().map(|it| it["why"].clone()).collect();
+    assert!(whys.contains(&json!("the accounts are mended")), "{whys:?}");
+}
+
+/// CLM-7
+#[tokio::test]
+async fn what_nobody_knows_of_is_held_for_a_person() {
+    let processor = Processor::start().await;
+    processor.answers([Reply::new(201, "{}").after(Duration::from_secs(4))]);
+    let mut held = http(&processor);
+    (held["in_doubt"], held["timeout_seconds"], held["deadline_seconds"]) =
+        (json!("hold"), json!(1), json!(2));
+    let books = Books::set(held).await;
+    let id = new_id();
+    let told = books.send(&id, 10).await;
+    assert_eq!(told.word(), (502, "IN_DOUBT"), "{}", told.text);
+    let again = books.send(&id, 10).await;
+    assert_eq!(again.word(), (409, "in_doubt"), "{}", again.text);
+    assert!(again.retry_after.is_some());
+    let auditor = issue(&books.node, "accounting-ops", "accounting-ops", Some("acme")).await.token;
+    let api = books.node.api().with_token(&auditor);
+    let (_, doubted) = verdict(api.send(Method::GET, "/v1/claims?status=in_doubt", None, "").await);
+    assert_eq!(doubted["items"][0]["eventId"], id, "{doubted}");
+    assert!(doubted["items"][0]["error"].as_str().unwrap().contains("may have done it"), "{doubted}");
+    assert_eq!(processor.asked().len(), 1, "and nothing is called again by itself");
+}
+
+/// CLM-7, CLM-9: the zombie.
+#[tokio::test]
+async fn a_consumer_that_comes_back_late_is_refused_and_the_stored_answer_stays() {
+    let books = Books::set(json!({ "kind": "tracked" })).await;
+    let id = new_id();
+    let sent = books.send(&id, 10).await;
+    assert_eq!((sent.status, &sent.document["in_progress"]), (202, &json!(true)), "{}", sent.text);
+    assert_eq!(books.send(&id, 10).await.word(), (409, "in_progress"));
+    let zombie = books.take(1).await;
+    let second = books.take(60).await;
+    assert_eq!((second.delivery_id, second.attempt), (zombie.delivery_id, 2));
+    let answer = |n: u32| json!({ "response": { "answer": n }, "reference": format!("JE-{n}") });
+    let (status, done) = books.report("complete", &second, answer(2)).await;
+    assert_eq!((status, &done["status"]), (200, &json!("COMPLETED")), "{done}");
+    let (status, refused) = books.report("complete", &zombie, answer(1)).await;
+    assert_eq!((status, &refused["reason"]), (409, &json!("fenced")), "{refused}");
+    let (status, again) = books.report("complete", &second, answer(2)).await;
+    assert_eq!(status, 200, "who did not hear the first time: {again}");
+    let replay = books.send(&id, 10).await;
+    assert_eq!((replay.word(), replay.response()), ((200, "COMPLETED"), r#"{"answer":2}"#));
+    assert_eq!(replay.document["reference"], "JE-2");
+
+    let deeds = books.node.get("/v1/audit").await;
+    let count =
+        |action: &str| deeds["items"].as_array().unwrap().iter().filter(|it| it["action"] == action).count();
+    assert_eq!((count("claim.lapsed"), count("claim.fenced")), (1, 1), "{deeds}");
+    let (_, told) = books.ask(Method::GET, "/v1/telemetry?type=snavio.claim.fenced", None).await;
+    assert_eq!(
+        (&told["items"][0]["severity"], &told["items"][0]["command_id"]),
+        (&json!("critical"), &json!(id))
+    );
+    assert_eq!(metric(&books.node, "snavio_attempts_fenced_total").await, Some(1.0));
+    assert_eq!(metric(&books.node, "snavio_attempts_lapsed_total").await, Some(1.0));
+}
+
+/// CLM-7, CLM-9
+#[tokio::test]
+async fn a_sender_waits_for_what_a_consumer_reports() {
+    let books = Books::set(json!({ "kind": "tracked" })).await;
+    let id = new_id();
+    let reporting = async {
+        let work = books.take(30).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        books.report("complete", &work, json!({ "reference": "JE-1" })).await
+    };
+    let (sent, reported) = tokio::join!(books.send_waiting(&id, 10, Some(20)), reporting);
+    assert_eq!(reported.0, 200, "{}", reported.1);
+    assert_eq!(
+        (sent.word(), &sent.document["reference"]),
+        ((201, "COMPLETED"), &json!("JE-1")),
+        "{}",
+        sent.text
+    );
+    // An acknowledgement alone says that it is done, too.
+    let id = new_id();
+    books.send(&id, 10).await;
+    let work = books.take(30).await;
+    books.worker().acknowledge("paid", &[work.receipt()]).await.expect("it is acknowledged");
+    assert_eq!(books.send(&id, 10).await.word(), (200, "COMPLETED"));
+    // And one that is given back failed.
+    let id = new_id();
+    books.send(&id, 10).await;
+    let work = books.take(30).await;
+    let delay = Duration::from_secs(600);
+    books.worker().release("paid", &[work.receipt()], delay).await.expect("it is given back");
+    let told = books.send(&id, 10).await;
+    assert_eq!(told.word(), (409, "retry_later"));
+    assert!(told.retry_after.is_some_and(|it| it > 500), "{:?}", told.retry_after);
+}
+
+/// CLM-10
+#[tokio::test]
+async fn work_is_begun_extended_failed_and_completed_by_those_who_do_it() {
+    let books = Books::set(json!({ "kind": "tracked" })).await;
+    let begin = async |id: &str, amount: u32| {
+        let body = json!({ "id": id, "payload": { "amount": amount } });
+        books.ask(Method::POST, "/v1/claims/import/begin", Some(body)).await
+    };
+    let report = async |how: &str, begun: &Value, more: Value| {
+        let mut body = json!({ "delivery_id": begun["delivery_id"], "fence": begun["fence"] });
+        for (name, value) in more.as_object().unwrap() {
+            body[name] = value.clone();
+        }
+        books.ask(Method::POST, &format!("/v1/claims/import/{how}"), Some(body)).await
+    };
+    let (status, begun) = begin("batch-7", 10).await;
+    assert_eq!((status, &begun["is_new"], &begun["attempt"]), (201, &json!(true), &json!(1)), "{begun}");
+    assert_eq!(books.look_up("batch-7").await["outcome"], "in_progress");
+    let (status, other) = begin("batch-7", 10).await;
+    assert_eq!((status, &other["reason"]), (409, &json!("in_progress")), "{other}");
+    let (status, other) = begin("batch-7", 11).await;
+    assert_eq!((status, &other["reason"]), (409, &json!("conflict")), "{other}");
+    let (status, extended) = report("extend", &begun, json!({ "seconds": 30 })).await;
+    assert_eq!(status, 200, "{extended}");
+    let (status, failed) =
+        report("fail", &begun, json!({ "error": "the disk is full", "retry_after_seconds": 1 })).await;
+    assert_eq!((status, &failed["status"]), (200, &json!("FAILED")), "{failed}");
+    let (status, second) = eventually("it is due again", async || {
+        let begun = begin("batch-7", 10).await;
+        (begun.0 != 409).then_some(begun)
+    })
+    .await;
+    assert_eq!((status, &second["attempt"]), (201, &json!(2)), "{second}");
+    let (status, late) = report("complete", &begun, json!({})).await;
+    assert_eq!((status, &late["reason"]), (409, &json!("fenced")), "{late}");
+    let (status, done) = report("complete", &second, json!({ "response": [1, 2], "reference": "B-7" })).await;
+    assert_eq!((status, &done["status"]), (200, &json!("COMPLETED")), "{done}");
+    let (status, known) = begin("batch-7", 10).await;
+    assert_eq!(
+        (status, &known["is_new"], &known["response"]),
+        (200, &json!(false), &json!([1, 2])),
+        "{known}"
+    );
+    assert_eq!(known["reference"], "B-7");
+
+    assert_eq!(books.look_up("nobody-sent-this").await["outcome"], "never_seen");
+    let old = "/v1/claims/old?destination=acme/ledger:import&sent_at=2001-01-01T00:00:00Z";
+    assert_eq!(books.ask(Method::GET, old, None).await.1["outcome"], "beyond_horizon");
+    for (path, body, reason) in [
+        ("/v1/claims/nothing/begin", json!({ "id": "x", "payload": 1 }), "not_found"),
+        ("/v1/claims/import/begin", json!({ "id": "", "payload": 1 }), "invalid_id"),
+        ("/v1/claims/import/complete", json!({ "delivery_id": 1, "fence": 1 }), "not_found"),
+        (
+            "/v1/claims/import/fail",
+            json!({ "delivery_id": 1, "fence": 1, "error": "", "final": true, "unknown": true }),
+            "invalid_request",
+        ),
+    ] {
+        let (_, refused) = books.ask(Method::POST, path, Some(body)).await;
+        assert_eq!(refused["reason"], reason, "{path}: {refused}");
+    }
+    assert_eq!(
+        books.ask(Method::GET, "/v1/claims?status=completed", None).await.1["reason"],
+        "invalid_request"
+    );
+}
+
+/// CLM-10: work whose worker is gone is taken up by whoever begins it again.
+#[tokio::test]
+async fn work_that_nobody_reports_on_is_taken_up_again() {
+    let books = Books::set(json!({ "kind": "tracked" })).await;
+    let begin = async || {
+        let body = json!({ "id": "batch-8", "payload": null });
+        books.ask(Method::POST, "/v1/claims/import/begin", Some(body)).await
+    };
+    let (_, first) = begin().await;
+    let (status, second) = eventually("its time is over", async || {
+        let begun = begin().await;
+        (begun.0 != 409).then_some(begun)
+    })
+    .await;
+    assert_eq!((status, &second["attempt"]), (201, &json!(2)), "{second}");
+    assert!(second["fence"].as_i64() > first["fence"].as_i64());
+    assert_eq!(second["delivery_id"], first["delivery_id"]);
+}
+
+/// QUA-6, CLM-9, PIP-9: a processor that is down holds up nobody, and is called when it is back.
+#[tokio::test]
+async fn a_processor_that_is_down_is_called_when_it_is_back() {
+    let gone = Processor::start().await;
+    let port = gone.url().split([':', '/']).nth(4).unwrap().parse().unwrap();
+    let books = Books::set(http(&gone)).await;
+    drop(gone);
+    let id = new_id();
+    let sent = books.send_waiting(&id, 10, Some(1)).await;
+    assert_eq!((sent.status, &sent.document["in_progress"]), (202, &json!(true)), "{}", sent.text);
+    let claim = books.look_up(&id).await["claims"][0].clone();
+    assert!(claim["error"].as_str().unwrap().contains("nothing was sent"), "{claim}");
+    let back = Processor::at(port).await;
+    let done = books.send_waiting(&id, 10, Some(60)).await;
+    assert_eq!(done.word(), (200, "COMPLETED"), "{}", done.text);
+    assert_eq!(back.asked().len(), 1);
+}
+
+/// CLM-9, CLM-20
+#[tokio::test]
+async fn processing_that_cannot_work_is_refused_when_it_is_registered() {
+    let books = Books::set(json!({ "kind": "tracked" })).await;
+    for (claim, processing, says) in [
+        ("none", json!({ "kind": "tracked" }), "give the route a claim policy"),
+        ("strict", json!({ "kind": "tracked" }), "2 × 60 s + 60 s + 165 s = 345 s"),
+        ("ledger", json!({ "kind": "http" }), "processing.url"),
+        (
+            "ledger",
+            json!({ "kind": "http", "url": "http://127.0.0.1/", "timeout_seconds": 40 }),
+            "before its attempt's deadline",
+        ),
+        ("ledger", json!({ "kind": "http", "url": "ftp://127.0.0.1/" }), "http"),
+        ("ledger", json!({ "kind": "http", "url": "http://10.0.0.1/" }), "outgoing.allowed"),
+        ("ledger", json!({ "kind": "tracked", "deadline": 40 }), "deadline"),
+        ("ledger", json!({ "kind": "http", "url": "http://127.0.0.1/" }), "use another queue"),
+    ] {
+        let route = json!({
+            "queue": "paid", "dead_letter_queue": "d", "claim": { "policy": claim }, "processing": processing,
+        });
+        let path = "/v1/routes/acme/ledger/other";
+        let body = Some(route.to_string().into_bytes());
+        let (status, refused) =
+            verdict(books.node.operator().send(Method::PUT, path, body, "application/json").await);
+        assert!((400..500).contains(&status), "{route}: {refused}");
+        assert!(refused.to_string().contains(says), "{says}: {refused}");
+    }
+    let imports = books.worker().receive("imports", 1, Duration::from_secs(1), Duration::ZERO).await;
+    assert!(imports.unwrap_err().to_string().contains("claims API"));
+}
