@@ -1,5 +1,6 @@
 //! What becomes of claims: reports on attempts, and what can be looked up (CLM-2, CLM-5 to CLM-7, CLM-10, CLM-11).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -23,32 +24,32 @@ pub struct Report {
     pub ending: Ending,
     /// When the next attempt is due, if there is one.
     pub retry: Retry,
-    /// Whether what was answered is kept.
-    pub keeps_answer: bool,
+    /// The destinations whose claims keep what was answered.
+    pub kept_at: Vec<Arc<str>>,
 }
 
 impl Report {
     /// That it is done, with nothing to say about it.
     pub fn done(receipt: Receipt) -> Self {
         let ending = Ending::Completed { answer: None, reference: None };
-        Self { receipt, ending, retry: Retry::At(Timestamp(0)), keeps_answer: false }
+        Self { receipt, ending, retry: Retry::At(Timestamp(0)), kept_at: Vec::new() }
     }
 
-    /// That it is not done, and is to be handed out again.
-    pub fn given_back(receipt: Receipt, retry_at: Timestamp) -> Self {
-        let error = "it was given back".to_owned();
+    /// That it is not done, and is to be handed out again; and why, if that was said.
+    pub fn given_back(receipt: Receipt, retry_at: Timestamp, why: Option<&str>) -> Self {
+        let error = why.unwrap_or("it was given back").to_owned();
         let ending = Ending::Failed { error, is_final: false, answer: None, retry_after: None };
-        Self { receipt, ending, retry: Retry::At(retry_at), keeps_answer: false }
+        Self { receipt, ending, retry: Retry::At(retry_at), kept_at: Vec::new() }
     }
 }
 
 impl Report {
-    /// What was answered, if that is kept.
-    pub(crate) fn kept_answer(&self) -> Option<&Answer> {
+    /// What was answered, if a claim of this destination keeps it.
+    pub(crate) fn kept_answer(&self, destination: &str) -> Option<&Answer> {
         let (Ending::Completed { answer, .. } | Ending::Failed { answer, .. }) = &self.ending else {
             return None;
         };
-        answer.as_ref().filter(|_| self.keeps_answer)
+        answer.as_ref().filter(|_| self.kept_at.iter().any(|it| **it == *destination))
     }
 }
 

@@ -167,7 +167,8 @@ impl Claims {
 /// What a `seen_events` table holds. Its times are in UTC, whether or not they say so.
 fn seen_events(file: &Path) -> Result<Vec<Value>, Failure> {
     let read = snavio_sdk::sqlite::seen::read_all(file);
-    let failed = |error| Failure::of(format!("cannot read the table seen_events of {}", file.display()), &error);
+    let failed =
+        |error| Failure::of(format!("cannot read the table seen_events of {}", file.display()), &error);
     let item = |(id, seen): (String, String)| {
         let seen = seen.replacen(' ', "T", 1);
         let has_offset = seen.ends_with('Z') || seen.get(10..).is_some_and(|it| it.contains(['+', '-']));

@@ -127,7 +127,7 @@ async fn ids_of_a_seen_events_table_are_duplicates_once_they_are_taken_over() {
     let desk = Desk::set().await;
     let shell = Shell::at(&desk.node);
     let (known, old, unknown) = (new_id(), new_id(), new_id());
-    let table = rusqlite::Connection::open(shell.path("kira.db")).unwrap();
+    let table = snavio_sdk::sqlite::rusqlite::Connection::open(shell.path("kira.db")).unwrap();
     let seen = crate::node::seconds_from_now(-3600);
     let naive = seen.trim_end_matches('Z');
     let fill = format!(

@@ -1,12 +1,14 @@
 //! Consuming: receive, acknowledge, extend, release, purge, redrive, attributes (DLV-2, DLV-3).
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use snavio_model::delivery::{QueueAttributes, Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
 use snavio_model::limits;
@@ -25,6 +27,7 @@ use super::extract::{JsonBody, Params, Segments, objects, seconds, within};
 use super::message::MessageDocument;
 use super::problem::Document;
 use super::whose::{self, Whose};
+use super::work::completed;
 use super::{App, Problem, Shared, reason};
 use crate::outlive::Outlive;
 use crate::principal::Principal;
@@ -176,6 +179,14 @@ impl<'a> TryFrom<&'a Received> for Delivery<'a> {
 pub(super) struct AckBody {
     #[serde(deserialize_with = "objects")]
     receipts: Vec<Receipt>,
+    /// What the work is known by to whoever did it, for example a posting reference; with one receipt. It is kept
+    /// where the route is `tracked`.
+    #[schema(min_length = 1, max_length = 256)]
+    reference: Option<String>,
+    /// What senders are answered, now and when they send it again: any JSON value, with one receipt. It is kept where
+    /// the route is `tracked` and its claims keep answers.
+    #[schema(value_type = Option<serde_json::Value>)]
+    response: Option<Box<RawValue>>,
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -193,6 +204,8 @@ pub(super) struct ReleaseBody {
     receipts: Vec<Receipt>,
     #[serde(default)]
     delay_seconds: u64,
+    /// What went wrong, for people: the first 500 characters are kept in the claim where the route is `tracked`.
+    error: Option<String>,
 }
 
 fn check(receipts: &[Receipt]) -> Result<(), Refusal> {
@@ -212,8 +225,22 @@ pub(super) async fn acknowledge(
 ) -> Result<Response, Problem> {
     check(&body.receipts)?;
     let queue = queue(&app, &principal, Permission::Mend, &name, &whose).await?;
-    let reports = body.receipts.iter().copied().map(Report::done).collect();
-    finish(&app, &principal, queue, reports, &body.receipts).await
+    let AckBody { receipts, reference, response } = body;
+    let mut reports: Vec<_> = receipts.iter().copied().map(Report::done).collect();
+    if reference.is_some() || response.is_some() {
+        let [report] = reports.as_mut_slice() else {
+            let detail = "reference and response are of one delivery: send one receipt with them";
+            return Err(Refusal::new(Reason::InvalidRequest, detail).into());
+        };
+        report.kept_at = if response.is_some() { keeping(&app.gate.registry(), &queue) } else { Vec::new() };
+        report.ending = completed(reference, response)?;
+    }
+    finish(&app, &principal, queue, reports, &receipts).await
+}
+
+/// The destinations of a queue whose claims keep what was answered.
+fn keeping(registry: &Registry, queue: &QueueKey) -> Vec<Arc<str>> {
+    registry.routes().filter(|it| it.queue == *queue).flat_map(|it| it.keeps_answers_at()).collect()
 }
 
 /// Hides deliveries for longer.
@@ -255,7 +282,8 @@ pub(super) async fn release(
     let queue = queue(&app, &principal, Permission::Mend, &name, &whose).await?;
     let delay = seconds("delay_seconds", Some(body.delay_seconds), Duration::ZERO, limits::VISIBILITY_MAX)?;
     let at = app.clock.now().plus(delay);
-    let reports = body.receipts.iter().map(|it| Report::given_back(*it, at)).collect();
+    let why = body.error.as_deref().filter(|it| !it.is_empty());
+    let reports = body.receipts.iter().map(|it| Report::given_back(*it, at, why)).collect();
     finish(&app, &principal, queue, reports, &body.receipts).await
 }
 
@@ -267,7 +295,7 @@ async fn finish(
     reports: Vec<Report>,
     receipts: &[Receipt],
 ) -> Result<Response, Problem> {
-    let (running, who) = (std::sync::Arc::clone(app), principal.name());
+    let (running, who) = (Arc::clone(app), principal.name());
     let finished = Outlive::new(async move { running.gate.finish(&queue, reports, &who).await }).await?;
     let outcomes: Vec<_> = finished.iter().map(|it| it.outcome).collect();
     Ok(outcomes_response(receipts, &outcomes))

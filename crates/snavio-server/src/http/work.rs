@@ -126,7 +126,8 @@ pub(super) struct CompleteBody {
     /// What senders are answered, now and when they send it again: any JSON value.
     #[schema(value_type = Option<serde_json::Value>)]
     response: Option<Box<RawValue>>,
-    /// The posting reference.
+    /// The posting reference: 1 to 256 bytes.
+    #[schema(min_length = 1, max_length = 256)]
     reference: Option<String>,
 }
 
@@ -171,6 +172,19 @@ pub(super) struct Reported {
     status: Option<&'static str>,
 }
 
+/// What somebody who is done says of it.
+pub(super) fn completed(
+    reference: Option<String>,
+    response: Option<Box<RawValue>>,
+) -> Result<Ending, Refusal> {
+    let fits = |it: &String| (1..=limits::REFERENCE_BYTES_MAX).contains(&it.len());
+    if !reference.as_ref().is_none_or(fits) {
+        let detail = format!("reference must be 1 to {} bytes", limits::REFERENCE_BYTES_MAX);
+        return Err(Refusal::new(Reason::InvalidRequest, detail));
+    }
+    Ok(Ending::Completed { answer: stored_answer(200, response)?, reference })
+}
+
 fn stored_answer(status: u16, response: Option<Box<RawValue>>) -> Result<Option<Answer>, Refusal> {
     let Some(response) = response else { return Ok(None) };
     let body = Bytes::from(Box::<str>::from(response).into_string());
@@ -202,12 +216,7 @@ pub(super) async fn complete(
     JsonBody(body): JsonBody<CompleteBody>,
 ) -> Result<Response, Problem> {
     let route = route(&app, &principal, &name)?;
-    let reference = body.reference.filter(|it| !it.is_empty());
-    if reference.as_ref().is_some_and(|it| it.len() > limits::REFERENCE_BYTES_MAX) {
-        let detail = format!("reference is longer than {} bytes", limits::REFERENCE_BYTES_MAX);
-        return Err(Refusal::new(Reason::InvalidRequest, detail).into());
-    }
-    let ending = Ending::Completed { answer: stored_answer(200, body.response)?, reference };
+    let ending = completed(body.reference, body.response)?;
     let receipt = Receipt { delivery_id: body.delivery_id, fence: body.fence };
     report(&app, &principal, &route, receipt, ending).await
 }
@@ -252,7 +261,7 @@ async fn report(
         _ => None,
     };
     let retry = route.route.processing.retry(retry_after.map(|it| it.min(limits::VISIBILITY_MAX)));
-    let report = Report { receipt, ending, retry, keeps_answer: route.route.claim.keeps_answers() };
+    let report = Report { receipt, ending, retry, kept_at: route.keeps_answers_at() };
     let (running, who, queue): (_, _, QueueKey) = (Arc::clone(app), principal.name(), route.queue.clone());
     let finished = Outlive::new(async move { running.gate.finish(&queue, vec![report], &who).await }).await?;
     match finished.first() {

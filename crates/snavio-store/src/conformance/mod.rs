@@ -86,6 +86,8 @@ macro_rules! conformance {
                 an_empty_batch_settles_nothing, serials_rise, what_the_engine_cannot_hold_fails_alone,
                 a_batch_that_nobody_waits_for_is_settled_whole;
             processing: what_is_reported_done_is_complete_and_answered_again,
+                an_answer_is_kept_where_the_route_says_so,
+                why_it_was_given_back_is_in_the_claim,
                 a_worker_that_comes_back_late_is_fenced_off_on_the_record,
                 a_report_whose_answer_was_lost_is_recognised, a_late_report_counts_while_nobody_else_took_it_up,
                 what_failed_is_tried_again_when_it_is_due_and_then_a_dead_letter,
