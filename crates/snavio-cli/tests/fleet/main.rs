@@ -11,6 +11,7 @@ mod outage;
 mod proxy;
 mod races;
 mod restarts;
+mod work;
 
 /// Whether the long counts were asked for.
 fn is_long() -> bool {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What the proxy does to the next statement of at least [`LARGE`] bytes, which only a batch's is.
+/// What the proxy does to the next statement of at least [`LARGE`] bytes, which only a batch's is, or to a `COMMIT`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Hands it on, and hangs up when the answer comes: the commit has happened, and nobody is told.
@@ -34,6 +34,8 @@ pub(crate) struct Faults {
     statements: AtomicUsize,
     /// One in so many statements meets a fault; none while it is zero.
     pub(crate) one_in: AtomicUsize,
+    /// Whether the end of a transaction of several statements may meet a fault as well.
+    pub(crate) at_commits: AtomicBool,
     /// While it is set, nothing is handed on in either direction, and nobody is hung up on.
     pub(crate) frozen: AtomicBool,
 }
@@ -105,7 +107,9 @@ async fn pass(node: TcpStream, database: TcpStream, faults: &Faults) -> std::io:
                 return Ok(());
             }
             faults.thawed().await;
-            let fault = if count >= LARGE { faults.next() } else { None };
+            let ends = || buffer[..count].windows(7).any(|it| it == b"COMMIT\0");
+            let may_fail = count >= LARGE || faults.at_commits.load(Ordering::Relaxed) && ends();
+            let fault = if may_fail { faults.next() } else { None };
             match fault {
                 None => to_database.write_all(&buffer[..count]).await?,
                 Some(Fault::Delay) => {

@@ -1,0 +1,162 @@
+//! Work whose reports are lost, and workers that stall or die, over a network that cuts (CLM-4, CLM-7).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use snavio_sdk::{ApiError, Client, Command};
+use snavio_testbed::Postgres;
+
+use crate::cluster::{Cluster, id_of};
+use crate::proxy::{self, FAULTS, Faults};
+
+const NODES: usize = 2;
+const WORKERS: usize = 6;
+/// For so long a worker may be silent.
+const DEADLINE: Duration = Duration::from_secs(2);
+
+/// What workers were told, by id: the references that were taken, and how many reports were refused.
+#[derive(Default)]
+struct Told {
+    taken: Mutex<BTreeMap<String, BTreeSet<String>>>,
+    fenced: AtomicUsize,
+    stalled: AtomicUsize,
+    died: AtomicUsize,
+}
+
+/// Never two winners, and no claim without an owner past its deadline and one sweep.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_all_who_report_on_work_one_wins_and_none_is_left_lying() {
+    let count = if crate::is_long() { 2_000 } else { 120 };
+    let server = Postgres::shared();
+    let database = server.database().unwrap();
+    let faults = Arc::new(Faults::default());
+    let port = proxy::start(server.port(), Arc::clone(&faults)).await;
+    let through = database.replace(&server.port().to_string(), &port.to_string());
+    let cluster = Arc::new(Cluster::start(&vec![through; NODES]).await);
+    register(&cluster).await;
+    faults.at_commits.store(true, Ordering::Relaxed);
+    faults.one_in.store(5, Ordering::Relaxed);
+    let told = Arc::new(Told::default());
+    let working: Vec<_> = (0..WORKERS)
+        .map(|number| {
+            let (client, told) = (cluster.consumer(number % NODES), Arc::clone(&told));
+            tokio::spawn(async move { work(number, &client, &told).await })
+        })
+        .collect();
+    let ids: Vec<_> = (0..count).map(|_| uuid::Uuid::now_v7().to_string()).collect();
+    let producer = cluster.producer(0);
+    for id in &ids {
+        while send(&producer, id).await.is_none() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    let ended = || told.taken.lock().unwrap().len();
+    until("nearly all are done", || ended() * 10 >= ids.len() * 9).await;
+    faults.one_in.store(0, Ordering::Relaxed);
+    until("all are done", || ended() == ids.len()).await;
+    working.iter().for_each(tokio::task::JoinHandle::abort);
+
+    let consumer = cluster.consumer(0);
+    let taken = told.taken.lock().unwrap().clone();
+    for id in &ids {
+        let found = consumer.call(Method::GET, &format!("/v1/claims/{id}"), None).await.unwrap();
+        let claim = &found["claims"][0];
+        assert_eq!((&found["outcome"], found["claims"].as_array().unwrap().len()), (&json!("completed"), 1));
+        let reference = claim["glPostingReference"].as_str().unwrap().to_owned();
+        assert_eq!(taken[id], BTreeSet::from([reference]), "one winner, and it is on record: {claim}");
+    }
+    let left = "SELECT (SELECT count(*) FROM delivery WHERE queue = 'acme/book'), \
+         (SELECT count(*) FROM claim WHERE status <> 1 AND destination = 'acme/bot:book')";
+    assert_eq!(server.ask(&database, left).unwrap().trim(), "0|0");
+    let [fenced, stalled, died] =
+        [&told.fenced, &told.stalled, &told.died].map(|it| it.load(Ordering::Relaxed));
+    println!(
+        "faults {FAULTS:?} fired {:?}; {} ids, stalled {stalled}, died {died}, fenced {fenced}",
+        faults.fired(),
+        ids.len()
+    );
+    assert!(faults.fired().iter().all(|count| *count >= 3), "every fault fired: {:?}", faults.fired());
+    assert!(stalled > 0 && died > 0 && fenced > 0, "stalled {stalled}, died {died}, fenced {fenced}");
+}
+
+async fn until(what: &str, is_so: impl Fn() -> bool) {
+    let asking = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(240), asking).await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+async fn register(cluster: &Cluster) {
+    let route = json!({
+        "queue": "book", "dead_letter_queue": "bot-dead", "claim": { "policy": "ledger" }, "receives_max": 1000,
+        "processing": { "kind": "tracked", "deadline_seconds": DEADLINE.as_secs(), "backoff_seconds": 1 },
+    });
+    let grant = json!({ "source": "acme/billing", "target": "acme/bot", "name": "book" });
+    let operator = cluster.operator(0);
+    operator.call(Method::PUT, "/v1/routes/acme/bot/book", Some(&route)).await.unwrap();
+    operator.call(Method::PUT, "/v1/grants", Some(&grant)).await.unwrap();
+    for node in 0..NODES {
+        while cluster.status(node).await["registry_lag"] != 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// Whether it is known to be taken.
+async fn send(producer: &Client, id: &str) -> Option<Value> {
+    // Large, so that its statement meets the network's faults too.
+    let payload = json!({ "note": "n".repeat(4_000) }).to_string().into_bytes();
+    let mut command = Command::new("acme/bot".parse().unwrap(), "book".parse().unwrap(), payload);
+    command.id = snavio_model::id::MessageId::uuid(id).unwrap();
+    match producer.send_once(&command).await {
+        Ok(answer) => Some(json!(format!("{answer:?}"))),
+        // It is being worked on: it was taken.
+        Err(ApiError::Refused { reason, .. }) if reason == "in_progress" || reason == "retry_later" => {
+            Some(json!(null))
+        }
+        Err(_) => None,
+    }
+}
+
+/// Takes work and reports; now and then it stalls past its deadline first, or never reports.
+async fn work(number: usize, client: &Client, told: &Told) {
+    for round in 0.. {
+        let taken = client.receive("book", 1, DEADLINE, Duration::from_secs(1)).await.unwrap_or_default();
+        let Some(work) = taken.into_iter().next() else { continue };
+        match (number + round) % 12 {
+            3 => {
+                told.stalled.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(3 * DEADLINE).await;
+            }
+            7 => {
+                told.died.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            _ => {}
+        }
+        let reference = format!("{number}-{round}");
+        let report = json!({
+            "delivery_id": work.delivery_id, "fence": work.fence, "reference": reference, "response": { "by": reference },
+        });
+        // Whoever gets no answer asks again.
+        for _ in 0..50 {
+            match client.call(Method::POST, "/v1/claims/book/complete", Some(&report)).await {
+                Ok(_) => {
+                    told.taken.lock().unwrap().entry(id_of(&work)).or_default().insert(reference);
+                    break;
+                }
+                Err(ApiError::Refused { reason, .. }) if reason == "fenced" => {
+                    told.fenced.fetch_add(1, Ordering::Relaxed);
+                    break;
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+}
