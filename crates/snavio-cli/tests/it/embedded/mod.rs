@@ -9,3 +9,4 @@ mod durability;
 mod faults;
 mod flush_order;
 mod move_store;
+mod retention;

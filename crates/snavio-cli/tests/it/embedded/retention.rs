@@ -1,0 +1,31 @@
+//! A store whose ledger forgets too early, as somebody changed it by hand.
+
+use serde_json::json;
+
+use crate::node::{Launch, Node};
+
+/// CLM-15
+#[tokio::test]
+async fn a_node_does_not_start_with_a_ledger_that_is_kept_below_seven_years() {
+    let mut node = Node::start();
+    let registry = json!({
+        "tenants": [{ "name": "acme" }],
+        "services": [{ "name": "acme/ledger" }],
+        "routes": [{
+            "target": "acme/ledger", "name": "post", "queue": "entries", "dead_letter_queue": "dead",
+            "claim": { "policy": "ledger" },
+        }],
+    });
+    node.apply(&registry).await;
+    node.stop();
+    let file = node.data().join("snavio.db");
+    let change = "UPDATE registry_entry SET body = replace(body, '220924800', '31536000') WHERE kind = 'route'";
+    let store = snavio_sdk::sqlite::rusqlite::Connection::open(file).unwrap();
+    assert_eq!(store.execute(change, []).unwrap(), 1);
+    drop(store);
+    node.try_restart(&Launch::default());
+    assert_eq!(node.wait().code(), Some(1));
+    let said = node.said();
+    assert!(said.contains("route acme/ledger:post"), "{said}");
+    assert!(said.contains("2557 days × 86400 s = 220924800 s"), "{said}");
+}
