@@ -171,12 +171,12 @@ impl Calling {
                     _ => None,
                 };
                 let retry = route.route.processing.retry(retry_after);
-                Report { receipt, ending, retry, keeps_answer: route.route.claim.keeps_answers() }
+                Report { receipt, ending, retry, kept_at: route.keeps_answers_at() }
             }
             // Its route is gone, or is another one now: it waits until there is one again.
             None => {
                 let later = self.gate.clock().now().plus(Duration::from_secs(60));
-                Report::given_back(receipt, later)
+                Report::given_back(receipt, later, Some("its route names no processor any more"))
             }
         };
         self.report(report, began + self.deadline()).await;

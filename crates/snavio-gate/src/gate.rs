@@ -450,7 +450,7 @@ impl Gate {
                 let reason = refusal.reason.code();
                 self.meters.refused(subject.kind, refusal.reason);
                 if refusal.conflict.is_some() {
-                    metrics::counter!("events_conflicts_total").increment(1);
+                    self.meters.conflict();
                 }
                 let id = subject.id.as_ref().map_or("", MessageId::as_str);
                 let correlation = subject.correlation.as_ref().map_or("", CorrelationId::as_str);

@@ -32,6 +32,8 @@ pub(crate) struct Meters {
     failures: Counter,
     lapsed: Counter,
     fenced: Counter,
+    conflicts: Counter,
+    conflicting: Counter,
     processing_seconds: Histogram,
     strict: Counter,
     signature_failures: Counter,
@@ -113,6 +115,8 @@ impl Default for Meters {
             failures: processed("failed"),
             lapsed: counter!("snavio_attempts_lapsed_total"),
             fenced: counter!("snavio_attempts_fenced_total"),
+            conflicts: counter!("events_conflicts_total"),
+            conflicting: processed("conflict"),
             processing_seconds: histogram!("events_processing_latency_seconds"),
             strict: counter!("snavio_strict_commands_total"),
             signature_failures: counter!("snavio_signature_failures_total"),
@@ -170,6 +174,12 @@ impl Meters {
             (ReceiptOutcome::Done, Some(_)) => self.failures.increment(1),
             _ => {}
         }
+    }
+
+    /// A message's id means something else already.
+    pub(crate) fn conflict(&self) {
+        self.conflicts.increment(1);
+        self.conflicting.increment(1);
     }
 
     /// A message was with its processor for so long.

@@ -222,6 +222,8 @@ reasons! {
     RetryLater = "retry_later", 409, Nothing, "Failed, and tried again later", "ask again after the time given, with the same id; it is tried again without that too";
     /// Nobody knows whether it was done.
     InDoubt = "in_doubt", 409, Nothing, "Held, because nobody knows whether it was done", "ask the target's owner, who decides whether it is done or done again";
+    /// The id may have been taken up again since: its claim is over.
+    BeyondHorizon = "beyond_horizon", 409, Nothing, "Its claim is over", "make sure that it was not sent and processed again since; then say beyond_horizon, with a reason";
     /// A newer lease or claim was given meanwhile.
     Fenced = "fenced", 409, Nothing, "Fenced", "drop the work: the delivery was handed out again";
     /// The role does not allow this.

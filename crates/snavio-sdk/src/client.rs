@@ -266,6 +266,26 @@ impl Client {
         self.call(Method::POST, &format!("/v1/queues/{queue}/ack"), Some(&body)).await
     }
 
+    /// Ends a delivery for good, and says what came of it, for senders who ask: the reference that the work is known by,
+    /// 1 to 256 bytes, and what to answer. Both are kept where the route is `tracked`, the answer where its claims keep
+    /// answers too.
+    pub async fn acknowledge_with(
+        &self,
+        queue: &str,
+        receipt: Receipt,
+        reference: Option<&str>,
+        response: Option<&Value>,
+    ) -> Result<Value, ApiError> {
+        let mut body = json!({ "receipts": [receipt] });
+        if let Some(reference) = reference {
+            body["reference"] = reference.into();
+        }
+        if let Some(response) = response {
+            body["response"] = response.clone();
+        }
+        self.call(Method::POST, &format!("/v1/queues/{queue}/ack"), Some(&body)).await
+    }
+
     /// Hides deliveries for `visibility` from now on; the answer says which were done, gone or fenced.
     pub async fn extend(
         &self,
@@ -277,14 +297,19 @@ impl Client {
         self.call(Method::POST, &format!("/v1/queues/{queue}/extend"), Some(&body)).await
     }
 
-    /// Gives deliveries back, to be received again after `delay`; the answer says which were done, gone or fenced.
+    /// Gives deliveries back, to be received again after `delay`; the answer says which were done, gone or fenced. What
+    /// went wrong is kept where the route is `tracked`, and told to senders who ask.
     pub async fn release(
         &self,
         queue: &str,
         receipts: &[Receipt],
         delay: Duration,
+        error: Option<&str>,
     ) -> Result<Value, ApiError> {
-        let body = json!({ "receipts": receipts, "delay_seconds": delay.as_secs() });
+        let mut body = json!({ "receipts": receipts, "delay_seconds": delay.as_secs() });
+        if let Some(error) = error {
+            body["error"] = error.into();
+        }
         self.call(Method::POST, &format!("/v1/queues/{queue}/release"), Some(&body)).await
     }
 

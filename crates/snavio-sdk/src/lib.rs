@@ -20,4 +20,4 @@ pub mod sqlite;
 pub use api::{Api, ApiError};
 pub use client::{Answer, Client, Command, Credentials, Delivery, Event};
 pub use delivered::{Delivered, DeliveredCommand, DeliveredEvent};
-pub use receiver::Receiver;
+pub use receiver::{Done, Receiver};

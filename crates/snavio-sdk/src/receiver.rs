@@ -32,6 +32,27 @@ const AWAY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_s
 /// The first delay of a delivery whose work failed, and the longest.
 const RELEASED: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
 
+/// What work may return once it is done.
+pub trait Done: Send + 'static {
+    /// What the work is known by from then on, for example a posting reference. It is reported back with the
+    /// acknowledgement, and the gateway keeps it where the route is `tracked`.
+    fn reference(&self) -> Option<&str>;
+}
+
+impl Done for () {
+    fn reference(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// Its result is the reference, where it is short enough for one.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+impl Done for crate::once::Once {
+    fn reference(&self) -> Option<&str> {
+        self.result()
+    }
+}
+
 /// Receives from one queue for as long as it runs.
 #[derive(Clone)]
 pub struct Receiver {
@@ -65,7 +86,8 @@ impl Receiver {
 
     /// Receives until `stop` ends, and then waits for what is under way.
     ///
-    /// `work` says when a delivery is done; an error or a panic gives the delivery back for a while. The lease is
+    /// `work` says when a delivery is done, and by which reference ([`Done`]); an error or a panic gives the delivery back
+    /// for a while, with the error's own words but not its causes, which may be nobody else's business. The lease is
     /// extended for as long as the work runs, so work that may hang needs a deadline of its own. While the gateway
     /// cannot be reached or asks to come back later, the loop waits. It ends by itself only when the gateway refuses
     /// the consumer for good: a wrong secret, a suspended tenant, a queue that is not its own.
@@ -73,7 +95,7 @@ impl Receiver {
     where
         W: Fn(Delivery) -> F + Send + Sync + 'static,
         F: Future<Output = Result<T, E>> + Send + 'static,
-        T: Send + 'static,
+        T: Done,
         E: Into<BoxError> + Send + 'static,
     {
         let (work, mut under_way, mut failures) = (Arc::new(work), JoinSet::new(), 0);
@@ -129,27 +151,31 @@ impl Receiver {
     where
         W: Fn(Delivery) -> F + Send + Sync + 'static,
         F: Future<Output = Result<T, E>> + Send + 'static,
-        T: Send + 'static,
+        T: Done,
         E: Into<BoxError> + Send + 'static,
     {
         let (receipts, attempt) = ([delivery.receipt()], delivery.attempt);
         // A task of its own, so that a panic ends there; it ends with this one.
         let mut running = JoinSet::new();
-        running.spawn(async move { work(delivery).await.map(drop).map_err(Into::into) });
+        running.spawn(async move { work(delivery).await.map_err(Into::into) });
         let ended = tokio::select! {
             ended = running.join_next() => outcome(ended),
             never = self.keep(&receipts) => match never {},
         };
         let (queue, id) = (self.queue.as_str(), receipts[0].delivery_id);
         let settled = match ended {
-            Ok(()) => persist(|| self.client.acknowledge(queue, &receipts)).await,
+            Ok(done) => {
+                let reference = done.reference().filter(|it| is_reference(it));
+                persist(|| self.client.acknowledge_with(queue, receipts[0], reference, None)).await
+            }
             Err(error) => {
                 let delay = whole_seconds(pause(RELEASED, attempt.saturating_sub(1), random()));
                 tracing::warn!(
                     queue, delivery = %id, attempt, ?delay, error = &*error as &dyn Error,
                     "the work failed, and the delivery is given back"
                 );
-                persist(|| self.client.release(queue, &receipts, delay)).await
+                let said: String = error.to_string().chars().take(limits::ERROR_CHARS_MAX).collect();
+                persist(|| self.client.release(queue, &receipts, delay, Some(&said))).await
             }
         };
         if let Err(error) = settled {
@@ -180,8 +206,13 @@ impl Receiver {
     }
 }
 
+/// What is longer is a result of the consumer's own, and no reference: that must not keep done work from being told.
+fn is_reference(text: &str) -> bool {
+    (1..=limits::REFERENCE_BYTES_MAX).contains(&text.len())
+}
+
 /// How the one task of a set ended.
-fn outcome(ended: Option<Result<Result<(), BoxError>, JoinError>>) -> Result<(), BoxError> {
+fn outcome<T>(ended: Option<Result<Result<T, BoxError>, JoinError>>) -> Result<T, BoxError> {
     match ended {
         Some(Ok(ended)) => ended,
         Some(Err(error)) => Err(error.into()),

@@ -36,6 +36,7 @@ impl Processor for Calls {
             timeout: processing.timeout(),
             reference: processing.reference.clone(),
             idempotency_key: work.message.id.clone(),
+            source: work.message.source.clone(),
             fence: work.fence,
             delivery_id: work.delivery_id,
             attempt: work.attempt,

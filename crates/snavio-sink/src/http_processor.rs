@@ -9,6 +9,7 @@ use bytes::Bytes;
 use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::limits;
+use snavio_model::name::ServiceName;
 use snavio_model::processing::{Answer, Ending};
 use snavio_model::trace::{CorrelationId, Traceparent};
 
@@ -26,6 +27,8 @@ pub struct Call {
     pub reference: Option<String>,
     /// The message's id: by it the processor knows what it has done.
     pub idempotency_key: MessageId,
+    /// Who sent it: the id is unique only within this one's tenant.
+    pub source: ServiceName,
     /// Rises with every attempt.
     pub fence: Serial,
     /// The same over attempts.
@@ -86,6 +89,7 @@ fn headers(call: &Call) -> Result<HeaderMap, &'static str> {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(call.content_type));
     for (name, value) in [
         ("idempotency-key", id),
+        ("snavio-source", call.source.as_str()),
         ("snavio-fence", &call.fence.to_string()),
         ("snavio-delivery-id", &call.delivery_id.to_string()),
         ("snavio-attempt", &call.attempt.to_string()),

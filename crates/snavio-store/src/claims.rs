@@ -1,5 +1,6 @@
 //! What becomes of claims: reports on attempts, and what can be looked up (CLM-2, CLM-5 to CLM-7, CLM-10, CLM-11).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -13,7 +14,7 @@ use snavio_model::processing::{Answer, Ending, Retry};
 use snavio_model::time::Timestamp;
 use snavio_model::trace::CorrelationId;
 
-use crate::{Received, StoreError};
+use crate::{Act, Received, StoreError};
 
 /// What a worker says came of an attempt.
 #[derive(Debug, Clone)]
@@ -24,32 +25,32 @@ pub struct Report {
     pub ending: Ending,
     /// When the next attempt is due, if there is one.
     pub retry: Retry,
-    /// Whether what was answered is kept.
-    pub keeps_answer: bool,
+    /// The destinations whose claims keep what was answered.
+    pub kept_at: Vec<Arc<str>>,
 }
 
 impl Report {
     /// That it is done, with nothing to say about it.
     pub fn done(receipt: Receipt) -> Self {
         let ending = Ending::Completed { answer: None, reference: None };
-        Self { receipt, ending, retry: Retry::At(Timestamp(0)), keeps_answer: false }
+        Self { receipt, ending, retry: Retry::At(Timestamp(0)), kept_at: Vec::new() }
     }
 
-    /// That it is not done, and is to be handed out again.
-    pub fn given_back(receipt: Receipt, retry_at: Timestamp) -> Self {
-        let error = "it was given back".to_owned();
+    /// That it is not done, and is to be handed out again; and why, if that was said.
+    pub fn given_back(receipt: Receipt, retry_at: Timestamp, why: Option<&str>) -> Self {
+        let error = why.unwrap_or("it was given back").to_owned();
         let ending = Ending::Failed { error, is_final: false, answer: None, retry_after: None };
-        Self { receipt, ending, retry: Retry::At(retry_at), keeps_answer: false }
+        Self { receipt, ending, retry: Retry::At(retry_at), kept_at: Vec::new() }
     }
 }
 
 impl Report {
-    /// What was answered, if that is kept.
-    pub(crate) fn kept_answer(&self) -> Option<&Answer> {
+    /// What was answered, if a claim of this destination keeps it.
+    pub(crate) fn kept_answer(&self, destination: &str) -> Option<&Answer> {
         let (Ending::Completed { answer, .. } | Ending::Failed { answer, .. }) = &self.ending else {
             return None;
         };
-        answer.as_ref().filter(|_| self.keeps_answer)
+        answer.as_ref().filter(|_| self.kept_at.iter().any(|it| **it == *destination))
     }
 }
 
@@ -167,6 +168,10 @@ pub trait Claims: Send + Sync {
 
     /// What was answered to a delivery, if that was kept.
     async fn answer(&self, delivery: Serial) -> Result<Option<Answer>, StoreError>;
+
+    /// Takes over claims from elsewhere, on the record, and says how many: those under ids that are taken here stay as
+    /// they are. They have no message.
+    async fn import(&self, claims: Vec<(ClaimKey, Claim)>, act: Act) -> Result<usize, StoreError>;
 
     /// Counts that ids came again: how often, and when last (CLM-5).
     async fn seen_again(&self, seen: Vec<(ClaimKey, u64, Timestamp)>) -> Result<(), StoreError>;

@@ -225,3 +225,10 @@ pub(crate) fn lapsed(key: &ClaimKey, claim: &Claim, at: Timestamp) -> (Act, Deed
     let outcome = format!("{} of {}: attempt {attempts} did not report back in time", key.id, key.tenant);
     (act, Deed { action: "claim.lapsed", object: key.destination.to_string(), outcome })
 }
+
+/// What is on the record of claims that were taken over.
+pub(crate) fn imported(claims: &[(ClaimKey, Claim)], taken_over: usize) -> Deed {
+    let object = claims.first().map(|(key, _)| format!("{} of {}", key.destination, key.tenant));
+    let outcome = format!("{taken_over} of {} ids taken over", claims.len());
+    Deed { action: "claims.import", object: object.unwrap_or_default(), outcome }
+}

@@ -1,10 +1,12 @@
 //! The ledger as a consumer: takes entries from a queue of the gateway.
 //!
-//! `Claims::once` keeps the record of what was done, in the transaction of the entry itself. What is not an entry is
-//! given back, and ends as a dead letter, where a person sees it.
+//! `Claims::once` keeps the record of what was done, in the transaction of the entry itself. Its result, the posting
+//! reference, is reported back with the acknowledgement, and where the route is `tracked`, senders are told it. What is
+//! not an entry is given back, and ends as a dead letter, where a person sees it.
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use snavio_sdk::once::{BoxError, Once, OnceError, WAIT_MAX};
 use snavio_sdk::sqlite::rusqlite::{Connection, Transaction};
@@ -21,6 +23,7 @@ pub(crate) async fn consume(
     queue: &str,
     credentials: &Path,
     database: &Path,
+    lease: Duration,
 ) -> Result<(), BoxError> {
     let credentials = serde_json::from_slice(&std::fs::read(credentials)?)?;
     let client = Arc::new(Client::new(Api::new(gateway, None)?, credentials)?);
@@ -31,14 +34,12 @@ pub(crate) async fn consume(
 
     let work = move |delivery: Delivery| {
         let (claims, books) = (claims.clone(), books.clone());
-        async move {
-            // Where a route is `tracked`, this is where the reference will be reported back with the acknowledgement.
-            books.run(move |books| post_once(&claims, books, &delivery)).await
-        }
+        // What `once` gives back is acknowledged with its result, the reference.
+        async move { books.run(move |books| post_once(&claims, books, &delivery)).await }
     };
     let told_to_stop = async { drop(tokio::signal::ctrl_c().await) };
     println!("general-ledger is consuming {queue}");
-    Ok(Receiver::new(client, queue.parse()?).run(work, told_to_stop).await?)
+    Ok(Receiver::new(client, queue.parse()?).visibility(lease).run(work, told_to_stop).await?)
 }
 
 /// Posted once, however often it is delivered. The claim keeps the reference.

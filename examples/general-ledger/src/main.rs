@@ -58,6 +58,9 @@ enum Command {
         /// The database file, made where it is missing
         #[arg(long)]
         database: PathBuf,
+        /// How long others wait for entries that this one held when it died
+        #[arg(long, default_value_t = 30)]
+        lease_seconds: u64,
     },
     /// Prints every account and its sums, and fails unless debits equal credits and no reference is missing
     TrialBalance {
@@ -86,8 +89,9 @@ async fn run(command: Command) -> Result<ExitCode, BoxError> {
             serve::serve(listen, database, Duration::from_millis(slow_ms)).await?;
             Ok(ExitCode::SUCCESS)
         }
-        Command::Consume { gateway, queue, credentials, database } => {
-            consume::consume(&gateway, &queue, &credentials, &database).await?;
+        Command::Consume { gateway, queue, credentials, database, lease_seconds } => {
+            let lease = Duration::from_secs(lease_seconds);
+            consume::consume(&gateway, &queue, &credentials, &database, lease).await?;
             Ok(ExitCode::SUCCESS)
         }
         Command::TrialBalance { database } => {

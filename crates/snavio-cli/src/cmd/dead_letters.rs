@@ -49,6 +49,9 @@ enum Command {
         /// Why, for the record.
         #[arg(long, default_value = "")]
         why: String,
+        /// Also those whose claim is over, and whose id may have been taken up again since; needs a reason.
+        #[arg(long)]
+        beyond_horizon: bool,
     },
 }
 
@@ -67,10 +70,16 @@ impl DeadLetters {
             Command::Show { id } => {
                 output.object(&client.call(Method::GET, &format!("/v1/dead-letters/{id}"), None).await?);
             }
-            Command::Redrive { ids, why } => {
+            Command::Redrive { ids, why, beyond_horizon } => {
                 for id in &ids {
                     let path = format!("/v1/dead-letters/{id}/redrive");
-                    client.call(Method::POST, &path, Some(&json!({ "why": why }))).await?;
+                    client
+                        .call(
+                            Method::POST,
+                            &path,
+                            Some(&json!({ "why": why, "beyond_horizon": beyond_horizon })),
+                        )
+                        .await?;
                 }
                 output.object(&json!({ "redriven": ids.len() }));
             }

@@ -6,6 +6,7 @@ mod audit;
 mod bad_input;
 mod batches;
 mod canary;
+mod claims;
 mod commands_line;
 mod conflicts;
 mod consumer;

@@ -98,12 +98,12 @@ async fn every_metric_is_documented() {
     let docs =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md")).unwrap();
     let documented: BTreeSet<_> =
-        docs.lines().filter_map(|line| line.strip_prefix("| `snavio_")?.split('`').next()).collect();
+        docs.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
     assert!(documented.len() > 25);
     for series in metrics(&node).await.into_keys() {
         let name = series.split('{').next().unwrap();
         let name = ["_bucket", "_sum", "_count"].iter().find_map(|it| name.strip_suffix(it)).unwrap_or(name);
-        let name = name.strip_prefix("snavio_").unwrap_or_else(|| panic!("{series} is not ours"));
+        assert!(name.starts_with("snavio_") || name.starts_with("events_"), "{series} is not ours");
         assert!(documented.contains(name), "snavio_{name} is not in docs/metrics.md");
     }
 }

@@ -139,7 +139,8 @@ async fn the_description_says_what_the_server_takes() {
         let headers = parameters.iter().filter(|it| it["in"] == "header");
         headers.map(|it| it["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    let known = ["x-correlation-id", "traceparent", "webhook-id", "webhook-timestamp", "webhook-signature"];
+    let known =
+        ["x-correlation-id", "prefer", "traceparent", "webhook-id", "webhook-timestamp", "webhook-signature"];
     assert_eq!(headers("/v1/commands", "post"), known);
     assert_eq!(headers("/v1/telemetry", "get"), ["last-event-id"]);
 }

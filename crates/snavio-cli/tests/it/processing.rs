@@ -362,10 +362,69 @@ async fn a_sender_waits_for_what_a_consumer_reports() {
     books.send(&id, 10).await;
     let work = books.take(30).await;
     let delay = Duration::from_secs(600);
-    books.worker().release("paid", &[work.receipt()], delay).await.expect("it is given back");
+    let why = Some("the period is closed");
+    books.worker().release("paid", &[work.receipt()], delay, why).await.expect("it is given back");
     let told = books.send(&id, 10).await;
     assert_eq!(told.word(), (409, "retry_later"));
+    assert_eq!(books.look_up(&id).await["claims"][0]["error"], "the period is closed");
     assert!(told.retry_after.is_some_and(|it| it > 500), "{:?}", told.retry_after);
+}
+
+/// CLM-9, CLM-5: what an acknowledgement says of the work is what senders are told.
+#[tokio::test]
+async fn an_acknowledgement_carries_the_reference_and_the_response() {
+    let books = Books::set(json!({ "kind": "tracked" })).await;
+    let [id, other] = [new_id(), new_id()];
+    books.send(&id, 10).await;
+    books.send(&other, 10).await;
+    let (work, second) = (books.take(30).await, books.take(30).await);
+    let ack = async |receipts: &[&Delivery], reference: &str| {
+        let receipts: Vec<_> = receipts.iter().map(|it| it.receipt()).collect();
+        let body = json!({ "receipts": receipts, "reference": reference });
+        books.ask(Method::POST, "/v1/queues/paid/ack", Some(body)).await
+    };
+    for (receipts, reference) in
+        [(&[&work, &second][..], "JE-1"), (&[&work], ""), (&[&work], "x".repeat(257).as_str())]
+    {
+        let (status, refused) = ack(receipts, reference).await;
+        assert_eq!((status, &refused["reason"]), (400, &json!("invalid_request")), "{refused}");
+    }
+    assert_eq!(books.look_up(&id).await["outcome"], "in_progress", "nothing of that was taken");
+
+    let response = json!({ "total": "10.00" });
+    for _ in 0..2 {
+        let done =
+            books.worker().acknowledge_with("paid", work.receipt(), Some("JE-1"), Some(&response)).await;
+        let done = done.expect("it is acknowledged, also when it is said again");
+        assert_eq!(done["results"][0]["outcome"], "done");
+    }
+    let replay = books.send(&id, 10).await;
+    assert_eq!((replay.word(), replay.replayed), ((200, "COMPLETED"), true));
+    assert_eq!((replay.response(), &replay.document["reference"]), (r#"{"total":"10.00"}"#, &json!("JE-1")));
+    let (status, refused) = ack(&[&work], "JE-2").await;
+    assert_eq!((status, &refused["reason"]), (409, &json!("fenced")), "{refused}");
+    assert_eq!(books.look_up(&id).await["claims"][0]["glPostingReference"], "JE-1");
+}
+
+/// CLM-3, CLM-9: on a queue of several routes, each keeps what its own policy says.
+#[tokio::test]
+async fn a_response_is_kept_where_the_route_of_its_delivery_keeps_answers() {
+    let plain = json!({ "claim": { "policy": "event" } });
+    let books = Books::with(json!({ "kind": "tracked" }), plain).await;
+    let keeping = json!({ "routes": [{
+        "target": "acme/ledger", "name": "kept", "queue": "paid", "dead_letter_queue": "exceptions",
+        "claim": { "policy": "ledger" }, "processing": { "kind": "tracked" },
+    }]});
+    books.node.apply(&keeping).await;
+    let id = new_id();
+    books.send(&id, 10).await;
+    let work = books.take(30).await;
+    let response = json!({ "total": "10.00" });
+    let done = books.worker().acknowledge_with("paid", work.receipt(), Some("JE-1"), Some(&response)).await;
+    assert_eq!(done.expect("it is acknowledged")["results"][0]["outcome"], "done");
+    let replay = books.send(&id, 10).await;
+    assert_eq!((replay.word(), &replay.document["reference"]), ((200, "COMPLETED"), &json!("JE-1")));
+    assert!(replay.document.get("response").is_none(), "{}", replay.text);
 }
 
 /// CLM-10
@@ -476,22 +535,23 @@ async fn a_processor_that_is_down_is_called_when_it_is_back() {
 #[tokio::test]
 async fn processing_that_cannot_work_is_refused_when_it_is_registered() {
     let books = Books::set(json!({ "kind": "tracked" })).await;
-    for (claim, processing, says) in [
-        ("none", json!({ "kind": "tracked" }), "give the route a claim policy"),
-        ("strict", json!({ "kind": "tracked" }), "2 × 60 s + 60 s + 165 s = 345 s"),
-        ("ledger", json!({ "kind": "http" }), "processing.url"),
+    for (claim, processing, queue, says) in [
+        ("none", json!({ "kind": "tracked" }), "q", "give the route a claim policy"),
+        ("strict", json!({ "kind": "tracked" }), "q", "2 × 60 s + 60 s + 165 s = 345 s"),
+        ("ledger", json!({ "kind": "http" }), "q", "processing.url"),
         (
             "ledger",
             json!({ "kind": "http", "url": "http://127.0.0.1/", "timeout_seconds": 40 }),
+            "q",
             "before its attempt's deadline",
         ),
-        ("ledger", json!({ "kind": "http", "url": "ftp://127.0.0.1/" }), "http"),
-        ("ledger", json!({ "kind": "http", "url": "http://10.0.0.1/" }), "outgoing.allowed"),
-        ("ledger", json!({ "kind": "tracked", "deadline": 40 }), "deadline"),
-        ("ledger", json!({ "kind": "http", "url": "http://127.0.0.1/" }), "use another queue"),
+        ("ledger", json!({ "kind": "http", "url": "ftp://127.0.0.1/" }), "q", "http"),
+        ("ledger", json!({ "kind": "http", "url": "http://10.0.0.1/" }), "q", "outgoing.allowed"),
+        ("ledger", json!({ "kind": "tracked", "deadline": 40 }), "q", "deadline"),
+        ("ledger", json!({ "kind": "http", "url": "http://127.0.0.1/" }), "paid", "use another queue"),
     ] {
         let route = json!({
-            "queue": "paid", "dead_letter_queue": "d", "claim": { "policy": claim }, "processing": processing,
+            "queue": queue, "dead_letter_queue": "d", "claim": { "policy": claim }, "processing": processing,
         });
         let path = "/v1/routes/acme/ledger/other";
         let body = Some(route.to_string().into_bytes());

@@ -43,6 +43,11 @@ const LIST: Answers = [401, 200, 200, 200, 200, 200, 200, 200, 200, 200, 200];
 /// What whoever sees the whole platform may read.
 const PLATFORM: Answers = [401, 403, 403, 403, 403, 403, 403, 403, 403, 200, 200];
 
+/// What is not there, for anybody.
+const NOTHING: Answers = [401, 404, 404, 404, 404, 404, 404, 404, 404, 404, 404];
+/// What services do by routes of their own, of which there is none of that name.
+const WORK: Answers = [401, 404, 403, 404, 404, 403, 403, 403, 403, 403, 403];
+
 /// Goes back for those who may: each caller has a change of its own to undo.
 const ROLLBACK: &str = "/v1/registry/rollback";
 
@@ -105,6 +110,46 @@ fn messages() -> Vec<Row> {
             "/v1/dead-letters/1/redrive?tenant=acme",
             json!({}),
             [401, 404, 404, 404, 404, 404, 403, 404, 403, 403, 404],
+        ),
+        get("/v1/messages/{id}/explain", "/v1/messages/x/explain?tenant=acme", READ),
+        row(
+            "POST",
+            "/v1/claims/import",
+            "/v1/claims/import",
+            json!({ "source": "acme/billing", "destination": "acme/bot:nothing", "items": [{ "id": "x", "first_seen_at": "2026-11-16T00:00:00Z" }], "why": "moving" }),
+            [401, 404, 404, 403, 403, 404, 403, 403, 403, 403, 404],
+        ),
+        get("/v1/claims", "/v1/claims?tenant=acme", READ),
+        get("/v1/claims/{key}", "/v1/claims/x?tenant=acme", READ),
+        get("/v1/claims/{key}/answer", "/v1/claims/x/answer?tenant=acme", NOTHING),
+        row("POST", "/v1/claims/{key}/begin", "/v1/claims/x/begin", json!({ "id": "x", "payload": 1 }), WORK),
+        row(
+            "POST",
+            "/v1/claims/{key}/complete",
+            "/v1/claims/x/complete",
+            json!({ "delivery_id": 1, "fence": 1 }),
+            WORK,
+        ),
+        row(
+            "POST",
+            "/v1/claims/{key}/fail",
+            "/v1/claims/x/fail",
+            json!({ "delivery_id": 1, "fence": 1, "error": "no" }),
+            WORK,
+        ),
+        row(
+            "POST",
+            "/v1/claims/{key}/extend",
+            "/v1/claims/x/extend",
+            json!({ "delivery_id": 1, "fence": 1 }),
+            WORK,
+        ),
+        row(
+            "POST",
+            "/v1/claims/{key}/reprocess",
+            "/v1/claims/x/reprocess?tenant=acme",
+            json!({ "why": "mended" }),
+            NOTHING,
         ),
         get("/v1/conflicts", "/v1/conflicts?tenant=acme", READ),
         get("/v1/conflicts/{id}", "/v1/conflicts/1", [401, 404, 404, 404, 404, 404, 404, 404, 404, 404, 404]),

@@ -71,6 +71,11 @@ fn key(at: Timestamp, text: &[u8]) -> String {
 
 /// All records of a segment, each verified, if its text is what its key says.
 pub fn read(object: &str, text: &[u8]) -> Result<Vec<Record>, Fault> {
+    Ok(read_pointed(object, text)?.into_iter().map(|(_, record)| record).collect())
+}
+
+/// The same, each with what points to it.
+pub fn read_pointed(object: &str, text: &[u8]) -> Result<Vec<(Pointer, Record)>, Fault> {
     let altered = || Fault::Altered { object: object.to_owned() };
     let mut lines = verified(object, text)?;
     let head: Head = lines.next().and_then(|it| serde_json::from_str(it).ok()).ok_or_else(altered)?;
@@ -78,8 +83,8 @@ pub fn read(object: &str, text: &[u8]) -> Result<Vec<Record>, Fault> {
         return Err(Fault::Unknown { object: object.to_owned() });
     }
     let read = (0..).zip(lines).map(|(place, line)| {
-        let (_, record) = of_line(object, place, line)?;
-        Ok(record)
+        let (digest, record) = of_line(object, place, line)?;
+        Ok((Pointer { object: object.to_owned(), place, digest }, record))
     });
     let records: Vec<_> = read.collect::<Result<_, _>>()?;
     if records.len() != head.records {

@@ -71,6 +71,8 @@ fn a_segment_reads_as_it_was_written_and_writing_it_twice_is_the_same_object() {
     assert_eq!(segment::write(&records).unwrap(), segment);
     assert!(segment.key.starts_with("claims/2026/11/15/"), "{}", segment.key);
     assert_eq!(segment::read(&segment.key, &segment.text).unwrap(), records);
+    let pointed = segment::read_pointed(&segment.key, &segment.text).unwrap();
+    assert_eq!(pointed, segment.pointers.iter().cloned().zip(records.clone()).collect::<Vec<_>>());
     for (pointer, record) in segment.pointers.iter().zip(&records) {
         assert_eq!(Pointer::parse(&pointer.to_string()).as_ref(), Some(pointer));
         assert_eq!(segment::find(pointer, &segment.text).as_ref(), Ok(record));

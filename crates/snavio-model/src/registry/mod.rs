@@ -133,6 +133,12 @@ impl BoundRoute {
     pub fn queues(&self) -> [&QueueKey; 2] {
         [&self.queue, &self.dead_letter_queue]
     }
+
+    /// Its destination, if the claims there keep what was answered.
+    pub fn keeps_answers_at(&self) -> Vec<Arc<str>> {
+        let keeps = self.route.claim.keeps_answers();
+        keeps.then(|| Arc::clone(&self.destination)).into_iter().collect()
+    }
 }
 
 impl Registry {

@@ -3,6 +3,7 @@
 //! Asking, doing and marking are three steps here: a crash between the last two does it again. Where that matters, use
 //! [`Claims::once`](super::Claims::once), or call these with a transaction in which the effect is too.
 
+use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, params};
@@ -23,6 +24,16 @@ pub fn is_duplicate(connection: &Connection, event_id: &str) -> Result<bool, Onc
     let select = "SELECT 1 FROM seen_events WHERE event_id = ?1";
     let found = connection.query_row(select, [check_id(event_id)?], |_| Ok(())).optional();
     Ok(found.map_err(failed)?.is_some())
+}
+
+/// All events that were marked, each with when it was first, as the table of a file says it. Nothing is changed.
+pub fn read_all(file: &Path) -> Result<Vec<(String, String)>, OnceError> {
+    let connection =
+        Connection::open_with_flags(file, rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
+    let select = "SELECT event_id, first_seen_ts FROM seen_events ORDER BY event_id";
+    let mut statement = connection.prepare(select).map_err(failed)?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).map_err(failed)?;
+    rows.collect::<Result<_, _>>().map_err(failed)
 }
 
 /// Marks the event as seen now. Says whether it is the first time: of several that mark it at once, one is told so.

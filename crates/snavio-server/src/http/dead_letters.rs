@@ -4,20 +4,22 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use snavio_model::claim::IdKey;
 use snavio_model::delivery::{DeadLetter, DeadReason};
 use snavio_model::id::Serial;
 use snavio_model::name::{QueueKey, QueueName};
 use snavio_model::permission::Permission;
 use snavio_model::refusal::{Reason, Refusal};
-use snavio_store::{ListedDeadLetter, StoredDeadLetter};
+use snavio_model::time::Clock;
+use snavio_store::{ListedDeadLetter, StoreError, StoredClaim, StoredDeadLetter};
 use utoipa::{IntoParams, ToSchema};
 
 use super::answer::json;
 use super::extract::{JsonBody, Params, Segments, page_limit};
 use super::message::MessageDocument;
-use super::queues::{ActBody, Redriven, act, no_route, receivable};
+use super::queues::{RedriveBody, Redriven, no_route, receivable};
 use super::whose::{self, Whose};
-use super::{Problem, Shared};
+use super::{App, Problem, Shared};
 use crate::principal::Principal;
 
 #[derive(Deserialize, IntoParams)]
@@ -137,24 +139,52 @@ pub(super) async fn show(
     Ok(json(StatusCode::OK, &whole))
 }
 
+/// CLM-20: whether the claim of a dead letter is over, where its destination claims: the same id may have been taken up
+/// again since.
+pub(super) async fn is_beyond_horizon(app: &App, stored: &StoredDeadLetter) -> Result<bool, StoreError> {
+    let StoredDeadLetter { letter, message } = stored;
+    let destination = &letter.delivery.destination;
+    let registry = app.gate.registry();
+    if registry.destination(destination).is_none_or(|it| it.route.claim.keep().is_none()) {
+        return Ok(false);
+    }
+    let key = IdKey { id: message.id.clone(), tenant: message.tenant.clone() };
+    let claims = app.gate.store().claims_of(&key, app.clock.now()).await?;
+    let is_its_own = |it: &StoredClaim| {
+        *it.key.destination == **destination && it.claim.message == letter.delivery.message
+    };
+    Ok(!claims.iter().any(is_its_own))
+}
+
+pub(super) fn beyond_horizon() -> Refusal {
+    let detail = "the claim of this message is over: it may have been sent and processed again since";
+    Refusal::new(Reason::BeyondHorizon, detail)
+}
+
 /// Puts one dead letter back where it came from.
 #[utoipa::path(post, path = "/v1/dead-letters/{id}/redrive", tag = "dead letters", params(("id" = i64, Path), Whose),
-    request_body = ActBody,
+    request_body = RedriveBody,
     responses((status = 200, body = Redriven)))]
 pub(super) async fn redrive(
     State(app): State<Shared>,
     principal: Principal,
     Segments(id): Segments<i64>,
     Params(whose): Params<Whose>,
-    JsonBody(body): JsonBody<ActBody>,
+    JsonBody(body): JsonBody<RedriveBody>,
 ) -> Result<Response, Problem> {
     let tenant = whose::tenant(&app, &principal, Permission::Mend, whose.tenant.as_deref()).await?;
-    let act = act(&app, &principal, &body.why)?;
+    let act = body.act(&app, &principal)?;
     let letter = app.gate.store().dead_letter(&tenant, Serial(id)).await?;
     if letter.as_ref().is_some_and(|it| it.letter.reason == DeadReason::Conflict) {
         let detail =
             "it is the evidence of a conflict, and is never dispatched; resolve the conflict instead";
         return Err(Refusal::new(Reason::ConflictState, detail).into());
+    }
+    if let Some(letter) = &letter
+        && !body.beyond_horizon
+        && is_beyond_horizon(&app, letter).await?
+    {
+        return Err(beyond_horizon().into());
     }
     let registry = app.gate.registry();
     if letter.is_some_and(|it| !receivable(&registry).any(|queue| *queue == it.letter.delivery.queue)) {

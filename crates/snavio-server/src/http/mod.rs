@@ -4,6 +4,7 @@ mod admin;
 mod answer;
 mod audit;
 mod body;
+mod claim_import;
 mod claims;
 mod commands;
 mod conflicts;
@@ -11,6 +12,7 @@ mod dead_letters;
 mod dry_run;
 mod events;
 mod exchange;
+mod explain;
 mod extract;
 mod health;
 mod message;
@@ -28,6 +30,7 @@ mod tenant_config;
 mod timing;
 mod token;
 mod whose;
+mod work;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -165,13 +168,15 @@ fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(queues::release))
         .routes(routes!(queues::purge))
         .routes(routes!(queues::redrive))
+        .routes(routes!(explain::explain))
         .routes(routes!(claims::list))
+        .routes(routes!(claim_import::import))
         .routes(routes!(claims::look_up))
         .routes(routes!(claims::answer))
-        .routes(routes!(claims::begin))
-        .routes(routes!(claims::complete))
-        .routes(routes!(claims::fail))
-        .routes(routes!(claims::extend))
+        .routes(routes!(work::begin))
+        .routes(routes!(work::complete))
+        .routes(routes!(work::fail))
+        .routes(routes!(work::extend))
         .routes(routes!(claims::reprocess))
         .routes(routes!(conflicts::list))
         .routes(routes!(conflicts::show))

@@ -28,6 +28,7 @@ use super::routes;
     tags(
         (name = "messages", description = "Sending commands and events."),
         (name = "queues", description = "Consuming: receive, acknowledge, extend, release."),
+        (name = "claims", description = "What became of an id; work that is begun and ended by those who do it."),
         (name = "conflicts", description = "Ids that were used for two contents."),
         (name = "dead letters", description = "What could not be processed."),
         (name = "telemetry", description = "What happened to a tenant's messages."),

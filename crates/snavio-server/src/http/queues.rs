@@ -1,12 +1,14 @@
 //! Consuming: receive, acknowledge, extend, release, purge, redrive, attributes (DLV-2, DLV-3).
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use snavio_model::delivery::{QueueAttributes, Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
 use snavio_model::limits;
@@ -20,10 +22,12 @@ use snavio_store::{Act, Received, Report};
 use utoipa::ToSchema;
 
 use super::answer::json;
+use super::dead_letters::{beyond_horizon, is_beyond_horizon};
 use super::extract::{JsonBody, Params, Segments, objects, seconds, within};
 use super::message::MessageDocument;
 use super::problem::Document;
 use super::whose::{self, Whose};
+use super::work::completed;
 use super::{App, Problem, Shared, reason};
 use crate::outlive::Outlive;
 use crate::principal::Principal;
@@ -175,6 +179,14 @@ impl<'a> TryFrom<&'a Received> for Delivery<'a> {
 pub(super) struct AckBody {
     #[serde(deserialize_with = "objects")]
     receipts: Vec<Receipt>,
+    /// What the work is known by to whoever did it, for example a posting reference; with one receipt. It is kept
+    /// where the route is `tracked`.
+    #[schema(min_length = 1, max_length = 256)]
+    reference: Option<String>,
+    /// What senders are answered, now and when they send it again: any JSON value, with one receipt. It is kept where
+    /// the route is `tracked` and its claims keep answers.
+    #[schema(value_type = Option<serde_json::Value>)]
+    response: Option<Box<RawValue>>,
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -192,6 +204,8 @@ pub(super) struct ReleaseBody {
     receipts: Vec<Receipt>,
     #[serde(default)]
     delay_seconds: u64,
+    /// What went wrong, for people: the first 500 characters are kept in the claim where the route is `tracked`.
+    error: Option<String>,
 }
 
 fn check(receipts: &[Receipt]) -> Result<(), Refusal> {
@@ -211,8 +225,22 @@ pub(super) async fn acknowledge(
 ) -> Result<Response, Problem> {
     check(&body.receipts)?;
     let queue = queue(&app, &principal, Permission::Mend, &name, &whose).await?;
-    let reports = body.receipts.iter().copied().map(Report::done).collect();
-    finish(&app, &principal, queue, reports, &body.receipts).await
+    let AckBody { receipts, reference, response } = body;
+    let mut reports: Vec<_> = receipts.iter().copied().map(Report::done).collect();
+    if reference.is_some() || response.is_some() {
+        let [report] = reports.as_mut_slice() else {
+            let detail = "reference and response are of one delivery: send one receipt with them";
+            return Err(Refusal::new(Reason::InvalidRequest, detail).into());
+        };
+        report.kept_at = if response.is_some() { keeping(&app.gate.registry(), &queue) } else { Vec::new() };
+        report.ending = completed(reference, response)?;
+    }
+    finish(&app, &principal, queue, reports, &receipts).await
+}
+
+/// The destinations of a queue whose claims keep what was answered.
+fn keeping(registry: &Registry, queue: &QueueKey) -> Vec<Arc<str>> {
+    registry.routes().filter(|it| it.queue == *queue).flat_map(|it| it.keeps_answers_at()).collect()
 }
 
 /// Hides deliveries for longer.
@@ -254,7 +282,8 @@ pub(super) async fn release(
     let queue = queue(&app, &principal, Permission::Mend, &name, &whose).await?;
     let delay = seconds("delay_seconds", Some(body.delay_seconds), Duration::ZERO, limits::VISIBILITY_MAX)?;
     let at = app.clock.now().plus(delay);
-    let reports = body.receipts.iter().map(|it| Report::given_back(*it, at)).collect();
+    let why = body.error.as_deref().filter(|it| !it.is_empty());
+    let reports = body.receipts.iter().map(|it| Report::given_back(*it, at, why)).collect();
     finish(&app, &principal, queue, reports, &body.receipts).await
 }
 
@@ -266,7 +295,7 @@ async fn finish(
     reports: Vec<Report>,
     receipts: &[Receipt],
 ) -> Result<Response, Problem> {
-    let (running, who) = (std::sync::Arc::clone(app), principal.name());
+    let (running, who) = (Arc::clone(app), principal.name());
     let finished = Outlive::new(async move { running.gate.finish(&queue, reports, &who).await }).await?;
     let outcomes: Vec<_> = finished.iter().map(|it| it.outcome).collect();
     Ok(outcomes_response(receipts, &outcomes))
@@ -342,6 +371,31 @@ pub(super) async fn purge(
     Ok(json(StatusCode::OK, &Purged { purged: count }))
 }
 
+/// Why dead letters are put back.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RedriveBody {
+    #[serde(default)]
+    why: String,
+    /// Also those whose claim is over, and whose id may have been taken up again since; needs a reason (CLM-20).
+    #[serde(default)]
+    pub(super) beyond_horizon: bool,
+}
+
+impl RedriveBody {
+    /// What goes on the record.
+    pub(super) fn act(&self, app: &App, principal: &Principal) -> Result<Act, Refusal> {
+        if !self.beyond_horizon {
+            return act(app, principal, &self.why);
+        }
+        if self.why.trim().is_empty() {
+            let detail = "say why it may run again beyond the horizon of its claim";
+            return Err(Refusal::new(Reason::InvalidRequest, detail));
+        }
+        act(app, principal, &format!("beyond the horizon: {}", self.why))
+    }
+}
+
 /// How many dead letters went back.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Redriven {
@@ -365,21 +419,21 @@ impl Redriven {
 
 /// Puts dead letters of this dead-letter queue back where they came from, a bounded number per call.
 #[utoipa::path(post, path = "/v1/queues/{queue}/redrive", tag = "queues", params(("queue" = String, Path), Whose),
-    request_body = ActBody,
+    request_body = RedriveBody,
     responses((status = 200, body = Redriven)))]
 pub(super) async fn redrive(
     State(app): State<Shared>,
     principal: Principal,
     Segments(name): Segments<String>,
     Params(whose): Params<Whose>,
-    JsonBody(body): JsonBody<ActBody>,
+    JsonBody(body): JsonBody<RedriveBody>,
 ) -> Result<Response, Problem> {
     let queue = queue(&app, &principal, Permission::Mend, &name, &whose).await?;
     let store = app.gate.store();
     let registry = app.gate.registry();
     let receivable: HashSet<_> = receivable(&registry).collect();
     let (mut after, mut done) = (Serial(0), snavio_store::Redriven::default());
-    let mut unnamed = 0;
+    let (mut unnamed, mut beyond) = (0, 0);
     // Past what cannot go back, until something does.
     loop {
         let page = store.dead_letter_origins(&queue, after, limits::PAGE_MAX).await?;
@@ -388,13 +442,24 @@ pub(super) async fn redrive(
         let (named, others): (Vec<_>, Vec<_>) =
             page.into_iter().partition(|(_, origin)| receivable.contains(origin));
         unnamed += others.len();
-        let ids = named.into_iter().map(|(id, _)| id).collect();
-        let redriven = store.redrive(queue.tenant(), ids, act(&app, &principal, &body.why)?).await?;
+        let mut ids = Vec::with_capacity(named.len());
+        for (id, _) in named {
+            let letter =
+                if body.beyond_horizon { None } else { store.dead_letter(queue.tenant(), id).await? };
+            match letter {
+                Some(letter) if is_beyond_horizon(&app, &letter).await? => beyond += 1,
+                _ => ids.push(id),
+            }
+        }
+        let redriven = store.redrive(queue.tenant(), ids, body.act(&app, &principal)?).await?;
         done.full.extend(redriven.full);
         done.back.extend(redriven.back);
         if is_last || !done.back.is_empty() {
             if done.back.is_empty() && done.full.is_empty() && unnamed > 0 {
                 return Err(no_route().into());
+            }
+            if done.back.is_empty() && done.full.is_empty() && beyond > 0 {
+                return Err(beyond_horizon().into());
             }
             let redriven = Redriven::of(done)?;
             return Ok(json(StatusCode::OK, &Redriven { more: redriven.more || !is_last, ..redriven }));

@@ -27,6 +27,7 @@ async fn a_call_carries_the_message_its_id_and_its_fence() {
             "snavio-attempt: 3",
             "snavio-delivery-id: 268435456",
             "snavio-fence: 268435457",
+            "snavio-source: acme/shop",
             "traceparent: 00-07070707070707070707070707070707-0707070707070707-01",
             "x-correlation-id: order 7",
         ]

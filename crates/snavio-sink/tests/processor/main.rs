@@ -28,6 +28,7 @@ fn call(url: &str) -> Call {
         timeout: AMPLE,
         reference: Some("/reference".to_owned()),
         idempotency_key: MessageId::stored("0192f0a0-7c3e-7b60-8c1d-1b2a3c4d5e6f"),
+        source: "acme/shop".parse().unwrap(),
         fence: Serial(268_435_457),
         delivery_id: Serial(268_435_456),
         attempt: 3,

@@ -87,6 +87,8 @@ macro_rules! conformance {
                 an_empty_batch_settles_nothing, serials_rise, what_the_engine_cannot_hold_fails_alone,
                 a_batch_that_nobody_waits_for_is_settled_whole;
             processing: what_is_reported_done_is_complete_and_answered_again,
+                an_answer_is_kept_where_the_route_says_so,
+                why_it_was_given_back_is_in_the_claim,
                 a_worker_that_comes_back_late_is_fenced_off_on_the_record,
                 a_report_whose_answer_was_lost_is_recognised, a_late_report_counts_while_nobody_else_took_it_up,
                 what_failed_is_tried_again_when_it_is_due_and_then_a_dead_letter,
@@ -94,7 +96,7 @@ macro_rules! conformance {
                 what_nobody_knows_of_is_held_for_a_person_where_the_route_says_so,
                 what_nobody_knows_of_is_tried_again_otherwise, one_delivery_is_handed_out_by_its_number_once,
                 open_claims_are_listed_by_owner_and_status, ids_that_come_again_are_counted,
-                a_claim_whose_delivery_ends_says_so;
+                a_claim_whose_delivery_ends_says_so, claims_from_elsewhere_are_taken_over_once;
             archive: an_archived_id_is_still_known_and_compared, what_is_not_over_or_still_needed_is_not_moved,
                 what_is_moved_twice_moves_once, what_differs_from_what_was_written_stays,
                 a_segment_ends_when_nothing_points_to_it_any_more,

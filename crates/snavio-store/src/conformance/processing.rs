@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use snavio_model::claim::{ClaimPolicy, IdKey, Status};
+use snavio_model::claim::{Claim, ClaimKey, ClaimPolicy, IdKey, Status};
 use snavio_model::delivery::{DeadReason, Receipt, ReceiptOutcome};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::name::TenantName;
@@ -32,20 +32,25 @@ pub(super) fn answer(body: &str) -> Answer {
     Answer { status: 201, content_type, body: body.to_owned().into() }
 }
 
+/// Where answers are kept.
+fn kept_at() -> Vec<Arc<str>> {
+    vec!["acme/bot:book".into()]
+}
+
 pub(super) fn completed(receipt: Receipt, body: &str) -> Report {
     let ending = Ending::Completed { answer: Some(answer(body)), reference: Some(format!("JE-{body}")) };
-    Report { receipt, ending, retry: Retry::At(at(0)), keeps_answer: true }
+    Report { receipt, ending, retry: Retry::At(at(0)), kept_at: kept_at() }
 }
 
 pub(super) fn failed(receipt: Receipt, is_final: bool, retry_at: i64) -> Report {
     let error = "no".to_owned();
     let ending = Ending::Failed { error, is_final, answer: Some(answer("no")), retry_after: None };
-    Report { receipt, ending, retry: Retry::At(at(retry_at)), keeps_answer: true }
+    Report { receipt, ending, retry: Retry::At(at(retry_at)), kept_at: kept_at() }
 }
 
 pub(super) fn unknown(receipt: Receipt) -> Report {
     let ending = Ending::Unknown { error: "silence".to_owned() };
-    Report { receipt, ending, retry: Retry::At(at(0)), keeps_answer: true }
+    Report { receipt, ending, retry: Retry::At(at(0)), kept_at: kept_at() }
 }
 
 pub(super) async fn finish(store: &dyn Store, report: Report, now: i64) -> (ReceiptOutcome, Option<Status>) {
@@ -112,6 +117,29 @@ pub async fn what_is_reported_done_is_complete_and_answered_again(store: &Arc<dy
     };
     assert_eq!(again, seen);
     assert!(receive(&**store, "book", 30, at(1000)).await.is_empty(), "nothing is handed out again");
+}
+
+/// CLM-3
+pub async fn an_answer_is_kept_where_the_route_says_so(store: &Arc<dyn Store>) {
+    let work = take_up(&**store, "a", 0).await;
+    let elsewhere = Report { kept_at: vec!["acme/bot:other".into()], ..completed(receipt(&work), "1") };
+    assert_eq!(finish(&**store, elsewhere, 1).await, (ReceiptOutcome::Done, Some(Status::Completed)));
+    assert_eq!(store.answer(work.delivery_id).await.expect("answers can be read"), None);
+    let progress = claim(&**store, "a", 2).await.claim.progress.expect("it is followed");
+    assert_eq!(progress.reference.as_deref(), Some("JE-1"), "the reference is, always");
+}
+
+/// CLM-6: whoever gives it back may say why.
+pub async fn why_it_was_given_back_is_in_the_claim(store: &Arc<dyn Store>) {
+    let mut work = take_up(&**store, "a", 0).await;
+    for (why, told) in [(None, "it was given back"), (Some("no account 1200"), "no account 1200")] {
+        let back = Report::given_back(receipt(&work), at(1), why);
+        let ended = finish(&**store, back, 1).await;
+        assert_eq!(ended, (ReceiptOutcome::Done, Some(Status::Failed { is_final: false })));
+        let progress = claim(&**store, "a", 1).await.claim.progress.expect("it is followed");
+        assert_eq!(progress.error.as_deref(), Some(told));
+        work = only(&**store, 2).await;
+    }
 }
 
 /// CLM-7: the zombie. A stalls past its deadline, B completes with answer 2, A comes back with answer 1.
@@ -289,6 +317,36 @@ pub async fn ids_that_come_again_are_counted(store: &Arc<dyn Store>) {
     }
     let seen = claim(&**store, "a", 30).await;
     assert_eq!((seen.repeats, seen.last_seen_at), (4, Some(at(20))));
+}
+
+/// CLM-10: ids that were seen elsewhere are known here, and those that are taken here stay as they are.
+pub async fn claims_from_elsewhere_are_taken_over_once(store: &Arc<dyn Store>) {
+    let seen = route("seen", ClaimPolicy::Seen { keep_seconds: 86_400 });
+    settle_one(&**store, "here", &seen, at(0)).await;
+    let key = |id: &str| ClaimKey {
+        id: MessageId::stored(id),
+        tenant: TenantName::new("acme").expect("a tenant"),
+        destination: Arc::clone(&seen.destination),
+    };
+    let claim = Claim {
+        source: "acme/billing".parse().expect("a service"),
+        message: Serial(0),
+        first_seen_at: at(-500),
+        expires_at: at(80_000),
+        hot_until: None,
+        progress: None,
+    };
+    let claims: Vec<_> = ["here", "there"].iter().map(|id| (key(id), claim.clone())).collect();
+    for (taken_over, now) in [(1, 1), (0, 2)] {
+        let imported = store.import(claims.clone(), act("moving", at(now))).await;
+        assert_eq!(imported.expect("the store takes them over"), taken_over);
+    }
+    let again = settle_one(&**store, "there", &seen, at(3)).await;
+    assert_eq!(again, Outcome::Duplicate { first_seen_at: at(-500) });
+    assert_eq!(settle_one(&**store, "here", &seen, at(3)).await, Outcome::Duplicate { first_seen_at: at(0) });
+    let free = settle_one(&**store, "there", &seen, at(80_001)).await;
+    assert!(queued(free).is_some(), "its time is over: {free:?}");
+    assert_eq!(audited(&**store, "claims.import").await, 2);
 }
 
 /// CLM-11: what is purged or nobody takes does not stay in progress for ever.

@@ -96,7 +96,7 @@ pub async fn an_extension_hides_for_longer(store: &Arc<dyn Store>) {
 pub async fn a_release_waits_out_its_delay(store: &Arc<dyn Store>) {
     settle_one(&**store, "a", &notify(), at(0)).await;
     let lease = only(&**store, 600, 0).await;
-    let back = vec![Report::given_back(receipt(&lease), at(11))];
+    let back = vec![Report::given_back(receipt(&lease), at(11), None)];
     let released = store.finish(&queue("notify"), back, "bot", at(1)).await.expect("the store releases");
     assert_eq!(released[0].outcome, ReceiptOutcome::Done);
     assert!(receive(&**store, "notify", 30, at(10)).await.is_empty());
@@ -274,7 +274,7 @@ pub async fn attributes_tell_depth_flight_delay_and_age(store: &Arc<dyn Store>) 
     }
     let leased = store.receive(&queue("notify"), 3, Duration::from_secs(60), at(5)).await;
     let leased = leased.expect("the store hands out");
-    let back = vec![Report::given_back(receipt(&leased[1]), at(605))];
+    let back = vec![Report::given_back(receipt(&leased[1]), at(605), None)];
     store.finish(&queue("notify"), back, "bot", at(5)).await.expect("it releases");
     acknowledge(&**store, "notify", &[receipt(&leased[0])]).await;
     let seen = store.attributes(&queue("notify"), at(20)).await.expect("the store tells");

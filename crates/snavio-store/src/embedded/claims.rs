@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::Connection;
-use snavio_model::claim::{ClaimKey, IdKey};
+use snavio_model::claim::{Claim, ClaimKey, IdKey};
 use snavio_model::delivery::{DeadReason, ReceiptOutcome, Tracking};
 use snavio_model::id::Serial;
 use snavio_model::limits;
@@ -17,8 +17,8 @@ use tokio::sync::oneshot;
 use super::finish::{Finish, Lapse, Work};
 use super::index::{Ended, Lapsed};
 use super::writer::{Transaction, Urgency, lock, sql};
-use super::{EmbeddedStore, answer, claim};
-use crate::{ClaimFilter, Claims, Finished, Received, Report, StoreError, StoredClaim};
+use super::{EmbeddedStore, answer, audit, claim};
+use crate::{Act, ClaimFilter, Claims, Finished, Received, Report, StoreError, StoredClaim, evidence};
 
 #[async_trait]
 impl Claims for EmbeddedStore {
@@ -104,6 +104,28 @@ impl Claims for EmbeddedStore {
 
     async fn answer(&self, delivery: Serial) -> Result<Option<Answer>, StoreError> {
         self.readers.run(move |connection| answer::find(connection, delivery)).await
+    }
+
+    async fn import(&self, claims: Vec<(ClaimKey, Claim)>, act: Act) -> Result<usize, StoreError> {
+        let import = move |transaction: &mut Transaction<'_>| {
+            let message = transaction.numbers.next();
+            let mut taken_over = 0;
+            for (key, claim) in &claims {
+                let found = claim::Find::prepare(transaction.connection).map_err(sql)?.run(key)?;
+                // What is kept for an audit is not replaced without a word.
+                if found.is_some_and(|it| it.is_live(act.at) || it.hot_until.is_some()) {
+                    continue;
+                }
+                let claim = Claim { message, ..claim.clone() };
+                let mut put = claim::Put::prepare(transaction.connection).map_err(sql)?;
+                put.run(key, &claim).map_err(sql)?;
+                taken_over += 1;
+            }
+            let deed = evidence::imported(&claims, taken_over);
+            audit::append(transaction, deed.action, &deed.object, &act, &deed.outcome)?;
+            Ok(taken_over)
+        };
+        self.writer.run(Urgency::Ordinary, import).await
     }
 
     async fn seen_again(&self, seen: Vec<(ClaimKey, u64, Timestamp)>) -> Result<(), StoreError> {

@@ -118,7 +118,7 @@ fn end(
         Some((key, mut claim)) => match claim.progress.as_mut().map(|it| it.finish(&attempt, ending, now)) {
             Some(Ok(next)) => {
                 claim::update(transaction.connection, &key, &claim).map_err(sql)?;
-                keep_answer(transaction, &work.report)?;
+                keep_answer(transaction, &work.report, &key)?;
                 (next, Some(claim.status()))
             }
             // It ended before: what is left of the delivery goes, and nothing else happens.
@@ -138,8 +138,8 @@ fn end(
     Ok((Finished { outcome: ReceiptOutcome::Done, status }, Some(next)))
 }
 
-fn keep_answer(transaction: &Transaction<'_>, report: &Report) -> Result<(), StoreError> {
-    match report.kept_answer() {
+fn keep_answer(transaction: &Transaction<'_>, report: &Report, key: &ClaimKey) -> Result<(), StoreError> {
+    match report.kept_answer(&key.destination) {
         Some(answer) => answer::put(transaction.connection, report.receipt.delivery_id, answer).map_err(sql),
         None => Ok(()),
     }

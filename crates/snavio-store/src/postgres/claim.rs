@@ -105,6 +105,21 @@ pub(super) async fn insert(
     update(client, &moved).await
 }
 
+/// Writes claims under ids that are free, and says how many.
+pub(super) async fn take_over(
+    client: &impl GenericClient,
+    claims: &[(ClaimKey, Claim)],
+    now: Timestamp,
+) -> Result<usize, StoreError> {
+    clear(client, claims.iter().map(|(key, _)| key), now).await.map_err(Trouble::into_error)?;
+    let insert = format!("WITH block (base) AS (VALUES (0::bigint)) {} ON CONFLICT DO NOTHING", insertion(1));
+    let mut columns = Columns::default();
+    claims.iter().for_each(|(key, claim)| columns.push(key, claim));
+    let statement = client.prepare_cached(&insert).await.map_err(sql)?;
+    let written = client.execute(&statement, &columns.values()).await.map_err(sql)?;
+    Ok(usize::try_from(written).unwrap_or(usize::MAX))
+}
+
 /// Writes what became of claims that are there.
 pub(super) async fn update(
     client: &impl GenericClient,
@@ -370,7 +385,8 @@ pub(super) async fn find(
     Ok(found)
 }
 
-/// Deletes claims whose time is over; those that somebody is at are cleared by them.
+/// Deletes claims whose time is over; those that somebody is at are cleared by them, and those that are kept for an audit
+/// not without a word.
 async fn clear(
     client: &impl GenericClient,
     over: impl IntoIterator<Item = &ClaimKey>,
@@ -379,7 +395,7 @@ async fn clear(
     const CLEAR: &str = "DELETE FROM claim WHERE ctid = ANY (ARRAY( \
          SELECT claim.ctid FROM claim JOIN unnest($1::text[], $2::text[], $3::text[]) \
              AS key (id, tenant, destination) USING (id, tenant, destination) \
-         WHERE claim.expires_at <= $4 FOR UPDATE OF claim SKIP LOCKED))";
+         WHERE claim.expires_at <= $4 AND claim.hot_until IS NULL FOR UPDATE OF claim SKIP LOCKED))";
     let (ids, tenants, destinations) = columns(over);
     let statement = client.prepare_cached(CLEAR).await.map_err(Trouble::of)?;
     let cleared = client.execute(&statement, &[&ids, &tenants, &destinations, &now.0]).await;

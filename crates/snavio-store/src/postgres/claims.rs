@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use snavio_model::claim::{ClaimKey, IdKey};
+use snavio_model::claim::{Claim, ClaimKey, IdKey};
 use snavio_model::delivery::ReceiptOutcome;
 use snavio_model::id::Serial;
 use snavio_model::limits;
@@ -13,9 +13,12 @@ use snavio_model::processing::{Answer, Ending};
 use snavio_model::time::Timestamp;
 use tokio_postgres::types::ToSql;
 
+use super::client::GenericClient as _;
 use super::delivery::{Ask, Which};
-use super::{PostgresStore, answer, claim, finish};
-use crate::{ClaimFilter, Claims, Finished, Received, Report, StoreError, StoredClaim};
+use super::horizon::BLOCK;
+use super::pool::sql;
+use super::{PostgresStore, answer, audit, claim, finish};
+use crate::{Act, ClaimFilter, Claims, Finished, Received, Report, StoreError, StoredClaim, evidence};
 
 #[async_trait]
 impl Claims for PostgresStore {
@@ -85,6 +88,23 @@ impl Claims for PostgresStore {
 
     async fn answer(&self, delivery: Serial) -> Result<Option<Answer>, StoreError> {
         self.within(async { answer::find(&self.client().await?, delivery).await }).await
+    }
+
+    async fn import(&self, claims: Vec<(ClaimKey, Claim)>, act: Act) -> Result<usize, StoreError> {
+        let work = async {
+            let mut client = self.client().await?;
+            let transaction = client.transaction().await.map_err(sql)?;
+            let row = transaction.query_one(BLOCK, &[]).await.map_err(sql)?;
+            let message = Serial(row.try_get::<_, i64>(0).map_err(sql)? + 1);
+            let numbered =
+                |(key, claim): &(ClaimKey, Claim)| (key.clone(), Claim { message, ..claim.clone() });
+            let numbered: Vec<_> = claims.iter().map(numbered).collect();
+            let taken_over = claim::take_over(&transaction, &numbered, act.at).await?;
+            audit::append(&transaction, &act, &[evidence::imported(&claims, taken_over)]).await?;
+            transaction.commit().await.map_err(sql)?;
+            Ok(taken_over)
+        };
+        self.within(work).await
     }
 
     async fn seen_again(&self, seen: Vec<(ClaimKey, u64, Timestamp)>) -> Result<(), StoreError> {

@@ -102,7 +102,8 @@ fn end(
             match claim.progress.as_mut().map(|it| it.finish(&attempt, ending, now)) {
                 Some(Ok(next)) => {
                     let status = claim.status();
-                    written.answers.extend(report.kept_answer().map(|it| (delivery.id, it.clone())));
+                    let kept = report.kept_answer(&key.destination);
+                    written.answers.extend(kept.map(|it| (delivery.id, it.clone())));
                     written.claims.push((key, claim));
                     (next, Some(status))
                 }

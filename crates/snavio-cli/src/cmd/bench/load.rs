@@ -64,7 +64,7 @@ impl Tally {
     /// Counts messages by an HTTP status.
     pub(super) fn count(&mut self, status: u16, messages: u64) {
         match status {
-            202 => self.accepted += messages,
+            201 | 202 => self.accepted += messages,
             200 => self.duplicate += messages,
             other => *self.refused.entry(other).or_default() += messages,
         }

@@ -40,6 +40,11 @@ impl Bits {
         Self(u64::from_le_bytes(snavio_server::random()))
     }
 
+    /// The same bits for the same seed.
+    fn seeded(seed: u64) -> Self {
+        Self(seed)
+    }
+
     pub(super) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -100,6 +105,18 @@ impl Signer {
     /// Signs messages now. `per_second` is how quickly they are expected to be sent: time-ordered ids carry
     /// the milliseconds they would have had.
     pub(super) fn prepare(&self, count: usize, ids: Ids, per_second: f64) -> Result<Stock, Failure> {
+        self.prepare_seeded(count, ids, per_second, clock::wall(), Bits::new().next())
+    }
+
+    /// The same with the ids that this seed and time make, signed now.
+    pub(super) fn prepare_seeded(
+        &self,
+        count: usize,
+        ids: Ids,
+        per_second: f64,
+        ids_from: Timestamp,
+        seed: u64,
+    ) -> Result<Stock, Failure> {
         let now = clock::wall();
         let length = self.sign(&ids.make(0, &mut Bits::new()), &now.to_string())?.len();
         let mut bytes = vec![0; length * count];
@@ -107,7 +124,8 @@ impl Signer {
         let chunk = count.div_ceil(threads).max(CHUNK_MESSAGES_MIN);
         std::thread::scope(|scope| {
             let parts = bytes.chunks_mut(chunk * length).enumerate().map(|(part, bytes)| {
-                let fill = Fill { ids, now, first: part * chunk, per_second };
+                let seed = seed.wrapping_add((part as u64) << 40);
+                let fill = Fill { ids, ids_from, now, first: part * chunk, per_second, seed };
                 scope.spawn(move || self.fill(bytes, length, &fill))
             });
             let parts: Vec<_> = parts.collect();
@@ -119,9 +137,9 @@ impl Signer {
     }
 
     fn fill(&self, bytes: &mut [u8], length: usize, fill: &Fill) -> Result<(), Failure> {
-        let mut bits = Bits::new();
+        let mut bits = Bits::seeded(fill.seed);
         let timestamp = fill.now.to_string();
-        let start = u64::try_from(fill.now.0).unwrap_or(0);
+        let start = u64::try_from(fill.ids_from.0).unwrap_or(0);
         for (index, slot) in bytes.chunks_exact_mut(length).enumerate() {
             let after = (fill.first + index) as f64 * 1000.0 / fill.per_second;
             let id = fill.ids.make(start + after as u64, &mut bits);
@@ -149,9 +167,12 @@ impl Signer {
 
 struct Fill {
     ids: Ids,
+    /// The time that the first id says.
+    ids_from: Timestamp,
     now: Timestamp,
     first: usize,
     per_second: f64,
+    seed: u64,
 }
 
 /// Signed messages of one length, to be sent once each.
@@ -172,6 +193,17 @@ impl Stock {
         let messages = self.bytes.get(from..to)?;
         self.taken += count;
         Some(messages.chunks_exact(self.length))
+    }
+}
+
+impl Signer {
+    /// The same route, with another content of the same length.
+    pub(super) fn saying_otherwise(&self) -> Self {
+        let mut other = self.clone();
+        if let Some(last) = other.payload.iter_mut().rev().nth(2) {
+            *last = b'x';
+        }
+        other
     }
 }
 

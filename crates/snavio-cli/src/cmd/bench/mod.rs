@@ -9,6 +9,7 @@ mod fleet;
 mod http;
 mod install;
 mod latency;
+mod ledger;
 mod load;
 mod machine;
 mod memory;
@@ -52,7 +53,7 @@ const SECONDS_MAX: f64 = 20.0;
 /// Measure a node: throughput, latency, messages per flush, processor time; alone and against its peers.
 ///
 /// Starts a node on a temporary store in a process of its own, and loads it over the loopback. Without a part
-/// (--without-store, --against, --fleet, --consume-alone, --fairness, --memory, --idle-connections, --registry, --onboarding) it measures
+/// (--without-store, --against, --fleet, --consume-alone, --fairness, --memory, --idle-connections, --registry, --onboarding, --ledger) it measures
 /// ingest for every combination of --routes, --batch and --connections.
 ///
 /// Example: snavio bench --routes strict --batch 1 --connections 64 --rounds 5
@@ -123,6 +124,10 @@ pub(crate) struct Bench {
     /// Part, alone: how long it takes from a grant until its first command is delivered, with one node and with two.
     #[arg(long)]
     onboarding: bool,
+    /// Part, alone: a ledger route with --preload claims in it, on both engines. New messages, replays and conflicts a
+    /// second, posts through an HTTP processor and replays of its answers, and how the store grows.
+    #[arg(long)]
+    ledger: bool,
     /// All parts but memory and idle connections, both kinds of ids. Takes half an hour.
     #[arg(long)]
     full: bool,
@@ -164,6 +169,11 @@ impl Bench {
         }
         if self.onboarding {
             return onboarding::run(self.rounds.unwrap_or(20).max(1), output).await;
+        }
+        if self.ledger {
+            let ids = self.ids();
+            return ledger::run(self.preload, &ids, self.rounds.unwrap_or(3).max(1), self.pacing()?, output)
+                .await;
         }
         let plan = self.plan()?;
         let report = plan.run().await?;

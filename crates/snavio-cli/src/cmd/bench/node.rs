@@ -35,7 +35,7 @@ pub(super) struct Target {
     pub(super) address: SocketAddr,
     pub(super) host: String,
     nodes: Vec<Node>,
-    _folder: Option<tempfile::TempDir>,
+    folder: Option<tempfile::TempDir>,
 }
 
 struct Node {
@@ -79,13 +79,21 @@ impl Target {
     fn of(nodes: Vec<Node>, folder: Option<tempfile::TempDir>) -> Result<Self, Failure> {
         let first = nodes.first().ok_or_else(|| Failure::new("a fleet without nodes"))?;
         let (host, address) = resolve(first.operator.base())?;
-        Ok(Self { address, host, nodes, _folder: folder })
+        Ok(Self { address, host, nodes, folder })
     }
 
     /// A node that runs already. Its process is only known if it is on this machine and was named.
     pub(super) fn running(operator: Api, pid: Option<u32>) -> Result<Self, Failure> {
         let (_, address) = resolve(operator.base())?;
         Self::of(vec![Node { operator, address, pid, _process: None }], None)
+    }
+
+    /// Bytes of the embedded store's files, if it has any.
+    pub(super) fn store_bytes(&self) -> Option<u64> {
+        let data = self.folder.as_ref()?.path().join("data");
+        let files = std::fs::read_dir(data).ok()?.filter_map(Result::ok);
+        let store = files.filter(|it| it.file_name().to_string_lossy().starts_with("snavio.db"));
+        Some(store.filter_map(|it| it.metadata().ok()).map(|it| it.len()).sum())
     }
 
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
@@ -183,6 +191,8 @@ impl Node {
     /// Starts a node that keeps its operator's token in a folder.
     fn start(command: &mut Command, folder: &Path) -> Result<Self, Failure> {
         command.env("SNAVIO_STORE_QUEUE_DEPTH_MAX", QUEUE_DEPTH_MAX).env("SNAVIO_LOG_FILTER", "error");
+        // Processors of the bench are on this machine.
+        command.env("SNAVIO_OUTGOING_ALLOWED", "127.0.0.0/8");
         let (process, url) = Running::start_and_read(command, " is serving ")?;
         let token = std::fs::read_to_string(folder.join(snavio_server::OPERATOR_TOKEN_FILE))?;
         let operator = Api::new(&url, None)?.with_token(token.trim());
@@ -222,15 +232,18 @@ pub(super) enum Policy {
     None,
     /// A claim per id.
     Strict,
+    /// A claim per id with its content, for seven years.
+    Ledger,
 }
 
 impl Policy {
-    const ALL: [Self; 2] = [Self::None, Self::Strict];
+    const ALL: [Self; 3] = [Self::None, Self::Strict, Self::Ledger];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::None => "none",
             Self::Strict => "strict",
+            Self::Ledger => "ledger",
         }
     }
 
@@ -238,6 +251,7 @@ impl Policy {
         match self {
             Self::None => "note",
             Self::Strict => "order",
+            Self::Ledger => "entry",
         }
     }
 
@@ -245,6 +259,7 @@ impl Policy {
         match self {
             Self::None => "notes",
             Self::Strict => "orders",
+            Self::Ledger => "entries",
         }
     }
 
@@ -252,6 +267,7 @@ impl Policy {
         match self {
             Self::None => json!({ "policy": "none" }),
             Self::Strict => json!({ "policy": "strict", "keep_seconds": KEEP_SECONDS }),
+            Self::Ledger => json!({ "policy": "ledger" }),
         }
     }
 }

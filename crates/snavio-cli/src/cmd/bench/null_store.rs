@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use snavio_model::claim::{ClaimKey, IdKey};
+use snavio_model::claim::{Claim, ClaimKey, IdKey};
 use snavio_model::conflict::{Conflict, ConflictState, Immovable, Move};
 use snavio_model::delivery::{QueueAttributes, Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
@@ -158,6 +158,10 @@ impl Claims for NullStore {
 
     async fn answer(&self, _: Serial) -> Result<Option<Answer>, StoreError> {
         Ok(None)
+    }
+
+    async fn import(&self, _: Vec<(ClaimKey, Claim)>, _: Act) -> Result<usize, StoreError> {
+        Ok(0)
     }
 
     async fn seen_again(&self, _: Vec<(ClaimKey, u64, Timestamp)>) -> Result<(), StoreError> {

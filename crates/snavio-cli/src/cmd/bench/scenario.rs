@@ -83,6 +83,10 @@ impl Driver {
         Self { engine: Some(engine), ..self }
     }
 
+    pub(super) fn cast(&self) -> &Cast {
+        &self.cast
+    }
+
     fn signer(&self, policy: Policy) -> Result<Signer, Failure> {
         self.signer_of(&self.cast, policy)
     }
@@ -144,7 +148,7 @@ impl Driver {
         }
     }
 
-    fn load(&self, connections: usize, time: Duration) -> Load {
+    pub(super) fn load(&self, connections: usize, time: Duration) -> Load {
         Load { addresses: self.target.addresses(), connections, time, pace: None, stop: None }
     }
 

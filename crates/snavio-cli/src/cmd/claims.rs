@@ -1,0 +1,186 @@
+//! `snavio claims`.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::Failure;
+use crate::Ended;
+use crate::connection::AsAnybody;
+use crate::output::{Output, print_line};
+
+/// Ids that are sent with one request.
+const IMPORTED_AT_ONCE: usize = 1000;
+
+/// Look up what became of an id, list what failed or is in doubt, have it processed again, take over ids.
+///
+/// As a service with its credentials, or with the operator's or a person's token.
+///
+/// Example: snavio claims show 0193a1c2-7d1e-7c3a-9f51-2b6f6f0a9d11 --tenant acme
+#[derive(Args)]
+pub(crate) struct Claims {
+    #[command(flatten)]
+    node: AsAnybody,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// List those that are not complete, oldest first.
+    ///
+    /// Example: snavio claims list --tenant acme --status in_doubt
+    List {
+        /// Only those of this tenant's destinations.
+        #[arg(long)]
+        tenant: Option<String>,
+        /// Only those that stand so.
+        #[arg(long, value_parser = ["processing", "failed", "in_doubt"])]
+        status: Option<String>,
+        /// Go on after this message.
+        #[arg(long, default_value_t = 0)]
+        after: i64,
+    },
+    /// Show what became of an id.
+    ///
+    /// Example: snavio claims show invoice-4711 --tenant acme
+    Show {
+        /// The message's id.
+        id: String,
+        /// The tenant whose id it is, when you are there for all.
+        #[arg(long)]
+        tenant: Option<String>,
+    },
+    /// Put what failed for good, or is in doubt, back to be processed again, under its old id.
+    ///
+    /// Example: snavio claims reprocess invoice-4711 --tenant acme --why "account 8400 exists now"
+    Reprocess {
+        /// The messages' ids; without any, all that `--status` names.
+        ids: Vec<String>,
+        /// The tenant whose ids they are, or whose destinations.
+        #[arg(long)]
+        tenant: Option<String>,
+        /// Instead of ids: all that failed for good, or all that are in doubt.
+        #[arg(long, value_parser = ["failed", "in_doubt"], conflicts_with = "ids", required_unless_present = "ids")]
+        status: Option<String>,
+        /// Why, for the record.
+        #[arg(long)]
+        why: String,
+    },
+    /// Take over ids from a `seen_events` table in SQLite: from then on they are duplicates here.
+    ///
+    /// Example: snavio claims import --from kira.db --source acme/adapter --destination acme/inbox:acme/adapter:update --why "moving in"
+    Import {
+        /// The database file with the table `seen_events`.
+        #[arg(long)]
+        from: PathBuf,
+        /// The service that sent them.
+        #[arg(long)]
+        source: String,
+        /// The route or subscription they went to; its policy is seen or strict.
+        #[arg(long)]
+        destination: String,
+        /// Why, for the record.
+        #[arg(long)]
+        why: String,
+    },
+}
+
+impl Claims {
+    pub(crate) async fn run(self, output: Output) -> Ended {
+        let api = self.node.api().await?;
+        let of_tenant = |tenant: &Option<String>, sign: char| {
+            tenant.as_ref().map(|it| format!("{sign}tenant={it}")).unwrap_or_default()
+        };
+        match self.command {
+            Command::List { tenant, status, after } => {
+                let status = status.map(|it| format!("&status={it}")).unwrap_or_default();
+                let path = format!("/v1/claims?after={after}{}{status}", of_tenant(&tenant, '&'));
+                let page = api.call(Method::GET, &path, None).await?;
+                let items = page["items"].as_array().cloned().unwrap_or_default();
+                let columns = ["message", "status", "eventId", "destination", "attempts", "dueAt", "error"];
+                output.rows(&page, &items, &columns);
+            }
+            Command::Show { id, tenant } => {
+                let path = format!("/v1/claims/{}{}", encoded(&id), of_tenant(&tenant, '?'));
+                let mut found = api.call(Method::GET, &path, None).await?;
+                if output == Output::Json {
+                    output.object(&found);
+                    return Ok(());
+                }
+                let claims = found["claims"].take();
+                output.object(&found);
+                for claim in claims.as_array().into_iter().flatten() {
+                    print_line("");
+                    output.object(claim);
+                }
+            }
+            Command::Reprocess { ids, tenant, status, why } => {
+                let put_back = async |id: &str, destination: Option<&str>, tenant: &str| {
+                    let destination =
+                        destination.map(|it| format!("&destination={}", encoded(it))).unwrap_or_default();
+                    let tenant = if tenant.is_empty() { String::new() } else { format!("&tenant={tenant}") };
+                    let path = format!("/v1/claims/{}/reprocess?{tenant}{destination}", encoded(id));
+                    api.call(Method::POST, &path.replace("?&", "?"), Some(&json!({ "why": why }))).await
+                };
+                let mut count = 0;
+                for id in &ids {
+                    put_back(id, None, tenant.as_deref().unwrap_or_default()).await?;
+                    count += 1;
+                }
+                let mut after = 0;
+                while let Some(status) = &status {
+                    let path = format!("/v1/claims?after={after}&status={status}{}", of_tenant(&tenant, '&'));
+                    let page = api.call(Method::GET, &path, None).await?;
+                    let items = page["items"].as_array().cloned().unwrap_or_default();
+                    if items.is_empty() {
+                        break;
+                    }
+                    after = page["next"].as_i64().unwrap_or(i64::MAX);
+                    // What is tried again by itself needs nobody.
+                    for claim in items.iter().filter(|it| it["final"] != false) {
+                        let text = |member: &str| claim[member].as_str().unwrap_or_default().to_owned();
+                        put_back(&text("eventId"), Some(&text("destination")), &text("tenant")).await?;
+                        count += 1;
+                    }
+                }
+                output.object(&json!({ "reprocessed": count }));
+            }
+            Command::Import { from, source, destination, why } => {
+                let (mut imported, mut left_out) = (0, 0);
+                for items in seen_events(&from)?.chunks(IMPORTED_AT_ONCE) {
+                    let body =
+                        json!({ "source": source, "destination": destination, "items": items, "why": why });
+                    let done = api.call(Method::POST, "/v1/claims/import", Some(&body)).await?;
+                    imported += done["imported"].as_u64().unwrap_or_default();
+                    left_out += done["left_out"].as_u64().unwrap_or_default();
+                }
+                output.object(&json!({ "imported": imported, "left_out": left_out }));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a `seen_events` table holds. Its times are in UTC, whether or not they say so.
+fn seen_events(file: &Path) -> Result<Vec<Value>, Failure> {
+    let read = snavio_sdk::sqlite::seen::read_all(file);
+    let failed =
+        |error| Failure::of(format!("cannot read the table seen_events of {}", file.display()), &error);
+    let item = |(id, seen): (String, String)| {
+        let seen = seen.replacen(' ', "T", 1);
+        let has_offset = seen.ends_with('Z') || seen.get(10..).is_some_and(|it| it.contains(['+', '-']));
+        let seen = if has_offset { seen } else { format!("{seen}Z") };
+        json!({ "id": id, "first_seen_at": seen })
+    };
+    Ok(read.map_err(failed)?.into_iter().map(item).collect())
+}
+
+/// A text as a part of a path or a query.
+pub(super) fn encoded(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let part = |byte: u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    text.bytes().map(part).collect()
+}

@@ -1,0 +1,38 @@
+//! `snavio explain`.
+
+use clap::Args;
+use reqwest::Method;
+
+use super::claims::encoded;
+use crate::Ended;
+use crate::connection::AsAnybody;
+use crate::output::{Output, print_line};
+
+/// Show every decision that was taken on a message, accepted or refused, with what each was based on.
+///
+/// Example: snavio explain 0193a1c2-7d1e-7c3a-9f51-2b6f6f0a9d11 --tenant acme
+#[derive(Args)]
+pub(crate) struct Explain {
+    #[command(flatten)]
+    node: AsAnybody,
+    /// The message's id.
+    id: String,
+    /// The tenant that sent it, when you are there for all.
+    #[arg(long)]
+    tenant: Option<String>,
+}
+
+impl Explain {
+    pub(crate) async fn run(self, output: Output) -> Ended {
+        let tenant = self.tenant.map(|it| format!("?tenant={it}")).unwrap_or_default();
+        let path = format!("/v1/messages/{}/explain{tenant}", encoded(&self.id));
+        let explained = self.node.api().await?.call(Method::GET, &path, None).await?;
+        let steps = explained["steps"].as_array().cloned().unwrap_or_default();
+        if steps.is_empty() && output == Output::Table {
+            print_line("nothing is on record under this id");
+            return Ok(());
+        }
+        output.rows(&explained, &steps, &["at", "stage", "decision", "basis"]);
+        Ok(())
+    }
+}

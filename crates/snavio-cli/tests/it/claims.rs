@@ -1,0 +1,197 @@
+//! Claims on the command line and on the record: looked up, explained, taken over, and beyond their horizon (CLM-10,
+//! CLM-11, CLM-20, PIP-11).
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use snavio_sdk::Credentials;
+
+use crate::node::{Draft, Node, new_id, post, verdict};
+use crate::patience::eventually;
+use crate::shell::Shell;
+
+struct Desk {
+    node: Node,
+    billing: Credentials,
+    bot: Credentials,
+}
+
+impl Desk {
+    async fn set() -> Self {
+        let node = Node::start();
+        let route = |name: &str, claim: &str, more: Value| {
+            let mut route = json!({
+                "target": "acme/bot", "name": name, "queue": name, "dead_letter_queue": "dead", "receives_max": 1,
+                "claim": { "policy": claim },
+            });
+            for (member, value) in more.as_object().unwrap() {
+                route[member] = value.clone();
+            }
+            route
+        };
+        let registry = json!({
+            "tenants": [{ "name": "acme" }],
+            "services": [{ "name": "acme/billing" }, { "name": "acme/bot" }],
+            "routes": [
+                route("book", "ledger", json!({ "processing": { "kind": "tracked" } })),
+                route("notify", "none", json!({})),
+                route("see", "seen", json!({})),
+            ],
+            "grants": [{ "source": "acme/billing", "target": "acme/bot", "name": "*" }],
+        });
+        let [billing, bot] = <[Credentials; 2]>::try_from(node.apply(&registry).await).unwrap();
+        Self { node, billing, bot }
+    }
+
+    async fn send(&self, name: &str, id: &str) -> (u16, Value) {
+        post(&self.node.client(&self.billing), Draft::new(name, id).sign(&self.billing)).await
+    }
+
+    async fn fail(&self, id: &str) {
+        assert_eq!(self.send("book", id).await.0, 202);
+        let worker = self.node.client(&self.bot);
+        let work = worker.receive("book", 1, Duration::from_secs(30), Duration::from_secs(5)).await.unwrap();
+        let body = json!({
+            "delivery_id": work[0].delivery_id, "fence": work[0].fence, "error": "no such account", "final": true,
+        });
+        let failed = worker.call(Method::POST, "/v1/claims/book/fail", Some(&body)).await.unwrap();
+        assert_eq!(failed["status"], "FAILED");
+    }
+}
+
+/// CLM-10, CLM-11
+#[tokio::test]
+async fn failed_work_is_listed_shown_and_put_back_one_by_one_or_all() {
+    let desk = Desk::set().await;
+    let ids = [new_id(), new_id(), new_id()];
+    for id in &ids {
+        desk.fail(id).await;
+    }
+    let shell = Shell::at(&desk.node);
+    let listed = shell.run("claims list --tenant acme --status failed --output json").json();
+    let found: Vec<_> = listed["items"].as_array().unwrap().iter().map(|it| it["eventId"].clone()).collect();
+    assert_eq!(json!(found), json!(ids));
+    let shown = shell.run(&format!("claims show {} --tenant acme", ids[0]));
+    assert!(shown.out.contains("no such account") && shown.out.contains("failed"), "{shown:?}");
+    let unsaid = shell.run(&format!("claims show {}", ids[0]));
+    assert!(unsaid.code == Some(1) && unsaid.err.contains("tenant"), "{unsaid:?}");
+    let one = shell.run(&format!("claims reprocess {} --tenant acme --why mended --output json", ids[0]));
+    assert_eq!(one.json()["reprocessed"], 1, "{one:?}");
+    let rest = shell.run("claims reprocess --status failed --tenant acme --why mended --output json");
+    assert_eq!(rest.json()["reprocessed"], 2, "{rest:?}");
+    let neither = shell.run("claims reprocess --tenant acme --why mended");
+    assert_eq!(neither.code, Some(2), "{neither:?}");
+    let open = shell.run("claims list --tenant acme --output json").json();
+    let open: Vec<_> = open["items"].as_array().unwrap().iter().map(|it| it["status"].clone()).collect();
+    assert_eq!(open, ["PROCESSING"; 3]);
+}
+
+/// PIP-11
+#[tokio::test]
+async fn every_decision_on_a_message_can_be_explained() {
+    let desk = Desk::set().await;
+    let id = new_id();
+    desk.fail(&id).await;
+    desk.send("nothing", &id).await;
+    let mut draft = Draft::new("book", &id);
+    draft.payload = r#"{"other":1}"#.to_owned();
+    post(&desk.node.client(&desk.billing), draft.sign(&desk.billing)).await;
+    let shell = Shell::at(&desk.node);
+    let explain = format!("explain {id} --tenant acme");
+    let steps = eventually("all steps are on record", async || {
+        let explained = shell.run(&format!("{explain} --output json")).json();
+        let steps = explained["steps"].as_array().unwrap().clone();
+        let has = |text: &str| steps.iter().any(|it| it.to_string().contains(text));
+        ["route-missing", "routed to acme/bot:book", "was claimed", "it is FAILED", "a conflict at"]
+            .iter()
+            .all(|it| has(it))
+            .then_some(steps)
+    })
+    .await;
+    let routed = steps.iter().find(|it| it["decision"] == "granted, and routed to acme/bot:book").unwrap();
+    assert_eq!(
+        (&routed["basis"]["key_version"], &routed["basis"]["source"]),
+        (&json!("hmac-v1"), &json!("acme/billing"))
+    );
+    let processing = steps.iter().find(|it| it["stage"] == "processing").unwrap();
+    assert_eq!(processing["basis"]["error"], "no such account");
+    assert!(shell.run(&explain).out.contains("no such account"));
+    let nothing = shell.run(&format!("explain {} --tenant acme", new_id()));
+    assert!(nothing.out.contains("nothing is on record"), "{nothing:?}");
+}
+
+/// CLM-10
+#[tokio::test]
+async fn ids_of_a_seen_events_table_are_duplicates_once_they_are_taken_over() {
+    let desk = Desk::set().await;
+    let shell = Shell::at(&desk.node);
+    let (known, old, unknown) = (new_id(), new_id(), new_id());
+    let table = snavio_sdk::sqlite::rusqlite::Connection::open(shell.path("kira.db")).unwrap();
+    let seen = crate::node::seconds_from_now(-3600);
+    let naive = seen.trim_end_matches('Z');
+    let fill = format!(
+        "CREATE TABLE seen_events (event_id TEXT PRIMARY KEY, first_seen_ts TEXT NOT NULL, last_seen_ts TEXT NOT NULL); \
+         INSERT INTO seen_events VALUES ('{known}', '{naive}', '{naive}'), ('{old}', '2001-01-01 00:00:00', '2001-01-01 00:00:00');"
+    );
+    table.execute_batch(&fill).unwrap();
+    let import = "claims import --from kira.db --source acme/billing --destination acme/bot:see --why moving --output json";
+    assert_eq!(shell.run(import).json(), json!({ "imported": 1, "left_out": 1 }));
+    assert_eq!(shell.run(import).json(), json!({ "imported": 0, "left_out": 2 }), "once");
+    let (status, answer) = desk.send("see", &known).await;
+    assert_eq!(
+        (status, &answer["duplicate"], &answer["first_seen_at"]),
+        (200, &json!(true), &json!(seen)),
+        "{answer}"
+    );
+    assert_eq!(desk.send("see", &unknown).await.0, 202);
+    assert_eq!(desk.send("see", &old).await.0, 202);
+    let compared = shell.run(&import.replace("bot:see", "bot:book"));
+    assert!(compared.code == Some(1) && compared.err.contains("its policy is ledger"), "{compared:?}");
+    let missing = shell.run(&import.replace("kira.db", "none.db"));
+    assert!(missing.code == Some(1) && missing.err.contains("none.db"), "{missing:?}");
+}
+
+/// CLM-20
+#[tokio::test]
+async fn a_dead_letter_whose_claim_is_over_goes_back_only_on_somebodys_word() {
+    let desk = Desk::set().await;
+    for _ in 0..2 {
+        assert_eq!(desk.send("notify", &new_id()).await.0, 202);
+    }
+    let worker = desk.node.client(&desk.bot);
+    let letters = eventually("they are dead letters", async || {
+        worker.receive("notify", 10, Duration::ZERO, Duration::ZERO).await.unwrap();
+        let letters = worker.call(Method::GET, "/v1/dead-letters", None).await.unwrap();
+        let letters = letters["items"].as_array().unwrap().clone();
+        (letters.len() == 2).then_some(letters)
+    })
+    .await;
+    // From now on the route claims, and of these there is no claim.
+    let route = json!({ "queue": "notify", "dead_letter_queue": "dead", "claim": { "policy": "strict" } });
+    let body = Some(route.to_string().into_bytes());
+    let put =
+        desk.node.operator().send(Method::PUT, "/v1/routes/acme/bot/notify", body, "application/json").await;
+    assert_eq!(verdict(put).0, 200);
+    let redrive = async |path: &str, body: Value| {
+        let api = worker.authorized().await.unwrap();
+        verdict(api.send(Method::POST, path, Some(body.to_string().into_bytes()), "application/json").await)
+    };
+    let one = format!("/v1/dead-letters/{}/redrive", letters[0]["id"]);
+    for path in [one.as_str(), "/v1/queues/dead/redrive"] {
+        let (status, refused) = redrive(path, json!({ "why": "mended" })).await;
+        assert_eq!((status, &refused["reason"]), (409, &json!("beyond_horizon")), "{refused}");
+    }
+    let (status, refused) = redrive(&one, json!({ "beyond_horizon": true })).await;
+    assert_eq!((status, &refused["reason"]), (400, &json!("invalid_request")), "{refused}");
+    let said = json!({ "why": "billing has not sent it again", "beyond_horizon": true });
+    for path in [one.as_str(), "/v1/queues/dead/redrive"] {
+        let (status, back) = redrive(path, said.clone()).await;
+        assert_eq!((status, &back["redriven"]), (200, &json!(1)), "{back}");
+    }
+    let deeds = desk.node.get("/v1/audit").await;
+    let on_record =
+        deeds["items"].as_array().unwrap().iter().filter(|it| it["action"] == "dead_letter.redrive");
+    assert!(on_record.clone().all(|it| it["why"] == "beyond the horizon: billing has not sent it again"));
+    assert_eq!(on_record.count(), 2);
+}

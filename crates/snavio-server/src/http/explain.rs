@@ -1,0 +1,149 @@
+//! Every decision that was taken on a message, as far as its record is kept (PIP-11).
+
+use axum::extract::State;
+use axum::response::Response;
+use http::StatusCode;
+use serde::Serialize;
+use serde_json::{Value, json as document};
+use snavio_model::claim::IdKey;
+use snavio_model::id::Serial;
+use snavio_model::limits;
+use snavio_model::permission::Permission;
+use snavio_model::time::Clock;
+use snavio_store::{HeldDelivery, StoreError, StoredClaim};
+use utoipa::ToSchema;
+
+use super::answer::json;
+use super::claims::id_key;
+use super::extract::{Params, Segments};
+use super::whose::{self, Whose};
+use super::{App, Problem, Shared};
+use crate::principal::Principal;
+
+/// Pages of telemetry that are looked through for what has no message.
+const PAGES_MAX: usize = 50;
+
+/// What was decided, in the order of time.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Explained {
+    id: String,
+    tenant: String,
+    steps: Vec<Step>,
+    /// Whether telemetry was longer than is looked through: older refusals may be missing.
+    searched_in_part: bool,
+}
+
+/// One decision.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Step {
+    at: String,
+    /// `shield`, `fast`, `slow`, `delivery`, `processing` or `conflict`.
+    stage: &'static str,
+    decision: String,
+    /// What it was based on.
+    #[schema(value_type = Object)]
+    basis: Value,
+}
+
+fn step(at: impl ToString, stage: &'static str, decision: impl Into<String>, basis: Value) -> Step {
+    Step { at: at.to_string(), stage, decision: decision.into(), basis }
+}
+
+/// Every decision on a message of the caller's tenant, accepted or refused, with what each was based on.
+#[utoipa::path(get, path = "/v1/messages/{id}/explain", tag = "messages", params(("id" = String, Path), Whose),
+    responses((status = 200, body = Explained)))]
+pub(super) async fn explain(
+    State(app): State<Shared>,
+    principal: Principal,
+    Segments(id): Segments<String>,
+    Params(whose): Params<Whose>,
+) -> Result<Response, Problem> {
+    let tenant = whose::tenant(&app, &principal, Permission::Read, whose.tenant.as_deref()).await?;
+    let key = id_key(&principal, &id, Some(&tenant))?;
+    let (mut steps, searched_in_part) = told(&app, &key).await?;
+    for claim in app.gate.store().claims_of(&key, app.clock.now()).await? {
+        of_claim(&app, &claim, &mut steps).await?;
+    }
+    for conflict in app.gate.store().conflicts_of(&key).await? {
+        let basis = document!({
+            "conflict_id": conflict.id, "original_hash": conflict.original_hash.to_string(),
+            "conflicting_hash": conflict.hash.to_string(), "dead_letter": conflict.dead_letter,
+            "count": conflict.count, "state": conflict.state,
+        });
+        let decision = format!("a conflict at {}: the id means something else", conflict.destination);
+        steps.push(step(conflict.flagged_at, "conflict", decision, basis));
+    }
+    steps.sort_by(|one, other| one.at.cmp(&other.at));
+    let (id, tenant) = (key.id.to_string(), key.tenant.to_string());
+    Ok(json(StatusCode::OK, &Explained { id, tenant, steps, searched_in_part }))
+}
+
+/// What telemetry tells of an id: refusals and duplicates, and deliveries, which are read off the message log.
+async fn told(app: &App, key: &IdKey) -> Result<(Vec<Step>, bool), StoreError> {
+    let (mut steps, mut after) = (Vec::new(), Serial(0));
+    for _ in 0..PAGES_MAX {
+        let page = app.gate.store().telemetry(key.tenant.as_str(), after, limits::PAGE_MAX).await?;
+        let Some(last) = page.last() else { return Ok((steps, false)) };
+        after = last.number;
+        let is_it = |body: &serde_json::Map<String, Value>| {
+            ["command_id", "event_id"].iter().any(|it| body.get(*it).is_some_and(|id| id == key.id.as_str()))
+        };
+        for record in page.into_iter().filter(|it| is_it(&it.body)) {
+            let (stage, decision) = match record.kind.rsplit('.').next() {
+                Some("delivered") => ("slow", "accepted, and in its queue"),
+                Some("duplicate") => ("slow", "seen before: nothing was dispatched"),
+                Some("invalid") => ("shield", "refused: the message itself is at fault"),
+                Some("failed") => ("fast", "refused: by who sent it, or the state of things"),
+                Some("dead_lettered") => ("delivery", "became a dead letter"),
+                Some("fenced") => ("processing", "a late report was refused"),
+                _ => ("slow", "was told of"),
+            };
+            let mut basis = Value::Object(record.body);
+            basis["type"] = record.kind.into();
+            steps.push(step(record.at, stage, decision, basis));
+        }
+    }
+    Ok((steps, true))
+}
+
+/// What a claim tells: by what its message was judged, and what became of the work.
+async fn of_claim(app: &App, stored: &StoredClaim, steps: &mut Vec<Step>) -> Result<(), StoreError> {
+    let StoredClaim { key, claim, held, .. } = stored;
+    let before = Serial(claim.message.0 + 1);
+    let uses = app.gate.store().uses(key.tenant.as_str(), before, 1).await?;
+    if let Some(used) = uses.first().filter(|it| it.number == claim.message) {
+        let basis = document!({
+            "source": used.source, "target": used.target, "name": used.name, "key_version": used.key_version,
+            "registry_version": used.registry_version, "correlation_id": used.correlation.as_str(),
+        });
+        steps.push(step(
+            used.settled_at,
+            "fast",
+            format!("granted, and routed to {}", key.destination),
+            basis,
+        ));
+    }
+    let basis = document!({
+        "message": claim.message, "expires_at": claim.expires_at.to_string(),
+        "hash": stored.hash.map(|it| it.to_string()), "repeats": stored.repeats,
+        "last_seen_at": stored.last_seen_at.map(|it| it.to_string()),
+    });
+    let decision = format!("the id was claimed for {}", key.destination);
+    steps.push(step(claim.first_seen_at, "slow", decision, basis));
+    let Some(progress) = &claim.progress else { return Ok(()) };
+    let (lease, due) = match held {
+        Some(HeldDelivery::Leased { fence, attempt, until }) => {
+            (Some(document!({ "fence": fence, "attempt": attempt, "until": until.to_string() })), None)
+        }
+        Some(HeldDelivery::Due(at)) => (None, Some(at.to_string())),
+        None => (None, None),
+    };
+    let basis = document!({
+        "delivery_id": progress.delivery, "fence": progress.fence, "attempts": progress.attempts,
+        "reference": progress.reference, "error": progress.error, "lease": lease, "due_at": due,
+    });
+    let at = progress.ended_at.unwrap_or(claim.first_seen_at);
+    let decision = format!("it is {}", stored.status(app.clock.now()).as_str());
+    steps.push(step(at, "processing", decision, basis));
+    Ok(())
+}

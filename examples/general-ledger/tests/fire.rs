@@ -1,0 +1,522 @@
+//! The general ledger under fire: the gateway and the ledger are killed again and again while events come in, and in the
+//! end the journal holds each event once, and every sender was told the reference that it has there (CLM-4, CLM-5, CLM-7,
+//! CLM-9, QUA-1).
+//!
+//! Both forms, an HTTP processor and a consumer whose route is tracked, on both engines. `TEST_LONG=1` runs 500 kills each;
+//! `TEST_SEED` repeats the choices of a run.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use snavio_sdk::sqlite::rusqlite::Connection;
+use snavio_sdk::{Api, Credentials};
+use snavio_testbed::{Postgres, Serving};
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// Enough that some are at every step whenever a kill comes, though each waits for its own event.
+const SENDERS: usize = 24;
+/// Between two tries of one event.
+const PAUSE: Duration = Duration::from_millis(40);
+/// How long one event may take, kills or not: leases, sweeps and a sweeper's term fit several times.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(120);
+/// Starts that fail because somebody else has the port, at most.
+const STARTS_MAX: usize = 100;
+
+/// CLM-9
+#[tokio::test(flavor = "multi_thread")]
+async fn a_processor_under_fire_posts_each_event_once() {
+    let store = Store::Embedded;
+    under_fire(Form::Processor, store, kills(40)).await;
+}
+
+/// CLM-9
+#[tokio::test(flavor = "multi_thread")]
+async fn a_processor_under_fire_posts_each_event_once_over_postgres() {
+    let store = Store::Postgres(Postgres::shared().database().unwrap());
+    under_fire(Form::Processor, store, kills(20)).await;
+}
+
+/// CLM-9, CLM-10
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_under_fire_posts_each_event_once() {
+    let store = Store::Embedded;
+    under_fire(Form::Consumer, store, kills(40)).await;
+}
+
+/// CLM-9, CLM-10
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_under_fire_posts_each_event_once_over_postgres() {
+    let store = Store::Postgres(Postgres::shared().database().unwrap());
+    under_fire(Form::Consumer, store, kills(20)).await;
+}
+
+fn kills(usual: usize) -> usize {
+    let is_long = std::env::var("TEST_LONG").is_ok_and(|long| long == "1");
+    if is_long { 500 } else { usual }
+}
+
+async fn under_fire(form: Form, store: Store, kills: usize) {
+    let what = format!("{form:?} over {}", store.name());
+    let mut choices = Choices::new(&what);
+    let stage = Stage::set(form, store).await;
+    let senders = Arc::new(Senders::new(&stage));
+    let mut sending = JoinSet::new();
+    for _ in 0..SENDERS {
+        sending.spawn(Arc::clone(&senders).send_all());
+    }
+    let (mut gateway, mut ledger) = (stage.gateway(), stage.ledger());
+    let (mut of_gateway, mut of_ledger) = (0, 0);
+    for kill in 0..kills {
+        senders.at_work().await;
+        tokio::time::sleep(Duration::from_millis(choices.below(250))).await;
+        // By turns, so that each has its share, and now and then both at once.
+        let (is_both, is_gateway) = (choices.below(8) == 0, kill % 2 == 0);
+        if is_both || is_gateway {
+            gateway.kill_at_work();
+        }
+        if is_both || !is_gateway {
+            ledger.kill_at_work();
+        }
+        of_gateway += usize::from(is_both || is_gateway);
+        of_ledger += usize::from(is_both || !is_gateway);
+        if is_both || is_gateway {
+            gateway = stage.gateway();
+        }
+        if is_both || !is_gateway {
+            ledger = stage.ledger();
+        }
+    }
+    senders.is_closing.store(true, Ordering::SeqCst);
+    let told: BTreeMap<String, String> = sending.join_all().await.into_iter().flatten().collect();
+
+    let journal = stage.journal();
+    let mut attempts = Attempts::default();
+    for (id, answer) in &told {
+        let reference = journal.get(id).unwrap_or_else(|| panic!("{id} was answered and is not posted"));
+        attempts.add(&senders.expect_completed(id, reference).await);
+        assert_eq!(&senders.replayed(id).await, answer, "{id}: the same bytes as the first time");
+    }
+    let (events, entries, lost) = (told.len(), journal.len(), senders.lost.load(Ordering::SeqCst));
+    println!(
+        "{what}: kills {kills} (gateway {of_gateway}, ledger {of_ledger}), events {events}, connections lost {lost}, \
+         attempts {}, attempted again {}, entries {entries}",
+        attempts.all, attempts.again
+    );
+    assert_eq!(entries, events, "no more and no fewer");
+    assert_eq!(stage.trial_balance(), events);
+    assert!(lost > 0, "kills met requests");
+    assert!(attempts.again > 0, "kills met attempts");
+    let said = gateway.said() + &ledger.said();
+    assert!(!said.contains("panicked"), "{said}");
+}
+
+/// How the ledger gets its events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// The gateway calls it.
+    Processor,
+    /// It takes them from a queue, and reports back.
+    Consumer,
+}
+
+impl Form {
+    /// How its subscription is processed: attempts that a kill ended are soon followed by the next.
+    fn processing(self, ledger: u16) -> Value {
+        match self {
+            Self::Processor => json!({
+                "kind": "http", "url": format!("http://127.0.0.1:{ledger}/journal-entries"),
+                "reference": "/glPostingReference", "timeout_seconds": 1, "deadline_seconds": 2,
+                "backoff_seconds": 1, "backoff_max_seconds": 1,
+            }),
+            Self::Consumer => json!({ "kind": "tracked", "deadline_seconds": 3, "backoff_max_seconds": 1 }),
+        }
+    }
+}
+
+/// The gateway's store.
+enum Store {
+    Embedded,
+    Postgres(String),
+}
+
+impl Store {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Embedded => "embedded",
+            Self::Postgres(_) => "postgres",
+        }
+    }
+}
+
+/// Where both processes live: they come back at the same ports, over the same files.
+struct Stage {
+    folder: TempDir,
+    form: Form,
+    store: Store,
+    ports: [u16; 2],
+    token: String,
+}
+
+impl Stage {
+    /// Registers who takes part, and leaves nobody running.
+    async fn set(form: Form, store: Store) -> Self {
+        // One provider for the process; a second one asking is told so and goes on with the first.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let ports = [(); 2].map(|()| snavio_testbed::free_port().unwrap());
+        let folder = tempfile::tempdir().unwrap();
+        let mut stage = Self { folder, form, store, ports, token: String::new() };
+        let gateway = stage.gateway();
+        let operator = std::fs::read_to_string(stage.path("operator.token")).unwrap();
+        let operator = Api::new(gateway.url(), None).unwrap().with_token(operator.trim());
+        let registry = json!({
+            "tenants": [{ "name": "acme" }],
+            "services": [{ "name": "acme/shop" }, { "name": "acme/general-ledger" }],
+            "event_types": [{ "owner": "acme/shop", "name": "sold" }],
+            "subscriptions": [{
+                "target": "acme/general-ledger", "events_of": "acme/shop", "name": "sold", "queue": "entries",
+                "dead_letter_queue": "entry-exceptions", "claim": { "policy": "ledger" }, "receives_max": 100,
+                "processing": form.processing(stage.ports[1]),
+            }],
+        });
+        let applied = operator.call(Method::POST, "/v1/registry/apply", Some(&registry)).await.unwrap();
+        let [shop, ledger]: [Credentials; 2] =
+            serde_json::from_value(applied["credentials"].clone()).unwrap();
+        std::fs::write(stage.path("ledger.json"), serde_json::to_vec(&ledger).unwrap()).unwrap();
+        let form = format!(
+            "grant_type=client_credentials&client_id={}&client_secret={}",
+            shop.client_id, shop.client_secret
+        );
+        let form_type = "application/x-www-form-urlencoded";
+        let api = Api::new(gateway.url(), None).unwrap();
+        let (_, token) =
+            api.send(Method::POST, "/v1/token", Some(form.into_bytes()), form_type).await.unwrap();
+        stage.token = token["access_token"].as_str().unwrap().to_owned();
+        stage
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Starts the gateway, and waits until it serves.
+    fn gateway(&self) -> Running {
+        let listen = format!("127.0.0.1:{}", self.ports[0]);
+        let start = || {
+            let mut command = Command::new(snavio());
+            command.args(["serve", "--listen", &listen]);
+            match &self.store {
+                Store::Embedded => command.arg("--data").arg(self.path("data")),
+                Store::Postgres(url) => command.args(["--store", url]),
+            };
+            command.env("SNAVIO_PLATFORM_KEY_FILE", self.path("platform.key"));
+            command.env("SNAVIO_PLATFORM_OPERATOR_TOKEN_FILE", self.path("operator.token"));
+            command.env("SNAVIO_OUTGOING_ALLOWED", "127.0.0.1").env("SNAVIO_LOG_FILTER", "warn");
+            command
+        };
+        Running::serving(start, &self.path("gateway.log"))
+    }
+
+    /// Starts the ledger; where it serves, waits until it does.
+    fn ledger(&self) -> Running {
+        let log = self.path("ledger.log");
+        match self.form {
+            Form::Processor => {
+                let listen = format!("127.0.0.1:{}", self.ports[1]);
+                let start = || {
+                    let mut command = self.ledger_command("serve");
+                    command.args(["--listen", &listen]);
+                    command
+                };
+                Running::serving(start, &log)
+            }
+            Form::Consumer => {
+                let mut command = self.ledger_command("consume");
+                command.args(["--gateway", &format!("http://127.0.0.1:{}", self.ports[0])]);
+                command.args(["--queue", "entries", "--lease-seconds", "3"]);
+                command.arg("--credentials").arg(self.path("ledger.json"));
+                Running(Serving::spawn(&mut command, &log).unwrap())
+            }
+        }
+    }
+
+    fn ledger_command(&self, name: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_general-ledger"));
+        command.arg(name).arg("--database").arg(self.path("books.db"));
+        command
+    }
+
+    /// What is posted: the reference of each event.
+    fn journal(&self) -> BTreeMap<String, String> {
+        let books = Connection::open(self.path("books.db")).unwrap();
+        let mut select = books.prepare("SELECT message_id, reference FROM journal_entry").unwrap();
+        let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        rows.collect::<Result<_, _>>().unwrap()
+    }
+
+    /// How many entries the trial balance counts; it says that all is well.
+    fn trial_balance(&self) -> usize {
+        let output = self.ledger_command("trial-balance").output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{said}");
+        said.lines().find_map(|line| line.strip_prefix("entries: ")).unwrap().parse().unwrap()
+    }
+}
+
+/// The gateway's binary. A test of the workspace builds it beside the ledger's; otherwise it is built now, once.
+fn snavio() -> &'static Path {
+    static BINARY: std::sync::LazyLock<PathBuf> = std::sync::LazyLock::new(|| {
+        let binary = Path::new(env!("CARGO_BIN_EXE_general-ledger")).with_file_name("snavio");
+        if !binary.exists() {
+            let built = Command::new(env!("CARGO")).args(["build", "-p", "snavio-cli"]).status();
+            assert!(built.unwrap().success(), "the gateway is built");
+        }
+        binary
+    });
+    &BINARY
+}
+
+/// A process, killed as by `kill -9` when dropped.
+struct Running(Serving);
+
+impl Running {
+    /// Starts it until it serves. Its port is nobody's while it is down, and an outgoing connection may have it then.
+    fn serving(start: impl Fn() -> Command, log: &Path) -> Self {
+        let before = std::fs::read_to_string(log).unwrap_or_default().len();
+        for _ in 0..STARTS_MAX {
+            let mut serving = Serving::spawn(&mut start(), log).unwrap();
+            serving.settle();
+            if serving.url().is_some() {
+                return Self(serving);
+            }
+            let said = serving.said();
+            let said = said.get(before..).unwrap_or_default();
+            assert!(said.to_lowercase().contains("in use"), "it does not serve: {said}");
+            std::thread::sleep(PAUSE);
+        }
+        panic!("its port is never free");
+    }
+
+    fn url(&self) -> &str {
+        self.0.url().unwrap()
+    }
+
+    fn said(&self) -> String {
+        self.0.said()
+    }
+
+    /// Kills it; it must not have ended by itself.
+    fn kill_at_work(&mut self) {
+        assert!(self.0.ended().unwrap().is_none(), "it ended by itself: {}", self.said());
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// Send events until they are told to close, each until it is complete.
+struct Senders {
+    http: reqwest::Client,
+    gateway: String,
+    token: String,
+    form: Form,
+    begun: AtomicUsize,
+    completed: AtomicUsize,
+    lost: AtomicUsize,
+    is_closing: AtomicBool,
+}
+
+/// What a request came to, unless there was no answer.
+struct Answered {
+    status: StatusCode,
+    is_replay: bool,
+    text: String,
+    document: Value,
+}
+
+impl Senders {
+    fn new(stage: &Stage) -> Self {
+        Self {
+            http: reqwest::Client::builder().timeout(Duration::from_secs(30)).build().unwrap(),
+            gateway: format!("http://127.0.0.1:{}", stage.ports[0]),
+            token: stage.token.clone(),
+            form: stage.form,
+            begun: AtomicUsize::new(0),
+            completed: AtomicUsize::new(0),
+            lost: AtomicUsize::new(0),
+            is_closing: AtomicBool::new(false),
+        }
+    }
+
+    /// Waits for the next event to be complete: then both processes are at work. After kills that all senders wait for,
+    /// it goes on without.
+    async fn at_work(&self) {
+        let (before, patience) =
+            (self.completed.load(Ordering::SeqCst), Instant::now() + Duration::from_secs(1));
+        while self.completed.load(Ordering::SeqCst) == before && Instant::now() < patience {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Each event and what its sender was told.
+    async fn send_all(self: Arc<Self>) -> Vec<(String, String)> {
+        let mut told = Vec::new();
+        while !self.is_closing.load(Ordering::SeqCst) {
+            let id = format!("sale-{}", self.begun.fetch_add(1, Ordering::SeqCst));
+            let answer = tokio::time::timeout(ANSWERED_WITHIN, self.insist(&id)).await;
+            told.push((id.clone(), answer.unwrap_or_else(|_| panic!("{id} is never complete"))));
+            self.completed.fetch_add(1, Ordering::SeqCst);
+        }
+        told
+    }
+
+    /// Sends an event until it is answered as complete, and says how.
+    async fn insist(&self, id: &str) -> String {
+        let mut is_taken = false;
+        loop {
+            if is_taken && self.form == Form::Consumer {
+                self.await_completion(id).await;
+            }
+            let Some(answered) = self.post(id).await else {
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            };
+            let Answered { status, document, text, .. } = &answered;
+            match (status.as_u16(), document["reason"].as_str()) {
+                (201, None) if !is_taken && !answered.is_replay => return answered.to_the_point(),
+                (200, None) if answered.is_replay => return answered.to_the_point(),
+                (202, None) if !is_taken => {
+                    assert_eq!(document["in_progress"], true, "{text}");
+                    is_taken = true;
+                }
+                (409, Some("in_progress" | "retry_later")) => is_taken = true,
+                (503, _) => {}
+                _ => panic!("{id} is answered {status}: {text}"),
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Looks an event up that was taken, until its ledger has reported back.
+    async fn await_completion(&self, id: &str) {
+        loop {
+            if let Some(found) = self.look_up(id).await {
+                match found["outcome"].as_str() {
+                    Some("completed") => return,
+                    Some("in_progress" | "failed") => {}
+                    _ => panic!("{id} was taken: {found}"),
+                }
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn post(&self, id: &str) -> Option<Answered> {
+        let amount = format!("{}.{:02}", id.len(), id.bytes().map(u32::from).sum::<u32>() % 100);
+        // Its own correlation, so that all of an answer is the same each time.
+        let event = json!({
+            "eventId": id, "eventType": "sold", "correlationId": id,
+            "data": {
+                "postingDate": "2026-11-15", "currency": "EUR",
+                "lines": [{ "account": "1200", "debit": amount }, { "account": "8400", "credit": amount }],
+            },
+        });
+        let request = self.http.post(format!("{}/v1/events", self.gateway));
+        let request = request.header("content-type", "application/json").body(event.to_string());
+        self.answered(request).await
+    }
+
+    async fn look_up(&self, id: &str) -> Option<Value> {
+        let answered = self.answered(self.http.get(format!("{}/v1/claims/{id}", self.gateway))).await?;
+        (answered.status == StatusCode::OK).then_some(answered.document)
+    }
+
+    /// Nothing where a kill came between.
+    async fn answered(&self, request: reqwest::RequestBuilder) -> Option<Answered> {
+        let answered = async {
+            let answer = request.bearer_auth(&self.token).send().await?;
+            let is_replay = answer.headers().get("snavio-replayed").is_some_and(|it| it == "true");
+            let status = answer.status();
+            let text = answer.text().await?;
+            let document = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{status}: {text}"));
+            Ok::<_, reqwest::Error>(Answered { status, is_replay, text, document })
+        };
+        match answered.await {
+            Ok(answered) => Some(answered),
+            Err(error) => {
+                assert!(!error.is_timeout(), "no answer, and no end: {error}");
+                self.lost.fetch_add(usize::from(!error.is_connect()), Ordering::SeqCst);
+                None
+            }
+        }
+    }
+
+    /// The claim of an event, which is complete with this reference.
+    async fn expect_completed(&self, id: &str, reference: &str) -> Value {
+        let found = self.look_up(id).await.unwrap();
+        let claim = &found["claims"][0];
+        let told = (&found["outcome"], &claim["status"], &claim["glPostingReference"]);
+        assert_eq!(told, (&json!("completed"), &json!("COMPLETED"), &json!(reference)), "{id}: {found}");
+        claim.clone()
+    }
+
+    async fn replayed(&self, id: &str) -> String {
+        let answered = self.post(id).await.unwrap();
+        assert_eq!((answered.status, answered.is_replay), (StatusCode::OK, true), "{}", answered.text);
+        answered.to_the_point()
+    }
+}
+
+impl Answered {
+    /// The whole answer, but for the word that it is a replay.
+    fn to_the_point(&self) -> String {
+        assert_eq!(self.document["state"], "COMPLETED", "{}", self.text);
+        assert!(self.document["reference"].is_string(), "{}", self.text);
+        self.text.replacen(r#""replay":true,"#, "", 1)
+    }
+}
+
+/// How often events were attempted.
+#[derive(Default)]
+struct Attempts {
+    all: u64,
+    /// Events that were attempted more than once.
+    again: usize,
+}
+
+impl Attempts {
+    fn add(&mut self, claim: &Value) {
+        let attempts = claim["attempts"].as_u64().unwrap();
+        self.all += attempts;
+        self.again += usize::from(attempts > 1);
+    }
+}
+
+/// SplitMix64: random choices that can be made again, from one printed seed.
+struct Choices(u64);
+
+impl Choices {
+    fn new(what: &str) -> Self {
+        let given = std::env::var("TEST_SEED").ok().map(|text| text.parse().unwrap());
+        let seed = given.unwrap_or_else(|| RandomState::new().hash_one(what) % 1_000_000_000);
+        println!("{what}: TEST_SEED={seed}");
+        Self(seed)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % end
+    }
+}
