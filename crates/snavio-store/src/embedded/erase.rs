@@ -14,7 +14,23 @@ use super::{answer, audit, claim, hold, message, original, segment};
 use crate::archive::{Aside, DESTINATIONS_MAX, Erasure, erased};
 use crate::{Act, LoggedMessage, StoreError};
 
+/// Erases, and has SQLite overwrite what it frees by that: pages that are merely free would still say it.
 pub(super) fn erase(
+    transaction: &mut Transaction<'_>,
+    id: &IdKey,
+    rewritten: &[(Pointer, Pointer)],
+    act: &Act,
+) -> Result<Erasure, StoreError> {
+    let overwrite = |connection: &Connection, whether: bool| {
+        connection.pragma_update(None, "secure_delete", whether).map_err(sql)
+    };
+    overwrite(transaction.connection, true)?;
+    let erased = erase_rows(transaction, id, rewritten, act);
+    overwrite(transaction.connection, false)?;
+    erased
+}
+
+fn erase_rows(
     transaction: &mut Transaction<'_>,
     id: &IdKey,
     rewritten: &[(Pointer, Pointer)],
