@@ -89,8 +89,8 @@ pub trait Archive: Send + Sync {
     /// Notes that a segment is about to be written. False if the one before it under this key is being deleted.
     async fn begin_segment(&self, segment: NewSegment, now: Timestamp) -> Result<bool, StoreError>;
 
-    /// Points claims to records that are in the archive and were read back from there, and deletes what moved, in one
-    /// commit. What is not as it was when it was written stays. Says how many records moved.
+    /// Points claims to records that are in the archive and were read back from there, and deletes what moved, each in one
+    /// commit with its pointer. What is not as it was when it was written stays. Says how many records moved.
     async fn moved(&self, records: Vec<(Record, Pointer)>, now: Timestamp) -> Result<usize, StoreError>;
 
     /// How many claims should have been moved by now.

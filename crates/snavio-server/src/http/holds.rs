@@ -6,6 +6,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use snavio_model::archive::hold::{Held, Hold};
 use snavio_model::id::{MessageId, Serial};
+use snavio_model::limits;
 use snavio_model::name::TenantName;
 use snavio_model::permission::{Over, Permission, Verdict};
 use snavio_model::refusal::{Reason, Refusal};
@@ -133,6 +134,11 @@ pub(super) async fn set(
     let act = act(&app, &principal, said(&body.why)?)?;
     let tenant =
         TenantName::new(&tenant).map_err(|invalid| Refusal::new(Reason::InvalidName, invalid.to_string()))?;
+    let in_force = app.gate.store().holds(None, false, Serial(0), limits::HOLDS_MAX).await?;
+    if in_force.len() >= limits::HOLDS_MAX {
+        let detail = format!("{} holds are in force, as many as may be: lift some", limits::HOLDS_MAX);
+        return Err(Refusal::new(Reason::RegistryConflict, detail).into());
+    }
     let hold = app.gate.store().set_hold(NewHold { tenant, held }, act).await?;
     Ok(json(StatusCode::CREATED, &HoldDocument::from(&hold)))
 }

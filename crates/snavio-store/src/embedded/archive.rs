@@ -22,6 +22,9 @@ use crate::archive::{
 };
 use crate::{Act, StoreError};
 
+/// Records that move in one commit.
+const AT_ONCE: usize = 50;
+
 #[async_trait]
 impl Archive for EmbeddedStore {
     async fn cooled(&self, after: Option<CooledUpTo>, now: Timestamp) -> Result<Cooled, StoreError> {
@@ -37,15 +40,20 @@ impl Archive for EmbeddedStore {
     }
 
     async fn moved(&self, records: Vec<(Record, Pointer)>, now: Timestamp) -> Result<usize, StoreError> {
-        let delete = move |transaction: &mut Transaction<'_>| {
-            transaction.dirty = true;
-            let mut moved = 0;
-            for (record, pointer) in &records {
-                moved += usize::from(point(transaction.connection, record, pointer, now)?);
-            }
-            Ok(moved)
-        };
-        self.writer.run(Urgency::Ordinary, delete).await
+        let mut moved = 0;
+        // In commits of their own: intake rides between them.
+        for some in records.chunks(AT_ONCE).map(<[_]>::to_vec) {
+            let point = move |transaction: &mut Transaction<'_>| {
+                transaction.dirty = true;
+                let mut moved = 0;
+                for (record, pointer) in &some {
+                    moved += usize::from(point(transaction.connection, record, pointer, now)?);
+                }
+                Ok(moved)
+            };
+            moved += self.writer.run(Urgency::Ordinary, point).await?;
+        }
+        Ok(moved)
     }
 
     async fn archive_backlog(&self, now: Timestamp) -> Result<u64, StoreError> {
