@@ -20,7 +20,7 @@ use snavio_model::time::Timestamp;
 use snavio_model::trace::Journey;
 use snavio_store::StoreError;
 
-use crate::follow::Followed;
+use crate::follow::{Followed, unreadable};
 use crate::gate::Gate;
 use crate::slow;
 
@@ -147,7 +147,11 @@ impl Gate {
         if let Some(refusal) = self.not_yet(&claim, claim.status(self.clock().now())) {
             return Err(refusal);
         }
-        let followed = self.told(claim, delivery, true).await.map_err(|error| unavailable(&error))?;
+        let followed = self.told(claim, delivery, true).await;
+        let followed = followed.map_err(|trouble| {
+            tracing::warn!(error = &trouble as &dyn std::error::Error, "an answer could not be read");
+            unreadable(&trouble)
+        })?;
         Ok(Begun::Known(Box::new(followed)))
     }
 }

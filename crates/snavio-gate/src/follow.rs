@@ -18,6 +18,7 @@ use snavio_store::{Finished, HeldDelivery, Report, StoreError, StoredClaim};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
+use crate::archive::Trouble;
 use crate::gate::{Answer, Gate, Verdict};
 
 /// How soon somebody who waits looks by itself; then ever later, up to the longest.
@@ -25,6 +26,8 @@ const LOOK: Duration = Duration::from_millis(50);
 const LOOK_MAX: Duration = Duration::from_secs(1);
 /// When to ask again about what a person must decide.
 const DOUBT_ASKED_AGAIN: Duration = Duration::from_secs(60);
+/// When to ask again for what is in the archive while that is down.
+const ARCHIVE_ASKED_AGAIN: Duration = Duration::from_secs(30);
 
 /// For how long a sender waits for what becomes of its message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -72,6 +75,8 @@ pub struct Followed {
     pub error: Option<String>,
     /// What the processor answered, where that is kept.
     pub answer: Option<Stored>,
+    /// Whether what it said was destroyed (CLM-18).
+    pub is_erased: bool,
 }
 
 impl Followed {
@@ -83,7 +88,8 @@ impl Followed {
         kept_until: Timestamp,
     ) -> Self {
         let (reference, error, answer) = (None, None, None);
-        Self { is_replay: true, delivery, status, first_seen_at, kept_until, reference, error, answer }
+        let (is_replay, is_erased) = (true, false);
+        Self { is_replay, delivery, status, first_seen_at, kept_until, reference, error, answer, is_erased }
     }
 }
 
@@ -142,6 +148,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn is_over(status: Status) -> bool {
     matches!(status, Status::Completed | Status::Failed { is_final: true } | Status::InDoubt)
+}
+
+/// CLM-17: only what is in the archive waits for it.
+pub(crate) fn unreadable(trouble: &Trouble) -> Refusal {
+    match trouble {
+        Trouble::Store(_) => Refusal::new(Reason::Unavailable, "the stored answer cannot be read now"),
+        _ => {
+            let detail = "the stored answer is in the archive, which cannot be read now";
+            Refusal::retry(Reason::Unavailable, ARCHIVE_ASKED_AGAIN, detail)
+        }
+    }
 }
 
 impl Gate {
@@ -218,7 +235,7 @@ impl Gate {
             Ok(followed) => Ok(Answer { verdict: Verdict::Followed(Box::new(followed)), ..answer }),
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "an answer could not be read");
-                refused(&answer, Refusal::new(Reason::Unavailable, "the stored answer cannot be read now"))
+                refused(&answer, unreadable(&error))
             }
         }
     }
@@ -293,8 +310,9 @@ impl Gate {
         claim: StoredClaim,
         delivery: Serial,
         is_replay: bool,
-    ) -> Result<Followed, StoreError> {
-        let answer = self.store().answer(delivery).await?;
+    ) -> Result<Followed, Trouble> {
+        let answer = self.answer_of(&claim, delivery).await?;
+        let is_erased = claim.erased_at.is_some();
         let claim = claim.claim;
         let status = claim.status();
         let progress = claim.progress.map(|it| *it);
@@ -308,6 +326,7 @@ impl Gate {
             reference,
             error,
             answer,
+            is_erased,
         })
     }
 

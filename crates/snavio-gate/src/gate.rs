@@ -2,7 +2,7 @@
 
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -22,6 +22,7 @@ use snavio_model::{id::MessageId, id::Serial};
 use snavio_store::{Store, StoreError};
 use tokio_util::task::TaskTracker;
 
+use crate::archive::{self, Archive};
 use crate::committer::Committer;
 use crate::courier::Processor;
 use crate::currency::Currency;
@@ -174,6 +175,7 @@ pub struct Gate {
     legacy_keys: LegacyKeys,
     pub(crate) meters: Meters,
     pub(crate) following: Following,
+    pub(crate) archive: OnceLock<Arc<Archive>>,
     /// Calls of processors that are under way.
     pub(crate) calls: TaskTracker,
     tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
@@ -222,6 +224,7 @@ impl Gate {
             legacy_keys: LegacyKeys::default(),
             meters: Meters::default(),
             following: Following::default(),
+            archive: OnceLock::new(),
             calls: TaskTracker::new(),
             tasks: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
@@ -252,6 +255,13 @@ impl Gate {
     /// Writes snapshots of the registry from now on, when this node is the one that does (REG-20).
     pub fn write_snapshots(self: &Arc<Self>, snapshots: Arc<Snapshots>) {
         self.keep(tokio::spawn(snapshot::write_snapshots(Arc::clone(self), snapshots)));
+    }
+
+    /// Reads the archive from now on, and moves what has cooled there when this node is the one that does (CLM-18).
+    pub fn use_archive(self: &Arc<Self>, archive: Arc<Archive>) {
+        if self.archive.set(archive).is_ok() {
+            self.keep(tokio::spawn(archive::archive(Arc::clone(self))));
+        }
     }
 
     /// Calls HTTP processors from now on, through this.

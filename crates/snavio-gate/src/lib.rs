@@ -4,6 +4,7 @@
 //! from memory or says why memory does not suffice, `slow` settles it in one durable commit. A stage eats the
 //! type that the one before it yields, and never calls an earlier one; only `gate.rs`, and `dry_run.rs` which walks the same way, name two of them.
 
+mod archive;
 mod begin;
 mod committer;
 mod courier;
@@ -30,6 +31,7 @@ mod sweeper;
 mod ticket;
 mod vouching;
 
+pub use archive::{Archive, Round as ArchiveRound, Trouble as ArchiveTrouble};
 pub use begin::{Beginning, Begun};
 pub use courier::Processor;
 pub use dry_run::{Step, StepVerdict};

@@ -4,6 +4,7 @@
 //! arguments. So every judgement can be tested as a table, and the simulation uses the very same code.
 
 pub mod age;
+pub mod archive;
 pub mod assertion;
 pub mod claim;
 pub mod command;

@@ -223,6 +223,16 @@ pub const KEY_REPORTS_REMEMBERED_MAX: usize = 10_000;
 
 /// Days for which the message and the answer of a ledger claim stay beside it, when not said (CLM-15).
 pub const HOT_DAYS: u32 = 400;
+/// Records of one segment of the archive: reading one back reads all of them,
+pub const ARCHIVE_RECORDS_MAX: usize = 500;
+/// and content bytes at which a segment ends, whatever the size of its last record.
+pub const ARCHIVE_SEGMENT_BYTES: usize = 4 * 1024 * 1024;
+/// The most that a segment may have, packed or unpacked: a message to very many destinations, each of which answered.
+pub const ARCHIVE_SEGMENT_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Segments that the archiver writes before it looks whether it is still the one who does.
+pub const ARCHIVE_SEGMENTS_PER_ROUND: usize = 20;
+/// Holds that are in force at once: each is looked at for whatever is to be deleted.
+pub const HOLDS_MAX: usize = 10_000;
 /// The longest an attempt may be in progress without a word from its worker.
 pub const DEADLINE_SECONDS_MAX: u32 = 12 * 3600;
 /// The longest pause between two attempts.
@@ -264,6 +274,8 @@ pub const SNAPSHOT_NEAR_LIMIT_PERCENT: u64 = 80;
 pub const SNAPSHOT_AHEAD_MAX: Duration = Duration::from_secs(60);
 
 const _: () = assert!(SNAPSHOT_OBJECT_BYTES + SNAPSHOT_ENTRY_BYTES_MAX <= SNAPSHOT_OBJECT_BYTES_MAX);
+const _: () =
+    assert!(2 * (ARCHIVE_SEGMENT_BYTES + BODY_BYTES_MAX + ANSWER_BYTES_MAX) <= ARCHIVE_SEGMENT_BYTES_MAX);
 const _: () = assert!(BODY_BYTES_DEFAULT <= BODY_BYTES_MAX);
 const _: () = assert!(BODY_BYTES_MAX <= BATCH_BYTES_MAX);
 const _: () = assert!(BODY_BYTES_MAX <= COMMIT_BYTES_MAX);

@@ -88,6 +88,17 @@ impl Message {
         self.content_bytes() + 512
     }
 
+    /// The same without what its producer wrote into it (CLM-18): its names, its hash and its times stay.
+    pub fn erased(self) -> Self {
+        let bare = |event: Arc<EventEnvelope>| Arc::new(EventEnvelope { metadata: None, ..(*event).clone() });
+        Self { payload: Bytes::new(), event: self.event.map(bare), ..self }
+    }
+
+    /// Whether what it said was destroyed: no payload that was sent is empty.
+    pub fn is_erased(&self) -> bool {
+        self.payload.is_empty()
+    }
+
     /// How much its producer has written into it: the payload, and an event's metadata.
     pub fn content_bytes(&self) -> usize {
         self.payload.len() + self.event.as_ref().map_or(0, |event| event.bytes())

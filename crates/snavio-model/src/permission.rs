@@ -15,7 +15,7 @@ pub enum Permission {
     Manage,
     /// Mend what went wrong with messages: redrive, purge, receive and acknowledge for others.
     Mend,
-    /// Decide what an id means that was used for two contents (CLM-12).
+    /// Decide what an id means that was used for two contents (CLM-12), and what of it is held or erased (CLM-18).
     Resolve,
     /// See who did what.
     Record,

@@ -237,6 +237,11 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// The same without what it says (CLM-18).
+    pub fn erased(self) -> Self {
+        Self { status: self.status, content_type: None, body: Bytes::new() }
+    }
+
     /// The posting reference: the text, or number, under a JSON pointer in the body.
     pub fn reference(&self, pointer: &str) -> Option<String> {
         let body: serde_json::Value = serde_json::from_slice(&self.body).ok()?;

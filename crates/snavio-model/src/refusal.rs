@@ -224,6 +224,8 @@ reasons! {
     InDoubt = "in_doubt", 409, Nothing, "Held, because nobody knows whether it was done", "ask the target's owner, who decides whether it is done or done again";
     /// The id may have been taken up again since: its claim is over.
     BeyondHorizon = "beyond_horizon", 409, Nothing, "Its claim is over", "make sure that it was not sent and processed again since; then say beyond_horizon, with a reason";
+    /// A legal hold is on it.
+    Held = "held", 409, Nothing, "Held", "lift the hold first: nothing under it is deleted or erased";
     /// A newer lease or claim was given meanwhile.
     Fenced = "fenced", 409, Nothing, "Fenced", "drop the work: the delivery was handed out again";
     /// The role does not allow this.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::service::TowerToHyperService;
-use snavio_gate::{Gate, Loaded, Snapshots};
+use snavio_gate::{Archive, Gate, Loaded, Snapshots};
 use snavio_model::age::JITTER_MAX;
 use snavio_model::limits;
 use snavio_model::registry::{NewSecrets, Registry, Sealed};
@@ -186,6 +186,7 @@ impl Node {
         let age_jitter = u32::from_le_bytes(random()) % (JITTER_MAX + 1);
         let settings = snavio_gate::Settings { node: node.clone(), age_jitter, ..config.gate.clone() };
         let snapshots = config.snapshot.as_ref().map(|it| snapshots(it, config, &platform)).transpose()?;
+        let archive = config.archive.as_ref().map(Objects::open).transpose()?;
         let preloaded = match (&snapshots, &config.snapshot) {
             (Some(snapshots), Some(SnapshotConfig { preload: true, .. })) => {
                 snapshots.load(&*store, &*clock, &*unseal).await
@@ -209,6 +210,9 @@ impl Node {
         gate.seal_with(Arc::<Platform>::clone(&platform));
         if let Some(snapshots) = snapshots {
             gate.write_snapshots(Arc::new(snapshots));
+        }
+        if let Some(archive) = archive {
+            gate.use_archive(Arc::new(Archive::new(archive)));
         }
         let processors = Arc::new(Calls(processors));
         gate.call_processors(Arc::<Calls>::clone(&processors));

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use snavio_model::archive::{Fault, Pointer};
 use snavio_model::claim::{Claim, ClaimKey, IdKey, Status};
 use snavio_model::delivery::{Receipt, ReceiptOutcome};
 use snavio_model::hash::DomainHash;
@@ -81,6 +82,8 @@ pub struct StoredClaim {
     pub archived_at: Option<Timestamp>,
     /// Where they are there.
     pub archive: Option<String>,
+    /// When what they said was destroyed.
+    pub erased_at: Option<Timestamp>,
     /// The attempt that is in progress, or when the next one is due.
     pub held: Option<HeldDelivery>,
 }
@@ -102,6 +105,12 @@ pub enum HeldDelivery {
 }
 
 impl StoredClaim {
+    /// Where its message and its answer are in the archive, if they are there.
+    pub fn pointer(&self) -> Option<Result<Pointer, Fault>> {
+        let text = self.archive.as_ref()?;
+        Some(Pointer::parse(text).ok_or_else(|| Fault::Pointer(text.clone())))
+    }
+
     /// Where it stands: one that failed and was taken up again is in progress.
     pub fn status(&self, now: Timestamp) -> Status {
         let is_taken_up = matches!(self.held, Some(HeldDelivery::Leased { until, .. }) if now < until);

@@ -1,11 +1,12 @@
-//! Durable state behind eight interfaces, cut by what the domain needs (ENG-1).
+//! Durable state behind nine interfaces, cut by what the domain needs (ENG-1).
 //!
 //! [`Ledger`] is the data plane, [`Queue`] hands out deliveries, [`Claims`] is what becomes of them, [`Conflicts`] what
-//! was meant otherwise, [`RegistryLog`] is the control plane,
+//! was meant otherwise, [`Archive`] what is kept for years, [`RegistryLog`] is the control plane,
 //! [`Journal`] reads what happened, [`Audit`] takes down what somebody did, [`Fleet`] is what nodes over one store know
 //! of each other. A backend implements all of them over one engine, because a claim, its delivery and their telemetry commit together. Nothing is judged
 //! here: that is `snavio_model::settle`.
 
+mod archive;
 mod claims;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -36,6 +37,7 @@ use snavio_model::time::Timestamp;
 use snavio_model::trace::CorrelationId;
 use tokio::sync::Notify;
 
+pub use archive::{Archive, Cooled, CooledUpTo, Erasure, NewHold, NewSegment};
 pub use claims::{ClaimFilter, Claims, Finished, HeldDelivery, Report, StoredClaim};
 pub use fleet::{Fleet, Heard, NodeSeen, NodeState};
 pub use moving::{MoveError, Moved, move_store};
@@ -434,7 +436,9 @@ pub trait Journal: Send + Sync {
 
 /// Everything a node needs of its engine.
 #[async_trait]
-pub trait Store: Ledger + Queue + RegistryLog + Journal + Audit + Claims + Conflicts + Fleet {
+pub trait Store:
+    Ledger + Queue + RegistryLog + Journal + Audit + Claims + Conflicts + Archive + Fleet
+{
     /// Where a node's clock starts.
     fn anchor(&self) -> Anchor;
 

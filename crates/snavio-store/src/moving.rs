@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use snavio_model::archive::hold::Hold;
 use snavio_model::claim::{Claim, ClaimKey, IdKey, Original};
 use snavio_model::conflict::Conflict;
 use snavio_model::delivery::{DeadLetter, Delivery};
@@ -14,6 +15,7 @@ use snavio_model::registry::{Entry, LoggedChange, Seal};
 use snavio_model::telemetry::StoredRecord;
 use tokio::sync::mpsc;
 
+use crate::archive::Aside;
 use crate::embedded::{self, BackupError, Outgoing};
 use crate::postgres::{self, Incoming};
 use crate::{AuditEntry, LoggedMessage, StoreError};
@@ -35,6 +37,8 @@ pub(crate) enum Page {
     /// Each with the version of its hash.
     Messages(Vec<(LoggedMessage, u16)>),
     Claims(Vec<(ClaimKey, Claim)>),
+    /// What claims have besides: where they are in the archive, how often they came again.
+    Asides(Vec<Aside>),
     Originals(Vec<(IdKey, Original)>),
     Conflicts(Vec<Conflict>),
     Answers(Vec<(Serial, Answer)>),
@@ -43,6 +47,9 @@ pub(crate) enum Page {
     /// Each with its tenant.
     Telemetry(Vec<(String, StoredRecord)>),
     Audit(Vec<AuditEntry>),
+    Holds(Vec<Hold>),
+    /// Object, state, when it was begun, how many records it has and when the last of them is over.
+    Segments(Vec<(String, i64, i64, i64, i64)>),
     Pins(Vec<(String, String)>),
     Notes(Vec<(String, String)>),
     /// Comes last, and says what was left out: without it the store was not read to its end.

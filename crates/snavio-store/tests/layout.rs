@@ -50,6 +50,7 @@ async fn what_people_did_before_it_had_check_values_gets_them() {
     let file = rusqlite::Connection::open(folder.path().join(FILE)).unwrap();
     let older = "ALTER TABLE audit DROP COLUMN check_value; DROP TABLE pin; DROP TABLE seal; DROP TABLE note; \
          DROP TABLE original; DROP TABLE conflict; DROP TABLE answer; \
+         DROP TABLE hold; DROP TABLE segment; DROP INDEX claim_archived; ALTER TABLE claim DROP COLUMN erased_at; \
          DROP INDEX claim_open; DROP INDEX claim_of_delivery; DROP INDEX claim_cooling; \
          ALTER TABLE claim DROP COLUMN delivery; ALTER TABLE claim DROP COLUMN status; \
          ALTER TABLE claim DROP COLUMN fence; ALTER TABLE claim DROP COLUMN attempts; \

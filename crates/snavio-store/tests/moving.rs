@@ -6,10 +6,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use snavio_model::claim::ClaimPolicy;
+use snavio_model::archive::{self, segment};
+use snavio_model::claim::{ClaimPolicy, IdKey};
 use snavio_model::delivery::{Receipt, ReceiptOutcome};
 use snavio_model::hash::DomainHash;
-use snavio_model::id::Serial;
+use snavio_model::id::{MessageId, Serial};
 use snavio_model::refusal::{Reason, Refusal, Subject};
 use snavio_model::registry::{
     Change, Entry, LoggedChange, Seal, SealingKey, Service, Signer as _, Tenant, verify,
@@ -22,7 +23,10 @@ use snavio_store::conformance::samples::{
 };
 use snavio_store::embedded::{self, EmbeddedStore, FILE};
 use snavio_store::postgres::{self, PostgresStore};
-use snavio_store::{Conflicts, Fleet, Journal, MoveError, Moved, Queue, RegistryLog, Store, move_store};
+use snavio_store::{
+    Archive, Claims, Conflicts, Fleet, Journal, Ledger, MoveError, Moved, NewHold, NewSegment, Queue,
+    RegistryLog, Store, move_store,
+};
 use snavio_testbed::Postgres;
 
 fn open(folder: &Path) -> EmbeddedStore {
@@ -402,4 +406,46 @@ async fn a_node_that_starts_amid_a_move_finds_all_of_it() {
     move_to(folder.path(), &url).await.unwrap();
     let seen = opening.await.unwrap();
     assert!(seen.iter().all(|it| [(0, 0), (4, 3)].contains(it)), "{seen:?}");
+}
+
+/// CLM-16, CLM-18: what is in the archive is found from the new store, and what is held stays held.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn archived_claims_go_over_with_their_pointers_and_holds() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let ledger = route("post", ClaimPolicy::ledger());
+    settle_one(&store, "a", &ledger, at(0)).await;
+    let work = receive(&store, "post", 30, at(0)).await.remove(0);
+    acknowledge(&store, &queue("post"), vec![receipt(&work)]).await.unwrap();
+    let later = at(401 * 86_400);
+    let records = store.cooled(None, later).await.unwrap().records;
+    let segment = segment::write(&records).unwrap();
+    let expires_at = records[0].claims[0].expires_at;
+    let new = NewSegment { object: segment.key.clone(), records: 1, expires_at };
+    assert!(store.begin_segment(new, later).await.unwrap());
+    let pointed = records.into_iter().zip(segment.pointers).collect();
+    assert_eq!(store.moved(pointed, later).await.unwrap(), 1);
+    let hold = NewHold { tenant: "acme".parse().unwrap(), held: archive::hold::Held::Tenant };
+    store.set_hold(hold, act("a lawsuit", later)).await.unwrap();
+    let id = IdKey { id: MessageId::stored("a"), tenant: "acme".parse().unwrap() };
+    let before = store.claims_of(&id, later).await.unwrap().remove(0);
+    assert!(before.archive.is_some());
+    let holds = store.holds(None, true, Serial(0), 10).await.unwrap();
+    store.close().await;
+    drop(store);
+
+    let url = Postgres::shared().database().unwrap();
+    move_to(folder.path(), &url).await.unwrap();
+    let store = open_database(&url).await;
+    let after = store.claims_of(&id, later).await.unwrap().remove(0);
+    assert_eq!(format!("{after:?}"), format!("{before:?}"));
+    assert_eq!(store.holds(None, true, Serial(0), 10).await.unwrap(), holds);
+    assert_eq!(settle_one(&store, "a", &ledger, later).await, Outcome::Duplicate { first_seen_at: at(0) });
+    store.sweep(at(2600 * 86_400)).await.unwrap();
+    let spent = async |now| store.spent_segments(10, now).await.unwrap();
+    assert!(spent(at(2600 * 86_400)).await.is_empty(), "it is held");
+    store.lift_hold(holds[0].id, act("it is over", later)).await.unwrap();
+    store.sweep(at(2600 * 86_400)).await.unwrap();
+    assert_eq!(spent(at(2600 * 86_400)).await, [segment.key]);
+    store.close().await;
 }

@@ -161,6 +161,23 @@ fn messages() -> Vec<Row> {
             [401, 404, 404, 404, 404, 404, 404, 404, 404, 404, 404],
         ),
         get("/v1/telemetry", "/v1/telemetry?tenant=acme", READ),
+        get("/v1/holds", "/v1/holds?tenant=acme", READ),
+        row(
+            "POST",
+            "/v1/holds",
+            "/v1/holds",
+            json!({ "tenant": "acme", "eventId": "held-{n}", "why": "a lawsuit" }),
+            [401, 404, 404, 403, 403, 403, 403, 201, 403, 403, 201],
+        ),
+        row("POST", "/v1/holds/{id}/lift", "/v1/holds/1/lift", json!({ "why": "it is over" }), NOTHING),
+        get("/v1/erasures", "/v1/erasures", PLATFORM),
+        row(
+            "POST",
+            "/v1/erasures",
+            "/v1/erasures",
+            json!({ "tenant": "acme", "eventId": "never-{n}", "why": "asked for" }),
+            [401, 404, 404, 403, 403, 403, 403, 404, 403, 403, 404],
+        ),
     ]
 }
 

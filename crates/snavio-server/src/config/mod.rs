@@ -1,5 +1,6 @@
 //! Configuration in two steps: as written (`raw.rs`), and as usable (here). All problems are told at once.
 
+mod place;
 mod raw;
 mod snapshot;
 mod sources;
@@ -13,6 +14,7 @@ use snavio_model::fair::Room;
 use snavio_model::limits;
 use snavio_model::registry::DispatchMode;
 use snavio_sink::Network;
+use snavio_store::objects::Place;
 use snavio_store::postgres;
 use zeroize::Zeroizing;
 
@@ -52,6 +54,8 @@ pub struct Config {
     pub body_bytes_max: usize,
     /// Snapshots of the registry, if there are any.
     pub snapshot: Option<SnapshotConfig>,
+    /// Where what is kept for years is moved to, if anywhere.
+    pub archive: Option<Place>,
     /// Whether keys are renewed on schedule.
     pub rotate_keys: bool,
     /// The platform key, and another that may be known beside it.
@@ -136,9 +140,8 @@ impl Config {
             .try_into()
             .map_err(|error: toml::de::Error| ConfigProblems(vec![error.message().to_owned()]))?;
         let mut config = Self::check(raw)?;
-        if let Some(snapshot) = &mut config.snapshot {
-            snapshot.know_environment(&sources.environment);
-        }
+        let places = config.snapshot.iter_mut().map(|it| &mut it.place).chain(&mut config.archive);
+        places.for_each(|place| place::know_environment(place, &sources.environment));
         Ok(config)
     }
 
@@ -146,6 +149,10 @@ impl Config {
         let mut problems = Vec::new();
         let (store, data_folder) = store(&raw.store, &mut problems);
         let snapshot = snapshot::usable(&raw.snapshot, &mut problems);
+        let archive = (!raw.archive.url.is_empty()).then(|| {
+            let raw::Archive { url, region, endpoint } = &raw.archive;
+            place::usable("archive", url, region, endpoint, &mut problems)
+        });
         let mut within = |name: &str, value: usize, least: usize, most: usize| {
             if !(least..=most).contains(&value) {
                 problems.push(format!("{name} is {value}; use {least} to {most}"));
@@ -253,6 +260,7 @@ impl Config {
             },
             body_bytes_max: raw.gate.body_bytes_max,
             snapshot,
+            archive,
             rotate_keys: raw.keys.rotate,
             log_filter: raw.log.filter,
             log_json: raw.log.format == "json",

@@ -10,6 +10,7 @@ pub(super) struct Raw {
     pub(super) store: Store,
     pub(super) gate: Gate,
     pub(super) snapshot: Snapshot,
+    pub(super) archive: Archive,
     pub(super) keys: Keys,
     pub(super) platform: Platform,
     pub(super) outgoing: Outgoing,
@@ -68,6 +69,13 @@ pub(super) struct Snapshot {
     pub(super) interval_seconds: usize,
     pub(super) ttl_seconds: usize,
     pub(super) bytes_max: u64,
+    pub(super) region: String,
+    pub(super) endpoint: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Archive {
+    pub(super) url: String,
     pub(super) region: String,
     pub(super) endpoint: String,
 }

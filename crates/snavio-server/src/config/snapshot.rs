@@ -1,11 +1,10 @@
 //! Section `[snapshot]`: where snapshots of the registry are, and how they are written and read.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use snavio_store::objects::{Objects, Place};
+use snavio_store::objects::Place;
 
-use super::raw;
+use super::{place, raw};
 
 /// A name of an environment is no longer than this.
 const ENVIRONMENT_CHARS_MAX: usize = 64;
@@ -25,16 +24,6 @@ pub struct SnapshotConfig {
     pub ttl: Duration,
     /// Bytes of one.
     pub bytes_max: u64,
-}
-
-impl SnapshotConfig {
-    /// Takes what the environment says about S3; the settings come last, and win.
-    pub(super) fn know_environment(&mut self, environment: &BTreeMap<String, String>) {
-        let of_s3 = environment.iter().filter(|(name, _)| name.starts_with("AWS_"));
-        let mut options: Vec<_> = of_s3.map(|(name, value)| (name.clone(), value.clone())).collect();
-        options.append(&mut self.place.options);
-        self.place.options = options;
-    }
 }
 
 /// The section as usable, if snapshots are wanted.
@@ -58,13 +47,7 @@ pub(super) fn usable(raw: &raw::Snapshot, problems: &mut Vec<String>) -> Option<
             raw.environment
         ));
     }
-    let given = [("AWS_REGION", &raw.region), ("AWS_ENDPOINT_URL", &raw.endpoint)];
-    let given = given.into_iter().filter(|(_, value)| !value.is_empty());
-    let options = given.map(|(name, value)| (name.to_owned(), value.clone())).collect();
-    let place = Place { url: raw.url.clone(), options };
-    if !Objects::is_place(&place.url) {
-        problems.push(format!("snapshot.url is {:?}; use file:///folder or s3://bucket/prefix", raw.url));
-    }
+    let place = place::usable("snapshot", &raw.url, &raw.region, &raw.endpoint, problems);
     Some(SnapshotConfig {
         place,
         environment: raw.environment.clone(),

@@ -109,6 +109,20 @@ fn a_value_of_another_type_is_named() {
     );
 }
 
+/// CLM-15
+#[test]
+fn the_archive_is_a_place_or_nowhere() {
+    assert!(Config::load(&Sources::default()).unwrap().archive.is_none());
+    let told = problems(&file("[archive]\nurl = \"ftp://x\""));
+    assert!(told.contains("archive.url is \"ftp://x\""), "{told}");
+    let mut sources = Sources::default();
+    sources.environment.insert("SNAVIO_ARCHIVE_URL".into(), "s3://bucket/claims".into());
+    sources.environment.insert("AWS_SECRET_ACCESS_KEY".into(), "canary".into());
+    let archive = Config::load(&sources).unwrap().archive.unwrap();
+    assert_eq!((archive.url.as_str(), archive.options.len()), ("s3://bucket/claims", 1));
+    assert!(!format!("{archive:?}").contains("canary"));
+}
+
 /// REG-20, REG-21
 #[test]
 fn snapshots_need_a_place_and_an_environment_and_keep_credentials_to_themselves() {

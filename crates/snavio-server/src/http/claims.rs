@@ -96,6 +96,9 @@ pub(super) struct ClaimDocument {
     archived_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     archive_pointer: Option<String>,
+    /// When what the message and the answer said was destroyed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    erased_at: Option<String>,
 }
 
 impl ClaimDocument {
@@ -138,6 +141,7 @@ impl ClaimDocument {
             expires_at: claim.expires_at.to_string(),
             archived_at: stored.archived_at.map(|it| it.to_string()),
             archive_pointer: stored.archive.clone(),
+            erased_at: stored.erased_at.map(|it| it.to_string()),
         }
     }
 }
@@ -338,7 +342,10 @@ pub(super) async fn answer(
     let claim = one(&app, &principal, &key, &which).await?;
     let delivery = claim.claim.progress.as_ref().map(|it| it.delivery);
     let nothing = || Refusal::new(Reason::NotFound, "no answer is kept of it");
-    let answer = app.gate.store().answer(delivery.ok_or_else(nothing)?).await?.ok_or_else(nothing)?;
+    if claim.erased_at.is_some() {
+        return Err(Refusal::new(Reason::NotFound, "its answer was erased").into());
+    }
+    let answer = app.gate.answer_of(&claim, delivery.ok_or_else(nothing)?).await?.ok_or_else(nothing)?;
     let mut response = answer.body.into_response();
     let media = answer.content_type.as_deref().and_then(|it| HeaderValue::from_str(it).ok());
     let media = media.unwrap_or(HeaderValue::from_static("application/octet-stream"));

@@ -5,6 +5,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use snavio_model::claim::IdKey;
 use snavio_model::conflict::{Conflict, ConflictState, Move};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::json::{Difference, differences};
@@ -107,6 +108,9 @@ pub(super) struct WholeDocument<'a> {
     conflict: ConflictDocument,
     /// What was first; missing where it was meant for a tenant that the caller does not see.
     original: Option<MessageDocument<'a>>,
+    /// Why what was first cannot be shown now, though it is kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    original_unreadable: Option<&'static str>,
     /// What came under the same id.
     conflicting: Option<MessageDocument<'a>>,
     /// Where their payloads differ, up to 100 places.
@@ -140,7 +144,8 @@ pub(super) async fn show(
     principal: Principal,
     Segments(id): Segments<i64>,
 ) -> Result<Response, Problem> {
-    let stored = find(&app, &principal, Permission::Read, id).await?;
+    let mut stored = find(&app, &principal, Permission::Read, id).await?;
+    let unreadable = fetch_original(&app, &mut stored).await;
     // What was first may have been meant for somebody else.
     let conflicting = stored.conflicting.as_ref();
     let is_seen = |it: &&LoggedMessage| {
@@ -148,20 +153,47 @@ pub(super) async fn show(
             || conflicting.is_some_and(|other| is_same_event_type(&it.message, &other.message))
     };
     let original = stored.original.as_ref().filter(is_seen);
+    let is_erased = |it: &LoggedMessage| it.message.is_erased();
     let differences = match (original, conflicting) {
-        (Some(one), Some(other)) => {
+        (Some(one), Some(other)) if !is_erased(one) && !is_erased(other) => {
             compared(one.message.payload.clone(), other.message.payload.clone()).await
         }
         _ => Vec::new(),
     };
     let whole = WholeDocument {
         conflict: ConflictDocument::from(&stored.conflict),
+        original_unreadable: unreadable,
         original: original.map(|it| MessageDocument::try_from(&it.message)).transpose()?,
         conflicting: conflicting.map(|it| MessageDocument::try_from(&it.message)).transpose()?,
         differences,
         conflicts_of_source: stored.of_source,
     };
     Ok(json(StatusCode::OK, &whole))
+}
+
+/// What was first may be in the archive (CLM-16). Says why it is not shown, if that cannot be read now.
+async fn fetch_original(app: &App, stored: &mut StoredConflict) -> Option<&'static str> {
+    if stored.original.is_some() {
+        return None;
+    }
+    let Conflict { event_id, tenant, original, .. } = &stored.conflict;
+    let id = IdKey { id: event_id.clone(), tenant: tenant.clone() };
+    match app.gate.archived_message(&id, *original).await {
+        Ok(found) => {
+            stored.original = found.map(|it| LoggedMessage {
+                number: it.number,
+                path: it.path,
+                settled_at: it.settled_at,
+                message: it.message,
+            });
+            None
+        }
+        Err(trouble) => {
+            let error = &trouble as &dyn std::error::Error;
+            tracing::warn!(error, "what was first could not be read from the archive");
+            Some("it is in the archive, which cannot be read now")
+        }
+    }
 }
 
 /// Whether two messages are events of one type: whoever gets the one got the other.

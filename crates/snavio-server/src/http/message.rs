@@ -22,6 +22,9 @@ pub(super) enum MessageDocument<'a> {
 pub(super) struct CommandMessage<'a> {
     metadata: Metadata<'a>,
     command: CommandDocument<'a>,
+    /// What it said was destroyed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    erased: Option<bool>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -71,6 +74,9 @@ pub(super) struct EventMessage<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     metadata: Option<&'a RawValue>,
+    /// What it said was destroyed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    erased: Option<bool>,
 }
 
 impl<'a> TryFrom<&'a Message> for MessageDocument<'a> {
@@ -78,7 +84,8 @@ impl<'a> TryFrom<&'a Message> for MessageDocument<'a> {
 
     fn try_from(message: &'a Message) -> Result<Self, Refusal> {
         let damaged = || Refusal::new(Reason::Unavailable, "a stored payload cannot be read");
-        let payload = serde_json::from_slice(&message.payload).map_err(|_| damaged())?;
+        let payload: &[u8] = if message.is_erased() { b"null" } else { &message.payload };
+        let payload = serde_json::from_slice(payload).map_err(|_| damaged())?;
         let Some(event) = &message.event else { return Ok(Self::Command(command(message, payload))) };
         let metadata = event.metadata.as_deref().map(serde_json::from_str).transpose();
         Ok(Self::Event(self::event(message, event, payload, metadata.map_err(|_| damaged())?)))
@@ -102,6 +109,7 @@ fn command<'a>(message: &'a Message, payload: &'a RawValue) -> CommandMessage<'a
             name: message.name.as_str(),
             payload,
         },
+        erased: message.is_erased().then_some(true),
     }
 }
 
@@ -122,6 +130,7 @@ fn event<'a>(
         received_at: message.received_at.to_string(),
         data,
         metadata,
+        erased: message.is_erased().then_some(true),
     }
 }
 

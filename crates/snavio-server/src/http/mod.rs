@@ -10,11 +10,13 @@ mod commands;
 mod conflicts;
 mod dead_letters;
 mod dry_run;
+mod erasures;
 mod events;
 mod exchange;
 mod explain;
 mod extract;
 mod health;
+mod holds;
 mod message;
 mod metrics;
 mod openapi;
@@ -181,6 +183,9 @@ fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(conflicts::list))
         .routes(routes!(conflicts::show))
         .routes(routes!(conflicts::change_state))
+        .routes(routes!(holds::list, holds::set))
+        .routes(routes!(holds::lift))
+        .routes(routes!(erasures::list, erasures::erase))
         .routes(routes!(dead_letters::list))
         .routes(routes!(dead_letters::show))
         .routes(routes!(dead_letters::redrive))

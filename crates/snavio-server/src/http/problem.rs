@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
+use snavio_gate::ArchiveTrouble;
 use snavio_model::refusal::{Reason, Refusal, Refused};
 use snavio_store::StoreError;
 use utoipa::ToSchema;
@@ -16,6 +17,9 @@ use super::openapi::reasons;
 
 /// When to come back after an overload or an outage, unless whoever refuses knows better.
 pub(super) const COME_BACK_AFTER: Duration = Duration::from_secs(1);
+
+/// When to come back for what is in the archive while that is down.
+const ARCHIVE_ASKED_AGAIN: Duration = Duration::from_secs(30);
 
 /// An answer that says no.
 #[derive(Debug)]
@@ -47,6 +51,19 @@ impl From<StoreError> for Problem {
                     StoreError::Lost(_) => Refusal::lost("the store gave no answer").into(),
                     _ => Refusal::new(Reason::Unavailable, "the store cannot answer at the moment").into(),
                 }
+            }
+        }
+    }
+}
+
+impl From<ArchiveTrouble> for Problem {
+    fn from(trouble: ArchiveTrouble) -> Self {
+        match trouble {
+            ArchiveTrouble::Store(error) => error.into(),
+            trouble => {
+                tracing::warn!(error = &trouble as &dyn std::error::Error, "the archive did not answer");
+                let detail = "it is in the archive, which cannot be used now";
+                Refusal::retry(Reason::Unavailable, ARCHIVE_ASKED_AGAIN, detail).into()
             }
         }
     }

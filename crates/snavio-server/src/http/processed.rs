@@ -26,6 +26,9 @@ pub(super) struct Processed {
     /// What went wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+    /// What was answered is destroyed: reference and state are all that is left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    erased: Option<bool>,
     #[serde(flatten)]
     answer: AnswerDocument,
 }
@@ -84,6 +87,7 @@ pub(super) fn processed(followed: &Followed) -> (StatusCode, Processed) {
         reference: followed.reference.clone(),
         kept_until: followed.kept_until.to_string(),
         error: followed.error.clone(),
+        erased: followed.is_erased.then_some(true),
         answer: answered.map(AnswerDocument::from).unwrap_or_default(),
     };
     (status, processed)

@@ -4,6 +4,7 @@
 //! Time is an argument of the interfaces, so days pass here without waiting. What a backend may do after it has
 //! answered (dead letters, receive counts) is asked for again and again until it is there.
 
+pub mod archive;
 pub mod claims;
 pub mod conflicts;
 pub mod events;
@@ -96,6 +97,15 @@ macro_rules! conformance {
                 what_nobody_knows_of_is_tried_again_otherwise, one_delivery_is_handed_out_by_its_number_once,
                 open_claims_are_listed_by_owner_and_status, ids_that_come_again_are_counted,
                 a_claim_whose_delivery_ends_says_so, claims_from_elsewhere_are_taken_over_once;
+            archive: an_archived_id_is_still_known_and_compared, what_is_not_over_or_still_needed_is_not_moved,
+                what_is_moved_twice_moves_once, what_differs_from_what_was_written_stays,
+                a_segment_ends_when_nothing_points_to_it_any_more,
+                what_is_over_goes_with_its_message_and_answer_on_the_record,
+                an_id_that_is_used_again_after_its_time_is_on_the_record,
+                what_is_held_is_not_deleted_until_the_hold_is_lifted,
+                what_is_erased_says_nothing_and_is_still_known, what_is_on_its_way_is_not_erased,
+                what_is_archived_is_erased_by_writing_its_segment_again,
+                telemetry_goes_on_after_messages_were_moved;
             events: an_event_is_kept_as_it_came;
             queue: a_lease_hides_until_it_ends, a_receive_that_is_given_up_spends_no_attempt,
                 an_extension_hides_for_longer, a_release_waits_out_its_delay,

@@ -17,17 +17,17 @@ use super::{Backend, eventually};
 use crate::{ClaimFilter, Finished, HeldDelivery, Received, Report, Store, StoredClaim};
 
 /// A route whose consumer reports back.
-fn book() -> Arc<BoundRoute> {
+pub(super) fn book() -> Arc<BoundRoute> {
     booking(InDoubt::Retry)
 }
 
-fn booking(in_doubt: InDoubt) -> Arc<BoundRoute> {
+pub(super) fn booking(in_doubt: InDoubt) -> Arc<BoundRoute> {
     let mut route = route("book", ClaimPolicy::ledger()).route.clone();
     route.processing = Processing { in_doubt, ..Processing::of(ProcessingKind::Tracked) };
     Arc::new(BoundRoute::new(route))
 }
 
-fn answer(body: &str) -> Answer {
+pub(super) fn answer(body: &str) -> Answer {
     let content_type = Some("application/json".to_owned());
     Answer { status: 201, content_type, body: body.to_owned().into() }
 }
@@ -37,36 +37,36 @@ fn kept_at() -> Vec<Arc<str>> {
     vec!["acme/bot:book".into()]
 }
 
-fn completed(receipt: Receipt, body: &str) -> Report {
+pub(super) fn completed(receipt: Receipt, body: &str) -> Report {
     let ending = Ending::Completed { answer: Some(answer(body)), reference: Some(format!("JE-{body}")) };
     Report { receipt, ending, retry: Retry::At(at(0)), kept_at: kept_at() }
 }
 
-fn failed(receipt: Receipt, is_final: bool, retry_at: i64) -> Report {
+pub(super) fn failed(receipt: Receipt, is_final: bool, retry_at: i64) -> Report {
     let error = "no".to_owned();
     let ending = Ending::Failed { error, is_final, answer: Some(answer("no")), retry_after: None };
     Report { receipt, ending, retry: Retry::At(at(retry_at)), kept_at: kept_at() }
 }
 
-fn unknown(receipt: Receipt) -> Report {
+pub(super) fn unknown(receipt: Receipt) -> Report {
     let ending = Ending::Unknown { error: "silence".to_owned() };
     Report { receipt, ending, retry: Retry::At(at(0)), kept_at: kept_at() }
 }
 
-async fn finish(store: &dyn Store, report: Report, now: i64) -> (ReceiptOutcome, Option<Status>) {
+pub(super) async fn finish(store: &dyn Store, report: Report, now: i64) -> (ReceiptOutcome, Option<Status>) {
     let finished = store.finish(&queue("book"), vec![report], "acme/bot", at(now)).await;
     let Finished { outcome, status } = finished.expect("the store finishes")[0];
     (outcome, status)
 }
 
-async fn claim(store: &dyn Store, id: &str, now: i64) -> StoredClaim {
+pub(super) async fn claim(store: &dyn Store, id: &str, now: i64) -> StoredClaim {
     let key = IdKey { id: MessageId::stored(id), tenant: TenantName::new("acme").expect("a tenant") };
     let mut found = store.claims_of(&key, at(now)).await.expect("claims can be looked up");
     assert_eq!(found.len(), 1, "{id}");
     found.remove(0)
 }
 
-async fn take_up(store: &dyn Store, id: &str, now: i64) -> Received {
+pub(super) async fn take_up(store: &dyn Store, id: &str, now: i64) -> Received {
     assert!(queued(settle_one(store, id, &book(), at(now)).await).is_some());
     only(store, now).await
 }
@@ -77,7 +77,7 @@ async fn only(store: &dyn Store, now: i64) -> Received {
     received.remove(0)
 }
 
-async fn audited(store: &dyn Store, action: &str) -> usize {
+pub(super) async fn audited(store: &dyn Store, action: &str) -> usize {
     let entries = store.audit(Serial(0), 1000).await.expect("the record can be read");
     entries.iter().filter(|it| it.action == action).count()
 }

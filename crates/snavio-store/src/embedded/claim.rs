@@ -1,22 +1,27 @@
 //! Claims: table `claim`, keyed by id, tenant and destination, with an index by expiry.
 //!
-//! `check_value` covers every other column, as in the message log, but for how often an id came again and where it is
-//! in the archive.
+//! `check_value` covers every other column, as in the message log, but for how often an id came again, where it is
+//! in the archive and when it was erased.
 
 use rusqlite::{CachedStatement, Connection, Row, params};
-use snavio_model::claim::{Claim, ClaimKey, Progress, Status};
+use snavio_model::claim::{Claim, ClaimKey, IdKey, Progress, Status};
+use snavio_model::hash::DomainHash;
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::name::{ServiceName, TenantName};
 use snavio_model::time::Timestamp;
 
-use super::check::{self, Check, unreadable};
-use super::message;
+use super::check::{self, Check, unreadable, usable};
 use super::writer::sql;
+use super::{message, original};
+use crate::archive::Aside;
 use crate::{StoreError, StoredClaim};
 
 /// The columns that [`read`] and [`whole`] read.
 const COLUMNS: &str = "source, message, first_seen_at, expires_at, check_value, hot_until, delivery, status, fence, \
      attempts, ended_at, reference, error, id, tenant, destination";
+
+/// What a row has besides, behind them.
+const ASIDE: &str = "repeats, last_seen_at, archived_at, archive, erased_at";
 
 /// Looks claims up.
 pub(super) struct Find<'a>(CachedStatement<'a>);
@@ -71,8 +76,7 @@ pub(super) fn listed(
     values: &[&dyn rusqlite::ToSql],
     limit: usize,
 ) -> Result<Vec<StoredClaim>, StoreError> {
-    let query =
-        format!("SELECT {COLUMNS}, repeats, last_seen_at, archived_at, archive FROM claim WHERE {which}");
+    let query = format!("SELECT {COLUMNS}, {ASIDE} FROM claim WHERE {which}");
     let mut statement = connection.prepare_cached(&query).map_err(sql)?;
     let mut rows = statement.query(values).map_err(sql)?;
     check::page(&mut rows, limit, |row| {
@@ -83,12 +87,14 @@ pub(super) fn listed(
                 row.get::<_, Option<i64>>(17)?.map(Timestamp),
                 row.get::<_, Option<i64>>(18)?.map(Timestamp),
                 row.get(19)?,
+                row.get::<_, Option<i64>>(20)?.map(Timestamp),
             ))
         };
-        let (repeats, last_seen_at, archived_at, archive) =
+        let (repeats, last_seen_at, archived_at, archive, erased_at) =
             of_row(row).map_err(|error| unreadable(error, "claim", &key.id))?;
         let message = message::find_usable(connection, claim.message)?;
         let (hash, correlation) = message.map(|it| (it.message.domain_hash, it.message.correlation)).unzip();
+        let hash = hash.map_or_else(|| archived_hash(connection, &key), |hash| Ok(Some(hash)))?;
         Ok(StoredClaim {
             key,
             claim,
@@ -98,9 +104,58 @@ pub(super) fn listed(
             last_seen_at,
             archived_at,
             archive,
+            erased_at,
             held: None,
         })
     })
+}
+
+/// What the message of a claim says that is in the archive: that stays.
+fn archived_hash(connection: &Connection, key: &ClaimKey) -> Result<Option<DomainHash>, StoreError> {
+    let id = IdKey { id: key.id.clone(), tenant: key.tenant.clone() };
+    let known = usable(original::find(connection, &id))?.flatten();
+    Ok(known.map(|it| it.hash))
+}
+
+/// All claims under an id, whether their time is over or not, with what they have besides. A damaged one is an error.
+pub(super) fn of_id(connection: &Connection, id: &IdKey) -> Result<Vec<(Claim, Aside)>, StoreError> {
+    let query = format!("SELECT {COLUMNS}, {ASIDE} FROM claim WHERE id = ?1 AND tenant = ?2");
+    let mut statement = connection.prepare_cached(&query).map_err(sql)?;
+    let mut rows = statement.query((id.id.as_str(), id.tenant.as_str())).map_err(sql)?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next().map_err(sql)? {
+        let (key, claim) = whole(row)?;
+        found.push((claim, aside(row, key)?));
+    }
+    Ok(found)
+}
+
+/// Hands out what claims have besides themselves, of those that have anything.
+pub(super) fn each_aside(
+    connection: &Connection,
+    take: impl FnMut(Result<Aside, StoreError>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let all = format!(
+        "SELECT {COLUMNS}, {ASIDE} FROM claim WHERE repeats > 0 OR archived_at IS NOT NULL \
+             OR erased_at IS NOT NULL ORDER BY id, tenant, destination"
+    );
+    check::each(connection, &all, |row| whole(row).and_then(|(key, _)| aside(row, key)), take)
+}
+
+fn aside(row: &Row<'_>, key: ClaimKey) -> Result<Aside, StoreError> {
+    let fields = |row: &Row<'_>, key: ClaimKey| {
+        Ok(Aside {
+            key,
+            message: Serial(row.get(1)?),
+            repeats: row.get(16)?,
+            last_seen_at: row.get(17)?,
+            archived_at: row.get(18)?,
+            archive: row.get(19)?,
+            erased_at: row.get(20)?,
+        })
+    };
+    let id = key.id.clone();
+    fields(row, key).map_err(|error| unreadable(error, "claim", id))
 }
 
 fn stored_key(row: &Row<'_>) -> rusqlite::Result<Option<ClaimKey>> {
@@ -216,10 +271,16 @@ pub(super) fn seen_again(
     connection.prepare_cached(AGAIN)?.execute(values).map(|_| ())
 }
 
-/// Deletes up to `limit` claims whose time is over.
+/// Deletes up to `limit` claims whose time is over, with their answers. Those that are kept for an audit go on the record
+/// (`retention.rs`).
 pub(super) fn sweep(connection: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<usize> {
+    const ANSWERS: &str = "DELETE FROM answer WHERE delivery IN \
+         (SELECT delivery FROM claim WHERE expires_at <= ?1 AND hot_until IS NULL AND delivery IS NOT NULL \
+          ORDER BY expires_at LIMIT ?2)";
     const SWEEP: &str = "DELETE FROM claim WHERE (id, tenant, destination) IN \
-         (SELECT id, tenant, destination FROM claim WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)";
+         (SELECT id, tenant, destination FROM claim WHERE expires_at <= ?1 AND hot_until IS NULL \
+          ORDER BY expires_at LIMIT ?2)";
+    connection.prepare_cached(ANSWERS)?.execute((now.0, limit as i64))?;
     connection.prepare_cached(SWEEP)?.execute((now.0, limit as i64))
 }
 

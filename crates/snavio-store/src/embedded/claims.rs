@@ -112,7 +112,8 @@ impl Claims for EmbeddedStore {
             let mut taken_over = 0;
             for (key, claim) in &claims {
                 let found = claim::Find::prepare(transaction.connection).map_err(sql)?.run(key)?;
-                if found.is_some_and(|it| it.is_live(act.at)) {
+                // What is kept for an audit is not replaced without a word.
+                if found.is_some_and(|it| it.is_live(act.at) || it.hot_until.is_some()) {
                     continue;
                 }
                 let claim = Claim { message, ..claim.clone() };

@@ -4,13 +4,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rusqlite::Connection;
+use snavio_model::claim::{ClaimKey, IdKey};
 use snavio_model::id::Serial;
 use snavio_model::settle::{self, Delta, Intake, Known, Settlement, Working};
 use snavio_model::time::Timestamp;
 
 use super::queue::Queues;
 use super::writer::{Job, Transaction, lock, sql};
-use super::{claim, conflict, delivery, message, meta, original};
+use super::{claim, conflict, delivery, message, meta, original, retention};
 use crate::evidence::tell_conflicts;
 use crate::waiting::Waiting;
 use crate::{Settled, StoreError};
@@ -29,10 +30,14 @@ pub(super) struct Settle {
 impl Job for Settle {
     fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
         let mut working = self.load(transaction)?;
+        let over = self.over(transaction, &mut working)?;
         let mut delta = Delta::default();
         let mut settlements = Vec::with_capacity(self.batch.len());
         for (place, intake) in self.batch.iter().enumerate() {
             settlements.push(settle::judge(&mut working, intake, place, self.now, &mut delta));
+        }
+        for key in over.iter().filter(|key| delta.claims.iter().any(|(new, _)| new == *key)) {
+            retention::make_way(transaction, key, self.now)?;
         }
         self.write(transaction, &delta).map_err(sql)?;
         if delta.has_conflicts() {
@@ -163,6 +168,25 @@ impl Settle {
         }
         load(transaction.connection, &self.batch, &self.queues, &mut working)?;
         Ok(working)
+    }
+
+    /// Claims that were kept for an audit and whose time is over, but which nobody has deleted yet. An id that is held
+    /// cannot be used again.
+    fn over(
+        &self,
+        transaction: &Transaction<'_>,
+        working: &mut Working,
+    ) -> Result<Vec<ClaimKey>, StoreError> {
+        let claims = working.claims.iter();
+        let over = claims.filter(|(_, claim)| claim.hot_until.is_some() && !claim.is_live(self.now));
+        let over: Vec<_> = over.map(|(key, _)| key.clone()).collect();
+        for key in &over {
+            if retention::is_held(transaction.connection, key).map_err(sql)? {
+                working.originals.insert(IdKey { id: key.id.clone(), tenant: key.tenant.clone() }, None);
+                working.unreadable.insert(key.clone());
+            }
+        }
+        Ok(over)
     }
 
     fn write(&self, transaction: &Transaction<'_>, delta: &Delta) -> rusqlite::Result<()> {

@@ -80,6 +80,31 @@ pub(super) fn find(connection: &Connection, number: Serial) -> Result<Option<Log
     rows.next().map_err(sql)?.map(read).transpose()
 }
 
+/// The message with this number and the version of its hash. A damaged one is an error.
+pub(super) fn find_versioned(
+    connection: &Connection,
+    number: Serial,
+) -> Result<Option<(LoggedMessage, u16)>, StoreError> {
+    let query = format!("SELECT {COLUMNS} FROM message WHERE seq = ?1");
+    let mut statement = connection.prepare_cached(&query).map_err(sql)?;
+    let mut rows = statement.query([number.0]).map_err(sql)?;
+    rows.next().map_err(sql)?.map(read_versioned).transpose()
+}
+
+/// Writes a message that is there without what it said (CLM-18).
+pub(super) fn erase(
+    connection: &Connection,
+    logged: LoggedMessage,
+    hash_version: u16,
+) -> rusqlite::Result<()> {
+    const ERASE: &str = "UPDATE message SET payload = x'', event = ?2, check_value = ?3 WHERE seq = ?1";
+    let head = Head { number: logged.number, path: logged.path, settled_at: logged.settled_at };
+    let message = logged.message.erased();
+    let event = message.event.as_ref().map(|event| event.to_text());
+    let values = params![head.number.0, event, check_value(head, hash_version, &message)];
+    connection.prepare_cached(ERASE)?.execute(values).map(|_| ())
+}
+
 /// The message with this number, if it can be used; a damaged one is told of and left out.
 pub(super) fn find_usable(
     connection: &Connection,

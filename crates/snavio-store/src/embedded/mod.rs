@@ -1,6 +1,7 @@
 //! The embedded engine: one SQLite file in write-ahead mode, one writer, group commit (ENG-2).
 
 mod answer;
+mod archive;
 mod audit;
 mod backup;
 mod changelog;
@@ -11,8 +12,10 @@ mod claims;
 mod conflict;
 mod dead_letter;
 mod delivery;
+mod erase;
 mod finish;
 mod fleet;
+mod hold;
 mod index;
 mod integrity;
 mod layout;
@@ -27,7 +30,9 @@ mod queue;
 mod queue_jobs;
 mod readers;
 mod registry;
+mod retention;
 mod seal;
+mod segment;
 mod telemetry;
 mod writer;
 
@@ -394,6 +399,7 @@ impl Ledger for EmbeddedStore {
         let from = lock(&self.swept_tenant).clone();
         let sweep = move |transaction: &mut Transaction<'_>| {
             let claims = claim::sweep(transaction.connection, now, MOST).map_err(sql)?;
+            let claims = claims.max(retention::sweep(transaction, now, MOST)?);
             let claims = claims.max(original::sweep(transaction.connection, now, MOST).map_err(sql)?);
             transaction.dirty |= claims > 0;
             let horizon = now.minus(limits::TELEMETRY_RETENTION);

@@ -82,9 +82,12 @@ impl<'a> Put<'a> {
     }
 }
 
-/// Deletes up to `limit` whose time is over.
+/// Deletes up to `limit` whose time is over; not while a claim is there that is kept for an audit.
 pub(super) fn sweep(connection: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<usize> {
     const SWEEP: &str = "DELETE FROM original WHERE (id, tenant) IN \
-         (SELECT id, tenant FROM original WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)";
+         (SELECT id, tenant FROM original WHERE expires_at <= ?1 AND NOT EXISTS \
+             (SELECT 1 FROM claim WHERE claim.id = original.id AND claim.tenant = original.tenant \
+              AND claim.hot_until IS NOT NULL) \
+          ORDER BY expires_at LIMIT ?2)";
     connection.prepare_cached(SWEEP)?.execute((now.0, limit as i64))
 }

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::path::Path;
 
 use rusqlite::Connection;
+use snavio_model::archive::hold::Hold;
 use snavio_model::claim::{Claim, ClaimKey, IdKey, Original};
 use snavio_model::conflict::Conflict;
 use snavio_model::delivery::{DeadLetter, Delivery};
@@ -16,9 +17,10 @@ use snavio_model::telemetry::StoredRecord;
 use super::backup::{BackupError, open};
 use super::writer::sql;
 use super::{
-    FILE, answer, audit, claim, conflict, dead_letter, delivery, fleet, integrity, layout, message, meta,
-    original, registry, seal, take_lock, telemetry,
+    FILE, answer, audit, claim, conflict, dead_letter, delivery, fleet, hold, integrity, layout, message,
+    meta, original, registry, seal, segment, take_lock, telemetry,
 };
+use crate::archive::Aside;
 use crate::moving::{MoveError, Page};
 use crate::{AuditEntry, LoggedMessage, StoreError};
 
@@ -85,6 +87,7 @@ impl<H: FnMut(Page) -> Result<(), StoreError>> Reading<H> {
         self.registry(connection)?;
         self.pages(Page::Messages, |take| message::each(connection, take))?;
         self.pages(Page::Claims, |take| claim::each(connection, take))?;
+        self.pages(Page::Asides, |take| claim::each_aside(connection, take))?;
         self.pages(Page::Originals, |take| original::each(connection, take))?;
         self.pages(Page::Conflicts, |take| conflict::each(connection, take))?;
         self.pages(Page::Answers, |take| answer::each(connection, take))?;
@@ -92,6 +95,8 @@ impl<H: FnMut(Page) -> Result<(), StoreError>> Reading<H> {
         self.pages(Page::DeadLetters, |take| dead_letter::each(connection, take))?;
         self.pages(Page::Telemetry, |take| telemetry::each(connection, take))?;
         self.pages(Page::Audit, |take| audit::each(connection, take))?;
+        self.pages(Page::Holds, |take| hold::each(connection, take))?;
+        (self.hand_over)(Page::Segments(segment::all(connection).map_err(sql)?))?;
         (self.hand_over)(Page::Pins(pins(connection).map_err(sql)?))?;
         (self.hand_over)(Page::Notes(fleet::notes(connection, "").map_err(sql)?))?;
         if self.left_out > self.damaged.len() {
@@ -182,6 +187,18 @@ impl Stored for (LoggedMessage, u16) {
 impl Stored for (ClaimKey, Claim) {
     fn name(&self) -> (&'static str, Serial) {
         ("claim of message", self.1.message)
+    }
+}
+
+impl Stored for Aside {
+    fn name(&self) -> (&'static str, Serial) {
+        ("claim of message", self.message)
+    }
+}
+
+impl Stored for Hold {
+    fn name(&self) -> (&'static str, Serial) {
+        ("hold", self.id)
     }
 }
 

@@ -1,5 +1,6 @@
 //! What was answered to deliveries: table `answer`, keyed by the delivery.
 
+use foldhash::{HashMap, HashMapExt};
 use snavio_model::id::Serial;
 use snavio_model::processing::Answer;
 use tokio_postgres::Row;
@@ -8,7 +9,7 @@ use tokio_postgres::types::ToSql;
 use super::client::GenericClient;
 use super::pool::sql;
 use crate::StoreError;
-use crate::evidence::of_answer;
+use crate::evidence::{alert, of_answer};
 
 pub(super) async fn put(client: &impl GenericClient, answers: &[(Serial, Answer)]) -> Result<(), StoreError> {
     const PUT: &str = "INSERT INTO answer (delivery, status, content_type, body, check_value) \
@@ -40,6 +41,28 @@ pub(super) async fn find(
         return Err(StoreError::Damaged { what: "answer", key: delivery.to_string() });
     }
     Ok(Some(answer))
+}
+
+/// Those to some deliveries; nothing of one that is damaged, which is told of.
+pub(super) async fn find_all(
+    client: &impl GenericClient,
+    deliveries: &[Serial],
+) -> Result<HashMap<Serial, Option<Answer>>, StoreError> {
+    const FIND: &str =
+        "SELECT status, content_type, body, check_value, delivery FROM answer WHERE delivery = ANY ($1)";
+    let ids: Vec<_> = deliveries.iter().map(|it| it.0).collect();
+    let statement = client.prepare_cached(FIND).await.map_err(sql)?;
+    let mut found = HashMap::new();
+    for row in &client.query(&statement, &[&ids]).await.map_err(sql)? {
+        let delivery = Serial(row.try_get(4).map_err(sql)?);
+        let (answer, check) = fields(row).map_err(sql)?;
+        let is_sound = check == of_answer(delivery, &answer);
+        if !is_sound {
+            alert(&StoreError::Damaged { what: "answer", key: delivery.to_string() });
+        }
+        found.insert(delivery, Some(answer).filter(|_| is_sound));
+    }
+    Ok(found)
 }
 
 fn fields(row: &Row) -> Result<(Answer, i64), tokio_postgres::Error> {

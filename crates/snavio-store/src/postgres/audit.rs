@@ -111,7 +111,7 @@ fn fields(row: &Row) -> Result<(AuditEntry, i64), tokio_postgres::Error> {
     Ok((entry, row.try_get(7)?))
 }
 
-fn check_value(act: &Act, action: &str, object: &str, outcome: &str) -> i64 {
+pub(super) fn check_value(act: &Act, action: &str, object: &str, outcome: &str) -> i64 {
     let mut check = Check::default();
     check.number(act.at.0);
     for text in [&act.who, &act.why, action, object, outcome] {

@@ -1,10 +1,10 @@
 //! Claims: table `claim`, keyed by id, tenant and destination.
 //!
 //! `check_value` is the CRC-32 of every other column but the numbers of the message and the delivery, how often the id
-//! came again and where it is in the archive, plus those numbers (QUA-1).
+//! came again, where it is in the archive and when it was erased, plus those numbers (QUA-1).
 
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
-use snavio_model::claim::{Claim, ClaimKey, Progress, Status};
+use snavio_model::claim::{Claim, ClaimKey, IdKey, Progress, Status};
 use snavio_model::hash::DomainHash;
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::limits;
@@ -17,6 +17,8 @@ use tokio_postgres::types::ToSql;
 
 use super::client::GenericClient;
 use super::pool::{Trouble, sql};
+use super::retention;
+use crate::archive::Aside;
 use crate::evidence::{Check, alert, usable};
 use crate::{HeldDelivery, StoreError, StoredClaim};
 
@@ -186,10 +188,11 @@ pub(super) async fn listed(
 ) -> Result<Vec<StoredClaim>, StoreError> {
     let text = format!(
         "SELECT 0::bigint, {}, claim.id, claim.tenant, claim.destination, claim.repeats, claim.last_seen_at, \
-             claim.archived_at, claim.archive, delivery.held, delivery.visible_at, delivery.fence, \
-             delivery.receives, message.domain_hash, message.correlation_id \
+             claim.archived_at, claim.archive, claim.erased_at, delivery.held, delivery.visible_at, delivery.fence, \
+             delivery.receives, coalesce(message.domain_hash, original.hash), message.correlation_id \
          FROM claim LEFT JOIN delivery ON delivery.id = claim.delivery \
              LEFT JOIN message ON message.seq = claim.message \
+             LEFT JOIN original ON original.id = claim.id AND original.tenant = claim.tenant \
          WHERE {which}",
         COLUMNS.split(", ").map(|it| format!("claim.{it}")).collect::<Vec<_>>().join(", ")
     );
@@ -206,17 +209,17 @@ pub(super) async fn listed(
 fn stored(row: &Row, key: ClaimKey, claim: Claim) -> Result<StoredClaim, tokio_postgres::Error> {
     const REST: usize = AFTER + 3;
     let time = |column: usize| row.try_get::<_, Option<i64>>(column).map(|it| it.map(Timestamp));
-    let held: Option<&str> = row.try_get(REST + 4)?;
-    let (fence, receives): (Option<i64>, Option<i32>) = (row.try_get(REST + 6)?, row.try_get(REST + 7)?);
+    let held: Option<&str> = row.try_get(REST + 5)?;
+    let (fence, receives): (Option<i64>, Option<i32>) = (row.try_get(REST + 7)?, row.try_get(REST + 8)?);
     let lease = fence.zip(receives).filter(|_| held == Some("leased"));
-    let held = time(REST + 5)?.map(|at| match lease {
+    let held = time(REST + 6)?.map(|at| match lease {
         Some((fence, receives)) => {
             HeldDelivery::Leased { fence: Serial(fence), attempt: receives.unsigned_abs(), until: at }
         }
         None => HeldDelivery::Due(at),
     });
-    let hash: Option<&[u8]> = row.try_get(REST + 8)?;
-    let correlation: Option<&str> = row.try_get(REST + 9)?;
+    let hash: Option<&[u8]> = row.try_get(REST + 9)?;
+    let correlation: Option<&str> = row.try_get(REST + 10)?;
     Ok(StoredClaim {
         key,
         claim,
@@ -226,8 +229,68 @@ fn stored(row: &Row, key: ClaimKey, claim: Claim) -> Result<StoredClaim, tokio_p
         last_seen_at: time(REST + 1)?,
         archived_at: time(REST + 2)?,
         archive: row.try_get(REST + 3)?,
+        erased_at: time(REST + 4)?,
         held,
     })
+}
+
+/// All claims under ids, whether their time is over or not, with what they have besides; `locking` may keep them from
+/// others. Damaged ones are errors.
+pub(super) async fn of_ids(
+    client: &impl GenericClient,
+    ids: &[IdKey],
+    locking: &str,
+) -> Result<Vec<Result<(Claim, Aside), StoreError>>, StoreError> {
+    let text = format!(
+        "SELECT 0::bigint, {}, claim.id, claim.tenant, claim.destination, claim.repeats, claim.last_seen_at, \
+             claim.archived_at, claim.archive, claim.erased_at \
+         FROM claim JOIN unnest($1::text[], $2::text[]) AS key (id, tenant) USING (id, tenant) \
+         ORDER BY claim.id, claim.tenant, claim.destination {locking}",
+        COLUMNS.split(", ").map(|it| format!("claim.{it}")).collect::<Vec<_>>().join(", ")
+    );
+    let (names, tenants): (Vec<_>, Vec<_>) =
+        ids.iter().map(|it| (it.id.as_str(), it.tenant.as_str())).unzip();
+    let statement = client.prepare_cached(&text).await.map_err(sql)?;
+    let rows = client.query(&statement, &[&names, &tenants]).await.map_err(sql)?;
+    let read = |row: &Row| {
+        let (key, claim) = whole(row)?;
+        let aside = aside(row, key, claim.message).map_err(sql)?;
+        Ok((claim, aside))
+    };
+    Ok(rows.iter().map(read).collect())
+}
+
+fn aside(row: &Row, key: ClaimKey, message: Serial) -> Result<Aside, tokio_postgres::Error> {
+    const REST: usize = AFTER + 3;
+    Ok(Aside {
+        key,
+        message,
+        repeats: row.try_get(REST)?,
+        last_seen_at: row.try_get(REST + 1)?,
+        archived_at: row.try_get(REST + 2)?,
+        archive: row.try_get(REST + 3)?,
+        erased_at: row.try_get(REST + 4)?,
+    })
+}
+
+/// Writes what claims of another store have besides.
+pub(super) async fn put_asides(client: &impl GenericClient, asides: &[Aside]) -> Result<(), StoreError> {
+    const PUT: &str = "UPDATE claim SET repeats = new.repeats, last_seen_at = new.last_seen_at, \
+             archived_at = new.archived_at, archive = new.archive, erased_at = new.erased_at \
+         FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::text[], \
+             $8::bigint[]) \
+             AS new (id, tenant, destination, repeats, last_seen_at, archived_at, archive, erased_at) \
+         WHERE claim.id = new.id AND claim.tenant = new.tenant AND claim.destination = new.destination";
+    let (ids, tenants, destinations) = columns(asides.iter().map(|it| &it.key));
+    let repeats: Vec<_> = asides.iter().map(|it| it.repeats).collect();
+    let seen: Vec<_> = asides.iter().map(|it| it.last_seen_at).collect();
+    let archived: Vec<_> = asides.iter().map(|it| it.archived_at).collect();
+    let archives: Vec<_> = asides.iter().map(|it| it.archive.as_deref()).collect();
+    let erased: Vec<_> = asides.iter().map(|it| it.erased_at).collect();
+    let values: [&(dyn ToSql + Sync); 8] =
+        [&ids, &tenants, &destinations, &repeats, &seen, &archived, &archives, &erased];
+    let statement = client.prepare_cached(PUT).await.map_err(sql)?;
+    client.execute(&statement, &values).await.map(|_| ()).map_err(sql)
 }
 
 /// Counts that ids came again.
@@ -299,6 +362,12 @@ pub(super) async fn find(
         let place: i64 = row.try_get(0).map_err(Trouble::of)?;
         let Some(key) = usize::try_from(place - 1).ok().and_then(|place| keys.get(place)) else { continue };
         match read(row, key).map_err(Trouble::of)? {
+            // What was kept for an audit goes on the record; an id that is held cannot be used again.
+            Some(claim) if claim.expires_at <= now && claim.hot_until.is_some() => {
+                if !retention::make_way(client, key, now).await? {
+                    found.unreadable.insert(key.clone());
+                }
+            }
             Some(claim) if claim.expires_at <= now => over.push(key),
             Some(claim) => {
                 found.claims.insert(key.clone(), claim);
@@ -316,7 +385,8 @@ pub(super) async fn find(
     Ok(found)
 }
 
-/// Deletes claims whose time is over; those that somebody is at are cleared by them.
+/// Deletes claims whose time is over; those that somebody is at are cleared by them, and those that are kept for an audit
+/// not without a word.
 async fn clear(
     client: &impl GenericClient,
     over: impl IntoIterator<Item = &ClaimKey>,
@@ -325,7 +395,7 @@ async fn clear(
     const CLEAR: &str = "DELETE FROM claim WHERE ctid = ANY (ARRAY( \
          SELECT claim.ctid FROM claim JOIN unnest($1::text[], $2::text[], $3::text[]) \
              AS key (id, tenant, destination) USING (id, tenant, destination) \
-         WHERE claim.expires_at <= $4 FOR UPDATE OF claim SKIP LOCKED))";
+         WHERE claim.expires_at <= $4 AND claim.hot_until IS NULL FOR UPDATE OF claim SKIP LOCKED))";
     let (ids, tenants, destinations) = columns(over);
     let statement = client.prepare_cached(CLEAR).await.map_err(Trouble::of)?;
     let cleared = client.execute(&statement, &[&ids, &tenants, &destinations, &now.0]).await;
@@ -374,17 +444,21 @@ fn read(row: &Row, key: &ClaimKey) -> Result<Option<Claim>, tokio_postgres::Erro
     Ok((stored_check(key, &claim) == row.try_get::<_, i64>(5)?).then_some(claim))
 }
 
-/// Deletes up to `limit` claims whose time is over; those that somebody is at are left for the next time.
+/// Deletes up to `limit` claims whose time is over, with their answers; those that somebody is at are left for the next
+/// time. Those that are kept for an audit go on the record (`retention.rs`).
 pub(super) async fn sweep(
     client: &impl GenericClient,
     now: Timestamp,
     limit: usize,
 ) -> Result<usize, StoreError> {
-    const SWEEP: &str = "DELETE FROM claim WHERE ctid = ANY (ARRAY( \
-         SELECT ctid FROM claim WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED))";
+    const SWEEP: &str = "WITH gone AS (DELETE FROM claim WHERE ctid = ANY (ARRAY( \
+             SELECT ctid FROM claim WHERE expires_at <= $1 AND hot_until IS NULL \
+             ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)) RETURNING delivery), \
+         answers AS (DELETE FROM answer USING gone WHERE answer.delivery = gone.delivery) \
+         SELECT count(*) FROM gone";
     let statement = client.prepare_cached(SWEEP).await.map_err(sql)?;
     // Not at the very end: a batch that was judged before it may still be on its way (CLM-20).
     let before = now.minus(limits::CLAIM_KEEP_SLACK);
-    let swept = client.execute(&statement, &[&before.0, &(limit as i64)]).await.map_err(sql)?;
-    Ok(usize::try_from(swept).unwrap_or(usize::MAX))
+    let row = client.query_one(&statement, &[&before.0, &(limit as i64)]).await.map_err(sql)?;
+    Ok(usize::try_from(row.try_get::<_, i64>(0).map_err(sql)?).unwrap_or(usize::MAX))
 }

@@ -10,14 +10,14 @@ use super::client::{GenericClient, Transaction};
 use super::pool::{self, Pool, sql};
 use super::version::Version;
 use super::{
-    OpenError, Options, answer, audit, claim, conflict, dead_letter, delivery, fleet, layout, message,
-    original, registry, seal, telemetry,
+    OpenError, Options, answer, audit, claim, conflict, dead_letter, delivery, fleet, hold, layout, message,
+    original, registry, seal, segment, telemetry,
 };
 use crate::moving::{MoveError, Moved, Page};
 use crate::{Act, Deed, StoreError};
 
 /// What must be empty, and stays locked until the end.
-const TABLES: [&str; 13] = [
+const TABLES: [&str; 15] = [
     "message",
     "claim",
     "original",
@@ -31,6 +31,8 @@ const TABLES: [&str; 13] = [
     "audit",
     "note",
     "seal",
+    "hold",
+    "segment",
 ];
 
 /// A database that is to take in a store.
@@ -130,6 +132,9 @@ async fn take(transaction: &Transaction<'_>, page: Page, moved: &mut Moved) -> R
             claim::insert(transaction, &claims).await?;
             moved.claims += claims.len() as u64;
         }
+        Page::Asides(asides) => claim::put_asides(transaction, &asides).await?,
+        Page::Holds(holds) => hold::insert(transaction, &holds).await?,
+        Page::Segments(segments) => segment::insert(transaction, &segments).await?,
         Page::Originals(originals) => original::insert(transaction, &originals).await?,
         Page::Conflicts(conflicts) => {
             conflict::insert(transaction, &conflicts).await.map_err(sql)?;

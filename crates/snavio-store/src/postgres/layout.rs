@@ -12,7 +12,7 @@ use tokio_postgres::error::SqlState;
 use super::OpenError;
 
 /// The layout that this program writes; migrations after it are for newer ones.
-pub(super) const LAYOUT: i32 = 5;
+pub(super) const LAYOUT: i32 = 6;
 /// The oldest layout whose programs can work beside this one's.
 const OLDEST_READER: i32 = 1;
 /// Whoever migrates holds this advisory lock of its session: "snavio" and a number.

@@ -163,6 +163,36 @@ pub(super) async fn find(
     Ok(row.map(|row| usable(read(&row, 0))).transpose()?.flatten())
 }
 
+/// The messages with these numbers, each with the version of its hash; damaged ones are told of and left out.
+pub(super) async fn find_all(
+    client: &impl GenericClient,
+    numbers: &[Serial],
+) -> Result<Vec<(LoggedMessage, u16)>, StoreError> {
+    let query = format!("SELECT {COLUMNS} FROM message WHERE seq = ANY ($1) ORDER BY seq");
+    let numbers: Vec<_> = numbers.iter().map(|it| it.0).collect();
+    let statement = client.prepare_cached(&query).await.map_err(sql)?;
+    let rows = client.query(&statement, &[&numbers]).await.map_err(sql)?;
+    let mut found = Vec::with_capacity(rows.len());
+    for row in &rows {
+        found.extend(usable(read_versioned(row, 0))?);
+    }
+    Ok(found)
+}
+
+/// Writes a message that is there without what it said (CLM-18).
+pub(super) async fn erase(
+    client: &impl GenericClient,
+    logged: LoggedMessage,
+    hash_version: u16,
+) -> Result<(), StoreError> {
+    const ERASE: &str = "UPDATE message SET payload = ''::bytea, event = $2, check_value = $3 WHERE seq = $1";
+    let LoggedMessage { number, path, settled_at, message } = logged;
+    let message = message.erased();
+    let event = message.event.as_ref().map(|event| event.to_text());
+    let check = check_value(&message, path, settled_at, hash_version).wrapping_add(number.0);
+    client.execute(ERASE, &[&number.0, &event, &check]).await.map(|_| ()).map_err(sql)
+}
+
 /// What a tenant's services sent before a number, newest first.
 pub(super) async fn uses(
     client: &impl GenericClient,
@@ -200,6 +230,10 @@ fn read_use(row: &Row) -> Result<Option<Use>, tokio_postgres::Error> {
 
 /// Reads a message from a row, whose columns begin at a place.
 pub(super) fn read(row: &Row, first: usize) -> Result<LoggedMessage, StoreError> {
+    read_versioned(row, first).map(|(logged, _)| logged)
+}
+
+fn read_versioned(row: &Row, first: usize) -> Result<(LoggedMessage, u16), StoreError> {
     let number = Serial(row.try_get(first).map_err(sql)?);
     let damaged = || StoreError::Damaged { what: "message", key: number.to_string() };
     let (logged, hash_version, check) = fields(row, first).map_err(sql)?.ok_or_else(damaged)?;
@@ -207,7 +241,7 @@ pub(super) fn read(row: &Row, first: usize) -> Result<LoggedMessage, StoreError>
     if check != computed.wrapping_add(number.0) {
         return Err(damaged());
     }
-    Ok(logged)
+    Ok((logged, hash_version))
 }
 
 /// Reads a row's columns; nothing if one of them is not what only this store could have written.

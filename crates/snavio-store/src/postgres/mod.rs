@@ -4,6 +4,7 @@
 //! sequences, and a node that is killed leaves nothing that another must clean up.
 
 mod answer;
+mod archive;
 mod audit;
 mod changelog;
 mod claim;
@@ -12,9 +13,11 @@ mod client;
 mod conflict;
 mod dead_letter;
 mod delivery;
+mod erase;
 mod examine;
 mod finish;
 mod fleet;
+mod hold;
 mod horizon;
 mod incoming;
 mod layout;
@@ -23,8 +26,10 @@ mod original;
 mod pool;
 mod promise;
 mod registry;
+mod retention;
 mod room;
 mod seal;
+mod segment;
 mod settle;
 mod telemetry;
 mod version;
@@ -233,6 +238,7 @@ impl PostgresStore {
         const MOST: usize = limits::SWEEP_ROWS_MAX;
         let mut client = self.inner.pool.get_kept().await?;
         let claims = claim::sweep(&client, now, MOST).await?;
+        let claims = claims.max(retention::sweep(&mut client, now, MOST).await?);
         let claims = claims.max(original::sweep(&client, now, MOST).await?);
         let transaction = client.transaction().await.map_err(sql)?;
         let (lapsed, mut told) = finish::lapse(&transaction, now, MOST).await?;

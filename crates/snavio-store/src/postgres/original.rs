@@ -117,9 +117,46 @@ pub(super) async fn find(
         const CLEAR: &str = "DELETE FROM original WHERE ctid = ANY (ARRAY( \
              SELECT original.ctid FROM original JOIN unnest($1::text[], $2::text[]) AS key (id, tenant) \
                  USING (id, tenant) \
-             WHERE original.expires_at <= $3 FOR UPDATE OF original SKIP LOCKED))";
+             WHERE original.expires_at <= $3 AND NOT EXISTS (SELECT FROM claim WHERE claim.id = original.id \
+                 AND claim.tenant = original.tenant AND claim.hot_until IS NOT NULL) \
+             FOR UPDATE OF original SKIP LOCKED))";
+        const KEPT: &str = "SELECT DISTINCT key.place FROM unnest($1::text[], $2::text[]) WITH ORDINALITY \
+                 AS key (id, tenant, place) JOIN claim USING (id, tenant) WHERE claim.hot_until IS NOT NULL";
         let statement = client.prepare_cached(CLEAR).await.map_err(Trouble::of)?;
         client.execute(&statement, &[&over_ids, &over_tenants, &now.0]).await.map_err(Trouble::of)?;
+        // A claim that is kept for an audit is still there: until it is swept the id cannot mean anything else.
+        let statement = client.prepare_cached(KEPT).await.map_err(Trouble::of)?;
+        for row in client.query(&statement, &[&over_ids, &over_tenants]).await.map_err(Trouble::of)? {
+            let place: i64 = row.try_get(0).map_err(Trouble::of)?;
+            let id = usize::try_from(place - 1)
+                .ok()
+                .and_then(|place| over_ids.get(place).zip(over_tenants.get(place)));
+            let key = keys.iter().find(|key| id == Some((&key.id.as_str(), &key.tenant.as_str())));
+            found.extend(key.map(|key| (key.clone(), None)));
+        }
+    }
+    Ok(found)
+}
+
+/// What ids mean, whether their time is over or not; damaged ones are told of and left out.
+pub(super) async fn of_ids(
+    client: &impl GenericClient,
+    ids: &[IdKey],
+) -> Result<HashMap<IdKey, Original>, StoreError> {
+    const OF_IDS: &str = "SELECT key.place, source, message, hash, expires_at, check_value, hash_version \
+         FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS key (id, tenant, place) \
+         JOIN original USING (id, tenant)";
+    let (names, tenants): (Vec<_>, Vec<_>) =
+        ids.iter().map(|it| (it.id.as_str(), it.tenant.as_str())).unzip();
+    let statement = client.prepare_cached(OF_IDS).await.map_err(sql)?;
+    let mut found = HashMap::new();
+    for row in &client.query(&statement, &[&names, &tenants]).await.map_err(sql)? {
+        let place: i64 = row.try_get(0).map_err(sql)?;
+        let Some(key) = usize::try_from(place - 1).ok().and_then(|place| ids.get(place)) else { continue };
+        match read(row, key).map_err(sql)? {
+            Some(original) => drop(found.insert(key.clone(), original)),
+            None => alert(&StoreError::Damaged { what: "original", key: key.id.to_string() }),
+        }
     }
     Ok(found)
 }
@@ -136,14 +173,17 @@ fn read(row: &Row, key: &IdKey) -> Result<Option<Original>, tokio_postgres::Erro
     Ok((check == row.try_get::<_, i64>(5)?).then_some(original))
 }
 
-/// Deletes up to `limit` whose time is over; those that somebody is at are left for the next time.
+/// Deletes up to `limit` whose time is over; those that somebody is at are left for the next time, and those of claims
+/// that are kept for an audit for as long as these are there.
 pub(super) async fn sweep(
     client: &impl GenericClient,
     now: Timestamp,
     limit: usize,
 ) -> Result<usize, StoreError> {
     const SWEEP: &str = "DELETE FROM original WHERE ctid = ANY (ARRAY( \
-         SELECT ctid FROM original WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED))";
+         SELECT ctid FROM original WHERE expires_at <= $1 AND NOT EXISTS (SELECT FROM claim \
+             WHERE claim.id = original.id AND claim.tenant = original.tenant AND claim.hot_until IS NOT NULL) \
+         ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED))";
     let statement = client.prepare_cached(SWEEP).await.map_err(sql)?;
     let before = now.minus(limits::CLAIM_KEEP_SLACK);
     let swept = client.execute(&statement, &[&before.0, &(limit as i64)]).await.map_err(sql)?;

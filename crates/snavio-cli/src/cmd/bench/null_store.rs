@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use snavio_model::archive::hold::Hold;
+use snavio_model::archive::{self, Pointer};
 use snavio_model::claim::{Claim, ClaimKey, IdKey};
 use snavio_model::conflict::{Conflict, ConflictState, Immovable, Move};
 use snavio_model::delivery::{QueueAttributes, Receipt, ReceiptOutcome};
@@ -19,10 +21,10 @@ use snavio_model::settle::{Intake, Outcome, Settlement};
 use snavio_model::telemetry::{Record, StoredRecord};
 use snavio_model::time::Timestamp;
 use snavio_store::{
-    Act, Anchor, Audit, AuditEntry, ClaimFilter, Claims, Conflicts, Deed, Durability, Figures, Finished,
-    Fleet, Heard, Journal, Ledger, ListedDeadLetter, LoggedMessage, NodeSeen, NodeState, Queue, Received,
-    Redriven, RegistryLog, Report, Settled, Store, StoreError, StoredClaim, StoredConflict, StoredDeadLetter,
-    Swept, Use,
+    Act, Anchor, Archive, Audit, AuditEntry, ClaimFilter, Claims, Conflicts, Cooled, CooledUpTo, Deed,
+    Durability, Erasure, Figures, Finished, Fleet, Heard, Journal, Ledger, ListedDeadLetter, LoggedMessage,
+    NewHold, NewSegment, NodeSeen, NodeState, Queue, Received, Redriven, RegistryLog, Report, Settled, Store,
+    StoreError, StoredClaim, StoredConflict, StoredDeadLetter, Swept, Use,
 };
 use tokio::sync::Notify;
 
@@ -354,6 +356,53 @@ impl Conflicts for NullStore {
 
     async fn open_conflicts(&self) -> Result<u64, StoreError> {
         Ok(0)
+    }
+}
+
+#[async_trait]
+impl Archive for NullStore {
+    async fn cooled(&self, _: Option<CooledUpTo>, _: Timestamp) -> Result<Cooled, StoreError> {
+        Ok(Cooled::default())
+    }
+
+    async fn begin_segment(&self, _: NewSegment, _: Timestamp) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    async fn moved(&self, _: Vec<(archive::Record, Pointer)>, _: Timestamp) -> Result<usize, StoreError> {
+        Ok(0)
+    }
+
+    async fn archive_backlog(&self, _: Timestamp) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+
+    async fn spent_segments(&self, _: usize, _: Timestamp) -> Result<Vec<String>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn forget_segment(&self, _: &str, _: Timestamp) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn erase(&self, _: &IdKey, _: Vec<(Pointer, Pointer)>, _: Act) -> Result<Erasure, StoreError> {
+        Ok(Erasure::Unknown)
+    }
+
+    async fn set_hold(&self, _: NewHold, _: Act) -> Result<Hold, StoreError> {
+        Err(StoreError::Unavailable("this store keeps nothing".into()))
+    }
+
+    async fn holds(&self, _: Option<&str>, _: bool, _: Serial, _: usize) -> Result<Vec<Hold>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn hold(&self, _: Serial) -> Result<Option<Hold>, StoreError> {
+        Ok(None)
+    }
+
+    async fn lift_hold(&self, _: Serial, _: Act) -> Result<Option<Hold>, StoreError> {
+        Ok(None)
     }
 }
 

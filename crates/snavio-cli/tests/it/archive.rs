@@ -1,0 +1,167 @@
+//! Holds, erasures and the archive, as far as they can be seen without years passing (CLM-17, CLM-18).
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use snavio_sdk::{Api, Credentials};
+
+use crate::node::{Launch, Node, new_id, verdict};
+use crate::patience::eventually;
+use crate::people::issue;
+use crate::shell::Shell;
+use crate::wire::metric;
+
+/// `acme/ledger` does work of its own, by a route that keeps it for an audit.
+struct Books {
+    node: Node,
+    ledger: Api,
+}
+
+impl Books {
+    async fn open(launch: &Launch) -> Self {
+        let node = Node::launch(launch);
+        let registry = json!({
+            "tenants": [{ "name": "acme" }],
+            "services": [{ "name": "acme/ledger" }],
+            "routes": [{
+                "target": "acme/ledger", "name": "import", "queue": "imports", "dead_letter_queue": "exceptions",
+                "claim": { "policy": "ledger" }, "processing": { "kind": "reported" },
+            }],
+        });
+        let [ledger] = <[Credentials; 1]>::try_from(node.apply(&registry).await).unwrap();
+        let token = node.token(&ledger).await;
+        let ledger = node.api().with_token(&token);
+        Self { node, ledger }
+    }
+
+    async fn begin(&self, id: &str, amount: u32) -> (u16, Value) {
+        call(&self.ledger, "/v1/claims/import/begin", json!({ "id": id, "payload": { "amount": amount } }))
+            .await
+    }
+
+    /// Work that was begun and is complete.
+    async fn post(&self, id: &str) {
+        let (status, begun) = self.begin(id, 10).await;
+        assert_eq!(status, 201, "{begun}");
+        let body = json!({
+            "delivery_id": begun["delivery_id"], "fence": begun["fence"], "reference": "JE-1",
+            "response": { "entry": "of Jane Doe" },
+        });
+        assert_eq!(call(&self.ledger, "/v1/claims/import/complete", body).await.0, 200);
+    }
+}
+
+async fn call(who: &Api, path: &str, body: Value) -> (u16, Value) {
+    verdict(who.send(Method::POST, path, Some(body.to_string().into_bytes()), "application/json").await)
+}
+
+async fn get(who: &Api, path: &str) -> (u16, Value) {
+    verdict(who.send(Method::GET, path, None, "").await)
+}
+
+/// CLM-18
+#[tokio::test]
+async fn what_is_held_cannot_be_erased_and_what_is_erased_is_still_known() {
+    let books = Books::open(&Launch::default()).await;
+    let operator = books.node.operator();
+    let id = new_id();
+    let erasure = json!({ "tenant": "acme", "eventId": id, "why": "request 4711" });
+    assert_eq!(call(&operator, "/v1/erasures", erasure.clone()).await.0, 404, "there is nothing yet");
+    assert_eq!(books.begin(&id, 10).await.0, 201);
+    let (status, busy) = call(&operator, "/v1/erasures", erasure.clone()).await;
+    assert_eq!((status, &busy["reason"]), (409, &json!("in_progress")), "{busy}");
+    let id = new_id();
+    books.post(&id).await;
+    let erasure = json!({ "tenant": "acme", "eventId": id, "why": "request 4711" });
+
+    let shell = Shell::at(&books.node);
+    let why = ["--tenant", "acme", "--event", &id, "--why", "a lawsuit", "--json"];
+    let set = shell.run_words(&[&["holds", "set"], &why[..]].concat());
+    assert_eq!(set.code, Some(0), "{set:?}");
+    let hold = set.json()["holdId"].as_i64().unwrap();
+    let (status, held) = call(&operator, "/v1/erasures", erasure.clone()).await;
+    assert_eq!((status, &held["reason"]), (409, &json!("held")), "{held}");
+    assert!(held["detail"].as_str().unwrap().contains(&hold.to_string()), "{held}");
+    let listed = shell.run("holds list --tenant acme --json").json();
+    assert_eq!(listed["items"][0]["why"], "a lawsuit", "{listed}");
+    let lifted = shell.run_words(&["holds", "lift", &hold.to_string(), "--why", "it is over", "--json"]);
+    assert_eq!((lifted.code, &lifted.json()["liftedWhy"]), (Some(0), &json!("it is over")));
+
+    let erased = shell.run_words(&["erase", &id, "--tenant", "acme", "--why", "request 4711", "--json"]);
+    assert_eq!((erased.code, &erased.json()["before"]), (Some(0), &json!(false)), "{erased:?}");
+    let (status, again) = call(&operator, "/v1/erasures", erasure).await;
+    assert_eq!(
+        (status, &again["before"], &again["erasedAt"]),
+        (200, &json!(true), &erased.json()["erasedAt"])
+    );
+
+    let (status, replay) = books.begin(&id, 10).await;
+    assert_eq!(
+        (status, &replay["is_new"], &replay["state"]),
+        (200, &json!(false), &json!("COMPLETED")),
+        "{replay}"
+    );
+    assert_eq!((&replay["reference"], &replay["erased"]), (&json!("JE-1"), &json!(true)), "{replay}");
+    assert!(!replay.to_string().contains("Jane Doe"), "{replay}");
+    let (status, conflict) = books.begin(&id, 11).await;
+    assert_eq!((status, &conflict["reason"]), (409, &json!("conflict")), "{conflict}");
+    let (_, found) = get(&operator, &format!("/v1/claims/{id}?tenant=acme")).await;
+    let claim = &found["claims"][0];
+    assert!(claim["erasedAt"].is_string() && claim["domainPayloadHash"].is_string(), "{found}");
+    let (status, answer) = get(&operator, &format!("/v1/claims/{id}/answer?tenant=acme")).await;
+    assert_eq!(status, 404, "{answer}");
+    let (_, conflicts) = get(&operator, "/v1/conflicts?tenant=acme").await;
+    let conflict = conflicts["items"][0]["conflictId"].as_i64().unwrap();
+    let (status, whole) = get(&operator, &format!("/v1/conflicts/{conflict}")).await;
+    assert_eq!((status, &whole["original"]["erased"]), (200, &json!(true)), "{whole}");
+
+    let (_, erasures) = get(&operator, "/v1/erasures").await;
+    assert_eq!(erasures["items"].as_array().map(Vec::len), Some(1), "{erasures}");
+    assert_eq!(erasures["items"][0]["why"], "request 4711");
+    let (_, audit) = get(&operator, "/v1/audit").await;
+    let actions: Vec<_> = audit["items"].as_array().unwrap().iter().map(|it| it["action"].clone()).collect();
+    for action in ["hold.set", "hold.lift", "claim.erase"] {
+        assert!(actions.contains(&json!(action)), "{actions:?}");
+    }
+}
+
+/// CLM-18, REG-9
+#[tokio::test]
+async fn accounting_holds_and_lifts_and_says_why() {
+    let books = Books::open(&Launch::default()).await;
+    let token = issue(&books.node, "books", "accounting-ops", Some("acme")).await.token;
+    let books_keeper = books.node.api().with_token(&token);
+    for (body, status) in [
+        (json!({ "why": "" }), 400),
+        (json!({ "why": "x", "eventId": "a", "destination": "acme/ledger:import" }), 400),
+        (json!({ "why": "x", "destination": "zeta/ledger:import" }), 400),
+        (json!({ "why": "x", "tenant": "zeta" }), 404),
+        (json!({ "why": "x", "destination": "acme/ledger:import" }), 201),
+        (json!({ "why": "all of it" }), 201),
+    ] {
+        let (answered, told) = call(&books_keeper, "/v1/holds", body.clone()).await;
+        assert_eq!(answered, status, "{body}: {told}");
+    }
+    let (_, page) = get(&books_keeper, "/v1/holds").await;
+    assert_eq!(page["items"].as_array().map(Vec::len), Some(2), "{page}");
+    let id = new_id();
+    books.post(&id).await;
+    let (status, held) = call(&books_keeper, "/v1/erasures", json!({ "eventId": id, "why": "x" })).await;
+    assert_eq!((status, &held["reason"]), (409, &json!("held")), "{held}");
+}
+
+/// CLM-17, CLM-21
+#[tokio::test]
+async fn an_archive_that_cannot_be_written_is_warned_of_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let in_the_way = folder.path().join("archive");
+    std::fs::write(&in_the_way, "a file").unwrap();
+    let launch = Launch::default().set("ARCHIVE_URL", format!("file://{}", in_the_way.display()));
+    let books = Books::open(&launch).await;
+    let failures = eventually("it is counted", async || {
+        metric(&books.node, "events_archive_failures_total").await.filter(|it| *it >= 1.0)
+    });
+    failures.await;
+    assert_eq!(metric(&books.node, "events_archive_backlog").await, Some(0.0));
+    assert!(books.node.said().contains("the archive cannot be used"), "{}", books.node.said());
+    books.post(&new_id()).await;
+}

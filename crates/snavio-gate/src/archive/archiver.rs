@@ -1,0 +1,161 @@
+//! Moves what has cooled, for all nodes of a store: copy, verify, then point to it and delete, in bounded steps (CLM-18).
+//! It takes no input and may run at any time, twice, anywhere: what was written and not pointed to is written again as
+//! the same object, or ends after a day.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use snavio_model::archive::{Record, segment};
+use snavio_model::limits;
+use snavio_model::time::Timestamp;
+use snavio_store::NewSegment;
+use tokio::time::MissedTickBehavior;
+
+use super::{Archive, Trouble};
+use crate::Gate;
+
+/// How often it is looked for what has cooled.
+const LOOKING: Duration = Duration::from_secs(30);
+/// How long a node moves for all before it is asked again whether it lives.
+const TERM: Duration = Duration::from_secs(60);
+/// Objects that are deleted in one step.
+const DELETED_AT_ONCE: usize = 100;
+
+/// Moves what has cooled, for as long as the gate lives.
+pub(crate) async fn archive(gate: Arc<Gate>) {
+    let mut tick = tokio::time::interval(LOOKING);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        // By a time that is not to be trusted, what is hot would be moved and what is kept deleted.
+        while !gate.holds_sweeps() && gate.leads("archiver", TERM).await {
+            let round = gate.archive_once().await;
+            if !round.is_partial {
+                break;
+            }
+        }
+    }
+}
+
+/// What one round did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Round {
+    /// Records that moved.
+    pub moved: usize,
+    /// Objects that were deleted.
+    pub deleted: usize,
+    /// Things that went wrong.
+    pub failures: usize,
+    /// Whether there is more to do at once.
+    pub is_partial: bool,
+}
+
+impl Gate {
+    /// Moves what has cooled and deletes what nothing points to any more, in a bounded number of steps. What goes wrong is
+    /// counted and told, and tried again the next time (CLM-17).
+    pub async fn archive_once(&self) -> Round {
+        let mut round = Round::default();
+        match self.archive() {
+            Ok(archive) => {
+                let moved = self.move_cooled(archive, &mut round).await;
+                failed(moved, &mut round, "what has cooled was not moved to the archive");
+                if round.moved == 0 && round.failures == 0 {
+                    failed(archive.prove().await, &mut round, "the archive cannot be used");
+                }
+                let deleted = self.delete_spent(archive, &mut round).await;
+                failed(deleted, &mut round, "what nothing points to was not deleted from the archive");
+            }
+            Err(unset) => failed(Err(unset), &mut round, "nothing is moved to the archive"),
+        }
+        match self.store().archive_backlog(self.clock().now()).await {
+            Ok(backlog) => metrics::gauge!("events_archive_backlog").set(backlog as f64),
+            Err(error) => failed(Err(error.into()), &mut round, "what has cooled was not counted"),
+        }
+        round.is_partial &= round.failures == 0;
+        round
+    }
+
+    async fn move_cooled(&self, archive: &Archive, round: &mut Round) -> Result<(), Trouble> {
+        let now = self.clock().now();
+        let mut after = None;
+        for _ in 0..limits::ARCHIVE_SEGMENTS_PER_ROUND {
+            let cooled = self.store().cooled(after, now).await?;
+            let mut left = vec![cooled.records];
+            while let Some(records) = left.pop().filter(|it| !it.is_empty()) {
+                match self.move_some(archive, records, now).await {
+                    Ok(Moved::All(moved)) => round.moved += moved,
+                    Ok(Moved::TooLarge(first, second)) => left.extend([second, first]),
+                    // One that is too large does not keep the others.
+                    Err(large @ Trouble::TooLarge { .. }) => {
+                        failed(Err(large), round, "a message was not moved to the archive");
+                    }
+                    Err(trouble) => return Err(trouble),
+                }
+            }
+            after = cooled.next;
+            if after.is_none() {
+                return Ok(());
+            }
+        }
+        round.is_partial = round.moved > 0;
+        Ok(())
+    }
+
+    /// Copies records into one segment, verifies it, points to it and deletes what moved.
+    async fn move_some(
+        &self,
+        archive: &Archive,
+        records: Vec<Record>,
+        now: Timestamp,
+    ) -> Result<Moved, Trouble> {
+        let Some(segment) = segment::write(&records) else { return Ok(Moved::All(0)) };
+        if segment.text.len() > limits::ARCHIVE_SEGMENT_BYTES_MAX {
+            return halved(records);
+        }
+        let last = records.iter().flat_map(|it| &it.claims).map(|it| it.expires_at).max();
+        let expires_at = last.unwrap_or(now);
+        let new = NewSegment { object: segment.key.clone(), records: records.len(), expires_at };
+        if !self.store().begin_segment(new, now).await? {
+            // It is being deleted: what belongs in it goes the next time.
+            return Ok(Moved::All(0));
+        }
+        archive.put(&segment, &records).await?;
+        let pointed = records.into_iter().zip(segment.pointers).collect();
+        Ok(Moved::All(self.store().moved(pointed, now).await?))
+    }
+
+    async fn delete_spent(&self, archive: &Archive, round: &mut Round) -> Result<(), Trouble> {
+        let now = self.clock().now();
+        for object in self.store().spent_segments(DELETED_AT_ONCE, now).await? {
+            archive.objects.delete(std::slice::from_ref(&object)).await?;
+            self.store().forget_segment(&object, now).await?;
+            round.deleted += 1;
+        }
+        round.is_partial |= round.deleted == DELETED_AT_ONCE;
+        Ok(())
+    }
+}
+
+/// What became of records that were to be moved.
+enum Moved {
+    /// So many moved; the others changed meanwhile.
+    All(usize),
+    /// They do not fit into one segment.
+    TooLarge(Vec<Record>, Vec<Record>),
+}
+
+fn halved(mut records: Vec<Record>) -> Result<Moved, Trouble> {
+    if let [one] = records.as_slice() {
+        return Err(Trouble::TooLarge { number: one.number });
+    }
+    let second = records.split_off(records.len() / 2);
+    Ok(Moved::TooLarge(records, second))
+}
+
+fn failed(done: Result<(), Trouble>, round: &mut Round, what: &'static str) {
+    if let Err(trouble) = done {
+        round.failures += 1;
+        metrics::counter!("events_archive_failures_total").increment(1);
+        tracing::warn!(error = &trouble as &dyn std::error::Error, "{what}");
+    }
+}

@@ -1,0 +1,256 @@
+//! What is kept for years: moving it to the archive, holding it, destroying it (CLM-15 to CLM-18).
+//!
+//! A segment of the archive goes three ways here: it is begun before its object is written, kept by the commit that
+//! points to it, and ending before its object is deleted. So whoever crashes in between leaves a row that says what is
+//! to be done, and no object is deleted that anything points to.
+
+use async_trait::async_trait;
+use snavio_model::archive::hold::{Held, Hold, Lifted};
+use snavio_model::archive::{Pointer, Record};
+use snavio_model::claim::{ClaimKey, IdKey};
+use snavio_model::id::Serial;
+use snavio_model::name::TenantName;
+use snavio_model::time::Timestamp;
+
+use crate::evidence::Check;
+use crate::{Act, Deed, StoreError};
+
+/// Claims that are looked at in one step.
+pub(crate) const LOOKED_AT_MAX: usize = 1_000;
+/// Deliveries have the numbers that follow their message's: a message has no more of them than this.
+pub(crate) const DESTINATIONS_MAX: i64 = 4_096;
+/// A segment that was begun so long ago, and is pointed to by nothing, will not be finished by anybody: a day.
+pub(crate) const BEGUN_MAX: std::time::Duration = std::time::Duration::from_secs(86_400);
+
+/// How far claims that have cooled were looked through: those come next whose time was over later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CooledUpTo {
+    /// When the last one's time was over.
+    pub hot_until: Timestamp,
+    /// Its message.
+    pub message: Serial,
+}
+
+/// What may be moved now.
+#[derive(Debug, Default)]
+pub struct Cooled {
+    /// Each with the answers that move with it.
+    pub records: Vec<Record>,
+    /// From where to go on; nothing at the end.
+    pub next: Option<CooledUpTo>,
+}
+
+/// A segment that is about to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewSegment {
+    /// Its key.
+    pub object: String,
+    /// How many records it has.
+    pub records: usize,
+    /// When the last of its claims is over.
+    pub expires_at: Timestamp,
+}
+
+/// What is to be held.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewHold {
+    /// Whose.
+    pub tenant: TenantName,
+    /// What of it.
+    pub held: Held,
+}
+
+/// What came of an erasure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Erasure {
+    /// What the id said is destroyed, now or since this time.
+    Erased {
+        /// When.
+        at: Timestamp,
+        /// Whether it was before.
+        before: bool,
+    },
+    /// A hold is on it.
+    Held(Serial),
+    /// It is on its way, or a dead letter that may be put back: whoever works on it would get nothing.
+    Busy,
+    /// It was archived, or archived elsewhere, since it was looked at: look again.
+    Moved,
+    /// There is no such id.
+    Unknown,
+}
+
+/// The archive's books.
+#[async_trait]
+pub trait Archive: Send + Sync {
+    /// Some of what may be moved, oldest first: a bounded number, and a segment's worth of bytes.
+    async fn cooled(&self, after: Option<CooledUpTo>, now: Timestamp) -> Result<Cooled, StoreError>;
+
+    /// Notes that a segment is about to be written. False if the one before it under this key is being deleted.
+    async fn begin_segment(&self, segment: NewSegment, now: Timestamp) -> Result<bool, StoreError>;
+
+    /// Points claims to records that are in the archive and were read back from there, and deletes what moved, each in one
+    /// commit with its pointer. What is not as it was when it was written stays. Says how many records moved.
+    async fn moved(&self, records: Vec<(Record, Pointer)>, now: Timestamp) -> Result<usize, StoreError>;
+
+    /// How many claims should have been moved by now.
+    async fn archive_backlog(&self, now: Timestamp) -> Result<u64, StoreError>;
+
+    /// Segments that nothing points to any more and nobody will finish: from here on they are ending.
+    async fn spent_segments(&self, limit: usize, now: Timestamp) -> Result<Vec<String>, StoreError>;
+
+    /// The object of a segment that was ending is gone: so is its row, on the record.
+    async fn forget_segment(&self, object: &str, now: Timestamp) -> Result<(), StoreError>;
+
+    /// Destroys what an id says: payloads and answers in the store, and its records in the archive, which were written
+    /// again without it. `rewritten` says where every record of their segments is now. In one commit, on the record.
+    async fn erase(
+        &self,
+        id: &IdKey,
+        rewritten: Vec<(Pointer, Pointer)>,
+        act: Act,
+    ) -> Result<Erasure, StoreError>;
+
+    /// Holds something, on the record. The same again is another hold.
+    async fn set_hold(&self, hold: NewHold, act: Act) -> Result<Hold, StoreError>;
+
+    /// Holds after a number, of one tenant or of all, those that were lifted too if asked for.
+    async fn holds(
+        &self,
+        tenant: Option<&str>,
+        lifted_too: bool,
+        after: Serial,
+        limit: usize,
+    ) -> Result<Vec<Hold>, StoreError>;
+
+    /// One of them.
+    async fn hold(&self, id: Serial) -> Result<Option<Hold>, StoreError>;
+
+    /// Lifts a hold, on the record. One that was lifted before stays as it is.
+    async fn lift_hold(&self, id: Serial, act: Act) -> Result<Option<Hold>, StoreError>;
+}
+
+impl NewHold {
+    pub(crate) fn with(self, id: Serial, act: &Act) -> Hold {
+        let (who, why, at) = (act.who.clone(), act.why.clone(), act.at);
+        Hold { id, tenant: self.tenant, held: self.held, who, why, at, lifted: None }
+    }
+}
+
+/// The hold as lifted by somebody.
+pub(crate) fn lifted(hold: Hold, act: &Act) -> Hold {
+    let lifted = Lifted { who: act.who.clone(), why: act.why.clone(), at: act.at };
+    Hold { lifted: Some(lifted), ..hold }
+}
+
+/// What is on record of a hold that was set or lifted.
+pub(crate) fn hold_deed(hold: &Hold) -> Deed {
+    let (action, outcome) = match &hold.lifted {
+        None => ("hold.set", format!("nothing of {} is deleted or erased", hold.object())),
+        Some(_) => ("hold.lift", format!("{} may be deleted and erased again", hold.object())),
+    };
+    Deed { action, object: hold.id.to_string(), outcome }
+}
+
+/// The check value of a hold.
+pub(crate) fn of_hold(hold: &Hold) -> i64 {
+    let mut check = Check::default();
+    check.number(hold.id.0);
+    let (id, destination) = parts(&hold.held);
+    for text in [hold.tenant.as_str(), id.unwrap_or(""), destination.unwrap_or(""), &hold.who, &hold.why] {
+        check.bytes(text.as_bytes());
+    }
+    check.number(hold.at.0);
+    if let Some(lifted) = &hold.lifted {
+        check.number(lifted.at.0);
+        check.bytes(lifted.who.as_bytes());
+        check.bytes(lifted.why.as_bytes());
+    }
+    check.value()
+}
+
+/// What is held, as its two columns.
+pub(crate) fn parts(held: &Held) -> (Option<&str>, Option<&str>) {
+    match held {
+        Held::Id(id) => (Some(id.as_str()), None),
+        Held::Destination(destination) => (None, Some(destination)),
+        Held::Tenant => (None, None),
+    }
+}
+
+/// Takes back what [`parts`] gave.
+pub(crate) fn held(id: Option<&str>, destination: Option<&str>) -> Held {
+    match (id, destination) {
+        (Some(id), _) => Held::Id(snavio_model::id::MessageId::stored(id)),
+        (None, Some(destination)) => Held::Destination(destination.into()),
+        (None, None) => Held::Tenant,
+    }
+}
+
+/// Claims whose time is over, as they are deleted.
+#[derive(Default)]
+pub(crate) struct Expired {
+    pub(crate) claims: usize,
+    first: Option<String>,
+    last: Option<String>,
+    pub(crate) messages: usize,
+    pub(crate) answers: usize,
+}
+
+impl Expired {
+    pub(crate) fn add(&mut self, id: &str, tenant: &str, destination: &str) {
+        let named = format!("{id} of {tenant} at {destination}");
+        self.first.get_or_insert_with(|| named.clone());
+        self.last = Some(named);
+        self.claims += 1;
+    }
+
+    /// What is on record of it: what, and when (CLM-18).
+    pub(crate) fn deed(&self, now: Timestamp) -> Option<(Act, Deed)> {
+        let (first, last) = (self.first.as_ref()?, self.last.as_ref()?);
+        let which = if self.claims == 1 { first.clone() } else { format!("first {first}, last {last}") };
+        let (messages, answers) = (self.messages, self.answers);
+        let outcome =
+            format!("their time was over: {which}; with them {messages} messages and {answers} answers");
+        let act = Act { who: "gateway".to_owned(), why: String::new(), at: now };
+        Some((act, Deed { action: "claims.expire", object: format!("{} claims", self.claims), outcome }))
+    }
+}
+
+/// What is on record of a claim whose time was over when its id was used again.
+pub(crate) fn used_again(key: &ClaimKey, at: Timestamp) -> (Act, Deed) {
+    let act = Act { who: "gateway".to_owned(), why: String::new(), at };
+    let outcome = format!(
+        "its time was over and its id is used again: {} of {} at {}",
+        key.id, key.tenant, key.destination
+    );
+    (act, Deed { action: "claims.expire", object: "1 claims".to_owned(), outcome })
+}
+
+/// What is on record of a segment whose object was deleted.
+pub(crate) fn deleted_segment(object: &str, at: Timestamp) -> (Act, Deed) {
+    let act = Act { who: "gateway".to_owned(), why: String::new(), at };
+    let outcome = "nothing pointed to it any more".to_owned();
+    (act, Deed { action: "archive.delete", object: object.to_owned(), outcome })
+}
+
+/// What is on record of an erasure: the proof that stays.
+pub(crate) fn erased(id: &IdKey, messages: usize, answers: usize, archived: usize) -> Deed {
+    let outcome = format!(
+        "what it said is destroyed: {messages} messages and {answers} answers in the store, {archived} records in the \
+         archive; hash, reference and times stay"
+    );
+    Deed { action: "claim.erase", object: format!("{} of {}", id.id, id.tenant), outcome }
+}
+
+/// What a row of `claim` has besides the claim itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Aside {
+    pub(crate) key: ClaimKey,
+    pub(crate) message: Serial,
+    pub(crate) repeats: i64,
+    pub(crate) last_seen_at: Option<i64>,
+    pub(crate) archived_at: Option<i64>,
+    pub(crate) archive: Option<String>,
+    pub(crate) erased_at: Option<i64>,
+}

@@ -1,0 +1,383 @@
+//! What is kept for years: moved when it has cooled, deleted on the record when its time is over, held and erased
+//! (CLM-15 to CLM-18). Objects are in memory here; the stores do not know where they are.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use snavio_model::archive::hold::Held;
+use snavio_model::archive::{Pointer, Record, segment};
+use snavio_model::claim::{IdKey, Status};
+use snavio_model::conflict::{ConflictState, Move};
+use snavio_model::hash::DomainHash;
+use snavio_model::id::{MessageId, Serial};
+use snavio_model::name::TenantName;
+use snavio_model::processing::InDoubt;
+use snavio_model::settle::{Intake, Outcome};
+
+use super::processing::{answer, audited, book, booking, claim, completed, failed, finish, take_up, unknown};
+use super::samples::{act, at, intake, queued, receipt, receive, settle, settle_one};
+use crate::{Cooled, Erasure, NewHold, NewSegment, Received, Store};
+
+const DAY: i64 = 86_400;
+
+/// Objects as an archive would have them.
+type Shelf = BTreeMap<String, Vec<u8>>;
+
+/// A message that was posted, with answer 1, on day 0.
+async fn posted(store: &dyn Store, id: &str) -> Received {
+    let work = take_up(store, id, 0).await;
+    finish(store, completed(receipt(&work), "1"), 1).await;
+    work
+}
+
+async fn cooled(store: &dyn Store, day: i64) -> Vec<Record> {
+    let Cooled { mut records, mut next } = store.cooled(None, at(day * DAY)).await.expect("it looks");
+    while let Some(after) = next {
+        let more = store.cooled(Some(after), at(day * DAY)).await.expect("it looks");
+        records.extend(more.records);
+        next = more.next;
+    }
+    records
+}
+
+/// Writes records on the shelf and begins their segment.
+async fn write(store: &dyn Store, shelf: &mut Shelf, records: &[Record], day: i64) -> Vec<(Record, Pointer)> {
+    let written = segment::write(records).expect("there is something to write");
+    let expires_at = records.iter().flat_map(|it| &it.claims).map(|it| it.expires_at).max().expect("claims");
+    let new = NewSegment { object: written.key.clone(), records: records.len(), expires_at };
+    assert!(store.begin_segment(new, at(day * DAY)).await.expect("it begins"));
+    shelf.insert(written.key, written.text);
+    records.iter().cloned().zip(written.pointers).collect()
+}
+
+/// Moves all that has cooled.
+async fn archive(store: &dyn Store, shelf: &mut Shelf, day: i64) -> usize {
+    let records = cooled(store, day).await;
+    if records.is_empty() {
+        return 0;
+    }
+    let written = write(store, shelf, &records, day).await;
+    store.moved(written, at(day * DAY)).await.expect("it moves")
+}
+
+/// The record that a claim points to.
+async fn archived(store: &dyn Store, shelf: &Shelf, id: &str, day: i64) -> Record {
+    let claim = claim(store, id, day * DAY).await;
+    let pointer = claim.pointer().expect("it is archived").expect("it points somewhere");
+    segment::find(&pointer, &shelf[&pointer.object]).expect("it is there")
+}
+
+fn saying(what: u8, id: &str, day: i64) -> Intake {
+    let mut intake = intake(id, &book(), at(day * DAY));
+    intake.message.domain_hash = DomainHash([what; 32]);
+    intake
+}
+
+/// What becomes of an id that comes again, with the same content and with another.
+async fn again(store: &dyn Store, id: &str, day: i64) -> (Outcome, Outcome) {
+    let now = at(day * DAY);
+    let same = settle(store, vec![saying(9, id, day)], now).await[0].outcomes[0];
+    let other = settle(store, vec![saying(7, id, day)], now).await[0].outcomes[0];
+    (same, other)
+}
+
+fn id_key(id: &str) -> IdKey {
+    IdKey { id: MessageId::stored(id), tenant: acme() }
+}
+
+fn acme() -> TenantName {
+    TenantName::new("acme").expect("a tenant")
+}
+
+async fn count(store: &dyn Store) -> usize {
+    store.messages("acme", Serial(0), 100).await.expect("messages are read").len()
+}
+
+/// CLM-2, CLM-5, CLM-8, CLM-16
+pub async fn an_archived_id_is_still_known_and_compared(store: &Arc<dyn Store>) {
+    let mut shelf = Shelf::new();
+    let work = posted(&**store, "a").await;
+    assert_eq!(archive(&**store, &mut shelf, 399).await, 0, "it is hot");
+    assert_eq!(store.archive_backlog(at(401 * DAY)).await.expect("it counts"), 1);
+    assert_eq!(archive(&**store, &mut shelf, 401).await, 1);
+    assert_eq!(store.archive_backlog(at(401 * DAY)).await.expect("it counts"), 0);
+    assert_eq!(count(&**store).await, 0, "the message moved");
+    assert_eq!(store.answer(work.delivery_id).await.expect("it is asked"), None, "and so did the answer");
+    for day in [401, 1200, 2519] {
+        store.sweep(at(day * DAY)).await.expect("it sweeps");
+        let claim = claim(&**store, "a", day * DAY).await;
+        assert_eq!(claim.hash, Some(work.message.domain_hash));
+        assert_eq!(claim.archived_at, Some(at(401 * DAY)));
+        let progress = claim.claim.progress.as_ref().expect("it is followed");
+        assert_eq!((progress.reference.as_deref(), progress.attempts), (Some("JE-1"), 1));
+        let record = archived(&**store, &shelf, "a", day).await;
+        assert_eq!(record.message, *work.message, "every column of it");
+        assert_eq!(record.answer("acme/bot:book"), Some(&answer("1")));
+        let (same, other) = again(&**store, "a", day).await;
+        assert!(matches!(same, Outcome::Seen { status: Status::Completed, .. }), "day {day}: {same:?}");
+        assert!(matches!(other, Outcome::Conflict { .. }), "day {day}: {other:?}");
+    }
+    let conflicts = store.conflicts_of(&id_key("a")).await.expect("they are listed");
+    assert_eq!((conflicts.len(), conflicts[0].count, conflicts[0].original), (1, 3, message_of(&work)));
+}
+
+/// A delivery has the number after its message's.
+fn message_of(work: &Received) -> Serial {
+    Serial(work.delivery_id.0 - 1)
+}
+
+/// CLM-18
+pub async fn what_is_not_over_or_still_needed_is_not_moved(store: &Arc<dyn Store>) {
+    let later = 401;
+    let failing = take_up(&**store, "failed", 0).await;
+    finish(&**store, failed(receipt(&failing), true, 9), 1).await;
+    settle_one(&**store, "doubt", &booking(InDoubt::Hold), at(0)).await;
+    let doubt = receive(&**store, "book", 30, at(0)).await.remove(0);
+    finish(&**store, unknown(receipt(&doubt)), 1).await;
+    posted(&**store, "disputed").await;
+    let (_, other) = again(&**store, "disputed", 0).await;
+    assert!(matches!(other, Outcome::Conflict { .. }));
+    posted(&**store, "plain").await;
+    settle_one(&**store, "waits", &book(), at(0)).await;
+    let ids = |records: &[Record]| records.iter().map(|it| it.message.id.to_string()).collect::<Vec<_>>();
+    assert_eq!(ids(&cooled(&**store, later).await), ["plain"]);
+
+    let conflict = store.conflicts_of(&id_key("disputed")).await.expect("they are listed")[0].id;
+    for state in [ConflictState::Triaged, ConflictState::ResolvedAcceptOriginal] {
+        let to = Move { to: state, note: "seen".to_owned(), compensating: None };
+        store
+            .move_conflict(conflict, to, act("seen", at(2)))
+            .await
+            .expect("it moves")
+            .expect("it is there")
+            .expect("it may");
+    }
+    assert_eq!(ids(&cooled(&**store, later).await), ["disputed", "plain"], "once it is resolved");
+}
+
+/// CLM-18: whoever crashed after the object was written, and two who move at once.
+pub async fn what_is_moved_twice_moves_once(store: &Arc<dyn Store>) {
+    let mut shelf = Shelf::new();
+    for id in ["a", "b"] {
+        posted(&**store, id).await;
+    }
+    let (one, other) = (cooled(&**store, 401).await, cooled(&**store, 401).await);
+    assert_eq!((one.len(), &one), (2, &other));
+    let first = write(&**store, &mut shelf, &one, 401).await;
+    let second = write(&**store, &mut shelf, &other, 402).await;
+    assert_eq!((&first, shelf.len()), (&second, 1), "writing twice is the same object");
+    let (first, second) = tokio::join!(store.moved(first, at(401 * DAY)), store.moved(second, at(401 * DAY)));
+    assert_eq!(first.expect("it moves") + second.expect("it moves"), 2);
+    for id in ["a", "b"] {
+        assert_eq!(archived(&**store, &shelf, id, 402).await.message.id.as_str(), id);
+    }
+    assert!(cooled(&**store, 402).await.is_empty());
+    assert!(store.spent_segments(10, at(500 * DAY)).await.expect("it looks").is_empty(), "it is pointed to");
+}
+
+/// CLM-18: nothing is deleted unless what is pointed to is what is here.
+pub async fn what_differs_from_what_was_written_stays(store: &Arc<dyn Store>) {
+    let mut shelf = Shelf::new();
+    posted(&**store, "a").await;
+    let mut records = cooled(&**store, 401).await;
+    records[0].message.payload = "{}".into();
+    let written = write(&**store, &mut shelf, &records, 401).await;
+    assert_eq!(store.moved(written, at(401 * DAY)).await.expect("it answers"), 0);
+    let unwritten = segment::write(&cooled(&**store, 401).await).expect("a segment");
+    let records = cooled(&**store, 401).await.into_iter().zip(unwritten.pointers).collect();
+    assert_eq!(
+        store.moved(records, at(401 * DAY)).await.expect("it answers"),
+        0,
+        "its segment was not begun"
+    );
+    assert_eq!((count(&**store).await, claim(&**store, "a", 401 * DAY).await.archive), (1, None));
+}
+
+/// CLM-18: an object that was written and never pointed to, and one whose claims are over.
+pub async fn a_segment_ends_when_nothing_points_to_it_any_more(store: &Arc<dyn Store>) {
+    let mut shelf = Shelf::new();
+    posted(&**store, "a").await;
+    let records = cooled(&**store, 401).await;
+    let written = write(&**store, &mut shelf, &records, 401).await;
+    let object = written[0].1.object.clone();
+    assert!(store.spent_segments(10, at(401 * DAY + 60)).await.expect("it looks").is_empty(), "not at once");
+    assert_eq!(store.spent_segments(10, at(403 * DAY)).await.expect("it looks"), [object.clone()]);
+    let expires_at = records[0].claims[0].expires_at;
+    let new = NewSegment { object: object.clone(), records: 1, expires_at };
+    assert!(!store.begin_segment(new, at(403 * DAY)).await.expect("it answers"), "while it is being deleted");
+    assert_eq!(store.moved(written, at(403 * DAY)).await.expect("it answers"), 0, "and nothing points to it");
+    store.forget_segment(&object, at(403 * DAY)).await.expect("it forgets");
+    assert_eq!(audited(&**store, "archive.delete").await, 1);
+
+    assert_eq!(archive(&**store, &mut shelf, 404).await, 1);
+    assert!(
+        store.spent_segments(10, at(2557 * DAY + 120)).await.expect("it looks").is_empty(),
+        "its claim is there"
+    );
+    store.sweep(at(2558 * DAY)).await.expect("it sweeps");
+    assert_eq!(store.spent_segments(10, at(2558 * DAY)).await.expect("it looks"), [object.clone()]);
+    store.forget_segment(&object, at(2558 * DAY)).await.expect("it forgets");
+    store.forget_segment(&object, at(2558 * DAY)).await.expect("it forgets again");
+    assert_eq!(audited(&**store, "archive.delete").await, 2);
+}
+
+/// CLM-15, CLM-18, CLM-19
+pub async fn what_is_over_goes_with_its_message_and_answer_on_the_record(store: &Arc<dyn Store>) {
+    let work = posted(&**store, "a").await;
+    posted(&**store, "b").await;
+    let mut shelf = Shelf::new();
+    let records = cooled(&**store, 401).await;
+    let written = write(&**store, &mut shelf, &records[1..], 401).await;
+    assert_eq!(store.moved(written, at(401 * DAY)).await.expect("it moves"), 1, "one of them is archived");
+    store.sweep(at(2556 * DAY)).await.expect("it sweeps");
+    assert_eq!((count(&**store).await, audited(&**store, "claims.expire").await), (1, 0));
+    store.sweep(at(2558 * DAY)).await.expect("it sweeps");
+    assert_eq!(count(&**store).await, 0);
+    assert_eq!(store.answer(work.delivery_id).await.expect("it is asked"), None);
+    let entries = store.audit(Serial(0), 100).await.expect("the record is read");
+    let entry = entries.iter().find(|it| it.action == "claims.expire").expect("it is on record");
+    assert_eq!((entry.object.as_str(), entry.act.at), ("2 claims", at(2558 * DAY)));
+    for words in ["a of acme at acme/bot:book", "b of acme", "1 messages and 1 answers"] {
+        assert!(entry.outcome.contains(words), "{}", entry.outcome);
+    }
+    assert!(queued(settle_one(&**store, "a", &book(), at(2558 * DAY)).await).is_some(), "the id is free");
+}
+
+/// CLM-18: also where nobody has swept yet when an id is used again.
+pub async fn an_id_that_is_used_again_after_its_time_is_on_the_record(store: &Arc<dyn Store>) {
+    posted(&**store, "a").await;
+    assert!(queued(settle_one(&**store, "a", &book(), at(2558 * DAY)).await).is_some());
+    assert_eq!(audited(&**store, "claims.expire").await, 1);
+    assert_eq!(count(&**store).await, 1, "the old message is gone, the new one is there");
+}
+
+/// CLM-18
+pub async fn what_is_held_is_not_deleted_until_the_hold_is_lifted(store: &Arc<dyn Store>) {
+    let over = at(2558 * DAY);
+    for (id, held) in [
+        ("a", Held::Id(MessageId::stored("a"))),
+        ("b", Held::Destination("acme/bot:book".into())),
+        ("c", Held::Tenant),
+    ] {
+        let before = count(&**store).await;
+        posted(&**store, id).await;
+        let hold = store
+            .set_hold(NewHold { tenant: acme(), held }, act("a lawsuit", at(2)))
+            .await
+            .expect("it holds");
+        let others = Held::Id(MessageId::stored("other"));
+        let other =
+            store.set_hold(NewHold { tenant: acme(), held: others }, act("", at(2))).await.expect("it holds");
+        store.sweep(over).await.expect("it sweeps");
+        assert_eq!(count(&**store).await, before + 1, "{id} is held");
+        let again = settle_one(&**store, id, &book(), over).await;
+        assert_eq!(again, Outcome::Unreadable, "{id} cannot be used again");
+        let erasure =
+            store.erase(&id_key(id), Vec::new(), act("asked for", at(3))).await.expect("it answers");
+        assert_eq!(erasure, Erasure::Held(hold.id));
+        let lifted = store.lift_hold(hold.id, act("it is over", at(4))).await.expect("it lifts");
+        assert_eq!(lifted.and_then(|it| it.lifted).map(|it| it.why).as_deref(), Some("it is over"));
+        let again = store.lift_hold(hold.id, act("again", at(5))).await.expect("it answers");
+        assert_eq!(again.and_then(|it| it.lifted).map(|it| it.at), Some(at(4)), "it was lifted before");
+        store.lift_hold(other.id, act("", at(4))).await.expect("it lifts");
+        store.sweep(over).await.expect("it sweeps");
+        assert_eq!(count(&**store).await, before, "{id} is gone");
+    }
+    assert_eq!((audited(&**store, "hold.set").await, audited(&**store, "hold.lift").await), (6, 6));
+    let all = store.holds(Some("acme"), true, Serial(0), 10).await.expect("they are listed");
+    assert_eq!(
+        (all.len(), store.holds(None, false, Serial(0), 10).await.expect("they are listed").len()),
+        (6, 0)
+    );
+    assert_eq!(store.hold(all[0].id).await.expect("it is read").as_ref(), Some(&all[0]));
+    assert!(store.holds(Some("umbrella"), true, Serial(0), 10).await.expect("they are listed").is_empty());
+}
+
+/// CLM-18
+pub async fn what_is_erased_says_nothing_and_is_still_known(store: &Arc<dyn Store>) {
+    let work = posted(&**store, "a").await;
+    let (_, other) = again(&**store, "a", 0).await;
+    assert!(matches!(other, Outcome::Conflict { .. }));
+    let erase = async |now| {
+        store.erase(&id_key("a"), Vec::new(), act("asked for", at(now))).await.expect("it answers")
+    };
+    assert_eq!(erase(5).await, Erasure::Erased { at: at(5), before: false });
+    assert_eq!(erase(6).await, Erasure::Erased { at: at(5), before: true });
+    assert_eq!(audited(&**store, "claim.erase").await, 1);
+    let message = store.messages("acme", Serial(0), 10).await.expect("it is read").remove(0);
+    assert!(message.message.is_erased(), "and it passes its check");
+    let kept = store.answer(work.delivery_id).await.expect("it is read").expect("it is there");
+    assert!(kept.body.is_empty());
+    let claim = claim(&**store, "a", 7).await;
+    assert_eq!((claim.erased_at, claim.hash), (Some(at(5)), Some(work.message.domain_hash)));
+    let conflict = store.conflicts_of(&id_key("a")).await.expect("they are listed")[0].id;
+    let conflict = store.conflict(conflict).await.expect("it is read").expect("it is there");
+    assert!(conflict.conflicting.expect("it is there").message.is_erased(), "what was sent under the id too");
+    let (same, other) = again(&**store, "a", 1).await;
+    assert!(matches!(same, Outcome::Seen { status: Status::Completed, .. }));
+    assert!(matches!(other, Outcome::Conflict { .. }));
+    let unknown = store.erase(&id_key("nobody"), Vec::new(), act("", at(5))).await.expect("it answers");
+    assert_eq!(unknown, Erasure::Unknown);
+}
+
+/// CLM-18
+pub async fn what_is_on_its_way_is_not_erased(store: &Arc<dyn Store>) {
+    let work = take_up(&**store, "a", 0).await;
+    let erase = async || store.erase(&id_key("a"), Vec::new(), act("", at(5))).await.expect("it answers");
+    assert_eq!(erase().await, Erasure::Busy);
+    finish(&**store, failed(receipt(&work), true, 9), 1).await;
+    assert!(matches!(erase().await, Erasure::Erased { before: false, .. }), "once it has ended");
+    let dead = store.dead_letters("acme", None, Serial(0), 10).await.expect("they are listed");
+    assert!(dead.is_empty(), "nobody puts back what says nothing");
+    let claim = claim(&**store, "a", 6).await.claim.progress.expect("it is followed");
+    assert_eq!(claim.error.as_deref(), Some("erased"));
+}
+
+/// CLM-18
+pub async fn what_is_archived_is_erased_by_writing_its_segment_again(store: &Arc<dyn Store>) {
+    let mut shelf = Shelf::new();
+    for id in ["a", "b"] {
+        posted(&**store, id).await;
+    }
+    assert_eq!(archive(&**store, &mut shelf, 401).await, 2);
+    let (old, text) = shelf.iter().next().map(|(key, text)| (key.clone(), text.clone())).expect("an object");
+    let blind = store.erase(&id_key("a"), Vec::new(), act("", at(402 * DAY))).await.expect("it answers");
+    assert_eq!(blind, Erasure::Moved, "what is in the archive must be written again first");
+    let records = segment::read(&old, &text).expect("it is read");
+    let before = segment::write(&records).expect("a segment").pointers;
+    let erased = |it: Record| if it.message.id.as_str() == "a" { it.erased(at(402 * DAY)) } else { it };
+    let records: Vec<_> = records.into_iter().map(erased).collect();
+    let after = write(&**store, &mut shelf, &records, 402).await.into_iter().map(|(_, pointer)| pointer);
+    let rewritten: Vec<_> = before.into_iter().zip(after).collect();
+    let erasure =
+        store.erase(&id_key("a"), rewritten, act("asked for", at(402 * DAY))).await.expect("it erases");
+    assert_eq!(erasure, Erasure::Erased { at: at(402 * DAY), before: false });
+    assert_eq!(store.spent_segments(10, at(402 * DAY)).await.expect("it looks"), [old.clone()]);
+    shelf.remove(&old);
+    assert!(archived(&**store, &shelf, "a", 403).await.message.is_erased());
+    let other = archived(&**store, &shelf, "b", 403).await;
+    assert!(!other.message.is_erased());
+    assert_eq!(other.answer("acme/bot:book"), Some(&answer("1")));
+    let (same, other) = again(&**store, "a", 500).await;
+    assert!(matches!(same, Outcome::Seen { status: Status::Completed, .. }));
+    assert!(matches!(other, Outcome::Conflict { .. }));
+}
+
+/// TEL-4: who reads telemetry goes on where it was, though messages before it are gone.
+pub async fn telemetry_goes_on_after_messages_were_moved(store: &Arc<dyn Store>) {
+    let mut shelf = Shelf::new();
+    for id in ["a", "b"] {
+        posted(&**store, id).await;
+    }
+    let page = async |after, limit| store.telemetry("acme", after, limit).await.expect("it is read");
+    let first = page(Serial(0), 1).await.remove(0);
+    assert_eq!(archive(&**store, &mut shelf, 401).await, 2);
+    assert!(page(first.number, 10).await.is_empty());
+    let now = at(401 * DAY);
+    settle_one(&**store, "c", &book(), now).await;
+    assert_eq!(page(first.number, 10).await.len(), 1);
+    assert_eq!(page(Serial(0), 10).await.len(), 1);
+    assert_eq!(receive(&**store, "book", 30, now.plus(Duration::from_secs(1))).await.len(), 1);
+    assert_eq!(store.uses("acme", Serial(i64::MAX), 10).await.expect("they are read").len(), 1);
+}

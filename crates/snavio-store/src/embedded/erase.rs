@@ -1,0 +1,181 @@
+//! Destroying what an id says, in the rows that are here, and in the archive by pointing to what was written again
+//! without it (CLM-18).
+
+use std::collections::BTreeSet;
+
+use rusqlite::{Connection, params};
+use snavio_model::archive::Pointer;
+use snavio_model::claim::{Claim, ClaimKey, IdKey};
+use snavio_model::id::Serial;
+use snavio_model::time::Timestamp;
+
+use super::writer::{Transaction, sql};
+use super::{answer, audit, claim, hold, message, original, segment};
+use crate::archive::{Aside, DESTINATIONS_MAX, Erasure, erased};
+use crate::{Act, LoggedMessage, StoreError};
+
+/// Erases, and has SQLite overwrite what it frees by that: pages that are merely free would still say it.
+pub(super) fn erase(
+    transaction: &mut Transaction<'_>,
+    id: &IdKey,
+    rewritten: &[(Pointer, Pointer)],
+    act: &Act,
+) -> Result<Erasure, StoreError> {
+    let overwrite = |connection: &Connection, whether: bool| {
+        connection.pragma_update(None, "secure_delete", whether).map_err(sql)
+    };
+    overwrite(transaction.connection, true)?;
+    let erased = erase_rows(transaction, id, rewritten, act);
+    overwrite(transaction.connection, false)?;
+    erased
+}
+
+fn erase_rows(
+    transaction: &mut Transaction<'_>,
+    id: &IdKey,
+    rewritten: &[(Pointer, Pointer)],
+    act: &Act,
+) -> Result<Erasure, StoreError> {
+    let connection = transaction.connection;
+    let claims = claim::of_id(connection, id)?;
+    let conflicts = conflicts(connection, id).map_err(sql)?;
+    let messages = messages(connection, id, &claims, &conflicts)?;
+    if claims.is_empty() && messages.is_empty() {
+        return Ok(Erasure::Unknown);
+    }
+    if let Some(hold) = held(connection, id, &claims, &conflicts)? {
+        return Ok(Erasure::Held(hold));
+    }
+    let left: Vec<_> = messages.into_iter().filter(|(it, _)| !it.message.is_erased()).collect();
+    let is_left = |aside: &Aside| aside.erased_at.is_none();
+    if left.is_empty() && !claims.iter().any(|(_, aside)| is_left(aside)) {
+        let at = claims.iter().filter_map(|(_, aside)| aside.erased_at).max();
+        return Ok(Erasure::Erased { at: at.map_or(act.at, Timestamp), before: true });
+    }
+    for (logged, _) in &left {
+        if is_on_its_way(connection, logged.number).map_err(sql)? {
+            return Ok(Erasure::Busy);
+        }
+    }
+    let old: BTreeSet<_> = rewritten.iter().map(|(old, _)| old.to_string()).collect();
+    let elsewhere =
+        |aside: &Aside| is_left(aside) && aside.archive.as_ref().is_some_and(|it| !old.contains(it));
+    if claims.iter().any(|(_, aside)| elsewhere(aside)) || !repoint(connection, rewritten).map_err(sql)? {
+        return Ok(Erasure::Moved);
+    }
+    let archived =
+        claims.iter().filter_map(|(_, aside)| aside.archive.as_ref()).collect::<BTreeSet<_>>().len();
+    let erased_messages = left.len();
+    for (logged, hash_version) in left {
+        let number = logged.number;
+        message::erase(connection, logged, hash_version).map_err(sql)?;
+        forget_dead_letters(connection, number).map_err(sql)?;
+    }
+    let mut answers = 0;
+    for (claim, aside) in claims {
+        answers += usize::from(erase_claim(connection, claim, &aside.key, act.at)?);
+    }
+    let deed = erased(id, erased_messages, answers, archived);
+    audit::append(transaction, deed.action, &deed.object, act, &deed.outcome)?;
+    Ok(Erasure::Erased { at: act.at, before: false })
+}
+
+/// The conflicts under an id: their message, what was first, and where it was to go.
+fn conflicts(connection: &Connection, id: &IdKey) -> rusqlite::Result<Vec<(i64, i64, String)>> {
+    const OF_ID: &str = "SELECT seq, original, destination FROM conflict WHERE event_id = ?1 AND tenant = ?2";
+    let mut statement = connection.prepare_cached(OF_ID)?;
+    let rows = statement
+        .query_map((id.id.as_str(), id.tenant.as_str()), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    rows.collect()
+}
+
+/// The messages under an id that claims, conflicts or its meaning lead to, each with the version of its hash.
+fn messages(
+    connection: &Connection,
+    id: &IdKey,
+    claims: &[(Claim, Aside)],
+    conflicts: &[(i64, i64, String)],
+) -> Result<Vec<(LoggedMessage, u16)>, StoreError> {
+    let mut numbers: BTreeSet<_> = claims.iter().map(|(claim, _)| claim.message).collect();
+    numbers.extend(conflicts.iter().flat_map(|(seq, original, _)| [Serial(*seq), Serial(*original)]));
+    numbers.extend(original::find(connection, id)?.map(|it| it.message));
+    let mut found = Vec::new();
+    for number in numbers {
+        found.extend(message::find_versioned(connection, number)?);
+    }
+    found.retain(|(it, _)| it.message.id == id.id && it.message.tenant == id.tenant);
+    Ok(found)
+}
+
+fn held(
+    connection: &Connection,
+    id: &IdKey,
+    claims: &[(Claim, Aside)],
+    conflicts: &[(i64, i64, String)],
+) -> Result<Option<Serial>, StoreError> {
+    let destinations = claims.iter().map(|(_, aside)| &*aside.key.destination);
+    let destinations = destinations.chain(conflicts.iter().map(|(.., it)| it.as_str())).chain([""]);
+    let key = |it: &str| ClaimKey { id: id.id.clone(), tenant: id.tenant.clone(), destination: it.into() };
+    let keys: Vec<_> = destinations.map(key).collect();
+    let holds = hold::in_force(connection)?;
+    Ok(holds.iter().find(|hold| keys.iter().any(|key| hold.covers(key))).map(|hold| hold.id))
+}
+
+fn is_on_its_way(connection: &Connection, message: Serial) -> rusqlite::Result<bool> {
+    let query = format!(
+        "SELECT EXISTS (SELECT 1 FROM delivery WHERE id > ?1 AND id <= ?1 + {DESTINATIONS_MAX} AND message = ?1)"
+    );
+    connection.prepare_cached(&query)?.query_row([message.0], |row| row.get(0))
+}
+
+/// Nobody puts back what says nothing; what is evidence of a conflict stays.
+fn forget_dead_letters(connection: &Connection, message: Serial) -> rusqlite::Result<()> {
+    let delete = format!(
+        "DELETE FROM dead_letter WHERE id > ?1 AND id <= ?1 + {DESTINATIONS_MAX} AND message = ?1 \
+         AND reason <> 'conflict'"
+    );
+    connection.prepare_cached(&delete)?.execute([message.0]).map(|_| ())
+}
+
+/// Points claims to where their records are now. False if one of the new segments is not there to be pointed to.
+fn repoint(connection: &Connection, rewritten: &[(Pointer, Pointer)]) -> rusqlite::Result<bool> {
+    const REPOINT: &str = "UPDATE claim SET archive = ?2 WHERE archive = ?1";
+    for object in rewritten.iter().map(|(_, new)| &new.object).collect::<BTreeSet<_>>() {
+        if !segment::keep(connection, object)? {
+            return Ok(false);
+        }
+    }
+    for (old, new) in rewritten {
+        connection.prepare_cached(REPOINT)?.execute(params![old.to_string(), new.to_string()])?;
+    }
+    for object in rewritten.iter().map(|(old, _)| &old.object).collect::<BTreeSet<_>>() {
+        segment::end(connection, object)?;
+    }
+    Ok(true)
+}
+
+/// Whether there was an answer.
+fn erase_claim(
+    connection: &Connection,
+    mut claim: Claim,
+    key: &ClaimKey,
+    at: Timestamp,
+) -> Result<bool, StoreError> {
+    const ERASED: &str = "UPDATE claim SET erased_at = coalesce(erased_at, ?4) \
+         WHERE id = ?1 AND tenant = ?2 AND destination = ?3";
+    let delivery = claim.progress.as_ref().map(|it| it.delivery);
+    if let Some(error) = claim.progress.as_mut().and_then(|it| it.error.as_mut()) {
+        // It may repeat what was sent.
+        "erased".clone_into(error);
+        claim::update(connection, key, &claim).map_err(sql)?;
+    }
+    let values = params![key.id.as_str(), key.tenant.as_str(), key.destination, at.0];
+    connection.prepare_cached(ERASED).and_then(|mut it| it.execute(values)).map_err(sql)?;
+    let Some(delivery) = delivery else { return Ok(false) };
+    let found = answer::find(connection, delivery)?;
+    let is_there = found.is_some();
+    if let Some(answer) = found {
+        answer::put(connection, delivery, &answer.erased()).map_err(sql)?;
+    }
+    Ok(is_there)
+}

@@ -1,0 +1,178 @@
+//! Destroying what an id says, in the rows that are here, and in the archive by pointing to what was written again
+//! without it (CLM-18).
+
+use std::collections::BTreeSet;
+
+use snavio_model::archive::Pointer;
+use snavio_model::claim::{Claim, ClaimKey, IdKey};
+use snavio_model::id::Serial;
+use snavio_model::time::Timestamp;
+use tokio_postgres::types::ToSql;
+
+use super::client::{Client, GenericClient};
+use super::pool::sql;
+use super::{answer, audit, claim, hold, message, original, segment};
+use crate::archive::{Aside, DESTINATIONS_MAX, Erasure, erased};
+use crate::{Act, LoggedMessage, StoreError};
+
+pub(super) async fn erase(
+    client: &mut Client,
+    id: &IdKey,
+    rewritten: &[(Pointer, Pointer)],
+    act: &Act,
+) -> Result<Erasure, StoreError> {
+    let transaction = client.transaction().await.map_err(sql)?;
+    // Segments before claims, as whoever moves does.
+    let is_there = keep_new(&transaction, rewritten).await?;
+    let claims = claim::of_ids(&transaction, std::slice::from_ref(id), "FOR UPDATE OF claim").await?;
+    let claims: Vec<_> = claims.into_iter().collect::<Result<_, _>>()?;
+    let conflicts = conflicts(&transaction, id).await?;
+    let messages = messages(&transaction, id, &claims, &conflicts).await?;
+    if claims.is_empty() && messages.is_empty() {
+        return Ok(Erasure::Unknown);
+    }
+    if let Some(hold) = held(&transaction, id, &claims, &conflicts).await? {
+        return Ok(Erasure::Held(hold));
+    }
+    let left: Vec<_> = messages.into_iter().filter(|(it, _)| !it.message.is_erased()).collect();
+    let is_left = |aside: &Aside| aside.erased_at.is_none();
+    if left.is_empty() && !claims.iter().any(|(_, aside)| is_left(aside)) {
+        let at = claims.iter().filter_map(|(_, aside)| aside.erased_at).max();
+        return Ok(Erasure::Erased { at: at.map_or(act.at, Timestamp), before: true });
+    }
+    for (logged, _) in &left {
+        if is_on_its_way(&transaction, logged.number).await? {
+            return Ok(Erasure::Busy);
+        }
+    }
+    let old: BTreeSet<_> = rewritten.iter().map(|(old, _)| old.to_string()).collect();
+    let elsewhere =
+        |aside: &Aside| is_left(aside) && aside.archive.as_ref().is_some_and(|it| !old.contains(it));
+    if !is_there || claims.iter().any(|(_, aside)| elsewhere(aside)) {
+        return Ok(Erasure::Moved);
+    }
+    repoint(&transaction, rewritten).await?;
+    let archived =
+        claims.iter().filter_map(|(_, aside)| aside.archive.as_ref()).collect::<BTreeSet<_>>().len();
+    let erased_messages = left.len();
+    for (logged, hash_version) in left {
+        let number = logged.number;
+        message::erase(&transaction, logged, hash_version).await?;
+        forget_dead_letters(&transaction, number).await?;
+    }
+    let answers = erase_claims(&transaction, claims, act.at).await?;
+    audit::append(&transaction, act, &[erased(id, erased_messages, answers, archived)]).await?;
+    transaction.commit().await.map_err(sql)?;
+    Ok(Erasure::Erased { at: act.at, before: false })
+}
+
+/// The conflicts under an id: their message, what was first, and where it was to go.
+async fn conflicts(
+    client: &impl GenericClient,
+    id: &IdKey,
+) -> Result<Vec<(Serial, Serial, String)>, StoreError> {
+    const OF_ID: &str = "SELECT seq, original, destination FROM conflict WHERE event_id = $1 AND tenant = $2";
+    let rows = client.query(OF_ID, &[&id.id.as_str(), &id.tenant.as_str()]).await.map_err(sql)?;
+    let read =
+        |row: &tokio_postgres::Row| Ok((Serial(row.try_get(0)?), Serial(row.try_get(1)?), row.try_get(2)?));
+    rows.iter().map(read).collect::<Result<_, _>>().map_err(sql)
+}
+
+/// The messages under an id that claims, conflicts or its meaning lead to, each with the version of its hash.
+async fn messages(
+    client: &impl GenericClient,
+    id: &IdKey,
+    claims: &[(Claim, Aside)],
+    conflicts: &[(Serial, Serial, String)],
+) -> Result<Vec<(LoggedMessage, u16)>, StoreError> {
+    let mut numbers: BTreeSet<_> = claims.iter().map(|(claim, _)| claim.message).collect();
+    numbers.extend(conflicts.iter().flat_map(|(number, original, _)| [*number, *original]));
+    let meaning = original::of_ids(client, std::slice::from_ref(id)).await?;
+    numbers.extend(meaning.values().map(|it| it.message));
+    let numbers: Vec<_> = numbers.into_iter().collect();
+    let mut found = message::find_all(client, &numbers).await?;
+    found.retain(|(it, _)| it.message.id == id.id && it.message.tenant == id.tenant);
+    Ok(found)
+}
+
+async fn held(
+    client: &impl GenericClient,
+    id: &IdKey,
+    claims: &[(Claim, Aside)],
+    conflicts: &[(Serial, Serial, String)],
+) -> Result<Option<Serial>, StoreError> {
+    let destinations = claims.iter().map(|(_, aside)| &*aside.key.destination);
+    let destinations = destinations.chain(conflicts.iter().map(|(.., it)| it.as_str())).chain([""]);
+    let key = |it: &str| ClaimKey { id: id.id.clone(), tenant: id.tenant.clone(), destination: it.into() };
+    let keys: Vec<_> = destinations.map(key).collect();
+    let holds = hold::in_force(client).await?;
+    Ok(holds.iter().find(|hold| keys.iter().any(|key| hold.covers(key))).map(|hold| hold.id))
+}
+
+async fn is_on_its_way(client: &impl GenericClient, message: Serial) -> Result<bool, StoreError> {
+    let query = format!(
+        "SELECT EXISTS (SELECT FROM delivery WHERE id > $1 AND id <= $1 + {DESTINATIONS_MAX} AND message = $1)"
+    );
+    client.query_one(&query, &[&message.0]).await.and_then(|row| row.try_get(0)).map_err(sql)
+}
+
+/// Nobody puts back what says nothing; what is evidence of a conflict stays.
+async fn forget_dead_letters(client: &impl GenericClient, message: Serial) -> Result<(), StoreError> {
+    let delete = format!(
+        "DELETE FROM dead_letter WHERE id > $1 AND id <= $1 + {DESTINATIONS_MAX} AND message = $1 \
+         AND reason <> 'conflict'"
+    );
+    client.execute(&delete, &[&message.0]).await.map(|_| ()).map_err(sql)
+}
+
+/// Whether all segments are there that claims are to point to.
+async fn keep_new(client: &impl GenericClient, rewritten: &[(Pointer, Pointer)]) -> Result<bool, StoreError> {
+    for object in rewritten.iter().map(|(_, new)| &new.object).collect::<BTreeSet<_>>() {
+        if !segment::keep(client, object).await? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Points claims to where their records are now.
+async fn repoint(client: &impl GenericClient, rewritten: &[(Pointer, Pointer)]) -> Result<(), StoreError> {
+    const REPOINT: &str = "UPDATE claim SET archive = moved.new FROM unnest($1::text[], $2::text[]) AS moved (old, new) \
+         WHERE claim.archive = moved.old";
+    let (old, new): (Vec<_>, Vec<_>) =
+        rewritten.iter().map(|(old, new)| (old.to_string(), new.to_string())).unzip();
+    client.execute(REPOINT, &[&old, &new]).await.map_err(sql)?;
+    for object in rewritten.iter().map(|(old, _)| &old.object).collect::<BTreeSet<_>>() {
+        segment::end(client, object).await?;
+    }
+    Ok(())
+}
+
+/// Says how many answers there were.
+async fn erase_claims(
+    client: &impl GenericClient,
+    claims: Vec<(Claim, Aside)>,
+    at: Timestamp,
+) -> Result<usize, StoreError> {
+    const ERASED: &str = "UPDATE claim SET erased_at = coalesce(erased_at, $4) \
+         WHERE id = $1 AND tenant = $2 AND destination = $3";
+    let (mut deliveries, mut changed) = (Vec::new(), Vec::new());
+    for (mut claim, Aside { key, .. }) in claims {
+        let (id, tenant) = (key.id.as_str(), key.tenant.as_str());
+        let values: [&(dyn ToSql + Sync); 4] = [&id, &tenant, &&*key.destination, &at.0];
+        client.execute(ERASED, &values).await.map_err(sql)?;
+        deliveries.extend(claim.progress.as_ref().map(|it| it.delivery));
+        if let Some(error) = claim.progress.as_mut().and_then(|it| it.error.as_mut()) {
+            // It may repeat what was sent.
+            "erased".clone_into(error);
+            changed.push((key, claim));
+        }
+    }
+    claim::update(client, &changed).await?;
+    let mut answers = Vec::new();
+    for delivery in deliveries {
+        answers.extend(answer::find(client, delivery).await?.map(|it| (delivery, it.erased())));
+    }
+    answer::put(client, &answers).await?;
+    Ok(answers.len())
+}
