@@ -92,6 +92,13 @@ impl Gate {
                 }
                 _ => self.known(&id, &route, *delivery).await,
             },
+            // Of a time when nobody reported on it, or from elsewhere.
+            Some(Outcome::Duplicate { first_seen_at }) => {
+                let first_seen_at = *first_seen_at;
+                let kept_until = first_seen_at.plus(route.route.claim.keep().unwrap_or_default());
+                let known = Followed::seen(Serial(0), Status::Completed, first_seen_at, kept_until);
+                Ok(Begun::Known(Box::new(known)))
+            }
             _ => Err(Refusal::lost("the store gave no outcome")),
         }
     }

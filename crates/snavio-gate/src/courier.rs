@@ -171,7 +171,7 @@ impl Calling {
                     _ => None,
                 };
                 let retry = route.route.processing.retry(retry_after);
-                Report { receipt, ending, retry, kept_at: route.keeps_answers_at() }
+                Report { receipt, ending, retry, kept_at: route.keeps_answers_at(), on_record: false }
             }
             // Its route is gone, or is another one now: it waits until there is one again.
             None => {

@@ -3,11 +3,12 @@
 //! Whoever waits is woken by a report that this node takes, and looks by itself now and then: another node may have
 //! taken it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use snavio_model::claim::{ClaimKey, IdKey, Status};
+use snavio_model::delivery::{Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::name::{QueueKey, ServiceName, TenantName};
@@ -98,12 +99,14 @@ pub(crate) struct Following {
     waiting: Mutex<HashMap<Serial, Weak<Notify>>>,
     places: Semaphore,
     repeats: Mutex<HashMap<ClaimKey, (u64, Timestamp)>>,
+    /// Late reports that are on record: whoever tells the same again and again fills nothing.
+    fenced: Mutex<HashSet<(Serial, Serial)>>,
 }
 
 impl Default for Following {
     fn default() -> Self {
         let places = Semaphore::new(limits::FOLLOWERS_MAX);
-        Self { waiting: Mutex::default(), places, repeats: Mutex::default() }
+        Self { waiting: Mutex::default(), places, repeats: Mutex::default(), fenced: Mutex::default() }
     }
 }
 
@@ -124,11 +127,25 @@ impl Following {
         }
     }
 
-    fn forget(&self, delivery: Serial) {
+    /// Lets go of a notifier that nobody else waits on.
+    fn forget(&self, delivery: Serial, notify: &Arc<Notify>) {
         let mut waiting = lock(&self.waiting);
-        if waiting.get(&delivery).is_some_and(|it| it.strong_count() == 0) {
+        if Arc::strong_count(notify) == 1 {
             waiting.remove(&delivery);
         }
+    }
+
+    /// Whether this late report was not put on record before.
+    fn is_news(&self, receipt: Receipt) -> bool {
+        let mut told = lock(&self.fenced);
+        if told.len() >= limits::FENCED_REMEMBERED_MAX {
+            told.clear();
+        }
+        told.insert((receipt.delivery_id, receipt.fence))
+    }
+
+    fn was_fenced(&self, receipt: Receipt) -> bool {
+        lock(&self.fenced).contains(&(receipt.delivery_id, receipt.fence))
     }
 
     /// Notes that an id came again; past the bound it is not counted, which costs a count and nothing else.
@@ -139,6 +156,19 @@ impl Following {
             *count += 1;
             *last = at.max(*last);
         }
+    }
+}
+
+/// Somebody who waits, however that ends.
+struct Waiter<'a> {
+    following: &'a Following,
+    delivery: Serial,
+    notify: Arc<Notify>,
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.following.forget(self.delivery, &self.notify);
     }
 }
 
@@ -169,11 +199,15 @@ impl Gate {
         reports: Vec<Report>,
         who: &str,
     ) -> Result<Vec<Finished>, StoreError> {
-        let deliveries: Vec<_> = reports.iter().map(|it| it.receipt.delivery_id).collect();
+        let receipts: Vec<_> = reports.iter().map(|it| it.receipt).collect();
+        let known = |it: &Report| self.following.was_fenced(it.receipt);
+        let reports = reports.into_iter().map(|it| Report { on_record: known(&it), ..it }).collect();
         let finished = self.store().finish(queue, reports, who, self.clock().now()).await?;
-        for (delivery, finished) in deliveries.into_iter().zip(&finished) {
-            self.meters.finished(finished);
-            self.following.wake(delivery);
+        for (receipt, finished) in receipts.into_iter().zip(&finished) {
+            if finished.outcome != ReceiptOutcome::Fenced || self.following.is_news(receipt) {
+                self.meters.finished(finished);
+            }
+            self.following.wake(receipt.delivery_id);
         }
         Ok(finished)
     }
@@ -228,7 +262,8 @@ impl Gate {
         if !is_over(status) && !is_replay {
             return Ok(answer);
         }
-        if let Some(refusal) = self.not_yet(&claim, status).filter(|_| is_replay) {
+        // Nor is there an answer to the first sender where nobody knows it.
+        if let Some(refusal) = self.not_yet(&claim, status) {
             return refused(&answer, refusal);
         }
         match self.told(claim, delivery, is_replay).await {
@@ -257,7 +292,8 @@ impl Gate {
         let deadline = Instant::now() + wait;
         // Where too many wait already, nobody else does.
         let place = self.following.places.try_acquire();
-        let notify = self.following.of(delivery);
+        let waiter = Waiter { following: &self.following, delivery, notify: self.following.of(delivery) };
+        let notify = &waiter.notify;
         let mut look = LOOK;
         let found = loop {
             let report = notify.notified();
@@ -273,8 +309,6 @@ impl Gate {
             let _ = tokio::time::timeout_at(deadline.min(now + look), report).await;
             look = (2 * look).min(LOOK_MAX);
         };
-        drop(notify);
-        self.following.forget(delivery);
         Ok(found)
     }
 

@@ -435,10 +435,16 @@ impl Gate {
                 correlation,
                 traceparent,
                 kind,
+                processing,
+                dedupe_mode,
                 verdict: Verdict::Accepted { path, .. },
                 ..
             }) => {
                 self.meters.accepted(*kind, *path);
+                // It is complete since it is in its queue.
+                if *processing == ProcessingKind::Queue && *dedupe_mode != "none" {
+                    self.meters.processed();
+                }
                 let path = path.as_str();
                 tracing::debug!(target: "snavio::message", %source, %id, %correlation, %traceparent, path, "accepted");
             }

@@ -182,6 +182,11 @@ impl Meters {
         self.conflicting.increment(1);
     }
 
+    /// A message is complete.
+    pub(crate) fn processed(&self) {
+        self.processed.increment(1);
+    }
+
     /// A message was with its processor for so long.
     pub(crate) fn processed_in(&self, time: Duration) {
         self.processing_seconds.record(time);

@@ -86,6 +86,7 @@ impl Books {
             ending: Ending::Completed { answer: Some(answer), reference: Some(format!("JE-{id}")) },
             retry: Retry::At(at(0)),
             kept_at: vec!["acme/bot:book".into()],
+            on_record: false,
         };
         self.store.finish(&queue("book"), vec![report], "acme/bot", at(1)).await.unwrap();
         work.delivery_id

@@ -211,6 +211,13 @@ pub struct ClaimKey {
     pub destination: Arc<str>,
 }
 
+impl ClaimKey {
+    /// Whether the destination is this tenant's.
+    pub fn is_owned_by(&self, tenant: &str) -> bool {
+        self.destination.strip_prefix(tenant).is_some_and(|rest| rest.starts_with('/'))
+    }
+}
+
 /// What is known of an id that was taken up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
@@ -229,9 +236,33 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Whether the claim still holds: judged by time, whenever its row is deleted (CLM-19).
+    /// Whether the claim still holds: judged by time, whenever its row is deleted (CLM-19). Work that is not ended keeps
+    /// it, however long that takes: a second winner would be worse than a late one.
     pub fn is_live(&self, now: Timestamp) -> bool {
-        now < self.expires_at
+        now < self.expires_at || self.status().is_unended()
+    }
+
+    /// How an attempt moves it on, and what is to be done with its delivery. It is kept for as long as the message may
+    /// still be sent again, even where the work took longer than the policy keeps it (CLM-20).
+    pub fn finish(&mut self, attempt: &Attempt, ending: &Ending, now: Timestamp) -> Result<Next, Fenced> {
+        let next = self.progress.as_mut().ok_or(Fenced)?.finish(attempt, ending, now)?;
+        self.prolong(now);
+        Ok(next)
+    }
+
+    /// The delivery became a dead letter without anybody reporting.
+    pub fn buried(&mut self, reason: DeadReason, receives: u32, now: Timestamp) {
+        if let Some(progress) = self.progress.as_mut().filter(|it| it.status != Status::Completed) {
+            progress.buried(reason, receives, now);
+            self.prolong(now);
+        }
+    }
+
+    fn prolong(&mut self, now: Timestamp) {
+        let least = now.plus(2 * limits::REPLAY_WINDOW + limits::CLAIM_KEEP_SLACK);
+        if !self.status().is_unended() {
+            self.expires_at = self.expires_at.max(least);
+        }
     }
 
     /// Where it stands, as far as was reported.
@@ -264,6 +295,11 @@ impl Status {
         Self::Failed { is_final: true },
         Self::InDoubt,
     ];
+
+    /// Whether the work goes on by itself.
+    pub fn is_unended(self) -> bool {
+        matches!(self, Self::Processing | Self::Failed { is_final: false })
+    }
 
     /// The word in answers.
     pub fn as_str(self) -> &'static str {
@@ -355,7 +391,8 @@ impl Progress {
             }
         };
         self.status = status;
-        self.error = error.map(|error| error.chars().take(limits::ERROR_CHARS_MAX).collect());
+        let printable = |it: char| if it.is_control() { ' ' } else { it };
+        self.error = error.map(|error| error.chars().map(printable).take(limits::ERROR_CHARS_MAX).collect());
         self.fence = Some(attempt.fence);
         self.attempts = attempt.number;
         self.ended_at = Some(now);
@@ -368,8 +405,9 @@ impl Progress {
             Ending::Completed { reference, .. } => {
                 self.status == Status::Completed && self.reference == *reference
             }
-            Ending::Failed { is_final, .. } => self.status == Status::Failed { is_final: *is_final },
-            Ending::Unknown { .. } => self.status == Status::InDoubt,
+            // The last attempt's failure is for good, whatever it was told to be.
+            Ending::Failed { .. } => matches!(self.status, Status::Failed { .. }),
+            Ending::Unknown { .. } => matches!(self.status, Status::Failed { .. } | Status::InDoubt),
         };
         same && self.fence == Some(fence)
     }

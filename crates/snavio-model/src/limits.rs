@@ -243,6 +243,8 @@ pub const FOLLOW_USUAL: Duration = Duration::from_secs(10);
 pub const FOLLOW_MAX: Duration = Duration::from_secs(60);
 /// Senders that wait at once on one node for what becomes of their messages.
 pub const FOLLOWERS_MAX: usize = 10_000;
+/// Late reports that a node remembers to have put on record.
+pub const FENCED_REMEMBERED_MAX: usize = 10_000;
 /// Ids that came again whose counts wait for a commit.
 pub const REPEATS_GATHERED_MAX: usize = 10_000;
 /// Calls of processors under way at once for one queue of a node.

@@ -250,8 +250,13 @@ impl Answer {
             serde_json::Value::Number(number) => number.to_string(),
             _ => return None,
         };
-        (1..=limits::REFERENCE_BYTES_MAX).contains(&found.len()).then_some(found)
+        is_reference(&found).then_some(found)
     }
+}
+
+/// Whether a text can be a posting reference: short, and on one line.
+pub fn is_reference(text: &str) -> bool {
+    (1..=limits::REFERENCE_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
 /// What came of an attempt.
@@ -303,6 +308,10 @@ impl Ending {
                 Self::Completed { answer: Some(answer), reference }
             }
             502 | 504 => Self::Unknown { error },
+            // Somebody is at it still: who says when to come back does not mean for good.
+            409 if retry_after.is_some() => {
+                Self::Failed { error, is_final: false, answer: Some(answer), retry_after }
+            }
             408 | 425 | 429 | 500..=599 => {
                 Self::Failed { error, is_final: false, answer: Some(answer), retry_after }
             }

@@ -27,26 +27,31 @@ pub struct Report {
     pub retry: Retry,
     /// The destinations whose claims keep what was answered.
     pub kept_at: Vec<Arc<str>>,
+    /// Whether it is on record already that it comes late.
+    pub on_record: bool,
 }
 
 impl Report {
     /// That it is done, with nothing to say about it.
     pub fn done(receipt: Receipt) -> Self {
         let ending = Ending::Completed { answer: None, reference: None };
-        Self { receipt, ending, retry: Retry::At(Timestamp(0)), kept_at: Vec::new() }
+        Self { receipt, ending, retry: Retry::At(Timestamp(0)), kept_at: Vec::new(), on_record: false }
     }
 
     /// That it is not done, and is to be handed out again; and why, if that was said.
     pub fn given_back(receipt: Receipt, retry_at: Timestamp, why: Option<&str>) -> Self {
         let error = why.unwrap_or("it was given back").to_owned();
         let ending = Ending::Failed { error, is_final: false, answer: None, retry_after: None };
-        Self { receipt, ending, retry: Retry::At(retry_at), kept_at: Vec::new() }
+        Self { receipt, ending, retry: Retry::At(retry_at), kept_at: Vec::new(), on_record: false }
     }
 }
 
 impl Report {
-    /// What was answered, if a claim of this destination keeps it.
-    pub(crate) fn kept_answer(&self, destination: &str) -> Option<&Answer> {
+    /// What was answered, if a claim of this destination keeps it: nothing of an attempt that is followed by another.
+    pub(crate) fn kept_answer(&self, destination: &str, status: Status) -> Option<&Answer> {
+        if status.is_unended() {
+            return None;
+        }
         let (Ending::Completed { answer, .. } | Ending::Failed { answer, .. }) = &self.ending else {
             return None;
         };

@@ -286,7 +286,7 @@ async fn what_nobody_knows_of_is_held_for_a_person() {
     let books = Books::set(held).await;
     let id = new_id();
     let told = books.send(&id, 10).await;
-    assert_eq!(told.word(), (502, "IN_DOUBT"), "{}", told.text);
+    assert_eq!(told.word(), (409, "in_doubt"), "{}", told.text);
     let again = books.send(&id, 10).await;
     assert_eq!(again.word(), (409, "in_doubt"), "{}", again.text);
     assert!(again.retry_after.is_some());

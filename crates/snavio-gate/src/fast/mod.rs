@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use snavio_model::age::Cache;
 use snavio_model::message::{Message, MessageKind, Path};
+use snavio_model::processing::ProcessingKind;
 use snavio_model::refusal::{Reason, Refusal, Refused};
 use snavio_model::registry::{BoundRoute, DispatchMode, Grant, Profile, Registry};
 use snavio_model::settle::Intake;
@@ -110,6 +111,11 @@ fn find_route(message: &Message, registry: &Registry) -> Result<Found, Refusal> 
     let grant = target.grant(&message.source, &message.name, at).ok_or_else(denied)?;
     let missing = || Refusal::new(Reason::RouteMissing, "the target has no route for this name");
     let route = target.route(&message.name, at).ok_or_else(missing)?;
+    if route.route.processing.kind == ProcessingKind::Reported {
+        let detail =
+            "the target begins this work by itself, through the claims API, and takes no messages for it";
+        return Err(Refusal::new(Reason::RouteMissing, detail));
+    }
     Ok((Some(Arc::clone(grant)), Arc::clone(route)))
 }
 

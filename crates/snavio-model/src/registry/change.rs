@@ -93,7 +93,13 @@ pub fn plan(
         }
         after.insert(key, entry);
     }
-    problems.extend(Draft { registry, after: &after, window, at: author.at }.problems());
+    let is_other =
+        |route: &Route| matches!(route.processing.kind, ProcessingKind::Http | ProcessingKind::Reported);
+    let mut wished = after.values().flatten();
+    let has_other_takers = registry.routes().any(|it| is_other(&it.route))
+        || wished.any(|it| matches!(it, Entry::Route(it) | Entry::Subscription(it) if is_other(it)));
+    let draft = Draft { registry, after: &after, window, at: author.at, has_other_takers };
+    problems.extend(draft.problems());
     if !problems.is_empty() {
         return Err(problems);
     }
@@ -120,6 +126,8 @@ struct Draft<'a> {
     window: Duration,
     /// When it would be.
     at: Timestamp,
+    /// Whether anybody but consumers takes from queues, or would.
+    has_other_takers: bool,
 }
 
 impl Draft<'_> {
@@ -182,8 +190,8 @@ impl Draft<'_> {
             ProcessingKind::Http => "the gateway",
             ProcessingKind::Reported => "whoever begins the claim",
         };
-        // A queue of consumers is the usual case, and asked about by those who would take it over.
-        if taken_by(route) == "consumers" {
+        // Where nobody but consumers takes from queues, as is usual, there is nothing to look for.
+        if taken_by(route) == "consumers" && !self.has_other_takers {
             return None;
         }
         let is_other = |it: &Route| {
@@ -213,6 +221,9 @@ impl Draft<'_> {
         let Some(publisher) = &route.events_of else {
             return vec!["events_of must name the service that publishes".to_owned()];
         };
+        if route.processing.kind == ProcessingKind::Reported {
+            return vec!["processing.kind reported is for work that its service begins by itself".to_owned()];
+        }
         let is_foreign = route.foreign_publisher().is_some();
         if is_foreign && !self.is_granted(&route.target, publisher, &route.name) {
             return vec![format!(

@@ -21,7 +21,7 @@ use super::extract::{JsonBody, Params, Segments, page_limit};
 use super::queues::act;
 use super::whose;
 use super::{App, Problem, Shared};
-use crate::principal::Principal;
+use crate::principal::{Principal, forbidden};
 
 /// Which claims.
 #[derive(Deserialize, IntoParams)]
@@ -304,7 +304,7 @@ pub(super) fn id_key(principal: &Principal, id: &str, tenant: Option<&str>) -> R
 }
 
 /// The claims under an id that the caller may see: those of its own tenant's ids, and those of its destinations.
-async fn seen_claims(
+pub(super) async fn seen_claims(
     app: &App,
     principal: &Principal,
     key: &IdKey,
@@ -314,7 +314,14 @@ async fn seen_claims(
     let is_own = standing.reads(key.tenant.as_str());
     let claims = app.gate.store().claims_of(key, app.clock.now()).await?;
     let owner = |it: &StoredClaim| it.key.destination.split('/').next().unwrap_or_default().to_owned();
-    let is_seen = |it: &StoredClaim| is_own || standing.reads(&owner(it));
+    // What a service was answered is no other's to read (CLM-1): people of the tenant see all of it, services their own.
+    let is_seen = |it: &StoredClaim| match principal {
+        Principal::Service(caller) => {
+            let target = it.key.destination.split(':').next().unwrap_or_default();
+            it.claim.source == caller.service || target == caller.service.as_str()
+        }
+        Principal::Operator | Principal::Person(_) => is_own || standing.reads(&owner(it)),
+    };
     let is_meant = |it: &StoredClaim| destination.is_none_or(|asked| *it.key.destination == *asked);
     Ok(claims.into_iter().filter(|it| is_seen(it) && is_meant(it)).collect())
 }
@@ -388,6 +395,11 @@ pub(super) async fn reprocess(
     JsonBody(body): JsonBody<ReprocessBody>,
 ) -> Result<Response, Problem> {
     let claim = one(&app, &principal, &key, &which).await?;
+    if let Principal::Service(caller) = &principal
+        && claim.key.destination.split(':').next() != Some(caller.service.as_str())
+    {
+        return Err(forbidden("only the service that does the work may have it done again").into());
+    }
     let owner = claim.key.destination.split('/').next().unwrap_or_default().to_owned();
     let owner = whose::tenant(&app, &principal, Permission::Mend, Some(&owner)).await?;
     let act = act(&app, &principal, &body.why)?;

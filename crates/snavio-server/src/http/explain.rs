@@ -14,7 +14,7 @@ use snavio_store::{HeldDelivery, StoreError, StoredClaim};
 use utoipa::ToSchema;
 
 use super::answer::json;
-use super::claims::id_key;
+use super::claims::{id_key, seen_claims};
 use super::extract::{Params, Segments};
 use super::whose::{self, Whose};
 use super::{App, Problem, Shared};
@@ -61,7 +61,10 @@ pub(super) async fn explain(
     let tenant = whose::tenant(&app, &principal, Permission::Read, whose.tenant.as_deref()).await?;
     let key = id_key(&principal, &id, Some(&tenant))?;
     let (mut steps, searched_in_part) = told(&app, &key).await?;
-    for claim in app.gate.store().claims_of(&key, app.clock.now()).await? {
+    if let Principal::Service(caller) = &principal {
+        steps.retain(|it| it.basis["source"] == caller.service.as_str());
+    }
+    for claim in seen_claims(&app, &principal, &key, None).await? {
         of_claim(&app, &claim, &mut steps).await?;
     }
     for conflict in app.gate.store().conflicts_of(&key).await? {

@@ -15,7 +15,7 @@ use snavio_model::delivery::{Receipt, ReceiptOutcome};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::limits;
 use snavio_model::name::{CommandName, QueueKey};
-use snavio_model::processing::{Answer, Ending};
+use snavio_model::processing::{Answer, Ending, is_reference};
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::BoundRoute;
 use snavio_model::time::Clock;
@@ -177,9 +177,8 @@ pub(super) fn completed(
     reference: Option<String>,
     response: Option<Box<RawValue>>,
 ) -> Result<Ending, Refusal> {
-    let fits = |it: &String| (1..=limits::REFERENCE_BYTES_MAX).contains(&it.len());
-    if !reference.as_ref().is_none_or(fits) {
-        let detail = format!("reference must be 1 to {} bytes", limits::REFERENCE_BYTES_MAX);
+    if !reference.as_deref().is_none_or(is_reference) {
+        let detail = format!("reference must be 1 to {} bytes on one line", limits::REFERENCE_BYTES_MAX);
         return Err(Refusal::new(Reason::InvalidRequest, detail));
     }
     Ok(Ending::Completed { answer: stored_answer(200, response)?, reference })
@@ -261,7 +260,8 @@ async fn report(
         _ => None,
     };
     let retry = route.route.processing.retry(retry_after.map(|it| it.min(limits::VISIBILITY_MAX)));
-    let report = Report { receipt, ending, retry, kept_at: route.keeps_answers_at() };
+    let kept_at = route.keeps_answers_at();
+    let report = Report { receipt, ending, retry, kept_at, on_record: false };
     let (running, who, queue): (_, _, QueueKey) = (Arc::clone(app), principal.name(), route.queue.clone());
     let finished = Outlive::new(async move { running.gate.finish(&queue, vec![report], &who).await }).await?;
     match finished.first() {

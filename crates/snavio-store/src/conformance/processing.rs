@@ -39,18 +39,18 @@ fn kept_at() -> Vec<Arc<str>> {
 
 pub(super) fn completed(receipt: Receipt, body: &str) -> Report {
     let ending = Ending::Completed { answer: Some(answer(body)), reference: Some(format!("JE-{body}")) };
-    Report { receipt, ending, retry: Retry::At(at(0)), kept_at: kept_at() }
+    Report { receipt, ending, retry: Retry::At(at(0)), kept_at: kept_at(), on_record: false }
 }
 
 pub(super) fn failed(receipt: Receipt, is_final: bool, retry_at: i64) -> Report {
     let error = "no".to_owned();
     let ending = Ending::Failed { error, is_final, answer: Some(answer("no")), retry_after: None };
-    Report { receipt, ending, retry: Retry::At(at(retry_at)), kept_at: kept_at() }
+    Report { receipt, ending, retry: Retry::At(at(retry_at)), kept_at: kept_at(), on_record: false }
 }
 
 pub(super) fn unknown(receipt: Receipt) -> Report {
     let ending = Ending::Unknown { error: "silence".to_owned() };
-    Report { receipt, ending, retry: Retry::At(at(0)), kept_at: kept_at() }
+    Report { receipt, ending, retry: Retry::At(at(0)), kept_at: kept_at(), on_record: false }
 }
 
 pub(super) async fn finish(store: &dyn Store, report: Report, now: i64) -> (ReceiptOutcome, Option<Status>) {

@@ -17,6 +17,10 @@ pub(super) fn put(connection: &Connection, delivery: Serial, answer: &Answer) ->
     connection.prepare_cached(PUT)?.execute(values).map(|_| ())
 }
 
+pub(super) fn delete(connection: &Connection, delivery: Serial) -> rusqlite::Result<()> {
+    connection.prepare_cached("DELETE FROM answer WHERE delivery = ?1")?.execute([delivery.0]).map(|_| ())
+}
+
 pub(super) fn find(connection: &Connection, delivery: Serial) -> Result<Option<Answer>, StoreError> {
     const FIND: &str =
         "SELECT delivery, status, content_type, body, check_value FROM answer WHERE delivery = ?1";

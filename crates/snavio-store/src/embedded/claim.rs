@@ -241,7 +241,7 @@ impl<'a> Put<'a> {
 /// Writes what became of a claim that is there.
 pub(super) fn update(connection: &Connection, key: &ClaimKey, claim: &Claim) -> rusqlite::Result<()> {
     const UPDATE: &str = "UPDATE claim SET check_value = ?4, status = ?5, fence = ?6, attempts = ?7, ended_at = ?8, \
-         reference = ?9, error = ?10 WHERE id = ?1 AND tenant = ?2 AND destination = ?3";
+         reference = ?9, error = ?10, expires_at = ?11 WHERE id = ?1 AND tenant = ?2 AND destination = ?3";
     let progress = claim.progress.as_deref();
     let values = params![
         key.id.as_str(),
@@ -254,6 +254,7 @@ pub(super) fn update(connection: &Connection, key: &ClaimKey, claim: &Claim) -> 
         progress.and_then(|it| it.ended_at).map(|it| it.0),
         progress.and_then(|it| it.reference.as_deref()),
         progress.and_then(|it| it.error.as_deref()),
+        claim.expires_at.0,
     ];
     connection.prepare_cached(UPDATE)?.execute(values).map(|_| ())
 }
@@ -275,10 +276,10 @@ pub(super) fn seen_again(
 /// (`retention.rs`).
 pub(super) fn sweep(connection: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<usize> {
     const ANSWERS: &str = "DELETE FROM answer WHERE delivery IN \
-         (SELECT delivery FROM claim WHERE expires_at <= ?1 AND hot_until IS NULL AND delivery IS NOT NULL \
+         (SELECT delivery FROM claim WHERE expires_at <= ?1 AND status NOT IN (0, 2) AND hot_until IS NULL AND delivery IS NOT NULL \
           ORDER BY expires_at LIMIT ?2)";
     const SWEEP: &str = "DELETE FROM claim WHERE (id, tenant, destination) IN \
-         (SELECT id, tenant, destination FROM claim WHERE expires_at <= ?1 AND hot_until IS NULL \
+         (SELECT id, tenant, destination FROM claim WHERE expires_at <= ?1 AND status NOT IN (0, 2) AND hot_until IS NULL \
           ORDER BY expires_at LIMIT ?2)";
     connection.prepare_cached(ANSWERS)?.execute((now.0, limit as i64))?;
     connection.prepare_cached(SWEEP)?.execute((now.0, limit as i64))

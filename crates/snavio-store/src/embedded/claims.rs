@@ -70,7 +70,8 @@ impl Claims for EmbeddedStore {
     async fn claims_of(&self, id: &IdKey, now: Timestamp) -> Result<Vec<StoredClaim>, StoreError> {
         let (key, limit) = (id.clone(), limits::PAGE_MAX);
         let find = move |connection: &Connection| {
-            let which = "id = ?1 AND tenant = ?2 AND expires_at > ?3 ORDER BY destination";
+            let which =
+                "id = ?1 AND tenant = ?2 AND (expires_at > ?3 OR status IN (0, 2)) ORDER BY destination";
             let (id, tenant) = (key.id.as_str(), key.tenant.as_str());
             claim::listed(connection, which, &[&id, &tenant, &now.0], limit)
         };
@@ -89,7 +90,7 @@ impl Claims for EmbeddedStore {
             // Each status is a run of its own in the index.
             let mut found = Vec::new();
             for status in statuses {
-                let which = "status = ?1 AND status <> 1 AND message > ?2 AND expires_at > ?3 \
+                let which = "status = ?1 AND status <> 1 AND message > ?2 AND (expires_at > ?3 OR status IN (0, 2)) \
                      AND (?4 IS NULL OR destination >= ?4 || '/' AND destination < ?4 || '0') ORDER BY message";
                 let number = status.number();
                 found.extend(claim::listed(connection, which, &[&number, &after.0, &now.0, &owner], limit)?);

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use snavio_model::claim::{Attempt, Claim, ClaimKey, Next, Status};
+use snavio_model::claim::{Attempt, Claim, ClaimKey, Fenced, Next, Status};
 use snavio_model::delivery::{DeadLetter, DeadReason, Delivery, ReceiptOutcome, Tracking};
 use snavio_model::id::Serial;
 use snavio_model::name::QueueKey;
@@ -65,7 +65,19 @@ impl Job for Finish {
         for work in &self.works {
             let id = work.report.receipt.delivery_id;
             let found = usable(claim::of_delivery(transaction.connection, id))?.flatten();
+            // A number of somebody else's says nothing about theirs.
+            let found = found.filter(|(key, _)| key.is_owned_by(self.queue.tenant()));
+            let is_late = |shown: &Shown, claim: &Claim| {
+                let newest = claim.progress.as_ref().and_then(|it| it.fence);
+                shown.is_old && newest.is_some_and(|newest| newest >= work.report.receipt.fence)
+            };
             let ended = match work.shown {
+                // Handed out before a restart, and not the last one then: it goes on waiting.
+                Some(shown) if found.as_ref().is_some_and(|(_, claim)| is_late(&shown, claim)) => {
+                    let (fenced, _) =
+                        late(transaction, work, found, (&self.who, self.now), &mut self.records)?;
+                    (fenced, Some(Next::Again))
+                }
                 Some(shown) => end(transaction, work, shown, found, self.now, &mut self.records)?,
                 None => late(transaction, work, found, (&self.who, self.now), &mut self.records)?,
             };
@@ -115,14 +127,14 @@ fn end(
     let (number, most) = (shown.attempts, shown.attempts_max);
     let attempt = Attempt { fence: receipt.fence, number, most, tracking: work.tracking };
     let (next, status) = match found {
-        Some((key, mut claim)) => match claim.progress.as_mut().map(|it| it.finish(&attempt, ending, now)) {
-            Some(Ok(next)) => {
+        Some((key, mut claim)) => match claim.finish(&attempt, ending, now) {
+            Ok(next) => {
                 claim::update(transaction.connection, &key, &claim).map_err(sql)?;
-                keep_answer(transaction, &work.report, &key)?;
+                keep_answer(transaction, &work.report, &key, claim.status())?;
                 (next, Some(claim.status()))
             }
             // It ended before: what is left of the delivery goes, and nothing else happens.
-            Some(Err(_)) | None => (Next::Done, Some(claim.status())),
+            Err(Fenced) => (Next::Done, Some(claim.status())),
         },
         None => (ending.without_claim(), None),
     };
@@ -138,8 +150,13 @@ fn end(
     Ok((Finished { outcome: ReceiptOutcome::Done, status }, Some(next)))
 }
 
-fn keep_answer(transaction: &Transaction<'_>, report: &Report, key: &ClaimKey) -> Result<(), StoreError> {
-    match report.kept_answer(&key.destination) {
+fn keep_answer(
+    transaction: &Transaction<'_>,
+    report: &Report,
+    key: &ClaimKey,
+    status: Status,
+) -> Result<(), StoreError> {
+    match report.kept_answer(&key.destination, status) {
         Some(answer) => answer::put(transaction.connection, report.receipt.delivery_id, answer).map_err(sql),
         None => Ok(()),
     }
@@ -181,9 +198,11 @@ fn late(
     if stands {
         return Ok((Finished { outcome: ReceiptOutcome::Done, status }, None));
     }
-    let (act, deed, record) = evidence::fenced(&found, *receipt, who, now);
-    audit::append(transaction, deed.action, &deed.object, &act, &deed.outcome)?;
-    records.extend(record);
+    if !work.report.on_record {
+        let (act, deed, record) = evidence::fenced(&found, *receipt, who, now);
+        audit::append(transaction, deed.action, &deed.object, &act, &deed.outcome)?;
+        records.extend(record);
+    }
     Ok((Finished { outcome: ReceiptOutcome::Fenced, status }, None))
 }
 
@@ -237,14 +256,13 @@ pub(super) fn buried(
     now: Timestamp,
 ) -> Result<(), StoreError> {
     change(transaction, delivery.id, |claim| {
-        if let Some(progress) = claim.progress.as_mut().filter(|it| it.status != Status::Completed) {
-            progress.buried(reason, delivery.receives, now);
-        }
+        claim.buried(reason, delivery.receives, now);
     })
 }
 
 /// The claim of a dead letter that was put back.
 pub(super) fn reopened(transaction: &Transaction<'_>, delivery: Serial) -> Result<(), StoreError> {
+    answer::delete(transaction.connection, delivery).map_err(sql)?;
     change(transaction, delivery, |claim| {
         if let Some(progress) = claim.progress.as_mut().filter(|it| it.status != Status::Completed) {
             progress.reopened();

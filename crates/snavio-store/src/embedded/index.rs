@@ -60,6 +60,8 @@ pub(super) struct Lapsed {
 pub(super) struct Shown {
     pub(super) attempts: u32,
     pub(super) attempts_max: u32,
+    /// Whether it was handed out before the store was opened, and not since.
+    pub(super) is_old: bool,
 }
 
 /// What a receive found: leases to hand out, and deliveries that must become dead letters instead.
@@ -271,6 +273,7 @@ impl Index {
             // A receipt from before a restart may be of an attempt whose count was not kept.
             attempts: known.slot.receives.max(1),
             attempts_max: known.slot.receives_max,
+            is_old: known.fence.is_none(),
         })
     }
 

@@ -44,7 +44,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::{Connection, OpenFlags};
-use snavio_model::delivery::{QueueAttributes, Receipt, ReceiptOutcome, Tracking};
+use snavio_model::claim::Status;
+use snavio_model::delivery::{Delivery, QueueAttributes, Receipt, ReceiptOutcome, Tracking};
 use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::name::QueueKey;
@@ -191,8 +192,17 @@ impl EmbeddedStore {
 
         let numbers = Arc::new(Numbers::of_epoch(epoch));
         let mut queues = Queues::new(options.queue_depth_max, Arc::clone(&numbers));
-        delivery::all(&connection, |delivery| queues.load(&delivery))
-            .map_err(|error| OpenError::Read(file.clone(), error))?;
+        // Whoever reported on its last attempt holds it no more.
+        let is_free = |delivery: &Delivery| {
+            let found = claim::of_delivery(&connection, delivery.id).ok().flatten();
+            let progress = found.and_then(|(_, claim)| claim.progress);
+            progress.is_some_and(|it| it.attempts >= delivery.receives && it.status != Status::Processing)
+        };
+        delivery::all(&connection, |delivery| match delivery.tracking {
+            Tracking::Hold if delivery.receives > 0 && is_free(&delivery) => queues.add(&delivery),
+            _ => queues.load(&delivery),
+        })
+        .map_err(|error| OpenError::Read(file.clone(), error))?;
 
         let read_only = || {
             let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -253,9 +263,10 @@ impl EmbeddedStore {
             return Ok(received);
         }
         let (reply, kept) = oneshot::channel();
-        let job = CountReceives { reply: Some(reply), ..handing.done() };
+        let job = CountReceives { reply: Some(reply), ..handing.counts() };
         self.writer.submit(Urgency::Completion, Box::new(job));
         kept.await.unwrap_or(Err(StoreError::Closed))?;
+        handing.done();
         Ok(received)
     }
 
@@ -279,8 +290,13 @@ struct Handing<'a> {
 impl Handing<'_> {
     /// They are handed out: from now on they count.
     fn done(mut self) -> CountReceives {
-        let leases = std::mem::take(&mut self.leases);
-        let counts = leases.iter().map(|lease| (lease.delivery, lease.attempt)).collect();
+        let counts = self.counts();
+        self.leases.clear();
+        counts
+    }
+
+    fn counts(&self) -> CountReceives {
+        let counts = self.leases.iter().map(|lease| (lease.delivery, lease.attempt)).collect();
         CountReceives { counts, reply: None }
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn sweep(
     limit: usize,
 ) -> Result<usize, StoreError> {
     let which = format!(
-        "hot_until IS NOT NULL AND expires_at <= ?1 AND NOT {HELD} \
+        "hot_until IS NOT NULL AND expires_at <= ?1 AND status NOT IN (0, 2) AND NOT {HELD} \
          AND (archived_at IS NULL OR NOT EXISTS (SELECT 1 FROM conflict WHERE event_id = claim.id \
              AND conflict.tenant = claim.tenant AND original = claim.message AND state IN ('OPEN', 'TRIAGED'))) \
          ORDER BY expires_at LIMIT ?2"

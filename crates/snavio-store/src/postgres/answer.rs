@@ -29,6 +29,16 @@ pub(super) async fn put(client: &impl GenericClient, answers: &[(Serial, Answer)
     client.execute(&statement, &values).await.map(|_| ()).map_err(sql)
 }
 
+pub(super) async fn delete(client: &impl GenericClient, deliveries: &[Serial]) -> Result<(), StoreError> {
+    if deliveries.is_empty() {
+        return Ok(());
+    }
+    let ids: Vec<_> = deliveries.iter().map(|it| it.0).collect();
+    let statement =
+        client.prepare_cached("DELETE FROM answer WHERE delivery = ANY ($1)").await.map_err(sql)?;
+    client.execute(&statement, &[&ids]).await.map(|_| ()).map_err(sql)
+}
+
 pub(super) async fn find(
     client: &impl GenericClient,
     delivery: Serial,

@@ -126,10 +126,11 @@ pub(super) async fn update(
     claims: &[(ClaimKey, Claim)],
 ) -> Result<(), StoreError> {
     const UPDATE: &str = "UPDATE claim SET check_value = new.check_value, status = new.status, fence = new.fence, \
-             attempts = new.attempts, ended_at = new.ended_at, reference = new.reference, error = new.error \
+             attempts = new.attempts, ended_at = new.ended_at, reference = new.reference, error = new.error, \
+             expires_at = new.expires_at \
          FROM unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::bigint[], $5::integer[], $6::bigint[], \
-             $7::text[], $8::text[]) \
-             AS new (delivery, check_value, status, fence, attempts, ended_at, reference, error) \
+             $7::text[], $8::text[], $9::bigint[]) \
+             AS new (delivery, check_value, status, fence, attempts, ended_at, reference, error, expires_at) \
          WHERE claim.delivery = new.delivery";
     if claims.is_empty() {
         return Ok(());
@@ -143,25 +144,28 @@ pub(super) async fn update(
     let times: Vec<_> = progress().map(|it| it.ended_at.map(|it| it.0)).collect();
     let references: Vec<_> = progress().map(|it| it.reference.as_deref()).collect();
     let errors: Vec<_> = progress().map(|it| it.error.as_deref()).collect();
-    let values: [&(dyn ToSql + Sync); 8] =
-        [&deliveries, &checks, &statuses, &fences, &attempts, &times, &references, &errors];
+    let ends: Vec<_> = claims.iter().map(|(_, claim)| claim.expires_at.0).collect();
+    let values: [&(dyn ToSql + Sync); 9] =
+        [&deliveries, &checks, &statuses, &fences, &attempts, &times, &references, &errors, &ends];
     let statement = client.prepare_cached(UPDATE).await.map_err(sql)?;
     client.execute(&statement, &values).await.map(|_| ()).map_err(sql)
 }
 
-/// The claims that wait for deliveries, kept from others until the transaction ends; damaged ones are told of and left
+/// The claims that wait for deliveries, of one owner or of any, kept from others until the transaction ends; damaged ones are told of and left
 /// out.
 pub(super) async fn lock_of_deliveries(
     client: &impl GenericClient,
     deliveries: &[Serial],
+    owner: Option<&str>,
 ) -> Result<Vec<(ClaimKey, Claim)>, StoreError> {
     let text = format!(
         "SELECT 0::bigint, {COLUMNS}, id, tenant, destination FROM claim WHERE delivery = ANY ($1) \
+             AND ($2::text IS NULL OR starts_with(destination, $2 || '/')) \
          ORDER BY id, tenant, destination FOR UPDATE"
     );
     let ids: Vec<_> = deliveries.iter().map(|it| it.0).collect();
     let statement = client.prepare_cached(&text).await.map_err(sql)?;
-    let rows = client.query(&statement, &[&ids]).await.map_err(sql)?;
+    let rows = client.query(&statement, &[&ids, &owner]).await.map_err(sql)?;
     let mut found = Vec::with_capacity(rows.len());
     for row in &rows {
         found.extend(usable(whole(row))?);
@@ -298,10 +302,14 @@ pub(super) async fn seen_again(
     client: &impl GenericClient,
     seen: &[(ClaimKey, u64, Timestamp)],
 ) -> Result<(), StoreError> {
-    const AGAIN: &str = "UPDATE claim SET repeats = claim.repeats + new.repeats, \
+    // Those that somebody is at are not counted, rather than waited for: two that wait may wait for each other.
+    const AGAIN: &str = "WITH new AS (SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[]) \
+             AS new (id, tenant, destination, repeats, at)), \
+         free AS MATERIALIZED (SELECT id, tenant, destination FROM claim JOIN new USING (id, tenant, destination) \
+             FOR UPDATE OF claim SKIP LOCKED) \
+         UPDATE claim SET repeats = claim.repeats + new.repeats, \
              last_seen_at = greatest(claim.last_seen_at, new.at) \
-         FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[]) \
-             AS new (id, tenant, destination, repeats, at) \
+         FROM new JOIN free USING (id, tenant, destination) \
          WHERE claim.id = new.id AND claim.tenant = new.tenant AND claim.destination = new.destination";
     let (ids, tenants, destinations) = columns(seen.iter().map(|(key, ..)| key));
     let repeats: Vec<_> = seen.iter().map(|(_, repeats, _)| *repeats as i64).collect();
@@ -363,12 +371,12 @@ pub(super) async fn find(
         let Some(key) = usize::try_from(place - 1).ok().and_then(|place| keys.get(place)) else { continue };
         match read(row, key).map_err(Trouble::of)? {
             // What was kept for an audit goes on the record; an id that is held cannot be used again.
-            Some(claim) if claim.expires_at <= now && claim.hot_until.is_some() => {
+            Some(claim) if !claim.is_live(now) && claim.hot_until.is_some() => {
                 if !retention::make_way(client, key, now).await? {
                     found.unreadable.insert(key.clone());
                 }
             }
-            Some(claim) if claim.expires_at <= now => over.push(key),
+            Some(claim) if !claim.is_live(now) => over.push(key),
             Some(claim) => {
                 found.claims.insert(key.clone(), claim);
             }
@@ -395,7 +403,7 @@ async fn clear(
     const CLEAR: &str = "DELETE FROM claim WHERE ctid = ANY (ARRAY( \
          SELECT claim.ctid FROM claim JOIN unnest($1::text[], $2::text[], $3::text[]) \
              AS key (id, tenant, destination) USING (id, tenant, destination) \
-         WHERE claim.expires_at <= $4 AND claim.hot_until IS NULL FOR UPDATE OF claim SKIP LOCKED))";
+         WHERE claim.expires_at <= $4 AND claim.status NOT IN (0, 2) AND claim.hot_until IS NULL FOR UPDATE OF claim SKIP LOCKED))";
     let (ids, tenants, destinations) = columns(over);
     let statement = client.prepare_cached(CLEAR).await.map_err(Trouble::of)?;
     let cleared = client.execute(&statement, &[&ids, &tenants, &destinations, &now.0]).await;
@@ -452,7 +460,7 @@ pub(super) async fn sweep(
     limit: usize,
 ) -> Result<usize, StoreError> {
     const SWEEP: &str = "WITH gone AS (DELETE FROM claim WHERE ctid = ANY (ARRAY( \
-             SELECT ctid FROM claim WHERE expires_at <= $1 AND hot_until IS NULL \
+             SELECT ctid FROM claim WHERE expires_at <= $1 AND status NOT IN (0, 2) AND hot_until IS NULL \
              ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)) RETURNING delivery), \
          answers AS (DELETE FROM answer USING gone WHERE answer.delivery = gone.delivery) \
          SELECT count(*) FROM gone";

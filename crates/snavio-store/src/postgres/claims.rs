@@ -59,7 +59,7 @@ impl Claims for PostgresStore {
 
     async fn claims_of(&self, id: &IdKey, now: Timestamp) -> Result<Vec<StoredClaim>, StoreError> {
         let which = format!(
-            "claim.id = $1 AND claim.tenant = $2 AND claim.expires_at > $3 ORDER BY claim.destination LIMIT {}",
+            "claim.id = $1 AND claim.tenant = $2 AND (claim.expires_at > $3 OR claim.status IN (0, 2)) ORDER BY claim.destination LIMIT {}",
             limits::PAGE_MAX
         );
         let work = async {
@@ -75,7 +75,7 @@ impl Claims for PostgresStore {
         limit: usize,
         now: Timestamp,
     ) -> Result<Vec<StoredClaim>, StoreError> {
-        let which = "claim.status = ANY ($1) AND claim.status <> 1 AND claim.message > $2 AND claim.expires_at > $3 \
+        let which = "claim.status = ANY ($1) AND claim.status <> 1 AND claim.message > $2 AND (claim.expires_at > $3 OR claim.status IN (0, 2)) \
              AND ($4::text IS NULL OR starts_with(claim.destination, $4 || '/')) ORDER BY claim.message LIMIT $5";
         let statuses: Vec<_> = filter.statuses.iter().map(|it| it.number()).collect();
         let work = async {

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use snavio_model::claim::{Attempt, Claim, ClaimKey, Next, Status};
+use snavio_model::claim::{Attempt, Claim, ClaimKey, Fenced, Next, Status};
 use snavio_model::delivery::{DeadLetter, DeadReason, Delivery, ReceiptOutcome, Tracking};
 use snavio_model::id::Serial;
 use snavio_model::name::QueueKey;
@@ -42,7 +42,7 @@ pub(super) async fn finish(
     let transaction = client.transaction().await.map_err(sql)?;
     let ids: Vec<_> = reports.iter().map(|it| it.receipt.delivery_id).collect();
     let mut deliveries = lock(&transaction, queue, &ids).await?;
-    let claims = claim::lock_of_deliveries(&transaction, &ids).await?;
+    let claims = claim::lock_of_deliveries(&transaction, &ids, Some(queue.tenant())).await?;
     let of_delivery = |found: (ClaimKey, Claim)| Some((found.1.progress.as_ref()?.delivery, found));
     let mut claims: HashMap<_, _> = claims.into_iter().filter_map(of_delivery).collect();
     let mut written = Written::default();
@@ -99,16 +99,16 @@ fn end(
                 most: delivery.receives_max,
                 tracking: delivery.tracking,
             };
-            match claim.progress.as_mut().map(|it| it.finish(&attempt, ending, now)) {
-                Some(Ok(next)) => {
+            match claim.finish(&attempt, ending, now) {
+                Ok(next) => {
                     let status = claim.status();
-                    let kept = report.kept_answer(&key.destination);
+                    let kept = report.kept_answer(&key.destination, status);
                     written.answers.extend(kept.map(|it| (delivery.id, it.clone())));
                     written.claims.push((key, claim));
                     (next, Some(status))
                 }
                 // It ended before: what is left of the delivery goes, and nothing else happens.
-                Some(Err(_)) | None => (Next::Done, Some(claim.status())),
+                Err(Fenced) => (Next::Done, Some(claim.status())),
             }
         }
         None => (ending.without_claim(), None),
@@ -142,9 +142,11 @@ fn late(
     if found.1.progress.as_ref().is_some_and(|it| it.was_ended_by(receipt.fence, ending)) {
         return Finished { outcome: ReceiptOutcome::Done, status };
     }
-    let (act, deed, record) = evidence::fenced(&found, *receipt, who, now);
-    written.fenced.push((act, deed));
-    written.records.extend(record);
+    if !report.on_record {
+        let (act, deed, record) = evidence::fenced(&found, *receipt, who, now);
+        written.fenced.push((act, deed));
+        written.records.extend(record);
+    }
     Finished { outcome: ReceiptOutcome::Fenced, status }
 }
 
@@ -228,7 +230,7 @@ async fn note_lapsed(
 ) -> Result<(), StoreError> {
     const AGAIN: &str = "UPDATE delivery SET held = NULL, visible_at = $2 WHERE id = ANY ($1)";
     let ids: Vec<_> = lapsed.iter().map(|(delivery, _)| delivery.id).collect();
-    let mut claims = claim::lock_of_deliveries(client, &ids).await?;
+    let mut claims = claim::lock_of_deliveries(client, &ids, None).await?;
     for (_, claim) in &mut claims {
         let Some(progress) = &mut claim.progress else { continue };
         let of = lapsed.iter().find(|(delivery, _)| delivery.id == progress.delivery);
@@ -258,10 +260,9 @@ pub(super) async fn buried<'a>(
         .map(|(delivery, reason)| (delivery.id, (delivery.receives, reason)))
         .collect();
     change(client, tracked.keys().copied().collect(), |claim| {
-        let progress = claim.progress.as_mut().filter(|it| it.status != Status::Completed);
-        let of = progress.and_then(|it| tracked.get(&it.delivery).map(|of| (it, of)));
-        if let Some((progress, (receives, reason))) = of {
-            progress.buried(*reason, *receives, now);
+        let of = claim.progress.as_ref().and_then(|it| tracked.get(&it.delivery));
+        if let Some((receives, reason)) = of {
+            claim.buried(*reason, *receives, now);
         }
     })
     .await
@@ -274,16 +275,15 @@ pub(super) async fn purged(
     now: Timestamp,
 ) -> Result<(), StoreError> {
     change(client, deliveries, |claim| {
-        if let Some(progress) = claim.progress.as_mut().filter(|it| it.status != Status::Completed) {
-            progress.buried(DeadReason::Purged, progress.attempts, now);
-        }
+        claim.buried(DeadReason::Purged, 0, now);
     })
     .await
 }
 
 /// The claims of dead letters that were put back.
 pub(super) async fn reopened(client: &impl GenericClient, deliveries: &[Delivery]) -> Result<(), StoreError> {
-    let tracked = deliveries.iter().filter(|it| it.tracking.is_tracked()).map(|it| it.id).collect();
+    let tracked: Vec<_> = deliveries.iter().filter(|it| it.tracking.is_tracked()).map(|it| it.id).collect();
+    answer::delete(client, &tracked).await?;
     change(client, tracked, |claim| {
         if let Some(progress) = claim.progress.as_mut().filter(|it| it.status != Status::Completed) {
             progress.reopened();
@@ -300,7 +300,7 @@ async fn change(
     if deliveries.is_empty() {
         return Ok(());
     }
-    let mut claims = claim::lock_of_deliveries(client, &deliveries).await?;
+    let mut claims = claim::lock_of_deliveries(client, &deliveries, None).await?;
     claims.iter_mut().for_each(|(_, claim)| change(claim));
     claim::update(client, &claims).await
 }

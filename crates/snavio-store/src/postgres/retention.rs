@@ -31,7 +31,7 @@ fn is_needed() -> String {
 pub(super) async fn sweep(client: &mut Client, now: Timestamp, limit: usize) -> Result<usize, StoreError> {
     let select = format!(
         "SELECT id, tenant, destination, message, delivery, archived_at IS NOT NULL FROM claim \
-         WHERE hot_until IS NOT NULL AND expires_at <= $1 AND NOT {HELD} \
+         WHERE hot_until IS NOT NULL AND expires_at <= $1 AND status NOT IN (0, 2) AND NOT {HELD} \
          AND (archived_at IS NULL OR NOT EXISTS (SELECT FROM conflict WHERE event_id = claim.id \
              AND conflict.tenant = claim.tenant AND original = claim.message AND state IN ('OPEN', 'TRIAGED'))) \
          ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED"
@@ -93,7 +93,7 @@ pub(super) async fn make_way(
 ) -> Result<bool, Trouble> {
     let expire = format!(
         "WITH old AS (DELETE FROM claim WHERE id = $1 AND tenant = $2 AND destination = $3 \
-                 AND hot_until IS NOT NULL AND expires_at <= $4 AND NOT {HELD} \
+                 AND hot_until IS NOT NULL AND expires_at <= $4 AND status NOT IN (0, 2) AND NOT {HELD} \
              RETURNING id, tenant, destination, message, delivery, archived_at), \
          answers AS (DELETE FROM answer USING old WHERE answer.delivery = old.delivery), \
          messages AS (DELETE FROM message USING old WHERE message.seq = old.message AND old.archived_at IS NULL \

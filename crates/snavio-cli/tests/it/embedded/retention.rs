@@ -19,7 +19,8 @@ async fn a_node_does_not_start_with_a_ledger_that_is_kept_below_seven_years() {
     node.apply(&registry).await;
     node.stop();
     let file = node.data().join("snavio.db");
-    let change = "UPDATE registry_entry SET body = replace(body, '220924800', '31536000') WHERE kind = 'route'";
+    let change =
+        "UPDATE registry_entry SET body = replace(body, '220924800', '31536000') WHERE kind = 'route'";
     let store = snavio_sdk::sqlite::rusqlite::Connection::open(file).unwrap();
     assert_eq!(store.execute(change, []).unwrap(), 1);
     drop(store);

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use snavio_model::name::{QueueKey, TenantName};
+use snavio_model::processing::ProcessingKind;
 use snavio_model::registry::{Change, Entry, EntryKey, Registry};
 use snavio_model::time::Clock;
 use snavio_store::StoreError;
@@ -28,6 +29,14 @@ pub(super) async fn problems(
         if waiting > 0 {
             problems.push(format!(
                 "{route}: no other route names its queue {}, which still holds {waiting} deliveries; let them be consumed, or purge it, first",
+                queue.queue()
+            ));
+        }
+    }
+    for (queue, route) in handed_over(changes) {
+        if app.gate.store().holds_any(&queue).await? {
+            problems.push(format!(
+                "{route}: who takes from its queue {} would be another, and it still holds something; let it be consumed first, or use another queue",
                 queue.queue()
             ));
         }
@@ -62,6 +71,26 @@ fn left(registry: &Registry, changes: &[Change]) -> BTreeMap<QueueKey, EntryKey>
         left.remove(&queue);
     }
     left
+}
+
+/// The queues whose deliveries somebody else would have to take: a consumer, the gateway, or a claim's worker.
+fn handed_over(changes: &[Change]) -> BTreeMap<QueueKey, EntryKey> {
+    let taken = |entry: &Option<Entry>| match entry {
+        Some(Entry::Route(route) | Entry::Subscription(route)) => {
+            let by = match route.processing.kind {
+                ProcessingKind::Queue | ProcessingKind::Tracked => 0,
+                ProcessingKind::Http => 1,
+                ProcessingKind::Reported => 2,
+            };
+            Some((QueueKey::new(route.target.tenant(), &route.queue), by))
+        }
+        _ => None,
+    };
+    let handed_over = changes.iter().filter_map(|change| {
+        let ((before, by), (after, now_by)) = (taken(&change.before)?, taken(&change.after)?);
+        (before == after && by != now_by).then(|| (after, change.key.clone()))
+    });
+    handed_over.collect()
 }
 
 fn added_tenants(changes: &[Change]) -> impl Iterator<Item = &TenantName> {
