@@ -44,7 +44,7 @@ async fn fill(store: &dyn Store) {
     settle_one(store, "waits", &notify(), at(1)).await;
     settle_one(store, "done", &pay(), at(2)).await;
     let done = receive(store, "pay", 30, at(2)).await;
-    acknowledge(&*store, &queue("pay"), vec![receipt(&done[0])]).await.expect("the store acknowledges");
+    acknowledge(store, &queue("pay"), vec![receipt(&done[0])]).await.expect("the store acknowledges");
     let source = "acme/billing".parse().expect("a service");
     let record = refused(&source, &Subject::default(), &Refusal::new(Reason::AclDeny, ""), at(9));
     store.record(record.into_iter().collect()).await.expect("it is recorded");
