@@ -254,3 +254,13 @@ pub(crate) struct Aside {
     pub(crate) archive: Option<String>,
     pub(crate) erased_at: Option<i64>,
 }
+
+/// A row of `segment`, on its way to another store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SegmentRow {
+    pub(crate) object: String,
+    pub(crate) state: i16,
+    pub(crate) begun_at: i64,
+    pub(crate) records: i64,
+    pub(crate) expires_at: i64,
+}

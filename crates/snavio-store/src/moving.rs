@@ -15,7 +15,7 @@ use snavio_model::registry::{Entry, LoggedChange, Seal};
 use snavio_model::telemetry::StoredRecord;
 use tokio::sync::mpsc;
 
-use crate::archive::Aside;
+use crate::archive::{Aside, SegmentRow};
 use crate::embedded::{self, BackupError, Outgoing};
 use crate::postgres::{self, Incoming};
 use crate::{AuditEntry, LoggedMessage, StoreError};
@@ -48,8 +48,7 @@ pub(crate) enum Page {
     Telemetry(Vec<(String, StoredRecord)>),
     Audit(Vec<AuditEntry>),
     Holds(Vec<Hold>),
-    /// Object, state, when it was begun, how many records it has and when the last of them is over.
-    Segments(Vec<(String, i64, i64, i64, i64)>),
+    Segments(Vec<SegmentRow>),
     Pins(Vec<(String, String)>),
     Notes(Vec<(String, String)>),
     /// Comes last, and says what was left out: without it the store was not read to its end.

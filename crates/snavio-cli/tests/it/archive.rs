@@ -74,19 +74,21 @@ async fn what_is_held_cannot_be_erased_and_what_is_erased_is_still_known() {
     let erasure = json!({ "tenant": "acme", "eventId": id, "why": "request 4711" });
 
     let shell = Shell::at(&books.node);
-    let why = ["--tenant", "acme", "--event", &id, "--why", "a lawsuit", "--json"];
+    let why = ["--tenant", "acme", "--event", &id, "--why", "a lawsuit", "--output", "json"];
     let set = shell.run_words(&[&["holds", "set"], &why[..]].concat());
     assert_eq!(set.code, Some(0), "{set:?}");
     let hold = set.json()["holdId"].as_i64().unwrap();
     let (status, held) = call(&operator, "/v1/erasures", erasure.clone()).await;
     assert_eq!((status, &held["reason"]), (409, &json!("held")), "{held}");
     assert!(held["detail"].as_str().unwrap().contains(&hold.to_string()), "{held}");
-    let listed = shell.run("holds list --tenant acme --json").json();
+    let listed = shell.run("holds list --tenant acme --output json").json();
     assert_eq!(listed["items"][0]["why"], "a lawsuit", "{listed}");
-    let lifted = shell.run_words(&["holds", "lift", &hold.to_string(), "--why", "it is over", "--json"]);
+    let lifted =
+        shell.run_words(&["holds", "lift", &hold.to_string(), "--why", "it is over", "--output", "json"]);
     assert_eq!((lifted.code, &lifted.json()["liftedWhy"]), (Some(0), &json!("it is over")));
 
-    let erased = shell.run_words(&["erase", &id, "--tenant", "acme", "--why", "request 4711", "--json"]);
+    let erased =
+        shell.run_words(&["erase", &id, "--tenant", "acme", "--why", "request 4711", "--output", "json"]);
     assert_eq!((erased.code, &erased.json()["before"]), (Some(0), &json!(false)), "{erased:?}");
     let (status, again) = call(&operator, "/v1/erasures", erasure).await;
     assert_eq!(

@@ -172,3 +172,44 @@ impl Gate {
 async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Trouble> {
     tokio::task::spawn_blocking(work).await.map_err(|_| Trouble::Unfinished)
 }
+
+#[cfg(test)]
+mod tests {
+    use snavio_model::message::Path;
+    use snavio_model::refusal::Reason;
+    use snavio_store::conformance::samples::{at, message};
+
+    use super::*;
+    use crate::follow::unreadable;
+
+    fn record(id: &str) -> Record {
+        let message = message("acme/billing", id, at(0));
+        let (number, path, settled_at) = (Serial(1), Path::Slow, at(0));
+        Record { number, path, settled_at, hash_version: 1, message, claims: Vec::new(), erased_at: None }
+    }
+
+    /// CLM-18: what is read back must be what was written, all of it and where it is pointed to.
+    #[test]
+    fn only_a_segment_that_reads_as_it_was_written_is_verified() {
+        let records = [record("a"), record("b")];
+        let segment = segment::write(&records).unwrap();
+        assert!(verify(&segment, &records, &segment.text).is_ok());
+        let mut tampered = segment.text.clone();
+        tampered[100] ^= 1;
+        let short = &segment.text[..segment.text.len() / 2];
+        for text in [&tampered[..], short, b""] {
+            assert!(matches!(verify(&segment, &records, text), Err(Trouble::Fault(Fault::Altered { .. }))));
+        }
+        let swapped = [record("b"), record("a")];
+        assert!(verify(&segment, &swapped, &segment.text).is_err(), "another's records");
+    }
+
+    /// CLM-17
+    #[test]
+    fn who_wants_what_is_in_the_archive_is_told_when_to_come_back() {
+        for trouble in [Trouble::Unset, Trouble::Slow, Trouble::Missing { object: String::new() }] {
+            let refusal = unreadable(&trouble);
+            assert_eq!((refusal.reason, refusal.retry_after.is_some()), (Reason::Unavailable, true));
+        }
+    }
+}

@@ -112,7 +112,7 @@ fn what_is_erased_keeps_hash_and_times_and_says_nothing() {
     assert!(erased.answer("acme/gl:post").unwrap().body.is_empty());
     assert_eq!((erased.erased_at, erased.message.domain_hash), (Some(Timestamp(77)), DomainHash([9; 32])));
     assert!(!event(4).message.is_erased());
-    let segment = segment::write(&[erased.clone()]).unwrap();
+    let segment = segment::write(std::slice::from_ref(&erased)).unwrap();
     assert_eq!(segment::read(&segment.key, &segment.text).unwrap(), [erased]);
     assert!(!String::from_utf8(segment.text).unwrap().contains("userId"));
 }

@@ -115,7 +115,7 @@ pub(super) struct HoldBody {
     tenant: Option<String>,
     /// Only this id.
     event_id: Option<String>,
-    /// Only this destination, for example `acme/ledger:post`.
+    /// Only this destination, as claims name it: <tenant>/<service>:<name>.
     destination: Option<String>,
     /// For the record.
     why: String,

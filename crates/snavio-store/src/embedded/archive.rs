@@ -176,7 +176,7 @@ fn movable(
     let mut needed = needed(connection, id, number).map_err(sql)?;
     let longest = claims.iter().filter(|it| it.hot_until.is_some()).map(|it| it.expires_at).max();
     let meaning = original::find(connection, id)?.filter(|it| it.hash == logged.message.domain_hash);
-    needed.by_its_hash = !meaning.is_some_and(|it| Some(it.expires_at) >= longest);
+    needed.by_its_hash = meaning.is_none_or(|it| Some(it.expires_at) < longest);
     if stays(logged.message.received_at, &claims, needed, now).is_some() {
         return Ok(None);
     }

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, params};
 use snavio_model::time::Timestamp;
 
-use crate::archive::{BEGUN_MAX, NewSegment};
+use crate::archive::{BEGUN_MAX, NewSegment, SegmentRow};
 
 /// Notes that one is about to be written, unless it is being deleted.
 pub(super) fn begin(connection: &Connection, segment: &NewSegment, now: Timestamp) -> rusqlite::Result<bool> {
@@ -60,10 +60,17 @@ pub(super) fn forget(connection: &Connection, object: &str) -> rusqlite::Result<
 }
 
 /// All of them, as they are.
-pub(super) fn all(connection: &Connection) -> rusqlite::Result<Vec<(String, i64, i64, i64, i64)>> {
+pub(super) fn all(connection: &Connection) -> rusqlite::Result<Vec<SegmentRow>> {
     const ALL: &str = "SELECT object, state, begun_at, records, expires_at FROM segment ORDER BY object";
     let mut statement = connection.prepare(ALL)?;
-    let rows = statement
-        .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?)))?;
+    let rows = statement.query_map([], |row| {
+        Ok(SegmentRow {
+            object: row.get(0)?,
+            state: row.get(1)?,
+            begun_at: row.get(2)?,
+            records: row.get(3)?,
+            expires_at: row.get(4)?,
+        })
+    })?;
     rows.collect()
 }

@@ -172,7 +172,7 @@ async fn movable(
         let kept = of_message.iter().filter(|(claim, _)| claim.hot_until.is_some());
         let longest = kept.map(|(claim, _)| claim.expires_at).max();
         let meaning = meanings.get(&id).filter(|it| it.hash == logged.message.domain_hash);
-        needed.by_its_hash = !meaning.is_some_and(|it| Some(it.expires_at) >= longest);
+        needed.by_its_hash = meaning.is_none_or(|it| Some(it.expires_at) < longest);
         let judged: Vec<_> = of_message.iter().map(|(claim, _)| claim.clone()).collect();
         if stays(logged.message.received_at, &judged, needed, now).is_none() {
             records.extend(record(logged, hash_version, of_message, &answers));

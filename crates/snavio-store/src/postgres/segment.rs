@@ -6,7 +6,7 @@ use tokio_postgres::types::ToSql;
 use super::client::GenericClient;
 use super::pool::sql;
 use crate::StoreError;
-use crate::archive::{BEGUN_MAX, NewSegment};
+use crate::archive::{BEGUN_MAX, NewSegment, SegmentRow};
 
 /// Notes that one is about to be written, unless it is being deleted.
 pub(super) async fn begin(
@@ -63,16 +63,13 @@ pub(super) async fn forget(client: &impl GenericClient, object: &str) -> Result<
 }
 
 /// Writes those of another store.
-pub(super) async fn insert(
-    client: &impl GenericClient,
-    segments: &[(String, i64, i64, i64, i64)],
-) -> Result<(), StoreError> {
+pub(super) async fn insert(client: &impl GenericClient, segments: &[SegmentRow]) -> Result<(), StoreError> {
     const INSERT: &str = "INSERT INTO segment (object, state, begun_at, records, expires_at) \
          VALUES ($1, $2, $3, $4, $5)";
-    for (object, state, begun_at, records, expires_at) in segments {
-        let state = i16::try_from(*state).unwrap_or_default();
-        let values: [&(dyn ToSql + Sync); 5] = [object, &state, begun_at, records, expires_at];
-        let statement = client.prepare_cached(INSERT).await.map_err(sql)?;
+    let statement = client.prepare_cached(INSERT).await.map_err(sql)?;
+    for it in segments {
+        let values: [&(dyn ToSql + Sync); 5] =
+            [&it.object, &it.state, &it.begun_at, &it.records, &it.expires_at];
         client.execute(&statement, &values).await.map_err(sql)?;
     }
     Ok(())
