@@ -345,10 +345,17 @@ struct Answered {
     document: Value,
 }
 
+/// A connection for each request. One that waits for a connection of another request may wait for good where kills take
+/// all of them away: it was seen to be at no socket at all, while the gateway came and went.
+fn http() -> reqwest::Client {
+    let builder = reqwest::Client::builder().pool_max_idle_per_host(0);
+    builder.timeout(Duration::from_secs(30)).build().unwrap()
+}
+
 impl Senders {
     fn new(stage: &Stage) -> Self {
         Self {
-            http: reqwest::Client::builder().timeout(Duration::from_secs(30)).build().unwrap(),
+            http: http(),
             gateway: format!("http://127.0.0.1:{}", stage.ports[0]),
             token: stage.token.clone(),
             form: stage.form,

@@ -531,6 +531,46 @@ async fn a_processor_that_is_down_is_called_when_it_is_back() {
     assert_eq!(back.asked().len(), 1);
 }
 
+/// CLM-1, CLM-7, CLM-10: what a service was answered is no other's to read, and its work no other's to end.
+#[tokio::test]
+async fn nobody_else_reads_the_answer_or_ends_the_work() {
+    let books = Books::set(json!({ "kind": "tracked" })).await;
+    let others = json!({
+        "tenants": [{ "name": "acme" }, { "name": "zeta" }],
+        "services": [{ "name": "acme/other" }, { "name": "zeta/worker" }],
+        "routes": [{
+            "target": "zeta/worker", "name": "work", "queue": "work", "dead_letter_queue": "dead",
+            "claim": { "policy": "ledger" }, "processing": { "kind": "tracked" },
+        }],
+    });
+    let [other, foreign] = <[Credentials; 2]>::try_from(books.node.apply(&others).await).unwrap();
+    let id = new_id();
+    books.send(&id, 10).await;
+    let work = books.take(60).await;
+    let report = json!({ "delivery_id": work.delivery_id, "fence": work.fence, "reference": "stolen" });
+    let taken =
+        books.node.client(&foreign).call(Method::POST, "/v1/claims/work/complete", Some(&report)).await;
+    assert!(taken.unwrap_err().to_string().contains("no such work"), "not even that it is there");
+    let answer = json!({ "reference": "JE-1", "response": { "secret": 1 } });
+    assert_eq!(books.report("complete", &work, answer).await.0, 200);
+    for client in [books.node.client(&other), books.node.client(&foreign)] {
+        let seen = client.call(Method::GET, &format!("/v1/claims/{id}?tenant=acme"), None).await;
+        assert!(seen.as_ref().map_or(true, |it| it["claims"] == json!([])), "{seen:?}");
+        let read = client.call(Method::GET, &format!("/v1/claims/{id}/answer?tenant=acme"), None).await;
+        assert!(read.is_err(), "{read:?}");
+    }
+    let late =
+        books.node.client(&foreign).call(Method::POST, "/v1/claims/work/complete", Some(&report)).await;
+    assert!(late.is_err());
+    assert_eq!(
+        metric(&books.node, "snavio_attempts_fenced_total").await,
+        Some(0.0),
+        "nor is anybody alerted"
+    );
+    let replay = books.send(&id, 10).await;
+    assert_eq!((replay.word(), &replay.document["reference"]), ((200, "COMPLETED"), &json!("JE-1")));
+}
+
 /// CLM-9, CLM-20
 #[tokio::test]
 async fn processing_that_cannot_work_is_refused_when_it_is_registered() {
