@@ -602,6 +602,76 @@ mod tests {
         assert!(!progress.was_ended_by(Serial(9), &failed(true)));
     }
 
+    fn claim(expires_at: i64) -> Claim {
+        Claim {
+            source: "acme/billing".parse().unwrap(),
+            message: Serial(6),
+            first_seen_at: Timestamp(0),
+            expires_at: Timestamp(expires_at),
+            hot_until: None,
+            progress: Some(Box::new(Progress::new(Serial(7)))),
+        }
+    }
+
+    /// CLM-20: a second winner would be worse than a late one.
+    #[test]
+    fn unfinished_work_keeps_its_claim_and_finished_work_for_as_long_as_it_may_be_sent_again() {
+        let late = Timestamp(1_000_000);
+        for (ending, status) in [(completed("JE-1"), "COMPLETED"), (failed(true), "FAILED")] {
+            let mut claim = claim(1000);
+            assert!(claim.is_live(late), "it is in progress");
+            claim.finish(&attempt(9, 1, Tracking::Retry), &failed(false), late).unwrap();
+            assert!(claim.is_live(late), "it is tried again");
+            claim.finish(&attempt(10, 2, Tracking::Retry), &ending, late).unwrap();
+            assert_eq!(claim.status().as_str(), status);
+            let kept = late.plus(2 * limits::REPLAY_WINDOW + limits::CLAIM_KEEP_SLACK);
+            assert_eq!(claim.expires_at, kept);
+            assert!(!claim.is_live(kept));
+        }
+        let mut buried = claim(1000);
+        buried.buried(DeadReason::RetentionExpired, 3, late);
+        assert!(buried.is_live(late) && !buried.is_live(Timestamp(late.0 * 2)));
+        let mut long = claim(i64::MAX);
+        long.finish(&attempt(9, 1, Tracking::Retry), &completed("JE-1"), late).unwrap();
+        assert_eq!(long.expires_at, Timestamp(i64::MAX), "and never for shorter than its policy says");
+    }
+
+    /// CLM-4: the last attempt's failure is for good, whatever it was told to be; telling it again is no news.
+    #[test]
+    fn a_last_failure_that_is_told_again_is_recognised() {
+        for ending in [failed(false), unknown()] {
+            let mut progress = Progress::new(Serial(7));
+            progress.finish(&attempt(9, 3, Tracking::Retry), &ending, Timestamp(5)).unwrap();
+            assert_eq!(progress.status, Status::Failed { is_final: true });
+            assert!(progress.was_ended_by(Serial(9), &ending), "{ending:?}");
+        }
+    }
+
+    /// QUA-1: what an engine cannot hold would make the end of work impossible to report.
+    #[test]
+    fn errors_are_kept_printable_and_short() {
+        let mut progress = Progress::new(Serial(7));
+        let error = format!("a\u{0}b{}", "c".repeat(1000));
+        let ending = Ending::Failed { error, is_final: false, answer: None, retry_after: None };
+        progress.finish(&attempt(9, 1, Tracking::Retry), &ending, Timestamp(5)).unwrap();
+        let kept = progress.error.unwrap();
+        assert!(kept.starts_with("a bc") && kept.len() == limits::ERROR_CHARS_MAX, "{kept}");
+    }
+
+    /// CLM-1
+    #[test]
+    fn a_destination_is_its_own_tenants() {
+        let key = |destination: &str| ClaimKey {
+            id: MessageId::stored("id"),
+            tenant: TenantName::new("zeta").unwrap(),
+            destination: destination.into(),
+        };
+        for (destination, owned) in [("acme/bot:pay", true), ("acm/bot:pay", false), ("acmes/bot:pay", false)]
+        {
+            assert_eq!(key(destination).is_owned_by("acme"), owned, "{destination}");
+        }
+    }
+
     /// CLM-2
     #[test]
     fn a_status_has_one_number_and_its_word() {

@@ -375,6 +375,17 @@ mod tests {
         }
     }
 
+    /// CLM-6, CLM-9
+    #[test]
+    fn a_processor_that_is_at_it_still_is_asked_again_and_a_reference_is_one_line() {
+        let answer = |body: &str| Answer { status: 409, content_type: None, body: body.to_owned().into() };
+        let later = Ending::of_http(answer("{}"), None, Some(Duration::from_secs(3)));
+        assert!(matches!(later, Ending::Failed { is_final: false, .. }), "{later:?}");
+        for (body, reference) in [(r#"{"r":"JE\u00001"}"#, None), (r#"{"r":"JE-1"}"#, Some("JE-1"))] {
+            assert_eq!(answer(body).reference("/r").as_deref(), reference, "{body}");
+        }
+    }
+
     /// CLM-9
     #[test]
     fn parameters_that_cannot_work_are_named() {
