@@ -96,7 +96,9 @@ macro_rules! conformance {
                 what_nobody_knows_of_is_held_for_a_person_where_the_route_says_so,
                 what_nobody_knows_of_is_tried_again_otherwise, one_delivery_is_handed_out_by_its_number_once,
                 open_claims_are_listed_by_owner_and_status, ids_that_come_again_are_counted,
-                a_claim_whose_delivery_ends_says_so, claims_from_elsewhere_are_taken_over_once;
+                a_claim_whose_delivery_ends_says_so, claims_from_elsewhere_are_taken_over_once,
+                a_failed_attempts_answer_is_not_kept, a_claim_outlives_its_work,
+                a_report_on_another_tenants_work_finds_nothing;
             archive: an_archived_id_is_still_known_and_compared, what_is_not_over_or_still_needed_is_not_moved,
                 what_is_moved_twice_moves_once, what_differs_from_what_was_written_stays,
                 a_segment_ends_when_nothing_points_to_it_any_more,
@@ -131,7 +133,7 @@ macro_rules! conformance {
                 that_telemetry_was_dropped_is_dropped_in_silence, every_tenants_telemetry_ages_out;
         }
         $crate::conformance! { @backend $backend,
-            reopen: work_outlives_a_restart, everything_is_kept, an_event_outlives_a_restart, serials_and_fences_rise, claims_still_hold,
+            reopen: work_outlives_a_restart, a_late_worker_is_fenced_over_a_restart, everything_is_kept, an_event_outlives_a_restart, serials_and_fences_rise, claims_still_hold,
                 a_receipt_from_before_stands, the_last_attempt_outlives_a_restart,
                 a_redriven_delivery_does_not_keep_its_elders;
             fleet: the_first_word_counts, the_last_note_counts_and_comes_with_its_records,

@@ -349,6 +349,70 @@ pub async fn claims_from_elsewhere_are_taken_over_once(store: &Arc<dyn Store>) {
     assert_eq!(audited(&**store, "claims.import").await, 2);
 }
 
+/// CLM-5, CLM-6: the answer of an attempt that failed is not that of the one that did not.
+pub async fn a_failed_attempts_answer_is_not_kept(store: &Arc<dyn Store>) {
+    let work = take_up(&**store, "a", 0).await;
+    finish(&**store, failed(receipt(&work), false, 1), 1).await;
+    assert_eq!(store.answer(work.delivery_id).await.expect("it can be read"), None);
+    let second = only(&**store, 2).await;
+    finish(&**store, failed(receipt(&second), true, 0), 3).await;
+    assert_eq!(store.answer(work.delivery_id).await.expect("it can be read"), Some(answer("no")));
+    store.redrive("acme", vec![work.delivery_id], act("mended", at(4))).await.expect("it redrives");
+    assert_eq!(store.answer(work.delivery_id).await.expect("it can be read"), None);
+    let third = only(&**store, 5).await;
+    let done = finish(&**store, Report::done(receipt(&third)), 6).await;
+    assert_eq!(done, (ReceiptOutcome::Done, Some(Status::Completed)));
+    assert_eq!(store.answer(work.delivery_id).await.expect("it can be read"), None);
+}
+
+/// CLM-20: work that takes longer than its claim is kept has no second winner.
+pub async fn a_claim_outlives_its_work(store: &Arc<dyn Store>) {
+    let mut route = route("book", ClaimPolicy::Strict { keep_seconds: 300 }).route.clone();
+    route.processing = Processing::of(ProcessingKind::Tracked);
+    let short = Arc::new(BoundRoute::new(route));
+    settle_one(&**store, "a", &short, at(0)).await;
+    let work = receive(&**store, "book", 3600, at(0)).await.remove(0);
+    store.sweep(at(1000)).await.expect("the store sweeps");
+    let again = settle_one(&**store, "a", &short, at(1000)).await;
+    assert!(matches!(again, Outcome::Seen { status: Status::Processing, .. }), "{again:?}");
+    let done = finish(&**store, completed(receipt(&work), "1"), 1001).await;
+    assert_eq!(done, (ReceiptOutcome::Done, Some(Status::Completed)));
+    store.sweep(at(1100)).await.expect("the store sweeps");
+    let again = settle_one(&**store, "a", &short, at(1100)).await;
+    assert!(matches!(again, Outcome::Seen { status: Status::Completed, .. }), "{again:?}");
+    assert!(queued(settle_one(&**store, "a", &short, at(1300)).await).is_some(), "then it is free");
+}
+
+/// CLM-7, CLM-1: a number of another tenant's work says and does nothing.
+pub async fn a_report_on_another_tenants_work_finds_nothing(store: &Arc<dyn Store>) {
+    let work = take_up(&**store, "a", 0).await;
+    let elsewhere = snavio_model::name::QueueKey::stored("zeta/book");
+    for report in [completed(receipt(&work), "1"), failed(receipt(&work), true, 0)] {
+        let told = store.finish(&elsewhere, vec![report], "zeta/worker", at(1)).await.expect("it answers");
+        assert_eq!(told[0], Finished { outcome: ReceiptOutcome::Gone, status: None });
+    }
+    assert_eq!(audited(&**store, "claim.fenced").await, 0);
+    let done = finish(&**store, completed(receipt(&work), "1"), 2).await;
+    assert_eq!(done, (ReceiptOutcome::Done, Some(Status::Completed)));
+}
+
+/// CLM-7, ENG-1: the zombie, with a restart in between.
+pub async fn a_late_worker_is_fenced_over_a_restart(backend: &dyn Backend) {
+    let store = backend.open().await;
+    let zombie = take_up(&*store, "a", 0).await;
+    store.sweep(at(31)).await.expect("the store sweeps");
+    let second = only(&*store, 32).await;
+    store.close().await;
+
+    let store = backend.open().await;
+    let early = finish(&*store, completed(receipt(&zombie), "1"), 33).await;
+    assert_eq!(early.0, ReceiptOutcome::Fenced);
+    let done = finish(&*store, completed(receipt(&second), "2"), 34).await;
+    assert_eq!(done, (ReceiptOutcome::Done, Some(Status::Completed)));
+    assert_eq!(store.answer(second.delivery_id).await.expect("it can be read"), Some(answer("2")));
+    store.close().await;
+}
+
 /// CLM-11: what is purged or nobody takes does not stay in progress for ever.
 pub async fn a_claim_whose_delivery_ends_says_so(store: &Arc<dyn Store>) {
     settle_one(&**store, "purged", &book(), at(0)).await;
