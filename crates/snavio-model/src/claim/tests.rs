@@ -1,0 +1,223 @@
+use super::*;
+
+/// CLM-20
+#[test]
+fn a_claim_must_outlive_twice_the_window() {
+    let window = Duration::from_secs(60);
+    for (keep_seconds, right) in
+        [(179, false), (180, true), (300, true), (400 * 86_400, true), (400 * 86_400 + 1, false)]
+    {
+        let problem = ClaimPolicy::Strict { keep_seconds }.problem(window, Duration::ZERO);
+        assert_eq!(problem.is_none(), right, "{keep_seconds}: {problem:?}");
+    }
+    let problem = ClaimPolicy::strict().problem(Duration::from_secs(121), Duration::ZERO);
+    assert_eq!(
+        problem.as_deref(),
+        Some(
+            "claim.keep_seconds is 300, but a claim must outlive twice the replay window and a wait for the commit: 2 × 121 s + 60 s = 302 s"
+        )
+    );
+}
+
+/// CLM-20
+#[test]
+fn a_claim_must_outlive_the_attempts_of_its_route() {
+    let problem = ClaimPolicy::strict().problem(Duration::from_secs(60), Duration::from_secs(157));
+    assert_eq!(
+        problem.as_deref(),
+        Some(
+            "claim.keep_seconds is 300, but a claim must outlive twice the replay window, a wait for the commit and the route's own attempts: 2 × 60 s + 60 s + 157 s = 337 s"
+        )
+    );
+}
+
+/// CLM-15
+#[test]
+fn ledger_claims_are_kept_for_seven_years_at_least() {
+    const DAY: u32 = 86_400;
+    for (keep_seconds, right) in [
+        (300, false),
+        (2557 * DAY - 1, false),
+        (2557 * DAY, true),
+        (36_525 * DAY, true),
+        (36_526 * DAY, false),
+    ] {
+        let problem = ClaimPolicy::Ledger { keep_seconds, hot_days: 400 }
+            .problem(Duration::from_secs(60), Duration::ZERO);
+        assert_eq!(problem.is_none(), right, "{keep_seconds}: {problem:?}");
+    }
+    let ledger = |keep_seconds, hot_days| {
+        let policy = ClaimPolicy::Ledger { keep_seconds, hot_days };
+        policy.problem(Duration::from_secs(60), Duration::ZERO)
+    };
+    let problem = ledger(365 * DAY, 400).unwrap();
+    assert!(problem.ends_with("2557 days × 86400 s = 220924800 s"), "{problem}");
+    for (hot_days, right) in [(0, false), (1, true), (2557, true), (2558, false)] {
+        assert_eq!(ledger(2557 * DAY, hot_days).is_none(), right, "{hot_days}");
+    }
+}
+
+fn attempt(fence: i64, number: u32, tracking: Tracking) -> Attempt {
+    Attempt { fence: Serial(fence), number, most: 3, tracking }
+}
+
+fn completed(reference: &str) -> Ending {
+    Ending::Completed { answer: None, reference: Some(reference.to_owned()) }
+}
+
+fn failed(is_final: bool) -> Ending {
+    Ending::Failed { error: "no".to_owned(), is_final, answer: None, retry_after: None }
+}
+
+fn unknown() -> Ending {
+    Ending::Unknown { error: "silence".to_owned() }
+}
+
+/// CLM-4, CLM-6, CLM-7
+#[test]
+fn every_ending_leads_somewhere() {
+    use Tracking::{Hold, Retry};
+    let (again, for_good) = (Status::Failed { is_final: false }, Status::Failed { is_final: true });
+    for (ending, number, tracking, status, next) in [
+        (completed("JE-1"), 1, Retry, Status::Completed, Next::Done),
+        (completed("JE-1"), 3, Hold, Status::Completed, Next::Done),
+        (failed(false), 1, Retry, again, Next::Again),
+        (failed(false), 2, Hold, again, Next::Again),
+        (failed(false), 3, Retry, for_good, Next::Bury(DeadReason::ReceivesExhausted)),
+        (failed(true), 1, Retry, for_good, Next::Bury(DeadReason::Failed)),
+        (unknown(), 1, Retry, again, Next::Again),
+        (unknown(), 3, Retry, for_good, Next::Bury(DeadReason::ReceivesExhausted)),
+        (unknown(), 1, Hold, Status::InDoubt, Next::Bury(DeadReason::InDoubt)),
+    ] {
+        let mut progress = Progress::new(Serial(7));
+        let led = progress.finish(&attempt(9, number, tracking), &ending, Timestamp(5)).unwrap();
+        let told = (progress.status, led, progress.fence, progress.attempts, progress.ended_at);
+        assert_eq!(told, (status, next, Some(Serial(9)), number, Some(Timestamp(5))), "{ending:?}");
+    }
+}
+
+/// CLM-7: the stored answer never changes once it is there.
+#[test]
+fn who_comes_late_is_fenced_and_changes_nothing() {
+    for first in [completed("JE-2"), failed(true)] {
+        let mut progress = Progress::new(Serial(7));
+        progress.finish(&attempt(9, 2, Tracking::Retry), &first, Timestamp(5)).unwrap();
+        let before = progress.clone();
+        for late in [completed("JE-1"), failed(false), failed(true), unknown()] {
+            let late = progress.finish(&attempt(8, 1, Tracking::Retry), &late, Timestamp(6));
+            assert_eq!((late, &progress), (Err(Fenced), &before));
+        }
+    }
+}
+
+/// CLM-4
+#[test]
+fn whoever_tells_again_what_it_told_before_is_recognised() {
+    let mut progress = Progress::new(Serial(7));
+    progress.finish(&attempt(9, 1, Tracking::Retry), &completed("JE-1"), Timestamp(5)).unwrap();
+    assert!(progress.was_ended_by(Serial(9), &completed("JE-1")));
+    assert!(!progress.was_ended_by(Serial(9), &completed("JE-2")));
+    assert!(!progress.was_ended_by(Serial(8), &completed("JE-1")));
+    assert!(!progress.was_ended_by(Serial(9), &failed(true)));
+}
+
+fn claim(expires_at: i64) -> Claim {
+    Claim {
+        source: "acme/billing".parse().unwrap(),
+        message: Serial(6),
+        first_seen_at: Timestamp(0),
+        expires_at: Timestamp(expires_at),
+        hot_until: None,
+        progress: Some(Box::new(Progress::new(Serial(7)))),
+    }
+}
+
+/// CLM-20: a second winner would be worse than a late one.
+#[test]
+fn unfinished_work_keeps_its_claim_and_finished_work_for_as_long_as_it_may_be_sent_again() {
+    let late = Timestamp(1_000_000);
+    for (ending, status) in [(completed("JE-1"), "COMPLETED"), (failed(true), "FAILED")] {
+        let mut claim = claim(1000);
+        assert!(claim.is_live(late), "it is in progress");
+        claim.finish(&attempt(9, 1, Tracking::Retry), &failed(false), late).unwrap();
+        assert!(claim.is_live(late), "it is tried again");
+        claim.finish(&attempt(10, 2, Tracking::Retry), &ending, late).unwrap();
+        assert_eq!(claim.status().as_str(), status);
+        let kept = late.plus(2 * limits::REPLAY_WINDOW + limits::CLAIM_KEEP_SLACK);
+        assert_eq!(claim.expires_at, kept);
+        assert!(!claim.is_live(kept));
+    }
+    let mut buried = claim(1000);
+    buried.buried(DeadReason::RetentionExpired, 3, late);
+    assert!(buried.is_live(late) && !buried.is_live(Timestamp(late.0 * 2)));
+    let mut long = claim(i64::MAX);
+    long.finish(&attempt(9, 1, Tracking::Retry), &completed("JE-1"), late).unwrap();
+    assert_eq!(long.expires_at, Timestamp(i64::MAX), "and never for shorter than its policy says");
+}
+
+/// CLM-4: the last attempt's failure is for good, whatever it was told to be; telling it again is no news.
+#[test]
+fn a_last_failure_that_is_told_again_is_recognised() {
+    for ending in [failed(false), unknown()] {
+        let mut progress = Progress::new(Serial(7));
+        progress.finish(&attempt(9, 3, Tracking::Retry), &ending, Timestamp(5)).unwrap();
+        assert_eq!(progress.status, Status::Failed { is_final: true });
+        assert!(progress.was_ended_by(Serial(9), &ending), "{ending:?}");
+    }
+}
+
+/// QUA-1: what an engine cannot hold would make the end of work impossible to report.
+#[test]
+fn errors_are_kept_printable_and_short() {
+    let mut progress = Progress::new(Serial(7));
+    let error = format!("a\u{0}b{}", "c".repeat(1000));
+    let ending = Ending::Failed { error, is_final: false, answer: None, retry_after: None };
+    progress.finish(&attempt(9, 1, Tracking::Retry), &ending, Timestamp(5)).unwrap();
+    let kept = progress.error.unwrap();
+    assert!(kept.starts_with("a bc") && kept.len() == limits::ERROR_CHARS_MAX, "{kept}");
+}
+
+/// CLM-1
+#[test]
+fn a_destination_is_its_own_tenants() {
+    let key = |destination: &str| ClaimKey {
+        id: MessageId::stored("id"),
+        tenant: TenantName::new("zeta").unwrap(),
+        destination: destination.into(),
+    };
+    for (destination, owned) in [("acme/bot:pay", true), ("acm/bot:pay", false), ("acmes/bot:pay", false)] {
+        assert_eq!(key(destination).is_owned_by("acme"), owned, "{destination}");
+    }
+}
+
+/// CLM-2
+#[test]
+fn a_status_has_one_number_and_its_word() {
+    for status in Status::ALL {
+        assert_eq!(Status::stored(status.number()), Some(status));
+        assert!(Status::named(status.as_str()).contains(&status));
+    }
+    assert_eq!(Status::stored(5), None);
+    assert_eq!(Status::named("failed").len(), 2);
+}
+
+/// CLM-3
+#[test]
+fn policies_read_as_the_contract_names_them() {
+    let read = |text| serde_json::from_str::<ClaimPolicy>(text);
+    assert_eq!(read(r#"{"policy":"none"}"#).unwrap(), ClaimPolicy::None);
+    assert_eq!(read(r#"{"policy":"strict"}"#).unwrap(), ClaimPolicy::Strict { keep_seconds: 300 });
+    for (name, keep, compares) in [
+        ("strict", 300, false),
+        ("event", 86_400, true),
+        ("seen", 2_592_000, false),
+        ("ledger", 220_924_800, true),
+    ] {
+        let text = format!(r#"{{"policy":"{name}"}}"#);
+        let policy: ClaimPolicy = serde_json::from_str(&text).unwrap();
+        let told = (policy.name(), policy.keep().unwrap().as_secs(), policy.compares().is_some());
+        assert_eq!(told, (name, keep, compares));
+        assert_eq!(policy.problem(limits::REPLAY_WINDOW, Duration::ZERO), None);
+    }
+    assert!(read(r#"{"policy":"strict","keep":1}"#).is_err());
+}
