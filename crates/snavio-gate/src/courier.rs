@@ -173,7 +173,7 @@ impl Calling {
                 let retry = route.route.processing.retry(retry_after);
                 Report { receipt, ending, retry, kept_at: route.keeps_answers_at(), on_record: false }
             }
-            // Its route is gone, or is another one now: it waits until there is one again.
+            // Its route is gone, or is another one now: it is given back, and a dead letter once its attempts are spent.
             None => {
                 let later = self.gate.clock().now().plus(Duration::from_secs(60));
                 Report::given_back(receipt, later, Some("its route names no processor any more"))

@@ -29,7 +29,7 @@ pub(super) struct Explained {
     id: String,
     tenant: String,
     steps: Vec<Step>,
-    /// Whether telemetry was longer than is looked through: older refusals may be missing.
+    /// Whether telemetry was longer than is looked through, from its oldest: what was refused since may be missing.
     searched_in_part: bool,
 }
 
