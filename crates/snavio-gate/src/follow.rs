@@ -228,6 +228,11 @@ impl Gate {
     }
 
     async fn follow(&self, source: &ServiceName, answer: Answer, wait: Wait) -> Result<Answer, Refused> {
+        // Most messages are on their way, and nobody waits for more.
+        let is_accepted = matches!(answer.verdict, Verdict::Accepted { .. });
+        if is_accepted && wait.first(answer.processing).is_zero() {
+            return Ok(answer);
+        }
         let Ok(tenant) = TenantName::new(source.tenant()) else { return Ok(answer) };
         let id = IdKey { id: answer.id.clone(), tenant };
         let refused =
@@ -244,9 +249,6 @@ impl Gate {
                 (seen.delivery, true, wait.again())
             }
         };
-        if !is_replay && for_time.is_zero() {
-            return Ok(answer);
-        }
         let claim = match self.outcome_of(&id, &answer.destination, delivery, for_time).await {
             Ok(Some(claim)) => claim,
             // Its time is over since it was judged, or it was not.
