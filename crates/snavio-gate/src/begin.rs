@@ -148,7 +148,7 @@ impl Gate {
     }
 
     async fn known(&self, id: &IdKey, route: &BoundRoute, delivery: Serial) -> Result<Begun, Refusal> {
-        let claim = self.outcome_of(id, &route.destination, delivery, Duration::ZERO).await;
+        let claim = self.outcome_of(id, &route.destination, delivery, Duration::ZERO, true).await;
         let claim = claim.map_err(|error| unavailable(&error))?;
         let claim = claim.ok_or_else(|| Refusal::lost("the claim is not there any more"))?;
         if let Some(refusal) = self.not_yet(&claim, claim.status(self.clock().now())) {

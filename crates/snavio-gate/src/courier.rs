@@ -14,7 +14,7 @@ use snavio_model::name::QueueKey;
 use snavio_model::processing::{Ending, ProcessingKind};
 use snavio_model::registry::{BoundRoute, Registry};
 use snavio_store::{Received, Report};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -77,12 +77,16 @@ struct Runner {
 impl Runner {
     fn start(gate: &Arc<Gate>, processor: &Arc<dyn Processor>, queue: QueueKey, deadline: Duration) -> Self {
         let deadline = Arc::new(AtomicU64::new(deadline.as_millis() as u64));
+        let (ended, to_be_kept) = mpsc::channel(limits::CALLS_PER_QUEUE_MAX);
+        // Both outlive their runner: a call that was begun is heard out, and what came of it is kept.
+        gate.calls.spawn(keep(Arc::clone(gate), queue.clone(), to_be_kept));
         let calling = Calling {
             gate: Arc::clone(gate),
             processor: Arc::clone(processor),
             queue,
             deadline: Arc::clone(&deadline),
             places: Arc::new(Semaphore::new(limits::CALLS_PER_QUEUE_MAX)),
+            ended,
         };
         Self { deadline, task: tokio::spawn(calling.run()) }
     }
@@ -100,6 +104,15 @@ struct Calling {
     queue: QueueKey,
     deadline: Arc<AtomicU64>,
     places: Arc<Semaphore>,
+    ended: mpsc::Sender<Ended>,
+}
+
+/// A call that ended, and keeps its place until the store has taken what came of it.
+struct Ended {
+    report: Report,
+    /// When the attempt's time is over.
+    until: Instant,
+    _place: OwnedSemaphorePermit,
 }
 
 impl Calling {
@@ -121,12 +134,7 @@ impl Calling {
             let works = this.receive(places.len()).await;
             let is_idle = works.is_empty();
             for (work, place) in works.into_iter().zip(places) {
-                let calling = Arc::clone(&this);
-                // Calls outlive their runner: one that was begun is heard out.
-                this.gate.calls.spawn(async move {
-                    calling.attempt(work).await;
-                    drop(place);
-                });
+                this.gate.calls.spawn(Arc::clone(&this).attempt(work, place));
             }
             if is_idle {
                 let _ = tokio::time::timeout(SLEEP_MAX, arrival).await;
@@ -150,8 +158,8 @@ impl Calling {
         }
     }
 
-    /// One attempt, from the call to the store's word that its outcome is kept.
-    async fn attempt(&self, work: Received) {
+    /// One attempt.
+    async fn attempt(self: Arc<Self>, work: Received, place: OwnedSemaphorePermit) {
         let began = Instant::now();
         let registry = self.gate.registry();
         let destination = work.destination.as_deref().unwrap_or_default();
@@ -179,25 +187,40 @@ impl Calling {
                 Report::given_back(receipt, later, Some("its route names no processor any more"))
             }
         };
-        self.report(report, began + self.deadline()).await;
+        let ended = Ended { report, until: began + self.deadline(), _place: place };
+        let _ = self.ended.send(ended).await;
     }
+}
 
-    /// Tells the store what came of a call, until it answers or the attempt's time is over: then the next attempt asks
-    /// the processor again, under the same id.
-    async fn report(&self, report: Report, until: Instant) {
-        let mut pause = TELLING;
-        loop {
-            match self.gate.finish(&self.queue, vec![report.clone()], COURIER).await {
-                Ok(_) => return,
-                Err(error) if Instant::now() + pause >= until => {
-                    let error = &error as &dyn std::error::Error;
-                    tracing::warn!(error, "what came of a call could not be kept; it will be called again");
-                    return;
-                }
-                Err(_) => tokio::time::sleep(pause).await,
-            }
-            pause = (2 * pause).min(TELLING_MAX);
+/// Tells the store what came of calls. What ended while it took the last ones goes with one commit.
+async fn keep(gate: Arc<Gate>, queue: QueueKey, mut to_be_kept: mpsc::Receiver<Ended>) {
+    let mut ended = Vec::new();
+    while to_be_kept.recv_many(&mut ended, limits::CALLS_PER_QUEUE_MAX).await > 0 {
+        let reports = ended.iter().map(|it| it.report.clone()).collect();
+        if gate.finish(&queue, reports, COURIER).await.is_err() {
+            // Each by itself: one that the store cannot take keeps no other from being kept.
+            let one_by_one = ended.iter().map(|it| keep_one(&gate, &queue, it));
+            futures_util::future::join_all(one_by_one).await;
         }
+        ended.clear();
+    }
+}
+
+/// Tells the store what came of one call, until it answers or the attempt's time is over: then the next attempt asks
+/// the processor again, under the same id.
+async fn keep_one(gate: &Gate, queue: &QueueKey, ended: &Ended) {
+    let mut pause = TELLING;
+    loop {
+        match gate.finish(queue, vec![ended.report.clone()], COURIER).await {
+            Ok(_) => return,
+            Err(error) if Instant::now() + pause >= ended.until => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "what came of a call could not be kept; it will be called again");
+                return;
+            }
+            Err(_) => tokio::time::sleep(pause).await,
+        }
+        pause = (2 * pause).min(TELLING_MAX);
     }
 }
 

@@ -249,7 +249,7 @@ impl Gate {
                 (seen.delivery, true, wait.again())
             }
         };
-        let claim = match self.outcome_of(&id, &answer.destination, delivery, for_time).await {
+        let claim = match self.outcome_of(&id, &answer.destination, delivery, for_time, is_replay).await {
             Ok(Some(claim)) => claim,
             // Its time is over since it was judged, or it was not.
             Ok(None) => return refused(&answer, Refusal::lost("the claim is not there any more")),
@@ -283,13 +283,15 @@ impl Gate {
         self.following.came_again(key, self.clock().now());
     }
 
-    /// What became of a claim, waited for up to a time.
+    /// What became of a claim, waited for up to a time. One that was made just now is looked at only once there is word
+    /// of it, or none for a while.
     pub(crate) async fn outcome_of(
         &self,
         id: &IdKey,
         destination: &str,
         delivery: Serial,
         wait: Duration,
+        is_old: bool,
     ) -> Result<Option<StoredClaim>, StoreError> {
         let deadline = Instant::now() + wait;
         // Where too many wait already, nobody else does.
@@ -297,6 +299,9 @@ impl Gate {
         let waiter = Waiter { following: &self.following, delivery, notify: self.following.of(delivery) };
         let notify = &waiter.notify;
         let mut look = LOOK;
+        if !is_old && place.is_ok() {
+            let _ = tokio::time::timeout_at(deadline.min(Instant::now() + look), notify.notified()).await;
+        }
         let found = loop {
             let report = notify.notified();
             tokio::pin!(report);

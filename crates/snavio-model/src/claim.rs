@@ -258,6 +258,17 @@ impl Claim {
         }
     }
 
+    /// A person saw that it was done, and says so of what failed for good or is in doubt (CLM-11).
+    pub fn settled(&mut self, reference: Option<&str>, now: Timestamp) -> Result<(), Fenced> {
+        let progress = self.progress.as_mut().filter(|it| it.status.waits_for_a_person()).ok_or(Fenced)?;
+        progress.status = Status::Completed;
+        progress.reference = reference.map(str::to_owned);
+        progress.error = None;
+        progress.ended_at = Some(now);
+        self.prolong(now);
+        Ok(())
+    }
+
     fn prolong(&mut self, now: Timestamp) {
         let least = now.plus(2 * limits::REPLAY_WINDOW + limits::CLAIM_KEEP_SLACK);
         if !self.status().is_unended() {
@@ -299,6 +310,11 @@ impl Status {
     /// Whether the work goes on by itself.
     pub fn is_unended(self) -> bool {
         matches!(self, Self::Processing | Self::Failed { is_final: false })
+    }
+
+    /// Whether only a person moves it on.
+    pub fn waits_for_a_person(self) -> bool {
+        matches!(self, Self::Failed { is_final: true } | Self::InDoubt)
     }
 
     /// The word in answers.

@@ -178,6 +178,17 @@ pub trait Claims: Send + Sync {
     /// they are. They have no message.
     async fn import(&self, claims: Vec<(ClaimKey, Claim)>, act: Act) -> Result<usize, StoreError>;
 
+    /// Puts it on record that a person saw that the work of a delivery was done, where it failed for good or is in doubt:
+    /// its dead letter and what its last attempt answered go. Says where the claim stands then; nothing if the tenant
+    /// has no such claim.
+    async fn settle_claim(
+        &self,
+        owner: &str,
+        delivery: Serial,
+        reference: Option<String>,
+        act: Act,
+    ) -> Result<Option<Status>, StoreError>;
+
     /// Counts that ids came again: how often, and when last (CLM-5).
     async fn seen_again(&self, seen: Vec<(ClaimKey, u64, Timestamp)>) -> Result<(), StoreError>;
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use snavio_model::claim::{Claim, ClaimKey, IdKey, Original};
+use snavio_model::claim::{Claim, ClaimKey, IdKey, Original, Status};
 use snavio_model::conflict::Conflict;
 use snavio_model::delivery::Receipt;
 use snavio_model::event::EventEnvelope;
@@ -224,6 +224,13 @@ pub(crate) fn lapsed(key: &ClaimKey, claim: &Claim, at: Timestamp) -> (Act, Deed
     let attempts = claim.progress.as_ref().map_or(0, |it| it.attempts);
     let outcome = format!("{} of {}: attempt {attempts} did not report back in time", key.id, key.tenant);
     (act, Deed { action: "claim.lapsed", object: key.destination.to_string(), outcome })
+}
+
+/// What is on the record of work that a person says was done.
+pub(crate) fn settled(key: &ClaimKey, before: Status, reference: Option<&str>) -> Deed {
+    let reference = reference.map(|it| format!(", reference {it}")).unwrap_or_default();
+    let outcome = format!("{} of {}: it was {}, and is done{reference}", key.id, key.tenant, before.as_str());
+    Deed { action: "claim.settle", object: key.destination.to_string(), outcome }
 }
 
 /// What is on the record of claims that were taken over.

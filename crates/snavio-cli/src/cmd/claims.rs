@@ -14,7 +14,7 @@ use crate::output::{Output, print_line};
 /// Ids that are sent with one request.
 const IMPORTED_AT_ONCE: usize = 1000;
 
-/// Look up what became of an id, list what failed or is in doubt, have it processed again, take over ids.
+/// Look up what became of an id, list what failed or is in doubt, have it processed again or settle it, take over ids.
 ///
 /// As a service with its credentials, or with the operator's or a person's token.
 ///
@@ -69,6 +69,25 @@ enum Command {
         #[arg(long)]
         why: String,
     },
+    /// Put it on record that what failed for good, or is in doubt, was done after all: it is not tried again.
+    ///
+    /// Example: snavio claims settle invoice-4711 --tenant acme --reference JE-2026-118 --why "found in the ledger"
+    Settle {
+        /// The message's id.
+        id: String,
+        /// The tenant whose id it is, when you are there for all.
+        #[arg(long)]
+        tenant: Option<String>,
+        /// At which destination, where the id has more than one.
+        #[arg(long)]
+        destination: Option<String>,
+        /// The posting reference under which it was found.
+        #[arg(long)]
+        reference: Option<String>,
+        /// How that is known, for the record.
+        #[arg(long)]
+        why: String,
+    },
     /// Take over ids from a `seen_events` table in SQLite: from then on they are duplicates here.
     ///
     /// Example: snavio claims import --from kira.db --source acme/adapter --destination acme/inbox:acme/adapter:update --why "moving in"
@@ -119,11 +138,9 @@ impl Claims {
             }
             Command::Reprocess { ids, tenant, status, why } => {
                 let put_back = async |id: &str, destination: Option<&str>, tenant: &str| {
-                    let destination =
-                        destination.map(|it| format!("&destination={}", encoded(it))).unwrap_or_default();
-                    let tenant = if tenant.is_empty() { String::new() } else { format!("&tenant={tenant}") };
-                    let path = format!("/v1/claims/{}/reprocess?{tenant}{destination}", encoded(id));
-                    api.call(Method::POST, &path.replace("?&", "?"), Some(&json!({ "why": why }))).await
+                    let tenant = Some(tenant).filter(|it| !it.is_empty());
+                    let path = of_one(id, "reprocess", tenant, destination);
+                    api.call(Method::POST, &path, Some(&json!({ "why": why }))).await
                 };
                 let mut count = 0;
                 for id in &ids {
@@ -148,6 +165,11 @@ impl Claims {
                 }
                 output.object(&json!({ "reprocessed": count }));
             }
+            Command::Settle { id, tenant, destination, reference, why } => {
+                let path = of_one(&id, "settle", tenant.as_deref(), destination.as_deref());
+                let body = json!({ "reference": reference, "why": why });
+                output.object(&api.call(Method::POST, &path, Some(&body)).await?);
+            }
             Command::Import { from, source, destination, why } => {
                 let (mut imported, mut left_out) = (0, 0);
                 for items in seen_events(&from)?.chunks(IMPORTED_AT_ONCE) {
@@ -162,6 +184,13 @@ impl Claims {
         }
         Ok(())
     }
+}
+
+/// The path of what is done to one claim.
+fn of_one(id: &str, deed: &str, tenant: Option<&str>, destination: Option<&str>) -> String {
+    let named = [("tenant", tenant), ("destination", destination)];
+    let named = named.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", encoded(value?))));
+    format!("/v1/claims/{}/{deed}?{}", encoded(id), named.collect::<Vec<_>>().join("&"))
 }
 
 /// What a `seen_events` table holds. Its times are in UTC, whether or not they say so.

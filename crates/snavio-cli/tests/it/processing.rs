@@ -275,7 +275,7 @@ async fn a_failure_for_good_is_answered_again_until_a_person_puts_it_back() {
     assert!(whys.contains(&json!("the accounts are mended")), "{whys:?}");
 }
 
-/// CLM-7
+/// CLM-7, CLM-11
 #[tokio::test]
 async fn what_nobody_knows_of_is_held_for_a_person() {
     let processor = Processor::start().await;
@@ -296,6 +296,24 @@ async fn what_nobody_knows_of_is_held_for_a_person() {
     assert_eq!(doubted["items"][0]["eventId"], id, "{doubted}");
     assert!(doubted["items"][0]["error"].as_str().unwrap().contains("may have done it"), "{doubted}");
     assert_eq!(processor.asked().len(), 1, "and nothing is called again by itself");
+
+    let settle = format!("/v1/claims/{id}/settle");
+    let bad = json!({ "reference": "JE\n1", "why": "seen in the ledger" });
+    assert_eq!(books.ask(Method::POST, &settle, Some(bad)).await.0, 400);
+    let seen = json!({ "reference": "JE-7", "why": "seen in the ledger" });
+    let (status, settled) = books.ask(Method::POST, &settle, Some(seen.clone())).await;
+    assert_eq!((status, &settled["status"]), (200, &json!("COMPLETED")), "{settled}");
+    assert_eq!(settled["glPostingReference"], "JE-7", "{settled}");
+    let replay = books.send(&id, 10).await;
+    assert_eq!((replay.word(), &replay.document["reference"]), ((200, "COMPLETED"), &json!("JE-7")));
+    let (status, refused) = books.ask(Method::POST, &settle, Some(seen)).await;
+    assert_eq!((status, &refused["reason"]), (409, &json!("registry_conflict")), "{refused}");
+    assert_eq!(processor.asked().len(), 1);
+    let deeds = books.node.get("/v1/audit").await;
+    let mut deeds = deeds["items"].as_array().unwrap().iter();
+    let deed = deeds.find(|it| it["action"] == "claim.settle").expect("it is on record");
+    assert_eq!(deed["why"], "seen in the ledger");
+    assert!(deed["outcome"].as_str().unwrap().contains("JE-7"), "{deed}");
 }
 
 /// CLM-7, CLM-9: the zombie.

@@ -151,6 +151,13 @@ fn messages() -> Vec<Row> {
             json!({ "why": "mended" }),
             NOTHING,
         ),
+        row(
+            "POST",
+            "/v1/claims/{key}/settle",
+            "/v1/claims/x/settle?tenant=acme",
+            json!({ "reference": "JE-1", "why": "seen in the ledger" }),
+            NOTHING,
+        ),
         get("/v1/conflicts", "/v1/conflicts?tenant=acme", READ),
         get("/v1/conflicts/{id}", "/v1/conflicts/1", [401, 404, 404, 404, 404, 404, 404, 404, 404, 404, 404]),
         row(

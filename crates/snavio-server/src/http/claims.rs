@@ -20,6 +20,7 @@ use super::answer::json;
 use super::extract::{JsonBody, Params, Segments, page_limit};
 use super::queues::act;
 use super::whose;
+use super::work::check_reference;
 use super::{App, Problem, Shared};
 use crate::principal::{Principal, forbidden};
 
@@ -394,24 +395,9 @@ pub(super) async fn reprocess(
     Params(which): Params<Which>,
     JsonBody(body): JsonBody<ReprocessBody>,
 ) -> Result<Response, Problem> {
-    let claim = one(&app, &principal, &key, &which).await?;
-    if let Principal::Service(caller) = &principal
-        && claim.key.destination.split(':').next() != Some(caller.service.as_str())
-    {
-        return Err(forbidden("only the service that does the work may have it done again").into());
-    }
-    let owner = claim.key.destination.split('/').next().unwrap_or_default().to_owned();
-    let owner = whose::tenant(&app, &principal, Permission::Mend, Some(&owner)).await?;
+    let unsettled = unsettled(&app, &principal, &key, &which).await?;
     let act = act(&app, &principal, &body.why)?;
-    let status = claim.status(app.clock.now());
-    let may = matches!(status, Status::Failed { is_final: true } | Status::InDoubt);
-    let delivery = claim.claim.progress.as_ref().map(|it| it.delivery).filter(|_| may);
-    let cannot = || {
-        let detail =
-            format!("it is {}: only what failed for good or is in doubt is put back", status.as_str());
-        Refusal::new(Reason::RegistryConflict, detail)
-    };
-    let redriven = app.gate.store().redrive(&owner, vec![delivery.ok_or_else(cannot)?], act).await?;
+    let redriven = app.gate.store().redrive(&unsettled.owner, vec![unsettled.delivery], act).await?;
     if !redriven.full.is_empty() {
         return Err(Refusal::new(Reason::Overloaded, "its queue is full; it stays as it is").into());
     }
@@ -422,4 +408,63 @@ pub(super) async fn reprocess(
     let now = app.clock.now();
     let claim = one(&app, &principal, &key, &which).await?;
     Ok(json(StatusCode::OK, &ClaimDocument::new(&claim, now)))
+}
+
+/// What waits for a person, and whose it is.
+struct Unsettled {
+    owner: String,
+    delivery: Serial,
+}
+
+/// The claim that is meant, if a person is to move it on and the caller may.
+async fn unsettled(app: &App, principal: &Principal, key: &str, which: &Which) -> Result<Unsettled, Problem> {
+    let claim = one(app, principal, key, which).await?;
+    if let Principal::Service(caller) = principal
+        && claim.key.destination.split(':').next() != Some(caller.service.as_str())
+    {
+        return Err(forbidden("only the service that does the work may do this").into());
+    }
+    let owner = claim.key.destination.split('/').next().unwrap_or_default().to_owned();
+    let owner = whose::tenant(app, principal, Permission::Mend, Some(&owner)).await?;
+    let status = claim.status(app.clock.now());
+    let delivery = claim.claim.progress.as_ref().map(|it| it.delivery);
+    let delivery = delivery.filter(|_| status.waits_for_a_person()).ok_or_else(|| no_longer(status))?;
+    Ok(Unsettled { owner, delivery })
+}
+
+fn no_longer(status: Status) -> Refusal {
+    let detail = format!("it is {}: this is for what failed for good or is in doubt", status.as_str());
+    Refusal::new(Reason::RegistryConflict, detail)
+}
+
+/// That it was done.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SettleBody {
+    /// The posting reference under which it was found.
+    reference: Option<String>,
+    /// How that is known, for the record.
+    why: String,
+}
+
+/// Puts it on record that what failed for good, or is in doubt, was done after all: it is complete, and is not tried again.
+#[utoipa::path(post, path = "/v1/claims/{key}/settle", tag = "claims", params(("key" = String, Path, description = "The message's id"), Which),
+    request_body = SettleBody, responses((status = 200, body = ClaimDocument)))]
+pub(super) async fn settle(
+    State(app): State<Shared>,
+    principal: Principal,
+    Segments(key): Segments<String>,
+    Params(which): Params<Which>,
+    JsonBody(body): JsonBody<SettleBody>,
+) -> Result<Response, Problem> {
+    let Unsettled { owner, delivery } = unsettled(&app, &principal, &key, &which).await?;
+    check_reference(body.reference.as_deref())?;
+    let act = act(&app, &principal, &body.why)?;
+    match app.gate.store().settle_claim(&owner, delivery, body.reference, act).await? {
+        Some(Status::Completed) => {}
+        Some(status) => return Err(no_longer(status).into()),
+        None => return Err(Refusal::new(Reason::NotFound, "there is no such claim").into()),
+    }
+    let claim = one(&app, &principal, &key, &which).await?;
+    Ok(json(StatusCode::OK, &ClaimDocument::new(&claim, app.clock.now())))
 }

@@ -180,6 +180,7 @@ fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(work::fail))
         .routes(routes!(work::extend))
         .routes(routes!(claims::reprocess))
+        .routes(routes!(claims::settle))
         .routes(routes!(conflicts::list))
         .routes(routes!(conflicts::show))
         .routes(routes!(conflicts::change_state))

@@ -177,11 +177,16 @@ pub(super) fn completed(
     reference: Option<String>,
     response: Option<Box<RawValue>>,
 ) -> Result<Ending, Refusal> {
-    if !reference.as_deref().is_none_or(is_reference) {
-        let detail = format!("reference must be 1 to {} bytes on one line", limits::REFERENCE_BYTES_MAX);
-        return Err(Refusal::new(Reason::InvalidRequest, detail));
-    }
+    check_reference(reference.as_deref())?;
     Ok(Ending::Completed { answer: stored_answer(200, response)?, reference })
+}
+
+pub(super) fn check_reference(reference: Option<&str>) -> Result<(), Refusal> {
+    if reference.is_none_or(is_reference) {
+        return Ok(());
+    }
+    let detail = format!("reference must be 1 to {} bytes on one line", limits::REFERENCE_BYTES_MAX);
+    Err(Refusal::new(Reason::InvalidRequest, detail))
 }
 
 fn stored_answer(status: u16, response: Option<Box<RawValue>>) -> Result<Option<Answer>, Refusal> {

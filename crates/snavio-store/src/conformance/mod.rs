@@ -94,6 +94,7 @@ macro_rules! conformance {
                 what_failed_is_tried_again_when_it_is_due_and_then_a_dead_letter,
                 what_failed_for_good_answers_so_until_a_person_puts_it_back,
                 what_nobody_knows_of_is_held_for_a_person_where_the_route_says_so,
+                what_a_person_saw_to_be_done_is_complete_on_the_record,
                 what_nobody_knows_of_is_tried_again_otherwise, one_delivery_is_handed_out_by_its_number_once,
                 open_claims_are_listed_by_owner_and_status, ids_that_come_again_are_counted,
                 a_claim_whose_delivery_ends_says_so, claims_from_elsewhere_are_taken_over_once,

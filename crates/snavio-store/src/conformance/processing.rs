@@ -260,6 +260,31 @@ pub async fn what_nobody_knows_of_is_held_for_a_person_where_the_route_says_so(s
     assert!(letters.iter().all(|it| it.letter.reason == DeadReason::InDoubt), "{letters:?}");
 }
 
+/// CLM-11
+pub async fn what_a_person_saw_to_be_done_is_complete_on_the_record(store: &Arc<dyn Store>) {
+    let settle = async |owner: &str, delivery, now| {
+        let reference = Some("JE-9".to_owned());
+        store.settle_claim(owner, delivery, reference, act("seen", at(now))).await.expect("the store settles")
+    };
+    let work = take_up(&**store, "a", 0).await;
+    assert_eq!(settle("acme", work.delivery_id, 1).await, Some(Status::Processing), "somebody is at it");
+    let refused = finish(&**store, failed(receipt(&work), true, 0), 1).await;
+    assert_eq!(refused.1, Some(Status::Failed { is_final: true }));
+    assert_eq!(settle("globex", work.delivery_id, 2).await, None, "it is no other tenant's");
+    assert_eq!(settle("acme", work.delivery_id, 2).await, Some(Status::Completed));
+
+    let progress = claim(&**store, "a", 3).await.claim.progress.expect("it is followed");
+    assert_eq!((progress.reference.as_deref(), progress.error), (Some("JE-9"), None));
+    assert_eq!(progress.ended_at, Some(at(2)));
+    assert_eq!(store.answer(work.delivery_id).await.expect("answers can be read"), None, "it said no");
+    let letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
+    assert!(letters.is_empty(), "{letters:?}");
+    let late = finish(&**store, completed(receipt(&work), "1"), 4).await;
+    assert_eq!(late, (ReceiptOutcome::Fenced, Some(Status::Completed)));
+    assert_eq!(settle("acme", work.delivery_id, 5).await, Some(Status::Completed));
+    assert_eq!(audited(&**store, "claim.settle").await, 1, "and it is settled once");
+}
+
 /// CLM-7, CLM-6
 pub async fn what_nobody_knows_of_is_tried_again_otherwise(store: &Arc<dyn Store>) {
     let work = take_up(&**store, "a", 0).await;

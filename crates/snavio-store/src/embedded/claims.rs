@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::Connection;
-use snavio_model::claim::{Claim, ClaimKey, IdKey};
+use snavio_model::claim::{Claim, ClaimKey, IdKey, Status};
 use snavio_model::delivery::{DeadReason, ReceiptOutcome, Tracking};
 use snavio_model::id::Serial;
 use snavio_model::limits;
@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use super::finish::{Finish, Lapse, Work};
 use super::index::{Ended, Lapsed};
 use super::writer::{Transaction, Urgency, lock, sql};
-use super::{EmbeddedStore, answer, audit, claim};
+use super::{EmbeddedStore, answer, audit, claim, finish};
 use crate::{Act, ClaimFilter, Claims, Finished, Received, Report, StoreError, StoredClaim, evidence};
 
 #[async_trait]
@@ -127,6 +127,20 @@ impl Claims for EmbeddedStore {
             Ok(taken_over)
         };
         self.writer.run(Urgency::Ordinary, import).await
+    }
+
+    async fn settle_claim(
+        &self,
+        owner: &str,
+        delivery: Serial,
+        reference: Option<String>,
+        act: Act,
+    ) -> Result<Option<Status>, StoreError> {
+        let owner = owner.to_owned();
+        let settle = move |transaction: &mut Transaction<'_>| {
+            finish::settle(transaction, &owner, delivery, reference.as_deref(), &act)
+        };
+        self.writer.run(Urgency::Ordinary, settle).await
     }
 
     async fn seen_again(&self, seen: Vec<(ClaimKey, u64, Timestamp)>) -> Result<(), StoreError> {

@@ -20,7 +20,7 @@ use super::writer::{Job, Transaction, lock, sql};
 use super::{answer, audit, claim, dead_letter, delivery, message, telemetry};
 use crate::evidence;
 use crate::waiting::Waiting;
-use crate::{Finished, Report, StoreError};
+use crate::{Act, Finished, Report, StoreError};
 
 /// A report on an attempt of a delivery that a claim waits for, or that is refused for good.
 pub(super) struct Work {
@@ -268,6 +268,28 @@ pub(super) fn reopened(transaction: &Transaction<'_>, delivery: Serial) -> Resul
             progress.reopened();
         }
     })
+}
+
+/// A person says that it was done.
+pub(super) fn settle(
+    transaction: &mut Transaction<'_>,
+    owner: &str,
+    delivery: Serial,
+    reference: Option<&str>,
+    act: &Act,
+) -> Result<Option<Status>, StoreError> {
+    let found = usable(claim::of_delivery(transaction.connection, delivery))?.flatten();
+    let Some((key, mut claim)) = found.filter(|(key, _)| key.is_owned_by(owner)) else { return Ok(None) };
+    let before = claim.status();
+    if claim.settled(reference, act.at).is_err() {
+        return Ok(Some(before));
+    }
+    claim::update(transaction.connection, &key, &claim).map_err(sql)?;
+    answer::delete(transaction.connection, delivery).map_err(sql)?;
+    dead_letter::delete(transaction.connection, delivery).map_err(sql)?;
+    let deed = evidence::settled(&key, before, reference);
+    audit::append(transaction, deed.action, &deed.object, act, &deed.outcome)?;
+    Ok(Some(claim.status()))
 }
 
 fn change(

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use snavio_model::claim::{Claim, ClaimKey, IdKey};
+use snavio_model::claim::{Claim, ClaimKey, IdKey, Status};
 use snavio_model::delivery::ReceiptOutcome;
 use snavio_model::id::Serial;
 use snavio_model::limits;
@@ -103,6 +103,23 @@ impl Claims for PostgresStore {
             audit::append(&transaction, &act, &[evidence::imported(&claims, taken_over)]).await?;
             transaction.commit().await.map_err(sql)?;
             Ok(taken_over)
+        };
+        self.within(work).await
+    }
+
+    async fn settle_claim(
+        &self,
+        owner: &str,
+        delivery: Serial,
+        reference: Option<String>,
+        act: Act,
+    ) -> Result<Option<Status>, StoreError> {
+        let work = async {
+            let mut client = self.client().await?;
+            let transaction = client.transaction().await.map_err(sql)?;
+            let status = finish::settle(&transaction, owner, delivery, reference.as_deref(), &act).await?;
+            transaction.commit().await.map_err(sql)?;
+            Ok(status)
         };
         self.within(work).await
     }

@@ -292,6 +292,29 @@ pub(super) async fn reopened(client: &impl GenericClient, deliveries: &[Delivery
     .await
 }
 
+/// A person says that it was done. Within a transaction.
+pub(super) async fn settle(
+    client: &impl GenericClient,
+    owner: &str,
+    delivery: Serial,
+    reference: Option<&str>,
+    act: &Act,
+) -> Result<Option<Status>, StoreError> {
+    let letters = dead_letter::lock(client, owner, &[delivery]).await?;
+    let mut claims = claim::lock_of_deliveries(client, &[delivery], Some(owner)).await?;
+    let Some((key, claim)) = claims.first_mut() else { return Ok(None) };
+    let before = claim.status();
+    if claim.settled(reference, act.at).is_err() {
+        return Ok(Some(before));
+    }
+    let (deed, after) = (evidence::settled(key, before, reference), claim.status());
+    claim::update(client, &claims).await?;
+    answer::delete(client, &[delivery]).await?;
+    dead_letter::delete(client, &letters.iter().map(|it| it.delivery.id).collect::<Vec<_>>()).await?;
+    audit::append(client, act, &[deed]).await?;
+    Ok(Some(after))
+}
+
 async fn change(
     client: &impl GenericClient,
     deliveries: Vec<Serial>,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use snavio_model::archive::hold::Hold;
 use snavio_model::archive::{self, Pointer};
-use snavio_model::claim::{Claim, ClaimKey, IdKey};
+use snavio_model::claim::{Claim, ClaimKey, IdKey, Status};
 use snavio_model::conflict::{Conflict, ConflictState, Immovable, Move};
 use snavio_model::delivery::{QueueAttributes, Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
@@ -164,6 +164,16 @@ impl Claims for NullStore {
 
     async fn import(&self, _: Vec<(ClaimKey, Claim)>, _: Act) -> Result<usize, StoreError> {
         Ok(0)
+    }
+
+    async fn settle_claim(
+        &self,
+        _: &str,
+        _: Serial,
+        _: Option<String>,
+        _: Act,
+    ) -> Result<Option<Status>, StoreError> {
+        Ok(None)
     }
 
     async fn seen_again(&self, _: Vec<(ClaimKey, u64, Timestamp)>) -> Result<(), StoreError> {
