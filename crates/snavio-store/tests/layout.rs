@@ -50,14 +50,11 @@ async fn what_people_did_before_it_had_check_values_gets_them() {
     let file = rusqlite::Connection::open(folder.path().join(FILE)).unwrap();
     let older = "ALTER TABLE audit DROP COLUMN check_value; DROP TABLE pin; DROP TABLE seal; DROP TABLE note; \
          DROP TABLE original; DROP TABLE conflict; DROP TABLE answer; \
-         DROP TABLE hold; DROP TABLE segment; DROP INDEX claim_archived; ALTER TABLE claim DROP COLUMN erased_at; \
-         DROP INDEX claim_open; DROP INDEX claim_of_delivery; DROP INDEX claim_cooling; \
-         ALTER TABLE claim DROP COLUMN delivery; ALTER TABLE claim DROP COLUMN status; \
-         ALTER TABLE claim DROP COLUMN fence; ALTER TABLE claim DROP COLUMN attempts; \
-         ALTER TABLE claim DROP COLUMN ended_at; ALTER TABLE claim DROP COLUMN reference; \
-         ALTER TABLE claim DROP COLUMN error; ALTER TABLE claim DROP COLUMN repeats; \
-         ALTER TABLE claim DROP COLUMN last_seen_at; ALTER TABLE claim DROP COLUMN hot_until; \
-         ALTER TABLE claim DROP COLUMN archived_at; ALTER TABLE claim DROP COLUMN archive; \
+         DROP TABLE hold; DROP TABLE segment; DROP TABLE known_id; DROP TABLE claim; \
+         CREATE TABLE claim (id TEXT NOT NULL, tenant TEXT NOT NULL, destination TEXT NOT NULL, \
+             source TEXT NOT NULL, message INTEGER NOT NULL, first_seen_at INTEGER NOT NULL, \
+             expires_at INTEGER NOT NULL, check_value INTEGER NOT NULL, PRIMARY KEY (id, tenant, destination) \
+         ) STRICT, WITHOUT ROWID; CREATE INDEX claim_by_expiry ON claim (expires_at); \
          ALTER TABLE delivery DROP COLUMN tracking; ALTER TABLE dead_letter DROP COLUMN tracking; \
          ALTER TABLE message DROP COLUMN event; \
          DELETE FROM refinery_schema_history WHERE version > 1;";

@@ -15,7 +15,7 @@ use snavio_model::time::Timestamp;
 
 use super::check::usable;
 use super::writer::{Transaction, Urgency, sql};
-use super::{EmbeddedStore, answer, audit, claim, erase, hold, message, original, segment};
+use super::{EmbeddedStore, answer, audit, claim, erase, hold, known, message, original, segment};
 use crate::archive::{
     Archive, Cooled, CooledUpTo, DESTINATIONS_MAX, Erasure, LOOKED_AT_MAX, NewHold, NewSegment,
     deleted_segment,
@@ -217,8 +217,7 @@ fn point(
     pointer: &Pointer,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
-    const POINT: &str = "UPDATE claim SET archived_at = ?4, archive = ?5 \
-         WHERE id = ?1 AND tenant = ?2 AND destination = ?3";
+    let point = format!("UPDATE claim SET archived_at = ?5, archive = ?6 WHERE {}", claim::KEY);
     let message = &record.message;
     let id = IdKey { id: message.id.clone(), tenant: message.tenant.clone() };
     let is_same = usable(movable(connection, &id, record.number, now))?.flatten().as_ref() == Some(record);
@@ -229,8 +228,8 @@ fn point(
         let pointer = pointer.to_string();
         for claim in &record.claims {
             let (id, tenant) = (message.id.as_str(), message.tenant.as_str());
-            let values = params![id, tenant, claim.destination, now.0, pointer];
-            connection.prepare_cached(POINT)?.execute(values)?;
+            let values = params![known::digest(id, tenant), id, tenant, claim.destination, now.0, pointer];
+            connection.prepare_cached(&point)?.execute(values)?;
             if let Some(delivery) = claim.delivery {
                 connection.prepare_cached("DELETE FROM answer WHERE delivery = ?1")?.execute([delivery.0])?;
             }

@@ -220,7 +220,7 @@ fn raise(file: &Path, backup: &Path, now: Timestamp) -> Result<Restored, BackupE
     }
     let epoch = meta::get(&connection, "epoch").map_err(|_| unfit("it is not a Snavio store".into()))?;
     // Only now that it is one of ours: a foreign file must not become a store by being given our tables.
-    layout::offer_check_value(&connection)?;
+    layout::offer_functions(&connection)?;
     layout::migrate(&mut connection).map_err(|error| unfit(error.to_string()))?;
     let damaged = integrity::evidence(&connection)?;
     let version = meta::get(&connection, "registry_version")?;

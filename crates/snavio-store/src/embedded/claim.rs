@@ -1,4 +1,5 @@
-//! Claims: table `claim`, keyed by id, tenant and destination, with an index by expiry.
+//! Claims: table `claim`, in the order in which they were made, with an index by expiry. Id, tenant and destination are
+//! their key: they are found through their id's digest (`known.rs`), and the one writer sees to it that there is one of each.
 //!
 //! `check_value` covers every other column, as in the message log, but for how often an id came again, where it is
 //! in the archive and when it was erased.
@@ -12,7 +13,7 @@ use snavio_model::time::Timestamp;
 
 use super::check::{self, Check, unreadable, usable};
 use super::writer::sql;
-use super::{message, original};
+use super::{known, message, original};
 use crate::archive::Aside;
 use crate::{StoreError, StoredClaim};
 
@@ -23,28 +24,32 @@ const COLUMNS: &str = "source, message, first_seen_at, expires_at, check_value, 
 /// What a row has besides, behind them.
 const ASIDE: &str = "repeats, last_seen_at, archived_at, archive, erased_at";
 
+/// The claim of a key, whose parameters are the digest, the id, the tenant and the destination.
+pub(super) const KEY: &str = "number IN (SELECT number FROM known_id WHERE digest = ?1 AND kind = 0) \
+     AND id = ?2 AND tenant = ?3 AND destination = ?4";
+
 /// Looks claims up.
 pub(super) struct Find<'a>(CachedStatement<'a>);
 
 impl<'a> Find<'a> {
     pub(super) fn prepare(connection: &'a Connection) -> rusqlite::Result<Self> {
-        const KEY: &str = "id = ?1 AND tenant = ?2 AND destination = ?3";
         connection.prepare_cached(&format!("SELECT {COLUMNS} FROM claim WHERE {KEY}")).map(Self)
     }
 
     pub(super) fn run(&mut self, key: &ClaimKey) -> Result<Option<Claim>, StoreError> {
-        let parameters = (key.id.as_str(), key.tenant.as_str(), &key.destination);
-        let mut rows = self.0.query(parameters).map_err(sql)?;
+        let (id, tenant) = (key.id.as_str(), key.tenant.as_str());
+        let values = params![known::digest(id, tenant), id, tenant, key.destination];
+        let mut rows = self.0.query(values).map_err(sql)?;
         rows.next().map_err(sql)?.map(|row| read(row, key)).transpose()
     }
 }
 
-/// Hands out all claims in the order of their keys.
+/// Hands out all claims in the order in which they were made.
 pub(super) fn each(
     connection: &Connection,
     take: impl FnMut(Result<(ClaimKey, Claim), StoreError>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
-    let all = format!("SELECT {COLUMNS} FROM claim ORDER BY id, tenant, destination");
+    let all = format!("SELECT {COLUMNS} FROM claim ORDER BY number");
     check::each(connection, &all, whole, take)
 }
 
@@ -119,9 +124,13 @@ fn archived_hash(connection: &Connection, key: &ClaimKey) -> Result<Option<Domai
 
 /// All claims under an id, whether their time is over or not, with what they have besides. A damaged one is an error.
 pub(super) fn of_id(connection: &Connection, id: &IdKey) -> Result<Vec<(Claim, Aside)>, StoreError> {
-    let query = format!("SELECT {COLUMNS}, {ASIDE} FROM claim WHERE id = ?1 AND tenant = ?2");
+    let query = format!(
+        "SELECT {COLUMNS}, {ASIDE} FROM claim WHERE number IN (SELECT number FROM known_id WHERE digest = ?1 AND kind = 0) \
+             AND id = ?2 AND tenant = ?3 ORDER BY destination"
+    );
     let mut statement = connection.prepare_cached(&query).map_err(sql)?;
-    let mut rows = statement.query((id.id.as_str(), id.tenant.as_str())).map_err(sql)?;
+    let (id, tenant) = (id.id.as_str(), id.tenant.as_str());
+    let mut rows = statement.query((known::digest(id, tenant), id, tenant)).map_err(sql)?;
     let mut found = Vec::new();
     while let Some(row) = rows.next().map_err(sql)? {
         let (key, claim) = whole(row)?;
@@ -137,7 +146,7 @@ pub(super) fn each_aside(
 ) -> Result<(), StoreError> {
     let all = format!(
         "SELECT {COLUMNS}, {ASIDE} FROM claim WHERE repeats > 0 OR archived_at IS NOT NULL \
-             OR erased_at IS NOT NULL ORDER BY id, tenant, destination"
+             OR erased_at IS NOT NULL ORDER BY number"
     );
     check::each(connection, &all, |row| whole(row).and_then(|(key, _)| aside(row, key)), take)
 }
@@ -203,18 +212,22 @@ fn fields(row: &Row<'_>) -> rusqlite::Result<Option<(Claim, i64)>> {
 }
 
 /// Writes claims; one that has expired is replaced.
-pub(super) struct Put<'a>(CachedStatement<'a>);
+pub(super) struct Put<'a> {
+    connection: &'a Connection,
+    insert: CachedStatement<'a>,
+}
 
 impl<'a> Put<'a> {
     pub(super) fn prepare(connection: &'a Connection) -> rusqlite::Result<Self> {
-        const PUT: &str = "INSERT OR REPLACE INTO claim \
+        const INSERT: &str = "INSERT INTO claim \
              (id, tenant, destination, source, message, first_seen_at, expires_at, check_value, hot_until, delivery, \
              status, fence, attempts, ended_at, reference, error) \
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
-        connection.prepare_cached(PUT).map(Self)
+        connection.prepare_cached(INSERT).map(|insert| Self { connection, insert })
     }
 
     pub(super) fn run(&mut self, key: &ClaimKey, claim: &Claim) -> rusqlite::Result<()> {
+        delete(self.connection, key)?;
         let progress = claim.progress.as_deref();
         let values = params![
             key.id.as_str(),
@@ -234,18 +247,36 @@ impl<'a> Put<'a> {
             progress.and_then(|it| it.reference.as_deref()),
             progress.and_then(|it| it.error.as_deref()),
         ];
-        self.0.execute(values).map(|_| ())
+        self.insert.execute(values)?;
+        let id = (key.id.as_str(), key.tenant.as_str());
+        known::note(self.connection, known::Kind::Claim, id, self.connection.last_insert_rowid())
     }
+}
+
+/// Deletes the claim of a key, if there is one.
+pub(super) fn delete(connection: &Connection, key: &ClaimKey) -> rusqlite::Result<usize> {
+    let deletion = format!("DELETE FROM claim WHERE {KEY} RETURNING id, tenant, number");
+    let (id, tenant) = (key.id.as_str(), key.tenant.as_str());
+    known::delete(
+        connection,
+        known::Kind::Claim,
+        &deletion,
+        params![known::digest(id, tenant), id, tenant, key.destination],
+    )
 }
 
 /// Writes what became of a claim that is there.
 pub(super) fn update(connection: &Connection, key: &ClaimKey, claim: &Claim) -> rusqlite::Result<()> {
-    const UPDATE: &str = "UPDATE claim SET check_value = ?4, status = ?5, fence = ?6, attempts = ?7, ended_at = ?8, \
-         reference = ?9, error = ?10, expires_at = ?11 WHERE id = ?1 AND tenant = ?2 AND destination = ?3";
+    let update = format!(
+        "UPDATE claim SET check_value = ?5, status = ?6, fence = ?7, attempts = ?8, ended_at = ?9, \
+         reference = ?10, error = ?11, expires_at = ?12 WHERE {KEY}"
+    );
+    let (id, tenant) = (key.id.as_str(), key.tenant.as_str());
     let progress = claim.progress.as_deref();
     let values = params![
-        key.id.as_str(),
-        key.tenant.as_str(),
+        known::digest(id, tenant),
+        id,
+        tenant,
         key.destination,
         check_value(key, claim),
         claim.status().number(),
@@ -256,7 +287,7 @@ pub(super) fn update(connection: &Connection, key: &ClaimKey, claim: &Claim) -> 
         progress.and_then(|it| it.error.as_deref()),
         claim.expires_at.0,
     ];
-    connection.prepare_cached(UPDATE)?.execute(values).map(|_| ())
+    connection.prepare_cached(&update)?.execute(values).map(|_| ())
 }
 
 /// Counts that an id came again.
@@ -266,10 +297,12 @@ pub(super) fn seen_again(
     repeats: u64,
     at: Timestamp,
 ) -> rusqlite::Result<()> {
-    const AGAIN: &str = "UPDATE claim SET repeats = repeats + ?4, last_seen_at = max(coalesce(last_seen_at, 0), ?5) \
-         WHERE id = ?1 AND tenant = ?2 AND destination = ?3";
-    let values = params![key.id.as_str(), key.tenant.as_str(), key.destination, repeats as i64, at.0];
-    connection.prepare_cached(AGAIN)?.execute(values).map(|_| ())
+    let again = format!(
+        "UPDATE claim SET repeats = repeats + ?5, last_seen_at = max(coalesce(last_seen_at, 0), ?6) WHERE {KEY}"
+    );
+    let (id, tenant) = (key.id.as_str(), key.tenant.as_str());
+    let values = params![known::digest(id, tenant), id, tenant, key.destination, repeats as i64, at.0];
+    connection.prepare_cached(&again)?.execute(values).map(|_| ())
 }
 
 /// Deletes up to `limit` claims whose time is over, with their answers. Those that are kept for an audit go on the record
@@ -278,11 +311,11 @@ pub(super) fn sweep(connection: &Connection, now: Timestamp, limit: usize) -> ru
     const ANSWERS: &str = "DELETE FROM answer WHERE delivery IN \
          (SELECT delivery FROM claim WHERE expires_at <= ?1 AND status NOT IN (0, 2) AND hot_until IS NULL AND delivery IS NOT NULL \
           ORDER BY expires_at LIMIT ?2)";
-    const SWEEP: &str = "DELETE FROM claim WHERE (id, tenant, destination) IN \
-         (SELECT id, tenant, destination FROM claim WHERE expires_at <= ?1 AND status NOT IN (0, 2) AND hot_until IS NULL \
-          ORDER BY expires_at LIMIT ?2)";
+    const SWEEP: &str = "DELETE FROM claim WHERE number IN \
+         (SELECT number FROM claim WHERE expires_at <= ?1 AND status NOT IN (0, 2) AND hot_until IS NULL \
+          ORDER BY expires_at LIMIT ?2) RETURNING id, tenant, number";
     connection.prepare_cached(ANSWERS)?.execute((now.0, limit as i64))?;
-    connection.prepare_cached(SWEEP)?.execute((now.0, limit as i64))
+    known::delete(connection, known::Kind::Claim, SWEEP, params![now.0, limit as i64])
 }
 
 fn check_value(key: &ClaimKey, claim: &Claim) -> i64 {

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use super::finish::{Finish, Lapse, Work};
 use super::index::{Ended, Lapsed};
 use super::writer::{Transaction, Urgency, lock, sql};
-use super::{EmbeddedStore, answer, audit, claim, finish};
+use super::{EmbeddedStore, answer, audit, claim, finish, known};
 use crate::{Act, ClaimFilter, Claims, Finished, Received, Report, StoreError, StoredClaim, evidence};
 
 #[async_trait]
@@ -70,10 +70,10 @@ impl Claims for EmbeddedStore {
     async fn claims_of(&self, id: &IdKey, now: Timestamp) -> Result<Vec<StoredClaim>, StoreError> {
         let (key, limit) = (id.clone(), limits::PAGE_MAX);
         let find = move |connection: &Connection| {
-            let which =
-                "id = ?1 AND tenant = ?2 AND (expires_at > ?3 OR status IN (0, 2)) ORDER BY destination";
+            let which = "number IN (SELECT number FROM known_id WHERE digest = ?1 AND kind = 0) AND id = ?2 AND tenant = ?3 \
+                 AND (expires_at > ?4 OR status IN (0, 2)) ORDER BY destination";
             let (id, tenant) = (key.id.as_str(), key.tenant.as_str());
-            claim::listed(connection, which, &[&id, &tenant, &now.0], limit)
+            claim::listed(connection, which, &[&known::digest(id, tenant), &id, &tenant, &now.0], limit)
         };
         let found = self.readers.run(find).await?;
         Ok(self.with_leases(found))

@@ -10,7 +10,7 @@ use snavio_model::id::Serial;
 use snavio_model::time::Timestamp;
 
 use super::writer::{Transaction, sql};
-use super::{answer, audit, claim, hold, message, original, segment};
+use super::{answer, audit, claim, hold, known, message, original, segment};
 use crate::archive::{Aside, DESTINATIONS_MAX, Erasure, erased};
 use crate::{Act, LoggedMessage, StoreError};
 
@@ -161,16 +161,16 @@ fn erase_claim(
     key: &ClaimKey,
     at: Timestamp,
 ) -> Result<bool, StoreError> {
-    const ERASED: &str = "UPDATE claim SET erased_at = coalesce(erased_at, ?4) \
-         WHERE id = ?1 AND tenant = ?2 AND destination = ?3";
+    let erased = format!("UPDATE claim SET erased_at = coalesce(erased_at, ?5) WHERE {}", claim::KEY);
     let delivery = claim.progress.as_ref().map(|it| it.delivery);
     if let Some(error) = claim.progress.as_mut().and_then(|it| it.error.as_mut()) {
         // It may repeat what was sent.
         "erased".clone_into(error);
         claim::update(connection, key, &claim).map_err(sql)?;
     }
-    let values = params![key.id.as_str(), key.tenant.as_str(), key.destination, at.0];
-    connection.prepare_cached(ERASED).and_then(|mut it| it.execute(values)).map_err(sql)?;
+    let (id, tenant) = (key.id.as_str(), key.tenant.as_str());
+    let values = params![known::digest(id, tenant), id, tenant, key.destination, at.0];
+    connection.prepare_cached(&erased).and_then(|mut it| it.execute(values)).map_err(sql)?;
     let Some(delivery) = delivery else { return Ok(false) };
     let found = answer::find(connection, delivery)?;
     let is_there = found.is_some();

@@ -5,6 +5,7 @@ use rusqlite::Connection;
 use rusqlite::functions::FunctionFlags;
 
 use super::check::{Check, column};
+use super::known;
 
 mod embedded {
     refinery::embed_migrations!("src/embedded/migrations");
@@ -27,8 +28,9 @@ fn runner() -> Runner {
     embedded::migrations::runner()
 }
 
-/// What migrations need to know beyond SQL: the check value of rows that had none.
-pub(super) fn offer_check_value(connection: &Connection) -> rusqlite::Result<()> {
+/// What is needed beyond SQL: the check value of rows that had none, and the digests of ids.
+pub(super) fn offer_functions(connection: &Connection) -> rusqlite::Result<()> {
+    known::offer_digest(connection)?;
     let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
     connection.create_scalar_function("snavio_check_value", -1, flags, |context| {
         let mut check = Check::default();

@@ -202,9 +202,8 @@ impl Settle {
         for (key, claim) in &delta.claims {
             put.run(key, claim)?;
         }
-        if !delta.originals.is_empty() {
-            let mut put = original::Put::prepare(connection)?;
-            delta.originals.iter().try_for_each(|(key, original)| put.run(key, original))?;
+        for (key, original) in &delta.originals {
+            original::put(connection, key, original)?;
         }
         let mut enqueue = delivery::Insert::prepare(connection)?;
         for delivery in &delta.deliveries {

@@ -18,6 +18,7 @@ mod fleet;
 mod hold;
 mod index;
 mod integrity;
+mod known;
 mod layout;
 mod ledger;
 mod message;
@@ -179,7 +180,7 @@ impl EmbeddedStore {
         let database = |error| OpenError::Database(file.clone(), error);
 
         let mut connection = connect(&file, options).map_err(database)?;
-        layout::offer_check_value(&connection).map_err(database)?;
+        layout::offer_functions(&connection).map_err(database)?;
         layout::migrate(&mut connection).map_err(|error| OpenError::Migration(file.clone(), error))?;
         let epoch = begin_epoch(&connection).map_err(database)?;
         if epoch > Serial::EPOCH_MAX {

@@ -49,7 +49,7 @@ impl Outgoing {
             return Err(unfit(first.clone()));
         }
         meta::get(&connection, "epoch").map_err(|_| unfit("it is not a Snavio store".to_owned()))?;
-        layout::offer_check_value(&connection)?;
+        layout::offer_functions(&connection)?;
         layout::migrate(&mut connection).map_err(|error| unfit(error.to_string()))?;
         Ok(Self { connection, _lock: lock })
     }

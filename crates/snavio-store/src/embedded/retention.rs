@@ -5,9 +5,9 @@ use rusqlite::{Connection, params};
 use snavio_model::claim::ClaimKey;
 use snavio_model::time::Timestamp;
 
-use super::audit;
 use super::hold::HELD;
 use super::writer::{Transaction, sql};
+use super::{audit, claim, known};
 use crate::StoreError;
 use crate::archive::{DESTINATIONS_MAX, Expired};
 
@@ -44,18 +44,18 @@ pub(super) fn make_way(
     key: &ClaimKey,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    const WHICH: &str = "id = ?1 AND tenant = ?2 AND destination = ?3 AND hot_until IS NOT NULL";
-    let values = params![key.id.as_str(), key.tenant.as_str(), key.destination];
-    let over = select(transaction.connection, WHICH, values).map_err(sql)?;
+    let which = format!("{} AND hot_until IS NOT NULL", claim::KEY);
+    let (id, tenant) = (key.id.as_str(), key.tenant.as_str());
+    let values = params![known::digest(id, tenant), id, tenant, key.destination];
+    let over = select(transaction.connection, &which, values).map_err(sql)?;
     expire(transaction, &over, now).map(|_| ())
 }
 
 /// Whether a hold is on a claim that is there.
 pub(super) fn is_held(connection: &Connection, key: &ClaimKey) -> rusqlite::Result<bool> {
-    let query = format!(
-        "SELECT EXISTS (SELECT 1 FROM claim WHERE id = ?1 AND tenant = ?2 AND destination = ?3 AND {HELD})"
-    );
-    let values = params![key.id.as_str(), key.tenant.as_str(), key.destination];
+    let query = format!("SELECT EXISTS (SELECT 1 FROM claim WHERE {} AND {HELD})", claim::KEY);
+    let (id, tenant) = (key.id.as_str(), key.tenant.as_str());
+    let values = params![known::digest(id, tenant), id, tenant, key.destination];
     connection.prepare_cached(&query)?.query_row(values, |row| row.get(0))
 }
 
@@ -94,10 +94,11 @@ fn expire(transaction: &mut Transaction<'_>, over: &[Over], now: Timestamp) -> R
 }
 
 fn delete(connection: &Connection, over: &Over, expired: &mut Expired) -> rusqlite::Result<()> {
-    const CLAIM: &str = "DELETE FROM claim WHERE id = ?1 AND tenant = ?2 AND destination = ?3";
+    let claim = format!("DELETE FROM claim WHERE {} RETURNING id, tenant, number", claim::KEY);
     const ANSWER: &str = "DELETE FROM answer WHERE delivery = ?1";
     let Over { id, tenant, destination, message, delivery, is_archived } = over;
-    connection.prepare_cached(CLAIM)?.execute(params![id, tenant, destination])?;
+    let values = params![known::digest(id, tenant), id, tenant, destination];
+    known::delete(connection, known::Kind::Claim, &claim, values)?;
     expired.add(id, tenant, destination);
     if let Some(delivery) = delivery {
         expired.answers += connection.prepare_cached(ANSWER)?.execute([delivery])?;
@@ -112,11 +113,12 @@ fn delete(connection: &Connection, over: &Over, expired: &mut Expired) -> rusqli
 fn delete_message(connection: &Connection, message: i64, id: &str, tenant: &str) -> rusqlite::Result<usize> {
     let delete = format!(
         "DELETE FROM message WHERE seq = ?1 AND id = ?2 AND tenant = ?3 \
-         AND NOT EXISTS (SELECT 1 FROM claim WHERE id = ?2 AND tenant = ?3 AND message = ?1) \
+         AND NOT EXISTS (SELECT 1 FROM claim WHERE number IN \
+             (SELECT number FROM known_id WHERE digest = ?4 AND kind = 0) AND id = ?2 AND tenant = ?3 AND message = ?1) \
          AND NOT EXISTS (SELECT 1 FROM delivery WHERE id > ?1 AND id <= ?1 + {DESTINATIONS_MAX} AND message = ?1) \
          AND NOT EXISTS (SELECT 1 FROM dead_letter WHERE id > ?1 AND id <= ?1 + {DESTINATIONS_MAX} AND message = ?1) \
          AND NOT EXISTS (SELECT 1 FROM conflict WHERE event_id = ?2 AND tenant = ?3 AND original = ?1 \
              AND state IN ('OPEN', 'TRIAGED'))"
     );
-    connection.prepare_cached(&delete)?.execute(params![message, id, tenant])
+    connection.prepare_cached(&delete)?.execute(params![message, id, tenant, known::digest(id, tenant)])
 }

@@ -194,6 +194,9 @@ async fn the_integrity_check_reads_all_evidence_and_a_restore_says_what_is_missi
     for what in ["message", "claim a", "audit entry"] {
         assert!(found.iter().any(|it| it.starts_with(what)), "{what}: {found:?}");
     }
+    damaged.flip("DELETE FROM known_id");
+    let found = check_integrity(folder).unwrap();
+    assert!(found.len() == 4 && found[3].contains("cannot be found"), "{found:?}");
     let copy = folder.join("copy.db");
     backup(folder, &copy).unwrap();
     let restored = restore(&copy, &folder.join("restored"), at(60)).unwrap();
