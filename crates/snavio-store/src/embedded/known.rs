@@ -1,28 +1,38 @@
 //! Where the claims and the meaning of an id are: table `known_id`.
 //!
 //! Claims and meanings are written behind each other as they come, numbered, and are found through this. Its rows are
-//! three numbers: whatever ids look like, few pages are touched, where rows in the order of random ids would rewrite two
-//! pages for every message.
+//! small: whatever ids look like, few pages are touched, where rows in the order of random ids would rewrite two pages for
+//! every message.
 
 use rusqlite::Connection;
 use rusqlite::functions::FunctionFlags;
 use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
+use uuid::fmt::Hyphenated;
 
-/// A number for an id of a tenant. Two ids may have the same: whoever finds a row compares the id. It cannot be aimed at
-/// another tenant's ids.
-pub(super) fn digest(id: &str, tenant: &str) -> i64 {
+/// What an id of a tenant is found by. A UUID stands for itself, so that ids which are made in the order of time stay in
+/// it; all others are hashed. Two ids may have the same: whoever finds a row compares the id. Nobody can make many of them.
+pub(super) fn digest(id: &str, tenant: &str) -> [u8; 16] {
     digest_of(id.as_bytes(), tenant.as_bytes())
 }
 
-fn digest_of(id: &[u8], tenant: &[u8]) -> i64 {
-    let mut hash = Sha256::new();
-    // No name of a tenant has a line feed.
-    hash.update(tenant);
-    hash.update(b"\n");
-    hash.update(id);
-    let bytes: [u8; 32] = hash.finalize().into();
-    let (first, _) = bytes.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
-    i64::from_be_bytes(*first)
+fn digest_of(id: &[u8], tenant: &[u8]) -> [u8; 16] {
+    uuid_of(id).unwrap_or_else(|| {
+        let mut hash = Sha256::new();
+        // No name of a tenant has a line feed.
+        hash.update(tenant);
+        hash.update(b"\n");
+        hash.update(id);
+        let bytes: [u8; 32] = hash.finalize().into();
+        std::array::from_fn(|place| bytes[place])
+    })
+}
+
+/// A UUID in the one form in which ids are kept: other spellings would be many texts for one.
+fn uuid_of(id: &[u8]) -> Option<[u8; 16]> {
+    let uuid = Uuid::try_parse_ascii(id).ok().filter(|_| id.len() == Hyphenated::LENGTH)?;
+    let mut text = [0; Hyphenated::LENGTH];
+    (uuid.as_hyphenated().encode_lower(&mut text).as_bytes() == id).then(|| uuid.into_bytes())
 }
 
 /// Makes [`digest`] known to SQL, as `snavio_digest(id, tenant)`.
@@ -31,7 +41,7 @@ pub(super) fn offer_digest(connection: &Connection) -> rusqlite::Result<()> {
     connection.create_scalar_function("snavio_digest", 2, flags, |context| {
         // A damaged text is none, and has its digest all the same.
         let bytes = |place| context.get_raw(place).as_bytes().unwrap_or_default();
-        Ok(digest_of(bytes(0), bytes(1)))
+        Ok(digest_of(bytes(0), bytes(1)).to_vec())
     })
 }
 
@@ -66,7 +76,7 @@ pub(super) fn delete(
         let bytes = |place| row.get_ref(place).map(|it| it.as_bytes().unwrap_or_default());
         Ok((digest_of(bytes(0)?, bytes(1)?), row.get(2)?))
     })?;
-    let deleted: Vec<(i64, i64)> = digests.collect::<Result<_, _>>()?;
+    let deleted: Vec<([u8; 16], i64)> = digests.collect::<Result<_, _>>()?;
     let mut forget = connection.prepare_cached(FORGET)?;
     for (digest, number) in &deleted {
         forget.execute((digest, kind as i64, number))?;
@@ -90,11 +100,21 @@ mod tests {
 
     #[test]
     fn a_digest_is_of_both_and_stays_the_same_for_ever() {
-        assert_eq!(digest("a", "acme"), digest("a", "acme"));
         assert_ne!(digest("a", "acme"), digest("a", "globex"));
         assert_ne!(digest("a", "acme"), digest("b", "acme"));
-        // printf 'acme\ninvoice-4711' | sha256sum
-        let first = i64::from_be_bytes([0x58, 0xa6, 0xa3, 0xb7, 0xbc, 0x9f, 0x11, 0x96]);
-        assert_eq!(digest("invoice-4711", "acme"), first, "stores hold it");
+        // printf 'acme\ninvoice-4711' | sha256sum: stores hold it.
+        let first = [0x58, 0xa6, 0xa3, 0xb7, 0xbc, 0x9f, 0x11, 0x96];
+        assert_eq!(digest("invoice-4711", "acme")[..8], first);
+    }
+
+    #[test]
+    fn uuids_stay_in_their_order_and_have_one_spelling() {
+        let id = "0193a1c2-7d1e-7c3a-9f51-2b6f6f0a9d11";
+        assert_eq!(digest(id, "acme")[..4], [0x01, 0x93, 0xa1, 0xc2]);
+        assert!(digest(id, "acme") < digest("0193a1c2-7d1f-7000-8000-000000000000", "acme"));
+        let (upper, plain) = (id.to_uppercase(), id.replace('-', ""));
+        for other in [upper, plain, format!("{{{id}}}"), format!("urn:uuid:{id}")] {
+            assert_ne!(digest(&other, "acme"), digest(id, "acme"), "{other}");
+        }
     }
 }

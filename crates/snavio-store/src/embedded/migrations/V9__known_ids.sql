@@ -1,7 +1,7 @@
--- Claims and meanings lie in the order in which they were made, and are found through the digest of their id: in the order of
+-- Claims and meanings lie in the order in which they were made, and are found through their id or its digest: in the order of
 -- their ids, every message with a random one rewrote two pages of its own.
 CREATE TABLE known_id (
-    digest INTEGER NOT NULL,
+    digest BLOB    NOT NULL,
     kind   INTEGER NOT NULL,
     number INTEGER NOT NULL,
     PRIMARY KEY (digest, kind, number)
