@@ -58,6 +58,8 @@ async fn what_people_did_before_it_had_check_values_gets_them() {
          ALTER TABLE claim DROP COLUMN error; ALTER TABLE claim DROP COLUMN repeats; \
          ALTER TABLE claim DROP COLUMN last_seen_at; ALTER TABLE claim DROP COLUMN hot_until; \
          ALTER TABLE claim DROP COLUMN archived_at; ALTER TABLE claim DROP COLUMN archive; \
+         ALTER TABLE delivery DROP COLUMN visible_at; ALTER TABLE delivery DROP COLUMN held; \
+         ALTER TABLE delivery DROP COLUMN fence; \
          ALTER TABLE delivery DROP COLUMN tracking; ALTER TABLE dead_letter DROP COLUMN tracking; \
          ALTER TABLE message DROP COLUMN event; \
          DELETE FROM refinery_schema_history WHERE version > 1;";
