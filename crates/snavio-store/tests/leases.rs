@@ -116,7 +116,9 @@ async fn a_restored_store_has_the_leases_of_its_copy() {
 async fn a_lease_from_before_they_were_kept_has_the_usual_time() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
-    let retried = taken_up(&store, "retried", InDoubt::Retry, 600).await;
+    let zombie = taken_up(&store, "retried", InDoubt::Retry, 0).await;
+    assert_eq!(store.sweep(at(0)).await.unwrap().lapsed, 1);
+    let retried = receive(&store, "book", 600, at(0)).await.remove(0);
     let held = taken_up(&store, "held", InDoubt::Hold, 600).await;
     taken_up(&store, "silent", InDoubt::Hold, 600).await;
     let given_back = taken_up(&store, "given back", InDoubt::Hold, 600).await;
@@ -128,12 +130,15 @@ async fn a_lease_from_before_they_were_kept_has_the_usual_time() {
     rusqlite::Connection::open(folder.path().join(FILE)).unwrap().execute_batch(older).unwrap();
 
     let store = open(folder.path());
-    assert_eq!(ids(&receive(&store, "book", 30, at(100)).await), ["given back"], "its pause was not kept");
+    assert_eq!(ids(&receive(&store, "book", 300, at(100)).await), ["given back"], "its pause was not kept");
+    let early = finish(&store, completed(receipt(&zombie), "1"), 101).await;
+    assert_eq!(early.0, ReceiptOutcome::Fenced, "it lapsed");
     assert_eq!(store.sweep(at(129)).await.unwrap().lapsed, 0);
+    assert!(receive(&store, "book", 30, at(129)).await.is_empty(), "nor does it free what another has");
     assert_eq!(finish(&store, completed(receipt(&held), "1"), 129).await.1, Some(Status::Completed));
     store.sweep(at(130)).await.unwrap();
     let again = receive(&store, "book", 30, at(130)).await;
-    assert_eq!((ids(&again), again[0].attempt), (vec!["retried"], 2));
+    assert_eq!((ids(&again), again[0].attempt), (vec!["retried"], 3));
     assert_eq!(finish(&store, completed(receipt(&retried), "1"), 131).await.0, ReceiptOutcome::Fenced);
     assert_eq!(claim(&store, "silent", 131).await.status(at(131)), Status::InDoubt);
     store.close().await;
