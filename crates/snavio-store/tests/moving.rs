@@ -457,9 +457,12 @@ async fn archived_claims_go_over_with_their_pointers_and_holds() {
 async fn work_in_progress_goes_over_with_its_leases() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
-    for (id, in_doubt) in
-        [("told", InDoubt::Retry), ("silent", InDoubt::Retry), ("held", InDoubt::Hold), ("failed", InDoubt::Hold)]
-    {
+    for (id, in_doubt) in [
+        ("told", InDoubt::Retry),
+        ("silent", InDoubt::Retry),
+        ("held", InDoubt::Hold),
+        ("failed", InDoubt::Hold),
+    ] {
         settle_one(&store, id, &booking(in_doubt), at(0)).await;
     }
     let works = receive(&store, "book", 60, at(0)).await;

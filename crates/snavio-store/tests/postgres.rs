@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use snavio_store::conformance::Backend;
 use snavio_store::conformance::processing::take_up;
 use snavio_store::conformance::samples::{at, receive};
-use snavio_store::{Ledger, Store};
 use snavio_store::postgres::{Options, PostgresStore};
+use snavio_store::{Ledger, Store};
 use snavio_testbed::Postgres;
 
 struct Database(String);

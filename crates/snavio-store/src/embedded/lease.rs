@@ -60,9 +60,8 @@ mod tests {
         };
         let on_record = || {
             let query = format!("SELECT receives, {COLUMNS} FROM delivery");
-            let read = |row: &Row<'_>| {
-                Ok((row.get(0)?, row.get(1)?, row.get::<_, Option<String>>(2)?, row.get(3)?))
-            };
+            let read =
+                |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get::<_, Option<String>>(2)?, row.get(3)?));
             connection.query_row(&query, [], read).unwrap()
         };
         let second = (2, Some(40), Some("leased".to_owned()), Some(20));
