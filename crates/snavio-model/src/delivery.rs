@@ -126,10 +126,12 @@ pub enum ReceiptOutcome {
 
 /// Judges a receipt for a delivery that is there. Of the leases given since the store was opened only the newest
 /// counts. Where none was, an acknowledgement from before a restart stands, if it can be one: fences are numbered
-/// after their deliveries, and `began` is where those of this start begin.
+/// after their deliveries, and `began` is where those of this start begin. One lease of that time may be on record; a
+/// later one may have been given that is not.
 pub fn check_receipt(receipt: Receipt, newest: Option<Serial>, began: Serial) -> ReceiptOutcome {
     let stands = match newest {
-        Some(fence) => receipt.fence == fence,
+        Some(fence) if fence > began => receipt.fence == fence,
+        Some(fence) => fence <= receipt.fence && receipt.fence <= began,
         None => receipt.delivery_id < receipt.fence && receipt.fence <= began,
     };
     if stands { ReceiptOutcome::Done } else { ReceiptOutcome::Fenced }
@@ -222,6 +224,11 @@ mod tests {
             (Some(Serial(9)), Serial(0), ReceiptOutcome::Fenced),
             (None, Serial(10), ReceiptOutcome::Done),
             (None, Serial(9), ReceiptOutcome::Fenced),
+            // On record from before the start: it counts, and so does one after it whose record was lost.
+            (Some(Serial(10)), Serial(20), ReceiptOutcome::Done),
+            (Some(Serial(9)), Serial(20), ReceiptOutcome::Done),
+            (Some(Serial(11)), Serial(20), ReceiptOutcome::Fenced),
+            (Some(Serial(9)), Serial(9), ReceiptOutcome::Fenced),
         ] {
             assert_eq!(check_receipt(receipt, newest, began), outcome, "{newest:?} {began:?}");
         }

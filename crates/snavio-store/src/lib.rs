@@ -14,6 +14,7 @@ pub mod embedded;
 mod evidence;
 pub mod files;
 mod fleet;
+mod lease;
 mod moving;
 pub mod objects;
 pub mod postgres;

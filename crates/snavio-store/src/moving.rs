@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 
 use crate::archive::{Aside, SegmentRow};
 use crate::embedded::{self, BackupError, Outgoing};
+use crate::lease::KeptLease;
 use crate::postgres::{self, Incoming};
 use crate::{AuditEntry, LoggedMessage, StoreError};
 
@@ -42,7 +43,8 @@ pub(crate) enum Page {
     Originals(Vec<(IdKey, Original)>),
     Conflicts(Vec<Conflict>),
     Answers(Vec<(Serial, Answer)>),
-    Deliveries(Vec<Delivery>),
+    /// Each with its lease, which says nothing where no claim waits for it.
+    Deliveries(Vec<(Delivery, KeptLease)>),
     DeadLetters(Vec<DeadLetter>),
     /// Each with its tenant.
     Telemetry(Vec<(String, StoredRecord)>),

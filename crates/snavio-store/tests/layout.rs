@@ -55,6 +55,8 @@ async fn what_people_did_before_it_had_check_values_gets_them() {
              source TEXT NOT NULL, message INTEGER NOT NULL, first_seen_at INTEGER NOT NULL, \
              expires_at INTEGER NOT NULL, check_value INTEGER NOT NULL, PRIMARY KEY (id, tenant, destination) \
          ) STRICT, WITHOUT ROWID; CREATE INDEX claim_by_expiry ON claim (expires_at); \
+         ALTER TABLE delivery DROP COLUMN visible_at; ALTER TABLE delivery DROP COLUMN held; \
+         ALTER TABLE delivery DROP COLUMN fence; \
          ALTER TABLE delivery DROP COLUMN tracking; ALTER TABLE dead_letter DROP COLUMN tracking; \
          ALTER TABLE message DROP COLUMN event; \
          DELETE FROM refinery_schema_history WHERE version > 1;";

@@ -7,16 +7,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use snavio_model::archive::{self, segment};
-use snavio_model::claim::{ClaimPolicy, IdKey};
+use snavio_model::claim::{ClaimPolicy, IdKey, Status};
 use snavio_model::delivery::{Receipt, ReceiptOutcome};
 use snavio_model::hash::DomainHash;
 use snavio_model::id::{MessageId, Serial};
+use snavio_model::processing::InDoubt;
 use snavio_model::refusal::{Reason, Refusal, Subject};
 use snavio_model::registry::{
     Change, Entry, LoggedChange, Seal, SealingKey, Service, Signer as _, Tenant, verify,
 };
 use snavio_model::settle::Outcome;
 use snavio_model::telemetry::refused;
+use snavio_store::conformance::processing::{booking, claim, completed, failed, finish};
 use snavio_store::conformance::samples::{
     RECEIVES_MAX, acknowledge, act, at, event_intake, ids, intake, intake_of, message, notify, pay, queue,
     queued, receipt, receive, route, settle, settle_one,
@@ -447,5 +449,67 @@ async fn archived_claims_go_over_with_their_pointers_and_holds() {
     store.lift_hold(holds[0].id, act("it is over", later)).await.unwrap();
     store.sweep(at(2600 * 86_400)).await.unwrap();
     assert_eq!(spent(at(2600 * 86_400)).await, [segment.key]);
+    store.close().await;
+}
+
+/// CLM-7, ENG-3: whoever works on something goes on over the move, and nobody else gets it meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_in_progress_goes_over_with_its_leases() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    for (id, in_doubt) in [
+        ("told", InDoubt::Retry),
+        ("silent", InDoubt::Retry),
+        ("held", InDoubt::Hold),
+        ("failed", InDoubt::Hold),
+    ] {
+        settle_one(&store, id, &booking(in_doubt), at(0)).await;
+    }
+    let works = receive(&store, "book", 60, at(0)).await;
+    finish(&store, failed(receipt(&works[3]), false, 50), 1).await;
+    settle_one(&store, "waiting", &booking(InDoubt::Hold), at(2)).await;
+    store.close().await;
+    drop(store);
+    let url = Postgres::shared().database().unwrap();
+    assert_eq!(move_to(folder.path(), &url).await.unwrap().deliveries, 5);
+
+    let store = open_database(&url).await;
+    assert_eq!(ids(&receive(&store, "book", 600, at(49)).await), ["waiting"]);
+    let again = receive(&store, "book", 600, at(50)).await;
+    assert_eq!((ids(&again), again[0].attempt), (vec!["failed"], 2), "its pause is over");
+    let told = finish(&store, completed(receipt(&works[0]), "1"), 59).await;
+    assert_eq!(told, (ReceiptOutcome::Done, Some(Status::Completed)));
+    assert_eq!(store.sweep(at(59)).await.unwrap().lapsed, 0);
+    assert_eq!(store.sweep(at(60)).await.unwrap().lapsed, 2);
+    let again = receive(&store, "book", 600, at(61)).await;
+    assert_eq!(ids(&again), ["silent"]);
+    assert!(again[0].fence > works[1].fence);
+    assert_eq!(finish(&store, completed(receipt(&works[1]), "1"), 62).await.0, ReceiptOutcome::Fenced);
+    assert_eq!(claim(&store, "held", 62).await.status(at(62)), Status::InDoubt);
+    store.close().await;
+}
+
+/// CLM-7: a lease from before they were kept is over with the move, on the record.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_whose_lease_was_not_kept_is_not_handed_out_again_where_that_is_for_a_person() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    for (id, in_doubt) in [("retried", InDoubt::Retry), ("held", InDoubt::Hold)] {
+        settle_one(&store, id, &booking(in_doubt), at(0)).await;
+    }
+    receive(&store, "book", 60, at(0)).await;
+    store.close().await;
+    drop(store);
+    let older = "ALTER TABLE delivery DROP COLUMN visible_at; ALTER TABLE delivery DROP COLUMN held; \
+         ALTER TABLE delivery DROP COLUMN fence; DELETE FROM refinery_schema_history WHERE version > 7;";
+    rusqlite::Connection::open(folder.path().join(FILE)).unwrap().execute_batch(older).unwrap();
+    let url = Postgres::shared().database().unwrap();
+    move_to(folder.path(), &url).await.unwrap();
+
+    let store = open_database(&url).await;
+    assert!(receive(&store, "book", 60, at(1)).await.is_empty(), "not before it is on record");
+    assert_eq!(store.sweep(at(1)).await.unwrap().lapsed, 2);
+    assert_eq!(ids(&receive(&store, "book", 60, at(2)).await), ["retried"]);
+    assert_eq!(claim(&store, "held", 2).await.status(at(2)), Status::InDoubt);
     store.close().await;
 }

@@ -10,6 +10,7 @@ pub mod conflicts;
 pub mod events;
 pub mod fleet;
 pub mod journal;
+pub mod leases;
 pub mod processing;
 pub mod queue;
 pub mod registry;
@@ -137,6 +138,10 @@ macro_rules! conformance {
             reopen: work_outlives_a_restart, a_late_worker_is_fenced_over_a_restart, everything_is_kept, an_event_outlives_a_restart, serials_and_fences_rise, claims_still_hold,
                 a_receipt_from_before_stands, the_last_attempt_outlives_a_restart,
                 a_redriven_delivery_does_not_keep_its_elders;
+            leases: work_in_progress_is_not_handed_out_again_before_its_deadline,
+                work_with_a_long_deadline_is_in_doubt_only_past_it, an_extension_outlives_a_restart,
+                a_pause_outlives_a_restart, what_lapsed_before_a_restart_is_free_after_it,
+                a_late_worker_frees_nothing_after_a_restart, work_that_nobody_got_is_nobodys_after_a_restart;
             fleet: the_first_word_counts, the_last_note_counts_and_comes_with_its_records,
                 of_racing_moves_of_a_note_one_lands, a_note_is_forgotten_if_it_is_what_it_is_taken_for, a_node_is_known_from_its_word_to_its_leave,
                 of_many_who_would_lead_one_does, a_task_is_free_after_its_term,

@@ -17,11 +17,12 @@ use super::{Backend, eventually};
 use crate::{ClaimFilter, Finished, HeldDelivery, Received, Report, Store, StoredClaim};
 
 /// A route whose consumer reports back.
-pub(super) fn book() -> Arc<BoundRoute> {
+pub fn book() -> Arc<BoundRoute> {
     booking(InDoubt::Retry)
 }
 
-pub(super) fn booking(in_doubt: InDoubt) -> Arc<BoundRoute> {
+/// A route whose consumer reports back, and what follows if nobody knows.
+pub fn booking(in_doubt: InDoubt) -> Arc<BoundRoute> {
     let mut route = route("book", ClaimPolicy::ledger()).route.clone();
     route.processing = Processing { in_doubt, ..Processing::of(ProcessingKind::Tracked) };
     Arc::new(BoundRoute::new(route))
@@ -37,12 +38,14 @@ fn kept_at() -> Vec<Arc<str>> {
     vec!["acme/bot:book".into()]
 }
 
-pub(super) fn completed(receipt: Receipt, body: &str) -> Report {
+/// That it is done, with this answer.
+pub fn completed(receipt: Receipt, body: &str) -> Report {
     let ending = Ending::Completed { answer: Some(answer(body)), reference: Some(format!("JE-{body}")) };
     Report { receipt, ending, retry: Retry::At(at(0)), kept_at: kept_at(), on_record: false }
 }
 
-pub(super) fn failed(receipt: Receipt, is_final: bool, retry_at: i64) -> Report {
+/// That it is not, and when it is due again.
+pub fn failed(receipt: Receipt, is_final: bool, retry_at: i64) -> Report {
     let error = "no".to_owned();
     let ending = Ending::Failed { error, is_final, answer: Some(answer("no")), retry_after: None };
     Report { receipt, ending, retry: Retry::At(at(retry_at)), kept_at: kept_at(), on_record: false }
@@ -53,20 +56,23 @@ pub(super) fn unknown(receipt: Receipt) -> Report {
     Report { receipt, ending, retry: Retry::At(at(0)), kept_at: kept_at(), on_record: false }
 }
 
-pub(super) async fn finish(store: &dyn Store, report: Report, now: i64) -> (ReceiptOutcome, Option<Status>) {
+/// Reports, and says what came of it.
+pub async fn finish(store: &dyn Store, report: Report, now: i64) -> (ReceiptOutcome, Option<Status>) {
     let finished = store.finish(&queue("book"), vec![report], "acme/bot", at(now)).await;
     let Finished { outcome, status } = finished.expect("the store finishes")[0];
     (outcome, status)
 }
 
-pub(super) async fn claim(store: &dyn Store, id: &str, now: i64) -> StoredClaim {
+/// What is known of an id.
+pub async fn claim(store: &dyn Store, id: &str, now: i64) -> StoredClaim {
     let key = IdKey { id: MessageId::stored(id), tenant: TenantName::new("acme").expect("a tenant") };
     let mut found = store.claims_of(&key, at(now)).await.expect("claims can be looked up");
     assert_eq!(found.len(), 1, "{id}");
     found.remove(0)
 }
 
-pub(super) async fn take_up(store: &dyn Store, id: &str, now: i64) -> Received {
+/// Work of a new message, taken up for thirty seconds.
+pub async fn take_up(store: &dyn Store, id: &str, now: i64) -> Received {
     assert!(queued(settle_one(store, id, &book(), at(now)).await).is_some());
     only(store, now).await
 }

@@ -1,5 +1,6 @@
-//! Deliveries that wait or are in flight: table `delivery`, numbered by serial. Who holds a lease is kept in
-//! memory only (`index.rs`); after a restart what is here is handed out again.
+//! Deliveries that wait or are in flight: table `delivery`, numbered by serial. Who holds one is known in memory
+//! (`index.rs`), and kept only of those that a claim waits for (`lease.rs`); the others are handed out again after a
+//! restart.
 
 use rusqlite::{CachedStatement, Connection, Row, params};
 use snavio_model::delivery::{Delivery, Tracking};
@@ -7,9 +8,10 @@ use snavio_model::id::Serial;
 use snavio_model::name::QueueKey;
 use snavio_model::time::Timestamp;
 
-use super::check;
 use super::writer::sql;
+use super::{check, lease};
 use crate::StoreError;
+use crate::lease::KeptLease;
 
 const COLUMNS: &str =
     "id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max, tracking";
@@ -53,27 +55,38 @@ pub(super) fn find(connection: &Connection, id: Serial) -> Result<Option<Deliver
     rows.next().map_err(sql)?.map(read).transpose()
 }
 
-/// Two counts may come in either order.
+/// How often one was handed out that no claim waits for. Two counts may come in either order.
 pub(super) fn set_receives(connection: &Connection, id: Serial, receives: u32) -> rusqlite::Result<()> {
     let mut statement =
         connection.prepare_cached("UPDATE delivery SET receives = max(receives, ?2) WHERE id = ?1")?;
     statement.execute((id.0, receives)).map(|_| ())
 }
 
-/// Hands out all deliveries in the order of their numbers.
+/// Hands out all deliveries with their leases, in the order of their numbers.
 pub(super) fn each(
     connection: &Connection,
-    take: impl FnMut(Result<Delivery, StoreError>) -> Result<(), StoreError>,
+    take: impl FnMut(Result<(Delivery, KeptLease), StoreError>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
-    check::each(connection, &format!("SELECT {COLUMNS} FROM delivery ORDER BY id"), read, take)
+    let query = format!("SELECT {COLUMNS}, {} FROM delivery ORDER BY id", lease::COLUMNS);
+    check::each(connection, &query, with_lease, take)
 }
 
 /// The same, but for damaged ones: they are told of and left out, so that none keeps the store from opening.
-pub(super) fn all(connection: &Connection, mut take: impl FnMut(Delivery)) -> Result<(), StoreError> {
+pub(super) fn all(
+    connection: &Connection,
+    mut take: impl FnMut(Delivery, KeptLease),
+) -> Result<(), StoreError> {
     each(connection, |read| {
-        check::usable(read)?.into_iter().for_each(&mut take);
+        check::usable(read)?.into_iter().for_each(|(delivery, lease)| take(delivery, lease));
         Ok(())
     })
+}
+
+fn with_lease(row: &Row<'_>) -> Result<(Delivery, KeptLease), StoreError> {
+    let delivery = read(row)?;
+    let lease = lease::read(row, 9, &delivery);
+    let id = delivery.id;
+    lease.map(|it| (delivery, it)).map_err(|error| check::unreadable(error, "delivery", id))
 }
 
 fn read(row: &Row<'_>) -> Result<Delivery, StoreError> {

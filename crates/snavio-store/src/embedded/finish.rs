@@ -17,8 +17,9 @@ use super::check::usable;
 use super::index::{Lapsed, Shown};
 use super::queue::Queues;
 use super::writer::{Job, Transaction, lock, sql};
-use super::{answer, audit, claim, dead_letter, delivery, message, telemetry};
+use super::{answer, audit, claim, dead_letter, delivery, lease, message, telemetry};
 use crate::evidence;
+use crate::lease::{Held, KeptLease};
 use crate::waiting::Waiting;
 use crate::{Act, Finished, Report, StoreError};
 
@@ -72,14 +73,11 @@ impl Job for Finish {
                 shown.is_old && newest.is_some_and(|newest| newest >= work.report.receipt.fence)
             };
             let ended = match work.shown {
-                // Handed out before a restart, and not the last one then: it goes on waiting.
-                Some(shown) if found.as_ref().is_some_and(|(_, claim)| is_late(&shown, claim)) => {
-                    let (fenced, _) =
-                        late(transaction, work, found, (&self.who, self.now), &mut self.records)?;
-                    (fenced, Some(Next::Again))
+                // One that was handed out before a restart, and was not the last one then, is late too.
+                Some(shown) if !found.as_ref().is_some_and(|(_, claim)| is_late(&shown, claim)) => {
+                    end(transaction, work, shown, found, self.now, &mut self.records)?
                 }
-                Some(shown) => end(transaction, work, shown, found, self.now, &mut self.records)?,
-                None => late(transaction, work, found, (&self.who, self.now), &mut self.records)?,
+                _ => late(transaction, work, found, (&self.who, self.now), &mut self.records)?,
             };
             self.ended.push(ended);
         }
@@ -97,6 +95,8 @@ impl Job for Finish {
                     queues.resume(&self.queue, id, work.report.retry.due(attempt, id, self.now));
                 }
                 Some(Next::Done | Next::Bury(_)) => queues.forget(&self.queue, &[id]),
+                // Whoever has it still does.
+                None if work.shown.is_some() => queues.put_back(&self.queue, &[id]),
                 None => {}
             }
         }
@@ -143,7 +143,12 @@ fn end(
         Next::Done => {
             delivery::delete(transaction.connection, id).map_err(sql)?;
         }
-        Next::Again => delivery::set_receives(transaction.connection, id, number).map_err(sql)?,
+        Next::Again => {
+            let due = work.report.retry.due(number, id, now);
+            let (held, fence) = (Some(Held::Delayed), Some(receipt.fence));
+            let lease = KeptLease { delivery: id, receives: number, fence, held, visible_at: Some(due) };
+            lease::put(transaction.connection, &lease, receipt.fence).map_err(sql)?;
+        }
         Next::Bury(reason) => bury(transaction, id, reason, number, now, records)?,
     }
     transaction.dirty = true;
@@ -218,6 +223,10 @@ pub(super) struct Lapse {
 impl Job for Lapse {
     fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
         for Lapsed { id, fence, attempts, .. } in &self.lapsed {
+            let (receives, visible_at) = (*attempts, Some(self.now));
+            let lease = KeptLease { delivery: *id, receives, fence: *fence, held: None, visible_at };
+            lease::put(transaction.connection, &lease, fence.unwrap_or(Serial(0))).map_err(sql)?;
+            transaction.dirty = true;
             let found = usable(claim::of_delivery(transaction.connection, *id))?.flatten();
             let Some((key, mut claim)) = found else { continue };
             if let Some(progress) = &mut claim.progress {

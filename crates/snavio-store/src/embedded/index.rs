@@ -18,10 +18,11 @@ use tokio::sync::Notify;
 
 use super::numbers::Numbers;
 use crate::HeldDelivery;
+use crate::lease::{Held, KeptLease};
 
 /// How far the order of numbers may be from the order of time in `fresh`: commits overlap a little.
 const FRESH_DISORDER_MAX: Duration = Duration::from_secs(60);
-/// The end of a lease from before a restart, until the first call that says what time it is.
+/// The end of a lease from before a restart that is not on record, until the first call that says what time it is.
 const NOT_DATED: Timestamp = Timestamp(i64::MAX);
 
 /// A delivery handed out, before its message is read.
@@ -60,7 +61,7 @@ pub(super) struct Lapsed {
 pub(super) struct Shown {
     pub(super) attempts: u32,
     pub(super) attempts_max: u32,
-    /// Whether it was handed out before the store was opened, and not since.
+    /// Whether it was handed out before the store was opened, and it is not on record that this lease was the last.
     pub(super) is_old: bool,
 }
 
@@ -137,6 +138,36 @@ impl Known {
     fn fresh(slot: Slot) -> Self {
         Self { slot, fence: None, state: State::Waiting(slot.queued_at) }
     }
+
+    /// What is kept of it, if a claim waits for it.
+    fn kept(&self) -> KeptLease {
+        let (held, at) = match self.state {
+            State::Leased(until) | State::Lapsed(until) => (Some(Held::Leased), until),
+            State::Delayed(at) => (Some(Held::Delayed), at),
+            State::Waiting(since) => (None, since),
+        };
+        let Slot { id, receives, .. } = self.slot;
+        let visible_at = Some(at).filter(|at| *at != NOT_DATED);
+        KeptLease { delivery: id, receives, fence: self.fence, held, visible_at }
+    }
+}
+
+impl Lease {
+    /// What is kept of it, if a claim waits for the delivery.
+    pub(super) fn kept(&self) -> KeptLease {
+        KeptLease {
+            delivery: self.delivery,
+            receives: self.attempt,
+            fence: Some(self.fence),
+            held: Some(Held::Leased),
+            visible_at: Some(self.visible_at),
+        }
+    }
+
+    /// What was kept before it.
+    pub(super) fn kept_before(&self) -> KeptLease {
+        self.before.kept()
+    }
 }
 
 impl Slot {
@@ -181,16 +212,20 @@ impl Index {
         }
     }
 
-    /// Adds a delivery that was there when the store was opened. Somebody may still work on its last attempt, and
-    /// that receipt stands: it gets a lease's time before it ends. So does one that must not be handed out again
-    /// while it is not known what came of it.
-    pub(super) fn load(&mut self, delivery: &Delivery) {
+    /// Adds a delivery that was there when the store was opened. One that a claim waits for is as it was left: who
+    /// held it still does (CLM-7). Of the others somebody may still work on the last attempt, and that receipt
+    /// stands: it gets a lease's time before it ends.
+    pub(super) fn load(&mut self, delivery: &Delivery, lease: &KeptLease) {
         let slot = Slot::of(delivery);
-        if slot.is_spent() || slot.tracking == Tracking::Hold && slot.receives > 0 {
-            self.keep(Known { slot, fence: None, state: State::Leased(NOT_DATED) });
-        } else {
-            self.add(delivery);
-        }
+        let state = match (lease.held, lease.visible_at) {
+            (Some(Held::Leased), until) if slot.tracking.is_tracked() => {
+                State::Leased(until.unwrap_or(NOT_DATED))
+            }
+            (_, Some(at)) if slot.tracking.is_tracked() => State::Delayed(at),
+            _ if slot.is_spent() => State::Leased(NOT_DATED),
+            _ => return self.add(delivery),
+        };
+        self.keep(Known { slot, fence: lease.fence, state });
     }
 
     pub(super) fn receive(
@@ -273,7 +308,7 @@ impl Index {
             // A receipt from before a restart may be of an attempt whose count was not kept.
             attempts: known.slot.receives.max(1),
             attempts_max: known.slot.receives_max,
-            is_old: known.fence.is_none(),
+            is_old: known.fence != Some(receipt.fence),
         })
     }
 
@@ -298,15 +333,19 @@ impl Index {
         some.into_iter().filter_map(take).collect()
     }
 
-    /// Takes back what was not handed out after all, as it was.
-    pub(super) fn take_back(&mut self, leases: &[Lease]) {
-        for lease in leases {
+    /// Takes back what was not handed out after all, as it was, and says which.
+    pub(super) fn take_back(&mut self, leases: Vec<Lease>) -> Vec<Lease> {
+        let take_back = |lease: &Lease| {
             let unchanged = self.known.get(&lease.delivery).is_some_and(|it| it.fence == Some(lease.fence));
-            if unchanged && self.take(lease.delivery).is_some() {
+            let is_back = unchanged && self.take(lease.delivery).is_some();
+            if is_back {
                 self.keep(lease.before);
             }
-        }
+            is_back
+        };
+        let back = leases.into_iter().filter(take_back).collect();
         self.arrivals.notify_one();
+        back
     }
 
     /// Judges a receipt and takes out what it ends. The id is to be deleted also where the end is under way
@@ -349,13 +388,19 @@ impl Index {
         match self.judge(receipt, began) {
             ReceiptOutcome::Done => match self.take(receipt.delivery_id) {
                 Some(known) => {
-                    self.keep(Known { state, ..known });
+                    self.keep(Known { state, fence: Some(receipt.fence), ..known });
                     ReceiptOutcome::Done
                 }
                 None => ReceiptOutcome::Gone,
             },
             other => other,
         }
+    }
+
+    /// How a delivery stands that a claim waits for, to be kept.
+    pub(super) fn kept(&self, id: Serial) -> Option<(Tracking, KeptLease)> {
+        let known = self.known.get(&id).filter(|it| it.slot.tracking.is_tracked())?;
+        Some((known.slot.tracking, known.kept()))
     }
 
     /// Takes out some of what has a number up to this one, to be deleted.

@@ -15,11 +15,13 @@ mod delivery;
 mod erase;
 mod finish;
 mod fleet;
+mod handing;
 mod hold;
 mod index;
 mod integrity;
 mod known;
 mod layout;
+mod lease;
 mod ledger;
 mod message;
 mod meta;
@@ -45,8 +47,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::{Connection, OpenFlags};
-use snavio_model::claim::Status;
-use snavio_model::delivery::{Delivery, QueueAttributes, Receipt, ReceiptOutcome, Tracking};
+use snavio_model::delivery::{QueueAttributes, Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::name::QueueKey;
@@ -57,14 +58,14 @@ use tokio::sync::{Notify, oneshot};
 
 pub use backup::{BackupError, Restored, backup, restore};
 pub use changelog::Changelog;
-use index::{Ended, Lease};
+use index::Ended;
 pub use integrity::{check_integrity, newest_at};
 pub use moved::check_not_moved;
 pub(crate) use moved::mark as mark_as_moved;
 use numbers::Numbers;
 pub(crate) use outgoing::Outgoing;
 use queue::Queues;
-use queue_jobs::{Bury, CountReceives, Purge, Redrive};
+use queue_jobs::{Bury, Purge, Redrive};
 use readers::Readers;
 use writer::{Transaction, Urgency, Writer, lock, sql};
 
@@ -193,17 +194,8 @@ impl EmbeddedStore {
 
         let numbers = Arc::new(Numbers::of_epoch(epoch));
         let mut queues = Queues::new(options.queue_depth_max, Arc::clone(&numbers));
-        // Whoever reported on its last attempt holds it no more.
-        let is_free = |delivery: &Delivery| {
-            let found = claim::of_delivery(&connection, delivery.id).ok().flatten();
-            let progress = found.and_then(|(_, claim)| claim.progress);
-            progress.is_some_and(|it| it.attempts >= delivery.receives && it.status != Status::Processing)
-        };
-        delivery::all(&connection, |delivery| match delivery.tracking {
-            Tracking::Hold if delivery.receives > 0 && is_free(&delivery) => queues.add(&delivery),
-            _ => queues.load(&delivery),
-        })
-        .map_err(|error| OpenError::Read(file.clone(), error))?;
+        delivery::all(&connection, |delivery, lease| queues.load(&delivery, &lease))
+            .map_err(|error| OpenError::Read(file.clone(), error))?;
 
         let read_only = || {
             let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -254,23 +246,6 @@ impl EmbeddedStore {
         answer
     }
 
-    /// Reads what was leased and hands it out. What must not be handed out twice is not before that is durable.
-    async fn hand_out(&self, queue: &QueueKey, leases: Vec<Lease>) -> Result<Vec<Received>, StoreError> {
-        let is_held = leases.iter().any(|lease| lease.tracking == Tracking::Hold);
-        let handing = Handing { queues: &self.queues, queue, leases: leases.clone() };
-        let received = self.readers.run(move |connection| read_leases(connection, &leases)).await?;
-        if !is_held {
-            self.writer.submit(Urgency::Completion, Box::new(handing.done()));
-            return Ok(received);
-        }
-        let (reply, kept) = oneshot::channel();
-        let job = CountReceives { reply: Some(reply), ..handing.counts() };
-        self.writer.submit(Urgency::Completion, Box::new(job));
-        kept.await.unwrap_or(Err(StoreError::Closed))?;
-        handing.done();
-        Ok(received)
-    }
-
     /// Deletes some of a queue, and says how much.
     async fn purge_some(&self, queue: &QueueKey, ids: Vec<Serial>, act: Act) -> Result<u64, StoreError> {
         let (reply, answer) = oneshot::channel();
@@ -278,35 +253,6 @@ impl EmbeddedStore {
         let job = Purge { queue, ids, act, queues, deleted: 0, reply };
         self.writer.submit(Urgency::Ordinary, Box::new(job));
         answer.await.unwrap_or(Err(StoreError::Closed))
-    }
-}
-
-/// Leases that nobody has got yet: unless they are handed out, the queue takes them back as they were.
-struct Handing<'a> {
-    queues: &'a Mutex<Queues>,
-    queue: &'a QueueKey,
-    leases: Vec<Lease>,
-}
-
-impl Handing<'_> {
-    /// They are handed out: from now on they count.
-    fn done(mut self) -> CountReceives {
-        let counts = self.counts();
-        self.leases.clear();
-        counts
-    }
-
-    fn counts(&self) -> CountReceives {
-        let counts = self.leases.iter().map(|lease| (lease.delivery, lease.attempt)).collect();
-        CountReceives { counts, reply: None }
-    }
-}
-
-impl Drop for Handing<'_> {
-    fn drop(&mut self) {
-        if !self.leases.is_empty() {
-            lock(self.queues).take_back(self.queue, &self.leases);
-        }
     }
 }
 
@@ -464,7 +410,7 @@ impl Queue for EmbeddedStore {
         visibility: Duration,
         now: Timestamp,
     ) -> Result<Vec<ReceiptOutcome>, StoreError> {
-        Ok(lock(&self.queues).extend(queue, &receipts, now.plus(visibility)))
+        self.lease_on(queue, &receipts, now.plus(visibility)).await
     }
 
     async fn purge(&self, queue: &QueueKey, act: Act) -> Result<u64, StoreError> {
@@ -512,29 +458,6 @@ impl Queue for EmbeddedStore {
         }
         Ok(all.into_iter().collect())
     }
-}
-
-fn read_leases(connection: &Connection, leases: &[Lease]) -> Result<Vec<Received>, StoreError> {
-    let mut received = Vec::with_capacity(leases.len());
-    for lease in leases {
-        // One whose message is damaged is not handed out; it ends as a dead letter after its receives.
-        let Some(logged) = message::find_usable(connection, lease.message)? else { continue };
-        received.push(Received {
-            delivery_id: lease.delivery,
-            fence: lease.fence,
-            attempt: lease.attempt,
-            queued_at: lease.queued_at,
-            visible_at: lease.visible_at,
-            destination: match lease.tracking.is_tracked() {
-                true => check::usable(delivery::find(connection, lease.delivery))?
-                    .flatten()
-                    .map(|it| it.destination),
-                false => None,
-            },
-            message: Arc::new(logged.message),
-        });
-    }
-    Ok(received)
 }
 
 #[async_trait]

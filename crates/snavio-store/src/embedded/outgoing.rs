@@ -21,6 +21,7 @@ use super::{
     meta, original, registry, seal, segment, take_lock, telemetry,
 };
 use crate::archive::Aside;
+use crate::lease::KeptLease;
 use crate::moving::{MoveError, Page};
 use crate::{AuditEntry, LoggedMessage, StoreError};
 
@@ -224,9 +225,9 @@ impl Stored for (Serial, Answer) {
     }
 }
 
-impl Stored for Delivery {
+impl Stored for (Delivery, KeptLease) {
     fn name(&self) -> (&'static str, Serial) {
-        ("delivery", self.id)
+        ("delivery", self.0.id)
     }
 }
 

@@ -1,7 +1,8 @@
 //! What may be received now: an index in memory over table `delivery`, rebuilt at start.
 //!
-//! A delivery enters after its commit, so nothing is handed out that a crash could take back. Leases live here
-//! only; receive counts ride a later commit. What ends leaves at once and is forgotten once that is durable.
+//! A delivery enters after its commit, so nothing is handed out that a crash could take back. Leases live here, and
+//! those of deliveries that a claim waits for are kept besides; they and receive counts ride a later commit. What ends
+//! leaves at once and is forgotten once that is durable.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use tokio::sync::Notify;
 use super::index::{Ended, Found, Index, Lapsed, Lease, Shown, State};
 use super::numbers::Numbers;
 use crate::HeldDelivery;
+use crate::lease::KeptLease;
 
 /// All queues of the store.
 pub(super) struct Queues {
@@ -59,8 +61,8 @@ impl Queues {
     }
 
     /// Adds a delivery that was there when the store was opened.
-    pub(super) fn load(&mut self, delivery: &Delivery) {
-        self.queue(&delivery.queue).load(delivery);
+    pub(super) fn load(&mut self, delivery: &Delivery, lease: &KeptLease) {
+        self.queue(&delivery.queue).load(delivery, lease);
     }
 
     pub(super) fn receive(
@@ -122,9 +124,9 @@ impl Queues {
         lapsed
     }
 
-    /// Takes back what was not handed out after all, as it was.
-    pub(super) fn take_back(&mut self, key: &QueueKey, leases: &[Lease]) {
-        self.queue(key).take_back(leases);
+    /// Takes back what was not handed out after all, as it was, and says which.
+    pub(super) fn take_back(&mut self, key: &QueueKey, leases: Vec<Lease>) -> Vec<Lease> {
+        self.queue(key).take_back(leases)
     }
 
     /// Judges receipts and takes out what they end: the answers, and what is to be deleted before they are given.
@@ -146,14 +148,18 @@ impl Queues {
         self.queue(key).forget(ids);
     }
 
-    /// Leases on: hidden until `visible_at`.
+    /// Leases on: hidden until `visible_at`. Also says what of it is to be kept.
     pub(super) fn extend(
         &mut self,
         key: &QueueKey,
         receipts: &[Receipt],
         visible_at: Timestamp,
-    ) -> Vec<ReceiptOutcome> {
-        self.change(key, receipts, State::Leased(visible_at))
+    ) -> (Vec<ReceiptOutcome>, Vec<(Tracking, KeptLease)>) {
+        let outcomes = self.change(key, receipts, State::Leased(visible_at));
+        let done = receipts.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == ReceiptOutcome::Done);
+        let index = self.queue(key);
+        let kept = done.filter_map(|(receipt, _)| index.kept(receipt.delivery_id)).collect();
+        (outcomes, kept)
     }
 
     /// Gives back: visible for anybody from `visible_at`.
@@ -217,6 +223,7 @@ mod tests {
     use snavio_model::limits;
 
     use super::*;
+    use crate::lease::Held;
 
     const VISIBILITY: Duration = Duration::from_secs(30);
 
@@ -248,6 +255,12 @@ mod tests {
             queues.add(&delivery(id));
         }
         queues
+    }
+
+    fn load(queues: &mut Queues, delivery: Delivery, (held, until): (Option<Held>, Option<i64>)) {
+        let fence = until.map(|_| Serial(500));
+        let (receives, visible_at) = (delivery.receives, until.map(at));
+        queues.load(&delivery, &KeptLease { delivery: delivery.id, receives, fence, held, visible_at });
     }
 
     fn receive(queues: &mut Queues, now: i64) -> Vec<Lease> {
@@ -310,7 +323,7 @@ mod tests {
         let first = receive(&mut queues, 0);
         let second = receive(&mut queues, 30);
         assert_eq!(second.len(), 2);
-        queues.take_back(&key(), &second);
+        queues.take_back(&key(), second.clone());
         assert_eq!(
             queues.end(&key(), &[receipt(&first[0])]).0,
             [ReceiptOutcome::Done],
@@ -318,7 +331,7 @@ mod tests {
         );
         let third = receive(&mut queues, 30);
         assert_eq!((third.len(), third[0].attempt), (1, 2), "and no attempt is spent");
-        queues.take_back(&key(), &second);
+        assert_eq!(queues.take_back(&key(), second), []);
         assert!(receive(&mut queues, 31).is_empty(), "what was leased since is not taken back");
     }
 
@@ -351,7 +364,7 @@ mod tests {
         let seconds = i64::try_from(limits::VISIBILITY_DEFAULT.as_secs()).unwrap();
         let mut queues = queues([]);
         for id in [1, 2] {
-            queues.load(&Delivery { receives: 2, ..delivery(id) });
+            load(&mut queues, Delivery { receives: 2, ..delivery(id) }, (None, None));
         }
         assert!(queues.sweep(at(1000), 10).is_empty());
         assert!(receive(&mut queues, 1000).is_empty(), "nor is it handed out");
@@ -359,6 +372,50 @@ mod tests {
         assert_eq!(queues.end(&key(), &[old]).0, [ReceiptOutcome::Done]);
         assert!(queues.sweep(at(1000 + seconds - 1), 10).is_empty());
         assert_eq!(queues.sweep(at(1000 + seconds), 10)[0].1.len(), 1);
+    }
+
+    /// CLM-7
+    #[test]
+    fn a_lease_that_is_on_record_lasts_as_long_as_it_did() {
+        let tracked = |id| Delivery { tracking: Tracking::Retry, receives: 1, ..delivery(id) };
+        let mut queues = queues([]);
+        load(&mut queues, tracked(1), (Some(Held::Leased), Some(1100)));
+        load(&mut queues, tracked(2), (Some(Held::Delayed), Some(1050)));
+        // Handed out before leases were kept: it has the usual time.
+        load(&mut queues, tracked(3), (Some(Held::Leased), None));
+        assert!(receive(&mut queues, 1000).is_empty());
+        let lease = HeldDelivery::Leased { fence: Serial(500), attempt: 1, until: at(1100) };
+        assert_eq!(queues.held("acme", Serial(1)), Some(lease));
+        let lapsed = |queues: &mut Queues, now| {
+            let lapsed = queues.take_lapsed(at(now), 10);
+            lapsed.iter().flat_map(|(_, it)| it).map(|it| (it.id.0, it.fence)).collect::<Vec<_>>()
+        };
+        assert_eq!(lapsed(&mut queues, 1029), []);
+        assert_eq!(lapsed(&mut queues, 1030), [(3, None)]);
+        assert!(receive(&mut queues, 1049).is_empty());
+        let second = receive(&mut queues, 1050)[0];
+        assert_eq!((second.delivery, second.attempt), (Serial(2), 2));
+        assert_eq!(lapsed(&mut queues, 1100), [(2, Some(second.fence)), (1, Some(Serial(500)))]);
+    }
+
+    /// CLM-7
+    #[test]
+    fn a_receipt_from_before_a_restart_is_judged_by_the_lease_on_record() {
+        let mut queues = queues([]);
+        let tracked = Delivery { tracking: Tracking::Retry, receives: 1, ..delivery(1) };
+        load(&mut queues, tracked, (Some(Held::Leased), Some(1100)));
+        let shown = |queues: &mut Queues, fence| {
+            queues.take_shown(&key(), Receipt { delivery_id: Serial(1), fence: Serial(fence) })
+        };
+        assert_eq!(shown(&mut queues, 499), None, "that one was over");
+        assert!(shown(&mut queues, 500).is_some_and(|it| !it.is_old));
+        queues.put_back(&key(), &[Serial(1)]);
+        assert!(shown(&mut queues, 501).is_some_and(|it| it.is_old), "the record of a later one may be lost");
+        queues.put_back(&key(), &[Serial(1)]);
+        let extending = Receipt { delivery_id: Serial(1), fence: Serial(501) };
+        let (outcomes, kept) = queues.extend(&key(), &[extending], at(2000));
+        assert_eq!((outcomes, kept[0].1.fence), (vec![ReceiptOutcome::Done], Some(Serial(501))));
+        assert_eq!(shown(&mut queues, 500), None, "it was not the last");
     }
 
     fn is_woken(arrivals: &Notify) -> bool {
@@ -401,7 +458,8 @@ mod tests {
     fn extension_keeps_it_hidden_and_release_gives_it_back_after_its_delay() {
         let mut queues = queues([1]);
         let lease = receive(&mut queues, 0)[0];
-        assert_eq!(queues.extend(&key(), &[receipt(&lease)], at(100)), [ReceiptOutcome::Done]);
+        let extended = queues.extend(&key(), &[receipt(&lease)], at(100));
+        assert_eq!(extended, (vec![ReceiptOutcome::Done], vec![]), "and nothing of it is kept");
         assert!(receive(&mut queues, 99).is_empty());
         assert_eq!(queues.release(&key(), &[receipt(&lease)], at(110)), [ReceiptOutcome::Done]);
         let attributes = queues.attributes(&key(), at(105));

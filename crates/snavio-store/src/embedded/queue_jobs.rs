@@ -1,4 +1,4 @@
-//! What the writer does for queues: count receives, bury deliveries, purge, redrive.
+//! What the writer does for queues: keep leases and counts, bury deliveries, purge, redrive.
 //!
 //! Each job changes the table inside its transaction and the index in memory once that is durable.
 
@@ -15,20 +15,27 @@ use super::check::usable;
 use super::index::Ended;
 use super::queue::Queues;
 use super::writer::{Job, Transaction, lock, sql};
-use super::{audit, dead_letter, delivery, finish, message, telemetry};
+use super::{audit, dead_letter, delivery, finish, lease, message, telemetry};
+use crate::lease::KeptLease;
 use crate::waiting::Waiting;
 use crate::{Act, Redriven, StoreError};
 
-/// Receive counts on their way to the table; who hands out what may be handed out only once waits for them.
-pub(super) struct CountReceives {
+/// Leases on their way to the table; who hands out what may be handed out only once waits for that.
+pub(super) struct KeepLeases {
+    /// How often those were handed out that no claim waits for: nothing else is kept of them.
     pub(super) counts: Vec<(Serial, u32)>,
+    /// How the others stand, each with the fence that this is about.
+    pub(super) leases: Vec<(Serial, KeptLease)>,
     pub(super) reply: Option<oneshot::Sender<Result<(), StoreError>>>,
 }
 
-impl Job for CountReceives {
+impl Job for KeepLeases {
     fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
         for (id, receives) in &self.counts {
             delivery::set_receives(transaction.connection, *id, *receives).map_err(sql)?;
+        }
+        for (under, lease) in &self.leases {
+            lease::put(transaction.connection, lease, *under).map_err(sql)?;
         }
         transaction.dirty = true;
         Ok(())
@@ -41,7 +48,7 @@ impl Job for CountReceives {
     }
 
     fn failed(self: Box<Self>, error: StoreError) {
-        tracing::warn!(error = &error as &dyn std::error::Error, "receive counts were not kept");
+        tracing::warn!(error = &error as &dyn std::error::Error, "leases and receive counts were not kept");
         if let Some(reply) = self.reply {
             let _ = reply.send(Err(error));
         }

@@ -16,6 +16,7 @@ use super::client::{Client, GenericClient};
 use super::pool::sql;
 use super::{audit, finish, message};
 use crate::evidence::usable;
+use crate::lease::{Held, KeptLease};
 use crate::{Act, Deed, Received, StoreError};
 
 /// The columns that [`read`] reads; dead letters begin with the same ones.
@@ -89,6 +90,22 @@ pub(super) async fn insert(client: &impl GenericClient, deliveries: &[Delivery])
     deliveries.iter().for_each(|delivery| columns.push(delivery));
     let statement = client.prepare_cached(&insert).await.map_err(sql)?;
     client.execute(&statement, &columns.values()).await.map(|_| ()).map_err(sql)
+}
+
+/// Leases of deliveries from another store: whoever holds them there holds them here. Where it was not noted until when,
+/// that is over, and goes on the record: a receipt from then cannot be told from others.
+pub(super) async fn put_leases(client: &impl GenericClient, leases: &[KeptLease]) -> Result<(), StoreError> {
+    const PUT: &str = "UPDATE delivery SET visible_at = coalesce(new.visible_at, delivery.visible_at), \
+             held = new.held, fence = new.fence \
+         FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[]) AS new (id, visible_at, held, fence) \
+         WHERE delivery.id = new.id";
+    let ids: Vec<_> = leases.iter().map(|it| it.delivery.0).collect();
+    let times: Vec<_> = leases.iter().map(|it| it.visible_at.map(|at| at.0)).collect();
+    let held: Vec<_> = leases.iter().map(|it| it.held.map(Held::as_str)).collect();
+    let fences: Vec<_> = leases.iter().map(|it| it.fence.map(|fence| fence.0)).collect();
+    let statement = client.prepare_cached(PUT).await.map_err(sql)?;
+    let values: [&(dyn ToSql + Sync); 4] = [&ids, &times, &held, &fences];
+    client.execute(&statement, &values).await.map(|_| ()).map_err(sql)
 }
 
 /// Reads a delivery from the row's beginning.

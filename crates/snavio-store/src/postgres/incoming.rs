@@ -141,10 +141,13 @@ async fn take(transaction: &Transaction<'_>, page: Page, moved: &mut Moved) -> R
             moved.conflicts += conflicts.len() as u64;
         }
         Page::Answers(answers) => answer::put(transaction, &answers).await?,
-        // Nobody holds them: a receipt from before has a fence that no row has, and is fenced off.
+        // Nobody holds those without a lease: a receipt from before has a fence that no row has, and is fenced off.
         Page::Deliveries(deliveries) => {
+            let (deliveries, mut leases): (Vec<_>, Vec<_>) = deliveries.into_iter().unzip();
             delivery::insert(transaction, &deliveries).await?;
             moved.deliveries += deliveries.len() as u64;
+            leases.retain(|it| it.held.is_some() || it.fence.is_some());
+            delivery::put_leases(transaction, &leases).await?;
         }
         Page::DeadLetters(letters) => {
             dead_letter::insert(transaction, &letters).await?;

@@ -237,22 +237,32 @@ impl PostgresStore {
     async fn sweep_some(&self, now: Timestamp) -> Result<Swept, StoreError> {
         const MOST: usize = limits::SWEEP_ROWS_MAX;
         let mut client = self.inner.pool.get_kept().await?;
+        let lapsed = self.lapse(&mut client, now, MOST).await?;
         let claims = claim::sweep(&client, now, MOST).await?;
         let claims = claims.max(retention::sweep(&mut client, now, MOST).await?);
         let claims = claims.max(original::sweep(&client, now, MOST).await?);
         let transaction = client.transaction().await.map_err(sql)?;
-        let (lapsed, mut told) = finish::lapse(&transaction, now, MOST).await?;
         let (dead_letters, buried) = dead_letter::bury(&transaction, now, MOST).await?;
-        told.extend(buried);
         let horizon = now.minus(limits::TELEMETRY_RETENTION);
         let (telemetry, dropped) = telemetry::sweep(&transaction, horizon, now, MOST).await?;
-        telemetry::append(&transaction, &told).await?;
+        telemetry::append(&transaction, &buried).await?;
         telemetry::append(&transaction, &dropped).await?;
         transaction.commit().await.map_err(sql)?;
-        self.inner.written.wake(told.iter().chain(&dropped).map(|record| record.tenant.as_str()));
+        self.inner.written.wake(buried.iter().chain(&dropped).map(|record| record.tenant.as_str()));
         let forgotten = settle::forget_old(&client, MOST).await?;
         fleet::forget_silent(&client).await?;
         Ok(Swept { claims, telemetry, dead_letters, lapsed, forgotten })
+    }
+
+    /// Ends attempts whose time is over, in a transaction of their own and before anything else is swept: whoever waits
+    /// for their next attempt waits for nothing else (CLM-7).
+    async fn lapse(&self, client: &mut Client, now: Timestamp, limit: usize) -> Result<usize, StoreError> {
+        let transaction = client.transaction().await.map_err(sql)?;
+        let (lapsed, told) = finish::lapse(&transaction, now, limit).await?;
+        telemetry::append(&transaction, &told).await?;
+        transaction.commit().await.map_err(sql)?;
+        self.inner.written.wake(told.iter().map(|record| record.tenant.as_str()));
+        Ok(lapsed)
     }
 
     /// Leases deliveries to whoever asks.

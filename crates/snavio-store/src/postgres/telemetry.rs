@@ -18,6 +18,9 @@ use crate::StoreError;
 use crate::evidence::usable;
 
 pub(super) async fn append(client: &impl GenericClient, records: &[Record]) -> Result<(), StoreError> {
+    if records.is_empty() {
+        return Ok(());
+    }
     let insert = format!(
         "WITH block AS MATERIALIZED ({BLOCK}) \
          INSERT INTO telemetry (tenant, seq, kind, at, source, body) \

@@ -1,0 +1,145 @@
+//! Leases of work that is reported back, in the embedded store's file: what is on record when its holder hears of it, and
+//! what becomes of those that are not on record.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::path::Path;
+use std::time::Duration;
+
+use snavio_model::claim::Status;
+use snavio_model::delivery::ReceiptOutcome;
+use snavio_model::processing::InDoubt;
+use snavio_store::conformance::processing::{booking, claim, completed, failed, finish};
+use snavio_store::conformance::samples::{at, ids, notify, queue, receipt, receive, settle_one};
+use snavio_store::embedded::{EmbeddedStore, FILE, Options, backup, check_integrity, restore};
+use snavio_store::{Ledger, Queue, Received, Store};
+
+fn open(folder: &Path) -> EmbeddedStore {
+    EmbeddedStore::open(&Options::new(folder)).unwrap()
+}
+
+/// A message on a route, taken up at 0 for so long.
+async fn taken_up(store: &EmbeddedStore, id: &str, in_doubt: InDoubt, seconds: u64) -> Received {
+    settle_one(store, id, &booking(in_doubt), at(0)).await;
+    receive(store, "book", seconds, at(0)).await.remove(0)
+}
+
+/// What is on record of the lease of the only delivery.
+fn on_record(folder: &Path) -> (Option<String>, Option<i64>, Option<i64>) {
+    let file = rusqlite::Connection::open(folder.join(FILE)).unwrap();
+    let lease = "SELECT held, visible_at, fence FROM delivery";
+    file.query_row(lease, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).unwrap()
+}
+
+/// CLM-7: where a lapse is for a person to mend, nobody is told of a lease that a crash could take back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_ends_in_doubt_is_on_record_before_it_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let work = taken_up(&store, "a", InDoubt::Hold, 600).await;
+    let leased_until = |until| (Some("leased".to_owned()), Some(at(until).0), Some(work.fence.0));
+    assert_eq!(on_record(folder.path()), leased_until(600));
+    for seconds in 1..20 {
+        let longer = Duration::from_secs(seconds);
+        let extended = store.extend(&queue("book"), vec![receipt(&work)], longer, at(600)).await.unwrap();
+        assert_eq!(extended, [ReceiptOutcome::Done]);
+        assert_eq!(on_record(folder.path()), leased_until(600 + i64::try_from(seconds).unwrap()));
+    }
+    store.close().await;
+}
+
+/// DLV-2: what no claim waits for pays nothing for those leases.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_no_claim_waits_for_is_in_memory_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    settle_one(&store, "a", &notify(), at(0)).await;
+    let lease = receive(&store, "notify", 600, at(0)).await.remove(0);
+    // Behind the count of the receive.
+    settle_one(&store, "b", &booking(InDoubt::Hold), at(0)).await;
+    let commits = store.figures().commits;
+    for now in 0..20 {
+        let longer = Duration::from_secs(600);
+        let extended = store.extend(&queue("notify"), vec![receipt(&lease)], longer, at(now)).await.unwrap();
+        assert_eq!(extended, [ReceiptOutcome::Done]);
+    }
+    store.close().await;
+    assert_eq!(store.figures().commits, commits);
+    assert_eq!(on_record(folder.path()), (None, None, None));
+    drop(store);
+    let store = open(folder.path());
+    assert_eq!(ids(&receive(&store, "notify", 30, at(1)).await), ["a"], "and is handed out at once");
+    store.close().await;
+}
+
+/// A store as it was after a crash that lost what came since the copy.
+async fn lost_since(copy: &Path, store: EmbeddedStore, folder: &Path) -> EmbeddedStore {
+    store.close().await;
+    restore(copy, folder, at(60)).unwrap();
+    assert_eq!(check_integrity(folder).unwrap(), Vec::<String>::new());
+    open(folder)
+}
+
+/// CLM-7: a lease whose record is lost was given all the same; who reports under it is heard, who came before is not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_whose_record_was_lost_counts_until_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&folder.path().join("old"));
+    let zombie = taken_up(&store, "a", InDoubt::Retry, 30).await;
+    assert_eq!(store.sweep(at(31)).await.unwrap().lapsed, 1);
+    let copy = folder.path().join("copy.db");
+    backup(&folder.path().join("old"), &copy).unwrap();
+    let lost = receive(&store, "book", 600, at(32)).await.remove(0);
+    let store = lost_since(&copy, store, &folder.path().join("new")).await;
+    assert_eq!(finish(&store, completed(receipt(&lost), "2"), 33).await.1, Some(Status::Completed));
+    assert_eq!(finish(&store, completed(receipt(&zombie), "1"), 34).await.0, ReceiptOutcome::Fenced);
+    store.close().await;
+}
+
+/// ENG-2, CLM-7: a copy has the leases of its moment, and they end when they would have.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restored_store_has_the_leases_of_its_copy() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&folder.path().join("old"));
+    let work = taken_up(&store, "a", InDoubt::Hold, 600).await;
+    let copy = folder.path().join("copy.db");
+    backup(&folder.path().join("old"), &copy).unwrap();
+    let store = lost_since(&copy, store, &folder.path().join("new")).await;
+    assert_eq!(store.sweep(at(599)).await.unwrap().lapsed, 0);
+    assert!(receive(&store, "book", 30, at(599)).await.is_empty());
+    assert_eq!(finish(&store, completed(receipt(&work), "1"), 599).await.1, Some(Status::Completed));
+    store.close().await;
+}
+
+/// CLM-7, ENG-2: leases from before they were kept. What was not reported on has the usual time, what was is free.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_from_before_they_were_kept_has_the_usual_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let zombie = taken_up(&store, "retried", InDoubt::Retry, 0).await;
+    assert_eq!(store.sweep(at(0)).await.unwrap().lapsed, 1);
+    let retried = receive(&store, "book", 600, at(0)).await.remove(0);
+    let held = taken_up(&store, "held", InDoubt::Hold, 600).await;
+    taken_up(&store, "silent", InDoubt::Hold, 600).await;
+    let given_back = taken_up(&store, "given back", InDoubt::Hold, 600).await;
+    finish(&store, failed(receipt(&given_back), false, 300), 1).await;
+    store.close().await;
+    drop(store);
+    let older = "ALTER TABLE delivery DROP COLUMN visible_at; ALTER TABLE delivery DROP COLUMN held; \
+         ALTER TABLE delivery DROP COLUMN fence; DELETE FROM refinery_schema_history WHERE version > 7;";
+    rusqlite::Connection::open(folder.path().join(FILE)).unwrap().execute_batch(older).unwrap();
+
+    let store = open(folder.path());
+    assert_eq!(ids(&receive(&store, "book", 300, at(100)).await), ["given back"], "its pause was not kept");
+    let early = finish(&store, completed(receipt(&zombie), "1"), 101).await;
+    assert_eq!(early.0, ReceiptOutcome::Fenced, "it lapsed");
+    assert_eq!(store.sweep(at(129)).await.unwrap().lapsed, 0);
+    assert!(receive(&store, "book", 30, at(129)).await.is_empty(), "nor does it free what another has");
+    assert_eq!(finish(&store, completed(receipt(&held), "1"), 129).await.1, Some(Status::Completed));
+    store.sweep(at(130)).await.unwrap();
+    let again = receive(&store, "book", 30, at(130)).await;
+    assert_eq!((ids(&again), again[0].attempt), (vec!["retried"], 3));
+    assert_eq!(finish(&store, completed(receipt(&retried), "1"), 131).await.0, ReceiptOutcome::Fenced);
+    assert_eq!(claim(&store, "silent", 131).await.status(at(131)), Status::InDoubt);
+    store.close().await;
+}
