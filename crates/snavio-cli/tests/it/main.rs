@@ -18,6 +18,7 @@ mod embedded;
 mod engine;
 mod events;
 mod grant_requests;
+mod hands;
 mod hanging_up;
 mod health;
 mod journey;
