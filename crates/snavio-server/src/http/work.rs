@@ -181,7 +181,7 @@ pub(super) fn completed(
         let detail = format!("reference must be 1 to {} bytes on one line", limits::REFERENCE_BYTES_MAX);
         return Err(Refusal::new(Reason::InvalidRequest, detail));
     }
-    Ok(Ending::Completed { answer: stored_answer(200, response)?, reference })
+    Ok(Ending::Completed { answer: stored_answer(200, response)?, reference, note: None })
 }
 
 fn stored_answer(status: u16, response: Option<Box<RawValue>>) -> Result<Option<Answer>, Refusal> {
