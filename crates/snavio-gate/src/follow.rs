@@ -3,8 +3,9 @@
 //! Whoever waits is woken by a report that this node takes, and looks by itself now and then: another node may have
 //! taken it.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use snavio_model::claim::{ClaimKey, IdKey, Status};
@@ -94,9 +95,16 @@ impl Followed {
     }
 }
 
+/// A delivery whose end somebody waits for.
+#[derive(Default)]
+struct Awaited {
+    notify: Arc<Notify>,
+    waiters: usize,
+}
+
 /// Who waits for which delivery, and which ids came again.
 pub(crate) struct Following {
-    waiting: Mutex<HashMap<Serial, Weak<Notify>>>,
+    waiting: Mutex<HashMap<Serial, Awaited>>,
     places: Semaphore,
     repeats: Mutex<HashMap<ClaimKey, (u64, Timestamp)>>,
     /// Late reports that are on record: whoever tells the same again and again fills nothing.
@@ -111,27 +119,27 @@ impl Default for Following {
 }
 
 impl Following {
-    fn of(&self, delivery: Serial) -> Arc<Notify> {
+    fn wait_for(&self, delivery: Serial) -> Waiter<'_> {
         let mut waiting = lock(&self.waiting);
-        if let Some(notify) = waiting.get(&delivery).and_then(Weak::upgrade) {
-            return notify;
-        }
-        let notify = Arc::new(Notify::new());
-        waiting.insert(delivery, Arc::downgrade(&notify));
-        notify
+        let awaited = waiting.entry(delivery).or_default();
+        awaited.waiters += 1;
+        Waiter { following: self, delivery, notify: Arc::clone(&awaited.notify) }
     }
 
     fn wake(&self, delivery: Serial) {
-        if let Some(notify) = lock(&self.waiting).get(&delivery).and_then(Weak::upgrade) {
-            notify.notify_waiters();
+        if let Some(awaited) = lock(&self.waiting).get(&delivery) {
+            awaited.notify.notify_waiters();
         }
     }
 
-    /// Lets go of a notifier that nobody else waits on.
-    fn forget(&self, delivery: Serial, notify: &Arc<Notify>) {
+    /// One who waited does so no more.
+    fn forget(&self, delivery: Serial) {
         let mut waiting = lock(&self.waiting);
-        if Arc::strong_count(notify) == 1 {
-            waiting.remove(&delivery);
+        if let Entry::Occupied(mut awaited) = waiting.entry(delivery) {
+            awaited.get_mut().waiters -= 1;
+            if awaited.get().waiters == 0 {
+                awaited.remove();
+            }
         }
     }
 
@@ -168,7 +176,7 @@ struct Waiter<'a> {
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        self.following.forget(self.delivery, &self.notify);
+        self.following.forget(self.delivery);
     }
 }
 
@@ -296,14 +304,13 @@ impl Gate {
         let deadline = Instant::now() + wait;
         // Where too many wait already, nobody else does.
         let place = self.following.places.try_acquire();
-        let waiter = Waiter { following: &self.following, delivery, notify: self.following.of(delivery) };
-        let notify = &waiter.notify;
+        let waiter = self.following.wait_for(delivery);
         let mut look = LOOK;
         if !is_old && place.is_ok() {
             let _ = tokio::time::timeout_at(deadline.min(Instant::now() + look), notify.notified()).await;
         }
         let found = loop {
-            let report = notify.notified();
+            let report = waiter.notify.notified();
             tokio::pin!(report);
             report.as_mut().enable();
             let claims = self.store().claims_of(id, self.clock().now()).await?;
@@ -386,3 +393,6 @@ impl Gate {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

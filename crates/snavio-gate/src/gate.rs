@@ -531,6 +531,7 @@ impl Gate {
     /// Writes what was gathered; what cannot be written is counted and dropped (observability fails open).
     pub(crate) async fn write_gathered(&self) {
         self.write_repeats().await;
+        snavio_store::tell_of_more_conflicts(self.clock.now());
         let records = self.gathering.take();
         if records.is_empty() {
             return;
@@ -590,6 +591,8 @@ impl Gate {
         }
         tokio::task::block_in_place(|| self.committer.close());
         self.write_gathered().await;
+        // Whatever of its second is left: nobody says it later.
+        snavio_store::tell_of_more_conflicts(Timestamp(i64::MAX));
         self.sealing.round(self).await;
         if let Err(error) = self.store.leave(&self.settings.node).await {
             tracing::warn!(

@@ -83,7 +83,11 @@ impl Books {
         let answer = Answer { status: 201, content_type: Some("application/json".to_owned()), body };
         let report = Report {
             receipt: Receipt { delivery_id: work.delivery_id, fence: work.fence },
-            ending: Ending::Completed { answer: Some(answer), reference: Some(format!("JE-{id}")) },
+            ending: Ending::Completed {
+                answer: Some(answer),
+                reference: Some(format!("JE-{id}")),
+                note: None,
+            },
             retry: Retry::At(at(0)),
             kept_at: vec!["acme/bot:book".into()],
             on_record: false,

@@ -364,7 +364,7 @@ pub struct Progress {
     pub ended_at: Option<Timestamp>,
     /// The posting reference.
     pub reference: Option<String>,
-    /// What went wrong last, for people.
+    /// What went wrong last, for people; of what is complete, what is missing all the same.
     pub error: Option<String>,
 }
 
@@ -389,9 +389,9 @@ impl Progress {
             return Err(Fenced);
         }
         let (status, next, error) = match ending {
-            Ending::Completed { reference, .. } => {
+            Ending::Completed { reference, note, .. } => {
                 self.reference.clone_from(reference);
-                (Status::Completed, Next::Done, None)
+                (Status::Completed, Next::Done, note.as_ref())
             }
             Ending::Unknown { error } if attempt.tracking == Tracking::Hold => {
                 (Status::InDoubt, Next::Bury(DeadReason::InDoubt), Some(error))

@@ -268,6 +268,8 @@ pub enum Ending {
         answer: Option<Answer>,
         /// The posting reference.
         reference: Option<String>,
+        /// What is missing all the same, for people.
+        note: Option<String>,
     },
     /// It is not done, and had no effect.
     Failed {
@@ -299,24 +301,47 @@ impl Ending {
 
     /// What an HTTP processor's answer means: done for 2xx; to be tried again for 408, 425, 429 and 5xx; anything else
     /// would be answered the same way again. A gateway between may have passed the request on: what it says with 502
-    /// and 504 is not known to have had no effect.
-    pub fn of_http(answer: Answer, pointer: Option<&str>, retry_after: Option<Duration>) -> Self {
-        let error = format!("the processor answered {}", answer.status);
-        match answer.status {
-            200..=299 => {
-                let reference = pointer.and_then(|pointer| answer.reference(pointer));
-                Self::Completed { answer: Some(answer), reference }
-            }
+    /// and 504 is not known to have had no effect. The status says so also of an answer that is none here because it is
+    /// too long to be kept.
+    pub fn of_http(
+        status: u16,
+        answer: Option<Answer>,
+        pointer: Option<&str>,
+        retry_after: Option<Duration>,
+    ) -> Self {
+        let mut error = format!("the processor answered {status}");
+        if answer.is_none() {
+            error += &format!(" with more than {} bytes, which are not kept", limits::ANSWER_BYTES_MAX);
+        }
+        match status {
+            200..=299 => Self::done(error, answer, pointer),
             502 | 504 => Self::Unknown { error },
             // Somebody is at it still: who says when to come back does not mean for good.
-            409 if retry_after.is_some() => {
-                Self::Failed { error, is_final: false, answer: Some(answer), retry_after }
-            }
-            408 | 425 | 429 | 500..=599 => {
-                Self::Failed { error, is_final: false, answer: Some(answer), retry_after }
-            }
-            _ => Self::Failed { error, is_final: true, answer: Some(answer), retry_after: None },
+            409 if retry_after.is_some() => Self::Failed { error, is_final: false, answer, retry_after },
+            408 | 425 | 429 | 500..=599 => Self::Failed { error, is_final: false, answer, retry_after },
+            _ => Self::Failed { error, is_final: true, answer, retry_after: None },
         }
+    }
+
+    /// Done, though what is to be kept of it may be missing: it would be missing after another attempt, too.
+    fn done(told: String, answer: Option<Answer>, pointer: Option<&str>) -> Self {
+        let (reference, note) = match (&answer, pointer) {
+            (Some(_), None) => (None, None),
+            (None, None) => (None, Some(told)),
+            (None, Some(pointer)) => {
+                (None, Some(format!("{told}; so the reference under {pointer} is not known")))
+            }
+            (Some(answer), Some(pointer)) => match answer.reference(pointer) {
+                None => {
+                    let what = format!("text or number of 1 to {} bytes", limits::REFERENCE_BYTES_MAX);
+                    let note =
+                        format!("{told} without a reference: under {pointer} is no {what} on one line");
+                    (None, Some(note))
+                }
+                reference => (reference, None),
+            },
+        };
+        Self::Completed { answer, reference, note }
     }
 }
 
@@ -353,7 +378,7 @@ mod tests {
     #[test]
     fn an_answer_is_done_tried_again_or_final() {
         let answer = |status| Answer { status, content_type: None, body: r#"{"ref":["JE-1",7,""]}"#.into() };
-        let ended = |status| match Ending::of_http(answer(status), Some("/ref/0"), None) {
+        let ended = |status| match Ending::of_http(status, Some(answer(status)), Some("/ref/0"), None) {
             Ending::Completed { reference, .. } => format!("done {reference:?}"),
             Ending::Failed { is_final: true, .. } => "final".to_owned(),
             Ending::Failed { .. } => "again".to_owned(),
@@ -379,10 +404,43 @@ mod tests {
     #[test]
     fn a_processor_that_is_at_it_still_is_asked_again_and_a_reference_is_one_line() {
         let answer = |body: &str| Answer { status: 409, content_type: None, body: body.to_owned().into() };
-        let later = Ending::of_http(answer("{}"), None, Some(Duration::from_secs(3)));
+        let later = Ending::of_http(409, Some(answer("{}")), None, Some(Duration::from_secs(3)));
         assert!(matches!(later, Ending::Failed { is_final: false, .. }), "{later:?}");
         for (body, reference) in [(r#"{"r":"JE\u00001"}"#, None), (r#"{"r":"JE-1"}"#, Some("JE-1"))] {
             assert_eq!(answer(body).reference("/r").as_deref(), reference, "{body}");
+        }
+    }
+
+    /// CLM-5, CLM-9: the effect is there, and another attempt would not bring what is missing.
+    #[test]
+    fn what_is_done_says_what_is_missing_all_the_same() {
+        let long = "the processor answered 201 with more than 262144 bytes, which are not kept";
+        let unknown = format!("{long}; so the reference under /r is not known");
+        let without = "the processor answered 201 without a reference: under /r is no text or number of 1 to 256 \
+                       bytes on one line";
+        for (body, pointer, reference, note) in [
+            (Some(r#"{"r":"JE-1"}"#), Some("/r"), Some("JE-1"), None),
+            (Some(r#"{"r":null}"#), Some("/r"), None, Some(without)),
+            (Some("<html>"), Some("/r"), None, Some(without)),
+            (Some(""), Some("/r"), None, Some(without)),
+            (Some("{}"), None, None, None),
+            (None, None, None, Some(long)),
+            (None, Some("/r"), None, Some(unknown.as_str())),
+        ] {
+            let answer = body.map(|it| Answer { status: 201, content_type: None, body: it.into() });
+            let done = Ending::of_http(201, answer.clone(), pointer, None);
+            let [reference, note] = [reference, note].map(|it| it.map(str::to_owned));
+            assert_eq!(done, Ending::Completed { answer, reference, note });
+        }
+        for (status, word) in [(422, "final"), (503, "again"), (502, "unknown")] {
+            let told = match Ending::of_http(status, None, Some("/r"), None) {
+                Ending::Failed { is_final: true, answer: None, error, .. } => format!("final: {error}"),
+                Ending::Failed { answer: None, error, .. } => format!("again: {error}"),
+                Ending::Unknown { error } => format!("unknown: {error}"),
+                other => panic!("{other:?}"),
+            };
+            let says = "with more than 262144 bytes, which are not kept";
+            assert_eq!(told, format!("{word}: the processor answered {status} {says}"));
         }
     }
 

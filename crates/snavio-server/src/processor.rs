@@ -45,6 +45,11 @@ impl Processor for Calls {
             content_type: "application/json",
             body,
         };
-        self.0.call(call).await
+        let ending = self.0.call(call).await;
+        if let Ending::Completed { note: Some(note), .. } = &ending {
+            let id = &work.message.id;
+            tracing::warn!(target: "snavio::message", %id, note, "a processor is done, but not all of its answer is kept");
+        }
+        ending
     }
 }

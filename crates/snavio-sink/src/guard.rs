@@ -48,13 +48,8 @@ pub enum GuardError {
     #[error("the answer's status is {0}, not 200")]
     Status(u16),
     /// More than is read.
-    #[error("the answer, with status {status}, is longer than {bytes_max} bytes")]
-    TooLong {
-        /// What it began with.
-        status: u16,
-        /// What is read.
-        bytes_max: usize,
-    },
+    #[error("the answer is longer than {0} bytes")]
+    TooLong(usize),
 }
 
 impl From<reqwest::Error> for GuardError {
@@ -103,8 +98,8 @@ pub struct Answered {
     pub status: u16,
     /// Its headers.
     pub headers: HeaderMap,
-    /// All of its body.
-    pub body: Bytes,
+    /// All of its body; none of one that is too long.
+    pub body: Option<Bytes>,
 }
 
 /// Makes outgoing calls.
@@ -149,7 +144,7 @@ impl Guarded {
         if answer.status() != reqwest::StatusCode::OK {
             return Err(GuardError::Status(answer.status().as_u16()));
         }
-        read(answer, DOCUMENT_BYTES_MAX).await
+        read(answer, DOCUMENT_BYTES_MAX).await?.ok_or(GuardError::TooLong(DOCUMENT_BYTES_MAX))
     }
 
     /// Sends a body to an address, once, and reads the answer, all within `timeout`.
@@ -179,16 +174,20 @@ impl Guarded {
     }
 }
 
-/// The body of an answer, unless it is too long.
-async fn read(mut answer: Response, bytes_max: usize) -> Result<Bytes, GuardError> {
+/// The body of an answer; none if it is too long, of which no more is read than that can be told. The connection goes
+/// with the rest of it.
+async fn read(mut answer: Response, bytes_max: usize) -> Result<Option<Bytes>, GuardError> {
+    if answer.content_length().is_some_and(|length| length > bytes_max as u64) {
+        return Ok(None);
+    }
     let mut bytes = BytesMut::new();
     while let Some(chunk) = answer.chunk().await? {
         if bytes.len() + chunk.len() > bytes_max {
-            return Err(GuardError::TooLong { status: answer.status().as_u16(), bytes_max });
+            return Ok(None);
         }
         bytes.extend_from_slice(&chunk);
     }
-    Ok(bytes.freeze())
+    Ok(Some(bytes.freeze()))
 }
 
 /// Resolves names to addresses that may be called; one that may not spoils all others, since only the owner of a name

@@ -1,7 +1,8 @@
 //! An HTTP processor: called once for each attempt, and its answer is what came of that (CLM-9).
 //!
 //! What matters is to tell apart what had no effect and what may have had one. Nothing was sent: it failed. An answer
-//! came, whole: its status says. Anything else nobody knows. How many calls are made at once is the caller's business.
+//! came, whole or too long to be kept: its status says. Anything else nobody knows. How many calls are made at once is
+//! the caller's business.
 
 use std::time::{Duration, SystemTime};
 
@@ -106,8 +107,8 @@ fn headers(call: &Call) -> Result<HeaderMap, &'static str> {
 fn ending(answered: Answered, pointer: Option<&str>) -> Ending {
     let Answered { status, headers, body } = answered;
     let content_type = text(&headers, &CONTENT_TYPE).filter(|it| it.len() <= limits::CONTENT_TYPE_BYTES_MAX);
-    let answer = Answer { status, content_type: content_type.map(str::to_owned), body };
-    Ending::of_http(answer, pointer, retry_after(&headers))
+    let answer = body.map(|body| Answer { status, content_type: content_type.map(str::to_owned), body });
+    Ending::of_http(status, answer, pointer, retry_after(&headers))
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
@@ -151,9 +152,6 @@ fn unanswered(error: &GuardError, timeout: Duration) -> String {
     match error {
         GuardError::Call(cause) if cause.is_timeout() => {
             format!("the processor did not answer within {timeout:?}; it may have done it")
-        }
-        GuardError::TooLong { status, bytes_max } => {
-            format!("the processor answered {status} with more than {bytes_max} bytes, which cannot be kept")
         }
         error => format!("the processor's answer was lost; it may have done it: {}", innermost(error)),
     }

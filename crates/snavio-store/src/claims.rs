@@ -34,7 +34,7 @@ pub struct Report {
 impl Report {
     /// That it is done, with nothing to say about it.
     pub fn done(receipt: Receipt) -> Self {
-        let ending = Ending::Completed { answer: None, reference: None };
+        let ending = Ending::Completed { answer: None, reference: None, note: None };
         Self { receipt, ending, retry: Retry::At(Timestamp(0)), kept_at: Vec::new(), on_record: false }
     }
 

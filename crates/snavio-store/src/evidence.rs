@@ -166,17 +166,6 @@ pub(crate) fn of_conflict(conflict: &Conflict) -> i64 {
     check.value()
 }
 
-/// Says that conflicts are on record now (CLM-21).
-pub(crate) fn tell_conflicts<'a>(conflicts: impl Iterator<Item = &'a Conflict>) {
-    for conflict in conflicts {
-        tracing::error!(
-            event_id = %conflict.event_id, conflict_id = %conflict.id, source = %conflict.source,
-            original_hash = %conflict.original_hash, conflicting_hash = %conflict.hash,
-            "an id was used for two contents"
-        );
-    }
-}
-
 /// What a new conflict leaves besides itself and its dead letter: for the record, and for its owner (CLM-8).
 pub(crate) fn opened(conflict: &Conflict) -> (Act, Deed, Record) {
     let act = Act { who: "gateway".to_owned(), why: String::new(), at: conflict.flagged_at };

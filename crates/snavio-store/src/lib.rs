@@ -8,6 +8,7 @@
 
 mod archive;
 mod claims;
+mod conflict_lines;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod embedded;
@@ -40,6 +41,7 @@ use tokio::sync::Notify;
 
 pub use archive::{Archive, Cooled, CooledUpTo, Erasure, NewHold, NewSegment};
 pub use claims::{ClaimFilter, Claims, Finished, HeldDelivery, Report, StoredClaim};
+pub use conflict_lines::tell_of_more_conflicts;
 pub use fleet::{Fleet, Heard, NodeSeen, NodeState};
 pub use moving::{MoveError, Moved, move_store};
 

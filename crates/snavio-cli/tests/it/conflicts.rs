@@ -4,7 +4,8 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use snavio_sdk::{Api, Credentials};
 
-use crate::node::{Draft, Node, new_id, post, verdict};
+use crate::node::{Draft, Node, new_id, post, post_batch, verdict};
+use crate::patience::eventually;
 use crate::people::issue;
 use crate::shell::Shell;
 use crate::wire::metric;
@@ -32,10 +33,25 @@ impl Desk {
         Self { node, billing, ledger }
     }
 
-    async fn post(&self, id: &str, payload: &str) -> (u16, Value) {
+    fn sign(&self, id: &str, payload: &str) -> Vec<u8> {
         let draft =
             Draft { target: "zeta/ledger".into(), payload: payload.into(), ..Draft::new("post-entry", id) };
-        post(&self.node.client(&self.billing), draft.sign(&self.billing)).await
+        draft.sign(&self.billing)
+    }
+
+    async fn post(&self, id: &str, payload: &str) -> (u16, Value) {
+        post(&self.node.client(&self.billing), self.sign(id, payload)).await
+    }
+
+    /// Uses as many new ids for two contents each, at once.
+    async fn flood(&self, count: usize) {
+        let client = self.node.client(&self.billing);
+        let ids: Vec<_> = (0..count).map(|_| new_id()).collect();
+        let signed = |payload: &str| ids.iter().map(|id| self.sign(id, payload)).collect::<Vec<_>>();
+        let taken = post_batch(&client, &signed(r#"{"a":1}"#)).await.unwrap();
+        assert!(taken.iter().all(|it| it["accepted"] == true), "{taken:?}");
+        let refused = post_batch(&client, &signed(r#"{"a":2}"#)).await.unwrap();
+        assert!(refused.iter().all(|it| it["reason"] == "conflict"), "{refused:?}");
     }
 
     async fn person(&self, role: &str, tenant: &str) -> Api {
@@ -238,6 +254,46 @@ async fn racing_contents_and_a_flood_of_them_leave_bounded_records() {
         page["items"].as_array().unwrap().iter().filter(|it| it["eventId"] == json!(flooded)).collect();
     assert_eq!(of_flood.len(), 100);
     assert_eq!(of_flood.iter().filter_map(|it| it["count"].as_u64()).sum::<u64>(), 129);
+}
+
+/// CLM-21: a flood fills no log: a line each for some, a number for the rest, and nobody is missing. All else is kept of
+/// each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_of_conflicts_is_a_few_lines_of_the_log() {
+    const IDS: usize = 400;
+    let mut desk = Desk::set().await;
+    desk.flood(IDS).await;
+    let counts = |said: &str| -> (usize, Vec<usize>) {
+        let each = said.lines().filter(|it| it.contains("an id was used for two contents")).count();
+        let more = said.lines().filter(|it| it.contains("more ids were used for two contents"));
+        let count = |line: &str| {
+            let digits = line.split_once("count").unwrap().1.chars().skip_while(|it| !it.is_ascii_digit());
+            digits.take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()
+        };
+        (each, more.map(count).collect())
+    };
+    let (each, more) = eventually("all are told of", async || {
+        let (each, more) = counts(&desk.node.said());
+        (each + more.iter().sum::<usize>() == IDS).then_some((each, more))
+    })
+    .await;
+    // A second each, or less: the two batches may have met several.
+    assert!((10..=100).contains(&each) && !more.is_empty(), "{each} lines, and {more:?}");
+    assert!(each <= 10 * (more.len() + 1), "{each} lines, and {more:?}");
+    let deeds = desk.node.get("/v1/audit?limit=1000").await;
+    let opened = deeds["items"].as_array().unwrap().iter().filter(|it| it["action"] == "conflict.open");
+    assert_eq!(opened.count(), IDS);
+    assert_eq!(metric(&desk.node, "events_conflicts_total").await, Some(IDS as f64));
+    let books = desk.node.client(&desk.ledger);
+    let told =
+        books.call(Method::GET, "/v1/telemetry?type=snavio.claim.conflict&limit=1000", None).await.unwrap();
+    assert_eq!(told["items"].as_array().unwrap().len(), IDS);
+
+    // What is left of the second when the node stops is said then.
+    desk.flood(20).await;
+    desk.node.stop();
+    let (each, more) = counts(&desk.node.said());
+    assert_eq!(each + more.iter().sum::<usize>(), IDS + 20);
 }
 
 /// CLM-15

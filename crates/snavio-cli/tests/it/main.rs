@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod answers;
 mod archive;
 mod audit;
 mod bad_input;
@@ -18,6 +19,7 @@ mod embedded;
 mod engine;
 mod events;
 mod grant_requests;
+mod hands;
 mod hanging_up;
 mod health;
 mod journey;

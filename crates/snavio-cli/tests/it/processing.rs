@@ -15,29 +15,30 @@ use crate::wire::{metric, post_json};
 const PAID: &str = "acme/ledger:acme/shop:order.paid";
 
 /// `acme/shop` publishes `order.paid`, which `acme/ledger` processes; `acme/ledger` has a route of its own, too.
-struct Books {
-    node: Node,
+pub(crate) struct Books {
+    pub(crate) node: Node,
+    pub(crate) shop: Credentials,
     ledger: Credentials,
     token: String,
 }
 
 /// An answer with its headers.
-struct Told {
-    status: u16,
+pub(crate) struct Told {
+    pub(crate) status: u16,
     replayed: bool,
     retry_after: Option<u64>,
-    text: String,
-    document: Value,
+    pub(crate) text: String,
+    pub(crate) document: Value,
 }
 
 impl Told {
-    fn word(&self) -> (u16, &str) {
+    pub(crate) fn word(&self) -> (u16, &str) {
         let word = |member: &str| self.document[member].as_str();
         (self.status, word("reason").or(word("state")).unwrap_or_default())
     }
 
     /// What the processor answered, as text.
-    fn response(&self) -> &str {
+    pub(crate) fn response(&self) -> &str {
         let begin = self.text.find("\"response\":").expect("there is a response") + 11;
         let end = self.text[begin..].find('}').expect("it ends") + begin + 1;
         &self.text[begin..end]
@@ -45,11 +46,11 @@ impl Told {
 }
 
 impl Books {
-    async fn set(processing: Value) -> Self {
+    pub(crate) async fn set(processing: Value) -> Self {
         Self::with(processing, json!({})).await
     }
 
-    async fn with(processing: Value, more: Value) -> Self {
+    pub(crate) async fn with(processing: Value, more: Value) -> Self {
         let node = Node::launch(&Launch::default().set("OUTGOING_ALLOWED", "127.0.0.0/8"));
         let mut subscription = json!({
             "target": "acme/ledger", "events_of": "acme/shop", "name": "order.paid", "queue": "paid",
@@ -71,14 +72,14 @@ impl Books {
         });
         let [shop, ledger] = <[Credentials; 2]>::try_from(node.apply(&registry).await).unwrap();
         let token = node.token(&shop).await;
-        Self { node, ledger, token }
+        Self { node, shop, ledger, token }
     }
 
-    async fn send(&self, id: &str, amount: u32) -> Told {
+    pub(crate) async fn send(&self, id: &str, amount: u32) -> Told {
         self.send_waiting(id, amount, None).await
     }
 
-    async fn send_waiting(&self, id: &str, amount: u32, wait: Option<u32>) -> Told {
+    pub(crate) async fn send_waiting(&self, id: &str, amount: u32, wait: Option<u32>) -> Told {
         let event = json!({ "eventId": id, "eventType": "order.paid", "data": { "amount": amount } });
         let mut request = post_json(&self.node, "/v1/events", &self.token, event.to_string());
         if let Some(wait) = wait {
@@ -93,30 +94,30 @@ impl Books {
         Told { status, replayed, retry_after, text, document }
     }
 
-    fn worker(&self) -> Client {
+    pub(crate) fn worker(&self) -> Client {
         self.node.client(&self.ledger)
     }
 
-    async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> (u16, Value) {
+    pub(crate) async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> (u16, Value) {
         let api = self.worker().authorized().await.expect("the service is authenticated");
         let body = body.map(|it| it.to_string().into_bytes());
         verdict(api.send(method, path, body, "application/json").await)
     }
 
-    async fn look_up(&self, id: &str) -> Value {
+    pub(crate) async fn look_up(&self, id: &str) -> Value {
         let (status, found) = self.ask(Method::GET, &format!("/v1/claims/{id}"), None).await;
         assert_eq!(status, 200, "{found}");
         found
     }
 
-    async fn take(&self, seconds: u64) -> Delivery {
+    pub(crate) async fn take(&self, seconds: u64) -> Delivery {
         let (visibility, wait) = (Duration::from_secs(seconds), Duration::from_secs(10));
         let mut received =
             self.worker().receive("paid", 1, visibility, wait).await.expect("it can be received");
         received.pop().expect("there is work")
     }
 
-    async fn report(&self, how: &str, work: &Delivery, more: Value) -> (u16, Value) {
+    pub(crate) async fn report(&self, how: &str, work: &Delivery, more: Value) -> (u16, Value) {
         let mut body = json!({ "delivery_id": work.delivery_id, "fence": work.fence });
         for (name, value) in more.as_object().unwrap() {
             body[name] = value.clone();
@@ -125,7 +126,7 @@ impl Books {
     }
 }
 
-fn http(processor: &Processor) -> Value {
+pub(crate) fn http(processor: &Processor) -> Value {
     json!({ "kind": "http", "url": processor.url(), "reference": "/glPostingReference" })
 }
 

@@ -62,7 +62,7 @@ fn attempt(fence: i64, number: u32, tracking: Tracking) -> Attempt {
 }
 
 fn completed(reference: &str) -> Ending {
-    Ending::Completed { answer: None, reference: Some(reference.to_owned()) }
+    Ending::Completed { answer: None, reference: Some(reference.to_owned()), note: None }
 }
 
 fn failed(is_final: bool) -> Ending {
@@ -94,6 +94,21 @@ fn every_ending_leads_somewhere() {
         let told = (progress.status, led, progress.fence, progress.attempts, progress.ended_at);
         assert_eq!(told, (status, next, Some(Serial(9)), number, Some(Timestamp(5))), "{ending:?}");
     }
+}
+
+/// CLM-5
+#[test]
+fn what_is_complete_says_what_is_missing_and_not_what_went_wrong_before() {
+    let mut progress = Progress::new(Serial(7));
+    progress.finish(&attempt(8, 1, Tracking::Retry), &failed(false), Timestamp(5)).unwrap();
+    let mut done = progress.clone();
+    done.finish(&attempt(9, 2, Tracking::Retry), &completed("JE-1"), Timestamp(6)).unwrap();
+    assert_eq!((done.status, done.error), (Status::Completed, None));
+    let note = Some("no\nreference".to_owned());
+    let noted = Ending::Completed { answer: None, reference: None, note };
+    assert_eq!(progress.finish(&attempt(9, 2, Tracking::Hold), &noted, Timestamp(6)), Ok(Next::Done));
+    assert_eq!((progress.status, progress.error.as_deref()), (Status::Completed, Some("no reference")));
+    assert!(progress.was_ended_by(Serial(9), &noted));
 }
 
 /// CLM-7: the stored answer never changes once it is there.

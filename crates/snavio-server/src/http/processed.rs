@@ -23,7 +23,7 @@ pub(super) struct Processed {
     reference: Option<String>,
     /// Until when this is known.
     kept_until: String,
-    /// What went wrong.
+    /// What went wrong; beside `COMPLETED`, what is missing all the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     /// What was answered is destroyed: reference and state are all that is left.

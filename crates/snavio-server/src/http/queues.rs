@@ -136,6 +136,7 @@ async fn wait_for_deliveries(
         // Who may not any more by now gets nothing of what came meanwhile (REG-15).
         app.gate.check_age().await?;
         principal.check_again(&app.gate.registry(), app.clock.now())?;
+        check_taken_by_consumers(app, principal, queue)?;
     }
 }
 

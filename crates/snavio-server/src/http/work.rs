@@ -178,7 +178,7 @@ pub(super) fn completed(
     response: Option<Box<RawValue>>,
 ) -> Result<Ending, Refusal> {
     check_reference(reference.as_deref())?;
-    Ok(Ending::Completed { answer: stored_answer(200, response)?, reference })
+    Ok(Ending::Completed { answer: stored_answer(200, response)?, reference, note: None })
 }
 
 pub(super) fn check_reference(reference: Option<&str>) -> Result<(), Refusal> {

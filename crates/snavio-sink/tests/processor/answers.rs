@@ -2,9 +2,10 @@
 
 use snavio_model::limits::ANSWER_BYTES_MAX;
 use snavio_model::processing::Ending;
+use tokio::time::Instant;
 
 use crate::server::{Act, Server};
-use crate::{call, processor, told};
+use crate::{AMPLE, call, processor, told};
 
 /// CLM-9
 #[tokio::test]
@@ -102,22 +103,88 @@ async fn a_redirect_is_an_answer_and_not_followed() {
     assert!(other.is_quiet() && other.connections() == 0);
 }
 
-/// CLM-9, QUA-6
+/// The beginning of an answer in pieces that is one byte too long.
+fn too_long(status: &str, headers: &str) -> String {
+    let head = format!("HTTP/1.1 {status}\r\n{headers}Transfer-Encoding: chunked\r\n\r\n");
+    let longest = "x".repeat(ANSWER_BYTES_MAX);
+    format!("{head}{:x}\r\n{longest}\r\n1\r\nx\r\n", longest.len())
+}
+
+/// CLM-5, CLM-9: the effect is there, and a second attempt would be answered as long.
 #[tokio::test]
-async fn an_answer_that_is_too_long_to_keep_is_in_doubt() {
+async fn what_is_done_is_done_however_long_the_answer() {
     let processor = processor();
     let longest = "x".repeat(ANSWER_BYTES_MAX);
     let server = Server::start(Act::answer("200 OK", "", &longest)).await;
-    assert_eq!(told(&processor.call(call(&server.url())).await), "done 200 -");
+    let kept = processor.call(call(&server.url())).await;
+    assert!(matches!(&kept, Ending::Completed { answer: Some(it), .. } if it.body == longest), "{kept:?}");
 
-    let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
-    let chunked = format!("{head}{:x}\r\n{longest}\r\n1\r\nx\r\n0\r\n\r\n", longest.len());
-    for act in [Act::answer("200 OK", "", &format!("{longest}x")), Act::Say(chunked)] {
+    let whole = format!("{}0\r\n\r\n", too_long("200 OK", ""));
+    for act in [Act::answer("200 OK", "", &format!("{longest}x")), Act::Say(whole)] {
         let mut server = Server::start(act).await;
-        let says = "unknown: the processor answered 200 with more than 262144 bytes, which cannot be kept";
+        let note = "the processor answered 200 with more than 262144 bytes, which are not kept; so the reference \
+                    under /reference is not known";
+        let done = Ending::Completed { answer: None, reference: None, note: Some(note.to_owned()) };
+        assert_eq!(processor.call(call(&server.url())).await, done);
+        server.request().await;
+        assert!(server.is_quiet(), "one call is one request");
+    }
+}
+
+/// CLM-6, CLM-7: also of what is not done the status says so.
+#[tokio::test]
+async fn a_status_counts_however_long_the_answer() {
+    let processor = processor();
+    for (status, headers, says) in [
+        ("422 No", "", "final: the processor answered 422 {}"),
+        ("503 Busy", "Retry-After: 17\r\n", "again: the processor answered 503 {}, after 17s"),
+        ("504 Late", "", "unknown: the processor answered 504 {}"),
+    ] {
+        let server = Server::start(Act::Say(too_long(status, headers))).await;
+        let says = says.replace("{}", "with more than 262144 bytes, which are not kept");
         assert_eq!(told(&processor.call(call(&server.url())).await), says);
+    }
+}
+
+/// QUA-6: no more is read than is kept, and nothing is waited for that is not.
+#[tokio::test]
+async fn an_answer_without_an_end_is_hung_up_on() {
+    let processor = processor();
+    // It says how long it is, and then nothing: there is nothing to wait for.
+    let silent = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", ANSWER_BYTES_MAX + 1);
+    // A byte too many has come, and the end never does.
+    for act in [Act::Say(silent), Act::Say(too_long("200 OK", "")), Act::Pour("200 OK")] {
+        let mut server = Server::start(act).await;
+        let began = Instant::now();
+        let done = processor.call(call(&server.url())).await;
+        assert!(matches!(done, Ending::Completed { answer: None, note: Some(_), .. }), "{done:?}");
+        assert!(began.elapsed() < AMPLE / 2, "it waited");
         server.request().await;
     }
+    let server = Server::start(Act::Pour("200 OK")).await;
+    processor.call(call(&server.url())).await;
+    let poured = server.poured().await;
+    assert!(poured < 64 * ANSWER_BYTES_MAX, "what the two machines hold, and not {poured} bytes");
+}
+
+/// CLM-9: the effect is there without it, and another attempt would not bring it.
+#[tokio::test]
+async fn what_is_done_without_a_reference_is_done_and_says_so() {
+    let without = "the processor answered 200 without a reference: under /reference is no text or number of 1 to \
+                   256 bytes on one line";
+    for body in ["", "{}", "JE-7", r#"{"reference":""}"#, r#"{"reference":["JE-7"]}"#] {
+        let server = Server::start(Act::answer("200 OK", "", body)).await;
+        let done = processor().call(call(&server.url())).await;
+        let Ending::Completed { answer: Some(answer), reference: None, note: Some(note) } = done else {
+            panic!("{body}: {done:?}");
+        };
+        assert_eq!((answer.body, note.as_str()), (body.into(), without));
+    }
+    let server = Server::start(Act::answer("200 OK", "", "{}")).await;
+    let mut unasked = call(&server.url());
+    unasked.reference = None;
+    let done = processor().call(unasked).await;
+    assert!(matches!(&done, Ending::Completed { answer: Some(_), note: None, .. }), "{done:?}");
 }
 
 /// CLM-9: a handshake for each call would cost more than the call.

@@ -42,7 +42,7 @@ fn call(url: &str) -> Call {
 /// What came of a call, in a line.
 fn told(ending: &Ending) -> String {
     match ending {
-        Ending::Completed { answer, reference } => {
+        Ending::Completed { answer, reference, .. } => {
             let status = answer.as_ref().map(|it| it.status);
             format!("done {} {}", status.unwrap_or_default(), reference.as_deref().unwrap_or("-"))
         }

@@ -17,6 +17,8 @@ pub(crate) enum Act {
     Say(String),
     /// Answered with these bytes, and the connection is reset.
     SayAndReset(String),
+    /// Answered with this status and a body that goes on until the client hangs up.
+    Pour(&'static str),
     /// Read, and never answered.
     Hang,
     /// Read, and hung up on.
@@ -43,6 +45,7 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     requests: mpsc::UnboundedReceiver<Request>,
     connections: Arc<AtomicUsize>,
+    poured: mpsc::UnboundedReceiver<usize>,
 }
 
 impl Server {
@@ -50,15 +53,16 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, requests) = mpsc::unbounded_channel();
+        let (pouring, poured) = mpsc::unbounded_channel();
         let connections = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&connections);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 counted.fetch_add(1, Ordering::SeqCst);
-                tokio::spawn(serve(stream, act.clone(), sender.clone()));
+                tokio::spawn(serve(stream, act.clone(), sender.clone(), pouring.clone()));
             }
         });
-        Self { address, requests, connections }
+        Self { address, requests, connections, poured }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -75,13 +79,23 @@ impl Server {
         self.requests.try_recv().is_err()
     }
 
+    /// How much of an endless answer was taken before the client hung up.
+    pub(crate) async fn poured(mut self) -> usize {
+        tokio::time::timeout(AMPLE, self.poured.recv()).await.expect("it is hung up on").unwrap()
+    }
+
     /// How often it was connected to.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
 }
 
-async fn serve(mut stream: TcpStream, act: Act, requests: mpsc::UnboundedSender<Request>) {
+async fn serve(
+    mut stream: TcpStream,
+    act: Act,
+    requests: mpsc::UnboundedSender<Request>,
+    poured: mpsc::UnboundedSender<usize>,
+) {
     if matches!(act, Act::Ignore) {
         return std::future::pending().await;
     }
@@ -94,10 +108,22 @@ async fn serve(mut stream: TcpStream, act: Act, requests: mpsc::UnboundedSender<
                 stream.set_zero_linger().unwrap();
                 return;
             }
+            Act::Pour(status) => return poured.send(pour(&mut stream, status).await).unwrap_or_default(),
             Act::Hang => std::future::pending().await,
             Act::HangUp | Act::Ignore => return,
         }
     }
+}
+
+/// Answers without an end; says how much of that was taken.
+async fn pour(stream: &mut TcpStream, status: &str) -> usize {
+    let head = format!("HTTP/1.1 {status}\r\nTransfer-Encoding: chunked\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let (piece, mut taken) = (format!("{:x}\r\n{}\r\n", 1000, "x".repeat(1000)), 0);
+    while stream.write_all(piece.as_bytes()).await.is_ok() {
+        taken += piece.len();
+    }
+    taken
 }
 
 /// A whole request, or none when the client hung up or speaks something else.

@@ -2,12 +2,16 @@
 //! node gives it whatever it asks for.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use snavio_model::id::Serial;
+use snavio_model::claim::ClaimKey;
+use snavio_model::id::{MessageId, Serial};
+use snavio_model::name::TenantName;
 use snavio_model::telemetry::Record;
 
-use super::samples::at;
+use super::processing::{book, claim};
+use super::samples::{at, intake, settle};
 use super::{Backend, eventually};
 use crate::{NodeState, Store};
 
@@ -239,4 +243,41 @@ pub async fn a_task_is_free_once_its_node_has_left(backend: &dyn Backend) {
         assert!(lead(&**other, task, "second", HOUR).await, "{task}");
     }
     close(stores).await;
+}
+
+/// CLM-5: two nodes that were asked for the same ids, in opposite orders, count them at the same time: neither waits for
+/// what the other has, and none is lost.
+pub async fn repeats_that_two_nodes_count_at_once_add_up(backend: &dyn Backend) {
+    const IDS: usize = 200;
+    const ROUNDS: u64 = 30;
+    let stores = two(backend).await;
+    let batch = (0..IDS).map(|id| intake(&format!("id-{id}"), &book(), at(0))).collect();
+    settle(&*stores[0], batch, at(0)).await;
+    let (at_it, both) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let count = async |store: &dyn Store, keys: Vec<ClaimKey>, now: i64| {
+        let seen = keys.into_iter().map(|key| (key, 1, at(now))).collect();
+        if at_it.fetch_add(1, Ordering::SeqCst) > 0 {
+            both.fetch_add(1, Ordering::SeqCst);
+        }
+        let counted = store.seen_again(seen).await;
+        at_it.fetch_sub(1, Ordering::SeqCst);
+        counted.expect("neither is given up for the other");
+    };
+    let keys: Vec<_> = (0..IDS).map(|id| book_key(&format!("id-{id}"))).collect();
+    let turned: Vec<_> = keys.iter().rev().cloned().collect();
+    for round in 1..=ROUNDS {
+        let now = round as i64;
+        tokio::join!(count(&*stores[0], keys.clone(), now), count(&*stores[1], turned.clone(), now));
+    }
+    assert_eq!(both.load(Ordering::SeqCst), ROUNDS as usize, "both were at it in every round");
+    for id in 0..IDS {
+        let seen = claim(&*stores[1], &format!("id-{id}"), 0).await;
+        assert_eq!((seen.repeats, seen.last_seen_at), (2 * ROUNDS, Some(at(ROUNDS as i64))), "id-{id}");
+    }
+    close(stores).await;
+}
+
+fn book_key(id: &str) -> ClaimKey {
+    let tenant = TenantName::new("acme").expect("a tenant");
+    ClaimKey { id: MessageId::stored(id), tenant, destination: Arc::clone(&book().destination) }
 }

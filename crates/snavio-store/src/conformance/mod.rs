@@ -145,7 +145,7 @@ macro_rules! conformance {
             fleet: the_first_word_counts, the_last_note_counts_and_comes_with_its_records,
                 of_racing_moves_of_a_note_one_lands, a_note_is_forgotten_if_it_is_what_it_is_taken_for, a_node_is_known_from_its_word_to_its_leave,
                 of_many_who_would_lead_one_does, a_task_is_free_after_its_term,
-                a_task_is_free_once_its_node_has_left;
+                a_task_is_free_once_its_node_has_left, repeats_that_two_nodes_count_at_once_add_up;
         }
     };
     (@store $backend:expr, $($noun:ident: $($rule:ident),+;)+) => {

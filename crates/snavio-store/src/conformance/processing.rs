@@ -40,7 +40,8 @@ fn kept_at() -> Vec<Arc<str>> {
 
 /// That it is done, with this answer.
 pub fn completed(receipt: Receipt, body: &str) -> Report {
-    let ending = Ending::Completed { answer: Some(answer(body)), reference: Some(format!("JE-{body}")) };
+    let reference = Some(format!("JE-{body}"));
+    let ending = Ending::Completed { answer: Some(answer(body)), reference, note: None };
     Report { receipt, ending, retry: Retry::At(at(0)), kept_at: kept_at(), on_record: false }
 }
 

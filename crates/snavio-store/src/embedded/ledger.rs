@@ -12,7 +12,7 @@ use snavio_model::time::Timestamp;
 use super::queue::Queues;
 use super::writer::{Job, Transaction, lock, sql};
 use super::{claim, conflict, delivery, message, meta, original, retention};
-use crate::evidence::tell_conflicts;
+use crate::conflict_lines::tell_conflicts;
 use crate::waiting::Waiting;
 use crate::{Settled, StoreError};
 

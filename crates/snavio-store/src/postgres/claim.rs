@@ -297,26 +297,37 @@ pub(super) async fn put_asides(client: &impl GenericClient, asides: &[Aside]) ->
     client.execute(&statement, &values).await.map(|_| ()).map_err(sql)
 }
 
-/// Counts that ids came again.
+/// Counts that ids came again. Gives back those whose claim somebody else is at, uncounted, rather than wait: two that
+/// wait may wait for each other.
 pub(super) async fn seen_again(
     client: &impl GenericClient,
-    seen: &[(ClaimKey, u64, Timestamp)],
-) -> Result<(), StoreError> {
-    // Those that somebody is at are not counted, rather than waited for: two that wait may wait for each other.
+    mut seen: Vec<(ClaimKey, u64, Timestamp)>,
+) -> Result<Vec<(ClaimKey, u64, Timestamp)>, StoreError> {
     const AGAIN: &str = "WITH new AS (SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[]) \
-             AS new (id, tenant, destination, repeats, at)), \
-         free AS MATERIALIZED (SELECT id, tenant, destination FROM claim JOIN new USING (id, tenant, destination) \
-             FOR UPDATE OF claim SKIP LOCKED) \
-         UPDATE claim SET repeats = claim.repeats + new.repeats, \
+             WITH ORDINALITY AS new (id, tenant, destination, repeats, at, place)), \
+         free AS MATERIALIZED (SELECT place FROM claim JOIN new USING (id, tenant, destination) \
+             FOR UPDATE OF claim SKIP LOCKED), \
+         counted AS (UPDATE claim SET repeats = claim.repeats + new.repeats, \
              last_seen_at = greatest(claim.last_seen_at, new.at) \
-         FROM new JOIN free USING (id, tenant, destination) \
-         WHERE claim.id = new.id AND claim.tenant = new.tenant AND claim.destination = new.destination";
+             FROM new JOIN free USING (place) \
+             WHERE claim.id = new.id AND claim.tenant = new.tenant AND claim.destination = new.destination) \
+         SELECT place FROM new JOIN claim USING (id, tenant, destination) \
+         WHERE place NOT IN (SELECT place FROM free)";
     let (ids, tenants, destinations) = columns(seen.iter().map(|(key, ..)| key));
     let repeats: Vec<_> = seen.iter().map(|(_, repeats, _)| *repeats as i64).collect();
     let times: Vec<_> = seen.iter().map(|(.., at)| at.0).collect();
     let values: [&(dyn ToSql + Sync); 5] = [&ids, &tenants, &destinations, &repeats, &times];
     let statement = client.prepare_cached(AGAIN).await.map_err(sql)?;
-    client.execute(&statement, &values).await.map(|_| ()).map_err(sql)
+    let rows = client.query(&statement, &values).await.map_err(sql)?;
+    let places = rows.iter().map(|row| row.try_get::<_, i64>(0)).collect::<Result<HashSet<_>, _>>();
+    let places = places.map_err(sql)?;
+    // They are counted from one.
+    let mut place = 0;
+    seen.retain(|_| {
+        place += 1;
+        places.contains(&place)
+    });
+    Ok(seen)
 }
 
 /// Of every column but the numbers of the message and the delivery, which are added to it.

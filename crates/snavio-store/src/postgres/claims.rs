@@ -20,6 +20,10 @@ use super::pool::sql;
 use super::{PostgresStore, answer, audit, claim, finish};
 use crate::{Act, ClaimFilter, Claims, Finished, Received, Report, StoreError, StoredClaim, evidence};
 
+/// Before each try to count ids that came again. Whose claim somebody is at all this time is not counted.
+const COUNTING: [Duration; 4] =
+    [Duration::ZERO, Duration::from_millis(5), Duration::from_millis(20), Duration::from_millis(80)];
+
 #[async_trait]
 impl Claims for PostgresStore {
     async fn finish(
@@ -124,8 +128,15 @@ impl Claims for PostgresStore {
         self.within(work).await
     }
 
-    async fn seen_again(&self, seen: Vec<(ClaimKey, u64, Timestamp)>) -> Result<(), StoreError> {
-        self.within(async { claim::seen_again(&self.client().await?, &seen).await }).await
+    async fn seen_again(&self, mut seen: Vec<(ClaimKey, u64, Timestamp)>) -> Result<(), StoreError> {
+        for pause in COUNTING {
+            tokio::time::sleep(pause).await;
+            seen = self.within(async { claim::seen_again(&self.client().await?, seen).await }).await?;
+            if seen.is_empty() {
+                break;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -28,7 +28,7 @@ use super::horizon::{BLOCK, BLOCK_NUMBERS};
 use super::pool::{Trouble, sql};
 use super::{Inner, claim, conflict, delivery, message, original, registry};
 use crate::StoreError;
-use crate::evidence::tell_conflicts;
+use crate::conflict_lines::tell_conflicts;
 
 /// How long a batch is tried to be settled while its fate is unknown or others are in its way.
 const TRYING_MAX: Duration = Duration::from_secs(8);

@@ -86,11 +86,11 @@ fn handed_over(changes: &[Change]) -> BTreeMap<QueueKey, EntryKey> {
         }
         _ => None,
     };
-    let handed_over = changes.iter().filter_map(|change| {
-        let ((before, by), (after, now_by)) = (taken(&change.before)?, taken(&change.after)?);
-        (before == after && by != now_by).then(|| (after, change.key.clone()))
-    });
-    handed_over.collect()
+    // A queue has one kind of taker, so any of those who took from it says which.
+    let before: BTreeMap<_, _> = changes.iter().filter_map(|it| taken(&it.before)).collect();
+    let after = changes.iter().filter_map(|it| Some((taken(&it.after)?, it.key.clone())));
+    let handed_over = after.filter(|((queue, by), _)| before.get(queue).is_some_and(|it| it != by));
+    handed_over.map(|((queue, _), route)| (queue, route)).collect()
 }
 
 fn added_tenants(changes: &[Change]) -> impl Iterator<Item = &TenantName> {

@@ -1,0 +1,84 @@
+//! What is kept of a processor's answer, and what is said where something is missing (CLM-5, CLM-9), from outside.
+
+use reqwest::Method;
+use serde_json::json;
+
+use crate::node::new_id;
+use crate::processing::{Books, http};
+use crate::processor::{Processor, Reply};
+use crate::wire::metric;
+
+/// CLM-5, CLM-6: it is done, so it is called for once, and nothing of it is a dead letter.
+#[tokio::test]
+async fn what_a_processor_has_done_is_complete_however_long_its_answer() {
+    let processor = Processor::start().await;
+    let long = format!(r#"{{"glPostingReference":"JE-1","lines":"{}"}}"#, "x".repeat(256 * 1024));
+    processor.answers([Reply::new(201, &long).header("Content-Type", "application/json")]);
+    let books = Books::set(http(&processor)).await;
+    let id = new_id();
+    let says = "the processor answered 201 with more than 262144 bytes, which are not kept; so the reference under \
+                /glPostingReference is not known";
+    for status in [201, 200, 200] {
+        let told = books.send_waiting(&id, 10, Some(30)).await;
+        assert_eq!(told.word(), (status, "COMPLETED"), "{}", told.text);
+        assert_eq!(told.document["error"], says, "{}", told.text);
+        for member in ["reference", "response", "response_base64", "response_status"] {
+            assert!(told.document.get(member).is_none(), "{member}: {}", told.text);
+        }
+    }
+    assert_eq!(books.send(&id, 11).await.word(), (409, "conflict"), "it is known what it said");
+
+    let claim = books.look_up(&id).await["claims"][0].clone();
+    assert_eq!((&claim["status"], &claim["attempts"]), (&json!("COMPLETED"), &json!(1)), "{claim}");
+    assert_eq!((&claim["error"], claim.get("glPostingReference")), (&json!(says), None), "{claim}");
+    let (status, nothing) = books.ask(Method::GET, &format!("/v1/claims/{id}/answer"), None).await;
+    assert_eq!((status, &nothing["detail"]), (404, &json!("no answer is kept of it")), "{nothing}");
+    let (_, letters) = books.ask(Method::GET, "/v1/dead-letters", None).await;
+    let reasons: Vec<_> = letters["items"].as_array().unwrap().iter().map(|it| &it["reason"]).collect();
+    assert_eq!(reasons, ["conflict"], "nothing but that");
+    let failed = metric(&books.node, "events_processed_total{status=\"failed\"}").await;
+    assert_eq!(failed.unwrap_or_default(), 0.0);
+    assert_eq!(processor.asked().len(), 1);
+    assert!(books.node.said().contains("a processor is done, but not all of its answer is kept"));
+}
+
+/// CLM-5, CLM-9
+#[tokio::test]
+async fn what_a_processor_has_done_without_a_reference_is_complete_and_says_so() {
+    let processor = Processor::start().await;
+    processor.answers([Reply::new(200, r#"{"posted":true}"#).header("Content-Type", "application/json")]);
+    let books = Books::set(http(&processor)).await;
+    let id = new_id();
+    let says = "the processor answered 200 without a reference: under /glPostingReference is no text or number of 1 \
+                to 256 bytes on one line";
+    for status in [201, 200] {
+        let told = books.send_waiting(&id, 10, Some(30)).await;
+        assert_eq!(told.word(), (status, "COMPLETED"), "{}", told.text);
+        assert_eq!((&told.document["error"], told.response()), (&json!(says), r#"{"posted":true}"#));
+        assert!(told.document.get("reference").is_none(), "{}", told.text);
+    }
+    let claim = books.look_up(&id).await["claims"][0].clone();
+    assert_eq!((&claim["status"], &claim["error"]), (&json!("COMPLETED"), &json!(says)), "{claim}");
+    let id = new_id();
+    let told = books.send_waiting(&id, 10, Some(30)).await;
+    assert_eq!((&told.document["reference"], told.document.get("error")), (&json!("JE-1"), None));
+    assert_eq!(processor.asked().len(), 2);
+}
+
+/// CLM-6: a failure for good is one however long its answer; what is not kept is not answered.
+#[tokio::test]
+async fn what_a_processor_refused_at_length_is_refused_for_good() {
+    let processor = Processor::start().await;
+    processor.answers([Reply::new(422, &"no".repeat(256 * 1024))]);
+    let books = Books::set(http(&processor)).await;
+    let id = new_id();
+    for _ in 0..2 {
+        let told = books.send_waiting(&id, 10, Some(30)).await;
+        assert_eq!(told.word(), (502, "FAILED"), "{}", told.text);
+        let says = "the processor answered 422 with more than 262144 bytes, which are not kept";
+        assert_eq!(told.document["error"], says);
+    }
+    let (_, letters) = books.ask(Method::GET, "/v1/dead-letters", None).await;
+    assert_eq!(letters["items"][0]["reason"], "failed", "{letters}");
+    assert_eq!(processor.asked().len(), 1);
+}
