@@ -307,7 +307,8 @@ impl Gate {
         let waiter = self.following.wait_for(delivery);
         let mut look = LOOK;
         if !is_old && place.is_ok() {
-            let _ = tokio::time::timeout_at(deadline.min(Instant::now() + look), notify.notified()).await;
+            let _ =
+                tokio::time::timeout_at(deadline.min(Instant::now() + look), waiter.notify.notified()).await;
         }
         let found = loop {
             let report = waiter.notify.notified();

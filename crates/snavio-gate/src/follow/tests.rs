@@ -69,7 +69,7 @@ impl Waiting {
                 tenant: work.message.tenant.clone(),
             };
             tokio::spawn(async move {
-                let found = gate.outcome_of(&id, "acme/bot:book", delivery, wait).await.unwrap();
+                let found = gate.outcome_of(&id, "acme/bot:book", delivery, wait, true).await.unwrap();
                 found.unwrap().claim.status()
             })
         };
