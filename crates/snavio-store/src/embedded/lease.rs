@@ -49,7 +49,7 @@ mod tests {
     #[test]
     fn what_is_on_record_of_a_later_lease_stands() {
         let mut connection = Connection::open_in_memory().unwrap();
-        layout::offer_check_value(&connection).unwrap();
+        layout::offer_functions(&connection).unwrap();
         layout::migrate(&mut connection).unwrap();
         let row = "INSERT INTO delivery (id, message, destination, queue, dead_letter_queue, queued_at, receives, \
              receives_max, tracking) VALUES (7, 6, 'acme/bot:book', 'acme/book', 'acme/dead', 0, 0, 3, 2)";
