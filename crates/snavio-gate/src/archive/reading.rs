@@ -8,11 +8,12 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use snavio_model::archive::segment::Verified;
+use snavio_model::archive::{Pointer, Record};
 use snavio_model::limits;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-use super::Trouble;
+use super::{Trouble, apart};
 
 /// How long things take at most.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +39,8 @@ type Fetching = BoxFuture<'static, Fetched>;
 pub(super) struct Reading {
     pace: Pace,
     places: Semaphore,
+    /// To find something in one takes a thread: not one for each of many who come together.
+    finding: Semaphore,
     known: Mutex<Known>,
 }
 
@@ -62,8 +65,8 @@ impl Default for Reading {
 
 impl Reading {
     fn at(pace: Pace) -> Self {
-        let places = Semaphore::new(limits::ARCHIVE_READS_AT_ONCE);
-        Self { pace, places, known: Mutex::default() }
+        let places = || Semaphore::new(limits::ARCHIVE_READS_AT_ONCE);
+        Self { pace, places: places(), finding: places(), known: Mutex::default() }
     }
 
     /// A segment as it is remembered, or as it is fetched for all who wait for it.
@@ -120,6 +123,12 @@ impl Reading {
         timeout(self.pace.fetching, fetch).await.unwrap_or(Err(Trouble::Slow))
     }
 
+    /// The record of a segment that a pointer names.
+    pub(super) async fn find(&self, segment: Arc<Verified>, pointer: Pointer) -> Result<Record, Trouble> {
+        let _place = self.finding.acquire().await.map_err(|_| Trouble::Unfinished)?;
+        apart(move || segment.find(&pointer)).await?.map_err(Trouble::from)
+    }
+
     /// Forgets what was remembered for long enough.
     pub(super) fn forget_old(&self) {
         self.known().forget_old(self.pace.remembering);
@@ -166,7 +175,6 @@ mod tests {
     use snavio_store::conformance::samples::{at, message};
 
     use super::*;
-    use crate::archive::Record;
 
     /// A segment of about so many bytes.
     fn verified(bytes: usize) -> Verified {
