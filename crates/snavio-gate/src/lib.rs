@@ -31,7 +31,7 @@ mod sweeper;
 mod ticket;
 mod vouching;
 
-pub use archive::{Archive, Round as ArchiveRound, Trouble as ArchiveTrouble};
+pub use archive::{Archive, Erased, Round as ArchiveRound, Said, Trouble as ArchiveTrouble};
 pub use begin::{Beginning, Begun};
 pub use courier::Processor;
 pub use dry_run::{Step, StepVerdict};

@@ -229,6 +229,10 @@ pub const ARCHIVE_RECORDS_MAX: usize = 500;
 pub const ARCHIVE_SEGMENT_BYTES: usize = 4 * 1024 * 1024;
 /// The most that a segment may have, packed or unpacked: a message to very many destinations, each of which answered.
 pub const ARCHIVE_SEGMENT_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Segments that are read back at once for those who want something of them: each is in memory as a whole.
+pub const ARCHIVE_READS_AT_ONCE: usize = 4;
+/// Bytes of segments that a node remembers for a moment: those who come together mostly want the same ones.
+pub const ARCHIVE_REMEMBERED_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Segments that the archiver writes before it looks whether it is still the one who does.
 pub const ARCHIVE_SEGMENTS_PER_ROUND: usize = 20;
 /// Holds that are in force at once: each is looked at for whatever is to be deleted.

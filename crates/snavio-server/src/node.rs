@@ -212,7 +212,7 @@ impl Node {
             gate.write_snapshots(Arc::new(snapshots));
         }
         if let Some(archive) = archive {
-            gate.use_archive(Arc::new(Archive::new(archive)));
+            gate.use_archive(Arc::new(Archive::new(archive, hex::encode(random::<16>()))));
         }
         let processors = Arc::new(Calls(processors));
         gate.call_processors(Arc::<Calls>::clone(&processors));

@@ -1,12 +1,14 @@
 //! What is kept for years: moving it to the archive, holding it, destroying it (CLM-15 to CLM-18).
 //!
-//! A segment of the archive goes three ways here: it is begun before its object is written, kept by the commit that
-//! points to it, and ending before its object is deleted. So whoever crashes in between leaves a row that says what is
-//! to be done, and no object is deleted that anything points to.
+//! A segment of the archive is begun before its object is written, loose once a commit points to something in it, kept
+//! when all of it is pointed to, and ending before its object is deleted. So whoever crashes in between leaves a row that
+//! says what is to be done, no object is deleted that anything points to, and none keeps for long what nothing does.
+
+use std::collections::{BTreeSet, HashSet};
 
 use async_trait::async_trait;
 use snavio_model::archive::hold::{Held, Hold, Lifted};
-use snavio_model::archive::{Pointer, Record};
+use snavio_model::archive::{ClaimPointer, Pointer, Record};
 use snavio_model::claim::{ClaimKey, IdKey};
 use snavio_model::id::Serial;
 use snavio_model::name::TenantName;
@@ -19,8 +21,8 @@ use crate::{Act, Deed, StoreError};
 pub(crate) const LOOKED_AT_MAX: usize = 1_000;
 /// Deliveries have the numbers that follow their message's: a message has no more of them than this.
 pub(crate) const DESTINATIONS_MAX: i64 = 4_096;
-/// A segment that was begun so long ago, and is pointed to by nothing, will not be finished by anybody: a day.
-pub(crate) const BEGUN_MAX: std::time::Duration = std::time::Duration::from_secs(86_400);
+/// A segment that was begun so long ago, and is pointed to by nothing, will not be finished by anybody: an hour.
+pub(crate) const BEGUN_MAX: std::time::Duration = std::time::Duration::from_secs(3_600);
 
 /// How far claims that have cooled were looked through: those come next whose time was over later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,14 +92,41 @@ pub trait Archive: Send + Sync {
     async fn begin_segment(&self, segment: NewSegment, now: Timestamp) -> Result<bool, StoreError>;
 
     /// Points claims to records that are in the archive and were read back from there, and deletes what moved, each in one
-    /// commit with its pointer. What is not as it was when it was written stays. Says how many records moved.
+    /// commit with its pointer. What is not as it was when it was written stays, and its segment is settled: it is loose
+    /// then, or ends if nothing of it moved. Says how many records moved.
     async fn moved(&self, records: Vec<(Record, Pointer)>, now: Timestamp) -> Result<usize, StoreError>;
 
     /// How many claims should have been moved by now.
     async fn archive_backlog(&self, now: Timestamp) -> Result<u64, StoreError>;
 
-    /// Segments that nothing points to any more and nobody will finish: from here on they are ending.
-    async fn spent_segments(&self, limit: usize, now: Timestamp) -> Result<Vec<String>, StoreError>;
+    /// Segments after a key that are loose: they have records that nothing points to, because whoever moved them was interrupted or
+    /// did not find them as they were. What such records say is nobody's to find, and must not stay (CLM-18).
+    async fn loose_segments(&self, after: &str, limit: usize) -> Result<Vec<String>, StoreError>;
+
+    /// Looks how much of a segment is pointed to whose object was written: all of it is kept, some of it loose, and if
+    /// nothing is, it ends. So does one that has no row.
+    async fn settle_segment(&self, object: &str, now: Timestamp) -> Result<(), StoreError>;
+
+    /// What claims point to in a segment.
+    async fn pointed(&self, object: &str) -> Result<Vec<Pointer>, StoreError>;
+
+    /// Points claims to records that were written again. The old segments end. False, and nothing is done, if one of the
+    /// new ones is not there to be pointed to, or something of an old one was left out.
+    async fn repoint(&self, rewritten: Vec<(Pointer, Pointer)>) -> Result<bool, StoreError>;
+
+    /// Segments after a key that nothing points to any more and nobody will finish: from here on they are ending.
+    async fn spent_segments(
+        &self,
+        after: &str,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Vec<String>, StoreError>;
+
+    /// Whether the object of a segment is to be deleted: whoever does so asks just before.
+    async fn is_ending(&self, object: &str) -> Result<bool, StoreError>;
+
+    /// How many objects are still to be deleted, or to be written again without what nothing points to.
+    async fn unsettled_segments(&self) -> Result<u64, StoreError>;
 
     /// The object of a segment that was ending is gone: so is its row, on the record.
     async fn forget_segment(&self, object: &str, now: Timestamp) -> Result<(), StoreError>;
@@ -253,6 +282,42 @@ pub(crate) struct Aside {
     pub(crate) archived_at: Option<i64>,
     pub(crate) archive: Option<String>,
     pub(crate) erased_at: Option<i64>,
+}
+
+impl Aside {
+    /// Whether its record is in the archive, and not among those that were written again.
+    pub(crate) fn is_elsewhere(&self, rewritten: &[(Pointer, Pointer)]) -> bool {
+        let Some(text) = &self.archive else { return false };
+        let Some(pointer) = ClaimPointer::parse(text) else { return true };
+        !rewritten.iter().any(|(old, _)| *old == pointer.record)
+    }
+}
+
+/// Where a segment stands, as its column says: begun (0), kept (1), ending (2) or loose (3).
+pub(crate) fn standing(pointed: usize, records: i64) -> i16 {
+    match pointed {
+        0 => 2,
+        pointed if i64::try_from(pointed).is_ok_and(|it| it < records) => 3,
+        _ => 1,
+    }
+}
+
+/// The records that claims point to, by what stands beside these.
+pub(crate) fn records_of(beside: Vec<String>) -> Result<HashSet<Pointer>, StoreError> {
+    let damaged = |text: String| StoreError::Damaged { what: "pointer to the archive", key: text };
+    let record = |text: String| ClaimPointer::parse(&text).map(|it| it.record).ok_or_else(|| damaged(text));
+    beside.into_iter().map(record).collect()
+}
+
+/// How many records that are; what cannot be read is one too.
+pub(crate) fn count_of(beside: Vec<String>) -> usize {
+    let record = |text: String| ClaimPointer::parse(&text).map_or(text, |it| it.record.to_string());
+    beside.into_iter().map(record).collect::<HashSet<_>>().len()
+}
+
+/// The segments that records are in, each once and in order.
+pub(crate) fn objects_of<'a>(records: impl Iterator<Item = &'a Pointer>) -> BTreeSet<&'a str> {
+    records.map(|it| it.object.as_str()).collect()
 }
 
 /// A row of `segment`, on its way to another store.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use snavio_model::archive::{Fault, Pointer};
+use snavio_model::archive::{ClaimPointer, Fault};
 use snavio_model::claim::{Claim, ClaimKey, IdKey, Status};
 use snavio_model::delivery::{Receipt, ReceiptOutcome};
 use snavio_model::hash::DomainHash;
@@ -111,9 +111,9 @@ pub enum HeldDelivery {
 
 impl StoredClaim {
     /// Where its message and its answer are in the archive, if they are there.
-    pub fn pointer(&self) -> Option<Result<Pointer, Fault>> {
+    pub fn pointer(&self) -> Option<Result<ClaimPointer, Fault>> {
         let text = self.archive.as_ref()?;
-        Some(Pointer::parse(text).ok_or_else(|| Fault::Pointer(text.clone())))
+        Some(ClaimPointer::parse(text).ok_or_else(|| Fault::Pointer(text.clone())))
     }
 
     /// Where it stands: one that failed and was taken up again is in progress.
@@ -160,7 +160,7 @@ pub trait Claims: Send + Sync {
         now: Timestamp,
     ) -> Result<Option<Received>, StoreError>;
 
-    /// All claims under an id, in the order of their destinations.
+    /// All claims under an id, in the order of their destinations; without those whose time is over by then.
     async fn claims_of(&self, id: &IdKey, now: Timestamp) -> Result<Vec<StoredClaim>, StoreError>;
 
     /// Claims that are not complete, oldest first.

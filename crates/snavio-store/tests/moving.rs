@@ -444,7 +444,7 @@ async fn archived_claims_go_over_with_their_pointers_and_holds() {
     assert_eq!(store.holds(None, true, Serial(0), 10).await.unwrap(), holds);
     assert_eq!(settle_one(&store, "a", &ledger, later).await, Outcome::Duplicate { first_seen_at: at(0) });
     store.sweep(at(2600 * 86_400)).await.unwrap();
-    let spent = async |now| store.spent_segments(10, now).await.unwrap();
+    let spent = async |now| store.spent_segments("", 10, now).await.unwrap();
     assert!(spent(at(2600 * 86_400)).await.is_empty(), "it is held");
     store.lift_hold(holds[0].id, act("it is over", later)).await.unwrap();
     store.sweep(at(2600 * 86_400)).await.unwrap();

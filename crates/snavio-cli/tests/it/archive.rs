@@ -90,6 +90,7 @@ async fn what_is_held_cannot_be_erased_and_what_is_erased_is_still_known() {
     let erased =
         shell.run_words(&["erase", &id, "--tenant", "acme", "--why", "request 4711", "--output", "json"]);
     assert_eq!((erased.code, &erased.json()["before"]), (Some(0), &json!(false)), "{erased:?}");
+    assert_eq!(erased.json()["objectsLeft"], 0, "{erased:?}");
     let (status, again) = call(&operator, "/v1/erasures", erasure).await;
     assert_eq!(
         (status, &again["before"], &again["erasedAt"]),
@@ -166,4 +167,24 @@ async fn an_archive_that_cannot_be_written_is_warned_of_and_counted() {
     assert_eq!(metric(&books.node, "events_archive_backlog").await, Some(0.0));
     assert!(books.node.said().contains("the archive cannot be used"), "{}", books.node.said());
     books.post(&new_id()).await;
+}
+
+/// CLM-17, CLM-18: a node that names another archive than its store's says what to do, and goes on with everything else.
+#[tokio::test]
+async fn a_node_with_another_archive_than_its_stores_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| format!("file://{}", folder.path().join(name).display());
+    let mut books = Books::open(&Launch::default().set("ARCHIVE_URL", place("one"))).await;
+    let round = async || metric(&books.node, "events_archive_backlog").await;
+    eventually("it was used", round).await;
+    assert!(!books.node.said().contains("the archive cannot be used"), "{}", books.node.said());
+    let named = std::fs::read_to_string(folder.path().join("one/claims/identity")).unwrap();
+    books.node.stop();
+    books.node.restart(&Launch::default().set("ARCHIVE_URL", place("other")));
+    let told = async || {
+        let said = books.node.said();
+        let words = ["archive.url names another archive", "there says nothing", &named];
+        words.iter().all(|it| said.contains(it)).then_some(())
+    };
+    eventually("it is told of", told).await;
 }

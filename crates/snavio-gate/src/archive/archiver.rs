@@ -1,6 +1,6 @@
 //! Moves what has cooled, for all nodes of a store: copy, verify, then point to it and delete, in bounded steps (CLM-18).
 //! It takes no input and may run at any time, twice, anywhere: what was written and not pointed to is written again as
-//! the same object, or ends after a day.
+//! the same object, or ends after an hour; what was written and is pointed to only in part is written again without the rest.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,19 +20,35 @@ const LOOKING: Duration = Duration::from_secs(30);
 const TERM: Duration = Duration::from_secs(60);
 /// Objects that are deleted in one step.
 const DELETED_AT_ONCE: usize = 100;
+const UNUSABLE: &str = "the archive cannot be used";
+
+/// The task of one node that moves for all.
+const TASK: &str = "archiver";
 
 /// Moves what has cooled, for as long as the gate lives.
 pub(crate) async fn archive(gate: Arc<Gate>) {
     let mut tick = tokio::time::interval(LOOKING);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut is_known = false;
     loop {
         tick.tick().await;
+        let mut round = None;
         // By a time that is not to be trusted, what is hot would be moved and what is kept deleted.
-        while !gate.holds_sweeps() && gate.leads("archiver", TERM).await {
-            let round = gate.archive_once().await;
-            if !round.is_partial {
+        while !gate.holds_sweeps() && gate.leads(TASK, TERM).await {
+            let done = gate.archive_once().await;
+            round = Some(done);
+            if !done.is_partial {
                 break;
             }
+        }
+        // Who does not lead may do so next, and erase at any time: a wrong archive is told of at the start.
+        is_known = is_known
+            || match round {
+                Some(Round { failures, .. }) => failures == 0,
+                None => gate.knows_archive().await,
+            };
+        if let Ok(archive) = gate.archive() {
+            archive.reading.forget_old();
         }
     }
 }
@@ -42,6 +58,8 @@ pub(crate) async fn archive(gate: Arc<Gate>) {
 pub struct Round {
     /// Records that moved.
     pub moved: usize,
+    /// Segments that were written again without what nothing points to.
+    pub rewritten: usize,
     /// Objects that were deleted.
     pub deleted: usize,
     /// Things that went wrong.
@@ -55,17 +73,19 @@ impl Gate {
     /// counted and told, and tried again the next time (CLM-17).
     pub async fn archive_once(&self) -> Round {
         let mut round = Round::default();
-        match self.archive() {
+        match self.own_archive().await {
             Ok(archive) => {
                 let moved = self.move_cooled(archive, &mut round).await;
                 failed(moved, &mut round, "what has cooled was not moved to the archive");
                 if round.moved == 0 && round.failures == 0 {
-                    failed(archive.prove().await, &mut round, "the archive cannot be used");
+                    failed(archive.prove().await, &mut round, UNUSABLE);
                 }
+                let rewritten = self.tighten(archive, &mut round).await;
+                failed(rewritten, &mut round, "what nothing points to was not taken out of segments");
                 let deleted = self.delete_spent(archive, &mut round).await;
                 failed(deleted, &mut round, "what nothing points to was not deleted from the archive");
             }
-            Err(unset) => failed(Err(unset), &mut round, "nothing is moved to the archive"),
+            Err(trouble) => failed(Err(trouble), &mut round, UNUSABLE),
         }
         match self.store().archive_backlog(self.clock().now()).await {
             Ok(backlog) => metrics::gauge!("events_archive_backlog").set(backlog as f64),
@@ -75,10 +95,23 @@ impl Gate {
         round
     }
 
+    /// The archive, if it is the one of this store.
+    async fn own_archive(&self) -> Result<&Arc<Archive>, Trouble> {
+        let archive = self.archive()?;
+        archive.identify(&**self.store()).await?;
+        Ok(archive)
+    }
+
+    async fn knows_archive(&self) -> bool {
+        let mut round = Round::default();
+        failed(self.own_archive().await.map(|_| ()), &mut round, UNUSABLE);
+        round.failures == 0
+    }
+
     async fn move_cooled(&self, archive: &Archive, round: &mut Round) -> Result<(), Trouble> {
         let now = self.clock().now();
-        let mut after = None;
         for _ in 0..limits::ARCHIVE_SEGMENTS_PER_ROUND {
+            let after = archive.progress().cooled;
             let cooled = self.store().cooled(after, now).await?;
             let mut left = vec![cooled.records];
             while let Some(records) = left.pop().filter(|it| !it.is_empty()) {
@@ -92,8 +125,8 @@ impl Gate {
                     Err(trouble) => return Err(trouble),
                 }
             }
-            after = cooled.next;
-            if after.is_none() {
+            archive.progress().cooled = cooled.next;
+            if cooled.next.is_none() {
                 return Ok(());
             }
         }
@@ -125,13 +158,27 @@ impl Gate {
     }
 
     async fn delete_spent(&self, archive: &Archive, round: &mut Round) -> Result<(), Trouble> {
-        let now = self.clock().now();
-        for object in self.store().spent_segments(DELETED_AT_ONCE, now).await? {
-            archive.objects.delete(std::slice::from_ref(&object)).await?;
-            self.store().forget_segment(&object, now).await?;
-            round.deleted += 1;
+        let after = archive.progress().spent.clone();
+        let spent = self.store().spent_segments(&after, DELETED_AT_ONCE, self.clock().now()).await?;
+        let last = spent.last().filter(|_| spent.len() == DELETED_AT_ONCE);
+        archive.progress().spent = last.cloned().unwrap_or_default();
+        if !spent.is_empty() {
+            archive.identify(&**self.store()).await?;
         }
-        round.is_partial |= round.deleted == DELETED_AT_ONCE;
+        for object in &spent {
+            // Another node may have taken over meanwhile.
+            if !self.leads(TASK, TERM).await {
+                return Ok(());
+            }
+            match self.delete_ended(archive, object).await {
+                Ok(deleted) => round.deleted += usize::from(deleted),
+                // One that cannot be deleted does not keep the others.
+                Err(trouble) => {
+                    failed(Err(trouble), round, "what nothing points to was not deleted from the archive");
+                }
+            }
+        }
+        round.is_partial |= last.is_some();
         Ok(())
     }
 }
@@ -152,7 +199,7 @@ fn halved(mut records: Vec<Record>) -> Result<Moved, Trouble> {
     Ok(Moved::TooLarge(records, second))
 }
 
-fn failed(done: Result<(), Trouble>, round: &mut Round, what: &'static str) {
+pub(super) fn failed(done: Result<(), Trouble>, round: &mut Round, what: &'static str) {
     if let Err(trouble) = done {
         round.failures += 1;
         metrics::counter!("events_archive_failures_total").increment(1);

@@ -1,88 +1,101 @@
 //! Erasing what is in the archive: its segment is written again without what it said, and the old object deleted
 //! (CLM-18).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use snavio_model::archive::{Pointer, segment};
+use snavio_model::archive::{Fault, Pointer, Record};
 use snavio_model::claim::IdKey;
+use snavio_model::id::Serial;
 use snavio_model::time::Timestamp;
-use snavio_store::{Act, Erasure, NewSegment, StoredClaim};
+use snavio_store::{Act, Erasure};
 
-use super::{Archive, Trouble};
+use super::Trouble;
 use crate::Gate;
 
 /// How often an erasure begins again because what is to be erased was moved meanwhile.
 const TRIES: usize = 5;
 
+/// What came of an erasure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Erased {
+    /// What the store says.
+    pub erasure: Erasure,
+    /// Objects of the archive that are still to be deleted, or to be written again, and may have it in them.
+    pub objects_left: u64,
+}
+
 impl Gate {
     /// Destroys what an id says, wherever it is.
-    pub async fn erase(&self, id: &IdKey, act: Act) -> Result<Erasure, Trouble> {
+    pub async fn erase(&self, id: &IdKey, act: Act) -> Result<Erased, Trouble> {
         let mut rewritten = Vec::new();
+        let mut turn = None;
         for _ in 0..TRIES {
             let erasure = self.store().erase(id, rewritten.clone(), act.clone()).await?;
-            if erasure != Erasure::Moved {
-                if matches!(erasure, Erasure::Erased { .. }) {
-                    self.delete_old(&rewritten).await;
-                }
-                return Ok(erasure);
+            if let Erasure::Erased { .. } = erasure {
+                self.delete_old(&rewritten).await;
+                return Ok(Erased { erasure, objects_left: self.store().unsettled_segments().await? });
             }
-            rewritten = self.rewrite(id, act.at).await?;
+            self.abandon(&rewritten).await;
+            if erasure != Erasure::Moved {
+                return Ok(Erased { erasure, objects_left: 0 });
+            }
+            if turn.is_none() {
+                turn = Some(self.archive()?.rewriting.lock().await);
+            }
+            rewritten = self.rewrite_without(id, act.at).await?;
         }
-        Ok(Erasure::Moved)
+        self.abandon(&rewritten).await;
+        Ok(Erased { erasure: Erasure::Moved, objects_left: 0 })
     }
 
     /// Writes the segments of an id again without what it says, and says where each of their records is now.
-    async fn rewrite(&self, id: &IdKey, at: Timestamp) -> Result<Vec<(Pointer, Pointer)>, Trouble> {
+    async fn rewrite_without(&self, id: &IdKey, at: Timestamp) -> Result<Vec<(Pointer, Pointer)>, Trouble> {
         let archive = self.archive()?;
-        let claims = self.store().claims_of(id, at).await?;
-        let mut objects = BTreeSet::new();
-        for pointer in claims.iter().filter(|it| it.erased_at.is_none()).filter_map(StoredClaim::pointer) {
-            objects.insert(pointer?.object);
-        }
-        let mut rewritten = Vec::new();
-        for object in objects {
-            rewritten.extend(self.rewrite_one(archive, &object, id, at).await?);
-        }
-        Ok(rewritten)
-    }
-
-    async fn rewrite_one(
-        &self,
-        archive: &Archive,
-        object: &str,
-        id: &IdKey,
-        at: Timestamp,
-    ) -> Result<Vec<(Pointer, Pointer)>, Trouble> {
-        let text = archive.text(object).await?;
-        let (old, mut records): (Vec<_>, Vec<_>) = segment::read_pointed(object, &text)?.into_iter().unzip();
-        for record in &mut records {
-            if record.message.id == id.id && record.message.tenant == id.tenant {
-                *record = record.clone().erased(at);
+        let mut wanted: BTreeMap<String, Vec<(Pointer, Serial)>> = BTreeMap::new();
+        for claim in self.claims_ever(id).await?.iter().filter(|it| it.erased_at.is_none()) {
+            if let Some(pointer) = claim.pointer().transpose()? {
+                let of_object = wanted.entry(pointer.record.object.clone()).or_default();
+                of_object.push((pointer.record, claim.claim.message));
             }
         }
-        let Some(new) = segment::write(&records) else { return Ok(Vec::new()) };
-        let expires_at = records.iter().flat_map(|it| &it.claims).map(|it| it.expires_at).max().unwrap_or(at);
-        let segment = NewSegment { object: new.key.clone(), records: records.len(), expires_at };
-        if !self.store().begin_segment(segment, at).await? {
-            return Ok(Vec::new());
+        let mut rewritten = Vec::new();
+        for (object, pointers) in wanted {
+            let change = |pointer: &Pointer, record: Record| without(id, at, &pointers, pointer, record);
+            match self.rewrite(archive, &object, change).await {
+                Ok(some) => rewritten.extend(some),
+                Err(trouble) => {
+                    self.abandon(&rewritten).await;
+                    return Err(trouble);
+                }
+            }
         }
-        archive.put(&new, &records).await?;
-        Ok(old.into_iter().zip(new.pointers).collect())
+        Ok(rewritten)
     }
 
     /// Deletes objects that nothing points to any more; what cannot be deleted now is the archiver's.
     async fn delete_old(&self, rewritten: &[(Pointer, Pointer)]) {
         let Ok(archive) = self.archive() else { return };
-        let objects: BTreeSet<_> = rewritten.iter().map(|(old, _)| &old.object).collect();
-        for object in objects {
-            let deleted = async {
-                archive.objects.delete(std::slice::from_ref(object)).await?;
-                self.store().forget_segment(object, self.clock().now()).await.map_err(Trouble::from)
-            };
-            if let Err(trouble) = deleted.await {
+        for object in rewritten.iter().map(|(old, _)| &old.object).collect::<BTreeSet<_>>() {
+            if let Err(trouble) = self.delete_ended(archive, object).await {
                 let error = &trouble as &dyn std::error::Error;
                 tracing::warn!(error, "what was erased is in an object that could not be deleted yet");
             }
         }
     }
+}
+
+/// A record as it is after an erasure. One that claims of the id point to and that is another's is no reason to believe
+/// that the id's own is erased.
+fn without(
+    id: &IdKey,
+    at: Timestamp,
+    pointers: &[(Pointer, Serial)],
+    pointer: &Pointer,
+    record: Record,
+) -> Result<Record, Fault> {
+    if pointers.iter().any(|(it, number)| it == pointer && !record.is_of(id, *number)) {
+        return Err(Fault::Record { object: pointer.object.clone(), place: pointer.place });
+    }
+    let is_meant = record.message.id == id.id && record.message.tenant == id.tenant;
+    Ok(if is_meant { record.erased(at) } else { record })
 }

@@ -1,31 +1,39 @@
 //! The archive in object storage: where payloads and answers of claims are that have cooled (CLM-15 to CLM-18). One node
-//! moves them for all (`archiver.rs`); any node reads them back, and rewrites what is erased (`erasing.rs`).
+//! moves them for all (`archiver.rs`); any node reads them back (`reading.rs`), and writes segments again without what is
+//! erased (`erasing.rs`, `rewriting.rs`). Which archive it is, an object in it says (`identity.rs`).
 
 mod archiver;
 mod erasing;
+mod identity;
+mod reading;
+mod rewriting;
 
+use std::io::Read as _;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use snavio_model::archive::segment::{self, Segment};
-use snavio_model::archive::{Fault, Pointer, Record};
+use snavio_model::archive::segment::{self, Segment, Verified};
+use snavio_model::archive::{Answered, Fault, Pointer, Record};
 use snavio_model::claim::IdKey;
 use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::processing::Answer;
+use snavio_model::time::Timestamp;
 use snavio_store::objects::{Objects, ObjectsError};
-use snavio_store::{StoreError, StoredClaim};
+use snavio_store::{CooledUpTo, StoreError, StoredClaim};
 
 pub use archiver::Round;
 pub(crate) use archiver::archive;
+pub use erasing::Erased;
+pub use identity::Said;
 
+use self::identity::IDENTITY;
+use self::reading::Reading;
 use crate::Gate;
 
 /// How hard segments are packed: harder saves little and takes long.
 const LEVEL: i32 = 3;
-/// How long somebody who wants an answer waits for an object.
-const READING_MAX: Duration = Duration::from_secs(5);
 
 /// An object that is written to see whether one can be.
 const PROOF: &str = "claims/proof";
@@ -33,8 +41,22 @@ const PROOF: &str = "claims/proof";
 /// Segments in one place.
 pub struct Archive {
     objects: Objects,
+    /// What it is called if nobody has named it yet.
+    name: String,
     /// Whether something was written there and read back.
     is_proven: AtomicBool,
+    reading: Arc<Reading>,
+    /// Segments are written again one at a time: two at once would undo each other's work.
+    rewriting: tokio::sync::Mutex<()>,
+    progress: Mutex<Progress>,
+}
+
+/// How far the archiver came: the next round goes on from there, or what stays would keep it from what comes after.
+#[derive(Debug, Default)]
+struct Progress {
+    cooled: Option<CooledUpTo>,
+    loose: String,
+    spent: String,
 }
 
 /// Why something was not moved to the archive, or not read from there.
@@ -53,7 +75,7 @@ pub enum Trouble {
         object: String,
     },
     /// It took too long.
-    #[error("the archive gave no answer within {} s", READING_MAX.as_secs())]
+    #[error("the archive gave no answer in time")]
     Slow,
     /// A record has more bytes than may be read back.
     #[error("message {number} and its answers are too large for the archive")]
@@ -61,6 +83,20 @@ pub enum Trouble {
         /// Which.
         number: Serial,
     },
+    /// It is not the archive that the store's pointers lead to.
+    #[error(
+        "archive.url names another archive than this store's: {IDENTITY} there says {found}, and should say {own}; name \
+         the same archive on all nodes, and where it was moved, move all of its objects, {IDENTITY} too"
+    )]
+    Foreign {
+        /// Which one is the store's.
+        own: String,
+        /// What this one says it is.
+        found: Said,
+    },
+    /// What somebody else tried to read for all who wait did not come.
+    #[error(transparent)]
+    Read(Arc<Self>),
     /// This node was not told where the archive is.
     #[error("this node has no archive: set archive.url")]
     Unset,
@@ -76,9 +112,14 @@ pub enum Trouble {
 }
 
 impl Archive {
-    /// Segments among these objects.
-    pub fn new(objects: Objects) -> Self {
-        Self { objects, is_proven: AtomicBool::new(false) }
+    /// Segments among these objects. It is called so if nobody has named it yet: no two may have one name.
+    pub fn new(objects: Objects, name: String) -> Self {
+        let (is_proven, progress, rewriting) = Default::default();
+        Self { objects, name, is_proven, reading: Arc::default(), rewriting, progress }
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes a segment, reads it back and verifies every record (CLM-18).
@@ -112,18 +153,30 @@ impl Archive {
         let found = self.objects.get(object, limits::ARCHIVE_SEGMENT_BYTES_MAX).await?;
         let packed: Bytes = found.ok_or_else(|| Trouble::Missing { object: object.to_owned() })?.bytes;
         let altered = Fault::Altered { object: object.to_owned() };
-        let unpack = move || zstd::bulk::decompress(&packed, limits::ARCHIVE_SEGMENT_BYTES_MAX);
-        apart(unpack).await?.map_err(|_| altered.into())
+        apart(move || unpacked(&packed)).await?.ok_or_else(|| altered.into())
     }
 
-    /// The record that a pointer names.
-    async fn read(&self, pointer: Pointer) -> Result<Record, Trouble> {
-        let reading = async {
-            let text = self.text(&pointer.object).await?;
-            apart(move || segment::find(&pointer, &text)).await?.map_err(Trouble::from)
+    /// The record of a message, where a pointer says that it is.
+    async fn read(self: &Arc<Self>, pointer: Pointer, id: &IdKey, number: Serial) -> Result<Record, Trouble> {
+        let (archive, object) = (Arc::clone(self), pointer.object.clone());
+        let fetch = move || async move {
+            let text = archive.text(&object).await?;
+            apart(move || Verified::new(&object, text)).await?.map_err(Trouble::from)
         };
-        tokio::time::timeout(READING_MAX, reading).await.unwrap_or(Err(Trouble::Slow))
+        let segment = self.reading.segment(&pointer.object, fetch).await?;
+        let another = Fault::Record { object: pointer.object.clone(), place: pointer.place };
+        let record = self.reading.find(segment, pointer).await?;
+        // A pointer that was altered must not lead to somebody else's answer.
+        if record.is_of(id, number) { Ok(record) } else { Err(another.into()) }
     }
+}
+
+/// What was packed, unless it is not, or is more than a segment may have.
+fn unpacked(packed: &[u8]) -> Option<Vec<u8>> {
+    let mut text = Vec::new();
+    let unpack = zstd::stream::read::Decoder::new(packed).ok()?;
+    unpack.take(limits::ARCHIVE_SEGMENT_BYTES_MAX as u64 + 1).read_to_end(&mut text).ok()?;
+    (text.len() <= limits::ARCHIVE_SEGMENT_BYTES_MAX).then_some(text)
 }
 
 /// Whether a text is a segment with these records, each where its pointer says.
@@ -148,23 +201,37 @@ impl Gate {
         }
         // It may have been moved since it was looked up, or written again.
         let id = IdKey { id: claim.key.id.clone(), tenant: claim.key.tenant.clone() };
-        let claims = self.store().claims_of(&id, self.clock().now()).await?;
-        let claim = claims.into_iter().find(|it| it.key == claim.key);
-        let Some(pointer) = claim.as_ref().and_then(StoredClaim::pointer) else { return Ok(None) };
-        let record = self.archive()?.read(pointer?).await?;
-        Ok(claim.and_then(|it| record.answer(&it.key.destination).cloned()))
+        let claims = self.claims_ever(&id).await?;
+        let Some(claim) = claims.into_iter().find(|it| it.key == claim.key) else { return Ok(None) };
+        let Some(pointer) = claim.pointer().transpose()? else { return Ok(None) };
+        // CLM-17: what is known without the archive does not wait for it.
+        match pointer.answered {
+            Answered::No => return Ok(None),
+            Answered::With(status) if claim.erased_at.is_some() => {
+                return Ok(Some(Answer { status, content_type: None, body: Bytes::new() }));
+            }
+            Answered::With(_) | Answered::Unsaid => {}
+        }
+        let record = self.archive()?.read(pointer.record, &id, claim.claim.message).await?;
+        Ok(record.answer(&claim.key.destination).cloned())
     }
 
     /// A message under an id that is in the archive, if a claim points to it.
     pub async fn archived_message(&self, id: &IdKey, number: Serial) -> Result<Option<Record>, Trouble> {
-        let claims = self.store().claims_of(id, self.clock().now()).await?;
+        let claims = self.claims_ever(id).await?;
         let of_message = claims.iter().filter(|it| it.claim.message == number);
         let Some(pointer) = of_message.filter_map(StoredClaim::pointer).next() else { return Ok(None) };
-        self.archive()?.read(pointer?).await.map(Some)
+        self.archive()?.read(pointer?.record, id, number).await.map(Some)
     }
 
-    fn archive(&self) -> Result<&Archive, Trouble> {
-        self.archive.get().map(|it| &**it).ok_or(Trouble::Unset)
+    /// All claims under an id, those too whose time is over: they are kept for a hold, or for a conflict that nobody has
+    /// decided.
+    async fn claims_ever(&self, id: &IdKey) -> Result<Vec<StoredClaim>, StoreError> {
+        self.store().claims_of(id, Timestamp(i64::MIN)).await
+    }
+
+    fn archive(&self) -> Result<&Arc<Archive>, Trouble> {
+        self.archive.get().ok_or(Trouble::Unset)
     }
 }
 

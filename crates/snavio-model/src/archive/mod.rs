@@ -12,6 +12,7 @@ pub mod segment;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::claim::IdKey;
 use crate::id::Serial;
 use crate::message::{Message, Path};
 use crate::processing::Answer;
@@ -53,6 +54,11 @@ impl Record {
     /// The answer that a destination gave.
     pub fn answer(&self, destination: &str) -> Option<&Answer> {
         self.claims.iter().find(|it| *it.destination == *destination)?.answer.as_ref()
+    }
+
+    /// Whether it is of this message, and not of another that something wrong points to.
+    pub fn is_of(&self, id: &IdKey, number: Serial) -> bool {
+        self.number == number && self.message.id == id.id && self.message.tenant == id.tenant
     }
 
     /// The same without what the message and its answers say (CLM-18): the hash and the times stay.
@@ -98,6 +104,59 @@ impl Pointer {
 impl fmt::Display for Pointer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}#{}:{}", self.object, self.place, hex::encode(self.digest))
+    }
+}
+
+/// What stands beside a claim that was moved: where its record is, and what is known of its answer without reading that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimPointer {
+    /// Where the record is.
+    pub record: Pointer,
+    /// Whether there is an answer in it.
+    pub answered: Answered,
+}
+
+/// Whether a record has an answer to a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answered {
+    /// Nobody wrote down whether it has.
+    Unsaid,
+    /// It has none.
+    No,
+    /// It has one, with this status.
+    With(u16),
+}
+
+impl ClaimPointer {
+    /// What is written beside a claim whose record is there, with its answer.
+    pub fn new(record: Pointer, answer: Option<&Answer>) -> Self {
+        let answered = answer.map_or(Answered::No, |it| Answered::With(it.status));
+        Self { record, answered }
+    }
+
+    /// Takes back what it is written as: `<object>#<place>:<digest>:<status>`, `-` for no answer. Older ones end with the
+    /// digest.
+    pub fn parse(text: &str) -> Option<Self> {
+        if let Some(record) = Pointer::parse(text) {
+            return Some(Self { record, answered: Answered::Unsaid });
+        }
+        let (record, answered) = text.rsplit_once(':')?;
+        let answered = match answered {
+            "-" => Answered::No,
+            status => Answered::With(status.parse().ok()?),
+        };
+        let pointer = Self { record: Pointer::parse(record)?, answered };
+        (pointer.to_string() == text).then_some(pointer)
+    }
+}
+
+impl fmt::Display for ClaimPointer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.answered {
+            Answered::Unsaid => self.record.fmt(f),
+            Answered::No => write!(f, "{}:-", self.record),
+            Answered::With(status) => write!(f, "{}:{status}", self.record),
+        }
     }
 }
 

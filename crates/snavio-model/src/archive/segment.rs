@@ -2,6 +2,8 @@
 //! carries a record and its SHA-256, and the SHA-256 of the whole text is in the segment's key. The same records are
 //! the same text, so whoever writes them twice writes one object. How the text is packed is the caller's affair.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
@@ -95,25 +97,62 @@ pub fn read_pointed(object: &str, text: &[u8]) -> Result<Vec<(Pointer, Record)>,
 
 /// The one record that a pointer names, if it is what the pointer says.
 pub fn find(pointer: &Pointer, text: &[u8]) -> Result<Record, Fault> {
-    let Pointer { object, place, digest } = pointer;
-    let missing = || Fault::Record { object: object.clone(), place: *place };
-    let mut lines = verified(object, text)?.skip(1);
-    let line = lines.nth(*place as usize).ok_or_else(missing)?;
-    let (found, record) = of_line(object, *place, line)?;
-    if found != *digest {
-        return Err(missing());
+    Verified::new(&pointer.object, text.to_vec())?.find(pointer)
+}
+
+/// The text of a segment that is what its key says: whoever looks for several of its records verifies it once.
+#[derive(Debug)]
+pub struct Verified {
+    object: String,
+    text: String,
+    /// Where its records begin and end.
+    lines: Vec<Range<usize>>,
+}
+
+impl Verified {
+    /// A text as the segment of a key, if it is that.
+    pub fn new(object: &str, text: Vec<u8>) -> Result<Self, Fault> {
+        check(object, &text)?;
+        let text = String::from_utf8(text).map_err(|_| Fault::Altered { object: object.to_owned() })?;
+        let mut end = 0;
+        let lines = text.split_inclusive('\n').map(|line| {
+            end += line.len();
+            end - line.len()..end
+        });
+        let lines = lines.skip(1).collect();
+        Ok(Self { object: object.to_owned(), text, lines })
     }
-    Ok(record)
+
+    /// The record that a pointer names, if it is what the pointer says.
+    pub fn find(&self, pointer: &Pointer) -> Result<Record, Fault> {
+        let Pointer { object, place, digest } = pointer;
+        let missing = || Fault::Record { object: object.clone(), place: *place };
+        let line = self.lines.get(*place as usize).filter(|_| *object == self.object).ok_or_else(missing)?;
+        let (found, record) = of_line(object, *place, &self.text[line.clone()])?;
+        if found != *digest {
+            return Err(missing());
+        }
+        Ok(record)
+    }
+
+    /// What it takes up in memory, more or less.
+    pub fn bytes(&self) -> usize {
+        self.text.len() + self.lines.len() * size_of::<Range<usize>>()
+    }
 }
 
 /// The lines of a text that is what its key says.
 fn verified<'t>(object: &str, text: &'t [u8]) -> Result<impl Iterator<Item = &'t str>, Fault> {
-    let altered = || Fault::Altered { object: object.to_owned() };
-    let named = object.rsplit('/').next().and_then(|it| it.strip_suffix(ENDING)).ok_or_else(altered)?;
-    if hex::encode(Sha256::digest(text)) != named {
-        return Err(altered());
+    check(object, text)?;
+    std::str::from_utf8(text).map(str::lines).map_err(|_| Fault::Altered { object: object.to_owned() })
+}
+
+fn check(object: &str, text: &[u8]) -> Result<(), Fault> {
+    let named = object.rsplit('/').next().and_then(|it| it.strip_suffix(ENDING));
+    if named.is_some_and(|it| it == hex::encode(Sha256::digest(text))) {
+        return Ok(());
     }
-    std::str::from_utf8(text).map(str::lines).map_err(|_| altered())
+    Err(Fault::Altered { object: object.to_owned() })
 }
 
 fn of_line(object: &str, place: u32, line: &str) -> Result<([u8; 32], Record), Fault> {

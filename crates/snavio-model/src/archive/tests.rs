@@ -80,6 +80,37 @@ fn a_segment_reads_as_it_was_written_and_writing_it_twice_is_the_same_object() {
     assert_eq!(segment::write(&[]), None);
 }
 
+/// CLM-17: what stands beside a claim says whether there is an answer, unless it was written before it did.
+#[test]
+fn a_claims_pointer_tells_whether_there_is_an_answer() {
+    let record = segment::write(&[record(1, b"1")]).unwrap().pointers.remove(0);
+    let answer = Answer { status: 422, content_type: None, body: Bytes::new() };
+    for (pointer, ending, answered) in [
+        (ClaimPointer::new(record.clone(), Some(&answer)), ":422", Answered::With(422)),
+        (ClaimPointer::new(record.clone(), None), ":-", Answered::No),
+        (ClaimPointer { record: record.clone(), answered: Answered::Unsaid }, "", Answered::Unsaid),
+    ] {
+        assert_eq!(pointer.to_string(), format!("{record}{ending}"));
+        let read = ClaimPointer::parse(&pointer.to_string()).unwrap();
+        assert_eq!((read.answered, &read), (answered, &pointer));
+    }
+    for text in [format!("{record}:"), format!("{record}:0422"), format!("{record}:x"), "a#1:00:-".to_owned()]
+    {
+        assert_eq!(ClaimPointer::parse(&text), None, "{text}");
+    }
+}
+
+/// CLM-16
+#[test]
+fn a_record_is_of_one_message_only() {
+    let id = IdKey { id: MessageId::stored("id \"1\""), tenant: "acme".parse().unwrap() };
+    let it = record(1, b"1");
+    assert!(it.is_of(&id, Serial(1)));
+    assert!(!it.is_of(&id, Serial(2)));
+    assert!(!record(2, b"1").is_of(&id, Serial(2)));
+    assert!(!it.is_of(&IdKey { tenant: "umbrella".parse().unwrap(), ..id }, Serial(1)));
+}
+
 /// CLM-18
 #[test]
 fn a_segment_that_was_tampered_with_is_noticed() {

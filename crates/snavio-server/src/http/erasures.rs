@@ -50,6 +50,9 @@ pub(super) struct Erased {
     erased_at: String,
     /// Whether it was before, and nothing was done now.
     before: bool,
+    /// Objects of the archive that may still have it in them: they are about to be deleted or written again. Ask again
+    /// until it is 0.
+    objects_left: u64,
 }
 
 /// Destroys what an id says: payloads, metadata and answers, in the store and in the archive. Hash, reference, status and
@@ -65,12 +68,12 @@ pub(super) async fn erase(
     let id = id_key(&principal, &body.event_id, Some(&tenant))?;
     let act = act(&app, &principal, said(&body.why)?)?;
     let (running, key) = (Arc::clone(&app), id.clone());
-    let erasure = Outlive::new(async move { running.gate.erase(&key, act).await }).await?;
-    let refusal = match erasure {
+    let erased = Outlive::new(async move { running.gate.erase(&key, act).await }).await?;
+    let refusal = match erased.erasure {
         Erasure::Erased { at, before } => {
             let (event_id, tenant) = (id.id.to_string(), id.tenant.to_string());
-            let erased = Erased { event_id, tenant, erased_at: at.to_string(), before };
-            return Ok(json(StatusCode::OK, &erased));
+            let (erased_at, objects_left) = (at.to_string(), erased.objects_left);
+            return Ok(json(StatusCode::OK, &Erased { event_id, tenant, erased_at, before, objects_left }));
         }
         Erasure::Held(hold) => Refusal::new(Reason::Held, format!("hold {hold} is on it")),
         Erasure::Busy => {

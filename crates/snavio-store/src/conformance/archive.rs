@@ -6,18 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use snavio_model::archive::hold::Held;
-use snavio_model::archive::{Pointer, Record, segment};
+use snavio_model::archive::{Answered, ClaimPointer, Pointer, Record, segment};
 use snavio_model::claim::{IdKey, Status};
 use snavio_model::conflict::{ConflictState, Move};
 use snavio_model::hash::DomainHash;
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::name::TenantName;
-use snavio_model::processing::InDoubt;
+use snavio_model::processing::{Ending, InDoubt};
 use snavio_model::settle::{Intake, Outcome};
 
 use super::processing::{answer, audited, book, booking, claim, completed, failed, finish, take_up, unknown};
 use super::samples::{act, at, intake, queued, receipt, receive, settle, settle_one};
-use crate::{Cooled, Erasure, NewHold, NewSegment, Received, Store};
+use crate::{Cooled, Erasure, NewHold, NewSegment, Received, Report, Store};
 
 const DAY: i64 = 86_400;
 
@@ -64,7 +64,7 @@ async fn archive(store: &dyn Store, shelf: &mut Shelf, day: i64) -> usize {
 /// The record that a claim points to.
 async fn archived(store: &dyn Store, shelf: &Shelf, id: &str, day: i64) -> Record {
     let claim = claim(store, id, day * DAY).await;
-    let pointer = claim.pointer().expect("it is archived").expect("it points somewhere");
+    let pointer = claim.pointer().expect("it is archived").expect("it points somewhere").record;
     segment::find(&pointer, &shelf[&pointer.object]).expect("it is there")
 }
 
@@ -173,7 +173,10 @@ pub async fn what_is_moved_twice_moves_once(store: &Arc<dyn Store>) {
         assert_eq!(archived(&**store, &shelf, id, 402).await.message.id.as_str(), id);
     }
     assert!(cooled(&**store, 402).await.is_empty());
-    assert!(store.spent_segments(10, at(500 * DAY)).await.expect("it looks").is_empty(), "it is pointed to");
+    assert!(
+        store.spent_segments("", 10, at(500 * DAY)).await.expect("it looks").is_empty(),
+        "it is pointed to"
+    );
 }
 
 /// CLM-18: nothing is deleted unless what is pointed to is what is here.
@@ -201,9 +204,12 @@ pub async fn a_segment_ends_when_nothing_points_to_it_any_more(store: &Arc<dyn S
     let records = cooled(&**store, 401).await;
     let written = write(&**store, &mut shelf, &records, 401).await;
     let object = written[0].1.object.clone();
-    assert!(store.spent_segments(10, at(401 * DAY + 60)).await.expect("it looks").is_empty(), "not at once");
+    assert!(
+        store.spent_segments("", 10, at(401 * DAY + 60)).await.expect("it looks").is_empty(),
+        "not at once"
+    );
     assert_eq!(
-        store.spent_segments(10, at(403 * DAY)).await.expect("it looks"),
+        store.spent_segments("", 10, at(403 * DAY)).await.expect("it looks"),
         std::slice::from_ref(&object)
     );
     let expires_at = records[0].claims[0].expires_at;
@@ -215,12 +221,12 @@ pub async fn a_segment_ends_when_nothing_points_to_it_any_more(store: &Arc<dyn S
 
     assert_eq!(archive(&**store, &mut shelf, 404).await, 1);
     assert!(
-        store.spent_segments(10, at(2557 * DAY + 120)).await.expect("it looks").is_empty(),
+        store.spent_segments("", 10, at(2557 * DAY + 120)).await.expect("it looks").is_empty(),
         "its claim is there"
     );
     store.sweep(at(2558 * DAY)).await.expect("it sweeps");
     assert_eq!(
-        store.spent_segments(10, at(2558 * DAY)).await.expect("it looks"),
+        store.spent_segments("", 10, at(2558 * DAY)).await.expect("it looks"),
         std::slice::from_ref(&object)
     );
     store.forget_segment(&object, at(2558 * DAY)).await.expect("it forgets");
@@ -359,7 +365,10 @@ pub async fn what_is_archived_is_erased_by_writing_its_segment_again(store: &Arc
     let erasure =
         store.erase(&id_key("a"), rewritten, act("asked for", at(402 * DAY))).await.expect("it erases");
     assert_eq!(erasure, Erasure::Erased { at: at(402 * DAY), before: false });
-    assert_eq!(store.spent_segments(10, at(402 * DAY)).await.expect("it looks"), std::slice::from_ref(&old));
+    assert_eq!(
+        store.spent_segments("", 10, at(402 * DAY)).await.expect("it looks"),
+        std::slice::from_ref(&old)
+    );
     shelf.remove(&old);
     assert!(archived(&**store, &shelf, "a", 403).await.message.is_erased());
     let other = archived(&**store, &shelf, "b", 403).await;
@@ -368,6 +377,106 @@ pub async fn what_is_archived_is_erased_by_writing_its_segment_again(store: &Arc
     let (same, other) = again(&**store, "a", 500).await;
     assert!(matches!(same, Outcome::Seen { status: Status::Completed, .. }));
     assert!(matches!(other, Outcome::Conflict { .. }));
+}
+
+/// CLM-18: what is left over of a move that was interrupted, or of what changed meanwhile, is known to be.
+pub async fn a_segment_that_is_pointed_to_in_part_is_loose_until_it_is_written_again(store: &Arc<dyn Store>) {
+    let mut shelf = Shelf::new();
+    for id in ["a", "b", "c"] {
+        posted(&**store, id).await;
+    }
+    let records = cooled(&**store, 401).await;
+    let written = write(&**store, &mut shelf, &records, 401).await;
+    let (old, first) = (written[0].1.object.clone(), written[0].1.clone());
+    let loose = async || store.loose_segments("", 10).await.expect("it looks");
+    assert!(loose().await.is_empty(), "somebody is about to point to it");
+    assert_eq!(store.unsettled_segments().await.expect("it counts"), 1);
+    assert_eq!(store.moved(written[..1].to_vec(), at(401 * DAY)).await.expect("it moves"), 1);
+    assert_eq!(loose().await, std::slice::from_ref(&old));
+    assert!(store.loose_segments(&old, 10).await.expect("it looks").is_empty(), "none comes after it");
+    assert_eq!(store.pointed(&old).await.expect("it tells"), std::slice::from_ref(&first));
+
+    let anew = write(&**store, &mut shelf, &records[..1], 402).await.remove(0).1;
+    assert!(store.repoint(vec![(first, anew.clone())]).await.expect("it points"));
+    assert!(loose().await.is_empty());
+    assert_eq!((ending(&**store, &old).await, ending(&**store, &anew.object).await), (true, false));
+    let spent = store.spent_segments("", 10, at(401 * DAY)).await.expect("it looks");
+    assert_eq!(spent, std::slice::from_ref(&old), "the old one ends at once");
+    assert!(store.spent_segments(&old, 10, at(401 * DAY)).await.expect("it looks").is_empty());
+    assert_eq!(store.moved(written[1..].to_vec(), at(401 * DAY)).await.expect("it answers"), 0);
+    store.forget_segment(&old, at(401 * DAY)).await.expect("it forgets");
+    shelf.remove(&old);
+    assert_eq!(archived(&**store, &shelf, "a", 402).await.message.id.as_str(), "a");
+    assert_eq!(archive(&**store, &mut shelf, 402).await, 2, "the others move by themselves");
+    assert_eq!(store.unsettled_segments().await.expect("it counts"), 0);
+}
+
+async fn ending(store: &dyn Store, object: &str) -> bool {
+    store.is_ending(object).await.expect("it tells")
+}
+
+/// CLM-18: whoever writes a segment again may be late.
+pub async fn nothing_is_pointed_elsewhere_if_something_would_be_left_behind(store: &Arc<dyn Store>) {
+    let mut shelf = Shelf::new();
+    for id in ["a", "b"] {
+        posted(&**store, id).await;
+    }
+    let records = cooled(&**store, 401).await;
+    let written = write(&**store, &mut shelf, &records, 401).await;
+    let old: Vec<_> = written.iter().map(|(_, pointer)| pointer.clone()).collect();
+    assert_eq!(store.moved(written, at(401 * DAY)).await.expect("it moves"), 2);
+    let unbegun = segment::write(&records[..1]).expect("a segment").pointers.remove(0);
+    let repoint = async |rewritten| store.repoint(rewritten).await.expect("it answers");
+    assert!(!repoint(vec![(old[0].clone(), unbegun.clone()), (old[1].clone(), unbegun)]).await, "not begun");
+    let anew = write(&**store, &mut shelf, &records[..1], 402).await.remove(0).1;
+    assert!(!repoint(vec![(old[0].clone(), anew.clone())]).await, "b would be left behind");
+    let blind = store.erase(&id_key("a"), vec![(old[0].clone(), anew.clone())], act("", at(402 * DAY))).await;
+    assert_eq!(blind.expect("it answers"), Erasure::Moved);
+    for id in ["a", "b"] {
+        assert_eq!(archived(&**store, &shelf, id, 402).await.message.id.as_str(), id);
+    }
+    store.settle_segment(&anew.object, at(402 * DAY)).await.expect("it settles");
+    assert_eq!((ending(&**store, &anew.object).await, ending(&**store, &old[0].object).await), (true, false));
+    assert!(store.loose_segments("", 10).await.expect("it looks").is_empty());
+}
+
+/// CLM-18: an object that came after its row was gone, and one of which nothing was as it was written.
+pub async fn an_object_that_nothing_points_to_ends_at_once(store: &Arc<dyn Store>) {
+    let mut shelf = Shelf::new();
+    posted(&**store, "a").await;
+    let records = cooled(&**store, 401).await;
+    let written = write(&**store, &mut shelf, &records, 401).await;
+    let object = written[0].1.object.clone();
+    store.erase(&id_key("a"), Vec::new(), act("asked for", at(401 * DAY))).await.expect("it erases");
+    assert_eq!(store.moved(written.clone(), at(401 * DAY)).await.expect("it answers"), 0);
+    assert!(ending(&**store, &object).await);
+    store.forget_segment(&object, at(401 * DAY)).await.expect("it forgets");
+    assert_eq!(store.moved(written, at(401 * DAY)).await.expect("it answers"), 0);
+    assert!(ending(&**store, &object).await, "whoever was late has written it again");
+}
+
+/// CLM-17: whether there is an answer in the archive is known without it, wherever it is written again.
+pub async fn what_was_answered_is_beside_the_pointer(store: &Arc<dyn Store>) {
+    let mut shelf = Shelf::new();
+    posted(&**store, "a").await;
+    let work = take_up(&**store, "b", 0).await;
+    let ending = Ending::Completed { answer: None, reference: Some("JE-b".to_owned()) };
+    finish(&**store, Report { ending, ..completed(receipt(&work), "") }, 1).await;
+    assert_eq!(archive(&**store, &mut shelf, 401).await, 2);
+    let beside = async |id| {
+        let pointer = claim(&**store, id, 401 * DAY).await.pointer().expect("it is archived");
+        pointer.expect("it points somewhere")
+    };
+    let [a, b] = [beside("a").await, beside("b").await];
+    assert_eq!((a.answered, b.answered), (Answered::With(201), Answered::No));
+    let records = segment::read(&a.record.object, &shelf[&a.record.object]).expect("it is read");
+    let anew = write(&**store, &mut shelf, &records[..1], 402).await.remove(0).1;
+    let other = write(&**store, &mut shelf, &records[1..], 402).await.remove(0).1;
+    assert!(
+        store.repoint(vec![(a.record, anew.clone()), (b.record, other.clone())]).await.expect("it points")
+    );
+    assert_eq!(beside("a").await, ClaimPointer { record: anew, answered: Answered::With(201) });
+    assert_eq!(beside("b").await, ClaimPointer { record: other, answered: Answered::No });
 }
 
 /// TEL-4: who reads telemetry goes on where it was, though messages before it are gone.

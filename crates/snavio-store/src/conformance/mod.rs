@@ -109,6 +109,9 @@ macro_rules! conformance {
                 what_is_held_is_not_deleted_until_the_hold_is_lifted,
                 what_is_erased_says_nothing_and_is_still_known, what_is_on_its_way_is_not_erased,
                 what_is_archived_is_erased_by_writing_its_segment_again,
+                a_segment_that_is_pointed_to_in_part_is_loose_until_it_is_written_again,
+                nothing_is_pointed_elsewhere_if_something_would_be_left_behind,
+                an_object_that_nothing_points_to_ends_at_once, what_was_answered_is_beside_the_pointer,
                 telemetry_goes_on_after_messages_were_moved;
             events: an_event_is_kept_as_it_came;
             queue: a_lease_hides_until_it_ends, a_receive_that_is_given_up_spends_no_attempt,

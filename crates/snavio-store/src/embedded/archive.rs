@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use rusqlite::{Connection, params};
 use snavio_model::archive::cooling::{Needed, stays};
 use snavio_model::archive::hold::Hold;
-use snavio_model::archive::{ArchivedClaim, Pointer, Record};
+use snavio_model::archive::{ArchivedClaim, ClaimPointer, Pointer, Record};
 use snavio_model::claim::IdKey;
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::limits;
@@ -18,7 +18,7 @@ use super::writer::{Transaction, Urgency, sql};
 use super::{EmbeddedStore, answer, audit, claim, erase, hold, known, message, original, segment};
 use crate::archive::{
     Archive, Cooled, CooledUpTo, DESTINATIONS_MAX, Erasure, LOOKED_AT_MAX, NewHold, NewSegment,
-    deleted_segment,
+    deleted_segment, objects_of,
 };
 use crate::{Act, StoreError};
 
@@ -45,15 +45,24 @@ impl Archive for EmbeddedStore {
         for some in records.chunks(AT_ONCE).map(<[_]>::to_vec) {
             let point = move |transaction: &mut Transaction<'_>| {
                 transaction.dirty = true;
-                let mut moved = 0;
-                for (record, pointer) in &some {
-                    moved += usize::from(point(transaction.connection, record, pointer, now)?);
-                }
-                Ok(moved)
+                let connection = transaction.connection;
+                // What moves may be erased later on, and must then not be here either.
+                erase::overwriting(connection, || {
+                    some.iter().try_fold(0, |moved, (record, pointer)| {
+                        Ok(moved + usize::from(point(connection, record, pointer, now)?))
+                    })
+                })
             };
             moved += self.writer.run(Urgency::Ordinary, point).await?;
         }
-        Ok(moved)
+        let settle = move |transaction: &mut Transaction<'_>| {
+            transaction.dirty = true;
+            for object in objects_of(records.iter().map(|(_, pointer)| pointer)) {
+                segment::settle_written(transaction.connection, object, now).map_err(sql)?;
+            }
+            Ok(moved)
+        };
+        self.writer.run(Urgency::Ordinary, settle).await
     }
 
     async fn archive_backlog(&self, now: Timestamp) -> Result<u64, StoreError> {
@@ -66,9 +75,57 @@ impl Archive for EmbeddedStore {
         self.readers.run(count).await
     }
 
-    async fn spent_segments(&self, limit: usize, now: Timestamp) -> Result<Vec<String>, StoreError> {
+    async fn loose_segments(&self, after: &str, limit: usize) -> Result<Vec<String>, StoreError> {
+        let after = after.to_owned();
+        let loose = move |transaction: &mut Transaction<'_>| {
+            transaction.dirty = true;
+            segment::loose(transaction.connection, &after, limit).map_err(sql)
+        };
+        self.writer.run(Urgency::Ordinary, loose).await
+    }
+
+    async fn settle_segment(&self, object: &str, now: Timestamp) -> Result<(), StoreError> {
+        let object = object.to_owned();
+        let settle = move |transaction: &mut Transaction<'_>| {
+            transaction.dirty = true;
+            segment::settle_written(transaction.connection, &object, now).map_err(sql)
+        };
+        self.writer.run(Urgency::Ordinary, settle).await
+    }
+
+    async fn pointed(&self, object: &str) -> Result<Vec<Pointer>, StoreError> {
+        let object = object.to_owned();
+        let pointed = move |connection: &Connection| segment::pointed(connection, &object);
+        Ok(self.readers.run(pointed).await?.into_iter().collect())
+    }
+
+    async fn repoint(&self, rewritten: Vec<(Pointer, Pointer)>) -> Result<bool, StoreError> {
+        let repoint = move |transaction: &mut Transaction<'_>| {
+            transaction.dirty = true;
+            segment::repoint(transaction.connection, &rewritten)
+        };
+        self.writer.run(Urgency::Ordinary, repoint).await
+    }
+
+    async fn is_ending(&self, object: &str) -> Result<bool, StoreError> {
+        let object = object.to_owned();
+        let ask = move |connection: &Connection| segment::is_ending(connection, &object).map_err(sql);
+        self.readers.run(ask).await
+    }
+
+    async fn unsettled_segments(&self) -> Result<u64, StoreError> {
+        self.readers.run(move |connection| segment::unsettled(connection).map_err(sql)).await
+    }
+
+    async fn spent_segments(
+        &self,
+        after: &str,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Vec<String>, StoreError> {
+        let after = after.to_owned();
         let end = move |transaction: &mut Transaction<'_>| {
-            let (ended, objects) = segment::spent(transaction.connection, limit, now).map_err(sql)?;
+            let (ended, objects) = segment::spent(transaction.connection, &after, limit, now).map_err(sql)?;
             transaction.dirty |= ended > 0;
             Ok(objects)
         };
@@ -225,8 +282,8 @@ fn point(
         return Ok(false);
     }
     let write = || {
-        let pointer = pointer.to_string();
         for claim in &record.claims {
+            let pointer = ClaimPointer::new(pointer.clone(), claim.answer.as_ref()).to_string();
             let (id, tenant) = (message.id.as_str(), message.tenant.as_str());
             let values = params![known::digest(id, tenant), id, tenant, claim.destination, now.0, pointer];
             connection.prepare_cached(&point)?.execute(values)?;

@@ -11,23 +11,29 @@ use snavio_model::time::Timestamp;
 
 use super::writer::{Transaction, sql};
 use super::{answer, audit, claim, hold, known, message, original, segment};
-use crate::archive::{Aside, DESTINATIONS_MAX, Erasure, erased};
+use crate::archive::{Aside, DESTINATIONS_MAX, Erasure, count_of, erased};
 use crate::{Act, LoggedMessage, StoreError};
 
-/// Erases, and has SQLite overwrite what it frees by that: pages that are merely free would still say it.
+/// Erases, and overwrites what is freed by that.
 pub(super) fn erase(
     transaction: &mut Transaction<'_>,
     id: &IdKey,
     rewritten: &[(Pointer, Pointer)],
     act: &Act,
 ) -> Result<Erasure, StoreError> {
-    let overwrite = |connection: &Connection, whether: bool| {
-        connection.pragma_update(None, "secure_delete", whether).map_err(sql)
-    };
-    overwrite(transaction.connection, true)?;
-    let erased = erase_rows(transaction, id, rewritten, act);
-    overwrite(transaction.connection, false)?;
-    erased
+    overwriting(transaction.connection, || erase_rows(transaction, id, rewritten, act))
+}
+
+/// Has SQLite overwrite what is freed meanwhile: pages that are merely free would still say it.
+pub(super) fn overwriting<T>(
+    connection: &Connection,
+    work: impl FnOnce() -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let overwrite = |whether: bool| connection.pragma_update(None, "secure_delete", whether).map_err(sql);
+    overwrite(true)?;
+    let done = work();
+    overwrite(false)?;
+    done
 }
 
 fn erase_rows(
@@ -57,14 +63,11 @@ fn erase_rows(
             return Ok(Erasure::Busy);
         }
     }
-    let old: BTreeSet<_> = rewritten.iter().map(|(old, _)| old.to_string()).collect();
-    let elsewhere =
-        |aside: &Aside| is_left(aside) && aside.archive.as_ref().is_some_and(|it| !old.contains(it));
-    if claims.iter().any(|(_, aside)| elsewhere(aside)) || !repoint(connection, rewritten).map_err(sql)? {
+    let elsewhere = |aside: &Aside| is_left(aside) && aside.is_elsewhere(rewritten);
+    if claims.iter().any(|(_, aside)| elsewhere(aside)) || !segment::repoint(connection, rewritten)? {
         return Ok(Erasure::Moved);
     }
-    let archived =
-        claims.iter().filter_map(|(_, aside)| aside.archive.as_ref()).collect::<BTreeSet<_>>().len();
+    let archived = count_of(claims.iter().filter_map(|(_, aside)| aside.archive.clone()).collect());
     let erased_messages = left.len();
     for (logged, hash_version) in left {
         let number = logged.number;
@@ -135,23 +138,6 @@ fn forget_dead_letters(connection: &Connection, message: Serial) -> rusqlite::Re
          AND reason <> 'conflict'"
     );
     connection.prepare_cached(&delete)?.execute([message.0]).map(|_| ())
-}
-
-/// Points claims to where their records are now. False if one of the new segments is not there to be pointed to.
-fn repoint(connection: &Connection, rewritten: &[(Pointer, Pointer)]) -> rusqlite::Result<bool> {
-    const REPOINT: &str = "UPDATE claim SET archive = ?2 WHERE archive = ?1";
-    for object in rewritten.iter().map(|(_, new)| &new.object).collect::<BTreeSet<_>>() {
-        if !segment::keep(connection, object)? {
-            return Ok(false);
-        }
-    }
-    for (old, new) in rewritten {
-        connection.prepare_cached(REPOINT)?.execute(params![old.to_string(), new.to_string()])?;
-    }
-    for object in rewritten.iter().map(|(old, _)| &old.object).collect::<BTreeSet<_>>() {
-        segment::end(connection, object)?;
-    }
-    Ok(true)
 }
 
 /// Whether there was an answer.

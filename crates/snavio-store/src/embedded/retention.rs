@@ -7,7 +7,7 @@ use snavio_model::time::Timestamp;
 
 use super::hold::HELD;
 use super::writer::{Transaction, sql};
-use super::{audit, claim, known};
+use super::{audit, claim, erase, known};
 use crate::StoreError;
 use crate::archive::{DESTINATIONS_MAX, Expired};
 
@@ -84,8 +84,10 @@ fn select(
 /// Deletes claims and what goes with them, in one entry of the record.
 fn expire(transaction: &mut Transaction<'_>, over: &[Over], now: Timestamp) -> Result<usize, StoreError> {
     let mut expired = Expired::default();
-    for it in over {
-        delete(transaction.connection, it, &mut expired).map_err(sql)?;
+    if !over.is_empty() {
+        let connection = transaction.connection;
+        let delete = |it| delete(connection, it, &mut expired).map_err(sql);
+        erase::overwriting(connection, || over.iter().try_for_each(delete))?;
     }
     if let Some((act, deed)) = expired.deed(now) {
         audit::append(transaction, deed.action, &deed.object, &act, &deed.outcome)?;

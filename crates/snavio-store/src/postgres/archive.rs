@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use snavio_model::archive::cooling::{Needed, stays};
 use snavio_model::archive::hold::Hold;
-use snavio_model::archive::{ArchivedClaim, Pointer, Record};
+use snavio_model::archive::{ArchivedClaim, ClaimPointer, Pointer, Record};
 use snavio_model::claim::{Claim, IdKey};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::limits;
@@ -17,7 +17,7 @@ use super::pool::sql;
 use super::{PostgresStore, answer, audit, claim, erase, hold, message, original, segment};
 use crate::archive::{
     Archive, Aside, Cooled, CooledUpTo, DESTINATIONS_MAX, Erasure, LOOKED_AT_MAX, NewHold, NewSegment,
-    deleted_segment,
+    deleted_segment, objects_of,
 };
 use crate::evidence::usable;
 use crate::{Act, LoggedMessage, StoreError};
@@ -40,6 +40,9 @@ impl Archive for PostgresStore {
         for some in records.chunks(AT_ONCE) {
             moved += self.within(async { point(&mut self.client().await?, some, now).await }).await?;
         }
+        for object in objects_of(records.iter().map(|(_, pointer)| pointer)) {
+            self.settle_segment(object, now).await?;
+        }
         Ok(moved)
     }
 
@@ -53,8 +56,49 @@ impl Archive for PostgresStore {
         self.within(work).await
     }
 
-    async fn spent_segments(&self, limit: usize, now: Timestamp) -> Result<Vec<String>, StoreError> {
-        self.within(async { segment::spent(&self.client().await?, limit, now).await }).await
+    async fn loose_segments(&self, after: &str, limit: usize) -> Result<Vec<String>, StoreError> {
+        self.within(async { segment::loose(&mut self.client().await?, after, limit).await }).await
+    }
+
+    async fn settle_segment(&self, object: &str, now: Timestamp) -> Result<(), StoreError> {
+        self.within(async { segment::settle_written(&mut self.client().await?, object, now).await }).await
+    }
+
+    async fn pointed(&self, object: &str) -> Result<Vec<Pointer>, StoreError> {
+        let work = async { segment::pointed(&self.client().await?, object).await };
+        Ok(self.within(work).await?.into_iter().collect())
+    }
+
+    async fn repoint(&self, rewritten: Vec<(Pointer, Pointer)>) -> Result<bool, StoreError> {
+        let work = async {
+            let mut client = self.client().await?;
+            let transaction = client.transaction().await.map_err(sql)?;
+            let objects: Vec<_> =
+                objects_of(rewritten.iter().flat_map(|(old, new)| [old, new])).into_iter().collect();
+            segment::lock(&transaction, &objects).await?;
+            if !segment::repoint(&transaction, &rewritten).await? {
+                return Ok(false);
+            }
+            transaction.commit().await.map(|()| true).map_err(sql)
+        };
+        self.within(work).await
+    }
+
+    async fn is_ending(&self, object: &str) -> Result<bool, StoreError> {
+        self.within(async { segment::is_ending(&self.client().await?, object).await }).await
+    }
+
+    async fn unsettled_segments(&self) -> Result<u64, StoreError> {
+        self.within(async { segment::unsettled(&self.client().await?).await }).await
+    }
+
+    async fn spent_segments(
+        &self,
+        after: &str,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Vec<String>, StoreError> {
+        self.within(async { segment::spent(&self.client().await?, after, limit, now).await }).await
     }
 
     async fn forget_segment(&self, object: &str, now: Timestamp) -> Result<(), StoreError> {
@@ -257,9 +301,9 @@ async fn point(
     let same: Vec<_> = records.iter().filter(|(it, _)| there.get(&it.number) == Some(it)).collect();
     let statement = transaction.prepare_cached(POINT).await.map_err(sql)?;
     for (record, pointer) in &same {
-        let pointer = pointer.to_string();
         let (id, tenant) = (record.message.id.as_str(), record.message.tenant.as_str());
         for claim in &record.claims {
+            let pointer = ClaimPointer::new(pointer.clone(), claim.answer.as_ref()).to_string();
             let values: [&(dyn ToSql + Sync); 5] = [&id, &tenant, &&*claim.destination, &now.0, &pointer];
             transaction.execute(&statement, &values).await.map_err(sql)?;
         }

@@ -12,7 +12,7 @@ use tokio_postgres::types::ToSql;
 use super::client::{Client, GenericClient};
 use super::pool::sql;
 use super::{answer, audit, claim, hold, message, original, segment};
-use crate::archive::{Aside, DESTINATIONS_MAX, Erasure, erased};
+use crate::archive::{Aside, DESTINATIONS_MAX, Erasure, count_of, erased, objects_of};
 use crate::{Act, LoggedMessage, StoreError};
 
 pub(super) async fn erase(
@@ -23,7 +23,8 @@ pub(super) async fn erase(
 ) -> Result<Erasure, StoreError> {
     let transaction = client.transaction().await.map_err(sql)?;
     // Segments before claims, as whoever moves does.
-    let is_there = keep_new(&transaction, rewritten).await?;
+    let objects = objects_of(rewritten.iter().flat_map(|(old, new)| [old, new]));
+    segment::lock(&transaction, &objects.into_iter().collect::<Vec<_>>()).await?;
     let claims = claim::of_ids(&transaction, std::slice::from_ref(id), "FOR UPDATE OF claim").await?;
     let claims: Vec<_> = claims.into_iter().collect::<Result<_, _>>()?;
     let conflicts = conflicts(&transaction, id).await?;
@@ -45,15 +46,11 @@ pub(super) async fn erase(
             return Ok(Erasure::Busy);
         }
     }
-    let old: BTreeSet<_> = rewritten.iter().map(|(old, _)| old.to_string()).collect();
-    let elsewhere =
-        |aside: &Aside| is_left(aside) && aside.archive.as_ref().is_some_and(|it| !old.contains(it));
-    if !is_there || claims.iter().any(|(_, aside)| elsewhere(aside)) {
+    let elsewhere = |aside: &Aside| is_left(aside) && aside.is_elsewhere(rewritten);
+    if claims.iter().any(|(_, aside)| elsewhere(aside)) || !segment::repoint(&transaction, rewritten).await? {
         return Ok(Erasure::Moved);
     }
-    repoint(&transaction, rewritten).await?;
-    let archived =
-        claims.iter().filter_map(|(_, aside)| aside.archive.as_ref()).collect::<BTreeSet<_>>().len();
+    let archived = count_of(claims.iter().filter_map(|(_, aside)| aside.archive.clone()).collect());
     let erased_messages = left.len();
     for (logged, hash_version) in left {
         let number = logged.number;
@@ -123,29 +120,6 @@ async fn forget_dead_letters(client: &impl GenericClient, message: Serial) -> Re
          AND reason <> 'conflict'"
     );
     client.execute(&delete, &[&message.0]).await.map(|_| ()).map_err(sql)
-}
-
-/// Whether all segments are there that claims are to point to.
-async fn keep_new(client: &impl GenericClient, rewritten: &[(Pointer, Pointer)]) -> Result<bool, StoreError> {
-    for object in rewritten.iter().map(|(_, new)| &new.object).collect::<BTreeSet<_>>() {
-        if !segment::keep(client, object).await? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-/// Points claims to where their records are now.
-async fn repoint(client: &impl GenericClient, rewritten: &[(Pointer, Pointer)]) -> Result<(), StoreError> {
-    const REPOINT: &str = "UPDATE claim SET archive = moved.new FROM unnest($1::text[], $2::text[]) AS moved (old, new) \
-         WHERE claim.archive = moved.old";
-    let (old, new): (Vec<_>, Vec<_>) =
-        rewritten.iter().map(|(old, new)| (old.to_string(), new.to_string())).unzip();
-    client.execute(REPOINT, &[&old, &new]).await.map_err(sql)?;
-    for object in rewritten.iter().map(|(old, _)| &old.object).collect::<BTreeSet<_>>() {
-        segment::end(client, object).await?;
-    }
-    Ok(())
 }
 
 /// Says how many answers there were.

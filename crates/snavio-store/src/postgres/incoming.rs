@@ -192,8 +192,8 @@ async fn pin(transaction: &Transaction<'_>, name: &str, value: &str) -> Result<(
         return Ok(());
     }
     let problem = format!(
-        "{name} of the database is {pinned}, and of the store {value}: a node with other secrets has opened it; \
-         use a database that none has"
+        "{name} of the database is {pinned}, and of the store {value}: a node with other secrets, or \
+         another archive, has opened it; use a database that none has"
     );
     Err(StoreError::Unavailable(problem.into()))
 }

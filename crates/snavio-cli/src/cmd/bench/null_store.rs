@@ -387,8 +387,32 @@ impl Archive for NullStore {
         Ok(0)
     }
 
-    async fn spent_segments(&self, _: usize, _: Timestamp) -> Result<Vec<String>, StoreError> {
+    async fn loose_segments(&self, _: &str, _: usize) -> Result<Vec<String>, StoreError> {
         Ok(Vec::new())
+    }
+
+    async fn settle_segment(&self, _: &str, _: Timestamp) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn pointed(&self, _: &str) -> Result<Vec<Pointer>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn repoint(&self, _: Vec<(Pointer, Pointer)>) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    async fn spent_segments(&self, _: &str, _: usize, _: Timestamp) -> Result<Vec<String>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn is_ending(&self, _: &str) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    async fn unsettled_segments(&self) -> Result<u64, StoreError> {
+        Ok(0)
     }
 
     async fn forget_segment(&self, _: &str, _: Timestamp) -> Result<(), StoreError> {
