@@ -460,7 +460,7 @@ pub async fn what_was_answered_is_beside_the_pointer(store: &Arc<dyn Store>) {
     let mut shelf = Shelf::new();
     posted(&**store, "a").await;
     let work = take_up(&**store, "b", 0).await;
-    let ending = Ending::Completed { answer: None, reference: Some("JE-b".to_owned()) };
+    let ending = Ending::Completed { answer: None, reference: Some("JE-b".to_owned()), note: None };
     finish(&**store, Report { ending, ..completed(receipt(&work), "") }, 1).await;
     assert_eq!(archive(&**store, &mut shelf, 401).await, 2);
     let beside = async |id| {
