@@ -138,7 +138,7 @@ async fn nothing_is_left_of_those_who_were_woken() {
 /// CLM-7: the last two go at the same time, and one of them turns off the light.
 #[test]
 fn nothing_is_left_of_two_who_go_at_once() {
-    const ROUNDS: i64 = 20_000;
+    const ROUNDS: i64 = 50_000;
     let (following, together) = (Following::default(), std::sync::Barrier::new(2));
     let come_and_go = || {
         for delivery in (0..ROUNDS).map(Serial) {
