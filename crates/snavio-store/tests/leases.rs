@@ -125,8 +125,7 @@ async fn a_lease_from_before_they_were_kept_has_the_usual_time() {
     finish(&store, failed(receipt(&given_back), false, 300), 1).await;
     store.close().await;
     drop(store);
-    let older = "ALTER TABLE delivery DROP COLUMN visible_at; ALTER TABLE delivery DROP COLUMN held; \
-         ALTER TABLE delivery DROP COLUMN fence; DELETE FROM refinery_schema_history WHERE version > 7;";
+    let older = include_str!("schemas/embedded-back-to-7.sql");
     rusqlite::Connection::open(folder.path().join(FILE)).unwrap().execute_batch(older).unwrap();
 
     let store = open(folder.path());

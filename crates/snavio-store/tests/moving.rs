@@ -500,8 +500,7 @@ async fn work_whose_lease_was_not_kept_is_not_handed_out_again_where_that_is_for
     receive(&store, "book", 60, at(0)).await;
     store.close().await;
     drop(store);
-    let older = "ALTER TABLE delivery DROP COLUMN visible_at; ALTER TABLE delivery DROP COLUMN held; \
-         ALTER TABLE delivery DROP COLUMN fence; DELETE FROM refinery_schema_history WHERE version > 7;";
+    let older = include_str!("schemas/embedded-back-to-7.sql");
     rusqlite::Connection::open(folder.path().join(FILE)).unwrap().execute_batch(older).unwrap();
     let url = Postgres::shared().database().unwrap();
     move_to(folder.path(), &url).await.unwrap();
