@@ -82,8 +82,10 @@ impl Gate {
         drop(registry);
         let id = IdKey { id: intake.message.id.clone(), tenant: intake.message.tenant.clone() };
         let settled = slow::settle(vec![intake], &self.committer, Box::new(held)).await;
-        let settlement =
-            settled.into_iter().next().unwrap_or_else(|| Err(Refusal::lost("it was not judged")))?;
+        let settlement = settled
+            .into_iter()
+            .next()
+            .map_or_else(|| Err(Refusal::lost("it was not judged")), |it| it.judged)?;
         match settlement.outcomes.first() {
             Some(Outcome::Queued { delivery }) => self.take_up(&id, &route, *delivery).await,
             Some(Outcome::Seen { delivery, status, .. }) => match status {
@@ -133,7 +135,13 @@ impl Gate {
             event: None,
         };
         let good_until = self.currency.good_until(&[Cache::Bans, Cache::Routes]);
-        Ok(Intake { message, path: Path::Slow, destinations: vec![Arc::clone(route)], good_until })
+        Ok(Intake {
+            message,
+            path: Path::Slow,
+            destinations: vec![Arc::clone(route)],
+            places: Vec::new(),
+            good_until,
+        })
     }
 
     /// The work is the caller's, unless somebody else is at it or its next attempt is not due.

@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(answers.await, [Err(Failure::Store), Err(Failure::Store)]);
 
         let (mut half, answers) = batch(&committer);
-        let settlement = Settlement { message: None, outcomes: Vec::new() };
+        let settlement = Settlement::unordered(None, Vec::new());
         half.answer(Ok(vec![settlement.clone()]));
         drop(half);
         assert_eq!(answers.await, [Ok(settlement), Err(Failure::Lost)]);

@@ -1,24 +1,28 @@
-//! The courier: takes deliveries that an HTTP processor is to be called for from their queues, calls, and reports what
-//! came of it (CLM-9). Each queue has a runner of its own with a bounded number of calls under way, so that a processor
-//! that is slow or down holds up nobody else's.
+//! The courier: takes deliveries that somebody outside is to be called for from their queues, calls, and reports what came of
+//! it: HTTP processors (CLM-9) and receivers of pushes (DLV-1). Each queue has a runner of its own with a bounded number of
+//! calls under way, and no more of all calls than its share (`targets.rs`), so that a target that is slow or down holds up
+//! nobody else's. One that is down is left alone for a while, and meanwhile nothing is taken for it: what waits loses no attempt.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use snavio_model::breaker::{Allowed, Presence, Turn};
 use snavio_model::delivery::Receipt;
 use snavio_model::limits;
 use snavio_model::name::QueueKey;
-use snavio_model::processing::{Ending, ProcessingKind};
-use snavio_model::registry::{BoundRoute, Registry};
+use snavio_model::processing::{Called, Ending, ProcessingKind, Retry};
+use snavio_model::registry::{BoundRoute, LivePushSecret, Registry};
+use snavio_model::time::Timestamp;
 use snavio_store::{Received, Report};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::Gate;
+use crate::targets::{Place, Target};
 
 /// How often new routes are looked for.
 const LOOKING: Duration = Duration::from_millis(500);
@@ -30,14 +34,26 @@ const TELLING_MAX: Duration = Duration::from_secs(2);
 /// Who reports, on the record.
 const COURIER: &str = "gateway (courier)";
 
+/// One attempt at a delivery.
+pub struct Attempt<'a> {
+    /// The delivery.
+    pub work: &'a Received,
+    /// Its route.
+    pub route: &'a BoundRoute,
+    /// What a push is signed with.
+    pub secret: Option<Arc<LivePushSecret>>,
+    /// When.
+    pub now: Timestamp,
+}
+
 /// Calls what is outside. What it says is believed: only it knows whether anything was sent.
 #[async_trait]
 pub trait Processor: Send + Sync {
     /// One attempt.
-    async fn call(&self, work: &Received, route: &BoundRoute) -> Ending;
+    async fn call(&self, attempt: Attempt<'_>) -> Called;
 }
 
-/// Keeps a runner for every queue that an HTTP processor is called for, for as long as the gate lives.
+/// Keeps a runner for every queue that somebody is called for, for as long as the gate lives.
 pub(crate) async fn run(gate: Arc<Gate>, processor: Arc<dyn Processor>) {
     let mut runners: HashMap<QueueKey, Runner> = HashMap::new();
     let mut known = None;
@@ -45,12 +61,19 @@ pub(crate) async fn run(gate: Arc<Gate>, processor: Arc<dyn Processor>) {
         let registry = gate.registry();
         if known != Some(registry.version()) {
             known = Some(registry.version());
-            let deadlines = deadlines(&registry);
-            runners.retain(|queue, _| deadlines.contains_key(queue));
-            for (queue, deadline) in deadlines {
-                let new = || Runner::start(&gate, &processor, queue.clone(), deadline);
-                let runner = runners.entry(queue.clone()).or_insert_with(new);
-                runner.deadline.store(deadline.as_millis() as u64, Ordering::Relaxed);
+            let called = called(&registry);
+            runners.retain(|queue, _| called.contains_key(queue));
+            // All of them are known before the first is called: each has its part of the places then.
+            let target = |queue: &QueueKey, it: &Queue<'_>| gate.targets.of(queue, &it.urls);
+            let targets: Vec<_> = called.iter().map(|(queue, it)| (queue, it, target(queue, it))).collect();
+            for (queue, of_queue, target) in targets {
+                match runners.get(queue) {
+                    Some(runner) => runner.follow(of_queue),
+                    None => {
+                        let runner = Runner::start(&gate, &processor, target, queue.clone(), of_queue);
+                        runners.insert(queue.clone(), runner);
+                    }
+                }
             }
         }
         drop(registry);
@@ -58,52 +81,81 @@ pub(crate) async fn run(gate: Arc<Gate>, processor: Arc<dyn Processor>) {
     }
 }
 
-/// The queues of HTTP processors, with the time that an attempt may take: the longest of their routes'.
-fn deadlines(registry: &Registry) -> HashMap<QueueKey, Duration> {
-    let mut deadlines = HashMap::new();
-    for route in registry.routes().filter(|it| it.route.processing.kind == ProcessingKind::Http) {
-        let deadline: &mut Duration = deadlines.entry(route.queue.clone()).or_default();
-        *deadline = route.route.processing.deadline().max(*deadline);
+/// What a runner must know of its queue's routes.
+#[derive(Default)]
+struct Queue<'a> {
+    /// The time that an attempt may take: the longest of them.
+    deadline: Duration,
+    urls: BTreeSet<&'a str>,
+}
+
+/// The queues that somebody is called for.
+fn called(registry: &Registry) -> HashMap<QueueKey, Queue<'_>> {
+    let mut queues: HashMap<_, Queue<'_>> = HashMap::new();
+    for bound in registry.routes().filter(|it| it.route.processing.kind.is_called()) {
+        let route = &bound.route;
+        if route.disabled.is_some() {
+            continue;
+        }
+        let queue = queues.entry(bound.queue.clone()).or_default();
+        queue.deadline = route.processing.deadline().max(queue.deadline);
+        queue.urls.extend(route.processing.url.as_deref());
     }
-    deadlines
+    queues
 }
 
 struct Runner {
+    gate: Arc<Gate>,
+    queue: QueueKey,
     /// How long an attempt may take, in milliseconds.
     deadline: Arc<AtomicU64>,
     task: JoinHandle<()>,
 }
 
 impl Runner {
-    fn start(gate: &Arc<Gate>, processor: &Arc<dyn Processor>, queue: QueueKey, deadline: Duration) -> Self {
-        let deadline = Arc::new(AtomicU64::new(deadline.as_millis() as u64));
+    fn start(
+        gate: &Arc<Gate>,
+        processor: &Arc<dyn Processor>,
+        target: Arc<Target>,
+        queue: QueueKey,
+        of_queue: &Queue<'_>,
+    ) -> Self {
+        let deadline = Arc::new(AtomicU64::new(of_queue.deadline.as_millis() as u64));
         let (ended, to_be_kept) = mpsc::channel(limits::CALLS_PER_QUEUE_MAX);
         // Both outlive their runner: a call that was begun is heard out, and what came of it is kept.
         gate.calls.spawn(keep(Arc::clone(gate), queue.clone(), to_be_kept));
         let calling = Calling {
             gate: Arc::clone(gate),
             processor: Arc::clone(processor),
-            queue,
+            target,
+            queue: queue.clone(),
             deadline: Arc::clone(&deadline),
-            places: Arc::new(Semaphore::new(limits::CALLS_PER_QUEUE_MAX)),
             ended,
         };
-        Self { deadline, task: tokio::spawn(calling.run()) }
+        Self { gate: Arc::clone(gate), queue, deadline, task: tokio::spawn(calling.run()) }
+    }
+}
+
+impl Runner {
+    /// Goes by what the routes say now.
+    fn follow(&self, of_queue: &Queue<'_>) {
+        self.deadline.store(of_queue.deadline.as_millis() as u64, Ordering::Relaxed);
     }
 }
 
 impl Drop for Runner {
     fn drop(&mut self) {
         self.task.abort();
+        self.gate.targets.forget(&self.queue);
     }
 }
 
 struct Calling {
     gate: Arc<Gate>,
     processor: Arc<dyn Processor>,
+    target: Arc<Target>,
     queue: QueueKey,
     deadline: Arc<AtomicU64>,
-    places: Arc<Semaphore>,
     ended: mpsc::Sender<Ended>,
 }
 
@@ -112,12 +164,16 @@ struct Ended {
     report: Report,
     /// When the attempt's time is over.
     until: Instant,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl Calling {
     fn deadline(&self) -> Duration {
         Duration::from_millis(self.deadline.load(Ordering::Relaxed))
+    }
+
+    fn now(&self) -> Timestamp {
+        self.gate.clock().now()
     }
 
     async fn run(self) {
@@ -127,12 +183,13 @@ impl Calling {
             let arrival = arrivals.notified();
             tokio::pin!(arrival);
             arrival.as_mut().enable();
-            let Ok(place) = Arc::clone(&this.places).acquire_owned().await else { return };
-            let free = this.places.available_permits().min(limits::RECEIVE_MESSAGES_MAX - 1);
-            let mut places = vec![place];
-            places.extend((0..free).map_while(|_| Arc::clone(&this.places).try_acquire_owned().ok()));
+            let places = this.places().await;
             let works = this.receive(places.len()).await;
             let is_idle = works.is_empty();
+            if !is_idle {
+                this.target.begun(this.deadline(), this.now());
+            }
+            // Places that nothing was found for are free at once.
             for (work, place) in works.into_iter().zip(places) {
                 this.gate.calls.spawn(Arc::clone(&this).attempt(work, place));
             }
@@ -142,15 +199,38 @@ impl Calling {
         }
     }
 
+    /// Waits until calls may be made, and takes places for them: nothing is leased that cannot be called for at once.
+    async fn places(&self) -> Vec<Place> {
+        loop {
+            let (freed, turned) = (self.gate.targets.freed().notified(), self.target.turned.notified());
+            tokio::pin!(freed, turned);
+            freed.as_mut().enable();
+            turned.as_mut().enable();
+            let now = self.now();
+            let most = match self.target.allows(now) {
+                Allowed::All => limits::RECEIVE_MESSAGES_MAX,
+                Allowed::Probe => 1,
+                Allowed::NotBefore(until) => {
+                    let _ = tokio::time::timeout(until.since(now).min(SLEEP_MAX), turned).await;
+                    continue;
+                }
+            };
+            let places = self.gate.targets.take(&self.target, most);
+            if !places.is_empty() {
+                return places;
+            }
+            let _ = tokio::time::timeout(SLEEP_MAX, freed).await;
+        }
+    }
+
     async fn receive(&self, max: usize) -> Vec<Received> {
-        let now = self.gate.clock().now();
-        match self.gate.store().receive(&self.queue, max, self.deadline(), now).await {
+        match self.gate.store().receive(&self.queue, max, self.deadline(), self.now()).await {
             Ok(works) => works,
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     queue = %self.queue,
-                    "work for a processor could not be taken"
+                    "work that somebody is called for could not be taken"
                 );
                 tokio::time::sleep(SLEEP_MAX).await;
                 Vec::new()
@@ -159,36 +239,82 @@ impl Calling {
     }
 
     /// One attempt.
-    async fn attempt(self: Arc<Self>, work: Received, place: OwnedSemaphorePermit) {
+    async fn attempt(self: Arc<Self>, work: Received, place: Place) {
         let began = Instant::now();
-        let registry = self.gate.registry();
-        let destination = work.destination.as_deref().unwrap_or_default();
-        let http = registry
-            .destination(destination)
-            .cloned()
-            .filter(|it| it.route.processing.kind == ProcessingKind::Http);
-        drop(registry);
         let receipt = Receipt { delivery_id: work.delivery_id, fence: work.fence };
-        let report = match http {
-            Some(route) => {
-                let ending = self.processor.call(&work, &route).await;
-                self.gate.meters.processed_in(began.elapsed());
-                tell(&work, &ending);
-                let retry_after = match &ending {
-                    Ending::Failed { retry_after, .. } => *retry_after,
-                    _ => None,
-                };
-                let retry = route.route.processing.retry(retry_after);
-                Report { receipt, ending, retry, kept_at: route.keeps_answers_at(), on_record: false }
-            }
+        let report = match self.route_of(&work) {
+            Some((route, secret)) => self.call(&work, receipt, &route, secret).await,
             // Its route is gone, or is another one now: it is given back, and a dead letter once its attempts are spent.
             None => {
-                let later = self.gate.clock().now().plus(Duration::from_secs(60));
+                let later = self.now().plus(Duration::from_secs(60));
                 Report::given_back(receipt, later, Some("its route names no processor any more"))
             }
         };
         let ended = Ended { report, until: began + self.deadline(), _place: place };
         let _ = self.ended.send(ended).await;
+    }
+
+    /// The route of a delivery, if somebody is called for it, and what a push is signed with.
+    fn route_of(&self, work: &Received) -> Option<(Arc<BoundRoute>, Option<Arc<LivePushSecret>>)> {
+        let registry = self.gate.registry();
+        // Of what was queued by another route before this one had the queue, too: it is not this one's to send.
+        let destination = work.destination.as_ref()?;
+        let route = registry.destination(destination).cloned();
+        let route = route.filter(|it| it.route.processing.kind.is_called() && it.route.disabled.is_none())?;
+        Some((route, registry.push_secret(destination).cloned()))
+    }
+
+    async fn call(
+        &self,
+        work: &Received,
+        receipt: Receipt,
+        route: &BoundRoute,
+        secret: Option<Arc<LivePushSecret>>,
+    ) -> Report {
+        let began = Instant::now();
+        let Called { ending, presence } =
+            self.processor.call(Attempt { work, route, secret, now: self.now() }).await;
+        self.note(presence);
+        let processing = &route.route.processing;
+        let is_push = processing.kind == ProcessingKind::Push;
+        if is_push {
+            self.gate.meters.pushed(ending.error().is_none(), began.elapsed());
+        } else {
+            self.gate.meters.processed_in(began.elapsed());
+        }
+        tell(work, &ending, is_push);
+        let retry_after = match &ending {
+            Ending::Failed { retry_after, .. } => *retry_after,
+            _ => None,
+        };
+        let retry = processing.retry(retry_after);
+        if !is_push {
+            return Report { receipt, ending, retry, kept_at: route.keeps_answers_at(), on_record: false };
+        }
+        if presence == Presence::Gone
+            && let Err(error) = self.gate.disable_push(route, ending.error().unwrap_or_default()).await
+        {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, route = %route.destination, "a route was not disabled; its receiver is asked again");
+        }
+        // The last attempt ends with what went wrong: whoever looks at the dead letter finds it there.
+        let is_last = work.attempt >= route.route.receives_max;
+        let ending = if is_last { ending.last() } else { ending };
+        let retry = Retry::At(retry.due(work.attempt, work.delivery_id, self.now()));
+        Report { receipt, ending, retry, kept_at: Vec::new(), on_record: false }
+    }
+
+    /// Takes to heart what a call told of its target.
+    fn note(&self, presence: Presence) {
+        let queue = &self.queue;
+        match self.target.ended(presence, self.now()) {
+            Some(Turn::Opened(until)) => {
+                metrics::counter!("snavio_target_breaks_total").increment(1);
+                tracing::warn!(%queue, %until, "a target is down, and left alone for a while");
+            }
+            Some(Turn::Closed) => tracing::info!(%queue, "a target is there again"),
+            None => {}
+        }
     }
 }
 
@@ -207,7 +333,7 @@ async fn keep(gate: Arc<Gate>, queue: QueueKey, mut to_be_kept: mpsc::Receiver<E
 }
 
 /// Tells the store what came of one call, until it answers or the attempt's time is over: then the next attempt asks
-/// the processor again, under the same id.
+/// again, under the same id.
 async fn keep_one(gate: &Gate, queue: &QueueKey, ended: &Ended) {
     let mut pause = TELLING;
     loop {
@@ -224,17 +350,18 @@ async fn keep_one(gate: &Gate, queue: &QueueKey, ended: &Ended) {
     }
 }
 
-fn tell(work: &Received, ending: &Ending) {
+fn tell(work: &Received, ending: &Ending, is_push: bool) {
     let (id, attempt) = (&work.message.id, work.attempt);
+    let whom = if is_push { "receiver" } else { "processor" };
     match ending {
         Ending::Completed { reference, .. } => {
-            tracing::debug!(target: "snavio::message", %id, attempt, reference, "a processor is done");
+            tracing::debug!(target: "snavio::message", %id, attempt, reference, whom, "it is done");
         }
         Ending::Failed { error, is_final, .. } => {
-            tracing::warn!(target: "snavio::message", %id, attempt, is_final, error, "a processor refused");
+            tracing::warn!(target: "snavio::message", %id, attempt, is_final, error, whom, "it was refused");
         }
         Ending::Unknown { error } => {
-            tracing::warn!(target: "snavio::message", %id, attempt, error, "what a processor did is not known");
+            tracing::warn!(target: "snavio::message", %id, attempt, error, whom, "what was done is not known");
         }
     }
 }

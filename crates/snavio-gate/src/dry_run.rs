@@ -1,8 +1,11 @@
 //! What would happen to a message, stage by stage, without anything of it happening (REG-3).
 
+use std::sync::Arc;
+
+use snavio_model::delivery::DeadReason;
 use snavio_model::permission::Standing;
 use snavio_model::refusal::{Reason, Refusal};
-use snavio_model::registry::{Registry, Route};
+use snavio_model::registry::{BoundRoute, Registry, Route};
 use snavio_model::settle::Outcome;
 
 use crate::committer::Failure;
@@ -84,17 +87,25 @@ impl Gate {
         let authentic = shield::walk(arrival, registry, self.window(), trusted, steps)?;
         let now = self.clock().now();
         let fresh = Currency::of_now(now);
-        let permitted = match fast::permit(authentic, registry, &fresh, self.dispatch()) {
+        let permitted = match fast::permit(authentic, registry, &fresh, self.dispatch(), &self.settings.order)
+        {
             Ok(permitted) => permitted,
             Err(refused) => {
-                let check = if refused.refusal.reason == Reason::RouteMissing { "route" } else { "grant" };
-                if check == "route" {
+                let check = match refused.refusal.reason {
+                    Reason::RouteMissing => "route",
+                    Reason::Malformed => "order",
+                    _ => "grant",
+                };
+                if check != "grant" {
                     steps.note("fast", "grant", Ok("there is a grant".to_owned()));
+                }
+                if check == "order" {
+                    steps.note("fast", "route", Ok("there is a route".to_owned()));
                 }
                 return steps.note("fast", check, Err(refused.refusal));
             }
         };
-        let (message, route) = (permitted.message(), permitted.route());
+        let message = permitted.message();
         let is_inside = asking.reads(message.target.tenant());
         steps.note(
             "fast",
@@ -104,17 +115,20 @@ impl Gate {
         let by_route = if is_inside { way(&permitted) } else { "there is a route".to_owned() };
         steps.note("fast", "route", Ok(by_route));
         // What hangs on the registry is not asked about: the registry may be one that is only thought of.
-        let policy = is_inside.then(|| format!(", under policy {},", route.route.claim.name()));
+        let policies: Vec<_> = permitted
+            .routes()
+            .iter()
+            .map(|route| is_inside.then(|| format!(", under policy {},", route.route.claim.name())))
+            .collect();
         let foreseen = self.store().foresee(permitted.into_intake(), now).await.map_err(|error| {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, "a dry run could not ask the store");
             Failure::Store
         });
-        let went = slow::judged(foreseen).map(|settlement| match settlement.outcomes.first() {
-            Some(Outcome::Duplicate { first_seen_at } | Outcome::Seen { first_seen_at, .. }) => {
-                format!("a duplicate: its id was first seen at {first_seen_at}, nothing would be dispatched")
-            }
-            _ => format!("the id is free{} and the queue has room", policy.unwrap_or_default()),
+        let went = slow::judged(foreseen).map(|settlement| {
+            let told =
+                settlement.outcomes.iter().zip(policies).map(|(outcome, policy)| foretold(outcome, policy));
+            told.collect::<Vec<_>>().join("; ")
         });
         // What is only tried is not on record.
         let went = went.map_err(|refusal| match refusal.conflict {
@@ -125,12 +139,32 @@ impl Gate {
     }
 }
 
+/// What would become of a message at one destination.
+fn foretold(outcome: &Outcome, policy: Option<String>) -> String {
+    match outcome {
+        Outcome::Duplicate { first_seen_at } | Outcome::Seen { first_seen_at, .. } => {
+            format!("a duplicate: its id was first seen at {first_seen_at}, nothing would be dispatched")
+        }
+        Outcome::Buried { reason: DeadReason::OutOfOrder, .. } => {
+            "a dead letter: it comes after a later one of its entity".to_owned()
+        }
+        Outcome::Buried { .. } => "a dead letter: the queue holds as much as it may".to_owned(),
+        Outcome::Skipped => "late: it would be recorded and left out".to_owned(),
+        Outcome::Held { .. } => "early: it would wait for those before it in its entity".to_owned(),
+        _ => format!("the id is free{} and the queue has room", policy.unwrap_or_default()),
+    }
+}
+
 /// Where a message goes, and how.
 fn way(permitted: &Permitted) -> String {
     let path = match permitted.escalation() {
         Some(reason) => format!("the slow path, because of {}", reason.as_str()),
         None => "the fast path".to_owned(),
     };
-    let Route { queue, dead_letter_queue, .. } = &permitted.route().route;
-    format!("to queue {queue}, dead letters to {dead_letter_queue}, by {path}")
+    let to = |route: &Arc<BoundRoute>| {
+        let Route { queue, dead_letter_queue, .. } = &route.route;
+        format!("to queue {queue}, dead letters to {dead_letter_queue}")
+    };
+    let ways: Vec<_> = permitted.routes().iter().map(to).collect();
+    format!("{}, by {path}", ways.join("; "))
 }

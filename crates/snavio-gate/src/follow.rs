@@ -20,8 +20,9 @@ use snavio_store::{Finished, HeldDelivery, Report, StoreError, StoredClaim};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
+use crate::answer::{Answer, Reached, Verdict};
 use crate::archive::Trouble;
-use crate::gate::{Answer, Gate, Verdict};
+use crate::gate::Gate;
 
 /// How soon somebody who waits looks by itself; then ever later, up to the longest.
 const LOOK: Duration = Duration::from_millis(50);
@@ -237,57 +238,83 @@ impl Gate {
 
     async fn follow(&self, source: &ServiceName, answer: Answer, wait: Wait) -> Result<Answer, Refused> {
         // Most messages are on their way, and nobody waits for more.
-        let is_accepted = matches!(answer.verdict, Verdict::Accepted { .. });
-        if is_accepted && wait.first(answer.processing).is_zero() {
+        let is_on_its_way = |it: &Reached| {
+            matches!(it.verdict, Verdict::Accepted { .. }) && wait.first(it.processing).is_zero()
+        };
+        if answer.reached.iter().all(is_on_its_way) {
             return Ok(answer);
         }
         let Ok(tenant) = TenantName::new(source.tenant()) else { return Ok(answer) };
         let id = IdKey { id: answer.id.clone(), tenant };
-        let refused =
-            |answer: &Answer, refusal| Err(Refused { subject: Box::new(answer.subject()), refusal });
-        let (delivery, is_replay, for_time) = match &answer.verdict {
-            Verdict::Accepted { delivery, .. } => (*delivery, false, wait.first(answer.processing)),
+        let following = answer.reached.iter().map(|it| self.follow_one(&id, it, wait));
+        let mut followed = futures_util::future::join_all(following).await;
+        if let [Err(refusal)] = &mut followed[..] {
+            let refusal = refusal.clone();
+            return Err(Refused { subject: Box::new(answer.subject()), refusal });
+        }
+        // An event is accepted as a whole: one that has no answer yet takes nothing from the others (PIP-13).
+        let told = |(it, verdict): (&Reached, Result<Verdict, Refusal>)| Reached {
+            verdict: verdict.unwrap_or_else(|refusal| Verdict::Unanswered {
+                refusal,
+                is_replay: it.verdict.taken_by().is_none(),
+            }),
+            ..it.clone()
+        };
+        let reached = answer.reached.iter().zip(followed).map(told).collect();
+        Ok(Answer { reached, ..answer })
+    }
+
+    async fn follow_one(&self, id: &IdKey, reached: &Reached, wait: Wait) -> Result<Verdict, Refusal> {
+        let unchanged = || Ok(reached.verdict.clone());
+        let (delivery, is_replay, for_time) = match &reached.verdict {
+            Verdict::Accepted { delivery, .. } => (*delivery, false, wait.first(reached.processing)),
             Verdict::Duplicate { first_seen_at: Some(_) } => {
-                self.came_again(id, &answer);
-                return Ok(answer);
+                self.came_again(id, reached);
+                return unchanged();
             }
-            Verdict::Duplicate { first_seen_at: None } => return Ok(answer),
+            Verdict::Duplicate { .. }
+            | Verdict::Skipped
+            | Verdict::Buried { .. }
+            | Verdict::Unanswered { .. } => {
+                return unchanged();
+            }
             Verdict::Followed(seen) => {
-                self.came_again(id.clone(), &answer);
+                self.came_again(id, reached);
                 (seen.delivery, true, wait.again())
             }
         };
-        let claim = match self.outcome_of(&id, &answer.destination, delivery, for_time, is_replay).await {
+        if !is_replay && for_time.is_zero() {
+            return unchanged();
+        }
+        let claim = match self.outcome_of(id, &reached.destination, delivery, for_time, is_replay).await {
             Ok(Some(claim)) => claim,
             // Its time is over since it was judged, or it was not.
-            Ok(None) => return refused(&answer, Refusal::lost("the claim is not there any more")),
+            Ok(None) => return Err(Refusal::lost("the claim is not there any more")),
             Err(error) if is_replay => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "a claim could not be looked up");
-                return refused(&answer, Refusal::new(Reason::Unavailable, "the store cannot answer now"));
+                return Err(Refusal::new(Reason::Unavailable, "the store cannot answer now"));
             }
             // It is on its way all the same.
-            Err(_) => return Ok(answer),
+            Err(_) => return unchanged(),
         };
         let status = claim.status(self.clock().now());
         if !is_over(status) && !is_replay {
-            return Ok(answer);
+            return unchanged();
         }
         // Nor is there an answer to the first sender where nobody knows it.
         if let Some(refusal) = self.not_yet(&claim, status) {
-            return refused(&answer, refusal);
+            return Err(refusal);
         }
-        match self.told(claim, delivery, is_replay).await {
-            Ok(followed) => Ok(Answer { verdict: Verdict::Followed(Box::new(followed)), ..answer }),
-            Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "an answer could not be read");
-                refused(&answer, unreadable(&error))
-            }
-        }
+        let told = self.told(claim, delivery, is_replay).await.map_err(|error| {
+            tracing::warn!(error = &error as &dyn std::error::Error, "an answer could not be read");
+            unreadable(&error)
+        })?;
+        Ok(Verdict::Followed(Box::new(told)))
     }
 
-    fn came_again(&self, id: IdKey, answer: &Answer) {
-        let IdKey { id, tenant } = id;
-        let key = ClaimKey { id, tenant, destination: Arc::clone(&answer.destination) };
+    fn came_again(&self, id: &IdKey, reached: &Reached) {
+        let IdKey { id, tenant } = id.clone();
+        let key = ClaimKey { id, tenant, destination: Arc::clone(&reached.destination) };
         self.following.came_again(key, self.clock().now());
     }
 

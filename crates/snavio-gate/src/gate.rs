@@ -1,6 +1,6 @@
 //! The pipeline on one screen, and the state it reads.
 
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -8,34 +8,37 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use snavio_model::age::{AgeLimits, Phase};
 use snavio_model::fair::Room;
-use snavio_model::message::{Message, MessageKind, Path};
-use snavio_model::name::{CommandName, ServiceName};
-use snavio_model::processing::ProcessingKind;
+use snavio_model::id::MessageId;
+use snavio_model::message::{Message, Path};
+use snavio_model::name::{QueueKey, ServiceName};
+use snavio_model::order::{OrderDefaults, Place};
 use snavio_model::recent::{Fingerprint, RecentMessages};
 use snavio_model::refusal::{Refusal, Refused, Subject};
 use snavio_model::registry::{BoundRoute, DispatchMode, Registry, Unseal};
-use snavio_model::settle::{Intake, Outcome, Settlement};
+use snavio_model::settle::{Intake, Settlement};
 use snavio_model::telemetry;
 use snavio_model::time::{Clock, Timestamp};
 use snavio_model::trace::{CorrelationId, Traceparent};
-use snavio_model::{id::MessageId, id::Serial};
 use snavio_store::{Store, StoreError};
 use tokio_util::task::TaskTracker;
 
+use crate::answer::{Answer, Reached, Verdict};
 use crate::archive::{self, Archive};
 use crate::committer::Committer;
 use crate::courier::Processor;
 use crate::currency::Currency;
-use crate::follow::{Followed, Following, Wait};
+use crate::follow::{Following, Wait};
 use crate::gathering::Gathering;
 use crate::legacy_keys::{self, LegacyKeys};
 use crate::loaded::Loaded;
 use crate::meters::Meters;
+use crate::ordering::OrderMeters;
 use crate::refreshing::too_old;
 use crate::revocations::Auditing;
 use crate::sealer::Sealing;
 use crate::shield::Arrival;
 use crate::snapshot::Snapshots;
+use crate::targets::{TargetState, Targets};
 use crate::ticket::Held;
 use crate::{courier, fast, revocations, shield, slow, snapshot, sweeper};
 
@@ -70,6 +73,8 @@ pub struct Settings {
     pub age_jitter: u32,
     /// How often the store is asked for changes of the registry.
     pub follow_every: Duration,
+    /// How messages are ordered on routes that do not say otherwise (ORD-3).
+    pub order: OrderDefaults,
 }
 
 impl Default for Settings {
@@ -82,63 +87,7 @@ impl Default for Settings {
             route_ages: AgeLimits::of_routes(),
             age_jitter: 0,
             follow_every: Duration::from_secs(1),
-        }
-    }
-}
-
-/// What became of a message that was not refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// Durable, and on its way.
-    Accepted {
-        /// How it was decided.
-        path: Path,
-        /// Its delivery.
-        delivery: Serial,
-    },
-    /// Seen before: nothing was dispatched.
-    Duplicate {
-        /// When it was first seen, where that is known.
-        first_seen_at: Option<Timestamp>,
-    },
-    /// What became of it is known: now, or since it was sent before.
-    Followed(Box<Followed>),
-}
-
-/// The answer to a message that was not refused.
-#[derive(Debug, Clone)]
-pub struct Answer {
-    /// The message's id.
-    pub id: MessageId,
-    /// Its correlation id.
-    pub correlation: CorrelationId,
-    /// Its trace.
-    pub traceparent: Traceparent,
-    /// What kind of message it is.
-    pub kind: MessageKind,
-    /// The service it is for; of an event its publisher.
-    pub target: ServiceName,
-    /// The command, or the event's type.
-    pub name: CommandName,
-    /// Its destination in claims and deliveries.
-    pub destination: Arc<str>,
-    /// By whom it is processed.
-    pub processing: ProcessingKind,
-    /// How its route treats repeats.
-    pub dedupe_mode: &'static str,
-    /// What became of it.
-    pub verdict: Verdict,
-}
-
-impl Answer {
-    pub(crate) fn subject(&self) -> Subject {
-        Subject {
-            kind: self.kind,
-            id: Some(self.id.clone()),
-            target: Some(self.target.clone()),
-            name: Some(self.name.clone()),
-            correlation: Some(self.correlation.clone()),
-            traceparent: Some(self.traceparent.clone()),
+            order: OrderDefaults::default(),
         }
     }
 }
@@ -158,6 +107,7 @@ struct Handed {
     fingerprint: Option<Fingerprint>,
     path: Path,
     skew: Option<telemetry::Record>,
+    places: Vec<Option<Place>>,
 }
 
 /// The gateway without its HTTP.
@@ -174,10 +124,12 @@ pub struct Gate {
     gathering: Gathering,
     legacy_keys: LegacyKeys,
     pub(crate) meters: Meters,
+    ordering: OrderMeters,
     pub(crate) following: Following,
     pub(crate) archive: OnceLock<Arc<Archive>>,
-    /// Calls of processors that are under way.
+    /// Calls of processors and receivers that are under way.
     pub(crate) calls: TaskTracker,
+    pub(crate) targets: Arc<Targets>,
     tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
     pub(crate) changing: tokio::sync::Mutex<()>,
     pub(crate) refreshing: tokio::sync::Mutex<()>,
@@ -223,9 +175,11 @@ impl Gate {
             gathering: Gathering::default(),
             legacy_keys: LegacyKeys::default(),
             meters: Meters::default(),
+            ordering: OrderMeters::default(),
             following: Following::default(),
             archive: OnceLock::new(),
             calls: TaskTracker::new(),
+            targets: Arc::default(),
             tasks: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
             refreshing: tokio::sync::Mutex::default(),
@@ -264,9 +218,14 @@ impl Gate {
         }
     }
 
-    /// Calls HTTP processors from now on, through this.
+    /// Calls HTTP processors and receivers of pushes from now on, through this.
     pub fn call_processors(self: &Arc<Self>, processor: Arc<dyn Processor>) {
         self.keep(tokio::spawn(courier::run(Arc::clone(self), processor)));
+    }
+
+    /// How whom this node calls for a queue is, if it calls anybody.
+    pub fn target(&self, queue: &QueueKey) -> Option<TargetState> {
+        self.targets.state(queue)
     }
 
     /// Puts a record among those that wait for a commit.
@@ -335,7 +294,10 @@ impl Gate {
             Ok(Begun::Known(answer)) => Ok(answer),
             Ok(Begun::Handed(handed)) => {
                 self.meters.settled(handed.path, waited);
-                self.end(handed, settled.next())
+                let ended = settled.next();
+                let ordered = ended.as_ref().map_or(&[][..], |it| &it.ordered);
+                self.ordering.told(&handed.answer, &handed.places, ordered, waited);
+                self.end(handed, ended.map(|it| it.judged))
             }
             Err(refused) => Err(refused),
         };
@@ -357,24 +319,16 @@ impl Gate {
         intakes: &mut Vec<Intake>,
     ) -> Result<Begun, Refused> {
         let authentic = shield::check(arrival, registry, self.settings.window)?; // no I/O
-        let permitted = fast::permit(authentic, registry, &self.currency, self.settings.dispatch)?; // no I/O
+        let permitted =
+            fast::permit(authentic, registry, &self.currency, self.settings.dispatch, &self.settings.order)?; // no I/O
         self.meters.used(&self.currency, permitted.caches(), self.clock.now());
-        let answer = Answer {
-            id: permitted.message().id.clone(),
-            correlation: permitted.message().correlation.clone(),
-            traceparent: permitted.message().traceparent.clone(),
-            kind: permitted.message().kind(),
-            target: permitted.message().target.clone(),
-            name: permitted.message().name.clone(),
-            destination: Arc::clone(&permitted.route().destination),
-            processing: permitted.route().route.processing.kind,
-            dedupe_mode: permitted.route().route.claim.name(),
-            verdict: Verdict::Duplicate { first_seen_at: None },
-        };
-        self.meters.routed(permitted.route());
-        self.legacy_keys.notice(permitted.message(), registry);
-        let fingerprint = self.fingerprint(permitted.message(), &permitted.route().destination);
-        if fingerprint.is_some_and(|it| asks_memory(permitted.route()) && self.recent().knows(it)) {
+        let (message, routes) = (permitted.message(), permitted.routes());
+        let answer = Answer::known(message, routes);
+        routes.iter().for_each(|route| self.meters.routed(route));
+        self.legacy_keys.notice(message, registry);
+        let fingerprint = self.fingerprint(message, routes);
+        let asks_memory = || routes.iter().all(|route| asks_memory(route));
+        if fingerprint.is_some_and(|it| asks_memory() && self.recent().knows(it)) {
             return Ok(Begun::Known(answer));
         }
         if let Some(reason) = permitted.escalation() {
@@ -383,85 +337,37 @@ impl Gate {
         let skew = |at| telemetry::skew(permitted.message(), at, self.settings.window);
         let skew = permitted.signed_at().and_then(skew);
         let intake = permitted.into_intake();
-        let path = intake.path;
+        let (path, places) = (intake.path, intake.places.clone());
         intakes.push(intake);
-        Ok(Begun::Handed(Handed { answer, fingerprint, path, skew }))
+        Ok(Begun::Handed(Handed { answer, fingerprint, path, skew, places }))
     }
 
     /// What the store's word means for a message.
     fn end(&self, handed: Handed, settled: Option<Result<Settlement, Refusal>>) -> Result<Answer, Refused> {
-        let Handed { answer, fingerprint, path, skew } = handed;
+        let Handed { answer, fingerprint, path, skew, .. } = handed;
         let lost = || Err(Refusal::lost("the store gave no answer"));
-        let settlement = settled
-            .unwrap_or_else(lost)
-            .map_err(|refusal| Refused { subject: Box::new(answer.subject()), refusal })?;
-        let verdict = match settlement.outcomes.first() {
-            Some(Outcome::Queued { delivery }) => {
-                fingerprint.into_iter().for_each(|it| self.recent().remember(it, self.clock.now()));
-                skew.into_iter().for_each(|record| self.gathering.add(record));
-                Verdict::Accepted { path, delivery: *delivery }
-            }
-            Some(Outcome::Duplicate { first_seen_at }) => {
-                Verdict::Duplicate { first_seen_at: Some(*first_seen_at) }
-            }
-            Some(Outcome::Seen { delivery, status, first_seen_at, kept_until, .. }) => {
-                let (first_seen_at, kept_until) = (*first_seen_at, *kept_until);
-                Verdict::Followed(Box::new(Followed::seen(*delivery, *status, first_seen_at, kept_until)))
-            }
-            // Refused by `slow` already.
-            Some(
-                Outcome::Taken
-                | Outcome::Conflict { .. }
-                | Outcome::QueueFull
-                | Outcome::Unreadable
-                | Outcome::TooLate
-                | Outcome::Outdated
-                | Outcome::Unfit,
-            )
-            | None => {
-                let refusal = Refusal::lost("the store gave no outcome");
-                return Err(Refused { subject: Box::new(answer.subject()), refusal });
-            }
+        let refused = |answer: &Answer, refusal| Refused { subject: Box::new(answer.subject()), refusal };
+        let settlement = settled.unwrap_or_else(lost).map_err(|refusal| refused(&answer, refusal))?;
+        let unsaid = || refused(&answer, Refusal::lost("the store gave no outcome"));
+        let mut outcomes = settlement.outcomes.iter();
+        let mut told = |it: &Reached| {
+            let verdict =
+                outcomes.next().and_then(|outcome| Verdict::of(*outcome, path)).ok_or_else(unsaid)?;
+            Ok(Reached { verdict, ..it.clone() })
         };
-        Ok(Answer { verdict, ..answer })
+        let reached = answer.reached.iter().map(&mut told).collect::<Result<Vec<_>, Refused>>()?;
+        if settlement.message.is_some() {
+            fingerprint.into_iter().for_each(|it| self.recent().remember(it, self.clock.now()));
+            skew.into_iter().for_each(|record| self.gathering.add(record));
+        }
+        Ok(Answer { reached, ..answer })
     }
 
     /// Every arrival ends here, once: in metrics, in the log and, but for what the message log tells itself, in
     /// its tenant's telemetry.
     fn report(&self, source: &ServiceName, at: Timestamp, ended: &Result<Answer, Refused>) {
         match ended {
-            Ok(Answer {
-                id,
-                correlation,
-                traceparent,
-                kind,
-                processing,
-                dedupe_mode,
-                verdict: Verdict::Accepted { path, .. },
-                ..
-            }) => {
-                self.meters.accepted(*kind, *path);
-                // It is complete since it is in its queue.
-                if *processing == ProcessingKind::Queue && *dedupe_mode != "none" {
-                    self.meters.processed();
-                }
-                let path = path.as_str();
-                tracing::debug!(target: "snavio::message", %source, %id, %correlation, %traceparent, path, "accepted");
-            }
-            Ok(Answer {
-                id, correlation, traceparent, kind, verdict: Verdict::Followed(followed), ..
-            }) if !followed.is_replay => {
-                let status = followed.status.as_str();
-                self.meters.accepted(*kind, Path::Slow);
-                tracing::info!(target: "snavio::message", %source, %id, %correlation, %traceparent, status, "processed");
-            }
-            Ok(answer) => {
-                let Answer { id, correlation, traceparent, .. } = answer;
-                self.meters.duplicate(answer.kind);
-                tracing::debug!(target: "snavio::message", %source, %id, %correlation, %traceparent, "duplicate");
-                let record = telemetry::duplicate(source, &answer.subject(), answer.dedupe_mode, at);
-                record.into_iter().for_each(|record| self.gathering.add(record));
-            }
+            Ok(answer) => self.report_taken(source, at, answer),
             Err(Refused { subject, refusal }) => {
                 let reason = refusal.reason.code();
                 self.meters.refused(subject.kind, refusal.reason);
@@ -478,12 +384,50 @@ impl Gate {
         }
     }
 
+    fn report_taken(&self, source: &ServiceName, at: Timestamp, answer: &Answer) {
+        let Answer { id, correlation, traceparent, kind, .. } = answer;
+        // It is complete since it is in its queue.
+        let is_complete = |it: &&Reached| {
+            matches!(it.verdict, Verdict::Accepted { .. })
+                && !it.processing.is_tracked()
+                && it.dedupe_mode != "none"
+        };
+        answer.reached.iter().filter(is_complete).for_each(|_| self.meters.processed());
+        match answer.taken_by() {
+            Some(path) => {
+                self.meters.accepted(*kind, path);
+                let path = path.as_str();
+                tracing::debug!(target: "snavio::message", %source, %id, %correlation, %traceparent, path, "accepted");
+            }
+            None => {
+                self.meters.duplicate(*kind);
+                tracing::debug!(target: "snavio::message", %source, %id, %correlation, %traceparent, "duplicate");
+                let dedupe_mode = answer.reached.first().map_or("none", |it| it.dedupe_mode);
+                let record = telemetry::duplicate(source, &answer.subject(), dedupe_mode, at);
+                record.into_iter().for_each(|record| self.gathering.add(record));
+            }
+        }
+        for reached in &answer.reached {
+            if let Verdict::Followed(followed) = &reached.verdict
+                && !followed.is_replay
+            {
+                let (status, destination) = (followed.status.as_str(), &reached.destination);
+                tracing::info!(target: "snavio::message", %source, %id, %correlation, %traceparent, %destination, status, "processed");
+            }
+        }
+    }
+
     /// PIP-2: only the very same signed message is known again from memory. What is not signed may say anything under its
     /// id.
-    fn fingerprint(&self, message: &Message, destination: &str) -> Option<Fingerprint> {
+    fn fingerprint(&self, message: &Message, routes: &[Arc<BoundRoute>]) -> Option<Fingerprint> {
         message.key_version.as_ref()?;
-        let key = (message.tenant.as_str(), message.id.as_str(), destination, &*message.signature);
-        let [high, low] = self.hashers.each_ref().map(|hasher| u128::from(hasher.hash_one(key)));
+        let [high, low] = self.hashers.each_ref().map(|hasher| {
+            let mut hasher = hasher.build_hasher();
+            (message.tenant.as_str(), message.id.as_str(), &*message.signature).hash(&mut hasher);
+            // Somebody may have subscribed since.
+            routes.iter().for_each(|route| route.destination.hash(&mut hasher));
+            u128::from(hasher.finish())
+        });
         Some(high << 64 | low)
     }
 
@@ -565,6 +509,16 @@ impl Gate {
 
     pub(crate) fn holds_sweeps(&self) -> bool {
         self.sweeps_held.load(Ordering::Relaxed)
+    }
+
+    /// Ends waits whose time is over (ORD-3).
+    pub(crate) async fn end_waits(&self) {
+        match self.store.end_waits(self.clock.now()).await {
+            Ok(ended) => self.ordering.waited(&ended),
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "waits could not be ended");
+            }
+        }
     }
 
     /// One bounded sweep; true when there may be more to do.

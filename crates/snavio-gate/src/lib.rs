@@ -4,11 +4,13 @@
 //! from memory or says why memory does not suffice, `slow` settles it in one durable commit. A stage eats the
 //! type that the one before it yields, and never calls an earlier one; only `gate.rs`, and `dry_run.rs` which walks the same way, name two of them.
 
+mod answer;
 mod archive;
 mod begin;
 mod committer;
 mod courier;
 mod currency;
+mod disabling;
 mod dry_run;
 mod fast;
 mod follow;
@@ -17,6 +19,7 @@ mod gathering;
 mod legacy_keys;
 mod loaded;
 mod meters;
+mod ordering;
 mod past;
 mod polls;
 mod refreshing;
@@ -28,16 +31,20 @@ mod shield;
 mod slow;
 mod snapshot;
 mod sweeper;
+mod targets;
 mod ticket;
 mod vouching;
 
+pub use answer::{Answer, Reached, Verdict};
 pub use archive::{Archive, Erased, Round as ArchiveRound, Said, Trouble as ArchiveTrouble};
 pub use begin::{Beginning, Begun};
-pub use courier::Processor;
+pub use courier::{Attempt, Processor};
 pub use dry_run::{Step, StepVerdict};
 pub use follow::{Followed, Wait};
-pub use gate::{Answer, Gate, Settings, Verdict};
+pub use gate::{Gate, Settings};
 pub use loaded::Loaded;
 pub use service_notes::ServiceNote;
-pub use shield::{Arrival, Vouched};
+pub use shield::{Arrival, Form, Vouched};
 pub use snapshot::{SnapshotKeys, Snapshots, Trouble as SnapshotTrouble};
+pub use targets::TargetState;
+pub use vouching::{Adapted, Unadapted};

@@ -35,6 +35,7 @@ pub(crate) struct Meters {
     conflicts: Counter,
     conflicting: Counter,
     processing_seconds: Histogram,
+    push_seconds: [Histogram; 2],
     strict: Counter,
     signature_failures: Counter,
     misroutes: Counter,
@@ -118,6 +119,8 @@ impl Default for Meters {
             conflicts: counter!("events_conflicts_total"),
             conflicting: processed("conflict"),
             processing_seconds: histogram!("events_processing_latency_seconds"),
+            push_seconds: ["failed", "taken"]
+                .map(|outcome| histogram!("snavio_push_seconds", "outcome" => outcome)),
             strict: counter!("snavio_strict_commands_total"),
             signature_failures: counter!("snavio_signature_failures_total"),
             misroutes: counter!("snavio_misroutes_total"),
@@ -190,6 +193,11 @@ impl Meters {
     /// A message was with its processor for so long.
     pub(crate) fn processed_in(&self, time: Duration) {
         self.processing_seconds.record(time);
+    }
+
+    /// A message was with its receiver for so long, and was taken or not.
+    pub(crate) fn pushed(&self, is_taken: bool, time: Duration) {
+        self.push_seconds[usize::from(is_taken)].record(time);
     }
 
     /// Attempts did not report back in time.

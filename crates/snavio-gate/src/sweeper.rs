@@ -36,6 +36,7 @@ pub(crate) async fn sweep(gate: Arc<Gate>) {
         if gate.holds_sweeps() || !gate.leads("sweeper", SWEEPER_TERM).await {
             continue;
         }
+        gate.end_waits().await;
         // A partial sweep goes on at once, in commits of its own: intake rides between them.
         while gate.sweep().await {}
     }

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use snavio_gate::{Arrival, Gate, Settings, Wait};
+use snavio_gate::{Arrival, Form, Gate, Settings, Wait};
 use snavio_model::message::MessageKind;
 use snavio_model::refusal::Reason;
 use snavio_model::registry::{Change, Entry, Sealed, Unseal};
@@ -113,6 +113,7 @@ async fn wait_for<T>(mut asked: impl AsyncFnMut() -> Option<T>) -> T {
 async fn refused(gate: &Gate) -> Reason {
     let arrival = Arrival {
         kind: MessageKind::Command,
+        form: Form::Native,
         source: "acme/billing".parse().unwrap(),
         body: "{}".into(),
         webhook: None,

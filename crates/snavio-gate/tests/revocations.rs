@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use snavio_gate::{Answer, Arrival, Gate, Settings, Wait};
+use snavio_gate::{Answer, Arrival, Form, Gate, Settings, Wait};
 use snavio_model::command::NewCommand;
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::message::MessageKind;
@@ -116,6 +116,7 @@ impl Fleet {
         };
         let arrival = Arrival {
             kind: MessageKind::Command,
+            form: Form::Native,
             source: billing(),
             body: command.sign(&Secret::from_bytes([7; 32])).unwrap().into(),
             webhook: None,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
-use snavio_gate::{Arrival, Gate, Settings, Wait};
+use snavio_gate::{Arrival, Form, Gate, Settings, Wait};
 use snavio_model::command::NewCommand;
 use snavio_model::id::MessageId;
 use snavio_model::message::MessageKind;
@@ -99,6 +99,7 @@ impl Desk {
         };
         let arrival = Arrival {
             kind: MessageKind::Command,
+            form: Form::Native,
             source: billing(),
             body: command.sign(&Secret::from_bytes([7; 32])).unwrap().into(),
             webhook: None,

@@ -242,6 +242,12 @@ impl Claim {
         now < self.expires_at || self.status().is_unended()
     }
 
+    /// Whether it is kept for an audit: it goes on the record when it goes (CLM-18). Claims from before there was an
+    /// archive do not say when they cool; they are known by how long they are kept, which no other policy may.
+    pub fn is_audited(&self) -> bool {
+        self.hot_until.is_some() || self.expires_at.since(self.first_seen_at) >= limits::LEDGER_KEEP_MIN
+    }
+
     /// How an attempt moves it on, and what is to be done with its delivery. It is kept for as long as the message may
     /// still be sent again, even where the work took longer than the policy keeps it (CLM-20).
     pub fn finish(&mut self, attempt: &Attempt, ending: &Ending, now: Timestamp) -> Result<Next, Fenced> {
@@ -269,8 +275,14 @@ impl Claim {
         Ok(())
     }
 
+    /// Whether it holds for longer than its policy keeps it, because its work ended late.
+    pub fn is_prolonged(&self) -> bool {
+        let ended_at = self.progress.as_ref().and_then(|it| it.ended_at);
+        ended_at.is_some_and(|at| self.expires_at <= kept_after(at))
+    }
+
     fn prolong(&mut self, now: Timestamp) {
-        let least = now.plus(2 * limits::REPLAY_WINDOW + limits::CLAIM_KEEP_SLACK);
+        let least = kept_after(now);
         if !self.status().is_unended() {
             self.expires_at = self.expires_at.max(least);
         }
@@ -280,6 +292,11 @@ impl Claim {
     pub fn status(&self) -> Status {
         self.progress.as_ref().map_or(Status::Completed, |it| it.status)
     }
+}
+
+/// Until when a message may still be sent again whose work ended then (CLM-20).
+fn kept_after(ended_at: Timestamp) -> Timestamp {
+    ended_at.plus(2 * limits::REPLAY_WINDOW + limits::CLAIM_KEEP_SLACK)
 }
 
 /// Where a claim stands (CLM-2).
@@ -439,6 +456,8 @@ impl Progress {
             DeadReason::RetentionExpired => "nobody took it in time",
             DeadReason::InDoubt => "its worker did not report back in time; whether it is done is not known",
             DeadReason::Purged => "its queue was purged",
+            DeadReason::OutOfOrder => "it came after a later one of its entity",
+            DeadReason::QueueFull => "its queue held as much as it may when it came",
             DeadReason::Conflict | DeadReason::Failed => "it is a dead letter",
         };
         let last = self.error.take().filter(|_| reason == DeadReason::ReceivesExhausted);

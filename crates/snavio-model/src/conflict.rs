@@ -138,7 +138,33 @@ pub enum Immovable {
     NoCompensation,
 }
 
+/// What a conflict is about. What the id means by another time, and what another tenant must decide, is another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dispute {
+    /// The message that was first,
+    pub original: Serial,
+    /// and whether its number was given in this very batch.
+    pub is_original_new: bool,
+    /// Whose destination it went to.
+    pub owner: TenantName,
+    /// What the other one says.
+    pub hash: DomainHash,
+}
+
+impl Dispute {
+    /// Whether only their contents differ.
+    pub fn is_beside(&self, other: &Self) -> bool {
+        *self == Self { hash: self.hash, ..other.clone() }
+    }
+}
+
 impl Conflict {
+    /// What it is about, once it is on record.
+    pub fn dispute(&self) -> Dispute {
+        let (owner, hash) = (self.owner.clone(), self.hash);
+        Dispute { original: self.original, is_original_new: false, owner, hash }
+    }
+
     /// The conflict after a move (CLM-12, CLM-13).
     pub fn moved(mut self, to: &Move, who: &str, at: Timestamp) -> Result<Self, Immovable> {
         if !self.state.may_become(to.to) {

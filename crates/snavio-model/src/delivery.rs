@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::id::Serial;
 use crate::limits;
 use crate::name::QueueKey;
+use crate::order::Lane;
+use crate::processing::Ending;
 use crate::registry::BoundRoute;
 use crate::time::Timestamp;
 
@@ -31,6 +33,8 @@ pub struct Delivery {
     pub receives_max: u32,
     /// Whether a claim waits for what becomes of it.
     pub tracking: Tracking,
+    /// The lane it is in, where one message of an entity is handed out at a time.
+    pub lane: Option<Box<Lane>>,
 }
 
 /// Whether a claim waits for what becomes of a delivery, and what follows an attempt of which nobody knows (CLM-7, CLM-9).
@@ -83,6 +87,7 @@ impl Delivery {
             receives: 0,
             receives_max: route.route.receives_max,
             tracking: route.route.processing.tracking(),
+            lane: None,
         }
     }
 
@@ -154,6 +159,10 @@ pub enum DeadReason {
     InDoubt,
     /// Its queue was purged while a claim waited for it.
     Purged,
+    /// It came after a later one of its entity, at a subscription that refuses that (ORD-3).
+    OutOfOrder,
+    /// Its queue held as much as it may when the event came, and others took it (PIP-13).
+    QueueFull,
 }
 
 impl DeadReason {
@@ -166,6 +175,8 @@ impl DeadReason {
             Self::Failed => "failed",
             Self::InDoubt => "in_doubt",
             Self::Purged => "purged",
+            Self::OutOfOrder => "out_of_order",
+            Self::QueueFull => "queue_full",
         }
     }
 
@@ -178,6 +189,8 @@ impl DeadReason {
             Self::Failed,
             Self::InDoubt,
             Self::Purged,
+            Self::OutOfOrder,
+            Self::QueueFull,
         ];
         all.into_iter().find(|it| it.as_str() == text)
     }
@@ -190,9 +203,46 @@ pub struct DeadLetter {
     pub delivery: Delivery,
     /// Why.
     pub reason: DeadReason,
+    /// What went wrong with its last attempt, where somebody said so (DLV-4).
+    pub error: Option<String>,
     /// When.
     pub dead_at: Timestamp,
 }
+
+impl DeadLetter {
+    /// One that nobody said anything about.
+    pub fn new(delivery: Delivery, reason: DeadReason, dead_at: Timestamp) -> Self {
+        Self { delivery, reason, error: None, dead_at }
+    }
+
+    /// With what went wrong last, if anything did.
+    #[must_use]
+    pub fn after(self, ending: &Ending) -> Self {
+        let printable = |it: char| if it.is_control() { ' ' } else { it };
+        let short = |error: &str| error.chars().map(printable).take(limits::ERROR_CHARS_MAX).collect();
+        Self { error: ending.error().map(short), ..self }
+    }
+
+    /// Why, as stores keep it: the reason's word, and what went wrong behind it.
+    pub fn reason_text(&self) -> String {
+        match &self.error {
+            Some(error) => format!("{}{REASON_END}{error}", self.reason.as_str()),
+            None => self.reason.as_str().to_owned(),
+        }
+    }
+
+    /// Takes back what [`DeadLetter::reason_text`] gave.
+    pub fn stored_reason(text: &str) -> Option<(DeadReason, Option<String>)> {
+        let (word, error) = match text.split_once(REASON_END) {
+            Some((word, error)) => (word, Some(error.to_owned())),
+            None => (text, None),
+        };
+        Some((DeadReason::stored(word)?, error))
+    }
+}
+
+/// What is between a reason's word and what went wrong, in stores.
+const REASON_END: &str = ": ";
 
 /// What is known of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -213,6 +263,36 @@ pub struct QueueAttributes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// DLV-4
+    #[test]
+    fn what_went_wrong_last_is_kept_behind_the_reason() {
+        let delivery = Delivery {
+            id: Serial(1),
+            message: Serial(0),
+            destination: "acme/bot:pay".into(),
+            queue: QueueKey::stored("acme/in"),
+            dead_letter_queue: QueueKey::stored("acme/dead"),
+            queued_at: Timestamp(0),
+            receives: 5,
+            receives_max: 5,
+            tracking: Tracking::Plain,
+            lane: None,
+        };
+        let plain = DeadLetter::new(delivery, DeadReason::Failed, Timestamp(7));
+        assert_eq!(plain.reason_text(), "failed");
+        let told = plain.clone().after(&Ending::Unknown { error: "lost: it may have done it".to_owned() });
+        assert_eq!(told.reason_text(), "failed: lost: it may have done it");
+        for letter in [plain.clone(), told] {
+            let stored = DeadLetter::stored_reason(&letter.reason_text());
+            assert_eq!(stored, Some((letter.reason, letter.error)));
+        }
+        let long = plain.after(&Ending::Unknown { error: "ä".repeat(9_999) });
+        assert_eq!(long.error.unwrap().chars().count(), limits::ERROR_CHARS_MAX);
+        for unfit in ["", "lost", "lost: failed", "failedx"] {
+            assert_eq!(DeadLetter::stored_reason(unfit), None, "{unfit}");
+        }
+    }
 
     /// DLV-3
     #[test]

@@ -3,10 +3,13 @@
 //! Nothing here does I/O, awaits, reads a clock or asks for randomness: time, ids and random bytes are
 //! arguments. So every judgement can be tested as a table, and the simulation uses the very same code.
 
+pub mod adapter;
 pub mod age;
 pub mod archive;
 pub mod assertion;
+pub mod breaker;
 pub mod claim;
+pub mod cloudevents;
 pub mod command;
 pub mod conflict;
 pub mod delivery;
@@ -20,6 +23,7 @@ pub mod json;
 pub mod limits;
 pub mod message;
 pub mod name;
+pub mod order;
 pub mod payload;
 pub mod permission;
 pub mod processing;
@@ -28,6 +32,7 @@ pub mod refusal;
 pub mod registry;
 pub mod seldom;
 pub mod settle;
+pub mod share;
 pub mod signed_request;
 pub mod signing;
 pub mod snapshot;

@@ -61,6 +61,28 @@ pub const CORRELATION_ID_BYTES_MAX: usize = 128;
 pub const WEBHOOK_ID_BYTES_MAX: usize = 128;
 /// Signatures of one webhook: two keys overlap, and each costs a comparison.
 pub const WEBHOOK_SIGNATURES_MAX: usize = 8;
+/// The name of a CloudEvent's attribute: that specification advises 20.
+pub const CLOUDEVENT_NAME_BYTES_MAX: usize = 64;
+/// Attributes of a CloudEvent that the native event has no member for, its extensions above all.
+pub const CLOUDEVENT_EXTENSIONS_MAX: usize = 64;
+/// Bytes of the headers of a CloudEvent that is sent in binary mode; many servers take 8 KiB in all.
+pub const CLOUDEVENT_HEADER_BYTES_MAX: usize = 6 * 1024;
+/// Parts of the external id of an adapter's events.
+pub const EXTERNAL_ID_PARTS_MAX: usize = 4;
+/// Further members that an adapter takes from a request, and members that it leaves out.
+pub const ADAPTER_MEMBERS_MAX: usize = 32;
+/// Secrets of one adapter that hold at once: each is tried for every request.
+pub const ADAPTER_SECRETS_MAX: usize = 4;
+/// The source in ids that are made from content.
+pub const ID_SOURCE_CHARS_MAX: usize = 64;
+/// A provider's secret: shorter ones keep nobody out,
+pub const FOREIGN_SECRET_CHARS_MIN: usize = 8;
+/// and longer ones are none.
+pub const FOREIGN_SECRET_CHARS_MAX: usize = 512;
+/// How old a provider's signature may be at most, whatever its adapter says.
+pub const SIGNATURE_TOLERANCE_SECONDS_MAX: u32 = 3600;
+/// What is kept of the header that an adapter was verified by.
+pub const SIGNATURE_EVIDENCE_CHARS_MAX: usize = 512;
 /// The name of an unknown member that a refusal repeats; longer ones are not worth reading.
 pub const NAMED_MEMBER_BYTES_MAX: usize = 40;
 
@@ -102,12 +124,27 @@ pub const SEEN_KEEP: Duration = Duration::from_secs(30 * 86_400);
 pub const LEDGER_KEEP_MIN: Duration = Duration::from_secs(2_557 * 86_400);
 /// and the most: a hundred.
 pub const LEDGER_KEEP_MAX: Duration = Duration::from_secs(36_525 * 86_400);
-/// Conflicts that are recorded under one id (CLM-8): more are counted.
+/// Conflicts that are recorded about what one id means, for each tenant that must decide (CLM-8): more are counted.
 pub const CONFLICTS_PER_ID_MAX: usize = 100;
 /// Places where two messages differ that are told.
 pub const CONFLICT_DIFFERENCES_MAX: usize = 100;
 /// Bytes of the note on a conflict.
 pub const CONFLICT_NOTE_BYTES_MAX: usize = 4096;
+
+/// How long an entity is remembered after it last went on (ORD-2),
+pub const ORDER_TTL: Duration = Duration::from_secs(24 * 3600);
+/// and at most.
+pub const ORDER_TTL_MAX: Duration = Duration::from_secs(400 * 86_400);
+/// The name of an entity: it is a key of the store.
+pub const ENTITY_BYTES_MAX: usize = 256;
+/// Gaps of one entity that are tracked; the lowest are forgotten first.
+pub const ORDER_GAPS_MAX: usize = 32;
+/// Messages of one entity that wait for those before them, whatever its route says (ORD-3),
+pub const ORDER_WAITING_MAX: usize = 256;
+/// and how long they do so: a wait must be shorter than what is remembered.
+pub const ORDER_WAIT_SECONDS_MAX: u32 = 3600;
+/// Types that close an entity.
+pub const ORDER_COMPLETIONS_MAX: usize = 16;
 
 /// Exactly-the-same-message memory of a node: entries of one generation.
 pub const RECENT_MESSAGES_MAX: usize = 500_000;
@@ -128,6 +165,8 @@ pub const VISIBILITY_MAX: Duration = Duration::from_secs(12 * 3600);
 pub const RECEIVES_DEFAULT: u32 = 5;
 /// The most receives a route may ask for.
 pub const RECEIVES_MAX: u32 = 1000;
+/// Subscriptions of one event type: all deliveries of an event are in one commit.
+pub const SUBSCRIPTIONS_PER_TYPE_MAX: usize = 1000;
 /// How long a delivery waits in a queue before it becomes a dead letter.
 pub const QUEUE_RETENTION: Duration = Duration::from_secs(14 * 86_400);
 /// Acknowledgements and extensions in one request.
@@ -235,8 +274,8 @@ pub const ARCHIVE_READS_AT_ONCE: usize = 4;
 pub const ARCHIVE_REMEMBERED_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Segments that the archiver writes before it looks whether it is still the one who does.
 pub const ARCHIVE_SEGMENTS_PER_ROUND: usize = 20;
-/// Holds that are in force at once: each is looked at for whatever is to be deleted.
-pub const HOLDS_MAX: usize = 10_000;
+/// Holds of one tenant that are in force at once: each is looked at for whatever is to be deleted.
+pub const HOLDS_PER_TENANT_MAX: usize = 1_000;
 /// The longest an attempt may be in progress without a word from its worker.
 pub const DEADLINE_SECONDS_MAX: u32 = 12 * 3600;
 /// The longest pause between two attempts.
@@ -253,8 +292,18 @@ pub const FENCED_REMEMBERED_MAX: usize = 10_000;
 pub const REPEATS_GATHERED_MAX: usize = 10_000;
 /// New conflicts that have a line of the log each, in a second; of the rest it has the number.
 pub const CONFLICT_LINES_MAX: u32 = 10;
-/// Calls of processors under way at once for one queue of a node.
+/// Calls of processors and receivers under way at once for one queue of a node.
 pub const CALLS_PER_QUEUE_MAX: usize = 64;
+/// Such calls for all queues of a node; past that each queue may have one. Each holds a connection and the bytes of a message.
+pub const CALLS_MAX: usize = 1024;
+/// What a receiver may answer to a push; nothing of it is kept.
+pub const PUSH_ANSWER_BYTES_MAX: usize = 64 * 1024;
+/// Calls that find a target down, one after the other, before it is left alone for a while.
+pub const BREAKER_FAILURES: u32 = 5;
+/// For how long at first; it doubles with each probe that finds it down again.
+pub const BREAKER_PAUSE: Duration = Duration::from_secs(1);
+/// And at most.
+pub const BREAKER_PAUSE_MAX: Duration = Duration::from_secs(60);
 /// A posting reference.
 pub const REFERENCE_BYTES_MAX: usize = 256;
 /// A JSON pointer in the settings of a route.
@@ -284,6 +333,7 @@ pub const SNAPSHOT_AHEAD_MAX: Duration = Duration::from_secs(60);
 const _: () = assert!(SNAPSHOT_OBJECT_BYTES + SNAPSHOT_ENTRY_BYTES_MAX <= SNAPSHOT_OBJECT_BYTES_MAX);
 const _: () =
     assert!(2 * (ARCHIVE_SEGMENT_BYTES + BODY_BYTES_MAX + ANSWER_BYTES_MAX) <= ARCHIVE_SEGMENT_BYTES_MAX);
+const _: () = assert!(CLAIM_KEEP_MAX.as_secs() < LEDGER_KEEP_MIN.as_secs());
 const _: () = assert!(BODY_BYTES_DEFAULT <= BODY_BYTES_MAX);
 const _: () = assert!(BODY_BYTES_MAX <= BATCH_BYTES_MAX);
 const _: () = assert!(BODY_BYTES_MAX <= COMMIT_BYTES_MAX);

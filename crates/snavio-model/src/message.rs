@@ -41,8 +41,9 @@ pub struct Message {
     pub sent_at: Arc<str>,
     /// The key it was signed with; none for an event that is not signed (MSG-4).
     pub key_version: Option<KeyVersion>,
-    /// The signature that held, in hex: of MSG-3, or behind the word `webhook` that of Standard Webhooks. Empty for what
-    /// is not signed.
+    /// The signature that held, in hex: of MSG-3, or behind the word `webhook` that of Standard Webhooks, and behind
+    /// `webhook-body` one that covers the id and the data of an event only (MSG-6). Of an event that
+    /// an adapter made: the word `adapter`, its name, and what its provider signed with (MSG-7). Empty for what is not signed.
     pub signature: Arc<str>,
     /// Shows the whole journey.
     pub correlation: CorrelationId,
@@ -64,6 +65,11 @@ impl Message {
     /// What kind of message it is.
     pub fn kind(&self) -> MessageKind {
         if self.event.is_some() { MessageKind::Event } else { MessageKind::Command }
+    }
+
+    /// The adapter that made an event of somebody's webhook, `tenant/name` (MSG-7).
+    pub fn adapter(&self) -> Option<&str> {
+        self.signature.strip_prefix("adapter ")?.split(' ').next()
     }
 
     /// The name of the key it was signed with, as stores keep it: empty without one.

@@ -135,6 +135,10 @@ name!(
     ConsumerName, "a consumer's name", LOWER, is_lower
 );
 name!(
+    /// An adapter's name within its tenant (MSG-7).
+    AdapterName, "an adapter's name", LOWER, is_lower
+);
+name!(
     /// A service by its full name, `tenant/service`: a source or a target of messages.
     ServiceName, "a service's full name", FULL, is_full
 );

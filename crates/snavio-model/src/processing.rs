@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::breaker::Presence;
 use crate::claim::Next;
 use crate::delivery::{DeadReason, Tracking};
 use crate::id::Serial;
@@ -20,9 +21,12 @@ use crate::time::Timestamp;
 pub struct Processing {
     /// By whom.
     pub kind: ProcessingKind,
-    /// Where an HTTP processor is called.
+    /// Where an HTTP processor is called, or messages are pushed to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
+    /// In which form messages are pushed.
+    #[serde(default, skip_serializing_if = "PushForm::is_default")]
+    pub form: PushForm,
     /// Where in the answer the posting reference is, as a JSON pointer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
@@ -56,6 +60,41 @@ pub enum ProcessingKind {
     Http,
     /// By whoever begins the claim through the claims API, and reports back.
     Reported,
+    /// By an HTTP endpoint that this gateway pushes it to, again until it is taken: the claim is complete when it is in the
+    /// queue (DLV-1).
+    Push,
+}
+
+impl ProcessingKind {
+    /// Whether a claim waits for what becomes of its delivery.
+    pub fn is_tracked(self) -> bool {
+        !matches!(self, Self::Queue | Self::Push)
+    }
+
+    /// Whether the gateway calls somebody for it.
+    pub fn is_called(self) -> bool {
+        matches!(self, Self::Http | Self::Push)
+    }
+}
+
+/// In which form messages are pushed (DLV-1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum PushForm {
+    /// As consumers get it.
+    #[default]
+    Native,
+    /// As a CloudEvent in structured mode; events only.
+    Cloudevents,
+    /// As a CloudEvent in binary mode; events only.
+    CloudeventsBinary,
+}
+
+impl PushForm {
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Self::Native
+    }
 }
 
 /// What follows an attempt of which nobody knows what came of it (CLM-7).
@@ -98,6 +137,7 @@ impl Processing {
         Self {
             kind,
             url: None,
+            form: PushForm::default(),
             reference: None,
             timeout_seconds: timeout_default(),
             deadline_seconds: deadline_default(),
@@ -112,13 +152,18 @@ impl Processing {
         Self { url: Some(url.into()), ..Self::of(ProcessingKind::Http) }
     }
 
+    /// By being pushed to an HTTP endpoint.
+    pub fn push(url: impl Into<String>) -> Self {
+        Self { url: Some(url.into()), ..Self::of(ProcessingKind::Push) }
+    }
+
     pub(crate) fn is_default(&self) -> bool {
         *self == Self::default()
     }
 
     /// Whether a claim waits for what becomes of its delivery.
     pub fn is_tracked(&self) -> bool {
-        self.kind != ProcessingKind::Queue
+        self.kind.is_tracked()
     }
 
     /// How its deliveries are followed.
@@ -164,13 +209,20 @@ impl Processing {
 
     /// What is wrong with the parameters, if anything.
     pub fn problem(&self) -> Option<String> {
-        let is_http = self.kind == ProcessingKind::Http;
+        let is_called = self.kind.is_called();
         let within = |what: &str, value: u32, most: u32| {
             (!(1..=most).contains(&value)).then(|| format!("processing.{what} is {value}, not 1 to {most}"))
         };
         let pointer = self.reference.as_deref();
-        if is_http != self.url.is_some() {
-            return Some("processing.url is for the kind http, and needed there".to_owned());
+        if is_called != self.url.is_some() {
+            return Some("processing.url is for the kinds http and push, and needed there".to_owned());
+        }
+        if self.kind != ProcessingKind::Push && self.form != PushForm::Native {
+            return Some("processing.form is for the kind push".to_owned());
+        }
+        if self.kind == ProcessingKind::Push && (pointer.is_some() || self.in_doubt != InDoubt::Retry) {
+            let what = "processing.reference and in_doubt are of kinds whose outcome is kept";
+            return Some(format!("{what}: what is pushed is sent again until it is taken"));
         }
         if let Some(pointer) =
             pointer.filter(|it| !it.starts_with('/') || it.len() > limits::POINTER_BYTES_MAX)
@@ -179,7 +231,7 @@ impl Processing {
                 "processing.reference is no JSON pointer: {pointer:?} (for example /reference)"
             ));
         }
-        if is_http && self.timeout_seconds >= self.deadline_seconds {
+        if is_called && self.timeout_seconds >= self.deadline_seconds {
             return Some(format!(
                 "processing.timeout_seconds is {}, but a call must end before its attempt's deadline: {} s",
                 self.timeout_seconds, self.deadline_seconds
@@ -289,6 +341,15 @@ pub enum Ending {
     },
 }
 
+/// What came of calling somebody outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Called {
+    /// Of the attempt.
+    pub ending: Ending,
+    /// Of whom was called.
+    pub presence: Presence,
+}
+
 impl Ending {
     /// What is to be done with a delivery that no claim waits for.
     pub fn without_claim(&self) -> Next {
@@ -320,6 +381,42 @@ impl Ending {
             409 if retry_after.is_some() => Self::Failed { error, is_final: false, answer, retry_after },
             408 | 425 | 429 | 500..=599 => Self::Failed { error, is_final: false, answer, retry_after },
             _ => Self::Failed { error, is_final: true, answer, retry_after: None },
+        }
+    }
+
+    /// What a receiver's answer to a push means (DLV-4): done for 2xx, and tried again for everything else. Only time or a
+    /// person can say that it never will be taken.
+    pub fn of_push(status: u16, retry_after: Option<Duration>) -> Self {
+        if (200..=299).contains(&status) {
+            return Self::Completed { answer: None, reference: None, note: None };
+        }
+        let error = match status {
+            300..=399 => format!("the receiver answered {status}, a redirect, and those are not followed"),
+            410 => "the receiver answered 410: it wants no more".to_owned(),
+            _ => format!("the receiver answered {status}"),
+        };
+        Self::Failed { error, is_final: false, answer: None, retry_after }
+    }
+
+    /// What went wrong, if anything did.
+    pub fn error(&self) -> Option<&str> {
+        match self {
+            Self::Completed { .. } => None,
+            Self::Failed { error, .. } | Self::Unknown { error } => Some(error),
+        }
+    }
+
+    /// The same for an attempt that no other follows.
+    #[must_use]
+    pub fn last(self) -> Self {
+        match self {
+            Self::Completed { .. } => self,
+            Self::Failed { error, answer, .. } => {
+                Self::Failed { error, is_final: true, answer, retry_after: None }
+            }
+            Self::Unknown { error } => {
+                Self::Failed { error, is_final: true, answer: None, retry_after: None }
+            }
         }
     }
 
@@ -444,6 +541,40 @@ mod tests {
         }
     }
 
+    /// DLV-4, QUA-6
+    #[test]
+    fn what_is_pushed_is_taken_by_a_2xx_and_by_nothing_else() {
+        for status in [200, 201, 202, 204, 299] {
+            assert_eq!(Ending::of_push(status, None).error(), None, "{status}");
+        }
+        let wait = Some(Duration::from_secs(7));
+        for status in [300, 301, 308, 400, 401, 404, 409, 410, 422, 429, 500, 502, 503, 504] {
+            let ending = Ending::of_push(status, wait);
+            let told = ending.error().unwrap_or_default().to_owned();
+            assert!(told.starts_with(&format!("the receiver answered {status}")), "{told}");
+            assert_eq!(told.contains("not followed"), status < 400, "{told}");
+            assert_eq!(ending.without_claim(), Next::Again, "{status}");
+            assert!(matches!(&ending, Ending::Failed { retry_after, .. } if *retry_after == wait));
+            assert_eq!(ending.last().without_claim(), Next::Bury(DeadReason::Failed), "{status}");
+        }
+        let lost = Ending::Unknown { error: "lost".to_owned() };
+        assert_eq!(lost.without_claim(), Next::Again);
+        assert_eq!(lost.last().error(), Some("lost"));
+    }
+
+    /// DLV-1
+    #[test]
+    fn what_is_pushed_is_complete_when_it_is_queued() {
+        let push = Processing::push("https://shop.example/hook");
+        assert_eq!((push.problem(), push.is_tracked(), push.tracking()), (None, false, Tracking::Plain));
+        let text = serde_json::to_string(&push).unwrap();
+        assert!(!text.contains("form"), "what is usual is not said: {text}");
+        let read: Processing =
+            serde_json::from_str(r#"{"kind":"push","url":"https://x.example/","form":"cloudevents_binary"}"#)
+                .unwrap();
+        assert_eq!(read.form, PushForm::CloudeventsBinary);
+    }
+
     /// CLM-9
     #[test]
     fn parameters_that_cannot_work_are_named() {
@@ -451,6 +582,14 @@ mod tests {
         assert_eq!(http().problem(), None);
         for (processing, says) in [
             (Processing { url: None, ..http() }, "processing.url"),
+            (Processing { url: None, ..Processing::push("x") }, "processing.url"),
+            (Processing { form: PushForm::Cloudevents, ..http() }, "processing.form"),
+            (
+                Processing { reference: Some("/x".to_owned()), ..Processing::push("x") },
+                "processing.reference",
+            ),
+            (Processing { in_doubt: InDoubt::Hold, ..Processing::push("x") }, "in_doubt"),
+            (Processing { timeout_seconds: 30, ..Processing::push("x") }, "before its attempt's deadline"),
             (Processing { kind: ProcessingKind::Tracked, ..http() }, "processing.url"),
             (Processing { timeout_seconds: 30, ..http() }, "before its attempt's deadline: 30 s"),
             (Processing { deadline_seconds: 0, timeout_seconds: 0, ..http() }, "deadline"),

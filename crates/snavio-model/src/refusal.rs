@@ -214,6 +214,10 @@ reasons! {
     Overloaded = "overloaded", 503, Nothing, "Overloaded", "retry with the same id after the time given";
     /// The id means something else already.
     Conflict = "conflict", 409, Failed, "Conflict", "use a new id for a new message";
+    /// A number below the last one of its entity.
+    OutOfOrder = "out_of_order", 409, Failed, "Out of order", "do not send it again: a later message of its entity was processed";
+    /// The number of its entity's last message, under another id.
+    SequenceConflict = "sequence_conflict", 409, Failed, "Number taken", "number the messages of an entity one by one, and use one id for one message";
     /// The conflict does not make this move, or not any more.
     ConflictState = "conflict_state", 409, Nothing, "Not a move of this conflict", "look where the conflict stands, and try again";
     /// The same message is being processed.

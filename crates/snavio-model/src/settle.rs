@@ -5,16 +5,26 @@
 //! loads, locks and writes; it decides nothing.
 
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::claim::{Claim, ClaimKey, IdKey, Original, Progress, Status};
-use crate::conflict::{Conflict, ConflictState};
+mod ordering;
+mod taking;
+
+pub use ordering::Ordered;
+use taking::{Taking, Way, way};
+
+use crate::claim::{Claim, ClaimKey, IdKey, Original, Status};
+use crate::conflict::{Conflict, ConflictState, Dispute};
 use crate::delivery::{DeadLetter, DeadReason, Delivery};
 use crate::hash::DomainHash;
 use crate::id::Serial;
 use crate::limits;
 use crate::message::{Message, Path};
 use crate::name::{QueueKey, TenantName};
+use crate::order::{Action, EntityKey, EntityRecord, Place};
+use crate::refusal::Reason;
 use crate::registry::{Acl, BoundRoute};
 use crate::time::Timestamp;
 
@@ -27,6 +37,8 @@ pub struct Intake {
     pub path: Path,
     /// Its destinations: each has its own claim and delivery.
     pub destinations: Vec<Arc<BoundRoute>>,
+    /// Where it stands in the order of its entity at each destination; nothing at all where none is ordered.
+    pub places: Vec<Option<Place>>,
     /// Until when what permitted it may be acted on (REG-15).
     pub good_until: Timestamp,
 }
@@ -35,6 +47,11 @@ impl Intake {
     /// Whether the registry that permitted it must still be the store's when it is written (`acl: always`, REG-15).
     pub fn asks_registry(&self) -> bool {
         self.destinations.iter().any(|route| route.route.acl == Acl::Always)
+    }
+
+    /// The entities whose states must be read, and kept from others, before it can be judged (ORD-2).
+    pub fn entities(&self) -> impl Iterator<Item = &EntityKey> {
+        self.places.iter().flatten().map(|place| &place.key)
     }
 }
 
@@ -45,6 +62,15 @@ pub struct Settlement {
     pub message: Option<Serial>,
     /// What became of it at each destination, in order.
     pub outcomes: Vec<Outcome>,
+    /// How it stood at those destinations that order.
+    pub ordered: Vec<Ordered>,
+}
+
+impl Settlement {
+    /// Of a message that nobody ordered.
+    pub fn unordered(message: Option<Serial>, outcomes: Vec<Outcome>) -> Self {
+        Self { message, outcomes, ordered: Vec::new() }
+    }
 }
 
 /// What became of a message at one destination.
@@ -54,6 +80,18 @@ pub enum Outcome {
     Queued {
         /// The delivery's id.
         delivery: Serial,
+    },
+    /// Claimed, and waiting for those before it in the order of its entity (ORD-3).
+    Held {
+        /// The delivery's id.
+        delivery: Serial,
+    },
+    /// Late where late ones are left out: claimed and recorded, and not delivered (ORD-3).
+    Skipped,
+    /// Late where late ones are refused (ORD-3, ORD-4).
+    OutOfOrder {
+        /// The refusal's word.
+        reason: Reason,
     },
     /// Seen before: nothing was dispatched.
     Duplicate {
@@ -82,6 +120,13 @@ pub enum Outcome {
         /// Whether its number was given in this very batch.
         is_new: bool,
     },
+    /// A dead letter from the start: its queue holds as much as it may, and others took the event (PIP-13).
+    Buried {
+        /// The delivery's id.
+        delivery: Serial,
+        /// Why.
+        reason: DeadReason,
+    },
     /// The queue holds as much as it may.
     QueueFull,
     /// The record of the id is damaged: whether it was seen cannot be known.
@@ -94,6 +139,28 @@ pub enum Outcome {
     Outdated,
 }
 
+impl Outcome {
+    /// Whether nothing of the message is taken because of it, at any of its destinations.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::Queued { .. }
+            | Self::Held { .. }
+            | Self::Skipped
+            | Self::Duplicate { .. }
+            | Self::Seen { .. }
+            | Self::Buried { .. } => false,
+            Self::OutOfOrder { .. }
+            | Self::Taken
+            | Self::Conflict { .. }
+            | Self::QueueFull
+            | Self::Unreadable
+            | Self::Unfit
+            | Self::TooLate
+            | Self::Outdated => true,
+        }
+    }
+}
+
 /// What a backend loads for a batch, and judge changes as it goes along.
 #[derive(Debug)]
 pub struct Working {
@@ -101,10 +168,16 @@ pub struct Working {
     pub claims: HashMap<ClaimKey, Claim>,
     /// Claims that are there but cannot be trusted: what needs them is refused.
     pub unreadable: HashSet<ClaimKey>,
+    /// Ids of the batch under which work goes on at destinations that it does not name: they mean what they did.
+    pub claimed: HashSet<IdKey>,
     /// What the ids of the batch mean, where contents are compared; nothing of one that cannot be trusted.
     pub originals: HashMap<IdKey, Option<Known>>,
     /// The conflicts that are recorded under ids of the batch, in their order.
     pub conflicts: HashMap<IdKey, Vec<Recorded>>,
+    /// What is known of the entities of the batch.
+    pub entities: HashMap<EntityKey, EntityRecord>,
+    /// Entities whose records cannot be trusted.
+    pub unreadable_entities: HashSet<EntityKey>,
     /// How many more deliveries each queue of the batch may take.
     pub room: HashMap<QueueKey, usize>,
     /// The store's registry version, where an intake asks for it.
@@ -135,8 +208,10 @@ impl Known {
 pub struct Recorded {
     /// Its id.
     pub conflict: Serial,
-    /// What its message says.
-    pub hash: DomainHash,
+    /// Its place among those of its id.
+    pub place: u32,
+    /// What it is about; nothing of one that is damaged.
+    pub dispute: Option<Dispute>,
     /// Its place among the delta's, if it is of this very batch.
     pub new: Option<usize>,
 }
@@ -161,24 +236,41 @@ pub struct Delta {
     pub claims: Vec<(ClaimKey, Claim)>,
     /// What ids mean from now on.
     pub originals: Vec<(IdKey, Original)>,
+    /// What ids meant before, and mean for longer: another destination has taken them up since.
+    pub lengthened: Vec<(IdKey, Original)>,
     /// Deliveries to enqueue.
     pub deliveries: Vec<Delivery>,
+    /// Deliveries that are dead letters from the start.
+    pub letters: Vec<DeadLetter>,
     /// Conflicts to record.
     pub conflicts: Vec<NewConflict>,
     /// Conflicts that were recorded before, once for each time that they were met again.
     pub repeats: Vec<Serial>,
+    /// What is known of entities from now on.
+    pub entities: BTreeMap<EntityKey, EntityRecord>,
+    /// Deliveries that waited and may be handed out now, by their lane and number.
+    pub released: Vec<(EntityKey, i64)>,
 }
 
 impl Delta {
     /// Whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
-        self.messages.is_empty() && self.repeats.is_empty()
+        self.messages.is_empty() && self.repeats.is_empty() && self.entities.is_empty()
     }
 
     /// How a message was decided that is written under this number.
     pub fn path_of(&self, number: Serial, path: Path) -> Path {
         let is_conflict = self.conflicts.iter().any(|it| it.conflict.id == number);
         if is_conflict { Path::Conflict } else { path }
+    }
+
+    /// The dead letters among them, each with its message.
+    pub fn letters<'a>(&'a self, batch: &'a [Intake]) -> impl Iterator<Item = (&'a DeadLetter, &'a Message)> {
+        let of = |letter: &'a DeadLetter| {
+            let written = self.messages.iter().find(|(number, _)| *number == letter.delivery.message);
+            written.and_then(|(_, place)| batch.get(*place)).map(|intake| (letter, &intake.message))
+        };
+        self.letters.iter().filter_map(of)
     }
 
     /// Whether anything but dispatching was decided.
@@ -188,23 +280,42 @@ impl Delta {
 }
 
 /// How long it is kept what the intake's id means, if any of its destinations compares contents.
-pub fn compares(intake: &Intake) -> Option<std::time::Duration> {
+pub fn compares(intake: &Intake) -> Option<Duration> {
     intake.destinations.iter().filter_map(|route| route.route.claim.compares()).max()
 }
 
 /// Ids of a batch that are claimed, and of which it is not known what they mean though contents are compared now: their
-/// route did not compare before. Their meaning is that of their claim's message.
+/// route did not compare before, or their work has outlived what they meant. Their meaning is that of their claim's
+/// message.
 pub fn unmeant(
     batch: &[Intake],
     claims: &HashMap<ClaimKey, Claim>,
     originals: &HashMap<IdKey, Option<Known>>,
+    now: Timestamp,
 ) -> Vec<(IdKey, Claim)> {
     let unmeant = |intake: &Intake| {
         let key = id_key(intake).filter(|key| !originals.contains_key(key))?;
-        let claim = keys(intake).find_map(|key| claims.get(&key).cloned())?;
-        Some((key, claim))
+        Some((key, live_claim(claims, intake, now)?.clone()))
     };
     batch.iter().filter_map(unmeant).collect()
+}
+
+/// Ids of a batch whose meaning is over: none of its destinations has a claim under it that holds.
+pub fn over(
+    batch: &[Intake],
+    claims: &HashMap<ClaimKey, Claim>,
+    originals: &HashMap<IdKey, Option<Known>>,
+    now: Timestamp,
+) -> Vec<IdKey> {
+    if originals.is_empty() {
+        return Vec::new();
+    }
+    let over = |intake: &Intake| {
+        let key = id_key(intake)?;
+        let known = originals.get(&key)?.as_ref()?;
+        (!counts(known, claims, intake, now)).then_some(key)
+    };
+    batch.iter().filter_map(over).collect()
 }
 
 /// Ids of a batch under which conflicts may be met: those that mean something else, and those that come more than once.
@@ -234,6 +345,15 @@ pub fn keys(intake: &Intake) -> impl Iterator<Item = ClaimKey> {
     claiming.map(|route| claim_key(&intake.message, route))
 }
 
+/// A claim that holds at one of the intake's destinations.
+pub fn live_claim<'a>(
+    claims: &'a HashMap<ClaimKey, Claim>,
+    intake: &Intake,
+    now: Timestamp,
+) -> Option<&'a Claim> {
+    keys(intake).find_map(|key| claims.get(&key).filter(|claim| claim.is_live(now)))
+}
+
 fn claim_key(message: &Message, route: &BoundRoute) -> ClaimKey {
     ClaimKey {
         id: message.id.clone(),
@@ -248,8 +368,11 @@ impl Working {
         Self {
             claims: HashMap::new(),
             unreadable: HashSet::new(),
+            claimed: HashSet::new(),
             originals: HashMap::new(),
             conflicts: HashMap::new(),
+            entities: HashMap::new(),
+            unreadable_entities: HashSet::new(),
             room: HashMap::new(),
             registry_version: None,
             last,
@@ -270,50 +393,71 @@ pub fn judge(
     now: Timestamp,
     delta: &mut Delta,
 ) -> Settlement {
+    let all = |outcome| Settlement::unordered(None, vec![outcome; intake.destinations.len()]);
     if is_outdated(working, intake, now) {
-        return Settlement { message: None, outcomes: vec![Outcome::Outdated; intake.destinations.len()] };
+        return all(Outcome::Outdated);
     }
-    if let Some(outcome) = check_meaning(working, intake, place, now, delta) {
-        return Settlement { message: None, outcomes: vec![outcome; intake.destinations.len()] };
+    let known = match known(working, intake, now) {
+        Ok(known) => known,
+        Err(outcome) => return all(outcome),
+    };
+    let meant = known.as_ref().and_then(|it| check_meaning(working, intake, place, now, delta, it));
+    if let Some(outcome) = meant {
+        return all(outcome);
     }
-    let mut message = None;
-    let mut outcomes = Vec::with_capacity(intake.destinations.len());
-    for route in &intake.destinations {
-        let key = route.route.claim.keep().map(|keep| (claim_key(&intake.message, route), keep));
-        let seen = key.as_ref().and_then(|(key, _)| check_claim(working, intake, key, now, delta));
-        if let Some(outcome) = seen {
-            outcomes.push(outcome);
-            continue;
-        }
-        if !take_room(working, &route.queue) {
-            outcomes.push(Outcome::QueueFull);
-            continue;
-        }
-        let number = *message.get_or_insert_with(|| {
-            let number = working.number();
-            delta.messages.push((number, place));
-            number
-        });
-        let delivery = working.number();
-        if let Some((key, keep)) = key {
-            let claim = Claim {
-                source: intake.message.source.clone(),
-                message: number,
-                first_seen_at: now,
-                expires_at: now.plus(keep),
-                hot_until: route.route.claim.hot().map(|hot| now.plus(hot)),
-                progress: route.route.processing.is_tracked().then(|| Box::new(Progress::new(delivery))),
-            };
-            working.claims.insert(key.clone(), claim.clone());
-            delta.claims.push((key, claim));
-        }
-        delta.deliveries.push(Delivery::new(delivery, number, route, now));
-        outcomes.push(Outcome::Queued { delivery });
+    let ways: Vec<_> =
+        (0..intake.destinations.len()).map(|at| way(working, intake, at, now, delta)).collect();
+    // PIP-13: it is taken as a whole, or not at all.
+    if let Some(refusal) = ways.iter().find_map(Way::refusal) {
+        return all(refusal);
     }
-    if let Some(number) = message {
-        give_meaning(working, intake, number, now, delta);
+    if let [Way::Ordered(place, judged)] = &ways[..]
+        && let Action::Refuse(reason) = judged.action
+    {
+        let ordered = vec![ordering::note(0, judged)];
+        ordering::keep(place, judged, working, delta);
+        return Settlement { ordered, ..all(Outcome::OutOfOrder { reason }) };
     }
-    Settlement { message, outcomes }
+    let rooms: Vec<_> = intake
+        .destinations
+        .iter()
+        .zip(&ways)
+        .map(|(route, way)| way.wants_room() && take_room(working, &route.queue))
+        .collect();
+    let is_full = ways.iter().any(Way::wants_room) && !rooms.contains(&true);
+    // What was taken before is not refused now: who has it already knows nothing of another's full queue.
+    if is_full && !ways.iter().any(|way| way.is_skipped() || way.is_seen()) {
+        return all(Outcome::QueueFull);
+    }
+    let message = ways.iter().any(Way::is_new).then(|| working.number());
+    message.into_iter().for_each(|number| delta.messages.push((number, place)));
+    let mut taking = Taking { intake, message, meant_for: None, now, ordered: Vec::new() };
+    let outcomes = ways.into_iter().zip(rooms).enumerate();
+    let outcomes =
+        outcomes.map(|(at, (way, has_room))| taking.go(at, way, has_room, working, delta)).collect();
+    let Taking { meant_for, ordered, .. } = taking;
+    match (message, known) {
+        (Some(_), Some(known)) => lengthen_meaning(working, intake, known, meant_for, now, delta),
+        (Some(number), None) => give_meaning(working, intake, number, now, delta),
+        (None, _) => {}
+    }
+    Settlement { message, outcomes, ordered }
+}
+
+/// What the intake's id means, where contents are compared: for its time, and for as long as a claim holds that was made
+/// under it. Work that waits longer than its id was to mean anything is still that work's.
+fn known(working: &Working, intake: &Intake, now: Timestamp) -> Result<Option<Known>, Outcome> {
+    let Some(key) = id_key(intake) else { return Ok(None) };
+    let known = match working.originals.get(&key) {
+        None => return Ok(None),
+        Some(known) => known.as_ref().ok_or(Outcome::Unreadable)?,
+    };
+    let counts = working.claimed.contains(&key) || counts(known, &working.claims, intake, now);
+    Ok(counts.then(|| known.clone()))
+}
+
+fn counts(known: &Known, claims: &HashMap<ClaimKey, Claim>, intake: &Intake, now: Timestamp) -> bool {
+    known.original.is_live(now) || live_claim(claims, intake, now).is_some()
 }
 
 /// CLM-8: an id that means something else already. The first record is never altered.
@@ -323,18 +467,13 @@ fn check_meaning(
     place: usize,
     now: Timestamp,
     delta: &mut Delta,
+    known: &Known,
 ) -> Option<Outcome> {
-    let key = id_key(intake)?;
-    let known = match working.originals.get(&key)? {
-        None => return Some(Outcome::Unreadable),
-        Some(known) if !known.original.is_live(now) => return None,
-        Some(known) => known.clone(),
-    };
     if known.original.source != intake.message.source {
         return Some(Outcome::Taken);
     }
     (known.original.hash != intake.message.domain_hash)
-        .then(|| conflict(working, intake, place, now, delta, (key, known)))
+        .then(|| conflict(working, intake, place, now, delta, known.clone()))
 }
 
 fn conflict(
@@ -343,12 +482,19 @@ fn conflict(
     place: usize,
     now: Timestamp,
     delta: &mut Delta,
-    (key, known): (IdKey, Known),
+    known: Known,
 ) -> Outcome {
+    // Whoever compares has a destination.
+    let compares = |route: &&Arc<BoundRoute>| route.route.claim.compares().is_some();
+    let Some((key, route)) = id_key(intake).zip(intake.destinations.iter().find(compares)) else {
+        return Outcome::Unreadable;
+    };
+    let Ok(owner) = TenantName::new(route.route.target.tenant()) else { return Outcome::Unreadable };
+    let Known { original, is_new: is_original_new } = known;
+    let hash = intake.message.domain_hash;
+    let dispute = Dispute { original: original.message, is_original_new, owner: owner.clone(), hash };
     let recorded = working.conflicts.entry(key.clone()).or_default();
-    let is_full = recorded.len() >= limits::CONFLICTS_PER_ID_MAX;
-    let again = recorded.iter().find(|it| it.hash == intake.message.domain_hash);
-    if let Some(again) = again.or_else(|| recorded.last().filter(|_| is_full)) {
+    if let Some(again) = met_again(recorded, &dispute) {
         let (conflict, is_new) = (again.conflict, again.new.is_some());
         match again.new.and_then(|new| delta.conflicts.get_mut(new)) {
             Some(new) => new.conflict.count += 1,
@@ -356,22 +502,16 @@ fn conflict(
         }
         return Outcome::Conflict { conflict, is_new };
     }
-    // Whoever compares has a destination.
-    let Some(route) = intake.destinations.iter().find(|route| route.route.claim.compares().is_some()) else {
-        return Outcome::Unreadable;
-    };
-    let Ok(owner) = TenantName::new(route.route.target.tenant()) else { return Outcome::Unreadable };
-    let of_id = recorded.len();
+    let place_of_id = recorded.last().map_or(0, |it| it.place) + 1;
     let (number, dead_letter) = (working.number(), working.number());
-    let Known { original, is_new } = known;
-    let hash = intake.message.domain_hash;
-    let new = Recorded { conflict: number, hash, new: Some(delta.conflicts.len()) };
+    let new = Some(delta.conflicts.len());
+    let new = Recorded { conflict: number, place: place_of_id, dispute: Some(dispute), new };
     working.conflicts.entry(key.clone()).or_default().push(new);
     delta.messages.push((number, place));
     delta.conflicts.push(NewConflict {
         conflict: Conflict {
             id: number,
-            place: u32::try_from(of_id + 1).unwrap_or(u32::MAX),
+            place: place_of_id,
             tenant: key.tenant,
             owner,
             event_id: key.id,
@@ -388,28 +528,53 @@ fn conflict(
             notes: String::new(),
             compensating: None,
         },
-        is_original_new: is_new,
-        letter: DeadLetter {
-            delivery: Delivery::new(dead_letter, number, route, now),
-            reason: DeadReason::Conflict,
-            dead_at: now,
-        },
+        is_original_new,
+        letter: DeadLetter::new(Delivery::new(dead_letter, number, route, now), DeadReason::Conflict, now),
     });
     Outcome::Conflict { conflict: number, is_new: true }
+}
+
+/// The record that a conflict adds to: the same one's, or the last one's where there are as many as there may be.
+fn met_again<'a>(recorded: &'a [Recorded], dispute: &Dispute) -> Option<&'a Recorded> {
+    let beside = || {
+        let is_beside = |it: &&Recorded| it.dispute.as_ref().is_some_and(|it| it.is_beside(dispute));
+        recorded.iter().filter(is_beside)
+    };
+    let same = beside().find(|it| it.dispute.as_ref() == Some(dispute));
+    same.or_else(|| beside().next_back().filter(|_| beside().count() >= limits::CONFLICTS_PER_ID_MAX))
 }
 
 /// What an id means once a message with it was dispatched.
 fn give_meaning(working: &mut Working, intake: &Intake, message: Serial, now: Timestamp, delta: &mut Delta) {
     let Some((key, keep)) = id_key(intake).zip(compares(intake)) else { return };
-    // One that another destination gave stays: it says the same.
-    if working.originals.get(&key).is_some_and(|it| it.as_ref().is_some_and(|it| it.original.is_live(now))) {
-        return;
-    }
     let Message { source, domain_hash, .. } = &intake.message;
     let original =
         Original { source: source.clone(), message, hash: *domain_hash, expires_at: now.plus(keep) };
     working.originals.insert(key.clone(), Some(Known { original: original.clone(), is_new: true }));
     delta.originals.push((key, original));
+}
+
+/// What an id means already lasts as long as the last destination that took it up keeps it: it says the same.
+fn lengthen_meaning(
+    working: &mut Working,
+    intake: &Intake,
+    known: Known,
+    keep: Option<Duration>,
+    now: Timestamp,
+    delta: &mut Delta,
+) {
+    let Some((key, keep)) = id_key(intake).zip(keep) else { return };
+    let expires_at = now.plus(keep);
+    if known.original.expires_at >= expires_at {
+        return;
+    }
+    let known = Known { original: Original { expires_at, ..known.original }, ..known };
+    let written = if known.is_new { &mut delta.originals } else { &mut delta.lengthened };
+    match written.iter_mut().find(|(it, _)| *it == key) {
+        Some((_, original)) => *original = known.original.clone(),
+        None => written.push((key.clone(), known.original.clone())),
+    }
+    working.originals.insert(key, Some(known));
 }
 
 /// REG-15: nothing is written by a permission that may have been taken back too long ago.
@@ -419,23 +584,26 @@ fn is_outdated(working: &Working, intake: &Intake, now: Timestamp) -> bool {
         || intake.asks_registry() && !working.registry_version.is_some_and(is_permitted_by)
 }
 
-/// CLM-4: of any number of racing messages, the first one judged wins and the rest follow it.
+/// What is known of a message at a destination already; nothing if it is new there. CLM-4: of any number of racing
+/// messages, the first one judged wins and the rest follow it.
 fn check_claim(
     working: &Working,
     intake: &Intake,
-    key: &ClaimKey,
+    route: &BoundRoute,
     now: Timestamp,
     delta: &Delta,
 ) -> Option<Outcome> {
-    if working.unreadable.contains(key) {
+    route.route.claim.keep()?;
+    let key = claim_key(&intake.message, route);
+    if working.unreadable.contains(&key) {
         return Some(Outcome::Unreadable);
     }
-    match working.claims.get(key).filter(|claim| claim.is_live(now)) {
+    match working.claims.get(&key).filter(|claim| claim.is_live(now)) {
         Some(claim) if claim.source == intake.message.source => Some(match &claim.progress {
             None => Outcome::Duplicate { first_seen_at: claim.first_seen_at },
             Some(progress) => Outcome::Seen {
                 delivery: progress.delivery,
-                is_new: delta.claims.iter().any(|(new, _)| new == key),
+                is_new: delta.claims.iter().any(|(new, _)| *new == key),
                 status: progress.status,
                 first_seen_at: claim.first_seen_at,
                 kept_until: claim.expires_at,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::claim::{Claim, ClaimKey};
+use crate::claim::{Claim, ClaimKey, IdKey};
 use crate::conflict::Conflict;
 use crate::delivery::{DeadLetter, Receipt};
 use crate::id::{MessageId, Serial};
@@ -13,7 +13,7 @@ use crate::limits;
 use crate::message::{Message, MessageKind, Path};
 use crate::name::{ServiceName, TenantName};
 use crate::refusal::{Refusal, Report, Skew, Subject};
-use crate::registry::{Key, Revocation, Used, event_type_of};
+use crate::registry::{Key, Revocation, Route, Used, event_type_of};
 use crate::time::Timestamp;
 use crate::trace::{CorrelationId, Traceparent};
 
@@ -102,6 +102,9 @@ pub fn delivered(message: &Message, path: Path, settled_at: Timestamp) -> Map<St
         "dispatch_latency_ms": settled_at.since(message.received_at).as_millis() as u64,
         "replay": false,
     })));
+    if let Some(adapter) = message.adapter() {
+        body.insert("adapter".into(), adapter.into());
+    }
     body
 }
 
@@ -173,6 +176,16 @@ pub fn fenced(key: &ClaimKey, claim: &Claim, receipt: Receipt, at: Timestamp) ->
         "severity": "critical",
     }));
     Some(Record { tenant: owner, kind: "snavio.claim.fenced", at, source: Some(claim.source.clone()), body })
+}
+
+/// The record that what an id said was destroyed, for whoever was sent it (CLM-18).
+pub fn erased(id: &IdKey, destination: &str, at: Timestamp) -> Option<Record> {
+    let owner = destination.split('/').next().and_then(|it| TenantName::new(it).ok())?;
+    let event_type = event_type_of(destination);
+    let kind = if event_type.is_some() { MessageKind::Event } else { MessageKind::Command };
+    let mut body = named(kind, &id.id, Value::Null, event_type);
+    body.extend(members(json!({ "tenant": id.tenant, "destination": destination })));
+    Some(Record { tenant: owner, kind: "snavio.claim.erased", at, source: None, body })
 }
 
 /// A message that was sent by a permission after that had been taken back.
@@ -279,6 +292,18 @@ pub fn key_expiry_imminent(key: &Key, at: Timestamp) -> Option<Record> {
         "ends_at": key.ends_at().map(|end| end.to_string()),
     }));
     record(&key.service, "snavio.secret.key_expiry_imminent", at, body)
+}
+
+/// The record that nothing is pushed any more by a route, for whom it is (DLV-1).
+pub fn push_disabled(route: &Route, why: &str, at: Timestamp) -> Option<Record> {
+    let body = members(json!({
+        "target": route.target,
+        "destination": &*route.destination(),
+        "queue": route.queue,
+        "reason": why,
+    }));
+    let tenant = TenantName::new(route.target.tenant()).ok()?;
+    Some(Record { tenant, kind: "snavio.route.disabled", at, source: None, body })
 }
 
 impl Record {

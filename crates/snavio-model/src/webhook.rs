@@ -44,7 +44,12 @@ impl WebhookSignature {
     /// which message it is: anybody can add others.
     #[must_use = "an unverified message must not go on"]
     pub fn verify(&self, secret: &Secret, body: &[u8]) -> Option<Signature> {
-        let right = Signature(mac(secret, &self.id, self.timestamp, body).finalize().into_bytes().into());
+        self.verify_with(secret.mac(), body)
+    }
+
+    /// As [`WebhookSignature::verify`], under a key of any length.
+    pub(crate) fn verify_with(&self, key: HmacSha256, body: &[u8]) -> Option<Signature> {
+        let right = Signature(mac(key, &self.id, self.timestamp, body).finalize().into_bytes().into());
         let none = Choice::from(0);
         let found = self.signatures.iter().fold(none, |found, given| found | given.0.ct_eq(&right.0));
         bool::from(found).then_some(right)
@@ -61,15 +66,31 @@ impl WebhookSignature {
     }
 }
 
-/// The value of `webhook-signature` for `body`, with one signature. Those of several keys are joined by
-/// spaces.
+/// The value of `webhook-signature` for `body`, with one signature.
 pub fn sign(secret: &Secret, id: &str, timestamp: i64, body: &[u8]) -> String {
-    let signature = mac(secret, id, timestamp, body).finalize().into_bytes();
+    let signature = mac(secret.mac(), id, timestamp, body).finalize().into_bytes();
     format!("v1,{}", STANDARD.encode(signature))
 }
 
-fn mac(secret: &Secret, id: &str, timestamp: i64, body: &[u8]) -> HmacSha256 {
-    let mut mac = secret.mac();
+/// The three headers of a request that the gateway makes (DLV-1), signed under each of the destination's secrets: while
+/// one replaces another, a receiver may know either. A receiver looks at no more than
+/// [`WEBHOOK_SIGNATURES_MAX`] of them, so no more are made.
+pub fn headers<'s>(
+    secrets: impl IntoIterator<Item = &'s Secret>,
+    id: &str,
+    timestamp: i64,
+    body: &[u8],
+) -> [(&'static str, String); 3] {
+    let signatures = secrets.into_iter().take(WEBHOOK_SIGNATURES_MAX).map(|it| sign(it, id, timestamp, body));
+    [
+        ("webhook-id", id.to_owned()),
+        ("webhook-timestamp", timestamp.to_string()),
+        ("webhook-signature", signatures.collect::<Vec<_>>().join(" ")),
+    ]
+}
+
+fn mac(key: HmacSha256, id: &str, timestamp: i64, body: &[u8]) -> HmacSha256 {
+    let mut mac = key;
     mac.update(id.as_bytes());
     mac.update(format!(".{timestamp}.").as_bytes());
     mac.update(body);
@@ -77,7 +98,7 @@ fn mac(secret: &Secret, id: &str, timestamp: i64, body: &[u8]) -> HmacSha256 {
 }
 
 /// One way to write every number, because the signature covers the text and only the number is kept.
-fn whole_seconds(text: &str) -> Option<i64> {
+pub(crate) fn whole_seconds(text: &str) -> Option<i64> {
     let canonical = text == "0" || text.starts_with(|first: char| matches!(first, '1'..='9'));
     // Eleven digits reach past the year 5000 and leave room for milliseconds.
     let digits = text.len() <= 11 && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -95,6 +116,7 @@ fn signature(entry: &str) -> Option<Signature> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hmac::KeyInit as _;
 
     const ID: &str = "0192f0a0-7c3e-7b60-8c1d-1b2a3c4d5e6f";
     const AT: i64 = 1_794_731_400;
@@ -138,6 +160,25 @@ mod tests {
                 holds.then(|| good.clone())
             );
         }
+    }
+
+    /// DLV-1, MSG-4
+    #[test]
+    fn a_request_is_signed_under_every_secret_of_its_destination() {
+        let other = Secret::from_bytes([9; 32]);
+        let [id, timestamp, signature] = headers([&other, &secret()], ID, AT, b"{}").map(|(_, value)| value);
+        let signed = parse(&id, &timestamp, &signature).unwrap();
+        assert_eq!(signed.signatures.len(), 2);
+        for (secret, holds) in [(secret(), true), (other, true), (Secret::from_bytes([8; 32]), false)] {
+            assert_eq!(signed.verify(&secret, b"{}").is_some(), holds);
+            assert!(signed.verify(&secret, b"[]").is_none());
+        }
+        // The example of the public specification.
+        let key: [u8; 24] = *b"\x31\xf2\x90\xf6\xbf\x06\x29\x8a\xab\x4f\x08\xd4\x3c\x3f\x08\x2c\xf6\x48\xa3\x62\xda\x2d\xa4\xb0";
+        let key = HmacSha256::new_from_slice(&key).unwrap();
+        let example = mac(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, br#"{"test": 2432232314}"#);
+        let example = STANDARD.encode(example.finalize().into_bytes());
+        assert_eq!(example, "g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
     }
 
     /// MSG-4, QUA-4

@@ -184,3 +184,20 @@ fn webhooks() {
         assert_eq!(sent, vector.verifies, "{}", vector.why);
     }
 }
+
+#[derive(Deserialize)]
+struct DerivedId {
+    source: String,
+    external_id: String,
+    payload: String,
+    event_id: String,
+}
+
+/// MSG-7
+#[test]
+fn derived_ids() {
+    for DerivedId { source, external_id, payload, event_id } in vectors::<Vec<DerivedId>>("derived-id.json") {
+        let made = snavio_model::adapter::event_id(&source, &external_id, payload.as_bytes()).unwrap();
+        assert_eq!(made.as_str(), event_id, "{source}:{external_id} {payload}");
+    }
+}

@@ -10,7 +10,6 @@ use snavio_model::age::JITTER_MAX;
 use snavio_model::limits;
 use snavio_model::registry::{NewSecrets, Registry, Sealed};
 use snavio_model::time::{Clock, Timestamp};
-use snavio_sink::HttpProcessor;
 use snavio_store::embedded::{EmbeddedStore, OpenError, Options, Plant};
 use snavio_store::objects::{Objects, ObjectsError};
 use snavio_store::postgres::{self, PostgresStore};
@@ -165,8 +164,8 @@ impl Node {
         let metrics = recorder();
         let key_sets = KeySets::new(&config.outgoing_allowed)
             .map_err(|error| StartError::Outgoing(error.to_string()))?;
-        let processors = HttpProcessor::new(&config.outgoing_allowed)
-            .map_err(|error| StartError::Outgoing(error.to_string()))?;
+        let processors =
+            Calls::new(&config.outgoing_allowed).map_err(|error| StartError::Outgoing(error.to_string()))?;
         let tls = config.server.tls.as_ref().map(tls::acceptor).transpose()?;
         // Before anything runs: an address that is taken must leave nothing behind.
         let socket = listen(config.server.listen).await?;
@@ -214,7 +213,7 @@ impl Node {
         if let Some(archive) = archive {
             gate.use_archive(Arc::new(Archive::new(archive, hex::encode(random::<16>()))));
         }
-        let processors = Arc::new(Calls(processors));
+        let processors = Arc::new(processors);
         gate.call_processors(Arc::<Calls>::clone(&processors));
         gate.look_after_keys(
             config.rotate_keys.then(|| Arc::<Platform>::clone(&platform) as Arc<dyn NewSecrets>),

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use snavio_gate::SnapshotKeys;
+use snavio_model::adapter::ForeignSecret;
 use snavio_model::ed25519::{SigningKey, VerifyingKey};
 use snavio_model::registry::{NewSecrets, PublicKey, Sealed, Signer, Unseal};
 use snavio_model::signing::Secret;
@@ -18,7 +19,7 @@ use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use crate::machine::random;
-use crate::platform_key::{KeySource, PlatformKey, sealed_under, secret_file};
+use crate::platform_key::{KeySource, PlatformKey, foreign_secret, own_secret, sealed_under, secret_file};
 
 /// Where the platform key is kept within the data folder, unless configured otherwise.
 pub const PLATFORM_KEY_FILE: &str = "platform.key";
@@ -108,7 +109,7 @@ impl Platform {
         let keys = keys(sources, pinned.is_new)?;
         let chosen = chosen(&keys, sources, pinned.platform_key.as_deref())?;
         let opened = match &pinned.hash_key {
-            Some(sealed) => keys.iter().find_map(|key| key.open(sealed)),
+            Some(sealed) => keys.iter().find_map(|key| key.open(sealed)).and_then(|it| own_secret(&it)),
             None => Some(keys[chosen].hash_key.clone()),
         };
         let foreign = || PlatformError::Foreign { file: named(sources), key: "the key of hashes".to_owned() };
@@ -152,20 +153,29 @@ impl Platform {
         if sealed_under(sealed) == Some(to.fingerprint.as_str()) {
             return None;
         }
-        self.keys.iter().find_map(|key| key.open(sealed)).map(|secret| to.seal(&secret))
+        self.opened(sealed).map(|secret| to.seal(&secret))
+    }
+
+    fn opened(&self, sealed: &Sealed) -> Option<Zeroizing<Vec<u8>>> {
+        self.keys.iter().find_map(|key| key.open(sealed))
     }
 
     /// The key of keyed hashes, sealed under one of the platform keys.
     pub(crate) fn sealed_hash_key(&self, under: &str) -> Option<Sealed> {
         let key = self.keys.iter().find(|key| key.fingerprint == under)?;
-        Some(key.seal(&self.hash_key))
+        Some(key.seal(self.hash_key.expose_bytes()))
     }
 
     /// The secret of a new key, and the same sealed for the registry.
     pub(crate) fn new_key(&self) -> (Secret, Sealed) {
         let secret = Secret::from_bytes(random());
-        let sealed = self.key().seal(&secret);
+        let sealed = self.key().seal(secret.expose_bytes());
         (secret, sealed)
+    }
+
+    /// A provider's secret, sealed for the registry.
+    pub(crate) fn seal_text(&self, secret: &ForeignSecret) -> Sealed {
+        self.key().seal(secret.expose().as_bytes())
     }
 
     /// A new access token.
@@ -204,13 +214,21 @@ impl NewSecrets for Platform {
 
 impl Unseal for Platform {
     fn unseal(&self, sealed: &Sealed) -> Option<Secret> {
-        let opened = self.keys.iter().find_map(|key| key.open(sealed));
-        if opened.is_none() {
-            metrics::counter!("snavio_unseal_failures_total").increment(1);
-            tracing::error!("a sealed key does not open under the platform key: its messages are refused");
-        }
-        opened
+        told(self.opened(sealed).and_then(|it| own_secret(&it)))
     }
+
+    fn unseal_text(&self, sealed: &Sealed) -> Option<ForeignSecret> {
+        told(self.opened(sealed).and_then(|it| foreign_secret(&it)))
+    }
+}
+
+/// Says that a secret did not open.
+fn told<T>(opened: Option<T>) -> Option<T> {
+    if opened.is_none() {
+        metrics::counter!("snavio_unseal_failures_total").increment(1);
+        tracing::error!("a sealed key does not open under the platform key: its messages are refused");
+    }
+    opened
 }
 
 impl Signer for Platform {

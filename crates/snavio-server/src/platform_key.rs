@@ -10,6 +10,7 @@ use aes_gcm::aead::{Aead, KeyInit};
 use aes_gcm::{Aes256Gcm, Nonce};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use snavio_model::adapter::ForeignSecret;
 use snavio_model::registry::{Sealed, SealingKey};
 use snavio_model::signing::Secret;
 use snavio_model::token::TokenKey;
@@ -107,15 +108,15 @@ impl PlatformKey {
     }
 
     /// Encrypts a secret.
-    pub(crate) fn seal(&self, secret: &Secret) -> Sealed {
+    pub(crate) fn seal(&self, secret: &[u8]) -> Sealed {
         let nonce: [u8; 12] = random();
-        let sealed = self.sealing.encrypt(&Nonce::from(nonce), &secret.expose_bytes()[..]);
-        let sealed = sealed.expect("AES-GCM encrypts 32 bytes: only messages of 64 GiB are too long");
+        let sealed = self.sealing.encrypt(&Nonce::from(nonce), secret);
+        let sealed = sealed.expect("AES-GCM encrypts a few bytes: only messages of 64 GiB are too long");
         Sealed(format!("{SEALED}{}.{}", self.fingerprint, STANDARD.encode([&nonce[..], &sealed].concat())))
     }
 
     /// Opens what was sealed under this key.
-    pub(crate) fn open(&self, sealed: &Sealed) -> Option<Secret> {
+    pub(crate) fn open(&self, sealed: &Sealed) -> Option<Zeroizing<Vec<u8>>> {
         let encoded = match sealed_under(sealed) {
             Some(fingerprint) if fingerprint != self.fingerprint => return None,
             Some(_) => sealed.0.rsplit('.').next()?,
@@ -124,9 +125,18 @@ impl PlatformKey {
         let bytes = STANDARD.decode(encoded).ok()?;
         let (nonce, sealed) = bytes.split_at_checked(12)?;
         let nonce = <[u8; 12]>::try_from(nonce).ok()?;
-        let opened = Zeroizing::new(self.sealing.decrypt(&Nonce::from(nonce), sealed).ok()?);
-        <[u8; 32]>::try_from(opened.as_slice()).ok().map(Secret::from_bytes)
+        self.sealing.decrypt(&Nonce::from(nonce), sealed).ok().map(Zeroizing::new)
     }
+}
+
+/// The secret that was opened, if it is one of the platform's own.
+pub(crate) fn own_secret(opened: &[u8]) -> Option<Secret> {
+    <[u8; 32]>::try_from(opened).ok().map(Secret::from_bytes)
+}
+
+/// The secret that was opened, if it is one of a provider.
+pub(crate) fn foreign_secret(opened: &[u8]) -> Option<ForeignSecret> {
+    ForeignSecret::new(std::str::from_utf8(opened).ok()?).ok()
 }
 
 /// The fingerprint of the key that something was sealed under, if it says.
@@ -181,9 +191,14 @@ mod tests {
     #[test]
     fn what_is_sealed_says_under_which_key_and_opens_under_no_other() {
         let (one, other) = (key(1), key(2));
-        let sealed = one.seal(&Secret::from_bytes([7; 32]));
+        let sealed = one.seal(&[7; 32]);
         assert_eq!(sealed_under(&sealed), Some(one.fingerprint.as_str()));
-        assert_eq!(one.open(&sealed).map(|it| *it.expose_bytes()), Some([7; 32]));
+        let opened = one.open(&sealed).unwrap();
+        assert_eq!(own_secret(&opened).map(|it| *it.expose_bytes()), Some([7; 32]));
+        let text = one.open(&one.seal(b"whsec_of a provider")).unwrap();
+        assert!(own_secret(&text).is_none(), "of another length");
+        assert_eq!(foreign_secret(&text).unwrap().expose(), "whsec_of a provider");
+        assert!(foreign_secret(&opened).is_none(), "no text");
         assert!(other.open(&sealed).is_none());
         let lying = Sealed(sealed.0.replace(&one.fingerprint, &other.fingerprint));
         assert!(other.open(&lying).is_none(), "the name alone opens nothing");

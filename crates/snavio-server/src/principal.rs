@@ -117,6 +117,19 @@ pub(crate) struct OfTenant {
     turns: Turns,
 }
 
+/// A request under way that is a tenant's by something else than a token.
+pub(crate) struct Visit {
+    tenant: Arc<OfTenant>,
+    _place: Taken,
+}
+
+impl Visit {
+    /// What the tenant may take through the pipeline at once.
+    pub(crate) fn turns(&self) -> &Turns {
+        &self.tenant.turns
+    }
+}
+
 impl Principal {
     /// Who did something, for the record.
     pub(crate) fn name(&self) -> String {
@@ -276,6 +289,13 @@ impl Sessions {
         }
         let place = self.place(&session.tenant, path)?;
         Ok(Principal::Service(Caller { session, _place: place }))
+    }
+
+    /// The place of a request that has no token, among those of the tenant whose adapter knows it.
+    pub(crate) fn visit(&self, tenant: &str, path: &str) -> Result<Visit, Refusal> {
+        let tenant = self.tenant(tenant);
+        let place = self.place(&tenant, path)?;
+        Ok(Visit { tenant, _place: place })
     }
 
     /// A request's place among those of its tenant.

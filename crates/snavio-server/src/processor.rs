@@ -1,55 +1,144 @@
-//! Calls HTTP processors with messages as consumers see them.
+//! Calls HTTP processors and receivers of pushes, with messages as their routes want them.
 
 use async_trait::async_trait;
-use snavio_gate::Processor;
-use snavio_model::processing::Ending;
-use snavio_model::registry::BoundRoute;
-use snavio_sink::{Call, HttpProcessor};
-use snavio_store::Received;
+use bytes::Bytes;
+use snavio_gate::{Attempt, Processor};
+use snavio_model::breaker::Presence;
+use snavio_model::cloudevents::CloudEvent;
+use snavio_model::message::Message;
+use snavio_model::processing::{Called, Ending, ProcessingKind, PushForm};
+use snavio_model::webhook;
+use snavio_sink::guard::GuardError;
+use snavio_sink::{Call, HttpProcessor, HttpPush, Network, Sink};
 
 use crate::http::written;
 
 /// Calls what routes name.
-pub(crate) struct Calls(pub(crate) HttpProcessor);
+pub(crate) struct Calls {
+    processor: HttpProcessor,
+    push: HttpPush,
+}
 
 impl Calls {
+    /// Calls public addresses, and those allowed.
+    pub(crate) fn new(allowed: &[Network]) -> Result<Self, GuardError> {
+        Ok(Self { processor: HttpProcessor::new(allowed)?, push: HttpPush::new(allowed)? })
+    }
+
     /// Why an address may not be called, as far as can be told before its name is resolved.
     pub(crate) fn problem(&self, url: &str) -> Option<String> {
-        self.0.check(url).err().map(|error| error.to_string())
+        self.processor.check(url).err().map(|error| error.to_string())
     }
 }
 
 #[async_trait]
 impl Processor for Calls {
-    async fn call(&self, work: &Received, route: &BoundRoute) -> Ending {
-        let processing = &route.route.processing;
-        let failed = |error: &str| Ending::Failed {
-            error: error.to_owned(),
-            is_final: true,
-            answer: None,
-            retry_after: None,
+    async fn call(&self, attempt: Attempt<'_>) -> Called {
+        let is_push = attempt.route.route.processing.kind == ProcessingKind::Push;
+        let made = if is_push { pushed(&attempt) } else { processed(&attempt) };
+        let call = match made {
+            Ok(call) => call,
+            Err(why) => return why.into(),
         };
-        let Some(url) = &processing.url else { return failed("the route names no processor") };
-        let Some(body) = written(&work.message) else { return failed("the stored message cannot be read") };
-        let call = Call {
-            url: url.clone(),
-            timeout: processing.timeout(),
-            reference: processing.reference.clone(),
-            idempotency_key: work.message.id.clone(),
-            source: work.message.source.clone(),
-            fence: work.fence,
-            delivery_id: work.delivery_id,
-            attempt: work.attempt,
-            correlation: work.message.correlation.clone(),
-            traceparent: work.message.traceparent.clone(),
-            content_type: "application/json",
-            body,
-        };
-        let ending = self.0.call(call).await;
-        if let Ending::Completed { note: Some(note), .. } = &ending {
-            let id = &work.message.id;
+        let called = if is_push { self.push.send(call).await } else { self.processor.send(call).await };
+        if let Ending::Completed { note: Some(note), .. } = &called.ending {
+            let id = &attempt.work.message.id;
             tracing::warn!(target: "snavio::message", %id, note, "a processor is done, but not all of its answer is kept");
         }
-        ending
+        called
     }
+}
+
+/// Why a message is not sent.
+enum Unsendable {
+    /// No attempt of this one would end otherwise.
+    Ever(&'static str),
+    /// Nothing is wrong with the message: it waits until somebody has seen to it.
+    Yet(&'static str),
+}
+
+impl From<Unsendable> for Called {
+    fn from(why: Unsendable) -> Self {
+        let (error, is_final, presence) = match why {
+            Unsendable::Ever(error) => (error, true, Presence::Up),
+            Unsendable::Yet(error) => (error, false, Presence::SILENT),
+        };
+        let ending = Ending::Failed { error: error.to_owned(), is_final, answer: None, retry_after: None };
+        Self { ending, presence }
+    }
+}
+
+/// What a processor is called with.
+fn processed(attempt: &Attempt<'_>) -> Result<Call, Unsendable> {
+    let (headers, body) = native(&attempt.work.message)?;
+    call(attempt, headers, body)
+}
+
+/// What a receiver is sent, signed.
+fn pushed(attempt: &Attempt<'_>) -> Result<Call, Unsendable> {
+    let message = &attempt.work.message;
+    let (mut headers, body) = match attempt.route.route.processing.form {
+        PushForm::Native => native(message)?,
+        PushForm::Cloudevents => structured(&cloud_event(message)?),
+        PushForm::CloudeventsBinary => {
+            let event = cloud_event(message)?;
+            match event.to_binary() {
+                Some(binary) => (binary.headers, Bytes::copy_from_slice(&binary.body)),
+                // More headers than receivers take: every receiver of CloudEvents reads the other mode too.
+                None => structured(&event),
+            }
+        }
+    };
+    let Some(secret) = &attempt.secret else {
+        return Err(Unsendable::Yet(
+            "there is no secret to sign it with: rotate the push secret of its route",
+        ));
+    };
+    // Of the time of this attempt: receivers refuse what is old.
+    let seconds = attempt.now.0.div_euclid(1000);
+    let signature = webhook::headers(secret.at(attempt.now), message.id.as_str(), seconds, &body);
+    headers.extend(signature.map(|(name, value)| (name.to_owned(), value)));
+    call(attempt, headers, body)
+}
+
+type Written = (Vec<(String, String)>, Bytes);
+
+fn typed(content_type: &str) -> Vec<(String, String)> {
+    vec![("content-type".to_owned(), content_type.to_owned())]
+}
+
+fn native(message: &Message) -> Result<Written, Unsendable> {
+    let body = written(message).ok_or(Unsendable::Ever("the stored message cannot be read"))?;
+    Ok((typed("application/json"), body))
+}
+
+fn structured(event: &CloudEvent<'_>) -> Written {
+    (typed("application/cloudevents+json; charset=UTF-8"), event.to_structured().into())
+}
+
+fn cloud_event(message: &Message) -> Result<CloudEvent<'_>, Unsendable> {
+    if message.is_erased() {
+        return Err(Unsendable::Ever("what it said was destroyed, and a CloudEvent cannot say so"));
+    }
+    CloudEvent::of(message)
+        .ok_or(Unsendable::Ever("a command is no event: its route must push it in native form"))
+}
+
+fn call(attempt: &Attempt<'_>, headers: Vec<(String, String)>, body: Bytes) -> Result<Call, Unsendable> {
+    let (work, processing) = (attempt.work, &attempt.route.route.processing);
+    let url = processing.url.clone().ok_or(Unsendable::Ever("the route names nobody to call"))?;
+    Ok(Call {
+        url,
+        timeout: processing.timeout(),
+        reference: processing.reference.clone(),
+        message_id: work.message.id.clone(),
+        source: work.message.source.clone(),
+        fence: work.fence,
+        delivery_id: work.delivery_id,
+        attempt: work.attempt,
+        correlation: work.message.correlation.clone(),
+        traceparent: work.message.traceparent.clone(),
+        headers,
+        body,
+    })
 }

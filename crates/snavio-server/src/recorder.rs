@@ -12,6 +12,7 @@ const UPKEEP: Duration = Duration::from_secs(1);
 
 const SECONDS: [f64; 14] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 20.0];
+const GAP_SIZES: [f64; 9] = [1.0, 2.0, 5.0, 10.0, 50.0, 100.0, 1_000.0, 10_000.0, 1_000_000.0];
 const MESSAGES: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
 
 /// The process has one recorder; a second node in the same process (tests, benches) shares it. Counters that
@@ -26,6 +27,9 @@ fn install() -> PrometheusHandle {
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS)
         .and_then(|it| {
             it.set_buckets_for_metric(Matcher::Full("snavio_commit_messages".to_owned()), &MESSAGES)
+        })
+        .and_then(|it| {
+            it.set_buckets_for_metric(Matcher::Full("event_sequence_gap_size".to_owned()), &GAP_SIZES)
         });
     let recorder = builder.expect("the lists of buckets are not empty").build_recorder();
     let handle = recorder.handle();
@@ -62,6 +66,12 @@ fn describe() {
     describe_histogram!(
         "snavio_http_request_seconds",
         "from the head of a request to the head of its answer, by route"
+    );
+    describe_histogram!("snavio_push_seconds", "time that a push took, by whether it was taken");
+    describe_counter!("snavio_push_disabled_total", "routes whose receiver said that it is gone");
+    describe_counter!(
+        "snavio_target_breaks_total",
+        "times that a target was down and is left alone for a while"
     );
     describe_counter!("snavio_telemetry_suppressed_total", "records of refusals that were only counted");
     describe_counter!("snavio_telemetry_dropped_total", "records of refusals that could not be written");

@@ -102,6 +102,24 @@ pub struct Answered {
     pub body: Option<Bytes>,
 }
 
+/// An answer that has begun.
+#[derive(Debug)]
+pub struct Begun {
+    /// Its status.
+    pub status: u16,
+    /// Its headers.
+    pub headers: HeaderMap,
+    rest: Response,
+}
+
+impl Begun {
+    /// Reads the rest of it, unless that is too long.
+    pub async fn read(self, bytes_max: usize) -> Result<Answered, GuardError> {
+        let body = read(self.rest, bytes_max).await?;
+        Ok(Answered { status: self.status, headers: self.headers, body })
+    }
+}
+
 /// Makes outgoing calls.
 pub struct Guarded {
     secure: Client,
@@ -112,6 +130,10 @@ pub struct Guarded {
 impl Guarded {
     /// Calls public addresses over TLS, and those allowed also without.
     pub fn new(allowed: &[Network]) -> Result<Self, GuardError> {
+        Self::by_names(allowed, &Arc::new(Names::System))
+    }
+
+    fn by_names(allowed: &[Network], names: &Arc<Names>) -> Result<Self, GuardError> {
         // One provider for the process; a second one asking is told so and goes on with the first.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let allowed: Arc<[Network]> = allowed.into();
@@ -120,7 +142,7 @@ impl Guarded {
                 .redirect(reqwest::redirect::Policy::none())
                 // A proxy would resolve names itself.
                 .no_proxy()
-                .dns_resolver(Guard { allowed: Arc::clone(&allowed), is_plain })
+                .dns_resolver(Guard { names: Arc::clone(names), allowed: Arc::clone(&allowed), is_plain })
                 .https_only(!is_plain)
                 // One call at a time over a connection: one that hangs takes no other with it.
                 .http1_only()
@@ -155,6 +177,18 @@ impl Guarded {
         body: Bytes,
         timeout: Duration,
     ) -> Result<Answered, PostError> {
+        let begun = self.begin_post(address, headers, body, timeout).await?;
+        begun.read(limits::ANSWER_BYTES_MAX).await.map_err(PostError::Unanswered)
+    }
+
+    /// Sends a body to an address, once, and says what the answer begins with.
+    pub async fn begin_post(
+        &self,
+        address: &str,
+        headers: HeaderMap,
+        body: Bytes,
+        timeout: Duration,
+    ) -> Result<Begun, PostError> {
         let url = self.check(address).map_err(PostError::Unsent)?;
         let (parcel, outgoing) = Parcel::of(body);
         let request = self.client(&url).post(url).headers(headers).timeout(timeout);
@@ -165,8 +199,7 @@ impl Guarded {
         };
         let mut answer = sent.map_err(failed)?;
         let (status, headers) = (answer.status().as_u16(), std::mem::take(answer.headers_mut()));
-        let body = read(answer, limits::ANSWER_BYTES_MAX).await.map_err(PostError::Unanswered)?;
-        Ok(Answered { status, headers, body })
+        Ok(Begun { status, headers, rest: answer })
     }
 
     fn client(&self, url: &Url) -> &Client {
@@ -193,16 +226,36 @@ async fn read(mut answer: Response, bytes_max: usize) -> Result<Option<Bytes>, G
 /// Resolves names to addresses that may be called; one that may not spoils all others, since only the owner of a name
 /// can have put it there.
 struct Guard {
+    names: Arc<Names>,
     allowed: Arc<[Network]>,
     is_plain: bool,
 }
 
+/// Who says what names stand for.
+enum Names {
+    /// The machine.
+    System,
+    /// A script, for names that stand for something else each time they are asked for.
+    #[cfg(test)]
+    Script(std::sync::Mutex<Vec<SocketAddr>>),
+}
+
+impl Names {
+    async fn find(&self, name: &str) -> std::io::Result<Vec<SocketAddr>> {
+        match self {
+            Self::System => Ok(tokio::net::lookup_host((name, 0)).await?.collect()),
+            #[cfg(test)]
+            Self::Script(script) => Ok(script.lock().unwrap().pop().into_iter().collect()),
+        }
+    }
+}
+
 impl Resolve for Guard {
     fn resolve(&self, name: Name) -> Resolving {
-        let (allowed, is_plain) = (Arc::clone(&self.allowed), self.is_plain);
+        let (names, allowed, is_plain) = (Arc::clone(&self.names), Arc::clone(&self.allowed), self.is_plain);
         Box::pin(async move {
             let judge = if is_plain { is_allowed } else { may_be_called };
-            let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            let found = names.find(name.as_str()).await?;
             if let Some(bad) = found.iter().find(|it| !judge(it.ip(), &allowed)) {
                 let name = name.as_str().to_owned();
                 return Err(Forbidden { name, address: bad.ip(), is_plain }.into());
@@ -292,9 +345,66 @@ mod tests {
             ("192.168.1.1", false, false),
             ("192.168.1.1", true, false),
         ] {
-            let guard = Guard { allowed: Arc::clone(&allowed), is_plain };
+            let guard = Guard { names: Arc::new(Names::System), allowed: Arc::clone(&allowed), is_plain };
             let resolved = guard.resolve(name.parse().unwrap()).await;
             assert_eq!(resolved.is_ok(), is_called, "{name}, plain: {is_plain}");
         }
+    }
+
+    /// QUA-6: a name is resolved once for a connection, and the connection goes to what was judged: whoever changes it
+    /// between two calls, or between a check and its call, reaches nothing by that.
+    #[tokio::test]
+    async fn a_name_that_stands_for_something_else_at_send_time_is_judged_by_that() {
+        let allowed = listening("127.0.0.2", 0).await;
+        // The same port: a URL has one, whatever its name stands for.
+        let other = listening("127.0.0.1", allowed.address.port()).await;
+        // Taken from the end: what is allowed, then loopback, then what is allowed again.
+        let script = [allowed.address, other.address, allowed.address].to_vec();
+        let names = Arc::new(Names::Script(script.into()));
+        let guard = Guarded::by_names(&[Network::parse("127.0.0.2").unwrap()], &names).unwrap();
+        let url = format!("http://rebound.example:{}/", allowed.address.port());
+        let post = async || guard.post(&url, HeaderMap::new(), "{}".into(), FETCH_TIME_MAX).await;
+        assert_eq!(post().await.unwrap().status, 200);
+        assert!(guard.check(&url).is_ok(), "the name alone is none that could be refused");
+        let refused = post().await.unwrap_err();
+        assert!(matches!(refused, PostError::Unsent(GuardError::Name(_))), "{refused:?}");
+        assert_eq!(post().await.unwrap().status, 200);
+        let Names::Script(script) = &*names else { panic!("it is a script") };
+        assert!(script.lock().unwrap().is_empty(), "each connection asked once");
+        assert_eq!((allowed.connections(), other.connections()), (2, 0));
+    }
+
+    struct Listening {
+        address: SocketAddr,
+        connections: Arc<std::sync::atomic::AtomicUsize>,
+    }
+
+    impl Listening {
+        fn connections(&self) -> usize {
+            self.connections.load(std::sync::atomic::Ordering::SeqCst)
+        }
+    }
+
+    /// A server that answers each connection's first request, and hangs up.
+    async fn listening(ip: &str, port: u16) -> Listening {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let listener = tokio::net::TcpListener::bind((ip, port)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let connections = Arc::<std::sync::atomic::AtomicUsize>::default();
+        let counted = Arc::clone(&connections);
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                let mut request = Vec::new();
+                while !request.ends_with(b"{}") {
+                    if stream.read_buf(&mut request).await.unwrap_or(0) == 0 {
+                        break;
+                    }
+                }
+                let answer = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+                let _ = stream.write_all(answer).await;
+            }
+        });
+        Listening { address, connections }
     }
 }

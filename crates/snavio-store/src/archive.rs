@@ -11,7 +11,10 @@ use snavio_model::archive::hold::{Held, Hold, Lifted};
 use snavio_model::archive::{ClaimPointer, Pointer, Record};
 use snavio_model::claim::{ClaimKey, IdKey};
 use snavio_model::id::Serial;
+#[cfg(doc)]
+use snavio_model::limits;
 use snavio_model::name::TenantName;
+use snavio_model::telemetry::{self, Record as TelemetryRecord};
 use snavio_model::time::Timestamp;
 
 use crate::evidence::Check;
@@ -74,6 +77,8 @@ pub enum Erasure {
     },
     /// A hold is on it.
     Held(Serial),
+    /// It is the evidence of a conflict that nobody has resolved yet, and that is another's to resolve.
+    Disputed(Serial),
     /// It is on its way, or a dead letter that may be put back: whoever works on it would get nothing.
     Busy,
     /// It was archived, or archived elsewhere, since it was looked at: look again.
@@ -132,16 +137,19 @@ pub trait Archive: Send + Sync {
     async fn forget_segment(&self, object: &str, now: Timestamp) -> Result<(), StoreError>;
 
     /// Destroys what an id says: payloads and answers in the store, and its records in the archive, which were written
-    /// again without it. `rewritten` says where every record of their segments is now. In one commit, on the record.
+    /// again without it. `rewritten` says where every record of their segments is now, `decides_for` whose conflicts
+    /// whoever erases may resolve: all of them without one. In one commit, on the record, and told to whoever was sent it.
     async fn erase(
         &self,
         id: &IdKey,
         rewritten: Vec<(Pointer, Pointer)>,
+        decides_for: Option<&str>,
         act: Act,
     ) -> Result<Erasure, StoreError>;
 
-    /// Holds something, on the record. The same again is another hold.
-    async fn set_hold(&self, hold: NewHold, act: Act) -> Result<Hold, StoreError>;
+    /// Holds something, on the record. The same again is another hold. Nothing if the tenant has as many in force as it
+    /// may ([`limits::HOLDS_PER_TENANT_MAX`]).
+    async fn set_hold(&self, hold: NewHold, act: Act) -> Result<Option<Hold>, StoreError>;
 
     /// Holds after a number, of one tenant or of all, those that were lifted too if asked for.
     async fn holds(
@@ -216,44 +224,51 @@ pub(crate) fn held(id: Option<&str>, destination: Option<&str>) -> Held {
     }
 }
 
+/// A claim on the record. Its id is quoted: it may hold spaces and commas, and must not read as another's.
+fn named(id: &str, tenant: &str, destination: &str) -> String {
+    format!("{id:?} of {tenant} at {destination}")
+}
+
 /// Claims whose time is over, as they are deleted.
 #[derive(Default)]
 pub(crate) struct Expired {
-    pub(crate) claims: usize,
-    first: Option<String>,
-    last: Option<String>,
+    /// The names of those that are kept for an audit, in runs that each fit into an entry of the record.
+    named: Vec<(usize, String)>,
     pub(crate) messages: usize,
     pub(crate) answers: usize,
 }
 
+/// Bytes of names in one entry of the record.
+const NAMES_BYTES: usize = 8 * 1024;
+
 impl Expired {
     pub(crate) fn add(&mut self, id: &str, tenant: &str, destination: &str) {
-        let named = format!("{id} of {tenant} at {destination}");
-        self.first.get_or_insert_with(|| named.clone());
-        self.last = Some(named);
-        self.claims += 1;
+        let name = named(id, tenant, destination);
+        match self.named.last_mut().filter(|(_, names)| names.len() + name.len() < NAMES_BYTES) {
+            Some((count, names)) => {
+                *count += 1;
+                names.push_str(", ");
+                names.push_str(&name);
+            }
+            None => self.named.push((1, name)),
+        }
     }
 
-    /// What is on record of it: what, and when (CLM-18).
-    pub(crate) fn deed(&self, now: Timestamp) -> Option<(Act, Deed)> {
-        let (first, last) = (self.first.as_ref()?, self.last.as_ref()?);
-        let which = if self.claims == 1 { first.clone() } else { format!("first {first}, last {last}") };
+    /// What is on record of it: what, and when (CLM-18). All of them by name, in as many entries as that takes; what went
+    /// with them is in the last.
+    pub(crate) fn deeds(&self, now: Timestamp) -> (Act, Vec<Deed>) {
         let (messages, answers) = (self.messages, self.answers);
-        let outcome =
-            format!("their time was over: {which}; with them {messages} messages and {answers} answers");
+        let deed = |(place, (count, names)): (usize, &(usize, String))| {
+            let with = match place + 1 == self.named.len() {
+                true => format!("; with them {messages} messages and {answers} answers"),
+                false => String::new(),
+            };
+            let outcome = format!("their time was over: {names}{with}");
+            Deed { action: "claims.expire", object: format!("{count} claims"), outcome }
+        };
         let act = Act { who: "gateway".to_owned(), why: String::new(), at: now };
-        Some((act, Deed { action: "claims.expire", object: format!("{} claims", self.claims), outcome }))
+        (act, self.named.iter().enumerate().map(deed).collect())
     }
-}
-
-/// What is on record of a claim whose time was over when its id was used again.
-pub(crate) fn used_again(key: &ClaimKey, at: Timestamp) -> (Act, Deed) {
-    let act = Act { who: "gateway".to_owned(), why: String::new(), at };
-    let outcome = format!(
-        "its time was over and its id is used again: {} of {} at {}",
-        key.id, key.tenant, key.destination
-    );
-    (act, Deed { action: "claims.expire", object: "1 claims".to_owned(), outcome })
 }
 
 /// What is on record of a segment whose object was deleted.
@@ -269,7 +284,33 @@ pub(crate) fn erased(id: &IdKey, messages: usize, answers: usize, archived: usiz
         "what it said is destroyed: {messages} messages and {answers} answers in the store, {archived} records in the \
          archive; hash, reference and times stay"
     );
-    Deed { action: "claim.erase", object: format!("{} of {}", id.id, id.tenant), outcome }
+    Deed { action: "claim.erase", object: format!("{:?} of {}", id.id.as_str(), id.tenant), outcome }
+}
+
+/// A conflict under an id that is to be erased.
+#[derive(Debug)]
+pub(crate) struct Dispute {
+    pub(crate) number: Serial,
+    pub(crate) original: Serial,
+    pub(crate) destination: String,
+    pub(crate) owner: String,
+    pub(crate) is_open: bool,
+}
+
+/// The first of them that only somebody else may resolve.
+pub(crate) fn disputed(disputes: &[Dispute], decides_for: Option<&str>) -> Option<Serial> {
+    let is_others = |it: &&Dispute| it.is_open && decides_for.is_some_and(|own| own != it.owner);
+    disputes.iter().find(is_others).map(|it| it.number)
+}
+
+/// What the owners of destinations are told of an erasure: each once for each of them.
+pub(crate) fn told_of_erasure<'a>(
+    id: &IdKey,
+    destinations: impl Iterator<Item = &'a str>,
+    at: Timestamp,
+) -> Vec<TelemetryRecord> {
+    let destinations: BTreeSet<_> = destinations.collect();
+    destinations.into_iter().filter_map(|it| telemetry::erased(id, it, at)).collect()
 }
 
 /// What a row of `claim` has besides the claim itself.
@@ -328,4 +369,19 @@ pub(crate) struct SegmentRow {
     pub(crate) begun_at: i64,
     pub(crate) records: i64,
     pub(crate) expires_at: i64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CLM-18: an id that reads like a list of others is one id on the record.
+    #[test]
+    fn an_id_cannot_pass_for_others_on_the_record() {
+        let mut expired = Expired::default();
+        expired.add("a1 of acme at acme/gl:post, \"z", "evil", "evil/app:x");
+        let (_, deeds) = expired.deeds(Timestamp(0));
+        let expected = r#""a1 of acme at acme/gl:post, \"z" of evil at evil/app:x"#;
+        assert!(deeds[0].outcome.contains(expected), "{}", deeds[0].outcome);
+    }
 }

@@ -68,6 +68,10 @@ pub struct Finished {
     pub status: Option<Status>,
 }
 
+/// A hold is on what was answered last, which would have gone: it stays as it is (CLM-18).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeldBack;
+
 /// A claim with all that is known of it.
 #[derive(Debug, Clone)]
 pub struct StoredClaim {
@@ -163,6 +167,9 @@ pub trait Claims: Send + Sync {
     /// All claims under an id, in the order of their destinations; without those whose time is over by then.
     async fn claims_of(&self, id: &IdKey, now: Timestamp) -> Result<Vec<StoredClaim>, StoreError>;
 
+    /// Whether there is any claim under ids of a tenant, or at its destinations. All of them may be looked at.
+    async fn has_claims(&self, tenant: &str) -> Result<bool, StoreError>;
+
     /// Claims that are not complete, oldest first.
     async fn open_claims(
         &self,
@@ -179,15 +186,15 @@ pub trait Claims: Send + Sync {
     async fn import(&self, claims: Vec<(ClaimKey, Claim)>, act: Act) -> Result<usize, StoreError>;
 
     /// Puts it on record that a person saw that the work of a delivery was done, where it failed for good or is in doubt:
-    /// its dead letter and what its last attempt answered go. Says where the claim stands then; nothing if the tenant
-    /// has no such claim.
+    /// its dead letter and what its last attempt answered go, unless a hold is on that. Says where the claim stands then;
+    /// nothing if the tenant has no such claim.
     async fn settle_claim(
         &self,
         owner: &str,
         delivery: Serial,
         reference: Option<String>,
         act: Act,
-    ) -> Result<Option<Status>, StoreError>;
+    ) -> Result<Option<Result<Status, HeldBack>>, StoreError>;
 
     /// Counts that ids came again: how often, and when last (CLM-5).
     async fn seen_again(&self, seen: Vec<(ClaimKey, u64, Timestamp)>) -> Result<(), StoreError>;

@@ -10,6 +10,7 @@ use snavio_model::event::EventEnvelope;
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::message::{Message, Path};
 use snavio_model::name::{InvalidName, KeyVersion};
+use snavio_model::order::EntityKey;
 use snavio_model::processing::Answer;
 use snavio_model::telemetry::{self, Record};
 use snavio_model::time::Timestamp;
@@ -133,6 +134,15 @@ pub(crate) fn of_original(key: &IdKey, original: &Original) -> i64 {
     }
     check.bytes(&original.hash.0);
     check.number(original.expires_at.0);
+    check.value()
+}
+
+/// The check value of what is known of an entity.
+pub(crate) fn of_entity(key: &EntityKey, body: &str) -> i64 {
+    let mut check = Check::default();
+    for text in [key.tenant.as_str(), &key.scope, &key.entity, body] {
+        check.bytes(text.as_bytes());
+    }
     check.value()
 }
 

@@ -1,7 +1,7 @@
-//! Durable state behind nine interfaces, cut by what the domain needs (ENG-1).
+//! Durable state behind ten interfaces, cut by what the domain needs (ENG-1).
 //!
 //! [`Ledger`] is the data plane, [`Queue`] hands out deliveries, [`Claims`] is what becomes of them, [`Conflicts`] what
-//! was meant otherwise, [`Archive`] what is kept for years, [`RegistryLog`] is the control plane,
+//! was meant otherwise, [`Entities`] how far entities are, [`Archive`] what is kept for years, [`RegistryLog`] is the control plane,
 //! [`Journal`] reads what happened, [`Audit`] takes down what somebody did, [`Fleet`] is what nodes over one store know
 //! of each other. A backend implements all of them over one engine, because a claim, its delivery and their telemetry commit together. Nothing is judged
 //! here: that is `snavio_model::settle`.
@@ -12,12 +12,14 @@ mod conflict_lines;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod embedded;
+mod entities;
 mod evidence;
 pub mod files;
 mod fleet;
 mod lease;
 mod moving;
 pub mod objects;
+mod over;
 pub mod postgres;
 mod waiting;
 
@@ -32,7 +34,7 @@ use snavio_model::id::{MessageId, Serial};
 use snavio_model::limits;
 use snavio_model::message::{Message, MessageKind, Path};
 use snavio_model::name::{CommandName, KeyVersion, QueueKey, ServiceName};
-use snavio_model::registry::{Change, Entry, LoggedChange, Seal};
+use snavio_model::registry::{Change, Entry, EntryKey, LoggedChange, Seal};
 use snavio_model::settle::{Intake, Settlement};
 use snavio_model::telemetry::{self, Record, StoredRecord};
 use snavio_model::time::Timestamp;
@@ -40,8 +42,9 @@ use snavio_model::trace::CorrelationId;
 use tokio::sync::Notify;
 
 pub use archive::{Archive, Cooled, CooledUpTo, Erasure, NewHold, NewSegment};
-pub use claims::{ClaimFilter, Claims, Finished, HeldDelivery, Report, StoredClaim};
+pub use claims::{ClaimFilter, Claims, Finished, HeldBack, HeldDelivery, Report, StoredClaim};
 pub use conflict_lines::tell_of_more_conflicts;
+pub use entities::{Entities, WaitEnded};
 pub use fleet::{Fleet, Heard, NodeSeen, NodeState};
 pub use moving::{MoveError, Moved, move_store};
 
@@ -109,16 +112,20 @@ pub struct Swept {
     pub dead_letters: usize,
     /// Attempts whose worker did not report back in time (CLM-7).
     pub lapsed: usize,
+    /// Entities of which nothing is known any more (ORD-2).
+    pub entities: usize,
     /// What the engine kept for itself, and nobody can be asking for any more.
     pub forgotten: usize,
+    /// Whether there is more to look at: what stays is passed too.
+    pub is_behind: bool,
 }
 
 impl Swept {
     /// Whether there may be more to sweep.
     pub fn is_partial(&self) -> bool {
         let most = self.claims.max(self.telemetry).max(self.dead_letters);
-        let most = most.max(self.lapsed).max(self.forgotten);
-        most >= limits::SWEEP_ROWS_MAX
+        let most = most.max(self.lapsed).max(self.forgotten).max(self.entities);
+        most >= limits::SWEEP_ROWS_MAX || self.is_behind
     }
 }
 
@@ -135,7 +142,7 @@ pub struct Received {
     pub queued_at: Timestamp,
     /// Until when nobody else gets it.
     pub visible_at: Timestamp,
-    /// The destination, of one that a claim waits for.
+    /// The destination, if its record can be read.
     pub destination: Option<Arc<str>>,
     /// The message.
     pub message: Arc<Message>,
@@ -189,6 +196,8 @@ pub struct Redriven {
     pub back: Vec<Serial>,
     /// Those that are dead letters still, because their queue has no room for them.
     pub full: Vec<Serial>,
+    /// Those that are dead letters still, because a hold is on what their last attempt answered (CLM-18).
+    pub held: Vec<Serial>,
 }
 
 /// Something a person did: goes on the record with what it did.
@@ -207,6 +216,9 @@ pub struct Act {
 pub trait RegistryLog: Send + Sync {
     /// The version, without reading anything else.
     async fn version(&self) -> Result<i64, StoreError>;
+
+    /// Whether something was ever registered under this name.
+    async fn was_registered(&self, key: &EntryKey) -> Result<bool, StoreError>;
 
     /// All entries, and the version they are at.
     async fn load(&self) -> Result<(i64, Vec<Entry>), StoreError>;
@@ -285,6 +297,22 @@ pub struct Use {
     pub registry_version: i64,
     /// When it was settled.
     pub settled_at: Timestamp,
+}
+
+/// What telemetry tells of an id.
+#[derive(Debug, Clone, Default)]
+pub struct ToldOf {
+    /// Newest first; some of them may only mention it.
+    pub records: Vec<StoredRecord>,
+    /// Whether there are records that were not looked at.
+    pub is_part: bool,
+}
+
+impl ToldOf {
+    /// The id as it stands in a record.
+    pub(crate) fn name(id: &IdKey) -> String {
+        serde_json::Value::from(id.id.as_str()).to_string()
+    }
 }
 
 /// A dead letter with its message.
@@ -409,6 +437,10 @@ pub trait Journal: Send + Sync {
         limit: usize,
     ) -> Result<Vec<StoredRecord>, StoreError>;
 
+    /// What is written in telemetry of an id, newest first, among the newest `most` records of its tenant. What is read off
+    /// the message log is not looked at: a claim leads to its message.
+    async fn told_of(&self, id: &IdKey, most: usize) -> Result<ToldOf, StoreError>;
+
     /// Fires when telemetry of the tenant may have been written.
     fn telemetry_written(&self, tenant: &str) -> Arc<Notify>;
 
@@ -440,7 +472,7 @@ pub trait Journal: Send + Sync {
 /// Everything a node needs of its engine.
 #[async_trait]
 pub trait Store:
-    Ledger + Queue + RegistryLog + Journal + Audit + Claims + Conflicts + Archive + Fleet
+    Ledger + Queue + RegistryLog + Journal + Audit + Claims + Conflicts + Entities + Archive + Fleet
 {
     /// Where a node's clock starts.
     fn anchor(&self) -> Anchor;

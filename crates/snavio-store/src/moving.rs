@@ -10,6 +10,7 @@ use snavio_model::claim::{Claim, ClaimKey, IdKey, Original};
 use snavio_model::conflict::Conflict;
 use snavio_model::delivery::{DeadLetter, Delivery};
 use snavio_model::id::Serial;
+use snavio_model::order::{EntityKey, EntityRecord};
 use snavio_model::processing::Answer;
 use snavio_model::registry::{Entry, LoggedChange, Seal};
 use snavio_model::telemetry::StoredRecord;
@@ -49,6 +50,8 @@ pub(crate) enum Page {
     /// Each with its tenant.
     Telemetry(Vec<(String, StoredRecord)>),
     Audit(Vec<AuditEntry>),
+    /// What is known of entities.
+    Entities(Vec<(EntityKey, EntityRecord)>),
     Holds(Vec<Hold>),
     Segments(Vec<SegmentRow>),
     Pins(Vec<(String, String)>),

@@ -11,13 +11,15 @@ use snavio_model::claim::{ClaimPolicy, IdKey, Status};
 use snavio_model::delivery::{Receipt, ReceiptOutcome};
 use snavio_model::hash::DomainHash;
 use snavio_model::id::{MessageId, Serial};
+use snavio_model::order::{EntityKey, Mode, OnFailure};
 use snavio_model::processing::InDoubt;
 use snavio_model::refusal::{Reason, Refusal, Subject};
 use snavio_model::registry::{
-    Change, Entry, LoggedChange, Seal, SealingKey, Service, Signer as _, Tenant, verify,
+    BoundRoute, Change, Entry, LoggedChange, Seal, SealingKey, Service, Signer as _, Tenant, verify,
 };
 use snavio_model::settle::Outcome;
 use snavio_model::telemetry::refused;
+use snavio_store::conformance::ordering::{numbered, ordered};
 use snavio_store::conformance::processing::{booking, claim, completed, failed, finish};
 use snavio_store::conformance::samples::{
     RECEIVES_MAX, acknowledge, act, at, event_intake, ids, intake, intake_of, message, notify, pay, queue,
@@ -26,8 +28,8 @@ use snavio_store::conformance::samples::{
 use snavio_store::embedded::{self, EmbeddedStore, FILE};
 use snavio_store::postgres::{self, PostgresStore};
 use snavio_store::{
-    Archive, Claims, Conflicts, Fleet, Journal, Ledger, MoveError, Moved, NewHold, NewSegment, Queue,
-    RegistryLog, Store, move_store,
+    Archive, Claims, Conflicts, Entities, Fleet, Journal, Ledger, MoveError, Moved, NewHold, NewSegment,
+    Queue, RegistryLog, Store, move_store,
 };
 use snavio_testbed::Postgres;
 
@@ -510,5 +512,58 @@ async fn work_whose_lease_was_not_kept_is_not_handed_out_again_where_that_is_for
     assert_eq!(store.sweep(at(1)).await.unwrap().lapsed, 2);
     assert_eq!(ids(&receive(&store, "book", 60, at(2)).await), ["retried"]);
     assert_eq!(claim(&store, "held", 2).await.status(at(2)), Status::InDoubt);
+    store.close().await;
+}
+
+/// ORD-2, ORD-3, ORD-7, ENG-3: how far entities are, what waits and what is parked goes over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn order_goes_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let reorder = ordered("reorder", Mode::Reorder, |_| {});
+    let parking = ordered("parking", Mode::Strict, |order| order.on_failure = OnFailure::Park);
+    let send = async |store: &dyn Store, route: &Arc<BoundRoute>, number: i64, now| {
+        let id = format!("{}-{number}", route.route.name);
+        settle(store, vec![numbered(&id, "e", number, std::slice::from_ref(route), now)], now).await.remove(0)
+    };
+    for number in [1, 3] {
+        send(&store, &reorder, number, at(0)).await;
+        send(&store, &parking, number, at(0)).await;
+    }
+    let first = receive(&store, "parking", 30, at(0)).await;
+    let refused = failed(receipt(&first[0]), true, 0);
+    store.finish(&queue("parking"), vec![refused], "acme/bot", at(1)).await.unwrap();
+    assert!(receive(&store, "parking", 30, at(1)).await.is_empty());
+    let key = |name: &str| EntityKey::stored(&format!("acme acme/bot:{name} e")).unwrap();
+    let before = (
+        store.entity(&key("reorder"), at(1)).await.unwrap(),
+        store.entity(&key("parking"), at(1)).await.unwrap(),
+    );
+    assert_eq!(before.1.as_ref().and_then(|it| it.state.parked_at), Some(1));
+    store.close().await;
+    drop(store);
+
+    let url = Postgres::shared().database().unwrap();
+    move_to(folder.path(), &url).await.unwrap();
+    let store = open_database(&url).await;
+    let after = (
+        store.entity(&key("reorder"), at(1)).await.unwrap(),
+        store.entity(&key("parking"), at(1)).await.unwrap(),
+    );
+    assert_eq!(after, before);
+    assert!(receive(&store, "parking", 30, at(2)).await.is_empty(), "it is parked still");
+    store.redrive("acme", vec![first[0].delivery_id], act("mended", at(2))).await.unwrap();
+    for (name, ids_are) in [("parking", ["parking-1", "parking-3"]), ("reorder", ["reorder-1", "reorder-2"])]
+    {
+        if name == "reorder" {
+            assert!(matches!(send(&store, &reorder, 2, at(2)).await.outcomes[0], Outcome::Queued { .. }));
+        }
+        for id in ids_are {
+            let received = receive(&store, name, 30, at(3)).await;
+            assert_eq!(ids(&received), [id]);
+            acknowledge(&store, &queue(name), vec![receipt(&received[0])]).await.unwrap();
+        }
+    }
+    assert_eq!(ids(&receive(&store, "reorder", 30, at(3)).await), ["reorder-3"]);
     store.close().await;
 }

@@ -75,7 +75,7 @@ async fn what_was_erased_is_not_left_in_the_file() {
     let erasing = async |store: &EmbeddedStore| {
         for id in ["a", "b"] {
             let id = IdKey { id: MessageId::stored(id), tenant: "acme".parse().unwrap() };
-            let erasure = store.erase(&id, Vec::new(), act("asked for", at(5))).await.unwrap();
+            let erasure = store.erase(&id, Vec::new(), None, act("asked for", at(5))).await.unwrap();
             assert!(matches!(erasure, Erasure::Erased { .. }));
         }
     };

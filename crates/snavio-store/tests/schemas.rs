@@ -9,15 +9,17 @@
 
 use std::path::{Path, PathBuf};
 
+use snavio_model::archive::hold::Held;
+use snavio_model::claim::IdKey;
 use snavio_model::delivery::ReceiptOutcome;
-use snavio_model::id::Serial;
+use snavio_model::id::{MessageId, Serial};
 use snavio_model::settle::Outcome;
-use snavio_store::Store;
 use snavio_store::conformance::samples::{
-    acknowledge, at, ids, pay, queue, queued, receipt, receive, settle_one,
+    acknowledge, act, at, ids, pay, queue, queued, receipt, receive, settle_one,
 };
 use snavio_store::embedded::{self, EmbeddedStore, FILE, check_integrity};
 use snavio_store::postgres::{self, PostgresStore};
+use snavio_store::{NewHold, Store};
 use snavio_testbed::Postgres;
 
 fn here(path: &str) -> PathBuf {
@@ -147,6 +149,48 @@ async fn what_restores_skipped_before_there_was_a_chain_is_noted() {
     for store in [&embedded as &dyn Store, &postgres] {
         let notes = store.notes("registry/skipped/").await.unwrap();
         assert_eq!(notes, SKIPPED.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    }
+    embedded.close().await;
+    postgres.close().await;
+}
+
+/// A claim of the policy `ledger` as the layouts before the archive wrote it: kept for seven years, and nothing says that
+/// it cools.
+fn ledger_claim(check_value: i64) -> String {
+    format!(
+        "INSERT INTO claim (id, tenant, destination, source, message, first_seen_at, expires_at, check_value) \
+         VALUES ('ledger-1', 'acme', 'acme/bot:post', 'acme/billing', 7, 1794731400000, 2015656200000, {check_value});"
+    )
+}
+
+/// CLM-15, CLM-18: it is held, and goes on the record.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ledger_claims_of_before_the_archive_are_kept_for_an_audit() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = rusqlite::Connection::open(folder.path().join(FILE)).unwrap();
+    file.execute_batch(&dump("embedded", 5)).unwrap();
+    file.execute_batch(&ledger_claim(346712418)).unwrap();
+    drop(file);
+    let embedded = EmbeddedStore::open(&embedded::Options::new(folder.path())).unwrap();
+    let url = Postgres::shared().database().unwrap();
+    Postgres::shared().ask(&url, &dump("postgres", 4)).unwrap();
+    Postgres::shared().ask(&url, &ledger_claim(902015896)).unwrap();
+    let postgres = PostgresStore::open(&postgres::Options::new(&url)).await.unwrap();
+    for store in [&embedded as &dyn Store, &postgres] {
+        let id = IdKey { id: MessageId::stored("ledger-1"), tenant: "acme".parse().unwrap() };
+        assert_eq!(store.claims_of(&id, at(0)).await.unwrap().len(), 1, "it is as it was written");
+        let expired = async || {
+            let entries = store.audit(Serial(0), 100).await.unwrap();
+            entries.iter().filter(|it| it.outcome.contains("\"ledger-1\" of acme at acme/bot:post")).count()
+        };
+        let hold = NewHold { tenant: id.tenant.clone(), held: Held::Tenant };
+        let hold = store.set_hold(hold, act("a lawsuit", at(1))).await.unwrap().unwrap();
+        let over = at(2558 * 86_400);
+        store.sweep(over).await.unwrap();
+        assert_eq!(expired().await, 0);
+        store.lift_hold(hold.id, act("it is over", at(2))).await.unwrap();
+        store.sweep(over).await.unwrap();
+        assert_eq!(expired().await, 1);
     }
     embedded.close().await;
     postgres.close().await;

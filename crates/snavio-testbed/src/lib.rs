@@ -5,6 +5,7 @@
 //! only this process holds, and when it is closed, stops the server and removes its folder.
 
 mod postgres;
+mod python;
 mod serving;
 
 use std::ffi::OsStr;
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 pub use postgres::Postgres;
+pub use python::python;
 pub use serving::Serving;
 
 /// A port of the loopback interface that nobody listens on.
@@ -33,7 +35,7 @@ fn program(name: &str) -> io::Result<PathBuf> {
     folders.extend(versions.into_iter().map(|version| version.join("bin")));
     let found = folders.into_iter().map(|folder| folder.join(name)).find(|file| file.is_file());
     let missing = || {
-        let help = format!("{name} is missing; ./test installs it, or: apt-get install postgresql");
+        let help = format!("{name} is missing; ./test installs it");
         io::Error::new(io::ErrorKind::NotFound, help)
     };
     found.ok_or_else(missing)

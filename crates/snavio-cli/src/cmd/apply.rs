@@ -12,10 +12,12 @@ use crate::Ended;
 use crate::connection::AsOperator;
 use crate::output::{Output, print_line};
 
-/// Register what a file says: tenants, services, routes, event types, subscriptions and grants, in one transaction.
+/// Register what a file says: tenants, services, routes, event types, subscriptions, adapters and grants, in one
+/// transaction.
 ///
 /// The same file applied again changes nothing. New services get a client and an HMAC key, whose secrets are
-/// shown once: keep them with --credentials-dir.
+/// shown once: keep them with --credentials-dir. So do routes and subscriptions that push for the first time: what their
+/// requests are signed with is written to push/<destination>.json there.
 ///
 /// Example: snavio apply -f registry.toml --credentials-dir ./credentials
 #[derive(Args)]
@@ -29,7 +31,7 @@ pub(crate) struct Apply {
     #[arg(long)]
     dry_run: bool,
     /// Also remove what the tenants of the file own and the file does not name: services, routes, event types,
-    /// subscriptions and grants.
+    /// subscriptions, adapters and grants.
     #[arg(long)]
     prune: bool,
     /// Why, for the changelog; without it, what the file says.
@@ -76,7 +78,8 @@ impl Apply {
 pub(super) fn tell_credentials(answer: &Value) {
     let files = answer["credential_files"].as_array().into_iter().flatten();
     files.filter_map(Value::as_str).for_each(|file| print_line(&format!("credentials: {file}")));
-    for one in answer["credentials"].as_array().into_iter().flatten() {
+    let unsaved = [&answer["credentials"], &answer["push_secrets"]];
+    for one in unsaved.into_iter().filter_map(Value::as_array).flatten() {
         print_line(&one.to_string());
     }
 }
@@ -130,6 +133,22 @@ pub(super) fn save_all(folder: &Path, answer: &mut Value) -> Result<(), Failure>
                 unsaved.push(one);
             }
         }
+    }
+    if let Value::Array(secrets) = answer["push_secrets"].take() {
+        let mut left = Vec::new();
+        for one in secrets {
+            // Colons and slashes are in no name: each destination is a path of its own.
+            let place = one["destination"].as_str().unwrap_or_default().replace(':', "/");
+            let file = folder.join("push").join(format!("{place}.json"));
+            match files::write_new(&file, format!("{one}\n").as_bytes()) {
+                Ok(()) => files.push(file),
+                Err(error) => {
+                    problems.push(format!("cannot write {}: {error}", file.display()));
+                    left.push(one);
+                }
+            }
+        }
+        answer["push_secrets"] = left.into();
     }
     answer["credential_files"] = json!(files);
     answer["credentials"] = unsaved.into();

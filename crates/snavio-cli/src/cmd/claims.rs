@@ -13,6 +13,8 @@ use crate::output::{Output, print_line};
 
 /// Ids that are sent with one request.
 const IMPORTED_AT_ONCE: usize = 1000;
+/// Refusals that are told one by one.
+const REFUSED_TOLD_MAX: usize = 5;
 
 /// Look up what became of an id, list what failed or is in doubt, have it processed again or settle it, take over ids.
 ///
@@ -123,7 +125,7 @@ impl Claims {
                 output.rows(&page, &items, &columns);
             }
             Command::Show { id, tenant } => {
-                let path = format!("/v1/claims/{}{}", encoded(&id), of_tenant(&tenant, '?'));
+                let path = format!("/v1/claims/{}{}", in_path(&id)?, of_tenant(&tenant, '?'));
                 let mut found = api.call(Method::GET, &path, None).await?;
                 if output == Output::Json {
                     output.object(&found);
@@ -139,10 +141,10 @@ impl Claims {
             Command::Reprocess { ids, tenant, status, why } => {
                 let put_back = async |id: &str, destination: Option<&str>, tenant: &str| {
                     let tenant = Some(tenant).filter(|it| !it.is_empty());
-                    let path = of_one(id, "reprocess", tenant, destination);
-                    api.call(Method::POST, &path, Some(&json!({ "why": why }))).await
+                    let path = of_one(id, "reprocess", tenant, destination)?;
+                    Ok::<_, Failure>(api.call(Method::POST, &path, Some(&json!({ "why": why }))).await?)
                 };
-                let mut count = 0;
+                let (mut count, mut refused) = (0, Vec::new());
                 for id in &ids {
                     put_back(id, None, tenant.as_deref().unwrap_or_default()).await?;
                     count += 1;
@@ -159,14 +161,21 @@ impl Claims {
                     // What is tried again by itself needs nobody.
                     for claim in items.iter().filter(|it| it["final"] != false) {
                         let text = |member: &str| claim[member].as_str().unwrap_or_default().to_owned();
-                        put_back(&text("eventId"), Some(&text("destination")), &text("tenant")).await?;
-                        count += 1;
+                        // One that is refused, because a hold is on it, keeps nobody behind it waiting.
+                        match put_back(&text("eventId"), Some(&text("destination")), &text("tenant")).await {
+                            Ok(_) => count += 1,
+                            Err(failure) => refused.push(format!("{}: {failure}", text("eventId"))),
+                        }
                     }
                 }
-                output.object(&json!({ "reprocessed": count }));
+                output.object(&json!({ "reprocessed": count, "refused": refused.len() }));
+                if !refused.is_empty() {
+                    let some = refused.iter().take(REFUSED_TOLD_MAX).map(String::as_str).collect::<Vec<_>>();
+                    return Err(Failure::new(format!("{} were refused: {}", refused.len(), some.join("; "))));
+                }
             }
             Command::Settle { id, tenant, destination, reference, why } => {
-                let path = of_one(&id, "settle", tenant.as_deref(), destination.as_deref());
+                let path = of_one(&id, "settle", tenant.as_deref(), destination.as_deref())?;
                 let body = json!({ "reference": reference, "why": why });
                 output.object(&api.call(Method::POST, &path, Some(&body)).await?);
             }
@@ -187,10 +196,10 @@ impl Claims {
 }
 
 /// The path of what is done to one claim.
-fn of_one(id: &str, deed: &str, tenant: Option<&str>, destination: Option<&str>) -> String {
+fn of_one(id: &str, deed: &str, tenant: Option<&str>, destination: Option<&str>) -> Result<String, Failure> {
     let named = [("tenant", tenant), ("destination", destination)];
     let named = named.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", encoded(value?))));
-    format!("/v1/claims/{}/{deed}?{}", encoded(id), named.collect::<Vec<_>>().join("&"))
+    Ok(format!("/v1/claims/{}/{deed}?{}", in_path(id)?, named.collect::<Vec<_>>().join("&")))
 }
 
 /// What a `seen_events` table holds. Its times are in UTC, whether or not they say so.
@@ -205,6 +214,16 @@ fn seen_events(file: &Path) -> Result<Vec<Value>, Failure> {
         json!({ "id": id, "first_seen_at": seen })
     };
     Ok(read.map_err(failed)?.into_iter().map(item).collect())
+}
+
+/// An id as a part of a path. Whoever reads a URL takes `.` and `..` for steps in it, however they are written.
+pub(super) fn in_path(id: &str) -> Result<String, Failure> {
+    match id {
+        "." | ".." => {
+            Err(Failure::new(format!("the id {id} cannot be asked for: in a URL it is a step of the path")))
+        }
+        _ => Ok(encoded(id)),
+    }
 }
 
 /// A text as a part of a path or a query.

@@ -3,6 +3,7 @@
 use std::io::Read;
 
 use clap::Args;
+use snavio_model::adapter::event_id;
 use snavio_model::id::MessageId;
 use snavio_model::name::{CommandName, EventVersion, InvalidName, TargetText};
 use snavio_model::trace::CorrelationId;
@@ -19,6 +20,8 @@ use crate::output::Output;
 /// Example: snavio emit -c credentials/acme/billing.json --target acme/discord-bot --name notify-user '{"user":"u-1"}'
 ///
 /// Example: snavio emit -c credentials/acme/shop.json --event order.paid --data '{"order":7}'
+///
+/// Example: snavio emit -c credentials/acme/shop.json --event order.paid --external-id order-7 --data '{"order":7}'
 #[derive(Args)]
 pub(crate) struct Emit {
     #[command(flatten)]
@@ -61,7 +64,14 @@ struct EventArguments {
     /// What else belongs to it, as a JSON object.
     #[arg(long, requires = "event")]
     metadata: Option<String>,
+    /// Your own id for it, of any text: the event's id is made from this and the data, so that the same again is a
+    /// duplicate.
+    #[arg(long, requires = "event", conflicts_with = "id")]
+    external_id: Option<String>,
 }
+
+/// Who makes ids from content on the command line (MSG-7).
+const ID_SOURCE: &str = "cli";
 
 /// What a message consists of.
 #[derive(Args)]
@@ -154,7 +164,12 @@ impl Emit {
     fn sent(self) -> Result<Sent, Failure> {
         let correlation_id = self.correlation_id;
         if let (Some(event_type), Some(data)) = (self.event.event, self.event.data) {
-            let mut event = Event::new(event_type, content(data)?);
+            let data = content(data)?;
+            let made = self.event.external_id.as_deref().map(|it| event_id(ID_SOURCE, it, &data));
+            let wrong = |fault| Failure::misuse(format!("--data: {fault}"));
+            let made = made.transpose().map_err(wrong)?;
+            let mut event = Event::new(event_type, data);
+            event.id = made.unwrap_or(event.id);
             if let Some(text) = &self.id {
                 let wrong = || Failure::misuse("an event's id is 1 to 128 printable ASCII characters");
                 event.id = MessageId::event(text).ok_or_else(wrong)?;

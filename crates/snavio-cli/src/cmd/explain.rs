@@ -3,7 +3,7 @@
 use clap::Args;
 use reqwest::Method;
 
-use super::claims::encoded;
+use super::claims::in_path;
 use crate::Ended;
 use crate::connection::AsAnybody;
 use crate::output::{Output, print_line};
@@ -25,14 +25,19 @@ pub(crate) struct Explain {
 impl Explain {
     pub(crate) async fn run(self, output: Output) -> Ended {
         let tenant = self.tenant.map(|it| format!("?tenant={it}")).unwrap_or_default();
-        let path = format!("/v1/messages/{}/explain{tenant}", encoded(&self.id));
+        let path = format!("/v1/messages/{}/explain{tenant}", in_path(&self.id)?);
         let explained = self.node.api().await?.call(Method::GET, &path, None).await?;
         let steps = explained["steps"].as_array().cloned().unwrap_or_default();
-        if steps.is_empty() && output == Output::Table {
-            print_line("nothing is on record under this id");
-            return Ok(());
+        let is_part = explained["searched_in_part"] == true;
+        match (output, steps.is_empty()) {
+            (Output::Table, true) => print_line("nothing is on record under this id"),
+            _ => output.rows(&explained, &steps, &["at", "stage", "decision", "basis"]),
         }
-        output.rows(&explained, &steps, &["at", "stage", "decision", "basis"]);
+        if output == Output::Table && is_part {
+            print_line(
+                "only the newest telemetry was looked through: what was refused longer ago is not shown",
+            );
+        }
         Ok(())
     }
 }

@@ -30,6 +30,8 @@ enum What {
     EventTypes,
     /// Who gets whose events.
     Subscriptions,
+    /// What makes events of others' webhooks.
+    Adapters,
     Grants,
     Keys,
     Clients,
@@ -52,6 +54,7 @@ impl Get {
             What::Subscriptions => {
                 ("subscription", &["target", "events_of", "name", "queue", "dead_letter_queue", "claim"])
             }
+            What::Adapters => ("adapter", &["name", "service", "event_type", "verification"]),
             What::Grants => ("grant", &["source", "target", "name"]),
             What::Keys => ("key", &["service", "version"]),
             What::Clients => ("client", &["id", "service"]),

@@ -1,6 +1,7 @@
 //! The commands: each parses its own arguments and runs.
 
 pub(crate) mod ack;
+pub(crate) mod adapters;
 pub(crate) mod apply;
 pub(crate) mod audit;
 pub(crate) mod backup;
@@ -13,6 +14,7 @@ pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod dry_run;
 pub(crate) mod emit;
+pub(crate) mod entities;
 pub(crate) mod erase;
 pub(crate) mod explain;
 pub(crate) mod get;
@@ -22,6 +24,7 @@ pub(crate) mod keys;
 pub(crate) mod move_store;
 mod place;
 pub(crate) mod platform_key;
+pub(crate) mod push;
 pub(crate) mod receive;
 pub(crate) mod register_target;
 pub(crate) mod restore;

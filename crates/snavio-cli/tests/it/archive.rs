@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use snavio_sdk::{Api, Credentials};
 
-use crate::node::{Launch, Node, new_id, verdict};
+use crate::node::{Draft, Launch, Node, drain, new_id, post, verdict};
 use crate::patience::eventually;
 use crate::people::issue;
 use crate::shell::Shell;
@@ -138,6 +138,7 @@ async fn accounting_holds_and_lifts_and_says_why() {
         (json!({ "why": "x", "eventId": "a", "destination": "acme/ledger:import" }), 400),
         (json!({ "why": "x", "destination": "zeta/ledger:import" }), 400),
         (json!({ "why": "x", "tenant": "zeta" }), 404),
+        (json!({ "why": "x", "destination": "acme/ledger:imprt" }), 404),
         (json!({ "why": "x", "destination": "acme/ledger:import" }), 201),
         (json!({ "why": "all of it" }), 201),
     ] {
@@ -150,6 +151,84 @@ async fn accounting_holds_and_lifts_and_says_why() {
     books.post(&id).await;
     let (status, held) = call(&books_keeper, "/v1/erasures", json!({ "eventId": id, "why": "x" })).await;
     assert_eq!((status, &held["reason"]), (409, &json!("held")), "{held}");
+}
+
+/// CLM-18: what a tenant left behind can be held after it is gone; a name that nobody ever had is a typo.
+#[tokio::test]
+async fn what_a_former_tenant_left_behind_can_be_held() {
+    let books = Books::open(&Launch::default()).await;
+    let operator = books.node.operator();
+    let more = json!({ "tenants": [{ "name": "brief" }], "services": [{ "name": "brief/app" }], "routes": [{
+        "target": "brief/app", "name": "run", "queue": "runs", "dead_letter_queue": "dead",
+    }] });
+    books.node.apply(&more).await;
+    for path in ["/v1/routes/brief/app/run", "/v1/tenants/brief/services/app", "/v1/tenants/brief"] {
+        let (status, gone) = verdict(operator.send(Method::DELETE, path, None, "").await);
+        assert_eq!(status, 200, "{path}: {gone}");
+    }
+    for (body, status) in [
+        (json!({ "tenant": "brief", "why": "x" }), 201),
+        (json!({ "tenant": "brief", "destination": "brief/app:run", "why": "x" }), 201),
+        (json!({ "tenant": "brief", "destination": "brief/app:ran", "why": "x" }), 404),
+        (json!({ "tenant": "breif", "why": "x" }), 404),
+    ] {
+        let (answered, told) = call(&operator, "/v1/holds", body.clone()).await;
+        assert_eq!(answered, status, "{body}: {told}");
+    }
+    let erasure = json!({ "tenant": "brief", "eventId": "a", "why": "x" });
+    let (status, told) = call(&operator, "/v1/erasures", erasure).await;
+    assert_eq!(status, 404, "{told}");
+    assert!(told["detail"].as_str().is_some_and(|it| it.contains("nothing leads from this id")), "{told}");
+}
+
+/// CLM-18, CLM-8: whoever sent two contents to another tenant cannot destroy what that one must decide by; the other is
+/// told once it is destroyed, and both tenants' auditors see their own erasures.
+#[tokio::test]
+async fn evidence_of_anothers_conflict_is_not_erased() {
+    let node = Node::launch(&Launch::default());
+    let registry = json!({
+        "tenants": [{ "name": "acme" }, { "name": "zeta" }],
+        "services": [{ "name": "acme/shop" }, { "name": "zeta/gl" }],
+        "routes": [{
+            "target": "zeta/gl", "name": "post", "queue": "post", "dead_letter_queue": "exceptions",
+            "claim": { "policy": "ledger" },
+        }],
+        "grants": [{ "source": "acme/shop", "target": "zeta/gl", "name": "post" }],
+    });
+    let [shop, gl] = <[Credentials; 2]>::try_from(node.apply(&registry).await).unwrap();
+    let id = new_id();
+    let mut conflict = Value::Null;
+    for amount in [10, 11] {
+        let mut draft = Draft::new("post", &id);
+        draft.target = "zeta/gl".to_owned();
+        draft.payload = json!({ "amount": amount }).to_string();
+        conflict = post(&node.client(&shop), draft.sign(&shop)).await.1["conflict_id"].clone();
+    }
+    assert_eq!(drain(&node.client(&gl), "post").await.len(), 1);
+    let as_ = async |role, tenant| {
+        let name = format!("{role}-{tenant}");
+        node.api().with_token(&issue(&node, &name, role, Some(tenant)).await.token)
+    };
+    let erase = json!({ "tenant": "acme", "eventId": id, "why": "request 4711" });
+    let ours = as_("accounting-ops", "acme").await;
+    let (status, told) = call(&ours, "/v1/erasures", erase.clone()).await;
+    assert_eq!((status, &told["reason"]), (409, &json!("conflict_state")), "{told}");
+    assert!(told["detail"].as_str().unwrap().contains(&conflict.to_string()), "{told}");
+    let theirs = as_("accounting-ops", "zeta").await;
+    let (_, whole) = get(&theirs, &format!("/v1/conflicts/{conflict}")).await;
+    assert_eq!(whole["differences"].as_array().map(Vec::len), Some(1), "{whole}");
+    for state in ["TRIAGED", "RESOLVED_ACCEPT_ORIGINAL"] {
+        let path = format!("/v1/conflicts/{conflict}/state");
+        assert_eq!(call(&theirs, &path, json!({ "state": state, "note": "seen" })).await.0, 200);
+    }
+    let (status, told) = call(&ours, "/v1/erasures", erase).await;
+    assert_eq!(status, 200, "{told}");
+    let (_, told) = get(&theirs, "/v1/telemetry?type=snavio.claim.erased").await;
+    assert_eq!(told["items"].as_array().map(Vec::len), Some(1), "{told}");
+    for (tenant, count) in [("acme", 1), ("zeta", 0)] {
+        let (status, listed) = get(&as_("auditor", tenant).await, "/v1/erasures").await;
+        assert_eq!((status, listed["items"].as_array().map(Vec::len)), (200, Some(count)), "{listed}");
+    }
 }
 
 /// CLM-17, CLM-21

@@ -15,6 +15,7 @@ struct Desk {
     node: Node,
     billing: Credentials,
     bot: Credentials,
+    other: Credentials,
 }
 
 impl Desk {
@@ -32,16 +33,21 @@ impl Desk {
         };
         let registry = json!({
             "tenants": [{ "name": "acme" }],
-            "services": [{ "name": "acme/billing" }, { "name": "acme/bot" }],
+            "services": [{ "name": "acme/billing" }, { "name": "acme/bot" }, { "name": "acme/other" }],
             "routes": [
                 route("book", "ledger", json!({ "processing": { "kind": "tracked" } })),
                 route("notify", "none", json!({})),
                 route("see", "seen", json!({})),
             ],
             "grants": [{ "source": "acme/billing", "target": "acme/bot", "name": "*" }],
+            "event_types": [{ "owner": "acme/billing", "name": "paid" }],
+            "subscriptions": [{
+                "target": "acme/bot", "events_of": "acme/billing", "name": "paid", "queue": "paid",
+                "dead_letter_queue": "dead", "claim": { "policy": "seen" },
+            }],
         });
-        let [billing, bot] = <[Credentials; 2]>::try_from(node.apply(&registry).await).unwrap();
-        Self { node, billing, bot }
+        let [billing, bot, other] = <[Credentials; 3]>::try_from(node.apply(&registry).await).unwrap();
+        Self { node, billing, bot, other }
     }
 
     async fn send(&self, name: &str, id: &str) -> (u16, Value) {
@@ -120,6 +126,14 @@ async fn every_decision_on_a_message_can_be_explained() {
     let processing = steps.iter().find(|it| it["stage"] == "processing").unwrap();
     assert_eq!(processing["basis"]["error"], "no such account");
     assert!(shell.run(&explain).out.contains("no such account"));
+    // Another service of the tenant learns nothing of what this one meant by its id.
+    let path = format!("/v1/messages/{id}/explain");
+    let explained =
+        async |who: &Credentials| desk.node.client(who).call(Method::GET, &path, None).await.unwrap();
+    let conflicts = |it: &Value| it.to_string().matches("a conflict at").count();
+    assert_eq!(conflicts(&explained(&desk.billing).await), 1);
+    assert_eq!(conflicts(&explained(&desk.bot).await), 1, "it was meant for this one");
+    assert_eq!(conflicts(&explained(&desk.other).await), 0);
     let nothing = shell.run(&format!("explain {} --tenant acme", new_id()));
     assert!(nothing.out.contains("nothing is on record"), "{nothing:?}");
 }
@@ -151,6 +165,12 @@ async fn ids_of_a_seen_events_table_are_duplicates_once_they_are_taken_over() {
     assert_eq!(desk.send("see", &old).await.0, 202);
     let compared = shell.run(&import.replace("bot:see", "bot:book"));
     assert!(compared.code == Some(1) && compared.err.contains("its policy is ledger"), "{compared:?}");
+    let nobody = shell.run(&import.replace("acme/billing", "acme/biling"));
+    assert!(nobody.code == Some(1) && nobody.err.contains("there is no service acme/biling"), "{nobody:?}");
+    let subscribed = import.replace("acme/bot:see", "acme/bot:acme/billing:paid");
+    let other = shell.run(&subscribed.replace("acme/billing --", "acme/other --"));
+    assert!(other.code == Some(1) && other.err.contains("to events of acme/billing"), "{other:?}");
+    assert_eq!(shell.run(&subscribed).json()["imported"], 1);
     let missing = shell.run(&import.replace("kira.db", "none.db"));
     assert!(missing.code == Some(1) && missing.err.contains("none.db"), "{missing:?}");
 }
@@ -197,4 +217,21 @@ async fn a_dead_letter_whose_claim_is_over_goes_back_only_on_somebodys_word() {
         deeds["items"].as_array().unwrap().iter().filter(|it| it["action"] == "dead_letter.redrive");
     assert!(on_record.clone().all(|it| it["why"] == "beyond the horizon: billing has not sent it again"));
     assert_eq!(on_record.count(), 2);
+}
+
+/// CLM-10: an id may be a word of the API, and even a step of a path.
+#[tokio::test]
+async fn odd_ids_are_looked_up_or_refused_in_clear_words() {
+    let desk = Desk::set().await;
+    let shell = Shell::at(&desk.node);
+    for id in ["import", "a/b", "...", "x?y"] {
+        let shown = shell.run_words(&["claims", "show", id, "--tenant", "acme", "--output", "json"]);
+        assert_eq!((shown.code, &shown.json()["eventId"]), (Some(0), &json!(id)), "{shown:?}");
+    }
+    for id in [".", ".."] {
+        for command in [&["claims", "show"][..], &["explain"]] {
+            let refused = shell.run_words(&[command, &[id, "--tenant", "acme"]].concat());
+            assert!(refused.code == Some(1) && refused.err.contains("a step of the path"), "{refused:?}");
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod adapters_line;
 mod answers;
 mod archive;
 mod audit;
@@ -9,6 +10,7 @@ mod bad_input;
 mod batches;
 mod canary;
 mod claims;
+mod cloudevents;
 mod commands_line;
 mod conflicts;
 mod consumer;
@@ -18,15 +20,18 @@ mod dry_run;
 mod embedded;
 mod engine;
 mod events;
+mod fan_out;
 mod grant_requests;
 mod hands;
 mod hanging_up;
 mod health;
+mod hooks;
 mod journey;
 mod keys;
 mod metrics;
 mod node;
 mod openapi;
+mod ordering;
 mod overload;
 mod paging;
 mod patience;
@@ -35,6 +40,7 @@ mod platform_key;
 mod postgres;
 mod processing;
 mod processor;
+mod push;
 mod queue;
 mod races;
 mod raw_wire;

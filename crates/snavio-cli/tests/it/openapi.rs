@@ -51,6 +51,8 @@ async fn every_described_operation_is_there_and_every_reference_holds() {
         let status = request.send().await.unwrap().status().as_u16();
         assert!(!matches!(status, 404 | 405), "{method} {path} answers {status}");
         let open = operation["security"][0] == serde_json::json!({});
+        // Where an adapter says who is who, there is no token to send.
+        let open = open && !path.starts_with("/v1/hooks/");
         assert_eq!(status == 401, !open, "{method} {path} answers {status} without a token");
         assert!(operation["summary"].is_string(), "{method} {path} has no summary");
         let refusal =

@@ -3,11 +3,13 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use reqwest::Method;
+use serde_json::{Value, json};
 use snavio_sdk::Credentials;
 
 use crate::node::{Draft, Launch, Node, new_id, post};
 use crate::patience::eventually;
 use crate::shell::Shell;
+use crate::wire::{Answered, http};
 
 async fn works(node: &Node, credentials: &Credentials) {
     let client = node.client(credentials);
@@ -20,12 +22,39 @@ fn with(name: &str, file: &str) -> Launch {
     Launch::default().set(name, file)
 }
 
+/// An adapter of `acme/billing`, and somebody who gets its events.
+fn telegram() -> Value {
+    let (name, secrets) = ("telegram.update", ["the bot's secret"]);
+    json!({
+        "event_types": [{ "owner": "acme/billing", "name": name }],
+        "adapters": [{ "preset": "telegram", "name": "bot", "service": "acme/billing", "secrets": secrets }],
+        "subscriptions": [{
+            "target": "acme/bot", "events_of": "acme/billing", "name": name, "queue": "updates", "dead_letter_queue": "bot-dead",
+        }],
+    })
+}
+
+/// What is answered to an update of whoever has this secret.
+async fn update(node: &Node, secret: &str) -> u16 {
+    let request = http(node).post(format!("{}/v1/hooks/acme/bot", node.url()));
+    let request = request.header("x-telegram-bot-api-secret-token", secret).body(r#"{"update_id":7}"#);
+    Answered::to(request).await.status
+}
+
 /// REG-13
 #[tokio::test]
 async fn another_platform_key_takes_the_place_of_the_first_and_everything_goes_on() {
     let mut node = Node::start();
     let cast = node.cast().await;
     works(&node, &cast.billing).await;
+    // Two more secrets: what pushes are signed with, and the one before it.
+    let hooked = json!({ "routes": [{
+        "target": "acme/bot", "name": "hooked", "queue": "hooks", "dead_letter_queue": "bot-dead",
+        "processing": { "kind": "push", "url": "https://hooks.example/" },
+    }] });
+    node.apply(&hooked).await;
+    assert_eq!(Shell::at(&node).run("push rotate acme/bot:hooked").code, Some(0));
+    node.apply(&telegram()).await;
     let folder = Shell::new();
     let made = folder.run("platform-key new next.key --output json").json();
     let (file, fingerprint) = (folder.path("next.key"), made["fingerprint"].as_str().unwrap().to_owned());
@@ -44,6 +73,7 @@ async fn another_platform_key_takes_the_place_of_the_first_and_everything_goes_o
     );
     let sealed = rotated["sealed_under"].as_object().unwrap();
     assert_eq!(sealed.keys().collect::<Vec<_>>(), [&fingerprint], "everything is sealed anew");
+    assert_eq!(sealed[&fingerprint], 5, "two services' keys, a push's two secrets and that of an adapter");
     works(&node, &cast.billing).await;
     let still = node.api().with_token(&before).call(Method::GET, "/v1/tenant-config", None).await;
     assert!(still.is_ok(), "a token of before is good to its end: {still:?}");
@@ -61,6 +91,8 @@ async fn another_platform_key_takes_the_place_of_the_first_and_everything_goes_o
         assert!(!token.is_empty(), "client secrets are known as before");
     }
     works(&node, &cast.billing).await;
+    assert_eq!(update(&node, "the bot's secret").await, 202, "and a provider's secret too");
+    assert_eq!(update(&node, "another secret").await, 401);
 }
 
 /// REG-13

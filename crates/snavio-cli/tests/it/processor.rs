@@ -1,4 +1,5 @@
-//! A processor under test: a small HTTP server that answers what its script says, and tells what it was asked.
+//! A processor, or a receiver of pushes, under test: a small HTTP server that answers what its script says, and tells what it
+//! was asked.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -37,6 +38,8 @@ impl Reply {
 pub(crate) struct Asked {
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) body: Value,
+    /// The same as it came.
+    pub(crate) raw: Vec<u8>,
 }
 
 #[derive(Default)]
@@ -73,6 +76,10 @@ impl Processor {
             }
         });
         Self { shared, port, serving }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
     }
 
     pub(crate) fn url(&self) -> String {
@@ -112,8 +119,8 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>) -> Option<()> {
     let length = headers.get("content-length").and_then(|it| it.parse().ok()).unwrap_or(0);
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await.ok()?;
-    let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
-    shared.asked.lock().unwrap().push(Asked { headers, body });
+    let (raw, body) = (body.clone(), serde_json::from_slice(&body).unwrap_or(Value::Null));
+    shared.asked.lock().unwrap().push(Asked { headers, body, raw });
     let scripted = shared.script.lock().unwrap().pop_front();
     let reply = scripted.unwrap_or_else(|| {
         let mut posted = shared.posted.lock().unwrap();

@@ -38,8 +38,12 @@ const READ_QUEUE: Answers = [401, 404, 404, 404, 200, 200, 200, 200, 200, 200, 2
 const MEND: Answers = [401, 404, 404, 404, 200, 200, 403, 200, 403, 403, 200];
 /// What the tenant's admin may change.
 const MANAGE: Answers = [401, 404, 404, 403, 403, 200, 403, 403, 403, 403, 200];
+/// What the tenant's admin may make.
+const MAKE: Answers = [401, 404, 404, 403, 403, 201, 403, 403, 403, 403, 201];
 /// Lists that show each their own.
 const LIST: Answers = [401, 200, 200, 200, 200, 200, 200, 200, 200, 200, 200];
+/// What whoever may see who did what in the tenant may read.
+const RECORD: Answers = [401, 404, 404, 403, 403, 200, 403, 403, 200, 200, 200];
 /// What whoever sees the whole platform may read.
 const PLATFORM: Answers = [401, 403, 403, 403, 403, 403, 403, 403, 403, 200, 200];
 
@@ -52,6 +56,7 @@ const WORK: Answers = [401, 404, 403, 404, 404, 403, 403, 403, 403, 403, 403];
 const ROLLBACK: &str = "/v1/registry/rollback";
 
 const EVENT_TYPE: &str = "/v1/event-types/{tenant}/{service}/{type}";
+const ADAPTER: &str = "/v1/adapters/{tenant}/{name}";
 const SUBSCRIPTION: &str =
     "/v1/subscriptions/{tenant}/{service}/{publisher_tenant}/{publisher_service}/{type}";
 
@@ -91,6 +96,8 @@ fn messages() -> Vec<Row> {
         row("POST", "/v1/commands/batch", "/v1/commands/batch", json!([]), only_services(200)),
         row("POST", "/v1/events", "/v1/events", json!({}), only_services(400)),
         row("POST", "/v1/events/batch", "/v1/events/batch", json!([]), only_services(200)),
+        // Nobody is known there by a token.
+        row("POST", "/v1/hooks/{tenant}/{adapter}", "/v1/hooks/acme/more-0", json!({}), [401; 11]),
         get("/v1/queues/{queue}", "/v1/queues/pay-inbox?tenant=acme", READ_QUEUE),
         queue("/v1/queues/{queue}/receive", "/v1/queues/pay-inbox/receive?tenant=acme", json!({})),
         queue("/v1/queues/{queue}/ack", "/v1/queues/pay-inbox/ack?tenant=acme", receipts()),
@@ -119,6 +126,7 @@ fn messages() -> Vec<Row> {
             json!({ "source": "acme/billing", "destination": "acme/bot:nothing", "items": [{ "id": "x", "first_seen_at": "2026-11-16T00:00:00Z" }], "why": "moving" }),
             [401, 404, 404, 403, 403, 404, 403, 403, 403, 403, 404],
         ),
+        get("/v1/claims/import", "/v1/claims/import?tenant=acme", READ),
         get("/v1/claims", "/v1/claims?tenant=acme", READ),
         get("/v1/claims/{key}", "/v1/claims/x?tenant=acme", READ),
         get("/v1/claims/{key}/answer", "/v1/claims/x/answer?tenant=acme", NOTHING),
@@ -167,6 +175,21 @@ fn messages() -> Vec<Row> {
             json!({ "state": "TRIAGED", "note": "looked at" }),
             [401, 404, 404, 404, 404, 404, 404, 404, 404, 404, 404],
         ),
+        get("/v1/entities/{entity}", "/v1/entities/x?destination=acme/bot:pay", NOTHING),
+        row(
+            "POST",
+            "/v1/entities/{entity}/reset",
+            "/v1/entities/x/reset?destination=acme/bot:pay",
+            json!({ "why": "counted anew" }),
+            [401, 404, 404, 403, 404, 404, 403, 404, 403, 403, 404],
+        ),
+        row(
+            "POST",
+            "/v1/entities/{entity}/skip",
+            "/v1/entities/x/skip?destination=acme/bot:pay",
+            json!({ "number": 1, "why": "of no use" }),
+            [401, 404, 404, 403, 404, 404, 403, 404, 403, 403, 404],
+        ),
         get("/v1/telemetry", "/v1/telemetry?tenant=acme", READ),
         get("/v1/holds", "/v1/holds?tenant=acme", READ),
         row(
@@ -177,7 +200,7 @@ fn messages() -> Vec<Row> {
             [401, 404, 404, 403, 403, 403, 403, 201, 403, 403, 201],
         ),
         row("POST", "/v1/holds/{id}/lift", "/v1/holds/1/lift", json!({ "why": "it is over" }), NOTHING),
-        get("/v1/erasures", "/v1/erasures", PLATFORM),
+        get("/v1/erasures", "/v1/erasures?tenant=acme", RECORD),
         row(
             "POST",
             "/v1/erasures",
@@ -192,6 +215,9 @@ fn registry() -> Vec<Row> {
     let service = "/v1/tenants/{tenant}/services/{service}";
     let route = "/v1/routes/{tenant}/{service}/{name}";
     let more = json!({ "queue": "more", "dead_letter_queue": "bot-dead" });
+    let adapter = json!({
+        "preset": "stripe", "service": "acme/billing", "event_type": "more-{n}", "secrets": ["a secret of it"],
+    });
     let grant = json!({ "source": "acme/billing", "target": "acme/bot", "name": "more-{n}" });
     let file = json!({ "dry_run": true, "grants": [grant.clone()] });
     vec![
@@ -206,6 +232,22 @@ fn registry() -> Vec<Row> {
         row("PUT", EVENT_TYPE, "/v1/event-types/acme/billing/more-{n}", json!({}), MANAGE),
         get(SUBSCRIPTION, "/v1/subscriptions/acme/bot/acme/billing/more-0", READ),
         row("PUT", SUBSCRIPTION, "/v1/subscriptions/acme/bot/acme/billing/more-{n}", more, MANAGE),
+        row(
+            "POST",
+            "/v1/routes/{tenant}/{service}/{name}/push-secret/rotate",
+            "/v1/routes/acme/bot/hooked/push-secret/rotate",
+            json!({}),
+            MAKE,
+        ),
+        row(
+            "POST",
+            "/v1/subscriptions/{tenant}/{service}/{publisher_tenant}/{publisher_service}/{type}/push-secret/rotate",
+            "/v1/subscriptions/acme/bot/acme/billing/hooked/push-secret/rotate",
+            json!({}),
+            MAKE,
+        ),
+        get(ADAPTER, "/v1/adapters/acme/more-0", READ),
+        row("PUT", ADAPTER, "/v1/adapters/acme/more-{n}", adapter, MANAGE),
         get("/v1/grants", "/v1/grants", LIST),
         row("PUT", "/v1/grants", "/v1/grants", grant, MANAGE),
         get("/v1/registry", "/v1/registry", LIST),
@@ -298,7 +340,7 @@ fn keys_and_record() -> Vec<Row> {
             "/v1/tenants/{tenant}/services/{service}/keys/rotate",
             "/v1/tenants/acme/services/spare-{n}/keys/rotate",
             json!({}),
-            [401, 404, 404, 403, 403, 201, 403, 403, 403, 403, 201],
+            MAKE,
         ),
         row(
             "POST",
@@ -365,6 +407,7 @@ fn removals() -> Vec<Row> {
             [401, 403, 403, 403, 403, 403, 403, 403, 403, 403, 200],
         ),
         delete("/v1/grants", "/v1/grants?source=acme/billing&target=acme/bot&name=more-{n}", MANAGE),
+        delete(ADAPTER, "/v1/adapters/acme/more-{n}", MANAGE),
         delete(SUBSCRIPTION, "/v1/subscriptions/acme/bot/acme/billing/more-{n}", MANAGE),
         delete(EVENT_TYPE, "/v1/event-types/acme/billing/more-{n}", MANAGE),
         delete("/v1/routes/{tenant}/{service}/{name}", "/v1/routes/acme/bot/more-{n}", MANAGE),
@@ -405,10 +448,26 @@ impl Walk {
             "event_types": each(&|n| json!({ "owner": "acme/billing", "name": format!("more-{n}") })),
             "subscriptions": each(&|n| json!({ "target": "acme/bot", "events_of": "acme/billing",
                 "name": format!("more-{n}"), "queue": "more", "dead_letter_queue": "bot-dead" })),
+            "adapters": each(&|n| json!({ "preset": "stripe", "name": format!("more-{n}"), "service": "acme/billing",
+                "event_type": format!("more-{n}"), "secrets": ["a secret of it"] })),
             "grants": each(&|n| json!({ "source": "acme/billing", "target": "acme/bot",
                 "name": format!("more-{n}") })),
         });
         node.apply(&spares).await;
+        let hooked = |more: Value| {
+            let mut route = json!({
+                "target": "acme/bot", "name": "hooked", "queue": "hooks", "dead_letter_queue": "bot-dead",
+                "processing": { "kind": "push", "url": "https://hooks.example/" },
+            });
+            more.as_object().unwrap().iter().for_each(|(name, value)| route[name] = value.clone());
+            route
+        };
+        let hooks = json!({
+            "event_types": [{ "owner": "acme/billing", "name": "hooked" }],
+            "routes": [hooked(json!({}))],
+            "subscriptions": [hooked(json!({ "events_of": "acme/billing", "queue": "event-hooks" }))],
+        });
+        node.apply(&hooks).await;
         let banned = json!({ "services": each(&|n| json!({ "name": format!("acme/banned-{n}") })) });
         node.apply(&banned).await;
         for n in 0..CALLERS.len() {

@@ -25,12 +25,12 @@ pub struct Erased {
 }
 
 impl Gate {
-    /// Destroys what an id says, wherever it is.
-    pub async fn erase(&self, id: &IdKey, act: Act) -> Result<Erased, Trouble> {
+    /// Destroys what an id says, wherever it is, for somebody who may resolve conflicts of one tenant, or of all.
+    pub async fn erase(&self, id: &IdKey, decides_for: Option<&str>, act: Act) -> Result<Erased, Trouble> {
         let mut rewritten = Vec::new();
         let mut turn = None;
         for _ in 0..TRIES {
-            let erasure = self.store().erase(id, rewritten.clone(), act.clone()).await?;
+            let erasure = self.store().erase(id, rewritten.clone(), decides_for, act.clone()).await?;
             if let Erasure::Erased { .. } = erasure {
                 self.delete_old(&rewritten).await;
                 return Ok(Erased { erasure, objects_left: self.store().unsettled_segments().await? });

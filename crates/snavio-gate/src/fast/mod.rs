@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use snavio_model::age::Cache;
 use snavio_model::message::{Message, MessageKind, Path};
+use snavio_model::order::{OrderDefaults, Place};
 use snavio_model::processing::ProcessingKind;
 use snavio_model::refusal::{Reason, Refusal, Refused};
 use snavio_model::registry::{BoundRoute, DispatchMode, Grant, Profile, Registry};
@@ -27,8 +28,9 @@ impl Permitted {
         &self.intake.message
     }
 
-    pub(crate) fn route(&self) -> &Arc<BoundRoute> {
-        &self.intake.destinations[0]
+    /// Where it goes: one of a command, one for each subscription of an event.
+    pub(crate) fn routes(&self) -> &[Arc<BoundRoute>] {
+        &self.intake.destinations
     }
 
     pub(crate) fn signed_at(&self) -> Option<Timestamp> {
@@ -76,6 +78,7 @@ pub(crate) fn permit(
     registry: &Registry,
     currency: &Currency,
     mode: DispatchMode,
+    order: &OrderDefaults,
 ) -> Result<Permitted, Refused> {
     let (message, signed_at) = authentic.into_parts();
     let found = match message.kind() {
@@ -88,10 +91,14 @@ pub(crate) fn permit(
             let caches = [Cache::Bans, Cache::Keys, Cache::Grants(profile), Cache::Routes];
             let good_until = currency.good_until(&caches);
             let destinations: Vec<_> = found.into_iter().map(|(_, route)| route).collect();
+            let places = match places(&message, &destinations, order) {
+                Ok(places) => places,
+                Err(refusal) => return Err(Refused { subject: message.subject(), refusal }),
+            };
             let escalation = destinations.iter().find_map(|route| escalation(route, mode));
             let path = if escalation.is_some() { Path::Slow } else { Path::Fast };
             Ok(Permitted {
-                intake: Intake { message, path, destinations, good_until },
+                intake: Intake { message, path, destinations, places, good_until },
                 signed_at,
                 escalation,
                 caches,
@@ -99,6 +106,18 @@ pub(crate) fn permit(
         }
         Err(refusal) => Err(Refused { subject: message.subject(), refusal }),
     }
+}
+
+/// Where a message stands in the order of its entity at each destination, if any of them orders (ORD-1).
+fn places(
+    message: &Message,
+    routes: &[Arc<BoundRoute>],
+    order: &OrderDefaults,
+) -> Result<Vec<Option<Place>>, Refusal> {
+    if routes.iter().all(|route| route.route.order.is_none()) {
+        return Ok(Vec::new());
+    }
+    routes.iter().map(|route| Place::find(message, &route.route, order)).collect()
 }
 
 /// Where a message may go, and by which grant where one is needed.

@@ -1,29 +1,42 @@
-//! The shield's checks of an event (MSG-4, MSG-5): its timestamp is content, and it is signed by the request or not at all.
+//! The shield's checks of an event (MSG-4, MSG-5, MSG-6): it may come in its native form or as a CloudEvent, its timestamp
+//! is content, and it is signed by the request or not at all.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use snavio_model::adapter::WebhookRequest;
+use snavio_model::cloudevents::CloudEvent;
 use snavio_model::event::{EventEnvelope, NativeEvent};
 use snavio_model::message::{Message, MessageKind};
 use snavio_model::name::{KeyVersion, ServiceName};
 use snavio_model::refusal::{Reason, Refusal, Refused, Subject};
-use snavio_model::registry::{Registry, ServiceView};
+use snavio_model::registry::{LiveAdapter, Registry, ServiceView};
 use snavio_model::time::Timestamp;
 use snavio_model::trace::Journey;
 use snavio_model::webhook::WebhookSignature;
 
-use super::{Arrival, Authentic, begin, check_source, check_window, service, verify};
+use super::{Arrival, Authentic, Form, begin, check_source, check_window, service, verify};
 
-/// A batch of events that its sender signed as a whole (MSG-4): only [`Vouched::check`] can make one.
+/// Events that somebody vouched for before they were looked at one by one: a batch that its sender signed as a whole
+/// (MSG-4), or a webhook that its provider showed to be its own (MSG-7). Only a check can make one.
 #[derive(Debug, Clone)]
-pub struct Vouched(Evidence);
+pub struct Vouched(Voucher, Evidence);
+
+/// Who vouched.
+#[derive(Debug, Clone)]
+enum Voucher {
+    Key(KeyVersion),
+    Adapter(Arc<LiveAdapter>),
+}
 
 /// What shows that an event is its sender's.
 #[derive(Debug, Clone)]
 struct Evidence {
-    key_version: KeyVersion,
+    /// None where an adapter shows it.
+    key_version: Option<KeyVersion>,
     signature: Arc<str>,
-    signed_at: Timestamp,
+    signed_at: Option<Timestamp>,
 }
 
 impl Vouched {
@@ -37,14 +50,40 @@ impl Vouched {
         window: Duration,
     ) -> Result<Self, Refusal> {
         let source = service(registry, source)?;
-        Evidence::check(webhook, body, source, received_at, window).map(Self)
+        let (key, evidence) = Evidence::check(webhook, body, "webhook", source, received_at, window)?;
+        Ok(Self(Voucher::Key(key), evidence))
     }
 
-    /// A key may have been taken back since.
-    fn check_again(&self, source: &ServiceView, received_at: Timestamp) -> Result<Evidence, Refusal> {
-        let key = source.key(&self.0.key_version).filter(|key| key.is_good(received_at));
-        let ended = || Refusal::new(Reason::KeyExpired, "the batch's key is not accepted any more");
-        key.map(|_| self.0.clone()).ok_or_else(ended)
+    /// Checks that a request is from an adapter's provider. The adapter's word counts as its service's signature.
+    pub(crate) fn by_adapter(
+        adapter: &Arc<LiveAdapter>,
+        request: &WebhookRequest<'_>,
+        received_at: Timestamp,
+    ) -> Result<Self, Refusal> {
+        let verified = adapter.adapter.verification.verify(request, &adapter.secrets, received_at)?;
+        let signature = format!("adapter {} {}", adapter.name(), verified.signature);
+        let (signature, signed_at) = (signature.trim_end().into(), verified.signed_at);
+        Ok(Self(Voucher::Adapter(Arc::clone(adapter)), Evidence { key_version: None, signature, signed_at }))
+    }
+
+    /// A key or an adapter may have been taken back since.
+    fn check_again(
+        &self,
+        source: &ServiceView,
+        registry: &Registry,
+        received_at: Timestamp,
+    ) -> Result<Evidence, Refusal> {
+        let (holds, ended) = match &self.0 {
+            Voucher::Key(version) => (
+                source.key(version).is_some_and(|key| key.is_good(received_at)),
+                Refusal::new(Reason::KeyExpired, "the batch's key is not accepted any more"),
+            ),
+            Voucher::Adapter(adapter) => (
+                adapter.adapter.service == source.name && adapter.is_in(registry),
+                Refusal::new(Reason::Unauthenticated, "the adapter was changed meanwhile; send it again"),
+            ),
+        };
+        if holds { Ok(self.1.clone()) } else { Err(ended) }
     }
 }
 
@@ -52,14 +91,16 @@ impl Evidence {
     fn check(
         webhook: &WebhookSignature,
         body: &[u8],
+        covers: &str,
         source: &ServiceView,
         received_at: Timestamp,
         window: Duration,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<(KeyVersion, Self), Refusal> {
         let signed_at = Timestamp(webhook.timestamp.saturating_mul(1000));
         check_window(signed_at, received_at, window)?;
-        let (key_version, signature) = verify(webhook, body, received_at, source)?;
-        Ok(Self { key_version, signature, signed_at })
+        let (key, signature) = verify(webhook, body, received_at, source)?;
+        let signature = format!("{covers} {signature}").into();
+        Ok((key.clone(), Self { key_version: Some(key), signature, signed_at: Some(signed_at) }))
     }
 }
 
@@ -67,26 +108,47 @@ type Parsed<'a> = Result<NativeEvent<'a>, Refused>;
 
 /// Checks an event against the registry. Nothing is asked of a store.
 pub(super) fn check(arrival: &Arrival, registry: &Registry, window: Duration) -> Result<Authentic, Refused> {
-    let parsed = NativeEvent::parse(&arrival.body);
-    let journey = journey(&parsed, arrival);
-    let judged = judge(&parsed, arrival, registry, window, &journey);
-    judged.map_err(|refusal| Refused { subject: named(parsed, journey, arrival), refusal })
+    read(arrival, |parsed, journey| {
+        let judged = judge(&parsed, arrival, registry, window, &journey);
+        judged.map_err(|refusal| Refused { subject: named(parsed, journey, arrival), refusal })
+    })
 }
 
 /// The names of an event that was not judged.
 pub(super) fn subject(arrival: &Arrival) -> Box<Subject> {
-    let parsed = NativeEvent::parse(&arrival.body);
-    let journey = journey(&parsed, arrival);
-    named(parsed, journey, arrival)
+    read(arrival, |parsed, journey| named(parsed, journey, arrival))
 }
 
-/// MSG-11
-fn journey(parsed: &Parsed<'_>, arrival: &Arrival) -> Journey {
-    let said = match parsed {
-        Ok(event) => &event.correlation_id,
-        Err(refused) => &refused.subject.correlation,
+/// Reads an event as the native one that it is, in whatever form it came, and its journey (MSG-11): what the event says
+/// goes before what the request says.
+fn read<T>(arrival: &Arrival, act: impl FnOnce(Parsed<'_>, Journey) -> T) -> T {
+    let cloud_event = match &arrival.form {
+        Form::Native => {
+            let parsed = NativeEvent::parse(&arrival.body);
+            let said = match &parsed {
+                Ok(event) => event.correlation_id.clone(),
+                Err(refused) => refused.subject.correlation.clone(),
+            };
+            return act(parsed, begin(said, None, arrival));
+        }
+        Form::Structured => CloudEvent::structured(&arrival.body),
+        Form::Binary(headers) => {
+            let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+            CloudEvent::binary(headers, &arrival.body)
+        }
     };
-    begin(said.clone(), arrival)
+    let said = match &cloud_event {
+        Ok(event) => (event.correlation_id.clone(), event.traceparent.clone()),
+        Err(refused) => (refused.subject.correlation.clone(), refused.subject.traceparent.clone()),
+    };
+    let parsed = match &cloud_event {
+        Ok(event) => event.native(&arrival.source).map_err(|refusal| {
+            let (id, name) = (Some(event.id.clone()), Some(event.event_type.clone()));
+            Refused { subject: Box::new(Subject { id, name, ..Subject::default() }), refusal }
+        }),
+        Err(refused) => Err(refused.clone()),
+    };
+    act(parsed, begin(said.0, said.1, arrival))
 }
 
 fn named(parsed: Parsed<'_>, journey: Journey, arrival: &Arrival) -> Box<Subject> {
@@ -105,11 +167,18 @@ fn judge(
     window: Duration,
     journey: &Journey,
 ) -> Result<Authentic, Refusal> {
-    let event = parsed.as_ref().map_err(|refused| refused.refusal.clone())?;
-    check_source(registry, &arrival.source, arrival.received_at)?;
+    let event = match (parsed, check_source(registry, &arrival.source, arrival.received_at)) {
+        // What is wrong with the form comes first, except for whose it says to be, which follows suspension.
+        (Err(wrong), _) if wrong.refusal.reason != Reason::SourcePresent => {
+            return Err(wrong.refusal.clone());
+        }
+        (_, Err(refusal)) => return Err(refusal),
+        (Err(wrong), Ok(())) => return Err(wrong.refusal.clone()),
+        (Ok(event), Ok(())) => event,
+    };
     check_own(event, &arrival.source)?;
     let source = service(registry, &arrival.source)?;
-    let evidence = check_signature(event, arrival, source, window)?;
+    let evidence = check_signature(event, arrival, registry, source, window)?;
     Ok(authentic(event, arrival, registry, source, evidence, journey))
 }
 
@@ -123,25 +192,33 @@ fn check_own(event: &NativeEvent<'_>, own: &ServiceName) -> Result<(), Refusal> 
     }
 }
 
-/// MSG-4: an event is signed by the request it came with, by that of its batch, or, where its service need not sign,
-/// not at all.
+/// MSG-4, MSG-7: an event is signed by the request it came with, by that of its batch, by its provider's as its adapter
+/// knows it, or, where its service need not sign, not at all.
 fn check_signature(
     event: &NativeEvent<'_>,
     arrival: &Arrival,
+    registry: &Registry,
     source: &ServiceView,
     window: Duration,
 ) -> Result<Option<Evidence>, Refusal> {
     let received_at = arrival.received_at;
+    let is_in_headers = matches!(arrival.form, Form::Binary(_));
+    if is_in_headers && source.signed_events {
+        // Whoever is in between could make another type of it, and of money another's.
+        let detail = "events of this service must be signed, and a signature covers the body only: send the event in structured mode, not with its attributes in headers";
+        return Err(Refusal::new(Reason::HmacMissing, detail));
+    }
+    let covers = if is_in_headers { "webhook-body" } else { "webhook" };
     match (&arrival.webhook, &arrival.vouched) {
         (Some(Err(refusal)), _) => Err(refusal.clone()),
         (Some(Ok(webhook)), _) => {
-            let evidence = Evidence::check(webhook, &arrival.body, source, received_at, window)?;
+            let (_, evidence) = Evidence::check(webhook, &arrival.body, covers, source, received_at, window)?;
             if !webhook.is_for(&event.id) {
                 return Err(Refusal::new(Reason::HmacInvalid, "webhook-id is not the event's id"));
             }
             Ok(Some(evidence))
         }
-        (None, Some(vouched)) => vouched.check_again(source, received_at).map(Some),
+        (None, Some(vouched)) => vouched.check_again(source, registry, received_at).map(Some),
         (None, None) if source.signed_events => {
             let detail = "events of this service must be signed, and no webhook-signature was sent";
             Err(Refusal::new(Reason::HmacMissing, detail))
@@ -168,8 +245,8 @@ fn authentic(
         timestamp: event.timestamp.as_ref().map_or_else(received, |text| text.clone().into_owned()),
         metadata: event.metadata.map(str::to_owned),
     };
-    let signed_at = evidence.as_ref().map(|it| it.signed_at);
-    let (key_version, signature) = evidence.map(|it| (it.key_version, it.signature)).unzip();
+    let (key_version, signature, signed_at) =
+        evidence.map_or((None, "".into(), None), |it| (it.key_version, it.signature, it.signed_at));
     let message = Message {
         tenant: source.tenant.clone(),
         id: event.id.clone(),
@@ -180,14 +257,23 @@ fn authentic(
         // As it was signed: in seconds.
         sent_at: signed_at.map(|at| (at.0 / 1000).to_string()).unwrap_or_default().into(),
         key_version,
-        signature: signature.unwrap_or_default(),
+        signature,
         correlation,
         traceparent,
         received_at: arrival.received_at,
         registry_version: registry.version(),
         domain_hash: event.domain_hash(),
-        payload: arrival.body.slice_ref(event.data.raw()),
+        payload: payload(&arrival.body, event.data.raw()),
         event: Some(Arc::new(envelope)),
     };
+    // A provider's clock is held against its adapter's tolerance, not against the window of senders.
+    let signed_at = signed_at.filter(|_| message.key_version.is_some());
     Authentic { message, signed_at }
+}
+
+/// The payload's bytes: a part of the body, or, where it was decoded or made, bytes of its own.
+fn payload(body: &Bytes, raw: &[u8]) -> Bytes {
+    let (whole, part) = (body.as_ptr_range(), raw.as_ptr_range());
+    let is_part = whole.start <= part.start && part.end <= whole.end;
+    if is_part { body.slice_ref(raw) } else { Bytes::copy_from_slice(raw) }
 }

@@ -11,6 +11,7 @@ use snavio_model::message::{Message, MessageKind};
 use snavio_model::name::{KeyVersion, ServiceName};
 use snavio_model::refusal::{Reason, Refusal, Refused, Skew, Subject};
 use snavio_model::registry::{LiveKey, Registry, ServiceView};
+use snavio_model::signing::Signature;
 use snavio_model::time::Timestamp;
 use snavio_model::trace::{CorrelationId, Journey, Traceparent};
 use snavio_model::webhook::WebhookSignature;
@@ -18,11 +19,25 @@ use snavio_model::webhook::WebhookSignature;
 use crate::dry_run::Steps;
 pub use event::Vouched;
 
+/// How a message is written in its request.
+#[derive(Debug, Clone, Default)]
+pub enum Form {
+    /// In the form of its own that its kind has, as the body.
+    #[default]
+    Native,
+    /// A CloudEvent in structured mode: all of it as the body.
+    Structured,
+    /// A CloudEvent in binary mode: its attributes in these headers, its data as the body.
+    Binary(Arc<[(String, String)]>),
+}
+
 /// A request with one message, from a caller who proved which service it is.
 #[derive(Debug, Clone)]
 pub struct Arrival {
     /// What it was sent as.
     pub kind: MessageKind,
+    /// How it is written.
+    pub form: Form,
     /// The authenticated service.
     pub source: ServiceName,
     /// The message's bytes.
@@ -157,12 +172,12 @@ fn journey(parsed: &Parsed<'_>, arrival: &Arrival) -> Journey {
         Ok(envelope) => &envelope.correlation_id,
         Err(refused) => &refused.subject.correlation,
     };
-    begin(said.clone(), arrival)
+    begin(said.clone(), None, arrival)
 }
 
-fn begin(said: Option<CorrelationId>, arrival: &Arrival) -> Journey {
+fn begin(said: Option<CorrelationId>, traced: Option<Traceparent>, arrival: &Arrival) -> Journey {
     let correlation = said.or_else(|| arrival.correlation.clone());
-    Journey::begin(correlation, arrival.traceparent.clone(), arrival.random)
+    Journey::begin(correlation, traced.or_else(|| arrival.traceparent.clone()), arrival.random)
 }
 
 fn subject(parsed: Parsed<'_>, journey: Journey, registry: &Registry, source: &ServiceName) -> Box<Subject> {
@@ -321,7 +336,8 @@ fn check_webhook(
     if !webhook.is_at(envelope.timestamp) {
         return Err(invalid("webhook-timestamp is not the message's timestamp"));
     }
-    verify(webhook, &arrival.body, arrival.received_at, source)
+    let (version, signature) = verify(webhook, &arrival.body, arrival.received_at, source)?;
+    Ok((version, format!("webhook {signature}").into()))
 }
 
 /// The key of the service that signed a body, and the signature that held.
@@ -330,7 +346,7 @@ fn verify<'a>(
     body: &[u8],
     received_at: Timestamp,
     source: &'a ServiceView,
-) -> Result<(KeyVersion, Arc<str>), Refusal> {
+) -> Result<(KeyVersion, Signature), Refusal> {
     let invalid = |detail: &'static str| Refusal::new(Reason::HmacInvalid, detail);
     let verified = |key: &'a Arc<LiveKey>| Some((key, webhook.verify(&key.secret, body)?));
     let none = || invalid("webhook-signature does not match under any key of this service");
@@ -341,7 +357,7 @@ fn verify<'a>(
             "webhook-signature is of a key that is not accepted any more",
         ));
     }
-    Ok((key.version.clone(), format!("webhook {signature}").into()))
+    Ok((key.version.clone(), signature))
 }
 
 #[cfg(test)]

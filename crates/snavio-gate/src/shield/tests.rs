@@ -1,3 +1,4 @@
+use snavio_model::adapter::{Adapter, ForeignSecret, Preset, WebhookRequest};
 use snavio_model::command::NewCommand;
 use snavio_model::id::MessageId;
 use snavio_model::registry::{Entry, EventType, Key, Sealed, Service, Tenant, Unseal};
@@ -15,6 +16,10 @@ struct OneSecret;
 impl Unseal for OneSecret {
     fn unseal(&self, _: &Sealed) -> Option<Secret> {
         Some(secret())
+    }
+
+    fn unseal_text(&self, sealed: &Sealed) -> Option<ForeignSecret> {
+        ForeignSecret::new(&sealed.0).ok()
     }
 }
 
@@ -68,6 +73,7 @@ fn arrive(body: Vec<u8>, millis_later: i64) -> Arrival {
     let signed_at = Timestamp::parse(SIGNED_AT).unwrap();
     Arrival {
         kind: MessageKind::Command,
+        form: Form::Native,
         source: "acme/billing".parse().unwrap(),
         body: body.into(),
         webhook: None,
@@ -332,4 +338,115 @@ fn a_batch_is_vouched_for_as_a_whole_as_long_as_its_key_holds() {
     let Some(Entry::Key(key)) = key else { panic!("there is a key") };
     later.put(Entry::Key(Key { revoked_at: Some(Timestamp(1)), ..key }), &OneSecret);
     assert_eq!(check(&arrival, &later, WINDOW).unwrap_err().refusal.reason, Reason::KeyExpired);
+}
+
+mod cloud_events {
+    use super::*;
+
+    const STRUCTURED: &str = r#"{"specversion":"1.0","id":"e-1","type":"order.paid","source":"billing","correlationid":"its own","data":{"a": 1.0}}"#;
+
+    fn structured(body: &str) -> Arrival {
+        Arrival { form: Form::Structured, ..event(body, 0) }
+    }
+
+    fn binary(arrival: Arrival, source: &str, content_type: &str) -> Arrival {
+        let headers = [
+            ("ce-specversion", "1.0"),
+            ("ce-id", "e-1"),
+            ("ce-type", "order.paid"),
+            ("ce-source", source),
+            ("content-type", content_type),
+        ];
+        let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        Arrival { form: Form::Binary(Arc::new(headers)), ..arrival }
+    }
+
+    /// MSG-6, MSG-9
+    #[test]
+    fn a_cloud_event_is_the_native_one_and_its_payload_may_be_bytes_of_its_own() {
+        let registry = registry_of_events(false);
+        let native = check(&event(EVENT, 0), &registry, WINDOW).unwrap().into_parts().0;
+        for (arrival, payload, is_part) in [
+            (structured(STRUCTURED), r#"{"a": 1.0}"#, true),
+            (binary(event(r#"{"a":1}"#, 0), "billing", "application/json"), r#"{"a":1}"#, true),
+            (binary(event("a b", 0), "billing", "text/plain"), r#""a b""#, false),
+            (binary(event("", 0), "billing", "text/plain"), "null", false),
+        ] {
+            let (message, _) = check(&arrival, &registry, WINDOW).unwrap().into_parts();
+            assert_eq!(&message.payload[..], payload.as_bytes());
+            assert_eq!(
+                (&message.id, &message.name, &message.source),
+                (&native.id, &native.name, &native.source)
+            );
+            assert_eq!(message.domain_hash == native.domain_hash, is_part, "{payload}");
+            assert_eq!(arrival.body.as_ptr_range().contains(&message.payload.as_ptr()), is_part, "{payload}");
+        }
+        let (message, _) = check(&structured(STRUCTURED), &registry, WINDOW).unwrap().into_parts();
+        assert_eq!(message.correlation.as_str(), "its own");
+        assert_eq!(message.event.unwrap().version.as_str(), "3.2", "the type's version");
+    }
+
+    /// MSG-6, MSG-11, PIP-1
+    #[test]
+    fn the_form_comes_before_suspension_and_whose_it_says_to_be_after_it() {
+        let foreign = STRUCTURED.replace("billing", "bot");
+        for (arrival, active, suspended) in [
+            (structured(&foreign), Reason::SourcePresent, Reason::Suspended),
+            (binary(event("1", 0), "acme/bot", "application/json"), Reason::SourcePresent, Reason::Suspended),
+            (structured(&STRUCTURED.replace("1.0\",", "0.3\",")), Reason::Malformed, Reason::Malformed),
+        ] {
+            let refused = check(&arrival, &registry_of_events(false), WINDOW).unwrap_err();
+            assert_eq!(refused.refusal.reason, active);
+            assert_eq!(refused.subject.id.map(|id| id.to_string()).as_deref(), Some("e-1"), "it is named");
+            assert_eq!(check(&arrival, &registry(true), WINDOW).unwrap_err().refusal.reason, suspended);
+        }
+    }
+
+    /// MSG-4, MSG-6
+    #[test]
+    fn a_signature_that_does_not_cover_all_of_an_event_is_none_where_it_must_be_signed() {
+        let signed = |body: &str, id: &str| signed_event(body, id, &secret(), 0);
+        let in_headers = |id: &str| binary(signed("1", id), "billing", "application/json");
+        let whole = Arrival { form: Form::Structured, ..signed(STRUCTURED, "e-1") };
+        let (free, required) = (registry_of_events(false), registry_of_events(true));
+        let evidence = |arrival: &Arrival, registry: &Registry| {
+            let message = check(arrival, registry, WINDOW).map(|it| it.into_parts().0.signature);
+            message.map(|it| it.split(' ').next().unwrap().to_owned()).map_err(|it| it.refusal.reason)
+        };
+        assert_eq!(evidence(&whole, &required).as_deref(), Ok("webhook"));
+        assert_eq!(evidence(&in_headers("e-1"), &free).as_deref(), Ok("webhook-body"));
+        assert_eq!(evidence(&in_headers("e-2"), &free), Err(Reason::HmacInvalid));
+        assert_eq!(evidence(&in_headers("e-1"), &required), Err(Reason::HmacMissing));
+    }
+}
+
+/// MSG-4, MSG-7
+#[test]
+fn an_adapters_word_counts_as_a_signature_while_the_adapter_is_there() {
+    let mut registry = registry_of_events(true);
+    let secrets = vec![Sealed("the bot's secret".to_owned())];
+    let telegram = Preset::Telegram.adapter("bot".parse().unwrap(), "acme/billing".parse().unwrap(), secrets);
+    let telegram = Adapter { event_type: "order.paid".parse().unwrap(), ..telegram };
+    registry.put(Entry::Adapter(Box::new(telegram.clone())), &OneSecret);
+    let vouch = |secret: &str| {
+        let headers = [("x-telegram-bot-api-secret-token", secret)];
+        let request = WebhookRequest { headers: &headers, body: br#"{"update_id":7}"# };
+        let adapter = registry.adapter("acme", "bot").unwrap();
+        Vouched::by_adapter(adapter, &request, Timestamp(SECONDS * 1000))
+    };
+    assert_eq!(vouch("another secret").unwrap_err().reason, Reason::Unauthenticated);
+    let arrival = Arrival { vouched: Some(vouch("the bot's secret").unwrap()), ..event(EVENT, 0) };
+    let (message, signed_at) = check(&arrival, &registry, WINDOW).unwrap().into_parts();
+    assert_eq!(
+        (message.key_version.as_ref(), &*message.signature, signed_at),
+        (None, "adapter acme/bot", None)
+    );
+    assert_eq!(message.adapter(), Some("acme/bot"));
+    // Changed, removed or another service's: it does not speak for this one any more.
+    let refused = |registry: &Registry| check(&arrival, registry, WINDOW).unwrap_err().refusal.reason;
+    let mut later = registry.clone();
+    let changed = Adapter { source: "tg".to_owned(), ..telegram };
+    later.put(Entry::Adapter(Box::new(changed)), &OneSecret);
+    assert_eq!(refused(&later), Reason::Unauthenticated);
+    assert_eq!(refused(&registry_of_events(true)), Reason::Unauthenticated);
 }

@@ -1,18 +1,24 @@
 //! The slow stage: settled against the store, in one durable commit shared with others (PIP-3 to PIP-5).
 
 use snavio_model::refusal::{Reason, Refusal};
-use snavio_model::settle::{Intake, Outcome, Settlement};
+use snavio_model::settle::{Intake, Ordered, Outcome, Settlement};
 
 use crate::committer::{Committer, Failure, Settled};
 use crate::ticket::Held;
 
 /// Hands the intakes to the committer and waits for their commits; holds something until they are there.
-pub(crate) async fn settle(
-    intakes: Vec<Intake>,
-    committer: &Committer,
-    held: Held,
-) -> Vec<Result<Settlement, Refusal>> {
-    committer.settle(intakes, held).await.into_iter().map(judged).collect()
+pub(crate) async fn settle(intakes: Vec<Intake>, committer: &Committer, held: Held) -> Vec<Ended> {
+    let ended = |settled: Settled| {
+        let ordered = settled.as_ref().map_or_else(|_| Vec::new(), |it| it.ordered.clone());
+        Ended { ordered, judged: judged(settled) }
+    };
+    committer.settle(intakes, held).await.into_iter().map(ended).collect()
+}
+
+/// What came of a message, and how it stood in the order of its entities, refused or not.
+pub(crate) struct Ended {
+    pub(crate) judged: Result<Settlement, Refusal>,
+    pub(crate) ordered: Vec<Ordered>,
 }
 
 /// What a settlement means for the message.
@@ -22,10 +28,22 @@ pub(crate) fn judged(settled: Settled) -> Result<Settlement, Refusal> {
         Failure::Store => Refusal::new(Reason::Unavailable, "the store cannot take messages at the moment"),
         Failure::Lost => Refusal::lost("the store gave no answer"),
     })?;
-    let (reason, detail) = match settlement.outcomes.first() {
-        Some(Outcome::Queued { .. } | Outcome::Duplicate { .. } | Outcome::Seen { .. }) | None => {
-            return Ok(settlement);
+    // It is refused as a whole, or not at all (PIP-13).
+    let refusal = settlement.outcomes.iter().find(|it| it.is_refusal());
+    let (reason, detail) = match refusal {
+        Some(
+            Outcome::Queued { .. }
+            | Outcome::Held { .. }
+            | Outcome::Skipped
+            | Outcome::Buried { .. }
+            | Outcome::Duplicate { .. }
+            | Outcome::Seen { .. },
+        )
+        | None => return Ok(settlement),
+        Some(Outcome::OutOfOrder { reason: Reason::SequenceConflict }) => {
+            (Reason::SequenceConflict, "another message of its entity has its number")
         }
+        Some(Outcome::OutOfOrder { reason }) => (*reason, "its number is below the last one of its entity"),
         Some(Outcome::QueueFull) => (Reason::Overloaded, "the route's queue holds as much as it may"),
         Some(Outcome::TooLate) => (Reason::Overloaded, "the message waited too long for its commit"),
         Some(Outcome::Taken) => {
@@ -43,12 +61,13 @@ pub(crate) fn judged(settled: Settled) -> Result<Settlement, Refusal> {
             (Reason::Unavailable, "the record of this id is damaged; operators are alerted")
         }
     };
-    let outdated = matches!(settlement.outcomes.first(), Some(Outcome::Outdated));
+    let outdated = matches!(refusal, Some(Outcome::Outdated));
     Err(Refusal { outdated, ..Refusal::new(reason, detail) })
 }
 
 #[cfg(test)]
 mod tests {
+    use snavio_model::delivery::DeadReason;
     use snavio_model::id::Serial;
     use snavio_model::time::Timestamp;
 
@@ -57,10 +76,19 @@ mod tests {
     /// PIP-4, CLM-20, MSG-12
     #[test]
     fn every_end_of_a_message_has_its_word() {
-        let outcome = |outcome| Ok(Settlement { message: None, outcomes: vec![outcome] });
+        let outcome = |outcome| Ok(Settlement::unordered(None, vec![outcome]));
         for (settled, reason, in_doubt) in [
             (outcome(Outcome::Queued { delivery: Serial(1) }), None, false),
             (outcome(Outcome::Duplicate { first_seen_at: Timestamp(0) }), None, false),
+            (outcome(Outcome::Buried { delivery: Serial(1), reason: DeadReason::QueueFull }), None, false),
+            (outcome(Outcome::Held { delivery: Serial(1) }), None, false),
+            (outcome(Outcome::Skipped), None, false),
+            (outcome(Outcome::OutOfOrder { reason: Reason::OutOfOrder }), Some(Reason::OutOfOrder), false),
+            (
+                outcome(Outcome::OutOfOrder { reason: Reason::SequenceConflict }),
+                Some(Reason::SequenceConflict),
+                false,
+            ),
             (outcome(Outcome::Taken), Some(Reason::Conflict), false),
             (outcome(Outcome::Conflict { conflict: Serial(1), is_new: true }), Some(Reason::Conflict), false),
             (outcome(Outcome::QueueFull), Some(Reason::Overloaded), false),

@@ -20,7 +20,7 @@ async fn the_original_of_an_open_conflict_is_found_after_its_time() {
     let conflict = books.store.conflicts_of(&key("a")).await.unwrap().remove(0);
     let original = books.gate.archived_message(&key("a"), conflict.original).await.unwrap().unwrap();
     assert_eq!(original.message.id.as_str(), "a");
-    let erased = books.gate.erase(&key("a"), books.act()).await.unwrap();
+    let erased = books.gate.erase(&key("a"), None, books.act()).await.unwrap();
     assert!(matches!(erased.erasure, Erasure::Erased { before: false, .. }), "{erased:?}");
     let original = books.gate.archived_message(&key("a"), conflict.original).await.unwrap().unwrap();
     assert!(original.message.is_erased());

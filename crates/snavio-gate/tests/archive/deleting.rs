@@ -19,7 +19,7 @@ async fn after_its_time_rows_and_objects_are_deleted_on_the_record_unless_they_a
     books.day(401);
     assert_eq!(books.gate.archive_once().await, moved(1));
     let new = NewHold { tenant: key("a").tenant, held: Held::Id(MessageId::stored("a")) };
-    let hold = books.store.set_hold(new, books.act()).await.unwrap();
+    let hold = books.store.set_hold(new, books.act()).await.unwrap().unwrap();
     let now = books.day(2600);
     books.store.sweep(now).await.unwrap();
     assert_eq!(books.gate.archive_once().await, moved(0));

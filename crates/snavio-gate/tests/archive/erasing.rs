@@ -18,7 +18,7 @@ async fn what_is_erased_is_gone_from_the_archive_and_still_known() {
     assert_eq!(books.gate.archive_once().await, moved(2));
     let old = books.objects();
     let erased_at = books.day(402);
-    let erase = async || books.gate.erase(&key("a"), books.act()).await.unwrap().erasure;
+    let erase = async || books.gate.erase(&key("a"), None, books.act()).await.unwrap().erasure;
     assert_eq!(erase().await, Erasure::Erased { at: erased_at, before: false });
     books.day(403);
     assert_eq!(erase().await, Erasure::Erased { at: erased_at, before: true });
@@ -52,7 +52,7 @@ async fn what_points_to_somebody_elses_record_is_not_used() {
     assert!(is_noticed(&books.answer("a").await.unwrap_err()));
     let number = books.claim("a").await.claim.message;
     assert!(is_noticed(&books.gate.archived_message(&key("a"), number).await.unwrap_err()));
-    assert!(is_noticed(&books.gate.erase(&key("a"), books.act()).await.unwrap_err()));
+    assert!(is_noticed(&books.gate.erase(&key("a"), None, books.act()).await.unwrap_err()));
     assert_eq!(books.claim("a").await.erased_at, None);
     assert_eq!(books.body("b").await, "{ \"of\":\t\"b\" }", "its neighbour is as it was");
     books.gate.stop().await;
@@ -68,12 +68,12 @@ async fn an_erasure_tells_of_objects_that_are_still_to_be_deleted() {
     books.day(401);
     // Somebody is about to point to it, or died before.
     books.write(&books.cooled().await).await;
-    let erased = books.gate.erase(&key("a"), books.act()).await.unwrap();
+    let erased = books.gate.erase(&key("a"), None, books.act()).await.unwrap();
     assert!(matches!(erased.erasure, Erasure::Erased { before: false, .. }));
     assert_eq!(erased.objects_left, 1);
     books.day(402);
     assert_eq!(books.gate.archive_once().await.deleted, 1);
-    let erased = books.gate.erase(&key("a"), books.act()).await.unwrap();
+    let erased = books.gate.erase(&key("a"), None, books.act()).await.unwrap();
     assert!(matches!(erased.erasure, Erasure::Erased { before: true, .. }));
     assert_eq!(erased.objects_left, 0);
     books.gate.stop().await;

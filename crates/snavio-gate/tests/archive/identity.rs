@@ -17,7 +17,7 @@ async fn a_node_with_another_archive_moves_and_deletes_nothing() {
     let round = other.archive_once().await;
     assert_eq!((round.moved, round.failures), (0, 1));
     assert_eq!(books.messages().await, 1, "nothing is moved");
-    let erasure = other.erase(&key("a"), books.act()).await.unwrap_err();
+    let erasure = other.erase(&key("a"), None, books.act()).await.unwrap_err();
     assert!(matches!(erasure, ArchiveTrouble::Foreign { .. }), "nor erased: {erasure:?}");
     for words in ["archive.url", "claims/identity there says nothing", "should say the first"] {
         assert!(erasure.to_string().contains(words), "{erasure}");

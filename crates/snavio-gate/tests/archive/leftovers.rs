@@ -27,7 +27,7 @@ impl Books {
     }
 
     async fn erase(&self, id: &str) {
-        let erased = self.gate.erase(&key(id), self.act()).await.unwrap();
+        let erased = self.gate.erase(&key(id), None, self.act()).await.unwrap();
         assert!(matches!(erased.erasure, Erasure::Erased { before: false, .. }), "{erased:?}");
     }
 }
@@ -128,7 +128,7 @@ async fn erasing_beside_the_archiver_leaves_nothing_over() {
     let other = books.another("archive").await;
     for id in &ids[..6] {
         let (key, act) = (key(id), books.act());
-        let (erased, round) = tokio::join!(other.erase(&key, act), books.gate.archive_once());
+        let (erased, round) = tokio::join!(other.erase(&key, None, act), books.gate.archive_once());
         assert!(matches!(erased.unwrap().erasure, Erasure::Erased { .. }));
         assert_eq!(round.failures, 0);
     }

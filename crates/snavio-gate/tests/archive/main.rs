@@ -91,7 +91,7 @@ async fn a_crash_at_any_point_loses_and_doubles_nothing() {
 
     // One that died after it had pointed elsewhere, and before it deleted the old object.
     let act = books.act();
-    let rewritten = books.gate.erase(&key("a"), act).await.unwrap();
+    let rewritten = books.gate.erase(&key("a"), None, act).await.unwrap();
     assert!(matches!(rewritten.erasure, Erasure::Erased { before: false, .. }));
     assert_eq!(books.objects().len(), 1, "the old object is gone");
     books.gate.stop().await;
@@ -128,7 +128,7 @@ async fn a_segment_that_was_tampered_with_is_noticed_and_not_answered() {
     bytes[middle] ^= 0x10;
     std::fs::write(&object, &bytes).unwrap();
     assert!(books.answer("a").await.is_err());
-    assert!(books.gate.erase(&key("a"), books.act()).await.is_err(), "nor is it written again");
+    assert!(books.gate.erase(&key("a"), None, books.act()).await.is_err(), "nor is it written again");
     assert!(is_replay(books.again("a", 9).await));
     std::fs::remove_file(&object).unwrap();
     let missing = books.answer("a").await;

@@ -34,7 +34,7 @@ async fn with_the_archive_down_what_has_no_answer_there_does_not_wait() {
     books.post_with("silent", None).await;
     books.day(401);
     assert_eq!(books.gate.archive_once().await, moved(3));
-    books.gate.erase(&key("erased"), books.act()).await.unwrap();
+    books.gate.erase(&key("erased"), None, books.act()).await.unwrap();
     std::fs::remove_dir_all(&books.archive).unwrap();
     assert!(books.answer("answered").await.is_err());
     assert_eq!(books.answer("silent").await.unwrap(), None);

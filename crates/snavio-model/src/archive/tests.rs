@@ -3,7 +3,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::cooling::{Needed, Stays, stays};
-use super::hold::{Held, Hold, Lifted};
+use super::hold::{Held, Hold, InForce, Lifted};
 use super::*;
 use crate::claim::{Claim, ClaimKey, Progress, Status};
 use crate::event::EventEnvelope;
@@ -213,7 +213,7 @@ fn a_hold_covers_an_id_a_destination_or_a_tenant() {
         tenant: "acme".parse().unwrap(),
         destination: "umbrella/audit:posted".into(),
     };
-    for (it, covers) in [
+    for (it, is_held) in [
         (hold("acme", Held::Id(MessageId::stored("a"))), true),
         (hold("acme", Held::Id(MessageId::stored("b"))), false),
         (hold("umbrella", Held::Id(MessageId::stored("a"))), false),
@@ -223,8 +223,8 @@ fn a_hold_covers_an_id_a_destination_or_a_tenant() {
         (hold("umbrella", Held::Tenant), true),
         (hold("umbre", Held::Tenant), false),
     ] {
-        assert_eq!(it.covers(&key), covers, "{it:?}");
+        assert_eq!(InForce::of([it.clone()]).on_claim(&key), is_held.then_some(it.id), "{it:?}");
         let lifted = Lifted { who: String::new(), why: String::new(), at: Timestamp(1) };
-        assert!(!Hold { lifted: Some(lifted), ..it }.covers(&key));
+        assert!(InForce::of([Hold { lifted: Some(lifted), ..it }]).is_empty());
     }
 }

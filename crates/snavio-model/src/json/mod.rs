@@ -5,6 +5,7 @@
 
 mod canonical;
 mod differences;
+mod find;
 mod member;
 mod number;
 mod pointer;
@@ -13,6 +14,7 @@ mod split;
 mod text;
 
 pub use differences::{Difference, differences};
+pub use find::Found;
 pub use pointer::{InvalidPointer, Pointer};
 pub use reader::{Array, Kind, Object, Reader};
 pub use split::split_array;

@@ -1,4 +1,4 @@
-//! JSON pointers (RFC 6901) to members that are left out of a domain hash (MSG-9).
+//! JSON pointers (RFC 6901): to members that are left out of a domain hash (MSG-9), and to values that are looked up.
 
 use std::fmt;
 
@@ -11,19 +11,23 @@ use crate::limits::JSON_DEPTH_MAX;
 #[error("a pointer to a member must be /name or /name/name, with ~0 for ~ and ~1 for /")]
 pub struct InvalidPointer;
 
-/// Names a member of an object. It is looked up through objects only: arrays are not cut.
+/// Names a member of an object. What is left out is looked for through objects only: arrays are not cut.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Pointer {
-    names: Vec<String>,
-}
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(value_type = String))]
+pub struct Pointer(Vec<String>);
 
 impl Pointer {
     /// Reads a pointer. The empty one names the whole document, which is not a member.
     pub fn new(text: &str) -> Result<Self, InvalidPointer> {
         let names = text.strip_prefix('/').ok_or(InvalidPointer)?;
         let names = names.split('/').map(unescaped).collect::<Option<Vec<_>>>().ok_or(InvalidPointer)?;
-        if names.len() > JSON_DEPTH_MAX { Err(InvalidPointer) } else { Ok(Self { names }) }
+        if names.len() > JSON_DEPTH_MAX { Err(InvalidPointer) } else { Ok(Self(names)) }
+    }
+
+    /// The names on the way, the outermost first.
+    pub(super) fn names(&self) -> &[String] {
+        &self.0
     }
 }
 
@@ -39,7 +43,7 @@ fn unescaped(token: &str) -> Option<String> {
 
 impl fmt::Display for Pointer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.names.iter().try_for_each(|name| write!(f, "/{}", name.replace('~', "~0").replace('/', "~1")))
+        self.0.iter().try_for_each(|name| write!(f, "/{}", name.replace('~', "~0").replace('/', "~1")))
     }
 }
 
@@ -67,7 +71,7 @@ pub(super) enum Cut<'p> {
 
 impl<'p> Cuts<'p> {
     pub(super) fn of(pointers: &'p [Pointer]) -> Self {
-        Self(pointers.iter().map(|pointer| pointer.names.as_slice()).collect())
+        Self(pointers.iter().map(Pointer::names).collect())
     }
 
     /// What to do with the member called `name`.
@@ -105,7 +109,7 @@ mod tests {
         ] {
             let pointer = Pointer::new(text).ok();
             assert_eq!(
-                pointer.as_ref().map(|p| p.names.iter().map(String::as_str).collect()),
+                pointer.as_ref().map(|p| p.names().iter().map(String::as_str).collect()),
                 names,
                 "{text}"
             );

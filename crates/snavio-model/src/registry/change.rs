@@ -10,10 +10,11 @@ use super::Registry;
 use super::entry::{Entry, Grant, Route, Service};
 use super::identity::{GrantRequest, Issuer, KeySet, PersonalToken};
 use super::key::{EntryKey, Kind};
+use crate::adapter::Adapter;
 use crate::claim::ClaimPolicy;
 use crate::limits;
 use crate::name::{CommandName, ServiceName};
-use crate::processing::ProcessingKind;
+use crate::processing::{ProcessingKind, PushForm};
 use crate::time::Timestamp;
 
 /// One change as the changelog keeps it.
@@ -93,8 +94,10 @@ pub fn plan(
         }
         after.insert(key, entry);
     }
-    let is_other =
-        |route: &Route| matches!(route.processing.kind, ProcessingKind::Http | ProcessingKind::Reported);
+    let is_other = |route: &Route| {
+        let kind = route.processing.kind;
+        kind.is_called() || kind == ProcessingKind::Reported
+    };
     let mut wished = after.values().flatten();
     let has_other_takers = registry.routes().any(|it| is_other(&it.route))
         || wished.any(|it| matches!(it, Entry::Route(it) | Entry::Subscription(it) if is_other(it)));
@@ -187,9 +190,10 @@ impl Draft<'_> {
     fn shared_queue(&self, route: &Route) -> Option<String> {
         let taken_by = |it: &Route| match it.processing.kind {
             ProcessingKind::Queue | ProcessingKind::Tracked => "consumers",
-            ProcessingKind::Http => "the gateway",
+            ProcessingKind::Http | ProcessingKind::Push => "the gateway",
             ProcessingKind::Reported => "whoever begins the claim",
         };
+        let is_push = |it: &Route| it.processing.kind == ProcessingKind::Push;
         // Where nobody but consumers takes from queues, as is usual, there is nothing to look for.
         if taken_by(route) == "consumers" && !self.has_other_takers {
             return None;
@@ -197,7 +201,8 @@ impl Draft<'_> {
         let is_other = |it: &Route| {
             it.target.tenant() == route.target.tenant()
                 && it.queue == route.queue
-                && taken_by(it) != taken_by(route)
+                && (taken_by(it) != taken_by(route)
+                    || (is_push(it) || is_push(route)) && it.key() != route.key())
         };
         let changed = self.after.values().flatten().filter_map(|entry| match entry {
             Entry::Route(it) | Entry::Subscription(it) => Some(it),
@@ -206,6 +211,15 @@ impl Draft<'_> {
         let there =
             self.registry.routes().map(|it| &it.route).filter(|it| !self.after.contains_key(&it.key()));
         let other = changed.chain(there).find(|it| is_other(it))?;
+        if taken_by(other) == taken_by(route) {
+            // DLV-4: a target that is down must hold up nobody else's.
+            let told = format!(
+                "what is pushed has a queue of its own, and {} is that of {}",
+                route.queue,
+                other.key()
+            );
+            return Some(format!("{told}: use another queue"));
+        }
         Some(format!(
             "queue {} is taken from by {}, and by {} for {}: use another queue",
             route.queue,
@@ -231,14 +245,13 @@ impl Draft<'_> {
                 route.name, route.target
             )];
         }
-        let mut problems = Vec::new();
         let of_type = EntryKey::event_type(publisher, &route.name);
-        if is_foreign && !self.exists(&of_type) {
-            problems.push(format!("{of_type} is not registered"));
-        }
-        if self.has_other_subscription(route, publisher) {
-            // Which one it is may be another tenant's affair.
-            problems.push(format!("{of_type} has a subscription already, and can have one only"));
+        let is_missing = is_foreign && !self.exists(&of_type);
+        let mut problems: Vec<_> =
+            is_missing.then(|| format!("{of_type} is not registered")).into_iter().collect();
+        if self.other_subscriptions(route, publisher) >= limits::SUBSCRIPTIONS_PER_TYPE_MAX {
+            let most = limits::SUBSCRIPTIONS_PER_TYPE_MAX;
+            problems.push(format!("{of_type} has {most} subscriptions already, and can have no more"));
         }
         problems
     }
@@ -253,15 +266,20 @@ impl Draft<'_> {
         matches!(grant, Some(Entry::Grant(grant)) if grant.expires_at.is_none_or(|end| self.at < end))
     }
 
-    /// Whether somebody else would have the same events.
-    fn has_other_subscription(&self, route: &Route, publisher: &ServiceName) -> bool {
+    /// How many others would have the same events.
+    fn other_subscriptions(&self, route: &Route, publisher: &ServiceName) -> usize {
         let is_other = |it: &Route| {
             it.events_of.as_ref() == Some(publisher) && it.name == route.name && it.target != route.target
         };
-        let mut changed = self.after.values().flatten();
         let there = self.registry.subscriptions_to(publisher, &route.name).iter();
-        changed.any(|it| matches!(it, Entry::Subscription(it) if is_other(it)))
-            || there.into_iter().any(|it| is_other(&it.route) && !self.after.contains_key(&it.route.key()))
+        let there =
+            there.filter(|it| is_other(&it.route) && !self.after.contains_key(&it.route.key())).count();
+        // Where few are there, as is usual, what is wished for is not gone through for each of them.
+        if there + self.after.len() < limits::SUBSCRIPTIONS_PER_TYPE_MAX {
+            return there;
+        }
+        let wished = self.after.values().flatten();
+        there + wished.filter(|it| matches!(it, Entry::Subscription(it) if is_other(it))).count()
     }
 
     /// REG-2: a grant may be stricter than its route, never more lenient.
@@ -294,7 +312,19 @@ impl Draft<'_> {
         if self.registry.get(key).is_none() {
             problems.push(format!("{key} is not registered"));
         }
-        if !matches!(key.kind, Kind::Tenant | Kind::Service | Kind::EventType) {
+        let is_needed = matches!(
+            key.kind,
+            Kind::Tenant | Kind::Service | Kind::EventType | Kind::Route | Kind::Subscription
+        );
+        if !is_needed {
+            return;
+        }
+        if matches!(key.kind, Kind::Route | Kind::Subscription) {
+            // All that goes with a route is what is pushed by it is signed with: no need to look further.
+            let secret = EntryKey::push_secret(&key.name);
+            if self.exists(&secret) {
+                problems.push(format!("{key} cannot be removed while {secret} is registered"));
+            }
             return;
         }
         let needing = self.registry.entries().filter(|entry| entry.refers_to().contains(key));
@@ -323,6 +353,7 @@ impl Entry {
             Self::EventType(it) => vec![service(&it.owner)],
             Self::Subscription(it) => subscription_refers_to(it),
             Self::Grant(it) => vec![service(&it.source), service(&it.target)],
+            Self::PushSecret(it) => vec![it.route_key()],
             Self::Key(it) => vec![service(&it.service)],
             Self::Client(it) => vec![service(&it.service)],
             Self::PersonalToken(it) => it.tenant.iter().map(EntryKey::tenant).collect(),
@@ -330,6 +361,7 @@ impl Entry {
             Self::Issuer(_) => vec![],
             Self::Workload(it) => vec![EntryKey::issuer(&it.issuer), service(&it.service)],
             Self::Ban(it) => vec![service(&it.source)],
+            Self::Adapter(it) => adapter_refers_to(it),
         }
     }
 }
@@ -341,6 +373,13 @@ fn subscription_refers_to(route: &Route) -> Vec<EntryKey> {
     let of_publisher =
         publisher.flat_map(|it| [EntryKey::service(it), EntryKey::event_type(it, &route.name)]);
     [EntryKey::service(&route.target)].into_iter().chain(of_publisher).collect()
+}
+
+/// An adapter goes with its service, and with the type of its events where that is one: a suffix may make any type of it.
+fn adapter_refers_to(adapter: &Adapter) -> Vec<EntryKey> {
+    let event_type = EntryKey::event_type(&adapter.service, &adapter.event_type);
+    let is_one = adapter.event_type_suffix.is_none();
+    [EntryKey::service(&adapter.service)].into_iter().chain(is_one.then_some(event_type)).collect()
 }
 
 /// What is wrong with an entry whatever else is registered, and however long the replay window is.
@@ -355,6 +394,9 @@ fn own_problems(entry: &Entry, window: Duration) -> Vec<String> {
             if route.events_of.is_some() {
                 problems.push("events_of is of subscriptions: register it as one".to_owned());
             }
+            if route.processing.form != PushForm::Native {
+                problems.push("processing.form must be native: a command is no event".to_owned());
+            }
             problems
         }
         Entry::Subscription(route) => route_problems(route, window),
@@ -365,7 +407,10 @@ fn own_problems(entry: &Entry, window: Duration) -> Vec<String> {
         Entry::Issuer(issuer) => issuer_problems(issuer),
         Entry::Workload(it) => too_long("subject", Some(&it.subject), limits::DESCRIPTION_CHARS_MAX),
         Entry::Ban(ban) => too_long("reason", Some(&ban.reason), limits::DESCRIPTION_CHARS_MAX),
-        Entry::EventType(_) | Entry::Grant(_) | Entry::Key(_) | Entry::Client(_) => Vec::new(),
+        Entry::Adapter(adapter) => adapter.problem().into_iter().collect(),
+        Entry::EventType(_) | Entry::Grant(_) | Entry::PushSecret(_) | Entry::Key(_) | Entry::Client(_) => {
+            Vec::new()
+        }
     }
 }
 
@@ -435,6 +480,8 @@ fn route_problems(route: &Route, window: Duration) -> Vec<String> {
     }
     problems.extend(route.claim_problem(window));
     problems.extend(route.processing.problem());
+    problems.extend(route.disabled.as_ref().and_then(|it| it.problem(route.processing.kind)));
+    problems.extend(route.order_problem());
     if route.processing.is_tracked() && route.claim == ClaimPolicy::None {
         problems.push(
             "what becomes of a message is kept with its claim: give the route a claim policy".to_owned(),

@@ -1,4 +1,4 @@
-//! What is registered: tenants, services, routes, event types, subscriptions, grants, keys, clients and bans, each a
+//! What is registered: tenants, services, routes, event types, subscriptions, grants, keys, clients, adapters and bans, each a
 //! plain record (REG-1).
 
 use std::sync::Arc;
@@ -8,10 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use super::identity::{GrantRequest, Issuer, PersonalToken, Workload};
 use super::key::{EntryKey, Kind};
+use super::push::{Disabled, PushSecret};
+use crate::adapter::Adapter;
 use crate::claim::ClaimPolicy;
 use crate::limits;
 use crate::name::{CommandName, EventVersion, GrantedName, KeyVersion, QueueName, ServiceName, TenantName};
-use crate::processing::Processing;
+use crate::order::Order;
+use crate::processing::{Processing, ProcessingKind};
 use crate::time::Timestamp;
 
 /// One registered thing.
@@ -32,6 +35,8 @@ pub enum Entry {
     Grant(Grant),
     /// Where a service gets events, and how they are treated: a route that says whose they are.
     Subscription(Route),
+    /// What is pushed to a destination is signed with.
+    PushSecret(PushSecret),
     /// A version of a service's HMAC secret.
     Key(Key),
     /// A service's OAuth client.
@@ -46,6 +51,8 @@ pub enum Entry {
     Workload(Workload),
     /// A source that is shut out.
     Ban(Ban),
+    /// What makes events of a provider's webhooks. By itself, because it is larger than all others.
+    Adapter(Box<Adapter>),
 }
 
 /// The owner of services.
@@ -181,6 +188,9 @@ pub struct Route {
     /// How quickly consumers are expected to drain the queue.
     #[serde(default = "drain_default")]
     pub expected_drain_seconds: u32,
+    /// How its messages are ordered, if they are (ORD-1).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<Box<Order>>,
     /// Whether the registry in memory may decide who may send (REG-15).
     #[serde(default, skip_serializing_if = "Acl::is_default")]
     pub acl: Acl,
@@ -188,6 +198,9 @@ pub struct Route {
     #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::time::text")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub expires_at: Option<Timestamp>,
+    /// Of a push: since when nothing is sent any more, and why. What comes waits in the queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disabled: Option<Box<Disabled>>,
 }
 
 /// By what a route's grants are judged (REG-15).
@@ -220,6 +233,24 @@ impl Route {
     /// What is wrong with how long its claims are kept, with the arithmetic (CLM-15, CLM-20).
     pub(super) fn claim_problem(&self, window: Duration) -> Option<String> {
         self.claim.problem(window, self.processing.longest(self.receives_max))
+    }
+
+    /// What is wrong with how its messages are ordered, if anything (ORD-1).
+    pub(super) fn order_problem(&self) -> Option<String> {
+        let order = self.order.as_ref()?;
+        if self.claim == ClaimPolicy::None {
+            return Some(
+                "order: what was seen is told from what is late by its claim: give the route a claim policy"
+                    .to_owned(),
+            );
+        }
+        if self.processing.kind == ProcessingKind::Reported {
+            return Some(
+                "order is for messages that are sent, not for work that its service begins by itself"
+                    .to_owned(),
+            );
+        }
+        order.problem()
     }
 
     /// The destination that claims and deliveries name: `tenant/service:name`, of a subscription
@@ -358,6 +389,7 @@ impl Entry {
                 EntryKey { kind: Kind::Subscription, name: route.destination().to_string() }
             }
             Self::Grant(grant) => EntryKey::grant(&grant.source, &grant.target, &grant.name),
+            Self::PushSecret(it) => EntryKey::push_secret(&it.destination),
             Self::Key(key) => EntryKey::key(&key.service, &key.version),
             Self::Client(client) => EntryKey::client(&client.id),
             Self::PersonalToken(token) => EntryKey::personal_token(&token.id),
@@ -365,6 +397,7 @@ impl Entry {
             Self::Issuer(issuer) => EntryKey::issuer(&issuer.issuer),
             Self::Workload(workload) => EntryKey::workload(&workload.issuer, &workload.subject),
             Self::Ban(ban) => EntryKey::ban(&ban.source),
+            Self::Adapter(adapter) => EntryKey::adapter(adapter),
         }
     }
 
@@ -376,11 +409,13 @@ impl Entry {
             Self::Route(route) | Self::Subscription(route) => route.target.tenant(),
             Self::EventType(it) => it.owner.tenant(),
             Self::Grant(grant) => grant.target.tenant(),
+            Self::PushSecret(it) => it.owner(),
             Self::Key(key) => key.service.tenant(),
             Self::Client(client) => client.service.tenant(),
             Self::PersonalToken(token) => token.tenant.as_ref().map_or("", TenantName::as_str),
             Self::GrantRequest(it) => it.target.tenant(),
             Self::Workload(workload) => workload.service.tenant(),
+            Self::Adapter(adapter) => adapter.service.tenant(),
             Self::Issuer(_) | Self::Ban(_) => "",
         }
     }

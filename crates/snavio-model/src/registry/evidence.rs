@@ -13,7 +13,7 @@ use crate::json::{Fault, Pointer, Reader};
 use crate::time::Timestamp;
 
 /// Members of entries that are never shown.
-pub const SECRET_MEMBERS: [&str; 2] = ["secret", "secret_hash"];
+pub const SECRET_MEMBERS: [&str; 4] = ["secret", "secret_hash", "previous_secret", "secrets"];
 
 /// A change as the changelog keeps it: its entries are text, whatever version wrote them.
 #[derive(Debug, Clone, PartialEq, Eq)]

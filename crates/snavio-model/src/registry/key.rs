@@ -5,7 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::entry::destination;
-use crate::name::{CommandName, GrantedName, KeyVersion, ServiceName, TenantName};
+use crate::adapter::Adapter;
+use crate::name::{AdapterName, CommandName, GrantedName, KeyVersion, ServiceName, TenantName};
 
 /// What kind of thing an entry is. Stores keep its word ([`Kind::as_str`]), which is never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -21,16 +22,18 @@ pub enum Kind {
     EventType,
     Grant,
     Subscription,
+    PushSecret,
     PersonalToken,
     GrantRequest,
     Issuer,
     Workload,
     Ban,
+    Adapter,
 }
 
 impl Kind {
     /// All kinds, each after what it refers to.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Tenant,
         Self::Service,
         Self::Key,
@@ -39,11 +42,13 @@ impl Kind {
         Self::EventType,
         Self::Grant,
         Self::Subscription,
+        Self::PushSecret,
         Self::PersonalToken,
         Self::GrantRequest,
         Self::Issuer,
         Self::Workload,
         Self::Ban,
+        Self::Adapter,
     ];
 
     /// The word for it in stores and messages.
@@ -57,11 +62,13 @@ impl Kind {
             Self::EventType => "event_type",
             Self::Grant => "grant",
             Self::Subscription => "subscription",
+            Self::PushSecret => "push_secret",
             Self::PersonalToken => "personal_token",
             Self::GrantRequest => "grant_request",
             Self::Issuer => "issuer",
             Self::Workload => "workload",
             Self::Ban => "ban",
+            Self::Adapter => "adapter",
         }
     }
 
@@ -106,6 +113,11 @@ impl EntryKey {
         Self { kind: Kind::Subscription, name: format!("{target}:{publisher}:{name}") }
     }
 
+    /// What is pushed to this destination is signed with.
+    pub fn push_secret(destination: &str) -> Self {
+        Self { kind: Kind::PushSecret, name: destination.to_owned() }
+    }
+
     /// The grant for this source, target and name.
     pub fn grant(source: &ServiceName, target: &ServiceName, name: &GrantedName) -> Self {
         Self { kind: Kind::Grant, name: format!("{source}>{target}:{name}") }
@@ -139,6 +151,16 @@ impl EntryKey {
     /// The workload that an issuer calls so.
     pub fn workload(issuer: &str, subject: &str) -> Self {
         Self { kind: Kind::Workload, name: format!("{issuer} {subject}") }
+    }
+
+    /// The adapter, by the tenant of its service and its name.
+    pub fn adapter(adapter: &Adapter) -> Self {
+        Self::adapter_of(adapter.service.tenant(), &adapter.name)
+    }
+
+    /// The adapter of this name within a tenant.
+    pub fn adapter_of(tenant: &str, name: &AdapterName) -> Self {
+        Self { kind: Kind::Adapter, name: format!("{tenant}/{name}") }
     }
 
     /// The ban of this source.

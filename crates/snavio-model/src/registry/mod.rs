@@ -6,7 +6,9 @@ mod entry;
 mod evidence;
 mod identity;
 mod key;
+mod live_adapter;
 mod past;
+mod push;
 mod revocation;
 mod rotation;
 mod verify;
@@ -28,11 +30,14 @@ pub use entry::{
 pub use evidence::{EntryEvidence, Evidence, LoggedChange, SECRET_MEMBERS};
 pub use identity::{GrantRequest, Issuer, KeySet, PersonalToken, Role, Workload};
 pub use key::{EntryKey, Kind};
+pub use live_adapter::LiveAdapter;
 pub use past::{Differences, Rollback};
+pub use push::{Disabled, LivePushSecret, PushSecret};
 pub use revocation::{Revocation, Revoked, Used};
 pub use rotation::{KeyRevocation, KeyRing, KeyState, NewKey, version};
 pub use verify::{Fault, Verified, Verifier, verify};
 
+use crate::adapter::ForeignSecret;
 use crate::name::{CommandName, GrantedName, KeyVersion, QueueKey, ServiceName, TenantName};
 use crate::signing::Secret;
 use crate::time::Timestamp;
@@ -44,6 +49,11 @@ type Shared<K, V> = GenericHashMap<K, V, foldhash::fast::RandomState, DefaultSha
 pub trait Unseal: Send + Sync {
     /// The secret, or nothing if it was sealed under another key or is damaged.
     fn unseal(&self, sealed: &Sealed) -> Option<Secret>;
+
+    /// A provider's secret, in the same way. Whoever has no adapters opens none.
+    fn unseal_text(&self, _sealed: &Sealed) -> Option<ForeignSecret> {
+        None
+    }
 }
 
 /// Makes secrets of keys that nobody is shown. The platform key is not the model's to know.
@@ -63,9 +73,11 @@ pub struct Registry {
     services: Shared<ServiceName, Arc<ServiceView>>,
     /// By publisher and type, whether or not these are there: a subscription to another tenant's events may outlive both.
     subscriptions: Shared<ServiceName, Shared<CommandName, Vec<Arc<BoundRoute>>>>,
+    push_secrets: Shared<String, Arc<LivePushSecret>>,
     clients: Shared<String, Arc<Client>>,
     personal_tokens: Shared<String, Arc<PersonalToken>>,
     bans: Shared<ServiceName, Arc<Ban>>,
+    adapters: Shared<String, Arc<LiveAdapter>>,
 }
 
 /// A service with all that is looked up through it.
@@ -240,6 +252,11 @@ impl Registry {
         self.subscriptions_to(&publisher.name, name).iter().filter_map(permitted).collect()
     }
 
+    /// What is pushed to a destination is signed with, if it could be opened.
+    pub fn push_secret(&self, destination: &str) -> Option<&Arc<LivePushSecret>> {
+        self.push_secrets.get(destination)
+    }
+
     /// The client of this id.
     pub fn client(&self, id: &str) -> Option<&Arc<Client>> {
         self.clients.get(id)
@@ -357,11 +374,21 @@ impl Registry {
                     view.keys.sort_by_key(|live| live.age());
                 }
             }),
+            Entry::PushSecret(it) => {
+                self.push_secrets.remove(&it.destination);
+                if let Some(live) = it.open(unseal) {
+                    self.push_secrets.insert(it.destination.clone(), Arc::new(live));
+                }
+            }
             Entry::PersonalToken(token) => {
                 self.personal_tokens.insert(token.id.clone(), Arc::new(token.clone()));
             }
             Entry::Ban(ban) => {
                 self.bans.insert(ban.source.clone(), Arc::new(ban.clone()));
+            }
+            Entry::Adapter(adapter) => {
+                let live = LiveAdapter::open(adapter, unseal);
+                self.adapters.insert(live.name(), Arc::new(live));
             }
             Entry::GrantRequest(_) | Entry::Issuer(_) | Entry::Workload(_) => {}
         }
@@ -444,11 +471,17 @@ impl Registry {
             Entry::Key(key) => self.change_service(&key.service, |view| {
                 view.keys.retain(|live| live.version != key.version);
             }),
+            Entry::PushSecret(it) => {
+                self.push_secrets.remove(&it.destination);
+            }
             Entry::PersonalToken(token) => {
                 self.personal_tokens.remove(&token.id);
             }
             Entry::Ban(ban) => {
                 self.bans.remove(&ban.source);
+            }
+            Entry::Adapter(_) => {
+                self.adapters.remove(&key.name);
             }
             Entry::GrantRequest(_) | Entry::Issuer(_) | Entry::Workload(_) => {}
         }

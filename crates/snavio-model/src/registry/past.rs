@@ -57,10 +57,10 @@ pub struct Rollback {
 impl Rollback {
     /// From the registry as it is to what it was before these differences.
     ///
-    /// What somebody may have taken back because it was stolen never comes back by itself: keys, clients, personal
-    /// tokens, issuers and workloads stay as they are, bans and suspensions stay in force, and answered requests stay
-    /// answered. Only with a service that
-    /// was not there they go, like whatever else is only for it.
+    /// What somebody may have taken back because it was stolen never comes back by itself: keys, what pushes are signed
+    /// with, clients, personal tokens, issuers, workloads and adapters, which have secrets of providers, stay as they are,
+    /// bans and suspensions stay in force, and answered requests stay answered. Only with a service or route that was not
+    /// there they go, like whatever else is only for it.
     pub fn of(registry: &Registry, differences: &Differences) -> Self {
         let mut rollback = Self::default();
         let mut gone = BTreeSet::new();
@@ -70,9 +70,10 @@ impl Rollback {
                 None => drop(gone.insert(key.clone())),
             }
         }
-        let services: BTreeSet<_> = gone.iter().filter(|key| key.kind == Kind::Service).cloned().collect();
-        if !services.is_empty() {
-            let of_gone = |entry: &&Entry| entry.refers_to().iter().any(|key| services.contains(key));
+        let holders = [Kind::Service, Kind::Route, Kind::Subscription];
+        let holders: BTreeSet<_> = gone.iter().filter(|key| holders.contains(&key.kind)).cloned().collect();
+        if !holders.is_empty() {
+            let of_gone = |entry: &&Entry| entry.refers_to().iter().any(|key| holders.contains(key));
             let kept = registry.entries().filter(|entry| stays(entry.key().kind));
             gone.extend(kept.filter(of_gone).map(Entry::key));
         }
@@ -100,12 +101,14 @@ fn stays(kind: Kind) -> bool {
     matches!(
         kind,
         Kind::Key
+            | Kind::PushSecret
             | Kind::Client
             | Kind::PersonalToken
             | Kind::GrantRequest
             | Kind::Issuer
             | Kind::Workload
             | Kind::Ban
+            | Kind::Adapter
     )
 }
 

@@ -4,6 +4,7 @@ use super::*;
 use crate::claim::ClaimPolicy;
 use crate::limits;
 use crate::name::{GrantedName, QueueName};
+use crate::processing::{Processing, PushForm};
 use crate::time::Timestamp;
 
 struct NoSecrets;
@@ -41,8 +42,10 @@ fn route(target: &str, name: &str) -> Route {
         processing: Default::default(),
         receives_max: 5,
         expected_drain_seconds: 300,
+        order: None,
         acl: Acl::Cached,
         expires_at: None,
+        disabled: None,
     }
 }
 
@@ -350,21 +353,28 @@ fn a_subscription_of_another_tenant_needs_a_grant_by_name_as_long_as_it_is_there
 
 /// PIP-13
 #[test]
-fn a_type_has_one_subscription() {
-    let registry = publishing();
-    let [ledger, mail] =
-        ["acme/ledger", "acme/mail"].map(|target| subscription(target, "acme/shop", "order.paid"));
-    let both = apply(&registry, vec![put(ledger.clone()), put(mail.clone())]).unwrap_err();
-    assert_eq!(both.len(), 2, "{both:?}");
-    let one = apply(&registry, vec![put(ledger.clone())]).unwrap();
-    let problems = apply(&one, vec![put(mail.clone())]).unwrap_err();
-    assert_eq!(
-        problems,
-        ["subscription acme/mail:acme/shop:order.paid: event_type acme/shop:order.paid has a subscription \
-          already, and can have one only"]
-    );
-    let other = apply(&one, vec![put(mail), Wish::Remove(ledger.key())]).unwrap();
-    assert_eq!(subscribers(&other, "order.paid", NOON), ["acme/mail:acme/shop:order.paid"]);
+fn a_type_has_as_many_subscriptions_as_are_wanted() {
+    let both =
+        ["acme/ledger", "acme/mail"].map(|target| put(subscription(target, "acme/shop", "order.paid")));
+    let registry = apply(&publishing(), both.into()).unwrap();
+    let mut subscribed = subscribers(&registry, "order.paid", NOON);
+    subscribed.sort_unstable();
+    assert_eq!(subscribed, ["acme/ledger:acme/shop:order.paid", "acme/mail:acme/shop:order.paid"]);
+}
+
+/// PIP-13, QUA-1: all deliveries of an event are in one commit, so there is a bound on how many there are.
+#[test]
+fn a_type_has_a_bounded_number_of_subscriptions() {
+    let most = limits::SUBSCRIPTIONS_PER_TYPE_MAX;
+    let wishes = |count: usize| -> Vec<Wish> {
+        let name = |place: usize| format!("acme/s-{place}");
+        let service = |place| put(Entry::Service(Service::new(name(place).parse().unwrap())));
+        let subscribed = |place| put(subscription(&name(place), "acme/shop", "order.paid"));
+        (0..count).map(service).chain((0..count).map(subscribed)).collect()
+    };
+    assert!(apply(&publishing(), wishes(most)).is_ok());
+    let problems = apply(&publishing(), wishes(most + 1)).unwrap_err();
+    assert!(problems[0].ends_with("has 1000 subscriptions already, and can have no more"), "{}", problems[0]);
 }
 
 /// REG-24
@@ -408,4 +418,74 @@ fn the_destination_of_a_subscription_tells_the_event_type() {
     {
         assert_eq!(event_type_of(destination), name);
     }
+}
+
+fn pushed(name: &str, queue: &str) -> Route {
+    let processing = Processing::push("https://hooks.example/");
+    Route { processing, queue: QueueName::new(queue).unwrap(), ..route("acme/bot", name) }
+}
+
+fn refusal(registry: &Registry, wishes: Vec<Wish>) -> String {
+    apply(registry, wishes).map(|_| ()).unwrap_err().join("; ")
+}
+
+/// DLV-4
+#[test]
+fn what_is_pushed_has_a_queue_of_its_own() {
+    let registry = apply(&filled(), vec![Wish::Put(Entry::Route(pushed("one", "hooks")))]).unwrap();
+    let called = Route {
+        processing: Processing::http("https://gl.example/"),
+        claim: ClaimPolicy::strict(),
+        ..pushed("two", "hooks")
+    };
+    for (other, says) in [
+        (
+            pushed("two", "hooks"),
+            "what is pushed has a queue of its own, and hooks is that of route acme/bot:one",
+        ),
+        (called, "what is pushed has a queue of its own"),
+        (Route { processing: Processing::default(), ..pushed("two", "hooks") }, "taken from by consumers"),
+    ] {
+        let told = refusal(&registry, vec![Wish::Put(Entry::Route(other))]);
+        assert!(told.contains(says), "{told}");
+    }
+    let again = Route { receives_max: 9, ..pushed("one", "hooks") };
+    apply(&registry, vec![Wish::Put(Entry::Route(again)), Wish::Put(Entry::Route(pushed("two", "more")))])
+        .unwrap();
+}
+
+/// DLV-1
+#[test]
+fn a_secret_is_there_with_its_route_and_goes_with_it() {
+    let secret = || Entry::PushSecret(PushSecret::new("acme/bot:one", Sealed("x".into()), Timestamp(0)));
+    let told = refusal(&filled(), vec![Wish::Put(secret())]);
+    assert_eq!(told, "push_secret acme/bot:one: route acme/bot:one is not registered");
+    let both = vec![Wish::Put(secret()), Wish::Put(Entry::Route(pushed("one", "hooks")))];
+    let registry = apply(&filled(), both).unwrap();
+    let route = EntryKey { kind: Kind::Route, name: "acme/bot:one".into() };
+    let told = refusal(&registry, vec![Wish::Remove(route.clone())]);
+    assert_eq!(told, "route acme/bot:one cannot be removed while push_secret acme/bot:one is registered");
+    let gone = apply(&registry, vec![Wish::Remove(route), Wish::Remove(secret().key())]).unwrap();
+    assert!(gone.get(&secret().key()).is_none() && gone.push_secret("acme/bot:one").is_none());
+}
+
+/// DLV-1
+#[test]
+fn commands_are_pushed_as_they_are_and_only_pushes_are_disabled() {
+    let disabled = Some(Box::new(Disabled { at: None, why: "410".into() }));
+    let form = Processing { form: PushForm::Cloudevents, ..Processing::push("https://hooks.example/") };
+    for (route, says) in [
+        (
+            Route { processing: form, ..pushed("one", "hooks") },
+            "processing.form must be native: a command is no event",
+        ),
+        (
+            Route { disabled: disabled.clone(), ..route("acme/bot", "one") },
+            "disabled is for processing.kind push",
+        ),
+    ] {
+        let told = refusal(&filled(), vec![Wish::Put(Entry::Route(route))]);
+        assert!(told.contains(says), "{told}");
+    }
+    apply(&filled(), vec![Wish::Put(Entry::Route(Route { disabled, ..pushed("one", "hooks") }))]).unwrap();
 }

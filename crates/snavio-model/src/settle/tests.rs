@@ -9,6 +9,7 @@ use crate::claim::ClaimPolicy;
 use crate::hash::DomainHash;
 use crate::id::MessageId;
 use crate::name::{QueueName, ServiceName, TenantName};
+use crate::processing::{Processing, ProcessingKind};
 use crate::registry::{Acl, DispatchMode, Profile, Route};
 use crate::trace::{CorrelationId, Traceparent};
 
@@ -31,8 +32,10 @@ fn route(name: &str, claim: ClaimPolicy) -> Arc<BoundRoute> {
         processing: Default::default(),
         receives_max: 5,
         expected_drain_seconds: 300,
+        order: None,
         acl: Acl::Cached,
         expires_at: None,
+        disabled: None,
     }))
 }
 
@@ -48,7 +51,7 @@ fn notify() -> Arc<BoundRoute> {
     route("notify", ClaimPolicy::None)
 }
 
-fn intake(source: &str, id: u8, destinations: &[Arc<BoundRoute>]) -> Intake {
+pub(super) fn intake(source: &str, id: u8, destinations: &[Arc<BoundRoute>]) -> Intake {
     let source: ServiceName = source.parse().unwrap();
     let message = Message {
         tenant: TenantName::new(source.tenant()).unwrap(),
@@ -68,7 +71,8 @@ fn intake(source: &str, id: u8, destinations: &[Arc<BoundRoute>]) -> Intake {
         payload: Bytes::from_static(b"{}"),
         event: None,
     };
-    Intake { message, path: Path::Slow, destinations: destinations.to_vec(), good_until: Timestamp(i64::MAX) }
+    let (places, good_until) = (Vec::new(), Timestamp(i64::MAX));
+    Intake { message, path: Path::Slow, destinations: destinations.to_vec(), places, good_until }
 }
 
 /// A backend in memory: it loads, lets judge decide, and keeps what is left to be written.
@@ -129,9 +133,11 @@ impl Backend {
         }
         for key in disputed(&batch, &working.originals) {
             let of_id = |it: &&Conflict| it.event_id == key.id && it.tenant == key.tenant;
-            let recorded = self.conflicts.iter().filter(of_id);
-            let recorded =
-                recorded.map(|it| Recorded { conflict: it.id, hash: it.hash, new: None }).collect();
+            let recorded = |it: &Conflict| {
+                let (conflict, place, dispute) = (it.id, it.place, Some(it.dispute()));
+                Recorded { conflict, place, dispute, new: None }
+            };
+            let recorded = self.conflicts.iter().filter(of_id).map(recorded).collect();
             working.conflicts.insert(key, recorded);
         }
         let mut delta = Delta::default();
@@ -143,6 +149,7 @@ impl Backend {
         self.last = working.last;
         self.claims.extend(delta.claims);
         self.originals.extend(delta.originals);
+        self.originals.extend(delta.lengthened);
         for NewConflict { conflict, letter, .. } in delta.conflicts {
             self.conflicts.push(conflict);
             self.letters.push(letter);
@@ -150,6 +157,7 @@ impl Backend {
         for repeat in delta.repeats {
             self.conflicts.iter_mut().find(|it| it.id == repeat).unwrap().count += 1;
         }
+        self.letters.extend(delta.letters);
         self.messages.extend(delta.messages.iter().map(|(number, _)| *number));
         for delivery in &delta.deliveries {
             *self.queued.entry(delivery.queue.clone()).or_default() += 1;
@@ -168,10 +176,14 @@ impl Backend {
 fn word(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Queued { .. } => "queued",
+        Outcome::Held { .. } => "held",
+        Outcome::Skipped => "skipped",
+        Outcome::OutOfOrder { .. } => "out_of_order",
         Outcome::Duplicate { .. } => "duplicate",
         Outcome::Taken => "taken",
         Outcome::Conflict { .. } => "conflict",
         Outcome::QueueFull => "full",
+        Outcome::Buried { .. } => "buried",
         Outcome::Unreadable => "unreadable",
         Outcome::TooLate => "too late",
         Outcome::Unfit => "unfit",
@@ -283,11 +295,56 @@ fn a_full_queue_leaves_no_claim_and_no_message() {
     assert_eq!((backend.claims.len(), backend.messages.len()), (1, 1));
     backend.queued.clear();
     assert_eq!(backend.outcomes(&batch, at(1)).concat(), ["duplicate", "queued"], "judged afresh");
+}
 
+/// PIP-13: what others took, a full queue gets as a dead letter; only where nobody new can take it is it refused.
+#[test]
+fn one_full_queue_among_several_gets_a_dead_letter() {
     let mut backend = Backend::of_depth(1);
     backend.settle(&[intake("acme/billing", 1, &[pay()])], at(0));
-    let outcomes = backend.outcomes(&[intake("acme/billing", 2, &[pay(), refund()])], at(0));
-    assert_eq!(outcomes, [["full", "queued"]], "one destination's fullness is not another's");
+    let event = intake("acme/billing", 2, &[pay(), refund()]);
+    assert_eq!(backend.outcomes(std::slice::from_ref(&event), at(0)), [["buried", "queued"]]);
+    let letter = &backend.letters[0];
+    assert_eq!((letter.reason, letter.delivery.queue.as_str()), (DeadReason::QueueFull, "acme/pay"));
+    assert_eq!(letter.delivery.message, backend.messages[1], "its message is there");
+    assert_eq!(backend.outcomes(&[event], at(1)), [["duplicate", "duplicate"]]);
+    let nobody = intake("acme/billing", 3, &[pay(), refund()]);
+    assert_eq!(backend.outcomes(&[nobody], at(1)), [["full", "full"]]);
+    let taken_before = intake("acme/billing", 1, &[pay(), refund()]);
+    assert_eq!(backend.outcomes(&[taken_before], at(1)), [["duplicate", "buried"]]);
+    assert_eq!((backend.messages.len(), backend.letters.len()), (3, 2));
+}
+
+/// PIP-13, CLM-6: work that never got into its queue failed for good, until somebody puts it back.
+#[test]
+fn work_that_a_full_queue_did_not_take_has_failed() {
+    let mut backend = Backend::of_depth(1);
+    let tracked = {
+        let mut route = pay().route.clone();
+        route.processing = Processing::of(ProcessingKind::Tracked);
+        Arc::new(BoundRoute::new(route))
+    };
+    backend.settle(&[intake("acme/billing", 1, &[Arc::clone(&tracked)])], at(0));
+    let settled = backend.settle(&[intake("acme/billing", 2, &[tracked, refund()])], at(0));
+    let key = backend.claims.keys().find(|key| key.id.as_str() == "id-2" && key.destination.ends_with("pay"));
+    let progress = backend.claims[key.unwrap()].progress.clone().unwrap();
+    assert_eq!(progress.status, Status::Failed { is_final: true });
+    assert_eq!(
+        settled[0].outcomes[0],
+        Outcome::Buried { delivery: progress.delivery, reason: DeadReason::QueueFull }
+    );
+}
+
+/// PIP-13: it is taken as a whole, or not at all.
+#[test]
+fn an_event_that_one_destination_cannot_judge_is_taken_by_none() {
+    let mut working = Working::after(Serial(0));
+    let event = intake("acme/billing", 1, &[pay(), refund()]);
+    working.unreadable.extend(keys(&event).take(1));
+    let mut delta = Delta::default();
+    let settled = judge(&mut working, &event, 0, at(0), &mut delta);
+    assert_eq!(settled.outcomes, [Outcome::Unreadable; 2]);
+    assert!(delta.is_empty() && delta.claims.is_empty() && delta.deliveries.is_empty());
 }
 
 /// QUA-1
@@ -330,7 +387,7 @@ fn what_waited_past_the_slack_of_its_claim_is_refused_and_leaves_nothing() {
     let late = backend.settle_after(slack, &[intake("acme/billing", 1, &[pay()])], at(60));
     assert_eq!(late[0].outcomes, [Outcome::Duplicate { first_seen_at: at(0) }], "what is known is told");
     let both = backend.settle_after(slack, &[intake("acme/billing", 2, &[pay(), notify()])], at(60));
-    assert_eq!(both[0].outcomes.iter().map(word).collect::<Vec<_>>(), ["too late", "queued"]);
+    assert_eq!(both[0].outcomes, [Outcome::TooLate; 2], "it is taken as a whole, or not at all");
 }
 
 /// CLM-20: the first of a message comes as early as it may and its copy as late, and both wait as long as they may.
@@ -441,6 +498,54 @@ fn an_id_of_the_ledger_is_known_for_seven_years() {
     assert_eq!(backend.outcomes(&[sent(1)], years(7.2)).concat(), ["conflict"]);
 }
 
+/// CLM-8, CLM-20: work that waits longer than its id was to mean anything.
+#[test]
+fn an_id_means_what_it_did_while_its_work_is_not_ended() {
+    let mut route =
+        route("book", ClaimPolicy::Event { keep_seconds: KEEP_SECONDS, answers: true }).route.clone();
+    route.processing = Processing::of(ProcessingKind::Tracked);
+    let book = Arc::new(BoundRoute::new(route));
+    let sent = |source, what| saying(what, intake(source, 1, &[Arc::clone(&book)]));
+    let again = [sent("acme/billing", 1), sent("acme/billing", 2), sent("acme/shop", 1)];
+    let mut backend = Backend::new();
+    assert_eq!(backend.outcomes(&again[..1], at(0)).concat(), ["queued"]);
+    let days = 3 * 86_400;
+    assert_eq!(backend.outcomes(&again, at(days)).concat(), ["seen", "conflict", "taken"]);
+    let claim = backend.claims.values_mut().next().unwrap();
+    claim.progress.as_mut().unwrap().status = Status::Completed;
+    assert_eq!(backend.outcomes(&again[1..2], at(days)).concat(), ["queued"], "once it has ended it is free");
+}
+
+/// CLM-8, CLM-15: whichever destination took it up last says for how long.
+#[test]
+fn an_id_means_what_it_did_for_as_long_as_any_that_took_it_up_keeps_it() {
+    let event = route("note", ClaimPolicy::Event { keep_seconds: 86_400, answers: false });
+    let sent = |what, routes: &[&Arc<BoundRoute>]| {
+        saying(what, intake("acme/billing", 1, &routes.iter().map(|it| Arc::clone(it)).collect::<Vec<_>>()))
+    };
+    let year = 365 * 86_400;
+    // Taken up later, in the same batch, and by one that does not compare.
+    for (first, second, is_longer) in [
+        (vec![sent(1, &[&event])], vec![sent(1, &[&post()])], true),
+        (vec![sent(1, &[&event]), sent(1, &[&event, &post()])], vec![], true),
+        (vec![sent(1, &[&event])], vec![sent(1, &[&event, &notify()]), sent(1, &[&pay()])], false),
+    ] {
+        let mut backend = Backend::new();
+        backend.settle(&first, at(0));
+        backend.settle(&second, at(3600));
+        let original = backend.originals.values().next().unwrap();
+        assert_eq!((original.message, original.hash.0[0]), (backend.messages[0], 1), "the first stands");
+        assert_eq!(original.is_live(at(6 * year)), is_longer);
+        if is_longer {
+            let later = [sent(2, &[&post()]), sent(2, &[&event]), sent(1, &[&post()])];
+            assert_eq!(
+                backend.outcomes(&later, at(6 * year)).concat(),
+                ["conflict", "conflict", "duplicate"]
+            );
+        }
+    }
+}
+
 /// CLM-8: 10,000 different contents under one id.
 #[test]
 fn a_flood_of_conflicts_under_one_id_is_capped_and_counted() {
@@ -474,6 +579,11 @@ proptest! {
             now = now.plus(Duration::from_secs(pause.unsigned_abs()));
             let batch: Vec<_> = batch.iter().map(Sent::intake).collect();
             for (intake, settlement) in batch.iter().zip(backend.settle(&batch, now)) {
+                // PIP-13
+                if settlement.outcomes.iter().any(Outcome::is_refusal) {
+                    prop_assert!(settlement.outcomes.iter().all(Outcome::is_refusal));
+                    continue;
+                }
                 for (route, outcome) in intake.destinations.iter().zip(settlement.outcomes) {
                     let queued = matches!(outcome, Outcome::Queued { .. });
                     let Some(keep) = route.route.claim.keep() else {

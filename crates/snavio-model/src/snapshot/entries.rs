@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 
 use super::Fault;
 use super::manifest::Object;
+use crate::adapter::Adapter;
 use crate::limits;
 use crate::name::ServiceName;
-use crate::registry::{Entry, EntryKey, Kind, Registry, Route, problems_alone};
+use crate::registry::{Entry, EntryKey, Kind, PushSecret, Registry, Route, problems_alone};
 
 /// Writes an entry as a line.
 pub fn write_entry(entry: &Entry, lines: &mut Vec<u8>) -> Result<(), serde_json::Error> {
@@ -20,11 +21,13 @@ pub fn write_entry(entry: &Entry, lines: &mut Vec<u8>) -> Result<(), serde_json:
         Entry::EventType(it) => serde_json::to_writer(&mut *lines, it),
         Entry::Grant(it) => serde_json::to_writer(&mut *lines, it),
         Entry::Subscription(it) => serde_json::to_writer(&mut *lines, it),
+        Entry::PushSecret(it) => serde_json::to_writer(&mut *lines, it),
         Entry::PersonalToken(it) => serde_json::to_writer(&mut *lines, it),
         Entry::GrantRequest(it) => serde_json::to_writer(&mut *lines, it),
         Entry::Issuer(it) => serde_json::to_writer(&mut *lines, it),
         Entry::Workload(it) => serde_json::to_writer(&mut *lines, it),
         Entry::Ban(it) => serde_json::to_writer(&mut *lines, it),
+        Entry::Adapter(it) => serde_json::to_writer(&mut *lines, it),
     }?;
     lines.push(b'\n');
     Ok(())
@@ -41,11 +44,13 @@ fn read_entry(kind: Kind, line: &[u8]) -> Result<Entry, serde_json::Error> {
         Kind::EventType => Entry::EventType(from_slice(line)?),
         Kind::Grant => Entry::Grant(from_slice(line)?),
         Kind::Subscription => Entry::Subscription(from_slice(line)?),
+        Kind::PushSecret => Entry::PushSecret(from_slice(line)?),
         Kind::PersonalToken => Entry::PersonalToken(from_slice(line)?),
         Kind::GrantRequest => Entry::GrantRequest(from_slice(line)?),
         Kind::Issuer => Entry::Issuer(from_slice(line)?),
         Kind::Workload => Entry::Workload(from_slice(line)?),
         Kind::Ban => Entry::Ban(from_slice(line)?),
+        Kind::Adapter => Entry::Adapter(from_slice(line)?),
     })
 }
 
@@ -92,6 +97,7 @@ impl Scope<'_> {
             // One to another tenant's events needs nothing of that tenant to be there.
             Entry::Subscription(it) => self.lacks(&it.target).or_else(|| self.lacks_type(it)),
             Entry::Grant(it) => self.lacks(&it.target).or_else(|| self.lacks(&it.source)),
+            Entry::PushSecret(it) => self.lacks_route(it),
             Entry::Key(it) => self.lacks(&it.service),
             Entry::Client(it) => self.lacks(&it.service),
             Entry::PersonalToken(it) => it.tenant.as_ref().and_then(|it| self.lacks_tenant(it.as_str())),
@@ -99,6 +105,7 @@ impl Scope<'_> {
             Entry::GrantRequest(it) => self.lacks(&it.target).or_else(|| self.lacks(&it.source)),
             Entry::Workload(it) => self.lacks_issuer(&it.issuer).or_else(|| self.lacks(&it.service)),
             Entry::Ban(it) => self.lacks(&it.source),
+            Entry::Adapter(it) => self.lacks(&it.service).or_else(|| self.lacks_type_of(it)),
         };
         missing.or_else(|| problems_alone(entry).into_iter().next())
     }
@@ -116,6 +123,19 @@ impl Scope<'_> {
         let key = EntryKey::event_type(publisher, &subscription.name);
         let there = subscription.foreign_publisher().is_some() || self.registry.get(&key).is_some();
         (!there).then(|| format!("{key} is not there"))
+    }
+
+    /// A suffix may make any type of its events.
+    fn lacks_type_of(&self, adapter: &Adapter) -> Option<String> {
+        let key = EntryKey::event_type(&adapter.service, &adapter.event_type);
+        let there = adapter.event_type_suffix.is_some() || self.registry.get(&key).is_some();
+        (!there).then(|| format!("{key} is not there"))
+    }
+
+    fn lacks_route(&self, secret: &PushSecret) -> Option<String> {
+        let there = self.registry.destination(&secret.destination).is_some()
+            && !self.left_out.contains(secret.owner());
+        (!there).then(|| format!("{} is not there", secret.route_key()))
     }
 
     fn lacks_issuer(&self, issuer: &str) -> Option<String> {

@@ -38,11 +38,13 @@ fn one_of_each() -> Vec<Entry> {
         r#"{"kind":"event_type","owner":"acme/bot","name":"paid","version":"2.0"}"#,
         r#"{"kind":"grant","source":"acme/billing","target":"acme/bot","name":"pay"}"#,
         r#"{"kind":"subscription","target":"acme/billing","events_of":"acme/bot","name":"paid","queue":"q","dead_letter_queue":"d"}"#,
+        r#"{"kind":"push_secret","destination":"acme/bot:pay","secret":"v1.AAAA","created_at":1,"previous_secret":"v1.BBBB","previous_until":2}"#,
         r#"{"kind":"personal_token","id":"t1","person":"Ann","role":"auditor","secret_hash":"00","created_at":1,"expires_at":2}"#,
         r#"{"kind":"grant_request","source":"acme/billing","target":"acme/bot","name":"tell","asked_by":"Ann","asked_at":1}"#,
         r#"{"kind":"issuer","issuer":"https://i.example","audience":"snavio","keys":{"file":"/k"}}"#,
         r#"{"kind":"workload","issuer":"https://i.example","subject":"w","service":"acme/bot"}"#,
         r#"{"kind":"ban","source":"acme/billing","reason":"flood"}"#,
+        r#"{"kind":"adapter","name":"pay","service":"acme/bot","source":"pay","event_type":"paid","external_id":[{"pointer":"/id"}],"verification":{"scheme":"stripe"},"secrets":["v2.x.AAAA"]}"#,
     ]
     .map(entry)
     .into()

@@ -12,6 +12,7 @@ use std::time::Duration;
 use snavio_model::age::AgeLimits;
 use snavio_model::fair::Room;
 use snavio_model::limits;
+use snavio_model::order::OrderDefaults;
 use snavio_model::registry::DispatchMode;
 use snavio_sink::Network;
 use snavio_store::objects::Place;
@@ -164,6 +165,7 @@ impl Config {
         within("gate.route_fresh_seconds", raw.gate.route_fresh_seconds, 1, raw.gate.route_stale_seconds);
         within("gate.intake_messages_max", raw.gate.intake_messages_max, 4, 10_000_000);
         within("gate.intake_bytes_max", raw.gate.intake_bytes_max, 4 << 20, 64 << 30);
+        within("order.ttl_hours", raw.order.ttl_hours, 1, (limits::ORDER_TTL_MAX.as_secs() / 3600) as usize);
         within("store.connections_max", raw.store.connections_max, 2, 1_000);
         within("store.batches_at_once", raw.store.batches_at_once, 1, 16);
         within("store.queue_depth_max", raw.store.queue_depth_max, 1, 1_000_000_000);
@@ -255,6 +257,11 @@ impl Config {
                     fresh: Duration::from_secs(raw.gate.route_fresh_seconds as u64),
                     stale: Duration::from_secs(raw.gate.route_stale_seconds as u64),
                     ..AgeLimits::of_routes()
+                },
+                order: OrderDefaults {
+                    enabled: raw.order.enabled,
+                    strict: raw.order.strict,
+                    ttl: Duration::from_secs(raw.order.ttl_hours as u64 * 3600),
                 },
                 ..snavio_gate::Settings::default()
             },

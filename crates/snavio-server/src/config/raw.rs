@@ -9,6 +9,7 @@ pub(super) struct Raw {
     pub(super) admin: Admin,
     pub(super) store: Store,
     pub(super) gate: Gate,
+    pub(super) order: Order,
     pub(super) snapshot: Snapshot,
     pub(super) archive: Archive,
     pub(super) keys: Keys,
@@ -59,6 +60,13 @@ pub(super) struct Gate {
     pub(super) body_bytes_max: usize,
     pub(super) intake_messages_max: usize,
     pub(super) intake_bytes_max: usize,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Order {
+    pub(super) enabled: bool,
+    pub(super) strict: bool,
+    pub(super) ttl_hours: usize,
 }
 
 #[derive(Debug, Deserialize)]

@@ -13,6 +13,13 @@ pub const CLIENT_VARIABLES: [&str; 5] =
 /// Settings that are secrets: files of settings are for many eyes.
 const SECRETS: [&str; 2] = ["platform.key", "platform.second_key"];
 
+/// Settings that have another name in the environment, with or without `SNAVIO_` before it (ORD-3).
+const OTHER_NAMES: [(&str, &str); 3] = [
+    ("ENABLE_SEQUENCE_VALIDATION", "order.enabled"),
+    ("STRICT_ORDERING", "order.strict"),
+    ("SEQUENCE_TTL_HOURS", "order.ttl_hours"),
+];
+
 /// Everything that may set something.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
@@ -34,6 +41,11 @@ impl Sources {
         let mut problems = Vec::new();
         if let Some((name, content)) = &self.file {
             overlay_file(&mut table, name, content, &known, &mut problems);
+        }
+        for (variable, value) in &self.environment {
+            if let Some(setting) = by_other_name(variable) {
+                set(&mut table, setting, value, variable, &mut problems);
+            }
         }
         for (variable, value) in &self.environment {
             overlay_variable(&mut table, variable, value, &known, &mut problems);
@@ -83,6 +95,11 @@ pub(super) fn without_password(url: &str) -> String {
     }
 }
 
+fn by_other_name(variable: &str) -> Option<&'static str> {
+    let name = variable.strip_prefix("SNAVIO_").unwrap_or(variable);
+    OTHER_NAMES.iter().find(|(other, _)| *other == name).map(|(_, setting)| *setting)
+}
+
 fn known_settings(defaults: &Table) -> Vec<String> {
     let sections = defaults.iter().filter_map(|(section, value)| Some((section, value.as_table()?)));
     sections
@@ -124,7 +141,10 @@ fn overlay_variable(
     known: &[String],
     problems: &mut Vec<String>,
 ) {
-    if !variable.starts_with("SNAVIO_") || CLIENT_VARIABLES.contains(&variable) {
+    if !variable.starts_with("SNAVIO_")
+        || by_other_name(variable).is_some()
+        || CLIENT_VARIABLES.contains(&variable)
+    {
         return;
     }
     let as_variable = |setting: &str| format!("SNAVIO_{}", setting.replace('.', "_").to_uppercase());

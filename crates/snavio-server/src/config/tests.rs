@@ -159,3 +159,26 @@ fn a_platform_key_is_taken_from_the_environment_and_shown_nowhere() {
     let told = problems(&file("[platform]\nsecond_key = \"s3cret\""));
     assert!(told.len() == 1 && told[0].contains("environment") && !told[0].contains("s3cret"), "{told:?}");
 }
+
+/// ORD-3
+#[test]
+fn order_has_the_names_of_its_story_in_the_environment() {
+    let loaded = |variables: &[(&str, &str)]| {
+        let environment = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let sources = Sources { environment: environment.collect(), ..Sources::default() };
+        Config::load(&sources).map(|it| it.gate.order)
+    };
+    let usual = OrderDefaults::default();
+    assert_eq!(loaded(&[]).unwrap(), usual);
+    assert_eq!(usual, OrderDefaults { enabled: true, strict: false, ttl: Duration::from_secs(24 * 3600) });
+    for prefix in ["", "SNAVIO_"] {
+        let named = |name: &str| format!("{prefix}{name}");
+        let (enabled, strict, ttl) =
+            (named("ENABLE_SEQUENCE_VALIDATION"), named("STRICT_ORDERING"), named("SEQUENCE_TTL_HOURS"));
+        let order = loaded(&[(&enabled, "false"), (&strict, "true"), (&ttl, "2")]).unwrap();
+        assert_eq!(order, OrderDefaults { enabled: false, strict: true, ttl: Duration::from_secs(7200) });
+        let problems = loaded(&[(&strict, "perhaps")]).unwrap_err().0;
+        assert!(problems[0].starts_with(&strict), "{problems:?}");
+    }
+    assert!(loaded(&[("SNAVIO_ORDER_TTL_HOURS", "0")]).is_err());
+}

@@ -16,7 +16,8 @@ use snavio_model::time::{Clock, Timestamp};
 use utoipa::ToSchema;
 
 use super::answer::json;
-use super::extract::{JsonBody, objects, within};
+use super::claims::{self, Found, LookUp};
+use super::extract::{JsonBody, Params, Segments, objects, within};
 use super::queues::act;
 use super::whose;
 use super::{Problem, Shared};
@@ -101,11 +102,30 @@ pub(super) async fn import(
     Ok(json(StatusCode::OK, &Imported { imported, left_out: asked - imported }))
 }
 
+/// What became of the id `import`: its path is taken by the call above.
+#[utoipa::path(get, path = "/v1/claims/import", tag = "claims", operation_id = "look_up_import", params(LookUp),
+    responses((status = 200, body = Found)))]
+pub(super) async fn look_up(
+    app: State<Shared>,
+    principal: Principal,
+    asked: Params<LookUp>,
+) -> Result<Response, Problem> {
+    claims::look_up(app, principal, Segments("import".to_owned()), asked).await
+}
+
 /// How long claims at the destination are kept: contents cannot be compared with what is not there.
 fn keep(app: &Shared, body: &ImportBody) -> Result<Duration, Refusal> {
     let registry = app.gate.registry();
     let missing = || Refusal::new(Reason::NotFound, "there is no such destination");
     let route = registry.destination(&body.destination).ok_or_else(missing)?;
+    // A typo would take the ids for a service that is not there, and from the one that sends them.
+    let wrong = |detail: String| Err(Refusal::new(Reason::InvalidRequest, detail));
+    if registry.service(body.source.as_str()).is_none() {
+        return wrong(format!("there is no service {}: register it first", body.source));
+    }
+    if let Some(publisher) = route.route.events_of.as_ref().filter(|it| **it != body.source) {
+        return wrong(format!("it is a subscription to events of {publisher}: no other service sends to it"));
+    }
     let policy = route.route.claim;
     match policy.keep().filter(|_| policy.compares().is_none() && !route.route.processing.is_tracked()) {
         Some(keep) => Ok(keep),

@@ -13,7 +13,7 @@ use snavio_model::name::TenantName;
 use snavio_model::permission::Permission;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::time::{Clock, Timestamp};
-use snavio_store::{ClaimFilter, HeldDelivery, StoredClaim};
+use snavio_store::{ClaimFilter, HeldBack, HeldDelivery, StoredClaim};
 use utoipa::{IntoParams, ToSchema};
 
 use super::answer::json;
@@ -93,6 +93,9 @@ pub(super) struct ClaimDocument {
     #[serde(skip_serializing_if = "Option::is_none")]
     ended_at: Option<String>,
     expires_at: String,
+    /// Its time is over: the id is free, or is kept from use by a hold or a conflict. Only people are shown it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    over: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     archived_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -140,6 +143,7 @@ impl ClaimDocument {
             due_at,
             ended_at: progress.and_then(|it| it.ended_at).map(|it| it.to_string()),
             expires_at: claim.expires_at.to_string(),
+            over: (!claim.is_live(now)).then_some(true),
             archived_at: stored.archived_at.map(|it| it.to_string()),
             archive_pointer: stored.archive.clone(),
             erased_at: stored.erased_at.map(|it| it.to_string()),
@@ -165,8 +169,8 @@ pub(super) async fn list(
     Ok(json(StatusCode::OK, &ClaimPage { items, next }))
 }
 
-/// Whose claims are meant: of one tenant, or of all for those who are there for all.
-async fn owner(
+/// Whose things are meant: of one tenant, or of all for those who are there for all.
+pub(super) async fn owner(
     app: &App,
     principal: &Principal,
     permission: Permission,
@@ -216,7 +220,8 @@ pub(super) struct LookUp {
 pub(super) struct Found {
     event_id: String,
     tenant: String,
-    /// `completed`, `in_progress`, `failed`, `in_doubt`, `conflict`, `never_seen` or `beyond_horizon`.
+    /// `completed`, `in_progress`, `failed`, `in_doubt`, `conflict`, `never_seen`, `beyond_horizon`, or `over` where all
+    /// that is left is a claim whose time is over.
     outcome: &'static str,
     claims: Vec<ClaimDocument>,
     /// Whether the id was also used for another content, and where that is on record.
@@ -263,7 +268,8 @@ fn outcome(
     key: &IdKey,
 ) -> Result<&'static str, Refusal> {
     let now = app.clock.now();
-    let is = |status: fn(Status) -> bool| claims.iter().any(|it| status(it.status(now)));
+    let live = |it: &&StoredClaim| it.claim.is_live(now);
+    let is = |status: fn(Status) -> bool| claims.iter().filter(live).any(|it| status(it.status(now)));
     if claims.is_empty() {
         let sent_at = match &asked.sent_at {
             Some(text) => Some(
@@ -281,6 +287,9 @@ fn outcome(
             [] if is_beyond => "beyond_horizon",
             [] => "never_seen",
         });
+    }
+    if !claims.iter().any(|it| it.claim.is_live(now)) {
+        return Ok("over");
     }
     Ok(if is(|it| it == Status::InDoubt) {
         "in_doubt"
@@ -313,7 +322,12 @@ pub(super) async fn seen_claims(
 ) -> Result<Vec<StoredClaim>, Problem> {
     let standing = principal.standing();
     let is_own = standing.reads(key.tenant.as_str());
-    let claims = app.gate.store().claims_of(key, app.clock.now()).await?;
+    // People also see what is kept past its time, for a hold or a conflict, or is not swept yet.
+    let not_over = match principal {
+        Principal::Service(_) => app.clock.now(),
+        Principal::Operator | Principal::Person(_) => Timestamp(i64::MIN),
+    };
+    let claims = app.gate.store().claims_of(key, not_over).await?;
     let owner = |it: &StoredClaim| it.key.destination.split('/').next().unwrap_or_default().to_owned();
     // What a service was answered is no other's to read (CLM-1): people of the tenant see all of it, services their own.
     let is_seen = |it: &StoredClaim| match principal {
@@ -401,6 +415,9 @@ pub(super) async fn reprocess(
     if !redriven.full.is_empty() {
         return Err(Refusal::new(Reason::Overloaded, "its queue is full; it stays as it is").into());
     }
+    if !redriven.held.is_empty() {
+        return Err(held_back().into());
+    }
     if redriven.back.is_empty() {
         let detail = "its delivery is gone, for example purged; send it again under a new id";
         return Err(Refusal::new(Reason::NotFound, detail).into());
@@ -419,6 +436,10 @@ struct Unsettled {
 /// The claim that is meant, if a person is to move it on and the caller may.
 async fn unsettled(app: &App, principal: &Principal, key: &str, which: &Which) -> Result<Unsettled, Problem> {
     let claim = one(app, principal, key, which).await?;
+    if !claim.claim.is_live(app.clock.now()) {
+        let detail = "the time of its claim is over; its dead letter can be put back beyond the horizon";
+        return Err(Refusal::new(Reason::NotFound, detail).into());
+    }
     if let Principal::Service(caller) = principal
         && claim.key.destination.split(':').next() != Some(caller.service.as_str())
     {
@@ -435,6 +456,11 @@ async fn unsettled(app: &App, principal: &Principal, key: &str, which: &Which) -
 fn no_longer(status: Status) -> Refusal {
     let detail = format!("it is {}: this is for what failed for good or is in doubt", status.as_str());
     Refusal::new(Reason::RegistryConflict, detail)
+}
+
+/// A hold keeps what was answered last.
+pub(super) fn held_back() -> Refusal {
+    Refusal::new(Reason::Held, "a hold is on what was answered last, which this would destroy")
 }
 
 /// That it was done.
@@ -461,8 +487,9 @@ pub(super) async fn settle(
     check_reference(body.reference.as_deref())?;
     let act = act(&app, &principal, &body.why)?;
     match app.gate.store().settle_claim(&owner, delivery, body.reference, act).await? {
-        Some(Status::Completed) => {}
-        Some(status) => return Err(no_longer(status).into()),
+        Some(Ok(Status::Completed)) => {}
+        Some(Ok(status)) => return Err(no_longer(status).into()),
+        Some(Err(HeldBack)) => return Err(held_back().into()),
         None => return Err(Refusal::new(Reason::NotFound, "there is no such claim").into()),
     }
     let claim = one(&app, &principal, &key, &which).await?;

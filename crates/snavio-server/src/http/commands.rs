@@ -11,12 +11,13 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Serialize;
 use serde_json::Value;
-use snavio_gate::{Answer, Arrival, Verdict, Wait};
+use snavio_gate::{Answer, Arrival, Form, Reached, Verdict, Wait};
+use snavio_model::claim::Status;
+use snavio_model::id::MessageId;
 use snavio_model::json::split_array;
 use snavio_model::limits;
-use snavio_model::message::MessageKind;
+use snavio_model::message::{MessageKind, Path};
 use snavio_model::name::ServiceName;
-use snavio_model::processing::ProcessingKind;
 use snavio_model::refusal::{Reason, Refusal, Refused, Subject};
 use snavio_model::time::Clock;
 use snavio_model::trace::{CorrelationId, Journey, Traceparent};
@@ -26,7 +27,8 @@ use utoipa::ToSchema;
 use super::answer::json;
 use super::body::{Media, media, read};
 use super::problem::Document;
-use super::processed::{Processed, processed};
+use super::processed::Processed;
+use super::subscribed::{Subscribed, Told, first_seen_at};
 use super::{App, Problem, Shared, events, stream};
 use crate::machine::unpredictable;
 use crate::outlive::Outlive;
@@ -91,6 +93,9 @@ pub(super) struct Accepted {
     /// Seen before: nothing was dispatched.
     #[serde(skip_serializing_if = "Option::is_none")]
     duplicate: Option<bool>,
+    /// Late in the order of its entity where late ones are left out: recorded, and not delivered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skipped: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     first_seen_at: Option<String>,
     /// It is being processed: ask under `outcome` what became of it.
@@ -101,9 +106,33 @@ pub(super) struct Accepted {
     /// What became of it, where that is known.
     #[serde(flatten)]
     processed: Option<Processed>,
+    /// Of an event: what became of it at each subscription.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    subscriptions: Vec<Subscribed>,
     /// `relaxed` when the node cannot promise that the message outlives a crash (PIP-12).
     #[serde(skip_serializing_if = "Option::is_none")]
     durability: Option<&'static str>,
+}
+
+impl Default for Accepted {
+    fn default() -> Self {
+        Self {
+            status: None,
+            accepted: true,
+            id: String::new(),
+            correlation_id: String::new(),
+            path: None,
+            delivery_id: None,
+            duplicate: None,
+            skipped: None,
+            first_seen_at: None,
+            in_progress: None,
+            outcome: None,
+            processed: None,
+            subscriptions: Vec::new(),
+            durability: None,
+        }
+    }
 }
 
 /// One entry's verdict within a batch.
@@ -173,12 +202,23 @@ async fn read_one(
     parts: &Parts,
     body: Body,
 ) -> Result<Arrival, Refusal> {
-    if media(&parts.headers)? != Media::Json {
-        return Err(Refusal::new(Reason::UnsupportedMediaType, "one message alone is application/json"));
-    }
+    let form = match kind {
+        MessageKind::Command => native_alone(&parts.headers)?,
+        MessageKind::Event => events::form(&parts.headers)?,
+    };
     let body = read(app, parts, body, app.body_bytes_max).await?;
     let webhook = webhook(&parts.headers);
-    Ok(Arrival { webhook, ..arrival(app, kind, source.clone(), body, &parts.headers) })
+    Ok(Arrival { form, webhook, ..arrival(app, kind, source.clone(), body, &parts.headers) })
+}
+
+/// One message alone, in its own form.
+pub(super) fn native_alone(headers: &HeaderMap) -> Result<Form, Refusal> {
+    match media(headers)? {
+        Media::Json => Ok(Form::Native),
+        Media::NdJson => {
+            Err(Refusal::new(Reason::UnsupportedMediaType, "one message alone is application/json"))
+        }
+    }
 }
 
 /// What could not even be read is told of like any other refusal.
@@ -226,7 +266,10 @@ async fn answer_batch(
     parts: &Parts,
     body: Body,
 ) -> Result<Response, Refusal> {
-    let media = media(&parts.headers)?;
+    let (media, form) = match kind {
+        MessageKind::Command => (media(&parts.headers)?, Form::Native),
+        MessageKind::Event => events::batch_form(&parts.headers)?,
+    };
     if parts.headers.contains_key(WEBHOOK_SIGNATURE) {
         let refuse = |detail| Err(Refusal::new(Reason::InvalidRequest, detail));
         match (kind, media) {
@@ -243,7 +286,7 @@ async fn answer_batch(
     }
     let app = Arc::clone(app);
     match media {
-        Media::Json => send_array(app, kind, caller, parts, body).await,
+        Media::Json => send_array(app, kind, form, caller, parts, body).await,
         Media::NdJson => {
             let session = caller.session();
             let (places, room) = (app.stream_places(Some(caller))?, app.body_room(parts)?);
@@ -255,6 +298,7 @@ async fn answer_batch(
 async fn send_array(
     app: Shared,
     kind: MessageKind,
+    form: Form,
     caller: &Caller,
     parts: &Parts,
     body: Body,
@@ -274,6 +318,7 @@ async fn send_array(
     // Received now, however long its turn takes to come.
     let fit = entries.iter().filter(|entry| fits(&app, entry));
     let arrival = |entry: &Bytes| Arrival {
+        form: form.clone(),
         vouched: vouched.clone(),
         ..arrival(&app, kind, session.service.clone(), entry.clone(), &headers)
     };
@@ -348,6 +393,7 @@ pub(super) fn arrival(
 ) -> Arrival {
     Arrival {
         kind,
+        form: Form::Native,
         source,
         body,
         webhook: None,
@@ -370,13 +416,6 @@ fn wait(headers: &HeaderMap) -> Result<Wait, Refusal> {
     Ok(Wait::For(Duration::from_secs(seconds)))
 }
 
-/// A message's id as a part of a path.
-fn encoded(id: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    let part = |byte: u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
-    id.bytes().map(part).collect()
-}
-
 pub(super) fn correlation(headers: &HeaderMap) -> Option<CorrelationId> {
     CorrelationId::new(headers.get("x-correlation-id")?.to_str().ok()?)
 }
@@ -396,46 +435,56 @@ pub(super) fn webhook(headers: &HeaderMap) -> Option<Result<WebhookSignature, Re
     Some(needed("webhook-id").and_then(parse))
 }
 
-fn accepted(app: &App, answer: &Answer) -> (StatusCode, Accepted) {
+/// The answer to a message. That of a command is what became of it at its route; that of an event lists all
+/// subscriptions, and is the word of the only one where there is but one.
+pub(super) fn accepted(app: &App, answer: &Answer) -> (StatusCode, Accepted) {
+    let subscriptions = match (answer.kind, &answer.reached[..]) {
+        (MessageKind::Event, [only]) => vec![Subscribed::alone(&answer.id, only)],
+        (MessageKind::Event, several) => several.iter().map(|it| Subscribed::new(&answer.id, it)).collect(),
+        (MessageKind::Command, _) => Vec::new(),
+    };
+    let (status, told) = match &answer.reached[..] {
+        [reached] => alone(&answer.id, reached),
+        several => together(several),
+    };
     let accepted = Accepted {
-        status: None,
-        accepted: true,
         id: answer.id.as_str().to_owned(),
         correlation_id: answer.correlation.as_str().to_owned(),
-        path: None,
-        delivery_id: None,
-        duplicate: None,
-        first_seen_at: None,
-        in_progress: None,
-        outcome: None,
-        processed: None,
+        subscriptions,
         durability: app.relaxed.then_some("relaxed"),
+        ..told
     };
-    match &answer.verdict {
-        Verdict::Accepted { path, delivery } => {
-            let is_followed = answer.processing != ProcessingKind::Queue;
-            let accepted = Accepted {
-                path: Some(path.as_str()),
-                delivery_id: Some(delivery.0),
-                in_progress: is_followed.then_some(true),
-                outcome: is_followed.then(|| format!("/v1/claims/{}", encoded(answer.id.as_str()))),
-                ..accepted
-            };
-            (StatusCode::ACCEPTED, accepted)
-        }
-        Verdict::Followed(followed) => {
-            let (status, processed) = processed(followed);
-            let first_seen_at = Some(followed.first_seen_at.to_string());
-            let delivery_id = Some(followed.delivery.0);
-            (status, Accepted { delivery_id, first_seen_at, processed: Some(processed), ..accepted })
-        }
-        Verdict::Duplicate { first_seen_at } => (
-            StatusCode::OK,
-            Accepted {
-                duplicate: Some(true),
-                first_seen_at: first_seen_at.map(|at| at.to_string()),
-                ..accepted
-            },
-        ),
-    }
+    (status, accepted)
+}
+
+fn alone(id: &MessageId, reached: &Reached) -> (StatusCode, Accepted) {
+    let told = Told::of(id, reached);
+    let accepted = Accepted {
+        path: reached.verdict.taken_by().filter(|_| told.processed.is_none()).map(Path::as_str),
+        delivery_id: told.delivery_id,
+        duplicate: matches!(reached.verdict, Verdict::Duplicate { .. }).then_some(true),
+        skipped: (reached.verdict == Verdict::Skipped).then_some(true),
+        first_seen_at: told.first_seen_at,
+        in_progress: told.outcome.is_some().then_some(true),
+        outcome: told.outcome,
+        processed: told.processed,
+        ..Accepted::default()
+    };
+    (told.status, accepted)
+}
+
+/// PIP-13: 202, or 201 where all is done, if any is new; 200 if all are replays.
+fn together(several: &[Reached]) -> (StatusCode, Accepted) {
+    let mut taken = several.iter().filter_map(|it| it.verdict.taken_by());
+    let first = several.iter().filter_map(|it| first_seen_at(&it.verdict)).min();
+    let Some(path) = taken.next() else {
+        let first_seen_at = first.map(|at| at.to_string());
+        return (StatusCode::OK, Accepted { duplicate: Some(true), first_seen_at, ..Accepted::default() });
+    };
+    let is_done = |it: &Reached| match &it.verdict {
+        Verdict::Followed(followed) => followed.is_replay || followed.status == Status::Completed,
+        verdict => verdict.taken_by().is_none(),
+    };
+    let status = if several.iter().all(is_done) { StatusCode::CREATED } else { StatusCode::ACCEPTED };
+    (status, Accepted { path: Some(path.as_str()), ..Accepted::default() })
 }

@@ -66,6 +66,9 @@ pub(super) struct DeadLetters<'a> {
 pub(super) struct Head<'a> {
     id: i64,
     reason: DeadReason,
+    /// What went wrong with its last attempt, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
     /// The dead-letter queue it is in.
     queue: &'a str,
     /// The queue it came from.
@@ -96,6 +99,7 @@ impl<'a> Head<'a> {
         Self {
             id: letter.delivery.id.0,
             reason: letter.reason,
+            error: letter.error.as_deref(),
             queue: letter.delivery.dead_letter_queue.queue(),
             origin: letter.delivery.queue.queue(),
             route: &letter.delivery.destination,

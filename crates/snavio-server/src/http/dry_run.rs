@@ -8,7 +8,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serde_json::value::RawValue;
-use snavio_gate::{Arrival, Step, StepVerdict};
+use snavio_gate::{Arrival, Form, Step, StepVerdict};
 use snavio_model::message::MessageKind;
 use snavio_model::name::{CommandName, ServiceName};
 use snavio_model::permission::{Over, Permission, Verdict};
@@ -93,6 +93,7 @@ pub(super) async fn dry_run(
     };
     let arrival = Arrival {
         kind: MessageKind::Command,
+        form: Form::Native,
         source,
         body: body.into(),
         webhook: None,

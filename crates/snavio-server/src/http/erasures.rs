@@ -15,7 +15,7 @@ use snavio_store::Erasure;
 use utoipa::{IntoParams, ToSchema};
 
 use super::answer::json;
-use super::claims::id_key;
+use super::claims::{id_key, owner};
 use super::extract::{JsonBody, Params, page_limit};
 use super::holds::said;
 use super::queues::act;
@@ -68,7 +68,9 @@ pub(super) async fn erase(
     let id = id_key(&principal, &body.event_id, Some(&tenant))?;
     let act = act(&app, &principal, said(&body.why)?)?;
     let (running, key) = (Arc::clone(&app), id.clone());
-    let erased = Outlive::new(async move { running.gate.erase(&key, act).await }).await?;
+    let decides_for = principal.standing().tenant().map(str::to_owned);
+    let erase = async move { running.gate.erase(&key, decides_for.as_deref(), act).await };
+    let erased = Outlive::new(erase).await?;
     let refusal = match erased.erasure {
         Erasure::Erased { at, before } => {
             let (event_id, tenant) = (id.id.to_string(), id.tenant.to_string());
@@ -76,6 +78,12 @@ pub(super) async fn erase(
             return Ok(json(StatusCode::OK, &Erased { event_id, tenant, erased_at, before, objects_left }));
         }
         Erasure::Held(hold) => Refusal::new(Reason::Held, format!("hold {hold} is on it")),
+        Erasure::Disputed(conflict) => {
+            let detail = format!(
+                "it is the evidence of conflict {conflict}, which another tenant has not resolved yet: ask them to, or an operator"
+            );
+            Refusal::new(Reason::ConflictState, detail)
+        }
         Erasure::Busy => {
             let detail = "it is on its way: erase it once it has ended, or purge its queue";
             Refusal::retry(Reason::InProgress, TRIED_AGAIN, detail)
@@ -83,7 +91,10 @@ pub(super) async fn erase(
         Erasure::Moved => {
             Refusal::retry(Reason::Unavailable, TRIED_AGAIN, "it is being moved to the archive")
         }
-        Erasure::Unknown => Refusal::new(Reason::NotFound, "there is no such id"),
+        Erasure::Unknown => Refusal::new(
+            Reason::NotFound,
+            "nothing leads from this id to what it said: it was never sent, or its claim is over",
+        ),
     };
     Err(refusal.into())
 }
@@ -93,6 +104,8 @@ pub(super) async fn erase(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct After {
+    /// Whose ids; all of those that the caller may see when not said.
+    tenant: Option<String>,
     /// The `next` of the page before.
     #[serde(default)]
     after: i64,
@@ -128,7 +141,11 @@ pub(super) async fn list(
     principal: Principal,
     Params(page): Params<After>,
 ) -> Result<Response, Problem> {
-    principal.may(Permission::Record)?;
+    let tenant = owner(&app, &principal, Permission::Record, page.tenant.as_deref()).await?;
+    // "<id> of <tenant>", and a tenant's name has no spaces.
+    let is_meant = |object: &str| {
+        tenant.as_ref().is_none_or(|it| object.rsplit_once(" of ").is_some_and(|(_, of)| of == it))
+    };
     let limit = page_limit(page.limit)?;
     let (mut items, mut next) = (Vec::new(), page.after);
     for _ in 0..PAGES_MAX {
@@ -138,7 +155,7 @@ pub(super) async fn list(
                 break;
             }
             next = entry.number.0;
-            if entry.action == "claim.erase" {
+            if entry.action == "claim.erase" && is_meant(&entry.object) {
                 items.push(ErasureDeed {
                     number: entry.number.0,
                     at: entry.act.at.to_string(),

@@ -6,9 +6,10 @@ use http::StatusCode;
 use serde::Serialize;
 use serde_json::{Value, json as document};
 use snavio_model::claim::IdKey;
+use snavio_model::conflict::Conflict;
 use snavio_model::id::Serial;
-use snavio_model::limits;
 use snavio_model::permission::Permission;
+use snavio_model::telemetry::StoredRecord;
 use snavio_model::time::Clock;
 use snavio_store::{HeldDelivery, StoreError, StoredClaim};
 use utoipa::ToSchema;
@@ -20,8 +21,8 @@ use super::whose::{self, Whose};
 use super::{App, Problem, Shared};
 use crate::principal::Principal;
 
-/// Pages of telemetry that are looked through for what has no message.
-const PAGES_MAX: usize = 50;
+/// Records of a tenant's telemetry that are looked through for an id, from the newest on.
+const RECORDS_MAX: usize = 50_000;
 
 /// What was decided, in the order of time.
 #[derive(Serialize, ToSchema)]
@@ -29,7 +30,7 @@ pub(super) struct Explained {
     id: String,
     tenant: String,
     steps: Vec<Step>,
-    /// Whether telemetry was longer than is looked through, from its oldest: what was refused since may be missing.
+    /// Whether telemetry is longer than what is looked through, from its newest: what was refused long ago may be missing.
     searched_in_part: bool,
 }
 
@@ -37,7 +38,7 @@ pub(super) struct Explained {
 #[derive(Serialize, ToSchema)]
 pub(super) struct Step {
     at: String,
-    /// `shield`, `fast`, `slow`, `delivery`, `processing` or `conflict`.
+    /// `shield`, `fast`, `slow`, `delivery`, `processing`, `conflict` or `archive`.
     stage: &'static str,
     decision: String,
     /// What it was based on.
@@ -67,7 +68,14 @@ pub(super) async fn explain(
     for claim in seen_claims(&app, &principal, &key, None).await? {
         of_claim(&app, &claim, &mut steps).await?;
     }
-    for conflict in app.gate.store().conflicts_of(&key).await? {
+    // What another service of the tenant meant by an id is none of this one's business (CLM-1).
+    let is_seen = |it: &Conflict| match &principal {
+        Principal::Service(caller) => {
+            it.source == caller.service || it.destination.split(':').next() == Some(caller.service.as_str())
+        }
+        Principal::Operator | Principal::Person(_) => true,
+    };
+    for conflict in app.gate.store().conflicts_of(&key).await?.into_iter().filter(is_seen) {
         let basis = document!({
             "conflict_id": conflict.id, "original_hash": conflict.original_hash.to_string(),
             "conflicting_hash": conflict.hash.to_string(), "dead_letter": conflict.dead_letter,
@@ -81,32 +89,32 @@ pub(super) async fn explain(
     Ok(json(StatusCode::OK, &Explained { id, tenant, steps, searched_in_part }))
 }
 
-/// What telemetry tells of an id: refusals and duplicates, and deliveries, which are read off the message log.
+/// What telemetry tells of an id: refusals and duplicates, dead letters and late reports. That it was accepted is its
+/// claim's to tell.
 async fn told(app: &App, key: &IdKey) -> Result<(Vec<Step>, bool), StoreError> {
-    let (mut steps, mut after) = (Vec::new(), Serial(0));
-    for _ in 0..PAGES_MAX {
-        let page = app.gate.store().telemetry(key.tenant.as_str(), after, limits::PAGE_MAX).await?;
-        let Some(last) = page.last() else { return Ok((steps, false)) };
-        after = last.number;
-        let is_it = |body: &serde_json::Map<String, Value>| {
-            ["command_id", "event_id"].iter().any(|it| body.get(*it).is_some_and(|id| id == key.id.as_str()))
+    let told = app.gate.store().told_of(key, RECORDS_MAX).await?;
+    let is_it = |record: &StoredRecord| {
+        ["command_id", "event_id"]
+            .iter()
+            .any(|it| record.body.get(*it).is_some_and(|id| id == key.id.as_str()))
+    };
+    let told_step = |record: StoredRecord| {
+        let (stage, decision) = match record.kind.rsplit('.').next() {
+            Some("duplicate") => ("slow", "seen before: nothing was dispatched"),
+            Some("invalid") => ("shield", "refused: the message itself is at fault"),
+            Some("failed") if record.body.contains_key("dead_letter_reason") => {
+                ("delivery", "became a dead letter")
+            }
+            Some("failed") => ("fast", "refused: by who sent it, or the state of things"),
+            Some("fenced") => ("processing", "a late report was refused"),
+            Some("erased") => ("archive", "what it said was destroyed"),
+            _ => ("slow", "was told of"),
         };
-        for record in page.into_iter().filter(|it| is_it(&it.body)) {
-            let (stage, decision) = match record.kind.rsplit('.').next() {
-                Some("delivered") => ("slow", "accepted, and in its queue"),
-                Some("duplicate") => ("slow", "seen before: nothing was dispatched"),
-                Some("invalid") => ("shield", "refused: the message itself is at fault"),
-                Some("failed") => ("fast", "refused: by who sent it, or the state of things"),
-                Some("dead_lettered") => ("delivery", "became a dead letter"),
-                Some("fenced") => ("processing", "a late report was refused"),
-                _ => ("slow", "was told of"),
-            };
-            let mut basis = Value::Object(record.body);
-            basis["type"] = record.kind.into();
-            steps.push(step(record.at, stage, decision, basis));
-        }
-    }
-    Ok((steps, true))
+        let mut basis = Value::Object(record.body);
+        basis["type"] = record.kind.into();
+        step(record.at, stage, decision, basis)
+    };
+    Ok((told.records.into_iter().filter(is_it).map(told_step).collect(), told.is_part))
 }
 
 /// What a claim tells: by what its message was judged, and what became of the work.

@@ -10,6 +10,7 @@ use snavio_model::limits;
 use snavio_model::name::TenantName;
 use snavio_model::permission::{Over, Permission, Verdict};
 use snavio_model::refusal::{Reason, Refusal};
+use snavio_model::registry::{EntryKey, Kind};
 use snavio_store::NewHold;
 use utoipa::{IntoParams, ToSchema};
 
@@ -17,7 +18,7 @@ use super::answer::json;
 use super::extract::{JsonBody, Params, Segments, page_limit};
 use super::queues::act;
 use super::whose;
-use super::{Problem, Shared};
+use super::{App, Problem, Shared};
 use crate::principal::{Principal, forbidden};
 
 /// Which holds.
@@ -131,15 +132,18 @@ pub(super) async fn set(
 ) -> Result<Response, Problem> {
     let tenant = whose::tenant(&app, &principal, Permission::Resolve, body.tenant.as_deref()).await?;
     let held = held(&tenant, body.event_id.as_deref(), body.destination.as_deref())?;
+    if let Held::Destination(destination) = &held {
+        is_known(&app, destination).await?;
+    }
     let act = act(&app, &principal, said(&body.why)?)?;
     let tenant =
         TenantName::new(&tenant).map_err(|invalid| Refusal::new(Reason::InvalidName, invalid.to_string()))?;
-    let in_force = app.gate.store().holds(None, false, Serial(0), limits::HOLDS_MAX).await?;
-    if in_force.len() >= limits::HOLDS_MAX {
-        let detail = format!("{} holds are in force, as many as may be: lift some", limits::HOLDS_MAX);
-        return Err(Refusal::new(Reason::RegistryConflict, detail).into());
-    }
     let hold = app.gate.store().set_hold(NewHold { tenant, held }, act).await?;
+    let hold = hold.ok_or_else(|| {
+        let most = limits::HOLDS_PER_TENANT_MAX;
+        let detail = format!("the tenant has {most} holds in force, as many as may be: lift some");
+        Refusal::new(Reason::RegistryConflict, detail)
+    })?;
     Ok(json(StatusCode::CREATED, &HoldDocument::from(&hold)))
 }
 
@@ -159,6 +163,19 @@ fn held(tenant: &str, id: Option<&str>, destination: Option<&str>) -> Result<Hel
         },
         (None, None) => Ok(Held::Tenant),
     }
+}
+
+/// A hold on nothing would look like one on something: the destination is there, or was.
+async fn is_known(app: &App, destination: &str) -> Result<(), Problem> {
+    if app.gate.registry().destination(destination).is_some() {
+        return Ok(());
+    }
+    for kind in [Kind::Route, Kind::Subscription] {
+        if app.gate.store().was_registered(&EntryKey { kind, name: destination.to_owned() }).await? {
+            return Ok(());
+        }
+    }
+    Err(Refusal::new(Reason::NotFound, "there is no such destination, and never was").into())
 }
 
 /// Nobody holds or destroys anything without a word.

@@ -8,6 +8,8 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
+use snavio_gate::TargetState;
+use snavio_model::breaker::State as BreakerState;
 use snavio_model::delivery::QueueAttributes;
 use snavio_model::limits;
 use snavio_model::name::QueueKey;
@@ -42,7 +44,10 @@ async fn render(app: &App) -> Response {
     look(app);
     let mut text = app.metrics.render();
     if let Some(held) = app.queue_figures.get(Instant::now(), async || counted(app).await).await {
-        write_queues(&mut text, &queues(&app.gate.registry(), &held));
+        let registry = app.gate.registry();
+        let queues = queues(&registry, &held);
+        write_queues(&mut text, &queues);
+        write_targets(&mut text, app, &queues);
     }
     typed(StatusCode::OK, MEDIA, text)
 }
@@ -142,6 +147,33 @@ fn write_queues(text: &mut String, queues: &[(&QueueKey, QueueAttributes)]) {
             // Names of tenants and queues hold nothing that would have to be escaped.
             let (tenant, queue) = (queue.tenant(), queue.queue());
             let _ = writeln!(text, "{name}{{tenant=\"{tenant}\",queue=\"{queue}\"}} {}", figure(attributes));
+        }
+    }
+}
+
+type TargetFigure = fn(&TargetState) -> usize;
+
+/// Of the same queues those that the gateway takes from: how the one it calls is.
+fn write_targets(text: &mut String, app: &App, queues: &[(&QueueKey, QueueAttributes)]) {
+    let called = queues.iter().filter_map(|(queue, _)| Some((*queue, app.gate.target(queue)?)));
+    let called: Vec<_> = called.collect();
+    let figures: [(&str, &str, TargetFigure); 2] = [
+        (
+            "snavio_target_breaker",
+            "0 while a target is called, 1 while one call finds out, 2 while it is down",
+            |it| match it.breaker {
+                BreakerState::Closed => 0,
+                BreakerState::HalfOpen => 1,
+                BreakerState::Open => 2,
+            },
+        ),
+        ("snavio_target_calls", "calls under way to a target", |it| it.calls),
+    ];
+    for (name, help, figure) in figures {
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
+        for (queue, state) in &called {
+            let (tenant, queue) = (queue.tenant(), queue.queue());
+            let _ = writeln!(text, "{name}{{tenant=\"{tenant}\",queue=\"{queue}\"}} {}", figure(state));
         }
     }
 }

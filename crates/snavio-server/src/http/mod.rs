@@ -10,6 +10,7 @@ mod commands;
 mod conflicts;
 mod dead_letters;
 mod dry_run;
+mod entities;
 mod erasures;
 mod events;
 mod exchange;
@@ -17,6 +18,7 @@ mod explain;
 mod extract;
 mod health;
 mod holds;
+mod hooks;
 mod message;
 mod metrics;
 mod openapi;
@@ -27,6 +29,7 @@ mod queues;
 mod reason;
 mod registry;
 mod stream;
+mod subscribed;
 mod telemetry;
 mod tenant_config;
 mod timing;
@@ -63,8 +66,8 @@ pub(crate) use message::written;
 pub(crate) use metrics::QueueFigures;
 pub(crate) use problem::Problem;
 use registry::{
-    bans, chain, changes, event_types, file, grants, issuers, keys, list, past, requests, services,
-    subscriptions, tenants, tokens, workloads,
+    adapters, bans, chain, changes, event_types, file, grants, issuers, keys, list, past, push, requests,
+    services, subscriptions, tenants, tokens, workloads,
 };
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -163,6 +166,7 @@ fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(commands::send_batch))
         .routes(routes!(events::send))
         .routes(routes!(events::send_batch))
+        .routes(routes!(hooks::take))
         .routes(routes!(queues::attributes))
         .routes(routes!(queues::receive))
         .routes(routes!(queues::acknowledge))
@@ -172,7 +176,7 @@ fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(queues::redrive))
         .routes(routes!(explain::explain))
         .routes(routes!(claims::list))
-        .routes(routes!(claim_import::import))
+        .routes(routes!(claim_import::import, claim_import::look_up))
         .routes(routes!(claims::look_up))
         .routes(routes!(claims::answer))
         .routes(routes!(work::begin))
@@ -184,6 +188,9 @@ fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(conflicts::list))
         .routes(routes!(conflicts::show))
         .routes(routes!(conflicts::change_state))
+        .routes(routes!(entities::show))
+        .routes(routes!(entities::reset))
+        .routes(routes!(entities::skip))
         .routes(routes!(holds::list, holds::set))
         .routes(routes!(holds::lift))
         .routes(routes!(erasures::list, erasures::erase))
@@ -202,6 +209,9 @@ fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(registry::routes::show, registry::routes::register, registry::routes::unregister))
         .routes(routes!(event_types::show, event_types::register, event_types::unregister))
         .routes(routes!(subscriptions::show, subscriptions::register, subscriptions::unregister))
+        .routes(routes!(push::rotate_route))
+        .routes(routes!(push::rotate_subscription))
+        .routes(routes!(adapters::show, adapters::register, adapters::unregister))
         .routes(routes!(grants::all, grants::give, grants::take_back))
         .routes(routes!(requests::waiting, requests::ask))
         .routes(routes!(requests::approve))

@@ -30,6 +30,7 @@ use super::routes;
         (name = "queues", description = "Consuming: receive, acknowledge, extend, release."),
         (name = "claims", description = "What became of an id; work that is begun and ended by those who do it."),
         (name = "conflicts", description = "Ids that were used for two contents."),
+        (name = "order", description = "How far entities are whose messages are ordered."),
         (name = "retention", description = "What must not be deleted, and what must be destroyed."),
         (name = "dead letters", description = "What could not be processed."),
         (name = "telemetry", description = "What happened to a tenant's messages."),

@@ -9,6 +9,7 @@ use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use snavio_model::breaker::State as BreakerState;
 use snavio_model::delivery::{QueueAttributes, Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
 use snavio_model::limits;
@@ -16,12 +17,13 @@ use snavio_model::name::{QueueKey, QueueName};
 use snavio_model::permission::Permission;
 use snavio_model::processing::ProcessingKind;
 use snavio_model::refusal::{Reason, Refusal};
-use snavio_model::registry::Registry;
+use snavio_model::registry::{BoundRoute, Disabled, Registry};
 use snavio_model::time::Clock;
 use snavio_store::{Act, Received, Report};
 use utoipa::ToSchema;
 
 use super::answer::json;
+use super::claims::held_back;
 use super::dead_letters::{beyond_horizon, is_beyond_horizon};
 use super::extract::{JsonBody, Params, Segments, objects, seconds, within};
 use super::message::MessageDocument;
@@ -106,7 +108,7 @@ fn check_taken_by_consumers(app: &App, principal: &Principal, queue: &QueueKey) 
     let registry = app.gate.registry();
     let view = registry.service(caller.service.as_str());
     let mut own = view.into_iter().flat_map(|it| it.routes().chain(it.subscriptions()));
-    let is_other = |kind| matches!(kind, ProcessingKind::Http | ProcessingKind::Reported);
+    let is_other = |kind: ProcessingKind| kind.is_called() || kind == ProcessingKind::Reported;
     if own.any(|it| it.queue == *queue && is_other(it.route.processing.kind)) {
         let detail = "what waits here is processed by the gateway, or begun through the claims API";
         return Err(Refusal::new(Reason::InvalidRequest, detail));
@@ -403,18 +405,29 @@ pub(super) struct Redriven {
     pub(super) redriven: usize,
     /// Whether there are more to redrive.
     pub(super) more: bool,
+    /// Those that stay because a hold is on what their last attempt answered.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) held: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 impl Redriven {
     /// What the store did; where it could do nothing for want of room, a refusal that says to come back later.
     pub(super) fn of(done: snavio_store::Redriven) -> Result<Self, Refusal> {
+        if done.back.is_empty() && done.full.is_empty() && !done.held.is_empty() {
+            return Err(held_back());
+        }
         if done.back.is_empty() && !done.full.is_empty() {
             return Err(Refusal::new(
                 Reason::Overloaded,
                 "the queue it came from is full; it stays a dead letter",
             ));
         }
-        Ok(Self { redriven: done.back.len(), more: !done.full.is_empty() })
+        Ok(Self { redriven: done.back.len(), more: !done.full.is_empty(), held: done.held.len() })
     }
 }
 
@@ -454,6 +467,7 @@ pub(super) async fn redrive(
         }
         let redriven = store.redrive(queue.tenant(), ids, body.act(&app, &principal)?).await?;
         done.full.extend(redriven.full);
+        done.held.extend(redriven.held);
         done.back.extend(redriven.back);
         if is_last || !done.back.is_empty() {
             if done.back.is_empty() && done.full.is_empty() && unnamed > 0 {
@@ -486,6 +500,41 @@ pub(super) struct QueueDocument {
     queue: String,
     #[serde(flatten)]
     attributes: QueueAttributes,
+    /// Of a queue that the gateway takes from: how the one it calls is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<TargetDocument>,
+}
+
+/// How the one is whom the gateway calls, as the node that answers knows it.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Target)]
+pub(super) struct TargetDocument {
+    /// `closed`: it is called. `open`: it is down, and nothing is taken from the queue. `half_open`: one call finds out.
+    breaker: BreakerState,
+    /// Calls in a row that found it down.
+    failures: u32,
+    /// When it is tried again, while it is not called.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    probes_at: Option<String>,
+    /// Calls under way.
+    calls: usize,
+    /// Since when nothing is pushed any more, and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disabled: Option<Disabled>,
+}
+
+fn target(app: &App, queue: &QueueKey) -> Option<TargetDocument> {
+    let registry = app.gate.registry();
+    let called = |it: &&Arc<BoundRoute>| it.queue == *queue && it.route.processing.kind.is_called();
+    let route = registry.routes().find(called)?;
+    let state = app.gate.target(queue);
+    Some(TargetDocument {
+        breaker: state.map_or(BreakerState::Closed, |it| it.breaker),
+        failures: state.map_or(0, |it| it.failures),
+        probes_at: state.and_then(|it| it.probes_at).map(|at| at.to_string()),
+        calls: state.map_or(0, |it| it.calls),
+        disabled: route.route.disabled.as_deref().cloned(),
+    })
 }
 
 /// Depth, in flight, delayed, age of the oldest.
@@ -499,6 +548,7 @@ pub(super) async fn attributes(
 ) -> Result<Response, Problem> {
     let queue = queue(&app, &principal, Permission::Read, &name, &whose).await?;
     let attributes = app.gate.store().attributes(&queue, app.clock.now()).await?;
+    let target = target(&app, &queue);
     let (tenant, queue) = (queue.tenant().to_owned(), queue.queue().to_owned());
-    Ok(json(StatusCode::OK, &QueueDocument { tenant, queue, attributes }))
+    Ok(json(StatusCode::OK, &QueueDocument { tenant, queue, attributes, target }))
 }

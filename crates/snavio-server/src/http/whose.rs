@@ -6,6 +6,7 @@ use snavio_model::id::Serial;
 use snavio_model::name::TenantName;
 use snavio_model::permission::{Over, Permission, Verdict};
 use snavio_model::refusal::{Reason, Refusal};
+use snavio_model::registry::EntryKey;
 use snavio_store::StoreError;
 use utoipa::IntoParams;
 
@@ -22,7 +23,7 @@ pub(super) struct Whose {
 }
 
 /// The tenant that is meant, if the caller may do this to what it owns. Another tenant's things are not found, as if
-/// there were no such tenant (QUA-5); whoever is there for all also finds a former tenant's.
+/// there were no such tenant (QUA-5); whoever is there for all also finds a former tenant's, wherever they are by now.
 pub(super) async fn tenant(
     app: &App,
     principal: &Principal,
@@ -42,7 +43,8 @@ pub(super) async fn tenant(
     if standing.tenant().is_none() {
         let tenant = TenantName::new(tenant);
         let tenant = tenant.map_err(|invalid| Refusal::new(Reason::InvalidName, invalid.to_string()))?;
-        if app.gate.registry().tenant(tenant.as_str()).is_none() && !has_records(app, tenant.as_str()).await?
+        if app.gate.registry().tenant(tenant.as_str()).is_none()
+            && !app.gate.store().was_registered(&EntryKey::tenant(&tenant)).await?
         {
             return Err(nothing().into());
         }
@@ -50,9 +52,16 @@ pub(super) async fn tenant(
     Ok(tenant.to_owned())
 }
 
-/// Whether the store holds anything under a tenant's name. Messages are in its telemetry.
+/// Whether the store holds anything under a tenant's name: messages, claims that outlive them, conflicts, telemetry,
+/// dead letters. Claims are read through for a name that was registered before, and only for that.
 pub(super) async fn has_records(app: &App, tenant: &str) -> Result<bool, StoreError> {
     let store = app.gate.store();
-    Ok(!store.telemetry(tenant, Serial(0), 1).await?.is_empty()
-        || !store.dead_letters(tenant, None, Serial(0), 1).await?.is_empty())
+    if !store.telemetry(tenant, Serial(0), 1).await?.is_empty()
+        || !store.dead_letters(tenant, None, Serial(0), 1).await?.is_empty()
+        || !store.conflicts(Some(tenant), None, Serial(0), 1).await?.is_empty()
+    {
+        return Ok(true);
+    }
+    let Ok(name) = TenantName::new(tenant) else { return Ok(false) };
+    Ok(store.was_registered(&EntryKey::tenant(&name)).await? && store.has_claims(tenant).await?)
 }

@@ -1,6 +1,6 @@
 //! Addresses that must not be called, in all their disguises (QUA-6).
 
-use snavio_sink::{HttpProcessor, Network};
+use snavio_sink::{HttpProcessor, Network, Sink};
 
 use crate::server::{Act, Server};
 use crate::{call, processor, told};
@@ -41,13 +41,13 @@ async fn nothing_is_sent_to_where_nobody_outside_could_send_it() {
         for (processor, scheme) in
             [(&strict, "http"), (&strict, "https"), (&with_private, "http"), (&with_private, "https")]
         {
-            let told = told(&processor.call(call(&format!("{scheme}://{host}:{port}/"))).await);
+            let told = told(&processor.send(call(&format!("{scheme}://{host}:{port}/"))).await);
             assert!(told.starts_with("again: the processor may not be called: "), "{scheme} {host}: {told}");
             assert!(!told.contains("secret"), "{told}");
         }
     }
     for url in ["ftp://127.0.0.1/", "file:///etc/passwd", "gopher://127.0.0.1/", "127.0.0.1", ""] {
-        let told = told(&strict.call(call(url)).await);
+        let told = told(&strict.send(call(url)).await);
         assert!(told.starts_with("again: the processor may not be called: "), "{url}: {told}");
     }
     assert!(server.is_quiet() && server.connections() == 0, "not even connected to");
@@ -57,7 +57,7 @@ async fn nothing_is_sent_to_where_nobody_outside_could_send_it() {
 #[tokio::test]
 async fn who_names_an_address_does_not_learn_what_it_stands_for() {
     let strict = HttpProcessor::new(&[]).unwrap();
-    let told = told(&strict.call(call("https://localhost/")).await);
+    let told = told(&strict.send(call("https://localhost/")).await);
     assert!(
         told.ends_with("its name stands for an address that is not public; see outgoing.allowed"),
         "{told}"
@@ -69,14 +69,14 @@ async fn who_names_an_address_does_not_learn_what_it_stands_for() {
 #[tokio::test]
 async fn what_an_operator_allows_is_called_and_nothing_beside_it() {
     let mut server = Server::start(Act::answer("200 OK", "", "{}")).await;
-    assert_eq!(told(&processor().call(call(&server.url())).await), "done 200 -");
+    assert_eq!(told(&processor().send(call(&server.url())).await), "done 200 -");
     server.request().await;
     let both = ["127.0.0.0/8", "::1"].map(|it| Network::parse(it).unwrap());
     let by_name = format!("http://localhost:{}/", server.address.port());
-    assert_eq!(told(&HttpProcessor::new(&both).unwrap().call(call(&by_name)).await), "done 200 -");
+    assert_eq!(told(&HttpProcessor::new(&both).unwrap().send(call(&by_name)).await), "done 200 -");
     server.request().await;
     let other = Network::parse("127.0.0.2").unwrap();
-    let told = told(&HttpProcessor::new(&[other]).unwrap().call(call(&server.url())).await);
+    let told = told(&HttpProcessor::new(&[other]).unwrap().send(call(&server.url())).await);
     assert!(told.starts_with("again: the processor may not be called: "), "{told}");
     assert!(server.is_quiet());
 }

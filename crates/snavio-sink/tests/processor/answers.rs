@@ -2,6 +2,7 @@
 
 use snavio_model::limits::ANSWER_BYTES_MAX;
 use snavio_model::processing::Ending;
+use snavio_sink::Sink;
 use tokio::time::Instant;
 
 use crate::server::{Act, Server};
@@ -11,7 +12,7 @@ use crate::{AMPLE, call, processor, told};
 #[tokio::test]
 async fn a_call_carries_the_message_its_id_and_its_fence() {
     let mut server = Server::start(Act::answer("201 Created", "", r#"{"reference":"JE-7"}"#)).await;
-    assert_eq!(told(&processor().call(call(&server.url())).await), "done 201 JE-7");
+    assert_eq!(told(&processor().send(call(&server.url())).await), "done 201 JE-7");
     let request = server.request().await;
     let mut lines: Vec<_> = request.head.lines().collect();
     assert_eq!(lines.remove(0), "POST /post?x=1 HTTP/1.1");
@@ -42,7 +43,8 @@ async fn an_answer_is_kept_byte_for_byte() {
     let body = "{ \"reference\" : \"JE-7\",\n \"amount\": 10.00 }\n";
     let server =
         Server::start(Act::answer("200 OK", "Content-Type: application/vnd.gl+json\r\n", body)).await;
-    let Ending::Completed { answer: Some(answer), .. } = processor().call(call(&server.url())).await else {
+    let Ending::Completed { answer: Some(answer), .. } = processor().send(call(&server.url())).await.ending
+    else {
         panic!("it was answered");
     };
     assert_eq!((answer.status, &answer.body[..]), (200, body.as_bytes()));
@@ -61,7 +63,7 @@ async fn a_status_says_whether_it_is_done_tried_again_or_final() {
     ] {
         for status in statuses {
             let mut server = Server::start(Act::answer(&format!("{status} X"), "", "")).await;
-            let told = told(&processor.call(call(&server.url())).await);
+            let told = told(&processor.send(call(&server.url())).await);
             assert!(told.starts_with(word) && told.contains(&status.to_string()), "{status}: {told}");
             assert!(word == "done" || word == "unknown" || told.ends_with("answer kept"), "{told}");
             server.request().await;
@@ -84,7 +86,7 @@ async fn a_processor_may_ask_for_time() {
         ("Retry-After: soon\r\n".to_owned(), "again: the processor answered 503, answer kept"),
     ] {
         let server = Server::start(Act::answer("503 Busy", &headers, "")).await;
-        assert_eq!(told(&processor.call(call(&server.url())).await), says);
+        assert_eq!(told(&processor.send(call(&server.url())).await), says);
     }
 }
 
@@ -97,7 +99,7 @@ async fn a_redirect_is_an_answer_and_not_followed() {
         let location = format!("Location: {}\r\n", other.url());
         let mut server = Server::start(Act::answer(&format!("{status} There"), &location, "")).await;
         let says = format!("final: the processor answered {status}, answer kept");
-        assert_eq!(told(&processor.call(call(&server.url())).await), says);
+        assert_eq!(told(&processor.send(call(&server.url())).await), says);
         server.request().await;
     }
     assert!(other.is_quiet() && other.connections() == 0);
@@ -116,7 +118,7 @@ async fn what_is_done_is_done_however_long_the_answer() {
     let processor = processor();
     let longest = "x".repeat(ANSWER_BYTES_MAX);
     let server = Server::start(Act::answer("200 OK", "", &longest)).await;
-    let kept = processor.call(call(&server.url())).await;
+    let kept = processor.send(call(&server.url())).await.ending;
     assert!(matches!(&kept, Ending::Completed { answer: Some(it), .. } if it.body == longest), "{kept:?}");
 
     let whole = format!("{}0\r\n\r\n", too_long("200 OK", ""));
@@ -125,7 +127,7 @@ async fn what_is_done_is_done_however_long_the_answer() {
         let note = "the processor answered 200 with more than 262144 bytes, which are not kept; so the reference \
                     under /reference is not known";
         let done = Ending::Completed { answer: None, reference: None, note: Some(note.to_owned()) };
-        assert_eq!(processor.call(call(&server.url())).await, done);
+        assert_eq!(processor.send(call(&server.url())).await.ending, done);
         server.request().await;
         assert!(server.is_quiet(), "one call is one request");
     }
@@ -142,7 +144,7 @@ async fn a_status_counts_however_long_the_answer() {
     ] {
         let server = Server::start(Act::Say(too_long(status, headers))).await;
         let says = says.replace("{}", "with more than 262144 bytes, which are not kept");
-        assert_eq!(told(&processor.call(call(&server.url())).await), says);
+        assert_eq!(told(&processor.send(call(&server.url())).await), says);
     }
 }
 
@@ -156,13 +158,13 @@ async fn an_answer_without_an_end_is_hung_up_on() {
     for act in [Act::Say(silent), Act::Say(too_long("200 OK", "")), Act::Pour("200 OK")] {
         let mut server = Server::start(act).await;
         let began = Instant::now();
-        let done = processor.call(call(&server.url())).await;
+        let done = processor.send(call(&server.url())).await.ending;
         assert!(matches!(done, Ending::Completed { answer: None, note: Some(_), .. }), "{done:?}");
         assert!(began.elapsed() < AMPLE / 2, "it waited");
         server.request().await;
     }
     let server = Server::start(Act::Pour("200 OK")).await;
-    processor.call(call(&server.url())).await;
+    processor.send(call(&server.url())).await;
     let poured = server.poured().await;
     assert!(poured < 64 * ANSWER_BYTES_MAX, "what the two machines hold, and not {poured} bytes");
 }
@@ -174,7 +176,7 @@ async fn what_is_done_without_a_reference_is_done_and_says_so() {
                    256 bytes on one line";
     for body in ["", "{}", "JE-7", r#"{"reference":""}"#, r#"{"reference":["JE-7"]}"#] {
         let server = Server::start(Act::answer("200 OK", "", body)).await;
-        let done = processor().call(call(&server.url())).await;
+        let done = processor().send(call(&server.url())).await.ending;
         let Ending::Completed { answer: Some(answer), reference: None, note: Some(note) } = done else {
             panic!("{body}: {done:?}");
         };
@@ -183,7 +185,7 @@ async fn what_is_done_without_a_reference_is_done_and_says_so() {
     let server = Server::start(Act::answer("200 OK", "", "{}")).await;
     let mut unasked = call(&server.url());
     unasked.reference = None;
-    let done = processor().call(unasked).await;
+    let done = processor().send(unasked).await.ending;
     assert!(matches!(&done, Ending::Completed { answer: Some(_), note: None, .. }), "{done:?}");
 }
 
@@ -193,7 +195,7 @@ async fn calls_that_follow_each_other_share_a_connection() {
     let processor = processor();
     let mut server = Server::start(Act::answer("200 OK", "", "{}")).await;
     for _ in 0..5 {
-        assert_eq!(told(&processor.call(call(&server.url())).await), "done 200 -");
+        assert_eq!(told(&processor.send(call(&server.url())).await), "done 200 -");
         server.request().await;
     }
     assert_eq!(server.connections(), 1);
@@ -209,8 +211,8 @@ async fn an_id_that_a_header_cannot_carry_is_not_sent_as_another() {
         ("id\r\nSnavio-Fence: 9", "final: the message's id cannot be told in a header"),
     ] {
         let mut call = call(&server.url());
-        call.idempotency_key = snavio_model::id::MessageId::stored(id);
-        assert_eq!(told(&processor().call(call).await), says);
+        call.message_id = snavio_model::id::MessageId::stored(id);
+        assert_eq!(told(&processor().send(call).await), says);
     }
     assert!(server.is_quiet());
 }

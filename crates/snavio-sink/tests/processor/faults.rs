@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use snavio_sink::Sink;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use crate::server::{Act, Server};
@@ -17,7 +18,7 @@ async fn what_was_sent_and_not_answered_in_time_may_have_been_done() {
     let mut hanging = call(&server.url());
     hanging.timeout = SHORT;
     let says = "unknown: the processor did not answer within 300ms; it may have done it";
-    assert_eq!(told(&processor().call(hanging).await), says);
+    assert_eq!(told(&processor().send(hanging).await), says);
     assert_eq!(server.request().await.body, r#"{"amount":"10.00"}"#, "it was read");
 }
 
@@ -28,7 +29,7 @@ async fn what_was_sent_and_not_read_in_time_may_be_done_later() {
     let mut ignored = call(&server.url());
     ignored.timeout = SHORT;
     let says = "unknown: the processor did not answer within 300ms; it may have done it";
-    assert_eq!(told(&processor().call(ignored).await), says);
+    assert_eq!(told(&processor().send(ignored).await), says);
     assert!(server.is_quiet() && server.connections() == 1);
 }
 
@@ -45,7 +46,7 @@ async fn a_connection_that_is_lost_leaves_it_in_doubt() {
         Act::answer("nonsense", "", ""),
     ] {
         let mut server = Server::start(act.clone()).await;
-        let told = told(&processor.call(call(&server.url())).await);
+        let told = told(&processor.send(call(&server.url())).await);
         let says = "unknown: the processor's answer was lost; it may have done it: ";
         assert!(told.starts_with(says), "{act:?}: {told}");
         server.request().await;
@@ -61,7 +62,7 @@ async fn an_answer_that_does_not_end_in_time_leaves_it_in_doubt() {
     let mut slow = call(&server.url());
     slow.timeout = SHORT;
     let says = "unknown: the processor did not answer within 300ms; it may have done it";
-    assert_eq!(told(&processor().call(slow).await), says);
+    assert_eq!(told(&processor().send(slow).await), says);
     server.request().await;
 }
 
@@ -69,11 +70,11 @@ async fn an_answer_that_does_not_end_in_time_leaves_it_in_doubt() {
 #[tokio::test]
 async fn a_processor_that_is_not_there_was_sent_nothing() {
     let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
-    let told_of_none = told(&processor().call(call(&format!("http://127.0.0.1:{port}/"))).await);
+    let told_of_none = told(&processor().send(call(&format!("http://127.0.0.1:{port}/"))).await);
     let says =
         "again: the processor could not be reached; nothing was sent: Connection refused (os error 111)";
     assert_eq!(told_of_none, says);
-    let told_of_no_name = told(&processor().call(call("https://processor.invalid/")).await);
+    let told_of_no_name = told(&processor().send(call("https://processor.invalid/")).await);
     let says = "again: the processor could not be reached";
     assert!(told_of_no_name.starts_with(says), "{told_of_no_name}");
 }
@@ -94,14 +95,14 @@ async fn a_processor_that_does_not_take_connections_in_time_was_sent_nothing() {
     let mut late = call(&format!("http://{address}/"));
     late.timeout = SHORT;
     let says = "again: the processor could not be reached within 300ms; nothing was sent";
-    assert_eq!(told(&processor().call(late).await), says);
+    assert_eq!(told(&processor().send(late).await), says);
 }
 
 /// CLM-6, QUA-6
 #[tokio::test]
 async fn a_processor_without_a_good_certificate_was_sent_nothing() {
     let mut server = Server::start(Act::answer("200 OK", "", "{}")).await;
-    let told = told(&processor().call(call(&format!("https://{}/", server.address))).await);
+    let told = told(&processor().send(call(&format!("https://{}/", server.address))).await);
     assert!(told.starts_with("again: the processor could not be reached; nothing was sent: "), "{told}");
     assert!(server.is_quiet() && server.connections() == 1);
 }

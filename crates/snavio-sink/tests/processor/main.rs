@@ -1,16 +1,17 @@
-//! HTTP processors over real sockets: every answer, every fault, and addresses that must not be called.
+//! HTTP processors and receivers over real sockets: every answer, every fault, and addresses that must not be called.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod addresses;
 mod answers;
 mod faults;
+mod push;
 mod server;
 
 use std::time::Duration;
 
 use snavio_model::id::{MessageId, Serial};
-use snavio_model::processing::Ending;
+use snavio_model::processing::{Called, Ending};
 use snavio_model::trace::{CorrelationId, Traceparent};
 use snavio_sink::{Call, HttpProcessor, Network};
 
@@ -27,21 +28,21 @@ fn call(url: &str) -> Call {
         url: url.to_owned(),
         timeout: AMPLE,
         reference: Some("/reference".to_owned()),
-        idempotency_key: MessageId::stored("0192f0a0-7c3e-7b60-8c1d-1b2a3c4d5e6f"),
+        message_id: MessageId::stored("0192f0a0-7c3e-7b60-8c1d-1b2a3c4d5e6f"),
         source: "acme/shop".parse().unwrap(),
         fence: Serial(268_435_457),
         delivery_id: Serial(268_435_456),
         attempt: 3,
         correlation: CorrelationId::new("order 7").unwrap(),
         traceparent: Traceparent::from_random([7; 24]),
-        content_type: "application/json",
+        headers: vec![("content-type".to_owned(), "application/json".to_owned())],
         body: r#"{"amount":"10.00"}"#.into(),
     }
 }
 
 /// What came of a call, in a line.
-fn told(ending: &Ending) -> String {
-    match ending {
+fn told(called: &Called) -> String {
+    match &called.ending {
         Ending::Completed { answer, reference, .. } => {
             let status = answer.as_ref().map(|it| it.status);
             format!("done {} {}", status.unwrap_or_default(), reference.as_deref().unwrap_or("-"))

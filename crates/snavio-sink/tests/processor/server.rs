@@ -39,6 +39,7 @@ impl Act {
 pub(crate) struct Request {
     pub(crate) head: String,
     pub(crate) body: String,
+    pub(crate) bytes: Vec<u8>,
 }
 
 pub(crate) struct Server {
@@ -128,16 +129,20 @@ async fn pour(stream: &mut TcpStream, status: &str) -> usize {
 
 /// A whole request, or none when the client hung up or speaks something else.
 async fn read(stream: &mut TcpStream) -> Option<Request> {
-    let mut text = String::new();
-    let mut buffer = [0; 4096];
+    let mut bytes = Vec::new();
     loop {
-        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+        if let Some(end) = bytes.windows(4).position(|it| it == b"\r\n\r\n") {
+            let head = std::str::from_utf8(&bytes[..end]).ok()?;
             let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            let body = &bytes[end + 4..];
             if body.len() == length?.parse::<usize>().ok()? {
-                return Some(Request { head: head.to_owned(), body: body.to_owned() });
+                let text = String::from_utf8_lossy(body).into_owned();
+                return Some(Request { head: head.to_owned(), body: text, bytes: body.to_vec() });
             }
         }
-        let count = stream.read(&mut buffer).await.ok().filter(|count| *count > 0)?;
-        text += std::str::from_utf8(&buffer[..count]).ok()?;
+        stream.read_buf(&mut bytes).await.ok().filter(|count| *count > 0)?;
+        if !bytes.starts_with(b"POST") && !b"POST".starts_with(&bytes) {
+            return None;
+        }
     }
 }

@@ -19,13 +19,13 @@ use super::processing::{answer, audited, book, booking, claim, completed, failed
 use super::samples::{act, at, intake, queued, receipt, receive, settle, settle_one};
 use crate::{Cooled, Erasure, NewHold, NewSegment, Received, Report, Store};
 
-const DAY: i64 = 86_400;
+pub(super) const DAY: i64 = 86_400;
 
 /// Objects as an archive would have them.
-type Shelf = BTreeMap<String, Vec<u8>>;
+pub(super) type Shelf = BTreeMap<String, Vec<u8>>;
 
 /// A message that was posted, with answer 1, on day 0.
-async fn posted(store: &dyn Store, id: &str) -> Received {
+pub(super) async fn posted(store: &dyn Store, id: &str) -> Received {
     let work = take_up(store, id, 0).await;
     finish(store, completed(receipt(&work), "1"), 1).await;
     work
@@ -52,7 +52,7 @@ async fn write(store: &dyn Store, shelf: &mut Shelf, records: &[Record], day: i6
 }
 
 /// Moves all that has cooled.
-async fn archive(store: &dyn Store, shelf: &mut Shelf, day: i64) -> usize {
+pub(super) async fn archive(store: &dyn Store, shelf: &mut Shelf, day: i64) -> usize {
     let records = cooled(store, day).await;
     if records.is_empty() {
         return 0;
@@ -62,13 +62,13 @@ async fn archive(store: &dyn Store, shelf: &mut Shelf, day: i64) -> usize {
 }
 
 /// The record that a claim points to.
-async fn archived(store: &dyn Store, shelf: &Shelf, id: &str, day: i64) -> Record {
+pub(super) async fn archived(store: &dyn Store, shelf: &Shelf, id: &str, day: i64) -> Record {
     let claim = claim(store, id, day * DAY).await;
     let pointer = claim.pointer().expect("it is archived").expect("it points somewhere").record;
     segment::find(&pointer, &shelf[&pointer.object]).expect("it is there")
 }
 
-fn saying(what: u8, id: &str, day: i64) -> Intake {
+pub(super) fn saying(what: u8, id: &str, day: i64) -> Intake {
     let mut intake = intake(id, &book(), at(day * DAY));
     intake.message.domain_hash = DomainHash([what; 32]);
     intake
@@ -82,15 +82,15 @@ async fn again(store: &dyn Store, id: &str, day: i64) -> (Outcome, Outcome) {
     (same, other)
 }
 
-fn id_key(id: &str) -> IdKey {
+pub(super) fn id_key(id: &str) -> IdKey {
     IdKey { id: MessageId::stored(id), tenant: acme() }
 }
 
-fn acme() -> TenantName {
+pub(super) fn acme() -> TenantName {
     TenantName::new("acme").expect("a tenant")
 }
 
-async fn count(store: &dyn Store) -> usize {
+pub(super) async fn count(store: &dyn Store) -> usize {
     store.messages("acme", Serial(0), 100).await.expect("messages are read").len()
 }
 
@@ -250,7 +250,7 @@ pub async fn what_is_over_goes_with_its_message_and_answer_on_the_record(store: 
     let entries = store.audit(Serial(0), 100).await.expect("the record is read");
     let entry = entries.iter().find(|it| it.action == "claims.expire").expect("it is on record");
     assert_eq!((entry.object.as_str(), entry.act.at), ("2 claims", at(2558 * DAY)));
-    for words in ["a of acme at acme/bot:book", "b of acme", "1 messages and 1 answers"] {
+    for words in [r#""a" of acme at acme/bot:book"#, r#""b" of acme"#, "1 messages and 1 answers"] {
         assert!(entry.outcome.contains(words), "{}", entry.outcome);
     }
     assert!(queued(settle_one(&**store, "a", &book(), at(2558 * DAY)).await).is_some(), "the id is free");
@@ -260,7 +260,10 @@ pub async fn what_is_over_goes_with_its_message_and_answer_on_the_record(store: 
 pub async fn an_id_that_is_used_again_after_its_time_is_on_the_record(store: &Arc<dyn Store>) {
     posted(&**store, "a").await;
     assert!(queued(settle_one(&**store, "a", &book(), at(2558 * DAY)).await).is_some());
-    assert_eq!(audited(&**store, "claims.expire").await, 1);
+    let entries = store.audit(Serial(0), 100).await.expect("the record is read");
+    let entries: Vec<_> = entries.iter().filter(|it| it.action == "claims.expire").collect();
+    let told = r#"their time was over: "a" of acme at acme/bot:book; with them 1 messages and 1 answers"#;
+    assert_eq!(entries.iter().map(|it| it.outcome.as_str()).collect::<Vec<_>>(), [told]);
     assert_eq!(count(&**store).await, 1, "the old message is gone, the new one is there");
 }
 
@@ -277,16 +280,17 @@ pub async fn what_is_held_is_not_deleted_until_the_hold_is_lifted(store: &Arc<dy
         let hold = store
             .set_hold(NewHold { tenant: acme(), held }, act("a lawsuit", at(2)))
             .await
-            .expect("it holds");
+            .expect("it holds")
+            .expect("there is room");
         let others = Held::Id(MessageId::stored("other"));
-        let other =
-            store.set_hold(NewHold { tenant: acme(), held: others }, act("", at(2))).await.expect("it holds");
+        let other = NewHold { tenant: acme(), held: others };
+        let other = store.set_hold(other, act("", at(2))).await.expect("it holds").expect("there is room");
         store.sweep(over).await.expect("it sweeps");
         assert_eq!(count(&**store).await, before + 1, "{id} is held");
         let again = settle_one(&**store, id, &book(), over).await;
         assert_eq!(again, Outcome::Unreadable, "{id} cannot be used again");
         let erasure =
-            store.erase(&id_key(id), Vec::new(), act("asked for", at(3))).await.expect("it answers");
+            store.erase(&id_key(id), Vec::new(), None, act("asked for", at(3))).await.expect("it answers");
         assert_eq!(erasure, Erasure::Held(hold.id));
         let lifted = store.lift_hold(hold.id, act("it is over", at(4))).await.expect("it lifts");
         assert_eq!(lifted.and_then(|it| it.lifted).map(|it| it.why).as_deref(), Some("it is over"));
@@ -312,7 +316,7 @@ pub async fn what_is_erased_says_nothing_and_is_still_known(store: &Arc<dyn Stor
     let (_, other) = again(&**store, "a", 0).await;
     assert!(matches!(other, Outcome::Conflict { .. }));
     let erase = async |now| {
-        store.erase(&id_key("a"), Vec::new(), act("asked for", at(now))).await.expect("it answers")
+        store.erase(&id_key("a"), Vec::new(), None, act("asked for", at(now))).await.expect("it answers")
     };
     assert_eq!(erase(5).await, Erasure::Erased { at: at(5), before: false });
     assert_eq!(erase(6).await, Erasure::Erased { at: at(5), before: true });
@@ -329,14 +333,15 @@ pub async fn what_is_erased_says_nothing_and_is_still_known(store: &Arc<dyn Stor
     let (same, other) = again(&**store, "a", 1).await;
     assert!(matches!(same, Outcome::Seen { status: Status::Completed, .. }));
     assert!(matches!(other, Outcome::Conflict { .. }));
-    let unknown = store.erase(&id_key("nobody"), Vec::new(), act("", at(5))).await.expect("it answers");
+    let unknown = store.erase(&id_key("nobody"), Vec::new(), None, act("", at(5))).await.expect("it answers");
     assert_eq!(unknown, Erasure::Unknown);
 }
 
 /// CLM-18
 pub async fn what_is_on_its_way_is_not_erased(store: &Arc<dyn Store>) {
     let work = take_up(&**store, "a", 0).await;
-    let erase = async || store.erase(&id_key("a"), Vec::new(), act("", at(5))).await.expect("it answers");
+    let erase =
+        async || store.erase(&id_key("a"), Vec::new(), None, act("", at(5))).await.expect("it answers");
     assert_eq!(erase().await, Erasure::Busy);
     finish(&**store, failed(receipt(&work), true, 9), 1).await;
     assert!(matches!(erase().await, Erasure::Erased { before: false, .. }), "once it has ended");
@@ -354,7 +359,8 @@ pub async fn what_is_archived_is_erased_by_writing_its_segment_again(store: &Arc
     }
     assert_eq!(archive(&**store, &mut shelf, 401).await, 2);
     let (old, text) = shelf.iter().next().map(|(key, text)| (key.clone(), text.clone())).expect("an object");
-    let blind = store.erase(&id_key("a"), Vec::new(), act("", at(402 * DAY))).await.expect("it answers");
+    let blind =
+        store.erase(&id_key("a"), Vec::new(), None, act("", at(402 * DAY))).await.expect("it answers");
     assert_eq!(blind, Erasure::Moved, "what is in the archive must be written again first");
     let records = segment::read(&old, &text).expect("it is read");
     let before = segment::write(&records).expect("a segment").pointers;
@@ -363,7 +369,7 @@ pub async fn what_is_archived_is_erased_by_writing_its_segment_again(store: &Arc
     let after = write(&**store, &mut shelf, &records, 402).await.into_iter().map(|(_, pointer)| pointer);
     let rewritten: Vec<_> = before.into_iter().zip(after).collect();
     let erasure =
-        store.erase(&id_key("a"), rewritten, act("asked for", at(402 * DAY))).await.expect("it erases");
+        store.erase(&id_key("a"), rewritten, None, act("asked for", at(402 * DAY))).await.expect("it erases");
     assert_eq!(erasure, Erasure::Erased { at: at(402 * DAY), before: false });
     assert_eq!(
         store.spent_segments("", 10, at(402 * DAY)).await.expect("it looks"),
@@ -430,7 +436,8 @@ pub async fn nothing_is_pointed_elsewhere_if_something_would_be_left_behind(stor
     assert!(!repoint(vec![(old[0].clone(), unbegun.clone()), (old[1].clone(), unbegun)]).await, "not begun");
     let anew = write(&**store, &mut shelf, &records[..1], 402).await.remove(0).1;
     assert!(!repoint(vec![(old[0].clone(), anew.clone())]).await, "b would be left behind");
-    let blind = store.erase(&id_key("a"), vec![(old[0].clone(), anew.clone())], act("", at(402 * DAY))).await;
+    let blind =
+        store.erase(&id_key("a"), vec![(old[0].clone(), anew.clone())], None, act("", at(402 * DAY))).await;
     assert_eq!(blind.expect("it answers"), Erasure::Moved);
     for id in ["a", "b"] {
         assert_eq!(archived(&**store, &shelf, id, 402).await.message.id.as_str(), id);
@@ -447,7 +454,7 @@ pub async fn an_object_that_nothing_points_to_ends_at_once(store: &Arc<dyn Store
     let records = cooled(&**store, 401).await;
     let written = write(&**store, &mut shelf, &records, 401).await;
     let object = written[0].1.object.clone();
-    store.erase(&id_key("a"), Vec::new(), act("asked for", at(401 * DAY))).await.expect("it erases");
+    store.erase(&id_key("a"), Vec::new(), None, act("asked for", at(401 * DAY))).await.expect("it erases");
     assert_eq!(store.moved(written.clone(), at(401 * DAY)).await.expect("it answers"), 0);
     assert!(ending(&**store, &object).await);
     store.forget_segment(&object, at(401 * DAY)).await.expect("it forgets");

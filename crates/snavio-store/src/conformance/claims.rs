@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use snavio_model::claim::ClaimPolicy;
+use snavio_model::claim::{ClaimPolicy, IdKey};
+use snavio_model::id::MessageId;
 use snavio_model::settle::Outcome;
+use snavio_model::time::Timestamp;
 
 use super::samples::{
     KEEP_SECONDS, at, intake, intake_of, notify, pay, queued, receive, route, settle, settle_one,
@@ -78,6 +80,28 @@ pub async fn destinations_claim_for_themselves(store: &Arc<dyn Store>) {
     let fresh: Vec<_> = settled[0].outcomes.iter().map(|it| queued(*it).is_some()).collect();
     assert_eq!(fresh, [false, true, true]);
     for name in ["pay", "refund", "notify"] {
-        assert_eq!(receive(&**store, name, 30, at(1)).await.len(), 1, "{name}");
+        let received = receive(&**store, name, 30, at(1)).await;
+        let destinations: Vec<_> = received.iter().filter_map(|it| it.destination.as_deref()).collect();
+        assert_eq!(destinations, [format!("acme/bot:{name}")], "each says by which route it came");
+    }
+}
+
+/// CLM-10, CLM-18: until it is swept, or while it is held.
+pub async fn what_is_over_is_shown_to_who_asks_for_it(store: &Arc<dyn Store>) {
+    settle_one(&**store, "a", &pay(), at(0)).await;
+    let id = IdKey { id: MessageId::stored("a"), tenant: "acme".parse().expect("a tenant") };
+    let later = at(i64::from(KEEP_SECONDS));
+    assert!(store.claims_of(&id, later).await.expect("the store answers").is_empty());
+    let all = store.claims_of(&id, Timestamp(i64::MIN)).await.expect("the store answers");
+    assert_eq!(all.iter().map(|it| it.claim.is_live(later)).collect::<Vec<_>>(), [false]);
+}
+
+/// REG-24
+pub async fn a_tenant_has_claims_of_its_ids_and_at_its_destinations(store: &Arc<dyn Store>) {
+    let has = async |tenant: &str| store.has_claims(tenant).await.expect("the store answers");
+    assert!(!has("acme").await);
+    settle(&**store, vec![intake_of("zeta/app", "a", &[pay()], at(0))], at(0)).await;
+    for (tenant, expected) in [("zeta", true), ("acme", true), ("acm", false), ("bot", false)] {
+        assert_eq!(has(tenant).await, expected, "{tenant}");
     }
 }

@@ -3,18 +3,20 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use snavio_model::claim::ClaimPolicy;
-use snavio_model::conflict::{ConflictState, Immovable, Move};
+use snavio_model::claim::{ClaimPolicy, IdKey, Status};
+use snavio_model::conflict::{Conflict, ConflictState, Immovable, Move};
 use snavio_model::delivery::DeadReason;
 use snavio_model::hash::DomainHash;
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::message::{Message, Path};
-use snavio_model::registry::BoundRoute;
+use snavio_model::processing::{Processing, ProcessingKind};
+use snavio_model::registry::{BoundRoute, Route};
 use snavio_model::settle::{Intake, Outcome};
 use snavio_model::time::Timestamp;
 
-use super::samples::{at, ids, intake, intake_of, queued, receive, route, settle, settle_one};
-use crate::{Act, Store};
+use super::processing::{completed, failed, finish};
+use super::samples::{at, ids, intake, intake_of, queued, receipt, receive, route, settle, settle_one};
+use crate::{Act, Erasure, Store};
 
 fn post() -> Arc<BoundRoute> {
     route("post", ClaimPolicy::ledger())
@@ -166,10 +168,11 @@ pub async fn a_conflict_is_triaged_and_resolved_once(store: &Arc<dyn Store>) {
     assert!(open.is_empty());
 }
 
-/// CLM-15, CLM-19: seven years on, and when they are over.
+/// CLM-15, CLM-19: seven years on, and when they are over. What a conflict is about stays for as long as that is kept.
 pub async fn an_id_of_the_ledger_is_known_for_seven_years(store: &Arc<dyn Store>) {
     const DAY: i64 = 86_400;
     settle_saying(&**store, 1, "a", at(0)).await;
+    settle_saying(&**store, 1, "b", at(0)).await;
     for day in [401, 2519] {
         let now = at(day * DAY);
         store.sweep(now).await.expect("it sweeps");
@@ -178,10 +181,11 @@ pub async fn an_id_of_the_ledger_is_known_for_seven_years(store: &Arc<dyn Store>
     }
     let over = at(2558 * DAY);
     assert!(
-        queued(settle_saying(&**store, 2, "a", over).await).is_some(),
+        queued(settle_saying(&**store, 2, "b", over).await).is_some(),
         "it means something else from now on"
     );
-    conflict_of(settle_saying(&**store, 1, "a", at(2559 * DAY)).await);
+    conflict_of(settle_saying(&**store, 1, "b", at(2559 * DAY)).await);
+    assert_eq!(settle_saying(&**store, 2, "a", over).await, Outcome::Unreadable, "a conflict is about it");
     store.sweep(at(9000 * DAY)).await.expect("it sweeps");
     assert_eq!(
         store.conflicts(None, None, Serial(0), 10).await.expect("they are listed").len(),
@@ -200,11 +204,67 @@ pub async fn an_id_that_is_free_again_has_its_conflicts_after_those_from_before(
         assert!(queued(settled[0].outcomes[0]).is_some(), "{settled:?}");
         let conflict = conflict_of(settled[1].outcomes[0]);
         let stored = store.conflict(conflict).await.expect("it is read").expect("it is there");
-        // The same content as before counts on that record; its first place stays.
-        assert!(stored.conflict.place <= place, "{stored:?}");
+        assert_eq!(stored.conflict.place, place, "{stored:?}");
     }
     let listed = store.conflicts(None, None, Serial(0), 10).await.expect("they are listed");
     assert_eq!(listed.iter().map(|it| it.count).sum::<u64>(), 3);
+}
+
+/// A ledger route of another tenant.
+fn zeta() -> Arc<BoundRoute> {
+    let target = "zeta/gl".parse().expect("a service");
+    Arc::new(BoundRoute::new(Route { target, ..post().route.clone() }))
+}
+
+/// CLM-8, CLM-18: whatever a sender disputes with itself, each tenant that must decide has a record of its own.
+pub async fn each_tenant_that_must_decide_has_its_own_conflict(store: &Arc<dyn Store>) {
+    let send = async |what, to: &Arc<BoundRoute>| {
+        let sent = Intake { destinations: vec![Arc::clone(to)], ..saying(what, "a", at(1)) };
+        settle(&**store, vec![sent], at(1)).await[0].outcomes[0]
+    };
+    assert!(queued(send(1, &zeta()).await).is_some());
+    for what in 2..=120 {
+        conflict_of(send(what, &post()).await);
+    }
+    let (second, other) = (conflict_of(send(2, &zeta()).await), conflict_of(send(200, &zeta()).await));
+    assert_eq!(conflict_of(send(2, &zeta()).await), second);
+    let listed =
+        async |owner| store.conflicts(Some(owner), None, Serial(0), 200).await.expect("they are listed");
+    let of_zeta = listed("zeta").await;
+    let told: Vec<_> = of_zeta.iter().map(|it| (it.id, it.hash.0[0], it.place, it.count)).collect();
+    assert_eq!(told, [(second, 2, 101, 2), (other, 200, 102, 1)]);
+    let of_acme = listed("acme").await;
+    assert_eq!((of_acme.len(), of_acme.iter().map(|it| it.count).sum::<u64>()), (100, 119));
+    let letters = store.dead_letters("zeta", None, Serial(0), 10).await.expect("they are listed");
+    assert_eq!(letters.len(), 2);
+    let id = IdKey { id: MessageId::stored("a"), tenant: "acme".parse().expect("a tenant") };
+    let act = Act { who: "anna".into(), why: "asked for".into(), at: at(2) };
+    let erased = store.erase(&id, Vec::new(), Some("acme"), act).await.expect("it answers");
+    assert_eq!(erased, Erasure::Disputed(second));
+}
+
+/// CLM-8: what was decided about an id says nothing of what it means since.
+pub async fn another_meaning_of_an_id_has_conflicts_of_its_own(store: &Arc<dyn Store>) {
+    let event = route("note", ClaimPolicy::Event { keep_seconds: 86_400, answers: false });
+    let send = async |what, now| {
+        let sent = Intake { destinations: vec![Arc::clone(&event)], ..saying(what, "a", at(now)) };
+        settle(&**store, vec![sent], at(now)).await[0].outcomes[0]
+    };
+    send(1, 0).await;
+    let before = conflict_of(send(2, 1).await);
+    for state in [ConflictState::Triaged, ConflictState::ResolvedAcceptOriginal] {
+        let to = Move { to: state, note: "seen".to_owned(), compensating: None };
+        let act = Act { who: "anna".into(), why: "seen".into(), at: at(2) };
+        let moved = store.move_conflict(before, to, act).await.expect("it moves");
+        moved.expect("it is there").expect("it may");
+    }
+    assert!(queued(send(3, 86_400).await).is_some(), "it is free");
+    let since = conflict_of(send(2, 86_401).await);
+    let stored = store.conflict(since).await.expect("it is read").expect("it is there");
+    assert_ne!(since, before);
+    let Conflict { state, original_hash, place, .. } = stored.conflict;
+    assert_eq!((state, original_hash.0[0], place), (ConflictState::Open, 3, 2));
+    assert_eq!(store.open_conflicts().await.expect("they are counted"), 1);
 }
 
 /// CLM-8, TEL-4: who reads telemetry is not held up by what was never dispatched.
@@ -231,4 +291,94 @@ pub async fn a_policy_that_is_tightened_compares_with_what_was_taken_before(stor
     settle(&**store, vec![first], at(0)).await;
     assert_eq!(settle_saying(&**store, 1, "a", at(1)).await, Outcome::Duplicate { first_seen_at: at(0) });
     conflict_of(settle_saying(&**store, 2, "a", at(1)).await);
+}
+
+/// CLM-8, CLM-20: work that waits longer than its id was to mean anything is still compared, swept or not.
+pub async fn an_id_means_what_it_did_while_its_work_goes_on(store: &Arc<dyn Store>) {
+    let event = |name| route(name, ClaimPolicy::Event { keep_seconds: 1_000, answers: true });
+    let processing = Processing::of(ProcessingKind::Tracked);
+    let book = Arc::new(BoundRoute::new(Route { processing, ..event("book").route.clone() }));
+    let sent = |what, id, now, route: &Arc<BoundRoute>| Intake {
+        destinations: vec![Arc::clone(route)],
+        ..saying(what, id, at(now))
+    };
+    for id in ["a", "b"] {
+        settle(&**store, vec![sent(1, id, 0, &book)], at(0)).await;
+    }
+    let later = 3 * 86_400;
+    for id in ["a", "b"] {
+        let batch = vec![sent(1, id, later, &book), sent(2, id, later, &book)];
+        let foreseen = store.foresee(batch[1].clone(), at(later)).await.expect("it foresees");
+        assert!(matches!(foreseen.outcomes[0], Outcome::Conflict { .. }), "{foreseen:?}");
+        let settled = settle(&**store, batch, at(later)).await;
+        assert!(matches!(settled[0].outcomes[0], Outcome::Seen { status: Status::Processing, .. }));
+        conflict_of(settled[1].outcomes[0]);
+        // Somewhere else it does not mean anything else either.
+        let elsewhere = settle(&**store, vec![sent(3, id, later, &event("note"))], at(later)).await;
+        conflict_of(elsewhere[0].outcomes[0]);
+        store.sweep(at(later)).await.expect("it sweeps");
+    }
+    let same = settle(&**store, vec![sent(1, "a", later, &event("note"))], at(later)).await;
+    assert!(queued(same[0].outcomes[0]).is_some(), "{same:?}");
+}
+
+/// CLM-1, CLM-5, CLM-8: a claim that outlives what its id was to mean never answers for another content.
+pub async fn an_id_means_what_it_did_while_a_claim_answers_for_it(store: &Arc<dyn Store>) {
+    let event = |name| route(name, ClaimPolicy::Event { keep_seconds: 1_000, answers: true });
+    let (note, processing) = (event("note"), Processing::of(ProcessingKind::Tracked));
+    let book = Arc::new(BoundRoute::new(Route { processing, ..event("book").route.clone() }));
+    let send = async |what, id, now, route: &Arc<BoundRoute>| {
+        let sent = Intake { destinations: vec![Arc::clone(route)], ..saying(what, id, at(now)) };
+        settle(&**store, vec![sent], at(now)).await[0].outcomes[0]
+    };
+    for id in ["swept", "not swept", "put back"] {
+        assert!(queued(send(1, id, 0, &book).await).is_some());
+        let work = receive(&**store, "book", 3600, at(0)).await.remove(0);
+        let report = match id {
+            "put back" => failed(receipt(&work), true, 0),
+            _ => completed(receipt(&work), "1"),
+        };
+        // It ends late, so its claim is kept until 1680.
+        finish(&**store, report, 1_500).await;
+        if id == "not swept" {
+            conflict_of(send(2, id, 1_600, &note).await);
+            continue;
+        }
+        store.sweep(at(1_600)).await.expect("it sweeps");
+        let later = if id == "swept" { 1_600 } else { 1_700 };
+        if id == "put back" {
+            let act = Act { who: "anna".into(), why: "mended".into(), at: at(1_601) };
+            let redriven = store.redrive("acme", vec![work.delivery_id], act).await.expect("it answers");
+            assert_eq!(redriven.back, [work.delivery_id]);
+        }
+        conflict_of(send(2, id, later, &note).await);
+        conflict_of(send(2, id, later, &book).await);
+        let same = send(1, id, later, &book).await;
+        assert!(matches!(same, Outcome::Seen { .. }), "{id}: {same:?}");
+    }
+    assert!(queued(send(2, "swept", 1_700, &note).await).is_some(), "nobody answers for it any more");
+}
+
+/// CLM-8, CLM-15: whichever destination took an id up last says for how long it means that.
+pub async fn an_id_means_what_it_did_for_as_long_as_any_keeps_it(store: &Arc<dyn Store>) {
+    let event = route("note", ClaimPolicy::Event { keep_seconds: 86_400, answers: false });
+    let noted = Intake { destinations: vec![event], ..saying(1, "a", at(0)) };
+    assert!(queued(settle(&**store, vec![noted.clone()], at(0)).await[0].outcomes[0]).is_some());
+    // Twice at once, and in one batch: on some engines these race.
+    let (one, other) = tokio::join!(
+        settle(&**store, vec![saying(1, "a", at(60)), saying(1, "a", at(60))], at(60)),
+        settle(&**store, vec![saying(1, "a", at(60))], at(60))
+    );
+    let outcomes: Vec<_> = one.iter().chain(&other).map(|it| it.outcomes[0]).collect();
+    assert_eq!(outcomes.iter().filter(|it| queued(**it).is_some()).count(), 1, "{outcomes:?}");
+    for days in [2, 2000] {
+        let now = at(days * 86_400);
+        store.sweep(now).await.expect("it sweeps");
+        assert_eq!(settle_saying(&**store, 1, "a", now).await, Outcome::Duplicate { first_seen_at: at(60) });
+        conflict_of(settle_saying(&**store, 2, "a", now).await);
+    }
+    let stored = store.conflicts(None, None, Serial(0), 10).await.expect("they are listed");
+    let stored = store.conflict(stored[0].id).await.expect("it is read").expect("it is there");
+    let first = stored.original.expect("it is there").message;
+    assert_eq!(first.received_at, noted.message.received_at, "the first stands");
 }

@@ -1,6 +1,7 @@
 //! The nodes of a store: what they agree on, who is there, and who does what for all (ENG-7). A store that has one
 //! node gives it whatever it asks for.
 
+pub use super::ordering::racing_nodes_never_advance_from_one_state;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

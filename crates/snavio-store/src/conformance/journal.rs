@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use snavio_model::claim::IdKey;
 use snavio_model::event::EventEnvelope;
-use snavio_model::id::Serial;
+use snavio_model::id::{MessageId, Serial};
 use snavio_model::limits;
+use snavio_model::name::TenantName;
 use snavio_model::refusal::{Reason, Refusal, Subject};
-use snavio_model::telemetry::{Record, refused};
+use snavio_model::telemetry::{Record, StoredRecord, refused};
 
 use super::eventually;
 use super::samples::{act, at, event_intake, intake_of, message, notify, queue, receive, settle, settle_one};
@@ -218,4 +220,33 @@ pub async fn uses_are_read_newest_first(store: &Arc<dyn Store>) {
     );
     assert_eq!(uses(all[0].number, 1).await, all[1..2]);
     assert!(store.uses("zeta", Serial(i64::MAX), 10).await.expect("uses can be read").is_empty());
+}
+
+/// PIP-11: what was refused is found by its id, the newest first, however much was said before; what was accepted is not
+/// looked through for it.
+pub async fn what_was_told_of_an_id_is_found_among_the_newest(store: &Arc<dyn Store>) {
+    let source = "acme/billing".parse().expect("a service");
+    let record = |id: &str, now| {
+        let subject = Subject { id: Some(MessageId::stored(id)), ..Subject::default() };
+        refused(&source, &subject, &Refusal::new(Reason::AclDeny, ""), at(now))
+    };
+    let id = r#"an "odd" id"#;
+    store.record(vec![record(id, 0).expect("a record")]).await.expect("it is recorded");
+    store.record((0..30).filter_map(|n| record("other", n)).collect()).await.expect("they are recorded");
+    store.record(vec![record(id, 31).expect("a record")]).await.expect("it is recorded");
+    for n in 0..30 {
+        settle_one(&**store, &format!("m-{n}"), &notify(), at(32)).await;
+    }
+    let tenant = TenantName::new("acme").expect("a tenant");
+    let key = |id: &str| IdKey { id: MessageId::stored(id), tenant: tenant.clone() };
+    let told = async |id: &str, most| {
+        let told = store.told_of(&key(id), most).await.expect("it is read");
+        let is_it = |it: &&StoredRecord| it.body.get("command_id").is_some_and(|it| it == id);
+        (told.records.iter().filter(is_it).map(|it| it.at).collect::<Vec<_>>(), told.is_part)
+    };
+    assert_eq!(told(id, 32).await, (vec![at(31), at(0)], false));
+    assert_eq!(told(id, 31).await, (vec![at(31)], true));
+    assert_eq!(told("other", 32).await.0.len(), 30);
+    assert_eq!(told("nobody", 31).await, (Vec::new(), true));
+    assert_eq!(told("m-1", 32).await, (Vec::new(), false));
 }

@@ -9,8 +9,10 @@ pub mod claims;
 pub mod conflicts;
 pub mod events;
 pub mod fleet;
+pub mod holds;
 pub mod journal;
 pub mod leases;
+pub mod ordering;
 pub mod processing;
 pub mod queue;
 pub mod registry;
@@ -80,10 +82,16 @@ macro_rules! conformance {
                 of_many_racing_contents_one_wins_and_the_others_are_conflicts, a_conflict_is_triaged_and_resolved_once,
                 an_id_of_the_ledger_is_known_for_seven_years,
                 an_id_that_is_free_again_has_its_conflicts_after_those_from_before,
+                each_tenant_that_must_decide_has_its_own_conflict,
+                another_meaning_of_an_id_has_conflicts_of_its_own,
                 conflicts_do_not_hide_what_comes_after_them,
-                a_policy_that_is_tightened_compares_with_what_was_taken_before;
+                a_policy_that_is_tightened_compares_with_what_was_taken_before,
+                an_id_means_what_it_did_while_its_work_goes_on,
+                an_id_means_what_it_did_while_a_claim_answers_for_it,
+                an_id_means_what_it_did_for_as_long_as_any_keeps_it;
             claims: of_many_racing_tasks_one_wins, one_batch_sees_itself, another_service_finds_it_taken,
-                tenants_do_not_share_ids, a_claim_ends_by_time_alone, destinations_claim_for_themselves;
+                tenants_do_not_share_ids, a_claim_ends_by_time_alone, destinations_claim_for_themselves,
+                what_is_over_is_shown_to_who_asks_for_it, a_tenant_has_claims_of_its_ids_and_at_its_destinations;
             settle: what_is_settled_is_delivered_as_it_came, queues_keep_the_order_of_settling,
                 an_empty_batch_settles_nothing, serials_rise, what_the_engine_cannot_hold_fails_alone,
                 a_batch_that_nobody_waits_for_is_settled_whole;
@@ -113,11 +121,31 @@ macro_rules! conformance {
                 nothing_is_pointed_elsewhere_if_something_would_be_left_behind,
                 an_object_that_nothing_points_to_ends_at_once, what_was_answered_is_beside_the_pointer,
                 telemetry_goes_on_after_messages_were_moved;
+            holds: short_lived_claims_are_held_too, what_is_held_does_not_stand_in_the_way, what_was_answered_last_is_held_too,
+                claims_from_elsewhere_do_not_replace_what_is_held, foreseeing_deletes_nothing,
+                claims_of_before_the_archive_are_kept_for_an_audit,
+                a_conflict_keeps_its_original_for_its_own_seven_years,
+                an_id_that_a_conflict_is_about_is_not_used_again,
+                what_an_id_still_means_stays_with_its_first_claim, what_is_held_keeps_its_message_in_the_archive,
+                a_message_that_is_refused_deletes_nothing,
+                all_that_goes_is_on_the_record_by_name,
+                a_tenant_has_a_bounded_number_of_holds, evidence_of_anothers_open_conflict_is_not_erased;
             events: an_event_is_kept_as_it_came;
+            ordering: strict_refuses_what_is_late_and_knows_repeats,
+                lenient_delivers_what_is_late_and_skip_records_it, what_is_ahead_waits_until_the_gap_fills,
+                a_wait_that_ends_hands_out_in_order_and_records_the_gap,
+                one_message_of_an_entity_is_handed_out_at_a_time,
+                a_message_that_fails_for_good_lets_later_ones_go_on,
+                an_entity_is_parked_behind_what_failed_until_it_is_mended,
+                what_is_parked_is_skipped_on_the_record, refused_work_parks_and_a_settled_claim_lets_it_go_on,
+                an_entity_is_closed_by_its_completion_and_forgotten_after_its_time,
+                a_reset_forgets_and_hands_out_what_waits_on_the_record,
+                a_late_event_is_a_dead_letter_where_it_is_refused_and_delivered_elsewhere,
+                foreseeing_moves_no_entity;
             queue: a_lease_hides_until_it_ends, a_receive_that_is_given_up_spends_no_attempt,
                 an_extension_hides_for_longer, a_release_waits_out_its_delay,
                 a_receipt_ends_only_its_own_delivery, a_receipt_that_was_never_given_out_ends_nothing,
-                receives_are_counted_to_the_last, what_nobody_takes_ends_after_its_retention,
+                receives_are_counted_to_the_last, a_dead_letter_says_what_went_wrong_last, what_nobody_takes_ends_after_its_retention,
                 a_redriven_delivery_is_itself_again, a_purge_takes_what_was_there_and_is_on_the_record,
                 a_purge_of_a_long_queue_takes_all_of_it, a_purge_amid_traffic_leaves_no_ghosts,
                 attributes_tell_depth_flight_delay_and_age, a_queue_holds_something_until_the_last_is_gone,
@@ -133,19 +161,19 @@ macro_rules! conformance {
             journal: telemetry_pages_without_gap_or_repeat, telemetry_wakes_its_readers,
                 telemetry_wakes_nobody_else, a_reader_amid_writers_misses_nothing,
                 a_page_of_messages_is_bounded_in_bytes, tenants_read_their_own, uses_are_read_newest_first,
-                audit_and_dead_letters_page_by_number;
+                audit_and_dead_letters_page_by_number, what_was_told_of_an_id_is_found_among_the_newest;
             sweep: claims_level_off_under_steady_traffic, telemetry_ages_out_and_says_so,
                 that_telemetry_was_dropped_is_dropped_in_silence, every_tenants_telemetry_ages_out;
         }
         $crate::conformance! { @backend $backend,
-            reopen: work_outlives_a_restart, a_late_worker_is_fenced_over_a_restart, everything_is_kept, an_event_outlives_a_restart, serials_and_fences_rise, claims_still_hold,
+            reopen: work_outlives_a_restart, order_outlives_a_restart, a_late_worker_is_fenced_over_a_restart, everything_is_kept, an_event_outlives_a_restart, serials_and_fences_rise, claims_still_hold,
                 a_receipt_from_before_stands, the_last_attempt_outlives_a_restart,
                 a_redriven_delivery_does_not_keep_its_elders;
             leases: work_in_progress_is_not_handed_out_again_before_its_deadline,
                 work_with_a_long_deadline_is_in_doubt_only_past_it, an_extension_outlives_a_restart,
                 a_pause_outlives_a_restart, what_lapsed_before_a_restart_is_free_after_it,
                 a_late_worker_frees_nothing_after_a_restart, work_that_nobody_got_is_nobodys_after_a_restart;
-            fleet: the_first_word_counts, the_last_note_counts_and_comes_with_its_records,
+            fleet: racing_nodes_never_advance_from_one_state, the_first_word_counts, the_last_note_counts_and_comes_with_its_records,
                 of_racing_moves_of_a_note_one_lands, a_note_is_forgotten_if_it_is_what_it_is_taken_for, a_node_is_known_from_its_word_to_its_leave,
                 of_many_who_would_lead_one_does, a_task_is_free_after_its_term,
                 a_task_is_free_once_its_node_has_left, repeats_that_two_nodes_count_at_once_add_up;

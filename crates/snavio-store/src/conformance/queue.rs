@@ -7,6 +7,7 @@ use std::time::Duration;
 use snavio_model::delivery::{DeadReason, Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
 use snavio_model::limits;
+use snavio_model::processing::Ending;
 
 use super::samples::{
     self, RECEIVES_MAX, act, at, ids, intake, notify, pay, queue, queued, receipt, receive, settle,
@@ -153,6 +154,37 @@ pub async fn receives_are_counted_to_the_last(store: &Arc<dyn Store>) {
     assert_eq!(failed.body["command_id"], "a");
 }
 
+/// DLV-4
+pub async fn a_dead_letter_says_what_went_wrong_last(store: &Arc<dyn Store>) {
+    for (id, error) in [("a", "the receiver answered 503"), ("b", "odd: \u{1}ä\n'x'")] {
+        settle_one(&**store, id, &notify(), at(0)).await;
+        let lease = only(&**store, 30, 0).await;
+        let ending = Ending::Unknown { error: error.to_owned() }.last();
+        let report = Report { ending, ..Report::done(receipt(&lease)) };
+        let finished =
+            store.finish(&queue("notify"), vec![report], "test", at(1)).await.expect("it is taken");
+        assert_eq!(finished[0].outcome, ReceiptOutcome::Done);
+        let letter = dead_letter(&**store, 1).await.letter;
+        let kept = error.replace(['\u{1}', '\n'], " ");
+        assert_eq!((letter.reason, letter.error), (DeadReason::Failed, Some(kept)));
+        let whole =
+            store.dead_letter("acme", lease.delivery_id).await.expect("it can be read").expect("it is there");
+        assert_eq!(whole.letter.error, letter_error(&**store, lease.delivery_id).await);
+        let back =
+            store.redrive("acme", vec![lease.delivery_id], act("mended", at(2))).await.expect("it redrives");
+        assert_eq!(back.back, [lease.delivery_id]);
+        let again = only(&**store, 30, 3).await;
+        assert_eq!((again.delivery_id, again.attempt), (lease.delivery_id, 1));
+        acknowledge(&**store, "notify", &[receipt(&again)]).await;
+    }
+}
+
+async fn letter_error(store: &dyn Store, id: Serial) -> Option<String> {
+    let letters =
+        store.dead_letters("acme", Some(&queue("dead")), Serial(0), 10).await.expect("they are listed");
+    letters.into_iter().find(|it| it.letter.delivery.id == id)?.letter.error
+}
+
 /// DLV-2
 pub async fn what_nobody_takes_ends_after_its_retention(store: &Arc<dyn Store>) {
     let retention = i64::try_from(limits::QUEUE_RETENTION.as_secs()).expect("two weeks");
@@ -189,7 +221,7 @@ pub async fn a_redriven_delivery_is_itself_again(store: &Arc<dyn Store>) {
     settle_one(&**store, "b", &notify(), at(1)).await;
     let back = store.redrive("acme", vec![dead, Serial(7)], act("mended", at(2))).await;
     let back = back.expect("the store redrives");
-    assert_eq!(back, Redriven { back: vec![dead], full: Vec::new() }, "and says what it found");
+    assert_eq!(back, Redriven { back: vec![dead], ..Redriven::default() }, "and says what it found");
     assert!(store.dead_letter("acme", dead).await.expect("it can be asked for").is_none());
 
     let again = receive(&**store, "notify", 0, at(2)).await;

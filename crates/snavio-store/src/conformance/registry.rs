@@ -58,6 +58,10 @@ pub async fn changes_are_kept_with_their_story(store: &Arc<dyn Store>) {
         store.load().await.expect("the registry can be read"),
         (4, vec![tenant("second@example.com")])
     );
+    // What is gone is known to have been there.
+    for (key, is_known) in [(service("acme/bot").key(), true), (service("acme/bt").key(), false)] {
+        assert_eq!(store.was_registered(&key).await.expect("it is asked"), is_known);
+    }
     assert_eq!(store.version().await.expect("the version can be read"), 4);
     assert_eq!(store.changes_since(0, 10).await.expect("the changelog can be read"), story);
 }

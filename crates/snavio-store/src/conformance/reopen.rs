@@ -1,5 +1,6 @@
 //! Closing and opening again: everything is kept, and no number is given twice (QUA-1, DLV-3).
 
+pub use super::ordering::order_outlives_a_restart;
 pub use super::processing::{a_late_worker_is_fenced_over_a_restart, work_outlives_a_restart};
 use std::sync::Arc;
 

@@ -41,8 +41,10 @@ pub fn route(name: &str, claim: ClaimPolicy) -> Arc<BoundRoute> {
         processing: Default::default(),
         receives_max: RECEIVES_MAX,
         expected_drain_seconds: 300,
+        order: None,
         acl: Acl::Cached,
         expires_at: None,
+        disabled: None,
     }))
 }
 
@@ -115,6 +117,7 @@ pub fn intake_of(source: &str, id: &str, routes: &[Arc<BoundRoute>], now: Timest
         message: message(source, id, now),
         path: Path::Slow,
         destinations: routes.to_vec(),
+        places: Vec::new(),
         good_until: Timestamp(i64::MAX),
     }
 }

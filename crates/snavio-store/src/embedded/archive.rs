@@ -148,14 +148,19 @@ impl Archive for EmbeddedStore {
         &self,
         id: &IdKey,
         rewritten: Vec<(Pointer, Pointer)>,
+        decides_for: Option<&str>,
         act: Act,
     ) -> Result<Erasure, StoreError> {
-        let id = id.clone();
-        let erase = move |transaction: &mut Transaction<'_>| erase::erase(transaction, &id, &rewritten, &act);
-        self.writer.run(Urgency::Ordinary, erase).await
+        let (id, decides_for) = (id.clone(), decides_for.map(str::to_owned));
+        let erase = move |transaction: &mut Transaction<'_>| {
+            erase::erase(transaction, &id, &rewritten, decides_for.as_deref(), &act)
+        };
+        let (erasure, told) = self.writer.run(Urgency::Ordinary, erase).await?;
+        self.written.wake(told.iter().map(|record| record.tenant.as_str()));
+        Ok(erasure)
     }
 
-    async fn set_hold(&self, hold: NewHold, act: Act) -> Result<Hold, StoreError> {
+    async fn set_hold(&self, hold: NewHold, act: Act) -> Result<Option<Hold>, StoreError> {
         let set = move |transaction: &mut Transaction<'_>| hold::set(transaction, hold.clone(), &act);
         self.writer.run(Urgency::Ordinary, set).await
     }

@@ -15,6 +15,7 @@ use super::check::{self, Check, unreadable, usable};
 use super::writer::sql;
 use super::{known, message, original};
 use crate::archive::Aside;
+use crate::over::AUDITED;
 use crate::{StoreError, StoredClaim};
 
 /// The columns that [`read`] and [`whole`] read.
@@ -305,17 +306,19 @@ pub(super) fn seen_again(
     connection.prepare_cached(&again)?.execute(values).map(|_| ())
 }
 
-/// Deletes up to `limit` claims whose time is over, with their answers. Those that are kept for an audit go on the record
-/// (`retention.rs`).
+/// Deletes up to `limit` claims whose time is over, with their answers, where nothing is held. Those that are kept for an
+/// audit go on the record (`retention.rs`).
 pub(super) fn sweep(connection: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<usize> {
-    const ANSWERS: &str = "DELETE FROM answer WHERE delivery IN \
-         (SELECT delivery FROM claim WHERE expires_at <= ?1 AND status NOT IN (0, 2) AND hot_until IS NULL AND delivery IS NOT NULL \
-          ORDER BY expires_at LIMIT ?2)";
-    const SWEEP: &str = "DELETE FROM claim WHERE number IN \
-         (SELECT number FROM claim WHERE expires_at <= ?1 AND status NOT IN (0, 2) AND hot_until IS NULL \
-          ORDER BY expires_at LIMIT ?2) RETURNING id, tenant, number";
-    connection.prepare_cached(ANSWERS)?.execute((now.0, limit as i64))?;
-    known::delete(connection, known::Kind::Claim, SWEEP, params![now.0, limit as i64])
+    let over = format!(
+        "FROM claim WHERE expires_at <= ?1 AND status NOT IN (0, 2) AND NOT {AUDITED} ORDER BY expires_at LIMIT ?2"
+    );
+    let answers = format!(
+        "DELETE FROM answer WHERE delivery IN (SELECT delivery FROM (SELECT delivery {over}) WHERE delivery IS NOT NULL)"
+    );
+    let sweep =
+        format!("DELETE FROM claim WHERE number IN (SELECT number {over}) RETURNING id, tenant, number");
+    connection.prepare_cached(&answers)?.execute((now.0, limit as i64))?;
+    known::delete(connection, known::Kind::Claim, &sweep, params![now.0, limit as i64])
 }
 
 fn check_value(key: &ClaimKey, claim: &Claim) -> i64 {

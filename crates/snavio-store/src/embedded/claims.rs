@@ -10,15 +10,21 @@ use snavio_model::delivery::{DeadReason, ReceiptOutcome, Tracking};
 use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::name::QueueKey;
+use snavio_model::order::Lane;
 use snavio_model::processing::{Answer, Ending};
 use snavio_model::time::Timestamp;
 use tokio::sync::oneshot;
 
+use super::check::usable;
 use super::finish::{Finish, Lapse, Work};
 use super::index::{Ended, Lapsed};
+use super::park::Parked;
 use super::writer::{Transaction, Urgency, lock, sql};
-use super::{EmbeddedStore, answer, audit, claim, finish, known};
-use crate::{Act, ClaimFilter, Claims, Finished, Received, Report, StoreError, StoredClaim, evidence};
+use super::{EmbeddedStore, Queues, answer, audit, claim, finish, hold, known, retention};
+use crate::over::is_held;
+use crate::{
+    Act, ClaimFilter, Claims, Finished, HeldBack, Received, Report, StoreError, StoredClaim, evidence,
+};
 
 #[async_trait]
 impl Claims for EmbeddedStore {
@@ -30,7 +36,7 @@ impl Claims for EmbeddedStore {
         now: Timestamp,
     ) -> Result<Vec<Finished>, StoreError> {
         let mut finished = vec![Finished { outcome: ReceiptOutcome::Done, status: None }; reports.len()];
-        let (plain, works) = self.take_reported(queue, reports, now, &mut finished);
+        let (plain, lanes, works) = self.take_reported(queue, reports, now, &mut finished);
         if plain.is_empty() && works.is_empty() {
             return Ok(finished);
         }
@@ -38,6 +44,7 @@ impl Claims for EmbeddedStore {
         let job = Finish {
             queue: queue.clone(),
             plain,
+            lanes,
             works,
             who: who.to_owned(),
             now,
@@ -45,6 +52,7 @@ impl Claims for EmbeddedStore {
             written: Arc::clone(&self.written),
             ended: Vec::new(),
             records: Vec::new(),
+            parked: Vec::new(),
             reply,
         };
         self.writer.submit(Urgency::Completion, Box::new(job));
@@ -79,6 +87,15 @@ impl Claims for EmbeddedStore {
         Ok(self.with_leases(found))
     }
 
+    async fn has_claims(&self, tenant: &str) -> Result<bool, StoreError> {
+        const ANY: &str = "SELECT EXISTS (SELECT 1 FROM claim WHERE tenant = ?1 \
+             OR substr(destination, 1, length(?1) + 1) = ?1 || '/')";
+        let tenant = tenant.to_owned();
+        let any =
+            move |connection: &Connection| connection.query_row(ANY, [tenant], |row| row.get(0)).map_err(sql);
+        self.readers.run(any).await
+    }
+
     async fn open_claims(
         &self,
         filter: &ClaimFilter,
@@ -110,12 +127,16 @@ impl Claims for EmbeddedStore {
     async fn import(&self, claims: Vec<(ClaimKey, Claim)>, act: Act) -> Result<usize, StoreError> {
         let import = move |transaction: &mut Transaction<'_>| {
             let message = transaction.numbers.next();
+            let holds = usable(hold::in_force(transaction.connection))?;
             let mut taken_over = 0;
             for (key, claim) in &claims {
                 let found = claim::Find::prepare(transaction.connection).map_err(sql)?.run(key)?;
-                // What is kept for an audit is not replaced without a word.
-                if found.is_some_and(|it| it.is_live(act.at) || it.hot_until.is_some()) {
-                    continue;
+                if let Some(found) = found {
+                    // What is kept for an audit, or held, is not replaced.
+                    if found.is_live(act.at) || found.is_audited() || is_held(holds.as_ref(), key) {
+                        continue;
+                    }
+                    retention::make_way(transaction, key, act.at)?;
                 }
                 let claim = Claim { message, ..claim.clone() };
                 let mut put = claim::Put::prepare(transaction.connection).map_err(sql)?;
@@ -135,12 +156,18 @@ impl Claims for EmbeddedStore {
         delivery: Serial,
         reference: Option<String>,
         act: Act,
-    ) -> Result<Option<Status>, StoreError> {
+    ) -> Result<Option<Result<Status, HeldBack>>, StoreError> {
         let owner = owner.to_owned();
         let settle = move |transaction: &mut Transaction<'_>| {
-            finish::settle(transaction, &owner, delivery, reference.as_deref(), &act)
+            let mut parked = None;
+            let settled =
+                finish::settle(transaction, &owner, delivery, reference.as_deref(), &act, &mut parked)?;
+            Ok(((settled, parked), Vec::new()))
         };
-        self.writer.run(Urgency::Ordinary, settle).await
+        let go_on = |queues: &mut Queues, (_, parked): &(_, Option<Parked>)| {
+            parked.iter().for_each(|(key, at)| queues.park(key, *at));
+        };
+        Ok(self.change_lanes(settle, go_on).await?.0)
     }
 
     async fn seen_again(&self, seen: Vec<(ClaimKey, u64, Timestamp)>) -> Result<(), StoreError> {
@@ -164,14 +191,15 @@ impl EmbeddedStore {
         reports: Vec<Report>,
         now: Timestamp,
         finished: &mut [Finished],
-    ) -> (Vec<Serial>, Vec<Work>) {
-        let (mut plain, mut works) = (Vec::new(), Vec::new());
+    ) -> (Vec<Serial>, Vec<Lane>, Vec<Work>) {
+        let (mut plain, mut lanes, mut works) = (Vec::new(), Vec::new(), Vec::new());
         let mut queues = lock(&self.queues);
         for (place, report) in reports.into_iter().enumerate() {
             let receipt = report.receipt;
             match queues.tracking(queue, receipt.delivery_id) {
                 Some(Tracking::Plain) if matches!(report.ending, Ending::Completed { .. }) => {
                     let (outcomes, ended) = queues.end(queue, &[receipt]);
+                    lanes.extend(ended.iter().filter_map(|id| queues.parking_lane(*id)));
                     plain.extend(ended);
                     outcomes.first().inspect(|it| finished[place].outcome = **it);
                 }
@@ -183,11 +211,12 @@ impl EmbeddedStore {
                 tracking => {
                     let shown = queues.take_shown(queue, receipt);
                     let tracking = tracking.unwrap_or_default();
-                    works.push(Work { place, report, shown, tracking });
+                    let lane = queues.parking_lane(receipt.delivery_id);
+                    works.push(Work { place, report, shown, tracking, lane });
                 }
             }
         }
-        (plain, works)
+        (plain, lanes, works)
     }
 
     /// Claims with who holds their deliveries.

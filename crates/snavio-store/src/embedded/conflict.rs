@@ -120,18 +120,25 @@ fn stored(connection: &Connection, id: Serial) -> Result<Option<StoredConflict>,
     }))
 }
 
-/// The conflicts that are recorded under an id, in their order.
-pub(super) fn recorded(connection: &Connection, key: &IdKey) -> Result<Vec<Recorded>, StoreError> {
-    let query = format!("SELECT {COLUMNS} FROM conflict WHERE event_id = ?1 AND tenant = ?2 ORDER BY place");
+/// The conflicts that are recorded under an id about what it means, in their order, and the last one.
+pub(super) fn recorded(
+    connection: &Connection,
+    key: &IdKey,
+    original: Option<Serial>,
+) -> Result<Vec<Recorded>, StoreError> {
+    let query = format!(
+        "SELECT {COLUMNS} FROM conflict WHERE event_id = ?1 AND tenant = ?2 AND (original = ?3 \
+             OR place = (SELECT max(place) FROM conflict WHERE event_id = ?1 AND tenant = ?2)) ORDER BY place"
+    );
     let mut statement = connection.prepare_cached(&query).map_err(sql)?;
-    let mut rows = statement.query((key.id.as_str(), key.tenant.as_str())).map_err(sql)?;
+    let values = params![key.id.as_str(), key.tenant.as_str(), original.map(|it| it.0)];
+    let mut rows = statement.query(values).map_err(sql)?;
     let mut recorded = Vec::new();
     while let Some(row) = rows.next().map_err(sql)? {
         // One that is damaged keeps its place, and is met by no content.
         let found = usable(read(row))?;
-        let conflict = Serial(row.get(0).map_err(sql)?);
-        let hash = found.map_or(DomainHash([0; 32]), |conflict| conflict.hash);
-        recorded.push(Recorded { conflict, hash, new: None });
+        let (conflict, place) = (Serial(row.get(0).map_err(sql)?), row.get(1).map_err(sql)?);
+        recorded.push(Recorded { conflict, place, dispute: found.map(|it| it.dispute()), new: None });
     }
     Ok(recorded)
 }

@@ -1,23 +1,25 @@
 //! Dead letters: table `dead_letter`, keyed by the id of the delivery that ended, owned by the target's tenant.
 
-use rusqlite::{Connection, Row, params};
-use snavio_model::delivery::{DeadLetter, DeadReason};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use snavio_model::delivery::DeadLetter;
 use snavio_model::id::Serial;
 use snavio_model::message::Message;
 use snavio_model::name::QueueKey;
+use snavio_model::order::Lane;
 use snavio_model::time::Timestamp;
 
 use super::{check, delivery, message, writer::sql};
 use crate::{ListedDeadLetter, StoreError, StoredDeadLetter};
 
 const COLUMNS: &str = "id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max, \
-     tracking, reason, dead_at";
+     tracking, lane, lane_number, lane_kind, lane_parks, 0, reason, dead_at";
 
 pub(super) fn insert(connection: &Connection, letter: &DeadLetter) -> rusqlite::Result<()> {
     const INSERT: &str = "INSERT INTO dead_letter (id, tenant, message, destination, queue, dead_letter_queue, \
-         queued_at, receives, receives_max, reason, dead_at, tracking) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+         queued_at, receives, receives_max, reason, dead_at, tracking, lane, lane_number, lane_kind, lane_parks) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
     let delivery = &letter.delivery;
+    let lane = delivery.lane.as_deref();
     let values = params![
         delivery.id.0,
         delivery.queue.tenant(),
@@ -28,15 +30,25 @@ pub(super) fn insert(connection: &Connection, letter: &DeadLetter) -> rusqlite::
         delivery.queued_at.0,
         delivery.receives,
         delivery.receives_max,
-        letter.reason.as_str(),
+        letter.reason_text(),
         letter.dead_at.0,
         delivery.tracking.number(),
+        lane.map(|it| it.key.to_text()),
+        lane.map(|it| it.number),
+        lane.map(|it| it.kind.number()),
+        lane.and_then(Lane::parks_seconds),
     ];
     connection.prepare_cached(INSERT)?.execute(values).map(|_| ())
 }
 
 pub(super) fn delete(connection: &Connection, id: Serial) -> rusqlite::Result<()> {
     connection.prepare_cached("DELETE FROM dead_letter WHERE id = ?1")?.execute([id.0]).map(|_| ())
+}
+
+/// The number of the message that one carries.
+pub(super) fn message_of(connection: &Connection, id: Serial) -> rusqlite::Result<Option<Serial>> {
+    let mut statement = connection.prepare_cached("SELECT message FROM dead_letter WHERE id = ?1")?;
+    statement.query_row([id.0], |row| row.get(0).map(Serial)).optional()
 }
 
 pub(super) fn find(
@@ -149,7 +161,7 @@ fn read(row: &Row<'_>) -> Result<DeadLetter, StoreError> {
 
 /// Reads a row's columns; nothing if its reason is none that this store could have written.
 fn fields(row: &Row<'_>) -> rusqlite::Result<Option<DeadLetter>> {
-    let (delivery, dead_at) = (delivery::fields(row)?, Timestamp(row.get(10)?));
-    let reason = DeadReason::stored(row.get_ref(9)?.as_str()?);
-    Ok(reason.map(|reason| DeadLetter { delivery, reason, dead_at }))
+    let (delivery, dead_at) = (delivery::fields(row)?, Timestamp(row.get(15)?));
+    let reason = DeadLetter::stored_reason(row.get_ref(14)?.as_str()?);
+    Ok(reason.map(|(reason, error)| DeadLetter { delivery, reason, error, dead_at }))
 }

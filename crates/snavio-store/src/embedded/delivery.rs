@@ -2,10 +2,14 @@
 //! (`index.rs`), and kept only of those that a claim waits for (`lease.rs`); the others are handed out again after a
 //! restart.
 
+use std::sync::Arc;
+
+use rusqlite::types::Type;
 use rusqlite::{CachedStatement, Connection, Row, params};
 use snavio_model::delivery::{Delivery, Tracking};
 use snavio_model::id::Serial;
 use snavio_model::name::QueueKey;
+use snavio_model::order::{EntityKey, Lane, NumberKind};
 use snavio_model::time::Timestamp;
 
 use super::writer::sql;
@@ -13,8 +17,8 @@ use super::{check, lease};
 use crate::StoreError;
 use crate::lease::KeptLease;
 
-const COLUMNS: &str =
-    "id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max, tracking";
+const COLUMNS: &str = "id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max, tracking, \
+     lane, lane_number, lane_kind, lane_parks, waits";
 
 /// Enqueues deliveries.
 pub(super) struct Insert<'a>(CachedStatement<'a>);
@@ -22,12 +26,14 @@ pub(super) struct Insert<'a>(CachedStatement<'a>);
 impl<'a> Insert<'a> {
     pub(super) fn prepare(connection: &'a Connection) -> rusqlite::Result<Self> {
         const INSERT: &str = "INSERT INTO delivery \
-             (id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max, tracking) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+             (id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max, tracking, \
+             lane, lane_number, lane_kind, lane_parks, waits) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
         connection.prepare_cached(INSERT).map(Self)
     }
 
     pub(super) fn run(&mut self, delivery: &Delivery) -> rusqlite::Result<()> {
+        let lane = delivery.lane.as_deref();
         let values = params![
             delivery.id.0,
             delivery.message.0,
@@ -38,6 +44,11 @@ impl<'a> Insert<'a> {
             delivery.receives,
             delivery.receives_max,
             delivery.tracking.number(),
+            lane.map(|it| it.key.to_text()),
+            lane.map(|it| it.number),
+            lane.map(|it| it.kind.number()),
+            lane.and_then(Lane::parks_seconds),
+            lane.is_some_and(|it| it.waits),
         ];
         self.0.execute(values).map(|_| ())
     }
@@ -53,6 +64,22 @@ pub(super) fn find(connection: &Connection, id: Serial) -> Result<Option<Deliver
     let mut statement = connection.prepare_cached(&query).map_err(sql)?;
     let mut rows = statement.query([id.0]).map_err(sql)?;
     rows.next().map_err(sql)?.map(read).transpose()
+}
+
+/// Lets those of a lane with this number be handed out that waited, and says which.
+pub(super) fn release(
+    connection: &Connection,
+    key: &EntityKey,
+    number: i64,
+) -> rusqlite::Result<Option<Arc<str>>> {
+    const RELEASE: &str = "UPDATE delivery SET waits = 0 WHERE lane = ?1 AND lane_number = ?2 AND waits = 1 RETURNING destination";
+    let mut statement = connection.prepare_cached(RELEASE)?;
+    let mut rows = statement.query(params![key.to_text(), number])?;
+    let mut released = None;
+    while let Some(row) = rows.next()? {
+        released = Some(row.get_ref(0)?.as_str()?.into());
+    }
+    Ok(released)
 }
 
 /// How often one was handed out that no claim waits for. Two counts may come in either order.
@@ -84,7 +111,7 @@ pub(super) fn all(
 
 fn with_lease(row: &Row<'_>) -> Result<(Delivery, KeptLease), StoreError> {
     let delivery = read(row)?;
-    let lease = lease::read(row, 9, &delivery);
+    let lease = lease::read(row, LANE + 5, &delivery);
     let id = delivery.id;
     lease.map(|it| (delivery, it)).map_err(|error| check::unreadable(error, "delivery", id))
 }
@@ -106,5 +133,21 @@ pub(super) fn fields(row: &Row<'_>) -> rusqlite::Result<Delivery> {
         receives: row.get(6)?,
         receives_max: row.get(7)?,
         tracking: Tracking::stored(row.get(8)?),
+        lane: lane(row)?,
     })
+}
+
+/// Where the columns of the lane begin.
+const LANE: usize = 9;
+
+fn lane(row: &Row<'_>) -> rusqlite::Result<Option<Box<Lane>>> {
+    let Some(text) = row.get_ref(LANE)?.as_str_or_null()? else { return Ok(None) };
+    let unknown = |column: usize| rusqlite::Error::InvalidColumnType(column, "lane".to_owned(), Type::Text);
+    Ok(Some(Box::new(Lane {
+        key: EntityKey::stored(text).ok_or_else(|| unknown(LANE))?,
+        number: row.get(LANE + 1)?,
+        kind: NumberKind::stored(row.get(LANE + 2)?).ok_or_else(|| unknown(LANE + 2))?,
+        parks: Lane::stored_parks(row.get(LANE + 3)?),
+        waits: row.get(LANE + 4)?,
+    })))
 }

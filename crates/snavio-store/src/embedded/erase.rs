@@ -7,21 +7,29 @@ use rusqlite::{Connection, params};
 use snavio_model::archive::Pointer;
 use snavio_model::claim::{Claim, ClaimKey, IdKey};
 use snavio_model::id::Serial;
+use snavio_model::telemetry::Record;
 use snavio_model::time::Timestamp;
 
 use super::writer::{Transaction, sql};
-use super::{answer, audit, claim, hold, known, message, original, segment};
-use crate::archive::{Aside, DESTINATIONS_MAX, Erasure, count_of, erased};
+use super::{answer, audit, claim, hold, known, message, original, segment, telemetry};
+use crate::archive::{
+    Aside, DESTINATIONS_MAX, Dispute, Erasure, count_of, disputed, erased, told_of_erasure,
+};
 use crate::{Act, LoggedMessage, StoreError};
 
-/// Erases, and overwrites what is freed by that.
+/// Erases, says whom to tell, and overwrites what is freed by that.
 pub(super) fn erase(
     transaction: &mut Transaction<'_>,
     id: &IdKey,
     rewritten: &[(Pointer, Pointer)],
+    decides_for: Option<&str>,
     act: &Act,
-) -> Result<Erasure, StoreError> {
-    overwriting(transaction.connection, || erase_rows(transaction, id, rewritten, act))
+) -> Result<(Erasure, Vec<Record>), StoreError> {
+    let mut told = Vec::new();
+    let connection = transaction.connection;
+    let erased =
+        overwriting(connection, || erase_rows(transaction, id, rewritten, decides_for, act, &mut told))?;
+    Ok((erased, told))
 }
 
 /// Has SQLite overwrite what is freed meanwhile: pages that are merely free would still say it.
@@ -40,7 +48,9 @@ fn erase_rows(
     transaction: &mut Transaction<'_>,
     id: &IdKey,
     rewritten: &[(Pointer, Pointer)],
+    decides_for: Option<&str>,
     act: &Act,
+    told: &mut Vec<Record>,
 ) -> Result<Erasure, StoreError> {
     let connection = transaction.connection;
     let claims = claim::of_id(connection, id)?;
@@ -58,6 +68,9 @@ fn erase_rows(
         let at = claims.iter().filter_map(|(_, aside)| aside.erased_at).max();
         return Ok(Erasure::Erased { at: at.map_or(act.at, Timestamp), before: true });
     }
+    if let Some(conflict) = disputed(&conflicts, decides_for) {
+        return Ok(Erasure::Disputed(conflict));
+    }
     for (logged, _) in &left {
         if is_on_its_way(connection, logged.number).map_err(sql)? {
             return Ok(Erasure::Busy);
@@ -74,6 +87,10 @@ fn erase_rows(
         message::erase(connection, logged, hash_version).map_err(sql)?;
         forget_dead_letters(connection, number).map_err(sql)?;
     }
+    let destinations = claims.iter().map(|(_, aside)| &*aside.key.destination);
+    let destinations = destinations.chain(conflicts.iter().map(|it| it.destination.as_str()));
+    told.extend(told_of_erasure(id, destinations, act.at));
+    telemetry::append(transaction, told)?;
     let mut answers = 0;
     for (claim, aside) in claims {
         answers += usize::from(erase_claim(connection, claim, &aside.key, act.at)?);
@@ -83,12 +100,19 @@ fn erase_rows(
     Ok(Erasure::Erased { at: act.at, before: false })
 }
 
-/// The conflicts under an id: their message, what was first, and where it was to go.
-fn conflicts(connection: &Connection, id: &IdKey) -> rusqlite::Result<Vec<(i64, i64, String)>> {
-    const OF_ID: &str = "SELECT seq, original, destination FROM conflict WHERE event_id = ?1 AND tenant = ?2";
+fn conflicts(connection: &Connection, id: &IdKey) -> rusqlite::Result<Vec<Dispute>> {
+    const OF_ID: &str = "SELECT seq, original, destination, owner, state IN ('OPEN', 'TRIAGED') FROM conflict \
+         WHERE event_id = ?1 AND tenant = ?2 ORDER BY seq";
     let mut statement = connection.prepare_cached(OF_ID)?;
-    let rows = statement
-        .query_map((id.id.as_str(), id.tenant.as_str()), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    let rows = statement.query_map((id.id.as_str(), id.tenant.as_str()), |row| {
+        Ok(Dispute {
+            number: Serial(row.get(0)?),
+            original: Serial(row.get(1)?),
+            destination: row.get(2)?,
+            owner: row.get(3)?,
+            is_open: row.get(4)?,
+        })
+    })?;
     rows.collect()
 }
 
@@ -97,10 +121,10 @@ fn messages(
     connection: &Connection,
     id: &IdKey,
     claims: &[(Claim, Aside)],
-    conflicts: &[(i64, i64, String)],
+    conflicts: &[Dispute],
 ) -> Result<Vec<(LoggedMessage, u16)>, StoreError> {
     let mut numbers: BTreeSet<_> = claims.iter().map(|(claim, _)| claim.message).collect();
-    numbers.extend(conflicts.iter().flat_map(|(seq, original, _)| [Serial(*seq), Serial(*original)]));
+    numbers.extend(conflicts.iter().flat_map(|it| [it.number, it.original]));
     numbers.extend(original::find(connection, id)?.map(|it| it.message));
     let mut found = Vec::new();
     for number in numbers {
@@ -114,14 +138,14 @@ fn held(
     connection: &Connection,
     id: &IdKey,
     claims: &[(Claim, Aside)],
-    conflicts: &[(i64, i64, String)],
+    conflicts: &[Dispute],
 ) -> Result<Option<Serial>, StoreError> {
     let destinations = claims.iter().map(|(_, aside)| &*aside.key.destination);
-    let destinations = destinations.chain(conflicts.iter().map(|(.., it)| it.as_str())).chain([""]);
+    let destinations = destinations.chain(conflicts.iter().map(|it| it.destination.as_str())).chain([""]);
     let key = |it: &str| ClaimKey { id: id.id.clone(), tenant: id.tenant.clone(), destination: it.into() };
     let keys: Vec<_> = destinations.map(key).collect();
     let holds = hold::in_force(connection)?;
-    Ok(holds.iter().find(|hold| keys.iter().any(|key| hold.covers(key))).map(|hold| hold.id))
+    Ok(keys.iter().find_map(|key| holds.on_claim(key)))
 }
 
 fn is_on_its_way(connection: &Connection, message: Serial) -> rusqlite::Result<bool> {

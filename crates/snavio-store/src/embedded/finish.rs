@@ -7,21 +7,23 @@ use std::sync::{Arc, Mutex};
 
 use snavio_model::claim::{Attempt, Claim, ClaimKey, Fenced, Next, Status};
 use snavio_model::delivery::{DeadLetter, DeadReason, Delivery, ReceiptOutcome, Tracking};
-use snavio_model::id::Serial;
+use snavio_model::id::{MessageId, Serial};
 use snavio_model::name::QueueKey;
+use snavio_model::order::Lane;
+use snavio_model::processing::Ending;
 use snavio_model::telemetry::{Record, dead_lettered};
 use snavio_model::time::Timestamp;
 use tokio::sync::oneshot;
 
 use super::check::usable;
 use super::index::{Lapsed, Shown};
+use super::park::{self, Parked};
 use super::queue::Queues;
 use super::writer::{Job, Transaction, lock, sql};
-use super::{answer, audit, claim, dead_letter, delivery, lease, message, telemetry};
-use crate::evidence;
+use super::{answer, audit, claim, dead_letter, delivery, hold, lease, message, telemetry};
 use crate::lease::{Held, KeptLease};
 use crate::waiting::Waiting;
-use crate::{Act, Finished, Report, StoreError};
+use crate::{Act, Finished, HeldBack, Report, StoreError, evidence, over};
 
 /// A report on an attempt of a delivery that a claim waits for, or that is refused for good.
 pub(super) struct Work {
@@ -31,12 +33,16 @@ pub(super) struct Work {
     /// Nothing if it is not of the newest lease.
     pub(super) shown: Option<Shown>,
     pub(super) tracking: Tracking,
+    /// Its lane, if an entity may be parked behind it.
+    pub(super) lane: Option<Lane>,
 }
 
 pub(super) struct Finish {
     pub(super) queue: QueueKey,
     /// Deliveries that just end: no claim waits for them.
     pub(super) plain: Vec<Serial>,
+    /// Lanes of those of them that an entity may be parked behind.
+    pub(super) lanes: Vec<Lane>,
     pub(super) works: Vec<Work>,
     pub(super) who: String,
     pub(super) now: Timestamp,
@@ -45,6 +51,7 @@ pub(super) struct Finish {
     /// What became of each work.
     pub(super) ended: Vec<(Finished, Option<Next>)>,
     pub(super) records: Vec<Record>,
+    pub(super) parked: Vec<Parked>,
     pub(super) reply: oneshot::Sender<Result<Vec<(usize, Finished)>, StoreError>>,
 }
 
@@ -59,9 +66,13 @@ impl Job for Finish {
     fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
         self.ended.clear();
         self.records.clear();
+        self.parked.clear();
         for id in &self.plain {
             delivery::delete(transaction.connection, *id).map_err(sql)?;
             transaction.dirty = true;
+        }
+        for lane in &self.lanes {
+            self.parked.extend(park::done(transaction, Some(lane), self.now)?);
         }
         for work in &self.works {
             let id = work.report.receipt.delivery_id;
@@ -75,7 +86,16 @@ impl Job for Finish {
             let ended = match work.shown {
                 // One that was handed out before a restart, and was not the last one then, is late too.
                 Some(shown) if !found.as_ref().is_some_and(|(_, claim)| is_late(&shown, claim)) => {
-                    end(transaction, work, shown, found, self.now, &mut self.records)?
+                    let ended = end(transaction, work, shown, found, self.now, &mut self.records)?;
+                    let lane = work.lane.as_ref();
+                    self.parked.extend(match ended.1 {
+                        Some(Next::Done) => park::done(transaction, lane, self.now)?,
+                        Some(Next::Bury(_)) => {
+                            park::failed(transaction, lane, message_id(transaction, id)?.as_ref(), self.now)?
+                        }
+                        Some(Next::Again) | None => None,
+                    });
+                    ended
                 }
                 _ => late(transaction, work, found, (&self.who, self.now), &mut self.records)?,
             };
@@ -86,6 +106,7 @@ impl Job for Finish {
 
     fn committed(self: Box<Self>) {
         let mut queues = lock(&self.queues);
+        self.parked.iter().for_each(|(key, at)| queues.park(key, *at));
         queues.forget(&self.queue, &self.plain);
         for (work, (_, next)) in self.works.iter().zip(&self.ended) {
             let id = work.report.receipt.delivery_id;
@@ -149,10 +170,17 @@ fn end(
             let lease = KeptLease { delivery: id, receives: number, fence, held, visible_at: Some(due) };
             lease::put(transaction.connection, &lease, receipt.fence).map_err(sql)?;
         }
-        Next::Bury(reason) => bury(transaction, id, reason, number, now, records)?,
+        Next::Bury(reason) => bury(transaction, id, (reason, ending), number, now, records)?,
     }
     transaction.dirty = true;
     Ok((Finished { outcome: ReceiptOutcome::Done, status }, Some(next)))
+}
+
+/// The id of the message of a dead letter.
+fn message_id(transaction: &Transaction<'_>, letter: Serial) -> Result<Option<MessageId>, StoreError> {
+    let message = dead_letter::message_of(transaction.connection, letter).map_err(sql)?;
+    let logged = message.map(|it| message::find_usable(transaction.connection, it)).transpose()?;
+    Ok(logged.flatten().map(|it| it.message.id))
 }
 
 fn keep_answer(
@@ -170,14 +198,14 @@ fn keep_answer(
 fn bury(
     transaction: &Transaction<'_>,
     id: Serial,
-    reason: DeadReason,
+    (reason, ending): (DeadReason, &Ending),
     receives: u32,
     now: Timestamp,
     records: &mut Vec<Record>,
 ) -> Result<(), StoreError> {
     let found = usable(delivery::find(transaction.connection, id))?.flatten();
     let Some(delivery) = found else { return Ok(()) };
-    let letter = DeadLetter { delivery: Delivery { receives, ..delivery }, reason, dead_at: now };
+    let letter = DeadLetter::new(Delivery { receives, ..delivery }, reason, now).after(ending);
     delivery::delete(transaction.connection, id).map_err(sql)?;
     dead_letter::insert(transaction.connection, &letter).map_err(sql)?;
     let message = message::find_usable(transaction.connection, letter.delivery.message)?;
@@ -279,6 +307,20 @@ pub(super) fn reopened(transaction: &Transaction<'_>, delivery: Serial) -> Resul
     })
 }
 
+/// Whether a hold is on what was answered to a delivery last: another attempt would destroy it (CLM-18).
+pub(super) fn is_held(transaction: &Transaction<'_>, delivery: Serial) -> Result<bool, StoreError> {
+    let connection = transaction.connection;
+    if usable(answer::find(connection, delivery))?.is_some_and(|it| it.is_none()) {
+        return Ok(false);
+    }
+    match usable(claim::of_delivery(connection, delivery))? {
+        Some(Some((key, _))) => Ok(over::is_held(usable(hold::in_force(connection))?.as_ref(), &key)),
+        Some(None) => Ok(false),
+        // Whose it is cannot be known.
+        None => Ok(true),
+    }
+}
+
 /// A person says that it was done.
 pub(super) fn settle(
     transaction: &mut Transaction<'_>,
@@ -286,19 +328,26 @@ pub(super) fn settle(
     delivery: Serial,
     reference: Option<&str>,
     act: &Act,
-) -> Result<Option<Status>, StoreError> {
+    parked: &mut Option<Parked>,
+) -> Result<Option<Result<Status, HeldBack>>, StoreError> {
     let found = usable(claim::of_delivery(transaction.connection, delivery))?.flatten();
     let Some((key, mut claim)) = found.filter(|(key, _)| key.is_owned_by(owner)) else { return Ok(None) };
     let before = claim.status();
     if claim.settled(reference, act.at).is_err() {
-        return Ok(Some(before));
+        return Ok(Some(Ok(before)));
+    }
+    if is_held(transaction, delivery)? {
+        return Ok(Some(Err(HeldBack)));
     }
     claim::update(transaction.connection, &key, &claim).map_err(sql)?;
     answer::delete(transaction.connection, delivery).map_err(sql)?;
+    let letter = usable(dead_letter::find(transaction.connection, owner, delivery))?.flatten();
+    let lane = letter.and_then(|it| it.delivery.lane);
+    *parked = park::done(transaction, lane.as_deref(), act.at)?;
     dead_letter::delete(transaction.connection, delivery).map_err(sql)?;
     let deed = evidence::settled(&key, before, reference);
     audit::append(transaction, deed.action, &deed.object, act, &deed.outcome)?;
-    Ok(Some(claim.status()))
+    Ok(Some(Ok(claim.status())))
 }
 
 fn change(

@@ -132,12 +132,9 @@ fn read_leases(connection: &Connection, leases: &[Lease]) -> Result<Vec<Received
             attempt: lease.attempt,
             queued_at: lease.queued_at,
             visible_at: lease.visible_at,
-            destination: match lease.tracking.is_tracked() {
-                true => check::usable(delivery::find(connection, lease.delivery))?
-                    .flatten()
-                    .map(|it| it.destination),
-                false => None,
-            },
+            destination: check::usable(delivery::find(connection, lease.delivery))?
+                .flatten()
+                .map(|it| it.destination),
             message: Arc::new(logged.message),
         });
     }

@@ -1,7 +1,7 @@
 //! Legal holds: table `hold`, numbered by serial; a row is in force until it is lifted (CLM-18).
 
 use rusqlite::{Connection, Row, params};
-use snavio_model::archive::hold::{Hold, Lifted};
+use snavio_model::archive::hold::{Hold, InForce, Lifted};
 use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::name::TenantName;
@@ -13,22 +13,26 @@ use super::writer::{Transaction, sql};
 use crate::archive::{NewHold, held, hold_deed, lifted, of_hold, parts};
 use crate::{Act, StoreError};
 
-/// Of a row of `claim`: whether a hold is on it. What [`Hold::covers`] says, for those that are not in memory.
-pub(super) const HELD: &str = "EXISTS (SELECT 1 FROM hold WHERE hold.lifted_at IS NULL AND ( \
-     hold.event_id = claim.id AND hold.tenant = claim.tenant \
-     OR hold.destination = claim.destination \
-     OR hold.event_id IS NULL AND hold.destination IS NULL AND (hold.tenant = claim.tenant \
-         OR substr(claim.destination, 1, length(hold.tenant) + 1) = hold.tenant || '/')))";
-
 const COLUMNS: &str =
     "seq, tenant, event_id, destination, at, who, why, lifted_at, lifted_by, lifted_why, check_value";
 
-pub(super) fn set(transaction: &mut Transaction<'_>, hold: NewHold, act: &Act) -> Result<Hold, StoreError> {
+/// Nothing if the tenant has as many in force as it may.
+pub(super) fn set(
+    transaction: &mut Transaction<'_>,
+    hold: NewHold,
+    act: &Act,
+) -> Result<Option<Hold>, StoreError> {
+    const COUNT: &str = "SELECT count(*) FROM hold WHERE tenant = ?1 AND lifted_at IS NULL";
+    let mut statement = transaction.connection.prepare_cached(COUNT).map_err(sql)?;
+    let in_force = statement.query_row([hold.tenant.as_str()], |row| row.get::<_, i64>(0)).map_err(sql)?;
+    if in_force >= limits::HOLDS_PER_TENANT_MAX as i64 {
+        return Ok(None);
+    }
     let hold = hold.with(transaction.numbers.next(), act);
     insert(transaction.connection, &hold).map_err(sql)?;
     let deed = hold_deed(&hold);
     audit::append(transaction, deed.action, &deed.object, act, &deed.outcome)?;
-    Ok(hold)
+    Ok(Some(hold))
 }
 
 fn insert(connection: &Connection, hold: &Hold) -> rusqlite::Result<()> {
@@ -93,9 +97,19 @@ pub(super) fn page(
     check::page(&mut rows, limit, read)
 }
 
-/// All that are in force.
-pub(super) fn in_force(connection: &Connection) -> Result<Vec<Hold>, StoreError> {
-    page(connection, None, false, Serial(0), limits::HOLDS_MAX)
+/// All that are in force. A damaged one is an error: what it is on cannot be known, so nothing may go. One that was lifted
+/// says by whom; one that does not is damaged.
+pub(super) fn in_force(connection: &Connection) -> Result<InForce, StoreError> {
+    let query = format!(
+        "SELECT {COLUMNS} FROM hold WHERE lifted_at IS NULL OR lifted_by IS NULL OR lifted_why IS NULL"
+    );
+    let mut statement = connection.prepare_cached(&query).map_err(sql)?;
+    let mut rows = statement.query([]).map_err(sql)?;
+    let mut holds = Vec::new();
+    while let Some(row) = rows.next().map_err(sql)? {
+        holds.push(read(row)?);
+    }
+    Ok(InForce::of(holds))
 }
 
 /// Hands out all of them in the order of their numbers.
@@ -122,7 +136,8 @@ fn fields(row: &Row<'_>, id: Serial) -> rusqlite::Result<Option<(Hold, i64)>> {
     let Ok(tenant) = TenantName::new(row.get_ref(1)?.as_str()?) else { return Ok(None) };
     let lifted = match (row.get::<_, Option<i64>>(7)?, text(8)?, text(9)?) {
         (Some(at), Some(who), Some(why)) => Some(Lifted { who, why, at: Timestamp(at) }),
-        _ => None,
+        (None, None, None) => None,
+        _ => return Ok(None),
     };
     let hold = Hold {
         id,

@@ -272,6 +272,15 @@ impl Index {
         Some(self.lease(known, numbers.next(), now.plus(visibility)))
     }
 
+    /// Takes out a delivery that was never handed out, and says whether it was there.
+    pub(super) fn withdraw(&mut self, id: Serial) -> bool {
+        let is_new = match self.known.get(&id) {
+            Some(known) => matches!(known.state, State::Waiting(_)) && known.slot.receives == 0,
+            None => self.place_of(id).is_some(),
+        };
+        is_new && self.take(id).is_some()
+    }
+
     /// Who holds a delivery until when, or when it is handed out again.
     pub(super) fn held(&self, id: Serial) -> Option<HeldDelivery> {
         let Some(known) = self.known.get(&id).or_else(|| self.ending.get(&id)) else {

@@ -6,7 +6,7 @@ use rusqlite::Connection;
 use snavio_model::time::Timestamp;
 
 use super::backup::{BackupError, open};
-use super::{answer, audit, claim, conflict, hold, known, layout, message, newest_of, original};
+use super::{answer, audit, claim, conflict, entity, hold, known, layout, message, newest_of, original};
 use crate::StoreError;
 
 /// Further findings say nothing that these do not; SQLite stops at as many.
@@ -60,6 +60,7 @@ pub(super) fn evidence(connection: &Connection) -> Result<Vec<String>, BackupErr
     answer::each(connection, |read| note(read.err()))?;
     audit::each(connection, |read| note(read.err()))?;
     hold::each(connection, |read| note(read.err()))?;
+    entity::each(connection, |read| note(read.err()))?;
     match known::lost(connection)? {
         0 => {}
         lost => found.push(format!("{lost} claims or meanings cannot be found by their ids")),

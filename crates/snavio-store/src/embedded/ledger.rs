@@ -3,16 +3,22 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use foldhash::HashSet;
 use rusqlite::Connection;
-use snavio_model::claim::{ClaimKey, IdKey};
+use snavio_model::claim::{Claim, ClaimKey};
 use snavio_model::id::Serial;
 use snavio_model::settle::{self, Delta, Intake, Known, Settlement, Working};
+use snavio_model::telemetry::dead_lettered;
 use snavio_model::time::Timestamp;
 
+use super::check::usable;
 use super::queue::Queues;
 use super::writer::{Job, Transaction, lock, sql};
-use super::{claim, conflict, delivery, message, meta, original, retention};
+use super::{
+    claim, conflict, dead_letter, delivery, entity, hold, message, meta, original, retention, telemetry,
+};
 use crate::conflict_lines::tell_conflicts;
+use crate::over::{Meaning, is_held, keep_back};
 use crate::waiting::Waiting;
 use crate::{Settled, StoreError};
 
@@ -30,18 +36,25 @@ pub(super) struct Settle {
 impl Job for Settle {
     fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
         let mut working = self.load(transaction)?;
-        let over = self.over(transaction, &mut working)?;
+        let over = over(transaction.connection, &self.batch, &mut working, self.now)?;
         let mut delta = Delta::default();
         let mut settlements = Vec::with_capacity(self.batch.len());
         for (place, intake) in self.batch.iter().enumerate() {
             settlements.push(settle::judge(&mut working, intake, place, self.now, &mut delta));
         }
-        for key in over.iter().filter(|key| delta.claims.iter().any(|(new, _)| new == *key)) {
-            retention::make_way(transaction, key, self.now)?;
+        if !over.is_empty() {
+            let new: HashSet<_> = delta.claims.iter().map(|(key, _)| key).collect();
+            for key in over.iter().filter(|key| new.contains(key)) {
+                retention::make_way(transaction, key, self.now)?;
+            }
         }
         self.write(transaction, &delta).map_err(sql)?;
         if delta.has_conflicts() {
             conflict::record(transaction, &delta.conflicts, &delta.repeats, self.now)?;
+        }
+        for (letter, message) in delta.letters(&self.batch) {
+            dead_letter::insert(transaction.connection, letter).map_err(sql)?;
+            telemetry::append(transaction, &[dead_lettered(message, letter)])?;
         }
         transaction.dirty |= !delta.is_empty();
         self.result = (settlements, delta);
@@ -56,6 +69,7 @@ impl Job for Settle {
             for delivery in &delta.deliveries {
                 queues.add(delivery);
             }
+            queues.release_waits(&delta.released);
             drop(queues);
             tell_conflicts(delta.conflicts.iter().map(|it| &it.conflict));
             self.written.wake(delta.conflicts.iter().map(|it| it.conflict.owner.as_str()));
@@ -79,7 +93,9 @@ pub(super) fn foresee(
 ) -> Result<Settlement, StoreError> {
     let mut working = Working::after(Serial(0));
     working.registry_version = Some(intake.message.registry_version);
-    load(connection, std::slice::from_ref(intake), queues, &mut working)?;
+    let batch = std::slice::from_ref(intake);
+    load(connection, batch, queues, &mut working, now)?;
+    over(connection, batch, &mut working, now)?;
     Ok(settle::judge(&mut working, intake, 0, now, &mut Delta::default()))
 }
 
@@ -89,6 +105,7 @@ fn load(
     batch: &[Intake],
     queues: &Mutex<Queues>,
     working: &mut Working,
+    now: Timestamp,
 ) -> Result<(), StoreError> {
     let mut find = claim::Find::prepare(connection).map_err(sql)?;
     for intake in batch {
@@ -107,7 +124,8 @@ fn load(
             }
         }
     }
-    load_meanings(connection, batch, working)?;
+    load_meanings(connection, batch, working, now)?;
+    load_entities(connection, batch, working)?;
     // Only now that the disk was asked: who receives waits for this lock.
     let queues = lock(queues);
     for route in batch.iter().flat_map(|intake| &intake.destinations) {
@@ -120,16 +138,40 @@ fn load(
 }
 
 /// Loads what ids mean where contents are compared, and which conflicts there are under those that mean something else.
-fn load_meanings(connection: &Connection, batch: &[Intake], working: &mut Working) -> Result<(), StoreError> {
+fn load_meanings(
+    connection: &Connection,
+    batch: &[Intake],
+    working: &mut Working,
+    now: Timestamp,
+) -> Result<(), StoreError> {
     load_originals(connection, batch, working)?;
-    for (key, claim) in settle::unmeant(batch, &working.claims, &working.originals) {
+    for (key, claim) in settle::unmeant(batch, &working.claims, &working.originals, now) {
         let first = message::find_usable(connection, claim.message)?;
         let known = first.map(|it| Known::by_claim(&claim, it.message.domain_hash));
         working.originals.insert(key, known);
     }
     for key in settle::disputed(batch, &working.originals) {
-        let recorded = conflict::recorded(connection, &key)?;
+        let known = working.originals.get(&key).and_then(Option::as_ref);
+        let recorded = conflict::recorded(connection, &key, known.map(|it| it.original.message))?;
         working.conflicts.insert(key, recorded);
+    }
+    Ok(())
+}
+
+/// Loads what is known of the entities of the batch. Nobody else writes meanwhile.
+fn load_entities(connection: &Connection, batch: &[Intake], working: &mut Working) -> Result<(), StoreError> {
+    for key in batch.iter().flat_map(Intake::entities) {
+        if working.entities.contains_key(key) {
+            continue;
+        }
+        match entity::find(connection, key) {
+            Ok(found) => working.entities.extend(found.map(|it| (key.clone(), it))),
+            Err(damaged @ StoreError::Damaged { .. }) => {
+                super::check::alert(&damaged);
+                working.unreadable_entities.insert(key.clone());
+            }
+            Err(error) => return Err(error),
+        }
     }
     Ok(())
 }
@@ -158,6 +200,41 @@ fn load_originals(
     Ok(())
 }
 
+/// Claims whose time is over, but which nobody has deleted yet. An id that is held, or that a conflict is about, cannot be
+/// used again; one under which work goes on elsewhere means what it did.
+fn over(
+    connection: &Connection,
+    batch: &[Intake],
+    working: &mut Working,
+    now: Timestamp,
+) -> Result<Vec<ClaimKey>, StoreError> {
+    let over = working.claims.iter().filter(|(_, claim)| !claim.is_live(now));
+    let over: Vec<_> = over.map(|(key, _)| key.clone()).collect();
+    let ids = settle::over(batch, &working.claims, &working.originals, now);
+    if over.is_empty() && ids.is_empty() {
+        return Ok(over);
+    }
+    let holds = usable(hold::in_force(connection))?;
+    let named = batch.iter().flat_map(settle::keys).collect();
+    for id in ids {
+        let meaning = usable(claim::of_id(connection, &id))?
+            .map_or(Meaning::Kept, |claims| Meaning::by_others(&claims, &named, holds.as_ref(), now));
+        match meaning {
+            Meaning::Free => {}
+            Meaning::Counts => drop(working.claimed.insert(id)),
+            Meaning::Kept => drop(working.originals.insert(id, None)),
+        }
+    }
+    for key in &over {
+        let is_audited = working.claims.get(key).is_some_and(Claim::is_audited);
+        let is_needed = || retention::is_needed(connection, key, now).map_err(sql);
+        if is_held(holds.as_ref(), key) || is_audited && is_needed()? {
+            keep_back(key, &mut working.unreadable, &mut working.originals, now);
+        }
+    }
+    Ok(over)
+}
+
 impl Settle {
     fn load(&self, transaction: &Transaction<'_>) -> Result<Working, StoreError> {
         let most: usize = self.batch.iter().map(|intake| 1 + intake.destinations.len()).sum();
@@ -166,27 +243,8 @@ impl Settle {
             let version = meta::get(transaction.connection, "registry_version").map_err(sql)?;
             working.registry_version = Some(version);
         }
-        load(transaction.connection, &self.batch, &self.queues, &mut working)?;
+        load(transaction.connection, &self.batch, &self.queues, &mut working, self.now)?;
         Ok(working)
-    }
-
-    /// Claims that were kept for an audit and whose time is over, but which nobody has deleted yet. An id that is held
-    /// cannot be used again.
-    fn over(
-        &self,
-        transaction: &Transaction<'_>,
-        working: &mut Working,
-    ) -> Result<Vec<ClaimKey>, StoreError> {
-        let claims = working.claims.iter();
-        let over = claims.filter(|(_, claim)| claim.hot_until.is_some() && !claim.is_live(self.now));
-        let over: Vec<_> = over.map(|(key, _)| key.clone()).collect();
-        for key in &over {
-            if retention::is_held(transaction.connection, key).map_err(sql)? {
-                working.originals.insert(IdKey { id: key.id.clone(), tenant: key.tenant.clone() }, None);
-                working.unreadable.insert(key.clone());
-            }
-        }
-        Ok(over)
     }
 
     fn write(&self, transaction: &Transaction<'_>, delta: &Delta) -> rusqlite::Result<()> {
@@ -202,12 +260,18 @@ impl Settle {
         for (key, claim) in &delta.claims {
             put.run(key, claim)?;
         }
-        for (key, original) in &delta.originals {
+        for (key, original) in delta.originals.iter().chain(&delta.lengthened) {
             original::put(connection, key, original)?;
         }
         let mut enqueue = delivery::Insert::prepare(connection)?;
         for delivery in &delta.deliveries {
             enqueue.run(delivery)?;
+        }
+        for (key, record) in &delta.entities {
+            entity::put(connection, key, record)?;
+        }
+        for (key, number) in &delta.released {
+            delivery::release(connection, key, *number)?;
         }
         Ok(())
     }

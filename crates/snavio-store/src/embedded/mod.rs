@@ -12,6 +12,8 @@ mod claims;
 mod conflict;
 mod dead_letter;
 mod delivery;
+mod entities;
+mod entity;
 mod erase;
 mod finish;
 mod fleet;
@@ -20,6 +22,7 @@ mod hold;
 mod index;
 mod integrity;
 mod known;
+mod lanes;
 mod layout;
 mod lease;
 mod ledger;
@@ -29,6 +32,7 @@ mod moved;
 mod numbers;
 mod original;
 mod outgoing;
+mod park;
 mod queue;
 mod queue_jobs;
 mod readers;
@@ -47,6 +51,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::{Connection, OpenFlags};
+use snavio_model::claim::IdKey;
 use snavio_model::delivery::{QueueAttributes, Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
 use snavio_model::limits;
@@ -69,12 +74,12 @@ use queue_jobs::{Bury, Purge, Redrive};
 use readers::Readers;
 use writer::{Transaction, Urgency, Writer, lock, sql};
 
-use crate::files;
+use crate::over::{Looked, Walks};
 use crate::waiting::Waiting;
 use crate::{
     Act, Anchor, AuditEntry, Durability, Figures, Journal, Ledger, ListedDeadLetter, LoggedMessage,
     OwnFigures, Queue, Received, Redriven, RegistryLog, Settled, Store, StoreError, StoredDeadLetter, Swept,
-    Use,
+    ToldOf, Use, files,
 };
 
 /// The database file within the data folder.
@@ -164,8 +169,8 @@ pub struct EmbeddedStore {
     settled: Arc<AtomicU64>,
     written: Arc<Waiting>,
     only_node: fleet::OnlyNode,
-    /// The tenant whose telemetry was swept last.
-    swept_tenant: Mutex<String>,
+    /// The tenant whose telemetry was swept last, and how far claims were looked through.
+    swept: Mutex<(String, Walks)>,
 }
 
 impl EmbeddedStore {
@@ -194,13 +199,15 @@ impl EmbeddedStore {
 
         let numbers = Arc::new(Numbers::of_epoch(epoch));
         let mut queues = Queues::new(options.queue_depth_max, Arc::clone(&numbers));
-        delivery::all(&connection, |delivery, lease| queues.load(&delivery, &lease))
-            .map_err(|error| OpenError::Read(file.clone(), error))?;
+        let unread = |error| OpenError::Read(file.clone(), error);
+        delivery::all(&connection, |delivery, lease| queues.load(&delivery, &lease)).map_err(unread)?;
+        queues.begin_lanes(entity::parked(&connection).map_err(unread)?);
 
         let read_only = || {
             let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
             let connection = Connection::open_with_flags(&file, flags)?;
             connection.busy_timeout(Duration::from_secs(5))?;
+            known::offer_digest(&connection)?;
             Ok(connection)
         };
         let readers = Readers::open(read_only).map_err(database)?;
@@ -222,7 +229,7 @@ impl EmbeddedStore {
             settled: Arc::default(),
             written: Arc::default(),
             only_node: fleet::OnlyNode::default(),
-            swept_tenant: Mutex::default(),
+            swept: Mutex::default(),
         })
     }
 
@@ -241,7 +248,8 @@ impl EmbeddedStore {
     ) -> oneshot::Receiver<Result<(), StoreError>> {
         let (reply, answer) = oneshot::channel();
         let (queues, written) = (Arc::clone(&self.queues), Arc::clone(&self.written));
-        let job = Bury { queue: queue.clone(), ended, now, queues, written, records: Vec::new(), reply };
+        let (records, parked) = (Vec::new(), Vec::new());
+        let job = Bury { queue: queue.clone(), ended, now, queues, written, records, parked, reply };
         self.writer.submit(Urgency::Completion, Box::new(job));
         answer
     }
@@ -359,19 +367,18 @@ impl Ledger for EmbeddedStore {
         let dead_letters = ended.iter().map(|(_, ended)| ended.len()).sum();
         let burials = ended.into_iter().map(|(queue, ended)| self.bury(&queue, ended, now));
         let burials: Vec<_> = late.into_iter().chain(burials).collect();
-        let from = lock(&self.swept_tenant).clone();
+        let from = lock(&self.swept).clone();
         let sweep = move |transaction: &mut Transaction<'_>| {
-            let claims = claim::sweep(transaction.connection, now, MOST).map_err(sql)?;
-            let claims = claims.max(retention::sweep(transaction, now, MOST)?);
-            let claims = claims.max(original::sweep(transaction.connection, now, MOST).map_err(sql)?);
-            transaction.dirty |= claims > 0;
-            let horizon = now.minus(limits::TELEMETRY_RETENTION);
-            let mut cursor = from.clone();
-            let telemetry = telemetry::sweep(transaction, &mut cursor, horizon, now, MOST)?;
-            Ok((Swept { claims, telemetry, dead_letters, lapsed, forgotten: 0 }, cursor))
+            let (mut cursor, mut walks) = from.clone();
+            let Looked { deleted: claims, is_behind } = retention::sweep(transaction, &mut walks, now, MOST)?;
+            let telemetry = telemetry::sweep(transaction, &mut cursor, now, MOST)?;
+            let entities = entity::sweep(transaction.connection, now, MOST).map_err(sql)?;
+            transaction.dirty |= entities > 0;
+            let swept = Swept { claims, telemetry, dead_letters, lapsed, entities, forgotten: 0, is_behind };
+            Ok((swept, (cursor, walks)))
         };
-        let (swept, cursor) = self.writer.run(Urgency::Ordinary, sweep).await?;
-        *lock(&self.swept_tenant) = cursor;
+        let (swept, up_to) = self.writer.run(Urgency::Ordinary, sweep).await?;
+        *lock(&self.swept) = up_to;
         // What could not be buried would be found again at once.
         for buried in burials {
             buried.await.unwrap_or(Err(StoreError::Closed))?;
@@ -430,7 +437,7 @@ impl Queue for EmbeddedStore {
     async fn redrive(&self, tenant: &str, dead: Vec<Serial>, act: Act) -> Result<Redriven, StoreError> {
         let (reply, answer) = oneshot::channel();
         let (tenant, queues) = (tenant.to_owned(), Arc::clone(&self.queues));
-        let job = Redrive { tenant, dead, act, queues, back: Vec::new(), full: Vec::new(), reply };
+        let job = Redrive { tenant, dead, act, queues, back: Vec::new(), left: Redriven::default(), reply };
         self.writer.submit(Urgency::Ordinary, Box::new(job));
         answer.await.unwrap_or(Err(StoreError::Closed))
     }
@@ -485,6 +492,11 @@ impl Journal for EmbeddedStore {
     ) -> Result<Vec<StoredRecord>, StoreError> {
         let tenant = tenant.to_owned();
         self.readers.run(move |connection| telemetry::page(connection, &tenant, after, limit)).await
+    }
+
+    async fn told_of(&self, id: &IdKey, most: usize) -> Result<ToldOf, StoreError> {
+        let id = id.clone();
+        self.readers.run(move |connection| telemetry::told_of(connection, &id, most)).await
     }
 
     fn telemetry_written(&self, tenant: &str) -> Arc<Notify> {

@@ -2,6 +2,7 @@
 //! key: they are found through their digest (`known.rs`).
 
 use rusqlite::{Connection, Row, params};
+use snavio_model::archive::hold::InForce;
 use snavio_model::claim::{IdKey, Original};
 use snavio_model::hash::{DomainHash, HASH_VERSION};
 use snavio_model::id::{MessageId, Serial};
@@ -13,6 +14,7 @@ use super::known;
 use super::writer::sql;
 use crate::StoreError;
 use crate::evidence::of_original;
+use crate::over::{Walk, keeps_meaning};
 
 const COLUMNS: &str = "source, message, hash, expires_at, check_value, hash_version, id, tenant";
 
@@ -86,13 +88,38 @@ pub(super) fn put(connection: &Connection, key: &IdKey, original: &Original) -> 
     known::note(connection, known::Kind::Original, (id, tenant), connection.last_insert_rowid())
 }
 
-/// Deletes up to `limit` whose time is over; not while a claim is there that is kept for an audit.
-pub(super) fn sweep(connection: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<usize> {
-    const SWEEP: &str = "DELETE FROM original WHERE number IN \
-         (SELECT number FROM original WHERE expires_at <= ?1 AND NOT EXISTS \
-             (SELECT 1 FROM claim WHERE claim.number IN (SELECT known_id.number FROM known_id \
+/// Looks at up to `limit` whose time is over, where it was before, and deletes them; not while a claim is there that needs
+/// them or is held.
+pub(super) fn sweep(
+    connection: &Connection,
+    walk: &mut Walk,
+    holds: &InForce,
+    now: Timestamp,
+    limit: usize,
+) -> rusqlite::Result<usize> {
+    // Where something is held, every claim that is still there is.
+    let keeps = match holds.is_empty() {
+        true => keeps_meaning("?2"),
+        false => "true".to_owned(),
+    };
+    let over = format!(
+        "SELECT number, expires_at, EXISTS (SELECT 1 FROM claim WHERE claim.number IN \
+                 (SELECT known_id.number FROM known_id \
                   WHERE digest = snavio_digest(original.id, original.tenant) AND kind = 0) \
-              AND claim.id = original.id AND claim.tenant = original.tenant AND claim.hot_until IS NOT NULL) \
-          ORDER BY expires_at LIMIT ?2) RETURNING id, tenant, number";
-    known::delete(connection, known::Kind::Original, SWEEP, params![now.0, limit as i64])
+             AND claim.id = original.id AND claim.tenant = original.tenant AND {keeps}) \
+         FROM original WHERE expires_at >= ?1 AND expires_at <= ?2 ORDER BY expires_at LIMIT ?3 OFFSET ?4"
+    );
+    let (from, behind) = walk.from(holds, now);
+    let mut statement = connection.prepare_cached(&over)?;
+    let rows = statement.query_map(params![from, now.0, limit as i64, behind], |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+    })?;
+    let found = rows.collect::<Result<Vec<(i64, i64, bool)>, _>>()?;
+    walk.passed(found.iter().map(|(_, expires_at, stays)| (*expires_at, *stays)), limit);
+    const DELETE: &str = "DELETE FROM original WHERE number = ?1 RETURNING id, tenant, number";
+    let mut deleted = 0;
+    for (number, ..) in found.iter().filter(|(.., stays)| !stays) {
+        deleted += known::delete(connection, known::Kind::Original, DELETE, params![number])?;
+    }
+    Ok(deleted)
 }

@@ -17,8 +17,8 @@ use snavio_model::telemetry::StoredRecord;
 use super::backup::{BackupError, open};
 use super::writer::sql;
 use super::{
-    FILE, answer, audit, claim, conflict, dead_letter, delivery, fleet, hold, integrity, layout, message,
-    meta, original, registry, seal, segment, take_lock, telemetry,
+    FILE, answer, audit, claim, conflict, dead_letter, delivery, entity, fleet, hold, integrity, layout,
+    message, meta, original, registry, seal, segment, take_lock, telemetry,
 };
 use crate::archive::Aside;
 use crate::lease::KeptLease;
@@ -96,6 +96,7 @@ impl<H: FnMut(Page) -> Result<(), StoreError>> Reading<H> {
         self.pages(Page::DeadLetters, |take| dead_letter::each(connection, take))?;
         self.pages(Page::Telemetry, |take| telemetry::each(connection, take))?;
         self.pages(Page::Audit, |take| audit::each(connection, take))?;
+        self.entities(connection)?;
         self.pages(Page::Holds, |take| hold::each(connection, take))?;
         (self.hand_over)(Page::Segments(segment::all(connection).map_err(sql)?))?;
         (self.hand_over)(Page::Pins(pins(connection).map_err(sql)?))?;
@@ -124,6 +125,19 @@ impl<H: FnMut(Page) -> Result<(), StoreError>> Reading<H> {
             after = last.number;
             (self.hand_over)(Page::Seals(seals))?;
         }
+    }
+
+    /// They have no numbers, as all others have.
+    fn entities(&mut self, connection: &Connection) -> Result<(), StoreError> {
+        let mut rows = Vec::new();
+        entity::each(connection, |read| {
+            rows.extend(self.sound(read)?);
+            if rows.len() < PAGE_ROWS {
+                return Ok(());
+            }
+            (self.hand_over)(Page::Entities(std::mem::take(&mut rows)))
+        })?;
+        if rows.is_empty() { Ok(()) } else { (self.hand_over)(Page::Entities(rows)) }
     }
 
     /// Gathers rows of one kind into pages.

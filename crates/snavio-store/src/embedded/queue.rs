@@ -4,17 +4,20 @@
 //! those of deliveries that a claim waits for are kept besides; they and receive counts ride a later commit. What ends
 //! leaves at once and is forgotten once that is durable.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use snavio_model::delivery::{Delivery, QueueAttributes, Receipt, ReceiptOutcome, Tracking};
+use snavio_model::delivery::{DeadReason, Delivery, QueueAttributes, Receipt, ReceiptOutcome, Tracking};
 use snavio_model::id::Serial;
+use snavio_model::limits;
 use snavio_model::name::QueueKey;
+use snavio_model::order::{EntityKey, Lane};
 use snavio_model::time::Timestamp;
 use tokio::sync::Notify;
 
 use super::index::{Ended, Found, Index, Lapsed, Lease, Shown, State};
+use super::lanes::Lanes;
 use super::numbers::Numbers;
 use crate::HeldDelivery;
 use crate::lease::KeptLease;
@@ -22,6 +25,8 @@ use crate::lease::KeptLease;
 /// All queues of the store.
 pub(super) struct Queues {
     queues: HashMap<QueueKey, Index>,
+    /// Those that must be handed out one after the other: only the first of them is in its index.
+    lanes: Lanes,
     depth_max: usize,
     /// Fences are serials: they rise with every lease, over restarts too.
     numbers: Arc<Numbers>,
@@ -32,7 +37,7 @@ pub(super) struct Queues {
 impl Queues {
     pub(super) fn new(depth_max: usize, numbers: Arc<Numbers>) -> Self {
         let began = numbers.reserve(0);
-        Self { queues: HashMap::new(), depth_max, numbers, began }
+        Self { queues: HashMap::new(), lanes: Lanes::default(), depth_max, numbers, began }
     }
 
     fn queue(&mut self, key: &QueueKey) -> &mut Index {
@@ -46,23 +51,83 @@ impl Queues {
 
     /// How many more deliveries the queue may take.
     pub(super) fn room(&self, key: &QueueKey) -> usize {
-        self.depth_max.saturating_sub(self.queues.get(key).map_or(0, Index::len))
+        let held = self.queues.get(key).map_or(0, Index::len) + self.lanes.behind_in(key);
+        self.depth_max.saturating_sub(held)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.queues.values().map(Index::len).sum()
+        self.queues.values().map(Index::len).sum::<usize>() + self.lanes.behind()
     }
 
     /// Adds a delivery whose commit is durable.
     pub(super) fn add(&mut self, delivery: &Delivery) {
+        match &delivery.lane {
+            Some(lane) => {
+                self.lanes.add(delivery.clone(), lane);
+                self.step(&lane.key);
+            }
+            None => self.show(delivery),
+        }
+    }
+
+    fn show(&mut self, delivery: &Delivery) {
         let index = self.queue(&delivery.queue);
         index.add(delivery);
         index.arrivals.notify_one();
     }
 
-    /// Adds a delivery that was there when the store was opened.
+    /// Lets the next one of a lane into its queue, if its turn has come.
+    fn step(&mut self, key: &EntityKey) {
+        if let Some(front) = self.lanes.overtaken(key) {
+            let (queue, id) = (front.queue.clone(), front.id);
+            if self.queue(&queue).withdraw(id) {
+                self.lanes.step_back(key);
+            }
+        }
+        if let Some(delivery) = self.lanes.step(key) {
+            self.show(&delivery);
+        }
+    }
+
+    /// Adds a delivery that was there when the store was opened. Of a lane the one comes first that was handed out; the
+    /// others follow when all are there.
     pub(super) fn load(&mut self, delivery: &Delivery, lease: &KeptLease) {
+        if let Some(lane) = &delivery.lane {
+            let was_handed_out = delivery.receives > 0 || lease.fence.is_some();
+            if !was_handed_out || !self.lanes.add_in_front(delivery, lane) {
+                return self.lanes.add(delivery.clone(), lane);
+            }
+        }
         self.queue(&delivery.queue).load(delivery, lease);
+    }
+
+    /// All are there that were when the store was opened: lanes begin, but for what is parked.
+    pub(super) fn begin_lanes(&mut self, parked: Vec<(EntityKey, i64)>) {
+        for (key, number) in parked {
+            self.lanes.park(&key, Some(number));
+        }
+        for key in self.lanes.keys() {
+            self.step(&key);
+        }
+    }
+
+    /// Lets those of a lane go that waited under these numbers.
+    pub(super) fn release_waits(&mut self, released: &[(EntityKey, i64)]) {
+        for (key, number) in released {
+            self.lanes.release(key, *number);
+            self.step(key);
+        }
+    }
+
+    /// Keeps later ones of a lane behind a number, or lets them go on.
+    pub(super) fn park(&mut self, key: &EntityKey, parked_at: Option<i64>) {
+        self.lanes.park(key, parked_at);
+        self.step(key);
+    }
+
+    /// The lane of a delivery, if later ones are parked behind it when it fails for good.
+    pub(super) fn parking_lane(&self, id: Serial) -> Option<Lane> {
+        self.lanes.lane_of(id).filter(|it| it.parks.is_some()).cloned()
     }
 
     pub(super) fn receive(
@@ -90,7 +155,9 @@ impl Queues {
 
     /// How a delivery is followed, if it is there.
     pub(super) fn tracking(&self, key: &QueueKey, id: Serial) -> Option<Tracking> {
-        self.queues.get(key)?.tracking(id)
+        let shown = self.queues.get(key).and_then(|index| index.tracking(id));
+        let behind = || self.lanes.find_behind(id).filter(|it| it.queue == *key).map(|it| it.tracking);
+        shown.or_else(behind)
     }
 
     /// Takes out what a receipt of the newest lease is about, until it is on record what came of it.
@@ -107,7 +174,9 @@ impl Queues {
     /// Who holds a delivery until when, or when it is handed out again; searched for in all queues of a tenant.
     pub(super) fn held(&self, tenant: &str, id: Serial) -> Option<HeldDelivery> {
         let of_tenant = self.queues.iter().filter(|(key, _)| key.tenant() == tenant);
-        of_tenant.into_iter().find_map(|(_, index)| index.held(id))
+        let behind = self.lanes.find_behind(id).filter(|it| it.queue.tenant() == tenant);
+        let behind = behind.map(|it| HeldDelivery::Due(it.queued_at));
+        of_tenant.into_iter().find_map(|(_, index)| index.held(id)).or(behind)
     }
 
     /// Takes out some of those whose attempt's time is over, until that is on record.
@@ -146,6 +215,14 @@ impl Queues {
     /// Forgets what has ended for good.
     pub(super) fn forget(&mut self, key: &QueueKey, ids: &[Serial]) {
         self.queue(key).forget(ids);
+        if self.lanes.is_empty() {
+            return;
+        }
+        for id in ids {
+            if let Some(lane) = self.lanes.ended(*id) {
+                self.step(&lane);
+            }
+        }
     }
 
     /// Leases on: hidden until `visible_at`. Also says what of it is to be kept.
@@ -182,7 +259,10 @@ impl Queues {
 
     /// Takes out some of what has a number up to this one, to be deleted.
     pub(super) fn end_up_to(&mut self, key: &QueueKey, up_to: Serial, limit: usize) -> Vec<Serial> {
-        self.queue(key).end_up_to(up_to, limit)
+        let mut ids = self.queue(key).end_up_to(up_to, limit);
+        let behind = self.lanes.by_age(key).map(|(_, id)| id).filter(|id| *id <= up_to);
+        ids.extend(behind.take(limit - ids.len()));
+        ids
     }
 
     /// Ends leases whose time is over, wakes those who wait, and takes out what must become a dead letter.
@@ -199,29 +279,49 @@ impl Queues {
                 index.arrivals.notify_waiters();
             }
         }
+        for key in self.lanes.queues() {
+            let of_queue = self.overdue_behind(&key, now, room);
+            if !of_queue.is_empty() {
+                room -= of_queue.len();
+                ended.push((key, of_queue));
+            }
+        }
         ended
     }
 
+    /// Those that stand behind others and that nobody took in time. They stay here until their end is durable.
+    fn overdue_behind(&self, key: &QueueKey, now: Timestamp, limit: usize) -> Vec<Ended> {
+        let is_over = |at: Timestamp| now.since(at) >= limits::QUEUE_RETENTION;
+        let old = self.lanes.by_age(key).take_while(|(at, _)| is_over(*at)).take(limit);
+        let ended = |(_, id)| {
+            let receives = self.lanes.find_behind(id)?.receives;
+            Some(Ended { id, reason: DeadReason::RetentionExpired, receives })
+        };
+        old.filter_map(ended).collect()
+    }
+
     pub(super) fn attributes(&mut self, key: &QueueKey, now: Timestamp) -> QueueAttributes {
-        self.queue(key).attributes(now)
+        let behind = self.lanes.behind_in(key) as u64;
+        let oldest = self.lanes.by_age(key).next().map_or(0, |(at, _)| now.since(at).as_secs());
+        let shown = self.queue(key).attributes(now);
+        let oldest_age_seconds = shown.oldest_age_seconds.max(oldest);
+        QueueAttributes { depth: shown.depth + behind, oldest_age_seconds, ..shown }
     }
 
     pub(super) fn holds_any(&self, key: &QueueKey) -> bool {
-        self.queues.get(key).is_some_and(|index| index.len() > 0)
+        self.queues.get(key).is_some_and(|index| index.len() > 0) || self.lanes.behind_in(key) > 0
     }
 
     /// The attributes of every queue that holds deliveries.
     pub(super) fn all_attributes(&mut self, now: Timestamp) -> HashMap<QueueKey, QueueAttributes> {
-        let holding = self.queues.iter_mut().filter(|(_, index)| index.len() > 0);
-        holding.map(|(key, index)| (key.clone(), index.attributes(now))).collect()
+        let holding = self.queues.iter().filter(|(_, index)| index.len() > 0);
+        let holding: HashSet<_> = holding.map(|(key, _)| key.clone()).chain(self.lanes.queues()).collect();
+        holding.into_iter().map(|key| (key.clone(), self.attributes(&key, now))).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use snavio_model::delivery::DeadReason;
-    use snavio_model::limits;
-
     use super::*;
     use crate::lease::Held;
 
@@ -246,6 +346,7 @@ mod tests {
             receives: 0,
             receives_max: 2,
             tracking: Tracking::Plain,
+            lane: None,
         }
     }
 

@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 
 use super::check::usable;
 use super::index::Ended;
+use super::park::{self, Parked};
 use super::queue::Queues;
 use super::writer::{Job, Transaction, lock, sql};
 use super::{audit, dead_letter, delivery, finish, lease, message, telemetry};
@@ -63,6 +64,7 @@ pub(super) struct Bury {
     pub(super) queues: Arc<Mutex<Queues>>,
     pub(super) written: Arc<Waiting>,
     pub(super) records: Vec<Record>,
+    pub(super) parked: Vec<Parked>,
     pub(super) reply: oneshot::Sender<Result<(), StoreError>>,
 }
 
@@ -75,18 +77,21 @@ impl Bury {
 impl Job for Bury {
     fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
         self.records.clear();
+        self.parked.clear();
         for ended in &self.ended {
             // A damaged row is told of and left where it is, as at a start.
             let found = usable(delivery::find(transaction.connection, ended.id))?.flatten();
             let Some(delivery) = found else { continue };
             let delivery = Delivery { receives: ended.receives, ..delivery };
-            let letter = DeadLetter { delivery, reason: ended.reason, dead_at: self.now };
+            let letter = DeadLetter::new(delivery, ended.reason, self.now);
             delivery::delete(transaction.connection, ended.id).map_err(sql)?;
             dead_letter::insert(transaction.connection, &letter).map_err(sql)?;
             if letter.delivery.tracking.is_tracked() {
                 finish::buried(transaction, &letter.delivery, ended.reason, self.now)?;
             }
             let message = message::find_usable(transaction.connection, letter.delivery.message)?;
+            let (lane, id) = (letter.delivery.lane.as_deref(), message.as_ref().map(|it| &it.message.id));
+            self.parked.extend(park::failed(transaction, lane, id, self.now)?);
             self.records.extend(message.map(|logged| dead_lettered(&logged.message, &letter)));
             transaction.dirty = true;
         }
@@ -94,7 +99,10 @@ impl Job for Bury {
     }
 
     fn committed(self: Box<Self>) {
-        lock(&self.queues).forget(&self.queue, &self.ids());
+        let mut queues = lock(&self.queues);
+        self.parked.iter().for_each(|(key, at)| queues.park(key, *at));
+        queues.forget(&self.queue, &self.ids());
+        drop(queues);
         self.written.wake(self.records.iter().map(|record| record.tenant.as_str()));
         let _ = self.reply.send(Ok(()));
     }
@@ -148,7 +156,8 @@ pub(super) struct Redrive {
     pub(super) act: Act,
     pub(super) queues: Arc<Mutex<Queues>>,
     pub(super) back: Vec<Delivery>,
-    pub(super) full: Vec<Serial>,
+    /// What stays a dead letter.
+    pub(super) left: Redriven,
     pub(super) reply: oneshot::Sender<Result<Redriven, StoreError>>,
 }
 
@@ -163,13 +172,17 @@ impl Redrive {
 impl Job for Redrive {
     fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
         self.back.clear();
-        self.full.clear();
+        self.left = Redriven::default();
         for id in self.dead.clone() {
             let found = usable(dead_letter::find(transaction.connection, &self.tenant, id))?.flatten();
             // What conflicts with what was dispatched before is evidence, and never dispatched itself (CLM-8).
             let Some(letter) = found.filter(|it| it.reason != DeadReason::Conflict) else { continue };
+            if letter.delivery.tracking.is_tracked() && finish::is_held(transaction, id)? {
+                self.left.held.push(id);
+                continue;
+            }
             if !self.has_room(&letter.delivery.queue) {
-                self.full.push(id);
+                self.left.full.push(id);
                 continue;
             }
             let delivery = Delivery { receives: 0, queued_at: self.act.at, ..letter.delivery };
@@ -194,7 +207,7 @@ impl Job for Redrive {
         }
         drop(queues);
         let back = self.back.iter().map(|delivery| delivery.id).collect();
-        let _ = self.reply.send(Ok(Redriven { back, full: self.full }));
+        let _ = self.reply.send(Ok(Redriven { back, ..self.left }));
     }
 
     fn failed(self: Box<Self>, error: StoreError) {

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use rusqlite::{Connection, Row, params};
-use snavio_model::registry::{Change, Entry, LoggedChange, Seal};
+use snavio_model::registry::{Change, Entry, EntryKey, LoggedChange, Seal};
 use snavio_model::time::Timestamp;
 
 use super::check::unreadable;
@@ -14,6 +14,19 @@ use crate::{RegistryLog, StoreError};
 impl RegistryLog for EmbeddedStore {
     async fn version(&self) -> Result<i64, StoreError> {
         self.readers.run(version).await
+    }
+
+    async fn was_registered(&self, key: &EntryKey) -> Result<bool, StoreError> {
+        const EVER: &str = "SELECT EXISTS (SELECT 1 FROM registry_change WHERE kind = ?1 AND name = ?2)";
+        let key = key.clone();
+        let ask = move |connection: &Connection| {
+            let values = (key.kind.as_str(), &key.name);
+            connection
+                .prepare_cached(EVER)
+                .and_then(|mut it| it.query_row(values, |row| row.get(0)))
+                .map_err(sql)
+        };
+        self.readers.run(ask).await
     }
 
     async fn load(&self) -> Result<(i64, Vec<Entry>), StoreError> {

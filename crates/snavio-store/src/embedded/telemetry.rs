@@ -4,14 +4,16 @@
 use std::ops::ControlFlow;
 
 use rusqlite::{Connection, Row, params};
+use snavio_model::claim::IdKey;
 use snavio_model::id::Serial;
+use snavio_model::limits;
 use snavio_model::name::{ServiceName, TenantName};
 use snavio_model::telemetry::{self, DROPPED, Record, StoredRecord};
 use snavio_model::time::Timestamp;
 
 use super::writer::{Transaction, sql};
 use super::{check, message};
-use crate::StoreError;
+use crate::{StoreError, ToldOf};
 
 pub(super) fn append(transaction: &mut Transaction<'_>, records: &[Record]) -> Result<(), StoreError> {
     const INSERT: &str =
@@ -60,6 +62,27 @@ fn written(
     check::page(&mut rows, limit, read)
 }
 
+/// What is written of an id among a tenant's newest `most` records, newest first.
+pub(super) fn told_of(connection: &Connection, id: &IdKey, most: usize) -> Result<ToldOf, StoreError> {
+    const NEWEST: &str =
+        "SELECT seq, kind, at, source, body FROM telemetry WHERE tenant = ?1 ORDER BY seq DESC";
+    let name = ToldOf::name(id);
+    let mut statement = connection.prepare_cached(NEWEST).map_err(sql)?;
+    let mut rows = statement.query([id.tenant.as_str()]).map_err(sql)?;
+    let (mut told, mut looked_at) = (ToldOf::default(), 0);
+    while let Some(row) = rows.next().map_err(sql)? {
+        if looked_at == most || told.records.len() == limits::PAGE_MAX {
+            return Ok(ToldOf { is_part: true, ..told });
+        }
+        looked_at += 1;
+        let body = row.get_ref(4).ok().and_then(|it| it.as_str().ok());
+        if body.is_some_and(|body| body.contains(&name)) {
+            told.records.extend(check::usable(read(row))?);
+        }
+    }
+    Ok(told)
+}
+
 /// Hands out all records with their tenants, in the order of both.
 pub(super) fn each(
     connection: &Connection,
@@ -88,15 +111,15 @@ fn fields(row: &Row<'_>) -> rusqlite::Result<Option<StoredRecord>> {
     Ok(body.map(|body| StoredRecord { number, kind, at, source, body }))
 }
 
-/// Deletes up to `limit` records from before `horizon`, and leaves a record of it with each tenant. Looks at no
+/// Deletes up to `limit` records that have aged out, and leaves a record of it with each tenant. Looks at no
 /// more than `limit` tenants and goes on after `cursor`, where the sweep before it ended.
 pub(super) fn sweep(
     transaction: &mut Transaction<'_>,
     cursor: &mut String,
-    horizon: Timestamp,
     now: Timestamp,
     limit: usize,
 ) -> Result<usize, StoreError> {
+    let horizon = now.minus(limits::TELEMETRY_RETENTION);
     let mut deleted = 0;
     for _ in 0..limit {
         let Some(tenant) = tenant_after(transaction.connection, cursor).map_err(sql)? else {

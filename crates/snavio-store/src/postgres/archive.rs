@@ -119,12 +119,19 @@ impl Archive for PostgresStore {
         &self,
         id: &IdKey,
         rewritten: Vec<(Pointer, Pointer)>,
+        decides_for: Option<&str>,
         act: Act,
     ) -> Result<Erasure, StoreError> {
-        self.within(async { erase::erase(&mut self.client().await?, id, &rewritten, &act).await }).await
+        let mut told = Vec::new();
+        let work = async {
+            erase::erase(&mut self.client().await?, id, &rewritten, decides_for, &act, &mut told).await
+        };
+        let erasure = self.within(work).await?;
+        self.inner.written.wake(told.iter().map(|record| record.tenant.as_str()));
+        Ok(erasure)
     }
 
-    async fn set_hold(&self, hold: NewHold, act: Act) -> Result<Hold, StoreError> {
+    async fn set_hold(&self, hold: NewHold, act: Act) -> Result<Option<Hold>, StoreError> {
         self.within(async { hold::set(&mut self.client().await?, hold, &act).await }).await
     }
 

@@ -17,9 +17,10 @@ use tokio_postgres::types::ToSql;
 
 use super::client::GenericClient;
 use super::pool::{Trouble, sql};
-use super::retention;
+use super::{hold, retention};
 use crate::archive::Aside;
 use crate::evidence::{Check, alert, usable};
+use crate::over::{AUDITED, is_held};
 use crate::{HeldDelivery, StoreError, StoredClaim};
 
 /// New claims as columns, to be written by one statement.
@@ -105,13 +106,15 @@ pub(super) async fn insert(
     update(client, &moved).await
 }
 
-/// Writes claims under ids that are free, and says how many.
+/// Writes claims under ids that are free, and says how many. Within a transaction.
 pub(super) async fn take_over(
     client: &impl GenericClient,
     claims: &[(ClaimKey, Claim)],
     now: Timestamp,
 ) -> Result<usize, StoreError> {
-    clear(client, claims.iter().map(|(key, _)| key), now).await.map_err(Trouble::into_error)?;
+    let holds = usable(hold::in_force_to_the_end(client).await)?;
+    let free = claims.iter().map(|(key, _)| key).filter(|key| !is_held(holds.as_ref(), key));
+    clear(client, free, now).await.map_err(Trouble::into_error)?;
     let insert = format!("WITH block (base) AS (VALUES (0::bigint)) {} ON CONFLICT DO NOTHING", insertion(1));
     let mut columns = Columns::default();
     claims.iter().for_each(|(key, claim)| columns.push(key, claim));
@@ -352,15 +355,17 @@ fn stored_check(key: &ClaimKey, claim: &Claim) -> i64 {
 pub(super) struct Found {
     pub(super) claims: HashMap<ClaimKey, Claim>,
     pub(super) unreadable: HashSet<ClaimKey>,
+    /// Claims that are over.
+    pub(super) over: Vec<(ClaimKey, Claim)>,
 }
 
 impl Default for Found {
     fn default() -> Self {
-        Self { claims: HashMap::new(), unreadable: HashSet::new() }
+        Self { claims: HashMap::new(), unreadable: HashSet::new(), over: Vec::new() }
     }
 }
 
-/// Reads the claims of a batch that still count, and clears away those that do not, so that they are in nobody's way.
+/// Reads the claims of a batch: those that still count, and those that do not.
 pub(super) async fn find(
     client: &impl GenericClient,
     batch: &[Intake],
@@ -376,18 +381,11 @@ pub(super) async fn find(
     let statement = client.prepare_cached(&find).await.map_err(Trouble::of)?;
     let rows = client.query(&statement, &[&ids, &tenants, &destinations]).await.map_err(Trouble::of)?;
     let mut found = Found::default();
-    let mut over = Vec::new();
     for row in &rows {
         let place: i64 = row.try_get(0).map_err(Trouble::of)?;
         let Some(key) = usize::try_from(place - 1).ok().and_then(|place| keys.get(place)) else { continue };
         match read(row, key).map_err(Trouble::of)? {
-            // What was kept for an audit goes on the record; an id that is held cannot be used again.
-            Some(claim) if !claim.is_live(now) && claim.hot_until.is_some() => {
-                if !retention::make_way(client, key, now).await? {
-                    found.unreadable.insert(key.clone());
-                }
-            }
-            Some(claim) if !claim.is_live(now) => over.push(key),
+            Some(claim) if !claim.is_live(now) => found.over.push((key.clone(), claim)),
             Some(claim) => {
                 found.claims.insert(key.clone(), claim);
             }
@@ -398,30 +396,50 @@ pub(super) async fn find(
             }
         }
     }
-    if !over.is_empty() {
-        clear(client, over, now).await?;
-    }
     Ok(found)
 }
 
-/// Deletes claims whose time is over; those that somebody is at are cleared by them, and those that are kept for an audit
-/// not without a word.
+/// Clears away claims that are over, for others to take their place. What was kept for an audit goes on the record.
+pub(super) async fn make_way(
+    client: &impl GenericClient,
+    over: &[(ClaimKey, Claim)],
+    now: Timestamp,
+) -> Result<(), Trouble> {
+    let (audited, short): (Vec<_>, Vec<_>) = over.iter().partition(|(_, claim)| claim.is_audited());
+    let audited: Vec<_> = audited.into_iter().map(|(key, _)| key).collect();
+    if !audited.is_empty() {
+        retention::make_way(client, &audited, now).await.map_err(Trouble::Refused)?;
+    }
+    if short.is_empty() {
+        return Ok(());
+    }
+    clear(client, short.into_iter().map(|(key, _)| key), now).await
+}
+
+/// Deletes claims whose time is over, with their answers; those that somebody is at are cleared by them, and those that
+/// are kept for an audit not without a word.
 async fn clear(
     client: &impl GenericClient,
     over: impl IntoIterator<Item = &ClaimKey>,
     now: Timestamp,
 ) -> Result<(), Trouble> {
-    const CLEAR: &str = "DELETE FROM claim WHERE ctid = ANY (ARRAY( \
-         SELECT claim.ctid FROM claim JOIN unnest($1::text[], $2::text[], $3::text[]) \
-             AS key (id, tenant, destination) USING (id, tenant, destination) \
-         WHERE claim.expires_at <= $4 AND claim.status NOT IN (0, 2) AND claim.hot_until IS NULL FOR UPDATE OF claim SKIP LOCKED))";
+    let text = format!(
+        "WITH gone AS (DELETE FROM claim WHERE ctid = ANY (ARRAY( \
+             SELECT claim.ctid FROM claim JOIN unnest($1::text[], $2::text[], $3::text[]) \
+                 AS key (id, tenant, destination) USING (id, tenant, destination) \
+             WHERE claim.expires_at <= $4 AND claim.status NOT IN (0, 2) AND NOT {AUDITED} \
+             FOR UPDATE OF claim SKIP LOCKED)) RETURNING delivery) \
+         DELETE FROM answer USING gone WHERE answer.delivery = gone.delivery"
+    );
     let (ids, tenants, destinations) = columns(over);
-    let statement = client.prepare_cached(CLEAR).await.map_err(Trouble::of)?;
+    let statement = client.prepare_cached(&text).await.map_err(Trouble::of)?;
     let cleared = client.execute(&statement, &[&ids, &tenants, &destinations, &now.0]).await;
     cleared.map(|_| ()).map_err(Trouble::of)
 }
 
-fn columns<'a>(keys: impl IntoIterator<Item = &'a ClaimKey>) -> (Vec<&'a str>, Vec<&'a str>, Vec<&'a str>) {
+pub(super) fn columns<'a>(
+    keys: impl IntoIterator<Item = &'a ClaimKey>,
+) -> (Vec<&'a str>, Vec<&'a str>, Vec<&'a str>) {
     let column = |key: &'a ClaimKey| (key.id.as_str(), (key.tenant.as_str(), &*key.destination));
     let (ids, (tenants, destinations)) = keys.into_iter().map(column).unzip();
     (ids, tenants, destinations)
@@ -463,19 +481,21 @@ fn read(row: &Row, key: &ClaimKey) -> Result<Option<Claim>, tokio_postgres::Erro
     Ok((stored_check(key, &claim) == row.try_get::<_, i64>(5)?).then_some(claim))
 }
 
-/// Deletes up to `limit` claims whose time is over, with their answers; those that somebody is at are left for the next
-/// time. Those that are kept for an audit go on the record (`retention.rs`).
+/// Deletes up to `limit` claims whose time is over, with their answers, where nothing is held; those that somebody is at are
+/// left for the next time. Those that are kept for an audit go on the record (`retention.rs`).
 pub(super) async fn sweep(
     client: &impl GenericClient,
     now: Timestamp,
     limit: usize,
 ) -> Result<usize, StoreError> {
-    const SWEEP: &str = "WITH gone AS (DELETE FROM claim WHERE ctid = ANY (ARRAY( \
-             SELECT ctid FROM claim WHERE expires_at <= $1 AND status NOT IN (0, 2) AND hot_until IS NULL \
+    let sweep = format!(
+        "WITH gone AS (DELETE FROM claim WHERE ctid = ANY (ARRAY( \
+             SELECT ctid FROM claim WHERE expires_at <= $1 AND status NOT IN (0, 2) AND NOT {AUDITED} \
              ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)) RETURNING delivery), \
          answers AS (DELETE FROM answer USING gone WHERE answer.delivery = gone.delivery) \
-         SELECT count(*) FROM gone";
-    let statement = client.prepare_cached(SWEEP).await.map_err(sql)?;
+         SELECT count(*) FROM gone"
+    );
+    let statement = client.prepare_cached(&sweep).await.map_err(sql)?;
     // Not at the very end: a batch that was judged before it may still be on its way (CLM-20).
     let before = now.minus(limits::CLAIM_KEEP_SLACK);
     let row = client.query_one(&statement, &[&before.0, &(limit as i64)]).await.map_err(sql)?;

@@ -18,7 +18,9 @@ use super::delivery::{Ask, Which};
 use super::horizon::BLOCK;
 use super::pool::sql;
 use super::{PostgresStore, answer, audit, claim, finish};
-use crate::{Act, ClaimFilter, Claims, Finished, Received, Report, StoreError, StoredClaim, evidence};
+use crate::{
+    Act, ClaimFilter, Claims, Finished, HeldBack, Received, Report, StoreError, StoredClaim, evidence,
+};
 
 /// Before each try to count ids that came again. Whose claim somebody is at all this time is not counted.
 const COUNTING: [Duration; 4] =
@@ -73,6 +75,16 @@ impl Claims for PostgresStore {
         self.within(work).await
     }
 
+    async fn has_claims(&self, tenant: &str) -> Result<bool, StoreError> {
+        const ANY: &str = "SELECT EXISTS (SELECT FROM claim WHERE tenant = $1 \
+             OR starts_with(destination, $1 || '/'))";
+        let work = async {
+            let row = self.client().await?.query_one(ANY, &[&tenant]).await.map_err(sql)?;
+            row.try_get(0).map_err(sql)
+        };
+        self.within(work).await
+    }
+
     async fn open_claims(
         &self,
         filter: &ClaimFilter,
@@ -117,7 +129,7 @@ impl Claims for PostgresStore {
         delivery: Serial,
         reference: Option<String>,
         act: Act,
-    ) -> Result<Option<Status>, StoreError> {
+    ) -> Result<Option<Result<Status, HeldBack>>, StoreError> {
         let work = async {
             let mut client = self.client().await?;
             let transaction = client.transaction().await.map_err(sql)?;

@@ -156,7 +156,7 @@ async fn stored(client: &impl GenericClient, id: Serial) -> Result<Option<Stored
     }))
 }
 
-/// The conflicts that are recorded under disputed ids of a batch.
+/// The conflicts that are recorded under disputed ids of a batch about what they mean, and the last one of each.
 pub(super) async fn recorded(
     client: &impl GenericClient,
     batch: &[Intake],
@@ -168,20 +168,26 @@ pub(super) async fn recorded(
         return Ok(asked);
     }
     let query = format!(
-        "SELECT {COLUMNS} FROM conflict JOIN unnest($1::text[], $2::text[]) AS key (event_id, tenant) \
-         USING (event_id, tenant) ORDER BY place"
+        "SELECT {COLUMNS} FROM conflict \
+             JOIN unnest($1::text[], $2::text[], $3::bigint[]) AS key (event_id, tenant, first) \
+             USING (event_id, tenant) \
+         WHERE original = key.first OR place = (SELECT max(other.place) FROM conflict AS other \
+             WHERE other.event_id = conflict.event_id AND other.tenant = conflict.tenant) ORDER BY place"
     );
-    let (ids, tenants): (Vec<_>, Vec<_>) =
-        asked.keys().map(|it| (it.id.as_str(), it.tenant.as_str())).unzip();
+    let keys: Vec<_> = asked.keys().cloned().collect();
+    let (ids, tenants): (Vec<_>, Vec<_>) = keys.iter().map(|it| (it.id.as_str(), it.tenant.as_str())).unzip();
+    let meant = |key| originals.get(key).and_then(Option::as_ref).map(|it: &Known| it.original.message.0);
+    let firsts: Vec<_> = keys.iter().map(meant).collect();
     let statement = client.prepare_cached(&query).await.map_err(sql)?;
-    let rows = client.query(&statement, &[&ids, &tenants]).await.map_err(sql)?;
+    let rows = client.query(&statement, &[&ids, &tenants, &firsts]).await.map_err(sql)?;
     for row in &rows {
         let (id, tenant): (&str, &str) = (row.try_get(4).map_err(sql)?, row.try_get(2).map_err(sql)?);
         let Ok(tenant) = TenantName::new(tenant) else { continue };
         let Some(recorded) = asked.get_mut(&IdKey { id: MessageId::stored(id), tenant }) else { continue };
         // One that is damaged keeps its place, and is met by no content.
-        let hash = usable(read(row))?.map_or(DomainHash([0; 32]), |conflict| conflict.hash);
-        recorded.push(Recorded { conflict: Serial(row.try_get(0).map_err(sql)?), hash, new: None });
+        let dispute = usable(read(row))?.map(|it| it.dispute());
+        let place = row.try_get::<_, i32>(1).map_err(sql)?.unsigned_abs();
+        recorded.push(Recorded { conflict: Serial(row.try_get(0).map_err(sql)?), place, dispute, new: None });
     }
     Ok(asked)
 }

@@ -1,6 +1,6 @@
 //! Dead letters: table `dead_letter`, keyed by the id of the delivery that ended, owned by the target's tenant.
 
-use snavio_model::delivery::{DeadLetter, DeadReason, Delivery};
+use snavio_model::delivery::{DeadLetter, Delivery};
 use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::message::Message;
@@ -12,25 +12,30 @@ use tokio_postgres::types::ToSql;
 
 use super::client::GenericClient;
 use super::pool::sql;
-use super::{delivery, finish, message};
+use super::{delivery, finish, message, park};
 use crate::evidence::usable;
 use crate::{ListedDeadLetter, StoreError, StoredDeadLetter};
 
-/// The columns that [`read`] reads, of which there are eleven.
+/// The columns that [`read`] reads.
 const COLUMNS: &str = "dead_letter.id, dead_letter.message, dead_letter.destination, dead_letter.queue, \
      dead_letter.dead_letter_queue, dead_letter.queued_at, dead_letter.receives, dead_letter.receives_max, \
-     dead_letter.tracking, dead_letter.reason, dead_letter.dead_at";
+     dead_letter.tracking, dead_letter.lane, dead_letter.lane_number, dead_letter.lane_kind, dead_letter.lane_parks, \
+     false, dead_letter.reason, dead_letter.dead_at";
+/// How many there are.
+const COLUMNS_COUNT: usize = delivery::WIDTH + 2;
 
 fn read(row: &Row) -> Result<DeadLetter, StoreError> {
     let delivery = delivery::read(row).map_err(sql)?;
     let damaged = || StoreError::Damaged { what: "dead letter", key: delivery.id.to_string() };
-    let reason = DeadReason::stored(row.try_get(9).map_err(sql)?).ok_or_else(damaged)?;
+    let reason = DeadLetter::stored_reason(row.try_get(delivery::WIDTH).map_err(sql)?);
+    let (reason, error) = reason.ok_or_else(damaged)?;
     for count in [6, 7] {
         if row.try_get::<_, i32>(count).map_err(sql)? < 0 {
             return Err(damaged());
         }
     }
-    Ok(DeadLetter { reason, dead_at: Timestamp(row.try_get(10).map_err(sql)?), delivery })
+    let dead_at = Timestamp(row.try_get(delivery::WIDTH + 1).map_err(sql)?);
+    Ok(DeadLetter { reason, error, dead_at, delivery })
 }
 
 /// Makes dead letters of up to `limit` deliveries that must not be handed out again, and says how many, and what
@@ -64,7 +69,8 @@ async fn bury_some(
     // Each of the two ends is found by an index of its own; together they would be looked for in every row.
     let due = format!(
         "SELECT due.id, due.message, due.destination, due.queue, due.dead_letter_queue, due.queued_at, \
-             due.receives, due.receives_max, due.tracking, message.seq IS NOT NULL, {} \
+             due.receives, due.receives_max, due.tracking, due.lane, due.lane_number, due.lane_kind, due.lane_parks, \
+             due.waits, message.seq IS NOT NULL, {} \
          FROM (SELECT {} FROM delivery \
                WHERE id = ANY (ARRAY( \
                    (SELECT id FROM delivery WHERE visible_at <= $1 AND receives >= receives_max \
@@ -89,9 +95,9 @@ async fn bury_some(
         let delivery = delivery::read(row).map_err(sql)?;
         let ended = Delivery::end_of(delivery.receives, delivery.receives_max, delivery.queued_at, now);
         let Some(reason) = ended else { continue };
-        let letter = DeadLetter { delivery, reason, dead_at: now };
-        if row.try_get(9).map_err(sql)? {
-            let message = usable(message::read(row, 10))?;
+        let letter = DeadLetter::new(delivery, reason, now);
+        if row.try_get(delivery::WIDTH).map_err(sql)? {
+            let message = usable(message::read(row, delivery::WIDTH + 1))?;
             records.extend(message.map(|logged| dead_lettered(&logged.message, &letter)));
         }
         letters.push(letter);
@@ -99,6 +105,7 @@ async fn bury_some(
     if !letters.is_empty() {
         move_here(client, &letters).await?;
         finish::buried(client, letters.iter().map(|it| (&it.delivery, it.reason)), now).await?;
+        park::failed(client, &letters, now).await?;
     }
     Ok((letters.len(), records))
 }
@@ -110,13 +117,13 @@ pub(super) async fn move_here(client: &impl GenericClient, letters: &[DeadLetter
              WHERE delivery.id = ended.id \
              RETURNING delivery.*, ended.tenant, ended.reason) \
          INSERT INTO dead_letter (id, tenant, message, destination, queue, dead_letter_queue, queued_at, receives, \
-             receives_max, tracking, reason, dead_at) \
+             receives_max, tracking, lane, lane_number, lane_kind, lane_parks, reason, dead_at) \
          SELECT id, tenant, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max, \
-             tracking, reason, $4 \
+             tracking, lane, lane_number, lane_kind, lane_parks, reason, $4 \
          FROM ended";
     let ids: Vec<_> = letters.iter().map(|it| it.delivery.id.0).collect();
     let tenants: Vec<_> = letters.iter().map(|it| it.delivery.queue.tenant()).collect();
-    let reasons: Vec<_> = letters.iter().map(|it| it.reason.as_str()).collect();
+    let reasons: Vec<_> = letters.iter().map(DeadLetter::reason_text).collect();
     let dead_at = letters.first().map_or(0, |it| it.dead_at.0);
     let statement = client.prepare_cached(MOVE).await.map_err(sql)?;
     let values: [&(dyn ToSql + Sync); 4] = [&ids, &tenants, &reasons, &dead_at];
@@ -126,13 +133,18 @@ pub(super) async fn move_here(client: &impl GenericClient, letters: &[DeadLetter
 /// Writes dead letters as they are.
 pub(super) async fn insert(client: &impl GenericClient, letters: &[DeadLetter]) -> Result<(), StoreError> {
     const INSERT: &str = "INSERT INTO dead_letter (id, message, destination, queue, dead_letter_queue, queued_at, \
-             receives, receives_max, tracking, tenant, reason, dead_at) \
-         SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::bigint[], \
-             $7::integer[], $8::integer[], $9::smallint[], $10::text[], $11::text[], $12::bigint[])";
+             receives, receives_max, tracking, lane, lane_number, lane_kind, lane_parks, tenant, reason, dead_at) \
+         SELECT id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max, tracking, lane, \
+             lane_number, lane_kind, lane_parks, tenant, reason, dead_at \
+         FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::bigint[], \
+             $7::integer[], $8::integer[], $9::smallint[], $10::text[], $11::bigint[], $12::smallint[], $13::bigint[], \
+             $14::boolean[], $15::text[], $16::text[], $17::bigint[]) \
+             AS new (id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max, tracking, \
+             lane, lane_number, lane_kind, lane_parks, waits, tenant, reason, dead_at)";
     let mut columns = delivery::Columns::default();
     letters.iter().for_each(|letter| columns.push(&letter.delivery));
     let tenants: Vec<_> = letters.iter().map(|it| it.delivery.queue.tenant()).collect();
-    let reasons: Vec<_> = letters.iter().map(|it| it.reason.as_str()).collect();
+    let reasons: Vec<_> = letters.iter().map(DeadLetter::reason_text).collect();
     let times: Vec<_> = letters.iter().map(|it| it.dead_at.0).collect();
     let mut values = columns.values().to_vec();
     values.extend([&tenants as &(dyn ToSql + Sync), &reasons, &times]);
@@ -200,7 +212,7 @@ pub(super) async fn page(
 }
 
 fn listed(row: &Row) -> Result<ListedDeadLetter, StoreError> {
-    let (letter, logged) = (read(row)?, message::read(row, 11)?);
+    let (letter, logged) = (read(row)?, message::read(row, COLUMNS_COUNT)?);
     let Message { id, source, correlation, .. } = logged.message;
     Ok(ListedDeadLetter { letter, message_id: id, source, correlation })
 }
@@ -233,8 +245,9 @@ pub(super) async fn find(
     );
     let statement = client.prepare_cached(&text).await.map_err(sql)?;
     let row = client.query_opt(&statement, &[&id.0, &tenant]).await.map_err(sql)?;
-    let stored =
-        |row: &Row| Ok(StoredDeadLetter { letter: read(row)?, message: message::read(row, 11)?.message });
+    let stored = |row: &Row| {
+        Ok(StoredDeadLetter { letter: read(row)?, message: message::read(row, COLUMNS_COUNT)?.message })
+    };
     row.as_ref().map(stored).transpose()
 }
 

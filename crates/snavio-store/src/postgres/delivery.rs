@@ -8,20 +8,34 @@ use snavio_model::delivery::{Delivery, QueueAttributes, Receipt, ReceiptOutcome,
 use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::name::QueueKey;
+use snavio_model::order::{EntityKey, Lane, NumberKind};
 use snavio_model::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::client::{Client, GenericClient};
-use super::pool::sql;
+use super::pool::{Trouble, sql};
 use super::{audit, finish, message};
 use crate::evidence::usable;
 use crate::lease::{Held, KeptLease};
 use crate::{Act, Deed, Received, StoreError};
 
 /// The columns that [`read`] reads; dead letters begin with the same ones.
-pub(super) const COLUMNS: &str =
-    "id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max, tracking";
+pub(super) const COLUMNS: &str = "id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max, \
+     tracking, lane, lane_number, lane_kind, lane_parks, waits";
+/// How many there are.
+pub(super) const WIDTH: usize = 14;
+/// Where those of the lane begin.
+const LANE: usize = 9;
+
+/// Of a delivery that is in a lane: whether it may be handed out. One that was handed out comes first until it has ended,
+/// and then the lowest number; behind one that is parked only that one itself (ORD-3, ORD-7).
+pub(super) const IN_TURN: &str = "(delivery.lane IS NULL OR NOT delivery.waits \
+     AND NOT EXISTS (SELECT FROM delivery AS other WHERE other.lane = delivery.lane AND other.id <> delivery.id \
+         AND (other.receives > 0 OR delivery.receives = 0 AND NOT other.waits \
+             AND (other.lane_number, other.id) < (delivery.lane_number, delivery.id))) \
+     AND NOT EXISTS (SELECT FROM entity WHERE entity.lane = delivery.lane \
+         AND entity.parked_at < delivery.lane_number))";
 
 /// Deliveries as columns, to be written by one statement.
 #[derive(Default)]
@@ -35,6 +49,11 @@ pub(super) struct Columns<'a> {
     receives: Vec<i32>,
     receives_max: Vec<i32>,
     tracking: Vec<i16>,
+    lane: Vec<Option<String>>,
+    lane_number: Vec<Option<i64>>,
+    lane_kind: Vec<Option<i16>>,
+    lane_parks: Vec<Option<i64>>,
+    waits: Vec<bool>,
 }
 
 impl<'a> Columns<'a> {
@@ -48,10 +67,16 @@ impl<'a> Columns<'a> {
         self.receives.push(count(delivery.receives));
         self.receives_max.push(count(delivery.receives_max));
         self.tracking.push(delivery.tracking.number());
+        let lane = delivery.lane.as_deref();
+        self.lane.push(lane.map(|it| it.key.to_text()));
+        self.lane_number.push(lane.map(|it| it.number));
+        self.lane_kind.push(lane.map(|it| it.kind.number()));
+        self.lane_parks.push(lane.and_then(Lane::parks_seconds));
+        self.waits.push(lane.is_some_and(|it| it.waits));
     }
 
     /// In the order of the statement's parameters.
-    pub(super) fn values(&self) -> [&(dyn ToSql + Sync); 9] {
+    pub(super) fn values(&self) -> [&(dyn ToSql + Sync); WIDTH] {
         [
             &self.id,
             &self.message,
@@ -62,23 +87,28 @@ impl<'a> Columns<'a> {
             &self.receives,
             &self.receives_max,
             &self.tracking,
+            &self.lane,
+            &self.lane_number,
+            &self.lane_kind,
+            &self.lane_parks,
+            &self.waits,
         ]
     }
 }
 
 /// The statement that enqueues deliveries whose numbers count from a block's `base`, with parameters from this one on.
 pub(super) fn insertion(first: usize) -> String {
-    const TYPES: [&str; 9] =
-        ["bigint", "bigint", "text", "text", "text", "bigint", "integer", "integer", "smallint"];
+    const TYPES: [&str; WIDTH] = [
+        "bigint", "bigint", "text", "text", "text", "bigint", "integer", "integer", "smallint", "text",
+        "bigint", "smallint", "bigint", "boolean",
+    ];
     let values = TYPES.iter().zip(first..).map(|(kind, place)| format!("${place}::{kind}[]"));
     format!(
         "INSERT INTO delivery (id, message, destination, queue, dead_letter_queue, queued_at, receives, \
-             receives_max, tracking, visible_at) \
+             receives_max, tracking, lane, lane_number, lane_kind, lane_parks, waits, visible_at) \
          SELECT base + id, base + message, destination, queue, dead_letter_queue, queued_at, receives, \
-             receives_max, tracking, queued_at \
-         FROM block, unnest({}) \
-             AS new (id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max, \
-             tracking)",
+             receives_max, tracking, lane, lane_number, lane_kind, lane_parks, waits, queued_at \
+         FROM block, unnest({}) AS new ({COLUMNS})",
         values.collect::<Vec<_>>().join(", ")
     )
 }
@@ -121,7 +151,51 @@ pub(super) fn read(row: &Row) -> Result<Delivery, tokio_postgres::Error> {
         receives: count(6)?,
         receives_max: count(7)?,
         tracking: Tracking::stored(row.try_get(8)?),
+        lane: lane(row)?,
     })
+}
+
+/// The lane of a delivery; nothing of a text that no store has written.
+fn lane(row: &Row) -> Result<Option<Box<Lane>>, tokio_postgres::Error> {
+    let key = row.try_get::<_, Option<&str>>(LANE)?.and_then(EntityKey::stored);
+    let Some(key) = key else { return Ok(None) };
+    Ok(Some(Box::new(Lane {
+        key,
+        number: row.try_get(LANE + 1)?,
+        kind: NumberKind::stored(row.try_get(LANE + 2)?).unwrap_or(NumberKind::Sequence),
+        parks: Lane::stored_parks(row.try_get(LANE + 3)?),
+        waits: row.try_get(LANE + 4)?,
+    })))
+}
+
+/// A delivery that waited and may be handed out.
+pub(super) struct Released {
+    pub(super) number: i64,
+    pub(super) destination: Arc<str>,
+    pub(super) queue: QueueKey,
+}
+
+/// Lets deliveries be handed out that waited, by their lane and number, and says which those were.
+pub(super) async fn release(
+    client: &impl GenericClient,
+    released: &[(EntityKey, i64)],
+) -> Result<Vec<Released>, Trouble> {
+    const RELEASE: &str = "UPDATE delivery SET waits = false FROM unnest($1::text[], $2::bigint[]) AS go (lane, number) \
+         WHERE delivery.lane = go.lane AND delivery.lane_number = go.number AND delivery.waits \
+         RETURNING delivery.lane_number, delivery.destination, delivery.queue";
+    if released.is_empty() {
+        return Ok(Vec::new());
+    }
+    let lanes: Vec<_> = released.iter().map(|(key, _)| key.to_text()).collect();
+    let numbers: Vec<_> = released.iter().map(|(_, number)| *number).collect();
+    let statement = client.prepare_cached(RELEASE).await.map_err(Trouble::of)?;
+    let values: [&(dyn ToSql + Sync); 2] = [&lanes, &numbers];
+    let rows = client.query(&statement, &values).await.map_err(Trouble::of)?;
+    let read = |row: &Row| {
+        let (number, destination) = (row.try_get(0)?, row.try_get::<_, &str>(1)?.into());
+        Ok(Released { number, destination, queue: QueueKey::stored(row.try_get(2)?) })
+    };
+    rows.iter().map(read).collect::<Result<_, _>>().map_err(Trouble::of)
 }
 
 fn count(count: u32) -> i32 {
@@ -138,14 +212,14 @@ pub(super) enum Which {
 }
 
 /// Leases deliveries that are due, the longest visible first, and reads their messages. Who is at the
-/// same queue at the same time gets others.
+/// same queue at the same time gets others. Nothing at all if that must be asked anew.
 pub(super) async fn receive(
     client: &impl GenericClient,
     queue: &QueueKey,
     which: Which,
     visibility: Duration,
     now: Timestamp,
-) -> Result<Vec<Received>, StoreError> {
+) -> Result<Option<Vec<Received>>, StoreError> {
     let (only, max) = match which {
         Which::Next(max) => (None, max),
         Which::One(id) => (Some(id.0), 1),
@@ -155,14 +229,14 @@ pub(super) async fn receive(
         "WITH due AS ( \
              SELECT id FROM delivery WHERE queue = $1 AND visible_at <= $2 AND receives < receives_max \
                  AND queued_at > $3 AND (tracking = 0 OR held IS DISTINCT FROM 'leased') \
-                 AND ($6::bigint IS NULL OR id = $6) \
+                 AND ($6::bigint IS NULL OR id = $6) AND {IN_TURN} \
              ORDER BY visible_at, id LIMIT $4 FOR UPDATE SKIP LOCKED \
          ), leased AS ( \
              UPDATE delivery SET receives = receives + 1, fence = nextval('fence'), visible_at = $5, \
                  held = 'leased' \
              FROM due WHERE delivery.id = due.id \
              RETURNING delivery.id, delivery.message, delivery.fence, delivery.receives, delivery.queued_at, \
-                 CASE WHEN delivery.tracking > 0 THEN delivery.destination END AS destination \
+                 delivery.destination \
          ) \
          SELECT leased.id, leased.fence, leased.receives, leased.queued_at, leased.destination, {} \
          FROM leased JOIN message ON message.seq = leased.message ORDER BY leased.id",
@@ -173,7 +247,12 @@ pub(super) async fn receive(
     let statement = client.prepare_cached(&receive).await.map_err(sql)?;
     let values: [&(dyn ToSql + Sync); 6] =
         [&queue.as_str(), &now.0, &oldest.0, &(max as i64), &visible_at.0, &only];
-    let rows = client.query(&statement, &values).await.map_err(sql)?;
+    let rows = match client.query(&statement, &values).await.map_err(Trouble::of) {
+        Ok(rows) => rows,
+        // Somebody else has just handed out another one of a lane: it is not this one's turn.
+        Err(Trouble::Taken) => return Ok(None),
+        Err(trouble) => return Err(trouble.into_error()),
+    };
     let mut received = Vec::with_capacity(rows.len());
     for row in &rows {
         // One whose message is damaged is not handed out; it ends as a dead letter after its receives.
@@ -188,7 +267,7 @@ pub(super) async fn receive(
             message: Arc::new(logged.message),
         });
     }
-    Ok(received)
+    Ok(Some(received))
 }
 
 /// Locks the deliveries of a queue for which receipts of the newest lease are shown, in the order of their numbers: two
@@ -225,13 +304,13 @@ pub(super) enum Ask {
     Extend(Timestamp),
 }
 
-/// Does what receipts of the newest lease ask for, and says what became of each.
+/// Does what receipts of the newest lease ask for, and says what became of each, and how many of them were in lanes.
 pub(super) async fn present(
     client: &impl GenericClient,
     queue: &QueueKey,
     receipts: &[Receipt],
     ask: Ask,
-) -> Result<Vec<ReceiptOutcome>, StoreError> {
+) -> Result<(Vec<ReceiptOutcome>, usize), StoreError> {
     let ids: Vec<_> = receipts.iter().map(|it| it.delivery_id.0).collect();
     let fences: Vec<_> = receipts.iter().map(|it| it.fence.0).collect();
     let queue = queue.as_str();
@@ -243,12 +322,18 @@ pub(super) async fn present(
         }
     };
     values.extend(until.as_ref().map(|until| until as &(dyn ToSql + Sync)));
-    // What a claim waits for does not just end.
-    let which = if matches!(ask, Ask::End) { "AND delivery.tracking = 0" } else { "" };
-    let text =
-        format!("{SHOWN} {act} WHERE delivery.id = shown.id {which} RETURNING delivery.id, delivery.fence");
+    // What a claim waits for does not just end, nor what an entity may be parked behind.
+    let which = match ask {
+        Ask::End => "AND delivery.tracking = 0 AND delivery.lane_parks IS NULL",
+        Ask::Extend(_) => "",
+    };
+    let text = format!(
+        "{SHOWN} {act} WHERE delivery.id = shown.id {which} \
+         RETURNING delivery.id, delivery.fence, delivery.lane IS NOT NULL"
+    );
     let statement = client.prepare_cached(&text).await.map_err(sql)?;
     let done = client.query(&statement, &values).await.map_err(sql)?;
+    let lanes = done.iter().filter(|row| row.try_get(2).unwrap_or(false)).count();
     let shown = |row: &Row| Ok((row.try_get::<_, i64>(0)?, row.try_get::<_, i64>(1)?));
     let mut done = done.iter().map(shown).collect::<Result<Vec<_>, _>>().map_err(sql)?;
     let there = if done.len() == receipts.len() { Vec::new() } else { there(client, queue, &ids).await? };
@@ -266,7 +351,7 @@ pub(super) async fn present(
             None => ReceiptOutcome::Gone,
         }
     };
-    Ok(receipts.iter().map(outcome).collect())
+    Ok((receipts.iter().map(outcome).collect(), lanes))
 }
 
 /// Which of these are there, under whatever lease.

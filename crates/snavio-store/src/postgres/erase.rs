@@ -4,24 +4,32 @@
 use std::collections::BTreeSet;
 
 use snavio_model::archive::Pointer;
+use snavio_model::archive::hold::InForce;
 use snavio_model::claim::{Claim, ClaimKey, IdKey};
 use snavio_model::id::Serial;
+use snavio_model::telemetry::Record;
 use snavio_model::time::Timestamp;
 use tokio_postgres::types::ToSql;
 
 use super::client::{Client, GenericClient};
 use super::pool::sql;
-use super::{answer, audit, claim, hold, message, original, segment};
-use crate::archive::{Aside, DESTINATIONS_MAX, Erasure, count_of, erased, objects_of};
+use super::{answer, audit, claim, hold, message, original, segment, telemetry};
+use crate::archive::{
+    Aside, DESTINATIONS_MAX, Dispute, Erasure, count_of, disputed, erased, objects_of, told_of_erasure,
+};
 use crate::{Act, LoggedMessage, StoreError};
 
+/// Also says whom to tell.
 pub(super) async fn erase(
     client: &mut Client,
     id: &IdKey,
     rewritten: &[(Pointer, Pointer)],
+    decides_for: Option<&str>,
     act: &Act,
+    told: &mut Vec<Record>,
 ) -> Result<Erasure, StoreError> {
     let transaction = client.transaction().await.map_err(sql)?;
+    let holds = hold::in_force_to_the_end(&transaction).await?;
     // Segments before claims, as whoever moves does.
     let objects = objects_of(rewritten.iter().flat_map(|(old, new)| [old, new]));
     segment::lock(&transaction, &objects.into_iter().collect::<Vec<_>>()).await?;
@@ -32,7 +40,7 @@ pub(super) async fn erase(
     if claims.is_empty() && messages.is_empty() {
         return Ok(Erasure::Unknown);
     }
-    if let Some(hold) = held(&transaction, id, &claims, &conflicts).await? {
+    if let Some(hold) = held(&holds, id, &claims, &conflicts) {
         return Ok(Erasure::Held(hold));
     }
     let left: Vec<_> = messages.into_iter().filter(|(it, _)| !it.message.is_erased()).collect();
@@ -40,6 +48,9 @@ pub(super) async fn erase(
     if left.is_empty() && !claims.iter().any(|(_, aside)| is_left(aside)) {
         let at = claims.iter().filter_map(|(_, aside)| aside.erased_at).max();
         return Ok(Erasure::Erased { at: at.map_or(act.at, Timestamp), before: true });
+    }
+    if let Some(conflict) = disputed(&conflicts, decides_for) {
+        return Ok(Erasure::Disputed(conflict));
     }
     for (logged, _) in &left {
         if is_on_its_way(&transaction, logged.number).await? {
@@ -57,21 +68,30 @@ pub(super) async fn erase(
         message::erase(&transaction, logged, hash_version).await?;
         forget_dead_letters(&transaction, number).await?;
     }
+    let destinations = claims.iter().map(|(_, aside)| &*aside.key.destination);
+    let destinations = destinations.chain(conflicts.iter().map(|it| it.destination.as_str()));
+    told.extend(told_of_erasure(id, destinations, act.at));
+    telemetry::append(&transaction, told).await?;
     let answers = erase_claims(&transaction, claims, act.at).await?;
     audit::append(&transaction, act, &[erased(id, erased_messages, answers, archived)]).await?;
     transaction.commit().await.map_err(sql)?;
     Ok(Erasure::Erased { at: act.at, before: false })
 }
 
-/// The conflicts under an id: their message, what was first, and where it was to go.
-async fn conflicts(
-    client: &impl GenericClient,
-    id: &IdKey,
-) -> Result<Vec<(Serial, Serial, String)>, StoreError> {
-    const OF_ID: &str = "SELECT seq, original, destination FROM conflict WHERE event_id = $1 AND tenant = $2";
+/// The conflicts under an id, kept from whoever would resolve them meanwhile.
+async fn conflicts(client: &impl GenericClient, id: &IdKey) -> Result<Vec<Dispute>, StoreError> {
+    const OF_ID: &str = "SELECT seq, original, destination, owner, state IN ('OPEN', 'TRIAGED') FROM conflict \
+         WHERE event_id = $1 AND tenant = $2 ORDER BY seq FOR SHARE";
     let rows = client.query(OF_ID, &[&id.id.as_str(), &id.tenant.as_str()]).await.map_err(sql)?;
-    let read =
-        |row: &tokio_postgres::Row| Ok((Serial(row.try_get(0)?), Serial(row.try_get(1)?), row.try_get(2)?));
+    let read = |row: &tokio_postgres::Row| {
+        Ok(Dispute {
+            number: Serial(row.try_get(0)?),
+            original: Serial(row.try_get(1)?),
+            destination: row.try_get(2)?,
+            owner: row.try_get(3)?,
+            is_open: row.try_get(4)?,
+        })
+    };
     rows.iter().map(read).collect::<Result<_, _>>().map_err(sql)
 }
 
@@ -80,10 +100,10 @@ async fn messages(
     client: &impl GenericClient,
     id: &IdKey,
     claims: &[(Claim, Aside)],
-    conflicts: &[(Serial, Serial, String)],
+    conflicts: &[Dispute],
 ) -> Result<Vec<(LoggedMessage, u16)>, StoreError> {
     let mut numbers: BTreeSet<_> = claims.iter().map(|(claim, _)| claim.message).collect();
-    numbers.extend(conflicts.iter().flat_map(|(number, original, _)| [*number, *original]));
+    numbers.extend(conflicts.iter().flat_map(|it| [it.number, it.original]));
     let meaning = original::of_ids(client, std::slice::from_ref(id)).await?;
     numbers.extend(meaning.values().map(|it| it.message));
     let numbers: Vec<_> = numbers.into_iter().collect();
@@ -92,18 +112,11 @@ async fn messages(
     Ok(found)
 }
 
-async fn held(
-    client: &impl GenericClient,
-    id: &IdKey,
-    claims: &[(Claim, Aside)],
-    conflicts: &[(Serial, Serial, String)],
-) -> Result<Option<Serial>, StoreError> {
+fn held(holds: &InForce, id: &IdKey, claims: &[(Claim, Aside)], conflicts: &[Dispute]) -> Option<Serial> {
     let destinations = claims.iter().map(|(_, aside)| &*aside.key.destination);
-    let destinations = destinations.chain(conflicts.iter().map(|(.., it)| it.as_str())).chain([""]);
+    let destinations = destinations.chain(conflicts.iter().map(|it| it.destination.as_str())).chain([""]);
     let key = |it: &str| ClaimKey { id: id.id.clone(), tenant: id.tenant.clone(), destination: it.into() };
-    let keys: Vec<_> = destinations.map(key).collect();
-    let holds = hold::in_force(client).await?;
-    Ok(holds.iter().find(|hold| keys.iter().any(|key| hold.covers(key))).map(|hold| hold.id))
+    destinations.map(key).find_map(|key| holds.on_claim(&key))
 }
 
 async fn is_on_its_way(client: &impl GenericClient, message: Serial) -> Result<bool, StoreError> {

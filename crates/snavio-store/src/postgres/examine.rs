@@ -35,6 +35,8 @@ const TABLES_OF_4: [&str; 2] = ["original", "conflict"];
 const TABLES_OF_5: [&str; 1] = ["answer"];
 /// And the sixth.
 const TABLES_OF_6: [&str; 2] = ["hold", "segment"];
+/// And the seventh.
+const TABLES_OF_7: [&str; 1] = ["entity"];
 const SEQUENCES: [&str; 2] = ["serial", "fence"];
 
 /// What a database that answers is like.
@@ -96,13 +98,14 @@ async fn out_of_reach(client: &Client) -> Result<Option<String>, tokio_postgres:
              AND has_sequence_privilege(to_regclass(name), 'SELECT'), false)";
     // Those of a layout that the next node makes are not there yet.
     let newer = "SELECT to_regclass('note') IS NOT NULL, to_regclass('original') IS NOT NULL, \
-         to_regclass('answer') IS NOT NULL, to_regclass('hold') IS NOT NULL";
+         to_regclass('answer') IS NOT NULL, to_regclass('hold') IS NOT NULL, to_regclass('entity') IS NOT NULL";
     let row = client.query_one(newer, &[]).await?;
-    let newer: [(&[&str], bool); 4] = [
+    let newer: [(&[&str], bool); 5] = [
         (&TABLES_OF_3, row.try_get(0)?),
         (&TABLES_OF_4, row.try_get(1)?),
         (&TABLES_OF_5, row.try_get(2)?),
         (&TABLES_OF_6, row.try_get(3)?),
+        (&TABLES_OF_7, row.try_get(4)?),
     ];
     let newer = newer.into_iter().filter(|(_, is_there)| *is_there).flat_map(|(tables, _)| tables);
     let tables: Vec<_> = TABLES.iter().chain(newer).copied().collect();

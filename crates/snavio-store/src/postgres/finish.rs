@@ -8,6 +8,7 @@ use snavio_model::claim::{Attempt, Claim, ClaimKey, Fenced, Next, Status};
 use snavio_model::delivery::{DeadLetter, DeadReason, Delivery, ReceiptOutcome, Tracking};
 use snavio_model::id::Serial;
 use snavio_model::name::QueueKey;
+use snavio_model::order::Lane;
 use snavio_model::processing::Answer;
 use snavio_model::telemetry::{Record, dead_lettered};
 use snavio_model::time::Timestamp;
@@ -16,8 +17,10 @@ use tokio_postgres::types::ToSql;
 
 use super::client::{Client, GenericClient};
 use super::pool::sql;
-use super::{answer, audit, claim, dead_letter, delivery, message, telemetry};
-use crate::{Act, Deed, Finished, Report, StoreError, evidence};
+use super::{answer, audit, claim, dead_letter, delivery, hold, message, park, telemetry};
+use crate::evidence::usable;
+use crate::over::is_held;
+use crate::{Act, Deed, Finished, HeldBack, Report, StoreError, evidence};
 
 /// What reports leave to be written.
 #[derive(Default)]
@@ -25,6 +28,8 @@ struct Written {
     claims: Vec<(ClaimKey, Claim)>,
     answers: Vec<(Serial, Answer)>,
     done: Vec<i64>,
+    /// Lanes of those that are done.
+    lanes: Vec<Lane>,
     again: Vec<(i64, i64)>,
     buried: Vec<DeadLetter>,
     fenced: Vec<(Act, Deed)>,
@@ -77,7 +82,7 @@ async fn lock(
     let rows = client.query(&statement, &[&ids, &queue.as_str()]).await.map_err(sql)?;
     let read = |row: &Row| {
         let delivery = delivery::read(row)?;
-        Ok((delivery.id, (delivery, row.try_get::<_, Option<i64>>(9)?.map(Serial))))
+        Ok((delivery.id, (delivery, row.try_get::<_, Option<i64>>(delivery::WIDTH)?.map(Serial))))
     };
     rows.iter().map(read).collect::<Result<_, _>>().map_err(sql)
 }
@@ -114,12 +119,15 @@ fn end(
         None => (ending.without_claim(), None),
     };
     match next {
-        Next::Done => written.done.push(delivery.id.0),
+        Next::Done => {
+            written.done.push(delivery.id.0);
+            written.lanes.extend(delivery.lane.map(|it| *it));
+        }
         Next::Again => {
             let due = report.retry.due(delivery.receives, delivery.id, now);
             written.again.push((delivery.id.0, due.0));
         }
-        Next::Bury(reason) => written.buried.push(DeadLetter { delivery, reason, dead_at: now }),
+        Next::Bury(reason) => written.buried.push(DeadLetter::new(delivery, reason, now).after(ending)),
     }
     Finished { outcome: ReceiptOutcome::Done, status }
 }
@@ -159,6 +167,7 @@ async fn write(client: &impl GenericClient, written: &mut Written, now: Timestam
         let statement =
             client.prepare_cached("DELETE FROM delivery WHERE id = ANY ($1)").await.map_err(sql)?;
         client.execute(&statement, &[&written.done]).await.map_err(sql)?;
+        park::done(client, written.lanes.iter(), now).await?;
     }
     if !written.again.is_empty() {
         let (ids, times): (Vec<_>, Vec<_>) = written.again.iter().copied().unzip();
@@ -168,6 +177,7 @@ async fn write(client: &impl GenericClient, written: &mut Written, now: Timestam
     }
     if !written.buried.is_empty() {
         dead_letter::move_here(client, &written.buried).await?;
+        park::failed(client, &written.buried, now).await?;
         let records = told(client, &written.buried).await?;
         written.records.extend(records);
     }
@@ -207,19 +217,20 @@ pub(super) async fn lapse(
     if rows.is_empty() {
         return Ok((0, Vec::new()));
     }
-    let read = |row: &Row| Ok((delivery::read(row)?, row.try_get::<_, Option<i64>>(9)?.map(Serial)));
+    let read =
+        |row: &Row| Ok((delivery::read(row)?, row.try_get::<_, Option<i64>>(delivery::WIDTH)?.map(Serial)));
     let found = rows.iter().map(read).collect::<Result<Vec<_>, _>>().map_err(sql)?;
     let (held, again): (Vec<_>, Vec<_>) =
         found.into_iter().partition(|(delivery, _)| delivery.tracking == Tracking::Hold);
     note_lapsed(client, &again, now).await?;
-    let letter =
-        |(delivery, _): (Delivery, _)| DeadLetter { delivery, reason: DeadReason::InDoubt, dead_at: now };
+    let letter = |(delivery, _): (Delivery, _)| DeadLetter::new(delivery, DeadReason::InDoubt, now);
     let letters: Vec<_> = held.into_iter().map(letter).collect();
     if letters.is_empty() {
         return Ok((rows.len(), Vec::new()));
     }
     dead_letter::move_here(client, &letters).await?;
     buried(client, letters.iter().map(|it| (&it.delivery, it.reason)), now).await?;
+    park::failed(client, &letters, now).await?;
     Ok((rows.len(), told(client, &letters).await?))
 }
 
@@ -292,6 +303,32 @@ pub(super) async fn reopened(client: &impl GenericClient, deliveries: &[Delivery
     .await
 }
 
+/// Those of some deliveries on whose last answer a hold is: another attempt would destroy it (CLM-18).
+pub(super) async fn held(
+    client: &impl GenericClient,
+    deliveries: &[Serial],
+) -> Result<Vec<Serial>, StoreError> {
+    const ANSWERED: &str = "SELECT delivery FROM answer WHERE delivery = ANY ($1)";
+    const CLAIMED: &str = "SELECT delivery FROM claim WHERE delivery = ANY ($1)";
+    let deliveries: Vec<_> = deliveries.iter().map(|it| it.0).collect();
+    let rows = client.query(ANSWERED, &[&deliveries]).await.map_err(sql)?;
+    let answered = rows.iter().map(|row| row.try_get(0).map(Serial)).collect::<Result<Vec<_>, _>>();
+    let answered = answered.map_err(sql)?;
+    if answered.is_empty() {
+        return Ok(answered);
+    }
+    let claims = claim::lock_of_deliveries(client, &answered, None).await?;
+    let holds = usable(hold::in_force_to_the_end(client).await)?;
+    let of = |(_, claim): &(ClaimKey, Claim)| Some(claim.progress.as_ref()?.delivery);
+    let free = claims.iter().filter(|(key, _)| !is_held(holds.as_ref(), key));
+    let free: Vec<_> = free.filter_map(of).collect();
+    // Whose a damaged claim is cannot be known.
+    let rows = client.query(CLAIMED, &[&deliveries]).await.map_err(sql)?;
+    let claimed = rows.iter().map(|row| row.try_get(0).map(Serial)).collect::<Result<Vec<_>, _>>();
+    let claimed = claimed.map_err(sql)?;
+    Ok(answered.into_iter().filter(|it| claimed.contains(it) && !free.contains(it)).collect())
+}
+
 /// A person says that it was done. Within a transaction.
 pub(super) async fn settle(
     client: &impl GenericClient,
@@ -299,20 +336,24 @@ pub(super) async fn settle(
     delivery: Serial,
     reference: Option<&str>,
     act: &Act,
-) -> Result<Option<Status>, StoreError> {
+) -> Result<Option<Result<Status, HeldBack>>, StoreError> {
     let letters = dead_letter::lock(client, owner, &[delivery]).await?;
     let mut claims = claim::lock_of_deliveries(client, &[delivery], Some(owner)).await?;
     let Some((key, claim)) = claims.first_mut() else { return Ok(None) };
     let before = claim.status();
     if claim.settled(reference, act.at).is_err() {
-        return Ok(Some(before));
+        return Ok(Some(Ok(before)));
+    }
+    if !held(client, &[delivery]).await?.is_empty() {
+        return Ok(Some(Err(HeldBack)));
     }
     let (deed, after) = (evidence::settled(key, before, reference), claim.status());
     claim::update(client, &claims).await?;
     answer::delete(client, &[delivery]).await?;
     dead_letter::delete(client, &letters.iter().map(|it| it.delivery.id).collect::<Vec<_>>()).await?;
+    park::done(client, letters.iter().filter_map(|it| it.delivery.lane.as_deref()), act.at).await?;
     audit::append(client, act, &[deed]).await?;
-    Ok(Some(after))
+    Ok(Some(Ok(after)))
 }
 
 async fn change(

@@ -1,6 +1,6 @@
 //! Legal holds: table `hold`, numbered by serial; a row is in force until it is lifted (CLM-18).
 
-use snavio_model::archive::hold::{Hold, Lifted};
+use snavio_model::archive::hold::{Hold, InForce, Lifted};
 use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::name::TenantName;
@@ -16,24 +16,25 @@ use crate::archive::{NewHold, held, hold_deed, lifted, of_hold, parts};
 use crate::evidence::usable;
 use crate::{Act, StoreError};
 
-/// Of a row of `claim`: whether a hold is on it. What [`Hold::covers`] says, for those that are not in memory.
-pub(super) const HELD: &str = "EXISTS (SELECT FROM hold WHERE hold.lifted_at IS NULL AND ( \
-     hold.event_id = claim.id AND hold.tenant = claim.tenant \
-     OR hold.destination = claim.destination \
-     OR hold.event_id IS NULL AND hold.destination IS NULL AND (hold.tenant = claim.tenant \
-         OR starts_with(claim.destination, hold.tenant || '/'))))";
-
 const COLUMNS: &str =
     "seq, tenant, event_id, destination, at, who, why, lifted_at, lifted_by, lifted_why, check_value";
 
-pub(super) async fn set(client: &mut Client, hold: NewHold, act: &Act) -> Result<Hold, StoreError> {
+/// Nothing if the tenant has as many in force as it may.
+pub(super) async fn set(client: &mut Client, hold: NewHold, act: &Act) -> Result<Option<Hold>, StoreError> {
+    const ALONE: &str = "LOCK TABLE hold IN SHARE ROW EXCLUSIVE MODE";
+    const COUNT: &str = "SELECT count(*) FROM hold WHERE tenant = $1 AND lifted_at IS NULL";
     let transaction = client.transaction().await.map_err(sql)?;
+    transaction.execute(ALONE, &[]).await.map_err(sql)?;
+    let row = transaction.query_one(COUNT, &[&hold.tenant.as_str()]).await.map_err(sql)?;
+    if row.try_get::<_, i64>(0).map_err(sql)? >= limits::HOLDS_PER_TENANT_MAX as i64 {
+        return Ok(None);
+    }
     let base: i64 = transaction.query_one(BLOCK, &[]).await.and_then(|row| row.try_get(0)).map_err(sql)?;
     let hold = hold.with(Serial(base + 1), act);
     insert(&transaction, std::slice::from_ref(&hold)).await?;
     audit::append(&transaction, act, &[hold_deed(&hold)]).await?;
     transaction.commit().await.map_err(sql)?;
-    Ok(hold)
+    Ok(Some(hold))
 }
 
 /// Writes holds that have their numbers.
@@ -110,9 +111,22 @@ pub(super) async fn page(
     Ok(found)
 }
 
-/// All that are in force.
-pub(super) async fn in_force(client: &impl GenericClient) -> Result<Vec<Hold>, StoreError> {
-    page(client, None, false, Serial(0), limits::HOLDS_MAX).await
+/// All that are in force. A damaged one is an error: what it is on cannot be known, so nothing may go. One that was lifted
+/// says by whom; one that does not is damaged.
+pub(super) async fn in_force(client: &impl GenericClient) -> Result<InForce, StoreError> {
+    let query = format!(
+        "SELECT {COLUMNS} FROM hold WHERE lifted_at IS NULL OR lifted_by IS NULL OR lifted_why IS NULL"
+    );
+    let statement = client.prepare_cached(&query).await.map_err(sql)?;
+    let rows = client.query(&statement, &[]).await.map_err(sql)?;
+    Ok(InForce::of(rows.iter().map(read).collect::<Result<Vec<_>, _>>()?))
+}
+
+/// All that are in force, and no others until the transaction ends: whoever sets one waits for what is deleted by this, and
+/// is answered only then.
+pub(super) async fn in_force_to_the_end(client: &impl GenericClient) -> Result<InForce, StoreError> {
+    client.execute("LOCK TABLE hold IN SHARE MODE", &[]).await.map_err(sql)?;
+    in_force(client).await
 }
 
 fn read(row: &Row) -> Result<Hold, StoreError> {
@@ -130,7 +144,8 @@ fn fields(row: &Row, id: Serial) -> Result<Option<(Hold, i64)>, tokio_postgres::
     let Ok(tenant) = TenantName::new(row.try_get(1)?) else { return Ok(None) };
     let lifted = match (row.try_get::<_, Option<i64>>(7)?, text(8)?, text(9)?) {
         (Some(at), Some(who), Some(why)) => Some(Lifted { who, why, at: Timestamp(at) }),
-        _ => None,
+        (None, None, None) => None,
+        _ => return Ok(None),
     };
     let hold = Hold {
         id,

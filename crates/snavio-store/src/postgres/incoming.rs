@@ -7,17 +7,17 @@ use tokio::sync::mpsc;
 use tokio_postgres::Client;
 
 use super::client::{GenericClient, Transaction};
-use super::pool::{self, Pool, sql};
+use super::pool::{self, Pool, Trouble, sql};
 use super::version::Version;
 use super::{
-    OpenError, Options, answer, audit, claim, conflict, dead_letter, delivery, fleet, hold, layout, message,
-    original, registry, seal, segment, telemetry,
+    OpenError, Options, answer, audit, claim, conflict, dead_letter, delivery, entity, fleet, hold, layout,
+    message, original, registry, seal, segment, telemetry,
 };
 use crate::moving::{MoveError, Moved, Page};
 use crate::{Act, Deed, StoreError};
 
 /// What must be empty, and stays locked until the end.
-const TABLES: [&str; 15] = [
+const TABLES: [&str; 16] = [
     "message",
     "claim",
     "original",
@@ -33,6 +33,7 @@ const TABLES: [&str; 15] = [
     "seal",
     "hold",
     "segment",
+    "entity",
 ];
 
 /// A database that is to take in a store.
@@ -133,6 +134,10 @@ async fn take(transaction: &Transaction<'_>, page: Page, moved: &mut Moved) -> R
             moved.claims += claims.len() as u64;
         }
         Page::Asides(asides) => claim::put_asides(transaction, &asides).await?,
+        Page::Entities(entities) => {
+            let entities = entities.iter().map(|(key, record)| (key, record));
+            entity::put(transaction, entities).await.map_err(Trouble::into_error)?;
+        }
         Page::Holds(holds) => hold::insert(transaction, &holds).await?,
         Page::Segments(segments) => segment::insert(transaction, &segments).await?,
         Page::Originals(originals) => original::insert(transaction, &originals).await?,

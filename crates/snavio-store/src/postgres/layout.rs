@@ -12,14 +12,17 @@ use tokio_postgres::error::SqlState;
 use super::OpenError;
 
 /// The layout that this program writes; migrations after it are for newer ones.
-pub(super) const LAYOUT: i32 = 6;
-/// The oldest layout whose programs can work beside this one's.
-const OLDEST_READER: i32 = 1;
+pub(super) const LAYOUT: i32 = 7;
+/// The oldest layout whose programs can work beside this one's. Those before it know no lanes: they would hand out what must
+/// wait for those before it.
+const OLDEST_READER: i32 = 7;
 /// Whoever migrates holds this advisory lock of its session: "snavio" and a number.
 const MIGRATING: i64 = 0x736e_6176_696f_0001;
 
 /// How long a migration waits for a lock. Everybody who wants the table waits behind it for as long.
 const LOCK_PATIENCE: &str = "SET lock_timeout = '2s'";
+/// Whom the layout serves from now on.
+const RAISE: &str = "UPDATE layout SET oldest_reader = greatest(oldest_reader, $1)";
 /// Whom the layout serves.
 const SERVES_FROM: &str = "UPDATE layout SET oldest_reader = $1";
 /// How long it leaves the way free before it tries again.
@@ -48,8 +51,11 @@ struct Moves {
 impl Moves {
     async fn make(self, client: &mut Client, patience: Duration) -> Result<(), OpenError> {
         hold(client).await?;
-        if version(client).await?.is_none_or(|version| version < self.to) {
-            let served = oldest_reader(client).await?;
+        let (version, served) = (version(client).await?, oldest_reader(client).await?);
+        let is_there = version.is_some_and(|version| {
+            version > self.to || version == self.to && served.is_some_and(|it| it >= self.oldest_reader)
+        });
+        if !is_there {
             let moved = self.move_on(client, patience).await;
             if let (Err(_), Some(served)) = (&moved, served) {
                 // Nothing was changed: whoever was told to leave may come back.
@@ -66,7 +72,9 @@ impl Moves {
         client.batch_execute(LOCK_PATIENCE).await?;
         let run = self.run(client, Instant::now() + patience).await;
         client.batch_execute("RESET lock_timeout").await?;
-        run
+        run?;
+        client.execute(RAISE, &[&self.oldest_reader]).await?;
+        Ok(())
     }
 
     /// Runs what is missing, all or nothing. Who waits for a lock holds up all who come after: so it waits a moment
@@ -88,9 +96,7 @@ impl Moves {
     /// Tells nodes to leave that the layout will not serve, and waits until they have.
     async fn send_others_away(&self, client: &Client, patience: Duration) -> Result<(), OpenError> {
         let Some(version) = version(client).await? else { return Ok(()) };
-        client
-            .execute("UPDATE layout SET oldest_reader = greatest(oldest_reader, $1)", &[&self.oldest_reader])
-            .await?;
+        client.execute(RAISE, &[&self.oldest_reader]).await?;
         let until = Instant::now() + patience;
         loop {
             let there = older_nodes(client, version, self.oldest_reader).await?;

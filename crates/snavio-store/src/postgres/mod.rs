@@ -13,6 +13,8 @@ mod client;
 mod conflict;
 mod dead_letter;
 mod delivery;
+mod entities;
+mod entity;
 mod erase;
 mod examine;
 mod finish;
@@ -22,7 +24,9 @@ mod horizon;
 mod incoming;
 mod layout;
 mod message;
+mod met;
 mod original;
+mod park;
 mod pool;
 mod promise;
 mod registry;
@@ -37,12 +41,13 @@ mod watch;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use snavio_model::delivery::{DeadReason, Delivery, QueueAttributes, Receipt, ReceiptOutcome};
+use snavio_model::claim::IdKey;
+use snavio_model::delivery::{DeadLetter, DeadReason, Delivery, QueueAttributes, Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::name::QueueKey;
@@ -65,10 +70,11 @@ use room::Rooms;
 use settle::{Nonces, ReadFirst};
 use version::Version;
 
+use crate::over::{Looked, Walks};
 use crate::waiting::Waiting;
 use crate::{
     Act, Anchor, AuditEntry, Deed, Durability, Figures, Journal, Ledger, ListedDeadLetter, LoggedMessage,
-    Queue, Received, Redriven, RegistryLog, Settled, Store, StoreError, StoredDeadLetter, Swept, Use,
+    Queue, Received, Redriven, RegistryLog, Settled, Store, StoreError, StoredDeadLetter, Swept, ToldOf, Use,
 };
 
 /// Where a database is: `postgres://user:password@host:port/database`. It may hold a password, so it is not shown.
@@ -192,6 +198,14 @@ struct Inner {
     settled: AtomicU64,
     /// Work that goes on when its caller has gone.
     under_way: TaskTracker,
+    /// How far claims whose time is over were looked through.
+    walks: Mutex<Walks>,
+}
+
+impl Inner {
+    fn walks(&self) -> MutexGuard<'_, Walks> {
+        self.walks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl PostgresStore {
@@ -217,6 +231,7 @@ impl PostgresStore {
             commits: AtomicU64::new(0),
             settled: AtomicU64::new(0),
             under_way: TaskTracker::new(),
+            walks: Mutex::default(),
         });
         // Before anybody waits: what comes later is looked for.
         let seen = inner.horizon.look(&inner.pool.get().await?).await?;
@@ -238,9 +253,10 @@ impl PostgresStore {
         const MOST: usize = limits::SWEEP_ROWS_MAX;
         let mut client = self.inner.pool.get_kept().await?;
         let lapsed = self.lapse(&mut client, now, MOST).await?;
-        let claims = claim::sweep(&client, now, MOST).await?;
-        let claims = claims.max(retention::sweep(&mut client, now, MOST).await?);
-        let claims = claims.max(original::sweep(&client, now, MOST).await?);
+        let mut walks = self.inner.walks().clone();
+        let looked = retention::sweep(&mut client, &mut walks, now, MOST).await?;
+        let Looked { deleted: claims, is_behind } = looked;
+        *self.inner.walks() = walks;
         let transaction = client.transaction().await.map_err(sql)?;
         let (dead_letters, buried) = dead_letter::bury(&transaction, now, MOST).await?;
         let horizon = now.minus(limits::TELEMETRY_RETENTION);
@@ -249,9 +265,10 @@ impl PostgresStore {
         telemetry::append(&transaction, &dropped).await?;
         transaction.commit().await.map_err(sql)?;
         self.inner.written.wake(buried.iter().chain(&dropped).map(|record| record.tenant.as_str()));
+        let entities = entity::sweep(&client, now, MOST).await?;
         let forgotten = settle::forget_old(&client, MOST).await?;
         fleet::forget_silent(&client).await?;
-        Ok(Swept { claims, telemetry, dead_letters, lapsed, forgotten })
+        Ok(Swept { claims, telemetry, dead_letters, lapsed, entities, forgotten, is_behind })
     }
 
     /// Ends attempts whose time is over, in a transaction of their own and before anything else is swept: whoever waits
@@ -296,8 +313,11 @@ impl PostgresStore {
         ask: Ask,
     ) -> Result<Vec<ReceiptOutcome>, StoreError> {
         let work = async { delivery::present(&self.client().await?, queue, &receipts, ask).await };
-        let outcomes = self.within(work).await?;
+        let (outcomes, in_lanes) = self.within(work).await?;
         self.inner.commits.fetch_add(1, Ordering::Relaxed);
+        if matches!(ask, Ask::End) && in_lanes > 0 {
+            self.inner.arrivals.wake_some(queue.as_str(), in_lanes);
+        }
         Ok(outcomes)
     }
 }
@@ -386,8 +406,12 @@ impl Queue for PostgresStore {
             let mut rooms = self.inner.rooms.of(&transaction, queues).await?;
             let mut back: Vec<Delivery> = Vec::new();
             let mut full = Vec::new();
+            let tracked = letters.iter().filter(|it| it.delivery.tracking.is_tracked());
+            let tracked: Vec<_> = tracked.map(|it| it.delivery.id).collect();
+            let held = finish::held(&transaction, &tracked).await?;
             // What conflicts with what was dispatched before is evidence, and never dispatched itself (CLM-8).
-            for letter in letters.into_iter().filter(|it| it.reason != DeadReason::Conflict) {
+            let is_held = |letter: &DeadLetter| held.contains(&letter.delivery.id);
+            for letter in letters.into_iter().filter(|it| it.reason != DeadReason::Conflict && !is_held(it)) {
                 match rooms.get_mut(&letter.delivery.queue) {
                     Some(room @ 1..) => {
                         *room -= 1;
@@ -411,7 +435,7 @@ impl Queue for PostgresStore {
                 self.inner.rooms.took(&delivery.queue, 1);
                 self.inner.arrivals.wake_some(delivery.queue.as_str(), 1);
             }
-            Ok(Redriven { back: ids, full })
+            Ok(Redriven { back: ids, full, held })
         };
         self.within(work).await
     }
@@ -446,6 +470,9 @@ impl Queue for PostgresStore {
     }
 }
 
+/// How often a receive is tried that met others at the same lanes.
+const LANE_TRIES: usize = 5;
+
 async fn receive(
     inner: &Inner,
     queue: &QueueKey,
@@ -457,7 +484,14 @@ async fn receive(
     if inner.rooms.is_full_in_flight(&client, queue).await? {
         return Ok(Vec::new());
     }
-    let received = delivery::receive(&client, queue, which, visibility, now).await?;
+    let mut received = None;
+    for _ in 0..LANE_TRIES {
+        received = delivery::receive(&client, queue, which, visibility, now).await?;
+        if received.is_some() {
+            break;
+        }
+    }
+    let received = received.unwrap_or_default();
     if matches!(which, Which::Next(max) if received.len() == max) {
         // Others may be waiting for what this call left.
         inner.arrivals.wake_some(queue.as_str(), 1);
@@ -514,6 +548,10 @@ impl Journal for PostgresStore {
             telemetry::page(&client, tenant, after, up_to, limit).await
         };
         self.within(work).await
+    }
+
+    async fn told_of(&self, id: &IdKey, most: usize) -> Result<ToldOf, StoreError> {
+        self.within(async { telemetry::told_of(&self.client().await?, id, most).await }).await
     }
 
     fn telemetry_written(&self, tenant: &str) -> Arc<Notify> {

@@ -3,6 +3,7 @@
 //! `check_value` is the CRC-32 of every other column but the message's number, plus that number (QUA-1).
 
 use foldhash::{HashMap, HashMapExt};
+use snavio_model::archive::hold::InForce;
 use snavio_model::claim::{IdKey, Original};
 use snavio_model::hash::{DomainHash, HASH_VERSION};
 use snavio_model::id::Serial;
@@ -17,6 +18,7 @@ use super::client::GenericClient;
 use super::pool::{Trouble, sql};
 use crate::StoreError;
 use crate::evidence::{alert, of_original};
+use crate::over::{Walk, keeps_meaning};
 
 /// Columns, to be written by one statement.
 #[derive(Default)]
@@ -78,11 +80,30 @@ pub(super) async fn insert(
     client.execute(&statement, &columns.values()).await.map(|_| ()).map_err(sql)
 }
 
-/// Reads what the ids of a batch mean, where contents are compared, and clears away what does not count any more.
+/// Makes what ids mean last longer, or writes it where it was known by a claim alone. Whatever else they mean by now
+/// stands: then the batch must be judged again.
+pub(super) async fn lengthen(
+    client: &impl GenericClient,
+    lengthened: &[(IdKey, Original)],
+) -> Result<(), Trouble> {
+    const LENGTHEN: &str = "ON CONFLICT (id, tenant) DO UPDATE \
+             SET expires_at = excluded.expires_at, check_value = excluded.check_value \
+         WHERE original.message = excluded.message AND original.expires_at < excluded.expires_at";
+    if lengthened.is_empty() {
+        return Ok(());
+    }
+    let mut columns = Columns::default();
+    lengthened.iter().for_each(|(key, original)| columns.push(key, original));
+    let lengthen = format!("{} {LENGTHEN}", insertion(1, "", "0"));
+    let statement = client.prepare_cached(&lengthen).await.map_err(Trouble::of)?;
+    let done = client.execute(&statement, &columns.values()).await.map_err(Trouble::of)?;
+    if done == lengthened.len() as u64 { Ok(()) } else { Err(Trouble::Taken) }
+}
+
+/// Reads what the ids of a batch mean, where contents are compared, whether their time is over or not.
 pub(super) async fn find(
     client: &impl GenericClient,
     batch: &[Intake],
-    now: Timestamp,
 ) -> Result<HashMap<IdKey, Option<Known>>, Trouble> {
     const FIND: &str = "SELECT key.place, source, message, hash, expires_at, check_value, hash_version \
          FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS key (id, tenant, place) \
@@ -95,47 +116,31 @@ pub(super) async fn find(
     let (ids, tenants): (Vec<_>, Vec<_>) = keys.iter().map(|it| (it.id.as_str(), it.tenant.as_str())).unzip();
     let statement = client.prepare_cached(FIND).await.map_err(Trouble::of)?;
     let rows = client.query(&statement, &[&ids, &tenants]).await.map_err(Trouble::of)?;
-    let (mut over_ids, mut over_tenants) = (Vec::new(), Vec::new());
     for row in &rows {
         let place: i64 = row.try_get(0).map_err(Trouble::of)?;
         let Some(key) = usize::try_from(place - 1).ok().and_then(|place| keys.get(place)) else { continue };
-        match read(row, key).map_err(Trouble::of)? {
-            Some(original) if !original.is_live(now) => {
-                over_ids.push(key.id.as_str());
-                over_tenants.push(key.tenant.as_str());
-            }
-            Some(original) => {
-                found.insert(key.clone(), Some(Known { original, is_new: false }));
-            }
-            None => {
-                alert(&StoreError::Damaged { what: "original", key: key.id.to_string() });
-                found.insert(key.clone(), None);
-            }
+        let original = read(row, key).map_err(Trouble::of)?;
+        if original.is_none() {
+            alert(&StoreError::Damaged { what: "original", key: key.id.to_string() });
         }
-    }
-    if !over_ids.is_empty() {
-        const CLEAR: &str = "DELETE FROM original WHERE ctid = ANY (ARRAY( \
-             SELECT original.ctid FROM original JOIN unnest($1::text[], $2::text[]) AS key (id, tenant) \
-                 USING (id, tenant) \
-             WHERE original.expires_at <= $3 AND NOT EXISTS (SELECT FROM claim WHERE claim.id = original.id \
-                 AND claim.tenant = original.tenant AND claim.hot_until IS NOT NULL) \
-             FOR UPDATE OF original SKIP LOCKED))";
-        const KEPT: &str = "SELECT DISTINCT key.place FROM unnest($1::text[], $2::text[]) WITH ORDINALITY \
-                 AS key (id, tenant, place) JOIN claim USING (id, tenant) WHERE claim.hot_until IS NOT NULL";
-        let statement = client.prepare_cached(CLEAR).await.map_err(Trouble::of)?;
-        client.execute(&statement, &[&over_ids, &over_tenants, &now.0]).await.map_err(Trouble::of)?;
-        // A claim that is kept for an audit is still there: until it is swept the id cannot mean anything else.
-        let statement = client.prepare_cached(KEPT).await.map_err(Trouble::of)?;
-        for row in client.query(&statement, &[&over_ids, &over_tenants]).await.map_err(Trouble::of)? {
-            let place: i64 = row.try_get(0).map_err(Trouble::of)?;
-            let id = usize::try_from(place - 1)
-                .ok()
-                .and_then(|place| over_ids.get(place).zip(over_tenants.get(place)));
-            let key = keys.iter().find(|key| id == Some((&key.id.as_str(), &key.tenant.as_str())));
-            found.extend(key.map(|key| (key.clone(), None)));
-        }
+        found.insert(key.clone(), original.map(|original| Known { original, is_new: false }));
     }
     Ok(found)
+}
+
+/// Deletes what ids mean whose time is over, so that it is in nobody's way; what somebody is at is cleared by them.
+pub(super) async fn clear(
+    client: &impl GenericClient,
+    over: &[IdKey],
+    now: Timestamp,
+) -> Result<(), Trouble> {
+    const CLEAR: &str = "DELETE FROM original WHERE ctid = ANY (ARRAY( \
+         SELECT original.ctid FROM original JOIN unnest($1::text[], $2::text[]) AS key (id, tenant) \
+             USING (id, tenant) \
+         WHERE original.expires_at <= $3 FOR UPDATE OF original SKIP LOCKED))";
+    let (ids, tenants): (Vec<_>, Vec<_>) = over.iter().map(|it| (it.id.as_str(), it.tenant.as_str())).unzip();
+    let statement = client.prepare_cached(CLEAR).await.map_err(Trouble::of)?;
+    client.execute(&statement, &[&ids, &tenants, &now.0]).await.map(|_| ()).map_err(Trouble::of)
 }
 
 /// What ids mean, whether their time is over or not; damaged ones are told of and left out.
@@ -173,19 +178,46 @@ fn read(row: &Row, key: &IdKey) -> Result<Option<Original>, tokio_postgres::Erro
     Ok((check == row.try_get::<_, i64>(5)?).then_some(original))
 }
 
-/// Deletes up to `limit` whose time is over; those that somebody is at are left for the next time, and those of claims
-/// that are kept for an audit for as long as these are there.
+/// Looks at up to `limit` whose time is over, where it was before, and deletes them; those that somebody is at are left
+/// for another time, and those of claims that need them or are held. Within a transaction.
 pub(super) async fn sweep(
     client: &impl GenericClient,
+    walk: &mut Walk,
+    holds: &InForce,
     now: Timestamp,
     limit: usize,
 ) -> Result<usize, StoreError> {
-    const SWEEP: &str = "DELETE FROM original WHERE ctid = ANY (ARRAY( \
-         SELECT ctid FROM original WHERE expires_at <= $1 AND NOT EXISTS (SELECT FROM claim \
-             WHERE claim.id = original.id AND claim.tenant = original.tenant AND claim.hot_until IS NOT NULL) \
-         ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED))";
-    let statement = client.prepare_cached(SWEEP).await.map_err(sql)?;
+    // Where something is held, every claim that is still there is.
+    let keeps = match holds.is_empty() {
+        true => keeps_meaning("$2"),
+        false => "true".to_owned(),
+    };
+    let over = format!(
+        "SELECT id, tenant, expires_at, EXISTS (SELECT FROM claim WHERE claim.id = original.id \
+             AND claim.tenant = original.tenant AND {keeps}) \
+         FROM original WHERE expires_at >= $1 AND expires_at <= $2 ORDER BY expires_at LIMIT $3 OFFSET $4 \
+         FOR UPDATE SKIP LOCKED"
+    );
+    const DELETE: &str = "DELETE FROM original USING unnest($1::text[], $2::text[]) AS old (id, tenant) \
+         WHERE original.id = old.id AND original.tenant = old.tenant";
     let before = now.minus(limits::CLAIM_KEEP_SLACK);
-    let swept = client.execute(&statement, &[&before.0, &(limit as i64)]).await.map_err(sql)?;
-    Ok(usize::try_from(swept).unwrap_or(usize::MAX))
+    let (from, behind) = walk.from(holds, now);
+    let statement = client.prepare_cached(&over).await.map_err(sql)?;
+    let values: [&(dyn ToSql + Sync); 4] = [&from, &before.0, &(limit as i64), &behind];
+    let rows = client.query(&statement, &values).await.map_err(sql)?;
+    let (mut passed, mut ids, mut tenants) = (Vec::new(), Vec::new(), Vec::new());
+    for row in &rows {
+        let (expires_at, stays): (i64, bool) = (row.try_get(2).map_err(sql)?, row.try_get(3).map_err(sql)?);
+        passed.push((expires_at, stays));
+        if !stays {
+            ids.push(row.try_get::<_, &str>(0).map_err(sql)?);
+            tenants.push(row.try_get::<_, &str>(1).map_err(sql)?);
+        }
+    }
+    walk.passed(passed, limit);
+    if !ids.is_empty() {
+        let statement = client.prepare_cached(DELETE).await.map_err(sql)?;
+        client.execute(&statement, &[&ids, &tenants]).await.map_err(sql)?;
+    }
+    Ok(ids.len())
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use snavio_model::registry::{Change, Entry, LoggedChange, Seal};
+use snavio_model::registry::{Change, Entry, EntryKey, LoggedChange, Seal};
 use snavio_model::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -18,6 +18,16 @@ use crate::{RegistryLog, StoreError};
 impl RegistryLog for PostgresStore {
     async fn version(&self) -> Result<i64, StoreError> {
         self.within(async { version(&self.inner.pool.get_kept().await?).await }).await
+    }
+
+    async fn was_registered(&self, key: &EntryKey) -> Result<bool, StoreError> {
+        const EVER: &str = "SELECT EXISTS (SELECT FROM registry_change WHERE kind = $1 AND name = $2)";
+        let work = async {
+            let values: [&(dyn ToSql + Sync); 2] = [&key.kind.as_str(), &key.name];
+            let row = self.client().await?.query_one(EVER, &values).await;
+            row.and_then(|row| row.try_get(0)).map_err(sql)
+        };
+        self.within(work).await
     }
 
     async fn load(&self) -> Result<(i64, Vec<Entry>), StoreError> {

@@ -1,41 +1,120 @@
-//! The end of what is kept for an audit: claims with `hot_until` whose time is over go with their message and their
-//! answer, on the record, and not while a hold is on them (CLM-18).
+//! The end of claims: not while a hold is on them (CLM-18). Those that are kept for an audit go with their message and
+//! their answer, on the record.
 
+use foldhash::{HashSet, HashSetExt};
+use snavio_model::archive::hold::InForce;
 use snavio_model::claim::ClaimKey;
 use snavio_model::limits;
 use snavio_model::time::Timestamp;
+use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::audit;
 use super::client::{Client, GenericClient};
-use super::hold::HELD;
-use super::horizon::BLOCK;
 use super::pool::{Trouble, sql};
+use super::{audit, claim, hold, original};
 use crate::StoreError;
-use crate::archive::{DESTINATIONS_MAX, Expired, used_again};
+use crate::archive::{DESTINATIONS_MAX, Expired};
+use crate::evidence::usable;
+use crate::over::{AUDITED, ById, Looked, Walk, Walks, needs_claim, needs_original};
 
-/// Of a message `old` under an id: whether anything but claims needs it.
-fn is_needed() -> String {
+const BY_ID: ById = ById { claims: "", originals: "" };
+
+/// Of a message `old` under an id: whether anything but claims needs it, at a time that is this parameter.
+fn is_needed(now: &str) -> String {
     format!(
         "EXISTS (SELECT FROM delivery WHERE id > old.message AND id <= old.message + {DESTINATIONS_MAX} \
              AND delivery.message = old.message) \
          OR EXISTS (SELECT FROM dead_letter WHERE id > old.message AND id <= old.message + {DESTINATIONS_MAX} \
              AND dead_letter.message = old.message) \
          OR EXISTS (SELECT FROM conflict WHERE event_id = old.id AND conflict.tenant = old.tenant \
-             AND original = old.message AND state IN ('OPEN', 'TRIAGED'))"
+             AND original = old.message AND {})",
+        needs_original(now)
     )
 }
 
-/// Deletes up to `limit` claims. One whose message is in the archive stays while nobody has decided what its id means:
-/// without it the message would not be found.
-pub(super) async fn sweep(client: &mut Client, now: Timestamp, limit: usize) -> Result<usize, StoreError> {
-    let select = format!(
-        "SELECT id, tenant, destination, message, delivery, archived_at IS NOT NULL FROM claim \
-         WHERE hot_until IS NOT NULL AND expires_at <= $1 AND status NOT IN (0, 2) AND NOT {HELD} \
-         AND (archived_at IS NULL OR NOT EXISTS (SELECT FROM conflict WHERE event_id = claim.id \
-             AND conflict.tenant = claim.tenant AND original = claim.message AND state IN ('OPEN', 'TRIAGED'))) \
-         ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED"
+/// Deletes up to `limit` claims and meanings whose time is over; nothing where what is held cannot be known.
+pub(super) async fn sweep(
+    client: &mut Client,
+    walks: &mut Walks,
+    now: Timestamp,
+    limit: usize,
+) -> Result<Looked, StoreError> {
+    let transaction = client.transaction().await.map_err(sql)?;
+    let Some(holds) = usable(hold::in_force_to_the_end(&transaction).await)? else {
+        return Ok(Looked::default());
+    };
+    let short = if holds.is_empty() { claim::sweep(&transaction, now, limit).await? } else { 0 };
+    // Behind many of the short-lived ones, those that are kept for an audit are not looked for.
+    let claims = match short >= limit {
+        true => 0,
+        false => sweep_on(&transaction, &mut walks.claims, &holds, now, limit).await?,
+    };
+    let originals = original::sweep(&transaction, &mut walks.originals, &holds, now, limit).await?;
+    transaction.commit().await.map_err(sql)?;
+    let deleted = short.max(claims).max(originals);
+    Ok(Looked { deleted, is_behind: short >= limit || !walks.are_at_end() })
+}
+
+/// Looks at up to `limit` claims whose time is over, where it was before: all of them where something is held, and those
+/// that are kept for an audit where nothing is. Within a transaction.
+async fn sweep_on(
+    client: &impl GenericClient,
+    walk: &mut Walk,
+    holds: &InForce,
+    now: Timestamp,
+    limit: usize,
+) -> Result<usize, StoreError> {
+    let which = format!(
+        "WHERE expires_at >= $2 AND expires_at <= $1 AND status NOT IN (0, 2) AND {} \
+         ORDER BY expires_at LIMIT $3 OFFSET $4 FOR UPDATE SKIP LOCKED",
+        if holds.is_empty() { AUDITED } else { "true" }
     );
+    // Not at the very end: a batch that was judged before it may still be on its way (CLM-20).
+    let before = now.minus(limits::CLAIM_KEEP_SLACK);
+    let (from, behind) = walk.from(holds, now);
+    let values: [&(dyn ToSql + Sync); 4] = [&before.0, &from, &(limit as i64), &behind];
+    let rows = select(client, &which, &values).await?;
+    let over = rows.iter().map(Over::read).collect::<Result<Vec<_>, _>>().map_err(sql)?;
+    let stays = |it: &Over<'_>| it.is_needed || holds.on(it.id, it.tenant, it.destination).is_some();
+    walk.passed(over.iter().map(|it| (it.expires_at, stays(it))), limit);
+    let over: Vec<_> = over.into_iter().filter(|it| !stays(it)).collect();
+    if !over.is_empty() {
+        expire(client, &over, now).await?;
+    }
+    Ok(over.len())
+}
+
+/// A claim whose time is over, as far as deleting it must know it.
+struct Over<'a> {
+    id: &'a str,
+    tenant: &'a str,
+    destination: &'a str,
+    message: i64,
+    delivery: Option<i64>,
+    is_archived: bool,
+    expires_at: i64,
+    is_audited: bool,
+    is_needed: bool,
+}
+
+impl<'a> Over<'a> {
+    fn read(row: &'a Row) -> Result<Self, tokio_postgres::Error> {
+        Ok(Self {
+            id: row.try_get(0)?,
+            tenant: row.try_get(1)?,
+            destination: row.try_get(2)?,
+            message: row.try_get(3)?,
+            delivery: row.try_get(4)?,
+            is_archived: row.try_get(5)?,
+            expires_at: row.try_get(6)?,
+            is_audited: row.try_get(7)?,
+            is_needed: row.try_get(8)?,
+        })
+    }
+}
+
+/// Deletes claims and what goes with them, and puts on record what was kept for an audit.
+async fn expire(client: &impl GenericClient, over: &[Over<'_>], now: Timestamp) -> Result<(), StoreError> {
     const CLAIMS: &str = "DELETE FROM claim USING unnest($1::text[], $2::text[], $3::text[]) \
              AS old (id, tenant, destination) \
          WHERE claim.id = old.id AND claim.tenant = old.tenant AND claim.destination = old.destination";
@@ -46,87 +125,87 @@ pub(super) async fn sweep(client: &mut Client, now: Timestamp, limit: usize) -> 
          AND NOT EXISTS (SELECT FROM claim WHERE claim.id = old.id AND claim.tenant = old.tenant \
              AND claim.message = old.message) \
          AND NOT ({})",
-        is_needed()
+        is_needed("$4::bigint")
     );
-    let transaction = client.transaction().await.map_err(sql)?;
-    // Not at the very end: a batch that was judged before it may still be on its way (CLM-20).
-    let before = now.minus(limits::CLAIM_KEEP_SLACK);
-    let statement = transaction.prepare_cached(&select).await.map_err(sql)?;
-    let rows = transaction.query(&statement, &[&before.0, &(limit as i64)]).await.map_err(sql)?;
-    if rows.is_empty() {
-        return Ok(0);
-    }
-    let mut expired = Expired::default();
-    let (mut ids, mut tenants, mut destinations, mut answers) = (vec![], vec![], vec![], vec![]);
-    let (mut messages, mut message_ids, mut message_tenants) = (vec![], vec![], vec![]);
-    for row in &rows {
-        let text = |column: usize| row.try_get::<_, &str>(column).map_err(sql);
-        let (id, tenant, destination) = (text(0)?, text(1)?, text(2)?);
-        expired.add(id, tenant, destination);
-        ids.push(id);
-        tenants.push(tenant);
-        destinations.push(destination);
-        answers.extend(row.try_get::<_, Option<i64>>(4).map_err(sql)?);
-        if !row.try_get::<_, bool>(5).map_err(sql)? {
-            messages.push(row.try_get::<_, i64>(3).map_err(sql)?);
-            message_ids.push(id);
-            message_tenants.push(tenant);
-        }
-    }
     let gone = |rows: u64| usize::try_from(rows).unwrap_or(usize::MAX);
-    transaction.execute(CLAIMS, &[&ids, &tenants, &destinations]).await.map_err(sql)?;
-    expired.answers = gone(transaction.execute(ANSWERS, &[&answers]).await.map_err(sql)?);
-    let values: [&(dyn ToSql + Sync); 3] = [&messages, &message_ids, &message_tenants];
-    expired.messages = gone(transaction.execute(&messages_of, &values).await.map_err(sql)?);
-    if let Some((act, deed)) = expired.deed(now) {
-        audit::append(&transaction, &act, &[deed]).await?;
-    }
-    transaction.commit().await.map_err(sql)?;
-    Ok(expired.claims)
+    let ids: Vec<_> = over.iter().map(|it| it.id).collect();
+    let tenants: Vec<_> = over.iter().map(|it| it.tenant).collect();
+    let destinations: Vec<_> = over.iter().map(|it| it.destination).collect();
+    client.execute(CLAIMS, &[&ids, &tenants, &destinations]).await.map_err(sql)?;
+    let (audited, short): (Vec<_>, Vec<_>) = over.iter().partition(|it| it.is_audited);
+    let answers: Vec<_> = short.iter().filter_map(|it| it.delivery).collect();
+    client.execute(ANSWERS, &[&answers]).await.map_err(sql)?;
+    let mut expired = Expired::default();
+    audited.iter().for_each(|it| expired.add(it.id, it.tenant, it.destination));
+    let answers: Vec<_> = audited.iter().filter_map(|it| it.delivery).collect();
+    expired.answers = gone(client.execute(ANSWERS, &[&answers]).await.map_err(sql)?);
+    let here: Vec<_> = audited.iter().filter(|it| !it.is_archived).collect();
+    let messages: Vec<_> = here.iter().map(|it| it.message).collect();
+    let ids: Vec<_> = here.iter().map(|it| it.id).collect();
+    let tenants: Vec<_> = here.iter().map(|it| it.tenant).collect();
+    let values: [&(dyn ToSql + Sync); 4] = [&messages, &ids, &tenants, &now.0];
+    expired.messages = gone(client.execute(&messages_of, &values).await.map_err(sql)?);
+    let (act, deeds) = expired.deeds(now);
+    if deeds.is_empty() { Ok(()) } else { audit::append(client, &act, &deeds).await }
 }
 
-/// Deletes a claim whose time is over and whose id is used again, by one statement. False if a hold is on it.
+/// Those of some claims whose time is over that must stay all the same.
+pub(super) async fn needed(
+    client: &impl GenericClient,
+    over: &[&ClaimKey],
+    now: Timestamp,
+) -> Result<HashSet<ClaimKey>, Trouble> {
+    if over.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let query = format!(
+        "SELECT key.place FROM unnest($1::text[], $2::text[], $3::text[]) \
+             WITH ORDINALITY AS key (id, tenant, destination, place) \
+         JOIN claim USING (id, tenant, destination) WHERE {}",
+        needs_claim("$4", &BY_ID)
+    );
+    let (ids, tenants, destinations) = claim::columns(over.iter().copied());
+    let statement = client.prepare_cached(&query).await.map_err(Trouble::of)?;
+    let rows = client.query(&statement, &[&ids, &tenants, &destinations, &now.0]).await;
+    let mut needed = HashSet::new();
+    for row in &rows.map_err(Trouble::of)? {
+        let place: i64 = row.try_get(0).map_err(Trouble::of)?;
+        let key = usize::try_from(place - 1).ok().and_then(|place| over.get(place));
+        needed.extend(key.map(|key| ClaimKey::clone(key)));
+    }
+    Ok(needed)
+}
+
+/// Deletes claims that are kept for an audit, whose time is over and whose ids are used again. Within a transaction.
 pub(super) async fn make_way(
     client: &impl GenericClient,
-    key: &ClaimKey,
+    keys: &[&ClaimKey],
     now: Timestamp,
-) -> Result<bool, Trouble> {
-    let expire = format!(
-        "WITH old AS (DELETE FROM claim WHERE id = $1 AND tenant = $2 AND destination = $3 \
-                 AND hot_until IS NOT NULL AND expires_at <= $4 AND status NOT IN (0, 2) AND NOT {HELD} \
-             RETURNING id, tenant, destination, message, delivery, archived_at), \
-         answers AS (DELETE FROM answer USING old WHERE answer.delivery = old.delivery), \
-         messages AS (DELETE FROM message USING old WHERE message.seq = old.message AND old.archived_at IS NULL \
-             AND NOT EXISTS (SELECT FROM claim WHERE claim.id = old.id AND claim.tenant = old.tenant \
-                 AND claim.message = old.message AND claim.destination <> old.destination) \
-             AND NOT ({needed})), \
-         block AS MATERIALIZED ({BLOCK} FROM old) \
-         INSERT INTO audit (seq, at, who, why, action, object, outcome, check_value) \
-         SELECT base + 1, $4, $5, $6, $7, $8, $9, $10 + base + 1 FROM block",
-        needed = is_needed()
+) -> Result<(), StoreError> {
+    let which = format!(
+        "JOIN unnest($2::text[], $3::text[], $4::text[]) AS key (id, tenant, destination) \
+             USING (id, tenant, destination) \
+         WHERE {AUDITED} AND expires_at <= $1 AND status NOT IN (0, 2) FOR UPDATE OF claim SKIP LOCKED"
     );
-    let (act, deed) = used_again(key, now);
-    let check = audit::check_value(&act, deed.action, &deed.object, &deed.outcome);
-    let (id, tenant, destination) = (key.id.as_str(), key.tenant.as_str(), &*key.destination);
-    let values: [&(dyn ToSql + Sync); 10] = [
-        &id,
-        &tenant,
-        &destination,
-        &now.0,
-        &act.who,
-        &act.why,
-        &deed.action,
-        &deed.object,
-        &deed.outcome,
-        &check,
-    ];
-    let statement = client.prepare_cached(&expire).await.map_err(Trouble::of)?;
-    if client.execute(&statement, &values).await.map_err(Trouble::of)? == 1 {
-        return Ok(true);
-    }
-    let held = format!(
-        "SELECT EXISTS (SELECT FROM claim WHERE id = $1 AND tenant = $2 AND destination = $3 AND {HELD})"
+    let (ids, tenants, destinations) = claim::columns(keys.iter().copied());
+    let values: [&(dyn ToSql + Sync); 4] = [&now.0, &ids, &tenants, &destinations];
+    let rows = select(client, &which, &values).await?;
+    let over = rows.iter().map(Over::read).collect::<Result<Vec<_>, _>>().map_err(sql)?;
+    let over: Vec<_> = over.into_iter().filter(|it| !it.is_needed).collect();
+    if over.is_empty() { Ok(()) } else { expire(client, &over, now).await }
+}
+
+/// Claims as [`Over`] reads them, at a time that is the first parameter.
+async fn select(
+    client: &impl GenericClient,
+    which: &str,
+    values: &[&(dyn ToSql + Sync)],
+) -> Result<Vec<Row>, StoreError> {
+    let select = format!(
+        "SELECT id, tenant, destination, message, delivery, archived_at IS NOT NULL, expires_at, {AUDITED}, {} \
+         FROM claim {which}",
+        needs_claim("$1", &BY_ID)
     );
-    let row = client.query_one(&held, &[&id, &tenant, &destination]).await.map_err(Trouble::of)?;
-    Ok(!row.try_get::<_, bool>(0).map_err(Trouble::of)?)
+    let statement = client.prepare_cached(&select).await.map_err(sql)?;
+    client.query(&statement, values).await.map_err(sql)
 }

@@ -13,20 +13,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use foldhash::{HashMap, HashMapExt};
-use snavio_model::claim::IdKey;
+use snavio_model::claim::{Claim, ClaimKey};
 use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::name::QueueKey;
-use snavio_model::settle::{self, Delta, Intake, Known, Outcome, Recorded, Settlement, Working};
+use snavio_model::settle::{self, Delta, Intake, Outcome, Settlement, Working};
+use snavio_model::telemetry::dead_lettered;
 use snavio_model::time::Timestamp;
 use tokio::time::Instant;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use super::client::{Client, GenericClient};
+use super::client::{Client, GenericClient, Transaction};
 use super::horizon::{BLOCK, BLOCK_NUMBERS};
+use super::met::{Found, found};
 use super::pool::{Trouble, sql};
-use super::{Inner, claim, conflict, delivery, message, original, registry};
+use super::{Inner, claim, conflict, dead_letter, delivery, entity, message, original, registry, telemetry};
 use crate::StoreError;
 use crate::conflict_lines::tell_conflicts;
 
@@ -86,7 +88,7 @@ async fn settle_until(
         Err(Trouble::Unfit(error)) => {
             tracing::warn!(error = &error as &dyn std::error::Error, "a message that PostgreSQL cannot hold");
             let outcomes = vec![Outcome::Unfit; batch.first().map_or(0, |intake| intake.destinations.len())];
-            Ok(vec![Settlement { message: None, outcomes }])
+            Ok(vec![Settlement::unordered(None, outcomes)])
         }
         Err(trouble) => Err(trouble.into_error()),
         Ok(settlements) => Ok(settlements),
@@ -207,7 +209,11 @@ impl<'a> Attempts<'a> {
     }
 
     /// The store's registry version, or the newest that permitted a message of the batch, for those that hang on it.
-    async fn registry_version(&self, client: &Client, read: bool) -> Result<Option<i64>, Trouble> {
+    async fn registry_version(
+        &self,
+        client: &impl GenericClient,
+        read: bool,
+    ) -> Result<Option<i64>, Trouble> {
         let asking = self.batch.iter().filter(|intake| intake.asks_registry());
         let Some(newest) = asking.map(|intake| intake.message.registry_version).max() else {
             return Ok(None);
@@ -234,12 +240,35 @@ impl<'a> Attempts<'a> {
         }
     }
 
+    /// Whether entities must be kept from others while it is judged and written.
+    fn is_ordered(&self) -> bool {
+        self.batch.iter().any(|intake| intake.entities().next().is_some())
+    }
+
     async fn step(&mut self, mut client: Client, next: Next) -> Result<Step, Trouble> {
+        if self.is_ordered() {
+            return self.ordered_step(client).await;
+        }
         if let Next::Judge { read } = next {
-            let found = if read { found(&client, self.batch, self.now).await? } else { Found::default() };
+            let mut found = match read {
+                true => found(&client, self.batch, self.now).await?,
+                false => Found::default(),
+            };
+            let over = std::mem::take(&mut found.over);
             let rooms = self.inner.rooms.of(&client, queues(self.batch)).await.map_err(Trouble::Refused)?;
             self.registry_version = self.registry_version(&client, read).await?;
-            self.judged.push(judge(self.batch, found, rooms, self.registry_version, self.now));
+            let judged = judge(self.batch, found, rooms, self.registry_version, self.now);
+            // Whether it was taken before was not asked, and comes before a full queue.
+            if !read && judged.0.iter().any(|it| it.outcomes.contains(&Outcome::QueueFull)) {
+                return Ok(Step::Taken);
+            }
+            let over = over.replaced_by(&judged.1);
+            if !over.is_empty() {
+                let transaction = client.transaction().await.map_err(Trouble::of)?;
+                over.make_way(&transaction, self.now).await?;
+                transaction.commit().await.map_err(Trouble::of)?;
+            }
+            self.judged.push(judged);
         }
         // After the claims were read: those of an earlier statement of this very batch make no duplicates of it.
         if let Some(settled) = self.done_before(&client).await? {
@@ -254,8 +283,9 @@ impl<'a> Attempts<'a> {
             return Err(Trouble::Crossed(StoreError::Unavailable(why.into())));
         }
         self.sent = true;
-        let written = match delta.has_conflicts() {
-            true => self.write_conflicts(&mut client, delta).await,
+        let has_more = delta.has_conflicts() || !delta.lengthened.is_empty() || !delta.letters.is_empty();
+        let written = match has_more {
+            true => self.write_more(&mut client, delta).await,
             false => self.write(&client, delta).await,
         };
         match written {
@@ -274,8 +304,58 @@ impl<'a> Attempts<'a> {
         }
     }
 
+    /// The same with entities: judged and written in one transaction, under their locks. Whoever waits for the locks of a
+    /// batch whose answer was lost has them once its fate is known.
+    async fn ordered_step(&mut self, mut client: Client) -> Result<Step, Trouble> {
+        let inner = self.inner;
+        let transaction = client.transaction().await.map_err(Trouble::of)?;
+        entity::lock(&transaction, self.batch.iter().flat_map(Intake::entities)).await?;
+        if let Some(settled) = self.done_before(&transaction).await? {
+            return Ok(Step::Settled(settled));
+        }
+        let mut found = found(&transaction, self.batch, self.now).await?;
+        let over = std::mem::take(&mut found.over);
+        let rooms = inner.rooms.of(&transaction, queues(self.batch)).await.map_err(Trouble::Refused)?;
+        self.registry_version = self.registry_version(&transaction, true).await?;
+        let judged = judge(self.batch, found, rooms, self.registry_version, self.now);
+        over.replaced_by(&judged.1).make_way(&transaction, self.now).await?;
+        self.judged.push(judged);
+        let Some((settlements, delta)) = self.judged.last() else { return Ok(Step::Taken) };
+        if delta.is_empty() {
+            return Ok(Step::Settled(settlements.clone()));
+        }
+        if self.is_outdated() {
+            let why = "what permitted the messages is out of date";
+            return Err(Trouble::Crossed(StoreError::Unavailable(why.into())));
+        }
+        self.sent = true;
+        match self.write_ordered(transaction, delta).await {
+            Ok(None) | Err(Trouble::Taken) => Ok(Step::Taken),
+            Ok(Some((base, released))) => {
+                released.iter().for_each(|it| inner.arrivals.wake_some(it.queue.as_str(), 1));
+                Ok(Step::Settled(self.committed(self.judged.len() - 1, base)))
+            }
+            Err(trouble) => {
+                self.lost |= matches!(trouble, Trouble::Lost(_));
+                Err(trouble)
+            }
+        }
+    }
+
+    async fn write_ordered(
+        &self,
+        transaction: Transaction<'_>,
+        delta: &Delta,
+    ) -> Result<Option<(i64, Vec<delivery::Released>)>, Trouble> {
+        let Some(base) = self.write_all(&transaction, delta).await? else { return Ok(None) };
+        entity::put(&transaction, delta.entities.iter()).await?;
+        let released = delivery::release(&transaction, &delta.released).await?;
+        transaction.commit().await.map_err(Trouble::of)?;
+        Ok(Some((base, released)))
+    }
+
     /// What became of the batch, if a statement with its nonce was done.
-    async fn done_before(&self, client: &Client) -> Result<Option<Vec<Settlement>>, Trouble> {
+    async fn done_before(&self, client: &impl GenericClient) -> Result<Option<Vec<Settlement>>, Trouble> {
         if !self.lost {
             return Ok(None);
         }
@@ -291,12 +371,24 @@ impl<'a> Attempts<'a> {
         Ok(Some(self.committed(attempt.ok_or_else(unknown)?, base)))
     }
 
-    /// The same with conflicts, which are seldom: in a transaction of several statements.
-    async fn write_conflicts(&self, client: &mut Client, delta: &Delta) -> Result<Option<i64>, Trouble> {
+    /// The same with conflicts, dead letters, or meanings that last longer, which are seldom: in a transaction of
+    /// several statements.
+    async fn write_more(&self, client: &mut Client, delta: &Delta) -> Result<Option<i64>, Trouble> {
         let transaction = client.transaction().await.map_err(Trouble::of)?;
-        let Some(base) = self.write(&transaction, delta).await? else { return Ok(None) };
-        conflict::record(&transaction, delta, base, self.now).await?;
+        let Some(base) = self.write_all(&transaction, delta).await? else { return Ok(None) };
         transaction.commit().await.map_err(Trouble::of)?;
+        Ok(Some(base))
+    }
+
+    async fn write_all(&self, client: &impl GenericClient, delta: &Delta) -> Result<Option<i64>, Trouble> {
+        let Some(base) = self.write(client, delta).await? else { return Ok(None) };
+        original::lengthen(client, &delta.lengthened).await?;
+        if delta.has_conflicts() {
+            conflict::record(client, delta, base, self.now).await?;
+        }
+        if !delta.letters.is_empty() {
+            bury(client, delta, self.batch, base).await.map_err(Trouble::Lost)?;
+        }
         Ok(Some(base))
     }
 
@@ -347,13 +439,43 @@ impl<'a> Attempts<'a> {
         let numbered = |it: &Settlement| Settlement {
             message: it.message.map(|number| Serial(base + number.0)),
             outcomes: it.outcomes.iter().map(|outcome| numbered(*outcome, base)).collect(),
+            ordered: it.ordered.clone(),
         };
         settlements.iter().map(numbered).collect()
     }
 }
 
-/// What settling a message would come to, by the claims and the queues as they are. Claims whose time is over are
-/// cleared away on that occasion.
+/// Writes what is a dead letter from the start, with the numbers that it was given.
+async fn bury(
+    client: &impl GenericClient,
+    delta: &Delta,
+    batch: &[Intake],
+    base: i64,
+) -> Result<(), StoreError> {
+    let numbered = delta.letters(batch).map(|(letter, message)| {
+        let mut letter = letter.clone();
+        letter.delivery.id = Serial(base + letter.delivery.id.0);
+        letter.delivery.message = Serial(base + letter.delivery.message.0);
+        let record = dead_lettered(message, &letter);
+        (letter, record)
+    });
+    let (letters, records): (Vec<_>, Vec<_>) = numbered.unzip();
+    dead_letter::insert(client, &letters).await?;
+    telemetry::append(client, &records).await?;
+    // The statement of the batch writes claims as they begin; of these more is known.
+    let ended =
+        |(_, claim): &&(ClaimKey, Claim)| claim.progress.as_ref().is_some_and(|it| it.ended_at.is_some());
+    let ended: Vec<_> = delta.claims.iter().filter(ended).map(|new| numbered_claim(new, base)).collect();
+    claim::update(client, &ended).await
+}
+
+fn numbered_claim((key, claim): &(ClaimKey, Claim), base: i64) -> (ClaimKey, Claim) {
+    let mut claim = Claim { message: Serial(base + claim.message.0), ..claim.clone() };
+    claim.progress.iter_mut().for_each(|it| it.delivery = Serial(base + it.delivery.0));
+    (key.clone(), claim)
+}
+
+/// What settling a message would come to, by the claims and the queues as they are. Nothing is changed by that.
 pub(super) async fn foresee(inner: &Inner, intake: Intake, now: Timestamp) -> Result<Settlement, StoreError> {
     let client = inner.pool.get().await?;
     let batch = [intake];
@@ -367,6 +489,10 @@ pub(super) async fn foresee(inner: &Inner, intake: Intake, now: Timestamp) -> Re
 fn numbered(outcome: Outcome, base: i64) -> Outcome {
     match outcome {
         Outcome::Queued { delivery } => Outcome::Queued { delivery: Serial(base + delivery.0) },
+        Outcome::Held { delivery } => Outcome::Held { delivery: Serial(base + delivery.0) },
+        Outcome::Buried { delivery, reason } => {
+            Outcome::Buried { delivery: Serial(base + delivery.0), reason }
+        }
         Outcome::Conflict { conflict, is_new: true } => {
             Outcome::Conflict { conflict: Serial(base + conflict.0), is_new: true }
         }
@@ -379,32 +505,11 @@ fn numbered(outcome: Outcome, base: i64) -> Outcome {
 }
 
 fn is_queued(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Queued { .. })
+    matches!(outcome, Outcome::Queued { .. } | Outcome::Buried { .. })
 }
 
 fn queues(batch: &[Intake]) -> impl Iterator<Item = &QueueKey> {
     batch.iter().flat_map(|intake| &intake.destinations).map(|route| &route.queue)
-}
-
-/// What is there that a batch may meet.
-#[derive(Default)]
-struct Found {
-    claims: claim::Found,
-    originals: HashMap<IdKey, Option<Known>>,
-    conflicts: HashMap<IdKey, Vec<Recorded>>,
-}
-
-async fn found(client: &impl GenericClient, batch: &[Intake], now: Timestamp) -> Result<Found, Trouble> {
-    let claims = claim::find(client, batch, now).await?;
-    let originals = original::find(client, batch, now).await?;
-    let mut originals = originals;
-    for (key, claim) in settle::unmeant(batch, &claims.claims, &originals) {
-        let first = message::find(client, claim.message).await.map_err(Trouble::Refused)?;
-        let known = first.map(|it| Known::by_claim(&claim, it.message.domain_hash));
-        originals.insert(key, known);
-    }
-    let conflicts = conflict::recorded(client, batch, &originals).await.map_err(Trouble::Refused)?;
-    Ok(Found { claims, originals, conflicts })
 }
 
 fn judge(
@@ -417,8 +522,11 @@ fn judge(
     let mut working = Working::after(Serial(0));
     working.claims = found.claims.claims;
     working.unreadable = found.claims.unreadable;
+    working.claimed = found.claimed;
     working.originals = found.originals;
     working.conflicts = found.conflicts;
+    working.entities = found.entities.records;
+    working.unreadable_entities = found.entities.unreadable;
     working.room = rooms;
     working.registry_version = registry_version;
     let mut delta = Delta::default();
@@ -432,8 +540,8 @@ fn judge(
 pub(super) fn statement() -> String {
     const _: () = assert!(2 * limits::COMMIT_MESSAGES_MAX < BLOCK_NUMBERS);
     format!(
-        "WITH block AS MATERIALIZED ({BLOCK} WHERE $43::bigint IS NULL \
-             OR $43 = (SELECT version FROM registry_version FOR SHARE)), \
+        "WITH block AS MATERIALIZED ({BLOCK} WHERE $48::bigint IS NULL \
+             OR $48 = (SELECT version FROM registry_version FOR SHARE)), \
          batch_in AS (INSERT INTO batch (nonce, attempt, base) SELECT $1, $2, base FROM block), \
          message_in AS ( \
              INSERT INTO message (seq, tenant, id, source, target, name, signed_target, sent_at, key_version, \
@@ -445,14 +553,14 @@ pub(super) fn statement() -> String {
              FROM block, unnest($3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], \
                  $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::bigint[], \
                  $16::bigint[], $17::bigint[], $18::integer[], $19::bytea[], $20::text[], $21::bytea[], $22::bigint[], \
-                 $51::text[]) \
+                 $56::text[]) \
                  AS new (number, tenant, id, source, target, name, signed_target, sent_at, key_version, signature, \
                  correlation_id, traceparent, received_at, settled_at, registry_version, hash_version, domain_hash, \
                  path, payload, check_value, event) \
          ), claim_in AS ({claims} \
          ), original_in AS ({originals}), delivery_in AS ({deliveries}) \
          SELECT base FROM block",
-        originals = original::insertion(44, "block,", "base"),
+        originals = original::insertion(49, "block,", "base"),
         claims = claim::insertion(23),
         deliveries = delivery::insertion(34),
     )

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use snavio_model::claim::IdKey;
 use snavio_model::id::Serial;
+use snavio_model::limits;
 use snavio_model::name::{ServiceName, TenantName};
 use snavio_model::telemetry::{self, DROPPED, Record, StoredRecord};
 use snavio_model::time::Timestamp;
@@ -14,8 +16,8 @@ use super::client::GenericClient;
 use super::horizon::{BLOCK, BLOCK_NUMBERS};
 use super::message;
 use super::pool::sql;
-use crate::StoreError;
 use crate::evidence::usable;
+use crate::{StoreError, ToldOf};
 
 pub(super) async fn append(client: &impl GenericClient, records: &[Record]) -> Result<(), StoreError> {
     if records.is_empty() {
@@ -103,6 +105,30 @@ async fn written(
         }
     }
     Ok(records)
+}
+
+/// What is written of an id among a tenant's newest `most` records, newest first.
+pub(super) async fn told_of(
+    client: &impl GenericClient,
+    id: &IdKey,
+    most: usize,
+) -> Result<ToldOf, StoreError> {
+    const TOLD: &str = "WITH newest AS MATERIALIZED (SELECT seq, kind, at, source, body FROM telemetry \
+             WHERE tenant = $1 ORDER BY seq DESC LIMIT $2::bigint + 1) \
+         SELECT seq, kind, at, source, body, (SELECT count(*) FROM newest) > $2::bigint \
+         FROM (SELECT * FROM newest ORDER BY seq DESC LIMIT $2::bigint) AS looked_at \
+         WHERE strpos(body, $3) > 0 OR seq = (SELECT max(seq) FROM newest) ORDER BY seq DESC LIMIT $4";
+    let (name, limit) = (ToldOf::name(id), limits::PAGE_MAX as i64);
+    let statement = client.prepare_cached(TOLD).await.map_err(sql)?;
+    let values: [&(dyn ToSql + Sync); 4] = [&id.tenant.as_str(), &(most as i64), &name, &limit];
+    let rows = client.query(&statement, &values).await.map_err(sql)?;
+    let mut told = ToldOf::default();
+    for row in &rows {
+        told.is_part |= row.try_get::<_, bool>(5).map_err(sql)?;
+        told.records.extend(usable(read(row))?);
+    }
+    told.is_part |= rows.len() == limits::PAGE_MAX;
+    Ok(told)
 }
 
 fn read(row: &Row) -> Result<StoredRecord, StoreError> {

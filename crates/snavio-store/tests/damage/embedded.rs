@@ -203,3 +203,31 @@ async fn the_integrity_check_reads_all_evidence_and_a_restore_says_what_is_missi
     assert_eq!(restored.damaged, found);
     damaged.store.close().await;
 }
+
+/// QUA-1, CLM-18
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_hold_lets_nothing_go_whichever_column_changed() {
+    for change in crate::OTHER_HOLD {
+        crate::a_changed_hold_lets_nothing_go(&Embedded::new(), change).await;
+    }
+}
+
+/// QUA-1, CLM-1, CLM-8
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_claim_elsewhere_keeps_its_id() {
+    crate::a_changed_claim_elsewhere_keeps_its_id(&Embedded::new()).await;
+}
+
+/// QUA-1, CLM-18
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_claim_keeps_its_answer() {
+    crate::a_changed_claim_keeps_its_answer(&Embedded::new()).await;
+}
+
+/// QUA-1, ORD-2
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_entity_decides_nothing_and_others_go_on() {
+    for change in crate::OTHER_ENTITY {
+        crate::a_changed_entity_decides_nothing(&Embedded::new(), change).await;
+    }
+}

@@ -8,12 +8,19 @@
 mod embedded;
 mod postgres;
 
-use snavio_model::id::Serial;
+use snavio_model::archive::hold::Held;
+use snavio_model::claim::{ClaimPolicy, IdKey};
+use snavio_model::id::{MessageId, Serial};
+use snavio_model::name::TenantName;
+use snavio_model::order::{EntityKey, Mode};
 use snavio_model::settle::Outcome;
+use snavio_store::conformance::ordering::{numbered, ordered};
+use snavio_store::conformance::processing::{failed, finish, take_up};
 use snavio_store::conformance::samples::{
-    RECEIVES_MAX, act, at, ids, intake, message, notify, pay, queue, queued, receive, settle, settle_one,
+    RECEIVES_MAX, act, at, ids, intake, message, notify, pay, queue, queued, receipt, receive, route, settle,
+    settle_one,
 };
-use snavio_store::{Store, StoreError};
+use snavio_store::{NewHold, Redriven, Store, StoreError};
 
 /// A new store whose rows can be changed behind its back.
 trait Damaged {
@@ -116,3 +123,70 @@ async fn a_changed_audit_entry_is_never_read_back(damaged: &impl Damaged, change
     assert_eq!(why, ["second"], "{change}");
     store.close().await;
 }
+
+/// A changed hold is on something, nobody knows on what: nothing goes, nothing is erased, and no id is used again.
+async fn a_changed_hold_lets_nothing_go(damaged: &impl Damaged, change: &str) {
+    let store = damaged.store();
+    settle_one(store, "a", &pay(), at(0)).await;
+    let tenant: TenantName = "zeta".parse().unwrap();
+    let hold = NewHold { tenant, held: Held::Tenant };
+    store.set_hold(hold, act("a lawsuit", at(1))).await.unwrap().unwrap();
+    damaged.flip(&format!("UPDATE hold SET {change}"));
+    let later = at(86_400);
+    assert_eq!(store.sweep(later).await.unwrap().claims, 0, "{change}");
+    assert_eq!(settle_one(store, "a", &pay(), later).await, Outcome::Unreadable, "{change}");
+    let id = IdKey { id: MessageId::stored("a"), tenant: "acme".parse().unwrap() };
+    let erased = store.erase(&id, Vec::new(), None, act("asked for", later)).await;
+    assert!(matches!(erased, Err(StoreError::Damaged { what: "hold", .. })), "{change}: {erased:?}");
+    assert!(queued(settle_one(store, "b", &pay(), later).await).is_some(), "{change}: the rest goes on");
+    store.close().await;
+}
+
+/// What a changed claim elsewhere says of an id cannot be known: it means nothing else, and nobody takes it.
+async fn a_changed_claim_elsewhere_keeps_its_id(damaged: &impl Damaged) {
+    let store = damaged.store();
+    let event = |name| route(name, ClaimPolicy::Event { keep_seconds: 1_000, answers: false });
+    settle_one(store, "a", &event("book"), at(0)).await;
+    damaged.flip("UPDATE claim SET check_value = 1 WHERE id = 'a'");
+    let later = at(1_000);
+    assert_eq!(settle_one(store, "a", &event("note"), later).await, Outcome::Unreadable);
+    assert!(queued(settle_one(store, "b", &event("note"), later).await).is_some(), "the rest goes on");
+    store.close().await;
+}
+
+/// A changed claim may be held: what was answered last is not destroyed by another attempt.
+async fn a_changed_claim_keeps_its_answer(damaged: &impl Damaged) {
+    let store = damaged.store();
+    let work = take_up(store, "a", 0).await;
+    finish(store, failed(receipt(&work), true, 0), 1).await;
+    damaged.flip("UPDATE claim SET check_value = 1 WHERE id = 'a'");
+    let id = work.delivery_id;
+    let redriven = store.redrive("acme", vec![id], act("mended", at(3))).await.unwrap();
+    assert_eq!(redriven, Redriven { held: vec![id], ..Redriven::default() });
+    assert!(store.answer(id).await.unwrap().is_some());
+    store.close().await;
+}
+
+/// What only damage could have made of a hold.
+const OTHER_HOLD: [&str; 5] =
+    ["tenant = 'beta'", "event_id = 'b'", "destination = 'zeta/bot:pay'", "lifted_at = 1", "check_value = 1"];
+
+/// What is known of an entity and was changed decides nothing; other entities go on.
+async fn a_changed_entity_decides_nothing(damaged: &impl Damaged, change: &str) {
+    let store = damaged.store();
+    let strict = ordered("strict", Mode::Strict, |_| {});
+    let send =
+        |id: &str, entity: &str, number| numbered(id, entity, number, std::slice::from_ref(&strict), at(1));
+    settle(store, vec![send("a", "e", 5), send("b", "f", 5)], at(1)).await;
+    damaged.flip(&format!("UPDATE entity SET {change} WHERE body LIKE '%\"last_id\":\"a\"%'"));
+    let settled = settle(store, vec![send("c", "e", 4), send("d", "f", 6)], at(1)).await;
+    assert_eq!(settled[0].outcomes, [Outcome::Unreadable], "{change}");
+    assert!(queued(settled[1].outcomes[0]).is_some(), "{change}: {settled:?}");
+    let key = EntityKey::stored("acme acme/bot:strict e").unwrap();
+    assert!(matches!(store.entity(&key, at(1)).await, Err(StoreError::Damaged { what: "entity", .. })));
+    store.close().await;
+}
+
+/// Changes of what is known of an entity.
+const OTHER_ENTITY: [&str; 3] =
+    ["body = replace(body, '\"last\":5', '\"last\":3')", "body = '{}'", "check_value = check_value + 1"];

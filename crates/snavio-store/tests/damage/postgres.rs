@@ -132,3 +132,31 @@ async fn a_changed_audit_entry_is_never_read_back_whichever_column_changed() {
         crate::a_changed_audit_entry_is_never_read_back(&Database::new().await, &change).await;
     }
 }
+
+/// QUA-1, CLM-18
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_hold_lets_nothing_go_whichever_column_changed() {
+    for change in crate::OTHER_HOLD {
+        crate::a_changed_hold_lets_nothing_go(&Database::new().await, change).await;
+    }
+}
+
+/// QUA-1, CLM-1, CLM-8
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_claim_elsewhere_keeps_its_id() {
+    crate::a_changed_claim_elsewhere_keeps_its_id(&Database::new().await).await;
+}
+
+/// QUA-1, CLM-18
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_claim_keeps_its_answer() {
+    crate::a_changed_claim_keeps_its_answer(&Database::new().await).await;
+}
+
+/// QUA-1, ORD-2
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_entity_decides_nothing_and_others_go_on() {
+    for change in crate::OTHER_ENTITY {
+        crate::a_changed_entity_decides_nothing(&Database::new().await, change).await;
+    }
+}

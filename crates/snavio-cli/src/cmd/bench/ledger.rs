@@ -218,7 +218,7 @@ async fn answer_all(mut stream: TcpStream) -> Option<()> {
 }
 
 /// Where the first request ends, if it is all there.
-fn request_end(received: &[u8]) -> Option<usize> {
+pub(super) fn request_end(received: &[u8]) -> Option<usize> {
     let head = received.windows(4).position(|it| it == b"\r\n\r\n")? + 4;
     let text = std::str::from_utf8(&received[..head]).ok()?.to_ascii_lowercase();
     let length = text.split("content-length:").nth(1).and_then(|it| it.split("\r\n").next());

@@ -4,6 +4,7 @@ mod clock;
 mod consume;
 mod contest;
 mod database;
+mod events;
 mod fairness;
 mod fleet;
 mod http;
@@ -21,6 +22,7 @@ mod peers;
 mod pgbench;
 mod plan;
 mod process;
+mod push;
 mod registry;
 mod report;
 mod round;
@@ -53,7 +55,7 @@ const SECONDS_MAX: f64 = 20.0;
 /// Measure a node: throughput, latency, messages per flush, processor time; alone and against its peers.
 ///
 /// Starts a node on a temporary store in a process of its own, and loads it over the loopback. Without a part
-/// (--without-store, --against, --fleet, --consume-alone, --fairness, --memory, --idle-connections, --registry, --onboarding, --ledger) it measures
+/// (--without-store, --against, --fleet, --consume-alone, --fairness, --memory, --idle-connections, --registry, --onboarding, --ledger, --events, --push) it measures
 /// ingest for every combination of --routes, --batch and --connections.
 ///
 /// Example: snavio bench --routes strict --batch 1 --connections 64 --rounds 5
@@ -128,6 +130,13 @@ pub(crate) struct Bench {
     /// second, posts through an HTTP processor and replays of its answers, and how the store grows.
     #[arg(long)]
     ledger: bool,
+    /// Part, alone: events with 1, 3 and 10 subscriptions, and with each mode of ordering, on both engines.
+    #[arg(long)]
+    events: bool,
+    /// Part, alone: HTTP push to 50 receivers. Pushes a second, and the latency of 49 of them while one is dead beside
+    /// that while all are alive.
+    #[arg(long)]
+    push: bool,
     /// All parts but memory and idle connections, both kinds of ids. Takes half an hour.
     #[arg(long)]
     full: bool,
@@ -170,10 +179,16 @@ impl Bench {
         if self.onboarding {
             return onboarding::run(self.rounds.unwrap_or(20).max(1), output).await;
         }
+        if self.push {
+            return push::run(self.rounds.unwrap_or(3).max(1), self.pacing()?, output).await;
+        }
         if self.ledger {
             let ids = self.ids();
             return ledger::run(self.preload, &ids, self.rounds.unwrap_or(3).max(1), self.pacing()?, output)
                 .await;
+        }
+        if self.events {
+            return events::run(self.rounds.unwrap_or(3).max(1), self.pacing()?, output).await;
         }
         let plan = self.plan()?;
         let report = plan.run().await?;

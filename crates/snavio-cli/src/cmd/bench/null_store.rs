@@ -15,16 +15,18 @@ use snavio_model::conflict::{Conflict, ConflictState, Immovable, Move};
 use snavio_model::delivery::{QueueAttributes, Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
 use snavio_model::name::QueueKey;
+use snavio_model::order::{EntityKey, EntityRecord, EntityState, NotParked};
 use snavio_model::processing::Answer;
-use snavio_model::registry::{Change, Entry, LoggedChange, Seal};
+use snavio_model::registry::{Change, Entry, EntryKey, LoggedChange, Seal};
 use snavio_model::settle::{Intake, Outcome, Settlement};
 use snavio_model::telemetry::{Record, StoredRecord};
 use snavio_model::time::Timestamp;
 use snavio_store::{
     Act, Anchor, Archive, Audit, AuditEntry, ClaimFilter, Claims, Conflicts, Cooled, CooledUpTo, Deed,
-    Durability, Erasure, Figures, Finished, Fleet, Heard, Journal, Ledger, ListedDeadLetter, LoggedMessage,
-    NewHold, NewSegment, NodeSeen, NodeState, Queue, Received, Redriven, RegistryLog, Report, Settled, Store,
-    StoreError, StoredClaim, StoredConflict, StoredDeadLetter, Swept, Use,
+    Durability, Entities, Erasure, Figures, Finished, Fleet, Heard, HeldBack, Journal, Ledger,
+    ListedDeadLetter, LoggedMessage, NewHold, NewSegment, NodeSeen, NodeState, Queue, Received, Redriven,
+    RegistryLog, Report, Settled, Store, StoreError, StoredClaim, StoredConflict, StoredDeadLetter, Swept,
+    ToldOf, Use, WaitEnded,
 };
 use tokio::sync::Notify;
 
@@ -47,7 +49,8 @@ impl NullStore {
     fn settlement(&self, intake: &Intake) -> Settlement {
         let number = || Serial(self.last.fetch_add(1, Ordering::Relaxed) + 1);
         let outcomes = intake.destinations.iter().map(|_| Outcome::Queued { delivery: number() });
-        Settlement { outcomes: outcomes.collect(), message: Some(number()) }
+        let outcomes = outcomes.collect();
+        Settlement::unordered(Some(number()), outcomes)
     }
 }
 
@@ -64,7 +67,7 @@ impl Ledger for NullStore {
     }
 
     async fn foresee(&self, intake: Intake, _: Timestamp) -> Result<Settlement, StoreError> {
-        Ok(Settlement { message: None, outcomes: vec![Outcome::TooLate; intake.destinations.len()] })
+        Ok(Settlement::unordered(None, vec![Outcome::TooLate; intake.destinations.len()]))
     }
 
     async fn record(&self, _: Vec<Record>) -> Result<(), StoreError> {
@@ -145,6 +148,10 @@ impl Claims for NullStore {
         Ok(None)
     }
 
+    async fn has_claims(&self, _: &str) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
     async fn claims_of(&self, _: &IdKey, _: Timestamp) -> Result<Vec<StoredClaim>, StoreError> {
         Ok(Vec::new())
     }
@@ -172,7 +179,7 @@ impl Claims for NullStore {
         _: Serial,
         _: Option<String>,
         _: Act,
-    ) -> Result<Option<Status>, StoreError> {
+    ) -> Result<Option<Result<Status, HeldBack>>, StoreError> {
         Ok(None)
     }
 
@@ -185,6 +192,10 @@ impl Claims for NullStore {
 impl RegistryLog for NullStore {
     async fn version(&self) -> Result<i64, StoreError> {
         Ok(self.changes().last().map_or(0, |change| change.version))
+    }
+
+    async fn was_registered(&self, key: &EntryKey) -> Result<bool, StoreError> {
+        Ok(self.changes().iter().any(|change| change.key == *key))
     }
 
     async fn load(&self) -> Result<(i64, Vec<Entry>), StoreError> {
@@ -239,6 +250,10 @@ impl Journal for NullStore {
 
     async fn telemetry(&self, _: &str, _: Serial, _: usize) -> Result<Vec<StoredRecord>, StoreError> {
         Ok(Vec::new())
+    }
+
+    async fn told_of(&self, _: &IdKey, _: usize) -> Result<ToldOf, StoreError> {
+        Ok(ToldOf::default())
     }
 
     fn telemetry_written(&self, _: &str) -> Arc<Notify> {
@@ -336,6 +351,30 @@ impl Fleet for NullStore {
 }
 
 #[async_trait]
+impl Entities for NullStore {
+    async fn entity(&self, _: &EntityKey, _: Timestamp) -> Result<Option<EntityRecord>, StoreError> {
+        Ok(None)
+    }
+
+    async fn reset_entity(&self, _: &EntityKey, _: Act) -> Result<Option<EntityState>, StoreError> {
+        Ok(None)
+    }
+
+    async fn skip_parked(
+        &self,
+        _: &EntityKey,
+        _: i64,
+        _: Act,
+    ) -> Result<Option<Result<EntityState, NotParked>>, StoreError> {
+        Ok(None)
+    }
+
+    async fn end_waits(&self, _: Timestamp) -> Result<Vec<WaitEnded>, StoreError> {
+        Ok(Vec::new())
+    }
+}
+
+#[async_trait]
 impl Conflicts for NullStore {
     async fn conflicts(
         &self,
@@ -419,11 +458,17 @@ impl Archive for NullStore {
         Ok(())
     }
 
-    async fn erase(&self, _: &IdKey, _: Vec<(Pointer, Pointer)>, _: Act) -> Result<Erasure, StoreError> {
+    async fn erase(
+        &self,
+        _: &IdKey,
+        _: Vec<(Pointer, Pointer)>,
+        _: Option<&str>,
+        _: Act,
+    ) -> Result<Erasure, StoreError> {
         Ok(Erasure::Unknown)
     }
 
-    async fn set_hold(&self, _: NewHold, _: Act) -> Result<Hold, StoreError> {
+    async fn set_hold(&self, _: NewHold, _: Act) -> Result<Option<Hold>, StoreError> {
         Err(StoreError::Unavailable("this store keeps nothing".into()))
     }
 

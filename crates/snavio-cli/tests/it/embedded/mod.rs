@@ -3,10 +3,11 @@
 
 mod backup;
 mod bench;
-mod crash;
+pub(crate) mod crash;
 mod doctor;
 mod durability;
 mod faults;
 mod flush_order;
 mod move_store;
+mod push;
 mod retention;

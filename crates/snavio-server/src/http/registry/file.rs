@@ -19,6 +19,8 @@ use utoipa::ToSchema;
 use super::super::answer::{json, no_store};
 use super::super::extract::{JsonBody, objects};
 use super::super::{App, Problem, Shared};
+use super::adapters::{AdapterBody, Asked};
+use super::push::{NewPushSecret, as_it_stands, with_secret};
 use super::services::{Credentials, with_credentials};
 use super::tenants::FileTenant;
 use super::{change, planned, shown};
@@ -43,7 +45,10 @@ pub(in crate::http) struct RegistryFile {
     subscriptions: Vec<Route>,
     #[serde(default, deserialize_with = "objects")]
     grants: Vec<Grant>,
-    /// Also remove services, routes, event types, subscriptions and grants that the tenants of the file own and the file does not name.
+    #[serde(default, deserialize_with = "objects")]
+    #[schema(value_type = Vec<AdapterBody>)]
+    adapters: Vec<Asked>,
+    /// Also remove services, routes, event types, subscriptions, grants and adapters that the tenants of the file own and the file does not name.
     #[serde(default)]
     prune: bool,
     /// Only say what would change.
@@ -56,16 +61,22 @@ pub(in crate::http) struct RegistryFile {
 
 impl RegistryFile {
     /// What the file asks for, and the credentials of the services that it adds.
-    fn wishes(&self, app: &App, registry: &Registry) -> (Vec<Wish>, Vec<Credentials>) {
-        let (mut wishes, mut made) = (Vec::new(), Vec::new());
-        for entry in self.entries(registry) {
-            let Entry::Service(service) = entry else {
-                wishes.push(Wish::Put(entry));
+    fn wishes(&self, app: &App, registry: &Registry) -> (Vec<Wish>, Made) {
+        let (mut wishes, mut made) = (Vec::new(), Made::default());
+        for entry in self.entries(app, registry) {
+            if let Entry::Service(service) = entry {
+                let (more, credentials) = with_credentials(app, registry, service);
+                wishes.extend(more);
+                made.credentials.extend(credentials);
                 continue;
-            };
-            let (more, credentials) = with_credentials(app, registry, service);
-            wishes.extend(more);
-            made.extend(credentials);
+            }
+            if let Entry::Route(route) | Entry::Subscription(route) = &entry
+                && let Some((wish, secret)) = with_secret(app, registry, route)
+            {
+                wishes.push(wish);
+                made.push_secrets.push(secret);
+            }
+            wishes.push(Wish::Put(entry));
         }
         if self.prune {
             let named: BTreeSet<_> = wishes.iter().map(Wish::key).collect();
@@ -83,27 +94,40 @@ impl RegistryFile {
             Entry::Service(service) => goes(&service.name),
             Entry::Key(key) => goes(&key.service),
             Entry::Client(client) => goes(&client.service),
+            Entry::PushSecret(it) => is_owner(it.owner()) && !named.contains(&it.route_key()),
             Entry::Workload(workload) => goes(&workload.service),
             // Whoever it waits for.
             Entry::GrantRequest(it) => goes(&it.source) || goes(&it.target),
-            Entry::Route(_) | Entry::EventType(_) | Entry::Subscription(_) | Entry::Grant(_) => {
-                is_owner(entry.owner()) && !named.contains(&entry.key())
-            }
+            Entry::Route(_)
+            | Entry::EventType(_)
+            | Entry::Subscription(_)
+            | Entry::Grant(_)
+            | Entry::Adapter(_) => is_owner(entry.owner()) && !named.contains(&entry.key()),
             _ => false,
         };
         registry.entries().filter(is_left_out).map(Entry::key).collect()
     }
 
     /// What the file says, without what comes with it.
-    fn entries(&self, registry: &Registry) -> impl Iterator<Item = Entry> {
+    fn entries(&self, app: &App, registry: &Registry) -> impl Iterator<Item = Entry> {
         let tenants = self.tenants.iter().map(|tenant| tenant.entry(registry));
         let services = self.services.iter().cloned().map(Entry::Service);
-        let routes = self.routes.iter().cloned().map(Entry::Route);
+        let standing = |route: &Route| as_it_stands(registry, route);
+        let routes = self.routes.iter().map(standing).map(Entry::Route);
         let event_types = self.event_types.iter().cloned().map(Entry::EventType);
-        let subscriptions = self.subscriptions.iter().cloned().map(Entry::Subscription);
+        let subscriptions = self.subscriptions.iter().map(standing).map(Entry::Subscription);
         let grants = self.grants.iter().cloned().map(Entry::Grant);
-        tenants.chain(services).chain(routes).chain(event_types).chain(subscriptions).chain(grants)
+        let adapters = self.adapters.iter().map(|asked| asked.entry(app, registry));
+        let own = tenants.chain(services).chain(routes).chain(event_types).chain(adapters);
+        own.chain(subscriptions).chain(grants)
     }
+}
+
+/// Secrets that were made with what a file adds.
+#[derive(Default)]
+struct Made {
+    credentials: Vec<Credentials>,
+    push_secrets: Vec<NewPushSecret>,
 }
 
 /// What a file changed, or would change.
@@ -114,6 +138,9 @@ pub(in crate::http) struct Applied {
     changes: Vec<Step>,
     /// Of the services that are new. Shown once.
     credentials: Vec<Credentials>,
+    /// Of the routes and subscriptions that push for the first time. Shown once.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    push_secrets: Vec<NewPushSecret>,
     dry_run: bool,
 }
 
@@ -145,7 +172,7 @@ pub(in crate::http) async fn assumed(
     file: &RegistryFile,
 ) -> Result<Registry, Problem> {
     let registry = app.gate.registry();
-    check_own(principal, &registry, file)?;
+    check_own(app, principal, &registry, file)?;
     let author = Author { who: principal.name(), why: String::new(), at: app.clock.now() };
     let (wishes, _) = file.wishes(app, &registry);
     let changes = planned(app, &registry, wishes, &author).await?;
@@ -160,19 +187,20 @@ pub(in crate::http) async fn apply(
     principal: Principal,
     JsonBody(file): JsonBody<RegistryFile>,
 ) -> Result<Response, Problem> {
-    check_own(&principal, &app.gate.registry(), &file)?;
-    let (changes, credentials) = if file.dry_run {
+    check_own(&app, &principal, &app.gate.registry(), &file)?;
+    let (changes, made) = if file.dry_run {
         let author = Author { who: principal.name(), why: file.why.clone(), at: app.clock.now() };
         let registry = app.gate.registry();
         let (wishes, _) = file.wishes(&app, &registry);
-        (planned(&app, &registry, wishes, &author).await?, Vec::new())
+        (planned(&app, &registry, wishes, &author).await?, Made::default())
     } else {
         change(&app, &principal, &file.why, |registry| file.wishes(&app, registry)).await?
     };
     let applied = Applied {
         version: changes.last().map_or_else(|| app.gate.registry().version(), |change| change.version),
         changes: changes.iter().map(step).collect(),
-        credentials,
+        credentials: made.credentials,
+        push_secrets: made.push_secrets,
         dry_run: file.dry_run,
     };
     Ok(no_store(json(StatusCode::OK, &applied)))
@@ -180,7 +208,12 @@ pub(in crate::http) async fn apply(
 
 /// Whoever applies a file is told each entry that is not theirs to register. What is there of others does not matter
 /// for the answer, and does not show in it (QUA-5).
-fn check_own(principal: &Principal, registry: &Registry, file: &RegistryFile) -> Result<(), Problem> {
+fn check_own(
+    app: &App,
+    principal: &Principal,
+    registry: &Registry,
+    file: &RegistryFile,
+) -> Result<(), Problem> {
     let standing = principal.standing();
     let over = standing.tenant().map_or(Over::Platform, Over::Tenant);
     if standing.judge(Permission::Manage, over) != Verdict::Allowed {
@@ -194,9 +227,10 @@ fn check_own(principal: &Principal, registry: &Registry, file: &RegistryFile) ->
         };
         Some(format!("{}: {told}", wish.key()))
     };
-    let problems: Vec<_> = file.entries(registry).filter_map(|entry| problem(Wish::Put(entry))).collect();
+    let problems: Vec<_> =
+        file.entries(app, registry).filter_map(|entry| problem(Wish::Put(entry))).collect();
     if problems.is_empty() {
-        return Ok(());
+        return Ok(file.adapters.iter().try_for_each(|asked| asked.check_kept(registry))?);
     }
     let rest = problems.len().saturating_sub(PROBLEMS_TOLD_MAX);
     let mut told = problems[..problems.len() - rest].join("; ");

@@ -81,6 +81,8 @@ fn handed_over(changes: &[Change]) -> BTreeMap<QueueKey, EntryKey> {
                 ProcessingKind::Queue | ProcessingKind::Tracked => 0,
                 ProcessingKind::Http => 1,
                 ProcessingKind::Reported => 2,
+                // What is pushed is followed by no claim, and what a processor is called for is.
+                ProcessingKind::Push => 3,
             };
             Some((QueueKey::new(route.target.tenant(), &route.queue), by))
         }

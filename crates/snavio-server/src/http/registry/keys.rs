@@ -70,7 +70,7 @@ pub(in crate::http) struct Revoked {
 pub(in crate::http) struct RotateBody {
     /// Why, for the changelog.
     #[serde(default)]
-    why: String,
+    pub(super) why: String,
 }
 
 /// Why a key is taken back, and what comes after it.

@@ -1,6 +1,7 @@
-//! The registry over HTTP: tenants, services, routes, event types, subscriptions, grants, people's tokens, whole files,
+//! The registry over HTTP: tenants, services, routes, event types, subscriptions, adapters, grants, people's tokens, whole files,
 //! and the changelog (REG-1, REG-5).
 
+pub(super) mod adapters;
 pub(super) mod bans;
 pub(super) mod chain;
 pub(super) mod changes;
@@ -13,6 +14,7 @@ pub(super) mod keys;
 pub(super) mod list;
 pub(super) mod past;
 pub(super) mod platform_key;
+pub(super) mod push;
 pub(super) mod requests;
 pub(super) mod routes;
 pub(super) mod services;

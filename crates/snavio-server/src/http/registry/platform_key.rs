@@ -6,8 +6,9 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use snavio_model::adapter::Adapter;
 use snavio_model::refusal::{Reason, Refusal};
-use snavio_model::registry::{Entry, Key, Registry, Sealed, Wish};
+use snavio_model::registry::{Entry, Key, PushSecret, Registry, Sealed, Wish};
 use snavio_model::time::Clock;
 use snavio_store::{Act, Deed};
 use utoipa::ToSchema;
@@ -31,7 +32,8 @@ pub(in crate::http) struct PlatformKeys {
     platform_key: String,
     /// Those that this node knows.
     known: Vec<String>,
-    /// How many keys of services are sealed under each; before they said which, under `unnamed`.
+    /// How many keys of services, secrets of pushes and secrets of adapters are sealed under each; before they said which,
+    /// under `unnamed`.
     sealed_under: BTreeMap<String, usize>,
 }
 
@@ -50,8 +52,14 @@ fn document(app: &App) -> PlatformKeys {
     let mut sealed = BTreeMap::<_, usize>::new();
     let registry = app.gate.registry();
     for entry in registry.entries() {
-        if let Entry::Key(key) = entry {
-            *sealed.entry(sealed_under(&key.secret).unwrap_or("unnamed").to_owned()).or_default() += 1;
+        let secrets = match entry {
+            Entry::Key(key) => vec![&key.secret],
+            Entry::PushSecret(it) => [&it.secret].into_iter().chain(&it.previous_secret).collect(),
+            Entry::Adapter(adapter) => adapter.secrets.iter().collect(),
+            _ => Vec::new(),
+        };
+        for secret in secrets {
+            *sealed.entry(sealed_under(secret).unwrap_or("unnamed").to_owned()).or_default() += 1;
         }
     }
     PlatformKeys {
@@ -140,6 +148,8 @@ async fn reseal_all(app: &Shared, principal: &Principal, body: &PlatformKeyBody)
                 let secret = app.platform.reseal(&key.secret, &body.to)?;
                 Some(Wish::Put(Entry::Key(Key { secret, ..key.clone() })))
             }
+            Entry::PushSecret(it) => resealed(app, it, &body.to),
+            Entry::Adapter(adapter) => resealed_adapter(app, adapter, &body.to),
             _ => None,
         };
         let decide =
@@ -149,6 +159,23 @@ async fn reseal_all(app: &Shared, principal: &Principal, body: &PlatformKeyBody)
             return Ok(());
         }
     }
+}
+
+/// An adapter with its secrets sealed under another key; nothing if all are already.
+fn resealed_adapter(app: &App, adapter: &Adapter, to: &str) -> Option<Wish> {
+    let anew = |it: &Sealed| app.platform.reseal(it, to).unwrap_or_else(|| it.clone());
+    let secrets: Vec<_> = adapter.secrets.iter().map(anew).collect();
+    let is_changed = secrets != adapter.secrets;
+    let after = Adapter { secrets, ..adapter.clone() };
+    is_changed.then(|| Wish::Put(Entry::Adapter(Box::new(after))))
+}
+
+/// What pushes are signed with, sealed anew; nothing if it is under that key already.
+fn resealed(app: &App, before: &PushSecret, to: &str) -> Option<Wish> {
+    let reseal = |sealed: &Sealed| app.platform.reseal(sealed, to).unwrap_or_else(|| sealed.clone());
+    let (secret, previous_secret) = (reseal(&before.secret), before.previous_secret.as_ref().map(reseal));
+    let after = PushSecret { secret, previous_secret, ..before.clone() };
+    if after == *before { None } else { Some(Wish::Put(Entry::PushSecret(after))) }
 }
 
 async fn put_in_force(app: &App, principal: &Principal, body: &PlatformKeyBody) -> Result<(), Problem> {

@@ -9,14 +9,21 @@ use snavio_model::registry::{Entry, EntryKey, Kind, Route};
 
 use super::super::extract::{JsonBody, Members, Params, Segments, from_members};
 use super::super::{Problem, Shared};
+use super::push::{PutRoute, of_route, put_route};
 use super::services::service_name;
-use super::{Removed, Why, get, named, put, remove};
+use super::{Removed, Why, get, named, remove};
 use crate::principal::Principal;
 
-type Parts = (String, String, String);
+pub(super) type Parts = (String, String, String);
 
 fn parts((tenant, service, name): &Parts) -> Result<(ServiceName, CommandName), Problem> {
     Ok((service_name(tenant, service)?, CommandName::new(name).map_err(named)?))
+}
+
+/// What a path names.
+pub(super) fn key(path: &Parts) -> Result<EntryKey, Problem> {
+    let (target, name) = parts(path)?;
+    Ok(EntryKey::route(&target, &name))
 }
 
 /// One route.
@@ -27,14 +34,15 @@ pub(in crate::http) async fn show(
     principal: Principal,
     Segments(path): Segments<Parts>,
 ) -> Result<Response, Problem> {
-    let (target, name) = parts(&path)?;
-    get(&app, &principal, &EntryKey::route(&target, &name))
+    get(&app, &principal, &key(&path)?)
 }
 
 /// Registers a route, or changes it. The path says target and name; a body may repeat them.
+///
+/// One that pushes for the first time gets a secret, which is in the answer, this once.
 #[utoipa::path(put, path = "/v1/routes/{tenant}/{service}/{name}", tag = "registry", params(("tenant" = String, Path), ("service" = String, Path), ("name" = String, Path), Why),
     request_body = Route,
-    responses((status = 200, body = Route), (status = 201, body = Route)))]
+    responses((status = 200, body = PutRoute), (status = 201, body = PutRoute)))]
 pub(in crate::http) async fn register(
     State(app): State<Shared>,
     principal: Principal,
@@ -48,7 +56,7 @@ pub(in crate::http) async fn register(
     agree(&mut body, "target", json!(target))?;
     agree(&mut body, "name", json!(name))?;
     let route: Route = from_members(body)?;
-    put(&app, &principal, &why, |_| Entry::Route(route.clone())).await
+    put_route(&app, &principal, &why, Entry::Route, route).await
 }
 
 /// What the path says, the body must not contradict.
@@ -70,6 +78,6 @@ pub(in crate::http) async fn unregister(
     Segments(path): Segments<Parts>,
     Params(why): Params<Why>,
 ) -> Result<Response, Problem> {
-    let (target, name) = parts(&path)?;
-    remove(&app, &principal, &why, EntryKey::route(&target, &name), |_| Vec::new()).await
+    let key = key(&path)?;
+    remove(&app, &principal, &why, key.clone(), |registry| of_route(registry, &key)).await
 }

@@ -8,12 +8,13 @@ use snavio_model::registry::{Entry, EntryKey, Kind, Route};
 
 use super::super::extract::{JsonBody, Members, Params, Segments, from_members};
 use super::super::{Problem, Shared};
+use super::push::{PutRoute, of_route, put_route};
 use super::routes::agree;
 use super::services::service_name;
-use super::{Removed, Why, get, named, put, remove};
+use super::{Removed, Why, get, named, remove};
 use crate::principal::Principal;
 
-type Parts = (String, String, String, String, String);
+pub(super) type Parts = (String, String, String, String, String);
 
 /// Who subscribes, to whose events, of which type.
 struct Which {
@@ -30,10 +31,12 @@ impl Which {
             name: CommandName::event_type(name).map_err(named)?,
         })
     }
+}
 
-    fn key(&self) -> EntryKey {
-        EntryKey::subscription(&self.target, &self.publisher, &self.name)
-    }
+/// What a path names.
+pub(super) fn key(path: &Parts) -> Result<EntryKey, Problem> {
+    let Which { target, publisher, name } = Which::of(path)?;
+    Ok(EntryKey::subscription(&target, &publisher, &name))
 }
 
 /// One subscription.
@@ -44,15 +47,17 @@ pub(in crate::http) async fn show(
     principal: Principal,
     Segments(path): Segments<Parts>,
 ) -> Result<Response, Problem> {
-    get(&app, &principal, &Which::of(&path)?.key())
+    get(&app, &principal, &key(&path)?)
 }
 
 /// Registers a subscription, or changes it. The path says who subscribes to what; a body may repeat it.
 ///
+/// One that pushes for the first time gets a secret, which is in the answer, this once.
+///
 /// To another tenant's events only those may subscribe to whom their publisher has granted the type by its name.
 #[utoipa::path(put, path = "/v1/subscriptions/{tenant}/{service}/{publisher_tenant}/{publisher_service}/{type}", tag = "registry", params(("tenant" = String, Path), ("service" = String, Path), ("publisher_tenant" = String, Path), ("publisher_service" = String, Path), ("type" = String, Path), Why),
     request_body = Route,
-    responses((status = 200, body = Route), (status = 201, body = Route)))]
+    responses((status = 200, body = PutRoute), (status = 201, body = PutRoute)))]
 pub(in crate::http) async fn register(
     State(app): State<Shared>,
     principal: Principal,
@@ -67,7 +72,7 @@ pub(in crate::http) async fn register(
     agree(&mut body, "events_of", json!(publisher))?;
     agree(&mut body, "name", json!(name))?;
     let route: Route = from_members(body)?;
-    put(&app, &principal, &why, |_| Entry::Subscription(route.clone())).await
+    put_route(&app, &principal, &why, Entry::Subscription, route).await
 }
 
 /// Removes a subscription.
@@ -79,5 +84,6 @@ pub(in crate::http) async fn unregister(
     Segments(path): Segments<Parts>,
     Params(why): Params<Why>,
 ) -> Result<Response, Problem> {
-    remove(&app, &principal, &why, Which::of(&path)?.key(), |_| Vec::new()).await
+    let key = key(&path)?;
+    remove(&app, &principal, &why, key.clone(), |registry| of_route(registry, &key)).await
 }

@@ -9,6 +9,7 @@ mod seed;
 mod tally;
 
 pub(crate) use actors::{Actors, Sent, close};
+pub(crate) use seed::Choices;
 pub(crate) use tally::{Tally, Totals};
 
 /// Whether the long run was asked for, with `./test --long`.

@@ -2,11 +2,11 @@
 
 /// SplitMix64: small, and good enough to choose moments and kinds.
 #[derive(Debug, Clone)]
-pub(super) struct Choices(u64);
+pub(crate) struct Choices(u64);
 
 impl Choices {
     /// From `TEST_SEED`, or a new one; printed, so that a failure can be had again.
-    pub(super) fn new(what: &str) -> Self {
+    pub(crate) fn new(what: &str) -> Self {
         let given = std::env::var("TEST_SEED").ok();
         let seed = given.map(|text| text.parse().expect("TEST_SEED is a number"));
         let seed = seed.unwrap_or_else(|| uuid::Uuid::now_v7().as_u64_pair().1 % 1_000_000_000);
@@ -15,17 +15,17 @@ impl Choices {
     }
 
     /// Choices of its own for one of several actors.
-    pub(super) fn split(&mut self) -> Self {
+    pub(crate) fn split(&mut self) -> Self {
         Self(self.next())
     }
 
     /// A number below `end`.
-    pub(super) fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 
     /// True once in `times`.
-    pub(super) fn once_in(&mut self, times: u64) -> bool {
+    pub(crate) fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
 

@@ -1,0 +1,163 @@
+//! One event for several subscriptions (PIP-13): taken as a whole, claimed and delivered at each.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use snavio_model::time::Timestamp;
+use snavio_model::webhook;
+use snavio_sdk::Credentials;
+
+use crate::node::{Launch, Node, drain, seconds_from_now, verdict};
+use crate::patience::eventually;
+use crate::wire::{Answered, post_json};
+
+/// `acme/shop` publishes `order.paid` to `acme/ledger`, `acme/mail` and, once it is subscribed, `zeta/app`.
+struct Shop {
+    node: Node,
+    shop: Credentials,
+    ledger: Credentials,
+    mail: Credentials,
+    app: Credentials,
+    token: String,
+}
+
+fn subscription(policy: &str) -> Value {
+    json!({ "queue": "paid", "dead_letter_queue": "dead", "claim": { "policy": policy } })
+}
+
+impl Shop {
+    async fn set(launch: &Launch) -> Self {
+        let node = Node::launch(launch);
+        let services =
+            ["acme/shop", "acme/ledger", "acme/mail", "zeta/app"].map(|name| json!({ "name": name }));
+        let registry = json!({
+            "tenants": [{ "name": "acme" }, { "name": "zeta" }],
+            "services": services,
+            "event_types": [{ "owner": "acme/shop", "name": "order.paid" }],
+            "grants": [{ "source": "zeta/app", "target": "acme/shop", "name": "order.paid" }],
+        });
+        let [shop, ledger, mail, app] = <[Credentials; 4]>::try_from(node.apply(&registry).await).unwrap();
+        let token = node.token(&shop).await;
+        let shop = Self { node, shop, ledger, mail, app, token };
+        shop.subscribe("acme/ledger", "paid", "ledger").await;
+        shop.subscribe("acme/mail", "mails", "event").await;
+        shop
+    }
+
+    async fn subscribe(&self, target: &str, queue: &str, policy: &str) {
+        let mut body = subscription(policy);
+        body["queue"] = json!(queue);
+        let path = format!("/v1/subscriptions/{target}/acme/shop/order.paid");
+        assert_eq!(self.operate(Method::PUT, &path, body).await.0, 201);
+    }
+
+    async fn operate(&self, method: Method, path: &str, body: Value) -> (u16, Value) {
+        let body = Some(body.to_string().into_bytes());
+        verdict(self.node.operator().send(method, path, body, "application/json").await)
+    }
+
+    /// The status, and the verdicts of the subscriptions by their service.
+    async fn post(&self, id: &str, amount: u32) -> (u16, Vec<(String, String)>) {
+        let event = json!({ "eventId": id, "eventType": "order.paid", "data": { "amount": amount } });
+        let answer = Answered::to(post_json(&self.node, "/v1/events", &self.token, event.to_string())).await;
+        let document = answer.document();
+        let told = |it: &Value| {
+            let text = |name: &str| it[name].as_str().unwrap_or_default().to_owned();
+            (text("destination").split(':').next().unwrap_or_default().to_owned(), text("verdict"))
+        };
+        let mut told: Vec<_> = document["subscriptions"].as_array().into_iter().flatten().map(told).collect();
+        told.sort_unstable();
+        (answer.status, told)
+    }
+
+    async fn received(&self, who: &Credentials, queue: &str) -> Vec<String> {
+        let deliveries = drain(&self.node.client(who), queue).await;
+        deliveries.iter().filter_map(|it| it.message.id().map(str::to_owned)).collect()
+    }
+}
+
+fn verdicts<const N: usize>(told: [(&str, &str); N]) -> Vec<(String, String)> {
+    told.map(|(service, verdict)| (service.to_owned(), verdict.to_owned())).into()
+}
+
+/// PIP-13, CLM-1, CLM-8
+#[tokio::test]
+async fn an_event_is_delivered_once_to_each_that_is_subscribed() {
+    let shop = Shop::set(&Launch::default()).await;
+    let (status, told) = shop.post("e-1", 1).await;
+    assert_eq!((status, told), (202, verdicts([("acme/ledger", "accepted"), ("acme/mail", "accepted")])));
+    let (status, told) = shop.post("e-1", 1).await;
+    assert_eq!((status, told), (200, verdicts([("acme/ledger", "duplicate"), ("acme/mail", "duplicate")])));
+    assert_eq!(shop.post("e-1", 2).await, (409, Vec::new()), "another content is refused as a whole");
+
+    shop.subscribe("zeta/app", "orders", "seen").await;
+    let (status, told) = shop.post("e-1", 1).await;
+    let expected = [("acme/ledger", "duplicate"), ("acme/mail", "duplicate"), ("zeta/app", "accepted")];
+    assert_eq!((status, told), (202, verdicts(expected)), "who came later gets what is sent again");
+    assert_eq!(shop.post("e-1", 1).await.0, 200);
+    for (who, queue) in [(&shop.ledger, "paid"), (&shop.mail, "mails"), (&shop.app, "orders")] {
+        assert_eq!(shop.received(who, queue).await, ["e-1"], "{queue}");
+    }
+}
+
+/// PIP-13: a signed event that memory would know again is judged anew for whoever subscribed since.
+#[tokio::test]
+async fn one_that_subscribes_later_is_not_forgotten_by_memory() {
+    let shop = Shop::set(&Launch::default()).await;
+    for target in ["acme/ledger", "acme/mail"] {
+        let path = format!("/v1/subscriptions/{target}/acme/shop/order.paid");
+        let queue = if target == "acme/ledger" { "paid" } else { "mails" };
+        let mut body = subscription("strict");
+        body["queue"] = json!(queue);
+        assert_eq!(shop.operate(Method::PUT, &path, body).await.0, 200);
+    }
+    let event = json!({ "eventId": "e-1", "eventType": "order.paid", "data": {} }).to_string();
+    let at = Timestamp::parse(&seconds_from_now(0)).unwrap().0.div_euclid(1000);
+    let signature = webhook::sign(&shop.shop.secret().unwrap(), "e-1", at, event.as_bytes());
+    let send = async || {
+        let request = post_json(&shop.node, "/v1/events", &shop.token, event.clone())
+            .header("webhook-id", "e-1")
+            .header("webhook-timestamp", at.to_string())
+            .header("webhook-signature", &signature);
+        Answered::to(request).await
+    };
+    assert_eq!(send().await.status, 202);
+    let again = send().await;
+    assert_eq!((again.status, &again.document()["first_seen_at"]), (200, &Value::Null), "memory knows it");
+    shop.subscribe("zeta/app", "orders", "strict").await;
+    assert_eq!(send().await.status, 202);
+    assert_eq!(shop.received(&shop.app, "orders").await, ["e-1"]);
+}
+
+/// PIP-13, DLV-5: a full queue does not refuse the producer, and what it missed can be put back.
+#[tokio::test]
+async fn a_full_queue_misses_an_event_that_others_take_until_it_is_put_back() {
+    let settings = vec![("SNAVIO_STORE_QUEUE_DEPTH_MAX".to_owned(), "1".to_owned())];
+    let shop = Shop::set(&Launch { settings, ..Launch::default() }).await;
+    assert_eq!(shop.post("e-0", 1).await.0, 202);
+    assert_eq!(shop.received(&shop.ledger, "paid").await, ["e-0"]);
+    // A queue is not counted for every message: the first ones after may still find room.
+    let mut sent = 0;
+    let missed = eventually("the mails' queue is full", async || {
+        sent += 1;
+        let id = format!("e-{sent}");
+        let (status, told) = shop.post(&id, 1).await;
+        shop.received(&shop.ledger, "paid").await;
+        (status == 202 && told == verdicts([("acme/ledger", "accepted"), ("acme/mail", "dead_letter")]))
+            .then_some(id)
+    })
+    .await;
+    let (status, told) = shop.post(&missed, 1).await;
+    let expected = verdicts([("acme/ledger", "duplicate"), ("acme/mail", "duplicate")]);
+    assert_eq!((status, told), (200, expected));
+    let letters = shop.node.get("/v1/dead-letters?tenant=acme").await;
+    let letter = letters["items"].as_array().unwrap().iter().find(|it| it["message_id"] == missed.as_str());
+    let letter = letter.unwrap_or_else(|| panic!("{letters}"));
+    assert_eq!((&letter["reason"], &letter["origin"]), (&json!("queue_full"), &json!("mails")));
+    let path = format!("/v1/dead-letters/{}/redrive?tenant=acme", letter["id"]);
+    shop.received(&shop.mail, "mails").await;
+    eventually("there is room again", async || {
+        (shop.operate(Method::POST, &path, json!({ "why": "room" })).await.0 == 200).then_some(())
+    })
+    .await;
+    assert_eq!(shop.received(&shop.mail, "mails").await, [missed]);
+}

@@ -1,0 +1,342 @@
+//! Webhooks of providers from outside (MSG-7): requests as Telegram, Google Calendar, GitHub and Stripe send them, with
+//! signatures that are made as their documentation says, each sent twice.
+
+use reqwest::Method;
+use ring::hmac;
+use serde_json::{Value, json};
+use snavio_sdk::DeliveredEvent;
+use snavio_testbed::python;
+
+use crate::events::Shop;
+use crate::node::{seconds_from_now, verdict};
+use crate::people::issue;
+use crate::wire::{Answered, http, metric};
+
+const TELEGRAM: &str = r#"{"update_id":901234567,"message":{"message_id":11,"from":{"id":42,"is_bot":false,"first_name":"Zoë"},"chat":{"id":42,"type":"private"},"date":1794731390,"text":"Bonjour 😀"}}"#;
+const GITHUB: &str =
+    r#"{"ref":"refs/heads/main","repository":{"id":186853002,"full_name":"octo/hello"},"commits":[]}"#;
+const STRIPE: &str = r#"{"id":"evt_1NG8Du2eZvKYlo2C","object":"event","created":1794731300,"data":{"object":{"id":"ch_3","amount":1099}},"livemode":false,"pending_webhooks":2,"type":"charge.succeeded"}"#;
+const SECRET: &str = "a secret of the provider's";
+
+type Headers = Vec<(&'static str, String)>;
+
+/// A provider: its preset, the type of its events, and a request that is right.
+struct Provider {
+    preset: &'static str,
+    event_type: &'static str,
+    body: &'static str,
+    headers: fn(&str, &str) -> Headers,
+}
+
+fn hex_hmac(secret: &str, text: &str) -> String {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
+    hmac::sign(&key, text.as_bytes()).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn seconds(from_now: i64) -> i64 {
+    snavio_model::time::Timestamp::parse(&seconds_from_now(from_now)).unwrap().0.div_euclid(1000)
+}
+
+fn stripe_at(secret: &str, body: &str, from_now: i64) -> Headers {
+    let at = seconds(from_now);
+    let signature = format!("t={at},v1={},v0=0000", hex_hmac(secret, &format!("{at}.{body}")));
+    vec![("Stripe-Signature", signature), ("content-type", "application/json; charset=utf-8".into())]
+}
+
+const PROVIDERS: [Provider; 4] = [
+    Provider {
+        preset: "telegram",
+        event_type: "telegram.update",
+        body: TELEGRAM,
+        headers: |secret, _| {
+            vec![
+                ("X-Telegram-Bot-Api-Secret-Token", secret.to_owned()),
+                ("content-type", "application/json".into()),
+            ]
+        },
+    },
+    Provider {
+        preset: "google-calendar",
+        event_type: "google-calendar.notification",
+        body: "",
+        headers: |secret, _| {
+            [
+                ("X-Goog-Channel-ID", "4ba78bf0-6a47-11e2-bcfd-0800200c9a66"),
+                ("X-Goog-Channel-Token", secret),
+                ("X-Goog-Channel-Expiration", "Sun, 15 Nov 2026 17:00:00 GMT"),
+                ("X-Goog-Resource-ID", "ret08u3rv24htgh289g"),
+                ("X-Goog-Resource-URI", "https://calendar.example/v3/calendars/my_calendar/events"),
+                ("X-Goog-Resource-State", "exists"),
+                ("X-Goog-Message-Number", "10"),
+            ]
+            .map(|(name, value)| (name, value.to_owned()))
+            .into()
+        },
+    },
+    Provider {
+        preset: "github",
+        event_type: "github.event",
+        body: GITHUB,
+        headers: |secret, body| {
+            vec![
+                ("X-Hub-Signature-256", format!("sha256={}", hex_hmac(secret, body))),
+                ("X-GitHub-Delivery", "72d3162e-cc78-11e3-81ab-4c9367dc0958".into()),
+                ("X-GitHub-Event", "push".into()),
+                ("content-type", "application/json".into()),
+            ]
+        },
+    },
+    Provider {
+        preset: "stripe",
+        event_type: "stripe.event",
+        body: STRIPE,
+        headers: |secret, body| stripe_at(secret, body, 0),
+    },
+];
+
+impl Shop {
+    /// A shop with an adapter for each provider, under its preset's name, and all their events to the ledger.
+    async fn with_adapters(settings: Value) -> Self {
+        let shop = Self::with(settings).await;
+        let types: Vec<_> =
+            PROVIDERS.iter().map(|it| json!({ "owner": "acme/shop", "name": it.event_type })).collect();
+        let subscriptions: Vec<_> = PROVIDERS
+            .iter()
+            .map(|it| {
+                json!({
+                    "target": "acme/ledger", "events_of": "acme/shop", "name": it.event_type, "queue": "paid",
+                    "dead_letter_queue": "dead", "claim": { "policy": "ledger" },
+                })
+            })
+            .collect();
+        shop.node.apply(&json!({ "event_types": types, "subscriptions": subscriptions })).await;
+        for provider in &PROVIDERS {
+            let asked = json!({ "preset": provider.preset, "service": "acme/shop", "secrets": [SECRET] });
+            let (status, answer) = shop.put_adapter(provider.preset, asked).await;
+            assert_eq!(status, 201, "{answer}");
+        }
+        shop
+    }
+
+    async fn put_adapter(&self, name: &str, body: Value) -> (u16, Value) {
+        self.operate(Method::PUT, &format!("/v1/adapters/acme/{name}"), Some(body)).await
+    }
+
+    async fn hook(&self, adapter: &str, headers: &Headers, body: &str) -> Answered {
+        let url = format!("{}/v1/hooks/{adapter}", self.node.url());
+        let request = http(&self.node).post(url).body(body.to_owned());
+        Answered::to(headers.iter().fold(request, |it, (name, value)| it.header(*name, value))).await
+    }
+
+    async fn right(&self, provider: &Provider) -> (u16, Value) {
+        let headers = (provider.headers)(SECRET, provider.body);
+        let answer = self.hook(&format!("acme/{}", provider.preset), &headers, provider.body).await;
+        (answer.status, answer.document())
+    }
+}
+
+fn data(event: &DeliveredEvent) -> Value {
+    serde_json::from_str(event.data.get()).unwrap()
+}
+
+/// What the Python reference makes an id of.
+pub(crate) fn python_id(source: &str, external_id: &str, data: &str) -> String {
+    let script = "import hashlib, json, sys\n\
+        source, external, data = sys.argv[1:]\n\
+        normalized = json.dumps(json.loads(data), sort_keys=True)\n\
+        print(hashlib.sha256(f'{source}:{external}:{normalized}'.encode()).hexdigest(), end='')";
+    let ended = python().args(["-c", script, source, external_id, data]).output().unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    String::from_utf8(ended.stdout).unwrap()
+}
+
+/// MSG-7, MSG-9, TEL-1
+#[tokio::test]
+async fn each_provider_sends_twice_and_has_one_effect() {
+    let shop = Shop::with_adapters(json!({ "signed_events": true })).await;
+    for provider in &PROVIDERS {
+        let (status, answer) = shop.right(provider).await;
+        assert_eq!(status, 202, "{}: {answer}", provider.preset);
+        let (status, answer) = shop.right(provider).await;
+        assert_eq!((status, &answer["duplicate"]), (200, &json!(true)), "{}: {answer}", provider.preset);
+    }
+    // While it waits for others, Stripe counts down.
+    let again = STRIPE.replace("\"pending_webhooks\":2", "\"pending_webhooks\":1");
+    let answer = shop.hook("acme/stripe", &stripe_at(SECRET, &again, 0), &again).await;
+    assert_eq!((answer.status, &answer.document()["duplicate"]), (200, &json!(true)));
+    let changed = STRIPE.replace("1099", "1098");
+    let answer = shop.hook("acme/stripe", &stripe_at(SECRET, &changed, 0), &changed).await;
+    assert_eq!(answer.refusal(), (409, "conflict".to_owned()), "one id, another amount");
+
+    let delivered = shop.delivered().await;
+    let [telegram, calendar, github, stripe] = <[DeliveredEvent; 4]>::try_from(delivered).unwrap();
+    assert_eq!(telegram.event_id, python_id("telegram", "901234567", TELEGRAM));
+    assert_eq!((telegram.event_type.as_str(), telegram.source.as_str()), ("telegram.update", "acme/shop"));
+    assert_eq!(data(&telegram)["message"]["text"], "Bonjour 😀");
+    let external_id = "4ba78bf0-6a47-11e2-bcfd-0800200c9a66:10";
+    assert_eq!(calendar.event_id, python_id("gcal", external_id, calendar.data.get()));
+    assert_eq!(data(&calendar)["resourceState"], "exists");
+    assert!(!calendar.data.get().contains(SECRET));
+    assert_eq!(github.event_id, "72d3162e-cc78-11e3-81ab-4c9367dc0958");
+    assert_eq!(github.metadata.as_ref().unwrap().get(), r#"{"githubEvent":"push"}"#);
+    assert_eq!(
+        (stripe.event_id.as_str(), stripe.timestamp.as_str()),
+        ("evt_1NG8Du2eZvKYlo2C", "2026-11-15T08:28:20.000Z")
+    );
+    assert_eq!(data(&stripe).get("pending_webhooks"), None);
+
+    let record = shop.told(&shop.shop, "snavio.event.delivered").await;
+    assert_eq!(
+        (&record["adapter"], &record["event_type"]),
+        (&json!("acme/telegram"), &json!("telegram.update"))
+    );
+    let told = shop.told(&shop.shop, "snavio.event.duplicate").await;
+    assert_eq!(told["event_type"], "telegram.update");
+}
+
+/// MSG-7, QUA-5
+#[tokio::test]
+async fn who_is_not_the_provider_is_told_nothing_and_leaves_nothing() {
+    let shop = Shop::with_adapters(json!({})).await;
+    let nobody = shop.hook("acme/nothing", &vec![], "{}").await;
+    assert_eq!(nobody.refusal(), (401, "unauthenticated".to_owned()), "{}", nobody.text);
+    let told = |answer: &Answered| {
+        let mut document = answer.document();
+        document
+            .as_object_mut()
+            .unwrap()
+            .retain(|name, _| !["instance", "correlation_id", "traceparent"].contains(&name.as_str()));
+        (answer.status, document)
+    };
+    for provider in &PROVIDERS {
+        let adapter = format!("acme/{}", provider.preset);
+        let Provider { headers, body, .. } = provider;
+        let wrong = headers("another secret", body);
+        let altered = format!("{body} ");
+        let mut twice = headers(SECRET, body);
+        let once = headers(SECRET, body).into_iter();
+        twice.extend(once.filter(|(name, _)| *name != "content-type"));
+        let mut cases = vec![(wrong, *body), (vec![], *body), (twice, *body)];
+        if ["github", "stripe"].contains(&provider.preset) {
+            cases.push((headers(SECRET, body), &altered));
+        }
+        for (headers, body) in cases {
+            let answer = shop.hook(&adapter, &headers, body).await;
+            assert_eq!(told(&answer), told(&nobody), "{adapter} {headers:?}");
+        }
+    }
+    let foreign = shop.hook("zeta/stripe", &stripe_at(SECRET, STRIPE, 0), STRIPE).await;
+    assert_eq!(told(&foreign), told(&nobody), "an adapter is its tenant's");
+    for from_now in [-301, 301] {
+        let stale = shop.hook("acme/stripe", &stripe_at(SECRET, STRIPE, from_now * 2), STRIPE).await;
+        assert_eq!(stale.refusal(), (401, "timestamp_out_of_window".to_owned()), "{}", stale.text);
+    }
+    assert!(shop.delivered().await.is_empty(), "nothing was written");
+    assert!(metric(&shop.node, "snavio_auth_failures_total").await.unwrap() >= 15.0);
+    assert_eq!(shop.right(&PROVIDERS[3]).await.0, 202, "what is right is taken all the same");
+}
+
+/// MSG-7, MSG-10
+#[tokio::test]
+async fn what_the_provider_sends_must_be_an_event() {
+    let shop = Shop::with_adapters(json!({})).await;
+    let send = async |body: &str| shop.hook("acme/stripe", &stripe_at(SECRET, body, 0), body).await.refusal();
+    assert_eq!(send("{").await, (400, "malformed".to_owned()));
+    assert_eq!(send("{}").await, (400, "malformed".to_owned()), "no id");
+    assert_eq!(send(r#"{"id":"a","id":"b"}"#).await, (400, "duplicate_member".to_owned()));
+    let large = format!(r#"{{"id":"e","text":"{}"}}"#, "x".repeat(300 * 1024));
+    assert_eq!(send(&large).await, (413, "too_large".to_owned()));
+    let invalid = shop.told(&shop.shop, "snavio.event.invalid").await;
+    assert_eq!(invalid["source"], "acme/shop");
+    shop.node.apply(&json!({ "tenants": [{ "name": "acme", "suspended": true }] })).await;
+    assert_eq!(send(STRIPE).await, (403, "suspended".to_owned()));
+    shop.node.apply(&json!({ "tenants": [{ "name": "acme", "suspended": false }] })).await;
+    assert_eq!(shop.right(&PROVIDERS[3]).await.0, 202);
+}
+
+/// MSG-7, REG-13
+#[tokio::test]
+async fn secrets_are_replaced_one_beside_the_other_and_never_shown() {
+    let shop = Shop::with_adapters(json!({})).await;
+    let send = async |secret: &str, id: &str| {
+        let body = STRIPE.replace("evt_1NG8Du2eZvKYlo2C", id);
+        shop.hook("acme/stripe", &stripe_at(secret, &body, 0), &body).await.status
+    };
+    let settings = json!({ "preset": "stripe", "service": "acme/shop" });
+    let with = |secrets: Value| {
+        let mut settings = settings.clone();
+        settings["secrets"] = secrets;
+        settings
+    };
+    assert_eq!(send("the next secret", "evt_1").await, 401);
+    assert_eq!(shop.put_adapter("stripe", with(json!(["the next secret", SECRET]))).await.0, 200);
+    assert_eq!((send("the next secret", "evt_1").await, send(SECRET, "evt_2").await), (202, 202));
+    assert_eq!(shop.put_adapter("stripe", with(json!(["the next secret"]))).await.0, 200);
+    assert_eq!((send("the next secret", "evt_3").await, send(SECRET, "evt_4").await), (202, 401));
+    let before = shop.node.get("/v1/registry/changes?limit=1000").await["next"].clone();
+    for same in [settings.clone(), with(json!(["the next secret"]))] {
+        assert_eq!(shop.put_adapter("stripe", same).await.0, 200);
+    }
+    let after = shop.node.get("/v1/registry/changes?limit=1000").await;
+    assert_eq!(after["next"], before, "the same again changes nothing");
+    let (status, shown) = shop.operate(Method::GET, "/v1/adapters/acme/stripe", None).await;
+    assert_eq!(
+        (status, &shown["kind"], &shown["event_type"]),
+        (200, &json!("adapter"), &json!("stripe.event"))
+    );
+    let evidence = shop.node.get("/v1/registry/evidence").await;
+    let registry = shop.node.get("/v1/registry?kind=adapter").await;
+    for document in [shown, after, evidence, registry] {
+        let text = document.to_string();
+        assert!(text.contains("stripe") && !text.contains("secrets") && !text.contains("v2."), "{text}");
+    }
+    assert_eq!(shop.operate(Method::DELETE, "/v1/adapters/acme/stripe", None).await.0, 200);
+    assert_eq!(send("the next secret", "evt_5").await, 401);
+}
+
+/// MSG-7, REG-1
+#[tokio::test]
+async fn an_adapter_that_cannot_work_is_not_registered() {
+    let shop = Shop::set().await;
+    shop.node.apply(&json!({ "event_types": [{ "owner": "acme/shop", "name": "stripe.event" }] })).await;
+    let stripe =
+        |service: &str, secrets: Value| json!({ "preset": "stripe", "service": service, "secrets": secrets });
+    let good = || stripe("acme/shop", json!([SECRET]));
+    let with = |member: &str, value: Value| {
+        let mut settings = good();
+        settings[member] = value;
+        settings
+    };
+    for (body, status, told) in [
+        (stripe("acme/none", json!([SECRET])), 409, "service acme/none is not registered"),
+        (stripe("zeta/app", json!([SECRET])), 400, "service must be one of the path's tenant"),
+        (stripe("acme/shop", json!([])), 409, "an adapter has 1 to 4 secrets"),
+        (json!({ "preset": "stripe", "service": "acme/shop" }), 409, "an adapter has 1 to 4 secrets"),
+        (stripe("acme/shop", json!(["short"])), 400, "a secret must be 8 to 512 printable ASCII characters"),
+        (stripe("acme/shop", json!("text")), 400, "secrets must be a list of texts"),
+        (with("preset", json!("paypal")), 400, "preset must be telegram, google-calendar, github or stripe"),
+        (with("event_type", json!("unknown")), 409, "event_type acme/shop:unknown is not registered"),
+        (with("source", json!("a:b")), 409, "source: must be 1 to 64 printable ASCII characters"),
+        (with("verification", json!({ "scheme": "standard_webhooks" })), 400, "whsec_ and the base64"),
+        (with("sealed", json!(["v2.x.y"])), 400, "unknown field"),
+        (with("name", json!("other")), 400, "the body's name is not that of the path"),
+    ] {
+        let (answered, answer) = shop.put_adapter("stripe", body.clone()).await;
+        assert_eq!(answered, status, "{body} {answer}");
+        assert!(answer["detail"].as_str().unwrap().contains(told), "{answer}");
+        assert!(!answer.to_string().contains(SECRET), "{answer}");
+    }
+    assert_eq!(shop.put_adapter("stripe", good()).await.0, 201);
+    let (status, answer) = shop.operate(Method::DELETE, "/v1/event-types/acme/shop/stripe.event", None).await;
+    assert_eq!(status, 409, "{answer}");
+    assert!(
+        answer["detail"].as_str().unwrap().contains("while adapter acme/stripe is registered"),
+        "{answer}"
+    );
+    let viewer =
+        shop.node.api().with_token(&issue(&shop.node, "Vi", "tenant-viewer", Some("acme")).await.token);
+    let body = good().to_string().into_bytes();
+    let put =
+        verdict(viewer.send(Method::PUT, "/v1/adapters/acme/stripe", Some(body), "application/json").await);
+    assert_eq!(put.0, 403);
+}

@@ -1,0 +1,208 @@
+//! How messages stand, one at a time.
+
+use reqwest::Method;
+use serde_json::json;
+
+use super::{Builds, ids, order, reason};
+use crate::node::Launch;
+use crate::patience::eventually;
+use crate::shell::Shell;
+use crate::wire::metric;
+
+/// ORD-1: exact, whole, from zero, as a number or as text, and never through a float.
+#[tokio::test]
+async fn numbers_are_whole_and_exact() {
+    let builds = Builds::set(Launch::default()).await;
+    let of = order(json!({ "mode": "strict" }));
+    assert_eq!(builds.subscribe("deploy", "build", &of, json!({})).await.0, 201);
+    for (place, (number, status, reason_is)) in [
+        ("9007199254740993", 202, ""),
+        ("9007199254740992", 409, "out_of_order"),
+        ("9007199254740994", 202, ""),
+        ("9223372036854775807", 202, ""),
+        ("9223372036854775808", 400, "malformed"),
+        ("-1", 400, "malformed"),
+        ("7.5", 400, "malformed"),
+        (r#""seven""#, 400, "malformed"),
+        ("true", 400, "malformed"),
+        ("null", 202, ""),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let answer = builds.send(&format!("big-{place}"), "build", "big", number).await;
+        assert_eq!(reason(&answer), (status, reason_is), "{number}: {}", answer.1);
+    }
+    // By their value, however they are written.
+    for (id, number, status) in [
+        ("a", r#""7""#, 202),
+        ("b", "7.0", 409),
+        ("c", "8", 202),
+        ("d", "1e3", 202),
+        ("e", "999", 409),
+        ("f", "1001", 202),
+    ] {
+        let answer = builds.send(id, "build", "written", number).await;
+        assert_eq!(answer.0, status, "{number}: {}", answer.1);
+    }
+    let path = "/v1/entities/big?destination=acme/deploy:acme/ci:build";
+    assert_eq!(builds.node.get(path).await["last"], json!(i64::MAX));
+    let path = "/v1/entities/written?destination=acme/deploy:acme/ci:build";
+    assert_eq!(builds.node.get(path).await["last"], json!(1001));
+}
+
+/// ORD-3, ORD-4, ORD-8: the cases of the sequence-validation story, late ones refused.
+#[tokio::test]
+async fn strict_order_refuses_late_events_and_counts_what_it_meets() {
+    let builds = Builds::set(Launch::default().set("STRICT_ORDERING", "true")).await;
+    assert_eq!(builds.subscribe("deploy", "build", &order(json!({})), json!({})).await.0, 201);
+    for (number, status) in [(1, 202), (2, 202), (1, 200), (5, 202), (4, 409), (5, 200), (6, 202)] {
+        assert_eq!(builds.sent("b", number).await.0, status, "{number}");
+    }
+    let conflict = builds.send("other", "build", "b", "6").await;
+    assert_eq!(reason(&conflict), (409, "sequence_conflict"));
+    assert_eq!(conflict.1["accepted"], json!(false));
+    let route = r#"{route="acme/deploy:acme/ci:build"}"#;
+    let counted = async |name: &str| metric(&builds.node, &format!("{name}{route}")).await;
+    assert_eq!(counted("event_order_violations_total").await, Some(2.0));
+    assert_eq!(counted("event_sequence_gaps_total").await, Some(1.0));
+    assert_eq!(metric(&builds.node, "event_sequence_gap_size_sum").await, Some(2.0));
+    assert!(metric(&builds.node, "sequence_validation_duration_seconds_count").await > Some(5.0));
+    let said = builds.node.said();
+    let line = said.lines().find(|it| it.contains("a late message")).unwrap_or_else(|| panic!("{said}"));
+    for part in ["number=4", "last=5", "distance=1", "entity=\"b\""] {
+        assert!(line.contains(part), "{line}");
+    }
+    // One at a time, lowest first.
+    for number in [1, 2, 5, 6] {
+        let received = builds.receive("deploy").await;
+        assert_eq!(ids(&received), [format!("b-{number}")]);
+        assert!(builds.receive("deploy").await.is_empty());
+        builds.end("deploy", &received).await;
+    }
+}
+
+/// ORD-3, ORD-5
+#[tokio::test]
+async fn late_events_are_delivered_or_left_out_and_a_completion_closes() {
+    let builds = Builds::set(Launch::default()).await;
+    let both = order(json!({ "scope": "builds", "completion": ["done"] }));
+    for (service, mode) in [("deploy", "lenient"), ("lenient", "skip")] {
+        let mut of = both.clone();
+        of["mode"] = json!(mode);
+        for name in ["build", "done"] {
+            assert_eq!(builds.subscribe(service, name, &of, json!({})).await.0, 201);
+        }
+    }
+    for number in [1, 3, 2] {
+        let (status, answer) = builds.sent("b", number).await;
+        assert_eq!(status, 202, "{answer}");
+        let skipped = answer["subscriptions"].as_array().unwrap().iter().any(|it| it["verdict"] == "skipped");
+        assert_eq!(skipped, number == 2, "{answer}");
+    }
+    assert_eq!(ids(&builds.receive("deploy").await), ["b-1", "b-3", "b-2"]);
+    let path = "/v1/entities/b?destination=acme/deploy:acme/ci:build";
+    assert_eq!(builds.node.get(path).await["missing"], json!(0));
+    assert_eq!(builds.send("end", "done", "b", "4").await.0, 202);
+    // Both types count together, under either name.
+    let closed = builds.node.get("/v1/entities/b?destination=acme/deploy:acme/ci:done").await;
+    assert_eq!((&closed["closed"], &closed["last"]), (&json!(true), &json!(4)));
+    assert_eq!(closed["scope"], json!("acme/deploy#builds"));
+    assert_eq!(builds.send("late", "build", "b", "0").await.0, 202);
+    assert_eq!(builds.node.get(path).await["last"], json!(4), "a late one does not begin it anew");
+}
+
+/// ORD-3: a wait that ends is ended by the node itself.
+#[tokio::test]
+async fn what_waits_goes_out_when_its_wait_is_over() {
+    let builds = Builds::set(Launch::default()).await;
+    let of = order(json!({ "mode": "reorder", "wait_seconds": 1 }));
+    assert_eq!(builds.subscribe("deploy", "build", &of, json!({})).await.0, 201);
+    for number in [1, 4, 3] {
+        assert_eq!(builds.sent("b", number).await.0, 202);
+    }
+    for number in [1, 3, 4] {
+        let received = eventually("the next one", async || {
+            let received = builds.receive("deploy").await;
+            (!received.is_empty()).then_some(received)
+        })
+        .await;
+        assert_eq!(ids(&received), [format!("b-{number}")]);
+        builds.end("deploy", &received).await;
+    }
+    let gaps = r#"event_sequence_gaps_total{route="acme/deploy:acme/ci:build"}"#;
+    assert_eq!(metric(&builds.node, gaps).await, Some(1.0));
+    assert_eq!(builds.sent("b", 2).await.0, 409);
+}
+
+/// ORD-6, ORD-7, over the command line.
+#[tokio::test]
+async fn an_entity_is_shown_skipped_and_reset_on_the_record() {
+    let builds = Builds::set(Launch::default()).await;
+    let of = order(json!({ "mode": "strict", "on_failure": "park" }));
+    assert_eq!(builds.subscribe("deploy", "build", &of, json!({ "receives_max": 1 })).await.0, 201);
+    for number in 1..=3 {
+        builds.sent("b", number).await;
+    }
+    let first = builds.receive("deploy").await;
+    assert_eq!(ids(&first), ["b-1"]);
+    // Nobody acknowledges it, and it may be handed out once only.
+    let client = builds.client("deploy");
+    let again = first[0].receipt();
+    client.release("deploy", &[again], std::time::Duration::ZERO, None).await.unwrap();
+    let shell = Shell::at(&builds.node).with("SNAVIO_TOKEN", &builds.node.operator_token());
+    let show = "entities show b --destination acme/deploy:acme/ci:build --output json";
+    let parked = eventually("it is parked", async || {
+        builds.receive("deploy").await;
+        let shown = shell.run(show).json();
+        (shown["parkedAt"] == json!(1)).then_some(shown)
+    })
+    .await;
+    assert_eq!((&parked["last"], &parked["mode"]), (&json!(3), &json!("strict")));
+    assert!(builds.receive("deploy").await.is_empty());
+    let skip = |number: i64| {
+        let words = ["entities", "skip", "b", "--destination", "acme/deploy:acme/ci:build", "--number"];
+        let number = number.to_string();
+        shell.run_words(&[&words[..], &[&number, "--why", "of no use"]].concat())
+    };
+    assert_eq!(skip(2).code, Some(1), "it is not parked there");
+    assert_eq!(skip(1).code, Some(0));
+    let second = eventually("the next one", async || builds.receive("deploy").await.pop()).await;
+    assert_eq!(second.message.id(), Some("b-2"));
+    let reset =
+        ["entities", "reset", "b", "--destination", "acme/deploy:acme/ci:build", "--why", "numbered anew"];
+    assert_eq!(shell.run_words(&reset).code, Some(0));
+    assert_ne!(shell.run(show).code, Some(0), "nothing is known of it");
+    assert_eq!(builds.send("new", "build", "b", "1").await.0, 202);
+    let audit = builds.node.get("/v1/audit").await.to_string();
+    for deed in ["entity.skip", "entity.reset"] {
+        assert!(audit.contains(deed), "{audit}");
+    }
+}
+
+/// ORD-1: what cannot be is not registered.
+#[tokio::test]
+async fn an_order_that_cannot_be_kept_is_not_registered() {
+    let builds = Builds::set(Launch::default()).await;
+    let of = order(json!({ "mode": "strict" }));
+    for (order, further, says) in [
+        (of.clone(), json!({ "claim": { "policy": "none" } }), "claim policy"),
+        (order(json!({ "mode": "lenient", "on_failure": "park" })), json!({}), "on_failure park"),
+        (order(json!({ "wait_seconds": 0 })), json!({}), "wait_seconds"),
+        (order(json!({ "mode": "reorder", "timestamp_as_number": true })), json!({}), "timestamp_as_number"),
+    ] {
+        let (status, answer) = builds.subscribe("deploy", "build", &order, further).await;
+        assert!(status >= 400 && answer.to_string().contains(says), "{status} {answer}");
+    }
+    assert_eq!(builds.subscribe("deploy", "build", &of, json!({})).await.0, 201);
+    let path = "/v1/subscriptions/acme/deploy/acme/ci/build";
+    assert_eq!(builds.node.get(path).await["order"]["mode"], json!("strict"));
+    let (status, _) = builds
+        .operate(
+            Method::POST,
+            "/v1/entities/x/reset?destination=acme/deploy:acme/ci:build",
+            json!({ "why": "x" }),
+        )
+        .await;
+    assert_eq!(status, 404);
+}

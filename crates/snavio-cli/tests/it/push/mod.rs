@@ -1,0 +1,464 @@
+//! HTTP push from outside (DLV-1, DLV-4, MSG-4, QUA-6): signed, sent again until it is taken, and left alone while nobody is
+//! there.
+
+mod others;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use snavio_model::signing::Secret;
+use snavio_model::webhook::WebhookSignature;
+use snavio_sdk::Credentials;
+use tokio::net::TcpListener;
+
+use crate::node::{Draft, Launch, Node, new_id, post, verdict};
+use crate::patience::{eventually, within};
+use crate::processor::{Asked, Processor, Reply};
+use crate::shell::Shell;
+use crate::wire::{metric, post_json};
+
+/// `acme/shop` publishes `order.paid`, which is pushed to `acme/ledger`; both are of one tenant.
+pub(crate) struct Hooks {
+    pub(crate) node: Node,
+    pub(crate) shop: Credentials,
+    token: String,
+    /// What pushes are signed with, by destination.
+    pub(crate) secrets: BTreeMap<String, Secret>,
+}
+
+pub(crate) const PAID: &str = "acme/ledger:acme/shop:order.paid";
+const SUBSCRIPTION: &str = "/v1/subscriptions/acme/ledger/acme/shop/order.paid";
+
+/// A subscription that pushes, to this address; `more` says what is unusual about it.
+pub(crate) fn hook(url: &str, more: &Value) -> Value {
+    let mut subscription = json!({
+        "target": "acme/ledger", "events_of": "acme/shop", "name": "order.paid", "queue": "paid",
+        "dead_letter_queue": "exceptions", "claim": { "policy": "event" },
+        "processing": { "kind": "push", "url": url, "backoff_seconds": 1 },
+    });
+    for (name, value) in more.as_object().unwrap() {
+        match value.as_object() {
+            Some(members) => members.iter().for_each(|(it, value)| subscription[name][it] = value.clone()),
+            None => subscription[name] = value.clone(),
+        }
+    }
+    subscription
+}
+
+pub(crate) fn launch() -> Launch {
+    Launch::default().set("OUTGOING_ALLOWED", "127.0.0.0/8")
+}
+
+impl Hooks {
+    pub(crate) async fn to(receiver: &Processor) -> Self {
+        Self::with(vec![hook(&receiver.url(), &json!({}))]).await
+    }
+
+    pub(crate) async fn with(subscriptions: Vec<Value>) -> Self {
+        Self::on(Node::launch(&launch()), subscriptions).await
+    }
+
+    pub(crate) async fn on(node: Node, subscriptions: Vec<Value>) -> Self {
+        let services: std::collections::BTreeSet<_> =
+            subscriptions.iter().map(|it| it["target"].as_str().unwrap().to_owned()).collect();
+        let services = services.iter().map(|it| json!({ "name": it }));
+        let services: Vec<_> = [json!({ "name": "acme/shop" })].into_iter().chain(services).collect();
+        let registry = json!({
+            "tenants": [{ "name": "acme" }],
+            "services": services,
+            "event_types": [{ "owner": "acme/shop", "name": "order.paid" }],
+            "subscriptions": subscriptions,
+        });
+        let applied = node.operator().call(Method::POST, "/v1/registry/apply", Some(&registry)).await;
+        let applied = applied.expect("the registry takes the file");
+        let secret = |it: &Value| {
+            let secret = Secret::parse(it["push_secret"].as_str().unwrap()).expect("libraries can read it");
+            (it["destination"].as_str().unwrap().to_owned(), secret)
+        };
+        let secrets = applied["push_secrets"].as_array().unwrap().iter().map(secret).collect();
+        let shop: Credentials = serde_json::from_value(applied["credentials"][0].clone()).unwrap();
+        let token = node.token(&shop).await;
+        Self { node, shop, token, secrets }
+    }
+
+    pub(crate) async fn send(&self, id: &str, amount: u32) -> (u16, Value) {
+        let event = json!({ "eventId": id, "eventType": "order.paid", "data": { "amount": amount } });
+        let answer = post_json(&self.node, "/v1/events", &self.token, event.to_string()).send().await;
+        let answer = answer.expect("the node answers");
+        (answer.status().as_u16(), answer.json().await.expect("it is JSON"))
+    }
+
+    pub(crate) async fn sends(&self, count: u32) -> Vec<String> {
+        let ids: Vec<_> = (0..count).map(|_| new_id()).collect();
+        for id in &ids {
+            assert_eq!(self.send(id, 10).await.0, 202);
+        }
+        ids
+    }
+
+    async fn operate(&self, method: Method, path: &str, body: Option<Value>) -> (u16, Value) {
+        let body = body.map(|it| it.to_string().into_bytes());
+        verdict(self.node.operator().send(method, path, body, "application/json").await)
+    }
+
+    async fn queue(&self) -> Value {
+        self.node.get("/v1/queues/paid?tenant=acme").await
+    }
+
+    /// Nothing waits, nothing is under way.
+    pub(crate) async fn is_drained(&self) -> Option<()> {
+        let queue = self.queue().await;
+        let left = ["depth", "in_flight", "delayed"].map(|it| queue[it].as_u64().unwrap());
+        (left == [0, 0, 0]).then_some(())
+    }
+
+    pub(crate) async fn dead_letters(&self) -> Vec<Value> {
+        let page = self.node.get("/v1/dead-letters?tenant=acme").await;
+        page["items"].as_array().unwrap().clone()
+    }
+}
+
+pub(crate) fn ids(asked: &[Asked]) -> Vec<&str> {
+    asked.iter().map(|it| it.headers["webhook-id"].as_str()).collect()
+}
+
+fn is_signed(asked: &Asked, secret: &Secret) -> bool {
+    let header = |name: &str| asked.headers[name].as_str();
+    let signed = WebhookSignature::parse(
+        header("webhook-id"),
+        header("webhook-timestamp"),
+        header("webhook-signature"),
+    );
+    signed.expect("the headers are right").verify(secret, &asked.raw).is_some()
+}
+
+/// DLV-1, MSG-4
+#[tokio::test]
+async fn a_push_is_the_message_signed_with_a_secret_of_its_own() {
+    let receiver = Processor::start().await;
+    let hooks = Hooks::to(&receiver).await;
+    let id = new_id();
+    let (status, accepted) = hooks.send(&id, 10).await;
+    assert_eq!(
+        (status, &accepted["in_progress"]),
+        (202, &Value::Null),
+        "complete once it is queued: {accepted}"
+    );
+    let asked = eventually("it is pushed", async || receiver.asked().first().cloned()).await;
+    assert_eq!((&asked.body["eventId"], &asked.body["data"]["amount"]), (&json!(id), &json!(10)));
+    assert_eq!((asked.headers["webhook-id"].as_str(), asked.headers["snavio-attempt"].as_str()), (&*id, "1"));
+    assert_eq!(asked.headers["snavio-delivery-id"], accepted["delivery_id"].to_string());
+    assert!(is_signed(&asked, &hooks.secrets[PAID]));
+    assert!(!is_signed(&asked, &hooks.shop.secret().unwrap()), "nobody's key to this gateway");
+    eventually("it is acknowledged", async || hooks.is_drained().await).await;
+    let (_, again) = hooks.send(&id, 10).await;
+    assert_eq!(again["duplicate"], true, "{again}");
+    assert_eq!(receiver.asked().len(), 1);
+
+    let shown = [SUBSCRIPTION, "/v1/registry?kind=push_secret&limit=10", "/v1/registry/changes?since=0"];
+    for path in shown {
+        let text = hooks.node.get(path).await.to_string();
+        assert!(!text.contains("whsec_") && !text.contains("\"secret\""), "{path}: {text}");
+    }
+    let (status, put) =
+        hooks.operate(Method::PUT, SUBSCRIPTION, Some(hook(&receiver.url(), &json!({})))).await;
+    assert_eq!((status, &put["push_secret"]), (200, &Value::Null), "it is shown once: {put}");
+}
+
+/// MSG-4, DLV-1
+#[tokio::test]
+async fn while_a_secret_is_replaced_both_sign() {
+    let receiver = Processor::start().await;
+    let hooks = Hooks::to(&receiver).await;
+    let rotate = format!("{SUBSCRIPTION}/push-secret/rotate");
+    let (status, made) = hooks.operate(Method::POST, &rotate, Some(json!({ "why": "exercise" }))).await;
+    assert_eq!((status, &made["destination"]), (201, &json!(PAID)), "{made}");
+    let next = Secret::parse(made["push_secret"].as_str().unwrap()).unwrap();
+    hooks.sends(1).await;
+    let asked = eventually("it is pushed", async || receiver.asked().first().cloned()).await;
+    assert!(is_signed(&asked, &hooks.secrets[PAID]) && is_signed(&asked, &next), "{:?}", asked.headers);
+    assert_eq!(asked.headers["webhook-signature"].split(' ').count(), 2);
+
+    let printed = Shell::at(&hooks.node).run(&format!("--output json push rotate {PAID}")).json();
+    let third = Secret::parse(printed["push_secret"].as_str().unwrap()).unwrap();
+    hooks.sends(1).await;
+    let asked = eventually("the second one, too", async || receiver.asked().get(1).cloned()).await;
+    assert!(
+        is_signed(&asked, &next) && is_signed(&asked, &third) && !is_signed(&asked, &hooks.secrets[PAID])
+    );
+}
+
+/// DLV-4: what waits is tried again no earlier than asked for, under one delivery id, and acknowledged by a 2xx alone.
+#[tokio::test]
+async fn a_receiver_that_asks_for_time_gets_it() {
+    let receiver = Processor::start().await;
+    receiver.answers([
+        Reply::new(503, "busy").header("Retry-After", "3"),
+        Reply::new(302, "").header("Location", "http://127.0.0.1:9/"),
+    ]);
+    let hooks = Hooks::to(&receiver).await;
+    let began = tokio::time::Instant::now();
+    hooks.sends(1).await;
+    eventually("the first attempt", async || (receiver.asked().len() == 1).then_some(())).await;
+    eventually("the second", async || (receiver.asked().len() == 2).then_some(())).await;
+    assert!(began.elapsed() >= Duration::from_secs(3), "{:?}", began.elapsed());
+    eventually("the third is taken", async || hooks.is_drained().await).await;
+    let asked = receiver.asked();
+    let of = |header: &str| asked.iter().map(|it| it.headers[header].clone()).collect::<Vec<_>>();
+    assert_eq!(of("snavio-attempt"), ["1", "2", "3"]);
+    let deliveries = of("snavio-delivery-id");
+    assert!(deliveries.iter().all(|it| *it == deliveries[0]), "{deliveries:?}");
+    assert!(asked.iter().all(|it| is_signed(it, &hooks.secrets[PAID])), "each is signed with its own time");
+}
+
+/// DLV-1, DLV-4, PIP-13: what one subscription's receiver does is no other's affair.
+#[tokio::test]
+async fn of_three_subscriptions_only_the_one_that_fails_is_called_again() {
+    let receivers = [Processor::start().await, Processor::start().await, Processor::start().await];
+    receivers[2].answers([Reply::new(503, "busy"), Reply::new(503, "busy")]);
+    let names = ["one", "two", "three"];
+    let of = |(name, receiver): (&&str, &Processor)| {
+        hook(&receiver.url(), &json!({ "target": format!("acme/{name}"), "queue": name }))
+    };
+    let hooks = Hooks::with(names.iter().zip(&receivers).map(of).collect()).await;
+    assert_eq!(hooks.secrets.len(), 3, "each destination has a secret of its own");
+    let id = new_id();
+    let (status, accepted) = hooks.send(&id, 10).await;
+    assert_eq!((status, accepted["subscriptions"].as_array().unwrap().len()), (202, 3), "{accepted}");
+    let all_taken = async || {
+        for name in names {
+            let queue = hooks.node.get(&format!("/v1/queues/{name}?tenant=acme")).await;
+            if ["depth", "in_flight", "delayed"].iter().any(|it| queue[it] != 0) {
+                return None;
+            }
+        }
+        Some(())
+    };
+    eventually("all have taken it", all_taken).await;
+    let (status, again) = hooks.send(&id, 10).await;
+    assert_eq!((status, &again["duplicate"]), (200, &json!(true)), "{again}");
+    let counts = receivers.each_ref().map(|it| it.asked().len());
+    assert_eq!(counts, [1, 1, 3], "and resending it adds none");
+    let asked = receivers[2].asked();
+    let delivery = &asked[0].headers["snavio-delivery-id"];
+    assert!(asked.iter().all(|it| it.headers["snavio-delivery-id"] == *delivery), "{asked:?}");
+    assert!(asked.iter().all(|it| is_signed(it, &hooks.secrets["acme/three:acme/shop:order.paid"])));
+    assert!(!is_signed(&asked[0], &hooks.secrets["acme/one:acme/shop:order.paid"]));
+}
+
+/// DLV-4
+#[tokio::test]
+async fn what_is_never_taken_becomes_a_dead_letter_with_the_last_error() {
+    let receiver = Processor::start().await;
+    receiver.answers([Reply::new(500, "no"), Reply::new(301, "elsewhere"), Reply::new(422, "no")]);
+    let hooks = Hooks::with(vec![hook(&receiver.url(), &json!({ "receives_max": 3 }))]).await;
+    let [id] = <[String; 1]>::try_from(hooks.sends(1).await).unwrap();
+    let letter = eventually("its attempts are spent", async || hooks.dead_letters().await.pop()).await;
+    assert_eq!((&letter["message_id"], &letter["attempts"]), (&json!(id), &json!(3)), "{letter}");
+    assert_eq!(
+        (&letter["reason"], &letter["error"]),
+        (&json!("failed"), &json!("the receiver answered 422"))
+    );
+    let shown = hooks.node.get(&format!("/v1/dead-letters/{}?tenant=acme", letter["id"])).await;
+    assert_eq!(shown["error"], letter["error"]);
+    assert_eq!(receiver.asked().len(), 3);
+    // Put back, it is sent again under the same ids.
+    let redrive = format!("/v1/dead-letters/{}/redrive?tenant=acme", letter["id"]);
+    assert_eq!(hooks.operate(Method::POST, &redrive, Some(json!({ "why": "mended" }))).await.0, 200);
+    eventually("it is taken", async || hooks.is_drained().await).await;
+    let asked = receiver.asked();
+    assert_eq!(asked[3].headers["snavio-delivery-id"], asked[0].headers["snavio-delivery-id"]);
+}
+
+/// DLV-1
+#[tokio::test]
+async fn a_receiver_that_is_gone_is_not_called_until_somebody_says_so() {
+    let receiver = Processor::start().await;
+    receiver.answers([Reply::new(410, "gone")]);
+    let hooks = Hooks::to(&receiver).await;
+    let first = hooks.sends(1).await;
+    let disabled = eventually("it is disabled", async || {
+        let route = hooks.node.get(SUBSCRIPTION).await;
+        route["disabled"].as_object().is_some().then(|| route["disabled"].clone())
+    })
+    .await;
+    assert_eq!(disabled["why"], "the receiver answered 410: it wants no more", "{disabled}");
+    let changes = hooks.node.get("/v1/registry/changes?since=0&limit=1000").await;
+    let change = changes["items"].as_array().unwrap().last().unwrap();
+    assert_eq!(change["who"], "snavio (push)", "{change}");
+    let told = eventually("its owner is told", async || {
+        let page = hooks.node.get("/v1/telemetry?tenant=acme&type=snavio.route.disabled").await;
+        page["items"].as_array().and_then(|items| items.first()).cloned()
+    })
+    .await;
+    assert_eq!(told["destination"], PAID, "{told}");
+
+    // Nothing is lost meanwhile: it waits, also over a restart, and an unchanged file does not call it back.
+    let second = hooks.sends(2).await;
+    let mut hooks = hooks;
+    hooks.node.stop();
+    hooks.node.restart(&launch());
+    let again = json!({ "subscriptions": [hook(&receiver.url(), &json!({}))] });
+    hooks.node.apply(&again).await;
+    let queue = eventually("all of them wait", async || {
+        let queue = hooks.queue().await;
+        let waiting = queue["depth"].as_u64().unwrap() + queue["delayed"].as_u64().unwrap();
+        (waiting == 3).then_some(queue)
+    })
+    .await;
+    assert_eq!(queue["target"]["disabled"]["why"], disabled["why"], "{queue}");
+    assert_eq!(receiver.asked().len(), 1);
+
+    let shell = Shell::at(&hooks.node);
+    let status = shell.run(&format!("--output json push status {PAID}")).json();
+    assert_eq!((&status["kind"], &status["disabled"]["why"]), (&json!("push"), &disabled["why"]), "{status}");
+    let enabled = shell.run(&format!("push enable {PAID} --why repaired"));
+    assert_eq!(enabled.code, Some(0), "{enabled:?}");
+    eventually("all are taken", async || hooks.is_drained().await).await;
+    let asked = receiver.asked();
+    let mut taken = ids(&asked[1..]);
+    taken.sort_unstable();
+    let mut sent: Vec<_> = first.iter().chain(&second).map(String::as_str).collect();
+    sent.sort_unstable();
+    assert_eq!(taken, sent);
+    assert!(hooks.dead_letters().await.is_empty());
+}
+
+/// DLV-4: nobody is there, and then somebody is. What waits loses no attempts meanwhile, and nothing is lost.
+#[tokio::test]
+async fn a_dead_receivers_backlog_waits_and_drains_when_it_comes_back() {
+    let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let url = format!("http://127.0.0.1:{port}/hook");
+    let mut hooks = Hooks::with(vec![hook(&url, &json!({ "receives_max": 10 }))]).await;
+    let sent = hooks.sends(100).await;
+    let queue = eventually("it is left alone", async || {
+        let queue = hooks.queue().await;
+        (queue["target"]["breaker"] == "open").then_some(queue)
+    })
+    .await;
+    assert!(queue["target"]["failures"].as_u64().unwrap() >= 5, "{queue}");
+    assert!(queue["target"]["probes_at"].is_string(), "{queue}");
+    assert_eq!(metric(&hooks.node, "snavio_target_breaker{tenant=\"acme\",queue=\"paid\"}").await, Some(2.0));
+    assert!(metric(&hooks.node, "snavio_target_breaks_total").await >= Some(1.0));
+    assert!(hooks.node.said().contains("a target is down, and left alone for a while"));
+    hooks.node.kill();
+    hooks.node.restart(&launch());
+    let receiver = Processor::at(port).await;
+    assert_eq!(receiver.port(), port);
+    within(Duration::from_secs(60), "it drains", async || hooks.is_drained().await).await;
+    let asked = receiver.asked();
+    let taken: std::collections::BTreeSet<_> = ids(&asked).into_iter().collect();
+    assert_eq!(taken, sent.iter().map(String::as_str).collect(), "each is taken");
+    let attempts = asked.iter().map(|it| it.headers["snavio-attempt"].parse::<u32>().unwrap());
+    assert!(attempts.max() < Some(10), "waiting costs no attempts");
+    assert!(hooks.dead_letters().await.is_empty());
+    let queue = hooks.queue().await;
+    assert_eq!((&queue["target"]["breaker"], &queue["target"]["failures"]), (&json!("closed"), &json!(0)));
+}
+
+/// DLV-1: commands are pushed as consumers get them, and in no other form.
+#[tokio::test]
+async fn commands_are_pushed_in_their_native_form_only() {
+    let receiver = Processor::start().await;
+    let node = Node::launch(&launch());
+    let cast = node.cast().await;
+    let route = |form: &str| {
+        json!({
+            "queue": "hooks", "dead_letter_queue": "bot-dead",
+            "processing": { "kind": "push", "url": receiver.url(), "form": form },
+        })
+    };
+    let put = async |form: &str| {
+        let body = Some(route(form).to_string().into_bytes());
+        let path = "/v1/routes/acme/bot/hooked";
+        verdict(node.operator().send(Method::PUT, path, body, "application/json").await)
+    };
+    let (status, refused) = put("cloudevents").await;
+    assert_eq!((status, &refused["reason"]), (409, &json!("registry_conflict")), "{refused}");
+    assert!(refused["detail"].as_str().unwrap().contains("a command is no event"), "{refused}");
+    let (status, made) = put("native").await;
+    assert_eq!(status, 201, "{made}");
+    let secret = Secret::parse(made["push_secret"].as_str().unwrap()).unwrap();
+    let grant = json!({ "grants": [{ "source": "acme/billing", "target": "acme/bot", "name": "hooked" }] });
+    node.apply(&grant).await;
+    let id = new_id();
+    assert_eq!(post(&node.client(&cast.billing), Draft::new("hooked", &id).sign(&cast.billing)).await.0, 202);
+    let asked = eventually("it is pushed", async || receiver.asked().first().cloned()).await;
+    assert_eq!(
+        (&asked.body["metadata"]["id"], &asked.body["command"]["source"]),
+        (&json!(id), &json!("acme/billing"))
+    );
+    assert!(is_signed(&asked, &secret));
+    // What was received is done only when its answer is on record: until then the route has work and stays.
+    let gone = eventually("it can go", async || {
+        let path = "/v1/routes/acme/bot/hooked";
+        let gone = verdict(node.operator().send(Method::DELETE, path, None, "").await);
+        (gone.1["reason"] != "registry_conflict").then_some(gone)
+    })
+    .await;
+    assert_eq!(
+        gone.1["removed"],
+        json!(["route acme/bot:hooked", "push_secret acme/bot:hooked"]),
+        "{}",
+        gone.1
+    );
+}
+
+/// DLV-1, REG-4
+#[tokio::test]
+async fn a_file_tells_each_secret_once_and_what_it_leaves_out_goes_with_its_secret() {
+    let node = Node::launch(&launch());
+    let shell = Shell::at(&node);
+    let file = |subscriptions: Value| {
+        let services = [json!({ "name": "acme/shop" }), json!({ "name": "acme/ledger" })];
+        json!({
+            "tenants": [{ "name": "acme" }], "services": services, "subscriptions": subscriptions,
+            "event_types": [{ "owner": "acme/shop", "name": "order.paid" }],
+        })
+    };
+    let pushed =
+        shell.write("pushed.json", &file(json!([hook("http://127.0.0.1:9/", &json!({}))])).to_string());
+    let apply = format!("--output json apply -f {pushed} --credentials-dir {}", shell.path("kept"));
+    let applied = shell.run(&apply).json();
+    assert_eq!(applied["push_secrets"], json!([]), "it is in its file: {applied}");
+    let kept =
+        std::fs::read_to_string(shell.path("kept/push/acme/ledger/acme/shop/order.paid.json")).unwrap();
+    let kept: Value = serde_json::from_str(&kept).unwrap();
+    assert_eq!(kept["destination"], PAID);
+    assert!(Secret::parse(kept["push_secret"].as_str().unwrap()).is_ok());
+    assert_eq!(shell.run(&apply).json()["changes"], json!([]), "the same file changes nothing");
+    let empty = shell.write("empty.json", &file(json!([])).to_string());
+    let pruned = shell.run(&format!("--output json apply -f {empty} --prune")).json();
+    let gone: Vec<_> =
+        pruned["changes"].as_array().unwrap().iter().map(|it| it["kind"].as_str().unwrap()).collect();
+    assert_eq!(gone, ["subscription", "push_secret"], "{pruned}");
+}
+
+/// QUA-6: an address that nobody outside could reach is refused when it is named, and one behind a name when it is called.
+#[tokio::test]
+async fn nothing_is_pushed_to_where_it_may_not_be() {
+    let receiver = Processor::start().await;
+    let by_name = format!("https://localhost:{}/", receiver.port());
+    let node = Node::start();
+    let hooks = Hooks::on(node, vec![hook(&by_name, &json!({ "receives_max": 1 }))]).await;
+    for host in [
+        "127.0.0.1",
+        "2130706433",
+        "0x7f000001",
+        "[::ffff:127.0.0.1]",
+        "[64:ff9b::7f00:1]",
+        "user@example.com",
+    ] {
+        let url = format!("https://{host}:{}/", receiver.port());
+        let (status, refused) = hooks.operate(Method::PUT, SUBSCRIPTION, Some(hook(&url, &json!({})))).await;
+        assert_eq!((status, &refused["reason"]), (409, &json!("registry_conflict")), "{host}: {refused}");
+        assert!(refused["detail"].as_str().unwrap().contains("processing.url"), "{host}: {refused}");
+    }
+    hooks.sends(1).await;
+    let letter = eventually("it is not sent", async || hooks.dead_letters().await.pop()).await;
+    let error = letter["error"].as_str().unwrap();
+    assert!(error.starts_with("the receiver may not be called: its name stands for an address"), "{error}");
+    assert!(receiver.asked().is_empty());
+}

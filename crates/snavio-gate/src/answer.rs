@@ -1,0 +1,154 @@
+//! What became of a message that was not refused, at each of its destinations (PIP-13).
+
+use std::sync::Arc;
+
+use snavio_model::delivery::DeadReason;
+use snavio_model::id::{MessageId, Serial};
+use snavio_model::message::{Message, MessageKind, Path};
+use snavio_model::name::{CommandName, ServiceName};
+use snavio_model::processing::ProcessingKind;
+use snavio_model::refusal::{Refusal, Subject};
+use snavio_model::registry::BoundRoute;
+use snavio_model::settle::Outcome;
+use snavio_model::time::Timestamp;
+use snavio_model::trace::{CorrelationId, Traceparent};
+
+use crate::follow::Followed;
+
+/// What became of a message at one destination.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Durable, and on its way.
+    Accepted {
+        /// How it was decided.
+        path: Path,
+        /// Its delivery.
+        delivery: Serial,
+    },
+    /// Seen before: nothing was dispatched.
+    Duplicate {
+        /// When it was first seen, where that is known.
+        first_seen_at: Option<Timestamp>,
+    },
+    /// What became of it is known: now, or since it was sent before.
+    Followed(Box<Followed>),
+    /// It was sent to several, and there is no answer of this one.
+    Unanswered {
+        /// Why.
+        refusal: Refusal,
+        /// Whether it was sent before.
+        is_replay: bool,
+    },
+    /// Late in the order of its entity: durable, and left out (ORD-3).
+    Skipped,
+    /// Durable, and a dead letter.
+    Buried {
+        /// Its delivery.
+        delivery: Serial,
+        /// Why.
+        reason: DeadReason,
+    },
+}
+
+impl Verdict {
+    /// What an outcome means; nothing of one that refuses the message.
+    pub(crate) fn of(outcome: Outcome, path: Path) -> Option<Self> {
+        Some(match outcome {
+            Outcome::Queued { delivery } | Outcome::Held { delivery } => Self::Accepted { path, delivery },
+            Outcome::Skipped => Self::Skipped,
+            Outcome::Buried { delivery, reason } => Self::Buried { delivery, reason },
+            Outcome::Duplicate { first_seen_at } => Self::Duplicate { first_seen_at: Some(first_seen_at) },
+            Outcome::Seen { delivery, status, first_seen_at, kept_until, .. } => {
+                Self::Followed(Box::new(Followed::seen(delivery, status, first_seen_at, kept_until)))
+            }
+            Outcome::OutOfOrder { .. }
+            | Outcome::Taken
+            | Outcome::Conflict { .. }
+            | Outcome::QueueFull
+            | Outcome::Unreadable
+            | Outcome::TooLate
+            | Outcome::Outdated
+            | Outcome::Unfit => return None,
+        })
+    }
+
+    /// How it was decided, if it was taken now and not before.
+    pub fn taken_by(&self) -> Option<Path> {
+        match self {
+            Self::Accepted { path, .. } => Some(*path),
+            Self::Buried { .. } | Self::Skipped => Some(Path::Slow),
+            Self::Followed(followed) => (!followed.is_replay).then_some(Path::Slow),
+            Self::Unanswered { is_replay, .. } => (!is_replay).then_some(Path::Slow),
+            Self::Duplicate { .. } => None,
+        }
+    }
+}
+
+/// A destination that a message was for, and what became of it there.
+#[derive(Debug, Clone)]
+pub struct Reached {
+    /// The destination in claims and deliveries.
+    pub destination: Arc<str>,
+    /// By whom it is processed.
+    pub processing: ProcessingKind,
+    /// How its route treats repeats.
+    pub dedupe_mode: &'static str,
+    /// What became of it.
+    pub verdict: Verdict,
+}
+
+/// The answer to a message that was not refused.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// The message's id.
+    pub id: MessageId,
+    /// Its correlation id.
+    pub correlation: CorrelationId,
+    /// Its trace.
+    pub traceparent: Traceparent,
+    /// What kind of message it is.
+    pub kind: MessageKind,
+    /// The service it is for; of an event its publisher.
+    pub target: ServiceName,
+    /// The command, or the event's type.
+    pub name: CommandName,
+    /// Its destinations: one of a command, one for each subscription of an event.
+    pub reached: Vec<Reached>,
+}
+
+impl Answer {
+    /// To a message that is known to have been accepted before by all of these.
+    pub(crate) fn known(message: &Message, routes: &[Arc<BoundRoute>]) -> Self {
+        let reached = |route: &Arc<BoundRoute>| Reached {
+            destination: Arc::clone(&route.destination),
+            processing: route.route.processing.kind,
+            dedupe_mode: route.route.claim.name(),
+            verdict: Verdict::Duplicate { first_seen_at: None },
+        };
+        Self {
+            id: message.id.clone(),
+            correlation: message.correlation.clone(),
+            traceparent: message.traceparent.clone(),
+            kind: message.kind(),
+            target: message.target.clone(),
+            name: message.name.clone(),
+            reached: routes.iter().map(reached).collect(),
+        }
+    }
+
+    /// How it was decided, if any of its destinations took it now and not before.
+    pub fn taken_by(&self) -> Option<Path> {
+        self.reached.iter().find_map(|it| it.verdict.taken_by())
+    }
+
+    pub(crate) fn subject(&self) -> Subject {
+        Subject {
+            kind: self.kind,
+            id: Some(self.id.clone()),
+            target: Some(self.target.clone()),
+            name: Some(self.name.clone()),
+            correlation: Some(self.correlation.clone()),
+            traceparent: Some(self.traceparent.clone()),
+        }
+    }
+}

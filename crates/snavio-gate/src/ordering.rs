@@ -1,0 +1,127 @@
+//! What is told of order: how messages stood, and what was let go without those before it (ORD-8). The entity is in the log
+//! and never in a label.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use metrics::{Counter, Histogram, counter, histogram};
+use snavio_model::limits;
+use snavio_model::order::{Place, Verdict};
+use snavio_model::settle::Ordered;
+use snavio_store::WaitEnded;
+
+use crate::answer::Answer;
+
+/// What is counted of order.
+pub(crate) struct OrderMeters {
+    gap_sizes: Histogram,
+    validation_seconds: Histogram,
+    routes: ArcSwap<HashMap<Arc<str>, OfRoute>>,
+    other: OfRoute,
+}
+
+#[derive(Clone)]
+struct OfRoute {
+    violations: Counter,
+    gaps: Counter,
+}
+
+impl OfRoute {
+    fn of(route: &str) -> Self {
+        Self {
+            violations: counter!("event_order_violations_total", "route" => route.to_owned()),
+            gaps: counter!("event_sequence_gaps_total", "route" => route.to_owned()),
+        }
+    }
+}
+
+impl Default for OrderMeters {
+    fn default() -> Self {
+        Self {
+            gap_sizes: histogram!("event_sequence_gap_size"),
+            validation_seconds: histogram!("sequence_validation_duration_seconds"),
+            routes: ArcSwap::default(),
+            other: OfRoute::of("other"),
+        }
+    }
+}
+
+impl OrderMeters {
+    /// Tells how a message stood at those of its destinations that order.
+    pub(crate) fn told(
+        &self,
+        answer: &Answer,
+        places: &[Option<Place>],
+        ordered: &[Ordered],
+        took: Duration,
+    ) {
+        for it in ordered {
+            let Some((place, reached)) =
+                places.get(it.destination).and_then(Option::as_ref).zip(answer.reached.get(it.destination))
+            else {
+                continue;
+            };
+            let route = &reached.destination;
+            self.validation_seconds.record(took);
+            it.gaps.iter().for_each(|size| self.gap(route, *size));
+            if it.verdict.is_violation() {
+                self.of(route).violations.increment(1);
+                log_violation(answer, route, place, &it.verdict);
+            } else if let Verdict::Gap { size } = it.verdict {
+                let (number, entity) = (place.number, &place.key.entity);
+                let Answer { id, correlation, .. } = answer;
+                tracing::info!(target: "snavio::order", %route, entity, %id, %correlation, number, missing = size, "a gap");
+            }
+        }
+    }
+
+    /// Tells what was let go without those before it.
+    pub(crate) fn waited(&self, ended: &[WaitEnded]) {
+        for WaitEnded { key, destination, number, gap } in ended.iter().filter(|it| it.gap > 0) {
+            let route = destination.as_ref().unwrap_or(&key.scope);
+            self.gap(route, *gap);
+            let entity = &key.entity;
+            tracing::warn!(target: "snavio::order", %route, entity, number, missing = gap, "a message waited long enough for those before it");
+        }
+    }
+
+    fn gap(&self, route: &Arc<str>, size: u64) {
+        self.of(route).gaps.increment(1);
+        // A size past what a float holds exactly is as good as any other of that size.
+        self.gap_sizes.record(size as f64);
+    }
+
+    /// The counters of a route, as long as there is room for its own.
+    fn of(&self, route: &Arc<str>) -> OfRoute {
+        let routes = self.routes.load();
+        if let Some(of) = routes.get(route) {
+            return of.clone();
+        }
+        if routes.len() + 1 >= limits::METRIC_SERIES_MAX {
+            return self.other.clone();
+        }
+        let of = OfRoute::of(route);
+        self.routes.rcu(|routes| {
+            let mut routes = HashMap::clone(routes);
+            routes.insert(Arc::clone(route), of.clone());
+            routes
+        });
+        of
+    }
+}
+
+fn log_violation(answer: &Answer, route: &str, place: &Place, verdict: &Verdict) {
+    let (number, entity) = (place.number, &place.key.entity);
+    let Answer { id, correlation, .. } = answer;
+    match verdict {
+        Verdict::Late { last, was_missing } => {
+            let distance = verdict.distance(number);
+            tracing::warn!(target: "snavio::order", %route, entity, %id, %correlation, number, last, distance, was_missing, "a late message");
+        }
+        _ => {
+            tracing::warn!(target: "snavio::order", %route, entity, %id, %correlation, number, distance = 0, "a number that another message has");
+        }
+    }
+}

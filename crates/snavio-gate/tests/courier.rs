@@ -1,0 +1,321 @@
+//! The courier over a real store, on a clock that is set by hand: when somebody outside is called, how often, and who waits for
+//! whom (DLV-1, DLV-4).
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use snavio_gate::{Attempt, Gate, Processor, Settings};
+use snavio_model::breaker::{Presence, State};
+use snavio_model::claim::ClaimPolicy;
+use snavio_model::id::Serial;
+use snavio_model::limits;
+use snavio_model::processing::{Called, Ending, Processing};
+use snavio_model::registry::{Author, BoundRoute, Entry, Sealed, Service, Tenant, Unseal, Wish, plan};
+use snavio_model::signing::Secret;
+use snavio_model::time::{Clock, Timestamp};
+use snavio_store::Store;
+use snavio_store::conformance::samples::{self, at, queue};
+use snavio_store::embedded::{EmbeddedStore, Options};
+use tokio::sync::Notify;
+
+/// A clock that is set by hand.
+struct Hands(AtomicI64);
+
+impl Hands {
+    fn pass(&self, time: Duration) {
+        self.0.fetch_add(i64::try_from(time.as_millis()).unwrap(), Ordering::Relaxed);
+    }
+}
+
+impl Clock for Hands {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.0.load(Ordering::Relaxed))
+    }
+}
+
+struct NoSecrets;
+
+impl Unseal for NoSecrets {
+    fn unseal(&self, _: &Sealed) -> Option<Secret> {
+        None
+    }
+}
+
+/// What somebody outside does with a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Does {
+    Takes,
+    IsDown,
+    AsksFor(Duration),
+    Hangs,
+    IsGone,
+}
+
+/// Everybody outside, by queue: what they do, and what they were asked.
+#[derive(Default)]
+struct Outside {
+    does: Mutex<HashMap<String, Does>>,
+    asked: Mutex<Vec<(String, u32, Timestamp)>>,
+    let_go: Notify,
+}
+
+impl Outside {
+    fn set(&self, name: &str, does: Does) {
+        self.does.lock().unwrap().insert(name.to_owned(), does);
+    }
+
+    fn asked(&self, name: &str) -> Vec<(u32, Timestamp)> {
+        let asked = self.asked.lock().unwrap();
+        asked.iter().filter(|(queue, ..)| queue == name).map(|(_, attempt, at)| (*attempt, *at)).collect()
+    }
+}
+
+#[async_trait]
+impl Processor for Outside {
+    async fn call(&self, attempt: Attempt<'_>) -> Called {
+        let name = attempt.route.route.queue.to_string();
+        self.asked.lock().unwrap().push((name.clone(), attempt.work.attempt, attempt.now));
+        let does = self.does.lock().unwrap().get(&name).copied().unwrap_or(Does::Takes);
+        let failed =
+            |retry_after| Ending::Failed { error: "no".into(), is_final: false, answer: None, retry_after };
+        match does {
+            Does::Takes => {
+                let ending = Ending::Completed { answer: None, reference: None, note: None };
+                Called { ending, presence: Presence::Up }
+            }
+            Does::IsDown => Called { ending: failed(None), presence: Presence::SILENT },
+            Does::AsksFor(time) => Called { ending: failed(Some(time)), presence: Presence::Up },
+            Does::Hangs => {
+                self.let_go.notified().await;
+                Called { ending: failed(None), presence: Presence::SILENT }
+            }
+            Does::IsGone => Called { ending: Ending::of_push(410, None), presence: Presence::Gone },
+        }
+    }
+}
+
+struct Stage {
+    _folder: tempfile::TempDir,
+    gate: Arc<Gate>,
+    clock: Arc<Hands>,
+    outside: Arc<Outside>,
+    routes: Vec<Arc<BoundRoute>>,
+}
+
+impl Stage {
+    /// With a push route and a queue for each name.
+    async fn set(names: &[String], receives_max: u32) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(&Options::new(folder.path())).unwrap());
+        let clock = Arc::new(Hands(AtomicI64::new(at(0).0)));
+        let shared: Arc<dyn Clock> = Arc::<Hands>::clone(&clock);
+        let gate = Gate::start(Settings::default(), store, shared, Arc::new(NoSecrets)).await.unwrap();
+        let outside = Arc::<Outside>::default();
+        gate.call_processors(Arc::<Outside>::clone(&outside));
+        let routes: Vec<_> = names.iter().map(|name| pushed(name, receives_max)).collect();
+        let mut wishes = vec![
+            Wish::Put(Entry::Tenant(Tenant {
+                name: "acme".parse().unwrap(),
+                contact: None,
+                suspended: false,
+            })),
+            Wish::Put(Entry::Service(Service::new("acme/bot".parse().unwrap()))),
+        ];
+        wishes.extend(routes.iter().map(|it| Wish::Put(Entry::Route(it.route.clone()))));
+        let stage = Self { _folder: folder, gate, clock, outside, routes };
+        stage.make(wishes).await;
+        stage
+    }
+
+    async fn make(&self, wishes: Vec<Wish>) {
+        let author = Author { who: "operator".into(), why: String::new(), at: self.clock.now() };
+        let changes = plan(&self.gate.registry(), wishes, &author, self.gate.window()).unwrap();
+        self.gate.change_registry(changes).await.unwrap();
+    }
+
+    async fn queue(&self, place: usize, count: usize) {
+        let now = self.clock.now();
+        let intake =
+            |number| samples::intake(&format!("{place}-{number}-{}", now.0), &self.routes[place], now);
+        samples::settle(&**self.gate.store(), (0..count).map(intake).collect(), now).await;
+    }
+
+    async fn holds(&self, name: &str) -> u64 {
+        let held = self.gate.store().attributes(&queue(name), self.clock.now()).await.unwrap();
+        held.depth + held.in_flight + held.delayed
+    }
+
+    /// Lets time pass in steps until something has come about.
+    async fn until<T>(&self, what: &str, step: Duration, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+        let asking = async {
+            loop {
+                if let Some(answer) = ask().await {
+                    return answer;
+                }
+                self.clock.pass(step);
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), asking)
+            .await
+            .unwrap_or_else(|_| panic!("never came about: {what}"))
+    }
+}
+
+fn pushed(name: &str, receives_max: u32) -> Arc<BoundRoute> {
+    let mut route = samples::route(name, ClaimPolicy::None).route.clone();
+    route.processing = Processing::push(format!("https://{name}.example/"));
+    route.receives_max = receives_max;
+    Arc::new(BoundRoute::new(route))
+}
+
+/// DLV-4
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_asks_for_an_hour_is_called_after_an_hour_and_pauses_double_otherwise() {
+    let stage = Stage::set(&["busy".to_owned()], 9).await;
+    stage.outside.set("busy", Does::AsksFor(Duration::from_secs(3600)));
+    stage.queue(0, 1).await;
+    let asked = |count: usize| (stage.outside.asked("busy").len() >= count).then_some(());
+    stage.until("the first call", Duration::ZERO, async || asked(1)).await;
+    stage.outside.set("busy", Does::AsksFor(Duration::ZERO));
+    stage.until("the second", Duration::from_secs(60), async || asked(2)).await;
+    for count in 3..=6 {
+        stage.until("the next", Duration::from_millis(100), async || asked(count)).await;
+    }
+    let calls = stage.outside.asked("busy");
+    let pauses: Vec<_> = calls.windows(2).map(|pair| pair[1].1.since(pair[0].1)).collect();
+    assert!(pauses[0] >= Duration::from_secs(3600), "{pauses:?}");
+    for (pause, at_least) in pauses[1..].iter().zip([1, 2, 4, 8].map(Duration::from_secs)) {
+        assert!(*pause >= at_least, "{pauses:?}");
+    }
+    assert_eq!(calls.iter().map(|it| it.0).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6], "each attempt counts");
+    stage.outside.set("busy", Does::Takes);
+    stage
+        .until("it is taken", Duration::from_secs(1), async || (stage.holds("busy").await == 0).then_some(()))
+        .await;
+    stage.gate.stop().await;
+}
+
+/// DLV-4
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_a_target_is_down_what_waits_loses_no_attempts() {
+    let stage = Stage::set(&["down".to_owned()], 3).await;
+    stage.outside.set("down", Does::IsDown);
+    stage.queue(0, 200).await;
+    let state = || stage.gate.target(&queue("down")).unwrap();
+    let opened = stage.until("it is left alone", Duration::ZERO, async || {
+        let state = stage.gate.target(&queue("down"))?;
+        (state.breaker == State::Open && state.calls == 0).then_some(state)
+    });
+    let opened = opened.await;
+    assert!(opened.failures >= limits::BREAKER_FAILURES && opened.probes_at.is_some(), "{opened:?}");
+    let before = stage.outside.asked("down").len();
+    assert!(before <= limits::CALLS_PER_QUEUE_MAX, "{before} calls found out what a few could have");
+    // Each probe is one call, and they come ever less often.
+    stage
+        .until("it was probed", Duration::from_millis(200), async || {
+            (stage.outside.asked("down").len() >= before + 4).then_some(())
+        })
+        .await;
+    let probes: Vec<_> = stage.outside.asked("down")[before..].iter().map(|it| it.1).collect();
+    let pauses: Vec<_> = probes.windows(2).map(|pair| pair[1].since(pair[0])).collect();
+    for (pause, at_least) in pauses.iter().zip([1, 2, 4].map(Duration::from_secs)) {
+        assert!(*pause >= at_least, "{pauses:?}");
+    }
+    assert_eq!(stage.holds("down").await, 200, "nothing was lost, nothing buried");
+    stage.outside.set("down", Does::Takes);
+    stage
+        .until("it drains", Duration::from_secs(1), async || (stage.holds("down").await == 0).then_some(()))
+        .await;
+    assert_eq!((state().breaker, state().failures), (State::Closed, 0));
+    let letters = stage.gate.store().dead_letters("acme", None, Serial(0), 1000).await.unwrap();
+    assert!(letters.is_empty(), "{} were given up", letters.len());
+    stage.gate.stop().await;
+}
+
+/// DLV-4: forty-nine that hang have all of their places and not the fiftieth's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn targets_that_hang_hold_up_nobody_else() {
+    let names: Vec<_> = (0..50).map(|place| format!("hook-{place}")).collect();
+    let stage = Stage::set(&names, 9).await;
+    for name in &names[1..] {
+        stage.outside.set(name, Does::Hangs);
+    }
+    for place in 1..50 {
+        stage.queue(place, 100).await;
+    }
+    let under_way =
+        || names[1..].iter().filter_map(|it| stage.gate.target(&queue(it))).map(|it| it.calls).sum::<usize>();
+    let mut held = 0;
+    stage
+        .until("they have all that they get", Duration::ZERO, async || {
+            let before = std::mem::replace(&mut held, under_way());
+            // It is all when a second look, later than any runner sleeps, finds no more.
+            tokio::time::sleep(Duration::from_millis(1200)).await;
+            (before == held && held == under_way() && held > 49).then_some(())
+        })
+        .await;
+    assert!(held <= limits::CALLS_MAX, "{held} calls hang");
+    let most = names[1..].iter().filter_map(|it| stage.gate.target(&queue(it))).map(|it| it.calls).max();
+    assert!(most <= Some(limits::CALLS_PER_QUEUE_MAX), "{most:?}");
+    // Nothing is leased that is not being called for.
+    let mut leased = 0;
+    for name in &names[1..] {
+        leased += stage.gate.store().attributes(&queue(name), stage.clock.now()).await.unwrap().in_flight;
+    }
+    assert_eq!(leased, held as u64);
+    stage.queue(0, 500).await;
+    stage
+        .until("the fiftieth drains", Duration::ZERO, async || {
+            (stage.holds("hook-0").await == 0).then_some(())
+        })
+        .await;
+    assert_eq!(stage.outside.asked("hook-0").len(), 500);
+    assert_eq!(under_way(), held, "while all others hang");
+    stage.outside.does.lock().unwrap().clear();
+    stage
+        .until("and so do the others", Duration::from_secs(1), async || {
+            stage.outside.let_go.notify_waiters();
+            for name in &names[1..] {
+                if stage.holds(name).await > 0 {
+                    return None;
+                }
+            }
+            Some(())
+        })
+        .await;
+    stage.gate.stop().await;
+}
+
+/// DLV-1
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_is_gone_disables_its_route_and_what_waits_is_sent_once_it_is_enabled() {
+    let stage = Stage::set(&["gone".to_owned()], 9).await;
+    stage.outside.set("gone", Does::IsGone);
+    stage.queue(0, 1).await;
+    let disabled = stage.until("it is disabled", Duration::ZERO, async || {
+        stage.gate.registry().destination("acme/bot:gone").unwrap().route.disabled.clone()
+    });
+    assert_eq!(disabled.await.why, "the receiver answered 410: it wants no more");
+    stage
+        .until("nobody runs for it", Duration::ZERO, async || {
+            stage.gate.target(&queue("gone")).is_none().then_some(())
+        })
+        .await;
+    stage.queue(0, 20).await;
+    stage.outside.set("gone", Does::Takes);
+    assert_eq!((stage.holds("gone").await, stage.outside.asked("gone").len()), (21, 1));
+    stage.make(vec![Wish::Put(Entry::Route(stage.routes[0].route.clone()))]).await;
+    stage
+        .until("all are taken", Duration::from_secs(1), async || {
+            (stage.holds("gone").await == 0).then_some(())
+        })
+        .await;
+    assert_eq!(stage.outside.asked("gone").len(), 22);
+    stage.gate.stop().await;
+}

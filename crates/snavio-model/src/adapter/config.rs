@@ -1,0 +1,148 @@
+//! What an adapter is told to do, as it is registered.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::id::check_source;
+use super::verification::Verification;
+use crate::cloudevents::kept;
+use crate::json::Pointer;
+use crate::limits;
+use crate::name::{AdapterName, CommandName, ServiceName};
+use crate::registry::Sealed;
+
+/// Turns the webhooks of one provider into events of one service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Adapter {
+    /// Its name within the service's tenant.
+    pub name: AdapterName,
+    /// The service it speaks for.
+    pub service: ServiceName,
+    /// Who sends, as ids that are made from content name it: `telegram`, `gcal`, `cli`.
+    pub source: String,
+    /// The type of its events.
+    pub event_type: CommandName,
+    /// What the type goes on with, behind a point: `github.push`, where the header `X-GitHub-Event` says `push`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event_type_suffix: Option<Origin>,
+    /// Where the external id is: all parts are needed, and joined by colons.
+    pub external_id: Vec<Origin>,
+    /// What the id of the event is.
+    #[serde(default)]
+    pub id: IdRule,
+    /// What the data of the event is.
+    #[serde(default)]
+    pub data: DataRule,
+    /// Further members by their names, of the data where it is made of them, else of the metadata. One that a request
+    /// does not have is left out.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub members: BTreeMap<String, Origin>,
+    /// Members of the body that differ from one sending to the next, and are left out of the data. Only where the
+    /// external id is the id: one that is made from content is made from all of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<Pointer>,
+    /// When it happened: RFC 3339, or whole seconds since 1970. It is the time of receipt where neither is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timestamp: Option<Origin>,
+    /// How the caller is known.
+    pub verification: Verification,
+    /// What it is known by, encrypted: the newest first, older ones while they are replaced.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(ignore))]
+    pub secrets: Vec<Sealed>,
+}
+
+/// Where a value of a request is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum Origin {
+    /// In the body.
+    Pointer(Pointer),
+    /// In a header, its name in any case.
+    Header(String),
+}
+
+/// What the id of an event is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum IdRule {
+    /// Made from source, external id and data: a changed webhook is another event.
+    #[default]
+    Derived,
+    /// The external id: a changed webhook under one id is a conflict.
+    External,
+}
+
+/// What the data of an event is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum DataRule {
+    /// The body.
+    #[default]
+    Body,
+    /// An object of the members: for webhooks that say everything in headers.
+    Members,
+}
+
+impl Adapter {
+    /// What is wrong with it, if anything.
+    pub fn problem(&self) -> Option<String> {
+        let parts = self.external_id.len();
+        if let Err(invalid) = check_source(&self.source) {
+            return Some(format!("source: {invalid}"));
+        }
+        if !(1..=limits::EXTERNAL_ID_PARTS_MAX).contains(&parts) {
+            return Some(format!(
+                "external_id has {parts} parts, not 1 to {}",
+                limits::EXTERNAL_ID_PARTS_MAX
+            ));
+        }
+        if self.data == DataRule::Members && self.members.is_empty() {
+            return Some("data is made of members, and there are none".to_owned());
+        }
+        if !self.left_out.is_empty() && (self.id != IdRule::External || self.data != DataRule::Body) {
+            let why = "an id that is made from content is made from all of it";
+            return Some(format!("left_out is for the id external and the data body: {why}"));
+        }
+        if !(1..=limits::ADAPTER_SECRETS_MAX).contains(&self.secrets.len()) {
+            return Some(format!("an adapter has 1 to {} secrets", limits::ADAPTER_SECRETS_MAX));
+        }
+        self.bounds_problem().or_else(|| self.verification.problem())
+    }
+
+    fn bounds_problem(&self) -> Option<String> {
+        if self.members.len().max(self.left_out.len()) > limits::ADAPTER_MEMBERS_MAX {
+            return Some(format!("members and left_out have at most {} each", limits::ADAPTER_MEMBERS_MAX));
+        }
+        let is_unfit = |name: &&String| name.is_empty() || name.len() > 64 || *name == kept::MEMBER;
+        if let Some(name) = self.members.keys().find(is_unfit) {
+            return Some(format!(
+                "members: {name:?} is no name for a member (1 to 64 bytes, not cloudevents)"
+            ));
+        }
+        let all = self.external_id.iter().chain(self.members.values());
+        let mut all = all.chain(&self.event_type_suffix).chain(&self.timestamp);
+        let is_long = |pointer: &Pointer| pointer.to_string().len() > limits::POINTER_BYTES_MAX;
+        let long = || format!("a pointer has at most {} bytes", limits::POINTER_BYTES_MAX);
+        if self.left_out.iter().any(is_long) {
+            return Some(long());
+        }
+        all.find_map(|origin| match origin {
+            Origin::Pointer(pointer) => is_long(pointer).then(long),
+            Origin::Header(name) => header_problem(name),
+        })
+    }
+}
+
+/// What is wrong with the name of a header, if anything.
+pub(super) fn header_problem(name: &str) -> Option<String> {
+    let fits = (1..=64).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
+    (!fits).then(|| format!("{name:?} is no name of a header: 1 to 64 of A-Z a-z 0-9 - _"))
+}

@@ -1,0 +1,140 @@
+//! Makes a native event of a request that was verified.
+
+use super::config::{Adapter, DataRule, IdRule, Origin};
+use super::id::event_id;
+use super::request::WebhookRequest;
+use crate::event::NewEvent;
+use crate::id::MessageId;
+use crate::json::{Fault, Found, Reader, write_string};
+use crate::name::CommandName;
+use crate::refusal::{Reason, Refusal};
+use crate::time::Timestamp;
+
+impl Adapter {
+    /// The native event that a request is, as JSON: what [`crate::event::NativeEvent::parse`] takes.
+    pub fn event(&self, request: &WebhookRequest<'_>) -> Result<Vec<u8>, Refusal> {
+        let members = self.members(request)?;
+        let (data, metadata) = match self.data {
+            DataRule::Body => (self.body(request)?, Some(members).filter(|it| it != b"{}")),
+            DataRule::Members => (members, None),
+        };
+        let external_id = self.external_id(request)?;
+        let id = match self.id {
+            IdRule::Derived => event_id(&self.source, &external_id, &data)?,
+            IdRule::External => MessageId::event(&external_id).ok_or_else(|| {
+                let rule = "the external id must be 1 to 128 printable ASCII characters to be the event's id";
+                Refusal::new(Reason::InvalidId, rule)
+            })?,
+        };
+        let timestamp = self.timestamp(request)?;
+        let event = NewEvent {
+            id: &id,
+            event_type: &self.event_type(request)?,
+            timestamp: timestamp.as_deref(),
+            version: None,
+            data: &data,
+            metadata: metadata.as_deref(),
+            correlation_id: None,
+        };
+        event.write()
+    }
+
+    /// The body as data, without what is left out.
+    fn body(&self, request: &WebhookRequest<'_>) -> Result<Vec<u8>, Refusal> {
+        let read = || -> Result<Vec<u8>, Fault> {
+            let mut reader = Reader::new(request.body)?;
+            let mut canonical = Vec::new();
+            let raw = reader.canonical_without(&self.left_out, &mut canonical)?;
+            reader.finish()?;
+            Ok(if self.left_out.is_empty() { raw.to_vec() } else { canonical })
+        };
+        read().map_err(|fault| Refusal::new(fault.kind.reason(), format!("the body: {fault}")))
+    }
+
+    /// The members that the request has, as an object.
+    fn members(&self, request: &WebhookRequest<'_>) -> Result<Vec<u8>, Refusal> {
+        let mut out = vec![b'{'];
+        for (name, origin) in &self.members {
+            let Some(value) = origin.find(request)? else { continue };
+            if out.len() > 1 {
+                out.push(b',');
+            }
+            write_string(&mut out, name);
+            out.push(b':');
+            match value {
+                Located::Header(text) => write_string(&mut out, text),
+                Located::Body(found) => out.extend_from_slice(found.raw),
+            }
+        }
+        out.push(b'}');
+        Ok(out)
+    }
+
+    fn external_id(&self, request: &WebhookRequest<'_>) -> Result<String, Refusal> {
+        let part = |origin: &Origin| origin.text(request, "the external id");
+        Ok(self.external_id.iter().map(part).collect::<Result<Vec<_>, _>>()?.join(":"))
+    }
+
+    fn event_type(&self, request: &WebhookRequest<'_>) -> Result<CommandName, Refusal> {
+        let Some(origin) = &self.event_type_suffix else { return Ok(self.event_type.clone()) };
+        let suffix = origin.text(request, "the event's type")?;
+        let name = CommandName::event_type(&format!("{}.{suffix}", self.event_type));
+        name.map_err(|invalid| Refusal::new(Reason::InvalidName, format!("{origin}: {invalid}")))
+    }
+
+    /// When it happened, where the request says so in a way that is known.
+    fn timestamp(&self, request: &WebhookRequest<'_>) -> Result<Option<String>, Refusal> {
+        let Some(value) = self.timestamp.as_ref().map(|it| it.find(request)).transpose()?.flatten() else {
+            return Ok(None);
+        };
+        let Some(text) = value.text() else { return Ok(None) };
+        let seconds = text.parse::<i64>().ok().and_then(|it| it.checked_mul(1000));
+        let written = seconds.map_or(text, |millis| Timestamp(millis).to_string());
+        Ok(Some(written).filter(|it| Timestamp::parse(it).is_some()))
+    }
+}
+
+/// A value of a request.
+enum Located<'a> {
+    Header(&'a str),
+    Body(Found<'a>),
+}
+
+impl Located<'_> {
+    /// Text, or a whole number as text.
+    fn text(&self) -> Option<String> {
+        match self {
+            Self::Header(text) => Some((*text).to_owned()),
+            Self::Body(found) => found.text().or_else(|| found.whole_number()),
+        }
+    }
+}
+
+impl Origin {
+    fn find<'a>(&self, request: &WebhookRequest<'a>) -> Result<Option<Located<'a>>, Refusal> {
+        match self {
+            Self::Header(name) => Ok(request.header(name)?.map(Located::Header)),
+            Self::Pointer(_) if request.body.is_empty() => Ok(None),
+            Self::Pointer(pointer) => match Found::at(request.body, pointer) {
+                Ok(found) => Ok(found.map(Located::Body)),
+                Err(fault) => Err(Refusal::new(fault.kind.reason(), format!("the body: {fault}"))),
+            },
+        }
+    }
+
+    /// A value that must be there, and not empty.
+    fn text(&self, request: &WebhookRequest<'_>, what: &str) -> Result<String, Refusal> {
+        let text = self.find(request)?.and_then(|it| it.text()).filter(|it| !it.is_empty());
+        let missing = || format!("{what} is expected in {self}, as text or a whole number");
+        text.ok_or_else(|| Refusal::new(Reason::Malformed, missing()))
+    }
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Header(name) => write!(f, "the header {}", name.to_ascii_lowercase()),
+            Self::Pointer(pointer) => write!(f, "the body at {pointer}"),
+        }
+    }
+}

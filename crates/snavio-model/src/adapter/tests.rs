@@ -1,0 +1,438 @@
+//! Webhooks of the known providers, as they send them, and what becomes of them.
+
+use hmac::{KeyInit as _, Mac as _};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::*;
+use crate::event::NativeEvent;
+use crate::name::{AdapterName, ServiceName};
+use crate::refusal::{Reason, Refusal};
+use crate::registry::Sealed;
+use crate::signing::HmacSha256;
+use crate::time::Timestamp;
+
+const NOW: Timestamp = Timestamp(1_794_731_400_000);
+
+fn adapter(preset: Preset) -> Adapter {
+    let (name, service) = (AdapterName::new("hook").unwrap(), ServiceName::new("acme/shop").unwrap());
+    preset.adapter(name, service, vec![Sealed("sealed".to_owned())])
+}
+
+fn secret(text: &str) -> ForeignSecret {
+    ForeignSecret::new(text).unwrap()
+}
+
+fn hmac_hex(secret: &str, parts: &[&[u8]]) -> String {
+    let mut mac = HmacSha256::new_from_slice(secret.as_bytes()).unwrap();
+    parts.iter().for_each(|part| mac.update(part));
+    hex::encode(mac.finalize().into_bytes())
+}
+
+/// What a verified request becomes.
+fn event(adapter: &Adapter, headers: &[(&str, &str)], body: &[u8]) -> Value {
+    let written = adapter.event(&WebhookRequest { headers, body }).unwrap();
+    assert!(NativeEvent::parse(&written).is_ok());
+    serde_json::from_slice(&written).unwrap()
+}
+
+fn refused(adapter: &Adapter, headers: &[(&str, &str)], body: &[u8]) -> String {
+    adapter.event(&WebhookRequest { headers, body }).unwrap_err().to_string()
+}
+
+fn verify(
+    verification: &Verification,
+    headers: &[(&str, &str)],
+    body: &[u8],
+    secrets: &[ForeignSecret],
+) -> Result<(), Refusal> {
+    verification.verify(&WebhookRequest { headers, body }, secrets, NOW).map(drop)
+}
+
+const UPDATE: &[u8] = r#"{"update_id":901234567,"message":{"message_id":11,"from":{"id":42,"is_bot":false,"first_name":"Zoë"},"chat":{"id":42,"type":"private"},"date":1794731390,"text":"Bonjour 😀"}}"#.as_bytes();
+
+/// MSG-7
+#[test]
+fn a_telegram_update_is_verified_by_its_token_and_has_the_id_of_the_reference() {
+    let telegram = adapter(Preset::Telegram);
+    let headers = [("content-type", "application/json"), ("x-telegram-bot-api-secret-token", "tg_secret-1")];
+    let secrets = [secret("tg_secret-2"), secret("tg_secret-1")];
+    assert_eq!(verify(&telegram.verification, &headers, UPDATE, &secrets), Ok(()));
+    let one = event(&telegram, &headers, UPDATE);
+    assert_eq!(one, event(&telegram, &headers, UPDATE), "sent twice, it is one event");
+    // What Python's json.dumps(update, sort_keys=True) prints.
+    let normalized = r#"{"message": {"chat": {"id": 42, "type": "private"}, "date": 1794731390, "from": {"first_name": "Zo\u00eb", "id": 42, "is_bot": false}, "message_id": 11, "text": "Bonjour \ud83d\ude00"}, "update_id": 901234567}"#;
+    let id = hex::encode(Sha256::digest(format!("telegram:901234567:{normalized}")));
+    assert_eq!((&one["eventId"], &one["eventType"]), (&json!(id), &json!("telegram.update")));
+    assert_eq!(one["timestamp"], json!("2026-11-15T08:29:50.000Z"));
+    assert_eq!(one["data"]["message"]["text"], json!("Bonjour 😀"));
+    assert_eq!(one.get("metadata"), None);
+
+    for (given, expected) in [
+        (Some("tg_secret-3"), "unauthenticated: x-telegram-bot-api-secret-token is not the adapter's secret"),
+        (Some(""), "unauthenticated: x-telegram-bot-api-secret-token is not the adapter's secret"),
+        (None, "unauthenticated: x-telegram-bot-api-secret-token is missing"),
+    ] {
+        let headers: Vec<_> = given.map(|it| ("X-Telegram-Bot-Api-Secret-Token", it)).into_iter().collect();
+        let refusal = verify(&telegram.verification, &headers, UPDATE, &secrets).unwrap_err();
+        assert_eq!(refusal.to_string(), expected);
+    }
+    assert!(
+        verify(&telegram.verification, &headers, UPDATE, &[]).is_err(),
+        "nobody is known without a secret"
+    );
+}
+
+/// MSG-7
+#[test]
+fn a_calendar_notification_is_all_in_its_headers() {
+    let calendar = adapter(Preset::GoogleCalendar);
+    let headers = [
+        ("content-length", "0"),
+        ("x-goog-channel-id", "4ba78bf0-6a47-11e2-bcfd-0800200c9a66"),
+        ("x-goog-channel-token", "398348u3tu83ut8uu38"),
+        ("x-goog-channel-expiration", "Sun, 15 Nov 2026 17:00:00 GMT"),
+        ("x-goog-resource-id", "ret08u3rv24htgh289g"),
+        (
+            "x-goog-resource-uri",
+            "https://www.googleapis.com/calendar/v3/calendars/my_calendar@gmail.com/events",
+        ),
+        ("x-goog-resource-state", "exists"),
+        ("x-goog-message-number", "10"),
+    ];
+    assert_eq!(verify(&calendar.verification, &headers, b"", &[secret("398348u3tu83ut8uu38")]), Ok(()));
+    assert!(verify(&calendar.verification, &headers, b"", &[secret("398348u3tu83ut8uu39")]).is_err());
+    let one = event(&calendar, &headers, b"");
+    assert_eq!(one, event(&calendar, &headers, b""));
+    let data = json!({
+        "channelId": "4ba78bf0-6a47-11e2-bcfd-0800200c9a66",
+        "channelExpiration": "Sun, 15 Nov 2026 17:00:00 GMT",
+        "messageNumber": "10",
+        "resourceId": "ret08u3rv24htgh289g",
+        "resourceState": "exists",
+        "resourceUri": "https://www.googleapis.com/calendar/v3/calendars/my_calendar@gmail.com/events",
+    });
+    assert_eq!((&one["data"], &one["eventType"]), (&data, &json!("google-calendar.notification")));
+    let external = "4ba78bf0-6a47-11e2-bcfd-0800200c9a66:10";
+    let id = event_id("gcal", external, data.to_string().as_bytes()).unwrap();
+    assert_eq!(one["eventId"], json!(id.as_str()));
+    // The next notification of the channel is another event, and the secret is in none.
+    let next: Vec<_> = headers.iter().map(|&(name, it)| (name, if it == "10" { "13" } else { it })).collect();
+    assert_ne!(event(&calendar, &next, b"")["eventId"], one["eventId"]);
+    assert!(!one.to_string().contains("398348u3tu83ut8uu38"));
+    let without: Vec<_> =
+        headers.iter().copied().filter(|(name, _)| *name != "x-goog-message-number").collect();
+    assert_eq!(
+        refused(&calendar, &without, b""),
+        "malformed: the external id is expected in the header x-goog-message-number, as text or a whole number"
+    );
+}
+
+/// MSG-7
+#[test]
+fn a_github_event_is_verified_by_its_signature_and_has_the_id_of_its_delivery() {
+    let github = adapter(Preset::Github);
+    // The example of GitHub's documentation.
+    let example = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
+    let everybody = [secret("another secret"), secret("It's a Secret to Everybody")];
+    let signed = |signature: &str| {
+        verify(&github.verification, &[("X-Hub-Signature-256", signature)], b"Hello, World!", &everybody)
+    };
+    assert_eq!(signed(example), Ok(()));
+    assert_eq!(signed(&example.to_uppercase().replace("SHA256=", "sha256=")), Ok(()));
+    let form = "unauthenticated: X-Hub-Signature-256 must be \"sha256=\" and 64 hexadecimal digits";
+    let wrong =
+        "unauthenticated: x-hub-signature-256 is not the signature of the body under the adapter's secret";
+    for (signature, expected) in [
+        (&example[7..], form),
+        (&example[..example.len() - 1], form),
+        (&example.replace("sha256=75", "sha256=0x"), form),
+        (&example.replace("75", "76"), wrong),
+        ("", form),
+    ] {
+        assert_eq!(signed(signature).unwrap_err().to_string(), expected, "{signature}");
+    }
+
+    let body =
+        br#"{"ref":"refs/heads/main","repository":{"id":186853002,"full_name":"octo/hello"},"commits":[]}"#;
+    let headers = [
+        ("X-GitHub-Delivery", "72D3162E-cc78-11e3-81ab-4c9367dc0958"),
+        ("X-GitHub-Event", "push"),
+        ("X-GitHub-Hook-ID", "292430182"),
+    ];
+    let one = event(&github, &headers, body);
+    assert_eq!(one, event(&github, &headers, body));
+    assert_eq!(one["eventId"], json!("72d3162e-cc78-11e3-81ab-4c9367dc0958"));
+    assert_eq!(one["metadata"], json!({"githubEvent": "push", "githubHook": "292430182"}));
+    assert_eq!(one["data"]["ref"], json!("refs/heads/main"));
+    // A type of its own for every kind of event, where that is wanted.
+    let suffix = Some(Origin::Header("x-github-event".to_owned()));
+    let by_kind = Adapter { event_type: "github".parse().unwrap(), event_type_suffix: suffix, ..github };
+    assert_eq!(event(&by_kind, &headers, body)["eventType"], json!("github.push"));
+    let odd = [headers[0], ("X-GitHub-Event", "a b")];
+    assert!(
+        refused(&by_kind, &odd, body).starts_with("invalid_name: the header x-github-event: an event type")
+    );
+    assert_eq!(
+        refused(&by_kind, &headers, b"payload=%7B%7D"),
+        "malformed: the body: unexpected character at byte 0"
+    );
+}
+
+fn stripe_signature(secret: &str, at: i64, body: &[u8]) -> String {
+    let time = at.to_string();
+    format!("t={time},v1={}", hmac_hex(secret, &[time.as_bytes(), b".", body]))
+}
+
+/// MSG-7
+#[test]
+fn a_stripe_event_is_verified_by_its_signed_time_and_does_not_count_what_waits() {
+    let stripe = adapter(Preset::Stripe);
+    let body = br#"{"id":"evt_1NG8Du2eZvKYlo2C","object":"event","created":1794731300,"data":{"object":{"id":"ch_3","amount":1099.0}},"livemode":false,"pending_webhooks":2,"type":"charge.succeeded"}"#;
+    let (now, key) = (NOW.0 / 1000, "whsec_test_secret");
+    let good = stripe_signature(key, now - 300, body);
+    let old = stripe_signature("whsec_older_one", now, body);
+    let check = |header: &str, body: &[u8]| {
+        let secrets = [secret(key), secret("whsec_older_one")];
+        verify(&stripe.verification, &[("Stripe-Signature", header)], body, &secrets)
+    };
+    let foreign = stripe_signature("whsec_of_another", now, body);
+    for header in [
+        good.clone(),
+        old,
+        format!("{good},v0=abc"),
+        format!("{foreign},{}", &stripe_signature(key, now, body)[13..]),
+        stripe_signature(key, now + 300, body),
+    ] {
+        assert_eq!(check(&header, body), Ok(()), "{header}");
+    }
+    let form = "unauthenticated: stripe-signature must be t=<seconds>,v1=<hex>, with 1 to 8 signatures";
+    let wrong = "unauthenticated: stripe-signature is not that of the body under the adapter's secret";
+    for (header, expected) in [
+        (good.replace(&(now - 300).to_string(), &now.to_string()), wrong),
+        (foreign, wrong),
+        (format!("t={now}"), form),
+        (good.replace("t=", "t=0"), form),
+        (format!("{good},t={now}"), form),
+        (good[13..].to_owned(), form),
+        (good.replace("v1=", "v1"), form),
+        ([good.as_str(), &[&good[13..]; 8].join("")].concat(), form),
+    ] {
+        assert_eq!(check(&header, body).unwrap_err().to_string(), expected, "{header}");
+    }
+    assert!(check(&good, b"{}").is_err());
+    for at in [now - 301, now + 301] {
+        let refusal = check(&stripe_signature(key, at, body), body).unwrap_err();
+        assert_eq!(refusal.reason, Reason::TimestampOutOfWindow);
+        assert_eq!(refusal.skew.map(|it| it.sent_at), Some(Timestamp(at * 1000)));
+    }
+
+    let one = event(&stripe, &[], body);
+    assert_eq!(
+        (&one["eventId"], &one["timestamp"]),
+        (&json!("evt_1NG8Du2eZvKYlo2C"), &json!("2026-11-15T08:28:20.000Z"))
+    );
+    assert_eq!(one["metadata"], json!({"stripeType": "charge.succeeded"}));
+    let again =
+        String::from_utf8(body.to_vec()).unwrap().replace("\"pending_webhooks\":2", "\"pending_webhooks\":1");
+    assert_eq!(one, event(&stripe, &[], again.as_bytes()), "sent again while one of two was delivered");
+    let changed = again.replace("1099.0", "1098");
+    assert_eq!(event(&stripe, &[], changed.as_bytes())["eventId"], one["eventId"], "and so it is a conflict");
+}
+
+/// MSG-4, MSG-7
+#[test]
+fn standard_webhooks_are_verified_as_the_specification_says() {
+    let scheme = Verification::StandardWebhooks { tolerance_seconds: 300 };
+    let headers = [
+        ("webhook-id", "msg_p5jXN8AQM9LWM0D4loKWxJek"),
+        ("webhook-timestamp", "1614265330"),
+        ("webhook-signature", "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE= v1,bad"),
+    ];
+    let body = br#"{"test": 2432232314}"#;
+    let request = WebhookRequest { headers: &headers, body };
+    let secrets = [secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")];
+    let at = |seconds: i64| Timestamp(seconds * 1000);
+    let signature = headers[2].1.to_owned();
+    let verified = Verified { signed_at: Some(at(1_614_265_330)), signature };
+    assert_eq!(scheme.verify(&request, &secrets, at(1_614_265_330)).as_ref(), Ok(&verified));
+    assert_eq!(scheme.verify(&request, &secrets, at(1_614_265_630)), Ok(verified));
+    let late = scheme.verify(&request, &secrets, at(1_614_265_631)).unwrap_err();
+    assert_eq!(late.reason, Reason::TimestampOutOfWindow);
+    let others = [secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSv"), secret("not of this scheme")];
+    let refusal = scheme.verify(&request, &others, at(1_614_265_330)).unwrap_err();
+    assert_eq!(
+        refusal.to_string(),
+        "unauthenticated: webhook-signature is not the signature of the body under the adapter's secret"
+    );
+    let unfit =
+        verify(&scheme, &[headers[0], headers[1], ("webhook-signature", "x")], body, &secrets).unwrap_err();
+    assert_eq!(unfit.reason, Reason::Unauthenticated);
+    assert!(scheme.check_secret(&secrets[0]).is_ok() && scheme.check_secret(&others[1]).is_err());
+}
+
+/// MSG-7
+#[test]
+fn an_hmac_may_be_written_as_base64() {
+    let scheme: Verification =
+        serde_json::from_value(json!({"scheme": "hmac", "header": "X-Sig", "encoding": "base64"})).unwrap();
+    // HMAC-SHA256 of `{}` under `a secret of it`.
+    let signature = {
+        use base64::Engine as _;
+        let bytes = hex::decode(hmac_hex("a secret of it", &[b"{}"])).unwrap();
+        base64::engine::general_purpose::STANDARD.encode(bytes)
+    };
+    let check = |it: &str| verify(&scheme, &[("x-sig", it)], b"{}", &[secret("a secret of it")]);
+    assert_eq!(check(&signature), Ok(()));
+    assert!(check(signature.trim_end_matches('=')).is_err());
+    let twice = [("x-sig", signature.as_str()), ("X-SIG", signature.as_str())];
+    let refusal = verify(&scheme, &twice, b"{}", &[secret("a secret of it")]).unwrap_err();
+    assert_eq!(refusal.to_string(), "duplicate_member: the header x-sig came twice");
+}
+
+/// MSG-7, QUA-4
+#[test]
+fn a_providers_secret_is_printable_and_does_not_print_itself() {
+    for (text, fits) in
+        [("12345678", true), ("1234567", false), ("", false), ("é2345678", false), ("1234567\n", false)]
+    {
+        assert_eq!(ForeignSecret::new(text).is_ok(), fits, "{text:?}");
+    }
+    assert!(ForeignSecret::new(&"x".repeat(513)).is_err());
+    assert_eq!(format!("{:?}", secret("12345678")), "ForeignSecret(..)");
+}
+
+/// MSG-7
+#[test]
+fn the_ready_adapters_are_right_and_are_data() {
+    for preset in Preset::ALL {
+        let adapter = adapter(preset);
+        assert_eq!(adapter.problem(), None, "{preset:?}");
+        let text = serde_json::to_string(&adapter).unwrap();
+        assert_eq!(serde_json::from_str::<Adapter>(&text).unwrap(), adapter);
+    }
+    let data = serde_json::to_value(adapter(Preset::Stripe)).unwrap();
+    assert_eq!(
+        data,
+        json!({
+            "name": "hook",
+            "service": "acme/shop",
+            "source": "stripe",
+            "event_type": "stripe.event",
+            "external_id": [{"pointer": "/id"}],
+            "id": "external",
+            "data": "body",
+            "members": {"stripeType": {"pointer": "/type"}},
+            "left_out": ["/pending_webhooks"],
+            "timestamp": {"pointer": "/created"},
+            "verification": {"scheme": "stripe", "tolerance_seconds": 300},
+            "secrets": ["sealed"],
+        })
+    );
+}
+
+/// MSG-7
+#[test]
+fn an_adapter_that_cannot_work_is_refused_with_why() {
+    let good = || adapter(Preset::Stripe);
+    let header = |name: &str| Origin::Header(name.to_owned());
+    let tolerance = |tolerance_seconds| Verification::Stripe { tolerance_seconds };
+    for (wrong, expected) in [
+        (
+            Adapter { source: "a:b".to_owned(), ..good() },
+            "source: must be 1 to 64 printable ASCII characters without a colon, which ends it in ids",
+        ),
+        (Adapter { external_id: Vec::new(), ..good() }, "external_id has 0 parts, not 1 to 4"),
+        (Adapter { external_id: vec![header("x"); 5], ..good() }, "external_id has 5 parts, not 1 to 4"),
+        (
+            Adapter { external_id: vec![header("a b")], ..good() },
+            "\"a b\" is no name of a header: 1 to 64 of A-Z a-z 0-9 - _",
+        ),
+        (
+            Adapter { id: IdRule::Derived, ..good() },
+            "left_out is for the id external and the data body: an id that is made from content is made from all of it",
+        ),
+        (
+            Adapter { data: DataRule::Members, members: [].into(), ..good() },
+            "data is made of members, and there are none",
+        ),
+        (
+            Adapter { members: [("cloudevents".to_owned(), header("x"))].into(), ..good() },
+            "members: \"cloudevents\" is no name for a member (1 to 64 bytes, not cloudevents)",
+        ),
+        (Adapter { secrets: Vec::new(), ..good() }, "an adapter has 1 to 4 secrets"),
+        (
+            Adapter { verification: tolerance(0), ..good() },
+            "verification.tolerance_seconds is 0, not 1 to 3600",
+        ),
+        (
+            Adapter { verification: tolerance(3601), ..good() },
+            "verification.tolerance_seconds is 3601, not 1 to 3600",
+        ),
+    ] {
+        assert_eq!(wrong.problem().as_deref(), Some(expected));
+    }
+}
+
+/// MSG-7
+#[test]
+fn the_external_id_is_text_or_a_whole_number() {
+    let mut one = adapter(Preset::Stripe);
+    for (body, id) in [
+        (r#"{"id":"a b"}"#, Some("a b")),
+        (r#"{"id":7}"#, Some("7")),
+        (r#"{"id":-7}"#, Some("-7")),
+        (r#"{"id":9007199254740993}"#, Some("9007199254740993")),
+        (r#"{"id":7.5}"#, None),
+        (r#"{"id":""}"#, None),
+        (r#"{"id":null}"#, None),
+        (r#"{"id":{}}"#, None),
+        (r#"{"id":"é"}"#, None),
+        ("{}", None),
+        ("[]", None),
+        ("", None),
+    ] {
+        let written = one.event(&WebhookRequest { headers: &[], body: body.as_bytes() }).ok();
+        let read = written.map(|it| NativeEvent::parse(&it).unwrap().id.as_str().to_owned());
+        assert_eq!(read.as_deref(), id, "{body}");
+    }
+    one.external_id = vec![Origin::Pointer("/entry/0/id".to_owned().try_into().unwrap())];
+    assert_eq!(event(&one, &[], br#"{"entry":[{"id":"x"}]}"#)["eventId"], json!("x"));
+}
+
+proptest! {
+    /// QUA-4
+    #[test]
+    fn no_request_makes_an_adapter_panic(
+        body in proptest::collection::vec(any::<u8>(), 0..128),
+        value: String,
+        edited in 0..UPDATE.len(),
+        byte: u8,
+    ) {
+        let names = ["X-GitHub-Delivery", "X-Hub-Signature-256", "Stripe-Signature", "webhook-id", "webhook-timestamp", "webhook-signature"];
+        let headers: Vec<_> = names.iter().map(|name| (*name, value.as_str())).collect();
+        let mut update = UPDATE.to_vec();
+        update[edited] = byte;
+        for preset in Preset::ALL {
+            let adapter = adapter(preset);
+            for body in [&body, &update] {
+                let request = WebhookRequest { headers: &headers, body };
+                let _ = adapter.event(&request);
+                prop_assert!(adapter.verification.verify(&request, &[secret("12345678")], NOW).is_err());
+            }
+        }
+    }
+
+    /// MSG-7
+    #[test]
+    fn any_secret_of_several_verifies_what_it_signed(place in 0..3usize, body: Vec<u8>, at in -300..=300i64) {
+        let secrets = ["first secret", "second secret", "third secret"];
+        let known: Vec<_> = secrets.iter().map(|it| secret(it)).collect();
+        let header = stripe_signature(secrets[place], NOW.0 / 1000 + at, &body);
+        let stripe = Verification::Stripe { tolerance_seconds: 300 };
+        prop_assert_eq!(verify(&stripe, &[("stripe-signature", &header)], &body, &known), Ok(()));
+        let others: Vec<_> = known.into_iter().enumerate().filter(|(it, _)| *it != place).map(|(_, it)| it).collect();
+        prop_assert!(verify(&stripe, &[("stripe-signature", &header)], &body, &others).is_err());
+    }
+}

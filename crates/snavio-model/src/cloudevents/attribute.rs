@@ -1,0 +1,147 @@
+//! Attributes: their names, and the types of their values.
+
+use crate::json::{Fault, Kind, Reader, write_string};
+use crate::limits::CLOUDEVENT_NAME_BYTES_MAX;
+
+/// The value of an attribute. What CloudEvents calls a URI, a time or binary is text here and in JSON.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    /// Text without control characters.
+    Text(String),
+    /// A whole number of 32 bits.
+    Integer(i32),
+    /// Yes or no.
+    Boolean(bool),
+}
+
+/// What is wrong with a value.
+pub(super) const VALUE_RULE: &str =
+    "must be text without control characters, a whole number of 32 bits, true or false";
+
+impl Value {
+    /// Text, if an attribute may have it.
+    pub(super) fn text(text: String) -> Option<Self> {
+        is_text(&text).then_some(Self::Text(text))
+    }
+
+    /// Reads the value that comes next: nothing of `null`, which stands for an attribute that is not there, and an error
+    /// within of what no attribute can have.
+    pub(super) fn read(reader: &mut Reader<'_>) -> Result<Option<Result<Self, ()>>, Fault> {
+        let value = match reader.kind()? {
+            Kind::Null => {
+                reader.skip()?;
+                return Ok(None);
+            }
+            Kind::String => Self::text(reader.string()?.into_owned()),
+            Kind::Number => integer(reader.skip()?).map(Self::Integer),
+            Kind::Bool => Some(Self::Boolean(reader.skip()? == b"true")),
+            Kind::Object | Kind::Array => {
+                reader.skip()?;
+                None
+            }
+        };
+        Ok(Some(value.ok_or(())))
+    }
+
+    /// The text, if it is one.
+    pub fn as_text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Integer(_) | Self::Boolean(_) => None,
+        }
+    }
+
+    /// Appends it as JSON.
+    pub(super) fn write_json(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Text(text) => write_string(out, text),
+            other => out.extend_from_slice(other.to_string().as_bytes()),
+        }
+    }
+}
+
+/// The canonical text, which headers carry.
+impl std::fmt::Display for Value {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::Integer(number) => number.fmt(f),
+            Self::Boolean(value) => value.fmt(f),
+        }
+    }
+}
+
+/// Digits with a minus sign at most: `1.0` and `1e3` are no integers to CloudEvents.
+fn integer(raw: &[u8]) -> Option<i32> {
+    std::str::from_utf8(raw).ok()?.parse().ok()
+}
+
+/// What is wrong with a name.
+pub(super) const NAME_RULE: &str = "attribute names must be 1 to 64 of a-z 0-9";
+
+/// Whether an attribute may be called so.
+pub(super) fn is_name(text: &str) -> bool {
+    (1..=CLOUDEVENT_NAME_BYTES_MAX).contains(&text.len())
+        && text.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9'))
+}
+
+/// Whether an attribute may hold this text.
+fn is_text(text: &str) -> bool {
+    text.chars().all(is_attribute_char)
+}
+
+/// Whether it is no control character, and none that Unicode says is no character.
+pub(super) fn is_attribute_char(char: char) -> bool {
+    let code = u32::from(char);
+    !(char.is_control() || matches!(code, 0xfdd0..=0xfdef) || code & 0xfffe == 0xfffe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MSG-6
+    #[test]
+    fn a_value_is_text_a_small_whole_number_or_a_boolean() {
+        let text = |it: &str| Some(Ok(Value::Text(it.to_owned())));
+        for (json, value) in [
+            (r#""a b""#, text("a b")),
+            (r#""é\ud83d\ude00""#, text("é😀")),
+            (r#""""#, text("")),
+            ("7", Some(Ok(Value::Integer(7)))),
+            ("-2147483648", Some(Ok(Value::Integer(i32::MIN)))),
+            ("true", Some(Ok(Value::Boolean(true)))),
+            ("false", Some(Ok(Value::Boolean(false)))),
+            ("null", None),
+            ("2147483648", Some(Err(()))),
+            ("7.0", Some(Err(()))),
+            ("1e3", Some(Err(()))),
+            (r#""a\nb""#, Some(Err(()))),
+            (r#""\u0085""#, Some(Err(()))),
+            (r#""\ufdd0""#, Some(Err(()))),
+            (r#""\uffff""#, Some(Err(()))),
+            (r#""\ud83f\udffe""#, Some(Err(()))),
+            ("{}", Some(Err(()))),
+            ("[1]", Some(Err(()))),
+        ] {
+            assert_eq!(Value::read(&mut Reader::new(json.as_bytes()).unwrap()).unwrap(), value, "{json}");
+        }
+    }
+
+    /// MSG-6
+    #[test]
+    fn a_name_is_lower_case_letters_and_digits() {
+        for (name, fits) in [
+            ("a", true),
+            ("a1", true),
+            ("1a", true),
+            ("", false),
+            ("aB", false),
+            ("a_b", false),
+            ("é", false),
+        ] {
+            assert_eq!(is_name(name), fits, "{name}");
+        }
+        assert!(is_name(&"x".repeat(64)) && !is_name(&"x".repeat(65)));
+    }
+}

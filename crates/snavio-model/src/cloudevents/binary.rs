@@ -1,0 +1,198 @@
+//! Binary mode: attributes in headers that begin with `ce-`, and the data as the body.
+
+use std::borrow::Cow;
+
+use super::attribute::Value;
+use super::data::{Data, DataKind};
+use super::draft::{Draft, wrong_data};
+use super::event::CloudEvent;
+use crate::limits::CLOUDEVENT_HEADER_BYTES_MAX;
+use crate::refusal::{Reason, Refused};
+
+const PREFIX: &str = "ce-";
+
+impl<'a> CloudEvent<'a> {
+    /// Reads an event in binary mode from all headers of a request, in any case, and its body. A body without a content
+    /// type is JSON, as data in structured mode is; an empty one is no data.
+    pub fn binary<'h>(
+        headers: impl IntoIterator<Item = (&'h str, &'h str)>,
+        body: &'a [u8],
+    ) -> Result<Self, Refused> {
+        let mut draft = Draft::default();
+        let mut seen = Vec::new();
+        for (name, value) in headers {
+            let name = name.to_ascii_lowercase();
+            let attribute = name.strip_prefix(PREFIX);
+            if attribute.is_none() && name != "content-type" {
+                continue;
+            }
+            if seen.contains(&name) {
+                draft.form.wrong(Reason::DuplicateMember, || "a header of the event came twice".into());
+            }
+            match attribute {
+                None => draft.attribute("datacontenttype", Value::text(value.to_owned()).ok_or(())),
+                Some("datacontenttype") => {
+                    let detail = "ce-datacontenttype must not be sent: the content-type header says it";
+                    draft.form.wrong(Reason::Malformed, || detail.into());
+                }
+                Some(attribute) => header(&mut draft, attribute, value),
+            }
+            seen.push(name);
+        }
+        draft.finish(Ok(body), |draft, body| {
+            let declared = match body {
+                [] => DataKind::None,
+                _ => DataKind::declared(draft.content_type(), DataKind::Json),
+            };
+            Data::read(body.into(), declared).map_err(wrong_data)
+        })
+    }
+
+    /// The event in binary mode; nothing if its headers are more than receivers take, and it must be sent in structured
+    /// mode.
+    pub fn to_binary(&self) -> Option<BinaryForm<'_>> {
+        let mut headers = Vec::new();
+        for (name, value) in self.members() {
+            headers.push((format!("{PREFIX}{name}"), encoded(&value.to_string())));
+        }
+        // A body without a type would be read as JSON, or as anything.
+        let implied = match self.data.kind() {
+            DataKind::None => None,
+            DataKind::Json => Some("application/json"),
+            DataKind::Text => Some("text/plain; charset=utf-8"),
+            DataKind::Binary => Some("application/octet-stream"),
+        };
+        if let Some(content_type) = self.content_type().or(implied) {
+            headers.push(("content-type".to_owned(), content_type.to_owned()));
+        }
+        let bytes: usize = headers.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
+        let body = self.data.bytes().unwrap_or_default();
+        (bytes <= CLOUDEVENT_HEADER_BYTES_MAX).then_some(BinaryForm { headers, body })
+    }
+}
+
+/// An event in binary mode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BinaryForm<'a> {
+    /// Headers, their names in lower case, the content type among them.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Cow<'a, [u8]>,
+}
+
+fn header(draft: &mut Draft, attribute: &str, value: &str) {
+    match decoded(value) {
+        Some(text) => draft.attribute(attribute, Value::text(text).ok_or(())),
+        None => {
+            let rule = "as printable ASCII, all else percent-encoded in UTF-8";
+            // Names of attributes are short, and say nothing but their letters.
+            let which = if super::attribute::is_name(attribute) { attribute } else { "…" };
+            draft
+                .form
+                .wrong(Reason::Malformed, || format!("the header {PREFIX}{which} must be written {rule}"));
+        }
+    }
+}
+
+/// The value of an attribute as a header has it: spaces, quotes, percent signs and all that is not printable ASCII as the
+/// percent-encoded bytes of UTF-8.
+fn encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'!' | b'#'..=b'$' | b'&'..=b'~' => out.push(char::from(byte)),
+            _ => {
+                let digit = |it: u8| char::from(b"0123456789ABCDEF"[usize::from(it & 15)]);
+                out.extend(['%', digit(byte >> 4), digit(byte)]);
+            }
+        }
+    }
+    out
+}
+
+/// Undoes it, quoted strings of older senders included; nothing of what is not written so.
+fn decoded(header: &str) -> Option<String> {
+    let unquoted = unquoted(header.trim_matches([' ', '\t']))?;
+    let mut out = Vec::with_capacity(unquoted.len());
+    let mut rest = unquoted.as_slice();
+    while let Some((&byte, behind)) = rest.split_first() {
+        rest = behind;
+        if byte != b'%' {
+            out.push(byte);
+            continue;
+        }
+        let (digits, behind) = rest.split_at_checked(2)?;
+        let digit = |it: u8| char::from(it).to_digit(16).and_then(|it| u8::try_from(it).ok());
+        out.push(digit(digits[0])? << 4 | digit(digits[1])?);
+        rest = behind;
+    }
+    String::from_utf8(out).ok()
+}
+
+fn unquoted(header: &str) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(header.len());
+    let mut is_quoted = false;
+    let mut bytes = header.bytes();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => is_quoted = !is_quoted,
+            b'\\' if is_quoted => out.push(bytes.next()?),
+            b' '..=b'~' | b'\t' => out.push(byte),
+            _ => return None,
+        }
+    }
+    (!is_quoted && out.is_ascii()).then_some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// MSG-6
+    #[test]
+    fn header_values_are_decoded_as_the_binding_says() {
+        for (header, text) in [
+            ("plain", Some("plain")),
+            ("  plain\t", Some("plain")),
+            ("Euro%20%E2%82%AC%20%F0%9F%98%80", Some("Euro € 😀")),
+            ("%e2%82%ac", Some("€")),
+            ("%41", Some("A")),
+            ("%2541", Some("%41")),
+            ("a b", Some("a b")),
+            (r#""a b""#, Some("a b")),
+            (r#""a \"b\" \\ %20""#, Some(r#"a "b" \  "#)),
+            (r#"a" b "c"#, Some("a b c")),
+            ("", Some("")),
+            ("%C0%A0", None),
+            ("%ff", None),
+            ("%", None),
+            ("%4", None),
+            ("%4g", None),
+            ("\"open", None),
+            (r#""open\"#, None),
+            ("é", None),
+            (r#""\é""#, None),
+            ("a\u{1}", None),
+        ] {
+            assert_eq!(decoded(header).as_deref(), text, "{header}");
+        }
+        assert_eq!(encoded("Euro € 😀\"%"), "Euro%20%E2%82%AC%20%F0%9F%98%80%22%25");
+    }
+
+    proptest! {
+        /// MSG-6
+        #[test]
+        fn what_is_encoded_is_decoded_again(text: String) {
+            let header = encoded(&text);
+            prop_assert!(header.bytes().all(|byte| matches!(byte, b'!'..=b'~')));
+            prop_assert_eq!(decoded(&header), Some(text));
+        }
+
+        /// QUA-4
+        #[test]
+        fn no_header_makes_the_decoder_panic(header: String) {
+            let _ = decoded(&header);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! A CloudEvent, and what it is as a native event and as a delivery.
+
+use std::borrow::Cow;
+
+use super::attribute::Value;
+use super::data::Data;
+use super::kept::{Attributes, Kept};
+use super::media;
+use super::source::Source;
+use crate::event::NativeEvent;
+use crate::id::MessageId;
+use crate::limits::BODY_BYTES_MAX;
+use crate::message::Message;
+use crate::name::{CommandName, EventVersion, ServiceName, TargetText};
+use crate::payload::Payload;
+use crate::refusal::{Reason, Refusal};
+use crate::trace::{CorrelationId, Traceparent};
+
+/// A CloudEvent whose form is right, read from a request or made from a message that is delivered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CloudEvent<'a> {
+    /// `id`; a UUID in lower case.
+    pub id: MessageId,
+    /// `source` as given.
+    pub source: Source,
+    /// `type`, the name within the service that publishes it.
+    pub event_type: CommandName,
+    /// `time` as given: content, and of any age.
+    pub time: Option<String>,
+    /// The extension `correlationid`.
+    pub correlation_id: Option<CorrelationId>,
+    /// The extension `traceparent`, where it is one.
+    pub traceparent: Option<Traceparent>,
+    /// The extension `eventversion`: the version of its type.
+    pub version: Option<EventVersion>,
+    /// The extension `snaviometadata`: the metadata of a native event, an object as JSON text.
+    pub metadata: Option<String>,
+    /// `subject`, `dataschema`, `datacontenttype` and all other extensions.
+    pub attributes: Attributes,
+    /// What it says.
+    pub data: Data<'a>,
+    /// Of a delivery: the authenticated sender, where the source is not its very name.
+    pub(super) sender: Option<ServiceName>,
+    pub(super) native_metadata: Option<String>,
+}
+
+impl CloudEvent<'_> {
+    /// The native event that it is, sent by `own`: the source must name that service (MSG-5).
+    pub fn native(&self, own: &ServiceName) -> Result<NativeEvent<'_>, Refusal> {
+        if !self.source.names(own) {
+            let detail = format!(
+                "source must name the sending service: {own}, or a URI with it in its path, such as https://example.com/{own}"
+            );
+            return Err(Refusal::new(Reason::SourcePresent, detail));
+        }
+        // Text and bytes grow when they become JSON.
+        if self.data.json().len() > BODY_BYTES_MAX {
+            let detail = format!("the data is larger than {BODY_BYTES_MAX} bytes when it is written as JSON");
+            return Err(Refusal::new(Reason::TooLarge, detail));
+        }
+        Ok(NativeEvent {
+            id: self.id.clone(),
+            event_type: self.event_type.clone(),
+            correlation_id: self.correlation_id.clone(),
+            timestamp: self.time.as_deref().map(Cow::Borrowed),
+            version: self.version.clone(),
+            source: TargetText::new(own.as_str()).ok(),
+            data: Payload::parse(self.data.json())?,
+            metadata: self.native_metadata.as_deref(),
+        })
+    }
+}
+
+impl<'a> CloudEvent<'a> {
+    /// An event as it is delivered; nothing of a command, which is no event.
+    pub fn of(message: &'a Message) -> Option<Self> {
+        let envelope = message.event.as_ref()?;
+        let Kept { mut attributes, source, data, metadata } = Kept::of(envelope.metadata.as_deref());
+        let own = message.source.as_str();
+        // Whatever the metadata says, a delivery never names somebody who did not send it.
+        let source = source.filter(|it| it.names(&message.source)).or_else(|| Source::new(own))?;
+        let data = Data::of_payload(&message.payload, data.as_deref());
+        let content_type = attributes.get("datacontenttype").and_then(Value::as_text);
+        if !content_type.is_none_or(|it| fits(it, &data)) {
+            attributes.remove("datacontenttype");
+        }
+        Some(Self {
+            id: message.id.clone(),
+            sender: (source.as_str() != own).then(|| message.source.clone()),
+            source,
+            event_type: message.name.clone(),
+            time: Some(envelope.timestamp.clone()),
+            correlation_id: Some(message.correlation.clone()),
+            traceparent: Some(message.traceparent.clone()),
+            version: Some(envelope.version.clone()),
+            metadata,
+            attributes,
+            data,
+            native_metadata: envelope.metadata.clone(),
+        })
+    }
+}
+
+/// Whether data can be of a type: what is JSON must not be called otherwise, nor the other way round.
+fn fits(content_type: &str, data: &Data<'_>) -> bool {
+    use super::data::DataKind::{Binary, Json, None, Text};
+    media::is_media_type(content_type)
+        && match data.kind() {
+            None => true,
+            Json => media::is_json(content_type),
+            Text | Binary => !media::is_json(content_type),
+        }
+}

@@ -1,0 +1,72 @@
+//! Media types: whether one says that data is JSON, or text.
+
+/// Whether a text is a media type that a header can carry: `type/subtype`, and whatever parameters behind it.
+pub(super) fn is_media_type(text: &str) -> bool {
+    let is_token = |token: &str| !token.is_empty() && token.bytes().all(is_token_byte);
+    let is_printable = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    is_printable && essence(text).split_once('/').is_some_and(|(kind, sub)| is_token(kind) && is_token(sub))
+}
+
+/// `type/subtype` without its parameters, in lower case.
+pub(super) fn essence(media_type: &str) -> String {
+    let essence = media_type.split_once(';').map_or(media_type, |(essence, _)| essence);
+    essence.trim_matches([' ', '\t']).to_ascii_lowercase()
+}
+
+/// Whether data of this type is JSON: `*/json` and `*/*+json`.
+pub(super) fn is_json(media_type: &str) -> bool {
+    essence(media_type).split_once('/').is_some_and(|(_, sub)| sub == "json" || sub.ends_with("+json"))
+}
+
+/// Whether people expect to read data of this type as text, in UTF-8.
+pub(super) fn is_utf8_text(media_type: &str) -> bool {
+    let essence = essence(media_type);
+    let Some((kind, sub)) = essence.split_once('/') else { return false };
+    let is_text = kind == "text"
+        || ["xml", "yaml", "toml", "javascript", "graphql", "sql", "x-www-form-urlencoded", "x-ndjson"]
+            .contains(&sub)
+        || ["+xml", "+yaml"].iter().any(|ending| sub.ends_with(ending));
+    is_text && charset(media_type).is_none_or(|it| it == "utf-8" || it == "us-ascii")
+}
+
+fn charset(media_type: &str) -> Option<String> {
+    let parameters = media_type.split(';').skip(1).filter_map(|it| it.split_once('='));
+    let mut charsets = parameters.filter(|(name, _)| name.trim().eq_ignore_ascii_case("charset"));
+    charsets.next().map(|(_, value)| value.trim().trim_matches('"').to_ascii_lowercase())
+}
+
+fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MSG-6
+    #[test]
+    fn a_media_type_says_what_data_is() {
+        for (text, fits, json, utf8) in [
+            ("application/json", true, true, false),
+            ("Application/JSON ; charset=utf-8", true, true, false),
+            ("application/vnd.acme+json", true, true, false),
+            ("text/json", true, true, true),
+            ("application/jsonp", true, false, false),
+            ("text/plain", true, false, true),
+            ("text/plain; charset=\"UTF-8\"", true, false, true),
+            ("text/plain;charset=iso-8859-1", true, false, false),
+            ("application/xml", true, false, true),
+            ("image/svg+xml", true, false, true),
+            ("application/x-www-form-urlencoded", true, false, true),
+            ("application/octet-stream", true, false, false),
+            ("json", false, false, false),
+            ("a/b/c", false, false, false),
+            ("/json", false, true, false),
+            ("", false, false, false),
+            ("text/plain\r\nx: y", false, false, true),
+        ] {
+            assert_eq!(is_media_type(text), fits, "{text:?}");
+            assert_eq!((is_json(text), is_utf8_text(text)), (json, utf8), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! How an event travels in a request, by its headers.
+
+use super::media::essence;
+use crate::refusal::{Reason, Refusal};
+
+/// How an event, or several, are written in a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Not as CloudEvents.
+    Native,
+    /// One CloudEvent as one JSON object.
+    Structured,
+    /// One CloudEvent: its attributes in headers, its data as the body.
+    Binary,
+    /// CloudEvents in a JSON array.
+    Batch,
+}
+
+impl Mode {
+    /// The content type of structured mode.
+    pub const STRUCTURED: &str = "application/cloudevents+json";
+    /// The content type of batch mode.
+    pub const BATCH: &str = "application/cloudevents-batch+json";
+
+    /// Tells it by the content type and by the names of the headers. An event that is there twice is refused: two readers
+    /// could take two.
+    pub fn of<'h>(
+        content_type: Option<&str>,
+        names: impl IntoIterator<Item = &'h str>,
+    ) -> Result<Self, Refusal> {
+        let has_attributes = names.into_iter().any(is_required);
+        match content_type.map(essence).as_deref() {
+            Some(Self::STRUCTURED | Self::BATCH) if has_attributes => {
+                let detail = "the body holds the whole event, and headers that begin with ce- say it again: send one of them";
+                Err(Refusal::new(Reason::InvalidRequest, detail))
+            }
+            Some(Self::STRUCTURED) => Ok(Self::Structured),
+            Some(Self::BATCH) => Ok(Self::Batch),
+            Some(other) if other.starts_with("application/cloudevents") => {
+                let detail = "of CloudEvents, application/cloudevents+json and application/cloudevents-batch+json are taken";
+                Err(Refusal::new(Reason::UnsupportedMediaType, detail))
+            }
+            _ if has_attributes => Ok(Self::Binary),
+            _ => Ok(Self::Native),
+        }
+    }
+}
+
+/// Headers that every CloudEvent in binary mode has; others that begin so need not be meant for it.
+fn is_required(header: &str) -> bool {
+    ["ce-specversion", "ce-id", "ce-type", "ce-source"].iter().any(|it| header.eq_ignore_ascii_case(it))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MSG-6
+    #[test]
+    fn the_headers_tell_the_mode() {
+        let ce = ["host", "CE-Id"];
+        for (content_type, names, mode) in [
+            (None, &[][..], Some(Mode::Native)),
+            (Some("application/json"), &["ce-other"], Some(Mode::Native)),
+            (Some("application/json"), &ce, Some(Mode::Binary)),
+            (None, &ce, Some(Mode::Binary)),
+            (Some("application/cloudevents+json; charset=UTF-8"), &[], Some(Mode::Structured)),
+            (Some("Application/CloudEvents+JSON"), &["ce-other"], Some(Mode::Structured)),
+            (Some("application/cloudevents+json"), &ce, None),
+            (Some("application/cloudevents-batch+json"), &[], Some(Mode::Batch)),
+            (Some("application/cloudevents-batch+json"), &ce, None),
+            (Some("application/cloudevents+avro"), &ce, None),
+            (Some("application/cloudevents"), &[], None),
+        ] {
+            assert_eq!(Mode::of(content_type, names.iter().copied()).ok(), mode, "{content_type:?}");
+        }
+    }
+}

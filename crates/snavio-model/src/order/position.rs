@@ -1,0 +1,121 @@
+//! Where a message stands in the order of its entity: read from its payload or its extensions, and never through a float.
+
+use serde::{Deserialize, Serialize};
+
+use super::config::Order;
+use crate::cloudevents::kept;
+use crate::json::{Fault, Found, Kind, Pointer};
+use crate::limits::ENTITY_BYTES_MAX;
+use crate::message::Message;
+use crate::refusal::{Reason, Refusal};
+use crate::time::Timestamp;
+
+/// Where a message stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Position {
+    /// What is ordered: an order, a build, an account. A whole number is the same as its text.
+    pub entity: String,
+    /// Its number there, from zero.
+    pub number: i64,
+    /// What kind of number it is.
+    pub kind: NumberKind,
+}
+
+/// What a number counts. An entity has numbers of one kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NumberKind {
+    /// The messages of the entity.
+    Sequence,
+    /// Milliseconds since 1970.
+    Time,
+}
+
+impl NumberKind {
+    /// The number in stores; never used for anything else.
+    pub fn number(self) -> i16 {
+        match self {
+            Self::Sequence => 0,
+            Self::Time => 1,
+        }
+    }
+
+    /// Takes back what [`NumberKind::number`] gave.
+    pub fn stored(number: i16) -> Option<Self> {
+        match number {
+            0 => Some(Self::Sequence),
+            1 => Some(Self::Time),
+            _ => None,
+        }
+    }
+}
+
+impl Order {
+    /// Where a message stands; nothing if it passes unordered (ORD-1). A number that is none is refused.
+    pub fn position(&self, message: &Message) -> Result<Option<Position>, Refusal> {
+        let Some(entity) = self.entity_of(message)? else { return Ok(None) };
+        let numbered = self.find(message, &self.number, "sequence")?;
+        if let Some(found) = numbered.filter(|it| it.kind != Kind::Null) {
+            let number = number(&found).ok_or_else(|| self.malformed())?;
+            return Ok(Some(Position { entity, number, kind: NumberKind::Sequence }));
+        }
+        let millis = || sent_at(message).map(|at| at.0).filter(|millis| *millis >= 0);
+        let number = self.timestamp_as_number.then(millis).flatten();
+        Ok(number.map(|number| Position { entity, number, kind: NumberKind::Time }))
+    }
+
+    fn entity_of(&self, message: &Message) -> Result<Option<String>, Refusal> {
+        let Some(found) = self.find(message, &self.entity, "partitionkey")? else { return Ok(None) };
+        let entity = found.text().or_else(|| found.whole_number());
+        if entity.as_ref().is_some_and(|it| it.len() > ENTITY_BYTES_MAX) {
+            let place = place(&self.entity, "partitionkey");
+            let detail = format!("the entity in {place} must be at most {ENTITY_BYTES_MAX} bytes");
+            return Err(Refusal::new(Reason::Malformed, detail));
+        }
+        Ok(entity)
+    }
+
+    /// A value of the payload by its pointer, or else of an extension.
+    fn find<'a>(
+        &self,
+        message: &'a Message,
+        pointer: &Option<Pointer>,
+        extension: &str,
+    ) -> Result<Option<Found<'a>>, Refusal> {
+        let found = match (pointer, kept::pointer(extension), &message.event) {
+            (Some(pointer), _, _) => Found::at(&message.payload, pointer),
+            (None, Some(pointer), Some(event)) => {
+                event.metadata.as_ref().map_or(Ok(None), |it| Found::at(it.as_bytes(), &pointer))
+            }
+            _ => Ok(None),
+        };
+        found.map_err(|fault: Fault| fault.into())
+    }
+
+    fn malformed(&self) -> Refusal {
+        let place = place(&self.number, "sequence");
+        let detail = format!("the number in {place} must be whole, 0 to {}, or the same as text", i64::MAX);
+        Refusal::new(Reason::Malformed, detail)
+    }
+}
+
+fn place(pointer: &Option<Pointer>, extension: &str) -> String {
+    match pointer {
+        Some(pointer) => format!("the payload at {pointer}"),
+        None => format!("the extension {extension}"),
+    }
+}
+
+/// A whole number from zero on, by its exact value, or as digits in text, with zeros in front as producers pad them.
+fn number(found: &Found<'_>) -> Option<i64> {
+    let text = found.text();
+    let is_digits = |it: &String| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit());
+    let digits = text.or_else(|| found.whole_number()).filter(is_digits)?;
+    let significant = digits.trim_start_matches('0');
+    if significant.is_empty() { Some(0) } else { significant.parse().ok() }
+}
+
+/// When the message says that it happened, or was signed.
+fn sent_at(message: &Message) -> Option<Timestamp> {
+    Timestamp::parse(message.event.as_ref().map_or(&message.sent_at, |event| &event.timestamp))
+}

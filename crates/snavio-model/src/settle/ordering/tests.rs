@@ -1,0 +1,197 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::*;
+use crate::claim::{Claim, ClaimKey, ClaimPolicy, Status};
+use crate::delivery::DeadReason;
+use crate::id::{MessageId, Serial};
+use crate::message::Message;
+use crate::name::QueueKey;
+use crate::order::{Mode, NumberKind, OnFailure, Rules};
+use crate::processing::{Processing, ProcessingKind};
+use crate::refusal::Reason;
+use crate::registry::{BoundRoute, Route};
+use crate::settle::{self, Settlement};
+
+const TTL: Duration = Duration::from_secs(3600);
+const WAIT: Duration = Duration::from_secs(30);
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp(seconds * 1000)
+}
+
+fn rules(mode: Mode) -> Rules {
+    Rules { mode, ttl: TTL, wait: WAIT, waiting_max: 8, on_failure: OnFailure::Continue }
+}
+
+fn route(name: &str) -> Arc<BoundRoute> {
+    let text =
+        format!(r#"{{"target":"acme/bot","name":"{name}","queue":"{name}","dead_letter_queue":"dead"}}"#);
+    let route: Route = serde_json::from_str(&text).unwrap();
+    Arc::new(BoundRoute::new(Route { claim: ClaimPolicy::Strict { keep_seconds: 900 }, ..route }))
+}
+
+fn tracked(name: &str) -> Arc<BoundRoute> {
+    let processing = Processing { kind: ProcessingKind::Tracked, ..Processing::default() };
+    Arc::new(BoundRoute::new(Route { processing, ..route(name).route.clone() }))
+}
+
+/// A store in memory: it loads all that it has, and keeps what is left to be written.
+struct Kept {
+    working: Working,
+    delta: Delta,
+}
+
+impl Kept {
+    fn new() -> Self {
+        Self { working: Working::after(Serial(0)), delta: Delta::default() }
+    }
+
+    /// Settles a message alone, in a commit of its own.
+    fn send(&mut self, id: &str, number: i64, by: &[(&Arc<BoundRoute>, Mode)], now: Timestamp) -> Settlement {
+        self.delta = Delta::default();
+        settle::judge(&mut self.working, &intake(id, number, by, now), 0, now, &mut self.delta)
+    }
+
+    fn last(&self, name: &str) -> Option<i64> {
+        self.working.entities.get(&key(name)).map(|it| it.state.last)
+    }
+}
+
+fn key(name: &str) -> EntityKey {
+    EntityKey::stored(&format!("acme acme/bot:{name} e")).unwrap()
+}
+
+fn intake(id: &str, number: i64, by: &[(&Arc<BoundRoute>, Mode)], now: Timestamp) -> Intake {
+    let place = |(route, mode): &(&Arc<BoundRoute>, Mode)| {
+        let key = EntityKey { scope: Arc::clone(&route.destination), ..key("x") };
+        Some(Place { key, number, kind: NumberKind::Sequence, completes: false, rules: rules(*mode) })
+    };
+    let destinations: Vec<_> = by.iter().map(|(route, _)| Arc::clone(route)).collect();
+    let it = settle::tests::intake("acme/billing", 0, &destinations);
+    let message = Message { id: MessageId::stored(id), received_at: now, ..it.message };
+    Intake { message, places: by.iter().map(place).collect(), ..it }
+}
+
+fn claim<'a>(kept: &'a Kept, id: &str, name: &str) -> Option<&'a Claim> {
+    let of = |it: &&ClaimKey| it.id.as_str() == id && *it.destination == *format!("acme/bot:{name}");
+    kept.working.claims.iter().find(|(key, _)| of(key)).map(|(_, claim)| claim)
+}
+
+/// ORD-2: what is not written has not moved its entity on.
+#[test]
+fn a_message_without_room_moves_nothing() {
+    let mut kept = Kept::new();
+    let pay = route("pay");
+    let by = [(&pay, Mode::Strict)];
+    kept.send("a", 1, &by, at(0));
+    kept.working.room.insert(QueueKey::stored("acme/pay"), 0);
+    assert_eq!(kept.send("b", 2, &by, at(0)).outcomes, [Outcome::QueueFull]);
+    assert_eq!((kept.last("pay"), kept.delta.is_empty()), (Some(1), true));
+    kept.working.room.insert(QueueKey::stored("acme/pay"), 1);
+    let settled = kept.send("b", 2, &by, at(0));
+    assert_eq!(settled.ordered[0].verdict, Verdict::InOrder, "nothing of the first try is left");
+    assert_eq!(kept.delta.entities.len(), 1);
+}
+
+/// ORD-4: what its claim knows is a duplicate, whatever came since.
+#[test]
+fn what_was_applied_is_never_out_of_order() {
+    let mut kept = Kept::new();
+    let pay = route("pay");
+    let by = [(&pay, Mode::Strict)];
+    for number in 1..=3 {
+        kept.send(&number.to_string(), number, &by, at(0));
+    }
+    for number in 1..=3 {
+        let settled = kept.send(&number.to_string(), number, &by, at(1));
+        assert_eq!(settled.outcomes, [Outcome::Duplicate { first_seen_at: at(0) }], "{number}");
+        assert!(settled.ordered.is_empty() && kept.delta.is_empty());
+    }
+    // The claims are over; the entity still knows its last one.
+    let settled = kept.send("3", 3, &by, at(1000));
+    assert_eq!(settled.outcomes, [Outcome::Duplicate { first_seen_at: at(1000) }]);
+    assert_eq!(
+        kept.send("2", 2, &by, at(1000)).outcomes,
+        [Outcome::OutOfOrder { reason: Reason::OutOfOrder }]
+    );
+}
+
+/// ORD-3: a refusal writes nothing of its message, but what had waited long enough goes out with it.
+#[test]
+fn a_refusal_leaves_only_what_was_released() {
+    let mut kept = Kept::new();
+    let pay = route("pay");
+    let by = [(&pay, Mode::Reorder)];
+    assert!(matches!(kept.send("1", 1, &by, at(0)).outcomes[0], Outcome::Queued { .. }));
+    assert!(matches!(kept.send("5", 5, &by, at(0)).outcomes[0], Outcome::Held { .. }));
+    assert!(kept.delta.deliveries[0].lane.as_ref().unwrap().waits);
+    let late = kept.send("x", 1, &by, at(1));
+    assert_eq!(late.outcomes, [Outcome::OutOfOrder { reason: Reason::SequenceConflict }]);
+    assert!(kept.delta.is_empty());
+    let late = kept.send("y", 1, &by, at(30));
+    assert_eq!(late.outcomes, [Outcome::OutOfOrder { reason: Reason::OutOfOrder }]);
+    assert_eq!(late.message, None);
+    assert_eq!(late.ordered[0].gaps, [3], "the gap before what was let go");
+    assert_eq!(kept.delta.released, [(key("pay"), 5)]);
+    assert!(kept.delta.messages.is_empty() && !kept.delta.is_empty());
+    assert_eq!(kept.last("pay"), Some(5));
+}
+
+/// ORD-3
+#[test]
+fn what_is_skipped_is_recorded_and_claimed_and_complete() {
+    let mut kept = Kept::new();
+    let pay = tracked("pay");
+    let by = [(&pay, Mode::Skip)];
+    kept.send("2", 2, &by, at(0));
+    let late = kept.send("1", 1, &by, at(0));
+    assert_eq!(late.outcomes, [Outcome::Skipped]);
+    assert!(late.message.is_some() && kept.delta.deliveries.is_empty());
+    assert_eq!(claim(&kept, "1", "pay").map(Claim::status), Some(Status::Completed));
+    assert!(matches!(kept.send("1", 1, &by, at(1)).outcomes[0], Outcome::Duplicate { .. }));
+}
+
+/// PIP-13, ORD-3
+#[test]
+fn of_several_destinations_each_judges_by_its_own_rules() {
+    let mut kept = Kept::new();
+    let (strict, lenient) = (tracked("strict"), route("lenient"));
+    let by = [(&strict, Mode::Strict), (&lenient, Mode::Lenient)];
+    kept.send("2", 2, &by, at(0));
+    let late = kept.send("1", 1, &by, at(0));
+    let Outcome::Buried { delivery, reason: DeadReason::OutOfOrder } = late.outcomes[0] else {
+        panic!("{:?}", late.outcomes)
+    };
+    assert!(matches!(late.outcomes[1], Outcome::Queued { .. }));
+    assert_eq!(kept.delta.letters.len(), 1);
+    assert_eq!(kept.delta.letters[0].delivery.id, delivery);
+    assert_eq!(claim(&kept, "1", "strict").map(Claim::status), Some(Status::Failed { is_final: true }));
+    assert_eq!(late.ordered.iter().filter(|it| it.verdict.is_violation()).count(), 2);
+}
+
+/// ORD-2
+#[test]
+fn what_cannot_be_trusted_of_an_entity_refuses_its_messages_only() {
+    let mut kept = Kept::new();
+    kept.working.unreadable_entities.insert(key("pay"));
+    let (pay, other) = (route("pay"), route("other"));
+    assert_eq!(kept.send("1", 1, &[(&pay, Mode::Lenient)], at(0)).outcomes, [Outcome::Unreadable]);
+    let settled = kept.send("2", 1, &[(&other, Mode::Lenient)], at(0));
+    assert!(matches!(settled.outcomes[0], Outcome::Queued { .. }));
+}
+
+/// ORD-1: a number that counts something else passes unordered, and in no lane.
+#[test]
+fn numbers_of_two_kinds_do_not_mix() {
+    let mut kept = Kept::new();
+    let pay = route("pay");
+    let by = [(&pay, Mode::Strict)];
+    kept.send("1", 1, &by, at(0));
+    let mut other = intake("2", 0, &by, at(0));
+    other.places.iter_mut().flatten().for_each(|it| it.kind = NumberKind::Time);
+    let mut delta = Delta::default();
+    let settled = settle::judge(&mut kept.working, &other, 0, at(0), &mut delta);
+    assert_eq!(settled.ordered[0].verdict, Verdict::Unordered);
+    assert_eq!(delta.deliveries[0].lane, None);
+}

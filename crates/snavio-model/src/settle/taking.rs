@@ -1,0 +1,199 @@
+//! How a message is taken at each of its destinations: claimed where the route claims, and queued, left out or buried.
+
+use std::time::Duration;
+
+use super::{Delta, Intake, Ordered, Outcome, Working, check_claim, claim_key, ordering};
+use crate::claim::{Claim, Progress};
+use crate::delivery::{DeadLetter, DeadReason, Delivery};
+use crate::id::Serial;
+use crate::order::{Action, Judged, Lane, Place, Verdict};
+use crate::time::Timestamp;
+
+/// What is to be done with a message at one destination, before it is known whether there is room.
+pub(super) enum Way<'a> {
+    /// It is known there, or refused everywhere.
+    Ends(Outcome),
+    /// It is new, and nobody orders it.
+    New,
+    /// It is new, and this is how it stands in its entity.
+    Ordered(&'a Place, Box<Judged>),
+}
+
+/// Finds the way of a message at one of its destinations.
+pub(super) fn way<'a>(
+    working: &Working,
+    intake: &'a Intake,
+    at: usize,
+    now: Timestamp,
+    delta: &Delta,
+) -> Way<'a> {
+    if let Some(seen) = check_claim(working, intake, &intake.destinations[at], now, delta) {
+        return Way::Ends(seen);
+    }
+    let Some(place) = intake.places.get(at).and_then(Option::as_ref) else { return Way::New };
+    match ordering::stand(working, intake, place, now) {
+        Ok(judged) => Way::Ordered(place, Box::new(judged)),
+        Err(outcome) => Way::Ends(outcome),
+    }
+}
+
+impl Way<'_> {
+    /// What refuses the message at all of its destinations.
+    pub(super) fn refusal(&self) -> Option<Outcome> {
+        match self {
+            Self::Ends(outcome) => Some(*outcome).filter(Outcome::is_refusal),
+            Self::New | Self::Ordered(..) => None,
+        }
+    }
+
+    fn action(&self) -> Option<Action> {
+        match self {
+            Self::Ends(_) => None,
+            Self::New => Some(Action::Deliver),
+            Self::Ordered(_, judged) => Some(judged.action),
+        }
+    }
+
+    /// Whether it was taken there before.
+    pub(super) fn is_seen(&self) -> bool {
+        matches!(self, Self::Ends(outcome) if !outcome.is_refusal())
+    }
+
+    pub(super) fn wants_room(&self) -> bool {
+        matches!(self.action(), Some(Action::Deliver | Action::Hold))
+    }
+
+    pub(super) fn is_skipped(&self) -> bool {
+        self.action() == Some(Action::Skip)
+    }
+
+    /// Whether the message is recorded because of it.
+    pub(super) fn is_new(&self) -> bool {
+        !matches!(self.action(), None | Some(Action::Duplicate))
+    }
+}
+
+/// A message on its way through its destinations.
+pub(super) struct Taking<'a> {
+    pub(super) intake: &'a Intake,
+    /// Its number, if any of them takes it.
+    pub(super) message: Option<Serial>,
+    /// For how long the longest of those that take it compares.
+    pub(super) meant_for: Option<Duration>,
+    pub(super) now: Timestamp,
+    /// How it stood at those that order.
+    pub(super) ordered: Vec<Ordered>,
+}
+
+/// How a destination takes a message.
+enum Taken {
+    Queued(Option<Box<Lane>>),
+    Buried(DeadReason, Option<Box<Lane>>),
+    Skipped,
+}
+
+impl Taking<'_> {
+    /// Goes the way of one destination.
+    pub(super) fn go(
+        &mut self,
+        at: usize,
+        way: Way<'_>,
+        has_room: bool,
+        working: &mut Working,
+        delta: &mut Delta,
+    ) -> Outcome {
+        match way {
+            Way::Ends(outcome) => outcome,
+            Way::New if has_room => self.take(at, Taken::Queued(None), working, delta),
+            Way::New => self.take(at, Taken::Buried(DeadReason::QueueFull, None), working, delta),
+            Way::Ordered(place, judged) => self.go_in_order(at, place, &judged, has_room, working, delta),
+        }
+    }
+
+    fn go_in_order(
+        &mut self,
+        at: usize,
+        place: &Place,
+        judged: &Judged,
+        has_room: bool,
+        working: &mut Working,
+        delta: &mut Delta,
+    ) -> Outcome {
+        let waits = judged.action == Action::Hold;
+        let lane = |waits| if judged.verdict == Verdict::Unordered { None } else { place.lane(waits) };
+        let taken = match judged.action {
+            // Its claim has ended, and its entity remembers it.
+            Action::Duplicate => {
+                ordering::keep(place, judged, working, delta);
+                return Outcome::Duplicate { first_seen_at: self.now };
+            }
+            Action::Deliver | Action::Hold if has_room => Taken::Queued(lane(waits)),
+            // It has not come, as far as its entity is concerned.
+            Action::Deliver | Action::Hold => {
+                return self.take(at, Taken::Buried(DeadReason::QueueFull, lane(false)), working, delta);
+            }
+            Action::Skip => Taken::Skipped,
+            // Its producer is not to blame for how each destination counts: it is refused at this one only.
+            Action::Refuse(_) => Taken::Buried(DeadReason::OutOfOrder, lane(false)),
+        };
+        let outcome = self.take(at, taken, working, delta);
+        ordering::keep(place, judged, working, delta);
+        self.ordered.push(ordering::note(at, judged));
+        match outcome {
+            Outcome::Queued { delivery } if waits => Outcome::Held { delivery },
+            outcome => outcome,
+        }
+    }
+
+    /// Where the queue has no room it is a dead letter at once: the producer of an event knows nothing of who is
+    /// subscribed, and the others have it (PIP-13).
+    fn take(&mut self, at: usize, taken: Taken, working: &mut Working, delta: &mut Delta) -> Outcome {
+        let route = &self.intake.destinations[at];
+        let Some(message) = self.message else { return Outcome::Unreadable };
+        let number = if matches!(taken, Taken::Skipped) { message } else { working.number() };
+        self.claim(at, message, number, &taken, working, delta);
+        let delivery = |lane| Delivery { lane, ..Delivery::new(number, message, route, self.now) };
+        match taken {
+            Taken::Skipped => Outcome::Skipped,
+            Taken::Queued(lane) => {
+                delta.deliveries.push(delivery(lane));
+                Outcome::Queued { delivery: number }
+            }
+            Taken::Buried(reason, lane) => {
+                delta.letters.push(DeadLetter::new(delivery(lane), reason, self.now));
+                Outcome::Buried { delivery: number, reason }
+            }
+        }
+    }
+
+    /// Claims the id at a destination, where its route claims.
+    fn claim(
+        &mut self,
+        at: usize,
+        message: Serial,
+        number: Serial,
+        taken: &Taken,
+        working: &mut Working,
+        delta: &mut Delta,
+    ) {
+        let (route, now) = (&self.intake.destinations[at], self.now);
+        self.meant_for = self.meant_for.max(route.route.claim.compares());
+        let Some(keep) = route.route.claim.keep() else { return };
+        // What is left out is complete: nobody will report on it.
+        let is_tracked = route.route.processing.is_tracked() && !matches!(taken, Taken::Skipped);
+        let mut claim = Claim {
+            source: self.intake.message.source.clone(),
+            message,
+            first_seen_at: now,
+            expires_at: now.plus(keep),
+            hot_until: route.route.claim.hot().map(|hot| now.plus(hot)),
+            progress: is_tracked.then(|| Box::new(Progress::new(number))),
+        };
+        if let Taken::Buried(reason, _) = taken {
+            claim.buried(*reason, 0, now);
+        }
+        let key = claim_key(&self.intake.message, route);
+        working.claims.insert(key.clone(), claim.clone());
+        delta.claims.push((key, claim));
+    }
+}

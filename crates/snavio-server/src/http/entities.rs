@@ -1,0 +1,207 @@
+//! Entities whose messages are ordered: how far each is, and what a person does about it (ORD-6, ORD-7).
+
+use axum::extract::State;
+use axum::response::Response;
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use snavio_model::name::TenantName;
+use snavio_model::order::{EntityKey, EntityState, Gap, Mode, NumberKind};
+use snavio_model::permission::Permission;
+use snavio_model::refusal::{Reason, Refusal};
+use snavio_model::time::Clock;
+use utoipa::{IntoParams, ToSchema};
+
+use super::answer::json;
+use super::extract::{JsonBody, Params, Segments};
+use super::queues::act;
+use super::whose;
+use super::{App, Problem, Shared};
+use crate::principal::{Principal, forbidden};
+
+/// Which entity of that name.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Which {
+    /// The route or subscription, as claims name it: `tenant/service:name`; or what several of one target count together
+    /// as: `tenant/service#scope`.
+    destination: String,
+    /// The tenant whose messages they are: the destination's own when not said.
+    of: Option<String>,
+}
+
+/// How far an entity is.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Entity)]
+pub(super) struct EntityDocument {
+    entity: String,
+    /// The route, or what several of one target count together as.
+    scope: String,
+    /// The tenant whose messages they are.
+    tenant: String,
+    /// The highest number that was processed.
+    last: i64,
+    /// The message that had it.
+    last_id: String,
+    /// What its numbers count: `sequence` or `time`.
+    counts: &'static str,
+    /// The mode that it was last judged by; nothing once it is forgotten.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mode: Option<Mode>,
+    /// Numbers below the last that have not come, as far as they are tracked.
+    gaps: Vec<Gap>,
+    /// How many have not come, those that are not tracked any more too.
+    missing: u64,
+    /// Messages that wait for those before them, lowest first.
+    waiting: Vec<WaitingDocument>,
+    /// Whether its completion was processed, and nothing since.
+    closed: bool,
+    /// The number that failed for good, behind which later ones queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parked_at: Option<i64>,
+    /// From when on nothing is known of it.
+    expires_at: String,
+}
+
+/// A message that waits for those before it.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = WaitingMessage)]
+pub(super) struct WaitingDocument {
+    number: i64,
+    event_id: String,
+    until: String,
+}
+
+impl EntityDocument {
+    fn new(key: &EntityKey, state: &EntityState, mode: Option<Mode>) -> Self {
+        let waiting = state.waiting.iter().map(|it| WaitingDocument {
+            number: it.number,
+            event_id: it.id.to_string(),
+            until: it.until.to_string(),
+        });
+        Self {
+            entity: key.entity.clone(),
+            scope: key.scope.to_string(),
+            tenant: key.tenant.to_string(),
+            last: state.last,
+            last_id: state.last_id.to_string(),
+            counts: match state.kind {
+                NumberKind::Sequence => "sequence",
+                NumberKind::Time => "time",
+            },
+            mode,
+            gaps: state.gaps.open().to_vec(),
+            missing: state.gaps.missing(),
+            waiting: waiting.collect(),
+            closed: state.closed,
+            parked_at: state.parked_at,
+            expires_at: state.expires_at.to_string(),
+        }
+    }
+}
+
+/// How far an entity is: its last number, what is missing, what waits, and whether it is closed or parked.
+#[utoipa::path(get, path = "/v1/entities/{entity}", tag = "order", params(("entity" = String, Path, description = "The entity, as its messages name it"), Which),
+    responses((status = 200, body = EntityDocument)))]
+pub(super) async fn show(
+    State(app): State<Shared>,
+    principal: Principal,
+    Segments(entity): Segments<String>,
+    Params(which): Params<Which>,
+) -> Result<Response, Problem> {
+    let key = key(&app, &principal, Permission::Read, entity, &which).await?;
+    let found = app.gate.store().entity(&key, app.clock.now()).await?.ok_or_else(nothing)?;
+    Ok(json(StatusCode::OK, &EntityDocument::new(&key, &found.state, Some(found.rules.mode))))
+}
+
+/// Why it is done.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ResetBody {
+    /// For the record.
+    why: String,
+}
+
+/// Forgets an entity, and says what was known of it: its next message is the first. What waits is handed out in order, and
+/// what is parked goes on.
+#[utoipa::path(post, path = "/v1/entities/{entity}/reset", tag = "order", params(("entity" = String, Path, description = "The entity, as its messages name it"), Which),
+    request_body = ResetBody, responses((status = 200, body = EntityDocument)))]
+pub(super) async fn reset(
+    State(app): State<Shared>,
+    principal: Principal,
+    Segments(entity): Segments<String>,
+    Params(which): Params<Which>,
+    JsonBody(body): JsonBody<ResetBody>,
+) -> Result<Response, Problem> {
+    let key = key(&app, &principal, Permission::Mend, entity, &which).await?;
+    let act = act(&app, &principal, &body.why)?;
+    let was = app.gate.store().reset_entity(&key, act).await?.ok_or_else(nothing)?;
+    Ok(json(StatusCode::OK, &EntityDocument::new(&key, &was, None)))
+}
+
+/// What an entity is to go on behind.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SkipBody {
+    /// The number that it is parked at.
+    number: i64,
+    /// For the record.
+    why: String,
+}
+
+/// Lets the later messages of an entity go on that is parked behind one that failed for good. That one stays a dead letter.
+#[utoipa::path(post, path = "/v1/entities/{entity}/skip", tag = "order", params(("entity" = String, Path, description = "The entity, as its messages name it"), Which),
+    request_body = SkipBody, responses((status = 200, body = EntityDocument)))]
+pub(super) async fn skip(
+    State(app): State<Shared>,
+    principal: Principal,
+    Segments(entity): Segments<String>,
+    Params(which): Params<Which>,
+    JsonBody(body): JsonBody<SkipBody>,
+) -> Result<Response, Problem> {
+    let key = key(&app, &principal, Permission::Mend, entity, &which).await?;
+    let act = act(&app, &principal, &body.why)?;
+    let skipped = app.gate.store().skip_parked(&key, body.number, act).await?.ok_or_else(nothing)?;
+    let state = skipped.map_err(|not| Refusal::new(Reason::RegistryConflict, not.to_string()))?;
+    Ok(json(StatusCode::OK, &EntityDocument::new(&key, &state, None)))
+}
+
+fn nothing() -> Refusal {
+    Refusal::new(Reason::NotFound, "nothing is known of such an entity")
+}
+
+/// The entity that is meant, if the caller may do this to what the destination's tenant has.
+async fn key(
+    app: &App,
+    principal: &Principal,
+    permission: Permission,
+    entity: String,
+    which: &Which,
+) -> Result<EntityKey, Problem> {
+    let owner = which.destination.split('/').next().unwrap_or_default();
+    whose::tenant(app, principal, permission, Some(owner)).await?;
+    let service = which.destination.split([':', '#']).next();
+    if let Principal::Service(caller) = principal
+        && permission == Permission::Mend
+        && service != Some(caller.service.as_str())
+    {
+        return Err(forbidden("only the service whose messages they are may do this").into());
+    }
+    let of = which.of.as_deref().unwrap_or(owner);
+    let tenant = TenantName::new(of).map_err(|it| Refusal::new(Reason::InvalidName, it.to_string()))?;
+    Ok(scoped(app, &tenant, &which.destination, &entity))
+}
+
+/// A route that counts together with others is asked for by its own name, too.
+fn scoped(app: &App, tenant: &TenantName, destination: &str, entity: &str) -> EntityKey {
+    let registry = app.gate.registry();
+    let service = destination.split(':').next().and_then(|it| registry.service(it));
+    let routes = service.iter().flat_map(|it| it.routes().chain(it.subscriptions()));
+    let route = routes.into_iter().find(|it| *it.destination == *destination);
+    match route.and_then(|it| Some((it, it.route.order.as_ref()?))) {
+        Some((route, order)) => EntityKey::new(tenant, &route.route, order, entity),
+        None => EntityKey { tenant: tenant.clone(), scope: destination.into(), entity: entity.to_owned() },
+    }
+}

@@ -1,0 +1,73 @@
+//! Webhooks of providers: `POST /v1/hooks/{tenant}/{adapter}` (MSG-7). There is no token: the adapter's verification says
+//! whose the request is, and the event that it becomes takes the way of any other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+use http::{HeaderMap, StatusCode};
+use snavio_gate::{Adapted, Arrival, Unadapted, Wait};
+use snavio_model::adapter::WebhookRequest;
+use snavio_model::message::MessageKind;
+use snavio_model::time::Clock;
+
+use super::answer::json;
+use super::body::{check_encoding, read};
+use super::commands::{Accepted, accepted, arrival, on_record};
+use super::extract::Segments;
+use super::{Problem, Shared};
+use crate::outlive::Outlive;
+
+/// A webhook of a provider, which an adapter makes an event of.
+///
+/// Whoever cannot show to be the provider is not told whether there is such an adapter. Sent again it is a duplicate.
+#[utoipa::path(post, path = "/v1/hooks/{tenant}/{adapter}", tag = "messages",
+    params(("tenant" = String, Path), ("adapter" = String, Path)),
+    request_body(description = "Whatever the provider sends, or nothing where it says all in headers", content = serde_json::Value, content_type = "application/json"),
+    security(()),
+    responses((status = 202, body = Accepted, description = "Accepted for delivery, or being processed"), (status = 200, body = Accepted, description = "A duplicate")))]
+pub(super) async fn take(
+    State(app): State<Shared>,
+    Segments((tenant, adapter)): Segments<(String, String)>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let (parts, body) = request.into_parts();
+    check_encoding(&parts.headers)?;
+    let body = read(&app, &parts, body, app.body_bytes_max).await?;
+    let received_at = app.clock.now();
+    let headers = texts(&parts.headers);
+    let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let request = WebhookRequest { headers: &headers, body: &body };
+    let Adapted { source, event, vouched } =
+        app.gate.adapt(&tenant, &adapter, &request, received_at).await.map_err(|why| match why {
+            Unadapted::Unverified => {
+                let detail = "there is no such adapter, or the request is not its provider's";
+                Problem::from(app.failures.refuse(&parts.extensions, received_at, detail))
+            }
+            Unadapted::Refused { source: Some(source), refusal } => {
+                on_record(&app, MessageKind::Event, &source, &parts.headers, refusal).into()
+            }
+            Unadapted::Refused { source: None, refusal } => refusal.into(),
+        })?;
+    let visit = app.sessions.visit(source.tenant(), parts.uri.path())?;
+    let arrival = Arrival {
+        vouched: Some(vouched),
+        ..arrival(&app, MessageKind::Event, source, event, &parts.headers)
+    };
+    let turn = visit.turns().take(1).await;
+    let running = Arc::clone(&app);
+    // Providers do not wait long, and have no use for what becomes of an event.
+    let wait = Wait::For(Duration::ZERO);
+    let ended = Outlive::new(async move { running.gate.accept(arrival, wait, turn).await }).await?;
+    let (status, accepted) = accepted(&app, &ended);
+    // It was taken, whatever became of it: to any other answer a provider would send it again.
+    let status = if status.is_success() { status } else { StatusCode::OK };
+    Ok(json(status, &accepted))
+}
+
+/// All headers, as text: what is none cannot be a signature.
+fn texts(headers: &HeaderMap) -> Vec<(&str, String)> {
+    let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    headers.iter().map(|(name, value)| (name.as_str(), text(value))).collect()
+}

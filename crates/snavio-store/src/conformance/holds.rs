@@ -1,0 +1,376 @@
+//! Legal holds, and the end of what is not held: nothing under a hold goes, whatever its policy, and what goes is on the
+//! record by name (CLM-15, CLM-18).
+
+use std::sync::Arc;
+
+use snavio_model::archive::hold::{Held, Hold};
+use snavio_model::claim::{Claim, ClaimKey, ClaimPolicy};
+use snavio_model::conflict::{ConflictState, Move};
+use snavio_model::hash::DomainHash;
+use snavio_model::id::{MessageId, Serial};
+use snavio_model::limits;
+use snavio_model::name::TenantName;
+use snavio_model::processing::{Processing, ProcessingKind};
+use snavio_model::registry::{BoundRoute, Route};
+use snavio_model::settle::{Intake, Outcome};
+
+use super::archive::{DAY, Shelf, acme, archive, archived, count, id_key, posted, saying};
+use super::processing::{answer, audited, book, completed, failed, finish, take_up};
+use super::samples::{
+    acknowledge, act, at, intake, intake_of, pay, queue, queued, receipt, receive, route, settle, settle_one,
+};
+use crate::{Erasure, HeldBack, NewHold, Redriven, Store};
+
+async fn hold(store: &dyn Store, tenant: TenantName, held: Held) -> Option<Hold> {
+    store.set_hold(NewHold { tenant, held }, act("a lawsuit", at(2))).await.expect("the store answers")
+}
+
+async fn lift(store: &dyn Store, hold: &Hold) {
+    store
+        .lift_hold(hold.id, act("it is over", at(3)))
+        .await
+        .expect("the store answers")
+        .expect("it is there");
+}
+
+/// A route of short-lived claims whose consumer reports back.
+fn tracked(claim: ClaimPolicy) -> Arc<BoundRoute> {
+    let processing = Processing::of(ProcessingKind::Tracked);
+    Arc::new(BoundRoute::new(Route { processing, ..route("book", claim).route.clone() }))
+}
+
+/// CLM-18: a hold is on everything, not only on what is kept for an audit.
+pub async fn short_lived_claims_are_held_too(store: &Arc<dyn Store>) {
+    let event = tracked(ClaimPolicy::Event { keep_seconds: 86_400, answers: true });
+    assert!(queued(settle_one(&**store, "event", &event, at(0)).await).is_some());
+    let work = receive(&**store, "book", 30, at(0)).await.remove(0);
+    finish(&**store, completed(receipt(&work), "1"), 1).await;
+    let seen = route("seen", ClaimPolicy::Seen { keep_seconds: 86_400 });
+    let others = [("strict", pay()), ("seen", seen), ("event", event)];
+    for (id, route) in &others[..2] {
+        assert!(queued(settle_one(&**store, id, route, at(0)).await).is_some());
+    }
+    let held = hold(&**store, acme(), Held::Tenant).await.expect("there is room");
+    let later = at(40 * DAY);
+    for _ in 0..3 {
+        assert_eq!(store.sweep(later).await.expect("it sweeps").claims, 0);
+    }
+    for (id, route) in &others {
+        let again = settle_one(&**store, id, route, later).await;
+        assert_eq!(again, Outcome::Unreadable, "{id} cannot be used again");
+        let foreseen = store.foresee(intake(id, route, later), later).await.expect("it foresees");
+        assert_eq!(foreseen.outcomes, [Outcome::Unreadable], "{id}");
+    }
+    assert_eq!(store.answer(work.delivery_id).await.expect("it is read"), Some(answer("1")));
+    // What is not under it goes, though it comes behind what is.
+    let zeta = intake_of("zeta/billing", "other", &[elsewhere()], at(50 * DAY));
+    settle(&**store, vec![zeta], at(50 * DAY)).await;
+    assert_eq!(store.sweep(at(60 * DAY)).await.expect("it sweeps").claims, 1);
+
+    lift(&**store, &held).await;
+    assert_eq!(store.sweep(at(60 * DAY)).await.expect("it sweeps").claims, 3);
+    assert_eq!(store.answer(work.delivery_id).await.expect("it is read"), None);
+    for (id, route) in &others {
+        assert!(queued(settle_one(&**store, id, route, at(60 * DAY)).await).is_some(), "{id} is free");
+    }
+}
+
+/// CLM-18, CLM-19: a sweep looks at a bounded number, goes on behind what stays, and comes back once it may go.
+pub async fn what_is_held_does_not_stand_in_the_way(store: &Arc<dyn Store>) {
+    const HELD: usize = limits::SWEEP_ROWS_MAX + 100;
+    for part in (0..HELD).collect::<Vec<_>>().chunks(700) {
+        let batch = part.iter().map(|n| intake(&n.to_string(), &pay(), at(0))).collect();
+        settle(&**store, batch, at(0)).await;
+    }
+    let zeta = intake_of("zeta/billing", "other", &[elsewhere()], at(1));
+    settle(&**store, vec![zeta], at(1)).await;
+    let held = hold(&**store, acme(), Held::Tenant).await.expect("there is room");
+    let later = at(DAY);
+    let (mut swept, mut partial) = (Vec::new(), Vec::new());
+    for _ in 0..4 {
+        let it = store.sweep(later).await.expect("it sweeps");
+        swept.push(it.claims);
+        partial.push(it.is_partial());
+    }
+    assert_eq!(partial, [true, false, false, false], "it goes on at once, though nothing was deleted");
+    assert_eq!(swept, [0, 1, 0, 0], "all that is held ends at one moment, and the other behind it");
+    lift(&**store, &held).await;
+    let swept = [store.sweep(later).await, store.sweep(later).await].map(|it| it.expect("it sweeps").claims);
+    assert_eq!(swept, [limits::SWEEP_ROWS_MAX, 100]);
+}
+
+/// A route of another tenant.
+fn elsewhere() -> Arc<BoundRoute> {
+    let target = "zeta/bot".parse().expect("a service");
+    let route = Route { target, ..pay().route.clone() };
+    Arc::new(BoundRoute::new(route))
+}
+
+/// CLM-18: neither another attempt nor a person's word destroys what is held.
+pub async fn what_was_answered_last_is_held_too(store: &Arc<dyn Store>) {
+    let work = take_up(&**store, "a", 0).await;
+    finish(&**store, failed(receipt(&work), true, 0), 1).await;
+    let held =
+        hold(&**store, acme(), Held::Destination("acme/bot:book".into())).await.expect("there is room");
+    let id = work.delivery_id;
+    let redrive = async || store.redrive("acme", vec![id], act("mended", at(3))).await.expect("it answers");
+    assert_eq!(redrive().await, Redriven { held: vec![id], ..Redriven::default() });
+    let settled = store.settle_claim("acme", id, None, act("seen", at(3))).await.expect("it answers");
+    assert_eq!(settled, Some(Err(HeldBack)));
+    assert_eq!(store.answer(id).await.expect("it is read"), Some(answer("no")));
+    lift(&**store, &held).await;
+    assert_eq!(redrive().await, Redriven { back: vec![id], ..Redriven::default() });
+}
+
+/// CLM-10, CLM-18
+pub async fn claims_from_elsewhere_do_not_replace_what_is_held(store: &Arc<dyn Store>) {
+    let seen = route("seen", ClaimPolicy::Seen { keep_seconds: 86_400 });
+    settle_one(&**store, "a", &seen, at(0)).await;
+    let held = hold(&**store, acme(), Held::Id(MessageId::stored("a"))).await.expect("there is room");
+    let destination = Arc::clone(&seen.destination);
+    let key = ClaimKey { id: MessageId::stored("a"), tenant: acme(), destination };
+    let claim = Claim {
+        source: "acme/billing".parse().expect("a service"),
+        message: Serial(0),
+        first_seen_at: at(9 * DAY),
+        expires_at: at(11 * DAY),
+        hot_until: None,
+        progress: None,
+    };
+    let import = async || {
+        let claims = vec![(key.clone(), claim.clone())];
+        store.import(claims, act("moving", at(10 * DAY))).await.expect("it answers")
+    };
+    assert_eq!(import().await, 0);
+    lift(&**store, &held).await;
+    assert_eq!(import().await, 1);
+}
+
+/// CLM-18: what foresees only looks.
+pub async fn foreseeing_deletes_nothing(store: &Arc<dyn Store>) {
+    posted(&**store, "a").await;
+    let later = at(2558 * DAY);
+    for what in [9, 7] {
+        let foreseen = store.foresee(saying(what, "a", 2558), later).await.expect("it foresees");
+        assert!(queued(foreseen.outcomes[0]).is_some(), "{foreseen:?}");
+    }
+    assert_eq!((count(&**store).await, audited(&**store, "claims.expire").await), (1, 0));
+}
+
+/// CLM-15, CLM-18: claims of layouts before the archive do not say that they are kept for an audit.
+pub async fn claims_of_before_the_archive_are_kept_for_an_audit(store: &Arc<dyn Store>) {
+    let years = u32::try_from(2557 * DAY).expect("seven years");
+    let old = route("post", ClaimPolicy::Event { keep_seconds: years, answers: false });
+    for id in ["swept", "used again"] {
+        assert!(queued(settle_one(&**store, id, &old, at(0)).await).is_some());
+        let work = receive(&**store, "post", 30, at(0)).await.remove(0);
+        acknowledge(&**store, &queue("post"), vec![receipt(&work)]).await.expect("it ends");
+    }
+    assert!(queued(settle_one(&**store, "used again", &old, at(2558 * DAY)).await).is_some());
+    assert_eq!((audited(&**store, "claims.expire").await, count(&**store).await), (1, 2));
+    store.sweep(at(2558 * DAY)).await.expect("it sweeps");
+    assert_eq!((audited(&**store, "claims.expire").await, count(&**store).await), (2, 1));
+}
+
+/// CLM-15: conflicts are kept for seven years of their own, and what they are about with them.
+pub async fn a_conflict_keeps_its_original_for_its_own_seven_years(store: &Arc<dyn Store>) {
+    posted(&**store, "a").await;
+    let now = at(2000 * DAY);
+    let Outcome::Conflict { conflict, .. } =
+        settle(&**store, vec![saying(7, "a", 2000)], now).await[0].outcomes[0]
+    else {
+        panic!("it is a conflict")
+    };
+    for state in [ConflictState::Triaged, ConflictState::ResolvedAcceptOriginal] {
+        let to = Move { to: state, note: "seen".to_owned(), compensating: None };
+        let moved = store.move_conflict(conflict, to, act("seen", now)).await.expect("it moves");
+        moved.expect("it is there").expect("it may");
+    }
+    for (day, is_there) in [(2558, true), (4556, true), (4558, false)] {
+        store.sweep(at(day * DAY)).await.expect("it sweeps");
+        let stored = store.conflict(conflict).await.expect("it is read").expect("it is there");
+        assert_eq!(stored.original.is_some(), is_there, "on day {day}");
+    }
+    assert_eq!(audited(&**store, "claims.expire").await, 1);
+}
+
+/// CLM-15, CLM-16, CLM-18: whoever sends an id again after its time does not destroy what a conflict is about.
+pub async fn an_id_that_a_conflict_is_about_is_not_used_again(store: &Arc<dyn Store>) {
+    let mut shelf = Shelf::new();
+    posted(&**store, "a").await;
+    assert_eq!(archive(&**store, &mut shelf, 401).await, 1);
+    let now = at(2000 * DAY);
+    let settled = settle(&**store, vec![saying(7, "a", 2000)], now).await[0].outcomes[0];
+    let Outcome::Conflict { conflict, .. } = settled else { panic!("{settled:?}") };
+    let over = at(2558 * DAY);
+    store.sweep(over).await.expect("it sweeps");
+    for what in [9, 7, 5] {
+        let foreseen = store.foresee(saying(what, "a", 2558), over).await.expect("it foresees");
+        assert_eq!(foreseen.outcomes, [Outcome::Unreadable], "content {what}");
+        let again = settle(&**store, vec![saying(what, "a", 2558)], over).await[0].outcomes[0];
+        assert_eq!(again, Outcome::Unreadable, "content {what}");
+    }
+    assert!(store.spent_segments("", 10, at(2600 * DAY)).await.expect("it looks").is_empty());
+    assert_eq!(archived(&**store, &shelf, "a", 2000).await.message.domain_hash, DomainHash([9; 32]));
+    for state in [ConflictState::Triaged, ConflictState::ResolvedAcceptOriginal] {
+        let to = Move { to: state, note: "seen".to_owned(), compensating: None };
+        let moved = store.move_conflict(conflict, to, act("seen", over)).await.expect("it moves");
+        moved.expect("it is there").expect("it may");
+    }
+    let again = settle(&**store, vec![saying(7, "a", 4558)], at(4558 * DAY)).await[0].outcomes[0];
+    assert!(queued(again).is_some(), "the conflict is over too: {again:?}");
+    assert_eq!(store.spent_segments("", 10, at(4558 * DAY)).await.expect("it looks").len(), 1);
+}
+
+/// CLM-8, CLM-14, CLM-15: what an id still means elsewhere can be shown, though the claim that was first is over.
+pub async fn what_an_id_still_means_stays_with_its_first_claim(store: &Arc<dyn Store>) {
+    let post = route("post", ClaimPolicy::ledger());
+    let to_post = |what, id, day| Intake { destinations: vec![Arc::clone(&post)], ..saying(what, id, day) };
+    let mut shelf = Shelf::new();
+    posted(&**store, "archived").await;
+    assert_eq!(archive(&**store, &mut shelf, 401).await, 1);
+    let ids = ["archived", "hot", "undisputed"];
+    for id in &ids[1..] {
+        posted(&**store, id).await;
+    }
+    let day = 2200;
+    let batch = ids.iter().map(|id| to_post(9, id, day)).collect();
+    let settled = settle(&**store, batch, at(day * DAY)).await;
+    assert!(settled.iter().all(|it| queued(it.outcomes[0]).is_some()), "{settled:?}");
+    store.purge(&post.queue, act("done", at(day * DAY))).await.expect("it purges");
+    store.sweep(at(2558 * DAY)).await.expect("it sweeps");
+    let under = async |id| store.claims_of(&id_key(id), at(0)).await.expect("they are read").len();
+    for id in ids {
+        assert_eq!(under(id).await, 2, "{id}");
+    }
+    let now = at(2900 * DAY);
+    let batch = ["archived", "hot"].map(|id| to_post(7, id, 2900)).to_vec();
+    for settled in settle(&**store, batch, now).await {
+        let Outcome::Conflict { conflict, .. } = settled.outcomes[0] else { panic!("{settled:?}") };
+        let stored = store.conflict(conflict).await.expect("it is read").expect("it is there");
+        let is_archived = stored.conflict.event_id.as_str() == "archived";
+        assert_eq!(stored.original.is_none(), is_archived, "{stored:?}");
+    }
+    assert!(store.spent_segments("", 10, now).await.expect("it looks").is_empty());
+    // Where the claim was, contents are compared on, but nothing takes its place.
+    let same = settle(&**store, vec![saying(9, "undisputed", 2900)], now).await[0].outcomes[0];
+    let other = settle(&**store, vec![saying(5, "hot", 2900)], now).await[0].outcomes[0];
+    assert_eq!(same, Outcome::Unreadable);
+    assert!(matches!(other, Outcome::Conflict { .. }), "{other:?}");
+    for day in [4760, 4761] {
+        store.sweep(at(day * DAY)).await.expect("it sweeps");
+    }
+    assert_eq!((under("undisputed").await, under("hot").await), (0, 1));
+}
+
+/// CLM-18: what is held is not always kept for an audit; another claim of its message may be.
+pub async fn what_is_held_keeps_its_message_in_the_archive(store: &Arc<dyn Store>) {
+    let note = route("note", ClaimPolicy::Event { keep_seconds: 86_400, answers: false });
+    let sent = Intake { destinations: vec![book(), note], ..saying(9, "a", 0) };
+    settle(&**store, vec![sent], at(0)).await;
+    let work = receive(&**store, "book", 30, at(0)).await.remove(0);
+    finish(&**store, completed(receipt(&work), "1"), 1).await;
+    let noted = receive(&**store, "note", 30, at(0)).await.remove(0);
+    acknowledge(&**store, &queue("note"), vec![receipt(&noted)]).await.expect("it ends");
+    let held =
+        hold(&**store, acme(), Held::Destination("acme/bot:note".into())).await.expect("there is room");
+    let mut shelf = Shelf::new();
+    assert_eq!(archive(&**store, &mut shelf, 401).await, 1);
+    for day in [2558, 2559] {
+        store.sweep(at(day * DAY)).await.expect("it sweeps");
+        assert!(store.spent_segments("", 10, at(day * DAY)).await.expect("it looks").is_empty());
+    }
+    lift(&**store, &held).await;
+    for day in [2560, 2561] {
+        store.sweep(at(day * DAY)).await.expect("it sweeps");
+    }
+    assert_eq!(store.spent_segments("", 10, at(2561 * DAY)).await.expect("it looks").len(), 1);
+}
+
+/// CLM-18: only what takes a claim's place makes it go.
+pub async fn a_message_that_is_refused_deletes_nothing(store: &Arc<dyn Store>) {
+    posted(&**store, "a").await;
+    let over = at(2558 * DAY);
+    assert!(queued(settle_one(&**store, "live", &pay(), over).await).is_some());
+    let mut late = saying(9, "a", 2558);
+    late.message.received_at = at(2558 * DAY - 100);
+    let settled = settle(&**store, vec![intake("live", &pay(), over), late], over).await;
+    assert_eq!(settled[1].outcomes, [Outcome::TooLate]);
+    assert_eq!(audited(&**store, "claims.expire").await, 0);
+    let claims = store.claims_of(&id_key("a"), at(0)).await.expect("it is read");
+    assert_eq!(claims.len(), 1, "it is still there");
+}
+
+/// CLM-18: "logged with what": all of it, in entries that can be read.
+pub async fn all_that_goes_is_on_the_record_by_name(store: &Arc<dyn Store>) {
+    let ids: Vec<_> = (0..150).map(|n| format!("{n:03}-{}", "x".repeat(100))).collect();
+    let batch = ids.iter().map(|id| intake(id, &book(), at(0))).collect();
+    settle(&**store, batch, at(0)).await;
+    store.purge(&queue("book"), act("over", at(1))).await.expect("it purges");
+    assert!(store.sweep(at(2558 * DAY)).await.expect("it sweeps").claims >= 150);
+    let entries = store.audit(Serial(0), 1000).await.expect("the record is read");
+    let entries: Vec<_> = entries.iter().filter(|it| it.action == "claims.expire").collect();
+    assert!(entries.len() > 1 && entries.iter().all(|it| it.outcome.len() < 10_000), "{}", entries.len());
+    for id in &ids {
+        let name = format!("{id:?} of acme at acme/bot:book");
+        assert_eq!(entries.iter().filter(|it| it.outcome.contains(&name)).count(), 1, "{id}");
+    }
+    let counted = entries.iter().filter_map(|it| it.object.split(' ').next()?.parse::<usize>().ok());
+    assert_eq!(counted.sum::<usize>(), 150);
+}
+
+/// CLM-18: one tenant's holds leave room for another's.
+pub async fn a_tenant_has_a_bounded_number_of_holds(store: &Arc<dyn Store>) {
+    let id = |n: usize| Held::Id(MessageId::stored(&n.to_string()));
+    let first = hold(&**store, acme(), id(0)).await.expect("there is room");
+    for n in 1..limits::HOLDS_PER_TENANT_MAX {
+        hold(&**store, acme(), id(n)).await.expect("there is room");
+    }
+    assert_eq!(hold(&**store, acme(), Held::Tenant).await, None);
+    let zeta = TenantName::new("zeta").expect("a tenant");
+    assert!(hold(&**store, zeta, Held::Tenant).await.is_some());
+    lift(&**store, &first).await;
+    assert!(hold(&**store, acme(), Held::Tenant).await.is_some());
+}
+
+/// CLM-18: whoever sent two contents cannot destroy what another tenant must decide by.
+pub async fn evidence_of_anothers_open_conflict_is_not_erased(store: &Arc<dyn Store>) {
+    let target = "zeta/gl".parse().expect("a service");
+    let post = route("post", ClaimPolicy::ledger());
+    let post = Arc::new(BoundRoute::new(Route { target, ..post.route.clone() }));
+    let sent = |what| Intake { destinations: vec![Arc::clone(&post)], ..saying(what, "a", 0) };
+    let settled = settle(&**store, vec![sent(1), sent(2)], at(0)).await;
+    let Outcome::Conflict { conflict, .. } = settled[1].outcomes[0] else { panic!("it is a conflict") };
+    store.purge(&post.queue, act("done", at(1))).await.expect("it purges");
+    let erase = async |decides_for| {
+        let erased = store.erase(&id_key("a"), Vec::new(), decides_for, act("asked for", at(5))).await;
+        erased.expect("it answers")
+    };
+    let told = async |tenant: &str| {
+        let records = store.telemetry(tenant, Serial(0), 100).await.expect("it is read");
+        records.iter().filter(|it| it.kind == "snavio.claim.erased").count()
+    };
+    let move_to = async |state| {
+        let to = Move { to: state, note: "seen".to_owned(), compensating: None };
+        let moved = store.move_conflict(conflict, to, act("seen", at(4))).await.expect("it moves");
+        moved.expect("it is there").expect("it may");
+    };
+    assert_eq!(erase(Some("acme")).await, Erasure::Disputed(conflict));
+    move_to(ConflictState::Triaged).await;
+    assert_eq!(erase(Some("acme")).await, Erasure::Disputed(conflict));
+    let stored = store.conflict(conflict).await.expect("it is read").expect("it is there");
+    let both = [stored.original, stored.conflicting].map(|it| it.expect("it is there").message.is_erased());
+    assert_eq!((both, told("zeta").await), ([false; 2], 0));
+    // Whoever may resolve it may also say that its evidence goes.
+    move_to(ConflictState::ResolvedAcceptOriginal).await;
+    assert_eq!(erase(Some("acme")).await, Erasure::Erased { at: at(5), before: false });
+    assert_eq!((told("zeta").await, told("acme").await), (1, 0), "whoever was sent it is told");
+
+    for (id, decides_for) in [("b", Some("zeta")), ("c", None)] {
+        let sent = |what| Intake { destinations: vec![Arc::clone(&post)], ..saying(what, id, 0) };
+        settle(&**store, vec![sent(1), sent(2)], at(0)).await;
+        store.purge(&post.queue, act("done", at(1))).await.expect("it purges");
+        let erased = store.erase(&id_key(id), Vec::new(), decides_for, act("asked for", at(6))).await;
+        assert_eq!(erased.expect("it answers"), Erasure::Erased { at: at(6), before: false }, "{id}");
+    }
+}

@@ -1,0 +1,559 @@
+//! Order per entity (ORD-2 to ORD-7): judged in one step with the claim, handed out one at a time, and kept over a restart.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use snavio_model::claim::ClaimPolicy;
+use snavio_model::delivery::DeadReason;
+use snavio_model::id::Serial;
+use snavio_model::json::Pointer;
+use snavio_model::message::Message;
+use snavio_model::name::ServiceName;
+use snavio_model::order::{
+    EntityKey, EntityState, Mode, NotParked, OnFailure, Order, OrderDefaults, Place, Verdict,
+};
+use snavio_model::processing::{Processing, ProcessingKind};
+use snavio_model::refusal::Reason;
+use snavio_model::registry::{BoundRoute, Route};
+use snavio_model::settle::{Intake, Outcome, Settlement};
+use snavio_model::time::Timestamp;
+
+use super::samples::{
+    KEEP_SECONDS, RECEIVES_MAX, acknowledge, act, at, event_intake, intake, queue, receipt, receive, route,
+    settle,
+};
+use super::{Backend, eventually};
+use crate::{Received, Report, Store, WaitEnded};
+
+/// How long an entity of these routes is remembered, in seconds.
+const TTL: u32 = 3600;
+/// How long a message waits for those before it, in seconds.
+const WAIT: u32 = 30;
+
+fn pointer(text: &str) -> Pointer {
+    Pointer::try_from(text.to_owned()).expect("a pointer")
+}
+
+/// A route that orders by `/order` and `/number`, with a queue of the same name.
+pub fn ordered(name: &str, mode: Mode, change: impl FnOnce(&mut Order)) -> Arc<BoundRoute> {
+    let mut order = Order::by(pointer("/order"), pointer("/number"));
+    order.mode = Some(mode);
+    order.ttl_seconds = Some(TTL);
+    order.wait_seconds = WAIT;
+    order.completion = vec!["close".parse().expect("a name")];
+    change(&mut order);
+    let plain = route(name, ClaimPolicy::Strict { keep_seconds: KEEP_SECONDS }).route.clone();
+    Arc::new(BoundRoute::new(Route { order: Some(Box::new(order)), ..plain }))
+}
+
+fn strict() -> Arc<BoundRoute> {
+    ordered("strict", Mode::Strict, |_| {})
+}
+
+fn parking() -> Arc<BoundRoute> {
+    ordered("parking", Mode::Strict, |order| order.on_failure = OnFailure::Park)
+}
+
+/// A message of an entity with its number, by routes that may order it.
+pub fn numbered(id: &str, entity: &str, number: i64, routes: &[Arc<BoundRoute>], now: Timestamp) -> Intake {
+    let it = intake(id, &routes[0], now);
+    let payload = Bytes::from(format!(r#"{{"order":"{entity}","number":{number}}}"#));
+    placed(Intake { message: Message { payload, ..it.message }, destinations: routes.to_vec(), ..it })
+}
+
+fn placed(it: Intake) -> Intake {
+    let place = |route: &Arc<BoundRoute>| Place::find(&it.message, &route.route, &OrderDefaults::default());
+    let places = it.destinations.iter().map(place).collect::<Result<_, _>>().expect("they have a place");
+    Intake { places, ..it }
+}
+
+fn id_of(entity: &str, number: i64) -> String {
+    format!("{entity}-{number}")
+}
+
+async fn send(
+    store: &dyn Store,
+    entity: &str,
+    number: i64,
+    route: &Arc<BoundRoute>,
+    now: Timestamp,
+) -> Settlement {
+    let id = id_of(entity, number);
+    send_as(store, &id, entity, number, route, now).await
+}
+
+async fn send_as(
+    store: &dyn Store,
+    id: &str,
+    entity: &str,
+    number: i64,
+    route: &Arc<BoundRoute>,
+    now: Timestamp,
+) -> Settlement {
+    let batch = vec![numbered(id, entity, number, std::slice::from_ref(route), now)];
+    settle(store, batch, now).await.remove(0)
+}
+
+fn word(settlement: &Settlement) -> &'static str {
+    match settlement.outcomes[0] {
+        Outcome::Queued { .. } => "queued",
+        Outcome::Held { .. } => "held",
+        Outcome::Skipped => "skipped",
+        Outcome::Duplicate { .. } => "duplicate",
+        Outcome::OutOfOrder { reason: Reason::OutOfOrder } => "out_of_order",
+        Outcome::OutOfOrder { .. } => "sequence_conflict",
+        _ => "something else",
+    }
+}
+
+fn key(name: &str, entity: &str) -> EntityKey {
+    EntityKey::stored(&format!("acme acme/bot:{name} {entity}")).expect("a key")
+}
+
+async fn state(store: &dyn Store, name: &str, entity: &str, now: Timestamp) -> Option<EntityState> {
+    store.entity(&key(name, entity), now).await.expect("it can be read").map(|it| it.state)
+}
+
+fn numbers(received: &[Received]) -> Vec<i64> {
+    let number = |it: &Received| {
+        let id = it.message.id.as_str();
+        id.rsplit('-').next().and_then(|it| it.parse().ok()).expect("an id that ends with its number")
+    };
+    received.iter().map(number).collect()
+}
+
+/// Receives, and ends what was received.
+async fn take(store: &dyn Store, name: &str, now: Timestamp) -> Vec<i64> {
+    let received = receive(store, name, 30, now).await;
+    let receipts = received.iter().map(receipt).collect();
+    acknowledge(store, &queue(name), receipts).await.expect("the store acknowledges");
+    numbers(&received)
+}
+
+/// Hands out everything, one after the other, and says in which order.
+async fn drain(store: &dyn Store, name: &str, now: Timestamp) -> Vec<i64> {
+    let mut all = Vec::new();
+    loop {
+        let some = take(store, name, now).await;
+        if some.is_empty() {
+            return all;
+        }
+        all.extend(some);
+    }
+}
+
+/// ORD-3, ORD-4: first, next, a repeat, a gap, late, and a number that another has.
+pub async fn strict_refuses_what_is_late_and_knows_repeats(store: &Arc<dyn Store>) {
+    let strict = strict();
+    for (number, id, verdict) in [
+        (1, "e-1", "queued"),
+        (2, "e-2", "queued"),
+        (1, "e-1", "duplicate"),
+        (2, "e-2", "duplicate"),
+        (2, "other", "sequence_conflict"),
+        (5, "e-5", "queued"),
+        (4, "e-4", "out_of_order"),
+        (1, "again-1", "out_of_order"),
+        (5, "e-5", "duplicate"),
+    ] {
+        let settled = send_as(&**store, id, "e", number, &strict, at(0)).await;
+        assert_eq!(word(&settled), verdict, "{id}");
+        assert_eq!(settled.message.is_some(), verdict == "queued", "{id}: nothing is written of the others");
+    }
+    let gap = send(&**store, "e", 8, &strict, at(1)).await;
+    assert_eq!((gap.ordered[0].verdict, &gap.ordered[0].gaps[..]), (Verdict::Gap { size: 2 }, &[2][..]));
+    let state = state(&**store, "strict", "e", at(1)).await.expect("it is known");
+    assert_eq!((state.last, state.gaps.missing()), (8, 4));
+    // A refusal leaves nothing behind: the same id may come again in order, at another entity.
+    assert_eq!(word(&send_as(&**store, "again-1", "f", 1, &strict, at(1)).await), "queued");
+    let log = store.messages("acme", Serial(0), 100).await.expect("the log can be read");
+    assert_eq!(log.len(), 5);
+    assert_eq!(drain(&**store, "strict", at(2)).await.len(), 5);
+}
+
+/// ORD-3: late ones are delivered, or recorded only.
+pub async fn lenient_delivers_what_is_late_and_skip_records_it(store: &Arc<dyn Store>) {
+    let lenient = ordered("lenient", Mode::Lenient, |_| {});
+    for (number, verdict) in [(1, "queued"), (4, "queued"), (2, "queued"), (3, "queued"), (2, "duplicate")] {
+        assert_eq!(word(&send(&**store, "e", number, &lenient, at(0)).await), verdict, "{number}");
+    }
+    let known = state(&**store, "lenient", "e", at(0)).await.expect("it is known");
+    assert_eq!((known.last, known.gaps.missing()), (4, 0), "the gap closed");
+    assert_eq!(take(&**store, "lenient", at(0)).await, [1, 4, 2, 3], "as they came, and together");
+
+    let skip = ordered("skip", Mode::Skip, |_| {});
+    for (number, verdict) in [(1, "queued"), (3, "queued"), (2, "skipped"), (2, "duplicate")] {
+        let settled = send_as(&**store, &format!("s-{number}"), "s", number, &skip, at(0)).await;
+        assert_eq!(word(&settled), verdict, "{number}");
+    }
+    assert_eq!(take(&**store, "skip", at(0)).await, [1, 3]);
+    let log = store.messages("acme", Serial(0), 100).await.expect("the log can be read");
+    assert_eq!(log.len(), 7, "what was left out is on record");
+}
+
+/// ORD-3
+pub async fn what_is_ahead_waits_until_the_gap_fills(store: &Arc<dyn Store>) {
+    let reorder = ordered("reorder", Mode::Reorder, |_| {});
+    for (number, verdict) in [(1, "queued"), (4, "held"), (3, "held"), (4, "duplicate")] {
+        assert_eq!(word(&send(&**store, "e", number, &reorder, at(0)).await), verdict, "{number}");
+    }
+    assert_eq!(take(&**store, "reorder", at(0)).await, [1]);
+    assert!(take(&**store, "reorder", at(3600)).await.is_empty(), "time alone hands nothing out");
+    assert_eq!(word(&send(&**store, "e", 2, &reorder, at(1)).await), "queued");
+    assert_eq!(drain(&**store, "reorder", at(1)).await, [2, 3, 4]);
+    // In one batch, whatever the order.
+    let batch = [11, 13, 12, 10].map(|it| numbered(&id_of("f", it), "f", it, &[Arc::clone(&reorder)], at(2)));
+    let settled = settle(&**store, batch.to_vec(), at(2)).await;
+    assert_eq!(settled.iter().map(word).collect::<Vec<_>>(), ["queued", "held", "queued", "out_of_order"]);
+    assert_eq!(drain(&**store, "reorder", at(2)).await, [11, 12, 13]);
+}
+
+/// ORD-3: a wait that ends lets go, under the entity's own lock, and tells of the gap.
+pub async fn a_wait_that_ends_hands_out_in_order_and_records_the_gap(store: &Arc<dyn Store>) {
+    let reorder = ordered("reorder", Mode::Reorder, |_| {});
+    for number in [1, 5, 3] {
+        send(&**store, "e", number, &reorder, at(0)).await;
+    }
+    assert_eq!(take(&**store, "reorder", at(0)).await, [1]);
+    assert_eq!(store.end_waits(at(i64::from(WAIT) - 1)).await.expect("waits can be ended"), []);
+    let ended = store.end_waits(at(i64::from(WAIT))).await.expect("waits can be ended");
+    let wait = |number, gap| WaitEnded {
+        key: key("reorder", "e"),
+        destination: Some("acme/bot:reorder".into()),
+        number,
+        gap,
+    };
+    assert_eq!(ended, [wait(3, 1), wait(5, 1)]);
+    assert_eq!(drain(&**store, "reorder", at(31)).await, [3, 5]);
+    assert_eq!(word(&send(&**store, "e", 4, &reorder, at(32)).await), "out_of_order", "it was given up");
+    let state = state(&**store, "reorder", "e", at(32)).await.expect("it is known");
+    assert_eq!((state.last, state.gaps.missing()), (5, 2));
+    assert_eq!(store.end_waits(at(99)).await.expect("waits can be ended"), []);
+}
+
+/// ORD-3
+pub async fn one_message_of_an_entity_is_handed_out_at_a_time(store: &Arc<dyn Store>) {
+    let strict = strict();
+    for number in 1..=3 {
+        send(&**store, "e", number, &strict, at(0)).await;
+    }
+    send(&**store, "f", 1, &strict, at(0)).await;
+    let first = receive(&**store, "strict", 30, at(0)).await;
+    assert_eq!(numbers(&first), [1, 1], "one of each entity");
+    assert!(receive(&**store, "strict", 30, at(1)).await.is_empty());
+    let e = first.iter().find(|it| it.message.id.as_str() == "e-1").expect("it was handed out");
+    // Given back for later: nobody overtakes it.
+    let back = Report::given_back(receipt(e), at(20), None);
+    store.finish(&queue("strict"), vec![back], "acme/bot", at(1)).await.expect("it can be given back");
+    assert!(receive(&**store, "strict", 30, at(2)).await.is_empty());
+    let again = receive(&**store, "strict", 30, at(20)).await;
+    assert_eq!((numbers(&again), again[0].delivery_id), (vec![1], e.delivery_id), "the same one again");
+    acknowledge(&**store, &queue("strict"), vec![receipt(&again[0])]).await.expect("it is acknowledged");
+    // A lease that lapses hands out the same one, too.
+    let second = receive(&**store, "strict", 5, at(21)).await;
+    assert_eq!(numbers(&second), [2]);
+    assert!(receive(&**store, "strict", 5, at(22)).await.is_empty());
+    let lapsed: Vec<_> = receive(&**store, "strict", 30, at(26)).await;
+    assert_eq!((numbers(&lapsed), lapsed[0].attempt), (vec![2], 2));
+    acknowledge(&**store, &queue("strict"), vec![receipt(&lapsed[0])]).await.expect("it is acknowledged");
+    let third = receive(&**store, "strict", 30, at(60)).await;
+    assert_eq!(third.iter().filter(|it| it.message.id.as_str() == "e-3").count(), 1);
+}
+
+/// Hands a delivery out until it is a dead letter.
+async fn exhaust(store: &dyn Store, name: &str, number: i64, now: Timestamp) -> Serial {
+    let mut delivery = None;
+    for _ in 0..RECEIVES_MAX {
+        let received = receive(store, name, 0, now).await;
+        assert_eq!(numbers(&received), [number]);
+        delivery = Some(received[0].delivery_id);
+    }
+    eventually("a dead letter", async || {
+        store.sweep(now).await.expect("the store sweeps");
+        let letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
+        letters.iter().any(|it| Some(it.letter.delivery.id) == delivery).then_some(())
+    })
+    .await;
+    delivery.expect("it was handed out")
+}
+
+/// ORD-7: later ones go on.
+pub async fn a_message_that_fails_for_good_lets_later_ones_go_on(store: &Arc<dyn Store>) {
+    let strict = strict();
+    for number in 1..=2 {
+        send(&**store, "e", number, &strict, at(0)).await;
+    }
+    exhaust(&**store, "strict", 1, at(0)).await;
+    assert_eq!(drain(&**store, "strict", at(1)).await, [2]);
+}
+
+/// ORD-7: later ones queue behind it, and go on in order once it is mended or skipped.
+pub async fn an_entity_is_parked_behind_what_failed_until_it_is_mended(store: &Arc<dyn Store>) {
+    let parking = parking();
+    for number in 1..=3 {
+        send(&**store, "e", number, &parking, at(0)).await;
+    }
+    send(&**store, "f", 1, &parking, at(0)).await;
+    let free = receive(&**store, "parking", 30, at(0)).await;
+    let f: Vec<_> = free.iter().filter(|it| it.message.id.as_str() == "f-1").map(receipt).collect();
+    acknowledge(&**store, &queue("parking"), f).await.expect("another entity goes on");
+    let dead = exhaust_from(&**store, "parking", &free, at(31)).await;
+    assert!(receive(&**store, "parking", 30, at(40)).await.is_empty());
+    assert_eq!(word(&send(&**store, "e", 4, &parking, at(41)).await), "queued");
+    assert!(receive(&**store, "parking", 30, at(42)).await.is_empty(), "they queue behind it");
+    let known = state(&**store, "parking", "e", at(42)).await.expect("it is known");
+    assert_eq!((known.parked_at, known.last), (Some(1), 4));
+    let later = at(42 + 2 * i64::from(TTL));
+    store.sweep(later).await.expect("the store sweeps");
+    assert!(state(&**store, "parking", "e", later).await.is_some(), "what is parked is not forgotten");
+
+    let redriven = store.redrive("acme", vec![dead], act("mended", at(43))).await.expect("it is redriven");
+    assert_eq!(redriven.back, [dead]);
+    assert_eq!(drain(&**store, "parking", at(43)).await, [1, 2, 3, 4]);
+    let known = state(&**store, "parking", "e", at(44)).await.expect("it is known");
+    assert_eq!(known.parked_at, None);
+}
+
+/// The same, of a delivery that is out already; says which it was.
+async fn exhaust_from(store: &dyn Store, name: &str, out: &[Received], now: Timestamp) -> Serial {
+    let delivery = out[0].delivery_id;
+    for _ in 1..RECEIVES_MAX {
+        assert_eq!(receive(store, name, 0, now).await.len(), 1);
+    }
+    eventually("a dead letter", async || {
+        store.sweep(now).await.expect("the store sweeps");
+        store.dead_letter("acme", delivery).await.expect("it can be read").map(|_| ())
+    })
+    .await;
+    delivery
+}
+
+/// ORD-7: a person may go on without it, on the record.
+pub async fn what_is_parked_is_skipped_on_the_record(store: &Arc<dyn Store>) {
+    let parking = parking();
+    for number in 1..=2 {
+        send(&**store, "e", number, &parking, at(0)).await;
+    }
+    exhaust(&**store, "parking", 1, at(0)).await;
+    let of = key("parking", "e");
+    let skipped = store.skip_parked(&of, 2, act("no", at(1))).await.expect("it can be asked");
+    assert_eq!(skipped, Some(Err(NotParked)));
+    let unknown = store.skip_parked(&key("parking", "nobody"), 1, act("no", at(1))).await;
+    assert_eq!(unknown.expect("it can be asked"), None);
+    assert!(receive(&**store, "parking", 30, at(1)).await.is_empty());
+    let skipped = store.skip_parked(&of, 1, act("it is of no use", at(1))).await.expect("it is skipped");
+    assert_eq!(skipped.and_then(Result::ok).map(|it| it.parked_at), Some(None));
+    assert_eq!(drain(&**store, "parking", at(2)).await, [2]);
+    let audit = store.audit(Serial(0), 10).await.expect("the record can be read");
+    let entry = audit.last().expect("it is on the record");
+    assert_eq!((entry.action.as_str(), entry.act.why.as_str()), ("entity.skip", "it is of no use"));
+}
+
+/// ORD-7: work that is reported on parks when it is refused for good, and goes on when a person settles it.
+pub async fn refused_work_parks_and_a_settled_claim_lets_it_go_on(store: &Arc<dyn Store>) {
+    let route = parking().route.clone();
+    let tracked = Processing { kind: ProcessingKind::Tracked, ..Processing::default() };
+    let route = Arc::new(BoundRoute::new(Route { processing: tracked, ..route }));
+    for number in 1..=2 {
+        assert_eq!(word(&send(&**store, "e", number, &route, at(0)).await), "queued");
+    }
+    let first = receive(&**store, "parking", 30, at(0)).await;
+    assert_eq!(numbers(&first), [1]);
+    let ending = snavio_model::processing::Ending::Failed {
+        error: "no".to_owned(),
+        is_final: true,
+        answer: None,
+        retry_after: None,
+    };
+    let report = Report { ending, ..Report::done(receipt(&first[0])) };
+    store.finish(&queue("parking"), vec![report], "acme/bot", at(1)).await.expect("it is reported");
+    assert!(receive(&**store, "parking", 30, at(2)).await.is_empty());
+    let settled = store.settle_claim("acme", first[0].delivery_id, None, act("seen to", at(3))).await;
+    assert!(settled.expect("it can be settled").is_some());
+    assert_eq!(drain(&**store, "parking", at(4)).await, [2]);
+}
+
+/// ORD-2, ORD-5: a closed entity keeps a mark for its time, and is then forgotten.
+pub async fn an_entity_is_closed_by_its_completion_and_forgotten_after_its_time(store: &Arc<dyn Store>) {
+    let strict = strict();
+    send(&**store, "e", 1, &strict, at(0)).await;
+    let closing = numbered("e-2", "e", 2, &[Arc::clone(&strict)], at(1));
+    let name = "close".parse().expect("a name");
+    let closing = placed(Intake { message: Message { name, ..closing.message }, ..closing });
+    assert_eq!(word(&settle(&**store, vec![closing], at(1)).await[0]), "queued");
+    let known = state(&**store, "strict", "e", at(1)).await.expect("a mark is left");
+    assert!(known.closed);
+    assert_eq!(word(&send_as(&**store, "late", "e", 1, &strict, at(2)).await), "out_of_order");
+    let over = at(1 + i64::from(TTL));
+    assert!(state(&**store, "strict", "e", over).await.is_none());
+    let swept = store.sweep(over).await.expect("the store sweeps");
+    assert_eq!(swept.entities, 1);
+    assert_eq!(word(&send_as(&**store, "anew", "e", 1, &strict, over).await), "queued");
+}
+
+/// ORD-6
+pub async fn a_reset_forgets_and_hands_out_what_waits_on_the_record(store: &Arc<dyn Store>) {
+    let reorder = ordered("reorder", Mode::Reorder, |_| {});
+    for number in [5, 9, 7] {
+        send(&**store, "e", number, &reorder, at(0)).await;
+    }
+    let of = key("reorder", "e");
+    let was = store.reset_entity(&of, act("counted anew", at(1))).await.expect("it is reset");
+    assert_eq!(was.map(|it| (it.last, it.waiting.len())), Some((5, 2)));
+    assert!(state(&**store, "reorder", "e", at(1)).await.is_none());
+    assert_eq!(drain(&**store, "reorder", at(1)).await, [5, 7, 9]);
+    assert_eq!(word(&send(&**store, "e", 1, &reorder, at(2)).await), "queued");
+    assert_eq!(drain(&**store, "reorder", at(2)).await, [1]);
+    let nobody = store.reset_entity(&key("reorder", "nobody"), act("no", at(3))).await;
+    assert_eq!(nobody.expect("it can be asked"), None);
+    let audit = store.audit(Serial(0), 10).await.expect("the record can be read");
+    assert_eq!(audit.iter().map(|it| it.action.as_str()).collect::<Vec<_>>(), ["entity.reset"]);
+}
+
+/// PIP-13, ORD-3: each subscription judges by its own rules, and none refuses the event for the others.
+pub async fn a_late_event_is_a_dead_letter_where_it_is_refused_and_delivered_elsewhere(
+    store: &Arc<dyn Store>,
+) {
+    let subscribed = |name, mode| {
+        let publisher: Option<ServiceName> = "acme/billing".parse().ok();
+        let route = ordered(name, mode, |_| {}).route.clone();
+        Arc::new(BoundRoute::new(Route { events_of: publisher, ..route }))
+    };
+    let routes = [subscribed("strict", Mode::Strict), subscribed("lenient", Mode::Lenient)];
+    let event = |number: i64| {
+        let it = event_intake(&id_of("e", number), &routes[0], at(0));
+        let payload = Bytes::from(format!(r#"{{"order":"e","number":{number}}}"#));
+        placed(Intake { message: Message { payload, ..it.message }, destinations: routes.to_vec(), ..it })
+    };
+    let settled = settle(&**store, vec![event(2), event(1)], at(0)).await;
+    let Outcome::Buried { delivery, reason: DeadReason::OutOfOrder } = settled[1].outcomes[0] else {
+        panic!("{:?}", settled[1].outcomes)
+    };
+    assert!(matches!(settled[1].outcomes[1], Outcome::Queued { .. }));
+    assert_eq!(settled[1].ordered.len(), 2);
+    assert_eq!(take(&**store, "lenient", at(0)).await, [2, 1]);
+    assert_eq!(take(&**store, "strict", at(0)).await, [2]);
+    let letter = store.dead_letter("acme", delivery).await.expect("it can be read").expect("it is there");
+    assert_eq!(letter.letter.reason, DeadReason::OutOfOrder);
+    let again = settle(&**store, vec![event(1)], at(1)).await;
+    assert!(again[0].outcomes.iter().all(|it| matches!(it, Outcome::Duplicate { .. })), "{again:?}");
+    assert_eq!(again[0].message, None);
+}
+
+/// ORD-2: the store's own word, whoever asks: late is told before the message is sent.
+pub async fn foreseeing_moves_no_entity(store: &Arc<dyn Store>) {
+    let strict = strict();
+    send(&**store, "e", 5, &strict, at(0)).await;
+    for (number, verdict) in [(6, "queued"), (4, "out_of_order"), (6, "queued")] {
+        let it = numbered("x", "e", number, &[Arc::clone(&strict)], at(1));
+        assert_eq!(word(&store.foresee(it, at(1)).await.expect("it can be foreseen")), verdict);
+    }
+    assert_eq!(state(&**store, "strict", "e", at(1)).await.map(|it| it.last), Some(5));
+}
+
+/// ORD-2: nobody advances from a state that another has advanced from, whichever node it is.
+pub async fn racing_nodes_never_advance_from_one_state(backend: &dyn Backend) {
+    const EACH: i64 = 30;
+    let first = backend.open().await;
+    let second = if backend.is_shared() { backend.open().await } else { Arc::clone(&first) };
+    let strict = strict();
+    let racing = (0..6).map(|task: i64| {
+        let (store, strict) = (Arc::clone(if task % 2 == 0 { &first } else { &second }), Arc::clone(&strict));
+        tokio::spawn(async move {
+            let mut taken = Vec::new();
+            for step in 0..EACH {
+                // All tasks send the same numbers, each under an id of its own: one of each number may be taken.
+                let (id, entity) = (format!("{task}-{step}"), format!("e{}", step % 3));
+                let settled = send_as(&*store, &id, &entity, step / 3, &strict, at(0)).await;
+                if word(&settled) == "queued" {
+                    taken.push((entity, step / 3));
+                }
+            }
+            taken
+        })
+    });
+    let mut taken = Vec::new();
+    for task in racing.collect::<Vec<_>>() {
+        taken.extend(task.await.expect("no task fails"));
+    }
+    taken.sort();
+    let unique = taken.len();
+    taken.dedup();
+    assert_eq!(taken.len(), unique, "two of one number were taken");
+    for entity in ["e0", "e1", "e2"] {
+        assert_eq!(state(&*first, "strict", entity, at(0)).await.map(|it| it.last), Some(EACH / 3 - 1));
+        assert!(taken.contains(&(entity.to_owned(), EACH / 3 - 1)));
+    }
+    assert_eq!(hand_out_in_race(&first, &second, unique).await, unique);
+    first.close().await;
+    if backend.is_shared() {
+        second.close().await;
+    }
+}
+
+/// Hands out everything through two nodes at once; each entity's come one after the other, lowest first.
+async fn hand_out_in_race(first: &Arc<dyn Store>, second: &Arc<dyn Store>, count: usize) -> usize {
+    let last: Arc<std::sync::Mutex<std::collections::HashMap<String, i64>>> = Arc::default();
+    let total = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let racing = (0..4).map(|task| {
+        let (store, last, total) =
+            (Arc::clone(if task % 2 == 0 { first } else { second }), Arc::clone(&last), Arc::clone(&total));
+        tokio::spawn(async move {
+            while total.load(std::sync::atomic::Ordering::SeqCst) < count {
+                let received = receive(&*store, "strict", 3600, at(1)).await;
+                for it in &received {
+                    let payload: serde_json::Value =
+                        serde_json::from_slice(&it.message.payload).expect("a payload");
+                    let (entity, number) =
+                        (payload["order"].to_string(), payload["number"].as_i64().expect("a number"));
+                    let before = last.lock().expect("a lock").insert(entity.clone(), number);
+                    assert!(before.is_none_or(|before| before < number), "{entity}: {before:?}, {number}");
+                }
+                let receipts = received.iter().map(receipt).collect();
+                let ended = acknowledge(&*store, &queue("strict"), receipts).await.expect("it ends");
+                total.fetch_add(ended.len(), std::sync::atomic::Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+    });
+    for task in racing.collect::<Vec<_>>() {
+        tokio::time::timeout(super::DEADLINE, task)
+            .await
+            .expect("all are handed out")
+            .expect("no task fails");
+    }
+    total.load(std::sync::atomic::Ordering::SeqCst)
+}
+
+/// ORD-2, ORD-3, ORD-7: states, lanes, waits and parking outlive a restart.
+pub async fn order_outlives_a_restart(backend: &dyn Backend) {
+    let store = backend.open().await;
+    let (strict, parking) = (strict(), parking());
+    let reorder = ordered("reorder", Mode::Reorder, |_| {});
+    for number in 1..=3 {
+        send(&*store, "e", number, &strict, at(0)).await;
+        send_as(&*store, &format!("p-{number}"), "p", number, &parking, at(0)).await;
+    }
+    for number in [1, 3, 4] {
+        send_as(&*store, &format!("r-{number}"), "r", number, &reorder, at(0)).await;
+    }
+    let dead = exhaust(&*store, "parking", 1, at(0)).await;
+    assert_eq!(take(&*store, "strict", at(0)).await, [1]);
+    store.close().await;
+    drop(store);
+
+    let store = backend.open().await;
+    assert_eq!(word(&send_as(&*store, "late", "e", 2, &strict, at(1)).await), "out_of_order");
+    assert_eq!(word(&send(&*store, "e", 2, &strict, at(1)).await), "duplicate");
+    let second = receive(&*store, "strict", 30, at(1)).await;
+    assert_eq!(numbers(&second), [2], "one at a time, lowest first");
+    assert_eq!(take(&*store, "reorder", at(1)).await, [1]);
+    assert!(take(&*store, "reorder", at(1)).await.is_empty(), "they wait still");
+    assert_eq!(word(&send_as(&*store, "r-2", "r", 2, &reorder, at(2)).await), "queued");
+    assert_eq!(drain(&*store, "reorder", at(2)).await, [2, 3, 4]);
+    assert!(receive(&*store, "parking", 30, at(2)).await.is_empty(), "it is parked still");
+    store.redrive("acme", vec![dead], act("mended", at(3))).await.expect("it is redriven");
+    assert_eq!(drain(&*store, "parking", at(3)).await, [1, 2, 3]);
+    store.close().await;
+}

@@ -1,0 +1,176 @@
+//! What is known of entities, over the table `entity` and the lanes in memory (ORD-6).
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use rusqlite::Connection;
+use snavio_model::limits;
+use snavio_model::order::{EntityKey, EntityRecord, EntityState, NotParked, end_waits};
+use snavio_model::time::Timestamp;
+use tokio::sync::oneshot;
+
+use super::writer::{Job, Transaction, Urgency, lock, sql};
+use super::{EmbeddedStore, Queues, audit, delivery, entity, erase};
+use crate::entities::{reset, skipped};
+use crate::{Act, Entities, StoreError, WaitEnded};
+
+#[async_trait]
+impl Entities for EmbeddedStore {
+    async fn entity(&self, key: &EntityKey, now: Timestamp) -> Result<Option<EntityRecord>, StoreError> {
+        let key = key.clone();
+        let found = self.readers.run(move |connection| entity::find(connection, &key)).await?;
+        Ok(found.filter(|it| it.state.is_live(now)))
+    }
+
+    async fn reset_entity(&self, key: &EntityKey, act: Act) -> Result<Option<EntityState>, StoreError> {
+        let of = key.clone();
+        let forget = move |transaction: &mut Transaction<'_>| {
+            let connection = transaction.connection;
+            let found = entity::find(connection, &of)?.filter(|it| it.state.is_live(act.at));
+            let Some(EntityRecord { state, .. }) = found else { return Ok((None, Vec::new())) };
+            // Its name may be personal: nothing of it stays in the file.
+            erase::overwriting(connection, || entity::delete(connection, &of).map_err(sql))?;
+            let released: Vec<_> =
+                state.clone().reset().into_iter().map(|it| (of.clone(), it.number)).collect();
+            for (key, number) in &released {
+                delivery::release(connection, key, *number).map_err(sql)?;
+            }
+            let deed = reset(&of, &state);
+            audit::append(transaction, deed.action, &deed.object, &act, &deed.outcome)?;
+            Ok((Some(state), released))
+        };
+        self.change_lane(key, forget).await
+    }
+
+    async fn skip_parked(
+        &self,
+        key: &EntityKey,
+        number: i64,
+        act: Act,
+    ) -> Result<Option<Result<EntityState, NotParked>>, StoreError> {
+        let of = key.clone();
+        let skip = move |transaction: &mut Transaction<'_>| {
+            let Some(record) = entity::find(transaction.connection, &of)? else {
+                return Ok((None, Vec::new()));
+            };
+            let state = match record.state.unparked(number, &record.rules, act.at) {
+                Ok(state) => state,
+                Err(not) => return Ok((Some(Err(not)), Vec::new())),
+            };
+            let record = EntityRecord { state, ..record };
+            entity::put(transaction.connection, &of, &record).map_err(sql)?;
+            let deed = skipped(&of, number);
+            audit::append(transaction, deed.action, &deed.object, &act, &deed.outcome)?;
+            Ok((Some(Ok(record.state)), Vec::new()))
+        };
+        self.change_lane(key, skip).await
+    }
+
+    async fn end_waits(&self, now: Timestamp) -> Result<Vec<WaitEnded>, StoreError> {
+        let is_any = move |connection: &Connection| Ok(!entity::overdue(connection, now, 1)?.is_empty());
+        if !self.readers.run(is_any).await? {
+            return Ok(Vec::new());
+        }
+        let end = move |transaction: &mut Transaction<'_>| {
+            let mut ended = Vec::new();
+            for (key, record) in entity::overdue(transaction.connection, now, limits::SWEEP_ROWS_MAX)? {
+                let (state, released) = end_waits(record.state, &record.rules, now);
+                let record = EntityRecord { state, ..record };
+                entity::put(transaction.connection, &key, &record).map_err(sql)?;
+                transaction.dirty = true;
+                for it in released {
+                    let destination =
+                        delivery::release(transaction.connection, &key, it.number).map_err(sql)?;
+                    ended.push(WaitEnded { key: key.clone(), destination, number: it.number, gap: it.gap });
+                }
+            }
+            let released = ended.iter().map(|it| (it.key.clone(), it.number)).collect();
+            Ok((ended, released))
+        };
+        self.change_lanes(end, |_, _| {}).await
+    }
+}
+
+/// What a change of entities comes to, with the deliveries that it lets go.
+type Changed<T> = (T, Vec<(EntityKey, i64)>);
+
+impl EmbeddedStore {
+    /// Changes one entity so that nothing is parked in it any more, if that changes anything.
+    async fn change_lane<T: GoesOn + Send + 'static>(
+        &self,
+        key: &EntityKey,
+        change: impl FnMut(&mut Transaction<'_>) -> Result<Changed<Option<T>>, StoreError> + Send + 'static,
+    ) -> Result<Option<T>, StoreError> {
+        let key = key.clone();
+        self.change_lanes(change, move |queues, changed: &Option<T>| {
+            if changed.as_ref().is_some_and(T::goes_on) {
+                queues.park(&key, None);
+            }
+        })
+        .await
+    }
+
+    /// Changes entities in a commit, and then the lanes in memory, before anybody else's commit does.
+    pub(super) async fn change_lanes<T: Send + 'static>(
+        &self,
+        change: impl FnMut(&mut Transaction<'_>) -> Result<Changed<T>, StoreError> + Send + 'static,
+        then: impl FnOnce(&mut Queues, &T) + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let job = ChangeLanes { change, changed: None, then, queues: Arc::clone(&self.queues), reply };
+        self.writer.submit(Urgency::Ordinary, Box::new(job));
+        answer.await.unwrap_or(Err(StoreError::Closed))
+    }
+}
+
+/// Whether an entity goes on after what was done to it.
+trait GoesOn {
+    fn goes_on(&self) -> bool;
+}
+
+impl GoesOn for EntityState {
+    fn goes_on(&self) -> bool {
+        true
+    }
+}
+
+impl GoesOn for Result<EntityState, NotParked> {
+    fn goes_on(&self) -> bool {
+        self.is_ok()
+    }
+}
+
+struct ChangeLanes<T, C, F> {
+    change: C,
+    changed: Option<Changed<T>>,
+    then: F,
+    queues: Arc<std::sync::Mutex<Queues>>,
+    reply: oneshot::Sender<Result<T, StoreError>>,
+}
+
+impl<T, C, F> Job for ChangeLanes<T, C, F>
+where
+    T: Send,
+    C: FnMut(&mut Transaction<'_>) -> Result<Changed<T>, StoreError> + Send,
+    F: FnOnce(&mut Queues, &T) + Send,
+{
+    fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
+        self.changed = Some((self.change)(transaction)?);
+        Ok(())
+    }
+
+    fn committed(self: Box<Self>) {
+        let Some((changed, released)) = self.changed else {
+            return drop(self.reply.send(Err(StoreError::Closed)));
+        };
+        let mut queues = lock(&self.queues);
+        (self.then)(&mut queues, &changed);
+        queues.release_waits(&released);
+        drop(queues);
+        let _ = self.reply.send(Ok(changed));
+    }
+
+    fn failed(self: Box<Self>, error: StoreError) {
+        let _ = self.reply.send(Err(error));
+    }
+}

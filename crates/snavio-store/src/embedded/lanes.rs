@@ -1,0 +1,282 @@
+//! Lanes in memory: of the deliveries of one entity at most one is in its queue's index, the others stand behind it here
+//! (ORD-3). The lowest number comes first; one that was handed out stays in front until it has ended.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use snavio_model::delivery::Delivery;
+use snavio_model::id::Serial;
+use snavio_model::name::QueueKey;
+use snavio_model::order::{EntityKey, Lane};
+use snavio_model::time::Timestamp;
+
+/// All lanes of the store.
+#[derive(Default)]
+pub(super) struct Lanes {
+    lanes: HashMap<EntityKey, OneLane>,
+    /// The lane of each delivery that is in one, in front or behind.
+    of: HashMap<Serial, EntityKey>,
+    /// Those that stand behind, by queue and age.
+    behind: HashMap<QueueKey, BTreeSet<(Timestamp, Serial)>>,
+}
+
+#[derive(Default)]
+struct OneLane {
+    /// The one that is in its queue's index, or on its way out of it.
+    front: Option<Delivery>,
+    /// The others, by their numbers.
+    behind: BTreeMap<(i64, Serial), Delivery>,
+    /// The number that failed for good: those above it stay.
+    parked_at: Option<i64>,
+}
+
+impl OneLane {
+    /// The next one to be handed out.
+    fn next(&self) -> Option<(i64, Serial)> {
+        let may_go = |(key, it): &(&(i64, Serial), &Delivery)| {
+            let waits = it.lane.as_ref().is_some_and(|lane| lane.waits);
+            !waits && self.parked_at.is_none_or(|parked| key.0 <= parked)
+        };
+        self.behind.iter().find(may_go).map(|(key, _)| *key)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.front.is_none() && self.behind.is_empty() && self.parked_at.is_none()
+    }
+}
+
+impl Lanes {
+    /// Adds a delivery behind all others of its lane.
+    pub(super) fn add(&mut self, delivery: Delivery, lane: &Lane) {
+        self.of.insert(delivery.id, lane.key.clone());
+        let one = self.lanes.entry(lane.key.clone()).or_default();
+        Self::put_behind(&mut self.behind, one, delivery, lane.number);
+    }
+
+    fn put_behind(
+        behind: &mut HashMap<QueueKey, BTreeSet<(Timestamp, Serial)>>,
+        one: &mut OneLane,
+        delivery: Delivery,
+        number: i64,
+    ) {
+        behind.entry(delivery.queue.clone()).or_default().insert((delivery.queued_at, delivery.id));
+        one.behind.insert((number, delivery.id), delivery);
+    }
+
+    /// Puts a delivery in front of its lane that somebody may have already; false if somebody has another one.
+    pub(super) fn add_in_front(&mut self, delivery: &Delivery, lane: &Lane) -> bool {
+        let one = self.lanes.entry(lane.key.clone()).or_default();
+        let is_free = one.front.is_none();
+        if is_free {
+            self.of.insert(delivery.id, lane.key.clone());
+            one.front = Some(delivery.clone());
+        }
+        is_free
+    }
+
+    /// The one in front that a lower one has come behind, if it was never handed out: the two may change places.
+    pub(super) fn overtaken(&self, key: &EntityKey) -> Option<&Delivery> {
+        let one = self.lanes.get(key)?;
+        let front = one.front.as_ref()?;
+        let number = front.lane.as_ref()?.number;
+        (one.next()? < (number, front.id)).then_some(front)
+    }
+
+    /// Takes back the one in front, which its index has let go.
+    pub(super) fn step_back(&mut self, key: &EntityKey) {
+        let Some(one) = self.lanes.get_mut(key) else { return };
+        let Some(front) = one.front.take() else { return };
+        let number = front.lane.as_ref().map_or(0, |it| it.number);
+        Self::put_behind(&mut self.behind, one, front, number);
+    }
+
+    /// The delivery that comes in front of a lane now, if the place is free.
+    pub(super) fn step(&mut self, key: &EntityKey) -> Option<Delivery> {
+        let one = self.lanes.get_mut(key)?;
+        let next = if one.front.is_none() { one.next() } else { None };
+        let delivery = next.and_then(|next| one.behind.remove(&next));
+        if let Some(delivery) = &delivery {
+            one.front = Some(delivery.clone());
+            self.leave(&delivery.queue, delivery.queued_at, delivery.id);
+        } else if one.is_idle() {
+            self.lanes.remove(key);
+        }
+        delivery
+    }
+
+    fn leave(&mut self, queue: &QueueKey, queued_at: Timestamp, id: Serial) {
+        if let Some(of_queue) = self.behind.get_mut(queue) {
+            of_queue.remove(&(queued_at, id));
+            if of_queue.is_empty() {
+                self.behind.remove(queue);
+            }
+        }
+    }
+
+    /// Forgets a delivery that has ended, and says whose lane it was in.
+    pub(super) fn ended(&mut self, id: Serial) -> Option<EntityKey> {
+        let key = self.of.remove(&id)?;
+        let one = self.lanes.get_mut(&key)?;
+        if one.front.as_ref().is_some_and(|it| it.id == id) {
+            one.front = None;
+            return Some(key);
+        }
+        let place = one.behind.keys().find(|(_, it)| *it == id).copied();
+        if let Some(delivery) = place.and_then(|place| one.behind.remove(&place)) {
+            self.leave(&delivery.queue, delivery.queued_at, id);
+        }
+        Some(key)
+    }
+
+    /// One that waited may go.
+    pub(super) fn release(&mut self, key: &EntityKey, number: i64) {
+        let Some(one) = self.lanes.get_mut(key) else { return };
+        let all = (number, Serial(i64::MIN))..=(number, Serial(i64::MAX));
+        for (_, delivery) in one.behind.range_mut(all) {
+            if let Some(lane) = &mut delivery.lane {
+                lane.waits = false;
+            }
+        }
+    }
+
+    /// Later ones stay behind a number from now on, or go on again.
+    pub(super) fn park(&mut self, key: &EntityKey, parked_at: Option<i64>) {
+        self.lanes.entry(key.clone()).or_default().parked_at = parked_at;
+    }
+
+    pub(super) fn keys(&self) -> Vec<EntityKey> {
+        self.lanes.keys().cloned().collect()
+    }
+
+    /// Whether no delivery is in a lane.
+    pub(super) fn is_empty(&self) -> bool {
+        self.of.is_empty()
+    }
+
+    /// The lane of a delivery.
+    pub(super) fn lane_of(&self, id: Serial) -> Option<&Lane> {
+        self.find(id).and_then(|it| it.lane.as_deref())
+    }
+
+    /// A delivery that is in a lane.
+    fn find(&self, id: Serial) -> Option<&Delivery> {
+        let one = self.lanes.get(self.of.get(&id)?)?;
+        one.front.as_ref().filter(|it| it.id == id).or_else(|| one.behind.values().find(|it| it.id == id))
+    }
+
+    /// A delivery that stands behind others.
+    pub(super) fn find_behind(&self, id: Serial) -> Option<&Delivery> {
+        let one = self.lanes.get(self.of.get(&id)?)?;
+        one.behind.values().find(|it| it.id == id)
+    }
+
+    /// How many stand behind others in a queue.
+    pub(super) fn behind_in(&self, queue: &QueueKey) -> usize {
+        self.behind.get(queue).map_or(0, BTreeSet::len)
+    }
+
+    pub(super) fn behind(&self) -> usize {
+        self.behind.values().map(BTreeSet::len).sum()
+    }
+
+    /// Queues in which any stand behind others.
+    pub(super) fn queues(&self) -> Vec<QueueKey> {
+        self.behind.keys().cloned().collect()
+    }
+
+    /// Those that stand behind others in a queue, oldest first.
+    pub(super) fn by_age(&self, queue: &QueueKey) -> impl Iterator<Item = (Timestamp, Serial)> {
+        self.behind.get(queue).into_iter().flatten().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use snavio_model::delivery::Tracking;
+    use snavio_model::order::NumberKind;
+
+    use super::*;
+
+    fn key() -> EntityKey {
+        EntityKey::stored("acme acme/bot:pay order-1").unwrap()
+    }
+
+    fn delivery(number: i64, waits: bool) -> Delivery {
+        let parks = Some(Duration::from_secs(60));
+        Delivery {
+            id: Serial(100 - number),
+            message: Serial(1),
+            destination: "acme/bot:pay".into(),
+            queue: QueueKey::stored("acme/pay"),
+            dead_letter_queue: QueueKey::stored("acme/dead"),
+            queued_at: Timestamp(number),
+            receives: 0,
+            receives_max: 3,
+            tracking: Tracking::Plain,
+            lane: Some(Box::new(Lane { key: key(), number, kind: NumberKind::Sequence, parks, waits })),
+        }
+    }
+
+    fn add(lanes: &mut Lanes, number: i64, waits: bool) {
+        let it = delivery(number, waits);
+        let lane = it.lane.clone().unwrap();
+        lanes.add(it, &lane);
+    }
+
+    fn step(lanes: &mut Lanes) -> Option<i64> {
+        lanes.step(&key()).and_then(|it| it.lane).map(|it| it.number)
+    }
+
+    /// ORD-3
+    #[test]
+    fn one_of_a_lane_is_in_front_and_the_lowest_is_next() {
+        let mut lanes = Lanes::default();
+        [3, 1, 2].into_iter().for_each(|number| add(&mut lanes, number, false));
+        assert_eq!((step(&mut lanes), step(&mut lanes)), (Some(1), None));
+        assert_eq!(lanes.behind_in(&QueueKey::stored("acme/pay")), 2);
+        for next in [Some(2), Some(3), None] {
+            let front = Serial(100 - next.map_or(3, |it| it - 1));
+            assert_eq!(lanes.ended(front), Some(key()));
+            assert_eq!(step(&mut lanes), next);
+        }
+        assert!(lanes.is_empty() && lanes.keys().is_empty(), "nothing is left of a lane that is empty");
+    }
+
+    /// ORD-3
+    #[test]
+    fn what_waits_stays_until_it_is_released() {
+        let mut lanes = Lanes::default();
+        add(&mut lanes, 5, true);
+        assert_eq!(step(&mut lanes), None);
+        lanes.release(&key(), 5);
+        assert_eq!(step(&mut lanes), Some(5));
+    }
+
+    /// ORD-7
+    #[test]
+    fn behind_a_parked_number_nothing_goes_on_but_it_may_itself() {
+        let mut lanes = Lanes::default();
+        lanes.park(&key(), Some(4));
+        add(&mut lanes, 5, false);
+        assert_eq!(step(&mut lanes), None);
+        add(&mut lanes, 4, false);
+        assert_eq!(step(&mut lanes), Some(4));
+        lanes.park(&key(), None);
+        lanes.ended(Serial(96));
+        assert_eq!(step(&mut lanes), Some(5));
+    }
+
+    /// ORD-3
+    #[test]
+    fn a_lower_one_overtakes_what_was_not_handed_out() {
+        let mut lanes = Lanes::default();
+        add(&mut lanes, 6, false);
+        assert_eq!(step(&mut lanes), Some(6));
+        assert!(lanes.overtaken(&key()).is_none());
+        add(&mut lanes, 5, false);
+        assert_eq!(lanes.overtaken(&key()).map(|it| it.id), Some(Serial(94)));
+        lanes.step_back(&key());
+        assert_eq!(step(&mut lanes), Some(5));
+    }
+}

@@ -1,0 +1,59 @@
+//! Entities that are parked behind a message that failed for good, and go on again (ORD-7). Within a transaction that has
+//! locked the deliveries or dead letters already: whoever settles locks entities first, and no delivery that was handed out.
+
+use snavio_model::delivery::DeadLetter;
+use snavio_model::id::MessageId;
+use snavio_model::order::{EntityRecord, EntityState, Lane};
+use snavio_model::time::Timestamp;
+
+use super::client::GenericClient;
+use super::pool::Trouble;
+use super::{entity, message};
+use crate::StoreError;
+use crate::evidence::usable;
+
+/// Messages failed for good: where their route parks, their entities stay behind them.
+pub(super) async fn failed(
+    client: &impl GenericClient,
+    letters: &[DeadLetter],
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let parking = |letter: &'_ DeadLetter| letter.delivery.lane.clone().filter(|it| it.parks.is_some());
+    let parking: Vec<_> = letters.iter().filter_map(|it| Some((it.delivery.message, parking(it)?))).collect();
+    if parking.is_empty() {
+        return Ok(());
+    }
+    entity::lock(client, parking.iter().map(|(_, lane)| &lane.key)).await.map_err(Trouble::into_error)?;
+    for (number, lane) in parking {
+        let Some(rules) = lane.parking_rules() else { continue };
+        let found = usable(entity::find_one(client, &lane.key).await)?.flatten();
+        let (state, of) = found.map(|it| (it.state, it.rules)).unzip();
+        let message = usable(message::find(client, number).await)?.flatten();
+        let id = message.map_or_else(|| MessageId::stored(""), |it| it.message.id);
+        let (state, _) = EntityState::failed(state, lane.number, lane.kind, &id, &rules, now);
+        let Some(state) = state else { continue };
+        let record = EntityRecord { state, rules: of.unwrap_or(rules) };
+        entity::put(client, [(&lane.key, &record)].into_iter()).await.map_err(Trouble::into_error)?;
+    }
+    Ok(())
+}
+
+/// Messages were processed after all, or a person says so: what is parked behind them goes on.
+pub(super) async fn done<'a>(
+    client: &impl GenericClient,
+    lanes: impl Iterator<Item = &'a Lane>,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let lanes: Vec<_> = lanes.filter(|it| it.parks.is_some()).collect();
+    if lanes.is_empty() {
+        return Ok(());
+    }
+    entity::lock(client, lanes.iter().map(|lane| &lane.key)).await.map_err(Trouble::into_error)?;
+    for lane in lanes {
+        let Some(record) = usable(entity::find_one(client, &lane.key).await)?.flatten() else { continue };
+        let Ok(state) = record.state.unparked(lane.number, &record.rules, now) else { continue };
+        let record = EntityRecord { state, ..record };
+        entity::put(client, [(&lane.key, &record)].into_iter()).await.map_err(Trouble::into_error)?;
+    }
+    Ok(())
+}
