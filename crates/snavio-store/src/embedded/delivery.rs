@@ -66,6 +66,16 @@ pub(super) fn find(connection: &Connection, id: Serial) -> Result<Option<Deliver
     rows.next().map_err(sql)?.map(read).transpose()
 }
 
+/// Whom one is for, and nothing else of it: this is asked for everything that is handed out.
+pub(super) fn destination(connection: &Connection, id: Serial) -> Result<Option<Arc<str>>, StoreError> {
+    let mut statement =
+        connection.prepare_cached("SELECT destination FROM delivery WHERE id = ?1").map_err(sql)?;
+    let mut rows = statement.query([id.0]).map_err(sql)?;
+    let read = |row: &Row<'_>| Ok(row.get_ref(0)?.as_str()?.into());
+    let found = rows.next().map_err(sql)?.map(read).transpose();
+    found.map_err(|error| check::unreadable(error, "delivery", id))
+}
+
 /// Lets those of a lane with this number be handed out that waited, and says which.
 pub(super) fn release(
     connection: &Connection,

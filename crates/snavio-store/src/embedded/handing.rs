@@ -132,9 +132,7 @@ fn read_leases(connection: &Connection, leases: &[Lease]) -> Result<Vec<Received
             attempt: lease.attempt,
             queued_at: lease.queued_at,
             visible_at: lease.visible_at,
-            destination: check::usable(delivery::find(connection, lease.delivery))?
-                .flatten()
-                .map(|it| it.destination),
+            destination: check::usable(delivery::destination(connection, lease.delivery))?.flatten(),
             message: Arc::new(logged.message),
         });
     }

@@ -1,0 +1,69 @@
+//! The store cannot read or keep what is known of an entity.
+
+use serde_json::json;
+
+use super::{Builds, ids, order, reason};
+use crate::engine::Engine;
+use crate::node::Launch;
+use crate::patience::eventually;
+use crate::strace::{Attached, Strace, WRITES};
+
+/// What keeps the store from working.
+enum Fault {
+    Writes(Strace, Attached),
+    Table,
+}
+
+impl Fault {
+    fn begin(builds: &Builds) -> Self {
+        match builds.node.engine() {
+            Engine::Embedded => {
+                let trace = builds.node.folder().join("trace");
+                let strace = Strace::of(WRITES, trace).inject(WRITES, "error=EIO");
+                let attached = strace.attach(&builds.node, "snavio-writer");
+                Self::Writes(strace, attached)
+            }
+            Engine::Postgres(database) => {
+                database.ask("ALTER TABLE entity RENAME TO away");
+                Self::Table
+            }
+        }
+    }
+
+    fn end(self, builds: &Builds) {
+        match self {
+            Self::Writes(strace, attached) => {
+                assert!(strace.fired() > 0);
+                drop(attached);
+            }
+            Self::Table => drop(builds.node.engine().database().ask("ALTER TABLE away RENAME TO entity")),
+        }
+    }
+}
+
+/// ORD-2, QUA-4: the sequence-validation story's store error. Nothing is let through unjudged, nothing moves, and what was
+/// refused is taken as if it came for the first time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_fails_lets_nothing_through_and_moves_no_number() {
+    let builds = Builds::set(Launch::default()).await;
+    let strict = order(json!({ "mode": "strict" }));
+    assert_eq!(builds.subscribe("strict", "build", &strict, json!({})).await.0, 201);
+    assert_eq!(builds.sent("b", 1).await.0, 202);
+    let fault = Fault::begin(&builds);
+    let refused = builds.sent("b", 3).await;
+    assert_eq!(reason(&refused), (503, "unavailable"), "{}", refused.1);
+    assert_eq!(refused.1["accepted"], json!(false));
+    fault.end(&builds);
+    // The refused three was never there: two is not late.
+    let two = eventually("the store works again", async || {
+        Some(builds.sent("b", 2).await).filter(|answer| answer.0 != 503)
+    })
+    .await;
+    assert_eq!(two.0, 202, "{}", two.1);
+    assert_eq!(builds.sent("b", 3).await.0, 202, "it left no claim");
+    for number in [1, 2, 3] {
+        let received = builds.receive("strict").await;
+        assert_eq!(ids(&received), [format!("b-{number}")]);
+        builds.end("strict", &received).await;
+    }
+}
