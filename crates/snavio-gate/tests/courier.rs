@@ -79,8 +79,8 @@ impl Outside {
 impl Processor for Outside {
     async fn call(&self, attempt: Attempt<'_>) -> Called {
         let name = attempt.route.route.queue.to_string();
-        self.asked.lock().unwrap().push((name.clone(), attempt.work.attempt, attempt.now));
         let does = self.does.lock().unwrap().get(&name).copied().unwrap_or(Does::Takes);
+        self.asked.lock().unwrap().push((name.clone(), attempt.work.attempt, attempt.now));
         let failed =
             |retry_after| Ending::Failed { error: "no".into(), is_final: false, answer: None, retry_after };
         match does {
@@ -161,7 +161,7 @@ impl Stage {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(60), asking)
+        tokio::time::timeout(Duration::from_secs(240), asking)
             .await
             .unwrap_or_else(|_| panic!("never came about: {what}"))
     }
@@ -230,7 +230,9 @@ async fn while_a_target_is_down_what_waits_loses_no_attempts() {
     assert_eq!(stage.holds("down").await, 200, "nothing was lost, nothing buried");
     stage.outside.set("down", Does::Takes);
     stage
-        .until("it drains", Duration::from_secs(1), async || (stage.holds("down").await == 0).then_some(()))
+        .until("it drains", Duration::from_millis(200), async || {
+            (stage.holds("down").await == 0).then_some(())
+        })
         .await;
     assert_eq!((state().breaker, state().failures), (State::Closed, 0));
     let letters = stage.gate.store().dead_letters("acme", None, Serial(0), 1000).await.unwrap();
@@ -312,7 +314,7 @@ async fn one_that_is_gone_disables_its_route_and_what_waits_is_sent_once_it_is_e
     assert_eq!((stage.holds("gone").await, stage.outside.asked("gone").len()), (21, 1));
     stage.make(vec![Wish::Put(Entry::Route(stage.routes[0].route.clone()))]).await;
     stage
-        .until("all are taken", Duration::from_secs(1), async || {
+        .until("all are taken", Duration::from_millis(200), async || {
             (stage.holds("gone").await == 0).then_some(())
         })
         .await;

@@ -24,7 +24,7 @@ const LIFE: Duration = Duration::from_millis(500);
 async fn nodes_that_say_in_time_that_they_leave_are_missed_by_nobody() {
     let database = Postgres::shared().database().unwrap();
     let stores = vec![database.clone(); NODES];
-    let mut cluster = Cluster::start_with(&stores, &[("SNAVIO_SERVER_LEAVE_SECONDS", "1")]).await;
+    let mut cluster = Cluster::start_with(&stores, &[("SNAVIO_SERVER_LEAVE_SECONDS", "4")]).await;
     let (books, done) = (Arc::new(Books::default()), Arc::new(AtomicBool::new(false)));
     let producing: Vec<_> = (0..PRODUCERS)
         .map(|number| {
@@ -68,7 +68,7 @@ async fn says_that_it_leaves(cluster: &Cluster, node: usize) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    let answer = tokio::time::timeout(Duration::from_secs(1), leaving).await.unwrap();
+    let answer = tokio::time::timeout(Duration::from_secs(4), leaving).await.unwrap();
     assert_eq!(answer.headers()["connection"], "close");
     let said = answer.text().await.unwrap();
     assert!(said.contains("draining"), "{said}");
@@ -83,7 +83,7 @@ async fn says_that_it_leaves(cluster: &Cluster, node: usize) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(1), asking).await.expect("the others hear that it leaves");
+    tokio::time::timeout(Duration::from_secs(4), asking).await.expect("the others hear that it leaves");
 }
 
 /// Sends to the next node that says it is ready, until told to stop.

@@ -48,7 +48,8 @@ fn tamper(node: &Node, statements: &str) {
     match node.engine() {
         Engine::Embedded => {
             let file = node.data().join("snavio.db");
-            let done = Command::new("sqlite3").arg(file).arg(statements).output();
+            let done =
+                Command::new("sqlite3").args(["-cmd", ".timeout 10000"]).arg(file).arg(statements).output();
             let done = done.expect("this test needs sqlite3: run ./test, which installs it");
             assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         }

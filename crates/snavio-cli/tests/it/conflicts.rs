@@ -176,8 +176,11 @@ async fn only_accounting_and_operators_move_a_conflict_and_only_as_the_contract_
     assert_eq!(done["compensatingEventId"], "rev-1");
     refused("RESOLVED_ACCEPT_ORIGINAL", "changed my mind", None).await;
     let shell = Shell::at(&desk.node);
-    let listed = shell.run("conflicts list --tenant zeta --output json").json();
-    assert_eq!(listed["items"][0]["conflictId"].as_i64(), Some(conflict));
+    let listed = async || {
+        let listed = shell.run("conflicts list --tenant zeta --output json").json();
+        listed["items"][0]["conflictId"].as_i64()
+    };
+    assert_eq!(eventually("it is listed", listed).await, conflict);
     let shown = shell.run(&format!("conflicts show {conflict}"));
     assert!(shown.out.contains("/a") && shown.out.contains("where the two differ"), "{}", shown.out);
     let refused = shell.run(&format!("conflicts triage {conflict} --note late"));
@@ -255,9 +258,9 @@ async fn racing_contents_and_a_flood_of_them_leave_bounded_records() {
         let (status, _) = desk.post(&flooded, &format!(r#"{{"a":{what}}}"#)).await;
         assert_eq!(status, if what == 0 { 202 } else { 409 });
     }
-    let page = desk.node.get("/v1/conflicts?limit=1000").await;
-    let of_flood: Vec<_> =
-        page["items"].as_array().unwrap().iter().filter(|it| it["eventId"] == json!(flooded)).collect();
+    let all = |items: &[Value]| items.iter().filter(|it| it["eventId"] == json!(flooded)).count() >= 100;
+    let items = desk.node.items("/v1/conflicts?limit=1000", all).await;
+    let of_flood: Vec<_> = items.iter().filter(|it| it["eventId"] == json!(flooded)).collect();
     assert_eq!(of_flood.len(), 100);
     assert_eq!(of_flood.iter().filter_map(|it| it["count"].as_u64()).sum::<u64>(), 129);
 }

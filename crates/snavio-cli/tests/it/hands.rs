@@ -10,6 +10,7 @@ use crate::node::{Draft, new_id, post, verdict};
 use crate::patience::eventually;
 use crate::processing::{Books, http};
 use crate::processor::{Processor, Reply};
+use crate::wire::metric;
 
 const SUBSCRIPTION: &str = "/v1/subscriptions/acme/ledger/acme/shop/order.paid";
 const OTHER: &str = "/v1/routes/acme/ledger/other";
@@ -115,7 +116,7 @@ async fn a_queue_is_taken_from_by_consumers_the_gateway_or_a_worker_and_by_one_o
 #[tokio::test]
 async fn what_waits_for_a_processor_is_called_for_before_consumers_take_over() {
     let processor = Processor::start().await;
-    let busy = || Reply::new(503, "busy").header("Retry-After", "2");
+    let busy = || Reply::new(503, "busy").header("Retry-After", "6");
     processor.answers([busy(), busy()]);
     let called = http(&processor);
     let books = Books::set(called.clone()).await;
@@ -144,7 +145,9 @@ async fn what_waits_for_a_processor_is_called_for_before_consumers_take_over() {
 
     assert_eq!(put(&books, SUBSCRIPTION, "paid", &tracked()).await.0, 200);
     // The courier looks every half second for whom it calls; what it takes until then it gives back for a minute.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let calls = r#"snavio_target_calls{tenant="acme",queue="paid"}"#;
+    let nobody = async || metric(&books.node, calls).await.is_none().then_some(());
+    eventually("nobody is called", nobody).await;
     let id = new_id();
     books.send(&id, 10).await;
     let work = books.take(30).await;
@@ -197,7 +200,7 @@ async fn what_waits_for_consumers_is_not_called_for_and_those_who_wait_get_nothi
 #[tokio::test]
 async fn what_waits_for_a_route_that_is_gone_is_not_called_for_and_ends_on_record() {
     let (processor, neighbour) = (Processor::start().await, Processor::start().await);
-    processor.answers([Reply::new(503, "busy").header("Retry-After", "2")]);
+    processor.answers([Reply::new(503, "busy").header("Retry-After", "6")]);
     let books = Books::with(http(&processor), json!({ "receives_max": 2 })).await;
     assert_eq!(put(&books, OTHER, "paid", &http(&neighbour)).await.0, 201);
     let id = new_id();

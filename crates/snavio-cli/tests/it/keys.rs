@@ -383,11 +383,12 @@ async fn under_load_with_one_rotation_after_another_a_client_that_polls_is_never
             })
         })
         .collect();
-    for _ in 0..8 {
+    for rotation in 1..=8 {
         tokio::time::sleep(Duration::from_millis(400)).await;
         rotate(&node).await;
+        let has_it = async || (kept.load(Ordering::Relaxed) == rotation).then_some(());
+        eventually("the client has it", has_it).await;
     }
-    tokio::time::sleep(Duration::from_millis(400)).await;
     stop.store(true, Ordering::Relaxed);
     let mut sent = 0;
     for sender in senders {

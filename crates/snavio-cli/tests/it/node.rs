@@ -246,6 +246,15 @@ impl Node {
         self.operator().call(Method::GET, path, None).await.expect("the node answers")
     }
 
+    /// A list's items, once all that must be there is: on PostgreSQL a list ends where a transaction is under way.
+    pub(crate) async fn items(&self, path: &str, has_all: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+        crate::patience::eventually(path, async || {
+            let items = self.get(path).await["items"].as_array().expect("a list").clone();
+            has_all(&items).then_some(items)
+        })
+        .await
+    }
+
     pub(crate) fn operator_token(&self) -> String {
         let token = std::fs::read_to_string(self.within(&self.secret("operator.token")));
         token.expect("the token was made").trim().to_owned()

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpSocket, TcpStream};
 
 /// What it does with one request.
 #[derive(Debug, Clone)]
@@ -51,6 +51,29 @@ struct Shared {
     slow: Mutex<Duration>,
 }
 
+fn url(port: u16) -> String {
+    format!("http://127.0.0.1:{port}/journal-entries")
+}
+
+/// A port that nobody listens at, and nobody else gets: who calls it is refused.
+pub(crate) struct Reserved {
+    socket: TcpSocket,
+    port: u16,
+}
+
+impl Reserved {
+    pub(crate) fn new() -> Self {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind(std::net::SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port");
+        let port = socket.local_addr().expect("it is bound").port();
+        Self { socket, port }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        url(self.port)
+    }
+}
+
 /// Listens until it is dropped.
 pub(crate) struct Processor {
     shared: Arc<Shared>,
@@ -60,12 +83,12 @@ pub(crate) struct Processor {
 
 impl Processor {
     pub(crate) async fn start() -> Self {
-        Self::at(0).await
+        Self::on(Reserved::new())
     }
 
-    pub(crate) async fn at(port: u16) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", port)).await.expect("a port");
-        let port = listener.local_addr().expect("it listens").port();
+    /// Listens at a port that was reserved.
+    pub(crate) fn on(Reserved { socket, port }: Reserved) -> Self {
+        let listener = socket.listen(1024).expect("it listens");
         let shared = Arc::<Shared>::default();
         let serving = tokio::spawn({
             let shared = Arc::clone(&shared);
@@ -83,7 +106,7 @@ impl Processor {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://127.0.0.1:{}/journal-entries", self.port)
+        url(self.port)
     }
 
     /// What is answered next; after that it posts, under references that count up.

@@ -106,7 +106,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 async fn a_delivery_is_hidden_while_leased_and_comes_back_as_itself_under_a_higher_fence() {
     let scene = Scene::set().await;
     let id = scene.send("notify").await;
-    let first = scene.bot.receive_one(1).await;
+    let first = scene.bot.receive_one(4).await;
     assert!(scene.bot.receive(1).await.is_empty(), "hidden");
     let back = scene.bot.wait(60, 10).await;
     assert_eq!((first.attempt, back[0].attempt), (1, 2));
@@ -156,7 +156,7 @@ async fn a_released_delivery_wakes_a_long_poll_when_its_delay_is_over() {
     let scene = Scene::set().await;
     scene.send("notify").await;
     let delivery = scene.bot.receive_one(600).await;
-    scene.bot.outcome("release", &delivery, json!({ "delay_seconds": 1 })).await;
+    scene.bot.outcome("release", &delivery, json!({ "delay_seconds": 4 })).await;
     assert!(scene.bot.receive(30).await.is_empty());
     let woken = tokio::time::timeout(Duration::from_secs(10), scene.bot.wait(30, 20)).await;
     assert_eq!(woken.expect("woken long before its time")[0].delivery_id, delivery.delivery_id);

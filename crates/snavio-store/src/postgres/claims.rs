@@ -23,8 +23,13 @@ use crate::{
 };
 
 /// Before each try to count ids that came again. Whose claim somebody is at all this time is not counted.
-const COUNTING: [Duration; 4] =
-    [Duration::ZERO, Duration::from_millis(5), Duration::from_millis(20), Duration::from_millis(80)];
+const COUNTING: [Duration; 5] = [
+    Duration::ZERO,
+    Duration::from_millis(5),
+    Duration::from_millis(20),
+    Duration::from_millis(80),
+    Duration::from_millis(640),
+];
 
 #[async_trait]
 impl Claims for PostgresStore {

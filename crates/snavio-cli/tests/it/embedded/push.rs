@@ -3,20 +3,18 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tokio::net::TcpListener;
 
 use crate::node::Node;
 use crate::patience::{eventually, within};
-use crate::processor::Processor;
+use crate::processor::{Processor, Reserved};
 use crate::push::{Hooks, hook, ids, launch};
 
 /// DLV-4, PIP-13: what waits for one that is dead is bounded by its queue, and is nobody else's affair.
 #[tokio::test]
 async fn a_dead_receivers_backlog_is_bounded_and_the_others_get_everything() {
-    let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let reserved = Reserved::new();
     let alive = Processor::start().await;
-    let dead =
-        hook(&format!("http://127.0.0.1:{port}/"), &json!({ "target": "acme/dead", "queue": "dead-hook" }));
+    let dead = hook(&reserved.url(), &json!({ "target": "acme/dead", "queue": "dead-hook" }));
     let node = Node::launch(&launch().set("STORE_QUEUE_DEPTH_MAX", 10));
     let hooks = Hooks::on(node, vec![hook(&alive.url(), &json!({})), dead]).await;
     let mut sent = Vec::new();
@@ -35,7 +33,7 @@ async fn a_dead_receivers_backlog_is_bounded_and_the_others_get_everything() {
     assert!(
         waiting().await <= 10 && hooks.dead_letters().await.iter().any(|it| it["reason"] == "queue_full")
     );
-    let back = Processor::at(port).await;
+    let back = Processor::on(reserved);
     within(Duration::from_secs(60), "it drains", async || (waiting().await == 0).then_some(())).await;
     assert_eq!(back.asked().len() as u64 + letters().await, 40);
 }

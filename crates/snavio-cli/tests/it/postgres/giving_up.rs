@@ -17,7 +17,7 @@ const ROUNDS: usize = 3;
 /// Clients of each kind in a round.
 const CLIENTS: usize = 12;
 /// What a node may take to answer once nothing is in its way.
-const AT_ONCE: Duration = Duration::from_secs(2);
+const AT_ONCE: Duration = Duration::from_secs(8);
 
 /// Sessions of the node that wait for somebody's lock.
 const HANGING: &str = "application_name = 'snavio' AND wait_event_type = 'Lock'";

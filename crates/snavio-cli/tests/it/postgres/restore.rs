@@ -12,6 +12,7 @@ use snavio_testbed::Postgres;
 use crate::audit::whole_after_a_restore;
 use crate::engine::Database;
 use crate::node::{Cast, Draft, Launch, Node, drain, new_id, post};
+use crate::patience::eventually;
 
 /// What the guide tells to run before a node is started over a restored database.
 fn statements_of_the_guide() -> String {
@@ -93,8 +94,11 @@ async fn a_restored_database_goes_on_above_every_number_of_the_time_it_forgot() 
     done.store(true, Ordering::Relaxed);
     let sent = producing.await.unwrap();
     let numbers_max = sent.iter().map(|it| it.delivery_id).max().unwrap();
-    let (told, read_to) = dispatched(&node.client(&cast.billing), 0).await;
-    assert_eq!(told, sent.len());
+    let read_to = eventually("all are told", async || {
+        let (told, read_to) = dispatched(&node.client(&cast.billing), 0).await;
+        (told == sent.len()).then_some(read_to)
+    })
+    .await;
     let later = json!({ "services": [{ "name": "acme/later" }] });
     node.apply(&later).await;
     let version = node.get("/v1/status").await["registry_version"].as_i64().unwrap();
@@ -136,7 +140,9 @@ async fn a_restored_database_goes_on_above_every_number_of_the_time_it_forgot() 
     }
 
     // A reader who had read all goes on, and nobody takes one version of the registry for another.
-    assert_eq!(dispatched(&billing, read_to).await.0, sent.len() - known.len());
+    let left = sent.len() - known.len();
+    eventually("the rest is told", async || (dispatched(&billing, read_to).await.0 == left).then_some(()))
+        .await;
     let status = node.get("/v1/status").await;
     assert!(status["registry_version"].as_i64().unwrap() > version, "{status} after {version}");
     assert_eq!((&status["registry_lag"], status["nodes"].as_array().map(Vec::len)), (&json!(0), Some(1)));

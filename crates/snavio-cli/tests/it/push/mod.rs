@@ -11,11 +11,10 @@ use serde_json::{Value, json};
 use snavio_model::signing::Secret;
 use snavio_model::webhook::WebhookSignature;
 use snavio_sdk::Credentials;
-use tokio::net::TcpListener;
 
 use crate::node::{Draft, Launch, Node, new_id, post, verdict};
 use crate::patience::{eventually, within};
-use crate::processor::{Asked, Processor, Reply};
+use crate::processor::{Asked, Processor, Reply, Reserved};
 use crate::shell::Shell;
 use crate::wire::{metric, post_json};
 
@@ -201,8 +200,8 @@ async fn a_receiver_that_asks_for_time_gets_it() {
     let hooks = Hooks::to(&receiver).await;
     let began = tokio::time::Instant::now();
     hooks.sends(1).await;
-    eventually("the first attempt", async || (receiver.asked().len() == 1).then_some(())).await;
-    eventually("the second", async || (receiver.asked().len() == 2).then_some(())).await;
+    eventually("the first attempt", async || (!receiver.asked().is_empty()).then_some(())).await;
+    eventually("the second", async || (receiver.asked().len() >= 2).then_some(())).await;
     assert!(began.elapsed() >= Duration::from_secs(3), "{:?}", began.elapsed());
     eventually("the third is taken", async || hooks.is_drained().await).await;
     let asked = receiver.asked();
@@ -329,9 +328,8 @@ async fn a_receiver_that_is_gone_is_not_called_until_somebody_says_so() {
 /// DLV-4: nobody is there, and then somebody is. What waits loses no attempts meanwhile, and nothing is lost.
 #[tokio::test]
 async fn a_dead_receivers_backlog_waits_and_drains_when_it_comes_back() {
-    let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
-    let url = format!("http://127.0.0.1:{port}/hook");
-    let mut hooks = Hooks::with(vec![hook(&url, &json!({ "receives_max": 10 }))]).await;
+    let reserved = Reserved::new();
+    let mut hooks = Hooks::with(vec![hook(&reserved.url(), &json!({ "receives_max": 10 }))]).await;
     let sent = hooks.sends(100).await;
     let queue = eventually("it is left alone", async || {
         let queue = hooks.queue().await;
@@ -340,13 +338,14 @@ async fn a_dead_receivers_backlog_waits_and_drains_when_it_comes_back() {
     .await;
     assert!(queue["target"]["failures"].as_u64().unwrap() >= 5, "{queue}");
     assert!(queue["target"]["probes_at"].is_string(), "{queue}");
-    assert_eq!(metric(&hooks.node, "snavio_target_breaker{tenant=\"acme\",queue=\"paid\"}").await, Some(2.0));
+    let breaker = r#"snavio_target_breaker{tenant="acme",queue="paid"}"#;
+    let open = async || metric(&hooks.node, breaker).await.filter(|it| *it == 2.0);
+    eventually("its figure tells so", open).await;
     assert!(metric(&hooks.node, "snavio_target_breaks_total").await >= Some(1.0));
     assert!(hooks.node.said().contains("a target is down, and left alone for a while"));
     hooks.node.kill();
     hooks.node.restart(&launch());
-    let receiver = Processor::at(port).await;
-    assert_eq!(receiver.port(), port);
+    let receiver = Processor::on(reserved);
     within(Duration::from_secs(60), "it drains", async || hooks.is_drained().await).await;
     let asked = receiver.asked();
     let taken: std::collections::BTreeSet<_> = ids(&asked).into_iter().collect();
