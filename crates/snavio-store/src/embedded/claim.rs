@@ -34,7 +34,12 @@ pub(super) struct Find<'a>(CachedStatement<'a>);
 
 impl<'a> Find<'a> {
     pub(super) fn prepare(connection: &'a Connection) -> rusqlite::Result<Self> {
-        connection.prepare_cached(&format!("SELECT {COLUMNS} FROM claim WHERE {KEY}")).map(Self)
+        // A join, and not `IN`: for that SQLite makes a table of its own each time.
+        let query = format!(
+            "SELECT {COLUMNS} FROM known_id CROSS JOIN claim ON claim.number = known_id.number \
+             WHERE digest = ?1 AND kind = 0 AND id = ?2 AND tenant = ?3 AND destination = ?4"
+        );
+        connection.prepare_cached(&query).map(Self)
     }
 
     pub(super) fn run(&mut self, key: &ClaimKey) -> Result<Option<Claim>, StoreError> {
@@ -212,7 +217,7 @@ fn fields(row: &Row<'_>) -> rusqlite::Result<Option<(Claim, i64)>> {
     Ok(Some((claim, row.get(4)?)))
 }
 
-/// Writes claims; one that has expired is replaced.
+/// Writes new claims. One whose place they take was deleted before (`retention.rs`).
 pub(super) struct Put<'a> {
     connection: &'a Connection,
     insert: CachedStatement<'a>,
@@ -228,7 +233,6 @@ impl<'a> Put<'a> {
     }
 
     pub(super) fn run(&mut self, key: &ClaimKey, claim: &Claim) -> rusqlite::Result<()> {
-        delete(self.connection, key)?;
         let progress = claim.progress.as_deref();
         let values = params![
             key.id.as_str(),
@@ -252,18 +256,6 @@ impl<'a> Put<'a> {
         let id = (key.id.as_str(), key.tenant.as_str());
         known::note(self.connection, known::Kind::Claim, id, self.connection.last_insert_rowid())
     }
-}
-
-/// Deletes the claim of a key, if there is one.
-pub(super) fn delete(connection: &Connection, key: &ClaimKey) -> rusqlite::Result<usize> {
-    let deletion = format!("DELETE FROM claim WHERE {KEY} RETURNING id, tenant, number");
-    let (id, tenant) = (key.id.as_str(), key.tenant.as_str());
-    known::delete(
-        connection,
-        known::Kind::Claim,
-        &deletion,
-        params![known::digest(id, tenant), id, tenant, key.destination],
-    )
 }
 
 /// Writes what became of a claim that is there.

@@ -63,6 +63,16 @@ pub(super) fn note(
     connection.prepare_cached(NOTE)?.execute((digest(id, tenant), kind as i64, number)).map(|_| ())
 }
 
+/// Whether there may be a row of an id.
+pub(super) fn is_there(
+    connection: &Connection,
+    kind: Kind,
+    (id, tenant): (&str, &str),
+) -> rusqlite::Result<bool> {
+    const THERE: &str = "SELECT 1 FROM known_id WHERE digest = ?1 AND kind = ?2 LIMIT 1";
+    connection.prepare_cached(THERE)?.exists((digest(id, tenant), kind as i64))
+}
+
 /// Runs a deletion that gives back `id, tenant, number` of each row, and forgets them; says how many there were.
 pub(super) fn delete(
     connection: &Connection,

@@ -23,7 +23,10 @@ const KEY: &str =
     "number IN (SELECT number FROM known_id WHERE digest = ?1 AND kind = 1) AND id = ?2 AND tenant = ?3";
 
 pub(super) fn find(connection: &Connection, key: &IdKey) -> Result<Option<Original>, StoreError> {
-    let query = format!("SELECT {COLUMNS} FROM original WHERE {KEY}");
+    let query = format!(
+        "SELECT {COLUMNS} FROM known_id CROSS JOIN original ON original.number = known_id.number \
+         WHERE digest = ?1 AND kind = 1 AND id = ?2 AND tenant = ?3"
+    );
     let mut statement = connection.prepare_cached(&query).map_err(sql)?;
     let (id, tenant) = (key.id.as_str(), key.tenant.as_str());
     let mut rows = statement.query((known::digest(id, tenant), id, tenant)).map_err(sql)?;
@@ -71,9 +74,11 @@ pub(super) fn put(connection: &Connection, key: &IdKey, original: &Original) -> 
          (id, tenant, source, message, hash_version, hash, expires_at, check_value) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
     let (id, tenant) = (key.id.as_str(), key.tenant.as_str());
-    let old = format!("DELETE FROM original WHERE {KEY} RETURNING id, tenant, number");
-    let values = params![known::digest(id, tenant), id, tenant];
-    known::delete(connection, known::Kind::Original, &old, values)?;
+    if known::is_there(connection, known::Kind::Original, (id, tenant))? {
+        let old = format!("DELETE FROM original WHERE {KEY} RETURNING id, tenant, number");
+        let values = params![known::digest(id, tenant), id, tenant];
+        known::delete(connection, known::Kind::Original, &old, values)?;
+    }
     let values = params![
         id,
         tenant,
