@@ -146,7 +146,7 @@ pub const ORDER_WAIT_SECONDS_MAX: u32 = 3600;
 /// Types that close an entity.
 pub const ORDER_COMPLETIONS_MAX: usize = 16;
 
-/// Exactly-the-same-message memory of a node: entries of one generation.
+/// Exactly-the-same-message memory of a node: entries of one generation, one for each destination of a message.
 pub const RECENT_MESSAGES_MAX: usize = 500_000;
 
 /// Deliveries that one queue may hold before its routes answer `overloaded`.

@@ -13,6 +13,8 @@ use crate::processing::{Processing, ProcessingKind};
 use crate::registry::{Acl, DispatchMode, Profile, Route};
 use crate::trace::{CorrelationId, Traceparent};
 
+mod known;
+
 const KEEP_SECONDS: u32 = 300;
 
 fn at(seconds: i64) -> Timestamp {
@@ -71,8 +73,8 @@ pub(super) fn intake(source: &str, id: u8, destinations: &[Arc<BoundRoute>]) -> 
         payload: Bytes::from_static(b"{}"),
         event: None,
     };
-    let (places, good_until) = (Vec::new(), Timestamp(i64::MAX));
-    Intake { message, path: Path::Slow, destinations: destinations.to_vec(), places, good_until }
+    let (places, known, good_until) = (Vec::new(), Vec::new(), Timestamp(i64::MAX));
+    Intake { message, path: Path::Slow, destinations: destinations.to_vec(), places, known, good_until }
 }
 
 /// A backend in memory: it loads, lets judge decide, and keeps what is left to be written.
