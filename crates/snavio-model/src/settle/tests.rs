@@ -9,7 +9,7 @@ use crate::claim::ClaimPolicy;
 use crate::hash::DomainHash;
 use crate::id::MessageId;
 use crate::name::{QueueName, ServiceName, TenantName};
-use crate::processing::{Processing, ProcessingKind};
+use crate::processing::{Attempts, Processing, ProcessingKind};
 use crate::registry::{Acl, DispatchMode, Profile, Route};
 use crate::trace::{CorrelationId, Traceparent};
 
@@ -399,7 +399,7 @@ fn a_claim_of_the_shortest_time_outlasts_every_copy() {
     let keep = 2 * window + limits::CLAIM_KEEP_SLACK;
     let keep_seconds = u32::try_from(keep.as_secs()).unwrap();
     let claim = ClaimPolicy::Strict { keep_seconds };
-    assert_eq!(claim.problem(window, Duration::ZERO), None);
+    assert_eq!(claim.problem(window, Attempts::default()), None);
     let batch = [intake("acme/billing", 1, &[route("pay", claim)])];
     let mut backend = Backend::new();
     let signed_at = at(1000);
