@@ -247,7 +247,8 @@ impl Calling {
             // Its route is gone, or is another one now: it is given back, and a dead letter once its attempts are spent.
             None => {
                 let later = self.now().plus(Duration::from_secs(60));
-                Report::given_back(receipt, later, Some("its route names no processor any more"))
+                let back = Report::given_back(receipt, later, Some("its route names no processor any more"));
+                Report { ending: if_last(&work, back.ending), ..back }
             }
         };
         let ended = Ended { report, until: began + self.deadline(), _place: place };
@@ -297,11 +298,8 @@ impl Calling {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, route = %route.destination, "a route was not disabled; its receiver is asked again");
         }
-        // The last attempt ends with what went wrong: whoever looks at the dead letter finds it there.
-        let is_last = work.attempt >= route.route.receives_max;
-        let ending = if is_last { ending.last() } else { ending };
         let retry = Retry::At(retry.due(work.attempt, work.delivery_id, self.now()));
-        Report { receipt, ending, retry, kept_at: Vec::new(), on_record: false }
+        Report { receipt, ending: if_last(work, ending), retry, kept_at: Vec::new(), on_record: false }
     }
 
     /// Takes to heart what a call told of its target.
@@ -316,6 +314,12 @@ impl Calling {
             None => {}
         }
     }
+}
+
+/// The last attempt ends with what went wrong: whoever looks at the dead letter finds it there. Which is the last was said
+/// when the message was queued, whatever its route says by now.
+fn if_last(work: &Received, ending: Ending) -> Ending {
+    if work.attempt >= work.attempts_max { ending.last() } else { ending }
 }
 
 /// Tells the store what came of calls. What ended while it took the last ones goes with one commit.

@@ -12,6 +12,7 @@ use async_trait::async_trait;
 use snavio_gate::{Attempt, Gate, Processor, Settings};
 use snavio_model::breaker::{Presence, State};
 use snavio_model::claim::ClaimPolicy;
+use snavio_model::delivery::DeadReason;
 use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::processing::{Called, Ending, Processing};
@@ -54,6 +55,7 @@ enum Does {
     AsksFor(Duration),
     Hangs,
     IsGone,
+    HangsAndIsGone,
 }
 
 /// Everybody outside, by queue: what they do, and what they were asked.
@@ -94,9 +96,17 @@ impl Processor for Outside {
                 self.let_go.notified().await;
                 Called { ending: failed(None), presence: Presence::SILENT }
             }
-            Does::IsGone => Called { ending: Ending::of_push(410, None), presence: Presence::Gone },
+            Does::IsGone => gone(),
+            Does::HangsAndIsGone => {
+                self.let_go.notified().await;
+                gone()
+            }
         }
     }
+}
+
+fn gone() -> Called {
+    Called { ending: Ending::of_push(410, None), presence: Presence::Gone }
 }
 
 struct Stage {
@@ -318,4 +328,32 @@ async fn one_that_is_gone_disables_its_route_and_what_waits_is_sent_once_it_is_e
         .await;
     assert_eq!(stage.outside.asked("gone").len(), 22);
     stage.gate.stop().await;
+}
+
+/// DLV-4: a route that asks for more attempts now, or for fewer, changes nothing of what was queued before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_letter_has_the_last_error_also_when_its_route_has_changed() {
+    for attempts in [1, 9] {
+        let stage = Stage::set(&["busy".to_owned()], 3).await;
+        stage.outside.set("busy", Does::AsksFor(Duration::from_secs(3600)));
+        stage.queue(0, 1).await;
+        // While a call is under way no time passes, or its lease would be over.
+        let has_ended = |count: usize| {
+            let under_way = stage.gate.target(&queue("busy")).map(|it| it.calls);
+            (stage.outside.asked("busy").len() == count && under_way == Some(0)).then_some(())
+        };
+        stage.until("the first call", Duration::ZERO, async || has_ended(1)).await;
+        stage.make(vec![Wish::Put(Entry::Route(pushed("busy", attempts).route.clone()))]).await;
+        for next in [2, 3] {
+            stage.clock.pass(Duration::from_secs(3600));
+            stage.until("the next call", Duration::ZERO, async || has_ended(next)).await;
+        }
+        let letter = stage.until("it is given up", Duration::ZERO, async || {
+            stage.gate.store().dead_letters("acme", None, Serial(0), 9).await.unwrap().pop()
+        });
+        let letter = letter.await.letter;
+        let told = (letter.reason, letter.error.as_deref(), letter.delivery.receives);
+        assert_eq!(told, (DeadReason::Failed, Some("no"), 3), "{attempts}");
+        stage.gate.stop().await;
+    }
 }
