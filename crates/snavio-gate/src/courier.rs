@@ -269,7 +269,7 @@ impl Calling {
         &self,
         work: &Received,
         receipt: Receipt,
-        route: &BoundRoute,
+        route: &Arc<BoundRoute>,
         secret: Option<Arc<LivePushSecret>>,
     ) -> Report {
         let began = Instant::now();

@@ -16,7 +16,9 @@ use snavio_model::delivery::DeadReason;
 use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::processing::{Called, Ending, Processing};
-use snavio_model::registry::{Author, BoundRoute, Entry, Sealed, Service, Tenant, Unseal, Wish, plan};
+use snavio_model::registry::{
+    Author, BoundRoute, Disabled, Entry, Route, Sealed, Service, Tenant, Unseal, Wish, plan,
+};
 use snavio_model::signing::Secret;
 use snavio_model::time::{Clock, Timestamp};
 use snavio_store::Store;
@@ -356,4 +358,29 @@ async fn a_dead_letter_has_the_last_error_also_when_its_route_has_changed() {
         assert_eq!(told, (DeadReason::Failed, Some("no"), 3), "{attempts}");
         stage.gate.stop().await;
     }
+}
+
+/// DLV-1: what was said before somebody enabled a route says nothing of it any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_was_gone_before_its_route_was_enabled_does_not_disable_it_again() {
+    let stage = Stage::set(&["late".to_owned()], 9).await;
+    stage.outside.set("late", Does::HangsAndIsGone);
+    stage.queue(0, 1).await;
+    let asked = |count: usize| (stage.outside.asked("late").len() >= count).then_some(());
+    stage.until("it is called", Duration::ZERO, async || asked(1)).await;
+    let enabled = stage.routes[0].route.clone();
+    let why = "moving house".to_owned();
+    let disabled = Some(Box::new(Disabled { at: Some(stage.clock.now()), why }));
+    stage.make(vec![Wish::Put(Entry::Route(Route { disabled, ..enabled.clone() }))]).await;
+    stage.make(vec![Wish::Put(Entry::Route(enabled))]).await;
+    stage.outside.set("late", Does::Takes);
+    stage
+        .until("it is taken", Duration::from_secs(1), async || {
+            stage.outside.let_go.notify_waiters();
+            (stage.holds("late").await == 0).then_some(())
+        })
+        .await;
+    assert_eq!(stage.outside.asked("late").len(), 2);
+    assert_eq!(stage.gate.registry().destination("acme/bot:late").unwrap().route.disabled, None);
+    stage.gate.stop().await;
 }
