@@ -94,7 +94,8 @@ fn called(registry: &Registry) -> HashMap<QueueKey, Queue<'_>> {
     let mut queues: HashMap<_, Queue<'_>> = HashMap::new();
     for bound in registry.routes().filter(|it| it.route.processing.kind.is_called()) {
         let route = &bound.route;
-        if route.disabled.is_some() {
+        // Without a secret nothing can be sent, and what waits for one loses no attempt.
+        if route.disabled.is_some() || registry.lacks_push_secret(bound) {
             continue;
         }
         let queue = queues.entry(bound.queue.clone()).or_default();
@@ -244,7 +245,8 @@ impl Calling {
         let receipt = Receipt { delivery_id: work.delivery_id, fence: work.fence };
         let report = match self.route_of(&work) {
             Some((route, secret)) => self.call(&work, receipt, &route, secret).await,
-            // Its route is gone, or is another one now: it is given back, and a dead letter once its attempts are spent.
+            // Its route is gone, or is another one now, or has just lost its secret: it is given back, and a dead letter once
+            // its attempts are spent.
             None => {
                 let later = self.now().plus(Duration::from_secs(60));
                 let back = Report::given_back(receipt, later, Some("its route names no processor any more"));
@@ -262,6 +264,9 @@ impl Calling {
         let destination = work.destination.as_ref()?;
         let route = registry.destination(destination).cloned();
         let route = route.filter(|it| it.route.processing.kind.is_called() && it.route.disabled.is_none())?;
+        if registry.lacks_push_secret(&route) {
+            return None;
+        }
         Some((route, registry.push_secret(destination).cloned()))
     }
 

@@ -17,7 +17,7 @@ use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::processing::{Called, Ending, Processing};
 use snavio_model::registry::{
-    Author, BoundRoute, Disabled, Entry, Route, Sealed, Service, Tenant, Unseal, Wish, plan,
+    Author, BoundRoute, Disabled, Entry, PushSecret, Route, Sealed, Service, Tenant, Unseal, Wish, plan,
 };
 use snavio_model::signing::Secret;
 use snavio_model::time::{Clock, Timestamp};
@@ -41,12 +41,16 @@ impl Clock for Hands {
     }
 }
 
-struct NoSecrets;
+struct OneSecret;
 
-impl Unseal for NoSecrets {
+impl Unseal for OneSecret {
     fn unseal(&self, _: &Sealed) -> Option<Secret> {
-        None
+        Some(Secret::from_bytes([7; 32]))
     }
+}
+
+fn secret(route: &BoundRoute) -> Entry {
+    Entry::PushSecret(PushSecret::new(&route.destination, Sealed("v1.AAAA".to_owned()), at(0)))
 }
 
 /// What somebody outside does with a call.
@@ -126,7 +130,7 @@ impl Stage {
         let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(&Options::new(folder.path())).unwrap());
         let clock = Arc::new(Hands(AtomicI64::new(at(0).0)));
         let shared: Arc<dyn Clock> = Arc::<Hands>::clone(&clock);
-        let gate = Gate::start(Settings::default(), store, shared, Arc::new(NoSecrets)).await.unwrap();
+        let gate = Gate::start(Settings::default(), store, shared, Arc::new(OneSecret)).await.unwrap();
         let outside = Arc::<Outside>::default();
         gate.call_processors(Arc::<Outside>::clone(&outside));
         let routes: Vec<_> = names.iter().map(|name| pushed(name, receives_max)).collect();
@@ -139,6 +143,7 @@ impl Stage {
             Wish::Put(Entry::Service(Service::new("acme/bot".parse().unwrap()))),
         ];
         wishes.extend(routes.iter().map(|it| Wish::Put(Entry::Route(it.route.clone()))));
+        wishes.extend(routes.iter().map(|it| Wish::Put(secret(it))));
         let stage = Self { _folder: folder, gate, clock, outside, routes };
         stage.make(wishes).await;
         stage
@@ -382,5 +387,28 @@ async fn one_that_was_gone_before_its_route_was_enabled_does_not_disable_it_agai
         .await;
     assert_eq!(stage.outside.asked("late").len(), 2);
     assert_eq!(stage.gate.registry().destination("acme/bot:late").unwrap().route.disabled, None);
+    stage.gate.stop().await;
+}
+
+/// DLV-1, DLV-4: it is nobody's fault, so that it costs no attempt and says nothing of the receiver.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_there_is_no_secret_for_waits_until_there_is_one() {
+    let stage = Stage::set(&["bare".to_owned()], 1).await;
+    let is_called = || stage.gate.target(&queue("bare")).is_some();
+    stage.until("somebody runs for it", Duration::ZERO, async || is_called().then_some(())).await;
+    stage.make(vec![Wish::Remove(secret(&stage.routes[0]).key())]).await;
+    stage.until("nobody does any more", Duration::ZERO, async || (!is_called()).then_some(())).await;
+    stage.queue(0, 3).await;
+    stage.clock.pass(Duration::from_secs(3600));
+    let made_at = stage.clock.now();
+    stage.make(vec![Wish::Put(secret(&stage.routes[0]))]).await;
+    stage
+        .until("all are taken", Duration::from_secs(1), async || {
+            (stage.holds("bare").await == 0).then_some(())
+        })
+        .await;
+    let asked = stage.outside.asked("bare");
+    assert!(asked.iter().all(|(attempt, at)| *attempt == 1 && *at >= made_at), "{asked:?}");
+    assert_eq!(asked.len(), 3, "none was given up");
     stage.gate.stop().await;
 }
