@@ -140,6 +140,7 @@ impl Gate {
             path: Path::Slow,
             destinations: vec![Arc::clone(route)],
             places: Vec::new(),
+            known: Vec::new(),
             good_until,
         })
     }

@@ -94,7 +94,8 @@ fn called(registry: &Registry) -> HashMap<QueueKey, Queue<'_>> {
     let mut queues: HashMap<_, Queue<'_>> = HashMap::new();
     for bound in registry.routes().filter(|it| it.route.processing.kind.is_called()) {
         let route = &bound.route;
-        if route.disabled.is_some() {
+        // Without a secret nothing can be sent, and what waits for one loses no attempt.
+        if route.disabled.is_some() || registry.lacks_push_secret(bound) {
             continue;
         }
         let queue = queues.entry(bound.queue.clone()).or_default();
@@ -244,10 +245,12 @@ impl Calling {
         let receipt = Receipt { delivery_id: work.delivery_id, fence: work.fence };
         let report = match self.route_of(&work) {
             Some((route, secret)) => self.call(&work, receipt, &route, secret).await,
-            // Its route is gone, or is another one now: it is given back, and a dead letter once its attempts are spent.
+            // Its route is gone, or is another one now, or has just lost its secret: it is given back, and a dead letter once
+            // its attempts are spent.
             None => {
                 let later = self.now().plus(Duration::from_secs(60));
-                Report::given_back(receipt, later, Some("its route names no processor any more"))
+                let back = Report::given_back(receipt, later, Some("its route names no processor any more"));
+                Report { ending: if_last(&work, back.ending), ..back }
             }
         };
         let ended = Ended { report, until: began + self.deadline(), _place: place };
@@ -261,6 +264,9 @@ impl Calling {
         let destination = work.destination.as_ref()?;
         let route = registry.destination(destination).cloned();
         let route = route.filter(|it| it.route.processing.kind.is_called() && it.route.disabled.is_none())?;
+        if registry.lacks_push_secret(&route) {
+            return None;
+        }
         Some((route, registry.push_secret(destination).cloned()))
     }
 
@@ -268,7 +274,7 @@ impl Calling {
         &self,
         work: &Received,
         receipt: Receipt,
-        route: &BoundRoute,
+        route: &Arc<BoundRoute>,
         secret: Option<Arc<LivePushSecret>>,
     ) -> Report {
         let began = Instant::now();
@@ -297,11 +303,8 @@ impl Calling {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, route = %route.destination, "a route was not disabled; its receiver is asked again");
         }
-        // The last attempt ends with what went wrong: whoever looks at the dead letter finds it there.
-        let is_last = work.attempt >= route.route.receives_max;
-        let ending = if is_last { ending.last() } else { ending };
         let retry = Retry::At(retry.due(work.attempt, work.delivery_id, self.now()));
-        Report { receipt, ending, retry, kept_at: Vec::new(), on_record: false }
+        Report { receipt, ending: if_last(work, ending), retry, kept_at: Vec::new(), on_record: false }
     }
 
     /// Takes to heart what a call told of its target.
@@ -316,6 +319,12 @@ impl Calling {
             None => {}
         }
     }
+}
+
+/// The last attempt ends with what went wrong: whoever looks at the dead letter finds it there. Which is the last was said
+/// when the message was queued, whatever its route says by now.
+fn if_last(work: &Received, ending: Ending) -> Ending {
+    if work.attempt >= work.attempts_max { ending.last() } else { ending }
 }
 
 /// Tells the store what came of calls. What ended while it took the last ones goes with one commit.

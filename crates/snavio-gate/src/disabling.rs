@@ -1,6 +1,8 @@
 //! A receiver that says it is gone (410) is not sent anything any more (DLV-1): a change of the registry, on the record, that
 //! every node goes by until somebody enables the route again.
 
+use std::sync::Arc;
+
 use snavio_model::limits;
 use snavio_model::registry::{Author, BoundRoute, Disabled, Entry, Registry, Route, Wish, plan};
 use snavio_model::telemetry::push_disabled;
@@ -15,8 +17,8 @@ const WHO: &str = "snavio (push)";
 const ATTEMPTS_MAX: usize = 5;
 
 impl Gate {
-    /// Pushes nothing by this route any more, if it still says what it said when its receiver was called.
-    pub(crate) async fn disable_push(&self, called: &BoundRoute, why: &str) -> Result<(), StoreError> {
+    /// Pushes nothing by this route any more, if nobody has touched it since its receiver was called.
+    pub(crate) async fn disable_push(&self, called: &Arc<BoundRoute>, why: &str) -> Result<(), StoreError> {
         let _turn = self.registry_turn().await;
         for _ in 0..ATTEMPTS_MAX {
             let (registry, now) = (self.registry(), self.clock().now());
@@ -49,12 +51,14 @@ impl Gate {
     }
 }
 
-fn disabled(registry: &Registry, called: &BoundRoute, why: &str, now: Timestamp) -> Option<Wish> {
-    let route = &registry.destination(&called.destination)?.route;
-    // Somebody gave it another address, or disabled it already.
-    if route.processing != called.route.processing || route.disabled.is_some() {
+fn disabled(registry: &Registry, called: &Arc<BoundRoute>, why: &str, now: Timestamp) -> Option<Wish> {
+    let bound = registry.destination(&called.destination)?;
+    // Somebody gave it another address, disabled it already, or has enabled it since: what was said before that says nothing
+    // of it as it is now, and the next call finds out.
+    if !Arc::ptr_eq(bound, called) || bound.route.disabled.is_some() {
         return None;
     }
+    let route = &bound.route;
     let why = why.chars().take(limits::REASON_CHARS_MAX).collect();
     let disabled = Some(Box::new(Disabled { at: Some(now), why }));
     let route = Route { disabled, ..route.clone() };

@@ -1,6 +1,5 @@
 //! The pipeline on one screen, and the state it reads.
 
-use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -9,12 +8,11 @@ use arc_swap::ArcSwap;
 use snavio_model::age::{AgeLimits, Phase};
 use snavio_model::fair::Room;
 use snavio_model::id::MessageId;
-use snavio_model::message::{Message, Path};
+use snavio_model::message::Path;
 use snavio_model::name::{QueueKey, ServiceName};
 use snavio_model::order::{OrderDefaults, Place};
-use snavio_model::recent::{Fingerprint, RecentMessages};
 use snavio_model::refusal::{Refusal, Refused, Subject};
-use snavio_model::registry::{BoundRoute, DispatchMode, Registry, Unseal};
+use snavio_model::registry::{DispatchMode, Registry, Unseal};
 use snavio_model::settle::{Intake, Settlement};
 use snavio_model::telemetry;
 use snavio_model::time::{Clock, Timestamp};
@@ -31,6 +29,7 @@ use crate::follow::{Following, Wait};
 use crate::gathering::Gathering;
 use crate::legacy_keys::{self, LegacyKeys};
 use crate::loaded::Loaded;
+use crate::memory::{Fingerprints, Memory};
 use crate::meters::Meters;
 use crate::ordering::OrderMeters;
 use crate::refreshing::too_old;
@@ -46,11 +45,6 @@ use crate::{courier, fast, revocations, shield, slow, snapshot, sweeper};
 const CALLS_END_MAX: Duration = Duration::from_secs(10);
 /// How often a message is permitted anew because the registry changed before its commit.
 const PERMITTED_ANEW_MAX: usize = 3;
-
-/// PIP-2: on routes that compare contents or tell what became of a message, memory answers nothing.
-fn asks_memory(route: &BoundRoute) -> bool {
-    route.route.claim.compares().is_none() && !route.route.processing.is_tracked()
-}
 
 fn is_outdated(ended: &Result<Answer, Refused>) -> bool {
     ended.as_ref().is_err_and(|refused| refused.refusal.outdated)
@@ -103,8 +97,10 @@ enum Begun {
 /// What is needed of a message once the store has answered.
 struct Handed {
     answer: Answer,
-    /// What it is remembered by; nothing of what is not signed.
-    fingerprint: Option<Fingerprint>,
+    /// What it is remembered by.
+    fingerprints: Fingerprints,
+    /// At which of its destinations it was known.
+    known: Vec<bool>,
     path: Path,
     skew: Option<telemetry::Record>,
     places: Vec<Option<Place>>,
@@ -119,8 +115,7 @@ pub struct Gate {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) committer: Committer,
-    recent: Mutex<RecentMessages>,
-    hashers: [std::hash::RandomState; 2],
+    memory: Memory,
     gathering: Gathering,
     legacy_keys: LegacyKeys,
     pub(crate) meters: Meters,
@@ -161,7 +156,7 @@ impl Gate {
     ) -> Arc<Self> {
         let currency = Currency::new(loaded.current_at, settings.route_ages, settings.age_jitter);
         let committer = Committer::new(Arc::clone(&store), Arc::clone(&clock), settings.room);
-        let recent = RecentMessages::new(2 * settings.window, clock.now());
+        let memory = Memory::new(settings.window, clock.now());
         let gate = Arc::new(Self {
             settings,
             registry: ArcSwap::from_pointee(loaded.registry),
@@ -170,8 +165,7 @@ impl Gate {
             store,
             clock,
             committer,
-            recent: Mutex::new(recent),
-            hashers: Default::default(),
+            memory,
             gathering: Gathering::default(),
             legacy_keys: LegacyKeys::default(),
             meters: Meters::default(),
@@ -326,9 +320,9 @@ impl Gate {
         let answer = Answer::known(message, routes);
         routes.iter().for_each(|route| self.meters.routed(route));
         self.legacy_keys.notice(message, registry);
-        let fingerprint = self.fingerprint(message, routes);
-        let asks_memory = || routes.iter().all(|route| asks_memory(route));
-        if fingerprint.is_some_and(|it| asks_memory() && self.recent().knows(it)) {
+        let fingerprints = self.memory.fingerprints(message, routes);
+        let known = self.memory.known(&fingerprints);
+        if !known.is_empty() && !known.contains(&false) {
             return Ok(Begun::Known(answer));
         }
         if let Some(reason) = permitted.escalation() {
@@ -336,28 +330,30 @@ impl Gate {
         }
         let skew = |at| telemetry::skew(permitted.message(), at, self.settings.window);
         let skew = permitted.signed_at().and_then(skew);
-        let intake = permitted.into_intake();
+        let intake = Intake { known: known.clone(), ..permitted.into_intake() };
         let (path, places) = (intake.path, intake.places.clone());
         intakes.push(intake);
-        Ok(Begun::Handed(Handed { answer, fingerprint, path, skew, places }))
+        Ok(Begun::Handed(Handed { answer, fingerprints, known, path, skew, places }))
     }
 
     /// What the store's word means for a message.
     fn end(&self, handed: Handed, settled: Option<Result<Settlement, Refusal>>) -> Result<Answer, Refused> {
-        let Handed { answer, fingerprint, path, skew, .. } = handed;
+        let Handed { answer, fingerprints, known, path, skew, .. } = handed;
         let lost = || Err(Refusal::lost("the store gave no answer"));
         let refused = |answer: &Answer, refusal| Refused { subject: Box::new(answer.subject()), refusal };
         let settlement = settled.unwrap_or_else(lost).map_err(|refusal| refused(&answer, refusal))?;
         let unsaid = || refused(&answer, Refusal::lost("the store gave no outcome"));
-        let mut outcomes = settlement.outcomes.iter();
-        let mut told = |it: &Reached| {
-            let verdict =
-                outcomes.next().and_then(|outcome| Verdict::of(*outcome, path)).ok_or_else(unsaid)?;
+        let told = |(place, it): (usize, &Reached)| {
+            if known.get(place) == Some(&true) {
+                return Ok(it.clone());
+            }
+            let outcome = settlement.outcomes.get(place);
+            let verdict = outcome.and_then(|it| Verdict::of(*it, path)).ok_or_else(unsaid)?;
             Ok(Reached { verdict, ..it.clone() })
         };
-        let reached = answer.reached.iter().map(&mut told).collect::<Result<Vec<_>, Refused>>()?;
+        let reached = answer.reached.iter().enumerate().map(told).collect::<Result<Vec<_>, Refused>>()?;
         if settlement.message.is_some() {
-            fingerprint.into_iter().for_each(|it| self.recent().remember(it, self.clock.now()));
+            self.memory.remember(&fingerprints, self.clock.now());
             skew.into_iter().for_each(|record| self.gathering.add(record));
         }
         Ok(Answer { reached, ..answer })
@@ -415,24 +411,6 @@ impl Gate {
                 tracing::info!(target: "snavio::message", %source, %id, %correlation, %traceparent, %destination, status, "processed");
             }
         }
-    }
-
-    /// PIP-2: only the very same signed message is known again from memory. What is not signed may say anything under its
-    /// id.
-    fn fingerprint(&self, message: &Message, routes: &[Arc<BoundRoute>]) -> Option<Fingerprint> {
-        message.key_version.as_ref()?;
-        let [high, low] = self.hashers.each_ref().map(|hasher| {
-            let mut hasher = hasher.build_hasher();
-            (message.tenant.as_str(), message.id.as_str(), &*message.signature).hash(&mut hasher);
-            // Somebody may have subscribed since.
-            routes.iter().for_each(|route| route.destination.hash(&mut hasher));
-            u128::from(hasher.finish())
-        });
-        Some(high << 64 | low)
-    }
-
-    fn recent(&self) -> std::sync::MutexGuard<'_, RecentMessages> {
-        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn legacy_keys(&self) -> &LegacyKeys {

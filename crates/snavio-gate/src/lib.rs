@@ -18,6 +18,7 @@ mod gate;
 mod gathering;
 mod legacy_keys;
 mod loaded;
+mod memory;
 mod meters;
 mod ordering;
 mod past;

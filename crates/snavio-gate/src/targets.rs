@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use snavio_model::breaker::{Allowed, Breaker, Presence, State, Turn};
 use snavio_model::name::QueueKey;
-use snavio_model::share::{self, Places};
+use snavio_model::share::{self, Asking, Places, Source};
 use snavio_model::time::Timestamp;
 use tokio::sync::Notify;
 
@@ -37,11 +37,44 @@ pub(crate) struct Targets {
 #[derive(Default)]
 struct All {
     targets: HashMap<QueueKey, Arc<Target>>,
+    /// Those that have targets, or calls under way.
+    tenants: HashMap<Arc<str>, OfTenant>,
     taken: Places,
+}
+
+/// What one tenant has of them.
+#[derive(Default)]
+struct OfTenant {
+    targets: usize,
+    taken: Places,
+}
+
+impl All {
+    /// Changes what a tenant has, and forgets one that has nothing.
+    fn change(&mut self, tenant: &Arc<str>, change: impl FnOnce(&mut OfTenant)) {
+        let of_tenant = self.tenants.entry(Arc::clone(tenant)).or_default();
+        change(of_tenant);
+        if of_tenant.targets == 0 && of_tenant.taken.count() == 0 {
+            self.tenants.remove(tenant);
+        }
+    }
+
+    /// How things stand for a target that has those places.
+    fn asking(&self, tenant: &str, target: Places) -> Asking {
+        let of_tenant = self.tenants.get(tenant);
+        Asking {
+            target,
+            tenant: of_tenant.map_or_else(Places::default, |it| it.taken),
+            all: self.taken,
+            targets: of_tenant.map_or(0, |it| it.targets),
+            tenants: self.tenants.len(),
+        }
+    }
 }
 
 /// One of them.
 pub(crate) struct Target {
+    tenant: Arc<str>,
     breaker: Mutex<Breaker>,
     /// Whether its calls all go to one address; the breaker of several would be nobody's.
     is_one: AtomicBool,
@@ -64,8 +97,12 @@ impl Targets {
     pub(crate) fn of(&self, queue: &QueueKey, addresses: &BTreeSet<&str>) -> Arc<Target> {
         let (is_one, address) = (addresses.len() == 1, self.hasher.hash_one(addresses));
         let mut all = lock(&self.all);
+        if !all.targets.contains_key(queue) {
+            all.change(&queue.tenant().into(), |it| it.targets += 1);
+        }
         let new = || {
             Arc::new(Target {
+                tenant: queue.tenant().into(),
                 breaker: Mutex::default(),
                 is_one: AtomicBool::new(is_one),
                 address: AtomicU64::new(address),
@@ -85,7 +122,10 @@ impl Targets {
 
     /// Forgets a target that is not called any more.
     pub(crate) fn forget(&self, queue: &QueueKey) {
-        lock(&self.all).targets.remove(queue);
+        let mut all = lock(&self.all);
+        if let Some(target) = all.targets.remove(queue) {
+            all.change(&target.tenant, |it| it.targets = it.targets.saturating_sub(1));
+        }
     }
 
     /// How the target of a queue is, if there is one.
@@ -96,16 +136,15 @@ impl Targets {
     /// Takes places for calls to a target: as many as its share allows, and at most so many.
     pub(crate) fn take(self: &Arc<Self>, target: &Arc<Target>, most: usize) -> Vec<Place> {
         let (mut all, mut has) = (lock(&self.all), lock(&target.calls));
-        let more = share::may_take(*has, most, all.taken, all.targets.len());
-        for of in [&mut all.taken, &mut *has] {
-            of.own += more.own;
-            of.common += more.common;
-        }
-        let place = |number| {
+        let more = share::may_take(&all.asking(&target.tenant, *has), most);
+        has.add(more);
+        all.taken.add(more);
+        all.change(&target.tenant, |it| it.taken.add(more));
+        let place = |source| {
             let (targets, target) = (Arc::clone(self), Arc::clone(target));
-            Place { targets, target, is_common: number >= more.own }
+            Place { targets, target, source }
         };
-        (0..more.count()).map(place).collect()
+        more.sources().map(place).collect()
     }
 
     /// Told when a call has ended, to whomever.
@@ -152,16 +191,15 @@ impl Target {
 pub(crate) struct Place {
     targets: Arc<Targets>,
     target: Arc<Target>,
-    is_common: bool,
+    source: Source,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         let (mut all, mut has) = (lock(&self.targets.all), lock(&self.target.calls));
-        for of in [&mut all.taken, &mut *has] {
-            let count = if self.is_common { &mut of.common } else { &mut of.own };
-            *count = count.saturating_sub(1);
-        }
+        has.free(self.source);
+        all.taken.free(self.source);
+        all.change(&self.target.tenant, |it| it.taken.free(self.source));
         drop((all, has));
         self.targets.freed.notify_waiters();
     }
@@ -195,6 +233,27 @@ mod tests {
         drop(hanging);
         assert_eq!(lock(&targets.all).taken, Places::default());
         assert!(all.iter().all(|it| it.state().calls == 0));
+    }
+
+    /// DLV-4
+    #[test]
+    fn a_tenant_with_many_targets_that_hang_leaves_another_its_part() {
+        let targets = Arc::<Targets>::default();
+        let address = BTreeSet::from(["a"]);
+        let calm = QueueKey::stored("zeta/q");
+        let calm_target = targets.of(&calm, &address);
+        let many: Vec<_> = (0..600).map(|n| targets.of(&queue(n), &address)).collect();
+        let mut hanging: Vec<_> = many.iter().flat_map(|it| targets.take(it, 10)).collect();
+        hanging.extend(many.iter().flat_map(|it| targets.take(it, 10)));
+        assert!(hanging.len() >= 600, "each has one: {}", hanging.len());
+        let places = targets.take(&calm_target, CALLS_PER_QUEUE_MAX);
+        assert_eq!(places.len(), CALLS_PER_QUEUE_MAX);
+        (0..600).for_each(|n| targets.forget(&queue(n)));
+        assert_eq!(lock(&targets.all).tenants.len(), 2, "its calls are still under way");
+        drop((hanging, places));
+        assert_eq!(lock(&targets.all).tenants.len(), 1);
+        targets.forget(&calm);
+        assert!(lock(&targets.all).tenants.is_empty());
     }
 
     /// DLV-4

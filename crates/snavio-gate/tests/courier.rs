@@ -12,10 +12,13 @@ use async_trait::async_trait;
 use snavio_gate::{Attempt, Gate, Processor, Settings};
 use snavio_model::breaker::{Presence, State};
 use snavio_model::claim::ClaimPolicy;
+use snavio_model::delivery::DeadReason;
 use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::processing::{Called, Ending, Processing};
-use snavio_model::registry::{Author, BoundRoute, Entry, Sealed, Service, Tenant, Unseal, Wish, plan};
+use snavio_model::registry::{
+    Author, BoundRoute, Disabled, Entry, PushSecret, Route, Sealed, Service, Tenant, Unseal, Wish, plan,
+};
 use snavio_model::signing::Secret;
 use snavio_model::time::{Clock, Timestamp};
 use snavio_store::Store;
@@ -38,12 +41,16 @@ impl Clock for Hands {
     }
 }
 
-struct NoSecrets;
+struct OneSecret;
 
-impl Unseal for NoSecrets {
+impl Unseal for OneSecret {
     fn unseal(&self, _: &Sealed) -> Option<Secret> {
-        None
+        Some(Secret::from_bytes([7; 32]))
     }
+}
+
+fn secret(route: &BoundRoute) -> Entry {
+    Entry::PushSecret(PushSecret::new(&route.destination, Sealed("v1.AAAA".to_owned()), at(0)))
 }
 
 /// What somebody outside does with a call.
@@ -54,6 +61,7 @@ enum Does {
     AsksFor(Duration),
     Hangs,
     IsGone,
+    HangsAndIsGone,
 }
 
 /// Everybody outside, by queue: what they do, and what they were asked.
@@ -94,9 +102,17 @@ impl Processor for Outside {
                 self.let_go.notified().await;
                 Called { ending: failed(None), presence: Presence::SILENT }
             }
-            Does::IsGone => Called { ending: Ending::of_push(410, None), presence: Presence::Gone },
+            Does::IsGone => gone(),
+            Does::HangsAndIsGone => {
+                self.let_go.notified().await;
+                gone()
+            }
         }
     }
+}
+
+fn gone() -> Called {
+    Called { ending: Ending::of_push(410, None), presence: Presence::Gone }
 }
 
 struct Stage {
@@ -114,7 +130,7 @@ impl Stage {
         let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(&Options::new(folder.path())).unwrap());
         let clock = Arc::new(Hands(AtomicI64::new(at(0).0)));
         let shared: Arc<dyn Clock> = Arc::<Hands>::clone(&clock);
-        let gate = Gate::start(Settings::default(), store, shared, Arc::new(NoSecrets)).await.unwrap();
+        let gate = Gate::start(Settings::default(), store, shared, Arc::new(OneSecret)).await.unwrap();
         let outside = Arc::<Outside>::default();
         gate.call_processors(Arc::<Outside>::clone(&outside));
         let routes: Vec<_> = names.iter().map(|name| pushed(name, receives_max)).collect();
@@ -127,6 +143,7 @@ impl Stage {
             Wish::Put(Entry::Service(Service::new("acme/bot".parse().unwrap()))),
         ];
         wishes.extend(routes.iter().map(|it| Wish::Put(Entry::Route(it.route.clone()))));
+        wishes.extend(routes.iter().map(|it| Wish::Put(secret(it))));
         let stage = Self { _folder: folder, gate, clock, outside, routes };
         stage.make(wishes).await;
         stage
@@ -319,5 +336,81 @@ async fn one_that_is_gone_disables_its_route_and_what_waits_is_sent_once_it_is_e
         })
         .await;
     assert_eq!(stage.outside.asked("gone").len(), 22);
+    stage.gate.stop().await;
+}
+
+/// DLV-4: a route that asks for more attempts now, or for fewer, changes nothing of what was queued before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_letter_has_the_last_error_also_when_its_route_has_changed() {
+    for attempts in [1, 9] {
+        let stage = Stage::set(&["busy".to_owned()], 3).await;
+        stage.outside.set("busy", Does::AsksFor(Duration::from_secs(3600)));
+        stage.queue(0, 1).await;
+        // While a call is under way no time passes, or its lease would be over.
+        let has_ended = |count: usize| {
+            let under_way = stage.gate.target(&queue("busy")).map(|it| it.calls);
+            (stage.outside.asked("busy").len() == count && under_way == Some(0)).then_some(())
+        };
+        stage.until("the first call", Duration::ZERO, async || has_ended(1)).await;
+        stage.make(vec![Wish::Put(Entry::Route(pushed("busy", attempts).route.clone()))]).await;
+        for next in [2, 3] {
+            stage.clock.pass(Duration::from_secs(3600));
+            stage.until("the next call", Duration::ZERO, async || has_ended(next)).await;
+        }
+        let letter = stage.until("it is given up", Duration::ZERO, async || {
+            stage.gate.store().dead_letters("acme", None, Serial(0), 9).await.unwrap().pop()
+        });
+        let letter = letter.await.letter;
+        let told = (letter.reason, letter.error.as_deref(), letter.delivery.receives);
+        assert_eq!(told, (DeadReason::Failed, Some("no"), 3), "{attempts}");
+        stage.gate.stop().await;
+    }
+}
+
+/// DLV-1: what was said before somebody enabled a route says nothing of it any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_was_gone_before_its_route_was_enabled_does_not_disable_it_again() {
+    let stage = Stage::set(&["late".to_owned()], 9).await;
+    stage.outside.set("late", Does::HangsAndIsGone);
+    stage.queue(0, 1).await;
+    let asked = |count: usize| (stage.outside.asked("late").len() >= count).then_some(());
+    stage.until("it is called", Duration::ZERO, async || asked(1)).await;
+    let enabled = stage.routes[0].route.clone();
+    let why = "moving house".to_owned();
+    let disabled = Some(Box::new(Disabled { at: Some(stage.clock.now()), why }));
+    stage.make(vec![Wish::Put(Entry::Route(Route { disabled, ..enabled.clone() }))]).await;
+    stage.make(vec![Wish::Put(Entry::Route(enabled))]).await;
+    stage.outside.set("late", Does::Takes);
+    stage
+        .until("it is taken", Duration::from_secs(1), async || {
+            stage.outside.let_go.notify_waiters();
+            (stage.holds("late").await == 0).then_some(())
+        })
+        .await;
+    assert_eq!(stage.outside.asked("late").len(), 2);
+    assert_eq!(stage.gate.registry().destination("acme/bot:late").unwrap().route.disabled, None);
+    stage.gate.stop().await;
+}
+
+/// DLV-1, DLV-4: it is nobody's fault, so that it costs no attempt and says nothing of the receiver.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_there_is_no_secret_for_waits_until_there_is_one() {
+    let stage = Stage::set(&["bare".to_owned()], 1).await;
+    let is_called = || stage.gate.target(&queue("bare")).is_some();
+    stage.until("somebody runs for it", Duration::ZERO, async || is_called().then_some(())).await;
+    stage.make(vec![Wish::Remove(secret(&stage.routes[0]).key())]).await;
+    stage.until("nobody does any more", Duration::ZERO, async || (!is_called()).then_some(())).await;
+    stage.queue(0, 3).await;
+    stage.clock.pass(Duration::from_secs(3600));
+    let made_at = stage.clock.now();
+    stage.make(vec![Wish::Put(secret(&stage.routes[0]))]).await;
+    stage
+        .until("all are taken", Duration::from_secs(1), async || {
+            (stage.holds("bare").await == 0).then_some(())
+        })
+        .await;
+    let asked = stage.outside.asked("bare");
+    assert!(asked.iter().all(|(attempt, at)| *attempt == 1 && *at >= made_at), "{asked:?}");
+    assert_eq!(asked.len(), 3, "none was given up");
     stage.gate.stop().await;
 }

@@ -27,6 +27,8 @@ pub enum Presence {
     },
     /// It says that it is gone for good.
     Gone,
+    /// Nothing: it was not called, for a reason that is not its own.
+    Unasked,
 }
 
 impl Presence {
@@ -164,6 +166,13 @@ impl Breaker {
                 let until = now.plus(BREAKER_PAUSE_MAX);
                 self.at = At::Open { until };
                 return Some(Turn::Opened(until));
+            }
+            // The probe was none: the next one may be.
+            Presence::Unasked => {
+                if let At::Probing { .. } = self.at {
+                    self.at = At::Open { until: now };
+                }
+                return None;
             }
             Presence::Down { retry_after } => retry_after,
         };
@@ -310,5 +319,18 @@ mod tests {
                 assert_eq!(Presence::of_status(*status, None) == Presence::Up, is_up, "{status}");
             }
         }
+    }
+
+    /// DLV-4: what was not sent tells nothing of whom it was for.
+    #[test]
+    fn a_call_that_was_not_made_changes_nothing_and_is_no_probe() {
+        let mut closed = Breaker::default();
+        closed.ended(DOWN, 1, at(0));
+        let before = closed;
+        assert_eq!((closed.ended(Presence::Unasked, 1, at(1)), closed), (None, before));
+        let (mut breaker, until) = open(0);
+        breaker.begun(DEADLINE, at(until));
+        assert_eq!(breaker.ended(Presence::Unasked, 1, at(until)), None);
+        assert_eq!((breaker.state(), breaker.allows(at(until))), (State::Open, Allowed::Probe));
     }
 }

@@ -10,7 +10,7 @@ use crate::hash::DomainHash;
 use crate::id::{MessageId, Serial};
 use crate::limits;
 use crate::name::{ServiceName, TenantName};
-use crate::processing::Ending;
+use crate::processing::{Attempts, Ending};
 use crate::time::Timestamp;
 
 /// How a route treats an id that it has seen before (CLM-3).
@@ -136,15 +136,16 @@ impl ClaimPolicy {
     }
 
     /// What is wrong with the policy's parameters, with the arithmetic (CLM-15, CLM-20).
-    pub fn problem(self, window: Duration, retries: Duration) -> Option<String> {
+    pub fn problem(self, window: Duration, retries: Attempts) -> Option<String> {
         let keep = self.keep()?;
-        let least = 2 * window + limits::CLAIM_KEEP_SLACK + retries;
+        let least = 2 * window + limits::CLAIM_KEEP_SLACK + retries.total();
         if keep < least {
-            let (and, plus) = match retries.as_secs() {
+            let (and, plus) = match retries.count {
                 0 => (" and a wait for the commit", String::new()),
-                seconds => {
-                    (", a wait for the commit and the route's own attempts", format!(" + {seconds} s"))
-                }
+                _ => (
+                    ", a wait for the commit and the route's own attempts with their pauses",
+                    format!(" + {retries}"),
+                ),
             };
             return Some(format!(
                 "claim.keep_seconds is {}, but a claim must outlive twice the replay window{and}: 2 × {} s + {} s{plus} = {} s",

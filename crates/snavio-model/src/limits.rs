@@ -146,7 +146,7 @@ pub const ORDER_WAIT_SECONDS_MAX: u32 = 3600;
 /// Types that close an entity.
 pub const ORDER_COMPLETIONS_MAX: usize = 16;
 
-/// Exactly-the-same-message memory of a node: entries of one generation.
+/// Exactly-the-same-message memory of a node: entries of one generation, one for each destination of a message.
 pub const RECENT_MESSAGES_MAX: usize = 500_000;
 
 /// Deliveries that one queue may hold before its routes answer `overloaded`.
@@ -294,8 +294,11 @@ pub const REPEATS_GATHERED_MAX: usize = 10_000;
 pub const CONFLICT_LINES_MAX: u32 = 10;
 /// Calls of processors and receivers under way at once for one queue of a node.
 pub const CALLS_PER_QUEUE_MAX: usize = 64;
-/// Such calls for all queues of a node; past that each queue may have one. Each holds a connection and the bytes of a message.
+/// Such calls for all queues of a node, half of them divided by tenants; past that each queue may have one. Each holds a connection and the bytes of a message.
 pub const CALLS_MAX: usize = 1024;
+/// Names that are looked up at once for one kind of calls. Each takes a thread of those that all of a node's slow work is done
+/// by, of which there are 512, for as long as the machine's resolver tries, whoever has given up meanwhile.
+pub const LOOKUPS_MAX: usize = 64;
 /// What a receiver may answer to a push; nothing of it is kept.
 pub const PUSH_ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// Calls that find a target down, one after the other, before it is left alone for a while.

@@ -198,13 +198,16 @@ impl Processing {
         Duration::from_secs(doubled.min(u64::from(self.backoff_max_seconds)))
     }
 
-    /// How long all attempts take at most: each up to its deadline, with the pauses between.
-    pub fn longest(&self, attempts: u32) -> Duration {
-        if !self.is_tracked() {
-            return Duration::ZERO;
-        }
-        let pauses: Duration = (1..attempts).map(|attempt| self.longest_delay(attempt)).sum();
-        self.deadline() * attempts + pauses
+    /// How long all attempts take at most, with the pauses between (CLM-20): what is reported back may take up to its
+    /// deadline each time, and a push ends with its call. None that somebody takes from a queue are the route's own.
+    pub fn longest(&self, attempts: u32) -> Attempts {
+        let each = match self.kind {
+            ProcessingKind::Queue => return Attempts::default(),
+            ProcessingKind::Push => self.timeout(),
+            ProcessingKind::Tracked | ProcessingKind::Http | ProcessingKind::Reported => self.deadline(),
+        };
+        let pauses = (1..attempts).map(|attempt| self.longest_delay(attempt)).sum();
+        Attempts { count: attempts, each, pauses }
     }
 
     /// What is wrong with the parameters, if anything.
@@ -241,6 +244,30 @@ impl Processing {
             .or_else(|| within("timeout_seconds", self.timeout_seconds, limits::DEADLINE_SECONDS_MAX))
             .or_else(|| within("backoff_seconds", self.backoff_seconds, limits::BACKOFF_SECONDS_MAX))
             .or_else(|| within("backoff_max_seconds", self.backoff_max_seconds, limits::BACKOFF_SECONDS_MAX))
+    }
+}
+
+/// All attempts of a route at one message, one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Attempts {
+    /// How many.
+    pub count: u32,
+    /// How long each may take.
+    pub each: Duration,
+    /// All pauses between them.
+    pub pauses: Duration,
+}
+
+impl Attempts {
+    /// How long they take at most.
+    pub fn total(&self) -> Duration {
+        self.each * self.count + self.pauses
+    }
+}
+
+impl std::fmt::Display for Attempts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} × {} s + {} s", self.count, self.each.as_secs(), self.pauses.as_secs())
     }
 }
 
@@ -466,9 +493,14 @@ mod tests {
     #[test]
     fn all_attempts_together_take_their_deadlines_and_pauses() {
         let processing = Processing::of(ProcessingKind::Http);
-        assert_eq!(processing.longest(1), Duration::from_secs(30));
-        assert_eq!(processing.longest(4), Duration::from_secs(4 * 30 + 1 + 2 + 4));
-        assert_eq!(Processing::default().longest(5), Duration::ZERO);
+        assert_eq!(processing.longest(1).total(), Duration::from_secs(30));
+        assert_eq!(processing.longest(4).total(), Duration::from_secs(4 * 30 + 1 + 2 + 4));
+        assert_eq!(Processing::default().longest(5).total(), Duration::ZERO);
+        let push = Processing::push("https://shop.example/hook").longest(5);
+        assert_eq!(
+            (push.total(), push.to_string()),
+            (Duration::from_secs(115), "5 × 20 s + 15 s".to_owned())
+        );
     }
 
     /// CLM-6, CLM-7, CLM-9

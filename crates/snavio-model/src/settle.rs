@@ -39,6 +39,8 @@ pub struct Intake {
     pub destinations: Vec<Arc<BoundRoute>>,
     /// Where it stands in the order of its entity at each destination; nothing at all where none is ordered.
     pub places: Vec<Option<Place>>,
+    /// At which destinations its node has accepted this very message already (PIP-2); nothing at all where at none.
+    pub known: Vec<bool>,
     /// Until when what permitted it may be acted on (REG-15).
     pub good_until: Timestamp,
 }

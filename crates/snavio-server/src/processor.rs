@@ -59,12 +59,12 @@ enum Unsendable {
 
 impl From<Unsendable> for Called {
     fn from(why: Unsendable) -> Self {
-        let (error, is_final, presence) = match why {
-            Unsendable::Ever(error) => (error, true, Presence::Up),
-            Unsendable::Yet(error) => (error, false, Presence::SILENT),
+        let (error, is_final) = match why {
+            Unsendable::Ever(error) => (error, true),
+            Unsendable::Yet(error) => (error, false),
         };
         let ending = Ending::Failed { error: error.to_owned(), is_final, answer: None, retry_after: None };
-        Self { ending, presence }
+        Self { ending, presence: Presence::Unasked }
     }
 }
 

@@ -16,6 +16,7 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::HeaderMap;
 use reqwest::{Body, Client, Response, Url};
 use snavio_model::limits;
+use tokio::sync::Semaphore;
 
 use crate::address::{Network, is_allowed, may_be_called};
 use crate::parcel::Parcel;
@@ -134,6 +135,7 @@ impl Guarded {
     }
 
     fn by_names(allowed: &[Network], names: &Arc<Names>) -> Result<Self, GuardError> {
+        let lookups = Arc::new(Semaphore::new(limits::LOOKUPS_MAX));
         // One provider for the process; a second one asking is told so and goes on with the first.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let allowed: Arc<[Network]> = allowed.into();
@@ -142,7 +144,12 @@ impl Guarded {
                 .redirect(reqwest::redirect::Policy::none())
                 // A proxy would resolve names itself.
                 .no_proxy()
-                .dns_resolver(Guard { names: Arc::clone(names), allowed: Arc::clone(&allowed), is_plain })
+                .dns_resolver(Guard {
+                    names: Arc::clone(names),
+                    lookups: Arc::clone(&lookups),
+                    allowed: Arc::clone(&allowed),
+                    is_plain,
+                })
                 .https_only(!is_plain)
                 // One call at a time over a connection: one that hangs takes no other with it.
                 .http1_only()
@@ -227,6 +234,8 @@ async fn read(mut answer: Response, bytes_max: usize) -> Result<Option<Bytes>, G
 /// can have put it there.
 struct Guard {
     names: Arc<Names>,
+    /// Places of lookups under way.
+    lookups: Arc<Semaphore>,
     allowed: Arc<[Network]>,
     is_plain: bool,
 }
@@ -238,6 +247,9 @@ enum Names {
     /// A script, for names that stand for something else each time they are asked for.
     #[cfg(test)]
     Script(std::sync::Mutex<Vec<SocketAddr>>),
+    /// One that answers nobody until it may, and counts those who wait.
+    #[cfg(test)]
+    Stuck { waiting: std::sync::atomic::AtomicUsize, may: Semaphore },
 }
 
 impl Names {
@@ -246,16 +258,40 @@ impl Names {
             Self::System => Ok(tokio::net::lookup_host((name, 0)).await?.collect()),
             #[cfg(test)]
             Self::Script(script) => Ok(script.lock().unwrap().pop().into_iter().collect()),
+            #[cfg(test)]
+            Self::Stuck { waiting, may } => {
+                waiting.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                let _ = may.acquire().await;
+                waiting.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                Ok(Vec::new())
+            }
         }
     }
 }
 
+/// Looks a name up as soon as there is a place for it. The place is kept until the lookup has ended, whoever waits for it: one
+/// that was given up still has its thread.
+async fn look_up(
+    names: Arc<Names>,
+    lookups: Arc<Semaphore>,
+    name: String,
+) -> Result<Vec<SocketAddr>, Box<dyn Error + Send + Sync>> {
+    let place = lookups.acquire_owned().await?;
+    let looking = tokio::spawn(async move {
+        let found = names.find(&name).await;
+        drop(place);
+        found
+    });
+    Ok(looking.await??)
+}
+
 impl Resolve for Guard {
     fn resolve(&self, name: Name) -> Resolving {
-        let (names, allowed, is_plain) = (Arc::clone(&self.names), Arc::clone(&self.allowed), self.is_plain);
+        let (names, lookups) = (Arc::clone(&self.names), Arc::clone(&self.lookups));
+        let (allowed, is_plain) = (Arc::clone(&self.allowed), self.is_plain);
         Box::pin(async move {
             let judge = if is_plain { is_allowed } else { may_be_called };
-            let found = names.find(name.as_str()).await?;
+            let found = look_up(names, lookups, name.as_str().to_owned()).await?;
             if let Some(bad) = found.iter().find(|it| !judge(it.ip(), &allowed)) {
                 let name = name.as_str().to_owned();
                 return Err(Forbidden { name, address: bad.ip(), is_plain }.into());
@@ -345,7 +381,8 @@ mod tests {
             ("192.168.1.1", false, false),
             ("192.168.1.1", true, false),
         ] {
-            let guard = Guard { names: Arc::new(Names::System), allowed: Arc::clone(&allowed), is_plain };
+            let (names, lookups) = (Arc::new(Names::System), Arc::new(Semaphore::new(1)));
+            let guard = Guard { names, lookups, allowed: Arc::clone(&allowed), is_plain };
             let resolved = guard.resolve(name.parse().unwrap()).await;
             assert_eq!(resolved.is_ok(), is_called, "{name}, plain: {is_plain}");
         }
@@ -372,6 +409,36 @@ mod tests {
         let Names::Script(script) = &*names else { panic!("it is a script") };
         assert!(script.lock().unwrap().is_empty(), "each connection asked once");
         assert_eq!((allowed.connections(), other.connections()), (2, 0));
+    }
+
+    /// DLV-4, QUA-6: names that nobody answers for take no more threads than they may, also once nobody waits for them.
+    #[tokio::test]
+    async fn names_are_looked_up_so_many_at_a_time_whoever_has_given_up() {
+        use std::sync::atomic::Ordering::SeqCst;
+        let names = Arc::new(Names::Stuck { waiting: Default::default(), may: Semaphore::new(0) });
+        let Names::Stuck { waiting, may } = &*names else { panic!("it is stuck") };
+        let guard = Arc::new(Guarded::by_names(&[], &names).unwrap());
+        let timeout = Duration::from_millis(300);
+        let call = |number: usize| {
+            let guard = Arc::clone(&guard);
+            tokio::spawn(async move {
+                let url = format!("https://shop-{number}.example/");
+                guard.post(&url, HeaderMap::new(), "{}".into(), timeout).await
+            })
+        };
+        for call in (0..3 * limits::LOOKUPS_MAX).map(call).collect::<Vec<_>>() {
+            let ended = call.await.unwrap();
+            assert!(matches!(ended, Err(PostError::Unsent(_))), "its own time is over: {ended:?}");
+            assert!(waiting.load(SeqCst) <= limits::LOOKUPS_MAX);
+        }
+        assert_eq!(waiting.load(SeqCst), limits::LOOKUPS_MAX, "they have not ended");
+        may.add_permits(1);
+        let all_ended = async {
+            while waiting.load(SeqCst) > 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(FETCH_TIME_MAX, all_ended).await.expect("each makes room for the next");
     }
 
     struct Listening {

@@ -35,7 +35,7 @@ impl Sink for HttpProcessor {
     async fn send(&self, call: Call) -> Called {
         let headers = match headers(&call, "idempotency-key") {
             Ok(headers) => headers,
-            Err(error) => return Called { ending: failed(error, true), presence: Presence::Up },
+            Err(error) => return Called { ending: failed(error, true), presence: Presence::Unasked },
         };
         match self.guard.post(&call.url, headers, call.body, call.timeout).await {
             Ok(answered) => {

@@ -36,7 +36,7 @@ impl Sink for HttpPush {
             Ok(headers) => headers,
             Err(error) => {
                 let ending = Ending::Failed { error, is_final: true, answer: None, retry_after: None };
-                return Called { ending, presence: Presence::Up };
+                return Called { ending, presence: Presence::Unasked };
             }
         };
         match self.guard.begin_post(&call.url, headers, call.body, call.timeout).await {

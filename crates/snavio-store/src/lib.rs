@@ -138,6 +138,8 @@ pub struct Received {
     pub fence: Serial,
     /// How often it has been handed out, this time included.
     pub attempt: u32,
+    /// How often it is handed out at most: what its route said when it was queued.
+    pub attempts_max: u32,
     /// When it was enqueued.
     pub queued_at: Timestamp,
     /// Until when nobody else gets it.

@@ -101,6 +101,7 @@ fn status(destination: &str, route: &Value, queue: &Value) -> Value {
         "url": route["processing"]["url"],
         "form": route["processing"]["form"].as_str().unwrap_or("native"),
         "disabled": route["disabled"],
+        "problem": queue["target"]["problem"],
         "breaker": queue["target"]["breaker"],
         "failures": queue["target"]["failures"],
         "probes_at": queue["target"]["probes_at"],

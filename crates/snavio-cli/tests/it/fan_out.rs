@@ -47,7 +47,7 @@ impl Shop {
         let mut body = subscription(policy);
         body["queue"] = json!(queue);
         let path = format!("/v1/subscriptions/{target}/acme/shop/order.paid");
-        assert_eq!(self.operate(Method::PUT, &path, body).await.0, 201);
+        assert!([200, 201].contains(&self.operate(Method::PUT, &path, body).await.0));
     }
 
     async fn operate(&self, method: Method, path: &str, body: Value) -> (u16, Value) {
@@ -55,10 +55,13 @@ impl Shop {
         verdict(self.node.operator().send(method, path, body, "application/json").await)
     }
 
-    /// The status, and the verdicts of the subscriptions by their service.
     async fn post(&self, id: &str, amount: u32) -> (u16, Vec<(String, String)>) {
         let event = json!({ "eventId": id, "eventType": "order.paid", "data": { "amount": amount } });
-        let answer = Answered::to(post_json(&self.node, "/v1/events", &self.token, event.to_string())).await;
+        Self::told(&Answered::to(post_json(&self.node, "/v1/events", &self.token, event.to_string())).await)
+    }
+
+    /// The status, and the verdicts of the subscriptions by their service.
+    fn told(answer: &Answered) -> (u16, Vec<(String, String)>) {
         let document = answer.document();
         let told = |it: &Value| {
             let text = |name: &str| it[name].as_str().unwrap_or_default().to_owned();
@@ -72,6 +75,31 @@ impl Shop {
     async fn received(&self, who: &Credentials, queue: &str) -> Vec<String> {
         let deliveries = drain(&self.node.client(who), queue).await;
         deliveries.iter().filter_map(|it| it.message.id().map(str::to_owned)).collect()
+    }
+}
+
+/// A signed event, as somebody on the way would send it again.
+struct Captured {
+    id: String,
+    event: String,
+    at: String,
+    signature: String,
+}
+
+impl Captured {
+    fn of(shop: &Shop, id: &str) -> Self {
+        let event = json!({ "eventId": id, "eventType": "order.paid", "data": {} }).to_string();
+        let at = Timestamp::parse(&seconds_from_now(0)).unwrap().0.div_euclid(1000);
+        let signature = webhook::sign(&shop.shop.secret().unwrap(), id, at, event.as_bytes());
+        Self { id: id.to_owned(), event, at: at.to_string(), signature }
+    }
+
+    async fn send(&self, shop: &Shop) -> Answered {
+        let request = post_json(&shop.node, "/v1/events", &shop.token, self.event.clone())
+            .header("webhook-id", &self.id)
+            .header("webhook-timestamp", &self.at)
+            .header("webhook-signature", &self.signature);
+        Answered::to(request).await
     }
 }
 
@@ -103,29 +131,43 @@ async fn an_event_is_delivered_once_to_each_that_is_subscribed() {
 #[tokio::test]
 async fn one_that_subscribes_later_is_not_forgotten_by_memory() {
     let shop = Shop::set(&Launch::default()).await;
-    for target in ["acme/ledger", "acme/mail"] {
-        let path = format!("/v1/subscriptions/{target}/acme/shop/order.paid");
-        let queue = if target == "acme/ledger" { "paid" } else { "mails" };
-        let mut body = subscription("strict");
-        body["queue"] = json!(queue);
-        assert_eq!(shop.operate(Method::PUT, &path, body).await.0, 200);
-    }
-    let event = json!({ "eventId": "e-1", "eventType": "order.paid", "data": {} }).to_string();
-    let at = Timestamp::parse(&seconds_from_now(0)).unwrap().0.div_euclid(1000);
-    let signature = webhook::sign(&shop.shop.secret().unwrap(), "e-1", at, event.as_bytes());
-    let send = async || {
-        let request = post_json(&shop.node, "/v1/events", &shop.token, event.clone())
-            .header("webhook-id", "e-1")
-            .header("webhook-timestamp", at.to_string())
-            .header("webhook-signature", &signature);
-        Answered::to(request).await
-    };
+    shop.subscribe("acme/ledger", "paid", "strict").await;
+    shop.subscribe("acme/mail", "mails", "strict").await;
+    let captured = Captured::of(&shop, "e-1");
+    let send = async || captured.send(&shop).await;
     assert_eq!(send().await.status, 202);
     let again = send().await;
     assert_eq!((again.status, &again.document()["first_seen_at"]), (200, &Value::Null), "memory knows it");
     shop.subscribe("zeta/app", "orders", "strict").await;
     assert_eq!(send().await.status, 202);
     assert_eq!(shop.received(&shop.app, "orders").await, ["e-1"]);
+}
+
+/// PIP-13, PIP-2: whoever claims nothing gets a captured event once, whatever the others compare and in whatever order they are
+/// subscribed.
+#[tokio::test]
+async fn a_captured_event_comes_once_to_whoever_claims_nothing() {
+    let shop = Shop::set(&Launch::default()).await;
+    for (id, of_ledger, of_mail) in [("e-1", "event", "none"), ("e-2", "none", "event")] {
+        shop.subscribe("acme/ledger", "paid", of_ledger).await;
+        shop.subscribe("acme/mail", "mails", of_mail).await;
+        let captured = Captured::of(&shop, id);
+        assert_eq!(captured.send(&shop).await.status, 202);
+        let (status, told) = Shop::told(&captured.send(&shop).await);
+        let expected = verdicts([("acme/ledger", "duplicate"), ("acme/mail", "duplicate")]);
+        assert_eq!((status, told), (200, expected), "{id}");
+
+        shop.subscribe("zeta/app", "orders", "none").await;
+        let (status, told) = Shop::told(&captured.send(&shop).await);
+        let expected = [("acme/ledger", "duplicate"), ("acme/mail", "duplicate"), ("zeta/app", "accepted")];
+        assert_eq!((status, told), (202, verdicts(expected)), "{id}: only who came since");
+        assert_eq!(captured.send(&shop).await.status, 200, "{id}");
+        for (who, queue) in [(&shop.ledger, "paid"), (&shop.mail, "mails"), (&shop.app, "orders")] {
+            assert_eq!(shop.received(who, queue).await, [id], "{queue}");
+        }
+        let path = "/v1/subscriptions/zeta/app/acme/shop/order.paid";
+        assert_eq!(shop.operate(Method::DELETE, path, json!({})).await.0, 200);
+    }
 }
 
 /// PIP-13, DLV-5: a full queue does not refuse the producer, and what it missed can be put back.

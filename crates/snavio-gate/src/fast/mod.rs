@@ -98,7 +98,7 @@ pub(crate) fn permit(
             let escalation = destinations.iter().find_map(|route| escalation(route, mode));
             let path = if escalation.is_some() { Path::Slow } else { Path::Fast };
             Ok(Permitted {
-                intake: Intake { message, path, destinations, places, good_until },
+                intake: Intake { message, path, destinations, places, known: Vec::new(), good_until },
                 signed_at,
                 escalation,
                 caches,

@@ -1,4 +1,5 @@
 use super::*;
+use crate::processing::Processing;
 
 /// CLM-20
 #[test]
@@ -7,10 +8,10 @@ fn a_claim_must_outlive_twice_the_window() {
     for (keep_seconds, right) in
         [(179, false), (180, true), (300, true), (400 * 86_400, true), (400 * 86_400 + 1, false)]
     {
-        let problem = ClaimPolicy::Strict { keep_seconds }.problem(window, Duration::ZERO);
+        let problem = ClaimPolicy::Strict { keep_seconds }.problem(window, Attempts::default());
         assert_eq!(problem.is_none(), right, "{keep_seconds}: {problem:?}");
     }
-    let problem = ClaimPolicy::strict().problem(Duration::from_secs(121), Duration::ZERO);
+    let problem = ClaimPolicy::strict().problem(Duration::from_secs(121), Attempts::default());
     assert_eq!(
         problem.as_deref(),
         Some(
@@ -22,13 +23,24 @@ fn a_claim_must_outlive_twice_the_window() {
 /// CLM-20
 #[test]
 fn a_claim_must_outlive_the_attempts_of_its_route() {
-    let problem = ClaimPolicy::strict().problem(Duration::from_secs(60), Duration::from_secs(157));
+    let http = Processing::http("https://gl.example/post").longest(5);
+    let problem = ClaimPolicy::strict().problem(Duration::from_secs(60), http);
     assert_eq!(
         problem.as_deref(),
         Some(
-            "claim.keep_seconds is 300, but a claim must outlive twice the replay window, a wait for the commit and the route's own attempts: 2 × 60 s + 60 s + 157 s = 337 s"
+            "claim.keep_seconds is 300, but a claim must outlive twice the replay window, a wait for the commit and the route's own attempts with their pauses: 2 × 60 s + 60 s + 5 × 30 s + 15 s = 345 s"
         )
     );
+}
+
+/// CLM-20: a push is the route's own, and what is usual fits what is usual.
+#[test]
+fn a_claim_must_outlive_the_pushes_of_its_route() {
+    let push = Processing::push("https://shop.example/hook");
+    let problem = |attempts| ClaimPolicy::strict().problem(limits::REPLAY_WINDOW, push.longest(attempts));
+    assert_eq!(problem(limits::RECEIVES_DEFAULT), None);
+    let told = problem(6).unwrap_or_default();
+    assert!(told.ends_with("2 × 60 s + 60 s + 6 × 20 s + 31 s = 331 s"), "{told}");
 }
 
 /// CLM-15
@@ -43,12 +55,12 @@ fn ledger_claims_are_kept_for_seven_years_at_least() {
         (36_526 * DAY, false),
     ] {
         let problem = ClaimPolicy::Ledger { keep_seconds, hot_days: 400 }
-            .problem(Duration::from_secs(60), Duration::ZERO);
+            .problem(Duration::from_secs(60), Attempts::default());
         assert_eq!(problem.is_none(), right, "{keep_seconds}: {problem:?}");
     }
     let ledger = |keep_seconds, hot_days| {
         let policy = ClaimPolicy::Ledger { keep_seconds, hot_days };
-        policy.problem(Duration::from_secs(60), Duration::ZERO)
+        policy.problem(Duration::from_secs(60), Attempts::default())
     };
     let problem = ledger(365 * DAY, 400).unwrap();
     assert!(problem.ends_with("2557 days × 86400 s = 220924800 s"), "{problem}");
@@ -232,7 +244,7 @@ fn policies_read_as_the_contract_names_them() {
         let policy: ClaimPolicy = serde_json::from_str(&text).unwrap();
         let told = (policy.name(), policy.keep().unwrap().as_secs(), policy.compares().is_some());
         assert_eq!(told, (name, keep, compares));
-        assert_eq!(policy.problem(limits::REPLAY_WINDOW, Duration::ZERO), None);
+        assert_eq!(policy.problem(limits::REPLAY_WINDOW, Attempts::default()), None);
     }
     assert!(read(r#"{"policy":"strict","keep":1}"#).is_err());
 }

@@ -39,6 +39,7 @@ pub use verify::{Fault, Verified, Verifier, verify};
 
 use crate::adapter::ForeignSecret;
 use crate::name::{CommandName, GrantedName, KeyVersion, QueueKey, ServiceName, TenantName};
+use crate::processing::ProcessingKind;
 use crate::signing::Secret;
 use crate::time::Timestamp;
 
@@ -255,6 +256,11 @@ impl Registry {
     /// What is pushed to a destination is signed with, if it could be opened.
     pub fn push_secret(&self, destination: &str) -> Option<&Arc<LivePushSecret>> {
         self.push_secrets.get(destination)
+    }
+
+    /// Whether a route pushes, and there is nothing to sign that with.
+    pub fn lacks_push_secret(&self, route: &BoundRoute) -> bool {
+        route.route.processing.kind == ProcessingKind::Push && self.push_secret(&route.destination).is_none()
     }
 
     /// The client of this id.

@@ -27,6 +27,10 @@ pub(super) fn way<'a>(
     now: Timestamp,
     delta: &Delta,
 ) -> Way<'a> {
+    // The very same message, captured and sent again, comes to nobody twice, whatever it is to the others.
+    if intake.known.get(at) == Some(&true) {
+        return Way::Ends(Outcome::Duplicate { first_seen_at: intake.message.received_at });
+    }
     if let Some(seen) = check_claim(working, intake, &intake.destinations[at], now, delta) {
         return Way::Ends(seen);
     }

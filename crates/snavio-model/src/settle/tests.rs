@@ -9,9 +9,11 @@ use crate::claim::ClaimPolicy;
 use crate::hash::DomainHash;
 use crate::id::MessageId;
 use crate::name::{QueueName, ServiceName, TenantName};
-use crate::processing::{Processing, ProcessingKind};
+use crate::processing::{Attempts, Processing, ProcessingKind};
 use crate::registry::{Acl, DispatchMode, Profile, Route};
 use crate::trace::{CorrelationId, Traceparent};
+
+mod known;
 
 const KEEP_SECONDS: u32 = 300;
 
@@ -71,8 +73,8 @@ pub(super) fn intake(source: &str, id: u8, destinations: &[Arc<BoundRoute>]) -> 
         payload: Bytes::from_static(b"{}"),
         event: None,
     };
-    let (places, good_until) = (Vec::new(), Timestamp(i64::MAX));
-    Intake { message, path: Path::Slow, destinations: destinations.to_vec(), places, good_until }
+    let (places, known, good_until) = (Vec::new(), Vec::new(), Timestamp(i64::MAX));
+    Intake { message, path: Path::Slow, destinations: destinations.to_vec(), places, known, good_until }
 }
 
 /// A backend in memory: it loads, lets judge decide, and keeps what is left to be written.
@@ -397,7 +399,7 @@ fn a_claim_of_the_shortest_time_outlasts_every_copy() {
     let keep = 2 * window + limits::CLAIM_KEEP_SLACK;
     let keep_seconds = u32::try_from(keep.as_secs()).unwrap();
     let claim = ClaimPolicy::Strict { keep_seconds };
-    assert_eq!(claim.problem(window, Duration::ZERO), None);
+    assert_eq!(claim.problem(window, Attempts::default()), None);
     let batch = [intake("acme/billing", 1, &[route("pay", claim)])];
     let mut backend = Backend::new();
     let signed_at = at(1000);

@@ -521,6 +521,9 @@ pub(super) struct TargetDocument {
     /// Since when nothing is pushed any more, and why.
     #[serde(skip_serializing_if = "Option::is_none")]
     disabled: Option<Disabled>,
+    /// Why nothing is called all the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<&'static str>,
 }
 
 fn target(app: &App, queue: &QueueKey) -> Option<TargetDocument> {
@@ -534,6 +537,9 @@ fn target(app: &App, queue: &QueueKey) -> Option<TargetDocument> {
         probes_at: state.and_then(|it| it.probes_at).map(|at| at.to_string()),
         calls: state.map_or(0, |it| it.calls),
         disabled: route.route.disabled.as_deref().cloned(),
+        problem: registry
+            .lacks_push_secret(route)
+            .then_some("there is no secret to sign pushes with: make one with snavio push rotate"),
     })
 }
 

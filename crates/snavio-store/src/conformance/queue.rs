@@ -159,6 +159,7 @@ pub async fn a_dead_letter_says_what_went_wrong_last(store: &Arc<dyn Store>) {
     for (id, error) in [("a", "the receiver answered 503"), ("b", "odd: \u{1}ä\n'x'")] {
         settle_one(&**store, id, &notify(), at(0)).await;
         let lease = only(&**store, 30, 0).await;
+        assert_eq!(lease.attempts_max, RECEIVES_MAX, "whoever has it knows which attempt is the last");
         let ending = Ending::Unknown { error: error.to_owned() }.last();
         let report = Report { ending, ..Report::done(receipt(&lease)) };
         let finished =

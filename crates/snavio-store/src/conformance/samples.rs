@@ -118,6 +118,7 @@ pub fn intake_of(source: &str, id: &str, routes: &[Arc<BoundRoute>], now: Timest
         path: Path::Slow,
         destinations: routes.to_vec(),
         places: Vec::new(),
+        known: Vec::new(),
         good_until: Timestamp(i64::MAX),
     }
 }

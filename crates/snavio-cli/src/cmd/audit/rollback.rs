@@ -15,7 +15,7 @@ use crate::output::{Output, print_line};
 ///
 /// Without --yes it only says what would change. Keys, clients, personal tokens, grant requests and bans stay as they
 /// are: what was taken back because it was stolen must not come back by itself. A service that comes back has new
-/// credentials, which are shown once.
+/// credentials, and a route that pushes a new secret; both are shown once.
 ///
 /// Example: snavio audit rollback 120 --why "wrong file applied" --yes
 #[derive(Args)]
@@ -31,7 +31,8 @@ pub(crate) struct Rollback {
     /// Do it.
     #[arg(long)]
     yes: bool,
-    /// Where to write the credentials of services that come back, each as <tenant>/<service>.json.
+    /// Where to write the credentials of services that come back, each as <tenant>/<service>.json, and the secrets of
+    /// pushes under push/.
     #[arg(long)]
     credentials_dir: Option<PathBuf>,
 }

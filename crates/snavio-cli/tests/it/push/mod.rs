@@ -461,3 +461,22 @@ async fn nothing_is_pushed_to_where_it_may_not_be() {
     assert!(error.starts_with("the receiver may not be called: its name stands for an address"), "{error}");
     assert!(receiver.asked().is_empty());
 }
+
+/// DLV-1, REG-5: what a route's pushes were signed with goes with it, and does not come back.
+#[tokio::test]
+async fn a_route_that_comes_back_has_a_new_secret() {
+    let receiver = Processor::start().await;
+    let hooks = Hooks::to(&receiver).await;
+    let version = hooks.node.get("/v1/registry?limit=1").await["version"].clone();
+    assert_eq!(hooks.operate(Method::DELETE, SUBSCRIPTION, None).await.0, 200);
+    let back = |dry_run: bool| json!({ "version": version, "why": "oops", "dry_run": dry_run });
+    let (status, plan) = hooks.operate(Method::POST, "/v1/registry/rollback", Some(back(true))).await;
+    assert_eq!((status, &plan["push_secrets"]), (200, &Value::Null), "nothing was made: {plan}");
+    let (status, made) = hooks.operate(Method::POST, "/v1/registry/rollback", Some(back(false))).await;
+    assert_eq!((status, &made["push_secrets"][0]["destination"]), (200, &json!(PAID)), "{made}");
+    let secret = Secret::parse(made["push_secrets"][0]["push_secret"].as_str().unwrap()).unwrap();
+    assert_eq!(hooks.queue().await["target"]["problem"], Value::Null);
+    hooks.sends(1).await;
+    let asked = eventually("it is pushed", async || receiver.asked().first().cloned()).await;
+    assert!(is_signed(&asked, &secret) && !is_signed(&asked, &hooks.secrets[PAID]));
+}

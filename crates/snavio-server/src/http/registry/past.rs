@@ -12,11 +12,12 @@ use snavio_model::registry::{Author, Change, Differences, Entry, EntryKey, Kind,
 use snavio_model::time::Clock;
 use utoipa::{IntoParams, ToSchema};
 
-use super::super::answer::json;
+use super::super::answer::{json, no_store};
 use super::super::extract::{JsonBody, Params, Segments};
 use super::super::{App, Problem, Shared};
 use super::file::{Step, step, steps};
 use super::list::{page, parse};
+use super::push::{NewPushSecret, with_secret};
 use super::services::{Credentials, with_credentials};
 use super::{ATTEMPTS_MAX, change, planned};
 use crate::principal::Principal;
@@ -124,13 +125,16 @@ pub(in crate::http) struct RolledBack {
     left_alone: Vec<String>,
     /// Of the services that came back: their old keys and clients did not. Shown once.
     credentials: Vec<Credentials>,
+    /// Of the routes and subscriptions that push again, and had no secret any more. Shown once.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    push_secrets: Vec<NewPushSecret>,
     dry_run: bool,
 }
 
 /// Brings the registry back to what it was at a version, as new changes.
 ///
 /// Keys, clients, personal tokens, grant requests and bans stay as they are: what was taken back because it was stolen
-/// must not come back by itself. A service that comes back has new credentials.
+/// must not come back by itself. A service that comes back has new credentials, and a route that pushes a new secret.
 #[utoipa::path(post, path = "/v1/registry/rollback", tag = "audit", request_body = RollbackBody,
     responses((status = 200, body = RolledBack)))]
 pub(in crate::http) async fn roll_back(
@@ -152,15 +156,17 @@ pub(in crate::http) async fn roll_back(
         changes: changes.iter().map(step).collect(),
         left_alone: decided.left_alone,
         credentials: if body.dry_run { Vec::new() } else { decided.credentials },
+        push_secrets: if body.dry_run { Vec::new() } else { decided.push_secrets },
         dry_run: body.dry_run,
     };
-    Ok(json(StatusCode::OK, &rolled_back))
+    Ok(no_store(json(StatusCode::OK, &rolled_back)))
 }
 
 /// What is to be said of a rollback besides its changes.
 struct Decided {
     left_alone: Vec<String>,
     credentials: Vec<Credentials>,
+    push_secrets: Vec<NewPushSecret>,
 }
 
 async fn rehearse(
@@ -203,7 +209,7 @@ async fn make(
 fn decide(app: &App, registry: &Registry, differences: &Differences) -> (Vec<Wish>, Decided) {
     let rollback = Rollback::of(registry, differences);
     let left_alone = rollback.left_alone.iter().map(ToString::to_string).collect();
-    let (mut wishes, mut credentials) = (Vec::new(), Vec::new());
+    let (mut wishes, mut credentials, mut push_secrets) = (Vec::new(), Vec::new(), Vec::new());
     for wish in rollback.wishes {
         match wish {
             Wish::Put(Entry::Service(service)) => {
@@ -211,10 +217,18 @@ fn decide(app: &App, registry: &Registry, differences: &Differences) -> (Vec<Wis
                 wishes.extend(more);
                 credentials.extend(made);
             }
+            Wish::Put(Entry::Route(ref route) | Entry::Subscription(ref route)) => {
+                // The one that it had went with it, and may be known to somebody by now.
+                if let Some((secret, made)) = with_secret(app, registry, route) {
+                    wishes.push(secret);
+                    push_secrets.push(made);
+                }
+                wishes.push(wish);
+            }
             wish => wishes.push(wish),
         }
     }
-    (wishes, Decided { left_alone, credentials })
+    (wishes, Decided { left_alone, credentials, push_secrets })
 }
 
 /// What differs between two versions that there are.
