@@ -11,7 +11,7 @@ use snavio_model::fair::Room;
 use snavio_model::id::MessageId;
 use snavio_model::message::{Message, Path};
 use snavio_model::name::{QueueKey, ServiceName};
-use snavio_model::order::{OrderDefaults, Place};
+use snavio_model::order::{OrderDefaults, Placed};
 use snavio_model::recent::{Fingerprint, RecentMessages};
 use snavio_model::refusal::{Refusal, Refused, Subject};
 use snavio_model::registry::{BoundRoute, DispatchMode, Registry, Unseal};
@@ -107,7 +107,7 @@ struct Handed {
     fingerprint: Option<Fingerprint>,
     path: Path,
     skew: Option<telemetry::Record>,
-    places: Vec<Option<Place>>,
+    places: Vec<Placed>,
 }
 
 /// The gateway without its HTTP.

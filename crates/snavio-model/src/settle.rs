@@ -23,7 +23,7 @@ use crate::id::Serial;
 use crate::limits;
 use crate::message::{Message, Path};
 use crate::name::{QueueKey, TenantName};
-use crate::order::{Action, EntityKey, EntityRecord, Place};
+use crate::order::{Action, EntityKey, EntityRecord, Placed};
 use crate::refusal::Reason;
 use crate::registry::{Acl, BoundRoute};
 use crate::time::Timestamp;
@@ -38,7 +38,7 @@ pub struct Intake {
     /// Its destinations: each has its own claim and delivery.
     pub destinations: Vec<Arc<BoundRoute>>,
     /// Where it stands in the order of its entity at each destination; nothing at all where none is ordered.
-    pub places: Vec<Option<Place>>,
+    pub places: Vec<Placed>,
     /// Until when what permitted it may be acted on (REG-15).
     pub good_until: Timestamp,
 }
@@ -51,7 +51,7 @@ impl Intake {
 
     /// The entities whose states must be read, and kept from others, before it can be judged (ORD-2).
     pub fn entities(&self) -> impl Iterator<Item = &EntityKey> {
-        self.places.iter().flatten().map(|place| &place.key)
+        self.places.iter().filter_map(Placed::place).map(|place| &place.key)
     }
 }
 

@@ -161,3 +161,57 @@ async fn a_full_queue_misses_an_event_that_others_take_until_it_is_put_back() {
     .await;
     assert_eq!(shop.received(&shop.mail, "mails").await, [missed]);
 }
+
+/// PIP-13, ORD-1: where another tenant looks for a number is its own affair.
+#[tokio::test]
+async fn a_subscription_that_cannot_read_the_order_takes_the_event_from_nobody() {
+    let shop = Shop::set(&Launch::default()).await;
+    let mut body = subscription("seen");
+    body["order"] = json!({ "entity": "/amount", "number": "/currency", "mode": "strict" });
+    body["queue"] = json!("orders");
+    let path = "/v1/subscriptions/zeta/app/acme/shop/order.paid";
+    assert_eq!(shop.operate(Method::PUT, path, body).await.0, 201);
+    let post = async |id: &str, currency: Value| {
+        let data = json!({ "amount": 1, "currency": currency });
+        let event = json!({ "eventId": id, "eventType": "order.paid", "data": data }).to_string();
+        let answer = Answered::to(post_json(&shop.node, "/v1/events", &shop.token, event)).await;
+        (answer.status, answer.document())
+    };
+    let (status, answer) = post("e-1", json!("EUR")).await;
+    assert_eq!(status, 202, "{answer}");
+    let told: Vec<_> = answer["subscriptions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| {
+            (it["destination"].as_str().unwrap().split(':').next().unwrap(), &it["verdict"], &it["reason"])
+        })
+        .collect();
+    let accepted = json!("accepted");
+    let expected = [
+        ("acme/ledger", &accepted, &Value::Null),
+        ("acme/mail", &accepted, &Value::Null),
+        ("zeta/app", &json!("dead_letter"), &json!("order_unreadable")),
+    ];
+    assert!(expected.iter().all(|it| told.contains(it)) && told.len() == 3, "{told:?}");
+    assert_eq!(post("e-1", json!("EUR")).await.0, 200);
+    assert_eq!(post("e-2", json!(7)).await.0, 202);
+    for (who, queue, ids) in [
+        (&shop.ledger, "paid", &["e-1", "e-2"][..]),
+        (&shop.mail, "mails", &["e-1", "e-2"]),
+        (&shop.app, "orders", &["e-2"]),
+    ] {
+        assert_eq!(shop.received(who, queue).await, ids, "{queue}");
+    }
+    let letters = shop.node.get("/v1/dead-letters?tenant=zeta").await;
+    assert_eq!(
+        (&letters["items"][0]["message_id"], &letters["items"][0]["reason"]),
+        (&json!("e-1"), &json!("order_unreadable"))
+    );
+    for target in ["acme/ledger", "acme/mail"] {
+        let path = format!("/v1/subscriptions/{target}/acme/shop/order.paid");
+        assert_eq!(shop.operate(Method::DELETE, &path, json!({})).await.0, 200);
+    }
+    let (status, answer) = post("e-3", json!("EUR")).await;
+    assert_eq!((status, &answer["reason"]), (400, &json!("malformed")), "nobody else is there: {answer}");
+}
