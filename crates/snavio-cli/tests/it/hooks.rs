@@ -1,6 +1,8 @@
 //! Webhooks of providers from outside (MSG-7): requests as Telegram, Google Calendar, GitHub and Stripe send them, with
 //! signatures that are made as their documentation says, each sent twice.
 
+use std::time::Duration;
+
 use reqwest::Method;
 use ring::hmac;
 use serde_json::{Value, json};
@@ -9,6 +11,7 @@ use snavio_testbed::python;
 
 use crate::events::Shop;
 use crate::node::{seconds_from_now, verdict};
+use crate::patience::eventually;
 use crate::people::issue;
 use crate::wire::{Answered, http, metric};
 
@@ -339,4 +342,42 @@ async fn an_adapter_that_cannot_work_is_not_registered() {
     let put =
         verdict(viewer.send(Method::PUT, "/v1/adapters/acme/stripe", Some(body), "application/json").await);
     assert_eq!(put.0, 403);
+}
+
+/// MSG-7, CLM-6: what becomes of an event is its subscribers' affair, while it goes on and when it is done.
+#[tokio::test]
+async fn a_provider_is_told_that_its_event_is_here_and_nothing_of_what_becomes_of_it() {
+    let shop = Shop::set().await;
+    let registry = json!({
+        "event_types": [{ "owner": "acme/shop", "name": "stripe.event" }],
+        "subscriptions": [{
+            "target": "acme/ledger", "events_of": "acme/shop", "name": "stripe.event", "queue": "work",
+            "dead_letter_queue": "dead", "claim": { "policy": "ledger" }, "processing": { "kind": "tracked" },
+        }],
+    });
+    shop.node.apply(&registry).await;
+    let asked = json!({ "preset": "stripe", "service": "acme/shop", "secrets": [SECRET] });
+    assert_eq!(shop.put_adapter("stripe", asked).await.0, 201);
+    let id = "evt_1NG8Du2eZvKYlo2C";
+    let duplicate = (200, json!({ "accepted": true, "id": id, "duplicate": true }));
+    assert_eq!(shop.right(&PROVIDERS[3]).await, (202, json!({ "accepted": true, "id": id })));
+    assert_eq!(shop.right(&PROVIDERS[3]).await, duplicate, "it waits");
+    let worker = shop.node.client(&shop.ledger);
+    let mut work = worker.receive("work", 1, Duration::from_secs(60), Duration::from_secs(10)).await.unwrap();
+    let work = work.pop().unwrap();
+    assert_eq!(shop.right(&PROVIDERS[3]).await, duplicate, "somebody works on it");
+    let done = json!({
+        "delivery_id": work.delivery_id, "fence": work.fence, "response": { "secret": 1 }, "reference": "JE-1",
+    });
+    let api = worker.authorized().await.unwrap();
+    let body = Some(done.to_string().into_bytes());
+    let path = "/v1/claims/stripe.event/complete";
+    assert_eq!(verdict(api.send(Method::POST, path, body, "application/json").await).0, 200);
+    assert_eq!(shop.right(&PROVIDERS[3]).await, duplicate, "it is done");
+    let claims = format!("/v1/claims/{id}");
+    eventually("the repeats are counted", async || {
+        let found = worker.call(Method::GET, &claims, None).await.unwrap();
+        (found["claims"][0]["count"] == 4).then_some(())
+    })
+    .await;
 }

@@ -437,7 +437,7 @@ pub(super) fn webhook(headers: &HeaderMap) -> Option<Result<WebhookSignature, Re
 
 /// The answer to a message. That of a command is what became of it at its route; that of an event lists all
 /// subscriptions, and is the word of the only one where there is but one.
-pub(super) fn accepted(app: &App, answer: &Answer) -> (StatusCode, Accepted) {
+fn accepted(app: &App, answer: &Answer) -> (StatusCode, Accepted) {
     let subscriptions = match (answer.kind, &answer.reached[..]) {
         (MessageKind::Event, [only]) => vec![Subscribed::alone(&answer.id, only)],
         (MessageKind::Event, several) => several.iter().map(|it| Subscribed::new(&answer.id, it)).collect(),

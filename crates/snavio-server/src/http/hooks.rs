@@ -2,22 +2,35 @@
 //! whose the request is, and the event that it becomes takes the way of any other.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::response::Response;
 use http::{HeaderMap, StatusCode};
-use snavio_gate::{Adapted, Arrival, Unadapted, Wait};
+use serde::Serialize;
+use snavio_gate::{Adapted, Answer, Arrival, Unadapted, Wait};
 use snavio_model::adapter::WebhookRequest;
 use snavio_model::message::MessageKind;
 use snavio_model::time::Clock;
+use utoipa::ToSchema;
 
 use super::answer::json;
 use super::body::{check_encoding, read};
-use super::commands::{Accepted, accepted, arrival, on_record};
+use super::commands::{arrival, on_record};
 use super::extract::Segments;
 use super::{Problem, Shared};
 use crate::outlive::Outlive;
+
+/// What a provider is told. Who is subscribed, and what they answered, is not for its log of deliveries.
+#[derive(Debug, Serialize, ToSchema)]
+struct Hooked {
+    /// Whether it is here to stay.
+    accepted: bool,
+    /// The event's id.
+    id: String,
+    /// Whether it was here before, and nothing was dispatched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duplicate: Option<bool>,
+}
 
 /// A webhook of a provider, which an adapter makes an event of.
 ///
@@ -26,7 +39,7 @@ use crate::outlive::Outlive;
     params(("tenant" = String, Path), ("adapter" = String, Path)),
     request_body(description = "Whatever the provider sends, or nothing where it says all in headers", content = serde_json::Value, content_type = "application/json"),
     security(()),
-    responses((status = 202, body = Accepted, description = "Accepted for delivery, or being processed"), (status = 200, body = Accepted, description = "A duplicate")))]
+    responses((status = 202, body = Hooked, description = "Accepted"), (status = 200, body = Hooked, description = "A duplicate")))]
 pub(super) async fn take(
     State(app): State<Shared>,
     Segments((tenant, adapter)): Segments<(String, String)>,
@@ -57,13 +70,16 @@ pub(super) async fn take(
     };
     let turn = visit.turns().take(1).await;
     let running = Arc::clone(&app);
-    // Providers do not wait long, and have no use for what becomes of an event.
-    let wait = Wait::For(Duration::ZERO);
-    let ended = Outlive::new(async move { running.gate.accept(arrival, wait, turn).await }).await?;
-    let (status, accepted) = accepted(&app, &ended);
-    // It was taken, whatever became of it: to any other answer a provider would send it again.
-    let status = if status.is_success() { status } else { StatusCode::OK };
-    Ok(json(status, &accepted))
+    let ended = Outlive::new(async move { running.gate.accept(arrival, Wait::Never, turn).await }).await?;
+    Ok(answer(&ended))
+}
+
+/// It was taken, whatever becomes of it: to any other answer a provider would send it again.
+fn answer(ended: &Answer) -> Response {
+    let is_new = ended.taken_by().is_some();
+    let duplicate = (!is_new).then_some(true);
+    let told = Hooked { accepted: true, id: ended.id.as_str().to_owned(), duplicate };
+    json(if is_new { StatusCode::ACCEPTED } else { StatusCode::OK }, &told)
 }
 
 /// All headers, as text: what is none cannot be a signature.
