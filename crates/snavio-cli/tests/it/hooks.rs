@@ -381,3 +381,31 @@ async fn a_provider_is_told_that_its_event_is_here_and_nothing_of_what_becomes_o
     })
     .await;
 }
+
+/// MSG-7, MSG-10
+#[tokio::test]
+async fn data_made_of_members_is_taken_from_a_body_that_is_whole() {
+    let shop = Shop::set().await;
+    let asked = json!({
+        "service": "acme/shop", "source": "till", "event_type": "order.paid", "id": "external",
+        "external_id": [{ "pointer": "/sale" }], "data": "members",
+        "members": { "amount": { "pointer": "/total/amount" }, "till": { "header": "X-Till" } },
+        "verification": { "scheme": "hmac", "header": "X-Signature" }, "secrets": [SECRET],
+    });
+    let (status, answer) = shop.put_adapter("till", asked).await;
+    assert_eq!(status, 201, "{answer}");
+    let send = async |body: &str| {
+        let headers = vec![("X-Signature", hex_hmac(SECRET, body)), ("X-Till", "7".to_owned())];
+        shop.hook("acme/till", &headers, body).await
+    };
+    for (body, refusal) in [
+        (r#"{"sale":"s-1","total":{"amount":1,"amount":100000}}"#, (400, "duplicate_member".to_owned())),
+        (r#"{"sale":"s-1","total":{"amount":1}} x"#, (400, "malformed".to_owned())),
+        (r#"{"sale":"s-1","total":{"amount":1},"#, (400, "malformed".to_owned())),
+    ] {
+        assert_eq!(send(body).await.refusal(), refusal, "{body}");
+    }
+    assert_eq!(send(r#"{"sale":"s-1","total":{"amount":1.50},"more":[]}"#).await.status, 202);
+    let [sale] = <[DeliveredEvent; 1]>::try_from(shop.delivered().await).unwrap();
+    assert_eq!((sale.event_id.as_str(), sale.data.get()), ("s-1", r#"{"amount":1.50,"till":"7"}"#));
+}

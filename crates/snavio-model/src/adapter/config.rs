@@ -116,6 +116,12 @@ impl Adapter {
         self.bounds_problem().or_else(|| self.verification.problem())
     }
 
+    /// Whatever it looks up in a request.
+    pub(super) fn origins(&self) -> impl Iterator<Item = &Origin> {
+        let all = self.external_id.iter().chain(self.members.values());
+        all.chain(&self.event_type_suffix).chain(&self.timestamp)
+    }
+
     fn bounds_problem(&self) -> Option<String> {
         if self.members.len().max(self.left_out.len()) > limits::ADAPTER_MEMBERS_MAX {
             return Some(format!("members and left_out have at most {} each", limits::ADAPTER_MEMBERS_MAX));
@@ -126,14 +132,12 @@ impl Adapter {
                 "members: {name:?} is no name for a member (1 to 64 bytes, not cloudevents)"
             ));
         }
-        let all = self.external_id.iter().chain(self.members.values());
-        let mut all = all.chain(&self.event_type_suffix).chain(&self.timestamp);
         let is_long = |pointer: &Pointer| pointer.to_string().len() > limits::POINTER_BYTES_MAX;
         let long = || format!("a pointer has at most {} bytes", limits::POINTER_BYTES_MAX);
         if self.left_out.iter().any(is_long) {
             return Some(long());
         }
-        all.find_map(|origin| match origin {
+        self.origins().find_map(|origin| match origin {
             Origin::Pointer(pointer) => is_long(pointer).then(long),
             Origin::Header(name) => header_problem(name),
         })

@@ -13,6 +13,7 @@ use crate::time::Timestamp;
 impl Adapter {
     /// The native event that a request is, as JSON: what [`crate::event::NativeEvent::parse`] takes.
     pub fn event(&self, request: &WebhookRequest<'_>) -> Result<Vec<u8>, Refusal> {
+        self.check_body(request)?;
         let members = self.members(request)?;
         let (data, metadata) = match self.data {
             DataRule::Body => (self.body(request)?, Some(members).filter(|it| it != b"{}")),
@@ -37,6 +38,21 @@ impl Adapter {
             correlation_id: None,
         };
         event.write()
+    }
+
+    /// MSG-10: what is looked up in the body is one value to every reader of it. One that nothing is taken from may be
+    /// anything.
+    fn check_body(&self, request: &WebhookRequest<'_>) -> Result<(), Refusal> {
+        let is_looked_at = self.origins().any(|it| matches!(it, Origin::Pointer(_)));
+        if request.body.is_empty() || self.data == DataRule::Body || !is_looked_at {
+            return Ok(());
+        }
+        let read = || -> Result<(), Fault> {
+            let mut reader = Reader::new(request.body)?;
+            reader.skip()?;
+            reader.finish()
+        };
+        read().map_err(|fault| Refusal::new(fault.kind.reason(), format!("the body: {fault}")))
     }
 
     /// The body as data, without what is left out.

@@ -401,6 +401,40 @@ fn the_external_id_is_text_or_a_whole_number() {
     assert_eq!(event(&one, &[], br#"{"entry":[{"id":"x"}]}"#)["eventId"], json!("x"));
 }
 
+/// MSG-7, MSG-10
+#[test]
+fn a_body_that_members_are_taken_from_is_read_to_its_end() {
+    let pointer = |text: &str| Origin::Pointer(text.to_owned().try_into().unwrap());
+    let members = [("amount".to_owned(), pointer("/amount"))].into();
+    let one = Adapter {
+        external_id: vec![Origin::Header("x-id".to_owned())],
+        data: DataRule::Members,
+        members,
+        left_out: Vec::new(),
+        timestamp: None,
+        ..adapter(Preset::Stripe)
+    };
+    let headers = [("x-id", "e-1")];
+    assert_eq!(event(&one, &headers, br#"{"amount": 1.0, "x": [2]}"#)["data"], json!({ "amount": 1.0 }));
+    assert_eq!(event(&one, &headers, b"")["data"], json!({}), "there is no body");
+    for (body, expected) in [
+        (r#"{"amount":1,"amount":100000}"#, "duplicate_member: the body: "),
+        (r#"{"amount":1,"x":{"a":1,"a":2}}"#, "duplicate_member: the body: "),
+        (r#"{"amount":1} {"amount":2}"#, "malformed: the body: "),
+        (r#"{"amount":1,"#, "malformed: the body: "),
+        ("amount=1", "malformed: the body: "),
+    ] {
+        let refusal = refused(&one, &headers, body.as_bytes());
+        assert!(refusal.starts_with(expected), "{body} {refusal}");
+    }
+    let by_header = Adapter { members: [("id".to_owned(), Origin::Header("x-id".to_owned()))].into(), ..one };
+    assert_eq!(
+        event(&by_header, &headers, b"amount=1")["data"],
+        json!({ "id": "e-1" }),
+        "nobody looks at it"
+    );
+}
+
 proptest! {
     /// QUA-4
     #[test]
