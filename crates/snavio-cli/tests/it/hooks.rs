@@ -156,7 +156,7 @@ pub(crate) fn python_id(source: &str, external_id: &str, data: &str) -> String {
 /// MSG-7, MSG-9, TEL-1
 #[tokio::test]
 async fn each_provider_sends_twice_and_has_one_effect() {
-    let shop = Shop::with_adapters(json!({ "signed_events": true })).await;
+    let shop = Shop::with_adapters(json!({})).await;
     for provider in &PROVIDERS {
         let (status, answer) = shop.right(provider).await;
         assert_eq!(status, 202, "{}: {answer}", provider.preset);
@@ -408,4 +408,33 @@ async fn data_made_of_members_is_taken_from_a_body_that_is_whole() {
     assert_eq!(send(r#"{"sale":"s-1","total":{"amount":1.50},"more":[]}"#).await.status, 202);
     let [sale] = <[DeliveredEvent; 1]>::try_from(shop.delivered().await).unwrap();
     assert_eq!((sale.event_id.as_str(), sale.data.get()), ("s-1", r#"{"amount":1.50,"till":"7"}"#));
+}
+
+/// MSG-4, MSG-7: a captured request with another id in its header would be another event.
+#[tokio::test]
+async fn where_events_must_be_signed_the_provider_must_have_signed_all_of_them() {
+    let shop = Shop::with_adapters(json!({})).await;
+    let captured = async |delivery: &str| {
+        let mut headers = (PROVIDERS[2].headers)(SECRET, GITHUB);
+        headers[1].1 = delivery.to_owned();
+        shop.hook("acme/github", &headers, GITHUB).await
+    };
+    assert_eq!(captured("d-1").await.status, 202);
+    assert_eq!(captured("d-2").await.status, 202, "nothing but its header says which one it is");
+    shop.node.apply(&json!({ "services": [{ "name": "acme/shop", "signed_events": true }] })).await;
+    for provider in &PROVIDERS[..3] {
+        let (status, answer) = shop.right(provider).await;
+        assert_eq!((status, &answer["reason"]), (401, &json!("hmac_missing")), "{}", provider.preset);
+        let asked = json!({ "preset": provider.preset, "service": "acme/shop", "secrets": [SECRET] });
+        let (status, answer) = shop.put_adapter(provider.preset, asked).await;
+        assert_eq!(status, 409, "{answer}");
+        let said = answer["detail"].as_str().unwrap();
+        assert!(
+            said.contains("events of acme/shop must be signed, and ") && said.contains("its provider"),
+            "{said}"
+        );
+    }
+    assert_eq!(captured("d-3").await.refusal(), (401, "hmac_missing".to_owned()));
+    assert_eq!(shop.right(&PROVIDERS[3]).await.0, 202, "Stripe signs all of it");
+    assert_eq!(shop.delivered().await.len(), 3);
 }

@@ -55,6 +55,13 @@ pub struct Adapter {
     pub secrets: Vec<Sealed>,
 }
 
+/// What to do about an adapter whose provider does not sign all of an event, where that must be.
+pub const UNSIGNED_ADVICE: &str =
+    "take it from the body that is signed, or let the adapter speak for a service without signed_events";
+
+/// The words of [`Adapter::evidence`].
+pub(crate) const EVIDENCE: [&str; 3] = ["adapter", "adapter-body", "adapter-secret"];
+
 /// Where a value of a request is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -120,6 +127,32 @@ impl Adapter {
     pub(super) fn origins(&self) -> impl Iterator<Item = &Origin> {
         let all = self.external_id.iter().chain(self.members.values());
         all.chain(&self.event_type_suffix).chain(&self.timestamp)
+    }
+
+    /// What of an event's id, type and data its provider has not signed, if anything: whoever has seen one request could
+    /// make another event of it. Such a provider's word is no signature of the service (MSG-4).
+    pub fn unsigned(&self) -> Option<String> {
+        if let Verification::SharedSecret { .. } = self.verification {
+            return Some("its provider shows a secret, and signs nothing".to_owned());
+        }
+        let members = self.members.values().filter(|_| self.data == DataRule::Members);
+        let found = (self.external_id.iter().map(|it| ("external_id", it)))
+            .chain(self.event_type_suffix.iter().map(|it| ("event_type_suffix", it)))
+            .chain(members.map(|it| ("data", it)));
+        let mut unsigned = found.filter(|(_, origin)| !self.verification.covers(origin));
+        unsigned.next().map(|(what, origin)| {
+            format!("{what} comes from {origin}, which its provider's signature does not cover")
+        })
+    }
+
+    /// What begins the evidence that is kept with a message, by what its provider has signed: all that the event is, the
+    /// body only, or nothing.
+    pub fn evidence(&self) -> &'static str {
+        match (&self.verification, self.unsigned()) {
+            (_, None) => EVIDENCE[0],
+            (Verification::SharedSecret { .. }, Some(_)) => EVIDENCE[2],
+            (_, Some(_)) => EVIDENCE[1],
+        }
     }
 
     fn bounds_problem(&self) -> Option<String> {

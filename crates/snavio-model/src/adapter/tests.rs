@@ -401,6 +401,32 @@ fn the_external_id_is_text_or_a_whole_number() {
     assert_eq!(event(&one, &[], br#"{"entry":[{"id":"x"}]}"#)["eventId"], json!("x"));
 }
 
+/// MSG-4, MSG-7
+#[test]
+fn what_its_provider_has_not_signed_of_an_event_is_known() {
+    let header = |name: &str| Origin::Header(name.to_owned());
+    let pointer = |text: &str| Origin::Pointer(text.to_owned().try_into().unwrap());
+    let shown = "its provider shows a secret, and signs nothing";
+    let of = |preset| (adapter(preset).unsigned(), adapter(preset).evidence());
+    assert_eq!(of(Preset::Telegram), (Some(shown.to_owned()), "adapter-secret"));
+    assert_eq!(of(Preset::GoogleCalendar), (Some(shown.to_owned()), "adapter-secret"));
+    let of_github =
+        "external_id comes from the header x-github-delivery, which its provider's signature does not cover";
+    assert_eq!(of(Preset::Github), (Some(of_github.to_owned()), "adapter-body"));
+    assert_eq!(of(Preset::Stripe), (None, "adapter"), "its members are metadata, and in the body");
+
+    let hmac = Adapter { external_id: vec![pointer("/id")], ..adapter(Preset::Github) };
+    assert_eq!(hmac.unsigned(), None, "headers that are metadata say nothing of what the event is");
+    let suffix = Adapter { event_type_suffix: Some(header("X-GitHub-Event")), ..hmac.clone() };
+    assert!(suffix.unsigned().unwrap().starts_with("event_type_suffix comes from the header x-github-event"));
+    let members = Adapter { data: DataRule::Members, ..hmac.clone() };
+    assert!(members.unsigned().unwrap().starts_with("data comes from the header x-github-event"));
+    let verification = Verification::StandardWebhooks { tolerance_seconds: 300 };
+    let standard = Adapter { external_id: vec![header("Webhook-Id")], verification, ..hmac };
+    assert_eq!(standard.unsigned(), None, "its signature covers its id");
+    assert!(Adapter { external_id: vec![header("x-id")], ..standard }.unsigned().is_some());
+}
+
 /// MSG-7, MSG-10
 #[test]
 fn a_body_that_members_are_taken_from_is_read_to_its_end() {

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use subtle::Choice;
 
-use super::config::header_problem;
+use super::config::{Origin, header_problem};
 use super::request::WebhookRequest;
 use super::secret::{ForeignSecret, InvalidForeignSecret};
 use super::stripe;
@@ -138,6 +138,19 @@ impl Verification {
                 let signature = shortened(given(request, stripe::HEADER)?);
                 Ok(Verified { signed_at: Some(signed_at), signature })
             }
+        }
+    }
+
+    /// Whether what it is known by signs what a request says there, too. A secret that is shown signs nothing: whoever has
+    /// seen one request can make others.
+    pub(super) fn covers(&self, origin: &Origin) -> bool {
+        match (self, origin) {
+            (Self::SharedSecret { .. }, _) => false,
+            (_, Origin::Pointer(_)) => true,
+            (Self::StandardWebhooks { .. }, Origin::Header(name)) => {
+                ["webhook-id", "webhook-timestamp"].iter().any(|it| name.eq_ignore_ascii_case(it))
+            }
+            (Self::Hmac { .. } | Self::Stripe { .. }, Origin::Header(_)) => false,
         }
     }
 

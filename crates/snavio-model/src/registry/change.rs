@@ -10,7 +10,7 @@ use super::Registry;
 use super::entry::{Entry, Grant, Route, Service};
 use super::identity::{GrantRequest, Issuer, KeySet, PersonalToken};
 use super::key::{EntryKey, Kind};
-use crate::adapter::Adapter;
+use crate::adapter::{Adapter, UNSIGNED_ADVICE};
 use crate::claim::ClaimPolicy;
 use crate::limits;
 use crate::name::{CommandName, ServiceName};
@@ -145,11 +145,15 @@ impl Draft<'_> {
         problems
     }
 
-    fn exists(&self, key: &EntryKey) -> bool {
+    fn as_it_would_be(&self, key: &EntryKey) -> Option<&Entry> {
         match self.after.get(key) {
-            Some(after) => after.is_some(),
-            None => self.registry.get(key).is_some(),
+            Some(after) => after.as_ref(),
+            None => self.registry.get(key),
         }
+    }
+
+    fn exists(&self, key: &EntryKey) -> bool {
+        self.as_it_would_be(key).is_some()
     }
 
     fn check_put(&self, entry: &Entry, problems: &mut Vec<String>) {
@@ -162,6 +166,7 @@ impl Draft<'_> {
         match entry {
             Entry::Grant(grant) => found.extend(self.grant_problems(grant)),
             Entry::GrantRequest(request) => found.extend(self.request_problems(request)),
+            Entry::Adapter(adapter) => found.extend(self.unsigned_problem(adapter)),
             Entry::Route(route) => found.extend(self.shared_queue(route)),
             Entry::Subscription(route) => {
                 found.extend(self.subscription_problems(route));
@@ -184,6 +189,16 @@ impl Draft<'_> {
             problems.push(format!("{most} requests of tenant {tenant} wait already: withdraw some first"));
         }
         problems
+    }
+
+    /// MSG-4, MSG-7: an adapter whose provider does not sign all of an event is of no use to a service that must sign. A
+    /// service may begin to sign while it has such an adapter: from then on that one's webhooks are refused.
+    fn unsigned_problem(&self, adapter: &Adapter) -> Option<String> {
+        let service = self.as_it_would_be(&EntryKey::service(&adapter.service));
+        let is_signed = matches!(service, Some(Entry::Service(it)) if it.signed_events);
+        let unsigned = adapter.unsigned().filter(|_| is_signed)?;
+        let service = &adapter.service;
+        Some(format!("events of {service} must be signed, and {unsigned}: {UNSIGNED_ADVICE}"))
     }
 
     /// CLM-9: what the gateway or a claim's worker takes from a queue is not a consumer's, and the other way round.
@@ -258,11 +273,7 @@ impl Draft<'_> {
 
     /// Whether a service of another tenant may have events of a type, as it would be.
     fn is_granted(&self, source: &ServiceName, publisher: &ServiceName, name: &CommandName) -> bool {
-        let key = EntryKey::grant(source, publisher, &name.clone().into());
-        let grant = match self.after.get(&key) {
-            Some(after) => after.as_ref(),
-            None => self.registry.get(&key),
-        };
+        let grant = self.as_it_would_be(&EntryKey::grant(source, publisher, &name.clone().into()));
         matches!(grant, Some(Entry::Grant(grant)) if grant.expires_at.is_none_or(|end| self.at < end))
     }
 
