@@ -438,3 +438,30 @@ async fn where_events_must_be_signed_the_provider_must_have_signed_all_of_them()
     assert_eq!(shop.right(&PROVIDERS[3]).await.0, 202, "Stripe signs all of it");
     assert_eq!(shop.delivered().await.len(), 3);
 }
+
+/// MSG-7, CLM-20
+#[tokio::test]
+async fn a_subscription_that_forgets_before_its_adapter_does_is_not_registered() {
+    let shop = Shop::set().await;
+    let asked = |tolerance: u32| {
+        json!({
+            "preset": "stripe", "service": "acme/shop", "event_type": "order.lost", "secrets": [SECRET],
+            "verification": { "scheme": "stripe", "tolerance_seconds": tolerance },
+        })
+    };
+    let path = "/v1/subscriptions/acme/ledger/acme/shop/order.lost";
+    let strict = |keep: u32| {
+        json!({
+            "queue": "lost", "dead_letter_queue": "dead", "claim": { "policy": "strict", "keep_seconds": keep },
+        })
+    };
+    assert_eq!(shop.put_adapter("stripe", asked(3600)).await.0, 201);
+    let (status, answer) = shop.operate(Method::PUT, path, Some(strict(300))).await;
+    assert_eq!(status, 409, "{answer}");
+    assert!(answer["detail"].as_str().unwrap().contains("2 × 3600 s + 60 s = 7260 s"), "{answer}");
+    assert_eq!(shop.put_adapter("stripe", asked(120)).await.0, 200);
+    assert_eq!(shop.operate(Method::PUT, path, Some(strict(300))).await.0, 201);
+    let (status, answer) = shop.put_adapter("stripe", asked(121)).await;
+    assert_eq!(status, 409, "{answer}");
+    assert!(answer["detail"].as_str().unwrap().contains("2 × 121 s + 60 s = 302 s"), "{answer}");
+}

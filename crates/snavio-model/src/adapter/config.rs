@@ -129,6 +129,16 @@ impl Adapter {
         all.chain(&self.event_type_suffix).chain(&self.timestamp)
     }
 
+    /// Whether its events may be of a type of its service.
+    pub fn makes(&self, event_type: &CommandName) -> bool {
+        let own = self.event_type.as_str();
+        match event_type.as_str().strip_prefix(own) {
+            Some(rest) if self.event_type_suffix.is_some() => rest.starts_with('.'),
+            Some(rest) => rest.is_empty(),
+            None => false,
+        }
+    }
+
     /// What of an event's id, type and data its provider has not signed, if anything: whoever has seen one request could
     /// make another event of it. Such a provider's word is no signature of the service (MSG-4).
     pub fn unsigned(&self) -> Option<String> {

@@ -154,6 +154,16 @@ impl Verification {
         }
     }
 
+    /// How old or how far ahead a request may be, where the scheme can tell.
+    pub fn tolerance(&self) -> Option<Duration> {
+        match self {
+            Self::StandardWebhooks { tolerance_seconds } | Self::Stripe { tolerance_seconds } => {
+                Some(Duration::from_secs(u64::from(*tolerance_seconds)))
+            }
+            Self::SharedSecret { .. } | Self::Hmac { .. } => None,
+        }
+    }
+
     /// Whether a secret is of the form that the scheme needs.
     pub fn check_secret(&self, secret: &ForeignSecret) -> Result<(), InvalidForeignSecret> {
         match self {
