@@ -169,7 +169,12 @@ async fn each_provider_sends_twice_and_has_one_effect() {
     assert_eq!((answer.status, &answer.document()["duplicate"]), (200, &json!(true)));
     let changed = STRIPE.replace("1099", "1098");
     let answer = shop.hook("acme/stripe", &stripe_at(SECRET, &changed, 0), &changed).await;
-    assert_eq!(answer.refusal(), (409, "conflict".to_owned()), "one id, another amount");
+    let conflict = json!({ "accepted": false, "id": "evt_1NG8Du2eZvKYlo2C", "reason": "conflict" });
+    assert_eq!((answer.status, answer.document()), (200, conflict.clone()), "one id, another amount");
+    let again = shop.hook("acme/stripe", &stripe_at(SECRET, &changed, 0), &changed).await;
+    assert_eq!((again.status, again.document()), (200, conflict), "nothing comes of sending it again");
+    let told = shop.told(&shop.ledger, "snavio.claim.conflict").await;
+    assert_eq!(told["event_id"], "evt_1NG8Du2eZvKYlo2C");
 
     let delivered = shop.delivered().await;
     let [telegram, calendar, github, stripe] = <[DeliveredEvent; 4]>::try_from(delivered).unwrap();

@@ -10,6 +10,7 @@ use serde::Serialize;
 use snavio_gate::{Adapted, Answer, Arrival, Unadapted, Wait};
 use snavio_model::adapter::WebhookRequest;
 use snavio_model::message::MessageKind;
+use snavio_model::refusal::Refused;
 use snavio_model::time::Clock;
 use utoipa::ToSchema;
 
@@ -30,6 +31,9 @@ struct Hooked {
     /// Whether it was here before, and nothing was dispatched.
     #[serde(skip_serializing_if = "Option::is_none")]
     duplicate: Option<bool>,
+    /// Why it is not delivered, though nothing comes of sending it again: `conflict`, with a record for its owner to decide.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
 }
 
 /// A webhook of a provider, which an adapter makes an event of.
@@ -39,7 +43,7 @@ struct Hooked {
     params(("tenant" = String, Path), ("adapter" = String, Path)),
     request_body(description = "Whatever the provider sends, or nothing where it says all in headers", content = serde_json::Value, content_type = "application/json"),
     security(()),
-    responses((status = 202, body = Hooked, description = "Accepted"), (status = 200, body = Hooked, description = "A duplicate")))]
+    responses((status = 202, body = Hooked, description = "Accepted"), (status = 200, body = Hooked, description = "A duplicate, or a conflict that is on record (`accepted` is false)")))]
 pub(super) async fn take(
     State(app): State<Shared>,
     Segments((tenant, adapter)): Segments<(String, String)>,
@@ -70,15 +74,26 @@ pub(super) async fn take(
     };
     let turn = visit.turns().take(1).await;
     let running = Arc::clone(&app);
-    let ended = Outlive::new(async move { running.gate.accept(arrival, Wait::Never, turn).await }).await?;
-    Ok(answer(&ended))
+    match Outlive::new(async move { running.gate.accept(arrival, Wait::Never, turn).await }).await {
+        Ok(ended) => Ok(answer(&ended)),
+        Err(refused) => conflict(&refused).ok_or_else(|| refused.into()),
+    }
+}
+
+/// CLM-8: what is on record as a conflict stays one however often it comes. A provider that is told no sends it again for
+/// days, and stops sending at all in the end.
+fn conflict(Refused { subject, refusal }: &Refused) -> Option<Response> {
+    refusal.conflict?;
+    let id = subject.id.as_ref().map(|it| it.as_str().to_owned()).unwrap_or_default();
+    let told = Hooked { accepted: false, id, duplicate: None, reason: Some(refusal.reason.code()) };
+    Some(json(StatusCode::OK, &told))
 }
 
 /// It was taken, whatever becomes of it: to any other answer a provider would send it again.
 fn answer(ended: &Answer) -> Response {
     let is_new = ended.taken_by().is_some();
     let duplicate = (!is_new).then_some(true);
-    let told = Hooked { accepted: true, id: ended.id.as_str().to_owned(), duplicate };
+    let told = Hooked { accepted: true, id: ended.id.as_str().to_owned(), duplicate, reason: None };
     json(if is_new { StatusCode::ACCEPTED } else { StatusCode::OK }, &told)
 }
 
