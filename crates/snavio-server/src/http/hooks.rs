@@ -18,7 +18,7 @@ use super::answer::json;
 use super::body::{check_encoding, read};
 use super::commands::{arrival, on_record};
 use super::extract::Segments;
-use super::{Problem, Shared};
+use super::{BodyShare, Problem, Shared};
 use crate::outlive::Outlive;
 
 /// What a provider is told. Who is subscribed, and what they answered, is not for its log of deliveries.
@@ -49,7 +49,9 @@ pub(super) async fn take(
     Segments((tenant, adapter)): Segments<(String, String)>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    // Nobody has shown anything yet: strangers must not take the room of those who have.
+    parts.extensions.insert(BodyShare(Arc::clone(&app.hook_bodies)));
     check_encoding(&parts.headers)?;
     let body = read(&app, &parts, body, app.body_bytes_max).await?;
     let received_at = app.clock.now();
