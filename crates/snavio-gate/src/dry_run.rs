@@ -148,6 +148,9 @@ fn foretold(outcome: &Outcome, policy: Option<String>) -> String {
         Outcome::Buried { reason: DeadReason::OutOfOrder, .. } => {
             "a dead letter: it comes after a later one of its entity".to_owned()
         }
+        Outcome::Buried { reason: DeadReason::OrderUnreadable, .. } => {
+            "a dead letter: its entity or its number cannot be read".to_owned()
+        }
         Outcome::Buried { .. } => "a dead letter: the queue holds as much as it may".to_owned(),
         Outcome::Skipped => "late: it would be recorded and left out".to_owned(),
         Outcome::Held { .. } => "early: it would wait for those before it in its entity".to_owned(),

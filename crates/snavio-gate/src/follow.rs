@@ -40,6 +40,8 @@ pub enum Wait {
     Usual,
     /// For as long as it says.
     For(Duration),
+    /// Not at all, nor for what became of it before: whoever sent it is told only that it is here.
+    Never,
 }
 
 impl Wait {
@@ -47,13 +49,13 @@ impl Wait {
         match (self, kind) {
             (Self::For(wait), ProcessingKind::Http | ProcessingKind::Tracked) => wait.min(limits::FOLLOW_MAX),
             (Self::Usual, ProcessingKind::Http) => limits::FOLLOW_USUAL,
-            _ => Duration::ZERO,
+            (Self::Never | Self::Usual | Self::For(_), _) => Duration::ZERO,
         }
     }
 
     fn again(self) -> Duration {
         match self {
-            Self::Usual => Duration::ZERO,
+            Self::Usual | Self::Never => Duration::ZERO,
             Self::For(wait) => wait.min(limits::FOLLOW_MAX),
         }
     }
@@ -280,6 +282,9 @@ impl Gate {
             }
             Verdict::Followed(seen) => {
                 self.came_again(id, reached);
+                if wait == Wait::Never {
+                    return unchanged();
+                }
                 (seen.delivery, true, wait.again())
             }
         };

@@ -10,7 +10,7 @@ use snavio_model::fair::Room;
 use snavio_model::id::MessageId;
 use snavio_model::message::Path;
 use snavio_model::name::{QueueKey, ServiceName};
-use snavio_model::order::{OrderDefaults, Place};
+use snavio_model::order::{OrderDefaults, Placed};
 use snavio_model::refusal::{Refusal, Refused, Subject};
 use snavio_model::registry::{DispatchMode, Registry, Unseal};
 use snavio_model::settle::{Intake, Settlement};
@@ -103,7 +103,7 @@ struct Handed {
     known: Vec<bool>,
     path: Path,
     skew: Option<telemetry::Record>,
-    places: Vec<Option<Place>>,
+    places: Vec<Placed>,
 }
 
 /// The gateway without its HTTP.

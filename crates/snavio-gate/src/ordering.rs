@@ -8,7 +8,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use metrics::{Counter, Histogram, counter, histogram};
 use snavio_model::limits;
-use snavio_model::order::{Place, Verdict};
+use snavio_model::order::{Place, Placed, Verdict};
 use snavio_model::settle::Ordered;
 use snavio_store::WaitEnded;
 
@@ -50,16 +50,10 @@ impl Default for OrderMeters {
 
 impl OrderMeters {
     /// Tells how a message stood at those of its destinations that order.
-    pub(crate) fn told(
-        &self,
-        answer: &Answer,
-        places: &[Option<Place>],
-        ordered: &[Ordered],
-        took: Duration,
-    ) {
+    pub(crate) fn told(&self, answer: &Answer, places: &[Placed], ordered: &[Ordered], took: Duration) {
         for it in ordered {
             let Some((place, reached)) =
-                places.get(it.destination).and_then(Option::as_ref).zip(answer.reached.get(it.destination))
+                places.get(it.destination).and_then(Placed::place).zip(answer.reached.get(it.destination))
             else {
                 continue;
             };

@@ -458,6 +458,7 @@ impl Progress {
             DeadReason::InDoubt => "its worker did not report back in time; whether it is done is not known",
             DeadReason::Purged => "its queue was purged",
             DeadReason::OutOfOrder => "it came after a later one of its entity",
+            DeadReason::OrderUnreadable => "its entity or its number cannot be read as its route orders",
             DeadReason::QueueFull => "its queue held as much as it may when it came",
             DeadReason::Conflict | DeadReason::Failed => "it is a dead letter",
         };

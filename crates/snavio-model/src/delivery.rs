@@ -163,6 +163,8 @@ pub enum DeadReason {
     OutOfOrder,
     /// Its queue held as much as it may when the event came, and others took it (PIP-13).
     QueueFull,
+    /// Its entity or its number cannot be read as its subscription orders, and others took the event (PIP-13).
+    OrderUnreadable,
 }
 
 impl DeadReason {
@@ -177,6 +179,7 @@ impl DeadReason {
             Self::Purged => "purged",
             Self::OutOfOrder => "out_of_order",
             Self::QueueFull => "queue_full",
+            Self::OrderUnreadable => "order_unreadable",
         }
     }
 
@@ -191,6 +194,7 @@ impl DeadReason {
             Self::Purged,
             Self::OutOfOrder,
             Self::QueueFull,
+            Self::OrderUnreadable,
         ];
         all.into_iter().find(|it| it.as_str() == text)
     }

@@ -75,8 +75,10 @@ pub const ADAPTER_MEMBERS_MAX: usize = 32;
 pub const ADAPTER_SECRETS_MAX: usize = 4;
 /// The source in ids that are made from content.
 pub const ID_SOURCE_CHARS_MAX: usize = 64;
-/// A provider's secret: shorter ones keep nobody out,
-pub const FOREIGN_SECRET_CHARS_MIN: usize = 8;
+/// What is put before external ids: most of an id is its provider's.
+pub const ID_PREFIX_CHARS_MAX: usize = 32;
+/// A provider's secret: people choose them, and shorter ones can be guessed,
+pub const FOREIGN_SECRET_CHARS_MIN: usize = 16;
 /// and longer ones are none.
 pub const FOREIGN_SECRET_CHARS_MAX: usize = 512;
 /// How old a provider's signature may be at most, whatever its adapter says.
@@ -91,10 +93,12 @@ pub const REPLAY_WINDOW: Duration = Duration::from_secs(60);
 /// A skew at or past this share of the window is reported before it becomes a refusal.
 pub const SKEW_NEAR_LIMIT_PERCENT: u64 = 80;
 
-/// Messages that share one commit.
+/// Messages that share one commit. Here and wherever messages wait for one, an event counts once for each destination.
 pub const COMMIT_MESSAGES_MAX: usize = 256;
 /// Bytes that share one commit.
 pub const COMMIT_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// What a delivery of an event takes besides its message, about.
+pub const DELIVERY_BYTES: usize = 256;
 /// Messages that may wait for a commit, all tenants together.
 pub const INTAKE_MESSAGES_MAX: usize = 32_768;
 /// Bytes that may wait for a commit, all tenants together.

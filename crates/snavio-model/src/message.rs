@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::adapter::EVIDENCE;
 use crate::event::EventEnvelope;
 use crate::hash::DomainHash;
 use crate::id::MessageId;
@@ -43,7 +44,8 @@ pub struct Message {
     pub key_version: Option<KeyVersion>,
     /// The signature that held, in hex: of MSG-3, or behind the word `webhook` that of Standard Webhooks, and behind
     /// `webhook-body` one that covers the id and the data of an event only (MSG-6). Of an event that
-    /// an adapter made: the word `adapter`, its name, and what its provider signed with (MSG-7). Empty for what is not signed.
+    /// an adapter made: the word `adapter`, or `adapter-body` or `adapter-secret` where its provider did not sign all of the
+    /// event, its name, and what its provider signed with (MSG-7). Empty for what is not signed.
     pub signature: Arc<str>,
     /// Shows the whole journey.
     pub correlation: CorrelationId,
@@ -69,7 +71,8 @@ impl Message {
 
     /// The adapter that made an event of somebody's webhook, `tenant/name` (MSG-7).
     pub fn adapter(&self) -> Option<&str> {
-        self.signature.strip_prefix("adapter ")?.split(' ').next()
+        let mut words = self.signature.split(' ');
+        words.next().filter(|it| EVIDENCE.contains(it)).and_then(|_| words.next())
     }
 
     /// The name of the key it was signed with, as stores keep it: empty without one.

@@ -18,12 +18,13 @@ use taking::{Taking, Way, way};
 use crate::claim::{Claim, ClaimKey, IdKey, Original, Status};
 use crate::conflict::{Conflict, ConflictState, Dispute};
 use crate::delivery::{DeadLetter, DeadReason, Delivery};
+use crate::fair::Size;
 use crate::hash::DomainHash;
 use crate::id::Serial;
 use crate::limits;
 use crate::message::{Message, Path};
 use crate::name::{QueueKey, TenantName};
-use crate::order::{Action, EntityKey, EntityRecord, Place};
+use crate::order::{Action, EntityKey, EntityRecord, Placed};
 use crate::refusal::Reason;
 use crate::registry::{Acl, BoundRoute};
 use crate::time::Timestamp;
@@ -38,7 +39,7 @@ pub struct Intake {
     /// Its destinations: each has its own claim and delivery.
     pub destinations: Vec<Arc<BoundRoute>>,
     /// Where it stands in the order of its entity at each destination; nothing at all where none is ordered.
-    pub places: Vec<Option<Place>>,
+    pub places: Vec<Placed>,
     /// At which destinations its node has accepted this very message already (PIP-2); nothing at all where at none.
     pub known: Vec<bool>,
     /// Until when what permitted it may be acted on (REG-15).
@@ -51,9 +52,15 @@ impl Intake {
         self.destinations.iter().any(|route| route.route.acl == Acl::Always)
     }
 
+    /// How much of the room for what waits it takes: an event for many is as much as many.
+    pub fn size(&self) -> Size {
+        let items = self.destinations.len().max(1);
+        Size { items, bytes: self.message.bytes() + (items - 1) * limits::DELIVERY_BYTES }
+    }
+
     /// The entities whose states must be read, and kept from others, before it can be judged (ORD-2).
     pub fn entities(&self) -> impl Iterator<Item = &EntityKey> {
-        self.places.iter().flatten().map(|place| &place.key)
+        self.places.iter().filter_map(Placed::place).map(|place| &place.key)
     }
 }
 

@@ -63,25 +63,25 @@ impl Taken {
     }
 }
 
-/// Room for the bytes of one body: of the node's and, where the caller is known, of its tenant's.
+/// Room for the bytes of one body: of the node's and of the share that it is counted among, such as its tenant's.
 #[derive(Debug)]
 pub(crate) struct Room {
     node: Taken,
-    tenant: Option<Taken>,
+    share: Option<Taken>,
 }
 
 impl Room {
     /// Takes more, for bytes that came.
     pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), Refusal> {
-        if self.tenant.as_mut().is_some_and(|tenant| !tenant.grow(bytes)) {
-            return Err(overloaded("too many bodies of this tenant are in memory"));
+        if self.share.as_mut().is_some_and(|share| !share.grow(bytes)) {
+            return Err(overloaded("too many bodies of this tenant, or of webhooks, are in memory"));
         }
         if self.node.grow(bytes) { Ok(()) } else { Err(no_room()) }
     }
 
     /// Parts with the room of some of the bytes.
     pub(crate) fn split(&mut self, bytes: usize) -> Self {
-        Self { node: self.node.split(bytes), tenant: self.tenant.as_mut().map(|tenant| tenant.split(bytes)) }
+        Self { node: self.node.split(bytes), share: self.share.as_mut().map(|share| share.split(bytes)) }
     }
 }
 
@@ -104,11 +104,11 @@ impl Load {
         taken.ok_or_else(|| overloaded("too many requests are under way"))
     }
 
-    /// Room for a body that is about to come, out of the node's and of a tenant's. It takes none yet: what a
-    /// client announces is not what it sends.
-    pub(crate) fn room(&self, class: Class, of_tenant: Option<&Arc<Bounded>>) -> Result<Room, Refusal> {
+    /// Room for a body that is about to come, out of the node's and of a share. It takes none yet: what a client announces
+    /// is not what it sends.
+    pub(crate) fn room(&self, class: Class, share: Option<&Arc<Bounded>>) -> Result<Room, Refusal> {
         let none = |of: &Arc<Bounded>| of.take(0, class.spare(of.max)).ok_or_else(no_room);
-        Ok(Room { node: none(&self.body_bytes)?, tenant: of_tenant.map(none).transpose()? })
+        Ok(Room { node: none(&self.body_bytes)?, share: share.map(none).transpose()? })
     }
 }
 

@@ -24,7 +24,7 @@ use crate::failures::Failures;
 use crate::http::{self, App, QueueFigures};
 use crate::key_sets::KeySets;
 use crate::listener::Listener;
-use crate::load::Load;
+use crate::load::{Bounded, Load};
 use crate::machine::{CLOCK_DISTANCE_MAX, MachineClock, random, wall};
 use crate::member::Member;
 use crate::overreach::Overreach;
@@ -228,6 +228,7 @@ impl Node {
                 config.server.bodies_bytes_max / limits::TENANT_PART,
             ),
             load: Arc::clone(&load),
+            hook_bodies: Bounded::new(config.server.bodies_bytes_max / limits::TENANT_PART),
             failures: Failures::default(),
             polls: Polls::default(),
             overreach: Overreach::default(),

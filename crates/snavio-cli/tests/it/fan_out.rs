@@ -8,7 +8,7 @@ use snavio_sdk::Credentials;
 
 use crate::node::{Launch, Node, drain, seconds_from_now, verdict};
 use crate::patience::eventually;
-use crate::wire::{Answered, post_json};
+use crate::wire::{Answered, metric, post_json};
 
 /// `acme/shop` publishes `order.paid` to `acme/ledger`, `acme/mail` and, once it is subscribed, `zeta/app`.
 struct Shop {
@@ -202,4 +202,94 @@ async fn a_full_queue_misses_an_event_that_others_take_until_it_is_put_back() {
     })
     .await;
     assert_eq!(shop.received(&shop.mail, "mails").await, [missed]);
+}
+
+/// PIP-13, ORD-1: where another tenant looks for a number is its own affair.
+#[tokio::test]
+async fn a_subscription_that_cannot_read_the_order_takes_the_event_from_nobody() {
+    let shop = Shop::set(&Launch::default()).await;
+    let mut body = subscription("seen");
+    body["order"] = json!({ "entity": "/amount", "number": "/currency", "mode": "strict" });
+    body["queue"] = json!("orders");
+    let path = "/v1/subscriptions/zeta/app/acme/shop/order.paid";
+    assert_eq!(shop.operate(Method::PUT, path, body).await.0, 201);
+    let post = async |id: &str, currency: Value| {
+        let data = json!({ "amount": 1, "currency": currency });
+        let event = json!({ "eventId": id, "eventType": "order.paid", "data": data }).to_string();
+        let answer = Answered::to(post_json(&shop.node, "/v1/events", &shop.token, event)).await;
+        (answer.status, answer.document())
+    };
+    let (status, answer) = post("e-1", json!("EUR")).await;
+    assert_eq!(status, 202, "{answer}");
+    let told: Vec<_> = answer["subscriptions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| {
+            (it["destination"].as_str().unwrap().split(':').next().unwrap(), &it["verdict"], &it["reason"])
+        })
+        .collect();
+    let accepted = json!("accepted");
+    let expected = [
+        ("acme/ledger", &accepted, &Value::Null),
+        ("acme/mail", &accepted, &Value::Null),
+        ("zeta/app", &json!("dead_letter"), &json!("order_unreadable")),
+    ];
+    assert!(expected.iter().all(|it| told.contains(it)) && told.len() == 3, "{told:?}");
+    assert_eq!(post("e-1", json!("EUR")).await.0, 200);
+    assert_eq!(post("e-2", json!(7)).await.0, 202);
+    for (who, queue, ids) in [
+        (&shop.ledger, "paid", &["e-1", "e-2"][..]),
+        (&shop.mail, "mails", &["e-1", "e-2"]),
+        (&shop.app, "orders", &["e-2"]),
+    ] {
+        assert_eq!(shop.received(who, queue).await, ids, "{queue}");
+    }
+    let letters = shop.node.get("/v1/dead-letters?tenant=zeta").await;
+    assert_eq!(
+        (&letters["items"][0]["message_id"], &letters["items"][0]["reason"]),
+        (&json!("e-1"), &json!("order_unreadable"))
+    );
+    for target in ["acme/ledger", "acme/mail"] {
+        let path = format!("/v1/subscriptions/{target}/acme/shop/order.paid");
+        assert_eq!(shop.operate(Method::DELETE, &path, json!({})).await.0, 200);
+    }
+    let (status, answer) = post("e-3", json!("EUR")).await;
+    assert_eq!((status, &answer["reason"]), (400, &json!("malformed")), "nobody else is there: {answer}");
+}
+
+/// PIP-9, PIP-13: an event for many is as much as many, for whoever waits beside it; a batch of them is taken all the same.
+#[tokio::test]
+async fn a_batch_of_events_for_many_is_settled_in_commits_of_a_bounded_size() {
+    const SUBSCRIBERS: usize = 300;
+    const EVENTS: usize = 40;
+    let shop = Shop::set(&Launch::default()).await;
+    let services: Vec<_> = (0..SUBSCRIBERS).map(|n| json!({ "name": format!("acme/s{n}") })).collect();
+    let subscriptions: Vec<_> = (0..SUBSCRIBERS)
+        .map(|n| {
+            json!({
+                "target": format!("acme/s{n}"), "events_of": "acme/shop", "name": "order.paid",
+                "queue": format!("q{}", n % 3), "dead_letter_queue": "dead",
+            })
+        })
+        .collect();
+    shop.node.apply(&json!({ "services": services, "subscriptions": subscriptions })).await;
+    let before = commits(&shop.node).await;
+    let event =
+        |n: usize| json!({ "eventId": format!("e-{n}"), "eventType": "order.paid", "data": { "n": n } });
+    let batch = json!((0..EVENTS).map(event).collect::<Vec<_>>()).to_string();
+    let answer = Answered::to(post_json(&shop.node, "/v1/events/batch", &shop.token, batch)).await;
+    let document = answer.document();
+    let results = document["results"].as_array().unwrap();
+    let taken = results.iter().filter(|it| it["status"] == 202).count();
+    assert_eq!((answer.status, taken), (200, EVENTS), "{}", document["results"][EVENTS - 1]);
+    assert!(results.iter().all(|it| it["subscriptions"].as_array().unwrap().len() == SUBSCRIBERS + 2));
+    let commits = commits(&shop.node).await - before;
+    assert!(commits >= EVENTS as f64, "each is more than a commit takes with others: {commits} commits");
+    assert_eq!(shop.received(&shop.ledger, "paid").await.len(), EVENTS);
+}
+
+/// How many batches of messages were settled.
+async fn commits(node: &Node) -> f64 {
+    metric(node, "snavio_commit_messages_count").await.unwrap_or_default()
 }

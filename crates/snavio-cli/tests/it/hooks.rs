@@ -1,14 +1,20 @@
 //! Webhooks of providers from outside (MSG-7): requests as Telegram, Google Calendar, GitHub and Stripe send them, with
 //! signatures that are made as their documentation says, each sent twice.
 
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use reqwest::Method;
 use ring::hmac;
 use serde_json::{Value, json};
+use snavio_model::{limits, webhook};
 use snavio_sdk::DeliveredEvent;
 use snavio_testbed::python;
 
 use crate::events::Shop;
 use crate::node::{seconds_from_now, verdict};
+use crate::patience::eventually;
 use crate::people::issue;
 use crate::wire::{Answered, http, metric};
 
@@ -153,7 +159,7 @@ pub(crate) fn python_id(source: &str, external_id: &str, data: &str) -> String {
 /// MSG-7, MSG-9, TEL-1
 #[tokio::test]
 async fn each_provider_sends_twice_and_has_one_effect() {
-    let shop = Shop::with_adapters(json!({ "signed_events": true })).await;
+    let shop = Shop::with_adapters(json!({})).await;
     for provider in &PROVIDERS {
         let (status, answer) = shop.right(provider).await;
         assert_eq!(status, 202, "{}: {answer}", provider.preset);
@@ -166,7 +172,12 @@ async fn each_provider_sends_twice_and_has_one_effect() {
     assert_eq!((answer.status, &answer.document()["duplicate"]), (200, &json!(true)));
     let changed = STRIPE.replace("1099", "1098");
     let answer = shop.hook("acme/stripe", &stripe_at(SECRET, &changed, 0), &changed).await;
-    assert_eq!(answer.refusal(), (409, "conflict".to_owned()), "one id, another amount");
+    let conflict = json!({ "accepted": false, "id": "evt_1NG8Du2eZvKYlo2C", "reason": "conflict" });
+    assert_eq!((answer.status, answer.document()), (200, conflict.clone()), "one id, another amount");
+    let again = shop.hook("acme/stripe", &stripe_at(SECRET, &changed, 0), &changed).await;
+    assert_eq!((again.status, again.document()), (200, conflict), "nothing comes of sending it again");
+    let told = shop.told(&shop.ledger, "snavio.claim.conflict").await;
+    assert_eq!(told["event_id"], "evt_1NG8Du2eZvKYlo2C");
 
     let delivered = shop.delivered().await;
     let [telegram, calendar, github, stripe] = <[DeliveredEvent; 4]>::try_from(delivered).unwrap();
@@ -268,13 +279,13 @@ async fn secrets_are_replaced_one_beside_the_other_and_never_shown() {
         settings["secrets"] = secrets;
         settings
     };
-    assert_eq!(send("the next secret", "evt_1").await, 401);
-    assert_eq!(shop.put_adapter("stripe", with(json!(["the next secret", SECRET]))).await.0, 200);
-    assert_eq!((send("the next secret", "evt_1").await, send(SECRET, "evt_2").await), (202, 202));
-    assert_eq!(shop.put_adapter("stripe", with(json!(["the next secret"]))).await.0, 200);
-    assert_eq!((send("the next secret", "evt_3").await, send(SECRET, "evt_4").await), (202, 401));
+    assert_eq!(send("the next secret of it", "evt_1").await, 401);
+    assert_eq!(shop.put_adapter("stripe", with(json!(["the next secret of it", SECRET]))).await.0, 200);
+    assert_eq!((send("the next secret of it", "evt_1").await, send(SECRET, "evt_2").await), (202, 202));
+    assert_eq!(shop.put_adapter("stripe", with(json!(["the next secret of it"]))).await.0, 200);
+    assert_eq!((send("the next secret of it", "evt_3").await, send(SECRET, "evt_4").await), (202, 401));
     let before = shop.node.get("/v1/registry/changes?limit=1000").await["next"].clone();
-    for same in [settings.clone(), with(json!(["the next secret"]))] {
+    for same in [settings.clone(), with(json!(["the next secret of it"]))] {
         assert_eq!(shop.put_adapter("stripe", same).await.0, 200);
     }
     let after = shop.node.get("/v1/registry/changes?limit=1000").await;
@@ -291,7 +302,7 @@ async fn secrets_are_replaced_one_beside_the_other_and_never_shown() {
         assert!(text.contains("stripe") && !text.contains("secrets") && !text.contains("v2."), "{text}");
     }
     assert_eq!(shop.operate(Method::DELETE, "/v1/adapters/acme/stripe", None).await.0, 200);
-    assert_eq!(send("the next secret", "evt_5").await, 401);
+    assert_eq!(send("the next secret of it", "evt_5").await, 401);
 }
 
 /// MSG-7, REG-1
@@ -312,7 +323,11 @@ async fn an_adapter_that_cannot_work_is_not_registered() {
         (stripe("zeta/app", json!([SECRET])), 400, "service must be one of the path's tenant"),
         (stripe("acme/shop", json!([])), 409, "an adapter has 1 to 4 secrets"),
         (json!({ "preset": "stripe", "service": "acme/shop" }), 409, "an adapter has 1 to 4 secrets"),
-        (stripe("acme/shop", json!(["short"])), 400, "a secret must be 8 to 512 printable ASCII characters"),
+        (
+            stripe("acme/shop", json!(["fifteen letters"])),
+            400,
+            "a secret must be 16 to 512 printable ASCII characters",
+        ),
         (stripe("acme/shop", json!("text")), 400, "secrets must be a list of texts"),
         (with("preset", json!("paypal")), 400, "preset must be telegram, google-calendar, github or stripe"),
         (with("event_type", json!("unknown")), 409, "event_type acme/shop:unknown is not registered"),
@@ -339,4 +354,281 @@ async fn an_adapter_that_cannot_work_is_not_registered() {
     let put =
         verdict(viewer.send(Method::PUT, "/v1/adapters/acme/stripe", Some(body), "application/json").await);
     assert_eq!(put.0, 403);
+}
+
+/// MSG-7, CLM-6: what becomes of an event is its subscribers' affair, while it goes on and when it is done.
+#[tokio::test]
+async fn a_provider_is_told_that_its_event_is_here_and_nothing_of_what_becomes_of_it() {
+    let shop = Shop::set().await;
+    let registry = json!({
+        "event_types": [{ "owner": "acme/shop", "name": "stripe.event" }],
+        "subscriptions": [{
+            "target": "acme/ledger", "events_of": "acme/shop", "name": "stripe.event", "queue": "work",
+            "dead_letter_queue": "dead", "claim": { "policy": "ledger" }, "processing": { "kind": "tracked" },
+        }],
+    });
+    shop.node.apply(&registry).await;
+    let asked = json!({ "preset": "stripe", "service": "acme/shop", "secrets": [SECRET] });
+    assert_eq!(shop.put_adapter("stripe", asked).await.0, 201);
+    let id = "evt_1NG8Du2eZvKYlo2C";
+    let duplicate = (200, json!({ "accepted": true, "id": id, "duplicate": true }));
+    assert_eq!(shop.right(&PROVIDERS[3]).await, (202, json!({ "accepted": true, "id": id })));
+    assert_eq!(shop.right(&PROVIDERS[3]).await, duplicate, "it waits");
+    let worker = shop.node.client(&shop.ledger);
+    let mut work = worker.receive("work", 1, Duration::from_secs(60), Duration::from_secs(10)).await.unwrap();
+    let work = work.pop().unwrap();
+    assert_eq!(shop.right(&PROVIDERS[3]).await, duplicate, "somebody works on it");
+    let done = json!({
+        "delivery_id": work.delivery_id, "fence": work.fence, "response": { "secret": 1 }, "reference": "JE-1",
+    });
+    let api = worker.authorized().await.unwrap();
+    let body = Some(done.to_string().into_bytes());
+    let path = "/v1/claims/stripe.event/complete";
+    assert_eq!(verdict(api.send(Method::POST, path, body, "application/json").await).0, 200);
+    assert_eq!(shop.right(&PROVIDERS[3]).await, duplicate, "it is done");
+    let claims = format!("/v1/claims/{id}");
+    eventually("the repeats are counted", async || {
+        let found = worker.call(Method::GET, &claims, None).await.unwrap();
+        (found["claims"][0]["count"] == 4).then_some(())
+    })
+    .await;
+}
+
+/// MSG-7, MSG-10
+#[tokio::test]
+async fn data_made_of_members_is_taken_from_a_body_that_is_whole() {
+    let shop = Shop::set().await;
+    let asked = json!({
+        "service": "acme/shop", "source": "till", "event_type": "order.paid", "id": "external",
+        "external_id": [{ "pointer": "/sale" }], "data": "members",
+        "members": { "amount": { "pointer": "/total/amount" }, "till": { "header": "X-Till" } },
+        "verification": { "scheme": "hmac", "header": "X-Signature" }, "secrets": [SECRET],
+    });
+    let (status, answer) = shop.put_adapter("till", asked).await;
+    assert_eq!(status, 201, "{answer}");
+    let send = async |body: &str| {
+        let headers = vec![("X-Signature", hex_hmac(SECRET, body)), ("X-Till", "7".to_owned())];
+        shop.hook("acme/till", &headers, body).await
+    };
+    for (body, refusal) in [
+        (r#"{"sale":"s-1","total":{"amount":1,"amount":100000}}"#, (400, "duplicate_member".to_owned())),
+        (r#"{"sale":"s-1","total":{"amount":1}} x"#, (400, "malformed".to_owned())),
+        (r#"{"sale":"s-1","total":{"amount":1},"#, (400, "malformed".to_owned())),
+    ] {
+        assert_eq!(send(body).await.refusal(), refusal, "{body}");
+    }
+    assert_eq!(send(r#"{"sale":"s-1","total":{"amount":1.50},"more":[]}"#).await.status, 202);
+    let [sale] = <[DeliveredEvent; 1]>::try_from(shop.delivered().await).unwrap();
+    assert_eq!((sale.event_id.as_str(), sale.data.get()), ("s-1", r#"{"amount":1.50,"till":"7"}"#));
+}
+
+/// MSG-4, MSG-7: a captured request with another id in its header would be another event.
+#[tokio::test]
+async fn where_events_must_be_signed_the_provider_must_have_signed_all_of_them() {
+    let shop = Shop::with_adapters(json!({})).await;
+    let captured = async |delivery: &str| {
+        let mut headers = (PROVIDERS[2].headers)(SECRET, GITHUB);
+        headers[1].1 = delivery.to_owned();
+        shop.hook("acme/github", &headers, GITHUB).await
+    };
+    assert_eq!(captured("d-1").await.status, 202);
+    assert_eq!(captured("d-2").await.status, 202, "nothing but its header says which one it is");
+    shop.node.apply(&json!({ "services": [{ "name": "acme/shop", "signed_events": true }] })).await;
+    for provider in &PROVIDERS[..3] {
+        let (status, answer) = shop.right(provider).await;
+        assert_eq!((status, &answer["reason"]), (401, &json!("hmac_missing")), "{}", provider.preset);
+        let asked = json!({ "preset": provider.preset, "service": "acme/shop", "secrets": [SECRET] });
+        let (status, answer) = shop.put_adapter(provider.preset, asked).await;
+        assert_eq!(status, 409, "{answer}");
+        let said = answer["detail"].as_str().unwrap();
+        assert!(
+            said.contains("events of acme/shop must be signed, and ") && said.contains("its provider"),
+            "{said}"
+        );
+    }
+    assert_eq!(captured("d-3").await.refusal(), (401, "hmac_missing".to_owned()));
+    assert_eq!(shop.right(&PROVIDERS[3]).await.0, 202, "Stripe signs all of it");
+    assert_eq!(shop.delivered().await.len(), 3);
+}
+
+/// MSG-7, CLM-20
+#[tokio::test]
+async fn a_subscription_that_forgets_before_its_adapter_does_is_not_registered() {
+    let shop = Shop::set().await;
+    let asked = |tolerance: u32| {
+        json!({
+            "preset": "stripe", "service": "acme/shop", "event_type": "order.lost", "secrets": [SECRET],
+            "verification": { "scheme": "stripe", "tolerance_seconds": tolerance },
+        })
+    };
+    let path = "/v1/subscriptions/acme/ledger/acme/shop/order.lost";
+    let strict = |keep: u32| {
+        json!({
+            "queue": "lost", "dead_letter_queue": "dead", "claim": { "policy": "strict", "keep_seconds": keep },
+        })
+    };
+    assert_eq!(shop.put_adapter("stripe", asked(3600)).await.0, 201);
+    let (status, answer) = shop.operate(Method::PUT, path, Some(strict(300))).await;
+    assert_eq!(status, 409, "{answer}");
+    assert!(answer["detail"].as_str().unwrap().contains("2 × 3600 s + 60 s = 7260 s"), "{answer}");
+    assert_eq!(shop.put_adapter("stripe", asked(120)).await.0, 200);
+    assert_eq!(shop.operate(Method::PUT, path, Some(strict(300))).await.0, 201);
+    let (status, answer) = shop.put_adapter("stripe", asked(121)).await;
+    assert_eq!(status, 409, "{answer}");
+    assert!(answer["detail"].as_str().unwrap().contains("2 × 121 s + 60 s = 302 s"), "{answer}");
+}
+
+/// PIP-1, MSG-7
+#[tokio::test]
+async fn guessing_at_a_secret_that_is_shown_is_slow_and_disturbs_no_other_adapter() {
+    let shop = Shop::with_adapters(json!({})).await;
+    let telegram = &PROVIDERS[0];
+    assert_eq!(shop.right(telegram).await.0, 202);
+    for n in 0..limits::AUTH_FAILURES_MAX {
+        let headers = (telegram.headers)(&format!("a guess at it, number {n}"), TELEGRAM);
+        assert_eq!(shop.hook("acme/telegram", &headers, TELEGRAM).await.status, 401);
+    }
+    let (status, answer) = shop.right(telegram).await;
+    assert_eq!((status, &answer["reason"]), (429, &json!("auth_throttled")), "it is not told to be right");
+    let nobody = shop.hook("acme/nothing", &vec![], "{}").await;
+    assert_eq!(nobody.refusal(), (429, "auth_throttled".to_owned()), "nor that there is something to guess");
+    for provider in &PROVIDERS[1..] {
+        assert_eq!(shop.right(provider).await.0, 202, "{}", provider.preset);
+    }
+    let stripe = &PROVIDERS[3];
+    for _ in 0..=limits::AUTH_FAILURES_MAX {
+        shop.hook("acme/stripe", &(stripe.headers)("a secret of another's", STRIPE), STRIPE).await;
+    }
+    assert_eq!(shop.right(stripe).await.0, 200, "a signature is not guessed");
+}
+
+/// MSG-7, CLM-1: a provider sends one event to each of its endpoints, under one id.
+#[tokio::test]
+async fn one_event_through_two_adapters_is_two_where_each_has_its_prefix() {
+    let shop = Shop::set().await;
+    let put = async |name: &str, service: &str, prefix: Option<&str>| {
+        let event_type = if service == "acme/shop" { "order.paid" } else { "posted" };
+        let mut asked = json!({
+            "preset": "stripe", "service": service, "event_type": event_type, "secrets": [SECRET],
+        });
+        prefix.into_iter().for_each(|it| asked["id_prefix"] = json!(it));
+        let (status, answer) = shop.put_adapter(name, asked).await;
+        assert!(status < 300, "{answer}");
+    };
+    let send = async |name: &str, body: &str| {
+        let answer = shop.hook(&format!("acme/{name}"), &stripe_at(SECRET, body, 0), body).await;
+        (answer.status, answer.document()["id"].as_str().unwrap_or_default().to_owned())
+    };
+    let posted = json!({
+        "target": "acme/ledger", "events_of": "acme/ledger", "name": "posted", "queue": "paid",
+        "dead_letter_queue": "dead", "claim": { "policy": "ledger" },
+    });
+    shop.node.apply(&json!({ "subscriptions": [posted] })).await;
+    let other_version = STRIPE.replace("\"livemode\":false", "\"livemode\":false,\"api\":2");
+    // Without prefixes the id is the first one's.
+    put("one", "acme/shop", None).await;
+    put("two", "acme/ledger", None).await;
+    assert_eq!(send("one", STRIPE).await, (202, "evt_1NG8Du2eZvKYlo2C".to_owned()));
+    assert_eq!(send("two", &other_version).await.0, 409);
+    put("one", "acme/shop", Some("shop:")).await;
+    put("two", "acme/ledger", Some("ledger:")).await;
+    for status in [202, 200] {
+        assert_eq!(send("one", STRIPE).await, (status, "shop:evt_1NG8Du2eZvKYlo2C".to_owned()));
+        assert_eq!(send("two", &other_version).await, (status, "ledger:evt_1NG8Du2eZvKYlo2C".to_owned()));
+    }
+    assert_eq!(shop.delivered().await.len(), 3);
+}
+
+/// MSG-7, MSG-4: the three headers of Standard Webhooks, with the id that they sign.
+#[tokio::test]
+async fn a_provider_of_standard_webhooks_signs_all_that_its_event_is() {
+    let shop = Shop::with(json!({ "signed_events": true })).await;
+    let secret = shop.shop.hmac_secret.clone();
+    let asked = json!({
+        "service": "acme/shop", "source": "svix", "event_type": "order.paid", "id": "external",
+        "external_id": [{ "header": "webhook-id" }], "timestamp": { "header": "webhook-timestamp" },
+        "verification": { "scheme": "standard_webhooks", "tolerance_seconds": 120 }, "secrets": [secret],
+    });
+    assert_eq!(shop.put_adapter("svix", asked).await.0, 201);
+    let send = async |id: &str, signed_id: &str, from_now: i64| {
+        let (at, body) = (seconds(from_now), r#"{"amount":10}"#);
+        let signature = webhook::sign(&shop.shop.secret().unwrap(), signed_id, at, body.as_bytes());
+        let headers = vec![
+            ("webhook-id", id.to_owned()),
+            ("webhook-timestamp", at.to_string()),
+            ("webhook-signature", format!("v1,{} {signature}", "A".repeat(43) + "=")),
+        ];
+        let answer = shop.hook("acme/svix", &headers, body).await;
+        (answer.status, answer.document()["reason"].as_str().unwrap_or_default().to_owned())
+    };
+    assert_eq!(send("msg_1", "msg_1", 0).await.0, 202);
+    assert_eq!(send("msg_1", "msg_1", 10).await.0, 200, "sent again, signed anew");
+    assert_eq!(send("msg_2", "msg_1", 0).await, (401, "unauthenticated".to_owned()), "another's signature");
+    assert_eq!(send("msg_3", "msg_3", -240).await, (401, "timestamp_out_of_window".to_owned()));
+    let [event] = <[DeliveredEvent; 1]>::try_from(shop.delivered().await).unwrap();
+    assert_eq!((event.event_id.as_str(), data(&event)), ("msg_1", json!({ "amount": 10 })));
+    assert!(event.timestamp.ends_with(".000Z"), "in whole seconds, as it was signed: {}", event.timestamp);
+}
+
+/// MSG-7
+#[tokio::test]
+async fn a_signature_in_base64_and_a_type_by_its_kind_are_taken_from_where_the_adapter_says() {
+    let shop = Shop::set().await;
+    let asked = json!({
+        "service": "acme/shop", "source": "ci", "event_type": "order",
+        "event_type_suffix": { "pointer": "/kind" }, "external_id": [{ "pointer": "/build/id" }],
+        "verification": { "scheme": "hmac", "header": "X-Signature", "prefix": "v0=", "encoding": "base64" },
+        "secrets": ["an older secret of it", SECRET],
+    });
+    assert_eq!(shop.put_adapter("ci", asked).await.0, 201);
+    let send = async |body: &str, prefix: &str| {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET.as_bytes());
+        let signature = STANDARD.encode(hmac::sign(&key, body.as_bytes()));
+        shop.hook("acme/ci", &vec![("x-signature", format!("{prefix}{signature}"))], body).await
+    };
+    let paid = r#"{"kind":"paid","build":{"id":7}}"#;
+    assert_eq!(send(paid, "v0=").await.status, 202);
+    assert_eq!(send(paid, "v0=").await.status, 200);
+    assert_eq!(send(paid, "").await.refusal(), (401, "unauthenticated".to_owned()));
+    let refused = |kind: &str| format!(r#"{{"kind":"{kind}","build":{{"id":8}}}}"#);
+    assert_eq!(send(&refused("lost"), "v0=").await.refusal(), (404, "route-missing".to_owned()));
+    assert_eq!(send(&refused("none"), "v0=").await.refusal(), (403, "acl-deny".to_owned()));
+    assert_eq!(send(&refused("a b"), "v0=").await.refusal(), (400, "invalid_name".to_owned()));
+    let [event] = <[DeliveredEvent; 1]>::try_from(shop.delivered().await).unwrap();
+    assert_eq!((event.event_type.as_str(), event.event_id), ("order.paid", python_id("ci", "7", paid)));
+}
+
+/// MSG-7: what providers send first, to try the endpoint.
+#[tokio::test]
+async fn the_first_requests_of_providers_are_events_like_others() {
+    let shop = Shop::with_adapters(json!({})).await;
+    let [_, calendar, github, _] = &PROVIDERS;
+    let mut sync = (calendar.headers)(SECRET, "");
+    for (name, value) in &mut sync {
+        match *name {
+            "X-Goog-Resource-State" => *value = "sync".to_owned(),
+            "X-Goog-Message-Number" => *value = "1".to_owned(),
+            _ => {}
+        }
+    }
+    let zen =
+        r#"{"zen":"Design for failure.","hook_id":292430182,"hook":{"type":"Repository","events":["push"]}}"#;
+    let mut ping = (github.headers)(SECRET, zen);
+    ping[1].1 = "0b989ba4-242f-11e5-81e1-c7b6966d2516".to_owned();
+    ping[2].1 = "ping".to_owned();
+    for status in [202, 200] {
+        assert_eq!(shop.hook("acme/google-calendar", &sync, "").await.status, status);
+        assert_eq!(shop.hook("acme/github", &ping, zen).await.status, status);
+    }
+    assert_eq!(shop.right(calendar).await.0, 202, "the first notification is another event");
+    let [first, pinged, next] = <[DeliveredEvent; 3]>::try_from(shop.delivered().await).unwrap();
+    assert_eq!(
+        (&data(&first)["resourceState"], &data(&first)["messageNumber"]),
+        (&json!("sync"), &json!("1"))
+    );
+    assert_eq!(
+        (data(&pinged)["zen"].as_str(), pinged.metadata.unwrap().get()),
+        (Some("Design for failure."), r#"{"githubEvent":"ping"}"#)
+    );
+    assert_eq!(data(&next)["resourceState"], "exists");
 }

@@ -130,3 +130,34 @@ async fn what_a_tenant_announces_takes_no_room_and_what_it_sends_takes_its_own()
     let freed = async || (send(&token, &large).status == 200).then_some(());
     eventually("a body that is gone makes room", freed).await;
 }
+
+/// PIP-9, MSG-7: anybody can send a webhook, and keep its body waiting.
+#[tokio::test]
+async fn bodies_of_strangers_webhooks_have_a_share_of_their_own() {
+    const PART: usize = 262_000;
+    let node = Node::launch(&Launch::default().set("SERVER_BODIES_BYTES_MAX", 4 * BATCH));
+    let cast = node.cast().await;
+    let token = node.token(&cast.billing).await;
+    let stall = |path: &str| {
+        let mut wire = Wire::to(&node);
+        wire.send(json_head(path, "nobody", PART + 1));
+        wire.send(vec![b' '; PART]);
+        wire
+    };
+    // As many as a quarter has room for, and what would end work in another place among them.
+    let paths = ["/v1/hooks/x/y", "/v1/hooks/x/ack", "/v1/hooks/x/complete", "/v1/hooks/x/extend"];
+    let stalled: Vec<_> = paths.iter().cycle().take(BATCH / PART).map(|path| stall(path)).collect();
+    let full = (stalled.len() * PART) as f64;
+    let in_memory = async || metric(&node, "snavio_body_bytes_in_flight").await;
+    eventually("the bodies are in memory", async || in_memory().await.filter(|bytes| *bytes >= full)).await;
+    for path in paths {
+        let more = json_request(path, "nobody", " ".repeat(PART).as_bytes());
+        assert_eq!(Wire::to(&node).ask(more).refusal(), (503, "overloaded".into()), "{path}");
+    }
+    let large = format!("[]{}", " ".repeat(BATCH - 100));
+    let sent = Wire::to(&node).ask(json_request(PATH, &token, large.as_bytes()));
+    assert_eq!(sent.status, 200, "who is known has room");
+    drop(stalled);
+    let ask = || Wire::to(&node).ask(json_request("/v1/hooks/x/y", "nobody", b"{}")).status;
+    eventually("webhooks have room again", async || (ask() == 401).then_some(())).await;
+}

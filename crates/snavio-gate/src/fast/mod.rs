@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use snavio_model::age::Cache;
 use snavio_model::message::{Message, MessageKind, Path};
-use snavio_model::order::{OrderDefaults, Place};
+use snavio_model::order::{OrderDefaults, Place, Placed};
 use snavio_model::processing::ProcessingKind;
 use snavio_model::refusal::{Reason, Refusal, Refused};
 use snavio_model::registry::{BoundRoute, DispatchMode, Grant, Profile, Registry};
@@ -108,16 +108,22 @@ pub(crate) fn permit(
     }
 }
 
-/// Where a message stands in the order of its entity at each destination, if any of them orders (ORD-1).
+/// Where a message stands in the order of its entity at each destination, if any of them orders (ORD-1). One whose place
+/// cannot be read is refused where that is so at all of them: who is subscribed takes nothing from the others (PIP-13).
 fn places(
     message: &Message,
     routes: &[Arc<BoundRoute>],
     order: &OrderDefaults,
-) -> Result<Vec<Option<Place>>, Refusal> {
+) -> Result<Vec<Placed>, Refusal> {
     if routes.iter().all(|route| route.route.order.is_none()) {
         return Ok(Vec::new());
     }
-    routes.iter().map(|route| Place::find(message, &route.route, order)).collect()
+    let find = |route: &Arc<BoundRoute>| Place::find(message, &route.route, order);
+    let mut found: Vec<_> = routes.iter().map(find).collect();
+    if found.iter().all(Result::is_err) {
+        return found.swap_remove(0).map(|_| Vec::new());
+    }
+    Ok(found.into_iter().map(|it| it.map_or(Placed::Unreadable, Placed::from)).collect())
 }
 
 /// Where a message may go, and by which grant where one is needed.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use snavio_model::adapter::WebhookRequest;
+use snavio_model::adapter::{UNSIGNED_ADVICE, WebhookRequest};
 use snavio_model::cloudevents::CloudEvent;
 use snavio_model::event::{EventEnvelope, NativeEvent};
 use snavio_model::message::{Message, MessageKind};
@@ -54,14 +54,15 @@ impl Vouched {
         Ok(Self(Voucher::Key(key), evidence))
     }
 
-    /// Checks that a request is from an adapter's provider. The adapter's word counts as its service's signature.
+    /// Checks that a request is from an adapter's provider. The adapter's word counts as its service's signature where the
+    /// provider signs all that the event is.
     pub(crate) fn by_adapter(
         adapter: &Arc<LiveAdapter>,
         request: &WebhookRequest<'_>,
         received_at: Timestamp,
     ) -> Result<Self, Refusal> {
         let verified = adapter.adapter.verification.verify(request, &adapter.secrets, received_at)?;
-        let signature = format!("adapter {} {}", adapter.name(), verified.signature);
+        let signature = format!("{} {} {}", adapter.adapter.evidence(), adapter.name(), verified.signature);
         let (signature, signed_at) = (signature.trim_end().into(), verified.signed_at);
         Ok(Self(Voucher::Adapter(Arc::clone(adapter)), Evidence { key_version: None, signature, signed_at }))
     }
@@ -83,7 +84,17 @@ impl Vouched {
                 Refusal::new(Reason::Unauthenticated, "the adapter was changed meanwhile; send it again"),
             ),
         };
-        if holds { Ok(self.1.clone()) } else { Err(ended) }
+        if !holds {
+            return Err(ended);
+        }
+        if let Voucher::Adapter(adapter) = &self.0
+            && source.signed_events
+            && let Some(unsigned) = adapter.adapter.unsigned()
+        {
+            let detail = format!("events of this service must be signed, and {unsigned}: {UNSIGNED_ADVICE}");
+            return Err(Refusal::new(Reason::HmacMissing, detail));
+        }
+        Ok(self.1.clone())
     }
 }
 

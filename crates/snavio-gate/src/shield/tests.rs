@@ -1,3 +1,4 @@
+use serde_json::{Value, json};
 use snavio_model::adapter::{Adapter, ForeignSecret, Preset, WebhookRequest};
 use snavio_model::command::NewCommand;
 use snavio_model::id::MessageId;
@@ -370,7 +371,8 @@ mod cloud_events {
             (structured(STRUCTURED), r#"{"a": 1.0}"#, true),
             (binary(event(r#"{"a":1}"#, 0), "billing", "application/json"), r#"{"a":1}"#, true),
             (binary(event("a b", 0), "billing", "text/plain"), r#""a b""#, false),
-            (binary(event("", 0), "billing", "text/plain"), "null", false),
+            (binary(event("", 0), "billing", "text/plain"), r#""""#, false),
+            (binary(event("", 0), "billing", "application/json"), "null", false),
         ] {
             let (message, _) = check(&arrival, &registry, WINDOW).unwrap().into_parts();
             assert_eq!(&message.payload[..], payload.as_bytes());
@@ -420,33 +422,73 @@ mod cloud_events {
     }
 }
 
+/// An adapter of `acme/billing` whose provider signs the body, with the external id there or in a header.
+fn signing_adapter(external_id: Value) -> Adapter {
+    let adapter = json!({
+        "name": "bot", "service": "acme/billing", "source": "bot", "event_type": "order.paid",
+        "external_id": [external_id], "id": "external",
+        "verification": { "scheme": "hmac", "header": "x-signature" }, "secrets": [HOOK_SECRET],
+    });
+    serde_json::from_value(adapter).unwrap()
+}
+
+const HOOK_SECRET: &str = "the bot's own secret";
+
+fn vouched(registry: &Registry, headers: &[(&str, &str)]) -> Result<Vouched, Refusal> {
+    let request = WebhookRequest { headers, body: br#"{"update_id":7}"# };
+    Vouched::by_adapter(registry.adapter("acme", "bot").unwrap(), &request, Timestamp(SECONDS * 1000))
+}
+
+/// HMAC-SHA256 of `{"update_id":7}` under [`HOOK_SECRET`].
+const HOOK_SIGNATURE: &str = "4328ae58528af9756759e7c49b3114ecff56cb39b290df5d096633d8097f27a3";
+
 /// MSG-4, MSG-7
 #[test]
 fn an_adapters_word_counts_as_a_signature_while_the_adapter_is_there() {
     let mut registry = registry_of_events(true);
-    let secrets = vec![Sealed("the bot's secret".to_owned())];
-    let telegram = Preset::Telegram.adapter("bot".parse().unwrap(), "acme/billing".parse().unwrap(), secrets);
-    let telegram = Adapter { event_type: "order.paid".parse().unwrap(), ..telegram };
-    registry.put(Entry::Adapter(Box::new(telegram.clone())), &OneSecret);
-    let vouch = |secret: &str| {
-        let headers = [("x-telegram-bot-api-secret-token", secret)];
-        let request = WebhookRequest { headers: &headers, body: br#"{"update_id":7}"# };
-        let adapter = registry.adapter("acme", "bot").unwrap();
-        Vouched::by_adapter(adapter, &request, Timestamp(SECONDS * 1000))
-    };
-    assert_eq!(vouch("another secret").unwrap_err().reason, Reason::Unauthenticated);
-    let arrival = Arrival { vouched: Some(vouch("the bot's secret").unwrap()), ..event(EVENT, 0) };
+    let adapter = signing_adapter(json!({ "pointer": "/update_id" }));
+    registry.put(Entry::Adapter(Box::new(adapter.clone())), &OneSecret);
+    let wrong = vouched(&registry, &[("x-signature", &"0".repeat(64))]);
+    assert_eq!(wrong.unwrap_err().reason, Reason::Unauthenticated);
+    let vouched = vouched(&registry, &[("x-signature", HOOK_SIGNATURE)]).unwrap();
+    let arrival = Arrival { vouched: Some(vouched), ..event(EVENT, 0) };
     let (message, signed_at) = check(&arrival, &registry, WINDOW).unwrap().into_parts();
-    assert_eq!(
-        (message.key_version.as_ref(), &*message.signature, signed_at),
-        (None, "adapter acme/bot", None)
-    );
+    assert_eq!((message.key_version.as_ref(), signed_at), (None, None));
+    assert_eq!(*message.signature, *format!("adapter acme/bot {HOOK_SIGNATURE}"));
     assert_eq!(message.adapter(), Some("acme/bot"));
     // Changed, removed or another service's: it does not speak for this one any more.
     let refused = |registry: &Registry| check(&arrival, registry, WINDOW).unwrap_err().refusal.reason;
     let mut later = registry.clone();
-    let changed = Adapter { source: "tg".to_owned(), ..telegram };
+    let changed = Adapter { source: "tg".to_owned(), ..adapter };
     later.put(Entry::Adapter(Box::new(changed)), &OneSecret);
     assert_eq!(refused(&later), Reason::Unauthenticated);
     assert_eq!(refused(&registry_of_events(true)), Reason::Unauthenticated);
+}
+
+/// MSG-4, MSG-7: whoever saw one request of such a provider could make others of it.
+#[test]
+fn a_word_that_does_not_cover_the_event_is_no_signature_of_its_service() {
+    let secrets = vec![Sealed(HOOK_SECRET.to_owned())];
+    let telegram = Preset::Telegram.adapter("bot".parse().unwrap(), "acme/billing".parse().unwrap(), secrets);
+    for (adapter, header, evidence) in [
+        (telegram, ("x-telegram-bot-api-secret-token", HOOK_SECRET), "adapter-secret acme/bot".to_owned()),
+        (
+            signing_adapter(json!({ "header": "x-delivery" })),
+            ("x-signature", HOOK_SIGNATURE),
+            format!("adapter-body acme/bot {HOOK_SIGNATURE}"),
+        ),
+    ] {
+        let put = |signed: bool| {
+            let mut registry = registry_of_events(signed);
+            registry.put(Entry::Adapter(Box::new(adapter.clone())), &OneSecret);
+            registry
+        };
+        let vouched = vouched(&put(true), &[header, ("x-delivery", "any")]).unwrap();
+        let arrival = Arrival { vouched: Some(vouched), ..event(EVENT, 0) };
+        let refused = check(&arrival, &put(true), WINDOW).unwrap_err().refusal;
+        assert_eq!(refused.reason, Reason::HmacMissing);
+        assert!(refused.detail.ends_with("for a service without signed_events"), "{}", refused.detail);
+        let (message, _) = check(&arrival, &put(false), WINDOW).unwrap().into_parts();
+        assert_eq!((&*message.signature, message.adapter()), (evidence.as_str(), Some("acme/bot")));
+    }
 }

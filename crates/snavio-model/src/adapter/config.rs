@@ -33,6 +33,10 @@ pub struct Adapter {
     /// What the id of the event is.
     #[serde(default)]
     pub id: IdRule,
+    /// What is put before the external id where that is the id. Ids are those of a tenant: two adapters of one tenant that see
+    /// the same events of a provider need one each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id_prefix: Option<String>,
     /// What the data of the event is.
     #[serde(default)]
     pub data: DataRule,
@@ -54,6 +58,13 @@ pub struct Adapter {
     #[cfg_attr(feature = "openapi", schema(ignore))]
     pub secrets: Vec<Sealed>,
 }
+
+/// What to do about an adapter whose provider does not sign all of an event, where that must be.
+pub const UNSIGNED_ADVICE: &str =
+    "take it from the body that is signed, or let the adapter speak for a service without signed_events";
+
+/// The words of [`Adapter::evidence`].
+pub(crate) const EVIDENCE: [&str; 3] = ["adapter", "adapter-body", "adapter-secret"];
 
 /// Where a value of a request is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,10 +121,66 @@ impl Adapter {
             let why = "an id that is made from content is made from all of it";
             return Some(format!("left_out is for the id external and the data body: {why}"));
         }
+        if let Some(wrong) = self.prefix_problem() {
+            return Some(wrong.to_owned());
+        }
         if !(1..=limits::ADAPTER_SECRETS_MAX).contains(&self.secrets.len()) {
             return Some(format!("an adapter has 1 to {} secrets", limits::ADAPTER_SECRETS_MAX));
         }
         self.bounds_problem().or_else(|| self.verification.problem())
+    }
+
+    fn prefix_problem(&self) -> Option<&'static str> {
+        let prefix = self.id_prefix.as_deref()?;
+        let fits = (1..=limits::ID_PREFIX_CHARS_MAX).contains(&prefix.len())
+            && prefix.bytes().all(|byte| matches!(byte, b'!'..=b'~'));
+        if !fits {
+            return Some("id_prefix must be 1 to 32 printable ASCII characters without spaces");
+        }
+        (self.id != IdRule::External)
+            .then_some("id_prefix is for the id external: an id from content is begun by source")
+    }
+
+    /// Whatever it looks up in a request.
+    pub(super) fn origins(&self) -> impl Iterator<Item = &Origin> {
+        let all = self.external_id.iter().chain(self.members.values());
+        all.chain(&self.event_type_suffix).chain(&self.timestamp)
+    }
+
+    /// Whether its events may be of a type of its service.
+    pub fn makes(&self, event_type: &CommandName) -> bool {
+        let own = self.event_type.as_str();
+        match event_type.as_str().strip_prefix(own) {
+            Some(rest) if self.event_type_suffix.is_some() => rest.starts_with('.'),
+            Some(rest) => rest.is_empty(),
+            None => false,
+        }
+    }
+
+    /// What of an event's id, type and data its provider has not signed, if anything: whoever has seen one request could
+    /// make another event of it. Such a provider's word is no signature of the service (MSG-4).
+    pub fn unsigned(&self) -> Option<String> {
+        if let Verification::SharedSecret { .. } = self.verification {
+            return Some("its provider shows a secret, and signs nothing".to_owned());
+        }
+        let members = self.members.values().filter(|_| self.data == DataRule::Members);
+        let found = (self.external_id.iter().map(|it| ("external_id", it)))
+            .chain(self.event_type_suffix.iter().map(|it| ("event_type_suffix", it)))
+            .chain(members.map(|it| ("data", it)));
+        let mut unsigned = found.filter(|(_, origin)| !self.verification.covers(origin));
+        unsigned.next().map(|(what, origin)| {
+            format!("{what} comes from {origin}, which its provider's signature does not cover")
+        })
+    }
+
+    /// What begins the evidence that is kept with a message, by what its provider has signed: all that the event is, the
+    /// body only, or nothing.
+    pub fn evidence(&self) -> &'static str {
+        match (&self.verification, self.unsigned()) {
+            (_, None) => EVIDENCE[0],
+            (Verification::SharedSecret { .. }, Some(_)) => EVIDENCE[2],
+            (_, Some(_)) => EVIDENCE[1],
+        }
     }
 
     fn bounds_problem(&self) -> Option<String> {
@@ -126,14 +193,12 @@ impl Adapter {
                 "members: {name:?} is no name for a member (1 to 64 bytes, not cloudevents)"
             ));
         }
-        let all = self.external_id.iter().chain(self.members.values());
-        let mut all = all.chain(&self.event_type_suffix).chain(&self.timestamp);
         let is_long = |pointer: &Pointer| pointer.to_string().len() > limits::POINTER_BYTES_MAX;
         let long = || format!("a pointer has at most {} bytes", limits::POINTER_BYTES_MAX);
         if self.left_out.iter().any(is_long) {
             return Some(long());
         }
-        all.find_map(|origin| match origin {
+        self.origins().find_map(|origin| match origin {
             Origin::Pointer(pointer) => is_long(pointer).then(long),
             Origin::Header(name) => header_problem(name),
         })

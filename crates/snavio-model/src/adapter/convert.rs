@@ -13,6 +13,7 @@ use crate::time::Timestamp;
 impl Adapter {
     /// The native event that a request is, as JSON: what [`crate::event::NativeEvent::parse`] takes.
     pub fn event(&self, request: &WebhookRequest<'_>) -> Result<Vec<u8>, Refusal> {
+        self.check_body(request)?;
         let members = self.members(request)?;
         let (data, metadata) = match self.data {
             DataRule::Body => (self.body(request)?, Some(members).filter(|it| it != b"{}")),
@@ -21,10 +22,13 @@ impl Adapter {
         let external_id = self.external_id(request)?;
         let id = match self.id {
             IdRule::Derived => event_id(&self.source, &external_id, &data)?,
-            IdRule::External => MessageId::event(&external_id).ok_or_else(|| {
-                let rule = "the external id must be 1 to 128 printable ASCII characters to be the event's id";
-                Refusal::new(Reason::InvalidId, rule)
-            })?,
+            IdRule::External => {
+                let id = format!("{}{external_id}", self.id_prefix.as_deref().unwrap_or_default());
+                MessageId::event(&id).ok_or_else(|| {
+                    let rule = "the external id, with its prefix, must be 1 to 128 printable ASCII characters to be the event's id";
+                    Refusal::new(Reason::InvalidId, rule)
+                })?
+            }
         };
         let timestamp = self.timestamp(request)?;
         let event = NewEvent {
@@ -37,6 +41,21 @@ impl Adapter {
             correlation_id: None,
         };
         event.write()
+    }
+
+    /// MSG-10: what is looked up in the body is one value to every reader of it. One that nothing is taken from may be
+    /// anything.
+    fn check_body(&self, request: &WebhookRequest<'_>) -> Result<(), Refusal> {
+        let is_looked_at = self.origins().any(|it| matches!(it, Origin::Pointer(_)));
+        if request.body.is_empty() || self.data == DataRule::Body || !is_looked_at {
+            return Ok(());
+        }
+        let read = || -> Result<(), Fault> {
+            let mut reader = Reader::new(request.body)?;
+            reader.skip()?;
+            reader.finish()
+        };
+        read().map_err(|fault| Refusal::new(fault.kind.reason(), format!("the body: {fault}")))
     }
 
     /// The body as data, without what is left out.
@@ -72,7 +91,15 @@ impl Adapter {
 
     fn external_id(&self, request: &WebhookRequest<'_>) -> Result<String, Refusal> {
         let part = |origin: &Origin| origin.text(request, "the external id");
-        Ok(self.external_id.iter().map(part).collect::<Result<Vec<_>, _>>()?.join(":"))
+        let parts = self.external_id.iter().map(part).collect::<Result<Vec<_>, _>>()?;
+        let before = parts.iter().zip(&self.external_id).take(parts.len().saturating_sub(1));
+        // Two events could have one id: `a:b` and `c`, `a` and `b:c`.
+        if let Some((_, origin)) = before.into_iter().find(|(part, _)| part.contains(':')) {
+            let detail =
+                format!("{origin} must have no colon, which parts it from the rest of the external id");
+            return Err(Refusal::new(Reason::InvalidId, detail));
+        }
+        Ok(parts.join(":"))
     }
 
     fn event_type(&self, request: &WebhookRequest<'_>) -> Result<CommandName, Refusal> {

@@ -15,7 +15,8 @@ mod secret;
 mod stripe;
 mod verification;
 
-pub use config::{Adapter, DataRule, IdRule, Origin};
+pub(crate) use config::EVIDENCE;
+pub use config::{Adapter, DataRule, IdRule, Origin, UNSIGNED_ADVICE};
 pub use id::{InvalidSource, event_id};
 pub use python::dumps;
 pub use ready::Preset;

@@ -56,8 +56,9 @@ const UPDATE: &[u8] = r#"{"update_id":901234567,"message":{"message_id":11,"from
 #[test]
 fn a_telegram_update_is_verified_by_its_token_and_has_the_id_of_the_reference() {
     let telegram = adapter(Preset::Telegram);
-    let headers = [("content-type", "application/json"), ("x-telegram-bot-api-secret-token", "tg_secret-1")];
-    let secrets = [secret("tg_secret-2"), secret("tg_secret-1")];
+    let headers =
+        [("content-type", "application/json"), ("x-telegram-bot-api-secret-token", "tg_secret-number-1")];
+    let secrets = [secret("tg_secret-number-2"), secret("tg_secret-number-1")];
     assert_eq!(verify(&telegram.verification, &headers, UPDATE, &secrets), Ok(()));
     let one = event(&telegram, &headers, UPDATE);
     assert_eq!(one, event(&telegram, &headers, UPDATE), "sent twice, it is one event");
@@ -70,7 +71,10 @@ fn a_telegram_update_is_verified_by_its_token_and_has_the_id_of_the_reference() 
     assert_eq!(one.get("metadata"), None);
 
     for (given, expected) in [
-        (Some("tg_secret-3"), "unauthenticated: x-telegram-bot-api-secret-token is not the adapter's secret"),
+        (
+            Some("tg_secret-number-3"),
+            "unauthenticated: x-telegram-bot-api-secret-token is not the adapter's secret",
+        ),
         (Some(""), "unauthenticated: x-telegram-bot-api-secret-token is not the adapter's secret"),
         (None, "unauthenticated: x-telegram-bot-api-secret-token is missing"),
     ] {
@@ -135,7 +139,7 @@ fn a_github_event_is_verified_by_its_signature_and_has_the_id_of_its_delivery() 
     let github = adapter(Preset::Github);
     // The example of GitHub's documentation.
     let example = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
-    let everybody = [secret("another secret"), secret("It's a Secret to Everybody")];
+    let everybody = [secret("another secret of it"), secret("It's a Secret to Everybody")];
     let signed = |signature: &str| {
         verify(&github.verification, &[("X-Hub-Signature-256", signature)], b"Hello, World!", &everybody)
     };
@@ -192,9 +196,9 @@ fn a_stripe_event_is_verified_by_its_signed_time_and_does_not_count_what_waits()
     let body = br#"{"id":"evt_1NG8Du2eZvKYlo2C","object":"event","created":1794731300,"data":{"object":{"id":"ch_3","amount":1099.0}},"livemode":false,"pending_webhooks":2,"type":"charge.succeeded"}"#;
     let (now, key) = (NOW.0 / 1000, "whsec_test_secret");
     let good = stripe_signature(key, now - 300, body);
-    let old = stripe_signature("whsec_older_one", now, body);
+    let old = stripe_signature("whsec_the_older_one", now, body);
     let check = |header: &str, body: &[u8]| {
-        let secrets = [secret(key), secret("whsec_older_one")];
+        let secrets = [secret(key), secret("whsec_the_older_one")];
         verify(&stripe.verification, &[("Stripe-Signature", header)], body, &secrets)
     };
     let foreign = stripe_signature("whsec_of_another", now, body);
@@ -277,30 +281,75 @@ fn standard_webhooks_are_verified_as_the_specification_says() {
 fn an_hmac_may_be_written_as_base64() {
     let scheme: Verification =
         serde_json::from_value(json!({"scheme": "hmac", "header": "X-Sig", "encoding": "base64"})).unwrap();
-    // HMAC-SHA256 of `{}` under `a secret of it`.
+    // HMAC-SHA256 of `{}` under `a secret of theirs`.
     let signature = {
         use base64::Engine as _;
-        let bytes = hex::decode(hmac_hex("a secret of it", &[b"{}"])).unwrap();
+        let bytes = hex::decode(hmac_hex("a secret of theirs", &[b"{}"])).unwrap();
         base64::engine::general_purpose::STANDARD.encode(bytes)
     };
-    let check = |it: &str| verify(&scheme, &[("x-sig", it)], b"{}", &[secret("a secret of it")]);
+    let check = |it: &str| verify(&scheme, &[("x-sig", it)], b"{}", &[secret("a secret of theirs")]);
     assert_eq!(check(&signature), Ok(()));
     assert!(check(signature.trim_end_matches('=')).is_err());
     let twice = [("x-sig", signature.as_str()), ("X-SIG", signature.as_str())];
-    let refusal = verify(&scheme, &twice, b"{}", &[secret("a secret of it")]).unwrap_err();
+    let refusal = verify(&scheme, &twice, b"{}", &[secret("a secret of theirs")]).unwrap_err();
     assert_eq!(refusal.to_string(), "duplicate_member: the header x-sig came twice");
+}
+
+/// MSG-7, QUA-5: whoever is refused learns nothing from how long that took, neither here nor where there is no adapter.
+#[test]
+fn every_stranger_costs_one_signature_whatever_is_wrong() {
+    let cost = |act: &dyn Fn()| {
+        let before = super::secret::SIGNATURES.get();
+        act();
+        super::secret::SIGNATURES.get() - before
+    };
+    fn request<'a>(headers: &'a [(&'a str, &'a str)]) -> WebhookRequest<'a> {
+        WebhookRequest { headers, body: b"{}" }
+    }
+    assert_eq!(cost(&|| pretend(&request(&[]))), 1);
+    let secrets = [secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")];
+    let zeros = "0".repeat(64);
+    let many = format!("t={}{}", NOW.0 / 1000, format!(",v1={zeros}").repeat(8));
+    let base64 = format!("v1,{}=", "A".repeat(43));
+    let standard = |signature| {
+        [("webhook-id", "e"), ("webhook-timestamp", "1794731400"), ("webhook-signature", signature)]
+    };
+    let hub = format!("sha256={zeros}");
+    let tolerance_seconds = 300;
+    for (scheme, headers) in [
+        (
+            adapter(Preset::Telegram).verification,
+            vec![("X-Telegram-Bot-Api-Secret-Token", "a wrong one of them")],
+        ),
+        (adapter(Preset::Github).verification, vec![("X-Hub-Signature-256", "sha256=")]),
+        (adapter(Preset::Github).verification, vec![("X-Hub-Signature-256", hub.as_str())]),
+        (adapter(Preset::Stripe).verification, vec![("Stripe-Signature", "t=")]),
+        (adapter(Preset::Stripe).verification, vec![("Stripe-Signature", many.as_str())]),
+        (Verification::StandardWebhooks { tolerance_seconds }, standard("v1,").to_vec()),
+        (Verification::StandardWebhooks { tolerance_seconds }, standard(&base64).to_vec()),
+    ] {
+        for headers in [headers.clone(), Vec::new(), [headers.clone(), headers].concat()] {
+            let refused =
+                || assert!(scheme.verify(&request(&headers), &secrets, NOW).is_err(), "{headers:?}");
+            assert_eq!(cost(&refused), 1, "{scheme:?} {headers:?}");
+        }
+    }
 }
 
 /// MSG-7, QUA-4
 #[test]
 fn a_providers_secret_is_printable_and_does_not_print_itself() {
-    for (text, fits) in
-        [("12345678", true), ("1234567", false), ("", false), ("é2345678", false), ("1234567\n", false)]
-    {
+    for (text, fits) in [
+        ("1234567890123456", true),
+        ("123456789012345", false),
+        ("", false),
+        ("é234567890123456", false),
+        ("123456789012345\n", false),
+    ] {
         assert_eq!(ForeignSecret::new(text).is_ok(), fits, "{text:?}");
     }
     assert!(ForeignSecret::new(&"x".repeat(513)).is_err());
-    assert_eq!(format!("{:?}", secret("12345678")), "ForeignSecret(..)");
+    assert_eq!(format!("{:?}", secret("1234567890123456")), "ForeignSecret(..)");
 }
 
 /// MSG-7
@@ -363,6 +412,18 @@ fn an_adapter_that_cannot_work_is_refused_with_why() {
         ),
         (Adapter { secrets: Vec::new(), ..good() }, "an adapter has 1 to 4 secrets"),
         (
+            Adapter { id_prefix: Some("a b".to_owned()), ..good() },
+            "id_prefix must be 1 to 32 printable ASCII characters without spaces",
+        ),
+        (
+            Adapter { id_prefix: Some("x".repeat(33)), ..good() },
+            "id_prefix must be 1 to 32 printable ASCII characters without spaces",
+        ),
+        (
+            Adapter { id_prefix: Some("tg:".to_owned()), ..adapter(Preset::Telegram) },
+            "id_prefix is for the id external: an id from content is begun by source",
+        ),
+        (
             Adapter { verification: tolerance(0), ..good() },
             "verification.tolerance_seconds is 0, not 1 to 3600",
         ),
@@ -397,8 +458,89 @@ fn the_external_id_is_text_or_a_whole_number() {
         let read = written.map(|it| NativeEvent::parse(&it).unwrap().id.as_str().to_owned());
         assert_eq!(read.as_deref(), id, "{body}");
     }
+    one.id_prefix = Some("eu:".to_owned());
+    assert_eq!(event(&one, &[], br#"{"id":7}"#)["eventId"], json!("eu:7"));
+    let long = format!(r#"{{"id":"{}"}}"#, "x".repeat(126));
+    assert!(refused(&one, &[], long.as_bytes()).starts_with("invalid_id: "), "it must fit with its prefix");
+    one.id_prefix = None;
     one.external_id = vec![Origin::Pointer("/entry/0/id".to_owned().try_into().unwrap())];
     assert_eq!(event(&one, &[], br#"{"entry":[{"id":"x"}]}"#)["eventId"], json!("x"));
+}
+
+/// MSG-7, CLM-1
+#[test]
+fn two_external_ids_of_several_parts_are_never_one() {
+    let header = |name: &str| Origin::Header(name.to_owned());
+    let two =
+        Adapter { external_id: vec![header("x-channel"), header("x-number")], ..adapter(Preset::Github) };
+    let of = |channel, number| [("x-channel", channel), ("x-number", number)];
+    assert_eq!(event(&two, &of("a", "b:c"), b"{}")["eventId"], json!("a:b:c"), "the last one ends it");
+    assert_eq!(
+        refused(&two, &of("a:b", "c"), b"{}"),
+        "invalid_id: the header x-channel must have no colon, which parts it from the rest of the external id"
+    );
+    let alone = Adapter { external_id: vec![header("x-channel")], ..two };
+    assert_eq!(event(&alone, &of("a:b", "c"), b"{}")["eventId"], json!("a:b"));
+}
+
+/// MSG-4, MSG-7
+#[test]
+fn what_its_provider_has_not_signed_of_an_event_is_known() {
+    let header = |name: &str| Origin::Header(name.to_owned());
+    let pointer = |text: &str| Origin::Pointer(text.to_owned().try_into().unwrap());
+    let shown = "its provider shows a secret, and signs nothing";
+    let of = |preset| (adapter(preset).unsigned(), adapter(preset).evidence());
+    assert_eq!(of(Preset::Telegram), (Some(shown.to_owned()), "adapter-secret"));
+    assert_eq!(of(Preset::GoogleCalendar), (Some(shown.to_owned()), "adapter-secret"));
+    let of_github =
+        "external_id comes from the header x-github-delivery, which its provider's signature does not cover";
+    assert_eq!(of(Preset::Github), (Some(of_github.to_owned()), "adapter-body"));
+    assert_eq!(of(Preset::Stripe), (None, "adapter"), "its members are metadata, and in the body");
+
+    let hmac = Adapter { external_id: vec![pointer("/id")], ..adapter(Preset::Github) };
+    assert_eq!(hmac.unsigned(), None, "headers that are metadata say nothing of what the event is");
+    let suffix = Adapter { event_type_suffix: Some(header("X-GitHub-Event")), ..hmac.clone() };
+    assert!(suffix.unsigned().unwrap().starts_with("event_type_suffix comes from the header x-github-event"));
+    let members = Adapter { data: DataRule::Members, ..hmac.clone() };
+    assert!(members.unsigned().unwrap().starts_with("data comes from the header x-github-event"));
+    let verification = Verification::StandardWebhooks { tolerance_seconds: 300 };
+    let standard = Adapter { external_id: vec![header("Webhook-Id")], verification, ..hmac };
+    assert_eq!(standard.unsigned(), None, "its signature covers its id");
+    assert!(Adapter { external_id: vec![header("x-id")], ..standard }.unsigned().is_some());
+}
+
+/// MSG-7, MSG-10
+#[test]
+fn a_body_that_members_are_taken_from_is_read_to_its_end() {
+    let pointer = |text: &str| Origin::Pointer(text.to_owned().try_into().unwrap());
+    let members = [("amount".to_owned(), pointer("/amount"))].into();
+    let one = Adapter {
+        external_id: vec![Origin::Header("x-id".to_owned())],
+        data: DataRule::Members,
+        members,
+        left_out: Vec::new(),
+        timestamp: None,
+        ..adapter(Preset::Stripe)
+    };
+    let headers = [("x-id", "e-1")];
+    assert_eq!(event(&one, &headers, br#"{"amount": 1.0, "x": [2]}"#)["data"], json!({ "amount": 1.0 }));
+    assert_eq!(event(&one, &headers, b"")["data"], json!({}), "there is no body");
+    for (body, expected) in [
+        (r#"{"amount":1,"amount":100000}"#, "duplicate_member: the body: "),
+        (r#"{"amount":1,"x":{"a":1,"a":2}}"#, "duplicate_member: the body: "),
+        (r#"{"amount":1} {"amount":2}"#, "malformed: the body: "),
+        (r#"{"amount":1,"#, "malformed: the body: "),
+        ("amount=1", "malformed: the body: "),
+    ] {
+        let refusal = refused(&one, &headers, body.as_bytes());
+        assert!(refusal.starts_with(expected), "{body} {refusal}");
+    }
+    let by_header = Adapter { members: [("id".to_owned(), Origin::Header("x-id".to_owned()))].into(), ..one };
+    assert_eq!(
+        event(&by_header, &headers, b"amount=1")["data"],
+        json!({ "id": "e-1" }),
+        "nobody looks at it"
+    );
 }
 
 proptest! {
@@ -419,7 +561,7 @@ proptest! {
             for body in [&body, &update] {
                 let request = WebhookRequest { headers: &headers, body };
                 let _ = adapter.event(&request);
-                prop_assert!(adapter.verification.verify(&request, &[secret("12345678")], NOW).is_err());
+                prop_assert!(adapter.verification.verify(&request, &[secret("1234567890123456")], NOW).is_err());
             }
         }
     }
@@ -427,7 +569,7 @@ proptest! {
     /// MSG-7
     #[test]
     fn any_secret_of_several_verifies_what_it_signed(place in 0..3usize, body: Vec<u8>, at in -300..=300i64) {
-        let secrets = ["first secret", "second secret", "third secret"];
+        let secrets = ["the first secret", "the second secret", "the third secret"];
         let known: Vec<_> = secrets.iter().map(|it| secret(it)).collect();
         let header = stripe_signature(secrets[place], NOW.0 / 1000 + at, &body);
         let stripe = Verification::Stripe { tolerance_seconds: 300 };

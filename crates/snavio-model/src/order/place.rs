@@ -57,6 +57,33 @@ impl Place {
     }
 }
 
+/// Whether a message has a place at one destination.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Placed {
+    /// Nobody orders it there.
+    Unordered,
+    /// It has this one.
+    At(Place),
+    /// What it says of its place cannot be one: at one of several destinations that is no fault of its producer's (PIP-13).
+    Unreadable,
+}
+
+impl Placed {
+    /// The place, if it has one.
+    pub fn place(&self) -> Option<&Place> {
+        match self {
+            Self::At(place) => Some(place),
+            Self::Unordered | Self::Unreadable => None,
+        }
+    }
+}
+
+impl From<Option<Place>> for Placed {
+    fn from(place: Option<Place>) -> Self {
+        place.map_or(Self::Unordered, Self::At)
+    }
+}
+
 /// Deliveries of one lane are handed out one at a time, lowest number first (ORD-3).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lane {

@@ -10,7 +10,7 @@ use super::Registry;
 use super::entry::{Entry, Grant, Route, Service};
 use super::identity::{GrantRequest, Issuer, KeySet, PersonalToken};
 use super::key::{EntryKey, Kind};
-use crate::adapter::Adapter;
+use crate::adapter::{Adapter, UNSIGNED_ADVICE};
 use crate::claim::ClaimPolicy;
 use crate::limits;
 use crate::name::{CommandName, ServiceName};
@@ -145,11 +145,15 @@ impl Draft<'_> {
         problems
     }
 
-    fn exists(&self, key: &EntryKey) -> bool {
+    fn as_it_would_be(&self, key: &EntryKey) -> Option<&Entry> {
         match self.after.get(key) {
-            Some(after) => after.is_some(),
-            None => self.registry.get(key).is_some(),
+            Some(after) => after.as_ref(),
+            None => self.registry.get(key),
         }
+    }
+
+    fn exists(&self, key: &EntryKey) -> bool {
+        self.as_it_would_be(key).is_some()
     }
 
     fn check_put(&self, entry: &Entry, problems: &mut Vec<String>) {
@@ -162,9 +166,14 @@ impl Draft<'_> {
         match entry {
             Entry::Grant(grant) => found.extend(self.grant_problems(grant)),
             Entry::GrantRequest(request) => found.extend(self.request_problems(request)),
+            Entry::Adapter(adapter) => {
+                found.extend(self.unsigned_problem(adapter));
+                found.extend(self.forgetful_subscription(adapter));
+            }
             Entry::Route(route) => found.extend(self.shared_queue(route)),
             Entry::Subscription(route) => {
                 found.extend(self.subscription_problems(route));
+                found.extend(self.patient_adapter(route));
                 found.extend(self.shared_queue(route));
             }
             _ => {}
@@ -184,6 +193,51 @@ impl Draft<'_> {
             problems.push(format!("{most} requests of tenant {tenant} wait already: withdraw some first"));
         }
         problems
+    }
+
+    /// MSG-4, MSG-7: an adapter whose provider does not sign all of an event is of no use to a service that must sign. A
+    /// service may begin to sign while it has such an adapter: from then on that one's webhooks are refused.
+    fn unsigned_problem(&self, adapter: &Adapter) -> Option<String> {
+        let service = self.as_it_would_be(&EntryKey::service(&adapter.service));
+        let is_signed = matches!(service, Some(Entry::Service(it)) if it.signed_events);
+        let unsigned = adapter.unsigned().filter(|_| is_signed)?;
+        let service = &adapter.service;
+        Some(format!("events of {service} must be signed, and {unsigned}: {UNSIGNED_ADVICE}"))
+    }
+
+    /// CLM-20: whoever subscribes must not forget an id while an adapter still takes its request.
+    fn patient_adapter(&self, route: &Route) -> Option<String> {
+        let is_of = |it: &Adapter| route.events_of.as_ref() == Some(&it.service) && it.makes(&route.name);
+        let adapter = |it: &Entry| match it {
+            Entry::Adapter(it) if is_of(it) => outlived(it, route),
+            _ => None,
+        };
+        let is_there = |it: &&Entry| !self.after.contains_key(&it.key());
+        let mut there = self.registry.entries_of(Kind::Adapter).filter(|it| adapter(it).is_some());
+        self.wished(Kind::Adapter).find_map(adapter).or_else(|| there.find(is_there).and_then(adapter))
+    }
+
+    /// The other way round, for the subscriptions of the adapter's own tenant: another tenant's must not keep this one from
+    /// its adapter.
+    fn forgetful_subscription(&self, adapter: &Adapter) -> Option<String> {
+        let forgets = |it: &Route| {
+            let is_of = it.events_of.as_ref() == Some(&adapter.service) && adapter.makes(&it.name);
+            let problem = outlived(adapter, it).filter(|_| is_of && it.foreign_publisher().is_none())?;
+            Some(format!("{}: {problem}", it.key()))
+        };
+        let mut wished = self.wished(Kind::Subscription).filter_map(|it| match it {
+            Entry::Subscription(it) => forgets(it),
+            _ => None,
+        });
+        let there = self.registry.subscriptions.get(&adapter.service).into_iter().flat_map(|it| it.values());
+        let there = there.flatten().map(|it| &it.route).filter(|it| !self.after.contains_key(&it.key()));
+        wished.next().or_else(|| there.filter_map(forgets).next())
+    }
+
+    /// The entries of a kind that are asked for.
+    fn wished(&self, kind: Kind) -> impl Iterator<Item = &Entry> {
+        let of_kind = self.after.range(EntryKey { kind, name: String::new() }..);
+        of_kind.take_while(move |(key, _)| key.kind == kind).filter_map(|(_, entry)| entry.as_ref())
     }
 
     /// CLM-9: what the gateway or a claim's worker takes from a queue is not a consumer's, and the other way round.
@@ -258,11 +312,7 @@ impl Draft<'_> {
 
     /// Whether a service of another tenant may have events of a type, as it would be.
     fn is_granted(&self, source: &ServiceName, publisher: &ServiceName, name: &CommandName) -> bool {
-        let key = EntryKey::grant(source, publisher, &name.clone().into());
-        let grant = match self.after.get(&key) {
-            Some(after) => after.as_ref(),
-            None => self.registry.get(&key),
-        };
+        let grant = self.as_it_would_be(&EntryKey::grant(source, publisher, &name.clone().into()));
         matches!(grant, Some(Entry::Grant(grant)) if grant.expires_at.is_none_or(|end| self.at < end))
     }
 
@@ -380,6 +430,22 @@ fn adapter_refers_to(adapter: &Adapter) -> Vec<EntryKey> {
     let event_type = EntryKey::event_type(&adapter.service, &adapter.event_type);
     let is_one = adapter.event_type_suffix.is_none();
     [EntryKey::service(&adapter.service)].into_iter().chain(is_one.then_some(event_type)).collect()
+}
+
+/// CLM-20: what is wrong with a claim that ends while its adapter still takes the same request, with the arithmetic. A
+/// route without claims takes every repeat, and says so.
+fn outlived(adapter: &Adapter, route: &Route) -> Option<String> {
+    let (tolerance, keep) = adapter.verification.tolerance().zip(route.claim.keep())?;
+    let least = 2 * tolerance + limits::CLAIM_KEEP_SLACK;
+    (keep < least).then(|| {
+        format!(
+            "claim.keep_seconds is {}, but a claim must outlive twice the tolerance of the adapter whose events it is for, and a wait for the commit: 2 × {} s + {} s = {} s",
+            keep.as_secs(),
+            tolerance.as_secs(),
+            limits::CLAIM_KEEP_SLACK.as_secs(),
+            least.as_secs()
+        )
+    })
 }
 
 /// What is wrong with an entry whatever else is registered, and however long the replay window is.

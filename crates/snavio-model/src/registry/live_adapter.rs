@@ -43,8 +43,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::adapter::{Origin, Preset};
-    use crate::registry::{Author, EntryEvidence, EventType, Sealed, Service, Tenant, Wish, plan};
+    use crate::adapter::{Origin, Preset, Verification};
+    use crate::claim::ClaimPolicy;
+    use crate::registry::{Author, EntryEvidence, EventType, Route, Sealed, Service, Tenant, Wish, plan};
     use crate::signing::Secret;
     use crate::time::Timestamp;
 
@@ -62,7 +63,7 @@ mod tests {
     }
 
     fn adapter() -> Adapter {
-        let secrets = vec![Sealed("a secret".to_owned()), Sealed("short".to_owned())];
+        let secrets = vec![Sealed("a secret of theirs".to_owned()), Sealed("short".to_owned())];
         Preset::Github.adapter("hub".parse().unwrap(), "acme/shop".parse().unwrap(), secrets)
     }
 
@@ -80,8 +81,12 @@ mod tests {
     }
 
     fn problems(registry: &Registry, wish: Wish) -> Vec<String> {
+        all_problems(registry, vec![wish])
+    }
+
+    fn all_problems(registry: &Registry, wishes: Vec<Wish>) -> Vec<String> {
         let author = Author { who: String::new(), why: String::new(), at: Timestamp(1) };
-        plan(registry, vec![wish], &author, Duration::from_secs(60)).err().unwrap_or_default()
+        plan(registry, wishes, &author, Duration::from_secs(60)).err().unwrap_or_default()
     }
 
     /// MSG-7, REG-1
@@ -119,6 +124,59 @@ mod tests {
         assert_eq!(
             problems(&registry, Wish::Remove(of_type)),
             ["event_type acme/shop:github.event cannot be removed while adapter acme/hub is registered"]
+        );
+    }
+
+    fn subscription(target: &str, name: &str, claim: ClaimPolicy) -> Entry {
+        let text = format!(
+            r#"{{"target":"{target}","events_of":"acme/shop","name":"{name}","queue":"q","dead_letter_queue":"dead"}}"#
+        );
+        let route: Route = serde_json::from_str(&text).unwrap();
+        Entry::Subscription(Route { claim, ..route })
+    }
+
+    /// CLM-20, MSG-7
+    #[test]
+    fn a_claim_outlives_what_an_adapter_still_takes_whichever_is_registered_first() {
+        let put = |entry: Entry| Wish::Put(entry);
+        let stripe = |tolerance_seconds| {
+            let verification = Verification::Stripe { tolerance_seconds };
+            Entry::Adapter(Box::new(Adapter { verification, ..adapter() }))
+        };
+        let strict = |keep_seconds| {
+            let claim = ClaimPolicy::Strict { keep_seconds };
+            subscription("acme/shop", "github.event", claim)
+        };
+        let told = "claim.keep_seconds is 659, but a claim must outlive twice the tolerance of the adapter whose events it is for, and a wait for the commit: 2 × 300 s + 60 s = 660 s";
+        let mut registry = shop();
+        registry.put(stripe(300), &Plain);
+        let key = "subscription acme/shop:acme/shop:github.event";
+        assert_eq!(problems(&registry, put(strict(659))), [format!("{key}: {told}")]);
+        assert!(problems(&registry, put(strict(660))).is_empty());
+        let none = subscription("acme/shop", "github.event", ClaimPolicy::None);
+        assert!(problems(&registry, put(none)).is_empty(), "it promises nothing");
+
+        let mut registry = shop();
+        registry.put(strict(659), &Plain);
+        assert_eq!(problems(&registry, put(stripe(300))), [format!("adapter acme/hub: {key}: {told}")]);
+        assert!(problems(&registry, put(stripe(299))).is_empty());
+        assert!(problems(&registry, put(Entry::Adapter(Box::new(adapter())))).is_empty(), "it knows no time");
+        let both = vec![put(stripe(3600)), put(strict(3600))];
+        assert_eq!(all_problems(&shop(), both).len(), 2, "in one file each is told");
+        assert!(all_problems(&shop(), vec![put(stripe(3600)), put(strict(7260))]).is_empty());
+
+        let suffix = Some(Origin::Pointer("/kind".to_owned().try_into().unwrap()));
+        let verification = Verification::Stripe { tolerance_seconds: 300 };
+        let any = Adapter {
+            event_type: "github".parse().unwrap(),
+            event_type_suffix: suffix,
+            verification,
+            ..adapter()
+        };
+        assert_eq!(
+            problems(&registry, put(Entry::Adapter(Box::new(any)))).len(),
+            1,
+            "a suffix may make its type"
         );
     }
 

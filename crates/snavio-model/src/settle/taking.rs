@@ -6,7 +6,7 @@ use super::{Delta, Intake, Ordered, Outcome, Working, check_claim, claim_key, or
 use crate::claim::{Claim, Progress};
 use crate::delivery::{DeadLetter, DeadReason, Delivery};
 use crate::id::Serial;
-use crate::order::{Action, Judged, Lane, Place, Verdict};
+use crate::order::{Action, Judged, Lane, Place, Placed, Verdict};
 use crate::time::Timestamp;
 
 /// What is to be done with a message at one destination, before it is known whether there is room.
@@ -17,6 +17,8 @@ pub(super) enum Way<'a> {
     New,
     /// It is new, and this is how it stands in its entity.
     Ordered(&'a Place, Box<Judged>),
+    /// It is new, and its place there cannot be read.
+    Unreadable,
 }
 
 /// Finds the way of a message at one of its destinations.
@@ -34,7 +36,11 @@ pub(super) fn way<'a>(
     if let Some(seen) = check_claim(working, intake, &intake.destinations[at], now, delta) {
         return Way::Ends(seen);
     }
-    let Some(place) = intake.places.get(at).and_then(Option::as_ref) else { return Way::New };
+    let place = match intake.places.get(at) {
+        None | Some(Placed::Unordered) => return Way::New,
+        Some(Placed::Unreadable) => return Way::Unreadable,
+        Some(Placed::At(place)) => place,
+    };
     match ordering::stand(working, intake, place, now) {
         Ok(judged) => Way::Ordered(place, Box::new(judged)),
         Err(outcome) => Way::Ends(outcome),
@@ -46,13 +52,13 @@ impl Way<'_> {
     pub(super) fn refusal(&self) -> Option<Outcome> {
         match self {
             Self::Ends(outcome) => Some(*outcome).filter(Outcome::is_refusal),
-            Self::New | Self::Ordered(..) => None,
+            Self::New | Self::Ordered(..) | Self::Unreadable => None,
         }
     }
 
     fn action(&self) -> Option<Action> {
         match self {
-            Self::Ends(_) => None,
+            Self::Ends(_) | Self::Unreadable => None,
             Self::New => Some(Action::Deliver),
             Self::Ordered(_, judged) => Some(judged.action),
         }
@@ -73,7 +79,7 @@ impl Way<'_> {
 
     /// Whether the message is recorded because of it.
     pub(super) fn is_new(&self) -> bool {
-        !matches!(self.action(), None | Some(Action::Duplicate))
+        matches!(self, Self::Unreadable) || !matches!(self.action(), None | Some(Action::Duplicate))
     }
 }
 
@@ -110,6 +116,10 @@ impl Taking<'_> {
             Way::Ends(outcome) => outcome,
             Way::New if has_room => self.take(at, Taken::Queued(None), working, delta),
             Way::New => self.take(at, Taken::Buried(DeadReason::QueueFull, None), working, delta),
+            // Nor is its producer to blame for where each destination looks for its number.
+            Way::Unreadable => {
+                self.take(at, Taken::Buried(DeadReason::OrderUnreadable, None), working, delta)
+            }
             Way::Ordered(place, judged) => self.go_in_order(at, place, &judged, has_room, working, delta),
         }
     }

@@ -2,22 +2,40 @@
 //! whose the request is, and the event that it becomes takes the way of any other.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::response::Response;
-use http::{HeaderMap, StatusCode};
-use snavio_gate::{Adapted, Arrival, Unadapted, Wait};
-use snavio_model::adapter::WebhookRequest;
+use http::{Extensions, HeaderMap, StatusCode};
+use serde::Serialize;
+use snavio_gate::{Adapted, Answer, Arrival, Unadapted, Wait};
+use snavio_model::adapter::{WebhookRequest, pretend};
 use snavio_model::message::MessageKind;
-use snavio_model::time::Clock;
+use snavio_model::refusal::{Refusal, Refused};
+use snavio_model::time::{Clock, Timestamp};
+use utoipa::ToSchema;
 
 use super::answer::json;
 use super::body::{check_encoding, read};
-use super::commands::{Accepted, accepted, arrival, on_record};
+use super::commands::{arrival, on_record};
 use super::extract::Segments;
-use super::{Problem, Shared};
+use super::{App, BodyShare, Problem, Shared};
+use crate::failures::Failures;
 use crate::outlive::Outlive;
+
+/// What a provider is told. Who is subscribed, and what they answered, is not for its log of deliveries.
+#[derive(Debug, Serialize, ToSchema)]
+struct Hooked {
+    /// Whether it is here to stay.
+    accepted: bool,
+    /// The event's id.
+    id: String,
+    /// Whether it was here before, and nothing was dispatched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duplicate: Option<bool>,
+    /// Why it is not delivered, though nothing comes of sending it again: `conflict`, with a record for its owner to decide.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+}
 
 /// A webhook of a provider, which an adapter makes an event of.
 ///
@@ -26,44 +44,96 @@ use crate::outlive::Outlive;
     params(("tenant" = String, Path), ("adapter" = String, Path)),
     request_body(description = "Whatever the provider sends, or nothing where it says all in headers", content = serde_json::Value, content_type = "application/json"),
     security(()),
-    responses((status = 202, body = Accepted, description = "Accepted for delivery, or being processed"), (status = 200, body = Accepted, description = "A duplicate")))]
+    responses((status = 202, body = Hooked, description = "Accepted"), (status = 200, body = Hooked, description = "A duplicate, or a conflict that is on record (`accepted` is false)")))]
 pub(super) async fn take(
     State(app): State<Shared>,
     Segments((tenant, adapter)): Segments<(String, String)>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    // Nobody has shown anything yet: strangers must not take the room of those who have.
+    parts.extensions.insert(BodyShare(Arc::clone(&app.hook_bodies)));
     check_encoding(&parts.headers)?;
     let body = read(&app, &parts, body, app.body_bytes_max).await?;
     let received_at = app.clock.now();
     let headers = texts(&parts.headers);
     let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let request = WebhookRequest { headers: &headers, body: &body };
-    let Adapted { source, event, vouched } =
-        app.gate.adapt(&tenant, &adapter, &request, received_at).await.map_err(|why| match why {
-            Unadapted::Unverified => {
-                let detail = "there is no such adapter, or the request is not its provider's";
-                Problem::from(app.failures.refuse(&parts.extensions, received_at, detail))
-            }
-            Unadapted::Refused { source: Some(source), refusal } => {
-                on_record(&app, MessageKind::Event, &source, &parts.headers, refusal).into()
-            }
-            Unadapted::Refused { source: None, refusal } => refusal.into(),
-        })?;
+    let guesses = Guesses::at(&app, &parts.extensions, &tenant, &adapter);
+    let adapted = match guesses.check(received_at) {
+        Ok(()) => app.gate.adapt(&tenant, &adapter, &request, received_at).await,
+        Err(_) => {
+            pretend(&request);
+            Err(Unadapted::Unverified)
+        }
+    };
+    let Adapted { source, event, vouched } = adapted.map_err(|why| match why {
+        Unadapted::Unverified => {
+            let detail = "there is no such adapter, or the request is not its provider's";
+            guesses.count(received_at);
+            Problem::from(app.failures.refuse(&parts.extensions, received_at, detail))
+        }
+        Unadapted::Refused { source: Some(source), refusal } => {
+            on_record(&app, MessageKind::Event, &source, &parts.headers, refusal).into()
+        }
+        Unadapted::Refused { source: None, refusal } => refusal.into(),
+    })?;
     let visit = app.sessions.visit(source.tenant(), parts.uri.path())?;
     let arrival = Arrival {
         vouched: Some(vouched),
         ..arrival(&app, MessageKind::Event, source, event, &parts.headers)
     };
-    let turn = visit.turns().take(1).await;
+    let turn = visit.turns().take(app.gate.breadth(&arrival)).await;
     let running = Arc::clone(&app);
-    // Providers do not wait long, and have no use for what becomes of an event.
-    let wait = Wait::For(Duration::ZERO);
-    let ended = Outlive::new(async move { running.gate.accept(arrival, wait, turn).await }).await?;
-    let (status, accepted) = accepted(&app, &ended);
-    // It was taken, whatever became of it: to any other answer a provider would send it again.
-    let status = if status.is_success() { status } else { StatusCode::OK };
-    Ok(json(status, &accepted))
+    match Outlive::new(async move { running.gate.accept(arrival, Wait::Never, turn).await }).await {
+        Ok(ended) => Ok(answer(&ended)),
+        Err(refused) => conflict(&refused).ok_or_else(|| refused.into()),
+    }
+}
+
+/// CLM-8: what is on record as a conflict stays one however often it comes. A provider that is told no sends it again for
+/// days, and stops sending at all in the end.
+fn conflict(Refused { subject, refusal }: &Refused) -> Option<Response> {
+    refusal.conflict?;
+    let id = subject.id.as_ref().map(|it| it.as_str().to_owned()).unwrap_or_default();
+    let told = Hooked { accepted: false, id, duplicate: None, reason: Some(refusal.reason.code()) };
+    Some(json(StatusCode::OK, &told))
+}
+
+/// It was taken, whatever becomes of it: to any other answer a provider would send it again.
+fn answer(ended: &Answer) -> Response {
+    let is_new = ended.taken_by().is_some();
+    let duplicate = (!is_new).then_some(true);
+    let told = Hooked { accepted: true, id: ended.id.as_str().to_owned(), duplicate, reason: None };
+    json(if is_new { StatusCode::ACCEPTED } else { StatusCode::OK }, &told)
+}
+
+/// Guesses at the secret of an adapter whose provider shows it, from one address (PIP-1). Who has been wrong too often is not
+/// told that a guess was right, nor that there is something to guess. A signature cannot be tried out like that, and other
+/// customers of a provider send from its addresses, too: so nothing is counted where one is asked for.
+struct Guesses<'a> {
+    failures: &'a Failures,
+    extensions: &'a Extensions,
+    adapter: Option<String>,
+}
+
+impl<'a> Guesses<'a> {
+    fn at(app: &'a App, extensions: &'a Extensions, tenant: &str, adapter: &str) -> Self {
+        let registry = app.gate.registry();
+        let shown = registry.adapter(tenant, adapter).filter(|it| it.adapter.verification.shows_secret());
+        // No client's id holds a space.
+        let adapter = shown.map(|it| format!("adapter {}", it.name()));
+        Self { failures: &app.failures, extensions, adapter }
+    }
+
+    /// Whether another one is looked at.
+    fn check(&self, now: Timestamp) -> Result<(), Refusal> {
+        self.adapter.as_ref().map_or(Ok(()), |it| self.failures.check(self.extensions, it, now))
+    }
+
+    fn count(&self, now: Timestamp) {
+        self.adapter.iter().for_each(|it| self.failures.count(self.extensions, it, now));
+    }
 }
 
 /// All headers, as text: what is none cannot be a signature.

@@ -83,6 +83,8 @@ pub(crate) struct App {
     pub(crate) key_sets: KeySets,
     pub(crate) processors: Arc<Calls>,
     pub(crate) load: Arc<Load>,
+    /// The bytes of webhooks' bodies in memory.
+    pub(crate) hook_bodies: Arc<Bounded>,
     pub(crate) clock: Arc<MachineClock>,
     pub(crate) body_bytes_max: usize,
     pub(crate) relaxed: bool,
@@ -118,10 +120,10 @@ impl App {
         Ok(Places { _node: self.load.enter(Class::Ordinary)?, _tenant: of_tenant })
     }
 
-    /// Room for a body, of the node's and of the tenant's whose service or person sends it.
+    /// Room for a body, of the node's and of the share that the request has a part in.
     fn body_room(&self, parts: &Parts) -> Result<Room, Refusal> {
-        let of_tenant = parts.extensions.get::<TenantBodies>().map(|TenantBodies(bytes)| bytes);
-        self.load.room(class_of(parts.uri.path()), of_tenant)
+        let share = parts.extensions.get::<BodyShare>().map(|BodyShare(bytes)| bytes);
+        self.load.room(class_of(parts.uri.path()), share)
     }
 
     /// Waits for something to happen. False when the time is over, or the node stops: who waits then answers
@@ -141,10 +143,10 @@ struct Places {
     _tenant: Option<Taken>,
 }
 
-/// The bytes of bodies that an authenticated request's tenant has in memory: kept with the request, because
-/// bodies are read after the caller is known.
+/// The bytes of bodies in memory that a request's is counted among: those of its tenant, or of all webhooks, which anybody
+/// can send. Kept with the request, because bodies are read after the caller is known.
 #[derive(Clone)]
-struct TenantBodies(Arc<Bounded>);
+struct BodyShare(Arc<Bounded>);
 
 pub(crate) type Shared = Arc<App>;
 
@@ -250,6 +252,8 @@ pub(crate) fn class_of(path: &str) -> Class {
     match path {
         "/livez" | "/readyz" => Class::Health,
         "/v1/token" => Class::Token,
+        // Whatever an adapter may be called.
+        _ if path.starts_with("/v1/hooks/") => Class::Ordinary,
         _ if ends_work => Class::EndsWork,
         _ => Class::Ordinary,
     }
@@ -278,7 +282,7 @@ impl FromRequestParts<Shared> for Principal {
         })?;
         principal.known_lately(app, &registry, sends(path)).await?;
         if let Some(bytes) = principal.body_bytes() {
-            parts.extensions.insert(TenantBodies(bytes));
+            parts.extensions.insert(BodyShare(bytes));
         }
         Ok(principal)
     }

@@ -141,6 +141,7 @@ macro_rules! conformance {
                 an_entity_is_closed_by_its_completion_and_forgotten_after_its_time,
                 a_reset_forgets_and_hands_out_what_waits_on_the_record,
                 a_late_event_is_a_dead_letter_where_it_is_refused_and_delivered_elsewhere,
+                an_event_whose_number_one_cannot_read_is_a_dead_letter_there_and_delivered_elsewhere,
                 foreseeing_moves_no_entity;
             queue: a_lease_hides_until_it_ends, a_receive_that_is_given_up_spends_no_attempt,
                 an_extension_hides_for_longer, a_release_waits_out_its_delay,

@@ -11,7 +11,7 @@ use snavio_model::json::Pointer;
 use snavio_model::message::Message;
 use snavio_model::name::ServiceName;
 use snavio_model::order::{
-    EntityKey, EntityState, Mode, NotParked, OnFailure, Order, OrderDefaults, Place, Verdict,
+    EntityKey, EntityState, Mode, NotParked, OnFailure, Order, OrderDefaults, Place, Placed, Verdict,
 };
 use snavio_model::processing::{Processing, ProcessingKind};
 use snavio_model::refusal::Reason;
@@ -64,7 +64,9 @@ pub fn numbered(id: &str, entity: &str, number: i64, routes: &[Arc<BoundRoute>],
 
 fn placed(it: Intake) -> Intake {
     let place = |route: &Arc<BoundRoute>| Place::find(&it.message, &route.route, &OrderDefaults::default());
-    let places = it.destinations.iter().map(place).collect::<Result<_, _>>().expect("they have a place");
+    // As the gate places them: one of several that cannot be read is a dead letter there.
+    let places =
+        it.destinations.iter().map(|it| place(it).map_or(Placed::Unreadable, Placed::from)).collect();
     Intake { places, ..it }
 }
 
@@ -439,6 +441,40 @@ pub async fn a_late_event_is_a_dead_letter_where_it_is_refused_and_delivered_els
     let again = settle(&**store, vec![event(1)], at(1)).await;
     assert!(again[0].outcomes.iter().all(|it| matches!(it, Outcome::Duplicate { .. })), "{again:?}");
     assert_eq!(again[0].message, None);
+}
+
+/// PIP-13, ORD-1: what one subscription looks for and does not find is a dead letter there, and the others have the event.
+pub async fn an_event_whose_number_one_cannot_read_is_a_dead_letter_there_and_delivered_elsewhere(
+    store: &Arc<dyn Store>,
+) {
+    let publisher: Option<ServiceName> = "acme/billing".parse().ok();
+    let route =
+        ordered("strict", Mode::Strict, |order| order.number = Some(pointer("/currency"))).route.clone();
+    let strict = Arc::new(BoundRoute::new(Route { events_of: publisher.clone(), ..route }));
+    let plain = route_of_subscription(publisher);
+    let it = event_intake("e-1", &strict, at(0));
+    let payload = Bytes::from(r#"{"order":"e","number":1,"currency":"EUR"}"#);
+    let destinations = vec![strict, plain];
+    let event = || {
+        let it = it.clone();
+        let message = Message { payload: payload.clone(), ..it.message };
+        placed(Intake { message, destinations: destinations.clone(), ..it })
+    };
+    let settled = settle(&**store, vec![event()], at(0)).await;
+    let Outcome::Buried { delivery, reason: DeadReason::OrderUnreadable } = settled[0].outcomes[0] else {
+        panic!("{:?}", settled[0].outcomes)
+    };
+    assert!(matches!(settled[0].outcomes[1], Outcome::Queued { .. }));
+    let letter = store.dead_letter("acme", delivery).await.expect("it can be read").expect("it is there");
+    assert_eq!(letter.letter.reason, DeadReason::OrderUnreadable);
+    let again = settle(&**store, vec![event()], at(1)).await;
+    assert!(again[0].outcomes.iter().all(|it| matches!(it, Outcome::Duplicate { .. })), "{again:?}");
+}
+
+/// A subscription that orders nothing.
+fn route_of_subscription(events_of: Option<ServiceName>) -> Arc<BoundRoute> {
+    let plain = route("plain", ClaimPolicy::Strict { keep_seconds: KEEP_SECONDS }).route.clone();
+    Arc::new(BoundRoute::new(Route { events_of, ..plain }))
 }
 
 /// ORD-2: the store's own word, whoever asks: late is told before the message is sent.

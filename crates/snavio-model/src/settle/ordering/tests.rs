@@ -7,7 +7,7 @@ use crate::delivery::DeadReason;
 use crate::id::{MessageId, Serial};
 use crate::message::Message;
 use crate::name::QueueKey;
-use crate::order::{Mode, NumberKind, OnFailure, Rules};
+use crate::order::{Mode, NumberKind, OnFailure, Placed, Rules};
 use crate::processing::{Processing, ProcessingKind};
 use crate::refusal::Reason;
 use crate::registry::{BoundRoute, Route};
@@ -65,7 +65,7 @@ fn key(name: &str) -> EntityKey {
 fn intake(id: &str, number: i64, by: &[(&Arc<BoundRoute>, Mode)], now: Timestamp) -> Intake {
     let place = |(route, mode): &(&Arc<BoundRoute>, Mode)| {
         let key = EntityKey { scope: Arc::clone(&route.destination), ..key("x") };
-        Some(Place { key, number, kind: NumberKind::Sequence, completes: false, rules: rules(*mode) })
+        Placed::At(Place { key, number, kind: NumberKind::Sequence, completes: false, rules: rules(*mode) })
     };
     let destinations: Vec<_> = by.iter().map(|(route, _)| Arc::clone(route)).collect();
     let it = settle::tests::intake("acme/billing", 0, &destinations);
@@ -170,6 +170,27 @@ fn of_several_destinations_each_judges_by_its_own_rules() {
     assert_eq!(late.ordered.iter().filter(|it| it.verdict.is_violation()).count(), 2);
 }
 
+/// PIP-13, ORD-1: where a number cannot be read the event is a dead letter, and what others have of it is theirs.
+#[test]
+fn a_place_that_cannot_be_read_is_a_dead_letter_there_and_nothing_elsewhere() {
+    let mut kept = Kept::new();
+    let (strict, lenient) = (tracked("strict"), route("lenient"));
+    let mut event = intake("1", 1, &[(&strict, Mode::Strict), (&lenient, Mode::Lenient)], at(0));
+    event.places[0] = Placed::Unreadable;
+    let judge = |kept: &mut Kept| settle::judge(&mut kept.working, &event, 0, at(0), &mut kept.delta);
+    kept.working.room.insert(QueueKey::stored("acme/lenient"), 0);
+    assert_eq!(judge(&mut kept).outcomes, [Outcome::QueueFull; 2], "nobody has it, and it may come again");
+    kept.working.room.insert(QueueKey::stored("acme/lenient"), 1);
+    let settled = judge(&mut kept);
+    assert!(matches!(settled.outcomes[0], Outcome::Buried { reason: DeadReason::OrderUnreadable, .. }));
+    assert!(matches!(settled.outcomes[1], Outcome::Queued { .. }));
+    assert_eq!((kept.last("strict"), kept.last("lenient")), (None, Some(1)));
+    assert_eq!(kept.delta.letters[0].delivery.lane, None);
+    assert_eq!(claim(&kept, "1", "strict").map(Claim::status), Some(Status::Failed { is_final: true }));
+    let again = judge(&mut kept);
+    assert!(again.outcomes.iter().all(|it| !it.is_refusal()) && again.message.is_none(), "{again:?}");
+}
+
 /// ORD-2
 #[test]
 fn what_cannot_be_trusted_of_an_entity_refuses_its_messages_only() {
@@ -189,7 +210,8 @@ fn numbers_of_two_kinds_do_not_mix() {
     let by = [(&pay, Mode::Strict)];
     kept.send("1", 1, &by, at(0));
     let mut other = intake("2", 0, &by, at(0));
-    other.places.iter_mut().flatten().for_each(|it| it.kind = NumberKind::Time);
+    let Placed::At(place) = &mut other.places[0] else { panic!("{:?}", other.places) };
+    place.kind = NumberKind::Time;
     let mut delta = Delta::default();
     let settled = settle::judge(&mut kept.working, &other, 0, at(0), &mut delta);
     assert_eq!(settled.ordered[0].verdict, Verdict::Unordered);
