@@ -214,15 +214,10 @@ impl Queues {
 
     /// Forgets what has ended for good.
     pub(super) fn forget(&mut self, key: &QueueKey, ids: &[Serial]) {
+        // All leave their lanes before the next of any comes in: it may be one of them.
+        let lanes: HashSet<_> = ids.iter().filter_map(|id| self.lanes.ended(*id)).collect();
         self.queue(key).forget(ids);
-        if self.lanes.is_empty() {
-            return;
-        }
-        for id in ids {
-            if let Some(lane) = self.lanes.ended(*id) {
-                self.step(&lane);
-            }
-        }
+        lanes.iter().for_each(|lane| self.step(lane));
     }
 
     /// Leases on: hidden until `visible_at`. Also says what of it is to be kept.
