@@ -46,7 +46,7 @@ pub struct WaitEnded {
 
 /// What is on the record of an entity that was forgotten.
 pub(crate) fn reset(key: &EntityKey, state: &EntityState) -> Deed {
-    let parked = state.parked_at.map(|it| format!(", parked at {it}")).unwrap_or_default();
+    let parked = state.parked_at().map(|it| format!(", parked at {it}")).unwrap_or_default();
     let outcome = format!("it was at {}{parked}; {} waited", state.last, state.waiting.len());
     Deed { action: "entity.reset", object: key.to_text(), outcome }
 }

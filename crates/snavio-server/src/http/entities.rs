@@ -96,7 +96,7 @@ impl EntityDocument {
             missing: state.gaps.missing(),
             waiting: waiting.collect(),
             closed: state.closed,
-            parked_at: state.parked_at,
+            parked_at: state.parked_at(),
             expires_at: state.expires_at.to_string(),
         }
     }

@@ -95,16 +95,16 @@ impl Entities for EmbeddedStore {
 type Changed<T> = (T, Vec<(EntityKey, i64)>);
 
 impl EmbeddedStore {
-    /// Changes one entity so that nothing is parked in it any more, if that changes anything.
-    async fn change_lane<T: GoesOn + Send + 'static>(
+    /// Changes one entity, and where it is parked from then on, if that changes anything.
+    async fn change_lane<T: Parks + Send + 'static>(
         &self,
         key: &EntityKey,
         change: impl FnMut(&mut Transaction<'_>) -> Result<Changed<Option<T>>, StoreError> + Send + 'static,
     ) -> Result<Option<T>, StoreError> {
         let key = key.clone();
         self.change_lanes(change, move |queues, changed: &Option<T>| {
-            if changed.as_ref().is_some_and(T::goes_on) {
-                queues.park(&key, None);
+            if let Some(parked_at) = changed.as_ref().and_then(T::parks) {
+                queues.park(&key, parked_at);
             }
         })
         .await
@@ -123,20 +123,21 @@ impl EmbeddedStore {
     }
 }
 
-/// Whether an entity goes on after what was done to it.
-trait GoesOn {
-    fn goes_on(&self) -> bool;
+/// Where an entity is parked after what was done to it, if anything was.
+trait Parks {
+    fn parks(&self) -> Option<Option<i64>>;
 }
 
-impl GoesOn for EntityState {
-    fn goes_on(&self) -> bool {
-        true
+/// It was forgotten.
+impl Parks for EntityState {
+    fn parks(&self) -> Option<Option<i64>> {
+        Some(None)
     }
 }
 
-impl GoesOn for Result<EntityState, NotParked> {
-    fn goes_on(&self) -> bool {
-        self.is_ok()
+impl Parks for Result<EntityState, NotParked> {
+    fn parks(&self) -> Option<Option<i64>> {
+        self.as_ref().ok().map(EntityState::parked_at)
     }
 }
 

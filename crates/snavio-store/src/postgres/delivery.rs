@@ -15,7 +15,7 @@ use tokio_postgres::types::ToSql;
 
 use super::client::{Client, GenericClient};
 use super::pool::{Trouble, sql};
-use super::{audit, finish, message};
+use super::{audit, finish, message, park};
 use crate::evidence::usable;
 use crate::lease::{Held, KeptLease};
 use crate::{Act, Deed, Received, StoreError};
@@ -400,10 +400,12 @@ async fn purge(
              DELETE FROM delivery WHERE id = ANY (ARRAY( \
                  SELECT id FROM delivery WHERE id = ANY (ARRAY(SELECT id FROM found)) AND queue = $1 \
                  ORDER BY id FOR UPDATE)) \
-             RETURNING id, tracking \
-         ) \
+             RETURNING id, tracking, lane, lane_number, lane_parks \
+         ), parking AS (SELECT lane, lane_number FROM deleted WHERE lane_parks IS NOT NULL) \
          SELECT (SELECT count(*) FROM found), (SELECT count(*) FROM deleted), \
-             ARRAY(SELECT id FROM deleted WHERE tracking > 0)";
+             ARRAY(SELECT id FROM deleted WHERE tracking > 0), \
+             ARRAY(SELECT lane FROM parking ORDER BY lane, lane_number), \
+             ARRAY(SELECT lane_number FROM parking ORDER BY lane, lane_number)";
     let statement = client.prepare_cached(PURGE).await.map_err(sql)?;
     let values: [&(dyn ToSql + Sync); 3] = [&queue.as_str(), &up_to.0, &(limit as i64)];
     let row = client.query_one(&statement, &values).await.map_err(sql)?;
@@ -411,6 +413,11 @@ async fn purge(
     let (found, deleted) = (count(0).map_err(sql)?, count(1).map_err(sql)?);
     let tracked: Vec<i64> = row.try_get(2).map_err(sql)?;
     finish::purged(client, tracked.into_iter().map(Serial).collect(), now).await?;
+    // There is nothing to be mended of them any more.
+    let (lanes, numbers): (Vec<&str>, Vec<i64>) =
+        (row.try_get(3).map_err(sql)?, row.try_get(4).map_err(sql)?);
+    let ended = lanes.into_iter().zip(numbers).filter_map(|(lane, at)| Some((EntityKey::stored(lane)?, at)));
+    park::done(client, ended.collect(), now).await?;
     Ok(Purged { deleted, partial: found == limit })
 }
 

@@ -167,7 +167,7 @@ async fn write(client: &impl GenericClient, written: &mut Written, now: Timestam
         let statement =
             client.prepare_cached("DELETE FROM delivery WHERE id = ANY ($1)").await.map_err(sql)?;
         client.execute(&statement, &[&written.done]).await.map_err(sql)?;
-        park::done(client, written.lanes.iter(), now).await?;
+        park::done(client, park::parking(written.lanes.iter()), now).await?;
     }
     if !written.again.is_empty() {
         let (ids, times): (Vec<_>, Vec<_>) = written.again.iter().copied().unzip();
@@ -351,7 +351,8 @@ pub(super) async fn settle(
     claim::update(client, &claims).await?;
     answer::delete(client, &[delivery]).await?;
     dead_letter::delete(client, &letters.iter().map(|it| it.delivery.id).collect::<Vec<_>>()).await?;
-    park::done(client, letters.iter().filter_map(|it| it.delivery.lane.as_deref()), act.at).await?;
+    let lanes = letters.iter().filter_map(|it| it.delivery.lane.as_deref());
+    park::done(client, park::parking(lanes), act.at).await?;
     audit::append(client, act, &[deed]).await?;
     Ok(Some(Ok(after)))
 }

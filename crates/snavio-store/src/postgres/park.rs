@@ -3,7 +3,7 @@
 
 use snavio_model::delivery::DeadLetter;
 use snavio_model::id::MessageId;
-use snavio_model::order::{EntityRecord, EntityState, Lane};
+use snavio_model::order::{EntityKey, EntityRecord, EntityState, Lane};
 use snavio_model::time::Timestamp;
 
 use super::client::GenericClient;
@@ -38,22 +38,26 @@ pub(super) async fn failed(
     Ok(())
 }
 
-/// Messages were processed after all, or a person says so: what is parked behind them goes on.
-pub(super) async fn done<'a>(
+/// Messages were processed after all, or are none any more: what is parked behind them goes on.
+pub(super) async fn done(
     client: &impl GenericClient,
-    lanes: impl Iterator<Item = &'a Lane>,
+    ended: Vec<(EntityKey, i64)>,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    let lanes: Vec<_> = lanes.filter(|it| it.parks.is_some()).collect();
-    if lanes.is_empty() {
+    if ended.is_empty() {
         return Ok(());
     }
-    entity::lock(client, lanes.iter().map(|lane| &lane.key)).await.map_err(Trouble::into_error)?;
-    for lane in lanes {
-        let Some(record) = usable(entity::find_one(client, &lane.key).await)?.flatten() else { continue };
-        let Ok(state) = record.state.unparked(lane.number, &record.rules, now) else { continue };
+    entity::lock(client, ended.iter().map(|(key, _)| key)).await.map_err(Trouble::into_error)?;
+    for (key, number) in ended {
+        let Some(record) = usable(entity::find_one(client, &key).await)?.flatten() else { continue };
+        let Ok(state) = record.state.unparked(number, &record.rules, now) else { continue };
         let record = EntityRecord { state, ..record };
-        entity::put(client, [(&lane.key, &record)].into_iter()).await.map_err(Trouble::into_error)?;
+        entity::put(client, [(&key, &record)].into_iter()).await.map_err(Trouble::into_error)?;
     }
     Ok(())
+}
+
+/// Those that an entity may be parked behind.
+pub(super) fn parking<'a>(lanes: impl Iterator<Item = &'a Lane>) -> Vec<(EntityKey, i64)> {
+    lanes.filter(|it| it.parks.is_some()).map(|it| (it.key.clone(), it.number)).collect()
 }
