@@ -141,6 +141,11 @@ impl Lanes {
         self.lanes.entry(key.clone()).or_default().parked_at = parked_at;
     }
 
+    /// How many are in a lane, in front or behind.
+    pub(super) fn len_of(&self, key: &EntityKey) -> usize {
+        self.lanes.get(key).map_or(0, |one| one.behind.len() + usize::from(one.front.is_some()))
+    }
+
     pub(super) fn keys(&self) -> Vec<EntityKey> {
         self.lanes.keys().cloned().collect()
     }

@@ -119,6 +119,11 @@ impl Queues {
         }
     }
 
+    /// How many deliveries are in a lane.
+    pub(super) fn in_lane(&self, key: &EntityKey) -> usize {
+        self.lanes.len_of(key)
+    }
+
     /// Keeps later ones of a lane behind a number, or lets them go on.
     pub(super) fn park(&mut self, key: &EntityKey, parked_at: Option<i64>) {
         self.lanes.park(key, parked_at);

@@ -13,8 +13,8 @@ use snavio_model::time::Timestamp;
 use tokio_postgres::types::ToSql;
 
 use super::client::{Client, GenericClient};
-use super::pool::sql;
-use super::{answer, audit, claim, hold, message, original, park, segment, telemetry};
+use super::pool::{Trouble, sql};
+use super::{answer, audit, claim, entity, hold, lane, message, original, park, segment, telemetry};
 use crate::archive::{
     Aside, DESTINATIONS_MAX, Dispute, Erasure, count_of, disputed, erased, objects_of, told_of_erasure,
 };
@@ -145,7 +145,10 @@ async fn forget_dead_letters(
             ended.push((key, row.try_get(1).map_err(sql)?));
         }
     }
-    park::done(client, ended, now).await
+    let lanes = || ended.iter().map(|(key, _)| key);
+    entity::lock(client, lanes()).await.map_err(Trouble::into_error)?;
+    park::done(client, &ended, now).await?;
+    lane::pass_on(client, lanes()).await.map(|_| ()).map_err(Trouble::into_error)
 }
 
 /// Says how many answers there were.
