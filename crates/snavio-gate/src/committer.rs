@@ -2,14 +2,17 @@
 //!
 //! No timer and no thread: whoever hands in while nothing is under way begins a batch, and the end of a batch
 //! begins the next with what has come meanwhile. As many batches at a time as the store says it can use; where it is
-//! one, what came first is settled first.
+//! one, what came first is settled first. Of an entity whose messages are ordered that is so in any case: none of them is
+//! in two batches at a time (ORD-3).
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use metrics::{Histogram, histogram};
 use snavio_model::fair::{FairQueue, Room};
 use snavio_model::limits;
+use snavio_model::order::EntityKey;
 use snavio_model::settle::{Intake, Settlement};
 use snavio_model::time::Clock;
 use snavio_store::{Store, StoreError};
@@ -58,12 +61,30 @@ struct Intakes {
     queue: FairQueue<Waiting>,
     /// Batches that are with the store; the end of each takes the next.
     under_way: usize,
+    /// The entities of their messages: the next one of an entity is taken once those before it are settled.
+    entities: HashSet<EntityKey>,
     closed: bool,
+}
+
+impl Intakes {
+    /// Takes what may be settled beside the batches that are under way; nothing if all of it must wait for them.
+    fn take(&mut self) -> Vec<Waiting> {
+        let Self { queue, entities, .. } = self;
+        let is_free = |it: &Waiting| !it.intake.entities().any(|key| entities.contains(key));
+        let batch = queue.take_free(limits::COMMIT_MESSAGES_MAX, limits::COMMIT_BYTES_MAX, is_free);
+        entities.extend(batch.iter().flat_map(|it| it.intake.entities()).cloned());
+        batch
+    }
 }
 
 impl Committer {
     pub(crate) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, room: Room) -> Self {
-        let intakes = Mutex::new(Intakes { queue: FairQueue::new(room), under_way: 0, closed: false });
+        let intakes = Mutex::new(Intakes {
+            queue: FairQueue::new(room),
+            under_way: 0,
+            entities: HashSet::default(),
+            closed: false,
+        });
         let messages_per_batch = histogram!("snavio_commit_messages");
         let portion = (room.items_max / room.tenant_part.max(1) / 2).max(limits::BATCH_MESSAGES_MAX);
         Self(Arc::new(Shared { store, clock, intakes, idle: Condvar::new(), messages_per_batch, portion }))
@@ -87,15 +108,11 @@ impl Committer {
                 refused.push((reply, Failure::Full));
             }
         }
-        let mut begins = self.0.begins(&mut line);
         drop(line);
         for (reply, failure) in refused {
             reply.ticket.answer(reply.place, Err(failure));
         }
-        while begins {
-            self.0.settle_batches();
-            begins = self.0.begins(&mut self.0.lock());
-        }
+        self.0.begin_batches();
         answers
     }
 
@@ -125,37 +142,53 @@ impl Shared {
         self.intakes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether one more batch may be under way, and there is one.
-    fn begins(&self, intakes: &mut Intakes) -> bool {
-        let begins = intakes.under_way < self.store.batches_at_once() && !intakes.queue.is_empty();
-        intakes.under_way += usize::from(begins);
-        begins
+    /// Begins as many batches as may be under way, and as there are.
+    fn begin_batches(self: &Arc<Self>) {
+        while let Some(batch) = self.begin() {
+            self.settle_batches(Some(batch));
+        }
+    }
+
+    fn begin(&self) -> Option<Vec<Waiting>> {
+        let mut intakes = self.lock();
+        if intakes.under_way >= self.store.batches_at_once() {
+            return None;
+        }
+        let batch = Some(intakes.take()).filter(|it| !it.is_empty());
+        intakes.under_way += usize::from(batch.is_some());
+        batch
     }
 
     /// Hands one batch to the store; its end begins the next. A store may answer before it returns: then this
     /// goes on by itself, for else each batch would stand on the stack of the one before.
-    fn settle_batches(self: &Arc<Self>) {
-        while let Some(batch) = self.next_batch() {
+    fn settle_batches(self: &Arc<Self>, mut next: Option<Vec<Waiting>>) {
+        while let Some(batch) = next {
             let (intakes, replies): (Vec<_>, Vec<_>) =
                 batch.into_iter().map(|waiting| (waiting.intake, waiting.reply)).unzip();
             self.messages_per_batch.record(intakes.len() as f64);
             let second = Arc::new(AtomicBool::new(false));
-            let mut batch = Batch { shared: Arc::clone(self), second: Arc::clone(&second), replies };
+            let entities = intakes.iter().flat_map(Intake::entities).cloned().collect();
+            let mut batch =
+                Batch { shared: Arc::clone(self), second: Arc::clone(&second), replies, entities };
             self.store.settle(intakes, self.clock.now(), Box::new(move |settled| batch.answer(settled)));
             if !second.swap(true, Ordering::AcqRel) {
                 return;
             }
+            next = self.next_batch();
         }
     }
 
+    /// What follows a batch that has ended.
     fn next_batch(&self) -> Option<Vec<Waiting>> {
         let mut intakes = self.lock();
-        if intakes.queue.is_empty() {
+        let batch = intakes.take();
+        if batch.is_empty() {
+            // What is left, if anything, waits for another one that is under way.
             intakes.under_way -= 1;
             self.idle.notify_all();
             return None;
         }
-        Some(intakes.queue.take(limits::COMMIT_MESSAGES_MAX, limits::COMMIT_BYTES_MAX))
+        Some(batch)
     }
 }
 
@@ -165,6 +198,8 @@ struct Batch {
     /// Whether the other of the two has happened: the store's answer, and its return from being asked.
     second: Arc<AtomicBool>,
     replies: Vec<Reply>,
+    /// Those of its messages.
+    entities: Vec<EntityKey>,
 }
 
 impl Batch {
@@ -196,8 +231,14 @@ impl Batch {
 impl Drop for Batch {
     fn drop(&mut self) {
         self.fail(Failure::Lost);
+        let mut intakes = self.shared.lock();
+        for key in &self.entities {
+            intakes.entities.remove(key);
+        }
+        drop(intakes);
         if self.second.swap(true, Ordering::AcqRel) {
-            self.shared.settle_batches();
+            self.shared.settle_batches(self.shared.next_batch());
+            self.shared.begin_batches();
         }
     }
 }
@@ -215,7 +256,7 @@ mod tests {
         let (ticket, answers) = Ticket::for_answers(2, Box::new(()));
         let replies = [0, 1].map(|place| Reply { ticket: Arc::clone(&ticket), place }).into();
         let second = Arc::new(AtomicBool::new(true));
-        (Batch { shared: Arc::clone(&committer.0), second, replies }, answers)
+        (Batch { shared: Arc::clone(&committer.0), second, replies, entities: Vec::new() }, answers)
     }
 
     /// PIP-5, MSG-12

@@ -110,18 +110,27 @@ impl<T> FairQueue<T> {
 
     /// Takes the next batch: at least one item if any waits, at most these many items and bytes.
     pub fn take(&mut self, items_max: usize, bytes_max: usize) -> Vec<T> {
+        self.take_free(items_max, bytes_max, |_| true)
+    }
+
+    /// The same of what is free to be taken: a line stops before an item that is not, so that nothing behind it comes
+    /// before it.
+    pub fn take_free(&mut self, items_max: usize, bytes_max: usize, is_free: impl Fn(&T) -> bool) -> Vec<T> {
         let most = Size { items: items_max, bytes: bytes_max };
         let mut batch = Batch { items: Vec::new(), taken: Size::default(), most };
+        let mut stopped = Vec::new();
         while !batch.is_full() {
             let Some(tenant) = self.turns.pop_front() else { break };
             let Some(line) = self.lines.get_mut(&tenant) else { continue };
-            line.serve(&mut batch);
-            if line.waiting.is_empty() {
-                self.lines.remove(&tenant);
-            } else {
-                self.turns.push_back(tenant);
+            line.serve(&mut batch, &is_free);
+            match line.waiting.front() {
+                None => drop(self.lines.remove(&tenant)),
+                Some((_, item)) if !is_free(item) => stopped.push(tenant),
+                Some(_) => self.turns.push_back(tenant),
             }
         }
+        // It is their turn still, once they are free.
+        stopped.into_iter().rev().for_each(|tenant| self.turns.push_front(tenant));
         self.count -= batch.items.len();
         self.taken = self.taken.minus(batch.taken);
         batch.items
@@ -156,9 +165,12 @@ impl<T> Batch<T> {
 }
 
 impl<T> Line<T> {
-    fn serve(&mut self, batch: &mut Batch<T>) {
+    fn serve(&mut self, batch: &mut Batch<T>, is_free: impl Fn(&T) -> bool) {
         self.deficit += QUANTUM_BYTES;
-        while let Some(&(size, _)) = self.waiting.front() {
+        while let Some(&(size, ref item)) = self.waiting.front() {
+            if !is_free(item) {
+                break;
+            }
             if size.bytes > self.deficit {
                 return;
             }
@@ -267,6 +279,18 @@ mod tests {
         assert_eq!(queue.take(15, 1000), [("wide", 0)], "and a batch of its own");
         queue.push(&tenant("calm"), one(10), ("calm", 0)).unwrap();
         assert!(queue.push(&tenant("wide"), many(1000), ("wide", 0)).is_err(), "now it does not fit");
+    }
+
+    /// PIP-9, ORD-3
+    #[test]
+    fn a_line_stops_before_what_is_not_free_and_others_go_on() {
+        let mut queue = FairQueue::new(room(100));
+        for (name, item) in [("a", 1), ("a", 2), ("b", 3), ("a", 4), ("b", 5)] {
+            queue.push(&tenant(name), one(10), item).unwrap();
+        }
+        assert_eq!(queue.take_free(10, 1000, |item| *item != 2), [1, 3, 5]);
+        assert!(queue.take_free(10, 1000, |item| *item != 2).is_empty());
+        assert_eq!((queue.len(), queue.take(10, 1000)), (2, vec![2, 4]));
     }
 
     #[test]

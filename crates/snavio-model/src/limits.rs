@@ -143,6 +143,8 @@ pub const ORDER_TTL_MAX: Duration = Duration::from_secs(400 * 86_400);
 pub const ENTITY_BYTES_MAX: usize = 256;
 /// Gaps of one entity that are tracked; the lowest are forgotten first.
 pub const ORDER_GAPS_MAX: usize = 32;
+/// Numbers of one entity that failed for good and are tracked, where it is parked behind them: the lowest, and the highest.
+pub const ORDER_FAILED_MAX: usize = 32;
 /// Messages of one entity that wait for those before them, whatever its route says (ORD-3),
 pub const ORDER_WAITING_MAX: usize = 256;
 /// and how long they do so: a wait must be shorter than what is remembered.

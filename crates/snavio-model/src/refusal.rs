@@ -23,6 +23,8 @@ pub struct Refusal {
     pub skew: Option<Skew>,
     /// The record of an id that means two things.
     pub conflict: Option<Serial>,
+    /// Its number and the last one of its entity, for refusals about order.
+    pub numbers: Option<Numbers>,
     /// Whether something may have been written all the same: the answer to that was lost (MSG-12).
     pub in_doubt: bool,
     /// Whether the registry that it was judged by is not the store's any more: it may be judged anew at once.
@@ -38,6 +40,15 @@ pub struct Skew {
     pub received_at: Timestamp,
 }
 
+/// How a message stands in the order of its entity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Numbers {
+    /// Its number.
+    pub number: i64,
+    /// The highest that was processed.
+    pub last: i64,
+}
+
 impl Refusal {
     /// A refusal without further hints.
     pub fn new(reason: Reason, detail: impl Into<Cow<'static, str>>) -> Self {
@@ -47,6 +58,7 @@ impl Refusal {
             retry_after: None,
             skew: None,
             conflict: None,
+            numbers: None,
             in_doubt: false,
             outdated: false,
         }
@@ -218,6 +230,8 @@ reasons! {
     OutOfOrder = "out_of_order", 409, Failed, "Out of order", "do not send it again: a later message of its entity was processed";
     /// The number of its entity's last message, under another id.
     SequenceConflict = "sequence_conflict", 409, Failed, "Number taken", "number the messages of an entity one by one, and use one id for one message";
+    /// Not above the last number of an entity that its completion has closed.
+    EntityClosed = "entity_closed", 409, Failed, "Entity is closed", "do not send it again: the completion of its entity was processed";
     /// The conflict does not make this move, or not any more.
     ConflictState = "conflict_state", 409, Nothing, "Not a move of this conflict", "look where the conflict stands, and try again";
     /// The same message is being processed.

@@ -24,8 +24,8 @@ use crate::id::Serial;
 use crate::limits;
 use crate::message::{Message, Path};
 use crate::name::{QueueKey, TenantName};
-use crate::order::{Action, EntityKey, EntityRecord, Placed};
-use crate::refusal::Reason;
+use crate::order::{EntityKey, EntityRecord, Placed};
+use crate::refusal::{Numbers, Reason};
 use crate::registry::{Acl, BoundRoute};
 use crate::time::Timestamp;
 
@@ -101,6 +101,8 @@ pub enum Outcome {
     OutOfOrder {
         /// The refusal's word.
         reason: Reason,
+        /// How it stands.
+        numbers: Numbers,
     },
     /// Seen before: nothing was dispatched.
     Duplicate {
@@ -420,12 +422,8 @@ pub fn judge(
     if let Some(refusal) = ways.iter().find_map(Way::refusal) {
         return all(refusal);
     }
-    if let [Way::Ordered(place, judged)] = &ways[..]
-        && let Action::Refuse(reason) = judged.action
-    {
-        let ordered = vec![ordering::note(0, judged)];
-        ordering::keep(place, judged, working, delta);
-        return Settlement { ordered, ..all(Outcome::OutOfOrder { reason }) };
+    if let Some(refusal) = ordering::refuse_late(&ways, working, delta) {
+        return refusal;
     }
     let rooms: Vec<_> = intake
         .destinations

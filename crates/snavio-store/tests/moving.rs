@@ -539,7 +539,7 @@ async fn order_goes_over() {
         store.entity(&key("reorder"), at(1)).await.unwrap(),
         store.entity(&key("parking"), at(1)).await.unwrap(),
     );
-    assert_eq!(before.1.as_ref().and_then(|it| it.state.parked_at), Some(1));
+    assert_eq!(before.1.as_ref().and_then(|it| it.state.parked_at()), Some(1));
     store.close().await;
     drop(store);
 

@@ -82,3 +82,13 @@ async fn a_hold_waits_for_what_is_being_deleted() {
     assert!(holding.await.expect("it ends").expect("it answers").is_some());
     store.close().await;
 }
+
+/// ORD-7
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_has_no_room_is_not_passed() {
+    let url = Postgres::shared().database().expect("a database can be made");
+    let options = Options { queue_depth_max: 2, ..Options::new(&url) };
+    let store: Arc<dyn Store> = Arc::new(PostgresStore::open(&options).await.expect("the store opens"));
+    snavio_store::conformance::parking::what_has_no_room_is_not_passed(&store).await;
+    store.close().await;
+}

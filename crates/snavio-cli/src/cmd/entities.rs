@@ -4,8 +4,7 @@ use clap::{Args, Subcommand};
 use reqwest::Method;
 use serde_json::json;
 
-use super::Failure;
-use super::claims::{encoded, in_path};
+use super::claims::encoded;
 use crate::Ended;
 use crate::connection::AsAnybody;
 use crate::output::Output;
@@ -53,6 +52,9 @@ enum Command {
         /// Why, for the record.
         #[arg(long)]
         why: String,
+        /// Though deliveries of it are there: messages that are numbered anew are handed out amid them, by their numbers.
+        #[arg(long)]
+        force: bool,
     },
     /// Let its later messages go on, behind the number that it is parked at. That one stays a dead letter.
     ///
@@ -73,13 +75,14 @@ impl Entities {
     pub(crate) async fn run(self, output: Output) -> Ended {
         let api = self.node.api().await?;
         let answer = match self.command {
-            Command::Show { which } => api.call(Method::GET, &which.path("")?, None).await?,
-            Command::Reset { which, why } => {
-                api.call(Method::POST, &which.path("/reset")?, Some(&json!({ "why": why }))).await?
+            Command::Show { which } => api.call(Method::GET, &which.path(""), None).await?,
+            Command::Reset { which, why, force } => {
+                let body = json!({ "why": why, "force": force });
+                api.call(Method::POST, &which.path("/reset"), Some(&body)).await?
             }
             Command::Skip { which, number, why } => {
                 let body = json!({ "number": number, "why": why });
-                api.call(Method::POST, &which.path("/skip")?, Some(&body)).await?
+                api.call(Method::POST, &which.path("/skip"), Some(&body)).await?
             }
         };
         output.object(&answer);
@@ -88,9 +91,15 @@ impl Entities {
 }
 
 impl Which {
-    fn path(&self, deed: &str) -> Result<String, Failure> {
+    fn path(&self, deed: &str) -> String {
         let of = self.of.as_ref().map(|it| format!("&of={}", encoded(it))).unwrap_or_default();
         let destination = encoded(&self.destination);
-        Ok(format!("/v1/entities/{}{deed}?destination={destination}{of}", in_path(&self.entity)?))
+        // Some names are none of a path's.
+        match self.entity.as_str() {
+            entity @ ("" | "." | "..") => {
+                format!("/v1/entities/-{deed}?destination={destination}{of}&entity={}", encoded(entity))
+            }
+            entity => format!("/v1/entities/{}{deed}?destination={destination}{of}", encoded(entity)),
+        }
     }
 }

@@ -64,10 +64,14 @@ pub(crate) fn judged(settled: Settled) -> Result<Settlement, Refusal> {
             | Outcome::Seen { .. },
         )
         | None => return Ok(settlement),
-        Some(Outcome::OutOfOrder { reason: Reason::SequenceConflict }) => {
-            (Reason::SequenceConflict, "another message of its entity has its number")
+        Some(Outcome::OutOfOrder { reason, numbers }) => {
+            let detail = match reason {
+                Reason::SequenceConflict => "another message of its entity has its number",
+                Reason::EntityClosed => "its entity is closed, and its number is not above the last one",
+                _ => "its number is below the last one of its entity",
+            };
+            return Err(Refusal { numbers: Some(*numbers), ..Refusal::new(*reason, detail) });
         }
-        Some(Outcome::OutOfOrder { reason }) => (*reason, "its number is below the last one of its entity"),
         Some(Outcome::QueueFull) => (Reason::Overloaded, "the route's queue holds as much as it may"),
         Some(Outcome::TooLate) => (Reason::Overloaded, "the message waited too long for its commit"),
         Some(Outcome::Taken) => {
@@ -93,6 +97,7 @@ pub(crate) fn judged(settled: Settled) -> Result<Settlement, Refusal> {
 mod tests {
     use snavio_model::delivery::DeadReason;
     use snavio_model::id::Serial;
+    use snavio_model::refusal::Numbers;
     use snavio_model::time::Timestamp;
 
     use super::*;
@@ -101,18 +106,16 @@ mod tests {
     #[test]
     fn every_end_of_a_message_has_its_word() {
         let outcome = |outcome| Ok(Settlement::unordered(None, vec![outcome]));
+        let late = |reason| outcome(Outcome::OutOfOrder { reason, numbers: Numbers { number: 1, last: 2 } });
         for (settled, reason, in_doubt) in [
             (outcome(Outcome::Queued { delivery: Serial(1) }), None, false),
             (outcome(Outcome::Duplicate { first_seen_at: Timestamp(0) }), None, false),
             (outcome(Outcome::Buried { delivery: Serial(1), reason: DeadReason::QueueFull }), None, false),
             (outcome(Outcome::Held { delivery: Serial(1) }), None, false),
             (outcome(Outcome::Skipped), None, false),
-            (outcome(Outcome::OutOfOrder { reason: Reason::OutOfOrder }), Some(Reason::OutOfOrder), false),
-            (
-                outcome(Outcome::OutOfOrder { reason: Reason::SequenceConflict }),
-                Some(Reason::SequenceConflict),
-                false,
-            ),
+            (late(Reason::OutOfOrder), Some(Reason::OutOfOrder), false),
+            (late(Reason::SequenceConflict), Some(Reason::SequenceConflict), false),
+            (late(Reason::EntityClosed), Some(Reason::EntityClosed), false),
             (outcome(Outcome::Taken), Some(Reason::Conflict), false),
             (outcome(Outcome::Conflict { conflict: Serial(1), is_new: true }), Some(Reason::Conflict), false),
             (outcome(Outcome::QueueFull), Some(Reason::Overloaded), false),

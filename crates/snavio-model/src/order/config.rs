@@ -177,6 +177,12 @@ impl Order {
         })
     }
 
+    /// Whether routes with these two may count together: they do not, or judge in one way.
+    pub fn counts_with(&self, other: &Self) -> bool {
+        let judged = |it: &Self| (it.enabled, it.mode, it.ttl_seconds, it.on_failure);
+        self.scope != other.scope || judged(self) == judged(other)
+    }
+
     /// Whether an entity is closed after a message of this type.
     pub fn completes(&self, name: &CommandName) -> bool {
         self.completion.contains(name)

@@ -148,6 +148,10 @@ fn judge_known(state: EntityState, arrival: &Arrival<'_>, rules: &Rules, now: Ti
 fn late(mut state: EntityState, arrival: &Arrival<'_>, rules: &Rules) -> Judged {
     let is_conflict = arrival.number == state.last;
     if rules.mode.is_one_at_a_time() {
+        if state.closed {
+            let verdict = Verdict::Late { last: state.last, was_missing: false };
+            return decided(state, verdict, Action::Refuse(Reason::EntityClosed));
+        }
         let was_missing = state.gaps.open().iter().any(|it| (it.from..=it.to).contains(&arrival.number));
         let last = state.last;
         return if is_conflict {
@@ -218,7 +222,7 @@ impl EntityState {
             gaps: Gaps::default(),
             waiting: Vec::new(),
             closed: false,
-            parked_at: None,
+            failed: Vec::new(),
             expires_at,
         }
     }

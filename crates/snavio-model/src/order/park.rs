@@ -4,6 +4,7 @@ use super::config::{OnFailure, Rules};
 use super::position::NumberKind;
 use super::state::EntityState;
 use crate::id::MessageId;
+use crate::limits::ORDER_FAILED_MAX;
 use crate::time::Timestamp;
 
 /// What follows a message that failed for good.
@@ -36,23 +37,31 @@ impl EntityState {
         }
         let new = || Self::begin(number, id, kind, now.plus(rules.ttl));
         let mut state = state.filter(|it| it.is_live(now)).unwrap_or_else(new);
-        // One is handed out at a time, lowest first: what fails while another is parked was handed out before that.
-        state.parked_at = Some(state.parked_at.map_or(number, |before| before.min(number)));
+        state.note_failed(number);
         (Some(state), AfterFailure::Parks)
+    }
+
+    /// While it is parked others may fail, too: those before it that are put back, and those behind it that nobody took
+    /// in time. Of too many the lowest are kept, and the highest: no later one goes on before it is mended.
+    fn note_failed(&mut self, number: i64) {
+        let Err(place) = self.failed.binary_search(&number) else { return };
+        self.failed.insert(place, number);
+        if self.failed.len() > ORDER_FAILED_MAX {
+            self.failed.remove(ORDER_FAILED_MAX - 1);
+        }
     }
 
     /// Whether a message of the entity must not be handed out: those behind the parked one. That one itself may, once
     /// it is redriven.
     pub fn holds_back(&self, number: i64) -> bool {
-        self.parked_at.is_some_and(|parked| number > parked)
+        self.parked_at().is_some_and(|parked| number > parked)
     }
 
-    /// The parked message was mended and processed, or skipped by a person: later ones go on, in order. They have the
-    /// whole time to live again.
-    pub fn unparked(self, number: i64, rules: &Rules, now: Timestamp) -> Result<Self, NotParked> {
-        if self.parked_at != Some(number) {
-            return Err(NotParked);
-        }
-        Ok(Self { parked_at: None, expires_at: now.plus(rules.ttl), ..self })
+    /// A message that failed was mended and processed, or skipped by a person: later ones go on, in order, up to the next
+    /// one that failed. They have the whole time to live again.
+    pub fn unparked(mut self, number: i64, rules: &Rules, now: Timestamp) -> Result<Self, NotParked> {
+        let place = self.failed.binary_search(&number).map_err(|_| NotParked)?;
+        self.failed.remove(place);
+        Ok(Self { expires_at: now.plus(rules.ttl), ..self })
     }
 }

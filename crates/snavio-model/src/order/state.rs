@@ -71,9 +71,9 @@ pub struct EntityState {
     /// Whether its completion was processed, and nothing since.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub closed: bool,
-    /// The number that failed for good, behind which later ones queue.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub parked_at: Option<i64>,
+    /// Numbers that failed for good where later ones queue behind them, lowest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<i64>,
     /// From when on nothing is known of it; only going on moves that.
     pub expires_at: Timestamp,
 }
@@ -107,7 +107,12 @@ pub struct Released {
 impl EntityState {
     /// Whether anything is known still. What waits or is parked is never forgotten: messages hang on it.
     pub fn is_live(&self, now: Timestamp) -> bool {
-        now < self.expires_at || !self.waiting.is_empty() || self.parked_at.is_some()
+        now < self.expires_at || !self.waiting.is_empty() || !self.failed.is_empty()
+    }
+
+    /// The number that later ones queue behind, if it is parked: the lowest that failed for good.
+    pub fn parked_at(&self) -> Option<i64> {
+        self.failed.first().copied()
     }
 
     /// When the first wait ends, if any message waits.

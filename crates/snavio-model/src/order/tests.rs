@@ -617,6 +617,27 @@ fn an_entity_parks_behind_what_failed_until_that_is_mended_or_skipped() {
     assert!(state.unwrap().holds_back(3));
 }
 
+/// ORD-7: what failed while it was parked is not passed when that is mended.
+#[test]
+fn an_entity_is_parked_at_the_lowest_of_what_failed() {
+    let parks = Rules { on_failure: OnFailure::Park, ..rules(Mode::Strict) };
+    let fail = |state, number: i64| {
+        EntityState::failed(state, number, NumberKind::Sequence, &id("m"), &parks, NOW).0
+    };
+    let state = [4, 1, 6, 4].into_iter().fold(None, fail).unwrap();
+    assert_eq!(state.parked_at(), Some(1));
+    let state = state.unparked(1, &parks, NOW).unwrap();
+    assert_eq!(state.parked_at(), Some(4));
+    // A person may settle a later one first.
+    let state = state.unparked(6, &parks, NOW).unwrap();
+    assert_eq!(state.unparked(4, &parks, NOW).unwrap().parked_at(), None);
+    // Of more than are tracked, the highest still keeps later ones back.
+    let most = i64::try_from(limits::ORDER_FAILED_MAX).unwrap();
+    let state = (1..=most + 20).fold(None, fail).unwrap();
+    assert_eq!(state.failed.len(), limits::ORDER_FAILED_MAX);
+    assert_eq!((state.failed[0], state.failed.last()), (1, Some(&(most + 20))));
+}
+
 fn text(state: &EntityState) -> String {
     serde_json::to_string(state).unwrap()
 }
@@ -633,7 +654,7 @@ fn what_is_stored_of_an_entity_is_read_back() {
     [1, 5, 7].into_iter().for_each(|number| drop(run.send(number, "m")));
     run.pass(30);
     run.send(12, "m");
-    let state = EntityState { parked_at: Some(5), ..run.state().clone() };
+    let state = EntityState { failed: vec![5, 9], ..run.state().clone() };
     assert_eq!(stored(&text(&state)), Some(state.clone()));
     let record = EntityRecord { state, rules: rules(Mode::Reorder) };
     assert_eq!(EntityRecord::stored(&record.to_text()), Some(record));

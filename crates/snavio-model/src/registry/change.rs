@@ -170,11 +170,15 @@ impl Draft<'_> {
                 found.extend(self.unsigned_problem(adapter));
                 found.extend(self.forgetful_subscription(adapter));
             }
-            Entry::Route(route) => found.extend(self.shared_queue(route)),
+            Entry::Route(route) => {
+                found.extend(self.shared_queue(route));
+                found.extend(self.shared_scope(route));
+            }
             Entry::Subscription(route) => {
                 found.extend(self.subscription_problems(route));
                 found.extend(self.patient_adapter(route));
                 found.extend(self.shared_queue(route));
+                found.extend(self.shared_scope(route));
             }
             _ => {}
         }
@@ -279,6 +283,27 @@ impl Draft<'_> {
             route.queue,
             taken_by(route),
             taken_by(other),
+            other.key()
+        ))
+    }
+
+    /// ORD-2: an entity has one state, and is judged in one way, whichever of its types comes.
+    fn shared_scope(&self, route: &Route) -> Option<String> {
+        let order = route.order.as_ref().filter(|it| it.scope.is_some())?;
+        let is_other = |it: &&Route| {
+            it.target == route.target && it.order.as_ref().is_some_and(|it| !it.counts_with(order))
+        };
+        let changed = self.after.values().flatten().filter_map(|entry| match entry {
+            Entry::Route(it) | Entry::Subscription(it) => Some(it),
+            _ => None,
+        });
+        let service = self.registry.service(route.target.as_str());
+        let there = service.iter().flat_map(|it| it.routes().chain(it.subscriptions())).map(|it| &it.route);
+        let there = there.filter(|it| !self.after.contains_key(&it.key()));
+        let other = changed.chain(there).find(is_other)?;
+        Some(format!(
+            "order.enabled, mode, ttl_seconds and on_failure differ from those of {}, which has the same scope: change them \
+             together",
             other.key()
         ))
     }

@@ -250,6 +250,12 @@ impl Route {
                     .to_owned(),
             );
         }
+        if order.scope.is_none() && order.completion.iter().any(|it| *it != self.name) {
+            return Some(format!(
+                "order.completion names types that this route never gets: give {} and their routes one scope",
+                self.name
+            ));
+        }
         order.problem()
     }
 

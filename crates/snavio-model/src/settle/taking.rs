@@ -7,6 +7,7 @@ use crate::claim::{Claim, Progress};
 use crate::delivery::{DeadLetter, DeadReason, Delivery};
 use crate::id::Serial;
 use crate::order::{Action, Judged, Lane, Place, Placed, Verdict};
+use crate::refusal::Reason;
 use crate::time::Timestamp;
 
 /// What is to be done with a message at one destination, before it is known whether there is room.
@@ -53,6 +54,17 @@ impl Way<'_> {
         match self {
             Self::Ends(outcome) => Some(*outcome).filter(Outcome::is_refusal),
             Self::New | Self::Ordered(..) | Self::Unreadable => None,
+        }
+    }
+
+    /// Where it stands, if it is late there and late ones are refused.
+    pub(super) fn late(&self) -> Option<(&Place, &Judged, Reason)> {
+        match self {
+            Self::Ordered(place, judged) => match judged.action {
+                Action::Refuse(reason) => Some((place, judged, reason)),
+                _ => None,
+            },
+            _ => None,
         }
     }
 
@@ -142,9 +154,13 @@ impl Taking<'_> {
                 return Outcome::Duplicate { first_seen_at: self.now };
             }
             Action::Deliver | Action::Hold if has_room => Taken::Queued(lane(waits)),
-            // It has not come, as far as its entity is concerned.
+            // It has not come, as far as its entity is concerned, and has failed for good.
             Action::Deliver | Action::Hold => {
-                return self.take(at, Taken::Buried(DeadReason::QueueFull, lane(false)), working, delta);
+                let lane = lane(false);
+                if lane.is_some() {
+                    ordering::park(self.intake, place, self.now, working, delta);
+                }
+                return self.take(at, Taken::Buried(DeadReason::QueueFull, lane), working, delta);
             }
             Action::Skip => Taken::Skipped,
             // Its producer is not to blame for how each destination counts: it is refused at this one only.
@@ -193,6 +209,9 @@ impl Taking<'_> {
         let (route, now) = (&self.intake.destinations[at], self.now);
         self.meant_for = self.meant_for.max(route.route.claim.compares());
         let Some(keep) = route.route.claim.keep() else { return };
+        // What was applied is a duplicate and never late, for as long as its entity is remembered (ORD-4).
+        let place = self.intake.places.get(at).and_then(Placed::place);
+        let keep = place.map_or(keep, |it| keep.max(it.rules.ttl));
         // What is left out is complete: nobody will report on it.
         let is_tracked = route.route.processing.is_tracked() && !matches!(taken, Taken::Skipped);
         let mut claim = Claim {

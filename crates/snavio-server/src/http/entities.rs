@@ -9,6 +9,7 @@ use snavio_model::order::{EntityKey, EntityState, Gap, Mode, NumberKind};
 use snavio_model::permission::Permission;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::time::Clock;
+use snavio_store::Reset;
 use utoipa::{IntoParams, ToSchema};
 
 use super::answer::json;
@@ -28,6 +29,8 @@ pub(super) struct Which {
     destination: String,
     /// The tenant whose messages they are: the destination's own when not said.
     of: Option<String>,
+    /// The entity in place of the path's, which is then not looked at: some names are none of a path's, as `..`.
+    entity: Option<String>,
 }
 
 /// How far an entity is.
@@ -96,7 +99,7 @@ impl EntityDocument {
             missing: state.gaps.missing(),
             waiting: waiting.collect(),
             closed: state.closed,
-            parked_at: state.parked_at,
+            parked_at: state.parked_at(),
             expires_at: state.expires_at.to_string(),
         }
     }
@@ -111,9 +114,13 @@ pub(super) async fn show(
     Segments(entity): Segments<String>,
     Params(which): Params<Which>,
 ) -> Result<Response, Problem> {
-    let key = key(&app, &principal, Permission::Read, entity, &which).await?;
-    let found = app.gate.store().entity(&key, app.clock.now()).await?.ok_or_else(nothing)?;
-    Ok(json(StatusCode::OK, &EntityDocument::new(&key, &found.state, Some(found.rules.mode))))
+    for key in keys(&app, &principal, Permission::Read, entity, &which).await? {
+        if let Some(found) = app.gate.store().entity(&key, app.clock.now()).await? {
+            let document = EntityDocument::new(&key, &found.state, Some(found.rules.mode));
+            return Ok(json(StatusCode::OK, &document));
+        }
+    }
+    Err(nothing().into())
 }
 
 /// Why it is done.
@@ -122,12 +129,37 @@ pub(super) async fn show(
 pub(super) struct ResetBody {
     /// For the record.
     why: String,
+    /// Whether it is forgotten though deliveries of it are there: messages that are numbered anew are handed out amid them,
+    /// by their numbers.
+    #[serde(default)]
+    force: bool,
 }
 
-/// Forgets an entity, and says what was known of it: its next message is the first. What waits is handed out in order, and
-/// what is parked goes on.
+/// What was known of an entity.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "it tells readers of the description what to expect")]
+pub(super) enum ResetAnswer {
+    Known(EntityDocument),
+    Damaged(DamagedDocument),
+}
+
+/// An entity of which nothing is known any more, and of which what was known could not be trusted.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = DamagedEntity)]
+pub(super) struct DamagedDocument {
+    entity: String,
+    scope: String,
+    tenant: String,
+    /// True.
+    damaged: bool,
+}
+
+/// Forgets an entity, and says what was known of it, or that it was damaged: its next message is the first. What waits is
+/// handed out in order, and what is parked goes on. While deliveries of it are there, only with `force`.
 #[utoipa::path(post, path = "/v1/entities/{entity}/reset", tag = "order", params(("entity" = String, Path, description = "The entity, as its messages name it"), Which),
-    request_body = ResetBody, responses((status = 200, body = EntityDocument)))]
+    request_body = ResetBody, responses((status = 200, body = inline(ResetAnswer))))]
 pub(super) async fn reset(
     State(app): State<Shared>,
     principal: Principal,
@@ -135,10 +167,26 @@ pub(super) async fn reset(
     Params(which): Params<Which>,
     JsonBody(body): JsonBody<ResetBody>,
 ) -> Result<Response, Problem> {
-    let key = key(&app, &principal, Permission::Mend, entity, &which).await?;
+    let keys = keys(&app, &principal, Permission::Mend, entity, &which).await?;
     let act = act(&app, &principal, &body.why)?;
-    let was = app.gate.store().reset_entity(&key, act).await?.ok_or_else(nothing)?;
-    Ok(json(StatusCode::OK, &EntityDocument::new(&key, &was, None)))
+    for key in keys {
+        return Ok(match app.gate.store().reset_entity(&key, body.force, act.clone()).await? {
+            Reset::Unknown => continue,
+            Reset::Forgotten(was) => json(StatusCode::OK, &EntityDocument::new(&key, &was, None)),
+            Reset::Damaged => {
+                let (scope, tenant) = (key.scope.to_string(), key.tenant.to_string());
+                json(StatusCode::OK, &DamagedDocument { entity: key.entity, scope, tenant, damaged: true })
+            }
+            Reset::Busy { deliveries } => {
+                let detail = format!(
+                    "{deliveries} deliveries of it are there, amid which messages that are numbered anew would be handed \
+                     out: wait until they have ended, or say force"
+                );
+                return Err(Refusal::new(Reason::RegistryConflict, detail).into());
+            }
+        });
+    }
+    Err(nothing().into())
 }
 
 /// What an entity is to go on behind.
@@ -161,25 +209,30 @@ pub(super) async fn skip(
     Params(which): Params<Which>,
     JsonBody(body): JsonBody<SkipBody>,
 ) -> Result<Response, Problem> {
-    let key = key(&app, &principal, Permission::Mend, entity, &which).await?;
+    let keys = keys(&app, &principal, Permission::Mend, entity, &which).await?;
     let act = act(&app, &principal, &body.why)?;
-    let skipped = app.gate.store().skip_parked(&key, body.number, act).await?.ok_or_else(nothing)?;
-    let state = skipped.map_err(|not| Refusal::new(Reason::RegistryConflict, not.to_string()))?;
-    Ok(json(StatusCode::OK, &EntityDocument::new(&key, &state, None)))
+    for key in keys {
+        if let Some(skipped) = app.gate.store().skip_parked(&key, body.number, act.clone()).await? {
+            let state = skipped.map_err(|not| Refusal::new(Reason::RegistryConflict, not.to_string()))?;
+            return Ok(json(StatusCode::OK, &EntityDocument::new(&key, &state, None)));
+        }
+    }
+    Err(nothing().into())
 }
 
 fn nothing() -> Refusal {
     Refusal::new(Reason::NotFound, "nothing is known of such an entity")
 }
 
-/// The entity that is meant, if the caller may do this to what the destination's tenant has.
-async fn key(
+/// The entities that may be meant, if the caller may do this to what the destination's tenant has: the first of which
+/// anything is known is.
+async fn keys(
     app: &App,
     principal: &Principal,
     permission: Permission,
     entity: String,
     which: &Which,
-) -> Result<EntityKey, Problem> {
+) -> Result<Vec<EntityKey>, Problem> {
     let owner = which.destination.split('/').next().unwrap_or_default();
     whose::tenant(app, principal, permission, Some(owner)).await?;
     let service = which.destination.split([':', '#']).next();
@@ -191,17 +244,18 @@ async fn key(
     }
     let of = which.of.as_deref().unwrap_or(owner);
     let tenant = TenantName::new(of).map_err(|it| Refusal::new(Reason::InvalidName, it.to_string()))?;
-    Ok(scoped(app, &tenant, &which.destination, &entity))
+    let entity = which.entity.clone().unwrap_or(entity);
+    // What a route counted by itself before it had a scope is known by its own name still.
+    let own = EntityKey { tenant: tenant.clone(), scope: which.destination.as_str().into(), entity };
+    let scoped = scoped(app, &tenant, &which.destination, &own.entity).filter(|it| *it != own);
+    Ok(scoped.into_iter().chain([own]).collect())
 }
 
 /// A route that counts together with others is asked for by its own name, too.
-fn scoped(app: &App, tenant: &TenantName, destination: &str, entity: &str) -> EntityKey {
+fn scoped(app: &App, tenant: &TenantName, destination: &str, entity: &str) -> Option<EntityKey> {
     let registry = app.gate.registry();
     let service = destination.split(':').next().and_then(|it| registry.service(it));
     let routes = service.iter().flat_map(|it| it.routes().chain(it.subscriptions()));
-    let route = routes.into_iter().find(|it| *it.destination == *destination);
-    match route.and_then(|it| Some((it, it.route.order.as_ref()?))) {
-        Some((route, order)) => EntityKey::new(tenant, &route.route, order, entity),
-        None => EntityKey { tenant: tenant.clone(), scope: destination.into(), entity: entity.to_owned() },
-    }
+    let route = routes.into_iter().find(|it| *it.destination == *destination)?;
+    Some(EntityKey::new(tenant, &route.route, route.route.order.as_ref()?, entity))
 }

@@ -108,6 +108,12 @@ pub(crate) struct Document {
     /// Where it is on record that the id means two things.
     #[serde(skip_serializing_if = "Option::is_none")]
     conflict_id: Option<i64>,
+    /// The number of a message that is late in the order of its entity,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    number: Option<i64>,
+    /// and the highest of its entity that was processed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last: Option<i64>,
 }
 
 impl Problem {
@@ -131,6 +137,8 @@ impl Problem {
             skew_seconds: skew.map(|it| it.received_at.skew(it.sent_at).as_millis() as f64 / 1000.0),
             received_at: skew.map(|it| it.received_at.to_string()),
             conflict_id: refusal.conflict.map(|it| it.0),
+            number: refusal.numbers.map(|it| it.number),
+            last: refusal.numbers.map(|it| it.last),
         }
     }
 

@@ -13,6 +13,7 @@ pub mod holds;
 pub mod journal;
 pub mod leases;
 pub mod ordering;
+pub mod parking;
 pub mod processing;
 pub mod queue;
 pub mod registry;
@@ -142,7 +143,9 @@ macro_rules! conformance {
                 a_reset_forgets_and_hands_out_what_waits_on_the_record,
                 a_late_event_is_a_dead_letter_where_it_is_refused_and_delivered_elsewhere,
                 an_event_whose_number_one_cannot_read_is_a_dead_letter_there_and_delivered_elsewhere,
-                foreseeing_moves_no_entity;
+                foreseeing_moves_no_entity, what_was_applied_is_a_duplicate_for_as_long_as_its_entity_is_known;
+            parking: what_is_purged_of_a_lane_is_not_handed_out, what_failed_meanwhile_is_not_passed,
+                what_nobody_took_in_time_is_not_passed, what_is_purged_or_erased_keeps_nothing_parked;
             queue: a_lease_hides_until_it_ends, a_receive_that_is_given_up_spends_no_attempt,
                 an_extension_hides_for_longer, a_release_waits_out_its_delay,
                 a_receipt_ends_only_its_own_delivery, a_receipt_that_was_never_given_out_ends_nothing,

@@ -14,7 +14,6 @@ use snavio_model::order::{
     EntityKey, EntityState, Mode, NotParked, OnFailure, Order, OrderDefaults, Place, Placed, Verdict,
 };
 use snavio_model::processing::{Processing, ProcessingKind};
-use snavio_model::refusal::Reason;
 use snavio_model::registry::{BoundRoute, Route};
 use snavio_model::settle::{Intake, Outcome, Settlement};
 use snavio_model::time::Timestamp;
@@ -24,7 +23,7 @@ use super::samples::{
     settle,
 };
 use super::{Backend, eventually};
-use crate::{Received, Report, Store, WaitEnded};
+use crate::{Received, Report, Reset, Store, WaitEnded};
 
 /// How long an entity of these routes is remembered, in seconds.
 const TTL: u32 = 3600;
@@ -47,11 +46,11 @@ pub fn ordered(name: &str, mode: Mode, change: impl FnOnce(&mut Order)) -> Arc<B
     Arc::new(BoundRoute::new(Route { order: Some(Box::new(order)), ..plain }))
 }
 
-fn strict() -> Arc<BoundRoute> {
+pub(super) fn strict() -> Arc<BoundRoute> {
     ordered("strict", Mode::Strict, |_| {})
 }
 
-fn parking() -> Arc<BoundRoute> {
+pub(super) fn parking() -> Arc<BoundRoute> {
     ordered("parking", Mode::Strict, |order| order.on_failure = OnFailure::Park)
 }
 
@@ -62,7 +61,7 @@ pub fn numbered(id: &str, entity: &str, number: i64, routes: &[Arc<BoundRoute>],
     placed(Intake { message: Message { payload, ..it.message }, destinations: routes.to_vec(), ..it })
 }
 
-fn placed(it: Intake) -> Intake {
+pub(super) fn placed(it: Intake) -> Intake {
     let place = |route: &Arc<BoundRoute>| Place::find(&it.message, &route.route, &OrderDefaults::default());
     // As the gate places them: one of several that cannot be read is a dead letter there.
     let places =
@@ -70,11 +69,11 @@ fn placed(it: Intake) -> Intake {
     Intake { places, ..it }
 }
 
-fn id_of(entity: &str, number: i64) -> String {
+pub(super) fn id_of(entity: &str, number: i64) -> String {
     format!("{entity}-{number}")
 }
 
-async fn send(
+pub(super) async fn send(
     store: &dyn Store,
     entity: &str,
     number: i64,
@@ -85,7 +84,7 @@ async fn send(
     send_as(store, &id, entity, number, route, now).await
 }
 
-async fn send_as(
+pub(super) async fn send_as(
     store: &dyn Store,
     id: &str,
     entity: &str,
@@ -97,23 +96,27 @@ async fn send_as(
     settle(store, batch, now).await.remove(0)
 }
 
-fn word(settlement: &Settlement) -> &'static str {
+pub(super) fn word(settlement: &Settlement) -> &'static str {
     match settlement.outcomes[0] {
         Outcome::Queued { .. } => "queued",
         Outcome::Held { .. } => "held",
         Outcome::Skipped => "skipped",
         Outcome::Duplicate { .. } => "duplicate",
-        Outcome::OutOfOrder { reason: Reason::OutOfOrder } => "out_of_order",
-        Outcome::OutOfOrder { .. } => "sequence_conflict",
+        Outcome::OutOfOrder { reason, .. } => reason.code(),
         _ => "something else",
     }
 }
 
-fn key(name: &str, entity: &str) -> EntityKey {
+pub(super) fn key(name: &str, entity: &str) -> EntityKey {
     EntityKey::stored(&format!("acme acme/bot:{name} {entity}")).expect("a key")
 }
 
-async fn state(store: &dyn Store, name: &str, entity: &str, now: Timestamp) -> Option<EntityState> {
+pub(super) async fn state(
+    store: &dyn Store,
+    name: &str,
+    entity: &str,
+    now: Timestamp,
+) -> Option<EntityState> {
     store.entity(&key(name, entity), now).await.expect("it can be read").map(|it| it.state)
 }
 
@@ -126,7 +129,7 @@ fn numbers(received: &[Received]) -> Vec<i64> {
 }
 
 /// Receives, and ends what was received.
-async fn take(store: &dyn Store, name: &str, now: Timestamp) -> Vec<i64> {
+pub(super) async fn take(store: &dyn Store, name: &str, now: Timestamp) -> Vec<i64> {
     let received = receive(store, name, 30, now).await;
     let receipts = received.iter().map(receipt).collect();
     acknowledge(store, &queue(name), receipts).await.expect("the store acknowledges");
@@ -134,7 +137,7 @@ async fn take(store: &dyn Store, name: &str, now: Timestamp) -> Vec<i64> {
 }
 
 /// Hands out everything, one after the other, and says in which order.
-async fn drain(store: &dyn Store, name: &str, now: Timestamp) -> Vec<i64> {
+pub(super) async fn drain(store: &dyn Store, name: &str, now: Timestamp) -> Vec<i64> {
     let mut all = Vec::new();
     loop {
         let some = take(store, name, now).await;
@@ -264,7 +267,7 @@ pub async fn one_message_of_an_entity_is_handed_out_at_a_time(store: &Arc<dyn St
 }
 
 /// Hands a delivery out until it is a dead letter.
-async fn exhaust(store: &dyn Store, name: &str, number: i64, now: Timestamp) -> Serial {
+pub(super) async fn exhaust(store: &dyn Store, name: &str, number: i64, now: Timestamp) -> Serial {
     let mut delivery = None;
     for _ in 0..RECEIVES_MAX {
         let received = receive(store, name, 0, now).await;
@@ -305,7 +308,7 @@ pub async fn an_entity_is_parked_behind_what_failed_until_it_is_mended(store: &A
     assert_eq!(word(&send(&**store, "e", 4, &parking, at(41)).await), "queued");
     assert!(receive(&**store, "parking", 30, at(42)).await.is_empty(), "they queue behind it");
     let known = state(&**store, "parking", "e", at(42)).await.expect("it is known");
-    assert_eq!((known.parked_at, known.last), (Some(1), 4));
+    assert_eq!((known.parked_at(), known.last), (Some(1), 4));
     let later = at(42 + 2 * i64::from(TTL));
     store.sweep(later).await.expect("the store sweeps");
     assert!(state(&**store, "parking", "e", later).await.is_some(), "what is parked is not forgotten");
@@ -314,7 +317,7 @@ pub async fn an_entity_is_parked_behind_what_failed_until_it_is_mended(store: &A
     assert_eq!(redriven.back, [dead]);
     assert_eq!(drain(&**store, "parking", at(43)).await, [1, 2, 3, 4]);
     let known = state(&**store, "parking", "e", at(44)).await.expect("it is known");
-    assert_eq!(known.parked_at, None);
+    assert_eq!(known.parked_at(), None);
 }
 
 /// The same, of a delivery that is out already; says which it was.
@@ -345,7 +348,7 @@ pub async fn what_is_parked_is_skipped_on_the_record(store: &Arc<dyn Store>) {
     assert_eq!(unknown.expect("it can be asked"), None);
     assert!(receive(&**store, "parking", 30, at(1)).await.is_empty());
     let skipped = store.skip_parked(&of, 1, act("it is of no use", at(1))).await.expect("it is skipped");
-    assert_eq!(skipped.and_then(Result::ok).map(|it| it.parked_at), Some(None));
+    assert_eq!(skipped.and_then(Result::ok).map(|it| it.parked_at()), Some(None));
     assert_eq!(drain(&**store, "parking", at(2)).await, [2]);
     let audit = store.audit(Serial(0), 10).await.expect("the record can be read");
     let entry = audit.last().expect("it is on the record");
@@ -386,7 +389,7 @@ pub async fn an_entity_is_closed_by_its_completion_and_forgotten_after_its_time(
     assert_eq!(word(&settle(&**store, vec![closing], at(1)).await[0]), "queued");
     let known = state(&**store, "strict", "e", at(1)).await.expect("a mark is left");
     assert!(known.closed);
-    assert_eq!(word(&send_as(&**store, "late", "e", 1, &strict, at(2)).await), "out_of_order");
+    assert_eq!(word(&send_as(&**store, "late", "e", 1, &strict, at(2)).await), "entity_closed");
     let over = at(1 + i64::from(TTL));
     assert!(state(&**store, "strict", "e", over).await.is_none());
     let swept = store.sweep(over).await.expect("the store sweeps");
@@ -401,16 +404,25 @@ pub async fn a_reset_forgets_and_hands_out_what_waits_on_the_record(store: &Arc<
         send(&**store, "e", number, &reorder, at(0)).await;
     }
     let of = key("reorder", "e");
-    let was = store.reset_entity(&of, act("counted anew", at(1))).await.expect("it is reset");
-    assert_eq!(was.map(|it| (it.last, it.waiting.len())), Some((5, 2)));
+    let reset =
+        async |force| store.reset_entity(&of, force, act("counted anew", at(1))).await.expect("it answers");
+    assert_eq!(reset(false).await, Reset::Busy { deliveries: 3 }, "new ones would be handed out amid them");
+    let Reset::Forgotten(was) = reset(true).await else { panic!("it is known") };
+    assert_eq!((was.last, was.waiting.len()), (5, 2));
     assert!(state(&**store, "reorder", "e", at(1)).await.is_none());
     assert_eq!(drain(&**store, "reorder", at(1)).await, [5, 7, 9]);
     assert_eq!(word(&send(&**store, "e", 1, &reorder, at(2)).await), "queued");
     assert_eq!(drain(&**store, "reorder", at(2)).await, [1]);
-    let nobody = store.reset_entity(&key("reorder", "nobody"), act("no", at(3))).await;
-    assert_eq!(nobody.expect("it can be asked"), None);
+    let reset = store.reset_entity(&of, false, act("again", at(3))).await.expect("it answers");
+    assert!(matches!(reset, Reset::Forgotten(_)), "nothing of it is there any more");
+    let nobody = store.reset_entity(&key("reorder", "nobody"), false, act("no", at(3))).await;
+    assert_eq!(nobody.expect("it can be asked"), Reset::Unknown);
     let audit = store.audit(Serial(0), 10).await.expect("the record can be read");
-    assert_eq!(audit.iter().map(|it| it.action.as_str()).collect::<Vec<_>>(), ["entity.reset"]);
+    assert_eq!(audit.iter().map(|it| it.action.as_str()).collect::<Vec<_>>(), ["entity.reset"; 2]);
+    assert!(
+        audit.iter().all(|it| it.object.starts_with("acme acme/bot:reorder sha256:")),
+        "and not by its name"
+    );
 }
 
 /// PIP-13, ORD-3: each subscription judges by its own rules, and none refuses the event for the others.
@@ -486,6 +498,22 @@ pub async fn foreseeing_moves_no_entity(store: &Arc<dyn Store>) {
         assert_eq!(word(&store.foresee(it, at(1)).await.expect("it can be foreseen")), verdict);
     }
     assert_eq!(state(&**store, "strict", "e", at(1)).await.map(|it| it.last), Some(5));
+}
+
+/// ORD-4: however short its claims are kept elsewhere.
+pub async fn what_was_applied_is_a_duplicate_for_as_long_as_its_entity_is_known(store: &Arc<dyn Store>) {
+    let strict = strict();
+    for number in 1..=3 {
+        send(&**store, "e", number, &strict, at(0)).await;
+    }
+    let later = i64::from(TTL) - 1;
+    const { assert!(TTL > 2 * KEEP_SECONDS) };
+    for now in [later / 2, later] {
+        store.sweep(at(now)).await.expect("the store sweeps");
+        for number in 1..=3 {
+            assert_eq!(word(&send(&**store, "e", number, &strict, at(now)).await), "duplicate", "{number}");
+        }
+    }
 }
 
 /// ORD-2: nobody advances from a state that another has advanced from, whichever node it is.

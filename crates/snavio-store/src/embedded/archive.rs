@@ -14,6 +14,8 @@ use snavio_model::name::TenantName;
 use snavio_model::time::Timestamp;
 
 use super::check::usable;
+use super::erase::Aftermath;
+use super::queue::Queues;
 use super::writer::{Transaction, Urgency, sql};
 use super::{EmbeddedStore, answer, audit, claim, erase, hold, known, message, original, segment};
 use crate::archive::{
@@ -155,8 +157,13 @@ impl Archive for EmbeddedStore {
         let erase = move |transaction: &mut Transaction<'_>| {
             erase::erase(transaction, &id, &rewritten, decides_for.as_deref(), &act)
         };
-        let (erasure, told) = self.writer.run(Urgency::Ordinary, erase).await?;
-        self.written.wake(told.iter().map(|record| record.tenant.as_str()));
+        // The lanes in memory follow before anybody else's commit does.
+        let parks = |queues: &mut Queues, (_, after): &(Erasure, Aftermath)| {
+            after.parked.iter().for_each(|(key, at)| queues.park(key, *at));
+        };
+        let erase = move |transaction: &mut Transaction<'_>| Ok((erase(transaction)?, Vec::new()));
+        let (erasure, after) = self.change_lanes(erase, parks).await?;
+        self.written.wake(after.told.iter().map(|record| record.tenant.as_str()));
         Ok(erasure)
     }
 

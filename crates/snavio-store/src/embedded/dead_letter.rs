@@ -9,6 +9,7 @@ use snavio_model::order::Lane;
 use snavio_model::time::Timestamp;
 
 use super::{check, delivery, message, writer::sql};
+use crate::archive::DESTINATIONS_MAX;
 use crate::{ListedDeadLetter, StoreError, StoredDeadLetter};
 
 const COLUMNS: &str = "id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max, \
@@ -60,6 +61,17 @@ pub(super) fn find(
     let mut statement = connection.prepare_cached(&query).map_err(sql)?;
     let mut rows = statement.query((id.0, tenant)).map_err(sql)?;
     rows.next().map_err(sql)?.map(read).transpose()
+}
+
+/// Those of one message that are no evidence of a conflict; damaged ones are told of and left out.
+pub(super) fn of_message(connection: &Connection, message: Serial) -> Result<Vec<DeadLetter>, StoreError> {
+    let query = format!(
+        "SELECT {COLUMNS} FROM dead_letter WHERE id > ?1 AND id <= ?1 + {DESTINATIONS_MAX} AND message = ?1 \
+         AND reason <> 'conflict' ORDER BY id"
+    );
+    let mut statement = connection.prepare_cached(&query).map_err(sql)?;
+    let mut rows = statement.query([message.0]).map_err(sql)?;
+    check::page(&mut rows, usize::MAX, read)
 }
 
 /// A page of a tenant's dead letters; those that are damaged or whose message is are told of and left out.

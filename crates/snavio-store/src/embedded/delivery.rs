@@ -92,6 +92,13 @@ pub(super) fn release(
     Ok(released)
 }
 
+/// Lets all of a lane be handed out that waited, and says their numbers.
+pub(super) fn release_all(connection: &Connection, key: &EntityKey) -> rusqlite::Result<Vec<i64>> {
+    const RELEASE: &str = "UPDATE delivery SET waits = 0 WHERE lane = ?1 AND waits = 1 RETURNING lane_number";
+    let mut statement = connection.prepare_cached(RELEASE)?;
+    statement.query_map([key.to_text()], |row| row.get(0))?.collect()
+}
+
 /// How often one was handed out that no claim waits for. Two counts may come in either order.
 pub(super) fn set_receives(connection: &Connection, id: Serial, receives: u32) -> rusqlite::Result<()> {
     let mut statement =

@@ -10,9 +10,9 @@ use snavio_model::time::Timestamp;
 use tokio::sync::oneshot;
 
 use super::writer::{Job, Transaction, Urgency, lock, sql};
-use super::{EmbeddedStore, Queues, audit, delivery, entity, erase};
+use super::{EmbeddedStore, Queues, audit, check, delivery, entity, erase};
 use crate::entities::{reset, skipped};
-use crate::{Act, Entities, StoreError, WaitEnded};
+use crate::{Act, Entities, Reset, StoreError, WaitEnded};
 
 #[async_trait]
 impl Entities for EmbeddedStore {
@@ -22,24 +22,39 @@ impl Entities for EmbeddedStore {
         Ok(found.filter(|it| it.state.is_live(now)))
     }
 
-    async fn reset_entity(&self, key: &EntityKey, act: Act) -> Result<Option<EntityState>, StoreError> {
-        let of = key.clone();
+    async fn reset_entity(&self, key: &EntityKey, force: bool, act: Act) -> Result<Reset, StoreError> {
+        let (of, queues) = (key.clone(), Arc::clone(&self.queues));
         let forget = move |transaction: &mut Transaction<'_>| {
             let connection = transaction.connection;
-            let found = entity::find(connection, &of)?.filter(|it| it.state.is_live(act.at));
-            let Some(EntityRecord { state, .. }) = found else { return Ok((None, Vec::new())) };
+            let state = match entity::find(connection, &of) {
+                Ok(None) => return Ok((Reset::Unknown, Vec::new())),
+                Ok(Some(it)) if !it.state.is_live(act.at) => return Ok((Reset::Unknown, Vec::new())),
+                Ok(Some(it)) => Some(it.state),
+                Err(damaged @ StoreError::Damaged { .. }) => {
+                    check::alert(&damaged);
+                    None
+                }
+                Err(error) => return Err(error),
+            };
+            let deliveries = lock(&queues).in_lane(&of);
+            if deliveries > 0 && !force {
+                return Ok((Reset::Busy { deliveries: deliveries as u64 }, Vec::new()));
+            }
             // Its name may be personal: nothing of it stays in the file.
             erase::overwriting(connection, || entity::delete(connection, &of).map_err(sql))?;
-            let released: Vec<_> =
-                state.clone().reset().into_iter().map(|it| (of.clone(), it.number)).collect();
-            for (key, number) in &released {
-                delivery::release(connection, key, *number).map_err(sql)?;
-            }
-            let deed = reset(&of, &state);
+            let released = delivery::release_all(connection, &of).map_err(sql)?;
+            let deed = reset(&of, state.as_ref());
             audit::append(transaction, deed.action, &deed.object, &act, &deed.outcome)?;
-            Ok((Some(state), released))
+            let released = released.into_iter().map(|number| (of.clone(), number)).collect();
+            Ok((state.map_or(Reset::Damaged, Reset::Forgotten), released))
         };
-        self.change_lane(key, forget).await
+        let key = key.clone();
+        self.change_lanes(forget, move |queues, reset| {
+            if matches!(reset, Reset::Forgotten(_) | Reset::Damaged) {
+                queues.park(&key, None);
+            }
+        })
+        .await
     }
 
     async fn skip_parked(
@@ -63,7 +78,13 @@ impl Entities for EmbeddedStore {
             audit::append(transaction, deed.action, &deed.object, &act, &deed.outcome)?;
             Ok((Some(Ok(record.state)), Vec::new()))
         };
-        self.change_lane(key, skip).await
+        let key = key.clone();
+        self.change_lanes(skip, move |queues, skipped: &Option<Result<EntityState, NotParked>>| {
+            if let Some(Ok(state)) = skipped {
+                queues.park(&key, state.parked_at());
+            }
+        })
+        .await
     }
 
     async fn end_waits(&self, now: Timestamp) -> Result<Vec<WaitEnded>, StoreError> {
@@ -95,21 +116,6 @@ impl Entities for EmbeddedStore {
 type Changed<T> = (T, Vec<(EntityKey, i64)>);
 
 impl EmbeddedStore {
-    /// Changes one entity so that nothing is parked in it any more, if that changes anything.
-    async fn change_lane<T: GoesOn + Send + 'static>(
-        &self,
-        key: &EntityKey,
-        change: impl FnMut(&mut Transaction<'_>) -> Result<Changed<Option<T>>, StoreError> + Send + 'static,
-    ) -> Result<Option<T>, StoreError> {
-        let key = key.clone();
-        self.change_lanes(change, move |queues, changed: &Option<T>| {
-            if changed.as_ref().is_some_and(T::goes_on) {
-                queues.park(&key, None);
-            }
-        })
-        .await
-    }
-
     /// Changes entities in a commit, and then the lanes in memory, before anybody else's commit does.
     pub(super) async fn change_lanes<T: Send + 'static>(
         &self,
@@ -120,23 +126,6 @@ impl EmbeddedStore {
         let job = ChangeLanes { change, changed: None, then, queues: Arc::clone(&self.queues), reply };
         self.writer.submit(Urgency::Ordinary, Box::new(job));
         answer.await.unwrap_or(Err(StoreError::Closed))
-    }
-}
-
-/// Whether an entity goes on after what was done to it.
-trait GoesOn {
-    fn goes_on(&self) -> bool;
-}
-
-impl GoesOn for EntityState {
-    fn goes_on(&self) -> bool {
-        true
-    }
-}
-
-impl GoesOn for Result<EntityState, NotParked> {
-    fn goes_on(&self) -> bool {
-        self.is_ok()
     }
 }
 

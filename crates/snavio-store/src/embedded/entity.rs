@@ -33,7 +33,7 @@ pub(super) fn put(connection: &Connection, key: &EntityKey, record: &EntityRecor
         body,
         record.state.expires_at.0,
         record.state.wait_ends_at().map(|it| it.0),
-        record.state.parked_at,
+        record.state.parked_at(),
         of_entity(key, &body),
     ];
     connection.prepare_cached(PUT)?.execute(values).map(|_| ())
@@ -59,7 +59,7 @@ pub(super) fn parked(connection: &Connection) -> Result<Vec<(EntityKey, i64)>, S
     let mut statement = connection.prepare_cached(&query).map_err(sql)?;
     let mut rows = statement.query([]).map_err(sql)?;
     let found = check::page(&mut rows, usize::MAX, read)?;
-    Ok(found.into_iter().filter_map(|(key, it)| Some((key, it.state.parked_at?))).collect())
+    Ok(found.into_iter().filter_map(|(key, it)| Some((key, it.state.parked_at()?))).collect())
 }
 
 /// Some of those in which a wait is over; damaged ones are told of and left out.

@@ -10,26 +10,36 @@ use snavio_model::id::Serial;
 use snavio_model::telemetry::Record;
 use snavio_model::time::Timestamp;
 
+use super::park::{self, Parked};
 use super::writer::{Transaction, sql};
-use super::{answer, audit, claim, hold, known, message, original, segment, telemetry};
+use super::{answer, audit, claim, dead_letter, hold, known, message, original, segment, telemetry};
 use crate::archive::{
     Aside, DESTINATIONS_MAX, Dispute, Erasure, count_of, disputed, erased, told_of_erasure,
 };
 use crate::{Act, LoggedMessage, StoreError};
 
-/// Erases, says whom to tell, and overwrites what is freed by that.
+/// What erasing leaves to be done once it is durable.
+#[derive(Default)]
+pub(super) struct Aftermath {
+    /// Whom to tell.
+    pub(super) told: Vec<Record>,
+    /// Where entities are parked from then on.
+    pub(super) parked: Vec<Parked>,
+}
+
+/// Erases, and overwrites what is freed by that.
 pub(super) fn erase(
     transaction: &mut Transaction<'_>,
     id: &IdKey,
     rewritten: &[(Pointer, Pointer)],
     decides_for: Option<&str>,
     act: &Act,
-) -> Result<(Erasure, Vec<Record>), StoreError> {
-    let mut told = Vec::new();
+) -> Result<(Erasure, Aftermath), StoreError> {
+    let mut after = Aftermath::default();
     let connection = transaction.connection;
     let erased =
-        overwriting(connection, || erase_rows(transaction, id, rewritten, decides_for, act, &mut told))?;
-    Ok((erased, told))
+        overwriting(connection, || erase_rows(transaction, id, rewritten, decides_for, act, &mut after))?;
+    Ok((erased, after))
 }
 
 /// Has SQLite overwrite what is freed meanwhile: pages that are merely free would still say it.
@@ -50,7 +60,7 @@ fn erase_rows(
     rewritten: &[(Pointer, Pointer)],
     decides_for: Option<&str>,
     act: &Act,
-    told: &mut Vec<Record>,
+    after: &mut Aftermath,
 ) -> Result<Erasure, StoreError> {
     let connection = transaction.connection;
     let claims = claim::of_id(connection, id)?;
@@ -85,12 +95,12 @@ fn erase_rows(
     for (logged, hash_version) in left {
         let number = logged.number;
         message::erase(connection, logged, hash_version).map_err(sql)?;
-        forget_dead_letters(connection, number).map_err(sql)?;
+        after.parked.extend(forget_dead_letters(transaction, number, act.at)?);
     }
     let destinations = claims.iter().map(|(_, aside)| &*aside.key.destination);
     let destinations = destinations.chain(conflicts.iter().map(|it| it.destination.as_str()));
-    told.extend(told_of_erasure(id, destinations, act.at));
-    telemetry::append(transaction, told)?;
+    after.told.extend(told_of_erasure(id, destinations, act.at));
+    telemetry::append(transaction, &after.told)?;
     let mut answers = 0;
     for (claim, aside) in claims {
         answers += usize::from(erase_claim(connection, claim, &aside.key, act.at)?);
@@ -155,13 +165,22 @@ fn is_on_its_way(connection: &Connection, message: Serial) -> rusqlite::Result<b
     connection.prepare_cached(&query)?.query_row([message.0], |row| row.get(0))
 }
 
-/// Nobody puts back what says nothing; what is evidence of a conflict stays.
-fn forget_dead_letters(connection: &Connection, message: Serial) -> rusqlite::Result<()> {
+/// Nobody puts back what says nothing, so what is parked behind it goes on; what is evidence of a conflict stays.
+fn forget_dead_letters(
+    transaction: &Transaction<'_>,
+    message: Serial,
+    now: Timestamp,
+) -> Result<Vec<Parked>, StoreError> {
+    let mut parked = Vec::new();
+    for letter in dead_letter::of_message(transaction.connection, message)? {
+        parked.extend(park::done(transaction, letter.delivery.lane.as_deref(), now)?);
+    }
     let delete = format!(
         "DELETE FROM dead_letter WHERE id > ?1 AND id <= ?1 + {DESTINATIONS_MAX} AND message = ?1 \
          AND reason <> 'conflict'"
     );
-    connection.prepare_cached(&delete)?.execute([message.0]).map(|_| ())
+    let deleted = transaction.connection.prepare_cached(&delete).and_then(|mut it| it.execute([message.0]));
+    deleted.map(|_| parked).map_err(sql)
 }
 
 /// Whether there was an answer.

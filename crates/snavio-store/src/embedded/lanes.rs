@@ -13,8 +13,8 @@ use snavio_model::time::Timestamp;
 #[derive(Default)]
 pub(super) struct Lanes {
     lanes: HashMap<EntityKey, OneLane>,
-    /// The lane of each delivery that is in one, in front or behind.
-    of: HashMap<Serial, EntityKey>,
+    /// The lane of each delivery that is in one, in front or behind, and its number there.
+    of: HashMap<Serial, (EntityKey, i64)>,
     /// Those that stand behind, by queue and age.
     behind: HashMap<QueueKey, BTreeSet<(Timestamp, Serial)>>,
 }
@@ -32,11 +32,10 @@ struct OneLane {
 impl OneLane {
     /// The next one to be handed out.
     fn next(&self) -> Option<(i64, Serial)> {
-        let may_go = |(key, it): &(&(i64, Serial), &Delivery)| {
-            let waits = it.lane.as_ref().is_some_and(|lane| lane.waits);
-            !waits && self.parked_at.is_none_or(|parked| key.0 <= parked)
-        };
-        self.behind.iter().find(may_go).map(|(key, _)| *key)
+        let waits = |it: &Delivery| it.lane.as_ref().is_some_and(|lane| lane.waits);
+        // However many queue behind a parked one, they are not looked at; of those that wait there are few.
+        let highest = (self.parked_at.unwrap_or(i64::MAX), Serial(i64::MAX));
+        self.behind.range(..=highest).find(|(_, it)| !waits(it)).map(|(key, _)| *key)
     }
 
     fn is_idle(&self) -> bool {
@@ -47,7 +46,7 @@ impl OneLane {
 impl Lanes {
     /// Adds a delivery behind all others of its lane.
     pub(super) fn add(&mut self, delivery: Delivery, lane: &Lane) {
-        self.of.insert(delivery.id, lane.key.clone());
+        self.of.insert(delivery.id, (lane.key.clone(), lane.number));
         let one = self.lanes.entry(lane.key.clone()).or_default();
         Self::put_behind(&mut self.behind, one, delivery, lane.number);
     }
@@ -67,7 +66,7 @@ impl Lanes {
         let one = self.lanes.entry(lane.key.clone()).or_default();
         let is_free = one.front.is_none();
         if is_free {
-            self.of.insert(delivery.id, lane.key.clone());
+            self.of.insert(delivery.id, (lane.key.clone(), lane.number));
             one.front = Some(delivery.clone());
         }
         is_free
@@ -114,14 +113,13 @@ impl Lanes {
 
     /// Forgets a delivery that has ended, and says whose lane it was in.
     pub(super) fn ended(&mut self, id: Serial) -> Option<EntityKey> {
-        let key = self.of.remove(&id)?;
+        let (key, number) = self.of.remove(&id)?;
         let one = self.lanes.get_mut(&key)?;
         if one.front.as_ref().is_some_and(|it| it.id == id) {
             one.front = None;
             return Some(key);
         }
-        let place = one.behind.keys().find(|(_, it)| *it == id).copied();
-        if let Some(delivery) = place.and_then(|place| one.behind.remove(&place)) {
+        if let Some(delivery) = one.behind.remove(&(number, id)) {
             self.leave(&delivery.queue, delivery.queued_at, id);
         }
         Some(key)
@@ -143,12 +141,18 @@ impl Lanes {
         self.lanes.entry(key.clone()).or_default().parked_at = parked_at;
     }
 
+    /// How many are in a lane, in front or behind.
+    pub(super) fn len_of(&self, key: &EntityKey) -> usize {
+        self.lanes.get(key).map_or(0, |one| one.behind.len() + usize::from(one.front.is_some()))
+    }
+
     pub(super) fn keys(&self) -> Vec<EntityKey> {
         self.lanes.keys().cloned().collect()
     }
 
     /// Whether no delivery is in a lane.
-    pub(super) fn is_empty(&self) -> bool {
+    #[cfg(test)]
+    fn is_empty(&self) -> bool {
         self.of.is_empty()
     }
 
@@ -159,14 +163,15 @@ impl Lanes {
 
     /// A delivery that is in a lane.
     fn find(&self, id: Serial) -> Option<&Delivery> {
-        let one = self.lanes.get(self.of.get(&id)?)?;
-        one.front.as_ref().filter(|it| it.id == id).or_else(|| one.behind.values().find(|it| it.id == id))
+        let (key, number) = self.of.get(&id)?;
+        let one = self.lanes.get(key)?;
+        one.front.as_ref().filter(|it| it.id == id).or_else(|| one.behind.get(&(*number, id)))
     }
 
     /// A delivery that stands behind others.
     pub(super) fn find_behind(&self, id: Serial) -> Option<&Delivery> {
-        let one = self.lanes.get(self.of.get(&id)?)?;
-        one.behind.values().find(|it| it.id == id)
+        let (key, number) = self.of.get(&id)?;
+        self.lanes.get(key)?.behind.get(&(*number, id))
     }
 
     /// How many stand behind others in a queue.

@@ -66,6 +66,10 @@ impl Job for Settle {
         if !delta.is_empty() {
             self.settled.fetch_add(delta.messages.len() as u64, Ordering::Relaxed);
             let mut queues = lock(&self.queues);
+            // Settling parks, and lets nothing go on.
+            for (key, record) in delta.entities.iter().filter(|(_, it)| it.state.parked_at().is_some()) {
+                queues.park(key, record.state.parked_at());
+            }
             for delivery in &delta.deliveries {
                 queues.add(delivery);
             }

@@ -258,7 +258,7 @@ impl EmbeddedStore {
     async fn purge_some(&self, queue: &QueueKey, ids: Vec<Serial>, act: Act) -> Result<u64, StoreError> {
         let (reply, answer) = oneshot::channel();
         let (queue, queues) = (queue.clone(), Arc::clone(&self.queues));
-        let job = Purge { queue, ids, act, queues, deleted: 0, reply };
+        let job = Purge { queue, ids, act, queues, deleted: 0, parked: Vec::new(), reply };
         self.writer.submit(Urgency::Ordinary, Box::new(job));
         answer.await.unwrap_or(Err(StoreError::Closed))
     }

@@ -27,13 +27,13 @@ pub(super) fn failed(
     let (state, of) = found.map(|it| (it.state, it.rules)).unzip();
     let (state, _) = EntityState::failed(state, lane.number, lane.kind, id.unwrap_or(&unknown), &rules, now);
     let Some(state) = state else { return Ok(None) };
-    let parked_at = state.parked_at;
+    let parked_at = state.parked_at();
     let record = EntityRecord { state, rules: of.unwrap_or(rules) };
     entity::put(transaction.connection, &lane.key, &record).map_err(sql)?;
     Ok(Some((lane.key.clone(), parked_at)))
 }
 
-/// A message was processed after all, or a person says so: if its entity is parked behind it, later ones go on.
+/// A message was processed after all, or is none any more: what is parked behind it goes on.
 pub(super) fn done(
     transaction: &Transaction<'_>,
     lane: Option<&Lane>,
@@ -46,5 +46,5 @@ pub(super) fn done(
     let Ok(state) = record.state.unparked(lane.number, &record.rules, now) else { return Ok(None) };
     let record = EntityRecord { state, ..record };
     entity::put(transaction.connection, &lane.key, &record).map_err(sql)?;
-    Ok(Some((lane.key.clone(), None)))
+    Ok(Some((lane.key.clone(), record.state.parked_at())))
 }

@@ -119,6 +119,11 @@ impl Queues {
         }
     }
 
+    /// How many deliveries are in a lane.
+    pub(super) fn in_lane(&self, key: &EntityKey) -> usize {
+        self.lanes.len_of(key)
+    }
+
     /// Keeps later ones of a lane behind a number, or lets them go on.
     pub(super) fn park(&mut self, key: &EntityKey, parked_at: Option<i64>) {
         self.lanes.park(key, parked_at);
@@ -214,15 +219,10 @@ impl Queues {
 
     /// Forgets what has ended for good.
     pub(super) fn forget(&mut self, key: &QueueKey, ids: &[Serial]) {
+        // All leave their lanes before the next of any comes in: it may be one of them.
+        let lanes: HashSet<_> = ids.iter().filter_map(|id| self.lanes.ended(*id)).collect();
         self.queue(key).forget(ids);
-        if self.lanes.is_empty() {
-            return;
-        }
-        for id in ids {
-            if let Some(lane) = self.lanes.ended(*id) {
-                self.step(&lane);
-            }
-        }
+        lanes.iter().for_each(|lane| self.step(lane));
     }
 
     /// Leases on: hidden until `visible_at`. Also says what of it is to be kept.

@@ -122,17 +122,22 @@ pub(super) struct Purge {
     pub(super) act: Act,
     pub(super) queues: Arc<Mutex<Queues>>,
     pub(super) deleted: u64,
+    pub(super) parked: Vec<Parked>,
     pub(super) reply: oneshot::Sender<Result<u64, StoreError>>,
 }
 
 impl Job for Purge {
     fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
         self.deleted = 0;
+        self.parked.clear();
         for id in &self.ids {
             let found = usable(delivery::find(transaction.connection, *id))?.flatten();
-            if let Some(delivery) = found.filter(|it| it.tracking.is_tracked()) {
-                finish::buried(transaction, &delivery, DeadReason::Purged, self.act.at)?;
+            if let Some(delivery) = found.as_ref().filter(|it| it.tracking.is_tracked()) {
+                finish::buried(transaction, delivery, DeadReason::Purged, self.act.at)?;
             }
+            // There is nothing to be mended any more.
+            let lane = found.as_ref().and_then(|it| it.lane.as_deref());
+            self.parked.extend(park::done(transaction, lane, self.act.at)?);
             self.deleted += u64::from(delivery::delete(transaction.connection, *id).map_err(sql)?);
         }
         let outcome = format!("{} deliveries deleted", self.deleted);
@@ -140,7 +145,10 @@ impl Job for Purge {
     }
 
     fn committed(self: Box<Self>) {
-        lock(&self.queues).forget(&self.queue, &self.ids);
+        let mut queues = lock(&self.queues);
+        queues.forget(&self.queue, &self.ids);
+        self.parked.iter().for_each(|(key, at)| queues.park(key, *at));
+        drop(queues);
         let _ = self.reply.send(Ok(self.deleted));
     }
 

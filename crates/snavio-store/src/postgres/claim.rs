@@ -16,6 +16,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::client::GenericClient;
+use super::lane::BEHIND;
 use super::pool::{Trouble, sql};
 use super::{hold, retention};
 use crate::archive::Aside;
@@ -195,7 +196,8 @@ pub(super) async fn listed(
 ) -> Result<Vec<StoredClaim>, StoreError> {
     let text = format!(
         "SELECT 0::bigint, {}, claim.id, claim.tenant, claim.destination, claim.repeats, claim.last_seen_at, \
-             claim.archived_at, claim.archive, claim.erased_at, delivery.held, delivery.visible_at, delivery.fence, \
+             claim.archived_at, claim.archive, claim.erased_at, delivery.held, \
+             coalesce(nullif(delivery.visible_at, {BEHIND}), delivery.queued_at), delivery.fence, \
              delivery.receives, coalesce(message.domain_hash, original.hash), message.correlation_id \
          FROM claim LEFT JOIN delivery ON delivery.id = claim.delivery \
              LEFT JOIN message ON message.seq = claim.message \

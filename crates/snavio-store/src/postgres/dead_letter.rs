@@ -10,9 +10,10 @@ use snavio_model::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::client::GenericClient;
+use super::client::{Client, GenericClient};
+use super::lane::{self, BEHIND};
 use super::pool::sql;
-use super::{delivery, finish, message, park};
+use super::{delivery, finish, message, park, telemetry};
 use crate::evidence::usable;
 use crate::{ListedDeadLetter, StoreError, StoredDeadLetter};
 
@@ -39,16 +40,19 @@ fn read(row: &Row) -> Result<DeadLetter, StoreError> {
 }
 
 /// Makes dead letters of up to `limit` deliveries that must not be handed out again, and says how many, and what
-/// their senders are to be told. Within a transaction.
+/// their senders are told. In commits of their own: entities are not kept from others meanwhile.
 pub(super) async fn bury(
-    client: &impl GenericClient,
+    client: &mut Client,
     now: Timestamp,
     limit: usize,
 ) -> Result<(usize, Vec<Record>), StoreError> {
     let (mut buried, mut records) = (0, Vec::new());
     while buried < limit {
         let most = MESSAGES_AT_ONCE.min(limit - buried);
-        let (some, told) = bury_some(client, now, most).await?;
+        let transaction = client.transaction().await.map_err(sql)?;
+        let (some, told) = bury_some(&transaction, now, most).await?;
+        telemetry::append(&transaction, &told).await?;
+        transaction.commit().await.map_err(sql)?;
         buried += some;
         records.extend(told);
         if some < most {
@@ -67,19 +71,21 @@ async fn bury_some(
     limit: usize,
 ) -> Result<(usize, Vec<Record>), StoreError> {
     // Each of the two ends is found by an index of its own; together they would be looked for in every row.
+    let found = format!(
+        "(SELECT id FROM delivery WHERE visible_at <= $1 AND receives >= receives_max \
+              AND (tracking = 0 OR held IS DISTINCT FROM 'leased') \
+          ORDER BY visible_at LIMIT $3) \
+         UNION \
+         (SELECT id FROM delivery WHERE (visible_at <= $1 OR visible_at = {BEHIND}) AND queued_at <= $2 \
+          ORDER BY queued_at LIMIT $3)"
+    );
     let due = format!(
         "SELECT due.id, due.message, due.destination, due.queue, due.dead_letter_queue, due.queued_at, \
              due.receives, due.receives_max, due.tracking, due.lane, due.lane_number, due.lane_kind, due.lane_parks, \
              due.waits, message.seq IS NOT NULL, {} \
          FROM (SELECT {} FROM delivery \
-               WHERE id = ANY (ARRAY( \
-                   (SELECT id FROM delivery WHERE visible_at <= $1 AND receives >= receives_max \
-                        AND (tracking = 0 OR held IS DISTINCT FROM 'leased') \
-                    ORDER BY visible_at LIMIT $3) \
-                   UNION \
-                   (SELECT id FROM delivery WHERE visible_at <= $1 AND queued_at <= $2 \
-                    ORDER BY queued_at LIMIT $3))) \
-                   AND visible_at <= $1 AND (receives >= receives_max OR queued_at <= $2) \
+               WHERE id = ANY ($4) \
+                   AND (visible_at <= $1 OR visible_at = {BEHIND}) AND (receives >= receives_max OR queued_at <= $2) \
                    AND (tracking = 0 OR held IS DISTINCT FROM 'leased') \
                LIMIT $3 FOR UPDATE SKIP LOCKED) AS due \
          LEFT JOIN message ON message.seq = due.message ORDER BY due.id",
@@ -87,8 +93,16 @@ async fn bury_some(
         delivery::COLUMNS
     );
     let oldest = now.minus(limits::QUEUE_RETENTION);
+    let limit = limit as i64;
+    let statement = client.prepare_cached(&found).await.map_err(sql)?;
+    let rows = client.query(&statement, &[&now.0, &oldest.0, &limit]).await.map_err(sql)?;
+    let found = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>().map_err(sql)?;
+    if found.is_empty() {
+        return Ok((0, Vec::new()));
+    }
+    lane::lock(client, &found.iter().copied().map(Serial).collect::<Vec<_>>()).await?;
     let statement = client.prepare_cached(&due).await.map_err(sql)?;
-    let rows = client.query(&statement, &[&now.0, &oldest.0, &(limit as i64)]).await.map_err(sql)?;
+    let rows = client.query(&statement, &[&now.0, &oldest.0, &limit, &found]).await.map_err(sql)?;
     let mut letters = Vec::with_capacity(rows.len());
     let mut records = Vec::new();
     for row in &rows {
@@ -105,7 +119,7 @@ async fn bury_some(
     if !letters.is_empty() {
         move_here(client, &letters).await?;
         finish::buried(client, letters.iter().map(|it| (&it.delivery, it.reason)), now).await?;
-        park::failed(client, &letters, now).await?;
+        park::ended(client, &[], &letters, now).await?;
     }
     Ok((letters.len(), records))
 }

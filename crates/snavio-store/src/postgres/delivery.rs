@@ -14,8 +14,9 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::client::{Client, GenericClient};
+use super::lane::{self, BEHIND};
 use super::pool::{Trouble, sql};
-use super::{audit, finish, message};
+use super::{audit, finish, message, park};
 use crate::evidence::usable;
 use crate::lease::{Held, KeptLease};
 use crate::{Act, Deed, Received, StoreError};
@@ -27,15 +28,6 @@ pub(super) const COLUMNS: &str = "id, message, destination, queue, dead_letter_q
 pub(super) const WIDTH: usize = 14;
 /// Where those of the lane begin.
 const LANE: usize = 9;
-
-/// Of a delivery that is in a lane: whether it may be handed out. One that was handed out comes first until it has ended,
-/// and then the lowest number; behind one that is parked only that one itself (ORD-3, ORD-7).
-pub(super) const IN_TURN: &str = "(delivery.lane IS NULL OR NOT delivery.waits \
-     AND NOT EXISTS (SELECT FROM delivery AS other WHERE other.lane = delivery.lane AND other.id <> delivery.id \
-         AND (other.receives > 0 OR delivery.receives = 0 AND NOT other.waits \
-             AND (other.lane_number, other.id) < (delivery.lane_number, delivery.id))) \
-     AND NOT EXISTS (SELECT FROM entity WHERE entity.lane = delivery.lane \
-         AND entity.parked_at < delivery.lane_number))";
 
 /// Deliveries as columns, to be written by one statement.
 #[derive(Default)]
@@ -96,7 +88,8 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// The statement that enqueues deliveries whose numbers count from a block's `base`, with parameters from this one on.
+/// The statement that enqueues deliveries whose numbers count from a block's `base`, with parameters from this one on. Those
+/// that are in a lane stand behind until turns are passed on.
 pub(super) fn insertion(first: usize) -> String {
     const TYPES: [&str; WIDTH] = [
         "bigint", "bigint", "text", "text", "text", "bigint", "integer", "integer", "smallint", "text",
@@ -107,7 +100,8 @@ pub(super) fn insertion(first: usize) -> String {
         "INSERT INTO delivery (id, message, destination, queue, dead_letter_queue, queued_at, receives, \
              receives_max, tracking, lane, lane_number, lane_kind, lane_parks, waits, visible_at) \
          SELECT base + id, base + message, destination, queue, dead_letter_queue, queued_at, receives, \
-             receives_max, tracking, lane, lane_number, lane_kind, lane_parks, waits, queued_at \
+             receives_max, tracking, lane, lane_number, lane_kind, lane_parks, waits, \
+             CASE WHEN lane IS NULL THEN queued_at ELSE {BEHIND} END \
          FROM block, unnest({}) AS new ({COLUMNS})",
         values.collect::<Vec<_>>().join(", ")
     )
@@ -172,7 +166,6 @@ fn lane(row: &Row) -> Result<Option<Box<Lane>>, tokio_postgres::Error> {
 pub(super) struct Released {
     pub(super) number: i64,
     pub(super) destination: Arc<str>,
-    pub(super) queue: QueueKey,
 }
 
 /// Lets deliveries be handed out that waited, by their lane and number, and says which those were.
@@ -182,7 +175,7 @@ pub(super) async fn release(
 ) -> Result<Vec<Released>, Trouble> {
     const RELEASE: &str = "UPDATE delivery SET waits = false FROM unnest($1::text[], $2::bigint[]) AS go (lane, number) \
          WHERE delivery.lane = go.lane AND delivery.lane_number = go.number AND delivery.waits \
-         RETURNING delivery.lane_number, delivery.destination, delivery.queue";
+         RETURNING delivery.lane_number, delivery.destination";
     if released.is_empty() {
         return Ok(Vec::new());
     }
@@ -191,11 +184,22 @@ pub(super) async fn release(
     let statement = client.prepare_cached(RELEASE).await.map_err(Trouble::of)?;
     let values: [&(dyn ToSql + Sync); 2] = [&lanes, &numbers];
     let rows = client.query(&statement, &values).await.map_err(Trouble::of)?;
-    let read = |row: &Row| {
-        let (number, destination) = (row.try_get(0)?, row.try_get::<_, &str>(1)?.into());
-        Ok(Released { number, destination, queue: QueueKey::stored(row.try_get(2)?) })
-    };
+    let read =
+        |row: &Row| Ok(Released { number: row.try_get(0)?, destination: row.try_get::<_, &str>(1)?.into() });
     rows.iter().map(read).collect::<Result<_, _>>().map_err(Trouble::of)
+}
+
+/// Lets all of a lane go that waited.
+pub(super) async fn release_all(client: &impl GenericClient, key: &EntityKey) -> Result<(), StoreError> {
+    const RELEASE: &str = "UPDATE delivery SET waits = false WHERE lane IS NOT NULL AND lane = $1 AND waits";
+    client.execute(RELEASE, &[&key.to_text()]).await.map(|_| ()).map_err(sql)
+}
+
+/// How many are in a lane.
+pub(super) async fn in_lane(client: &impl GenericClient, key: &EntityKey) -> Result<u64, StoreError> {
+    const COUNT: &str = "SELECT count(*) FROM delivery WHERE lane IS NOT NULL AND lane = $1";
+    let row = client.query_one(COUNT, &[&key.to_text()]).await.map_err(sql)?;
+    row.try_get::<_, i64>(0).map(i64::unsigned_abs).map_err(sql)
 }
 
 fn count(count: u32) -> i32 {
@@ -212,14 +216,14 @@ pub(super) enum Which {
 }
 
 /// Leases deliveries that are due, the longest visible first, and reads their messages. Who is at the
-/// same queue at the same time gets others. Nothing at all if that must be asked anew.
+/// same queue at the same time gets others.
 pub(super) async fn receive(
     client: &impl GenericClient,
     queue: &QueueKey,
     which: Which,
     visibility: Duration,
     now: Timestamp,
-) -> Result<Option<Vec<Received>>, StoreError> {
+) -> Result<Vec<Received>, StoreError> {
     let (only, max) = match which {
         Which::Next(max) => (None, max),
         Which::One(id) => (Some(id.0), 1),
@@ -229,7 +233,7 @@ pub(super) async fn receive(
         "WITH due AS ( \
              SELECT id FROM delivery WHERE queue = $1 AND visible_at <= $2 AND receives < receives_max \
                  AND queued_at > $3 AND (tracking = 0 OR held IS DISTINCT FROM 'leased') \
-                 AND ($6::bigint IS NULL OR id = $6) AND {IN_TURN} \
+                 AND ($6::bigint IS NULL OR id = $6) \
              ORDER BY visible_at, id LIMIT $4 FOR UPDATE SKIP LOCKED \
          ), leased AS ( \
              UPDATE delivery SET receives = receives + 1, fence = nextval('fence'), visible_at = $5, \
@@ -248,12 +252,7 @@ pub(super) async fn receive(
     let statement = client.prepare_cached(&receive).await.map_err(sql)?;
     let values: [&(dyn ToSql + Sync); 6] =
         [&queue.as_str(), &now.0, &oldest.0, &(max as i64), &visible_at.0, &only];
-    let rows = match client.query(&statement, &values).await.map_err(Trouble::of) {
-        Ok(rows) => rows,
-        // Somebody else has just handed out another one of a lane: it is not this one's turn.
-        Err(Trouble::Taken) => return Ok(None),
-        Err(trouble) => return Err(trouble.into_error()),
-    };
+    let rows = client.query(&statement, &values).await.map_err(sql)?;
     let mut received = Vec::with_capacity(rows.len());
     for row in &rows {
         // One whose message is damaged is not handed out; it ends as a dead letter after its receives.
@@ -269,7 +268,7 @@ pub(super) async fn receive(
             message: Arc::new(logged.message),
         });
     }
-    Ok(Some(received))
+    Ok(received)
 }
 
 /// Locks the deliveries of a queue for which receipts of the newest lease are shown, in the order of their numbers: two
@@ -306,13 +305,13 @@ pub(super) enum Ask {
     Extend(Timestamp),
 }
 
-/// Does what receipts of the newest lease ask for, and says what became of each, and how many of them were in lanes.
+/// Does what receipts of the newest lease ask for, and says what became of each.
 pub(super) async fn present(
     client: &impl GenericClient,
     queue: &QueueKey,
     receipts: &[Receipt],
     ask: Ask,
-) -> Result<(Vec<ReceiptOutcome>, usize), StoreError> {
+) -> Result<Vec<ReceiptOutcome>, StoreError> {
     let ids: Vec<_> = receipts.iter().map(|it| it.delivery_id.0).collect();
     let fences: Vec<_> = receipts.iter().map(|it| it.fence.0).collect();
     let queue = queue.as_str();
@@ -324,18 +323,15 @@ pub(super) async fn present(
         }
     };
     values.extend(until.as_ref().map(|until| until as &(dyn ToSql + Sync)));
-    // What a claim waits for does not just end, nor what an entity may be parked behind.
+    // What a claim waits for does not just end, nor what others stand behind.
     let which = match ask {
-        Ask::End => "AND delivery.tracking = 0 AND delivery.lane_parks IS NULL",
+        Ask::End => "AND delivery.tracking = 0 AND delivery.lane IS NULL",
         Ask::Extend(_) => "",
     };
-    let text = format!(
-        "{SHOWN} {act} WHERE delivery.id = shown.id {which} \
-         RETURNING delivery.id, delivery.fence, delivery.lane IS NOT NULL"
-    );
+    let text =
+        format!("{SHOWN} {act} WHERE delivery.id = shown.id {which} RETURNING delivery.id, delivery.fence");
     let statement = client.prepare_cached(&text).await.map_err(sql)?;
     let done = client.query(&statement, &values).await.map_err(sql)?;
-    let lanes = done.iter().filter(|row| row.try_get(2).unwrap_or(false)).count();
     let shown = |row: &Row| Ok((row.try_get::<_, i64>(0)?, row.try_get::<_, i64>(1)?));
     let mut done = done.iter().map(shown).collect::<Result<Vec<_>, _>>().map_err(sql)?;
     let there = if done.len() == receipts.len() { Vec::new() } else { there(client, queue, &ids).await? };
@@ -353,7 +349,7 @@ pub(super) async fn present(
             None => ReceiptOutcome::Gone,
         }
     };
-    Ok((receipts.iter().map(outcome).collect(), lanes))
+    Ok(receipts.iter().map(outcome).collect())
 }
 
 /// Which of these are there, under whatever lease.
@@ -396,24 +392,34 @@ async fn purge(
     now: Timestamp,
 ) -> Result<Purged, StoreError> {
     // Found by the queue's own index, and locked in the order of their numbers, as by those who present receipts.
-    const PURGE: &str = "WITH found AS MATERIALIZED ( \
-             SELECT id FROM delivery WHERE queue = $1 AND id <= $2 ORDER BY visible_at, id LIMIT $3 \
-         ), deleted AS ( \
+    const FOUND: &str =
+        "SELECT id FROM delivery WHERE queue = $1 AND id <= $2 ORDER BY visible_at, id LIMIT $3";
+    const PURGE: &str = "WITH deleted AS ( \
              DELETE FROM delivery WHERE id = ANY (ARRAY( \
-                 SELECT id FROM delivery WHERE id = ANY (ARRAY(SELECT id FROM found)) AND queue = $1 \
-                 ORDER BY id FOR UPDATE)) \
-             RETURNING id, tracking \
-         ) \
-         SELECT (SELECT count(*) FROM found), (SELECT count(*) FROM deleted), \
-             ARRAY(SELECT id FROM deleted WHERE tracking > 0)";
-    let statement = client.prepare_cached(PURGE).await.map_err(sql)?;
+                 SELECT id FROM delivery WHERE id = ANY ($1) ORDER BY id FOR UPDATE)) \
+             RETURNING id, tracking, lane, lane_number \
+         ), ended AS (SELECT lane, lane_number FROM deleted WHERE lane IS NOT NULL) \
+         SELECT (SELECT count(*) FROM deleted), ARRAY(SELECT id FROM deleted WHERE tracking > 0), \
+             ARRAY(SELECT lane FROM ended ORDER BY lane, lane_number), \
+             ARRAY(SELECT lane_number FROM ended ORDER BY lane, lane_number)";
+    let statement = client.prepare_cached(FOUND).await.map_err(sql)?;
     let values: [&(dyn ToSql + Sync); 3] = [&queue.as_str(), &up_to.0, &(limit as i64)];
-    let row = client.query_one(&statement, &values).await.map_err(sql)?;
-    let count = |column: usize| row.try_get::<_, i64>(column).map(|it| usize::try_from(it).unwrap_or(0));
-    let (found, deleted) = (count(0).map_err(sql)?, count(1).map_err(sql)?);
-    let tracked: Vec<i64> = row.try_get(2).map_err(sql)?;
+    let rows = client.query(&statement, &values).await.map_err(sql)?;
+    let found = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>().map_err(sql)?;
+    lane::lock(client, &found.iter().copied().map(Serial).collect::<Vec<_>>()).await?;
+    let statement = client.prepare_cached(PURGE).await.map_err(sql)?;
+    let row = client.query_one(&statement, &[&found]).await.map_err(sql)?;
+    let deleted = row.try_get::<_, i64>(0).map(|it| usize::try_from(it).unwrap_or(0)).map_err(sql)?;
+    let tracked: Vec<i64> = row.try_get(1).map_err(sql)?;
     finish::purged(client, tracked.into_iter().map(Serial).collect(), now).await?;
-    Ok(Purged { deleted, partial: found == limit })
+    // There is nothing to be mended of them any more.
+    let (lanes, numbers): (Vec<&str>, Vec<i64>) =
+        (row.try_get(2).map_err(sql)?, row.try_get(3).map_err(sql)?);
+    let ended = lanes.into_iter().zip(numbers).filter_map(|(lane, at)| Some((EntityKey::stored(lane)?, at)));
+    let ended: Vec<_> = ended.collect();
+    park::done(client, &ended, now).await?;
+    lane::pass_on(client, ended.iter().map(|(key, _)| key)).await.map_err(Trouble::into_error)?;
+    Ok(Purged { deleted, partial: found.len() == limit })
 }
 
 const ATTRIBUTES: &str = "count(*) FILTER (WHERE visible_at <= $1 OR held IS NULL), \

@@ -2,15 +2,16 @@
 
 use async_trait::async_trait;
 use snavio_model::limits;
+use snavio_model::name::QueueKey;
 use snavio_model::order::{EntityKey, EntityRecord, EntityState, NotParked, end_waits};
 use snavio_model::time::Timestamp;
 
 use super::client::Transaction;
 use super::pool::{Trouble, sql};
-use super::{PostgresStore, audit, delivery, entity};
+use super::{PostgresStore, audit, delivery, entity, lane};
 use crate::entities::{reset, skipped};
-use crate::evidence::usable;
-use crate::{Act, Entities, StoreError, WaitEnded};
+use crate::evidence::{alert, usable};
+use crate::{Act, Entities, Reset, StoreError, WaitEnded};
 
 /// Entities whose waits are ended in one transaction: they are kept from others meanwhile.
 const AT_ONCE: usize = limits::SWEEP_ROWS_MAX / 8;
@@ -22,21 +23,32 @@ impl Entities for PostgresStore {
         Ok(found.filter(|it| it.state.is_live(now)))
     }
 
-    async fn reset_entity(&self, key: &EntityKey, act: Act) -> Result<Option<EntityState>, StoreError> {
+    async fn reset_entity(&self, key: &EntityKey, force: bool, act: Act) -> Result<Reset, StoreError> {
         let work = async {
             let mut client = self.client().await?;
             let transaction = client.transaction().await.map_err(sql)?;
             lock(&transaction, key).await?;
-            let found = entity::find_one(&transaction, key).await?.filter(|it| it.state.is_live(act.at));
-            let Some(EntityRecord { state, .. }) = found else { return Ok(None) };
+            let state = match entity::find_one(&transaction, key).await {
+                Ok(None) => return Ok(Reset::Unknown),
+                Ok(Some(it)) if !it.state.is_live(act.at) => return Ok(Reset::Unknown),
+                Ok(Some(it)) => Some(it.state),
+                Err(damaged @ StoreError::Damaged { .. }) => {
+                    alert(&damaged);
+                    None
+                }
+                Err(error) => return Err(error),
+            };
+            let deliveries = delivery::in_lane(&transaction, key).await?;
+            if deliveries > 0 && !force {
+                return Ok(Reset::Busy { deliveries });
+            }
             entity::delete(&transaction, key).await?;
-            let released: Vec<_> =
-                state.clone().reset().into_iter().map(|it| (key.clone(), it.number)).collect();
-            let released = release(&transaction, &released).await?;
-            audit::append(&transaction, &act, &[reset(key, &state)]).await?;
+            delivery::release_all(&transaction, key).await?;
+            let queues = pass_on(&transaction, std::iter::once(key)).await?;
+            audit::append(&transaction, &act, &[reset(key, state.as_ref())]).await?;
             transaction.commit().await.map_err(sql)?;
-            self.wake(&released);
-            Ok(Some(state))
+            self.wake(&queues);
+            Ok(state.map_or(Reset::Damaged, Reset::Forgotten))
         };
         self.within(work).await
     }
@@ -58,8 +70,10 @@ impl Entities for PostgresStore {
             };
             let record = EntityRecord { state, ..record };
             put(&transaction, key, &record).await?;
+            let queues = pass_on(&transaction, std::iter::once(key)).await?;
             audit::append(&transaction, &act, &[skipped(key, number)]).await?;
             transaction.commit().await.map_err(sql)?;
+            self.wake(&queues);
             Ok(Some(Ok(record.state)))
         };
         self.within(work).await
@@ -79,13 +93,13 @@ impl PostgresStore {
         }
         let transaction = client.transaction().await.map_err(sql)?;
         entity::lock(&transaction, overdue.iter()).await.map_err(Trouble::into_error)?;
-        let (mut ended, mut released) = (Vec::new(), Vec::new());
-        for key in overdue {
-            let Some(record) = usable(entity::find_one(&transaction, &key).await)?.flatten() else {
+        let mut ended = Vec::new();
+        for key in &overdue {
+            let Some(record) = usable(entity::find_one(&transaction, key).await)?.flatten() else {
                 continue;
             };
             let (state, over) = end_waits(record.state, &record.rules, now);
-            put(&transaction, &key, &EntityRecord { state, ..record }).await?;
+            put(&transaction, key, &EntityRecord { state, ..record }).await?;
             let numbers: Vec<_> = over.iter().map(|it| (key.clone(), it.number)).collect();
             let let_go = release(&transaction, &numbers).await?;
             ended.extend(over.into_iter().map(|it| {
@@ -93,15 +107,15 @@ impl PostgresStore {
                 let destination = of.map(|found| found.destination.clone());
                 WaitEnded { key: key.clone(), destination, number: it.number, gap: it.gap }
             }));
-            released.extend(let_go);
         }
+        let queues = pass_on(&transaction, overdue.iter()).await?;
         transaction.commit().await.map_err(sql)?;
-        self.wake(&released);
+        self.wake(&queues);
         Ok(ended)
     }
 
-    fn wake(&self, released: &[delivery::Released]) {
-        released.iter().for_each(|it| self.inner.arrivals.wake_some(it.queue.as_str(), 1));
+    fn wake(&self, queues: &[QueueKey]) {
+        queues.iter().for_each(|it| self.inner.arrivals.wake_some(it.as_str(), 1));
     }
 }
 
@@ -115,6 +129,13 @@ async fn put(
     record: &EntityRecord,
 ) -> Result<(), StoreError> {
     entity::put(transaction, std::iter::once((key, record))).await.map_err(Trouble::into_error)
+}
+
+async fn pass_on<'a>(
+    transaction: &Transaction<'_>,
+    lanes: impl Iterator<Item = &'a EntityKey>,
+) -> Result<Vec<QueueKey>, StoreError> {
+    lane::pass_on(transaction, lanes).await.map_err(Trouble::into_error)
 }
 
 async fn release(

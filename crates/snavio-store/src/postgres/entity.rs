@@ -88,7 +88,7 @@ pub(super) async fn put<'a>(
     let bodies: Vec<_> = entities.iter().map(|(_, it)| it.to_text()).collect();
     let ends: Vec<_> = entities.iter().map(|(_, it)| it.state.expires_at.0).collect();
     let waits: Vec<_> = entities.iter().map(|(_, it)| it.state.wait_ends_at().map(|at| at.0)).collect();
-    let parked: Vec<_> = entities.iter().map(|(_, it)| it.state.parked_at).collect();
+    let parked: Vec<_> = entities.iter().map(|(_, it)| it.state.parked_at()).collect();
     let checks: Vec<_> = entities.iter().zip(&bodies).map(|((key, _), body)| of_entity(key, body)).collect();
     let values: [&(dyn ToSql + Sync); 6] = [&lanes, &bodies, &ends, &waits, &parked, &checks];
     let statement = client.prepare_cached(PUT).await.map_err(Trouble::of)?;

@@ -7,13 +7,14 @@ use snavio_model::archive::Pointer;
 use snavio_model::archive::hold::InForce;
 use snavio_model::claim::{Claim, ClaimKey, IdKey};
 use snavio_model::id::Serial;
+use snavio_model::order::EntityKey;
 use snavio_model::telemetry::Record;
 use snavio_model::time::Timestamp;
 use tokio_postgres::types::ToSql;
 
 use super::client::{Client, GenericClient};
-use super::pool::sql;
-use super::{answer, audit, claim, hold, message, original, segment, telemetry};
+use super::pool::{Trouble, sql};
+use super::{answer, audit, claim, entity, hold, lane, message, original, park, segment, telemetry};
 use crate::archive::{
     Aside, DESTINATIONS_MAX, Dispute, Erasure, count_of, disputed, erased, objects_of, told_of_erasure,
 };
@@ -66,7 +67,7 @@ pub(super) async fn erase(
     for (logged, hash_version) in left {
         let number = logged.number;
         message::erase(&transaction, logged, hash_version).await?;
-        forget_dead_letters(&transaction, number).await?;
+        forget_dead_letters(&transaction, number, act.at).await?;
     }
     let destinations = claims.iter().map(|(_, aside)| &*aside.key.destination);
     let destinations = destinations.chain(conflicts.iter().map(|it| it.destination.as_str()));
@@ -126,13 +127,28 @@ async fn is_on_its_way(client: &impl GenericClient, message: Serial) -> Result<b
     client.query_one(&query, &[&message.0]).await.and_then(|row| row.try_get(0)).map_err(sql)
 }
 
-/// Nobody puts back what says nothing; what is evidence of a conflict stays.
-async fn forget_dead_letters(client: &impl GenericClient, message: Serial) -> Result<(), StoreError> {
+/// Nobody puts back what says nothing, so what is parked behind it goes on; what is evidence of a conflict stays.
+async fn forget_dead_letters(
+    client: &impl GenericClient,
+    message: Serial,
+    now: Timestamp,
+) -> Result<(), StoreError> {
     let delete = format!(
         "DELETE FROM dead_letter WHERE id > $1 AND id <= $1 + {DESTINATIONS_MAX} AND message = $1 \
-         AND reason <> 'conflict'"
+         AND reason <> 'conflict' RETURNING lane, lane_number, lane_parks"
     );
-    client.execute(&delete, &[&message.0]).await.map(|_| ()).map_err(sql)
+    let mut ended = Vec::new();
+    for row in client.query(&delete, &[&message.0]).await.map_err(sql)? {
+        let parks: Option<i64> = row.try_get(2).map_err(sql)?;
+        let key = row.try_get::<_, Option<&str>>(0).map_err(sql)?.and_then(EntityKey::stored);
+        if let Some(key) = key.filter(|_| parks.is_some()) {
+            ended.push((key, row.try_get(1).map_err(sql)?));
+        }
+    }
+    let lanes = || ended.iter().map(|(key, _)| key);
+    entity::lock(client, lanes()).await.map_err(Trouble::into_error)?;
+    park::done(client, &ended, now).await?;
+    lane::pass_on(client, lanes()).await.map(|_| ()).map_err(Trouble::into_error)
 }
 
 /// Says how many answers there were.

@@ -1,6 +1,7 @@
 //! Attempts that end: what is reported, and what nobody reported in time (CLM-4, CLM-6, CLM-7).
 //!
-//! Deliveries are locked first, in the order of their numbers, then their claims in the order of their keys: so do all.
+//! Entities are locked first, then deliveries in the order of their numbers, then their claims in the order of their keys:
+//! so do all.
 
 use std::collections::HashMap;
 
@@ -17,7 +18,7 @@ use tokio_postgres::types::ToSql;
 
 use super::client::{Client, GenericClient};
 use super::pool::sql;
-use super::{answer, audit, claim, dead_letter, delivery, hold, message, park, telemetry};
+use super::{answer, audit, claim, dead_letter, delivery, hold, lane, message, park, telemetry};
 use crate::evidence::usable;
 use crate::over::is_held;
 use crate::{Act, Deed, Finished, HeldBack, Report, StoreError, evidence};
@@ -46,6 +47,7 @@ pub(super) async fn finish(
 ) -> Result<(Vec<Finished>, Vec<Record>), StoreError> {
     let transaction = client.transaction().await.map_err(sql)?;
     let ids: Vec<_> = reports.iter().map(|it| it.receipt.delivery_id).collect();
+    lane::lock(&transaction, &ids).await?;
     let mut deliveries = lock(&transaction, queue, &ids).await?;
     let claims = claim::lock_of_deliveries(&transaction, &ids, Some(queue.tenant())).await?;
     let of_delivery = |found: (ClaimKey, Claim)| Some((found.1.progress.as_ref()?.delivery, found));
@@ -167,7 +169,6 @@ async fn write(client: &impl GenericClient, written: &mut Written, now: Timestam
         let statement =
             client.prepare_cached("DELETE FROM delivery WHERE id = ANY ($1)").await.map_err(sql)?;
         client.execute(&statement, &[&written.done]).await.map_err(sql)?;
-        park::done(client, written.lanes.iter(), now).await?;
     }
     if !written.again.is_empty() {
         let (ids, times): (Vec<_>, Vec<_>) = written.again.iter().copied().unzip();
@@ -177,10 +178,10 @@ async fn write(client: &impl GenericClient, written: &mut Written, now: Timestam
     }
     if !written.buried.is_empty() {
         dead_letter::move_here(client, &written.buried).await?;
-        park::failed(client, &written.buried, now).await?;
         let records = told(client, &written.buried).await?;
         written.records.extend(records);
     }
+    park::ended(client, &written.lanes, &written.buried, now).await?;
     if let Some((act, _)) = written.fenced.first() {
         let deeds: Vec<_> = written.fenced.iter().map(|(_, deed)| deed.clone()).collect();
         audit::append(client, &Act { at: now, ..act.clone() }, &deeds).await?;
@@ -205,15 +206,19 @@ pub(super) async fn lapse(
     now: Timestamp,
     limit: usize,
 ) -> Result<(usize, Vec<Record>), StoreError> {
+    const FOUND: &str = "SELECT id FROM delivery WHERE tracking > 0 AND held = 'leased' AND visible_at <= $1 \
+         ORDER BY visible_at LIMIT $2";
     let text = format!(
-        "SELECT {}, fence FROM delivery WHERE id = ANY (ARRAY( \
-             SELECT id FROM delivery WHERE tracking > 0 AND held = 'leased' AND visible_at <= $1 \
-             ORDER BY visible_at LIMIT $2)) AND held = 'leased' AND visible_at <= $1 \
+        "SELECT {}, fence FROM delivery WHERE id = ANY ($2) AND held = 'leased' AND visible_at <= $1 \
          ORDER BY id FOR UPDATE SKIP LOCKED",
         delivery::COLUMNS
     );
-    let statement = client.prepare_cached(&text).await.map_err(sql)?;
+    let statement = client.prepare_cached(FOUND).await.map_err(sql)?;
     let rows = client.query(&statement, &[&now.0, &(limit as i64)]).await.map_err(sql)?;
+    let found = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>().map_err(sql)?;
+    lane::lock(client, &found.iter().copied().map(Serial).collect::<Vec<_>>()).await?;
+    let statement = client.prepare_cached(&text).await.map_err(sql)?;
+    let rows = client.query(&statement, &[&now.0, &found]).await.map_err(sql)?;
     if rows.is_empty() {
         return Ok((0, Vec::new()));
     }
@@ -230,7 +235,7 @@ pub(super) async fn lapse(
     }
     dead_letter::move_here(client, &letters).await?;
     buried(client, letters.iter().map(|it| (&it.delivery, it.reason)), now).await?;
-    park::failed(client, &letters, now).await?;
+    park::ended(client, &[], &letters, now).await?;
     Ok((rows.len(), told(client, &letters).await?))
 }
 
@@ -337,6 +342,7 @@ pub(super) async fn settle(
     reference: Option<&str>,
     act: &Act,
 ) -> Result<Option<Result<Status, HeldBack>>, StoreError> {
+    lane::lock_letters(client, &[delivery]).await?;
     let letters = dead_letter::lock(client, owner, &[delivery]).await?;
     let mut claims = claim::lock_of_deliveries(client, &[delivery], Some(owner)).await?;
     let Some((key, claim)) = claims.first_mut() else { return Ok(None) };
@@ -351,7 +357,8 @@ pub(super) async fn settle(
     claim::update(client, &claims).await?;
     answer::delete(client, &[delivery]).await?;
     dead_letter::delete(client, &letters.iter().map(|it| it.delivery.id).collect::<Vec<_>>()).await?;
-    park::done(client, letters.iter().filter_map(|it| it.delivery.lane.as_deref()), act.at).await?;
+    let lanes: Vec<_> = letters.iter().filter_map(|it| it.delivery.lane.as_deref().cloned()).collect();
+    park::ended(client, &lanes, &[], act.at).await?;
     audit::append(client, act, &[deed]).await?;
     Ok(Some(Ok(after)))
 }

@@ -10,8 +10,8 @@ use super::client::{GenericClient, Transaction};
 use super::pool::{self, Pool, Trouble, sql};
 use super::version::Version;
 use super::{
-    OpenError, Options, answer, audit, claim, conflict, dead_letter, delivery, entity, fleet, hold, layout,
-    message, original, registry, seal, segment, telemetry,
+    OpenError, Options, answer, audit, claim, conflict, dead_letter, delivery, entity, fleet, hold, lane,
+    layout, message, original, registry, seal, segment, telemetry,
 };
 use crate::moving::{MoveError, Moved, Page};
 use crate::{Act, Deed, StoreError};
@@ -74,6 +74,7 @@ impl Incoming {
             }
             take(&transaction, page, &mut moved).await?;
         }
+        lane::begin(&transaction).await?;
         record(&transaction, name, &moved).await?;
         transaction.commit().await.map_err(|error| MoveError::Unanswered(sql(error)))?;
         // Until the planner has looked, it takes the tables for empty.

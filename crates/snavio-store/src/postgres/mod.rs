@@ -22,6 +22,7 @@ mod fleet;
 mod hold;
 mod horizon;
 mod incoming;
+mod lane;
 mod layout;
 mod message;
 mod met;
@@ -64,7 +65,7 @@ pub use examine::{Examined, examine};
 use horizon::{BLOCK, Horizon};
 pub(crate) use incoming::Incoming;
 pub(crate) use pool::place;
-use pool::{Pool, sql};
+use pool::{Pool, Trouble, sql};
 use promise::fitness;
 use room::Rooms;
 use settle::{Nonces, ReadFirst};
@@ -257,11 +258,10 @@ impl PostgresStore {
         let looked = retention::sweep(&mut client, &mut walks, now, MOST).await?;
         let Looked { deleted: claims, is_behind } = looked;
         *self.inner.walks() = walks;
+        let (dead_letters, buried) = dead_letter::bury(&mut client, now, MOST).await?;
         let transaction = client.transaction().await.map_err(sql)?;
-        let (dead_letters, buried) = dead_letter::bury(&transaction, now, MOST).await?;
         let horizon = now.minus(limits::TELEMETRY_RETENTION);
         let (telemetry, dropped) = telemetry::sweep(&transaction, horizon, now, MOST).await?;
-        telemetry::append(&transaction, &buried).await?;
         telemetry::append(&transaction, &dropped).await?;
         transaction.commit().await.map_err(sql)?;
         self.inner.written.wake(buried.iter().chain(&dropped).map(|record| record.tenant.as_str()));
@@ -313,11 +313,8 @@ impl PostgresStore {
         ask: Ask,
     ) -> Result<Vec<ReceiptOutcome>, StoreError> {
         let work = async { delivery::present(&self.client().await?, queue, &receipts, ask).await };
-        let (outcomes, in_lanes) = self.within(work).await?;
+        let outcomes = self.within(work).await?;
         self.inner.commits.fetch_add(1, Ordering::Relaxed);
-        if matches!(ask, Ask::End) && in_lanes > 0 {
-            self.inner.arrivals.wake_some(queue.as_str(), in_lanes);
-        }
         Ok(outcomes)
     }
 }
@@ -401,6 +398,7 @@ impl Queue for PostgresStore {
         let work = async {
             let mut client = self.client().await?;
             let transaction = client.transaction().await.map_err(sql)?;
+            lane::lock_letters(&transaction, &dead).await?;
             let letters = dead_letter::lock(&transaction, tenant, &dead).await?;
             let queues = letters.iter().map(|letter| &letter.delivery.queue);
             let mut rooms = self.inner.rooms.of(&transaction, queues).await?;
@@ -423,6 +421,8 @@ impl Queue for PostgresStore {
             let ids: Vec<_> = back.iter().map(|delivery| delivery.id).collect();
             dead_letter::delete(&transaction, &ids).await?;
             delivery::insert(&transaction, &back).await?;
+            let lanes = back.iter().filter_map(|it| it.lane.as_deref()).map(|it| &it.key);
+            lane::pass_on(&transaction, lanes).await.map_err(Trouble::into_error)?;
             finish::reopened(&transaction, &back).await?;
             let deed = |delivery: &Delivery| Deed {
                 action: "dead_letter.redrive",
@@ -470,9 +470,6 @@ impl Queue for PostgresStore {
     }
 }
 
-/// How often a receive is tried that met others at the same lanes.
-const LANE_TRIES: usize = 5;
-
 async fn receive(
     inner: &Inner,
     queue: &QueueKey,
@@ -484,14 +481,7 @@ async fn receive(
     if inner.rooms.is_full_in_flight(&client, queue).await? {
         return Ok(Vec::new());
     }
-    let mut received = None;
-    for _ in 0..LANE_TRIES {
-        received = delivery::receive(&client, queue, which, visibility, now).await?;
-        if received.is_some() {
-            break;
-        }
-    }
-    let received = received.unwrap_or_default();
+    let received = delivery::receive(&client, queue, which, visibility, now).await?;
     if matches!(which, Which::Next(max) if received.len() == max) {
         // Others may be waiting for what this call left.
         inner.arrivals.wake_some(queue.as_str(), 1);

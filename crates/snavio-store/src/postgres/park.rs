@@ -1,14 +1,15 @@
 //! Entities that are parked behind a message that failed for good, and go on again (ORD-7). Within a transaction that has
-//! locked the deliveries or dead letters already: whoever settles locks entities first, and no delivery that was handed out.
+//! locked the entities already.
 
 use snavio_model::delivery::DeadLetter;
 use snavio_model::id::MessageId;
-use snavio_model::order::{EntityRecord, EntityState, Lane};
+use snavio_model::name::QueueKey;
+use snavio_model::order::{EntityKey, EntityRecord, EntityState, Lane};
 use snavio_model::time::Timestamp;
 
 use super::client::GenericClient;
 use super::pool::Trouble;
-use super::{entity, message};
+use super::{entity, lane, message};
 use crate::StoreError;
 use crate::evidence::usable;
 
@@ -20,10 +21,6 @@ pub(super) async fn failed(
 ) -> Result<(), StoreError> {
     let parking = |letter: &'_ DeadLetter| letter.delivery.lane.clone().filter(|it| it.parks.is_some());
     let parking: Vec<_> = letters.iter().filter_map(|it| Some((it.delivery.message, parking(it)?))).collect();
-    if parking.is_empty() {
-        return Ok(());
-    }
-    entity::lock(client, parking.iter().map(|(_, lane)| &lane.key)).await.map_err(Trouble::into_error)?;
     for (number, lane) in parking {
         let Some(rules) = lane.parking_rules() else { continue };
         let found = usable(entity::find_one(client, &lane.key).await)?.flatten();
@@ -38,22 +35,35 @@ pub(super) async fn failed(
     Ok(())
 }
 
-/// Messages were processed after all, or a person says so: what is parked behind them goes on.
-pub(super) async fn done<'a>(
+/// Messages were processed after all, or are none any more: what is parked behind them goes on.
+pub(super) async fn done(
     client: &impl GenericClient,
-    lanes: impl Iterator<Item = &'a Lane>,
+    ended: &[(EntityKey, i64)],
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    let lanes: Vec<_> = lanes.filter(|it| it.parks.is_some()).collect();
-    if lanes.is_empty() {
-        return Ok(());
-    }
-    entity::lock(client, lanes.iter().map(|lane| &lane.key)).await.map_err(Trouble::into_error)?;
-    for lane in lanes {
-        let Some(record) = usable(entity::find_one(client, &lane.key).await)?.flatten() else { continue };
-        let Ok(state) = record.state.unparked(lane.number, &record.rules, now) else { continue };
+    for (key, number) in ended {
+        let Some(record) = usable(entity::find_one(client, key).await)?.flatten() else { continue };
+        let Ok(state) = record.state.unparked(*number, &record.rules, now) else { continue };
         let record = EntityRecord { state, ..record };
-        entity::put(client, [(&lane.key, &record)].into_iter()).await.map_err(Trouble::into_error)?;
+        entity::put(client, [(key, &record)].into_iter()).await.map_err(Trouble::into_error)?;
     }
     Ok(())
+}
+
+/// Messages have ended, well or for good: what was behind them goes on, as far as it may. Says in which queues.
+pub(super) async fn ended(
+    client: &impl GenericClient,
+    done: &[Lane],
+    letters: &[DeadLetter],
+    now: Timestamp,
+) -> Result<Vec<QueueKey>, StoreError> {
+    self::done(client, &parking(done.iter()), now).await?;
+    failed(client, letters, now).await?;
+    let letters = letters.iter().filter_map(|it| it.delivery.lane.as_deref());
+    lane::pass_on(client, letters.chain(done).map(|it| &it.key)).await.map_err(Trouble::into_error)
+}
+
+/// Those that an entity may be parked behind.
+fn parking<'a>(lanes: impl Iterator<Item = &'a Lane>) -> Vec<(EntityKey, i64)> {
+    lanes.filter(|it| it.parks.is_some()).map(|it| (it.key.clone(), it.number)).collect()
 }

@@ -60,9 +60,11 @@ impl Rooms {
         queue: &QueueKey,
     ) -> Result<bool, StoreError> {
         const MOST: usize = limits::QUEUE_IN_FLIGHT_MAX;
+        // Those behind others in their lanes are not looked at: they are visible at no time.
         const LEASED: &str = "SELECT count(*) FROM ( \
              SELECT FROM delivery WHERE queue = $1 AND held = 'leased' \
                  AND visible_at > (extract(epoch FROM statement_timestamp()) * 1000)::bigint \
+                 AND visible_at < 9223372036854775807 \
              ORDER BY visible_at, id LIMIT $2) AS first";
         let leased = match self.leased.known(queue) {
             Some(leased) => leased,

@@ -12,7 +12,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use foldhash::{HashMap, HashMapExt};
+use foldhash::{HashMap, HashMapExt, HashSet};
 use snavio_model::claim::{Claim, ClaimKey};
 use snavio_model::id::Serial;
 use snavio_model::limits;
@@ -28,7 +28,9 @@ use super::client::{Client, GenericClient, Transaction};
 use super::horizon::{BLOCK, BLOCK_NUMBERS};
 use super::met::{Found, found};
 use super::pool::{Trouble, sql};
-use super::{Inner, claim, conflict, dead_letter, delivery, entity, message, original, registry, telemetry};
+use super::{
+    Inner, claim, conflict, dead_letter, delivery, entity, lane, message, original, registry, telemetry,
+};
 use crate::StoreError;
 use crate::conflict_lines::tell_conflicts;
 
@@ -38,6 +40,8 @@ const TRYING_MAX: Duration = Duration::from_secs(8);
 const STEP_MAX: Duration = Duration::from_secs(4);
 /// And how long it may always take.
 const STEP_MIN: Duration = Duration::from_millis(200);
+/// Entities that one batch keeps from others: the database has room for some thousands of locks in all.
+const ENTITIES_MAX: usize = 512;
 /// Between two tries, growing.
 const PAUSE: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
@@ -79,7 +83,9 @@ async fn settle_until(
     until: Instant,
 ) -> Result<Vec<Settlement>, StoreError> {
     let needed: usize = batch.iter().map(|intake| 1 + intake.destinations.len()).sum();
-    if needed >= BLOCK_NUMBERS && batch.len() > 1 {
+    let entities: HashSet<_> = batch.iter().flat_map(Intake::entities).collect();
+    let is_too_much = needed >= BLOCK_NUMBERS || entities.len() > ENTITIES_MAX;
+    if is_too_much && batch.len() > 1 {
         return halves(inner, batch, now, until).await;
     }
     let mut attempts = Attempts::new(inner, batch, now);
@@ -331,8 +337,8 @@ impl<'a> Attempts<'a> {
         self.sent = true;
         match self.write_ordered(transaction, delta).await {
             Ok(None) | Err(Trouble::Taken) => Ok(Step::Taken),
-            Ok(Some((base, released))) => {
-                released.iter().for_each(|it| inner.arrivals.wake_some(it.queue.as_str(), 1));
+            Ok(Some((base, queues))) => {
+                queues.iter().for_each(|it| inner.arrivals.wake_some(it.as_str(), 1));
                 Ok(Step::Settled(self.committed(self.judged.len() - 1, base)))
             }
             Err(trouble) => {
@@ -346,12 +352,15 @@ impl<'a> Attempts<'a> {
         &self,
         transaction: Transaction<'_>,
         delta: &Delta,
-    ) -> Result<Option<(i64, Vec<delivery::Released>)>, Trouble> {
+    ) -> Result<Option<(i64, Vec<QueueKey>)>, Trouble> {
         let Some(base) = self.write_all(&transaction, delta).await? else { return Ok(None) };
         entity::put(&transaction, delta.entities.iter()).await?;
-        let released = delivery::release(&transaction, &delta.released).await?;
+        delivery::release(&transaction, &delta.released).await?;
+        let lanes = delta.deliveries.iter().filter_map(|it| it.lane.as_deref()).map(|it| &it.key);
+        let lanes = lanes.chain(delta.released.iter().map(|(key, _)| key));
+        let queues = lane::pass_on(&transaction, lanes).await?;
         transaction.commit().await.map_err(Trouble::of)?;
-        Ok(Some((base, released)))
+        Ok(Some((base, queues)))
     }
 
     /// What became of the batch, if a statement with its nonce was done.

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::Inner;
 use super::client::GenericClient;
-use super::delivery::IN_TURN;
 use super::pool::sql;
 use crate::StoreError;
 
@@ -43,14 +42,12 @@ async fn look(inner: &Inner, seen: &mut i64) -> Result<bool, StoreError> {
     let mut found = false;
     if !queues.is_empty() {
         // The order and the statement's time let the index find one, where a queue is empty and others are not.
-        let due = format!(
-            "SELECT queue FROM unnest($1::text[]) AS awaited (queue), LATERAL ( \
+        const DUE: &str = "SELECT queue FROM unnest($1::text[]) AS awaited (queue), LATERAL ( \
              SELECT FROM delivery WHERE delivery.queue = awaited.queue \
                  AND visible_at <= (extract(epoch FROM statement_timestamp()) * 1000)::bigint \
-                 AND receives < receives_max AND {IN_TURN} \
-             ORDER BY visible_at, id LIMIT 1) AS due"
-        );
-        let statement = client.prepare_cached(&due).await.map_err(sql)?;
+                 AND receives < receives_max \
+             ORDER BY visible_at, id LIMIT 1) AS due";
+        let statement = client.prepare_cached(DUE).await.map_err(sql)?;
         for row in &client.query(&statement, &[&queues]).await.map_err(sql)? {
             inner.arrivals.wake_some(row.try_get(0).map_err(sql)?, 1);
             found = true;

@@ -25,8 +25,8 @@ use snavio_store::{
     Act, Anchor, Archive, Audit, AuditEntry, ClaimFilter, Claims, Conflicts, Cooled, CooledUpTo, Deed,
     Durability, Entities, Erasure, Figures, Finished, Fleet, Heard, HeldBack, Journal, Ledger,
     ListedDeadLetter, LoggedMessage, NewHold, NewSegment, NodeSeen, NodeState, Queue, Received, Redriven,
-    RegistryLog, Report, Settled, Store, StoreError, StoredClaim, StoredConflict, StoredDeadLetter, Swept,
-    ToldOf, Use, WaitEnded,
+    RegistryLog, Report, Reset, Settled, Store, StoreError, StoredClaim, StoredConflict, StoredDeadLetter,
+    Swept, ToldOf, Use, WaitEnded,
 };
 use tokio::sync::Notify;
 
@@ -356,8 +356,8 @@ impl Entities for NullStore {
         Ok(None)
     }
 
-    async fn reset_entity(&self, _: &EntityKey, _: Act) -> Result<Option<EntityState>, StoreError> {
-        Ok(None)
+    async fn reset_entity(&self, _: &EntityKey, _: bool, _: Act) -> Result<Reset, StoreError> {
+        Ok(Reset::Unknown)
     }
 
     async fn skip_parked(

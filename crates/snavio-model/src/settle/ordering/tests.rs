@@ -9,7 +9,7 @@ use crate::message::Message;
 use crate::name::QueueKey;
 use crate::order::{Mode, NumberKind, OnFailure, Placed, Rules};
 use crate::processing::{Processing, ProcessingKind};
-use crate::refusal::Reason;
+use crate::refusal::{Numbers, Reason};
 use crate::registry::{BoundRoute, Route};
 use crate::settle::{self, Settlement};
 
@@ -58,6 +58,10 @@ impl Kept {
     }
 }
 
+fn late_at(number: i64, last: i64, reason: Reason) -> Outcome {
+    Outcome::OutOfOrder { reason, numbers: Numbers { number, last } }
+}
+
 fn key(name: &str) -> EntityKey {
     EntityKey::stored(&format!("acme acme/bot:{name} e")).unwrap()
 }
@@ -71,6 +75,14 @@ fn intake(id: &str, number: i64, by: &[(&Arc<BoundRoute>, Mode)], now: Timestamp
     let it = settle::tests::intake("acme/billing", 0, &destinations);
     let message = Message { id: MessageId::stored(id), received_at: now, ..it.message };
     Intake { message, places: by.iter().map(place).collect(), ..it }
+}
+
+fn each_place(intake: &mut Intake, change: impl Fn(&mut Place)) {
+    for placed in &mut intake.places {
+        if let Placed::At(place) = placed {
+            change(place);
+        }
+    }
 }
 
 fn claim<'a>(kept: &'a Kept, id: &str, name: &str) -> Option<&'a Claim> {
@@ -108,13 +120,66 @@ fn what_was_applied_is_never_out_of_order() {
         assert_eq!(settled.outcomes, [Outcome::Duplicate { first_seen_at: at(0) }], "{number}");
         assert!(settled.ordered.is_empty() && kept.delta.is_empty());
     }
-    // The claims are over; the entity still knows its last one.
-    let settled = kept.send("3", 3, &by, at(1000));
-    assert_eq!(settled.outcomes, [Outcome::Duplicate { first_seen_at: at(1000) }]);
-    assert_eq!(
-        kept.send("2", 2, &by, at(1000)).outcomes,
-        [Outcome::OutOfOrder { reason: Reason::OutOfOrder }]
-    );
+    // For as long as the entity is remembered, however short its claims are kept elsewhere.
+    let last = at(i64::try_from(TTL.as_secs()).unwrap() - 1);
+    for number in 1..=3 {
+        let settled = kept.send(&number.to_string(), number, &by, last);
+        assert_eq!(settled.outcomes, [Outcome::Duplicate { first_seen_at: at(0) }], "{number}");
+    }
+}
+
+/// ORD-3: nobody takes it, so its producer is told.
+#[test]
+fn what_is_late_at_every_destination_is_refused() {
+    let mut kept = Kept::new();
+    let (one, two) = (route("one"), route("two"));
+    let by = [(&one, Mode::Strict), (&two, Mode::Strict)];
+    kept.send("2", 2, &by, at(0));
+    kept.send("5", 5, &by[1..], at(0));
+    let late = kept.send("1", 1, &by, at(0));
+    let refused = [late_at(1, 2, Reason::OutOfOrder), late_at(1, 5, Reason::OutOfOrder)];
+    assert_eq!((late.message, &late.outcomes[..]), (None, &refused[..]));
+    assert_eq!(late.ordered.len(), 2, "each counts it");
+    assert!(kept.delta.is_empty());
+    assert!(claim(&kept, "1", "one").is_none());
+}
+
+/// ORD-5
+#[test]
+fn a_closed_entity_refuses_by_its_own_word() {
+    let mut kept = Kept::new();
+    let pay = route("pay");
+    let by = [(&pay, Mode::Strict)];
+    let mut closing = intake("4", 4, &by, at(0));
+    each_place(&mut closing, |it| it.completes = true);
+    settle::judge(&mut kept.working, &closing, 0, at(0), &mut Delta::default());
+    for number in [3, 4] {
+        let late = kept.send("late", number, &by, at(0));
+        assert_eq!(late.outcomes, [late_at(number, 4, Reason::EntityClosed)]);
+    }
+}
+
+/// ORD-7, PIP-13: what fails for want of room is not passed either.
+#[test]
+fn what_has_no_room_parks_its_entity_where_the_route_says_so() {
+    let mut kept = Kept::new();
+    let (full, other) = (route("full"), route("other"));
+    let by = [(&full, Mode::Strict), (&other, Mode::Strict)];
+    let parking = |id: &str, number| {
+        let mut it = intake(id, number, &by, at(0));
+        each_place(&mut it, |it| it.rules.on_failure = OnFailure::Park);
+        it
+    };
+    kept.working.room.insert(QueueKey::stored("acme/full"), 1);
+    for number in 1..=2 {
+        kept.delta = Delta::default();
+        let it = parking(&number.to_string(), number);
+        settle::judge(&mut kept.working, &it, 0, at(0), &mut kept.delta);
+    }
+    assert_eq!(kept.delta.letters.len(), 1);
+    let parked = |name| kept.delta.entities.get(&key(name)).and_then(|it| it.state.parked_at());
+    assert_eq!((parked("full"), parked("other")), (Some(2), None));
+    assert_eq!(kept.last("full"), Some(1), "it has not come");
 }
 
 /// ORD-3: a refusal writes nothing of its message, but what had waited long enough goes out with it.
@@ -127,10 +192,10 @@ fn a_refusal_leaves_only_what_was_released() {
     assert!(matches!(kept.send("5", 5, &by, at(0)).outcomes[0], Outcome::Held { .. }));
     assert!(kept.delta.deliveries[0].lane.as_ref().unwrap().waits);
     let late = kept.send("x", 1, &by, at(1));
-    assert_eq!(late.outcomes, [Outcome::OutOfOrder { reason: Reason::SequenceConflict }]);
+    assert_eq!(late.outcomes, [late_at(1, 1, Reason::SequenceConflict)]);
     assert!(kept.delta.is_empty());
     let late = kept.send("y", 1, &by, at(30));
-    assert_eq!(late.outcomes, [Outcome::OutOfOrder { reason: Reason::OutOfOrder }]);
+    assert_eq!(late.outcomes, [late_at(1, 5, Reason::OutOfOrder)]);
     assert_eq!(late.message, None);
     assert_eq!(late.ordered[0].gaps, [3], "the gap before what was let go");
     assert_eq!(kept.delta.released, [(key("pay"), 5)]);

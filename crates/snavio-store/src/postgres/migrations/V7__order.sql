@@ -24,8 +24,8 @@ ALTER TABLE delivery ADD COLUMN lane_kind smallint;
 ALTER TABLE delivery ADD COLUMN lane_parks bigint;
 ALTER TABLE delivery ADD COLUMN waits boolean NOT NULL DEFAULT false;
 CREATE INDEX delivery_in_lane ON delivery (lane, lane_number, id) WHERE lane IS NOT NULL;
--- One of a lane at a time, whoever hands it out.
-CREATE UNIQUE INDEX delivery_first_in_lane ON delivery (lane) WHERE lane IS NOT NULL AND receives > 0;
+-- One of a lane is in front; those behind it are visible at no time, so that nobody who looks for what is due meets them.
+CREATE UNIQUE INDEX delivery_in_front ON delivery (lane) WHERE lane IS NOT NULL AND visible_at < 9223372036854775807;
 
 ALTER TABLE dead_letter ADD COLUMN lane text COLLATE "C";
 ALTER TABLE dead_letter ADD COLUMN lane_number bigint;

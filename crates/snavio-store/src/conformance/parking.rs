@@ -1,0 +1,123 @@
+//! What is parked behind a message that failed for good, and lanes whose messages end otherwise (ORD-3, ORD-7).
+
+use std::sync::Arc;
+
+use snavio_model::claim::IdKey;
+use snavio_model::delivery::DeadReason;
+use snavio_model::id::MessageId;
+use snavio_model::limits;
+use snavio_model::name::TenantName;
+use snavio_model::order::{Mode, OnFailure};
+use snavio_model::settle::Outcome;
+
+use super::eventually;
+use super::ordering::{drain, exhaust, id_of, key, numbered, ordered, parking, send, state, strict, word};
+use super::samples::{act, at, queue, receive, settle};
+use crate::Store;
+use crate::archive::Erasure;
+
+/// ORD-3: what a purge deletes is gone, whether it was in front or behind.
+pub async fn what_is_purged_of_a_lane_is_not_handed_out(store: &Arc<dyn Store>) {
+    let strict = strict();
+    for number in 1..=4 {
+        send(&**store, "e", number, &strict, at(0)).await;
+    }
+    assert_eq!(store.purge(&queue("strict"), act("of no use", at(1))).await.expect("it is purged"), 4);
+    assert!(receive(&**store, "strict", 30, at(2)).await.is_empty());
+    let attributes = store.attributes(&queue("strict"), at(2)).await.expect("they can be read");
+    assert_eq!((attributes.depth, attributes.in_flight), (0, 0));
+    for number in 5..=6 {
+        send(&**store, "e", number, &strict, at(3)).await;
+    }
+    assert_eq!(drain(&**store, "strict", at(3)).await, [5, 6]);
+}
+
+/// ORD-7: one that was put back and failed again lets nobody pass what failed before it.
+pub async fn what_failed_meanwhile_is_not_passed(store: &Arc<dyn Store>) {
+    let parking = parking();
+    for number in 1..=5 {
+        send(&**store, "e", number, &parking, at(0)).await;
+    }
+    let of = key("parking", "e");
+    let first = exhaust(&**store, "parking", 1, at(0)).await;
+    store.skip_parked(&of, 1, act("later", at(1))).await.expect("it is skipped");
+    exhaust(&**store, "parking", 2, at(2)).await;
+    store.redrive("acme", vec![first], act("again", at(3))).await.expect("it is put back");
+    exhaust(&**store, "parking", 1, at(3)).await;
+    assert_eq!(state(&**store, "parking", "e", at(3)).await.map(|it| it.failed), Some(vec![1, 2]));
+    store.skip_parked(&of, 1, act("of no use", at(4))).await.expect("it is skipped");
+    assert!(receive(&**store, "parking", 30, at(4)).await.is_empty(), "2 is a dead letter still");
+    store.skip_parked(&of, 2, act("of no use", at(5))).await.expect("it is skipped");
+    assert_eq!(drain(&**store, "parking", at(5)).await, [3, 4, 5]);
+}
+
+/// ORD-7: those that nobody took in time behind it have failed, too.
+pub async fn what_nobody_took_in_time_is_not_passed(store: &Arc<dyn Store>) {
+    let parking = parking();
+    for number in 1..=3 {
+        send(&**store, "e", number, &parking, at(0)).await;
+    }
+    let dead = exhaust(&**store, "parking", 1, at(0)).await;
+    let days = i64::try_from(limits::QUEUE_RETENTION.as_secs()).expect("days");
+    send(&**store, "e", 4, &parking, at(days - 1)).await;
+    eventually("they are dead letters", async || {
+        store.sweep(at(days)).await.expect("the store sweeps");
+        let known = state(&**store, "parking", "e", at(days)).await?;
+        (known.failed == [1, 2, 3]).then_some(())
+    })
+    .await;
+    store.redrive("acme", vec![dead], act("mended", at(days))).await.expect("it is put back");
+    assert_eq!(drain(&**store, "parking", at(days)).await, [1], "not past those that failed");
+    let of = key("parking", "e");
+    for number in [2, 3] {
+        store.skip_parked(&of, number, act("of no use", at(days))).await.expect("it is skipped");
+    }
+    assert_eq!(drain(&**store, "parking", at(days)).await, [4]);
+}
+
+/// ORD-7: nothing is parked behind what nobody can put back.
+pub async fn what_is_purged_or_erased_keeps_nothing_parked(store: &Arc<dyn Store>) {
+    let parking = parking();
+    for number in 1..=2 {
+        send(&**store, "e", number, &parking, at(0)).await;
+    }
+    exhaust(&**store, "parking", 1, at(0)).await;
+    let id = IdKey { id: MessageId::stored("e-1"), tenant: TenantName::new("acme").expect("a name") };
+    let erased = store.erase(&id, Vec::new(), None, act("asked for", at(1))).await.expect("it answers");
+    assert_eq!(erased, Erasure::Erased { at: at(1), before: false });
+    assert_eq!(state(&**store, "parking", "e", at(1)).await.and_then(|it| it.parked_at()), None);
+    assert_eq!(drain(&**store, "parking", at(1)).await, [2]);
+
+    for number in 3..=5 {
+        send(&**store, "e", number, &parking, at(2)).await;
+    }
+    let dead = exhaust(&**store, "parking", 3, at(2)).await;
+    store.redrive("acme", vec![dead], act("again", at(3))).await.expect("it is put back");
+    assert_eq!(store.purge(&queue("parking"), act("of no use", at(4))).await.expect("it is purged"), 3);
+    assert_eq!(state(&**store, "parking", "e", at(4)).await.and_then(|it| it.parked_at()), None);
+    send(&**store, "e", 6, &parking, at(5)).await;
+    assert_eq!(drain(&**store, "parking", at(5)).await, [6]);
+}
+
+/// ORD-7, PIP-13: what failed for want of room is not passed. The store's queues hold two.
+pub async fn what_has_no_room_is_not_passed(store: &Arc<dyn Store>) {
+    let full = ordered("full", Mode::Strict, |order| order.on_failure = OnFailure::Park);
+    let routes = [full.clone(), ordered("other", Mode::Lenient, |_| {})];
+    for number in 1..=2 {
+        assert_eq!(word(&send(&**store, "e", number, &full, at(0)).await), "queued");
+    }
+    let third = numbered(&id_of("e", 3), "e", 3, &routes, at(0));
+    let settled = settle(&**store, vec![third], at(0)).await.remove(0);
+    let Outcome::Buried { delivery, reason: DeadReason::QueueFull } = settled.outcomes[0] else {
+        panic!("{settled:?}")
+    };
+    assert_eq!(drain(&**store, "full", at(1)).await, [1, 2]);
+    eventually("there is room", async || {
+        let again = send(&**store, "e", 4, &full, at(1)).await;
+        (word(&again) == "queued").then_some(())
+    })
+    .await;
+    assert!(receive(&**store, "full", 30, at(2)).await.is_empty(), "it queues behind what failed");
+    store.redrive("acme", vec![delivery], act("there is room", at(3))).await.expect("it is put back");
+    assert_eq!(drain(&**store, "full", at(3)).await, [3, 4]);
+}
