@@ -61,10 +61,10 @@ async fn a_file_names_adapters_and_prunes_those_it_does_not_name() {
         let changes = answer["changes"].as_array().unwrap();
         changes.iter().find(|it| it["kind"] == "adapter" && it["name"] == name).map(|it| it["step"].clone())
     };
-    let hub = "  - { name: hub, preset: github, service: acme/shop, event_type: order.paid, secrets: [a secret of it] }\n";
+    let hub = "  - { name: hub, preset: github, service: acme/shop, event_type: order.paid, secrets: [a secret of theirs] }\n";
     assert_eq!(step(&file(hub), "acme/hub"), Some(json!("add")));
     assert_eq!(file(hub)["changes"], json!([]), "the same again");
-    let without = hub.replace(", secrets: [a secret of it]", "");
+    let without = hub.replace(", secrets: [a secret of theirs]", "");
     assert_eq!(file(&without)["changes"], json!([]), "its secrets stay");
     let suffix = without.replace(" }", ", event_type_suffix: { header: X-GitHub-Event } }");
     let changed = file(&suffix);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use reqwest::Method;
 use ring::hmac;
 use serde_json::{Value, json};
+use snavio_model::limits;
 use snavio_sdk::DeliveredEvent;
 use snavio_testbed::python;
 
@@ -276,13 +277,13 @@ async fn secrets_are_replaced_one_beside_the_other_and_never_shown() {
         settings["secrets"] = secrets;
         settings
     };
-    assert_eq!(send("the next secret", "evt_1").await, 401);
-    assert_eq!(shop.put_adapter("stripe", with(json!(["the next secret", SECRET]))).await.0, 200);
-    assert_eq!((send("the next secret", "evt_1").await, send(SECRET, "evt_2").await), (202, 202));
-    assert_eq!(shop.put_adapter("stripe", with(json!(["the next secret"]))).await.0, 200);
-    assert_eq!((send("the next secret", "evt_3").await, send(SECRET, "evt_4").await), (202, 401));
+    assert_eq!(send("the next secret of it", "evt_1").await, 401);
+    assert_eq!(shop.put_adapter("stripe", with(json!(["the next secret of it", SECRET]))).await.0, 200);
+    assert_eq!((send("the next secret of it", "evt_1").await, send(SECRET, "evt_2").await), (202, 202));
+    assert_eq!(shop.put_adapter("stripe", with(json!(["the next secret of it"]))).await.0, 200);
+    assert_eq!((send("the next secret of it", "evt_3").await, send(SECRET, "evt_4").await), (202, 401));
     let before = shop.node.get("/v1/registry/changes?limit=1000").await["next"].clone();
-    for same in [settings.clone(), with(json!(["the next secret"]))] {
+    for same in [settings.clone(), with(json!(["the next secret of it"]))] {
         assert_eq!(shop.put_adapter("stripe", same).await.0, 200);
     }
     let after = shop.node.get("/v1/registry/changes?limit=1000").await;
@@ -299,7 +300,7 @@ async fn secrets_are_replaced_one_beside_the_other_and_never_shown() {
         assert!(text.contains("stripe") && !text.contains("secrets") && !text.contains("v2."), "{text}");
     }
     assert_eq!(shop.operate(Method::DELETE, "/v1/adapters/acme/stripe", None).await.0, 200);
-    assert_eq!(send("the next secret", "evt_5").await, 401);
+    assert_eq!(send("the next secret of it", "evt_5").await, 401);
 }
 
 /// MSG-7, REG-1
@@ -320,7 +321,11 @@ async fn an_adapter_that_cannot_work_is_not_registered() {
         (stripe("zeta/app", json!([SECRET])), 400, "service must be one of the path's tenant"),
         (stripe("acme/shop", json!([])), 409, "an adapter has 1 to 4 secrets"),
         (json!({ "preset": "stripe", "service": "acme/shop" }), 409, "an adapter has 1 to 4 secrets"),
-        (stripe("acme/shop", json!(["short"])), 400, "a secret must be 8 to 512 printable ASCII characters"),
+        (
+            stripe("acme/shop", json!(["fifteen letters"])),
+            400,
+            "a secret must be 16 to 512 printable ASCII characters",
+        ),
         (stripe("acme/shop", json!("text")), 400, "secrets must be a list of texts"),
         (with("preset", json!("paypal")), 400, "preset must be telegram, google-calendar, github or stripe"),
         (with("event_type", json!("unknown")), 409, "event_type acme/shop:unknown is not registered"),
@@ -469,4 +474,28 @@ async fn a_subscription_that_forgets_before_its_adapter_does_is_not_registered()
     let (status, answer) = shop.put_adapter("stripe", asked(121)).await;
     assert_eq!(status, 409, "{answer}");
     assert!(answer["detail"].as_str().unwrap().contains("2 × 121 s + 60 s = 302 s"), "{answer}");
+}
+
+/// PIP-1, MSG-7
+#[tokio::test]
+async fn guessing_at_a_secret_that_is_shown_is_slow_and_disturbs_no_other_adapter() {
+    let shop = Shop::with_adapters(json!({})).await;
+    let telegram = &PROVIDERS[0];
+    assert_eq!(shop.right(telegram).await.0, 202);
+    for n in 0..limits::AUTH_FAILURES_MAX {
+        let headers = (telegram.headers)(&format!("a guess at it, number {n}"), TELEGRAM);
+        assert_eq!(shop.hook("acme/telegram", &headers, TELEGRAM).await.status, 401);
+    }
+    let (status, answer) = shop.right(telegram).await;
+    assert_eq!((status, &answer["reason"]), (429, &json!("auth_throttled")), "it is not told to be right");
+    let nobody = shop.hook("acme/nothing", &vec![], "{}").await;
+    assert_eq!(nobody.refusal(), (429, "auth_throttled".to_owned()), "nor that there is something to guess");
+    for provider in &PROVIDERS[1..] {
+        assert_eq!(shop.right(provider).await.0, 202, "{}", provider.preset);
+    }
+    let stripe = &PROVIDERS[3];
+    for _ in 0..=limits::AUTH_FAILURES_MAX {
+        shop.hook("acme/stripe", &(stripe.headers)("a secret of another's", STRIPE), STRIPE).await;
+    }
+    assert_eq!(shop.right(stripe).await.0, 200, "a signature is not guessed");
 }

@@ -216,7 +216,7 @@ fn registry() -> Vec<Row> {
     let route = "/v1/routes/{tenant}/{service}/{name}";
     let more = json!({ "queue": "more", "dead_letter_queue": "bot-dead" });
     let adapter = json!({
-        "preset": "stripe", "service": "acme/billing", "event_type": "more-{n}", "secrets": ["a secret of it"],
+        "preset": "stripe", "service": "acme/billing", "event_type": "more-{n}", "secrets": ["a secret of theirs"],
     });
     let grant = json!({ "source": "acme/billing", "target": "acme/bot", "name": "more-{n}" });
     let file = json!({ "dry_run": true, "grants": [grant.clone()] });
@@ -449,7 +449,7 @@ impl Walk {
             "subscriptions": each(&|n| json!({ "target": "acme/bot", "events_of": "acme/billing",
                 "name": format!("more-{n}"), "queue": "more", "dead_letter_queue": "bot-dead" })),
             "adapters": each(&|n| json!({ "preset": "stripe", "name": format!("more-{n}"), "service": "acme/billing",
-                "event_type": format!("more-{n}"), "secrets": ["a secret of it"] })),
+                "event_type": format!("more-{n}"), "secrets": ["a secret of theirs"] })),
             "grants": each(&|n| json!({ "source": "acme/billing", "target": "acme/bot",
                 "name": format!("more-{n}") })),
         });

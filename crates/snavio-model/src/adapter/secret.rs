@@ -16,7 +16,7 @@ use crate::signing::HmacSha256;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidForeignSecret {
     /// Too short to keep anybody out, too long, or not what a header can carry.
-    #[error("a secret must be 8 to 512 printable ASCII characters")]
+    #[error("a secret must be 16 to 512 printable ASCII characters")]
     Text,
     /// Not of the form of Standard Webhooks.
     #[error("a secret of Standard Webhooks must be whsec_ and the base64 of 24 to 64 bytes")]
@@ -33,6 +33,11 @@ impl ForeignSecret {
         let fits = (FOREIGN_SECRET_CHARS_MIN..=FOREIGN_SECRET_CHARS_MAX).contains(&text.len())
             && text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
         if fits { Ok(Self(text.to_owned())) } else { Err(InvalidForeignSecret::Text) }
+    }
+
+    /// A secret that nobody has.
+    pub(super) fn of_nobody() -> Self {
+        Self(String::new())
     }
 
     /// The secret, for a store that encrypts it.

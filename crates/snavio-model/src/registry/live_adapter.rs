@@ -63,7 +63,7 @@ mod tests {
     }
 
     fn adapter() -> Adapter {
-        let secrets = vec![Sealed("a secret".to_owned()), Sealed("short".to_owned())];
+        let secrets = vec![Sealed("a secret of theirs".to_owned()), Sealed("short".to_owned())];
         Preset::Github.adapter("hub".parse().unwrap(), "acme/shop".parse().unwrap(), secrets)
     }
 
