@@ -2,7 +2,7 @@
 
 use super::request::WebhookRequest;
 use super::secret::ForeignSecret;
-use super::verification::{Encoding, any, unverified};
+use super::verification::{Encoding, any, given, unseen, unverified};
 use crate::limits::WEBHOOK_SIGNATURES_MAX;
 use crate::refusal::Refusal;
 use crate::time::Timestamp;
@@ -12,13 +12,11 @@ pub(super) const HEADER: &str = "stripe-signature";
 
 /// When the request was signed, if it was by somebody who has one of the secrets.
 pub(super) fn verify(request: &WebhookRequest<'_>, secrets: &[ForeignSecret]) -> Result<Timestamp, Refusal> {
-    let header = request.header(HEADER)?.ok_or_else(|| unverified("stripe-signature is missing"))?;
     let form = || unverified("stripe-signature must be t=<seconds>,v1=<hex>, with 1 to 8 signatures");
-    let signed = Signed::parse(header).ok_or_else(form)?;
+    let signed = given(request, HEADER).and_then(|it| Signed::parse(it).ok_or_else(form));
+    let signed = signed.map_err(|refusal| unseen(request, refusal))?;
     let parts = [signed.time.as_bytes(), b".", request.body];
-    let holds = any(secrets, |secret| {
-        signed.signatures.iter().fold(0.into(), |found, it| found | secret.has_signed(&parts, it))
-    });
+    let holds = any(secrets, |secret| secret.has_signed(&parts, &signed.signatures));
     if !holds {
         return Err(unverified("stripe-signature is not that of the body under the adapter's secret"));
     }

@@ -295,6 +295,47 @@ fn an_hmac_may_be_written_as_base64() {
     assert_eq!(refusal.to_string(), "duplicate_member: the header x-sig came twice");
 }
 
+/// MSG-7, QUA-5: whoever is refused learns nothing from how long that took, neither here nor where there is no adapter.
+#[test]
+fn every_stranger_costs_one_signature_whatever_is_wrong() {
+    let cost = |act: &dyn Fn()| {
+        let before = super::secret::SIGNATURES.get();
+        act();
+        super::secret::SIGNATURES.get() - before
+    };
+    fn request<'a>(headers: &'a [(&'a str, &'a str)]) -> WebhookRequest<'a> {
+        WebhookRequest { headers, body: b"{}" }
+    }
+    assert_eq!(cost(&|| pretend(&request(&[]))), 1);
+    let secrets = [secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")];
+    let zeros = "0".repeat(64);
+    let many = format!("t={}{}", NOW.0 / 1000, format!(",v1={zeros}").repeat(8));
+    let base64 = format!("v1,{}=", "A".repeat(43));
+    let standard = |signature| {
+        [("webhook-id", "e"), ("webhook-timestamp", "1794731400"), ("webhook-signature", signature)]
+    };
+    let hub = format!("sha256={zeros}");
+    let tolerance_seconds = 300;
+    for (scheme, headers) in [
+        (
+            adapter(Preset::Telegram).verification,
+            vec![("X-Telegram-Bot-Api-Secret-Token", "a wrong one of them")],
+        ),
+        (adapter(Preset::Github).verification, vec![("X-Hub-Signature-256", "sha256=")]),
+        (adapter(Preset::Github).verification, vec![("X-Hub-Signature-256", hub.as_str())]),
+        (adapter(Preset::Stripe).verification, vec![("Stripe-Signature", "t=")]),
+        (adapter(Preset::Stripe).verification, vec![("Stripe-Signature", many.as_str())]),
+        (Verification::StandardWebhooks { tolerance_seconds }, standard("v1,").to_vec()),
+        (Verification::StandardWebhooks { tolerance_seconds }, standard(&base64).to_vec()),
+    ] {
+        for headers in [headers.clone(), Vec::new(), [headers.clone(), headers].concat()] {
+            let refused =
+                || assert!(scheme.verify(&request(&headers), &secrets, NOW).is_err(), "{headers:?}");
+            assert_eq!(cost(&refused), 1, "{scheme:?} {headers:?}");
+        }
+    }
+}
+
 /// MSG-7, QUA-4
 #[test]
 fn a_providers_secret_is_printable_and_does_not_print_itself() {

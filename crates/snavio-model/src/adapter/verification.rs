@@ -99,7 +99,7 @@ fn shortened(header: &str) -> String {
 /// What verifying a request costs, for one that nothing is known of: so that the time does not tell whether there is
 /// such an adapter.
 pub fn pretend(request: &WebhookRequest<'_>) {
-    std::hint::black_box(ForeignSecret::of_nobody().has_signed(&[request.body], &[0; 32]));
+    std::hint::black_box(ForeignSecret::of_nobody().has_signed(&[request.body], &[[0; 32]]));
 }
 
 impl Verification {
@@ -112,16 +112,17 @@ impl Verification {
     ) -> Result<Verified, Refusal> {
         match self {
             Self::SharedSecret { header } => {
-                let given = given(request, header)?;
-                check(any(secrets, |secret| secret.is(given)), header, "the adapter's secret")?;
-                Ok(Verified::default())
+                let shown = given(request, header).and_then(|given| {
+                    check(any(secrets, |secret| secret.is(given)), header, "the adapter's secret")
+                });
+                shown.map(|()| Verified::default()).map_err(|refusal| unseen(request, refusal))
             }
             Self::Hmac { header, algorithm: Algorithm::Sha256, prefix, encoding } => {
-                let given = given(request, header)?;
-                let signature = given.strip_prefix(prefix.as_str()).and_then(|it| encoding.decode(it));
                 let form = || unverified(format!("{header} must be {prefix:?} and {}", encoding.rule()));
-                let signature = signature.ok_or_else(form)?;
-                let holds = any(secrets, |secret| secret.has_signed(&[request.body], &signature));
+                let decode = |it: &str| it.strip_prefix(prefix.as_str()).and_then(|it| encoding.decode(it));
+                let read = given(request, header).and_then(|it| Ok((it, decode(it).ok_or_else(form)?)));
+                let (given, signature) = read.map_err(|refusal| unseen(request, refusal))?;
+                let holds = any(secrets, |secret| secret.has_signed(&[request.body], &[signature]));
                 check(holds, header, "the signature of the body under the adapter's secret")?;
                 Ok(Verified { signed_at: None, signature: shortened(given) })
             }
@@ -227,7 +228,13 @@ pub(super) fn unverified(detail: impl Into<std::borrow::Cow<'static, str>>) -> R
     Refusal::new(Reason::Unauthenticated, detail)
 }
 
-fn given<'a>(request: &WebhookRequest<'a>, header: &str) -> Result<&'a str, Refusal> {
+/// A request that is refused before any signature is made costs as much as one whose signature is wrong.
+pub(super) fn unseen(request: &WebhookRequest<'_>, refusal: Refusal) -> Refusal {
+    pretend(request);
+    refusal
+}
+
+pub(super) fn given<'a>(request: &WebhookRequest<'a>, header: &str) -> Result<&'a str, Refusal> {
     request.header(header)?.ok_or_else(|| unverified(format!("{} is missing", header.to_ascii_lowercase())))
 }
 
@@ -238,9 +245,12 @@ fn check(holds: bool, header: &str, what: &str) -> Result<(), Refusal> {
 
 fn standard_webhooks(request: &WebhookRequest<'_>, secrets: &[ForeignSecret]) -> Result<Timestamp, Refusal> {
     let [id, timestamp, signatures] = ["webhook-id", "webhook-timestamp", "webhook-signature"];
-    let parsed =
-        WebhookSignature::parse(given(request, id)?, given(request, timestamp)?, given(request, signatures)?);
-    let signature = parsed.map_err(|refusal| unverified(refusal.detail))?;
+    let read = || {
+        let [id, timestamp, signatures] = [id, timestamp, signatures].map(|it| given(request, it));
+        let parsed = WebhookSignature::parse(id?, timestamp?, signatures?);
+        parsed.map_err(|refusal| unverified(refusal.detail))
+    };
+    let signature = read().map_err(|refusal| unseen(request, refusal))?;
     let holds = any(secrets, |secret| {
         // One of another form is no secret of this scheme, and nobody's signature is by it.
         let mac = secret.standard_webhooks();
