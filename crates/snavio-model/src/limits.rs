@@ -75,6 +75,8 @@ pub const ADAPTER_MEMBERS_MAX: usize = 32;
 pub const ADAPTER_SECRETS_MAX: usize = 4;
 /// The source in ids that are made from content.
 pub const ID_SOURCE_CHARS_MAX: usize = 64;
+/// What is put before external ids: most of an id is its provider's.
+pub const ID_PREFIX_CHARS_MAX: usize = 32;
 /// A provider's secret: people choose them, and shorter ones can be guessed,
 pub const FOREIGN_SECRET_CHARS_MIN: usize = 16;
 /// and longer ones are none.

@@ -499,3 +499,40 @@ async fn guessing_at_a_secret_that_is_shown_is_slow_and_disturbs_no_other_adapte
     }
     assert_eq!(shop.right(stripe).await.0, 200, "a signature is not guessed");
 }
+
+/// MSG-7, CLM-1: a provider sends one event to each of its endpoints, under one id.
+#[tokio::test]
+async fn one_event_through_two_adapters_is_two_where_each_has_its_prefix() {
+    let shop = Shop::set().await;
+    let put = async |name: &str, service: &str, prefix: Option<&str>| {
+        let event_type = if service == "acme/shop" { "order.paid" } else { "posted" };
+        let mut asked = json!({
+            "preset": "stripe", "service": service, "event_type": event_type, "secrets": [SECRET],
+        });
+        prefix.into_iter().for_each(|it| asked["id_prefix"] = json!(it));
+        let (status, answer) = shop.put_adapter(name, asked).await;
+        assert!(status < 300, "{answer}");
+    };
+    let send = async |name: &str, body: &str| {
+        let answer = shop.hook(&format!("acme/{name}"), &stripe_at(SECRET, body, 0), body).await;
+        (answer.status, answer.document()["id"].as_str().unwrap_or_default().to_owned())
+    };
+    let posted = json!({
+        "target": "acme/ledger", "events_of": "acme/ledger", "name": "posted", "queue": "paid",
+        "dead_letter_queue": "dead", "claim": { "policy": "ledger" },
+    });
+    shop.node.apply(&json!({ "subscriptions": [posted] })).await;
+    let other_version = STRIPE.replace("\"livemode\":false", "\"livemode\":false,\"api\":2");
+    // Without prefixes the id is the first one's.
+    put("one", "acme/shop", None).await;
+    put("two", "acme/ledger", None).await;
+    assert_eq!(send("one", STRIPE).await, (202, "evt_1NG8Du2eZvKYlo2C".to_owned()));
+    assert_eq!(send("two", &other_version).await.0, 409);
+    put("one", "acme/shop", Some("shop:")).await;
+    put("two", "acme/ledger", Some("ledger:")).await;
+    for status in [202, 200] {
+        assert_eq!(send("one", STRIPE).await, (status, "shop:evt_1NG8Du2eZvKYlo2C".to_owned()));
+        assert_eq!(send("two", &other_version).await, (status, "ledger:evt_1NG8Du2eZvKYlo2C".to_owned()));
+    }
+    assert_eq!(shop.delivered().await.len(), 3);
+}

@@ -33,6 +33,10 @@ pub struct Adapter {
     /// What the id of the event is.
     #[serde(default)]
     pub id: IdRule,
+    /// What is put before the external id where that is the id. Ids are those of a tenant: two adapters of one tenant that see
+    /// the same events of a provider need one each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id_prefix: Option<String>,
     /// What the data of the event is.
     #[serde(default)]
     pub data: DataRule,
@@ -117,10 +121,24 @@ impl Adapter {
             let why = "an id that is made from content is made from all of it";
             return Some(format!("left_out is for the id external and the data body: {why}"));
         }
+        if let Some(wrong) = self.prefix_problem() {
+            return Some(wrong.to_owned());
+        }
         if !(1..=limits::ADAPTER_SECRETS_MAX).contains(&self.secrets.len()) {
             return Some(format!("an adapter has 1 to {} secrets", limits::ADAPTER_SECRETS_MAX));
         }
         self.bounds_problem().or_else(|| self.verification.problem())
+    }
+
+    fn prefix_problem(&self) -> Option<&'static str> {
+        let prefix = self.id_prefix.as_deref()?;
+        let fits = (1..=limits::ID_PREFIX_CHARS_MAX).contains(&prefix.len())
+            && prefix.bytes().all(|byte| matches!(byte, b'!'..=b'~'));
+        if !fits {
+            return Some("id_prefix must be 1 to 32 printable ASCII characters without spaces");
+        }
+        (self.id != IdRule::External)
+            .then_some("id_prefix is for the id external: an id from content is begun by source")
     }
 
     /// Whatever it looks up in a request.

@@ -22,10 +22,13 @@ impl Adapter {
         let external_id = self.external_id(request)?;
         let id = match self.id {
             IdRule::Derived => event_id(&self.source, &external_id, &data)?,
-            IdRule::External => MessageId::event(&external_id).ok_or_else(|| {
-                let rule = "the external id must be 1 to 128 printable ASCII characters to be the event's id";
-                Refusal::new(Reason::InvalidId, rule)
-            })?,
+            IdRule::External => {
+                let id = format!("{}{external_id}", self.id_prefix.as_deref().unwrap_or_default());
+                MessageId::event(&id).ok_or_else(|| {
+                    let rule = "the external id, with its prefix, must be 1 to 128 printable ASCII characters to be the event's id";
+                    Refusal::new(Reason::InvalidId, rule)
+                })?
+            }
         };
         let timestamp = self.timestamp(request)?;
         let event = NewEvent {

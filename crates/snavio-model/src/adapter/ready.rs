@@ -59,6 +59,7 @@ impl Preset {
             event_type_suffix: None,
             external_id: known.external_id,
             id: known.id,
+            id_prefix: None,
             data: known.data,
             members: known.members.into_iter().map(|(name, it)| (name.to_owned(), it)).collect(),
             left_out: known.left_out,

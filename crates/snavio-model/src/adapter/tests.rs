@@ -412,6 +412,18 @@ fn an_adapter_that_cannot_work_is_refused_with_why() {
         ),
         (Adapter { secrets: Vec::new(), ..good() }, "an adapter has 1 to 4 secrets"),
         (
+            Adapter { id_prefix: Some("a b".to_owned()), ..good() },
+            "id_prefix must be 1 to 32 printable ASCII characters without spaces",
+        ),
+        (
+            Adapter { id_prefix: Some("x".repeat(33)), ..good() },
+            "id_prefix must be 1 to 32 printable ASCII characters without spaces",
+        ),
+        (
+            Adapter { id_prefix: Some("tg:".to_owned()), ..adapter(Preset::Telegram) },
+            "id_prefix is for the id external: an id from content is begun by source",
+        ),
+        (
             Adapter { verification: tolerance(0), ..good() },
             "verification.tolerance_seconds is 0, not 1 to 3600",
         ),
@@ -446,6 +458,11 @@ fn the_external_id_is_text_or_a_whole_number() {
         let read = written.map(|it| NativeEvent::parse(&it).unwrap().id.as_str().to_owned());
         assert_eq!(read.as_deref(), id, "{body}");
     }
+    one.id_prefix = Some("eu:".to_owned());
+    assert_eq!(event(&one, &[], br#"{"id":7}"#)["eventId"], json!("eu:7"));
+    let long = format!(r#"{{"id":"{}"}}"#, "x".repeat(126));
+    assert!(refused(&one, &[], long.as_bytes()).starts_with("invalid_id: "), "it must fit with its prefix");
+    one.id_prefix = None;
     one.external_id = vec![Origin::Pointer("/entry/0/id".to_owned().try_into().unwrap())];
     assert_eq!(event(&one, &[], br#"{"entry":[{"id":"x"}]}"#)["eventId"], json!("x"));
 }
