@@ -26,18 +26,20 @@ impl Source {
         TargetText::new(&self.0).is_ok()
     }
 
-    /// Whether it names this service (MSG-5): as `tenant/service`, as `service` alone, or as a URI with tenant and
-    /// service one behind the other in its path, such as `https://ci.example/acme/shop/builds/7` or `urn:acme:shop`.
+    /// Whether it names this service (MSG-5): as `tenant/service`, as `service` alone, or as a URI whose path begins with
+    /// tenant and service, such as `https://ci.example/acme/shop/builds/7` or `urn:acme:shop`. What begins with another's
+    /// name is that one's to whoever looks at the beginning.
     pub fn names(&self, service: &ServiceName) -> bool {
         if self.is_plain() {
             return self.0 == service.as_str() || self.0 == service.service();
         }
-        let parts: Vec<_> = path(&self.0).split(['/', ':']).collect();
+        let path = path(&self.0);
+        let parts: Vec<_> = path.strip_prefix('/').unwrap_or(path).split(['/', ':']).collect();
         // Whoever resolves dots would read another name.
         let is_dotted =
             |part: &&str| matches!(*part, "." | "..") || part.to_ascii_lowercase().contains("%2e");
         let own = [service.tenant(), service.service()];
-        !parts.iter().any(is_dotted) && parts.windows(2).any(|pair| pair == own)
+        !parts.iter().any(is_dotted) && parts.starts_with(&own)
     }
 }
 
@@ -70,7 +72,7 @@ fn path(text: &str) -> &str {
     let text = text.split(['?', '#']).next().unwrap_or_default();
     let rest = scheme(text).map_or(text, |(_, rest)| rest);
     match rest.strip_prefix("//") {
-        Some(host_and_path) => host_and_path.split_once('/').map_or("", |(_, path)| path),
+        Some(host_and_path) => host_and_path.find('/').map_or("", |at| &host_and_path[at..]),
         None => rest,
     }
 }
@@ -90,9 +92,15 @@ mod tests {
             ("billing", false, true),
             ("/acme/shop", true, false),
             ("https://ci.example/acme/shop", true, false),
-            ("https://ci.example:8443/base/acme/shop/builds/7?x=1#y", true, false),
+            ("https://ci.example:8443/acme/shop/builds/7?x=1#y", true, false),
+            ("https://ci.example:8443/base/acme/shop/builds/7", false, false),
             ("urn:acme:shop", true, false),
-            ("urn:snavio:acme/shop", true, false),
+            ("urn:acme:shop:builds:7", true, false),
+            ("urn:snavio:acme/shop", false, false),
+            ("/acme/ledger/acme/shop", false, false),
+            ("https://ci.example/acme/ledger/acme/shop", false, false),
+            ("//ci.example/acme/shop", true, false),
+            ("https://ci.example//acme/shop", false, false),
             ("snavio://acme/shop", false, false),
             ("https://acme/shop", false, false),
             ("https://ci.example/shop", false, false),

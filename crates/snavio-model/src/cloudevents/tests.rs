@@ -429,7 +429,7 @@ fn a_source_that_names_another_is_refused_and_never_delivered() {
     let refusal = event.native(&shop()).unwrap_err();
     assert_eq!(
         refusal.to_string(),
-        "source_present: source must name the sending service: acme/shop, or a URI with it in its path, such as https://example.com/acme/shop"
+        "source_present: source must name the sending service: acme/shop, or a URI whose path begins with it, such as https://example.com/acme/shop"
     );
     // A native event may have been given such metadata.
     let body = least().to_string();
