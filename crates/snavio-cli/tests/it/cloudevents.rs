@@ -210,6 +210,7 @@ async fn what_could_be_read_in_two_ways_is_refused() {
     for (path, headers, body, status, reason) in [
         (one, vec![structured, json], &body[..], 400, "invalid_request"),
         (one, vec![structured, ("ce-id", "e-1")], body, 400, "invalid_request"),
+        (one, vec![structured, ("ce-sequence", "9")], body, 400, "invalid_request"),
         (many, vec![batch, ("ce-id", "e-1")], b"[]", 400, "invalid_request"),
         (one, binary(&[json, ("ce-id", "e-2")]), b"1", 400, "duplicate_member"),
         (one, binary(&[json, ("ce-subject", "a"), ("CE-Subject", "a")]), b"1", 400, "duplicate_member"),

@@ -28,7 +28,11 @@ impl Mode {
         content_type: Option<&str>,
         names: impl IntoIterator<Item = &'h str>,
     ) -> Result<Self, Refusal> {
-        let has_attributes = names.into_iter().any(is_required);
+        let (mut is_binary, mut has_attributes) = (false, false);
+        for name in names {
+            is_binary |= is_required(name);
+            has_attributes |= is_attribute(name);
+        }
         match content_type.map(essence).as_deref() {
             Some(Self::STRUCTURED | Self::BATCH) if has_attributes => {
                 let detail = "the body holds the whole event, and headers that begin with ce- say it again: send one of them";
@@ -40,10 +44,15 @@ impl Mode {
                 let detail = "of CloudEvents, application/cloudevents+json and application/cloudevents-batch+json are taken";
                 Err(Refusal::new(Reason::UnsupportedMediaType, detail))
             }
-            _ if has_attributes => Ok(Self::Binary),
+            _ if is_binary => Ok(Self::Binary),
             _ => Ok(Self::Native),
         }
     }
+}
+
+/// Headers that could be a CloudEvent's in binary mode.
+fn is_attribute(header: &str) -> bool {
+    header.get(..3).is_some_and(|it| it.eq_ignore_ascii_case("ce-"))
 }
 
 /// Headers that every CloudEvent in binary mode has; others that begin so need not be meant for it.
@@ -65,7 +74,9 @@ mod tests {
             (Some("application/json"), &ce, Some(Mode::Binary)),
             (None, &ce, Some(Mode::Binary)),
             (Some("application/cloudevents+json; charset=UTF-8"), &[], Some(Mode::Structured)),
-            (Some("Application/CloudEvents+JSON"), &["ce-other"], Some(Mode::Structured)),
+            (Some("Application/CloudEvents+JSON"), &["accept", "ce"], Some(Mode::Structured)),
+            (Some("application/cloudevents+json"), &["CE-Sequence"], None),
+            (Some("application/cloudevents-batch+json"), &["ce-other"], None),
             (Some("application/cloudevents+json"), &ce, None),
             (Some("application/cloudevents-batch+json"), &[], Some(Mode::Batch)),
             (Some("application/cloudevents-batch+json"), &ce, None),
