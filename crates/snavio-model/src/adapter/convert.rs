@@ -91,7 +91,15 @@ impl Adapter {
 
     fn external_id(&self, request: &WebhookRequest<'_>) -> Result<String, Refusal> {
         let part = |origin: &Origin| origin.text(request, "the external id");
-        Ok(self.external_id.iter().map(part).collect::<Result<Vec<_>, _>>()?.join(":"))
+        let parts = self.external_id.iter().map(part).collect::<Result<Vec<_>, _>>()?;
+        let before = parts.iter().zip(&self.external_id).take(parts.len().saturating_sub(1));
+        // Two events could have one id: `a:b` and `c`, `a` and `b:c`.
+        if let Some((_, origin)) = before.into_iter().find(|(part, _)| part.contains(':')) {
+            let detail =
+                format!("{origin} must have no colon, which parts it from the rest of the external id");
+            return Err(Refusal::new(Reason::InvalidId, detail));
+        }
+        Ok(parts.join(":"))
     }
 
     fn event_type(&self, request: &WebhookRequest<'_>) -> Result<CommandName, Refusal> {

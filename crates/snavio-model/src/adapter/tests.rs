@@ -467,6 +467,22 @@ fn the_external_id_is_text_or_a_whole_number() {
     assert_eq!(event(&one, &[], br#"{"entry":[{"id":"x"}]}"#)["eventId"], json!("x"));
 }
 
+/// MSG-7, CLM-1
+#[test]
+fn two_external_ids_of_several_parts_are_never_one() {
+    let header = |name: &str| Origin::Header(name.to_owned());
+    let two =
+        Adapter { external_id: vec![header("x-channel"), header("x-number")], ..adapter(Preset::Github) };
+    let of = |channel, number| [("x-channel", channel), ("x-number", number)];
+    assert_eq!(event(&two, &of("a", "b:c"), b"{}")["eventId"], json!("a:b:c"), "the last one ends it");
+    assert_eq!(
+        refused(&two, &of("a:b", "c"), b"{}"),
+        "invalid_id: the header x-channel must have no colon, which parts it from the rest of the external id"
+    );
+    let alone = Adapter { external_id: vec![header("x-channel")], ..two };
+    assert_eq!(event(&alone, &of("a:b", "c"), b"{}")["eventId"], json!("a:b"));
+}
+
 /// MSG-4, MSG-7
 #[test]
 fn what_its_provider_has_not_signed_of_an_event_is_known() {
