@@ -84,7 +84,8 @@ fn pushed(attempt: &Attempt<'_>) -> Result<Call, Unsendable> {
             let event = cloud_event(message)?;
             match event.to_binary() {
                 Some(binary) => (binary.headers, Bytes::copy_from_slice(&binary.body)),
-                // More headers than receivers take: every receiver of CloudEvents reads the other mode too.
+                // More headers than receivers take, or nothing that an empty body could say: every receiver of CloudEvents
+                // reads the other mode too.
                 None => structured(&event),
             }
         }

@@ -371,7 +371,8 @@ mod cloud_events {
             (structured(STRUCTURED), r#"{"a": 1.0}"#, true),
             (binary(event(r#"{"a":1}"#, 0), "billing", "application/json"), r#"{"a":1}"#, true),
             (binary(event("a b", 0), "billing", "text/plain"), r#""a b""#, false),
-            (binary(event("", 0), "billing", "text/plain"), "null", false),
+            (binary(event("", 0), "billing", "text/plain"), r#""""#, false),
+            (binary(event("", 0), "billing", "application/json"), "null", false),
         ] {
             let (message, _) = check(&arrival, &registry, WINDOW).unwrap().into_parts();
             assert_eq!(&message.payload[..], payload.as_bytes());

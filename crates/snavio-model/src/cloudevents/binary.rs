@@ -6,6 +6,7 @@ use super::attribute::Value;
 use super::data::{Data, DataKind};
 use super::draft::{Draft, wrong_data};
 use super::event::CloudEvent;
+use super::media;
 use crate::limits::CLOUDEVENT_HEADER_BYTES_MAX;
 use crate::refusal::{Reason, Refused};
 
@@ -13,7 +14,8 @@ const PREFIX: &str = "ce-";
 
 impl<'a> CloudEvent<'a> {
     /// Reads an event in binary mode from all headers of a request, in any case, and its body. A body without a content
-    /// type is JSON, as data in structured mode is; an empty one is no data.
+    /// type is JSON, as data in structured mode is; no JSON is empty, so an empty one is no data. Of another type it is data
+    /// that is empty.
     pub fn binary<'h>(
         headers: impl IntoIterator<Item = (&'h str, &'h str)>,
         body: &'a [u8],
@@ -40,17 +42,21 @@ impl<'a> CloudEvent<'a> {
             seen.push(name);
         }
         draft.finish(Ok(body), |draft, body| {
-            let declared = match body {
-                [] => DataKind::None,
-                _ => DataKind::declared(draft.content_type(), DataKind::Json),
+            let declared = match DataKind::declared(draft.content_type(), DataKind::Json) {
+                DataKind::Json if body.is_empty() => DataKind::None,
+                declared => declared,
             };
             Data::read(body.into(), declared).map_err(wrong_data)
         })
     }
 
-    /// The event in binary mode; nothing if its headers are more than receivers take, and it must be sent in structured
-    /// mode.
+    /// The event in binary mode; nothing if its headers are more than receivers take, or if an empty body would be read as
+    /// data that it does not have, and it must be sent in structured mode.
     pub fn to_binary(&self) -> Option<BinaryForm<'_>> {
+        let is_json = self.content_type().is_none_or(media::is_json);
+        if self.data.kind() == DataKind::None && !is_json {
+            return None;
+        }
         let mut headers = Vec::new();
         for (name, value) in self.members() {
             headers.push((format!("{PREFIX}{name}"), encoded(&value.to_string())));

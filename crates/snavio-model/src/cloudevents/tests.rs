@@ -209,6 +209,10 @@ fn an_event_has_one_hash_in_every_mode_and_its_attributes_are_not_in_it() {
         ("text/plain", "data", json!("é"), "é".as_bytes()),
         ("text/plain", "data_base64", json!("w6k="), "é".as_bytes()),
         ("image/png", "data_base64", json!("iVBO"), b"\x89PN"),
+        ("text/plain", "data", json!(""), b""),
+        ("text/plain", "data_base64", json!(""), b""),
+        ("image/png", "data_base64", json!(""), b""),
+        ("application/json", "other", json!("no data"), b""),
     ] {
         let mut structured = least();
         structured[member] = value;
@@ -255,6 +259,22 @@ fn binary_mode_is_read_from_headers_and_body() {
     assert_eq!((event.data.kind(), event.data.json()), (DataKind::Json, &b"[1]"[..]));
     let event = CloudEvent::binary(headers, b"").unwrap();
     assert_eq!((event.data.kind(), event.data.json()), (DataKind::None, &b"null"[..]));
+}
+
+/// MSG-6
+#[test]
+fn empty_data_goes_out_as_it_came_and_none_is_not_made_empty() {
+    for (content_type, member) in [("text/plain", "data"), ("image/png", "data_base64")] {
+        let mut event = least();
+        event["datacontenttype"] = json!(content_type);
+        event[member] = json!("");
+        assert_eq!(delivered(event.to_string().as_bytes(), &shop())[member], json!(""), "in both modes");
+        let without = with(least(), "datacontenttype", json!(content_type));
+        let message = message(&CloudEvent::structured(&without).unwrap(), &shop());
+        let out = CloudEvent::of(&message).unwrap();
+        assert_eq!(out.data.kind(), DataKind::None);
+        assert_eq!(out.to_binary(), None, "an empty body of this type would be data");
+    }
 }
 
 /// MSG-6, MSG-10, QUA-4
