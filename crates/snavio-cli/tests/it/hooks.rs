@@ -3,10 +3,12 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use reqwest::Method;
 use ring::hmac;
 use serde_json::{Value, json};
-use snavio_model::limits;
+use snavio_model::{limits, webhook};
 use snavio_sdk::DeliveredEvent;
 use snavio_testbed::python;
 
@@ -535,4 +537,98 @@ async fn one_event_through_two_adapters_is_two_where_each_has_its_prefix() {
         assert_eq!(send("two", &other_version).await, (status, "ledger:evt_1NG8Du2eZvKYlo2C".to_owned()));
     }
     assert_eq!(shop.delivered().await.len(), 3);
+}
+
+/// MSG-7, MSG-4: the three headers of Standard Webhooks, with the id that they sign.
+#[tokio::test]
+async fn a_provider_of_standard_webhooks_signs_all_that_its_event_is() {
+    let shop = Shop::with(json!({ "signed_events": true })).await;
+    let secret = shop.shop.hmac_secret.clone();
+    let asked = json!({
+        "service": "acme/shop", "source": "svix", "event_type": "order.paid", "id": "external",
+        "external_id": [{ "header": "webhook-id" }], "timestamp": { "header": "webhook-timestamp" },
+        "verification": { "scheme": "standard_webhooks", "tolerance_seconds": 120 }, "secrets": [secret],
+    });
+    assert_eq!(shop.put_adapter("svix", asked).await.0, 201);
+    let send = async |id: &str, signed_id: &str, from_now: i64| {
+        let (at, body) = (seconds(from_now), r#"{"amount":10}"#);
+        let signature = webhook::sign(&shop.shop.secret().unwrap(), signed_id, at, body.as_bytes());
+        let headers = vec![
+            ("webhook-id", id.to_owned()),
+            ("webhook-timestamp", at.to_string()),
+            ("webhook-signature", format!("v1,{} {signature}", "A".repeat(43) + "=")),
+        ];
+        let answer = shop.hook("acme/svix", &headers, body).await;
+        (answer.status, answer.document()["reason"].as_str().unwrap_or_default().to_owned())
+    };
+    assert_eq!(send("msg_1", "msg_1", 0).await.0, 202);
+    assert_eq!(send("msg_1", "msg_1", 10).await.0, 200, "sent again, signed anew");
+    assert_eq!(send("msg_2", "msg_1", 0).await, (401, "unauthenticated".to_owned()), "another's signature");
+    assert_eq!(send("msg_3", "msg_3", -240).await, (401, "timestamp_out_of_window".to_owned()));
+    let [event] = <[DeliveredEvent; 1]>::try_from(shop.delivered().await).unwrap();
+    assert_eq!((event.event_id.as_str(), data(&event)), ("msg_1", json!({ "amount": 10 })));
+    assert!(event.timestamp.ends_with(".000Z"), "in whole seconds, as it was signed: {}", event.timestamp);
+}
+
+/// MSG-7
+#[tokio::test]
+async fn a_signature_in_base64_and_a_type_by_its_kind_are_taken_from_where_the_adapter_says() {
+    let shop = Shop::set().await;
+    let asked = json!({
+        "service": "acme/shop", "source": "ci", "event_type": "order",
+        "event_type_suffix": { "pointer": "/kind" }, "external_id": [{ "pointer": "/build/id" }],
+        "verification": { "scheme": "hmac", "header": "X-Signature", "prefix": "v0=", "encoding": "base64" },
+        "secrets": ["an older secret of it", SECRET],
+    });
+    assert_eq!(shop.put_adapter("ci", asked).await.0, 201);
+    let send = async |body: &str, prefix: &str| {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET.as_bytes());
+        let signature = STANDARD.encode(hmac::sign(&key, body.as_bytes()));
+        shop.hook("acme/ci", &vec![("x-signature", format!("{prefix}{signature}"))], body).await
+    };
+    let paid = r#"{"kind":"paid","build":{"id":7}}"#;
+    assert_eq!(send(paid, "v0=").await.status, 202);
+    assert_eq!(send(paid, "v0=").await.status, 200);
+    assert_eq!(send(paid, "").await.refusal(), (401, "unauthenticated".to_owned()));
+    let refused = |kind: &str| format!(r#"{{"kind":"{kind}","build":{{"id":8}}}}"#);
+    assert_eq!(send(&refused("lost"), "v0=").await.refusal(), (404, "route-missing".to_owned()));
+    assert_eq!(send(&refused("none"), "v0=").await.refusal(), (403, "acl-deny".to_owned()));
+    assert_eq!(send(&refused("a b"), "v0=").await.refusal(), (400, "invalid_name".to_owned()));
+    let [event] = <[DeliveredEvent; 1]>::try_from(shop.delivered().await).unwrap();
+    assert_eq!((event.event_type.as_str(), event.event_id), ("order.paid", python_id("ci", "7", paid)));
+}
+
+/// MSG-7: what providers send first, to try the endpoint.
+#[tokio::test]
+async fn the_first_requests_of_providers_are_events_like_others() {
+    let shop = Shop::with_adapters(json!({})).await;
+    let [_, calendar, github, _] = &PROVIDERS;
+    let mut sync = (calendar.headers)(SECRET, "");
+    for (name, value) in &mut sync {
+        match *name {
+            "X-Goog-Resource-State" => *value = "sync".to_owned(),
+            "X-Goog-Message-Number" => *value = "1".to_owned(),
+            _ => {}
+        }
+    }
+    let zen =
+        r#"{"zen":"Design for failure.","hook_id":292430182,"hook":{"type":"Repository","events":["push"]}}"#;
+    let mut ping = (github.headers)(SECRET, zen);
+    ping[1].1 = "0b989ba4-242f-11e5-81e1-c7b6966d2516".to_owned();
+    ping[2].1 = "ping".to_owned();
+    for status in [202, 200] {
+        assert_eq!(shop.hook("acme/google-calendar", &sync, "").await.status, status);
+        assert_eq!(shop.hook("acme/github", &ping, zen).await.status, status);
+    }
+    assert_eq!(shop.right(calendar).await.0, 202, "the first notification is another event");
+    let [first, pinged, next] = <[DeliveredEvent; 3]>::try_from(shop.delivered().await).unwrap();
+    assert_eq!(
+        (&data(&first)["resourceState"], &data(&first)["messageNumber"]),
+        (&json!("sync"), &json!("1"))
+    );
+    assert_eq!(
+        (data(&pinged)["zen"].as_str(), pinged.metadata.unwrap().get()),
+        (Some("Design for failure."), r#"{"githubEvent":"ping"}"#)
+    );
+    assert_eq!(data(&next)["resourceState"], "exists");
 }
