@@ -51,6 +51,7 @@ struct Shared {
     /// Fires when nothing is under way any more.
     idle: Condvar,
     messages_per_batch: Histogram,
+    portion: usize,
 }
 
 struct Intakes {
@@ -64,7 +65,8 @@ impl Committer {
     pub(crate) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, room: Room) -> Self {
         let intakes = Mutex::new(Intakes { queue: FairQueue::new(room), under_way: 0, closed: false });
         let messages_per_batch = histogram!("snavio_commit_messages");
-        Self(Arc::new(Shared { store, clock, intakes, idle: Condvar::new(), messages_per_batch }))
+        let portion = (room.items_max / room.tenant_part.max(1) / 2).max(limits::BATCH_MESSAGES_MAX);
+        Self(Arc::new(Shared { store, clock, intakes, idle: Condvar::new(), messages_per_batch, portion }))
     }
 
     /// Hands in intakes in their order; the answers come when each has its commit, or cannot have one, and until
@@ -80,8 +82,8 @@ impl Committer {
                 continue;
             }
             let tenant = intake.message.tenant.clone();
-            let bytes = intake.message.bytes();
-            if let Err(Waiting { reply, .. }) = line.queue.push(&tenant, bytes, Waiting { intake, reply }) {
+            let size = intake.size();
+            if let Err(Waiting { reply, .. }) = line.queue.push(&tenant, size, Waiting { intake, reply }) {
                 refused.push((reply, Failure::Full));
             }
         }
@@ -95,6 +97,12 @@ impl Committer {
             begins = self.0.begins(&mut self.0.lock());
         }
         answers
+    }
+
+    /// As much as one request hands in at a time, an event counting once for each destination: half of its tenant's part, or
+    /// one large request of events for many would be refused for its own sake.
+    pub(crate) fn portion(&self) -> usize {
+        self.0.portion
     }
 
     /// Messages that wait for a batch.

@@ -7,6 +7,7 @@
 mod answer;
 mod archive;
 mod begin;
+mod breadth;
 mod committer;
 mod courier;
 mod currency;

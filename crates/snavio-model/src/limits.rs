@@ -93,10 +93,12 @@ pub const REPLAY_WINDOW: Duration = Duration::from_secs(60);
 /// A skew at or past this share of the window is reported before it becomes a refusal.
 pub const SKEW_NEAR_LIMIT_PERCENT: u64 = 80;
 
-/// Messages that share one commit.
+/// Messages that share one commit. Here and wherever messages wait for one, an event counts once for each destination.
 pub const COMMIT_MESSAGES_MAX: usize = 256;
 /// Bytes that share one commit.
 pub const COMMIT_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// What a delivery of an event takes besides its message, about.
+pub const DELIVERY_BYTES: usize = 256;
 /// Messages that may wait for a commit, all tenants together.
 pub const INTAKE_MESSAGES_MAX: usize = 32_768;
 /// Bytes that may wait for a commit, all tenants together.

@@ -18,6 +18,7 @@ use taking::{Taking, Way, way};
 use crate::claim::{Claim, ClaimKey, IdKey, Original, Status};
 use crate::conflict::{Conflict, ConflictState, Dispute};
 use crate::delivery::{DeadLetter, DeadReason, Delivery};
+use crate::fair::Size;
 use crate::hash::DomainHash;
 use crate::id::Serial;
 use crate::limits;
@@ -47,6 +48,12 @@ impl Intake {
     /// Whether the registry that permitted it must still be the store's when it is written (`acl: always`, REG-15).
     pub fn asks_registry(&self) -> bool {
         self.destinations.iter().any(|route| route.route.acl == Acl::Always)
+    }
+
+    /// How much of the room for what waits it takes: an event for many is as much as many.
+    pub fn size(&self) -> Size {
+        let items = self.destinations.len().max(1);
+        Size { items, bytes: self.message.bytes() + (items - 1) * limits::DELIVERY_BYTES }
     }
 
     /// The entities whose states must be read, and kept from others, before it can be judged (ORD-2).

@@ -26,14 +26,14 @@ pub(crate) struct Turn {
 }
 
 impl Turns {
-    /// Waits for a turn for a request with so many messages.
+    /// Waits for a turn for a request with so many messages, an event counting once for each destination.
     pub(crate) async fn take(&self, messages: usize) -> Turn {
-        self.part(limits::TURN_OF_REQUEST + messages).await
+        self.part(messages.saturating_add(limits::TURN_OF_REQUEST)).await
     }
 
-    /// Waits for a turn for one more message of a request that had its own.
-    pub(crate) async fn take_one_more(&self) -> Turn {
-        self.part(1).await
+    /// Waits for a turn for so much more of a request that had its own.
+    pub(crate) async fn take_more(&self, messages: usize) -> Turn {
+        self.part(messages).await
     }
 
     async fn part(&self, cost: usize) -> Turn {

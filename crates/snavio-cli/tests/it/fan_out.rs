@@ -8,7 +8,7 @@ use snavio_sdk::Credentials;
 
 use crate::node::{Launch, Node, drain, seconds_from_now, verdict};
 use crate::patience::eventually;
-use crate::wire::{Answered, post_json};
+use crate::wire::{Answered, metric, post_json};
 
 /// `acme/shop` publishes `order.paid` to `acme/ledger`, `acme/mail` and, once it is subscribed, `zeta/app`.
 struct Shop {
@@ -214,4 +214,40 @@ async fn a_subscription_that_cannot_read_the_order_takes_the_event_from_nobody()
     }
     let (status, answer) = post("e-3", json!("EUR")).await;
     assert_eq!((status, &answer["reason"]), (400, &json!("malformed")), "nobody else is there: {answer}");
+}
+
+/// PIP-9, PIP-13: an event for many is as much as many, for whoever waits beside it; a batch of them is taken all the same.
+#[tokio::test]
+async fn a_batch_of_events_for_many_is_settled_in_commits_of_a_bounded_size() {
+    const SUBSCRIBERS: usize = 300;
+    const EVENTS: usize = 40;
+    let shop = Shop::set(&Launch::default()).await;
+    let services: Vec<_> = (0..SUBSCRIBERS).map(|n| json!({ "name": format!("acme/s{n}") })).collect();
+    let subscriptions: Vec<_> = (0..SUBSCRIBERS)
+        .map(|n| {
+            json!({
+                "target": format!("acme/s{n}"), "events_of": "acme/shop", "name": "order.paid",
+                "queue": format!("q{}", n % 3), "dead_letter_queue": "dead",
+            })
+        })
+        .collect();
+    shop.node.apply(&json!({ "services": services, "subscriptions": subscriptions })).await;
+    let before = commits(&shop.node).await;
+    let event =
+        |n: usize| json!({ "eventId": format!("e-{n}"), "eventType": "order.paid", "data": { "n": n } });
+    let batch = json!((0..EVENTS).map(event).collect::<Vec<_>>()).to_string();
+    let answer = Answered::to(post_json(&shop.node, "/v1/events/batch", &shop.token, batch)).await;
+    let document = answer.document();
+    let results = document["results"].as_array().unwrap();
+    let taken = results.iter().filter(|it| it["status"] == 202).count();
+    assert_eq!((answer.status, taken), (200, EVENTS), "{}", document["results"][EVENTS - 1]);
+    assert!(results.iter().all(|it| it["subscriptions"].as_array().unwrap().len() == SUBSCRIBERS + 2));
+    let commits = commits(&shop.node).await - before;
+    assert!(commits >= EVENTS as f64, "each is more than a commit takes with others: {commits} commits");
+    assert_eq!(shop.received(&shop.ledger, "paid").await.len(), EVENTS);
+}
+
+/// How many batches of messages were settled.
+async fn commits(node: &Node) -> f64 {
+    metric(node, "snavio_commit_messages_count").await.unwrap_or_default()
 }

@@ -6,13 +6,37 @@ use snavio_model::settle::{Intake, Ordered, Outcome, Settlement};
 use crate::committer::{Committer, Failure, Settled};
 use crate::ticket::Held;
 
-/// Hands the intakes to the committer and waits for their commits; holds something until they are there.
+/// Hands the intakes to the committer, as many at a time as a request may, and waits for their commits; holds something until
+/// they are there.
 pub(crate) async fn settle(intakes: Vec<Intake>, committer: &Committer, held: Held) -> Vec<Ended> {
     let ended = |settled: Settled| {
         let ordered = settled.as_ref().map_or_else(|_| Vec::new(), |it| it.ordered.clone());
         Ended { ordered, judged: judged(settled) }
     };
-    committer.settle(intakes, held).await.into_iter().map(ended).collect()
+    let mut portions = portions(intakes, committer.portion());
+    let last = portions.pop().unwrap_or_default();
+    let mut all = Vec::new();
+    for portion in portions {
+        all.extend(committer.settle(portion, Box::new(())).await.into_iter().map(ended));
+    }
+    all.extend(committer.settle(last, held).await.into_iter().map(ended));
+    all
+}
+
+/// Cuts intakes, in their order, into parts that count as so many messages at most, or are one.
+fn portions(intakes: Vec<Intake>, most: usize) -> Vec<Vec<Intake>> {
+    let (mut portions, mut portion, mut items) = (Vec::new(), Vec::new(), 0);
+    for intake in intakes {
+        let size = intake.size().items;
+        if !portion.is_empty() && items + size > most {
+            portions.push(std::mem::take(&mut portion));
+            items = 0;
+        }
+        items += size;
+        portion.push(intake);
+    }
+    portions.push(portion);
+    portions
 }
 
 /// What came of a message, and how it stood in the order of its entities, refused or not.

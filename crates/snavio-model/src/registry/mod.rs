@@ -222,9 +222,15 @@ impl Registry {
     }
 
     /// The subscriptions to a publisher's events of a type, whether or not they may have them.
-    fn subscriptions_to(&self, publisher: &ServiceName, name: &CommandName) -> &[Arc<BoundRoute>] {
+    pub fn subscriptions_to(&self, publisher: &ServiceName, name: &CommandName) -> &[Arc<BoundRoute>] {
         let of_name = self.subscriptions.get(publisher).and_then(|of_publisher| of_publisher.get(name));
         of_name.map_or(&[], Vec::as_slice)
+    }
+
+    /// How many subscriptions that type of a publisher has which has the most.
+    pub fn widest(&self, publisher: &ServiceName) -> usize {
+        let of_publisher = self.subscriptions.get(publisher).into_iter().flat_map(|it| it.values());
+        of_publisher.map(Vec::len).max().unwrap_or(0)
     }
 
     /// Every queue that a route names, dead-letter queues too; one that several name comes several times.

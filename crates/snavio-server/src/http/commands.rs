@@ -183,7 +183,7 @@ pub(super) async fn send_one(
     let arrival = read_one(app, kind, source, &parts, body).await;
     let arrival = arrival.map_err(|refusal| on_record(app, kind, source, &parts.headers, refusal))?;
     let (running, wait) = (Arc::clone(app), wait(&parts.headers)?);
-    let turn = caller.turns().take(1).await;
+    let turn = caller.turns().take(app.gate.breadth(&arrival)).await;
     let ended = Outlive::new(async move { running.gate.accept(arrival, wait, turn).await }).await;
     events::note_foreign(app, caller, [&ended]).await;
     let (status, accepted) = accepted(app, &ended?);
@@ -324,7 +324,9 @@ async fn send_array(
     };
     let arrivals: Vec<_> = fit.map(arrival).collect();
     let wait = wait(&headers)?;
-    let turn = caller.turns().take(entries.len()).await;
+    let unfit = entries.len() - arrivals.len();
+    let breadth: usize = arrivals.iter().map(|it| app.gate.breadth(it)).sum();
+    let turn = caller.turns().take(unfit + breadth).await;
     let work = async move {
         let ended = app.gate.accept_all(arrivals, wait, turn).await;
         events::note_foreign(&app, &session, &ended).await;

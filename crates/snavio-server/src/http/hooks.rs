@@ -83,7 +83,7 @@ pub(super) async fn take(
         vouched: Some(vouched),
         ..arrival(&app, MessageKind::Event, source, event, &parts.headers)
     };
-    let turn = visit.turns().take(1).await;
+    let turn = visit.turns().take(app.gate.breadth(&arrival)).await;
     let running = Arc::clone(&app);
     match Outlive::new(async move { running.gate.accept(arrival, Wait::Never, turn).await }).await {
         Ok(ended) => Ok(answer(&ended)),

@@ -69,7 +69,7 @@ async fn run(
     let mut bytes = 0;
     // Received as it comes, however long its turn takes.
     let received = |line| arrival(&app, kind, source.clone(), line, &headers);
-    let mut lines = std::pin::pin!(in_turn(lines, session.turns(), received));
+    let mut lines = std::pin::pin!(in_turn(lines, session.turns(), received, |it| app.gate.breadth(it)));
     // Not on a task of its own: two lines with one id must not overtake each other.
     let take = |arrival: Arrival, turn| async {
         let length = arrival.body.len();
@@ -118,19 +118,21 @@ fn in_turn<S, E, T>(
     lines: Lines<S>,
     turns: &Turns,
     received: impl Fn(Bytes) -> T,
+    breadth: impl Fn(&T) -> usize,
 ) -> impl Stream<Item = Result<(T, Turn), Refusal>>
 where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
     E: std::error::Error + 'static,
 {
-    let begin = (lines, true, received);
-    futures_util::stream::unfold(begin, async |(mut lines, is_first, received)| {
+    let begin = (lines, true, received, breadth);
+    futures_util::stream::unfold(begin, async |(mut lines, is_first, received, breadth)| {
         let line = match lines.next().await? {
             Ok(line) => received(line),
-            Err(refusal) => return Some((Err(refusal), (lines, is_first, received))),
+            Err(refusal) => return Some((Err(refusal), (lines, is_first, received, breadth))),
         };
-        let turn = if is_first { turns.take(1).await } else { turns.take_one_more().await };
-        Some((Ok((line, turn)), (lines, false, received)))
+        let messages = breadth(&line);
+        let turn = if is_first { turns.take(messages).await } else { turns.take_more(messages).await };
+        Some((Ok((line, turn)), (lines, false, received, breadth)))
     })
 }
 
@@ -286,7 +288,7 @@ mod tests {
     #[tokio::test]
     async fn lines_wait_for_their_turns_and_a_stream_at_rest_holds_none() {
         let turns = Turns::default();
-        let mut lines = std::pin::pin!(in_turn(cut(vec!["a\nb\n"], 10), &turns, |line| line));
+        let mut lines = std::pin::pin!(in_turn(cut(vec!["a\nb\n"], 10), &turns, |line| line, |_| 1));
         let others = turns.take(usize::MAX / 2).await;
         assert!(lines.next().now_or_never().is_none(), "the first waits");
         drop(others);
