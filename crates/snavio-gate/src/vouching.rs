@@ -36,7 +36,7 @@ pub enum Unadapted {
         /// The service that the adapter speaks for.
         source: Option<ServiceName>,
         /// Why.
-        refusal: Box<Refusal>,
+        refusal: Refusal,
     },
 }
 
@@ -61,7 +61,7 @@ impl Gate {
         request: &WebhookRequest<'_>,
         received_at: Timestamp,
     ) -> Result<Adapted, Unadapted> {
-        self.check_age().await.map_err(|it| Unadapted::Refused { source: None, refusal: Box::new(it) })?;
+        self.check_age().await.map_err(|refusal| Unadapted::Refused { source: None, refusal })?;
         match self.registry().adapter(tenant, adapter) {
             Some(adapter) => adapt(adapter, request, received_at),
             None => {
@@ -78,10 +78,7 @@ fn adapt(
     received_at: Timestamp,
 ) -> Result<Adapted, Unadapted> {
     let source = adapter.adapter.service.clone();
-    let refused = |refusal| {
-        let source = Some(adapter.adapter.service.clone());
-        Unadapted::Refused { source, refusal: Box::new(refusal) }
-    };
+    let refused = |refusal| Unadapted::Refused { source: Some(adapter.adapter.service.clone()), refusal };
     let vouched = Vouched::by_adapter(adapter, request, received_at).map_err(|refusal| {
         tracing::info!(
             target: "snavio::message", adapter = adapter.name(), reason = refusal.reason.code(), detail = &*refusal.detail,

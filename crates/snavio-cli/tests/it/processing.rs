@@ -604,7 +604,7 @@ async fn processing_that_cannot_work_is_refused_when_it_is_registered() {
     let books = Books::set(json!({ "kind": "tracked" })).await;
     for (claim, processing, queue, says) in [
         ("none", json!({ "kind": "tracked" }), "q", "give the route a claim policy"),
-        ("strict", json!({ "kind": "tracked" }), "q", "2 × 60 s + 60 s + 165 s = 345 s"),
+        ("strict", json!({ "kind": "tracked" }), "q", "2 × 60 s + 60 s + 5 × 30 s + 15 s = 345 s"),
         ("ledger", json!({ "kind": "http" }), "q", "processing.url"),
         (
             "ledger",

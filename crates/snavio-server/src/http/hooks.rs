@@ -74,9 +74,9 @@ pub(super) async fn take(
             Problem::from(app.failures.refuse(&parts.extensions, received_at, detail))
         }
         Unadapted::Refused { source: Some(source), refusal } => {
-            on_record(&app, MessageKind::Event, &source, &parts.headers, *refusal).into()
+            on_record(&app, MessageKind::Event, &source, &parts.headers, refusal).into()
         }
-        Unadapted::Refused { source: None, refusal } => (*refusal).into(),
+        Unadapted::Refused { source: None, refusal } => refusal.into(),
     })?;
     let visit = app.sessions.visit(source.tenant(), parts.uri.path())?;
     let arrival = Arrival {
