@@ -1,6 +1,7 @@
 //! Order per entity from outside (ORD-1 to ORD-8): builds whose events are numbered, and services that want them in order.
 
 mod faults;
+mod nodes;
 mod random;
 mod stands;
 
@@ -35,7 +36,10 @@ fn order(further: Value) -> Value {
 
 impl Builds {
     async fn set(launch: Launch) -> Self {
-        let node = Node::launch(&launch);
+        Self::on(Node::launch(&launch), launch).await
+    }
+
+    async fn on(node: Node, launch: Launch) -> Self {
         let names = ["ci", "deploy", "strict", "lenient", "reorder"];
         let types = ["build", "done"].map(|name| json!({ "owner": "acme/ci", "name": name }));
         let registry = json!({

@@ -62,9 +62,11 @@ async fn strict_order_refuses_late_events_and_counts_what_it_meets() {
     let conflict = builds.send("other", "build", "b", "6").await;
     assert_eq!(reason(&conflict), (409, "sequence_conflict"));
     assert_eq!(conflict.1["accepted"], json!(false));
+    let late = builds.send("late", "build", "b", "3").await;
+    assert_eq!((&late.1["number"], &late.1["last"]), (&json!(3), &json!(6)), "{}", late.1);
     let route = r#"{route="acme/deploy:acme/ci:build"}"#;
     let counted = async |name: &str| metric(&builds.node, &format!("{name}{route}")).await;
-    assert_eq!(counted("event_order_violations_total").await, Some(2.0));
+    assert_eq!(counted("event_order_violations_total").await, Some(3.0));
     assert_eq!(counted("event_sequence_gaps_total").await, Some(1.0));
     assert_eq!(metric(&builds.node, "event_sequence_gap_size_sum").await, Some(2.0));
     assert!(metric(&builds.node, "sequence_validation_duration_seconds_count").await > Some(5.0));
@@ -101,6 +103,11 @@ async fn late_events_are_delivered_or_left_out_and_a_completion_closes() {
         assert_eq!(skipped, number == 2, "{answer}");
     }
     assert_eq!(ids(&builds.receive("deploy").await), ["b-1", "b-3", "b-2"]);
+    // ORD-8: in every mode.
+    for service in ["deploy", "lenient"] {
+        let late = format!(r#"event_order_violations_total{{route="acme/{service}:acme/ci:build"}}"#);
+        assert_eq!(metric(&builds.node, &late).await, Some(1.0), "{service}");
+    }
     let path = "/v1/entities/b?destination=acme/deploy:acme/ci:build";
     assert_eq!(builds.node.get(path).await["missing"], json!(0));
     assert_eq!(builds.send("end", "done", "b", "4").await.0, 202);
@@ -171,13 +178,63 @@ async fn an_entity_is_shown_skipped_and_reset_on_the_record() {
     assert_eq!(second.message.id(), Some("b-2"));
     let reset =
         ["entities", "reset", "b", "--destination", "acme/deploy:acme/ci:build", "--why", "numbered anew"];
-    assert_eq!(shell.run_words(&reset).code, Some(0));
+    assert_eq!(shell.run_words(&reset).code, Some(1), "deliveries of it are there");
+    assert_eq!(shell.run_words(&[&reset[..], &["--force"]].concat()).code, Some(0));
     assert_ne!(shell.run(show).code, Some(0), "nothing is known of it");
     assert_eq!(builds.send("new", "build", "b", "1").await.0, 202);
     let audit = builds.node.get("/v1/audit").await.to_string();
     for deed in ["entity.skip", "entity.reset"] {
         assert!(audit.contains(deed), "{audit}");
     }
+}
+
+/// ORD-6: whatever its name, and by which name it was counted.
+#[tokio::test]
+async fn every_entity_can_be_asked_for() {
+    let builds = Builds::set(Launch::default()).await;
+    let mut of = order(json!({ "mode": "strict" }));
+    assert_eq!(builds.subscribe("deploy", "build", &of, json!({})).await.0, 201);
+    for (place, name) in ["", ".", "..", "a/b?c"].into_iter().enumerate() {
+        assert_eq!(builds.send(&format!("odd-{place}"), "build", name, "7").await.0, 202);
+    }
+    let shell = Shell::at(&builds.node).with("SNAVIO_TOKEN", &builds.node.operator_token());
+    let shown = |name: &str| {
+        let words =
+            ["entities", "show", name, "--destination", "acme/deploy:acme/ci:build", "--output", "json"];
+        shell.run_words(&words).json()
+    };
+    for name in ["", ".", "..", "a/b?c"] {
+        assert_eq!((&shown(name)["entity"], &shown(name)["last"]), (&json!(name), &json!(7)));
+    }
+    // What was counted before the route had a scope is there still.
+    of["scope"] = json!("builds");
+    let (status, answer) = builds.subscribe("deploy", "build", &of, json!({})).await;
+    assert!(matches!(status, 200 | 201), "{answer}");
+    assert_eq!(shown(".")["scope"], json!("acme/deploy:acme/ci:build"));
+    assert_eq!(builds.send("anew", "build", ".", "1").await.0, 202);
+    assert_eq!((&shown(".")["scope"], &shown(".")["last"]), (&json!("acme/deploy#builds"), &json!(1)));
+}
+
+/// ORD-3, ORD-5: late at every subscription, and late once it is closed.
+#[tokio::test]
+async fn an_event_that_is_late_for_all_is_refused() {
+    let builds = Builds::set(Launch::default()).await;
+    let of = order(json!({ "mode": "strict", "scope": "builds", "completion": ["done"] }));
+    for service in ["deploy", "strict"] {
+        for name in ["build", "done"] {
+            assert_eq!(builds.subscribe(service, name, &of, json!({})).await.0, 201);
+        }
+    }
+    assert_eq!(builds.sent("b", 5).await.0, 202);
+    let late = builds.sent("b", 4).await;
+    assert_eq!(reason(&late), (409, "out_of_order"));
+    assert_eq!((&late.1["number"], &late.1["last"]), (&json!(4), &json!(5)));
+    assert_eq!(builds.send("end", "done", "b", "6").await.0, 202);
+    let late = builds.sent("b", 3).await;
+    assert_eq!(reason(&late), (409, "entity_closed"));
+    assert_eq!((&late.1["number"], &late.1["last"]), (&json!(3), &json!(6)));
+    let letters = builds.node.get("/v1/dead-letters?tenant=acme").await;
+    assert_eq!(letters["items"], json!([]), "nothing of them was written");
 }
 
 /// ORD-1: what cannot be is not registered.
@@ -189,12 +246,19 @@ async fn an_order_that_cannot_be_kept_is_not_registered() {
         (of.clone(), json!({ "claim": { "policy": "none" } }), "claim policy"),
         (order(json!({ "mode": "lenient", "on_failure": "park" })), json!({}), "on_failure park"),
         (order(json!({ "wait_seconds": 0 })), json!({}), "wait_seconds"),
+        (order(json!({ "completion": ["done"] })), json!({}), "one scope"),
         (order(json!({ "mode": "reorder", "timestamp_as_number": true })), json!({}), "timestamp_as_number"),
     ] {
         let (status, answer) = builds.subscribe("deploy", "build", &order, further).await;
         assert!(status >= 400 && answer.to_string().contains(says), "{status} {answer}");
     }
     assert_eq!(builds.subscribe("deploy", "build", &of, json!({})).await.0, 201);
+    // Types that count together are judged in one way.
+    let scoped = |mode: &str| order(json!({ "mode": mode, "scope": "builds", "completion": ["done"] }));
+    assert_eq!(builds.subscribe("reorder", "build", &scoped("reorder"), json!({})).await.0, 201);
+    let (status, answer) = builds.subscribe("reorder", "done", &scoped("lenient"), json!({})).await;
+    assert!(status >= 400 && answer.to_string().contains("same scope"), "{status} {answer}");
+    assert_eq!(builds.subscribe("reorder", "done", &scoped("reorder"), json!({})).await.0, 201);
     let path = "/v1/subscriptions/acme/deploy/acme/ci/build";
     assert_eq!(builds.node.get(path).await["order"]["mode"], json!("strict"));
     let (status, _) = builds

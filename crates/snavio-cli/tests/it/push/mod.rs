@@ -462,3 +462,30 @@ async fn nothing_is_pushed_to_where_it_may_not_be() {
     assert!(error.starts_with("the receiver may not be called: its name stands for an address"), "{error}");
     assert!(receiver.asked().is_empty());
 }
+
+/// ORD-3: one of an entity is pushed at a time, lowest first, and a failed one is sent again before any other.
+#[tokio::test]
+async fn what_is_pushed_in_order_comes_one_at_a_time() {
+    let receiver = Processor::start().await;
+    receiver.answers([Reply::new(201, ""), Reply::new(503, "busy")]);
+    receiver.takes(Duration::from_millis(30));
+    let order = json!({ "entity": "/order", "number": "/n", "mode": "strict" });
+    let hooks = Hooks::with(vec![hook(&receiver.url(), &json!({ "order": order }))]).await;
+    for number in 1..=5 {
+        for entity in ["a", "b"] {
+            let event = json!({ "eventId": format!("{entity}-{number}"), "eventType": "order.paid",
+                "data": { "order": entity, "n": number } });
+            let answer = post_json(&hooks.node, "/v1/events", &hooks.token, event.to_string()).send().await;
+            assert_eq!(answer.unwrap().status().as_u16(), 202);
+        }
+    }
+    eventually("all are pushed", async || hooks.is_drained().await).await;
+    let asked = receiver.asked();
+    assert_eq!(asked.len(), 11, "one was sent twice");
+    for entity in ["a", "b"] {
+        let of_entity = asked.iter().filter(|it| it.body["data"]["order"] == *entity);
+        let mut numbers: Vec<_> = of_entity.map(|it| it.body["data"]["n"].as_i64().unwrap()).collect();
+        numbers.dedup();
+        assert_eq!(numbers, [1, 2, 3, 4, 5], "{entity}");
+    }
+}
