@@ -20,7 +20,7 @@ use snavio_store::conformance::samples::{
     RECEIVES_MAX, act, at, ids, intake, message, notify, pay, queue, queued, receipt, receive, route, settle,
     settle_one,
 };
-use snavio_store::{NewHold, Redriven, Store, StoreError};
+use snavio_store::{NewHold, Redriven, Reset, Store, StoreError};
 
 /// A new store whose rows can be changed behind its back.
 trait Damaged {
@@ -184,6 +184,13 @@ async fn a_changed_entity_decides_nothing(damaged: &impl Damaged, change: &str) 
     assert!(queued(settled[1].outcomes[0]).is_some(), "{change}: {settled:?}");
     let key = EntityKey::stored("acme acme/bot:strict e").unwrap();
     assert!(matches!(store.entity(&key, at(1)).await, Err(StoreError::Damaged { what: "entity", .. })));
+    // Somebody may begin it anew, on the record (ORD-6).
+    let reset = async |force| store.reset_entity(&key, force, act("damaged", at(2))).await.unwrap();
+    assert_eq!(reset(false).await, Reset::Busy { deliveries: 1 });
+    assert_eq!(reset(true).await, Reset::Damaged);
+    let settled = settle(store, vec![send("c", "e", 4)], at(2)).await;
+    assert!(queued(settled[0].outcomes[0]).is_some(), "{change}: {settled:?}");
+    assert_eq!(store.audit(Serial(0), 10).await.unwrap().last().unwrap().outcome, "it was damaged");
     store.close().await;
 }
 

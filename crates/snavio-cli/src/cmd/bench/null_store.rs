@@ -25,8 +25,8 @@ use snavio_store::{
     Act, Anchor, Archive, Audit, AuditEntry, ClaimFilter, Claims, Conflicts, Cooled, CooledUpTo, Deed,
     Durability, Entities, Erasure, Figures, Finished, Fleet, Heard, HeldBack, Journal, Ledger,
     ListedDeadLetter, LoggedMessage, NewHold, NewSegment, NodeSeen, NodeState, Queue, Received, Redriven,
-    RegistryLog, Report, Reset, Settled, Store, StoreError, StoredClaim, StoredConflict, StoredDeadLetter, Swept,
-    ToldOf, Use, WaitEnded,
+    RegistryLog, Report, Reset, Settled, Store, StoreError, StoredClaim, StoredConflict, StoredDeadLetter,
+    Swept, ToldOf, Use, WaitEnded,
 };
 use tokio::sync::Notify;
 
