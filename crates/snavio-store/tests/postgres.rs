@@ -4,11 +4,15 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use snavio_model::archive::hold::Held;
+use snavio_model::delivery::ReceiptOutcome;
+use snavio_model::order::{Mode, OnFailure};
+use snavio_model::processing::Ending;
 use snavio_store::conformance::Backend;
+use snavio_store::conformance::ordering::{numbered, ordered};
 use snavio_store::conformance::processing::take_up;
-use snavio_store::conformance::samples::{act, at, pay, receive, settle_one};
+use snavio_store::conformance::samples::{act, at, pay, queue, receipt, receive, settle, settle_one};
 use snavio_store::postgres::{Options, PostgresStore};
-use snavio_store::{Archive, Ledger, NewHold, Store};
+use snavio_store::{Archive, Claims, Ledger, NewHold, Received, Report, Store};
 use snavio_testbed::Postgres;
 
 struct Database(String);
@@ -90,5 +94,85 @@ async fn what_has_no_room_is_not_passed() {
     let options = Options { queue_depth_max: 2, ..Options::new(&url) };
     let store: Arc<dyn Store> = Arc::new(PostgresStore::open(&options).await.expect("the store opens"));
     snavio_store::conformance::parking::what_has_no_room_is_not_passed(&store).await;
+    store.close().await;
+}
+
+/// ORD-7, ENG-7: who reports on several entities at once takes their locks in one order, whatever came of each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_report_holds_no_entity_while_it_waits_for_one_before_it() {
+    let url = Postgres::shared().database().expect("a database can be made");
+    let store = Arc::new(PostgresStore::open(&Options::new(&url)).await.expect("the store opens"));
+    let (locker, connection) =
+        tokio_postgres::connect(&url, tokio_postgres::NoTls).await.expect("it connects");
+    tokio::spawn(connection);
+    let hash = async |entity: &str| {
+        let lane = format!("acme acme/bot:parking {entity}");
+        let row =
+            locker.query_one("SELECT hashtextextended($1::text, 7)", &[&lane]).await.expect("it answers");
+        row.get::<_, i64>(0)
+    };
+    let (mut done, mut fails) = ("e", "f");
+    if hash(done).await < hash(fails).await {
+        (done, fails) = (fails, done);
+    }
+    let parking = ordered("parking", Mode::Strict, |order| order.on_failure = OnFailure::Park);
+    let routes = [parking];
+    let batch = [done, fails].map(|entity| numbered(&format!("{entity}-1"), entity, 1, &routes, at(0)));
+    settle(&*store, batch.into(), at(0)).await;
+    let received = receive(&*store, "parking", 30, at(0)).await;
+    let failed = Ending::Failed { error: "no".into(), is_final: true, answer: None, retry_after: None };
+    let report = |it: &Received| {
+        let is_done = it.message.id.as_str().starts_with(done);
+        let report = Report::done(receipt(it));
+        if is_done { report } else { Report { ending: failed.clone(), ..report } }
+    };
+    let reports: Vec<_> = received.iter().map(report).collect();
+    assert_eq!(reports.len(), 2);
+    let (first, second) = (hash(fails).await, hash(done).await);
+    locker.batch_execute(&format!("BEGIN; SELECT pg_advisory_xact_lock({first})")).await.expect("it locks");
+    let finishing = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { store.finish(&queue("parking"), reports, "acme/bot", at(1)).await }
+    });
+    let until = tokio::time::Instant::now() + std::time::Duration::from_secs(10);
+    loop {
+        const WAITING: &str = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory' \
+             AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+        let waiting: i64 = locker.query_one(WAITING, &[]).await.expect("it answers").get(0);
+        if waiting == 1 {
+            break;
+        }
+        assert!(tokio::time::Instant::now() < until, "the report waits for the lock");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let free =
+        locker.query_one("SELECT pg_try_advisory_xact_lock($1)", &[&second]).await.expect("it answers");
+    assert!(free.get::<_, bool>(0), "whoever settles both would wait in a circle");
+    locker.batch_execute("ROLLBACK").await.expect("it lets go");
+    let finished = finishing.await.expect("it ends").expect("it is reported");
+    assert!(finished.iter().all(|it| it.outcome == ReceiptOutcome::Done));
+    store.close().await;
+}
+
+/// ORD-3, ORD-7: however many are behind in a lane, whoever looks for what is due meets the one in front, if any.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_behind_in_a_lane_is_not_among_what_is_due() {
+    let url = Postgres::shared().database().expect("a database can be made");
+    let store = PostgresStore::open(&Options::new(&url)).await.expect("the store opens");
+    let routes = [ordered("parking", Mode::Strict, |order| order.on_failure = OnFailure::Park)];
+    let batch = (1..=50).map(|number| numbered(&format!("e-{number}"), "e", number, &routes, at(0)));
+    settle(&store, batch.collect(), at(0)).await;
+    let due = |now: i64| {
+        let due =
+            format!("SELECT count(*) FROM delivery WHERE queue = 'acme/parking' AND visible_at <= {now}");
+        Postgres::shared().ask(&url, &due).expect("it answers").trim().to_owned()
+    };
+    assert_eq!(due(at(1).0), "1");
+    let first = receive(&store, "parking", 30, at(1)).await;
+    assert_eq!(due(at(2).0), "0", "it is out");
+    let failed = Ending::Failed { error: "no".into(), is_final: true, answer: None, retry_after: None };
+    let report = Report { ending: failed, ..Report::done(receipt(&first[0])) };
+    store.finish(&queue("parking"), vec![report], "acme/bot", at(2)).await.expect("it is reported");
+    assert_eq!(due(at(3).0), "0", "they are parked");
     store.close().await;
 }

@@ -561,7 +561,7 @@ INSERT INTO public.refinery_schema_history VALUES (3, 'evidence', '2026-11-15T18
 INSERT INTO public.refinery_schema_history VALUES (4, 'meanings', '2026-11-15T22:51:00.000000000Z', '14231411374773831993');
 INSERT INTO public.refinery_schema_history VALUES (5, 'processing', '2026-11-16T01:47:31.985355088Z', '8904679696375461007');
 INSERT INTO public.refinery_schema_history VALUES (6, 'archive', '2026-11-16T02:30:28.028304609Z', '2950222163499685415');
-INSERT INTO public.refinery_schema_history VALUES (7, 'order', '2026-11-16T08:27:44.143964381Z', '6901986290393238362');
+INSERT INTO public.refinery_schema_history VALUES (7, 'order', '2026-11-16T08:27:44.143964381Z', '5217441601139290683');
 
 
 --
@@ -898,10 +898,10 @@ CREATE INDEX delivery_by_visibility ON public.delivery USING btree (queue, visib
 
 
 --
--- Name: delivery_first_in_lane; Type: INDEX; Schema: public; Owner: -
+-- Name: delivery_in_front; Type: INDEX; Schema: public; Owner: -
 --
 
-CREATE UNIQUE INDEX delivery_first_in_lane ON public.delivery USING btree (lane) WHERE ((lane IS NOT NULL) AND (receives > 0));
+CREATE UNIQUE INDEX delivery_in_front ON public.delivery USING btree (lane) WHERE ((lane IS NOT NULL) AND (visible_at < '9223372036854775807'::bigint));
 
 
 --
