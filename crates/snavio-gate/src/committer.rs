@@ -224,7 +224,9 @@ impl Drop for Batch {
     fn drop(&mut self) {
         self.fail(Failure::Lost);
         let mut intakes = self.shared.lock();
-        self.entities.iter().for_each(|key| drop(intakes.entities.remove(key)));
+        for key in &self.entities {
+            intakes.entities.remove(key);
+        }
         drop(intakes);
         if self.second.swap(true, Ordering::AcqRel) {
             self.shared.settle_batches(self.shared.next_batch());

@@ -24,7 +24,7 @@ pub struct Refusal {
     /// The record of an id that means two things.
     pub conflict: Option<Serial>,
     /// Its number and the last one of its entity, for refusals about order.
-    pub numbers: Option<Numbers>,
+    pub numbers: Option<Box<Numbers>>,
     /// Whether something may have been written all the same: the answer to that was lost (MSG-12).
     pub in_doubt: bool,
     /// Whether the registry that it was judged by is not the store's any more: it may be judged anew at once.

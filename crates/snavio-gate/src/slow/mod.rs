@@ -46,7 +46,7 @@ pub(crate) fn judged(settled: Settled) -> Result<Settlement, Refusal> {
                 Reason::EntityClosed => "its entity is closed, and its number is not above the last one",
                 _ => "its number is below the last one of its entity",
             };
-            return Err(Refusal { numbers: Some(*numbers), ..Refusal::new(*reason, detail) });
+            return Err(Refusal { numbers: Some(Box::new(*numbers)), ..Refusal::new(*reason, detail) });
         }
         Some(Outcome::QueueFull) => (Reason::Overloaded, "the route's queue holds as much as it may"),
         Some(Outcome::TooLate) => (Reason::Overloaded, "the message waited too long for its commit"),

@@ -137,8 +137,8 @@ impl Problem {
             skew_seconds: skew.map(|it| it.received_at.skew(it.sent_at).as_millis() as f64 / 1000.0),
             received_at: skew.map(|it| it.received_at.to_string()),
             conflict_id: refusal.conflict.map(|it| it.0),
-            number: refusal.numbers.map(|it| it.number),
-            last: refusal.numbers.map(|it| it.last),
+            number: refusal.numbers.as_ref().map(|it| it.number),
+            last: refusal.numbers.as_ref().map(|it| it.last),
         }
     }
 

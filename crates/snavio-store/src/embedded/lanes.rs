@@ -272,6 +272,21 @@ mod tests {
         assert_eq!(step(&mut lanes), Some(5));
     }
 
+    /// ORD-7: nobody waits for a look at all that queues. With one for each that comes this would take minutes.
+    #[test]
+    fn a_long_lane_that_is_parked_is_not_walked() {
+        let mut lanes = Lanes::default();
+        lanes.park(&key(), Some(0));
+        for number in 1..=100_000 {
+            add(&mut lanes, number, false);
+            assert!(lanes.overtaken(&key()).is_none() && lanes.step(&key()).is_none());
+        }
+        for number in 1..=100_000 {
+            lanes.ended(Serial(100 - number));
+        }
+        assert!(lanes.is_empty());
+    }
+
     /// ORD-3
     #[test]
     fn a_lower_one_overtakes_what_was_not_handed_out() {
