@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(step(&mut lanes), Some(5));
     }
 
-    /// ORD-7: nobody waits for a look at all that queues. With one for each that comes this would take minutes.
+    /// ORD-7: what comes is not paid for by a look at all that queues, which would be billions of looks here.
     #[test]
     fn a_long_lane_that_is_parked_is_not_walked() {
         let mut lanes = Lanes::default();
