@@ -122,10 +122,12 @@ impl<T> FairQueue<T> {
         while !batch.is_full() {
             let Some(tenant) = self.turns.pop_front() else { break };
             let Some(line) = self.lines.get_mut(&tenant) else { continue };
-            line.serve(&mut batch, &is_free);
+            let keeps_turn = line.serve(&mut batch, &is_free);
             match line.waiting.front() {
                 None => drop(self.lines.remove(&tenant)),
                 Some((_, item)) if !is_free(item) => stopped.push(tenant),
+                // Or one that is large would find the next batch begun by others again, for as long as they are busy.
+                Some(_) if keeps_turn => self.turns.push_front(tenant),
                 Some(_) => self.turns.push_back(tenant),
             }
         }
@@ -165,27 +167,29 @@ impl<T> Batch<T> {
 }
 
 impl<T> Line<T> {
-    fn serve(&mut self, batch: &mut Batch<T>, is_free: impl Fn(&T) -> bool) {
+    /// Says whether the batch is closed because the first one does not fit: its turn is still to come.
+    fn serve(&mut self, batch: &mut Batch<T>, is_free: impl Fn(&T) -> bool) -> bool {
         self.deficit += QUANTUM_BYTES;
+        let before = batch.items.len();
         while let Some(&(size, ref item)) = self.waiting.front() {
             if !is_free(item) {
                 break;
             }
             if size.bytes > self.deficit {
-                return;
+                return false;
             }
             if !batch.fits(size) {
-                // The batch is closed; the tenant's turn was not its fault.
                 batch.most.bytes = batch.taken.bytes;
-                return;
+                return batch.items.len() == before;
             }
-            let Some((size, item)) = self.waiting.pop_front() else { return };
+            let Some((size, item)) = self.waiting.pop_front() else { return false };
             self.deficit -= size.bytes;
             self.taken = self.taken.minus(size);
             batch.taken = batch.taken.plus(size);
             batch.items.push(item);
         }
         self.deficit = 0;
+        false
     }
 }
 
@@ -279,6 +283,27 @@ mod tests {
         assert_eq!(queue.take(15, 1000), [("wide", 0)], "and a batch of its own");
         queue.push(&tenant("calm"), one(10), ("calm", 0)).unwrap();
         assert!(queue.push(&tenant("wide"), many(1000), ("wide", 0)).is_err(), "now it does not fit");
+    }
+
+    /// PIP-9, PIP-13
+    #[test]
+    fn what_counts_as_many_comes_through_beside_one_who_is_always_busy() {
+        let mut queue = FairQueue::new(room(10_000));
+        let more = |queue: &mut FairQueue<&str>| {
+            while queue.push(&tenant("busy"), one(500), "busy").is_ok() {}
+        };
+        more(&mut queue);
+        queue.push(&tenant("wide"), Size { items: 300, bytes: 5 * QUANTUM_BYTES }, "wide").unwrap();
+        let mut came = Vec::new();
+        for _ in 0..40 {
+            let batch = queue.take(256, 1 << 20);
+            more(&mut queue);
+            came.push(batch.contains(&"wide"));
+            // And one of those after the other leaves batches for others.
+            let _ = queue.push(&tenant("wide"), Size { items: 300, bytes: 10 }, "wide");
+        }
+        let wide = came.iter().filter(|it| **it).count();
+        assert!((5..=20).contains(&wide), "{came:?}");
     }
 
     /// PIP-9, ORD-3

@@ -11,12 +11,12 @@ use snavio_model::time::Timestamp;
 
 use crate::door::Remote;
 
-/// Who failed how often. What is right is taken however often others at its address were wrong, but for a client's or an
-/// adapter's secret that was guessed at from there: such a guess is not told that it was right.
+/// Who failed how often. What is right is taken however often others at its address were wrong, but for a client's
+/// secret that was guessed at from there: such a guess is not told that it was right.
 #[derive(Default)]
 pub(crate) struct Failures {
     by_address: Mutex<Throttle<IpAddr>>,
-    /// Of registered clients and adapters only: names that anybody can make up must not fill it.
+    /// Of registered clients only: names that anybody can make up must not fill it.
     by_client: Mutex<Throttle<(IpAddr, String)>>,
 }
 

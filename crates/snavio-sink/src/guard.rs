@@ -6,9 +6,11 @@
 //! resolved, by the rule of its scheme, which is why each scheme has a client and a resolver of its own. Connections are
 //! kept for a moment, and one that is kept goes to the address that was judged when it was made.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -16,7 +18,7 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::HeaderMap;
 use reqwest::{Body, Client, Response, Url};
 use snavio_model::limits;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::address::{Network, is_allowed, may_be_called};
 use crate::parcel::Parcel;
@@ -27,6 +29,8 @@ const DOCUMENT_BYTES_MAX: usize = 64 * 1024;
 const FETCH_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long a connection may take to be there, its name's resolution included.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(3);
+/// How long a lookup waits for its place.
+const PLACE_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long a connection is kept that nobody uses. Servers keep theirs for two seconds and more: one that hangs up just
 /// when a call begins leaves that in doubt.
 const KEPT_IDLE: Duration = Duration::from_secs(1);
@@ -61,6 +65,13 @@ impl From<reqwest::Error> for GuardError {
             // A URL may hold a secret.
             None => Self::Call(error.without_url()),
         }
+    }
+}
+
+impl GuardError {
+    /// Whether the call came to nothing on this side only.
+    pub(crate) fn is_crowded(&self) -> bool {
+        causes(self).any(<dyn Error>::is::<Crowded>)
     }
 }
 
@@ -135,7 +146,7 @@ impl Guarded {
     }
 
     fn by_names(allowed: &[Network], names: &Arc<Names>) -> Result<Self, GuardError> {
-        let lookups = Arc::new(Semaphore::new(limits::LOOKUPS_MAX));
+        let lookups = Arc::<Lookups>::default();
         // One provider for the process; a second one asking is told so and goes on with the first.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let allowed: Arc<[Network]> = allowed.into();
@@ -234,11 +245,30 @@ async fn read(mut answer: Response, bytes_max: usize) -> Result<Option<Bytes>, G
 /// can have put it there.
 struct Guard {
     names: Arc<Names>,
-    /// Places of lookups under way.
-    lookups: Arc<Semaphore>,
+    lookups: Arc<Lookups>,
     allowed: Arc<[Network]>,
     is_plain: bool,
 }
+
+/// What a lookup came to, for all who wait for it.
+type Found = Result<Vec<SocketAddr>, Arc<std::io::Error>>;
+
+/// Lookups under way: so many at a time, and one of each name, or one that nobody answers for would take all places.
+struct Lookups {
+    places: Arc<Semaphore>,
+    by_name: Mutex<HashMap<String, watch::Receiver<Option<Found>>>>,
+}
+
+impl Default for Lookups {
+    fn default() -> Self {
+        Self { places: Arc::new(Semaphore::new(limits::LOOKUPS_MAX)), by_name: Mutex::default() }
+    }
+}
+
+/// Names were to be looked up for others, and there was no place for this one: nothing is known of whom it stands for.
+#[derive(Debug, thiserror::Error)]
+#[error("too many names are being looked up")]
+pub(crate) struct Crowded;
 
 /// Who says what names stand for.
 enum Names {
@@ -269,20 +299,54 @@ impl Names {
     }
 }
 
-/// Looks a name up as soon as there is a place for it. The place is kept until the lookup has ended, whoever waits for it: one
-/// that was given up still has its thread.
-async fn look_up(
-    names: Arc<Names>,
-    lookups: Arc<Semaphore>,
-    name: String,
-) -> Result<Vec<SocketAddr>, Box<dyn Error + Send + Sync>> {
-    let place = lookups.acquire_owned().await?;
-    let looking = tokio::spawn(async move {
-        let found = names.find(&name).await;
-        drop(place);
-        found
-    });
-    Ok(looking.await??)
+impl Lookups {
+    /// Looks a name up as soon as there is a place for it, or waits for whoever does so already. The place is kept until the
+    /// lookup has ended, whoever waits for it: one that was given up still has its thread.
+    async fn find(
+        self: Arc<Self>,
+        names: Arc<Names>,
+        name: String,
+    ) -> Result<Vec<SocketAddr>, Box<dyn Error + Send + Sync>> {
+        let mut looking = match self.under_way(&name) {
+            Some(looking) => looking,
+            None => {
+                let place = Arc::clone(&self.places).acquire_owned();
+                let place = tokio::time::timeout(PLACE_TIME_MAX, place).await.map_err(|_| Crowded)??;
+                Arc::clone(&self).begin(names, name, place)
+            }
+        };
+        let found = looking.wait_for(Option::is_some).await?.clone();
+        found.unwrap_or_else(|| Ok(Vec::new())).map_err(Into::into)
+    }
+
+    fn by_name(&self) -> MutexGuard<'_, HashMap<String, watch::Receiver<Option<Found>>>> {
+        self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn under_way(&self, name: &str) -> Option<watch::Receiver<Option<Found>>> {
+        self.by_name().get(name).cloned()
+    }
+
+    fn begin(
+        self: Arc<Self>,
+        names: Arc<Names>,
+        name: String,
+        place: OwnedSemaphorePermit,
+    ) -> watch::Receiver<Option<Found>> {
+        let (told, looking) = watch::channel(None);
+        // Somebody may have begun while this one waited for its place.
+        match self.by_name().entry(name.clone()) {
+            Entry::Occupied(other) => return other.get().clone(),
+            Entry::Vacant(free) => drop(free.insert(looking.clone())),
+        }
+        tokio::spawn(async move {
+            let found = names.find(&name).await.map_err(Arc::new);
+            self.by_name().remove(&name);
+            drop(place);
+            told.send_replace(Some(found));
+        });
+        looking
+    }
 }
 
 impl Resolve for Guard {
@@ -291,7 +355,7 @@ impl Resolve for Guard {
         let (allowed, is_plain) = (Arc::clone(&self.allowed), self.is_plain);
         Box::pin(async move {
             let judge = if is_plain { is_allowed } else { may_be_called };
-            let found = look_up(names, lookups, name.as_str().to_owned()).await?;
+            let found = lookups.find(names, name.as_str().to_owned()).await?;
             if let Some(bad) = found.iter().find(|it| !judge(it.ip(), &allowed)) {
                 let name = name.as_str().to_owned();
                 return Err(Forbidden { name, address: bad.ip(), is_plain }.into());
@@ -381,7 +445,7 @@ mod tests {
             ("192.168.1.1", false, false),
             ("192.168.1.1", true, false),
         ] {
-            let (names, lookups) = (Arc::new(Names::System), Arc::new(Semaphore::new(1)));
+            let (names, lookups) = (Arc::new(Names::System), Arc::<Lookups>::default());
             let guard = Guard { names, lookups, allowed: Arc::clone(&allowed), is_plain };
             let resolved = guard.resolve(name.parse().unwrap()).await;
             assert_eq!(resolved.is_ok(), is_called, "{name}, plain: {is_plain}");
@@ -439,6 +503,30 @@ mod tests {
             }
         };
         tokio::time::timeout(FETCH_TIME_MAX, all_ended).await.expect("each makes room for the next");
+    }
+
+    /// DLV-4: a name that nobody answers for takes one place, and who finds none free says nothing of whom it calls.
+    #[tokio::test]
+    async fn one_name_has_one_place_however_many_wait_for_it() {
+        use std::sync::atomic::Ordering::SeqCst;
+        let names = Arc::new(Names::Stuck { waiting: Default::default(), may: Semaphore::new(0) });
+        let Names::Stuck { waiting, .. } = &*names else { panic!("it is stuck") };
+        let guard = Guarded::by_names(&[], &names).unwrap();
+        let call = |name: String, timeout| {
+            let url = format!("https://{name}/");
+            let guard = &guard;
+            async move { guard.post(&url, HeaderMap::new(), "{}".into(), timeout).await }
+        };
+        let short = Duration::from_millis(300);
+        let calls = (0..3 * limits::LOOKUPS_MAX).map(|_| call("dead.example".to_owned(), short));
+        futures_util::future::join_all(calls).await;
+        assert_eq!(waiting.load(SeqCst), 1);
+        let others = (1..limits::LOOKUPS_MAX).map(|n| call(format!("dead-{n}.example"), short));
+        futures_util::future::join_all(others).await;
+        assert_eq!(waiting.load(SeqCst), limits::LOOKUPS_MAX);
+        let crowded = call("alive.example".to_owned(), 2 * CONNECT_TIME_MAX).await;
+        let Err(PostError::Unsent(error)) = crowded else { panic!("{crowded:?}") };
+        assert!(error.is_crowded(), "{error:?}");
     }
 
     struct Listening {

@@ -43,8 +43,8 @@ impl Sink for HttpProcessor {
                 Called { ending: ending(answered, call.reference.as_deref()), presence }
             }
             Err(PostError::Unsent(error)) => {
-                let ending = failed(unsent("processor", &error, call.timeout), false);
-                Called { ending, presence: Presence::SILENT }
+                let presence = if error.is_crowded() { Presence::Unasked } else { Presence::SILENT };
+                Called { ending: failed(unsent("processor", &error, call.timeout), false), presence }
             }
             Err(PostError::Unanswered(error)) => {
                 let ending = Ending::Unknown { error: unanswered("processor", &error, call.timeout) };

@@ -52,9 +52,10 @@ impl Sink for HttpPush {
                 Called { ending: Ending::of_push(status, asked), presence }
             }
             Err(PostError::Unsent(error)) => {
+                let presence = if error.is_crowded() { Presence::Unasked } else { Presence::SILENT };
                 let error = unsent("receiver", &error, call.timeout);
                 let ending = Ending::Failed { error, is_final: false, answer: None, retry_after: None };
-                Called { ending, presence: Presence::SILENT }
+                Called { ending, presence }
             }
             Err(PostError::Unanswered(error)) => {
                 let ending = Ending::Unknown { error: unanswered("receiver", &error, call.timeout) };

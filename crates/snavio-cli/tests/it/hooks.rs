@@ -480,7 +480,7 @@ async fn a_subscription_that_forgets_before_its_adapter_does_is_not_registered()
 
 /// PIP-1, MSG-7
 #[tokio::test]
-async fn guessing_at_a_secret_that_is_shown_is_slow_and_disturbs_no_other_adapter() {
+async fn guessing_at_a_secret_is_slow_and_keeps_nobody_out() {
     let shop = Shop::with_adapters(json!({})).await;
     let telegram = &PROVIDERS[0];
     assert_eq!(shop.right(telegram).await.0, 202);
@@ -488,8 +488,13 @@ async fn guessing_at_a_secret_that_is_shown_is_slow_and_disturbs_no_other_adapte
         let headers = (telegram.headers)(&format!("a guess at it, number {n}"), TELEGRAM);
         assert_eq!(shop.hook("acme/telegram", &headers, TELEGRAM).await.status, 401);
     }
-    let (status, answer) = shop.right(telegram).await;
-    assert_eq!((status, &answer["reason"]), (429, &json!("auth_throttled")), "it is not told to be right");
+    // Behind a proxy all have one address: what is right is taken.
+    assert_eq!(shop.right(telegram).await.0, 200);
+    let guess = (telegram.headers)("another guess at it", TELEGRAM);
+    assert_eq!(
+        shop.hook("acme/telegram", &guess, TELEGRAM).await.refusal(),
+        (429, "auth_throttled".to_owned())
+    );
     let nobody = shop.hook("acme/nothing", &vec![], "{}").await;
     assert_eq!(nobody.refusal(), (429, "auth_throttled".to_owned()), "nor that there is something to guess");
     for provider in &PROVIDERS[1..] {

@@ -154,11 +154,6 @@ impl Verification {
         }
     }
 
-    /// Whether the secret itself is shown, so that it can be guessed request by request.
-    pub fn shows_secret(&self) -> bool {
-        matches!(self, Self::SharedSecret { .. })
-    }
-
     /// How old or how far ahead a request may be, where the scheme can tell.
     pub fn tolerance(&self) -> Option<Duration> {
         match self {

@@ -5,21 +5,20 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::response::Response;
-use http::{Extensions, HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use snavio_gate::{Adapted, Answer, Arrival, Unadapted, Wait};
-use snavio_model::adapter::{WebhookRequest, pretend};
+use snavio_model::adapter::WebhookRequest;
 use snavio_model::message::MessageKind;
-use snavio_model::refusal::{Refusal, Refused};
-use snavio_model::time::{Clock, Timestamp};
+use snavio_model::refusal::Refused;
+use snavio_model::time::Clock;
 use utoipa::ToSchema;
 
 use super::answer::json;
 use super::body::{check_encoding, read};
 use super::commands::{arrival, on_record};
 use super::extract::Segments;
-use super::{App, BodyShare, Problem, Shared};
-use crate::failures::Failures;
+use super::{BodyShare, Problem, Shared};
 use crate::outlive::Outlive;
 
 /// What a provider is told. Who is subscribed, and what they answered, is not for its log of deliveries.
@@ -59,18 +58,10 @@ pub(super) async fn take(
     let headers = texts(&parts.headers);
     let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let request = WebhookRequest { headers: &headers, body: &body };
-    let guesses = Guesses::at(&app, &parts.extensions, &tenant, &adapter);
-    let adapted = match guesses.check(received_at) {
-        Ok(()) => app.gate.adapt(&tenant, &adapter, &request, received_at).await,
-        Err(_) => {
-            pretend(&request);
-            Err(Unadapted::Unverified)
-        }
-    };
+    let adapted = app.gate.adapt(&tenant, &adapter, &request, received_at).await;
     let Adapted { source, event, vouched } = adapted.map_err(|why| match why {
         Unadapted::Unverified => {
             let detail = "there is no such adapter, or the request is not its provider's";
-            guesses.count(received_at);
             Problem::from(app.failures.refuse(&parts.extensions, received_at, detail))
         }
         Unadapted::Refused { source: Some(source), refusal } => {
@@ -106,34 +97,6 @@ fn answer(ended: &Answer) -> Response {
     let duplicate = (!is_new).then_some(true);
     let told = Hooked { accepted: true, id: ended.id.as_str().to_owned(), duplicate, reason: None };
     json(if is_new { StatusCode::ACCEPTED } else { StatusCode::OK }, &told)
-}
-
-/// Guesses at the secret of an adapter whose provider shows it, from one address (PIP-1). Who has been wrong too often is not
-/// told that a guess was right, nor that there is something to guess. A signature cannot be tried out like that, and other
-/// customers of a provider send from its addresses, too: so nothing is counted where one is asked for.
-struct Guesses<'a> {
-    failures: &'a Failures,
-    extensions: &'a Extensions,
-    adapter: Option<String>,
-}
-
-impl<'a> Guesses<'a> {
-    fn at(app: &'a App, extensions: &'a Extensions, tenant: &str, adapter: &str) -> Self {
-        let registry = app.gate.registry();
-        let shown = registry.adapter(tenant, adapter).filter(|it| it.adapter.verification.shows_secret());
-        // No client's id holds a space.
-        let adapter = shown.map(|it| format!("adapter {}", it.name()));
-        Self { failures: &app.failures, extensions, adapter }
-    }
-
-    /// Whether another one is looked at.
-    fn check(&self, now: Timestamp) -> Result<(), Refusal> {
-        self.adapter.as_ref().map_or(Ok(()), |it| self.failures.check(self.extensions, it, now))
-    }
-
-    fn count(&self, now: Timestamp) {
-        self.adapter.iter().for_each(|it| self.failures.count(self.extensions, it, now));
-    }
 }
 
 /// All headers, as text: what is none cannot be a signature.

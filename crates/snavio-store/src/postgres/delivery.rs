@@ -1,6 +1,7 @@
 //! Deliveries that wait or are in flight: table `delivery`. A lease is in the row, so that every node sees it and it
 //! outlives the node that gave it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -393,19 +394,27 @@ async fn purge(
 ) -> Result<Purged, StoreError> {
     // Found by the queue's own index, and locked in the order of their numbers, as by those who present receipts.
     const FOUND: &str =
-        "SELECT id FROM delivery WHERE queue = $1 AND id <= $2 ORDER BY visible_at, id LIMIT $3";
+        "SELECT id, lane FROM delivery WHERE queue = $1 AND id <= $2 ORDER BY visible_at, id LIMIT $3";
     const PURGE: &str = "WITH deleted AS ( \
              DELETE FROM delivery WHERE id = ANY (ARRAY( \
                  SELECT id FROM delivery WHERE id = ANY ($1) ORDER BY id FOR UPDATE)) \
-             RETURNING id, tracking, lane, lane_number \
-         ), ended AS (SELECT lane, lane_number FROM deleted WHERE lane IS NOT NULL) \
+             RETURNING id, tracking, lane, lane_number, lane_parks \
+         ), parking AS (SELECT lane, lane_number FROM deleted WHERE lane IS NOT NULL AND lane_parks IS NOT NULL) \
          SELECT (SELECT count(*) FROM deleted), ARRAY(SELECT id FROM deleted WHERE tracking > 0), \
-             ARRAY(SELECT lane FROM ended ORDER BY lane, lane_number), \
-             ARRAY(SELECT lane_number FROM ended ORDER BY lane, lane_number)";
+             ARRAY(SELECT DISTINCT lane FROM deleted WHERE lane IS NOT NULL), \
+             ARRAY(SELECT lane FROM parking ORDER BY lane, lane_number), \
+             ARRAY(SELECT lane_number FROM parking ORDER BY lane, lane_number)";
     let statement = client.prepare_cached(FOUND).await.map_err(sql)?;
     let values: [&(dyn ToSql + Sync); 3] = [&queue.as_str(), &up_to.0, &(limit as i64)];
     let rows = client.query(&statement, &values).await.map_err(sql)?;
-    let found = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>().map_err(sql)?;
+    let (mut found, mut of_lanes) = (Vec::new(), HashSet::new());
+    for row in &rows {
+        of_lanes.extend(row.try_get::<_, Option<&str>>(1).map_err(sql)?);
+        if of_lanes.len() > lane::LOCKED_MAX {
+            break;
+        }
+        found.push(row.try_get::<_, i64>(0).map_err(sql)?);
+    }
     lane::lock(client, &found.iter().copied().map(Serial).collect::<Vec<_>>()).await?;
     let statement = client.prepare_cached(PURGE).await.map_err(sql)?;
     let row = client.query_one(&statement, &[&found]).await.map_err(sql)?;
@@ -413,13 +422,15 @@ async fn purge(
     let tracked: Vec<i64> = row.try_get(1).map_err(sql)?;
     finish::purged(client, tracked.into_iter().map(Serial).collect(), now).await?;
     // There is nothing to be mended of them any more.
-    let (lanes, numbers): (Vec<&str>, Vec<i64>) =
-        (row.try_get(2).map_err(sql)?, row.try_get(3).map_err(sql)?);
-    let ended = lanes.into_iter().zip(numbers).filter_map(|(lane, at)| Some((EntityKey::stored(lane)?, at)));
-    let ended: Vec<_> = ended.collect();
-    park::done(client, &ended, now).await?;
-    lane::pass_on(client, ended.iter().map(|(key, _)| key)).await.map_err(Trouble::into_error)?;
-    Ok(Purged { deleted, partial: found.len() == limit })
+    let (parking, numbers): (Vec<&str>, Vec<i64>) =
+        (row.try_get(3).map_err(sql)?, row.try_get(4).map_err(sql)?);
+    let ended =
+        parking.into_iter().zip(numbers).filter_map(|(lane, at)| Some((EntityKey::stored(lane)?, at)));
+    park::done(client, &ended.collect::<Vec<_>>(), now).await?;
+    let lanes: Vec<&str> = row.try_get(2).map_err(sql)?;
+    let lanes: Vec<_> = lanes.into_iter().filter_map(EntityKey::stored).collect();
+    lane::pass_on(client, lanes.iter()).await.map_err(Trouble::into_error)?;
+    Ok(Purged { deleted, partial: rows.len() == limit || found.len() < rows.len() })
 }
 
 const ATTRIBUTES: &str = "count(*) FILTER (WHERE visible_at <= $1 OR held IS NULL), \

@@ -206,7 +206,7 @@ pub(super) async fn lapse(
     now: Timestamp,
     limit: usize,
 ) -> Result<(usize, Vec<Record>), StoreError> {
-    const FOUND: &str = "SELECT id FROM delivery WHERE tracking > 0 AND held = 'leased' AND visible_at <= $1 \
+    const FOUND: &str = "SELECT id, tracking FROM delivery WHERE tracking > 0 AND held = 'leased' AND visible_at <= $1 \
          ORDER BY visible_at LIMIT $2";
     let text = format!(
         "SELECT {}, fence FROM delivery WHERE id = ANY ($2) AND held = 'leased' AND visible_at <= $1 \
@@ -215,8 +215,19 @@ pub(super) async fn lapse(
     );
     let statement = client.prepare_cached(FOUND).await.map_err(sql)?;
     let rows = client.query(&statement, &[&now.0, &(limit as i64)]).await.map_err(sql)?;
-    let found = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>().map_err(sql)?;
-    lane::lock(client, &found.iter().copied().map(Serial).collect::<Vec<_>>()).await?;
+    // Only what is held leaves its lane.
+    let (mut found, mut leaving) = (Vec::new(), Vec::new());
+    for row in &rows {
+        let (id, tracking): (i64, i16) = (row.try_get(0).map_err(sql)?, row.try_get(1).map_err(sql)?);
+        if Tracking::stored(tracking) == Tracking::Hold {
+            if leaving.len() == lane::LOCKED_MAX {
+                continue;
+            }
+            leaving.push(Serial(id));
+        }
+        found.push(id);
+    }
+    lane::lock(client, &leaving).await?;
     let statement = client.prepare_cached(&text).await.map_err(sql)?;
     let rows = client.query(&statement, &[&now.0, &found]).await.map_err(sql)?;
     if rows.is_empty() {

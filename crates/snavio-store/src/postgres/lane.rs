@@ -16,6 +16,9 @@ use crate::StoreError;
 /// When those are visible that stand behind others.
 pub(super) const BEHIND: i64 = i64::MAX;
 
+/// Entities that one transaction locks at most: the server has room for some thousands, of everybody's.
+pub(super) const LOCKED_MAX: usize = 256;
+
 /// Keeps the entities of some deliveries from others until the transaction ends.
 pub(super) async fn lock(client: &impl GenericClient, deliveries: &[Serial]) -> Result<(), StoreError> {
     lock_in(client, "delivery", deliveries).await
