@@ -50,13 +50,36 @@ impl What {
     }
 }
 
+/// An engine by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Engine {
+    /// The embedded store.
+    Embedded,
+    /// PostgreSQL.
+    Postgres,
+}
+
+/// What is in the stores before, and which they are.
+pub(super) struct Stock {
+    pub(super) preload: usize,
+    pub(super) ids: Vec<Ids>,
+    /// Both, if none is named.
+    pub(super) engine: Option<Engine>,
+}
+
 /// Measures each kind on each engine, with so many claims in the store.
-pub(super) async fn run(preload: usize, ids: &[Ids], rounds: usize, pacing: Pacing, output: Output) -> Ended {
+pub(super) async fn run(stock: &Stock, rounds: usize, pacing: Pacing, output: Output) -> Ended {
     let processor = processor().await?;
+    let preload = stock.preload;
     let mut rows = Vec::new();
-    for ids in ids {
-        let driver = Driver::start(Keeps::Everything, pacing).await?;
-        rows.extend(measure("embedded", driver, None, preload, *ids, rounds, &processor).await?);
+    for ids in &stock.ids {
+        if stock.engine != Some(Engine::Postgres) {
+            let driver = Driver::start(Keeps::Everything, pacing).await?;
+            rows.extend(measure("embedded", driver, None, preload, *ids, rounds, &processor).await?);
+        }
+        if stock.engine == Some(Engine::Embedded) {
+            continue;
+        }
         let server = Database::start(&["shared_buffers=512MB"]).await?;
         server.make("ledger").await?;
         let url = server.url("ledger");

@@ -130,6 +130,9 @@ pub(crate) struct Bench {
     /// second, posts through an HTTP processor and replays of its answers, and how the store grows.
     #[arg(long)]
     ledger: bool,
+    /// With --ledger: this engine only.
+    #[arg(long, value_enum, requires = "ledger")]
+    engine: Option<ledger::Engine>,
     /// Part, alone: events with 1, 3 and 10 subscriptions, and with each mode of ordering, on both engines.
     #[arg(long)]
     events: bool,
@@ -183,9 +186,8 @@ impl Bench {
             return push::run(self.rounds.unwrap_or(3).max(1), self.pacing()?, output).await;
         }
         if self.ledger {
-            let ids = self.ids();
-            return ledger::run(self.preload, &ids, self.rounds.unwrap_or(3).max(1), self.pacing()?, output)
-                .await;
+            let stock = ledger::Stock { preload: self.preload, ids: self.ids(), engine: self.engine };
+            return ledger::run(&stock, self.rounds.unwrap_or(3).max(1), self.pacing()?, output).await;
         }
         if self.events {
             return events::run(self.rounds.unwrap_or(3).max(1), self.pacing()?, output).await;
