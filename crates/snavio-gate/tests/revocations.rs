@@ -333,9 +333,13 @@ async fn what_begins_to_be_old_is_renewed_in_the_background() {
     let fleet = Fleet::start(Profile::Low, Acl::Cached).await;
     fleet.change(Wish::Remove(grant().key())).await;
     fleet.clock.advance(Duration::from_secs(3));
-    assert_eq!(reason(fleet.send().await), None, "it is used as it is");
+    let is_renewed = || fleet.other.registry().version() >= fleet.one.registry().version();
+    assert!(!is_renewed());
+    // Nobody waits for it to be renewed; it may be so before this very message is judged all the same.
+    let first = reason(fleet.send().await);
+    assert!(first.is_none() || is_renewed(), "it is used as it is: {first:?}");
     let renewed = async {
-        while fleet.other.registry().version() < fleet.one.registry().version() {
+        while !is_renewed() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
