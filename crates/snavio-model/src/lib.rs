@@ -25,6 +25,7 @@ pub mod message;
 pub mod name;
 pub mod order;
 pub mod payload;
+pub mod percent;
 pub mod permission;
 pub mod processing;
 pub mod recent;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use reqwest::Method;
 use serde_json::{Value, json};
+use snavio_model::percent::in_url;
 
 use super::Failure;
 use crate::Ended;
@@ -198,7 +199,7 @@ impl Claims {
 /// The path of what is done to one claim.
 fn of_one(id: &str, deed: &str, tenant: Option<&str>, destination: Option<&str>) -> Result<String, Failure> {
     let named = [("tenant", tenant), ("destination", destination)];
-    let named = named.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", encoded(value?))));
+    let named = named.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", in_url(value?))));
     Ok(format!("/v1/claims/{}/{deed}?{}", in_path(id)?, named.collect::<Vec<_>>().join("&")))
 }
 
@@ -222,13 +223,6 @@ pub(super) fn in_path(id: &str) -> Result<String, Failure> {
         "." | ".." => {
             Err(Failure::new(format!("the id {id} cannot be asked for: in a URL it is a step of the path")))
         }
-        _ => Ok(encoded(id)),
+        _ => Ok(in_url(id)),
     }
-}
-
-/// A text as a part of a path or a query.
-pub(super) fn encoded(text: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    let part = |byte: u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
-    text.bytes().map(part).collect()
 }

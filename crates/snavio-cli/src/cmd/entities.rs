@@ -3,8 +3,8 @@
 use clap::{Args, Subcommand};
 use reqwest::Method;
 use serde_json::json;
+use snavio_model::percent::in_url;
 
-use super::claims::encoded;
 use crate::Ended;
 use crate::connection::AsAnybody;
 use crate::output::Output;
@@ -92,14 +92,14 @@ impl Entities {
 
 impl Which {
     fn path(&self, deed: &str) -> String {
-        let of = self.of.as_ref().map(|it| format!("&of={}", encoded(it))).unwrap_or_default();
-        let destination = encoded(&self.destination);
+        let of = self.of.as_ref().map(|it| format!("&of={}", in_url(it))).unwrap_or_default();
+        let destination = in_url(&self.destination);
         // Some names are none of a path's.
         match self.entity.as_str() {
             entity @ ("" | "." | "..") => {
-                format!("/v1/entities/-{deed}?destination={destination}{of}&entity={}", encoded(entity))
+                format!("/v1/entities/-{deed}?destination={destination}{of}&entity={}", in_url(entity))
             }
-            entity => format!("/v1/entities/{}{deed}?destination={destination}{of}", encoded(entity)),
+            entity => format!("/v1/entities/{}{deed}?destination={destination}{of}", in_url(entity)),
         }
     }
 }

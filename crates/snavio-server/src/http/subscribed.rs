@@ -4,6 +4,7 @@ use http::StatusCode;
 use serde::Serialize;
 use snavio_gate::{Reached, Verdict};
 use snavio_model::id::MessageId;
+use snavio_model::percent::in_url;
 use snavio_model::refusal::Reason;
 use snavio_model::time::Timestamp;
 use utoipa::ToSchema;
@@ -84,7 +85,7 @@ impl Told {
         match &reached.verdict {
             Verdict::Accepted { delivery, .. } => {
                 let is_followed = reached.processing.is_tracked();
-                let outcome = is_followed.then(|| format!("/v1/claims/{}", encoded(id.as_str())));
+                let outcome = is_followed.then(|| format!("/v1/claims/{}", in_url(id.as_str())));
                 Self { delivery_id: Some(delivery.0), outcome, ..told }
             }
             Verdict::Buried { delivery, .. } => Self { delivery_id: Some(delivery.0), ..told },
@@ -107,11 +108,4 @@ pub(super) fn first_seen_at(verdict: &Verdict) -> Option<Timestamp> {
             None
         }
     }
-}
-
-/// A message's id as a part of a path.
-fn encoded(id: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    let part = |byte: u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
-    id.bytes().map(part).collect()
 }

@@ -18,6 +18,7 @@ pub mod processing;
 pub mod queue;
 pub mod registry;
 pub mod reopen;
+pub mod resets;
 pub mod samples;
 pub mod settle;
 pub mod sweep;
@@ -140,12 +141,12 @@ macro_rules! conformance {
                 an_entity_is_parked_behind_what_failed_until_it_is_mended,
                 what_is_parked_is_skipped_on_the_record, refused_work_parks_and_a_settled_claim_lets_it_go_on,
                 an_entity_is_closed_by_its_completion_and_forgotten_after_its_time,
-                a_reset_forgets_and_hands_out_what_waits_on_the_record,
                 a_late_event_is_a_dead_letter_where_it_is_refused_and_delivered_elsewhere,
                 an_event_whose_number_one_cannot_read_is_a_dead_letter_there_and_delivered_elsewhere,
                 foreseeing_moves_no_entity, what_was_applied_is_a_duplicate_for_as_long_as_its_entity_is_known;
             parking: what_is_purged_of_a_lane_is_not_handed_out, what_failed_meanwhile_is_not_passed,
                 what_nobody_took_in_time_is_not_passed, what_is_purged_or_erased_keeps_nothing_parked;
+            resets: a_reset_forgets_and_hands_out_what_waits_on_the_record, a_reset_sees_what_comes_beside_it;
             queue: a_lease_hides_until_it_ends, a_receive_that_is_given_up_spends_no_attempt,
                 an_extension_hides_for_longer, a_release_waits_out_its_delay,
                 a_receipt_ends_only_its_own_delivery, a_receipt_that_was_never_given_out_ends_nothing,

@@ -23,7 +23,7 @@ use super::samples::{
     settle,
 };
 use super::{Backend, eventually};
-use crate::{Received, Report, Reset, Store, WaitEnded};
+use crate::{Received, Report, Store, WaitEnded};
 
 /// How long an entity of these routes is remembered, in seconds.
 const TTL: u32 = 3600;
@@ -395,34 +395,6 @@ pub async fn an_entity_is_closed_by_its_completion_and_forgotten_after_its_time(
     let swept = store.sweep(over).await.expect("the store sweeps");
     assert_eq!(swept.entities, 1);
     assert_eq!(word(&send_as(&**store, "anew", "e", 1, &strict, over).await), "queued");
-}
-
-/// ORD-6
-pub async fn a_reset_forgets_and_hands_out_what_waits_on_the_record(store: &Arc<dyn Store>) {
-    let reorder = ordered("reorder", Mode::Reorder, |_| {});
-    for number in [5, 9, 7] {
-        send(&**store, "e", number, &reorder, at(0)).await;
-    }
-    let of = key("reorder", "e");
-    let reset =
-        async |force| store.reset_entity(&of, force, act("counted anew", at(1))).await.expect("it answers");
-    assert_eq!(reset(false).await, Reset::Busy { deliveries: 3 }, "new ones would be handed out amid them");
-    let Reset::Forgotten(was) = reset(true).await else { panic!("it is known") };
-    assert_eq!((was.last, was.waiting.len()), (5, 2));
-    assert!(state(&**store, "reorder", "e", at(1)).await.is_none());
-    assert_eq!(drain(&**store, "reorder", at(1)).await, [5, 7, 9]);
-    assert_eq!(word(&send(&**store, "e", 1, &reorder, at(2)).await), "queued");
-    assert_eq!(drain(&**store, "reorder", at(2)).await, [1]);
-    let reset = store.reset_entity(&of, false, act("again", at(3))).await.expect("it answers");
-    assert!(matches!(reset, Reset::Forgotten(_)), "nothing of it is there any more");
-    let nobody = store.reset_entity(&key("reorder", "nobody"), false, act("no", at(3))).await;
-    assert_eq!(nobody.expect("it can be asked"), Reset::Unknown);
-    let audit = store.audit(Serial(0), 10).await.expect("the record can be read");
-    assert_eq!(audit.iter().map(|it| it.action.as_str()).collect::<Vec<_>>(), ["entity.reset"; 2]);
-    assert!(
-        audit.iter().all(|it| it.object.starts_with("acme acme/bot:reorder sha256:")),
-        "and not by its name"
-    );
 }
 
 /// PIP-13, ORD-3: each subscription judges by its own rules, and none refuses the event for the others.

@@ -143,6 +143,11 @@ where
     C: FnMut(&mut Transaction<'_>) -> Result<Changed<T>, StoreError> + Send,
     F: FnOnce(&mut Queues, &T) + Send,
 {
+    /// Whether anything of a lane waits is known in memory.
+    fn is_alone(&self) -> bool {
+        true
+    }
+
     fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
         self.changed = Some((self.change)(transaction)?);
         Ok(())

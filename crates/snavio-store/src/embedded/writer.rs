@@ -34,6 +34,11 @@ pub(super) struct Transaction<'a> {
 
 /// Work for the writer.
 pub(super) trait Job: Send {
+    /// Whether it needs what is kept in memory to be as of this very moment: it shares its commit with nobody then, since
+    /// what others do in it is in memory only afterwards.
+    fn is_alone(&self) -> bool {
+        false
+    }
     /// Does the work inside the transaction. May be run again if a job that shared the transaction failed.
     fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError>;
     /// The transaction is durable: change what is kept in memory and answer.
@@ -202,7 +207,7 @@ impl Loop {
     fn run(mut self) {
         let _watch = EndsProcessOnPanic;
         while let Some(jobs) = self.next_jobs() {
-            self.commit_together(jobs);
+            self.commit_in_order(jobs);
             self.restart_log_if_wanted();
         }
     }
@@ -225,7 +230,24 @@ impl Loop {
         }
     }
 
+    /// In one commit but for those that want one of their own.
+    fn commit_in_order(&mut self, jobs: Vec<Box<dyn Job>>) {
+        let mut together = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            if job.is_alone() {
+                self.commit_together(std::mem::take(&mut together));
+                self.commit_together(vec![job]);
+            } else {
+                together.push(job);
+            }
+        }
+        self.commit_together(together);
+    }
+
     fn commit_together(&mut self, mut jobs: Vec<Box<dyn Job>>) {
+        if jobs.is_empty() {
+            return;
+        }
         match self.attempt(&mut jobs) {
             Ok(()) => {
                 for job in jobs {

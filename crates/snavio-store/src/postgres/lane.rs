@@ -4,6 +4,7 @@
 //! Turns pass under the locks of their entities, which are taken before deliveries, dead letters and claims are locked: so
 //! do all, or they would wait for each other in a circle.
 
+use snavio_model::claim::IdKey;
 use snavio_model::id::Serial;
 use snavio_model::name::QueueKey;
 use snavio_model::order::EntityKey;
@@ -12,6 +13,7 @@ use tokio_postgres::Row;
 use super::client::GenericClient;
 use super::pool::{Trouble, sql};
 use crate::StoreError;
+use crate::archive::DESTINATIONS_MAX;
 
 /// When those are visible that stand behind others.
 pub(super) const BEHIND: i64 = i64::MAX;
@@ -27,6 +29,22 @@ pub(super) async fn lock(client: &impl GenericClient, deliveries: &[Serial]) -> 
 /// The same of dead letters.
 pub(super) async fn lock_letters(client: &impl GenericClient, letters: &[Serial]) -> Result<(), StoreError> {
     lock_in(client, "dead_letter", letters).await
+}
+
+/// The same of the dead letters that park their lanes and are of messages under an id: of its claims, its conflicts and its
+/// meaning.
+pub(super) async fn lock_letters_of(client: &impl GenericClient, id: &IdKey) -> Result<(), StoreError> {
+    let lock = format!(
+        "WITH kept AS (SELECT message FROM claim WHERE id = $1 AND tenant = $2 \
+             UNION SELECT message FROM original WHERE id = $1 AND tenant = $2 \
+             UNION SELECT unnest(ARRAY[seq, original]) FROM conflict WHERE event_id = $1 AND tenant = $2) \
+         SELECT pg_advisory_xact_lock(key) FROM ( \
+             SELECT DISTINCT hashtextextended(lane, 7) AS key FROM kept JOIN dead_letter AS letter \
+                 ON letter.id > kept.message AND letter.id <= kept.message + {DESTINATIONS_MAX} \
+                 AND letter.message = kept.message \
+             WHERE lane IS NOT NULL AND lane_parks IS NOT NULL ORDER BY key OFFSET 0) AS keys"
+    );
+    client.query(&lock, &[&id.id.as_str(), &id.tenant.as_str()]).await.map(|_| ()).map_err(sql)
 }
 
 async fn lock_in(client: &impl GenericClient, table: &str, ids: &[Serial]) -> Result<(), StoreError> {

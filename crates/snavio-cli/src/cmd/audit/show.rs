@@ -3,6 +3,7 @@
 use clap::Args;
 use reqwest::Method;
 use serde_json::{Value, json};
+use snavio_model::percent::in_url;
 use snavio_sdk::{Api, ApiError};
 
 use crate::Ended;
@@ -94,7 +95,7 @@ impl At {
                 all.extend(entries);
             }
             match page["next"].as_str() {
-                Some(next) => after = format!("&after={}", escaped(next)),
+                Some(next) => after = format!("&after={}", in_url(next)),
                 None => break,
             }
         }
@@ -103,17 +104,6 @@ impl At {
         output.rows(&json!({ "version": self.at, "entries": all }), &rows, &["kind", "entry"]);
         Ok(())
     }
-}
-
-/// A text as it stands in a query.
-fn escaped(text: &str) -> String {
-    let byte = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' | b':' => {
-            char::from(byte).to_string()
-        }
-        _ => format!("%{byte:02X}"),
-    };
-    text.bytes().map(byte).collect()
 }
 
 /// Compare two versions of the registry.
