@@ -23,8 +23,10 @@ pub(crate) async fn write_gathered(gate: Arc<Gate>) {
     }
 }
 
-/// How long a node sweeps for all before it is asked again whether it lives.
-const SWEEPER_TERM: Duration = Duration::from_secs(10);
+/// How long a node sweeps for all without saying that it lives.
+const SWEEPER_TERM: Duration = Duration::from_secs(4);
+// CLM-7: also when the node that swept has died, nothing is left alone for longer than between two sweeps.
+const _: () = assert!(SWEEPER_TERM.as_secs() + SWEEPING.as_secs() <= 5);
 
 /// Ends leases and deletes expired rows, for as long as the gate lives.
 pub(crate) async fn sweep(gate: Arc<Gate>) {

@@ -130,6 +130,7 @@ fn call(attempt: &Attempt<'_>, headers: Vec<(String, String)>, body: Bytes) -> R
     let url = processing.url.clone().ok_or(Unsendable::Ever("the route names nobody to call"))?;
     Ok(Call {
         url,
+        target: attempt.route.route.target.clone(),
         timeout: processing.timeout(),
         reference: processing.reference.clone(),
         message_id: work.message.id.clone(),

@@ -84,6 +84,7 @@ pub trait Outside: Send + Sync {
 fn call(address: &str, attempt: u32) -> Call {
     Call {
         url: address.to_owned(),
+        target: "acme/ledger".parse().expect("it is a service's name"),
         timeout: AMPLE,
         reference: None,
         message_id: MessageId::stored("0192f0a0-7c3e-7b60-8c1d-1b2a3c4d5e6f"),

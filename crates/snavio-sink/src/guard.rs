@@ -3,24 +3,22 @@
 //! what they cannot reach themselves.
 //!
 //! Everything is judged before anything is sent: an address in the URL when the URL is read, a name when it is
-//! resolved, by the rule of its scheme, which is why each scheme has a client and a resolver of its own. Connections are
-//! kept for a moment, and one that is kept goes to the address that was judged when it was made.
+//! resolved, by the rule of its scheme, which is why each scheme has a client and a resolver of its own. Names and
+//! connections are kept for a moment, and a connection that is kept goes to the address that was judged when it was made.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::error::Error;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::HeaderMap;
 use reqwest::{Body, Client, Response, Url};
 use snavio_model::limits;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::address::{Network, is_allowed, may_be_called};
+use crate::lookups::{Crowded, Lookups, NOBODY, Names};
 use crate::parcel::Parcel;
 
 /// The longest document that is fetched.
@@ -28,12 +26,10 @@ const DOCUMENT_BYTES_MAX: usize = 64 * 1024;
 /// How long fetching one may take as a whole.
 const FETCH_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long a connection may take to be there, its name's resolution included.
-const CONNECT_TIME_MAX: Duration = Duration::from_secs(3);
-/// How long a lookup waits for its place.
-const PLACE_TIME_MAX: Duration = Duration::from_secs(2);
+pub(crate) const CONNECT_TIME_MAX: Duration = Duration::from_secs(3);
 /// How long a connection is kept that nobody uses. Servers keep theirs for two seconds and more: one that hangs up just
 /// when a call begins leaves that in doubt.
-const KEPT_IDLE: Duration = Duration::from_secs(1);
+pub(crate) const KEPT_IDLE: Duration = Duration::from_secs(1);
 /// How many are kept for each address.
 const KEPT_PER_HOST_MAX: usize = 64;
 
@@ -46,6 +42,9 @@ pub enum GuardError {
     /// A name that stands for such an address.
     #[error("the address is not one that may be called: {0}")]
     Name(Forbidden),
+    /// There was no place for it.
+    #[error("the call was not begun")]
+    Crowded(#[source] Crowded),
     /// The call failed.
     #[error("the call failed")]
     Call(#[source] reqwest::Error),
@@ -136,17 +135,18 @@ impl Begun {
 pub struct Guarded {
     secure: Client,
     plain: Client,
+    pub(crate) lookups: Arc<Lookups>,
     allowed: Arc<[Network]>,
 }
 
 impl Guarded {
     /// Calls public addresses over TLS, and those allowed also without.
     pub fn new(allowed: &[Network]) -> Result<Self, GuardError> {
-        Self::by_names(allowed, &Arc::new(Names::System))
+        Self::by_names(allowed, Names::System)
     }
 
-    fn by_names(allowed: &[Network], names: &Arc<Names>) -> Result<Self, GuardError> {
-        let lookups = Arc::<Lookups>::default();
+    pub(crate) fn by_names(allowed: &[Network], names: Names) -> Result<Self, GuardError> {
+        let lookups = Arc::new(Lookups::by(names));
         // One provider for the process; a second one asking is told so and goes on with the first.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let allowed: Arc<[Network]> = allowed.into();
@@ -156,7 +156,6 @@ impl Guarded {
                 // A proxy would resolve names itself.
                 .no_proxy()
                 .dns_resolver(Guard {
-                    names: Arc::clone(names),
                     lookups: Arc::clone(&lookups),
                     allowed: Arc::clone(&allowed),
                     is_plain,
@@ -169,7 +168,7 @@ impl Guarded {
                 .connect_timeout(CONNECT_TIME_MAX)
                 .build()
         };
-        Ok(Self { secure: client(false)?, plain: client(true)?, allowed })
+        Ok(Self { secure: client(false)?, plain: client(true)?, lookups, allowed })
     }
 
     /// Whether the address may be called, as far as can be told before its name is resolved.
@@ -187,27 +186,35 @@ impl Guarded {
         read(answer, DOCUMENT_BYTES_MAX).await?.ok_or(GuardError::TooLong(DOCUMENT_BYTES_MAX))
     }
 
-    /// Sends a body to an address, once, and reads the answer, all within `timeout`.
+    /// Sends a body to an address that a tenant named, once, and reads the answer, all within `timeout`.
     pub async fn post(
         &self,
-        address: &str,
+        (address, tenant): (&str, &str),
         headers: HeaderMap,
         body: Bytes,
         timeout: Duration,
     ) -> Result<Answered, PostError> {
-        let begun = self.begin_post(address, headers, body, timeout).await?;
+        let begun = self.begin_post((address, tenant), headers, body, timeout).await?;
         begun.read(limits::ANSWER_BYTES_MAX).await.map_err(PostError::Unanswered)
     }
 
-    /// Sends a body to an address, once, and says what the answer begins with.
+    /// Sends a body to an address that a tenant named, once, and says what the answer begins with.
     pub async fn begin_post(
         &self,
-        address: &str,
+        (address, tenant): (&str, &str),
         headers: HeaderMap,
         body: Bytes,
         timeout: Duration,
     ) -> Result<Begun, PostError> {
         let url = self.check(address).map_err(PostError::Unsent)?;
+        let begun = Instant::now();
+        if let Some(name) = url.domain() {
+            // Waiting for others must not look like the silence of whom this one calls.
+            let most = timeout / 2;
+            let lookup = self.lookups.begin(name, tenant, most).await;
+            lookup.map_err(|crowded| PostError::Unsent(GuardError::Crowded(crowded)))?;
+        }
+        let timeout = timeout.saturating_sub(begun.elapsed());
         let (parcel, outgoing) = Parcel::of(body);
         let request = self.client(&url).post(url).headers(headers).timeout(timeout);
         let sent = request.body(Body::wrap(outgoing)).send().await;
@@ -244,118 +251,19 @@ async fn read(mut answer: Response, bytes_max: usize) -> Result<Option<Bytes>, G
 /// Resolves names to addresses that may be called; one that may not spoils all others, since only the owner of a name
 /// can have put it there.
 struct Guard {
-    names: Arc<Names>,
     lookups: Arc<Lookups>,
     allowed: Arc<[Network]>,
     is_plain: bool,
 }
 
-/// What a lookup came to, for all who wait for it.
-type Found = Result<Vec<SocketAddr>, Arc<std::io::Error>>;
-
-/// Lookups under way: so many at a time, and one of each name, or one that nobody answers for would take all places.
-struct Lookups {
-    places: Arc<Semaphore>,
-    by_name: Mutex<HashMap<String, watch::Receiver<Option<Found>>>>,
-}
-
-impl Default for Lookups {
-    fn default() -> Self {
-        Self { places: Arc::new(Semaphore::new(limits::LOOKUPS_MAX)), by_name: Mutex::default() }
-    }
-}
-
-/// Names were to be looked up for others, and there was no place for this one: nothing is known of whom it stands for.
-#[derive(Debug, thiserror::Error)]
-#[error("too many names are being looked up")]
-pub(crate) struct Crowded;
-
-/// Who says what names stand for.
-enum Names {
-    /// The machine.
-    System,
-    /// A script, for names that stand for something else each time they are asked for.
-    #[cfg(test)]
-    Script(std::sync::Mutex<Vec<SocketAddr>>),
-    /// One that answers nobody until it may, and counts those who wait.
-    #[cfg(test)]
-    Stuck { waiting: std::sync::atomic::AtomicUsize, may: Semaphore },
-}
-
-impl Names {
-    async fn find(&self, name: &str) -> std::io::Result<Vec<SocketAddr>> {
-        match self {
-            Self::System => Ok(tokio::net::lookup_host((name, 0)).await?.collect()),
-            #[cfg(test)]
-            Self::Script(script) => Ok(script.lock().unwrap().pop().into_iter().collect()),
-            #[cfg(test)]
-            Self::Stuck { waiting, may } => {
-                waiting.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-                let _ = may.acquire().await;
-                waiting.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
-                Ok(Vec::new())
-            }
-        }
-    }
-}
-
-impl Lookups {
-    /// Looks a name up as soon as there is a place for it, or waits for whoever does so already. The place is kept until the
-    /// lookup has ended, whoever waits for it: one that was given up still has its thread.
-    async fn find(
-        self: Arc<Self>,
-        names: Arc<Names>,
-        name: String,
-    ) -> Result<Vec<SocketAddr>, Box<dyn Error + Send + Sync>> {
-        let mut looking = match self.under_way(&name) {
-            Some(looking) => looking,
-            None => {
-                let place = Arc::clone(&self.places).acquire_owned();
-                let place = tokio::time::timeout(PLACE_TIME_MAX, place).await.map_err(|_| Crowded)??;
-                Arc::clone(&self).begin(names, name, place)
-            }
-        };
-        let found = looking.wait_for(Option::is_some).await?.clone();
-        found.unwrap_or_else(|| Ok(Vec::new())).map_err(Into::into)
-    }
-
-    fn by_name(&self) -> MutexGuard<'_, HashMap<String, watch::Receiver<Option<Found>>>> {
-        self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn under_way(&self, name: &str) -> Option<watch::Receiver<Option<Found>>> {
-        self.by_name().get(name).cloned()
-    }
-
-    fn begin(
-        self: Arc<Self>,
-        names: Arc<Names>,
-        name: String,
-        place: OwnedSemaphorePermit,
-    ) -> watch::Receiver<Option<Found>> {
-        let (told, looking) = watch::channel(None);
-        // Somebody may have begun while this one waited for its place.
-        match self.by_name().entry(name.clone()) {
-            Entry::Occupied(other) => return other.get().clone(),
-            Entry::Vacant(free) => drop(free.insert(looking.clone())),
-        }
-        tokio::spawn(async move {
-            let found = names.find(&name).await.map_err(Arc::new);
-            self.by_name().remove(&name);
-            drop(place);
-            told.send_replace(Some(found));
-        });
-        looking
-    }
-}
-
 impl Resolve for Guard {
     fn resolve(&self, name: Name) -> Resolving {
-        let (names, lookups) = (Arc::clone(&self.names), Arc::clone(&self.lookups));
+        let lookups = Arc::clone(&self.lookups);
         let (allowed, is_plain) = (Arc::clone(&self.allowed), self.is_plain);
         Box::pin(async move {
             let judge = if is_plain { is_allowed } else { may_be_called };
-            let found = lookups.find(names, name.as_str().to_owned()).await?;
+            // Of a call to others it is under way already.
+            let found = lookups.find(name.as_str(), NOBODY).await?;
             if let Some(bad) = found.iter().find(|it| !judge(it.ip(), &allowed)) {
                 let name = name.as_str().to_owned();
                 return Err(Forbidden { name, address: bad.ip(), is_plain }.into());
@@ -385,6 +293,8 @@ fn check_url(address: &str, allowed: &[Network]) -> Result<Url, GuardError> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
 
     /// QUA-6
@@ -427,7 +337,7 @@ mod tests {
             let guard = Guarded::new(allowed).unwrap();
             let told = guard.get(url).await.unwrap_err().to_string();
             assert!(told.contains("which may not be called"), "{told}");
-            let unsent = guard.post(url, HeaderMap::new(), "{}".into(), FETCH_TIME_MAX).await;
+            let unsent = guard.post((url, "acme"), HeaderMap::new(), "{}".into(), FETCH_TIME_MAX).await;
             assert!(matches!(unsent, Err(PostError::Unsent(GuardError::Name(_)))), "{unsent:?}");
         }
     }
@@ -445,8 +355,8 @@ mod tests {
             ("192.168.1.1", false, false),
             ("192.168.1.1", true, false),
         ] {
-            let (names, lookups) = (Arc::new(Names::System), Arc::<Lookups>::default());
-            let guard = Guard { names, lookups, allowed: Arc::clone(&allowed), is_plain };
+            let lookups = Arc::new(Lookups::by(Names::System));
+            let guard = Guard { lookups, allowed: Arc::clone(&allowed), is_plain };
             let resolved = guard.resolve(name.parse().unwrap()).await;
             assert_eq!(resolved.is_ok(), is_called, "{name}, plain: {is_plain}");
         }
@@ -461,72 +371,19 @@ mod tests {
         let other = listening("127.0.0.1", allowed.address.port()).await;
         // Taken from the end: what is allowed, then loopback, then what is allowed again.
         let script = [allowed.address, other.address, allowed.address].to_vec();
-        let names = Arc::new(Names::Script(script.into()));
-        let guard = Guarded::by_names(&[Network::parse("127.0.0.2").unwrap()], &names).unwrap();
+        let names = Names::Script(script.into());
+        let guard = Guarded::by_names(&[Network::parse("127.0.0.2").unwrap()], names).unwrap();
         let url = format!("http://rebound.example:{}/", allowed.address.port());
-        let post = async || guard.post(&url, HeaderMap::new(), "{}".into(), FETCH_TIME_MAX).await;
+        let post = async || guard.post((&url, "acme"), HeaderMap::new(), "{}".into(), FETCH_TIME_MAX).await;
         assert_eq!(post().await.unwrap().status, 200);
+        guard.lookups.forgotten().await;
         assert!(guard.check(&url).is_ok(), "the name alone is none that could be refused");
         let refused = post().await.unwrap_err();
         assert!(matches!(refused, PostError::Unsent(GuardError::Name(_))), "{refused:?}");
+        guard.lookups.forgotten().await;
         assert_eq!(post().await.unwrap().status, 200);
-        let Names::Script(script) = &*names else { panic!("it is a script") };
-        assert!(script.lock().unwrap().is_empty(), "each connection asked once");
+        assert!(guard.lookups.is_script_over(), "each connection asked once");
         assert_eq!((allowed.connections(), other.connections()), (2, 0));
-    }
-
-    /// DLV-4, QUA-6: names that nobody answers for take no more threads than they may, also once nobody waits for them.
-    #[tokio::test]
-    async fn names_are_looked_up_so_many_at_a_time_whoever_has_given_up() {
-        use std::sync::atomic::Ordering::SeqCst;
-        let names = Arc::new(Names::Stuck { waiting: Default::default(), may: Semaphore::new(0) });
-        let Names::Stuck { waiting, may } = &*names else { panic!("it is stuck") };
-        let guard = Arc::new(Guarded::by_names(&[], &names).unwrap());
-        let timeout = Duration::from_millis(300);
-        let call = |number: usize| {
-            let guard = Arc::clone(&guard);
-            tokio::spawn(async move {
-                let url = format!("https://shop-{number}.example/");
-                guard.post(&url, HeaderMap::new(), "{}".into(), timeout).await
-            })
-        };
-        for call in (0..3 * limits::LOOKUPS_MAX).map(call).collect::<Vec<_>>() {
-            let ended = call.await.unwrap();
-            assert!(matches!(ended, Err(PostError::Unsent(_))), "its own time is over: {ended:?}");
-            assert!(waiting.load(SeqCst) <= limits::LOOKUPS_MAX);
-        }
-        assert_eq!(waiting.load(SeqCst), limits::LOOKUPS_MAX, "they have not ended");
-        may.add_permits(1);
-        let all_ended = async {
-            while waiting.load(SeqCst) > 0 {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(FETCH_TIME_MAX, all_ended).await.expect("each makes room for the next");
-    }
-
-    /// DLV-4: a name that nobody answers for takes one place, and who finds none free says nothing of whom it calls.
-    #[tokio::test]
-    async fn one_name_has_one_place_however_many_wait_for_it() {
-        use std::sync::atomic::Ordering::SeqCst;
-        let names = Arc::new(Names::Stuck { waiting: Default::default(), may: Semaphore::new(0) });
-        let Names::Stuck { waiting, .. } = &*names else { panic!("it is stuck") };
-        let guard = Guarded::by_names(&[], &names).unwrap();
-        let call = |name: String, timeout| {
-            let url = format!("https://{name}/");
-            let guard = &guard;
-            async move { guard.post(&url, HeaderMap::new(), "{}".into(), timeout).await }
-        };
-        let short = Duration::from_millis(300);
-        let calls = (0..3 * limits::LOOKUPS_MAX).map(|_| call("dead.example".to_owned(), short));
-        futures_util::future::join_all(calls).await;
-        assert_eq!(waiting.load(SeqCst), 1);
-        let others = (1..limits::LOOKUPS_MAX).map(|n| call(format!("dead-{n}.example"), short));
-        futures_util::future::join_all(others).await;
-        assert_eq!(waiting.load(SeqCst), limits::LOOKUPS_MAX);
-        let crowded = call("alive.example".to_owned(), 2 * CONNECT_TIME_MAX).await;
-        let Err(PostError::Unsent(error)) = crowded else { panic!("{crowded:?}") };
-        assert!(error.is_crowded(), "{error:?}");
     }
 
     struct Listening {

@@ -37,7 +37,7 @@ impl Sink for HttpProcessor {
             Ok(headers) => headers,
             Err(error) => return Called { ending: failed(error, true), presence: Presence::Unasked },
         };
-        match self.guard.post(&call.url, headers, call.body, call.timeout).await {
+        match self.guard.post((&call.url, call.target.tenant()), headers, call.body, call.timeout).await {
             Ok(answered) => {
                 let presence = Presence::of_status(answered.status, retry_after(&answered.headers));
                 Called { ending: ending(answered, call.reference.as_deref()), presence }

@@ -10,6 +10,7 @@ pub mod guard;
 mod http;
 mod http_processor;
 mod http_push;
+mod lookups;
 mod parcel;
 mod sink;
 

@@ -19,6 +19,8 @@ use crate::guard::GuardError;
 pub struct Call {
     /// Where.
     pub url: String,
+    /// Whose destination that is: what calls have in common is divided by tenants.
+    pub target: ServiceName,
     /// How long it may take, from the first step to the last byte of the answer.
     pub timeout: Duration,
     /// Where in the answer the posting reference is, as a JSON pointer.

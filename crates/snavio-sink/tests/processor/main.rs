@@ -26,6 +26,7 @@ fn processor() -> HttpProcessor {
 fn call(url: &str) -> Call {
     Call {
         url: url.to_owned(),
+        target: "acme/ledger".parse().unwrap(),
         timeout: AMPLE,
         reference: Some("/reference".to_owned()),
         message_id: MessageId::stored("0192f0a0-7c3e-7b60-8c1d-1b2a3c4d5e6f"),

@@ -1,0 +1,255 @@
+//! What names stand for: looked up so many at a time, divided by tenants, and kept for a moment (DLV-4, QUA-6).
+//!
+//! A lookup takes a thread for as long as the machine's resolver tries, whoever has given up meanwhile. So each name is
+//! looked up once for all who wait for it, and no tenant has more than a part of the places: names that nobody answers for
+//! keep nobody else from theirs.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::error::Error;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use snavio_model::limits;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+use crate::guard::KEPT_IDLE;
+
+/// How long a lookup waits for its place.
+const PLACE_TIME_MAX: Duration = Duration::from_secs(2);
+/// Who asks for what no tenant has named.
+pub(crate) const NOBODY: &str = "";
+
+/// What a lookup came to, for all who wait for it.
+type Found = Result<Vec<SocketAddr>, Arc<std::io::Error>>;
+type Looking = watch::Receiver<Option<Found>>;
+/// A place of all, and of the tenant's.
+type Place = (OwnedSemaphorePermit, OwnedSemaphorePermit);
+
+/// Lookups under way, and those that have just ended.
+pub(crate) struct Lookups {
+    names: Names,
+    places: Arc<Semaphore>,
+    by_tenant: Mutex<HashMap<String, Arc<Semaphore>>>,
+    by_name: Mutex<HashMap<String, Looking>>,
+}
+
+/// Names were to be looked up for others, and there was no place for this one: nothing is known of whom it stands for.
+#[derive(Debug, thiserror::Error)]
+#[error("too many names are being looked up")]
+pub struct Crowded;
+
+/// Who says what names stand for.
+pub(crate) enum Names {
+    /// The machine.
+    System,
+    /// A script, for names that stand for something else each time they are asked for.
+    #[cfg(test)]
+    Script(Mutex<Vec<SocketAddr>>),
+    /// One that answers nobody until it may, and counts those who wait.
+    #[cfg(test)]
+    Stuck { waiting: std::sync::atomic::AtomicUsize, may: Semaphore },
+}
+
+impl Names {
+    async fn find(&self, name: &str) -> std::io::Result<Vec<SocketAddr>> {
+        match self {
+            Self::System => Ok(tokio::net::lookup_host((name, 0)).await?.collect()),
+            #[cfg(test)]
+            Self::Script(script) => Ok(lock(script).pop().into_iter().collect()),
+            #[cfg(test)]
+            Self::Stuck { waiting, may } => {
+                waiting.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                let _ = may.acquire().await;
+                waiting.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                Ok(Vec::new())
+            }
+        }
+    }
+}
+
+impl Lookups {
+    pub(crate) fn by(names: Names) -> Self {
+        let places = Arc::new(Semaphore::new(limits::LOOKUPS_MAX));
+        Self { names, places, by_tenant: Mutex::default(), by_name: Mutex::default() }
+    }
+
+    /// What a name stands for.
+    pub(crate) async fn find(
+        self: Arc<Self>,
+        name: &str,
+        tenant: &str,
+    ) -> Result<Vec<SocketAddr>, Box<dyn Error + Send + Sync>> {
+        let mut looking = self.begin(name, tenant, PLACE_TIME_MAX).await?;
+        let found = looking.wait_for(Option::is_some).await?.clone();
+        found.unwrap_or_else(|| Ok(Vec::new())).map_err(Into::into)
+    }
+
+    /// Begins to look a name up as soon as there is a place for it, unless somebody has. The place is kept until the lookup has
+    /// ended, whoever waits for it: one that was given up still has its thread.
+    pub(crate) async fn begin(
+        self: &Arc<Self>,
+        name: &str,
+        tenant: &str,
+        most: Duration,
+    ) -> Result<Looking, Crowded> {
+        if let Some(looking) = lock(&self.by_name).get(name) {
+            return Ok(looking.clone());
+        }
+        let place = async {
+            let own = self.share(tenant).acquire_owned().await?;
+            Ok((own, Arc::clone(&self.places).acquire_owned().await?))
+        };
+        // None of them is ever closed.
+        let place: Result<Result<Place, tokio::sync::AcquireError>, _> =
+            tokio::time::timeout(most.min(PLACE_TIME_MAX), place).await;
+        let place = place.map_err(|_| Crowded)?.map_err(|_| Crowded)?;
+        Ok(Arc::clone(self).look(name.to_owned(), place))
+    }
+
+    /// The places of a tenant.
+    fn share(&self, tenant: &str) -> Arc<Semaphore> {
+        let mut all = lock(&self.by_tenant);
+        // Those that nobody waits for have nothing to remember.
+        all.retain(|_, it| Arc::strong_count(it) > 1);
+        let new = || Arc::new(Semaphore::new(limits::LOOKUPS_PER_TENANT_MAX));
+        Arc::clone(all.entry(tenant.to_owned()).or_insert_with(new))
+    }
+
+    /// Waits until nothing is kept.
+    #[cfg(test)]
+    pub(crate) async fn forgotten(&self) {
+        let is_empty = || lock(&self.by_name).is_empty();
+        while !is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_script_over(&self) -> bool {
+        matches!(&self.names, Names::Script(script) if lock(script).is_empty())
+    }
+
+    fn look(self: Arc<Self>, name: String, place: Place) -> Looking {
+        let (told, looking) = watch::channel(None);
+        // Somebody may have begun while this one waited for its place.
+        match lock(&self.by_name).entry(name.clone()) {
+            Entry::Occupied(other) => return other.get().clone(),
+            Entry::Vacant(free) => drop(free.insert(looking.clone())),
+        }
+        tokio::spawn(async move {
+            let found = self.names.find(&name).await.map_err(Arc::new);
+            drop(place);
+            told.send_replace(Some(found));
+            tokio::time::sleep(KEPT_IDLE).await;
+            lock(&self.by_name).remove(&name);
+        });
+        looking
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::SeqCst;
+
+    use super::*;
+    use crate::guard::{CONNECT_TIME_MAX, Guarded, PostError};
+
+    const SHORT: Duration = Duration::from_millis(300);
+
+    /// Calls by names that nobody answers for.
+    fn stuck() -> Guarded {
+        let names = Names::Stuck { waiting: Default::default(), may: Semaphore::new(0) };
+        Guarded::by_names(&[], names).unwrap()
+    }
+
+    fn waiting(guard: &Guarded) -> usize {
+        let Names::Stuck { waiting, .. } = &guard.lookups.names else { panic!("it is stuck") };
+        waiting.load(SeqCst)
+    }
+
+    async fn post(guard: &Guarded, name: &str, tenant: &str, timeout: Duration) -> PostError {
+        let url = format!("https://{name}/");
+        guard.post((&url, tenant), Default::default(), "{}".into(), timeout).await.unwrap_err()
+    }
+
+    fn is_crowded(error: &PostError) -> bool {
+        matches!(error, PostError::Unsent(error) if error.is_crowded())
+    }
+
+    /// DLV-4, QUA-6: names that nobody answers for take no more threads than they may, also once nobody waits for them.
+    #[tokio::test]
+    async fn names_are_looked_up_so_many_at_a_time_whoever_has_given_up() {
+        let guard = stuck();
+        let call = async |number: usize| {
+            let (name, tenant) = (format!("shop-{number}.example"), format!("tenant-{number}"));
+            let ended = post(&guard, &name, &tenant, SHORT).await;
+            assert!(matches!(ended, PostError::Unsent(_)), "its own time is over: {ended:?}");
+            assert!(waiting(&guard) <= limits::LOOKUPS_MAX);
+        };
+        futures_util::future::join_all((0..3 * limits::LOOKUPS_MAX).map(call)).await;
+        assert_eq!(waiting(&guard), limits::LOOKUPS_MAX, "they have not ended");
+        let Names::Stuck { may, .. } = &guard.lookups.names else { panic!("it is stuck") };
+        may.add_permits(1);
+        let all_ended = async {
+            while waiting(&guard) > 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), all_ended).await.expect("each makes room for the next");
+    }
+
+    /// DLV-4: a name that nobody answers for takes one place, and who finds none free says nothing of whom it calls.
+    #[tokio::test]
+    async fn one_name_has_one_place_however_many_wait_for_it() {
+        let guard = stuck();
+        let call = async |_| post(&guard, "dead.example", "acme", SHORT).await;
+        futures_util::future::join_all((0..3 * limits::LOOKUPS_MAX).map(call)).await;
+        assert_eq!(waiting(&guard), 1);
+    }
+
+    /// DLV-4: a tenant whose names nobody answers for has its part of the places, and leaves the others theirs.
+    #[tokio::test]
+    async fn a_tenants_names_keep_no_other_tenant_from_its_own() {
+        let guard = stuck();
+        let call = async |number: usize| {
+            post(&guard, &format!("dead-{number}.example"), "slow", 2 * CONNECT_TIME_MAX).await
+        };
+        let ended = futures_util::future::join_all((0..limits::LOOKUPS_MAX).map(call)).await;
+        assert_eq!(waiting(&guard), limits::LOOKUPS_PER_TENANT_MAX);
+        let crowded = ended.iter().filter(|it| is_crowded(it)).count();
+        assert_eq!(crowded, limits::LOOKUPS_MAX - limits::LOOKUPS_PER_TENANT_MAX);
+        let other = post(&guard, "other.example", "acme", SHORT).await;
+        assert!(!is_crowded(&other), "it is looked up: {other:?}");
+        assert_eq!(waiting(&guard), limits::LOOKUPS_PER_TENANT_MAX + 1);
+    }
+
+    /// DLV-4: however short its time is, a call that found no place is not one that nobody answered.
+    #[tokio::test]
+    async fn what_waited_for_others_was_not_met_with_silence() {
+        let guard = stuck();
+        let call = async |number: usize| {
+            post(&guard, &format!("dead-{number}.example"), "acme", SHORT).await;
+        };
+        futures_util::future::join_all((0..limits::LOOKUPS_PER_TENANT_MAX).map(call)).await;
+        let late = post(&guard, "alive.example", "acme", SHORT).await;
+        assert!(is_crowded(&late), "{late:?}");
+    }
+
+    /// QUA-6: what a name stood for is kept for a moment, and then it is asked again.
+    #[tokio::test]
+    async fn a_name_is_kept_for_a_moment() {
+        let addresses = ["127.0.0.2:1", "127.0.0.1:1"].map(|it| it.parse().unwrap());
+        let lookups = Arc::new(Lookups::by(Names::Script(Mutex::new(addresses.to_vec()))));
+        let find = async || Arc::clone(&lookups).find("shop.example", "acme").await.unwrap();
+        assert_eq!(find().await, [addresses[1]]);
+        assert_eq!(find().await, [addresses[1]]);
+        lookups.forgotten().await;
+        assert_eq!(find().await, [addresses[0]]);
+    }
+}
