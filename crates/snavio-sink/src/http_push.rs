@@ -39,7 +39,8 @@ impl Sink for HttpPush {
                 return Called { ending, presence: Presence::Unasked };
             }
         };
-        match self.guard.begin_post((&call.url, call.target.tenant()), headers, call.body, call.timeout).await {
+        match self.guard.begin_post((&call.url, call.target.tenant()), headers, call.body, call.timeout).await
+        {
             Ok(begun) => {
                 let (status, asked) = (begun.status, retry_after(&begun.headers));
                 // Read to its end, so that the connection can be used again. What it says does not matter, nor whether it

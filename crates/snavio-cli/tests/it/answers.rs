@@ -1,8 +1,11 @@
 //! What is kept of a processor's answer, and what is said where something is missing (CLM-5, CLM-9), from outside.
 
-use reqwest::Method;
-use serde_json::json;
+use std::process::Command;
 
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::engine::Engine;
 use crate::node::new_id;
 use crate::processing::{Books, http};
 use crate::processor::{Processor, Reply};
@@ -81,4 +84,50 @@ async fn what_a_processor_refused_at_length_is_refused_for_good() {
     let (_, letters) = books.ask(Method::GET, "/v1/dead-letters", None).await;
     assert_eq!(letters["items"][0]["reason"], "failed", "{letters}");
     assert_eq!(processor.asked().len(), 1);
+}
+
+/// CLM-2: with any tool that reads the store, while a node serves over it.
+#[tokio::test]
+async fn an_auditor_reads_claims_in_sql() {
+    let processor = Processor::start().await;
+    let books = Books::set(http(&processor)).await;
+    let id = new_id();
+    let told = books.send(&id, 10).await;
+    assert_eq!(told.word(), (201, "COMPLETED"), "{}", told.text);
+    let claim = books.look_up(&id).await["claims"][0].clone();
+    let query = format!(
+        "SELECT destination, status, gl_posting_reference, attempts, domain_payload_hash, hash_version, fence, \
+             response_status, length(response_payload), correlation_id, seen, archived_at, deadline \
+         FROM claims WHERE tenant = 'acme' AND event_id = '{id}'"
+    );
+    let engine = books.node.engine();
+    let shown = match engine {
+        Engine::Postgres(database) => database.ask(&query),
+        Engine::Embedded => {
+            let file = engine.data(books.node.folder()).join("snavio.db");
+            let asked = Command::new("sqlite3").arg("-readonly").arg(file).arg(&query).output().unwrap();
+            assert!(asked.status.success(), "{}", String::from_utf8_lossy(&asked.stderr));
+            String::from_utf8(asked.stdout).unwrap().trim_end().to_owned()
+        }
+    };
+    let word = |member: &str| match &claim[member] {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let [destination, status, reference, attempts, hash, version, fence] = [
+        "destination",
+        "status",
+        "glPostingReference",
+        "attempts",
+        "domainPayloadHash",
+        "hashVersion",
+        "fence",
+    ]
+    .map(word);
+    // As it came, with the line feed at its end.
+    let (length, journey) = (told.response().len() + 1, told.document["correlation_id"].as_str().unwrap());
+    let expected = format!(
+        "{destination}|{status}|{reference}|{attempts}|{hash}|{version}|{fence}|201|{length}|{journey}|1||"
+    );
+    assert_eq!(shown, expected, "{claim}");
 }

@@ -12,7 +12,7 @@ use tokio_postgres::error::SqlState;
 use super::OpenError;
 
 /// The layout that this program writes; migrations after it are for newer ones.
-pub(super) const LAYOUT: i32 = 7;
+pub(super) const LAYOUT: i32 = 8;
 /// The oldest layout whose programs can work beside this one's. Those before it know no lanes: they would hand out what must
 /// wait for those before it.
 const OLDEST_READER: i32 = 7;
