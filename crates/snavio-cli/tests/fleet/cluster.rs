@@ -109,9 +109,14 @@ impl Cluster {
         Client::new(Api::new(self.nodes[node].url(), None).unwrap(), credentials.unwrap().clone()).unwrap()
     }
 
-    /// Kills a node as a power cut would, and starts it again where it was.
-    pub(crate) fn kill_and_restart(&mut self, node: usize, store: &str) {
+    /// Kills a node as a power cut would.
+    pub(crate) fn kill(&mut self, node: usize) {
         self.nodes[node].process.kill().unwrap();
+    }
+
+    /// Does so, and starts it again where it was.
+    pub(crate) fn kill_and_restart(&mut self, node: usize, store: &str) {
+        self.kill(node);
         self.restart(node, store);
     }
 

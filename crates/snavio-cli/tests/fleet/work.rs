@@ -83,6 +83,46 @@ async fn of_all_who_report_on_work_one_wins_and_none_is_left_lying() {
     assert!(stalled > 0 && died > 0 && fenced > 0, "stalled {stalled}, died {died}, fenced {fenced}");
 }
 
+/// CLM-7: the worker that took it up dies, and with it the node that swept for all.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_dead_worker_had_is_taken_up_also_when_the_node_that_swept_is_dead() {
+    let database = Postgres::shared().database().unwrap();
+    let mut cluster = Cluster::start(&vec![database.clone(); NODES]).await;
+    register(&cluster).await;
+    let id = uuid::Uuid::now_v7().to_string();
+    assert!(send(&cluster.producer(0), &id).await.is_some());
+    let sweeps = loop {
+        match sweeper(&cluster, 0).await {
+            Some(node) => break node,
+            None => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    };
+    let left = cluster.consumer(1 - sweeps);
+    let receive = async || left.receive("book", 1, DEADLINE, Duration::from_secs(1)).await.unwrap().pop();
+    let first = receive().await.expect("it waits");
+    cluster.kill(sweeps);
+    let again = async {
+        loop {
+            if let Some(work) = receive().await {
+                break work;
+            }
+        }
+    };
+    let again = tokio::time::timeout(Duration::from_secs(60), again).await.expect("it is handed out again");
+    assert_eq!((id_of(&again), again.delivery_id), (id, first.delivery_id));
+    assert!(again.fence > first.fence);
+    assert_eq!(sweeper(&cluster, 1 - sweeps).await, Some(1 - sweeps));
+}
+
+/// Which node sweeps for all, by one's word.
+async fn sweeper(cluster: &Cluster, asked: usize) -> Option<usize> {
+    let status = cluster.status(asked).await;
+    let leads = |it: &&Value| it["leads"].as_array().unwrap().contains(&json!("sweeper"));
+    let leader = status["nodes"].as_array().unwrap().iter().find(leads)?;
+    let address = leader["address"].as_str().unwrap();
+    Some(cluster.nodes.iter().position(|it| it.url().ends_with(address)).expect("it is one of them"))
+}
+
 async fn until(what: &str, is_so: impl Fn() -> bool) {
     let asking = async {
         while !is_so() {
