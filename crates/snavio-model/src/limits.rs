@@ -90,6 +90,8 @@ pub const NAMED_MEMBER_BYTES_MAX: usize = 40;
 
 /// Signed messages must have been signed this close to their receipt.
 pub const REPLAY_WINDOW: Duration = Duration::from_secs(60);
+/// The longest window that a node can be given.
+pub const REPLAY_WINDOW_MAX: Duration = Duration::from_secs(900);
 /// A skew at or past this share of the window is reported before it becomes a refusal.
 pub const SKEW_NEAR_LIMIT_PERCENT: u64 = 80;
 

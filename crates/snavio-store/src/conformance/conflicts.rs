@@ -338,14 +338,14 @@ pub async fn an_id_means_what_it_did_while_a_claim_answers_for_it(store: &Arc<dy
             "put back" => failed(receipt(&work), true, 0),
             _ => completed(receipt(&work), "1"),
         };
-        // It ends late, so its claim is kept until 1680.
+        // It ends late, so its claim is kept until 2500.
         finish(&**store, report, 1_500).await;
         if id == "not swept" {
             conflict_of(send(2, id, 1_600, &note).await);
             continue;
         }
         store.sweep(at(1_600)).await.expect("it sweeps");
-        let later = if id == "swept" { 1_600 } else { 1_700 };
+        let later = if id == "swept" { 1_600 } else { 2_600 };
         if id == "put back" {
             let act = Act { who: "anna".into(), why: "mended".into(), at: at(1_601) };
             let redriven = store.redrive("acme", vec![work.delivery_id], act).await.expect("it answers");
@@ -356,7 +356,7 @@ pub async fn an_id_means_what_it_did_while_a_claim_answers_for_it(store: &Arc<dy
         let same = send(1, id, later, &book).await;
         assert!(matches!(same, Outcome::Seen { .. }), "{id}: {same:?}");
     }
-    assert!(queued(send(2, "swept", 1_700, &note).await).is_some(), "nobody answers for it any more");
+    assert!(queued(send(2, "swept", 2_700, &note).await).is_some(), "nobody answers for it any more");
 }
 
 /// CLM-8, CLM-15: whichever destination took an id up last says for how long it means that.

@@ -109,6 +109,7 @@ macro_rules! conformance {
                 open_claims_are_listed_by_owner_and_status, ids_that_come_again_are_counted,
                 a_claim_whose_delivery_ends_says_so, claims_from_elsewhere_are_taken_over_once,
                 a_failed_attempts_answer_is_not_kept, a_claim_outlives_its_work,
+                doubt_keeps_its_claim_until_a_person_decides,
                 a_report_on_another_tenants_work_finds_nothing;
             archive: an_archived_id_is_still_known_and_compared, what_is_not_over_or_still_needed_is_not_moved,
                 what_is_moved_twice_moves_once, what_differs_from_what_was_written_stays,
