@@ -69,7 +69,7 @@ impl ConflictState {
 /// An id that was used for a second content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// Its id: the number of the conflicting message in the log.
+    /// Its id, in the order of the log. The conflicting message has the number of the first one that was made of it.
     pub id: Serial,
     /// Which of those under this id it is, from 1.
     pub place: u32,

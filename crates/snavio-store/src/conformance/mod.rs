@@ -84,6 +84,7 @@ macro_rules! conformance {
                 an_id_of_the_ledger_is_known_for_seven_years,
                 an_id_that_is_free_again_has_its_conflicts_after_those_from_before,
                 each_tenant_that_must_decide_has_its_own_conflict,
+                a_conflict_of_an_event_for_many_is_told_to_each_tenant, as_many_tenants_as_may_subscribe_are_told,
                 another_meaning_of_an_id_has_conflicts_of_its_own,
                 conflicts_do_not_hide_what_comes_after_them,
                 a_policy_that_is_tightened_compares_with_what_was_taken_before,

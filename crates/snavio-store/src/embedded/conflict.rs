@@ -112,9 +112,10 @@ fn stored(connection: &Connection, id: Serial) -> Result<Option<StoredConflict>,
         })
         .optional()
         .map_err(sql)?;
+    let said_by = dead_letter::message_of(connection, conflict.dead_letter).map_err(sql)?;
     Ok(Some(StoredConflict {
         original: message::find_usable(connection, conflict.original)?,
-        conflicting: message::find_usable(connection, conflict.id)?,
+        conflicting: message::find_usable(connection, said_by.unwrap_or(conflict.id))?,
         of_source: of_source.flatten().unwrap_or(0).unsigned_abs(),
         conflict,
     }))

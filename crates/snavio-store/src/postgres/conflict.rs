@@ -146,11 +146,12 @@ async fn stored(client: &impl GenericClient, id: Serial) -> Result<Option<Stored
     const OF_SOURCE: &str =
         "SELECT coalesce(sum(count), 0)::bigint FROM conflict WHERE source = $1 AND owner = $2";
     let Some(conflict) = find(client, id, "").await? else { return Ok(None) };
+    let said_by = dead_letter::message_of(client, conflict.dead_letter).await?.unwrap_or(conflict.id);
     let values: [&(dyn ToSql + Sync); 2] = [&conflict.source.as_str(), &conflict.owner.as_str()];
     let row = client.query_one(OF_SOURCE, &values).await.map_err(sql)?;
     Ok(Some(StoredConflict {
         original: message::find(client, conflict.original).await?,
-        conflicting: message::find(client, conflict.id).await?,
+        conflicting: message::find(client, said_by).await?,
         of_source: row.try_get::<_, i64>(0).map_err(sql)?.unsigned_abs(),
         conflict,
     }))
@@ -233,7 +234,7 @@ pub(super) fn numbered(new: &NewConflict, base: i64) -> (Conflict, DeadLetter) {
         conflict.original = given(conflict.original);
     }
     letter.delivery.id = conflict.dead_letter;
-    letter.delivery.message = conflict.id;
+    letter.delivery.message = given(letter.delivery.message);
     (conflict, letter)
 }
 
