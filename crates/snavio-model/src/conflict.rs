@@ -133,6 +133,11 @@ pub enum Immovable {
     /// CLM-13
     #[error("RESOLVED_ACCEPT_NEW requires the id of a compensating event, which is not the id in conflict")]
     Compensation,
+    /// CLM-13: nobody has seen it.
+    #[error(
+        "no compensating event of this id has come to a destination of yours that claims: send the reversal first, then name it"
+    )]
+    Unsent,
     /// Nothing is made up for.
     #[error("only RESOLVED_ACCEPT_NEW has a compensating event")]
     NoCompensation,
