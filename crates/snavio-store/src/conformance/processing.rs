@@ -60,7 +60,7 @@ pub(super) fn unknown(receipt: Receipt) -> Report {
 /// Reports, and says what came of it.
 pub async fn finish(store: &dyn Store, report: Report, now: i64) -> (ReceiptOutcome, Option<Status>) {
     let finished = store.finish(&queue("book"), vec![report], "acme/bot", at(now)).await;
-    let Finished { outcome, status } = finished.expect("the store finishes")[0];
+    let Finished { outcome, status, .. } = finished.expect("the store finishes")[0];
     (outcome, status)
 }
 
@@ -181,9 +181,18 @@ pub async fn a_worker_that_comes_back_late_is_fenced_off_on_the_record(store: &A
 /// CLM-4: whoever did not hear that it was done tells again, and hears.
 pub async fn a_report_whose_answer_was_lost_is_recognised(store: &Arc<dyn Store>) {
     let work = take_up(&**store, "a", 0).await;
-    for _ in 0..3 {
-        let told = finish(&**store, completed(receipt(&work), "1"), 1).await;
-        assert_eq!(told, (ReceiptOutcome::Done, Some(Status::Completed)));
+    for told_before in [false, true, true] {
+        let told =
+            store.finish(&queue("book"), vec![completed(receipt(&work), "1")], "acme/bot", at(1)).await;
+        let (outcome, status) = (ReceiptOutcome::Done, Some(Status::Completed));
+        assert_eq!(told.expect("the store finishes"), [Finished { outcome, status, told_before }]);
+    }
+    let failing = take_up(&**store, "b", 1).await;
+    for told_before in [false, true] {
+        let told =
+            store.finish(&queue("book"), vec![failed(receipt(&failing), true, 0)], "acme/bot", at(1)).await;
+        let (outcome, status) = (ReceiptOutcome::Done, Some(Status::Failed { is_final: true }));
+        assert_eq!(told.expect("the store finishes"), [Finished { outcome, status, told_before }]);
     }
     assert_eq!(finish(&**store, completed(receipt(&work), "2"), 1).await.0, ReceiptOutcome::Fenced);
     assert_eq!(store.answer(work.delivery_id).await.expect("it can be read"), Some(answer("1")));
@@ -478,7 +487,7 @@ pub async fn a_report_on_another_tenants_work_finds_nothing(store: &Arc<dyn Stor
     let elsewhere = snavio_model::name::QueueKey::stored("zeta/book");
     for report in [completed(receipt(&work), "1"), failed(receipt(&work), true, 0)] {
         let told = store.finish(&elsewhere, vec![report], "zeta/worker", at(1)).await.expect("it answers");
-        assert_eq!(told[0], Finished { outcome: ReceiptOutcome::Gone, status: None });
+        assert_eq!(told[0], Finished::new(ReceiptOutcome::Gone, None));
     }
     assert_eq!(audited(&**store, "claim.fenced").await, 0);
     let done = finish(&**store, completed(receipt(&work), "1"), 2).await;

@@ -35,7 +35,7 @@ impl Claims for EmbeddedStore {
         who: &str,
         now: Timestamp,
     ) -> Result<Vec<Finished>, StoreError> {
-        let mut finished = vec![Finished { outcome: ReceiptOutcome::Done, status: None }; reports.len()];
+        let mut finished = vec![Finished::new(ReceiptOutcome::Done, None); reports.len()];
         let (plain, lanes, works) = self.take_reported(queue, reports, now, &mut finished);
         if plain.is_empty() && works.is_empty() {
             return Ok(finished);

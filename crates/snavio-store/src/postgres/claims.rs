@@ -55,7 +55,7 @@ impl Claims for PostgresStore {
             self.inner.arrivals.wake_some(queue.as_str(), some.len());
             left.into_iter().zip(ended).for_each(|(place, ended)| finished[place] = Some(ended));
         }
-        let gone = Finished { outcome: ReceiptOutcome::Gone, status: None };
+        let gone = Finished::new(ReceiptOutcome::Gone, None);
         Ok(finished.into_iter().map(|it| it.unwrap_or(gone)).collect())
     }
 
@@ -178,7 +178,7 @@ impl PostgresStore {
         for (place, outcome) in places.into_iter().zip(outcomes) {
             // What is not there may have been somebody's work that a claim still tells of.
             if outcome == ReceiptOutcome::Done {
-                finished[place] = Some(Finished { outcome, status: None });
+                finished[place] = Some(Finished::new(outcome, None));
             }
         }
         Ok(finished)

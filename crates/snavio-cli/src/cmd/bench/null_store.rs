@@ -135,7 +135,7 @@ impl Claims for NullStore {
         _: &str,
         _: Timestamp,
     ) -> Result<Vec<Finished>, StoreError> {
-        Ok(vec![Finished { outcome: ReceiptOutcome::Gone, status: None }; reports.len()])
+        Ok(vec![Finished::new(ReceiptOutcome::Gone, None); reports.len()])
     }
 
     async fn take(
