@@ -308,6 +308,12 @@ pub async fn as_many_tenants_as_may_subscribe_are_told(store: &Arc<dyn Store>) {
     let last = store.conflicts(Some("t999"), None, Serial(0), 10).await.expect("they are listed");
     let stored = store.conflict(last[0].id).await.expect("it is read").expect("it is there");
     assert_eq!(stored.conflicting.map(|it| it.message.domain_hash.0[0]), Some(2));
+    conflict_of(settle(&**store, vec![sent(3)], at(1)).await[0].outcomes[0]);
+    let id = IdKey { id: MessageId::stored("a"), tenant: "acme".parse().expect("a tenant") };
+    let all = store.conflicts_of(&id, None).await.expect("they are listed");
+    assert_eq!((all.len(), all[999].place), (1000, 1000), "a page of them");
+    let of_last = store.conflicts_of(&id, Some("t999")).await.expect("they are listed");
+    assert_eq!(of_last.iter().map(|it| it.hash.0[0]).collect::<Vec<_>>(), [2, 3]);
 }
 
 /// CLM-8: what was decided about an id says nothing of what it means since.

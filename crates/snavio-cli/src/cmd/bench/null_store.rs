@@ -390,7 +390,7 @@ impl Conflicts for NullStore {
         Ok(None)
     }
 
-    async fn conflicts_of(&self, _: &IdKey) -> Result<Vec<Conflict>, StoreError> {
+    async fn conflicts_of(&self, _: &IdKey, _: Option<&str>) -> Result<Vec<Conflict>, StoreError> {
         Ok(Vec::new())
     }
 
