@@ -288,7 +288,7 @@ impl Calling {
         } else {
             self.gate.meters.processed_in(began.elapsed());
         }
-        tell(work, &ending, is_push);
+        self.tell(work, &ending, is_push);
         let retry_after = match &ending {
             Ending::Failed { retry_after, .. } => *retry_after,
             _ => None,
@@ -305,6 +305,22 @@ impl Calling {
         }
         let retry = Retry::At(retry.due(work.attempt, work.delivery_id, self.now()));
         Report { receipt, ending: if_last(work, ending), retry, kept_at: Vec::new(), on_record: false }
+    }
+
+    fn tell(&self, work: &Received, ending: &Ending, is_push: bool) {
+        let (id, attempt) = (&work.message.id, work.attempt);
+        let whom = if is_push { "receiver" } else { "processor" };
+        match ending {
+            Ending::Completed { reference, .. } => {
+                tracing::debug!(target: "snavio::message", %id, attempt, reference, whom, "it is done");
+            }
+            Ending::Failed { error, is_final, .. } => self.gate.failing.tell(1, self.now(), || {
+                tracing::warn!(target: "snavio::message", %id, attempt, is_final, error, whom, "it was refused");
+            }),
+            Ending::Unknown { error } => self.gate.failing.tell(1, self.now(), || {
+                tracing::warn!(target: "snavio::message", %id, attempt, error, whom, "what was done is not known");
+            }),
+        }
     }
 
     /// Takes to heart what a call told of its target.
@@ -332,7 +348,7 @@ async fn keep(gate: Arc<Gate>, queue: QueueKey, mut to_be_kept: mpsc::Receiver<E
     let mut ended = Vec::new();
     while to_be_kept.recv_many(&mut ended, limits::CALLS_PER_QUEUE_MAX).await > 0 {
         let reports = ended.iter().map(|it| it.report.clone()).collect();
-        if gate.finish(&queue, reports, COURIER).await.is_err() {
+        if gate.finish_told(&queue, reports, COURIER).await.is_err() {
             // Each by itself: one that the store cannot take keeps no other from being kept.
             let one_by_one = ended.iter().map(|it| keep_one(&gate, &queue, it));
             futures_util::future::join_all(one_by_one).await;
@@ -346,7 +362,7 @@ async fn keep(gate: Arc<Gate>, queue: QueueKey, mut to_be_kept: mpsc::Receiver<E
 async fn keep_one(gate: &Gate, queue: &QueueKey, ended: &Ended) {
     let mut pause = TELLING;
     loop {
-        match gate.finish(queue, vec![ended.report.clone()], COURIER).await {
+        match gate.finish_told(queue, vec![ended.report.clone()], COURIER).await {
             Ok(_) => return,
             Err(error) if Instant::now() + pause >= ended.until => {
                 let error = &error as &dyn std::error::Error;
@@ -356,21 +372,5 @@ async fn keep_one(gate: &Gate, queue: &QueueKey, ended: &Ended) {
             Err(_) => tokio::time::sleep(pause).await,
         }
         pause = (2 * pause).min(TELLING_MAX);
-    }
-}
-
-fn tell(work: &Received, ending: &Ending, is_push: bool) {
-    let (id, attempt) = (&work.message.id, work.attempt);
-    let whom = if is_push { "receiver" } else { "processor" };
-    match ending {
-        Ending::Completed { reference, .. } => {
-            tracing::debug!(target: "snavio::message", %id, attempt, reference, whom, "it is done");
-        }
-        Ending::Failed { error, is_final, .. } => {
-            tracing::warn!(target: "snavio::message", %id, attempt, is_final, error, whom, "it was refused");
-        }
-        Ending::Unknown { error } => {
-            tracing::warn!(target: "snavio::message", %id, attempt, error, whom, "what was done is not known");
-        }
     }
 }

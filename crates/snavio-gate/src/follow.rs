@@ -22,6 +22,7 @@ use tokio::time::Instant;
 
 use crate::answer::{Answer, Reached, Verdict};
 use crate::archive::Trouble;
+use crate::failing::Failed;
 use crate::gate::Gate;
 
 /// How soon somebody who waits looks by itself; then ever later, up to the longest.
@@ -205,6 +206,24 @@ pub(crate) fn unreadable(trouble: &Trouble) -> Refusal {
 impl Gate {
     /// Takes reports of somebody who is called so on attempts of a queue's deliveries.
     pub async fn finish(
+        &self,
+        queue: &QueueKey,
+        reports: Vec<Report>,
+        who: &str,
+    ) -> Result<Vec<Finished>, StoreError> {
+        let failed: Vec<_> = reports.iter().map(Failed::by).collect();
+        let finished = self.finish_told(queue, reports, who).await?;
+        for (failed, finished) in failed.into_iter().zip(&finished) {
+            let failed = failed.filter(|_| finished.outcome == ReceiptOutcome::Done && !finished.told_before);
+            if let Some((failed, status)) = failed.zip(finished.status) {
+                self.failing.reported(queue, &failed, status, who, self.clock().now());
+            }
+        }
+        Ok(finished)
+    }
+
+    /// The same, where the log has what failed already.
+    pub(crate) async fn finish_told(
         &self,
         queue: &QueueKey,
         reports: Vec<Report>,

@@ -25,6 +25,7 @@ use crate::archive::{self, Archive};
 use crate::committer::Committer;
 use crate::courier::Processor;
 use crate::currency::Currency;
+use crate::failing::Failing;
 use crate::follow::{Following, Wait};
 use crate::gathering::Gathering;
 use crate::legacy_keys::{self, LegacyKeys};
@@ -121,6 +122,7 @@ pub struct Gate {
     pub(crate) meters: Meters,
     ordering: OrderMeters,
     pub(crate) following: Following,
+    pub(crate) failing: Failing,
     pub(crate) archive: OnceLock<Arc<Archive>>,
     /// Calls of processors and receivers that are under way.
     pub(crate) calls: TaskTracker,
@@ -171,6 +173,7 @@ impl Gate {
             meters: Meters::default(),
             ordering: OrderMeters::default(),
             following: Following::default(),
+            failing: Failing::default(),
             archive: OnceLock::new(),
             calls: TaskTracker::new(),
             targets: Arc::default(),
@@ -454,6 +457,7 @@ impl Gate {
     pub(crate) async fn write_gathered(&self) {
         self.write_repeats().await;
         snavio_store::tell_of_more_conflicts(self.clock.now());
+        self.failing.tell_of_more(self.clock.now());
         let records = self.gathering.take();
         if records.is_empty() {
             return;
@@ -504,6 +508,7 @@ impl Gate {
         match self.store.sweep(self.clock.now()).await {
             Ok(swept) => {
                 self.meters.lapsed(swept.lapsed);
+                self.failing.lapsed(swept.lapsed, self.clock.now());
                 swept.is_partial()
             }
             Err(error) => {
@@ -525,6 +530,7 @@ impl Gate {
         self.write_gathered().await;
         // Whatever of its second is left: nobody says it later.
         snavio_store::tell_of_more_conflicts(Timestamp(i64::MAX));
+        self.failing.tell_of_more(Timestamp(i64::MAX));
         self.sealing.round(self).await;
         if let Err(error) = self.store.leave(&self.settings.node).await {
             tracing::warn!(

@@ -13,6 +13,7 @@ mod courier;
 mod currency;
 mod disabling;
 mod dry_run;
+mod failing;
 mod fast;
 mod follow;
 mod gate;

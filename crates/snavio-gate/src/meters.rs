@@ -171,6 +171,9 @@ impl Meters {
 
     /// A report on an attempt came to this (CLM-21).
     pub(crate) fn finished(&self, finished: &Finished) {
+        if finished.told_before {
+            return;
+        }
         match (finished.outcome, finished.status) {
             (ReceiptOutcome::Fenced, Some(_)) => self.fenced.increment(1),
             (ReceiptOutcome::Done, Some(Status::Completed)) => self.processed.increment(1),

@@ -238,9 +238,9 @@ pub struct Claim {
 
 impl Claim {
     /// Whether the claim still holds: judged by time, whenever its row is deleted (CLM-19). Work that is not ended keeps
-    /// it, however long that takes: a second winner would be worse than a late one.
+    /// it, and doubt that nobody has decided, however long that takes: a second winner would be worse than a late one.
     pub fn is_live(&self, now: Timestamp) -> bool {
-        now < self.expires_at || self.status().is_unended()
+        now < self.expires_at || self.status().keeps_claim()
     }
 
     /// Whether it is kept for an audit: it goes on the record when it goes (CLM-18). Claims from before there was an
@@ -279,25 +279,27 @@ impl Claim {
     /// Whether it holds for longer than its policy keeps it, because its work ended late.
     pub fn is_prolonged(&self) -> bool {
         let ended_at = self.progress.as_ref().and_then(|it| it.ended_at);
-        ended_at.is_some_and(|at| self.expires_at <= kept_after(at))
+        ended_at.is_some_and(|at| self.expires_at <= self.kept_after(at))
     }
 
     fn prolong(&mut self, now: Timestamp) {
-        let least = kept_after(now);
-        if !self.status().is_unended() {
-            self.expires_at = self.expires_at.max(least);
+        if !self.status().keeps_claim() {
+            self.expires_at = self.expires_at.max(self.kept_after(now));
         }
+    }
+
+    /// Until when the message may still be sent again if its work ended then (CLM-20). No policy may keep its claims for
+    /// shorter than the window in force takes, so what it keeps them for is enough; and the longest window always is.
+    fn kept_after(&self, ended_at: Timestamp) -> Timestamp {
+        let takes = |window: Duration| 2 * window + limits::CLAIM_KEEP_SLACK;
+        let (least, most) = (takes(limits::REPLAY_WINDOW), takes(limits::REPLAY_WINDOW_MAX));
+        ended_at.plus(self.expires_at.since(self.first_seen_at).clamp(least, most))
     }
 
     /// Where it stands, as far as was reported.
     pub fn status(&self) -> Status {
         self.progress.as_ref().map_or(Status::Completed, |it| it.status)
     }
-}
-
-/// Until when a message may still be sent again whose work ended then (CLM-20).
-fn kept_after(ended_at: Timestamp) -> Timestamp {
-    ended_at.plus(2 * limits::REPLAY_WINDOW + limits::CLAIM_KEEP_SLACK)
 }
 
 /// Where a claim stands (CLM-2).
@@ -328,6 +330,11 @@ impl Status {
     /// Whether the work goes on by itself.
     pub fn is_unended(self) -> bool {
         matches!(self, Self::Processing | Self::Failed { is_final: false })
+    }
+
+    /// Whether its claim holds past its time: until the work is ended, or a person has decided what nobody knows (CLM-7).
+    pub fn keeps_claim(self) -> bool {
+        self.is_unended() || self == Self::InDoubt
     }
 
     /// Whether only a person moves it on.

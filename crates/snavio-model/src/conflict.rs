@@ -69,7 +69,7 @@ impl ConflictState {
 /// An id that was used for a second content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// Its id: the number of the conflicting message in the log.
+    /// Its id, in the order of the log. The conflicting message has the number of the first one that was made of it.
     pub id: Serial,
     /// Which of those under this id it is, from 1.
     pub place: u32,
@@ -133,6 +133,11 @@ pub enum Immovable {
     /// CLM-13
     #[error("RESOLVED_ACCEPT_NEW requires the id of a compensating event, which is not the id in conflict")]
     Compensation,
+    /// CLM-13: nobody has seen it.
+    #[error(
+        "no compensating event of this id has come to a destination of yours that claims: send the reversal first, then name it"
+    )]
+    Unsent,
     /// Nothing is made up for.
     #[error("only RESOLVED_ACCEPT_NEW has a compensating event")]
     NoCompensation,

@@ -219,6 +219,11 @@ impl DeadLetter {
         Self { delivery, reason, error: None, dead_at }
     }
 
+    /// The conflict that it is the evidence of (CLM-8): its number is the one before the dead letter's.
+    pub fn conflict(&self) -> Option<Serial> {
+        (self.reason == DeadReason::Conflict).then(|| Serial(self.delivery.id.0 - 1))
+    }
+
     /// With what went wrong last, if anything did.
     #[must_use]
     pub fn after(self, ending: &Ending) -> Self {

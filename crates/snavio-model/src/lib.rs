@@ -21,6 +21,7 @@ pub mod hash;
 pub mod id;
 pub mod json;
 pub mod limits;
+pub mod lines;
 pub mod message;
 pub mod name;
 pub mod order;

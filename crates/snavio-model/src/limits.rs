@@ -90,6 +90,8 @@ pub const NAMED_MEMBER_BYTES_MAX: usize = 40;
 
 /// Signed messages must have been signed this close to their receipt.
 pub const REPLAY_WINDOW: Duration = Duration::from_secs(60);
+/// The longest window that a node can be given.
+pub const REPLAY_WINDOW_MAX: Duration = Duration::from_secs(900);
 /// A skew at or past this share of the window is reported before it becomes a refusal.
 pub const SKEW_NEAR_LIMIT_PERCENT: u64 = 80;
 
@@ -296,8 +298,8 @@ pub const FOLLOWERS_MAX: usize = 10_000;
 pub const FENCED_REMEMBERED_MAX: usize = 10_000;
 /// Ids that came again whose counts wait for a commit.
 pub const REPEATS_GATHERED_MAX: usize = 10_000;
-/// New conflicts that have a line of the log each, in a second; of the rest it has the number.
-pub const CONFLICT_LINES_MAX: u32 = 10;
+/// New conflicts that have a line of the log each, in a second, and attempts that failed; of the rest it has the number.
+pub const FLOOD_LINES_MAX: u32 = 10;
 /// Calls of processors and receivers under way at once for one queue of a node.
 pub const CALLS_PER_QUEUE_MAX: usize = 64;
 /// Such calls for all queues of a node, half of them divided by tenants; past that each queue may have one. Each holds a connection and the bytes of a message.

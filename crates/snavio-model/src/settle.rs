@@ -9,21 +9,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+mod conflicting;
 mod ordering;
 mod taking;
 
+use conflicting::check_meaning;
 pub use ordering::Ordered;
 use taking::{Taking, Way, way};
 
 use crate::claim::{Claim, ClaimKey, IdKey, Original, Status};
-use crate::conflict::{Conflict, ConflictState, Dispute};
+use crate::conflict::{Conflict, Dispute};
 use crate::delivery::{DeadLetter, DeadReason, Delivery};
 use crate::fair::Size;
 use crate::hash::DomainHash;
 use crate::id::Serial;
 use crate::limits;
 use crate::message::{Message, Path};
-use crate::name::{QueueKey, TenantName};
+use crate::name::QueueKey;
 use crate::order::{EntityKey, EntityRecord, Placed};
 use crate::refusal::{Numbers, Reason};
 use crate::registry::{Acl, BoundRoute};
@@ -56,6 +58,13 @@ impl Intake {
     pub fn size(&self) -> Size {
         let items = self.destinations.len().max(1);
         Size { items, bytes: self.message.bytes() + (items - 1) * limits::DELIVERY_BYTES }
+    }
+
+    /// How many numbers judging it may give out: one for its message and one for each delivery; of a conflict one for the
+    /// record and one for the dead letter of each tenant that must decide.
+    pub fn numbers_max(&self) -> usize {
+        let destinations = self.destinations.len();
+        (1 + destinations).max(2 * destinations)
     }
 
     /// The entities whose states must be read, and kept from others, before it can be judged (ORD-2).
@@ -234,7 +243,7 @@ pub struct NewConflict {
     pub conflict: Conflict,
     /// Whether its original's number was given in this very batch, as its own were.
     pub is_original_new: bool,
-    /// The dead letter.
+    /// The dead letter. Its message is the conflict's own number, or that of the first one if several were made of one.
     pub letter: DeadLetter,
 }
 
@@ -465,90 +474,6 @@ fn known(working: &Working, intake: &Intake, now: Timestamp) -> Result<Option<Kn
 
 fn counts(known: &Known, claims: &HashMap<ClaimKey, Claim>, intake: &Intake, now: Timestamp) -> bool {
     known.original.is_live(now) || live_claim(claims, intake, now).is_some()
-}
-
-/// CLM-8: an id that means something else already. The first record is never altered.
-fn check_meaning(
-    working: &mut Working,
-    intake: &Intake,
-    place: usize,
-    now: Timestamp,
-    delta: &mut Delta,
-    known: &Known,
-) -> Option<Outcome> {
-    if known.original.source != intake.message.source {
-        return Some(Outcome::Taken);
-    }
-    (known.original.hash != intake.message.domain_hash)
-        .then(|| conflict(working, intake, place, now, delta, known.clone()))
-}
-
-fn conflict(
-    working: &mut Working,
-    intake: &Intake,
-    place: usize,
-    now: Timestamp,
-    delta: &mut Delta,
-    known: Known,
-) -> Outcome {
-    // Whoever compares has a destination.
-    let compares = |route: &&Arc<BoundRoute>| route.route.claim.compares().is_some();
-    let Some((key, route)) = id_key(intake).zip(intake.destinations.iter().find(compares)) else {
-        return Outcome::Unreadable;
-    };
-    let Ok(owner) = TenantName::new(route.route.target.tenant()) else { return Outcome::Unreadable };
-    let Known { original, is_new: is_original_new } = known;
-    let hash = intake.message.domain_hash;
-    let dispute = Dispute { original: original.message, is_original_new, owner: owner.clone(), hash };
-    let recorded = working.conflicts.entry(key.clone()).or_default();
-    if let Some(again) = met_again(recorded, &dispute) {
-        let (conflict, is_new) = (again.conflict, again.new.is_some());
-        match again.new.and_then(|new| delta.conflicts.get_mut(new)) {
-            Some(new) => new.conflict.count += 1,
-            None => delta.repeats.push(conflict),
-        }
-        return Outcome::Conflict { conflict, is_new };
-    }
-    let place_of_id = recorded.last().map_or(0, |it| it.place) + 1;
-    let (number, dead_letter) = (working.number(), working.number());
-    let new = Some(delta.conflicts.len());
-    let new = Recorded { conflict: number, place: place_of_id, dispute: Some(dispute), new };
-    working.conflicts.entry(key.clone()).or_default().push(new);
-    delta.messages.push((number, place));
-    delta.conflicts.push(NewConflict {
-        conflict: Conflict {
-            id: number,
-            place: place_of_id,
-            tenant: key.tenant,
-            owner,
-            event_id: key.id,
-            destination: Arc::clone(&route.destination),
-            source: intake.message.source.clone(),
-            original: original.message,
-            original_hash: original.hash,
-            hash,
-            dead_letter,
-            flagged_at: now,
-            last_seen_at: now,
-            count: 1,
-            state: ConflictState::Open,
-            notes: String::new(),
-            compensating: None,
-        },
-        is_original_new,
-        letter: DeadLetter::new(Delivery::new(dead_letter, number, route, now), DeadReason::Conflict, now),
-    });
-    Outcome::Conflict { conflict: number, is_new: true }
-}
-
-/// The record that a conflict adds to: the same one's, or the last one's where there are as many as there may be.
-fn met_again<'a>(recorded: &'a [Recorded], dispute: &Dispute) -> Option<&'a Recorded> {
-    let beside = || {
-        let is_beside = |it: &&Recorded| it.dispute.as_ref().is_some_and(|it| it.is_beside(dispute));
-        recorded.iter().filter(is_beside)
-    };
-    let same = beside().find(|it| it.dispute.as_ref() == Some(dispute));
-    same.or_else(|| beside().next_back().filter(|_| beside().count() >= limits::CONFLICTS_PER_ID_MAX))
 }
 
 /// What an id means once a message with it was dispatched.

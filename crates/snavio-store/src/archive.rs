@@ -11,7 +11,6 @@ use snavio_model::archive::hold::{Held, Hold, Lifted};
 use snavio_model::archive::{ClaimPointer, Pointer, Record};
 use snavio_model::claim::{ClaimKey, IdKey};
 use snavio_model::id::Serial;
-#[cfg(doc)]
 use snavio_model::limits;
 use snavio_model::name::TenantName;
 use snavio_model::telemetry::{self, Record as TelemetryRecord};
@@ -24,6 +23,8 @@ use crate::{Act, Deed, StoreError};
 pub(crate) const LOOKED_AT_MAX: usize = 1_000;
 /// Deliveries have the numbers that follow their message's: a message has no more of them than this.
 pub(crate) const DESTINATIONS_MAX: i64 = 4_096;
+// Those of a conflict come with a record each.
+const _: () = assert!(2 * limits::SUBSCRIPTIONS_PER_TYPE_MAX as i64 <= DESTINATIONS_MAX);
 /// A segment that was begun so long ago, and is pointed to by nothing, will not be finished by anybody: an hour.
 pub(crate) const BEGUN_MAX: std::time::Duration = std::time::Duration::from_secs(3_600);
 

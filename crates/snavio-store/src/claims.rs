@@ -66,6 +66,20 @@ pub struct Finished {
     pub outcome: ReceiptOutcome,
     /// Where the claim stands then, if one waits for the delivery.
     pub status: Option<Status>,
+    /// Whether it stood before, and the report changed nothing.
+    pub told_before: bool,
+}
+
+impl Finished {
+    /// What a report came to that is the first of its attempt.
+    pub fn new(outcome: ReceiptOutcome, status: Option<Status>) -> Self {
+        Self { outcome, status, told_before: false }
+    }
+
+    /// What a report came to whose work had ended before.
+    pub fn before(outcome: ReceiptOutcome, status: Option<Status>) -> Self {
+        Self { outcome, status, told_before: true }
+    }
 }
 
 /// A hold is on what was answered last, which would have gone: it stays as it is (CLM-18).

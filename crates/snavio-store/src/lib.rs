@@ -369,8 +369,8 @@ pub trait Conflicts: Send + Sync {
     /// One with both of its messages.
     async fn conflict(&self, id: Serial) -> Result<Option<StoredConflict>, StoreError>;
 
-    /// Those under an id, in their order.
-    async fn conflicts_of(&self, id: &IdKey) -> Result<Vec<Conflict>, StoreError>;
+    /// Those under an id, of one owner or of all, in their order: the first thousand.
+    async fn conflicts_of(&self, id: &IdKey, owner: Option<&str>) -> Result<Vec<Conflict>, StoreError>;
 
     /// Moves one on, on the record. Of two at once one wins, and the other is told where it stands now.
     async fn move_conflict(

@@ -16,6 +16,9 @@ pub(crate) const AUDITED: &str =
     "(claim.hot_until IS NOT NULL OR claim.expires_at - claim.first_seen_at >= 220924800000)";
 const _: () = assert!(limits::LEDGER_KEEP_MIN.as_millis() == 220_924_800_000);
 
+/// Of a row of `claim`: what [`Status::keeps_claim`](snavio_model::claim::Status::keeps_claim) says.
+pub(crate) const KEEPS_CLAIM: &str = "(claim.status IN (0, 2, 4))";
+
 /// Of a row of `conflict`: whether it needs what was first, at a time that is this parameter of the statement. A conflict
 /// is kept for seven years of its own, and with it what it is about.
 pub(crate) fn needs_original(now: &str) -> String {
@@ -106,7 +109,7 @@ impl Meaning {
         // One that is prolonged was made under what the id meant, and answers for it.
         let goes_on = |claim: &Claim| {
             let is_kept = claim.is_audited() || claim.is_prolonged();
-            claim.status().is_unended() || is_kept && claim.is_live(now)
+            claim.status().keeps_claim() || is_kept && claim.is_live(now)
         };
         if others().any(|(claim, _)| goes_on(claim)) {
             Self::Counts
@@ -192,6 +195,7 @@ pub(crate) struct Looked {
 #[cfg(test)]
 mod tests {
     use snavio_model::archive::hold::{Held, Hold};
+    use snavio_model::claim::Status;
     use snavio_model::id::Serial;
 
     use super::*;
@@ -200,6 +204,14 @@ mod tests {
         let tenant = "acme".parse().expect("a tenant");
         let (who, why, at) = (String::new(), String::new(), Timestamp(0));
         InForce::of([Hold { id: Serial(id), tenant, held: Held::Tenant, who, why, at, lifted: None }])
+    }
+
+    /// CLM-7, CLM-19: no sweep takes what the model calls live.
+    #[test]
+    fn what_keeps_its_claim_is_the_same_in_sql() {
+        let statuses = (0..).map_while(Status::stored).filter(|it| it.keeps_claim());
+        let numbers: Vec<_> = statuses.map(|it| it.number().to_string()).collect();
+        assert_eq!(KEEPS_CLAIM, format!("(claim.status IN ({}))", numbers.join(", ")));
     }
 
     /// CLM-18, CLM-19: what stays is passed once, however much ends at the same moment.

@@ -68,7 +68,7 @@ enum Command {
         /// Why, for the record.
         #[arg(long)]
         note: String,
-        /// The id of the event that makes up for the original: required with `--accept new`.
+        /// The id of the event that makes up for the original, sent before: required with `--accept new`.
         #[arg(long)]
         compensating_event: Option<String>,
     },

@@ -65,7 +65,8 @@ impl DeadLetters {
                     .call(Method::GET, &format!("/v1/dead-letters?after={after}{filter}"), None)
                     .await?;
                 let items = page["items"].as_array().cloned().unwrap_or_default();
-                output.rows(&page, &items, &["id", "reason", "route", "attempts", "dead_at", "message_id"]);
+                let columns = ["id", "reason", "conflict_id", "route", "attempts", "dead_at", "message_id"];
+                output.rows(&page, &items, &columns);
             }
             Command::Show { id } => {
                 output.object(&client.call(Method::GET, &format!("/v1/dead-letters/{id}"), None).await?);

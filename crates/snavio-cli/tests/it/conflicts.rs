@@ -120,9 +120,17 @@ async fn a_conflicting_duplicate_is_refused_and_both_contents_are_on_record() {
     let letters = ledger.call(Method::GET, "/v1/dead-letters", None).await.unwrap();
     let [dead] = <[Value; 1]>::try_from(letters["items"].as_array().unwrap().clone()).unwrap();
     assert_eq!(
-        (dead["id"].as_i64(), &dead["reason"], dead["message"].as_i64()),
+        (dead["id"].as_i64(), &dead["reason"], dead["conflict_id"].as_i64()),
         (Some(letter), &json!("conflict"), Some(conflict))
     );
+    let whole = ledger.call(Method::GET, &format!("/v1/dead-letters/{letter}"), None).await.unwrap();
+    assert_eq!(
+        (whole["conflict_id"].as_i64(), &whole["content"]["command"]["payload"]["lines"][0]["amount"]),
+        (Some(conflict), &json!(101)),
+        "{whole}"
+    );
+    let found = ledger.call(Method::GET, &format!("/v1/claims/{id}?tenant=acme"), None).await.unwrap();
+    assert_eq!(whole["original"], found["claims"][0]["message"], "{whole} {found}");
     let redrive =
         ledger.call(Method::POST, &format!("/v1/dead-letters/{letter}/redrive"), Some(&json!({}))).await;
     let redrive = redrive.unwrap_err().to_string();
@@ -170,10 +178,17 @@ async fn only_accounting_and_operators_move_a_conflict_and_only_as_the_contract_
     refused("RESOLVED_ACCEPT_NEW", "no reversal", None).await;
     refused("RESOLVED_ACCEPT_NEW", "its own id", Some(&id)).await;
     refused("RESOLVED_ACCEPT_ORIGINAL", " ", None).await;
-    let (status, done) =
-        become_(&books, conflict, "RESOLVED_ACCEPT_NEW", "amount was wrong", Some("rev-1")).await;
+    let reversal = new_id();
+    let accept =
+        async || become_(&books, conflict, "RESOLVED_ACCEPT_NEW", "amount was wrong", Some(&reversal)).await;
+    let (status, unsent) = accept().await;
+    assert_eq!((status, &unsent["reason"]), (409, &json!("conflict_state")), "{unsent}");
+    let says = unsent["detail"].as_str().unwrap();
+    assert!(says.contains("send the reversal first, then name it"), "{says}");
+    assert_eq!(desk.post(&reversal, r#"{"a":-1}"#).await.0, 202);
+    let (status, done) = accept().await;
     assert_eq!((status, &done["conflictState"]), (200, &json!("RESOLVED_ACCEPT_NEW")), "{done}");
-    assert_eq!(done["compensatingEventId"], "rev-1");
+    assert_eq!(done["compensatingEventId"], reversal);
     refused("RESOLVED_ACCEPT_ORIGINAL", "changed my mind", None).await;
     let shell = Shell::at(&desk.node);
     let listed = async || {

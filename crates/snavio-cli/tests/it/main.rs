@@ -32,6 +32,7 @@ mod metrics;
 mod node;
 mod openapi;
 mod ordering;
+mod outcomes;
 mod overload;
 mod paging;
 mod patience;

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use snavio_model::archive::{Record, segment};
+use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::time::Timestamp;
 use snavio_store::NewSegment;
 use tokio::time::MissedTickBehavior;
 
-use super::{Archive, Trouble};
+use super::{Archive, Trouble, are_unkept};
 use crate::Gate;
 
 /// How often it is looked for what has cooled.
@@ -117,10 +118,10 @@ impl Gate {
             while let Some(records) = left.pop().filter(|it| !it.is_empty()) {
                 match self.move_some(archive, records, now).await {
                     Ok(Moved::All(moved)) => round.moved += moved,
-                    Ok(Moved::TooLarge(first, second)) => left.extend([second, first]),
-                    // One that is too large does not keep the others.
-                    Err(large @ Trouble::TooLarge { .. }) => {
-                        failed(Err(large), round, "a message was not moved to the archive");
+                    Ok(Moved::Halved(first, second)) => left.extend([second, first]),
+                    // One that is too large, or is not read back as it is, does not keep the others.
+                    Err(one @ (Trouble::TooLarge { .. } | Trouble::Unkept { .. } | Trouble::Fault(_))) => {
+                        failed(Err(one), round, "a message was not moved to the archive");
                     }
                     Err(trouble) => return Err(trouble),
                 }
@@ -141,9 +142,10 @@ impl Gate {
         records: Vec<Record>,
         now: Timestamp,
     ) -> Result<Moved, Trouble> {
-        let Some(segment) = segment::write(&records) else { return Ok(Moved::All(0)) };
+        let unkept = |number| Trouble::Unkept { number };
+        let Some(segment) = segment::write(&records) else { return halved(records, unkept) };
         if segment.text.len() > limits::ARCHIVE_SEGMENT_BYTES_MAX {
-            return halved(records);
+            return halved(records, |number| Trouble::TooLarge { number });
         }
         let last = records.iter().flat_map(|it| &it.claims).map(|it| it.expires_at).max();
         let expires_at = last.unwrap_or(now);
@@ -152,7 +154,10 @@ impl Gate {
             // It is being deleted: what belongs in it goes the next time.
             return Ok(Moved::All(0));
         }
-        archive.put(&segment, &records).await?;
+        match archive.put(&segment, &records).await {
+            Err(Trouble::Fault(_)) if are_unkept(&segment, &records) => return halved(records, unkept),
+            put => put?,
+        }
         let pointed = records.into_iter().zip(segment.pointers).collect();
         Ok(Moved::All(self.store().moved(pointed, now).await?))
     }
@@ -187,16 +192,16 @@ impl Gate {
 enum Moved {
     /// So many moved; the others changed meanwhile.
     All(usize),
-    /// They do not fit into one segment.
-    TooLarge(Vec<Record>, Vec<Record>),
+    /// They do not go into one segment.
+    Halved(Vec<Record>, Vec<Record>),
 }
 
-fn halved(mut records: Vec<Record>) -> Result<Moved, Trouble> {
+fn halved(mut records: Vec<Record>, alone: impl FnOnce(Serial) -> Trouble) -> Result<Moved, Trouble> {
     if let [one] = records.as_slice() {
-        return Err(Trouble::TooLarge { number: one.number });
+        return Err(alone(one.number));
     }
     let second = records.split_off(records.len() / 2);
-    Ok(Moved::TooLarge(records, second))
+    Ok(Moved::Halved(records, second))
 }
 
 pub(super) fn failed(done: Result<(), Trouble>, round: &mut Round, what: &'static str) {

@@ -83,6 +83,12 @@ pub enum Trouble {
         /// Which.
         number: Serial,
     },
+    /// A record does not read as it is, wherever it is written.
+    #[error("message {number} and its answers would not come back from the archive as they are")]
+    Unkept {
+        /// Which.
+        number: Serial,
+    },
     /// It is not the archive that the store's pointers lead to.
     #[error(
         "archive.url names another archive than this store's: {IDENTITY} there says {found}, and should say {own}; name \
@@ -189,6 +195,11 @@ fn verify(segment: &Segment, records: &[Record], text: &[u8]) -> Result<(), Trou
     Ok(())
 }
 
+/// Whether the records themselves do not read as they were written, whatever the place does to them.
+fn are_unkept(segment: &Segment, records: &[Record]) -> bool {
+    verify(segment, records, &segment.text).is_err()
+}
+
 impl Gate {
     /// What was answered to the delivery of a claim, from wherever it is (CLM-5, CLM-16).
     pub async fn answer_of(&self, claim: &StoredClaim, delivery: Serial) -> Result<Option<Answer>, Trouble> {
@@ -242,9 +253,10 @@ async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
 
 #[cfg(test)]
 mod tests {
+    use snavio_model::event::EventEnvelope;
     use snavio_model::message::Path;
     use snavio_model::refusal::Reason;
-    use snavio_store::conformance::samples::{at, message};
+    use snavio_store::conformance::samples::{at, event_intake, message, notify};
 
     use super::*;
     use crate::follow::unreadable;
@@ -269,6 +281,20 @@ mod tests {
         }
         let swapped = [record("b"), record("a")];
         assert!(verify(&segment, &swapped, &segment.text).is_err(), "another's records");
+        assert!(!are_unkept(&segment, &records), "whatever is wrong is the place's fault");
+    }
+
+    /// CLM-17, CLM-18: one that would not come back is told from a place that alters what is put there.
+    #[test]
+    fn a_record_that_would_not_come_back_is_known_without_the_place() {
+        let mut odd = record("b");
+        let event = event_intake("b", &notify(), at(0)).message.event.unwrap();
+        odd.message.event =
+            Some(EventEnvelope { metadata: Some("no JSON".to_owned()), ..(*event).clone() }.into());
+        let records = [record("a"), odd];
+        for (some, unkept) in [(&records[..], true), (&records[..1], false), (&records[1..], true)] {
+            assert_eq!(segment::write(some).is_none_or(|it| are_unkept(&it, some)), unkept);
+        }
     }
 
     /// CLM-17

@@ -17,7 +17,7 @@ async fn the_original_of_an_open_conflict_is_found_after_its_time() {
     books.store.sweep(now).await.unwrap();
     assert_eq!(books.gate.archive_once().await, moved(0));
     assert_eq!(books.objects().len(), 1, "it is kept");
-    let conflict = books.store.conflicts_of(&key("a")).await.unwrap().remove(0);
+    let conflict = books.store.conflicts_of(&key("a"), None).await.unwrap().remove(0);
     let original = books.gate.archived_message(&key("a"), conflict.original).await.unwrap().unwrap();
     assert_eq!(original.message.id.as_str(), "a");
     let erased = books.gate.erase(&key("a"), None, books.act()).await.unwrap();

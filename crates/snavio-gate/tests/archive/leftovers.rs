@@ -2,6 +2,7 @@
 //! was erased.
 
 use std::collections::BTreeMap;
+use std::task::Poll;
 
 use snavio_model::archive::segment;
 use snavio_store::Erasure;
@@ -34,6 +35,53 @@ impl Books {
 
 fn said(of: &[(&str, bool)]) -> BTreeMap<String, (usize, bool)> {
     of.iter().map(|(id, says)| ((*id).to_owned(), (1, *says))).collect()
+}
+
+/// CLM-18: an archiver that dies at whatever it waits for, be it the store or the archive, and the next one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_at_any_wait_loses_and_doubles_nothing() {
+    let mut wakes = 0;
+    loop {
+        let books = Books::open().await;
+        for id in ["a", "b"] {
+            books.post(id).await;
+        }
+        books.day(401);
+        let is_done = dies_after(wakes, books.gate.archive_once()).await;
+        for id in ["a", "b"] {
+            assert_eq!(books.body(id).await, format!("{{ \"of\":\t\"{id}\" }}"), "after {wakes} wakes");
+        }
+        // What it had begun is left alone for an hour.
+        for day in [402, 403] {
+            books.day(day);
+            while books.gate.archive_once().await != moved(0) {}
+        }
+        assert_eq!(books.messages().await, 0, "after {wakes} wakes");
+        assert_eq!(books.says(), said(&[("a", true), ("b", true)]), "after {wakes} wakes");
+        for id in ["a", "b"] {
+            assert_eq!(books.body(id).await, format!("{{ \"of\":\t\"{id}\" }}"), "after {wakes} wakes");
+        }
+        books.gate.stop().await;
+        if is_done {
+            break;
+        }
+        wakes += 1;
+    }
+    assert!(wakes > 5, "it waits for the store and the archive more often: {wakes}");
+}
+
+/// Lets work be woken so many times, and then gives it up; says whether it was done by then.
+async fn dies_after<T>(wakes: usize, work: impl Future<Output = T>) -> bool {
+    let (mut work, mut woken) = (Box::pin(work), 0);
+    std::future::poll_fn(move |context| match work.as_mut().poll(context) {
+        Poll::Ready(_) => Poll::Ready(true),
+        Poll::Pending if woken == wakes => Poll::Ready(false),
+        Poll::Pending => {
+            woken += 1;
+            Poll::Pending
+        }
+    })
+    .await
 }
 
 /// CLM-18: erased after its segment was written, and before anything pointed to it.

@@ -174,12 +174,48 @@ fn unfinished_work_keeps_its_claim_and_finished_work_for_as_long_as_it_may_be_se
         assert_eq!(claim.expires_at, kept);
         assert!(!claim.is_live(kept));
     }
+    let doubted = || {
+        let mut claim = claim(1000);
+        claim.finish(&attempt(9, 1, Tracking::Hold), &unknown(), late).unwrap();
+        claim
+    };
+    assert!(doubted().is_live(Timestamp(i64::MAX)), "CLM-7: until a person decides");
+    let mut settled = doubted();
+    settled.settled(None, Timestamp(2_000_000)).unwrap();
+    assert!(settled.is_live(Timestamp(2_179_999)) && !settled.is_live(Timestamp(2_180_000)));
     let mut buried = claim(1000);
     buried.buried(DeadReason::RetentionExpired, 3, late);
     assert!(buried.is_live(late) && !buried.is_live(Timestamp(late.0 * 2)));
     let mut long = claim(i64::MAX);
     long.finish(&attempt(9, 1, Tracking::Retry), &completed("JE-1"), late).unwrap();
     assert_eq!(long.expires_at, Timestamp(i64::MAX), "and never for shorter than its policy says");
+}
+
+/// CLM-20: whatever window a node is configured with, a policy that goes with it keeps what ended late for long enough.
+#[test]
+fn work_that_ends_late_keeps_its_claim_for_as_long_as_the_window_in_force_takes() {
+    let ended = Timestamp(10_000_000);
+    for window in [1, 60, 120, 900].map(Duration::from_secs) {
+        let takes = 2 * window + limits::CLAIM_KEEP_SLACK;
+        let keeps = [takes, takes + Duration::from_secs(7), limits::EVENT_KEEP];
+        for keep in keeps.map(|it| it.max(limits::CLAIM_KEEP_SLACK)) {
+            let keep_seconds = u32::try_from(keep.as_secs()).unwrap();
+            let policy = ClaimPolicy::Strict { keep_seconds };
+            assert_eq!(policy.problem(window, Attempts::default()), None, "it goes with the window");
+            let mut claim = claim(i64::try_from(keep.as_millis()).unwrap());
+            claim.finish(&attempt(9, 1, Tracking::Retry), &completed("JE-1"), ended).unwrap();
+            // A resend that was signed just before the end, by a clock that goes ahead as far as it may.
+            let resent = Timestamp(ended.plus(takes).0 - 1);
+            assert!(claim.is_live(resent), "window {window:?}, kept {keep:?}");
+            assert!(!claim.is_live(ended.plus(limits::EVENT_KEEP)), "and not for ever");
+        }
+    }
+    let longest = 2 * limits::REPLAY_WINDOW_MAX + limits::CLAIM_KEEP_SLACK;
+    let mut claim = claim(i64::try_from(limits::EVENT_KEEP.as_millis()).unwrap());
+    let ended = Timestamp(100_000_000);
+    claim.finish(&attempt(9, 1, Tracking::Retry), &completed("JE-1"), ended).unwrap();
+    assert_eq!(claim.expires_at, ended.plus(longest));
+    assert!(claim.is_prolonged());
 }
 
 /// CLM-4: the last attempt's failure is for good, whatever it was told to be; telling it again is no news.

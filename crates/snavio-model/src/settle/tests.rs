@@ -13,6 +13,7 @@ use crate::processing::{Attempts, Processing, ProcessingKind};
 use crate::registry::{Acl, DispatchMode, Profile, Route};
 use crate::trace::{CorrelationId, Traceparent};
 
+mod conflicting;
 mod known;
 
 const KEEP_SECONDS: u32 = 300;

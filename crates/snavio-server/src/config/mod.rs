@@ -160,7 +160,8 @@ impl Config {
             }
         };
         within("gate.body_bytes_max", raw.gate.body_bytes_max, 1024, limits::BODY_BYTES_MAX);
-        within("gate.replay_window_seconds", raw.gate.replay_window_seconds, 1, 900);
+        let window_max = limits::REPLAY_WINDOW_MAX.as_secs() as usize;
+        within("gate.replay_window_seconds", raw.gate.replay_window_seconds, 1, window_max);
         within("gate.route_stale_seconds", raw.gate.route_stale_seconds, 2, 600);
         within("gate.route_fresh_seconds", raw.gate.route_fresh_seconds, 1, raw.gate.route_stale_seconds);
         within("gate.intake_messages_max", raw.gate.intake_messages_max, 4, 10_000_000);

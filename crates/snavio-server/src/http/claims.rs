@@ -240,9 +240,10 @@ pub(super) async fn look_up(
     let key = id_key(&principal, &key, asked.tenant.as_deref())?;
     let claims = seen_claims(&app, &principal, &key, asked.destination.as_deref()).await?;
     let now = app.clock.now();
-    let conflicts = app.gate.store().conflicts_of(&key).await?;
     let reads = |owner: &TenantName| principal.standing().reads(owner.as_str());
     let is_own = principal.standing().reads(key.tenant.as_str());
+    let owner = principal.standing().tenant().filter(|_| !is_own);
+    let conflicts = app.gate.store().conflicts_of(&key, owner).await?;
     let seen = conflicts.iter().filter(|it| is_own || reads(&it.owner)).map(|it| it.id.0);
     let conflicts: Vec<_> = seen.collect();
     // Whether another tenant has used an id is nobody's to learn (CLM-1).

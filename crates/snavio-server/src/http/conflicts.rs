@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use snavio_model::claim::IdKey;
-use snavio_model::conflict::{Conflict, ConflictState, Move};
+use snavio_model::conflict::{Conflict, ConflictState, Immovable, Move};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::json::{Difference, differences};
 use snavio_model::limits;
@@ -146,13 +146,7 @@ pub(super) async fn show(
 ) -> Result<Response, Problem> {
     let mut stored = find(&app, &principal, Permission::Read, id).await?;
     let unreadable = fetch_original(&app, &mut stored).await;
-    // What was first may have been meant for somebody else.
-    let conflicting = stored.conflicting.as_ref();
-    let is_seen = |it: &&LoggedMessage| {
-        principal.standing().reads(it.message.target.tenant())
-            || conflicting.is_some_and(|other| is_same_event_type(&it.message, &other.message))
-    };
-    let original = stored.original.as_ref().filter(is_seen);
+    let (original, conflicting) = (seen_original(&principal, &stored), stored.conflicting.as_ref());
     let is_erased = |it: &LoggedMessage| it.message.is_erased();
     let differences = match (original, conflicting) {
         (Some(one), Some(other)) if !is_erased(one) && !is_erased(other) => {
@@ -169,6 +163,19 @@ pub(super) async fn show(
         conflicts_of_source: stored.of_source,
     };
     Ok(json(StatusCode::OK, &whole))
+}
+
+/// What was first, unless it was meant for somebody else.
+pub(super) fn seen_original<'a>(
+    principal: &Principal,
+    stored: &'a StoredConflict,
+) -> Option<&'a LoggedMessage> {
+    let conflicting = stored.conflicting.as_ref();
+    let is_seen = |it: &&LoggedMessage| {
+        principal.standing().reads(it.message.target.tenant())
+            || conflicting.is_some_and(|other| is_same_event_type(&it.message, &other.message))
+    };
+    stored.original.as_ref().filter(is_seen)
 }
 
 /// What was first may be in the archive (CLM-16). Says why it is not shown, if that cannot be read now.
@@ -216,7 +223,7 @@ pub(super) struct MoveBody {
     state: ConflictState,
     /// Why, for the record.
     note: String,
-    /// The event that makes up for it: required for `RESOLVED_ACCEPT_NEW`, and only there.
+    /// The event that makes up for it, sent before: required for `RESOLVED_ACCEPT_NEW`, and only there.
     compensating_event_id: Option<String>,
 }
 
@@ -229,13 +236,29 @@ pub(super) async fn change_state(
     Segments(id): Segments<i64>,
     JsonBody(body): JsonBody<MoveBody>,
 ) -> Result<Response, Problem> {
-    find(&app, &principal, Permission::Resolve, id).await?;
+    let stored = find(&app, &principal, Permission::Resolve, id).await?;
     let compensating = body.compensating_event_id.as_deref().map(event_id).transpose()?;
+    if let Some(reversal) = compensating.as_ref().filter(|_| body.state == ConflictState::ResolvedAcceptNew) {
+        check_sent(&app, &stored.conflict, reversal).await?;
+    }
     let to = Move { to: body.state, note: body.note, compensating };
     let act = Act { who: principal.name(), why: to.note.clone(), at: app.clock.now() };
     let moved = app.gate.store().move_conflict(Serial(id), to, act).await?.ok_or_else(nothing)?;
     let moved = moved.map_err(|immovable| Refusal::new(Reason::ConflictState, immovable.to_string()))?;
     Ok(json(StatusCode::OK, &ConflictDocument::from(&moved)))
+}
+
+/// CLM-13: the reversal is known at a destination of who decides, sent by the tenant that caused the conflict or by their
+/// own. A typing error would be for good otherwise. Of ids that went elsewhere nothing is said.
+async fn check_sent(app: &App, conflict: &Conflict, reversal: &MessageId) -> Result<(), Problem> {
+    for tenant in [&conflict.tenant, &conflict.owner] {
+        let id = IdKey { id: reversal.clone(), tenant: tenant.clone() };
+        let claims = app.gate.store().claims_of(&id, app.clock.now()).await?;
+        if claims.iter().any(|it| it.key.is_owned_by(conflict.owner.as_str())) {
+            return Ok(());
+        }
+    }
+    Err(Refusal::new(Reason::ConflictState, Immovable::Unsent.to_string()).into())
 }
 
 /// An id that an event may have.

@@ -19,7 +19,7 @@ use super::extract::{JsonBody, Params, Segments, page_limit};
 use super::message::MessageDocument;
 use super::queues::{RedriveBody, Redriven, no_route, receivable};
 use super::whose::{self, Whose};
-use super::{App, Problem, Shared};
+use super::{App, Problem, Shared, conflicts};
 use crate::principal::Principal;
 
 #[derive(Deserialize, IntoParams)]
@@ -66,6 +66,9 @@ pub(super) struct DeadLetters<'a> {
 pub(super) struct Head<'a> {
     id: i64,
     reason: DeadReason,
+    /// The conflict that it is the evidence of, where its reason is that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    conflict_id: Option<i64>,
     /// What went wrong with its last attempt, where that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a str>,
@@ -91,6 +94,9 @@ pub(super) struct Head<'a> {
 pub(super) struct Whole<'a> {
     #[serde(flatten)]
     head: Head<'a>,
+    /// Of the evidence of a conflict: the number of the message that was first, where the caller may see that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    original: Option<i64>,
     content: MessageDocument<'a>,
 }
 
@@ -99,6 +105,7 @@ impl<'a> Head<'a> {
         Self {
             id: letter.delivery.id.0,
             reason: letter.reason,
+            conflict_id: letter.conflict().map(|it| it.0),
             error: letter.error.as_deref(),
             queue: letter.delivery.dead_letter_queue.queue(),
             origin: letter.delivery.queue.queue(),
@@ -139,8 +146,22 @@ pub(super) async fn show(
     let tenant = whose::tenant(&app, &principal, Permission::Read, whose.tenant.as_deref()).await?;
     let nothing = || Refusal::new(Reason::NotFound, "there is no such dead letter");
     let stored = app.gate.store().dead_letter(&tenant, Serial(id)).await?.ok_or_else(nothing)?;
-    let whole = Whole { head: Head::from(&stored), content: MessageDocument::try_from(&stored.message)? };
+    let original = original(&app, &principal, &stored).await?;
+    let content = MessageDocument::try_from(&stored.message)?;
+    let whole = Whole { head: Head::from(&stored), original, content };
     Ok(json(StatusCode::OK, &whole))
+}
+
+/// The number of the message that a dead letter is in conflict with, for those who are shown that message too.
+async fn original(
+    app: &App,
+    principal: &Principal,
+    stored: &StoredDeadLetter,
+) -> Result<Option<i64>, StoreError> {
+    let Some(id) = stored.letter.conflict() else { return Ok(None) };
+    let conflict = app.gate.store().conflict(id).await?;
+    let conflict = conflict.filter(|it| it.conflict.dead_letter == stored.letter.delivery.id);
+    Ok(conflict.and_then(|it| conflicts::seen_original(principal, &it).map(|first| first.number.0)))
 }
 
 /// CLM-20: whether the claim of a dead letter is over, where its destination claims: the same id may have been taken up

@@ -75,7 +75,7 @@ pub(super) async fn explain(
         }
         Principal::Operator | Principal::Person(_) => true,
     };
-    for conflict in app.gate.store().conflicts_of(&key).await?.into_iter().filter(is_seen) {
+    for conflict in app.gate.store().conflicts_of(&key, None).await?.into_iter().filter(is_seen) {
         let basis = document!({
             "conflict_id": conflict.id, "original_hash": conflict.original_hash.to_string(),
             "conflicting_hash": conflict.hash.to_string(), "dead_letter": conflict.dead_letter,

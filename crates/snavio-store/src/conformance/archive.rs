@@ -118,7 +118,7 @@ pub async fn an_archived_id_is_still_known_and_compared(store: &Arc<dyn Store>) 
         assert!(matches!(same, Outcome::Seen { status: Status::Completed, .. }), "day {day}: {same:?}");
         assert!(matches!(other, Outcome::Conflict { .. }), "day {day}: {other:?}");
     }
-    let conflicts = store.conflicts_of(&id_key("a")).await.expect("they are listed");
+    let conflicts = store.conflicts_of(&id_key("a"), None).await.expect("they are listed");
     assert_eq!((conflicts.len(), conflicts[0].count, conflicts[0].original), (1, 3, message_of(&work)));
 }
 
@@ -143,7 +143,7 @@ pub async fn what_is_not_over_or_still_needed_is_not_moved(store: &Arc<dyn Store
     let ids = |records: &[Record]| records.iter().map(|it| it.message.id.to_string()).collect::<Vec<_>>();
     assert_eq!(ids(&cooled(&**store, later).await), ["plain"]);
 
-    let conflict = store.conflicts_of(&id_key("disputed")).await.expect("they are listed")[0].id;
+    let conflict = store.conflicts_of(&id_key("disputed"), None).await.expect("they are listed")[0].id;
     for state in [ConflictState::Triaged, ConflictState::ResolvedAcceptOriginal] {
         let to = Move { to: state, note: "seen".to_owned(), compensating: None };
         store
@@ -327,7 +327,7 @@ pub async fn what_is_erased_says_nothing_and_is_still_known(store: &Arc<dyn Stor
     assert!(kept.body.is_empty());
     let claim = claim(&**store, "a", 7).await;
     assert_eq!((claim.erased_at, claim.hash), (Some(at(5)), Some(work.message.domain_hash)));
-    let conflict = store.conflicts_of(&id_key("a")).await.expect("they are listed")[0].id;
+    let conflict = store.conflicts_of(&id_key("a"), None).await.expect("they are listed")[0].id;
     let conflict = store.conflict(conflict).await.expect("it is read").expect("it is there");
     assert!(conflict.conflicting.expect("it is there").message.is_erased(), "what was sent under the id too");
     let (same, other) = again(&**store, "a", 1).await;

@@ -8,6 +8,7 @@ use snavio_model::conflict::{Conflict, ConflictState, Immovable, Move};
 use snavio_model::delivery::DeadReason;
 use snavio_model::hash::DomainHash;
 use snavio_model::id::{MessageId, Serial};
+use snavio_model::limits;
 use snavio_model::message::{Message, Path};
 use snavio_model::processing::{Processing, ProcessingKind};
 use snavio_model::registry::{BoundRoute, Route};
@@ -99,8 +100,18 @@ pub async fn an_id_means_one_thing_wherever_it_goes(store: &Arc<dyn Store>) {
     conflict_of(settled[0].outcomes[0]);
     assert!(queued(settled[1].outcomes[0]).is_some(), "{settled:?}");
     assert_eq!(settled[2].outcomes[0], Outcome::Duplicate { first_seen_at: at(1) });
-    let other = intake_of("acme/shop", "a", &[post()], at(2));
-    assert_eq!(settle(&**store, vec![other], at(2)).await[0].outcomes[0], Outcome::Taken);
+    let by_shop = |what: u8| {
+        let (other, says) = (intake_of("acme/shop", "a", &[post()], at(2)), saying(what, "a", at(2)).message);
+        let message = Message { domain_hash: says.domain_hash, payload: says.payload, ..other.message };
+        Intake { message, ..other }
+    };
+    let settled = settle(&**store, vec![by_shop(1), by_shop(3), by_shop(3)], at(2)).await;
+    assert_eq!(settled[0].outcomes[0], Outcome::Taken);
+    let conflict = conflict_of(settled[1].outcomes[0]);
+    assert_eq!(conflict_of(settled[2].outcomes[0]), conflict);
+    let stored = store.conflict(conflict).await.expect("it is read").expect("it is there");
+    assert_eq!((stored.conflict.source.as_str(), stored.conflict.count), ("acme/shop", 2));
+    assert_eq!(stored.conflicting.map(|it| it.message.source.to_string()).as_deref(), Some("acme/shop"));
     // Policies that do not compare go on as they did.
     assert!(queued(settle_one(&**store, "a", &super::samples::pay(), at(2)).await).is_some());
 }
@@ -243,6 +254,68 @@ pub async fn each_tenant_that_must_decide_has_its_own_conflict(store: &Arc<dyn S
     assert_eq!(erased, Erasure::Disputed(second));
 }
 
+/// CLM-8: an event for many is disputed before each tenant that compares it, once, in one commit.
+pub async fn a_conflict_of_an_event_for_many_is_told_to_each_tenant(store: &Arc<dyn Store>) {
+    let book = route("book", ClaimPolicy::ledger());
+    let all = vec![post(), book, zeta(), route("notify", ClaimPolicy::None)];
+    let sent = |what| Intake { destinations: all.clone(), ..saying(what, "a", at(1)) };
+    let settled = settle(&**store, vec![sent(1)], at(1)).await;
+    assert!(settled[0].outcomes.iter().all(|it| queued(*it).is_some()), "{settled:?}");
+    let settled = settle(&**store, vec![sent(2), sent(2), sent(3)], at(1)).await;
+    assert_eq!(settled[0].outcomes, [settled[0].outcomes[0]; 4], "the answer names one of them");
+    let again = conflict_of(settle(&**store, vec![sent(2)], at(2)).await[0].outcomes[0]);
+    assert_eq!(again, conflict_of(settled[0].outcomes[0]));
+
+    for owner in ["acme", "zeta"] {
+        let listed = store.conflicts(Some(owner), None, Serial(0), 10).await.expect("they are listed");
+        let told: Vec<_> = listed.iter().map(|it| (it.hash.0[0], it.count)).collect();
+        assert_eq!(told, [(2, 3), (3, 1)], "{owner}: one record for all of its destinations");
+        let letters = store.dead_letters(owner, None, Serial(0), 10).await.expect("they are listed");
+        let of: Vec<_> = letters.iter().map(|it| it.letter.conflict()).collect();
+        assert_eq!(of, listed.iter().map(|it| Some(it.id)).collect::<Vec<_>>());
+        for (conflict, letter) in listed.iter().zip(&letters) {
+            assert_eq!(letter.letter.delivery.id, conflict.dead_letter);
+            let stored = store.conflict(conflict.id).await.expect("it is read").expect("it is there");
+            let says = stored.conflicting.expect("what it says is kept").message;
+            let whole = store.dead_letter(owner, conflict.dead_letter).await.expect("it is read");
+            let kept = whole.expect("it is there").message;
+            assert_eq!((says.domain_hash, says.payload), (conflict.hash, kept.payload));
+        }
+        let records = store.telemetry(owner, Serial(0), 100).await.expect("it is read");
+        assert_eq!(records.iter().filter(|it| it.kind == "snavio.claim.conflict").count(), 2, "{owner}");
+        // Each decides for itself.
+        let to = Move { to: ConflictState::Triaged, note: "seen".to_owned(), compensating: None };
+        let act = Act { who: "anna".into(), why: "seen".into(), at: at(2) };
+        let moved = store.move_conflict(listed[0].id, to, act).await.expect("it moves");
+        assert_eq!(moved.expect("it is there").expect("it may").owner.as_str(), owner);
+    }
+    let deeds = store.audit(Serial(0), 50).await.expect("it is read");
+    assert_eq!(deeds.iter().filter(|it| it.action == "conflict.open").count(), 4);
+    assert_eq!(store.open_conflicts().await.expect("they are counted"), 4);
+}
+
+/// CLM-8, PIP-13: an event for as many as may subscribe is disputed before all of them.
+pub async fn as_many_tenants_as_may_subscribe_are_told(store: &Arc<dyn Store>) {
+    let of = |at: usize| {
+        let target = format!("t{at}/gl").parse().expect("a service");
+        Arc::new(BoundRoute::new(Route { target, ..post().route.clone() }))
+    };
+    let all: Vec<_> = (0..limits::SUBSCRIPTIONS_PER_TYPE_MAX).map(of).collect();
+    let sent = |what| Intake { destinations: all.clone(), ..saying(what, "a", at(1)) };
+    assert!(queued(settle(&**store, vec![sent(1)], at(1)).await[0].outcomes[0]).is_some());
+    conflict_of(settle(&**store, vec![sent(2)], at(1)).await[0].outcomes[999]);
+    assert_eq!(store.open_conflicts().await.expect("they are counted"), 1000);
+    let last = store.conflicts(Some("t999"), None, Serial(0), 10).await.expect("they are listed");
+    let stored = store.conflict(last[0].id).await.expect("it is read").expect("it is there");
+    assert_eq!(stored.conflicting.map(|it| it.message.domain_hash.0[0]), Some(2));
+    conflict_of(settle(&**store, vec![sent(3)], at(1)).await[0].outcomes[0]);
+    let id = IdKey { id: MessageId::stored("a"), tenant: "acme".parse().expect("a tenant") };
+    let all = store.conflicts_of(&id, None).await.expect("they are listed");
+    assert_eq!((all.len(), all[999].place), (1000, 1000), "a page of them");
+    let of_last = store.conflicts_of(&id, Some("t999")).await.expect("they are listed");
+    assert_eq!(of_last.iter().map(|it| it.hash.0[0]).collect::<Vec<_>>(), [2, 3]);
+}
+
 /// CLM-8: what was decided about an id says nothing of what it means since.
 pub async fn another_meaning_of_an_id_has_conflicts_of_its_own(store: &Arc<dyn Store>) {
     let event = route("note", ClaimPolicy::Event { keep_seconds: 86_400, answers: false });
@@ -338,14 +411,14 @@ pub async fn an_id_means_what_it_did_while_a_claim_answers_for_it(store: &Arc<dy
             "put back" => failed(receipt(&work), true, 0),
             _ => completed(receipt(&work), "1"),
         };
-        // It ends late, so its claim is kept until 1680.
+        // It ends late, so its claim is kept until 2500.
         finish(&**store, report, 1_500).await;
         if id == "not swept" {
             conflict_of(send(2, id, 1_600, &note).await);
             continue;
         }
         store.sweep(at(1_600)).await.expect("it sweeps");
-        let later = if id == "swept" { 1_600 } else { 1_700 };
+        let later = if id == "swept" { 1_600 } else { 2_600 };
         if id == "put back" {
             let act = Act { who: "anna".into(), why: "mended".into(), at: at(1_601) };
             let redriven = store.redrive("acme", vec![work.delivery_id], act).await.expect("it answers");
@@ -356,7 +429,7 @@ pub async fn an_id_means_what_it_did_while_a_claim_answers_for_it(store: &Arc<dy
         let same = send(1, id, later, &book).await;
         assert!(matches!(same, Outcome::Seen { .. }), "{id}: {same:?}");
     }
-    assert!(queued(send(2, "swept", 1_700, &note).await).is_some(), "nobody answers for it any more");
+    assert!(queued(send(2, "swept", 2_700, &note).await).is_some(), "nobody answers for it any more");
 }
 
 /// CLM-8, CLM-15: whichever destination took an id up last says for how long it means that.

@@ -85,6 +85,7 @@ macro_rules! conformance {
                 an_id_of_the_ledger_is_known_for_seven_years,
                 an_id_that_is_free_again_has_its_conflicts_after_those_from_before,
                 each_tenant_that_must_decide_has_its_own_conflict,
+                a_conflict_of_an_event_for_many_is_told_to_each_tenant, as_many_tenants_as_may_subscribe_are_told,
                 another_meaning_of_an_id_has_conflicts_of_its_own,
                 conflicts_do_not_hide_what_comes_after_them,
                 a_policy_that_is_tightened_compares_with_what_was_taken_before,
@@ -110,6 +111,7 @@ macro_rules! conformance {
                 open_claims_are_listed_by_owner_and_status, ids_that_come_again_are_counted,
                 a_claim_whose_delivery_ends_says_so, claims_from_elsewhere_are_taken_over_once,
                 a_failed_attempts_answer_is_not_kept, a_claim_outlives_its_work,
+                doubt_keeps_its_claim_until_a_person_decides,
                 a_report_on_another_tenants_work_finds_nothing;
             archive: an_archived_id_is_still_known_and_compared, what_is_not_over_or_still_needed_is_not_moved,
                 what_is_moved_twice_moves_once, what_differs_from_what_was_written_stays,

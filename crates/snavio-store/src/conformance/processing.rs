@@ -60,7 +60,7 @@ pub(super) fn unknown(receipt: Receipt) -> Report {
 /// Reports, and says what came of it.
 pub async fn finish(store: &dyn Store, report: Report, now: i64) -> (ReceiptOutcome, Option<Status>) {
     let finished = store.finish(&queue("book"), vec![report], "acme/bot", at(now)).await;
-    let Finished { outcome, status } = finished.expect("the store finishes")[0];
+    let Finished { outcome, status, .. } = finished.expect("the store finishes")[0];
     (outcome, status)
 }
 
@@ -181,9 +181,18 @@ pub async fn a_worker_that_comes_back_late_is_fenced_off_on_the_record(store: &A
 /// CLM-4: whoever did not hear that it was done tells again, and hears.
 pub async fn a_report_whose_answer_was_lost_is_recognised(store: &Arc<dyn Store>) {
     let work = take_up(&**store, "a", 0).await;
-    for _ in 0..3 {
-        let told = finish(&**store, completed(receipt(&work), "1"), 1).await;
-        assert_eq!(told, (ReceiptOutcome::Done, Some(Status::Completed)));
+    for told_before in [false, true, true] {
+        let told =
+            store.finish(&queue("book"), vec![completed(receipt(&work), "1")], "acme/bot", at(1)).await;
+        let (outcome, status) = (ReceiptOutcome::Done, Some(Status::Completed));
+        assert_eq!(told.expect("the store finishes"), [Finished { outcome, status, told_before }]);
+    }
+    let failing = take_up(&**store, "b", 1).await;
+    for told_before in [false, true] {
+        let told =
+            store.finish(&queue("book"), vec![failed(receipt(&failing), true, 0)], "acme/bot", at(1)).await;
+        let (outcome, status) = (ReceiptOutcome::Done, Some(Status::Failed { is_final: true }));
+        assert_eq!(told.expect("the store finishes"), [Finished { outcome, status, told_before }]);
     }
     assert_eq!(finish(&**store, completed(receipt(&work), "2"), 1).await.0, ReceiptOutcome::Fenced);
     assert_eq!(store.answer(work.delivery_id).await.expect("it can be read"), Some(answer("1")));
@@ -413,7 +422,63 @@ pub async fn a_claim_outlives_its_work(store: &Arc<dyn Store>) {
     store.sweep(at(1100)).await.expect("the store sweeps");
     let again = settle_one(&**store, "a", &short, at(1100)).await;
     assert!(matches!(again, Outcome::Seen { status: Status::Completed, .. }), "{again:?}");
-    assert!(queued(settle_one(&**store, "a", &short, at(1300)).await).is_some(), "then it is free");
+    store.sweep(at(1300)).await.expect("the store sweeps");
+    let again = settle_one(&**store, "a", &short, at(1300)).await;
+    assert!(matches!(again, Outcome::Seen { status: Status::Completed, .. }), "{again:?}");
+    assert!(queued(settle_one(&**store, "a", &short, at(1301)).await).is_some(), "then it is free");
+}
+
+/// CLM-7, CLM-19: a claim in doubt that expired would let the effect happen twice.
+pub async fn doubt_keeps_its_claim_until_a_person_decides(store: &Arc<dyn Store>) {
+    let mut route = route("book", ClaimPolicy::Strict { keep_seconds: 181 }).route.clone();
+    route.processing = Processing { in_doubt: InDoubt::Hold, ..Processing::of(ProcessingKind::Tracked) };
+    route.receives_max = 1;
+    let short = Arc::new(BoundRoute::new(route));
+    for id in ["done", "undone"] {
+        settle_one(&**store, id, &short, at(0)).await;
+    }
+    let works = receive(&**store, "book", 1, at(0)).await;
+    let delivery =
+        |id: &str| works.iter().find(|it| it.message.id.as_str() == id).expect("it came").delivery_id;
+    let year = 365 * 86_400;
+    let stands = async |id: &str, now: i64| {
+        store.sweep(at(now)).await.expect("the store sweeps");
+        match settle_one(&**store, id, &short, at(now)).await {
+            Outcome::Seen { status, .. } => Some(status),
+            other => panic!("{id} at {now}: {other:?}"),
+        }
+    };
+    for id in ["done", "undone"] {
+        eventually("it is in doubt", async || {
+            stands(id, 2).await.filter(|status| *status == Status::InDoubt)
+        })
+        .await;
+    }
+    for now in [190, 2000, year] {
+        for id in ["done", "undone"] {
+            assert_eq!(stands(id, now).await, Some(Status::InDoubt), "{id} at {now}");
+        }
+        assert!(receive(&**store, "book", 1, at(now)).await.is_empty(), "at {now}");
+    }
+    let filter = ClaimFilter { owner: None, statuses: vec![Status::InDoubt], after: Serial(0) };
+    assert_eq!(store.open_claims(&filter, 10, at(year)).await.expect("they can be listed").len(), 2);
+
+    let settled = store.settle_claim("acme", delivery("done"), None, act("seen", at(year))).await;
+    assert_eq!(settled.expect("the store settles"), Some(Ok(Status::Completed)));
+    let redriven = store.redrive("acme", vec![delivery("undone")], act("not done", at(year))).await;
+    redriven.expect("it is put back");
+    let work = receive(&**store, "book", 30, at(year)).await.remove(0);
+    finish(&**store, completed(receipt(&work), "1"), year + 1).await;
+    for id in ["done", "undone"] {
+        assert_eq!(stands(id, year + 180).await, Some(Status::Completed), "{id}: as usual from then on");
+    }
+    for id in ["done", "undone"] {
+        store.sweep(at(year + 300)).await.expect("the store sweeps");
+        assert!(
+            queued(settle_one(&**store, id, &short, at(year + 300)).await).is_some(),
+            "{id}: then it is free"
+        );
+    }
 }
 
 /// CLM-7, CLM-1: a number of another tenant's work says and does nothing.
@@ -422,7 +487,7 @@ pub async fn a_report_on_another_tenants_work_finds_nothing(store: &Arc<dyn Stor
     let elsewhere = snavio_model::name::QueueKey::stored("zeta/book");
     for report in [completed(receipt(&work), "1"), failed(receipt(&work), true, 0)] {
         let told = store.finish(&elsewhere, vec![report], "zeta/worker", at(1)).await.expect("it answers");
-        assert_eq!(told[0], Finished { outcome: ReceiptOutcome::Gone, status: None });
+        assert_eq!(told[0], Finished::new(ReceiptOutcome::Gone, None));
     }
     assert_eq!(audited(&**store, "claim.fenced").await, 0);
     let done = finish(&**store, completed(receipt(&work), "1"), 2).await;

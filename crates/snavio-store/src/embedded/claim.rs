@@ -15,7 +15,7 @@ use super::check::{self, Check, unreadable, usable};
 use super::writer::sql;
 use super::{known, message, original};
 use crate::archive::Aside;
-use crate::over::AUDITED;
+use crate::over::{AUDITED, KEEPS_CLAIM};
 use crate::{StoreError, StoredClaim};
 
 /// The columns that [`read`] and [`whole`] read.
@@ -302,7 +302,7 @@ pub(super) fn seen_again(
 /// audit go on the record (`retention.rs`).
 pub(super) fn sweep(connection: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<usize> {
     let over = format!(
-        "FROM claim WHERE expires_at <= ?1 AND status NOT IN (0, 2) AND NOT {AUDITED} ORDER BY expires_at LIMIT ?2"
+        "FROM claim WHERE expires_at <= ?1 AND NOT {KEEPS_CLAIM} AND NOT {AUDITED} ORDER BY expires_at LIMIT ?2"
     );
     let answers = format!(
         "DELETE FROM answer WHERE delivery IN (SELECT delivery FROM (SELECT delivery {over}) WHERE delivery IS NOT NULL)"

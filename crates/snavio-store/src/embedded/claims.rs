@@ -21,7 +21,7 @@ use super::index::{Ended, Lapsed};
 use super::park::Parked;
 use super::writer::{Transaction, Urgency, lock, sql};
 use super::{EmbeddedStore, Queues, answer, audit, claim, finish, hold, known, retention};
-use crate::over::is_held;
+use crate::over::{KEEPS_CLAIM, is_held};
 use crate::{
     Act, ClaimFilter, Claims, Finished, HeldBack, Received, Report, StoreError, StoredClaim, evidence,
 };
@@ -35,7 +35,7 @@ impl Claims for EmbeddedStore {
         who: &str,
         now: Timestamp,
     ) -> Result<Vec<Finished>, StoreError> {
-        let mut finished = vec![Finished { outcome: ReceiptOutcome::Done, status: None }; reports.len()];
+        let mut finished = vec![Finished::new(ReceiptOutcome::Done, None); reports.len()];
         let (plain, lanes, works) = self.take_reported(queue, reports, now, &mut finished);
         if plain.is_empty() && works.is_empty() {
             return Ok(finished);
@@ -78,10 +78,12 @@ impl Claims for EmbeddedStore {
     async fn claims_of(&self, id: &IdKey, now: Timestamp) -> Result<Vec<StoredClaim>, StoreError> {
         let (key, limit) = (id.clone(), limits::PAGE_MAX);
         let find = move |connection: &Connection| {
-            let which = "number IN (SELECT number FROM known_id WHERE digest = ?1 AND kind = 0) AND id = ?2 AND tenant = ?3 \
-                 AND (expires_at > ?4 OR status IN (0, 2)) ORDER BY destination";
+            let which = format!(
+                "number IN (SELECT number FROM known_id WHERE digest = ?1 AND kind = 0) AND id = ?2 AND tenant = ?3 \
+                 AND (expires_at > ?4 OR {KEEPS_CLAIM}) ORDER BY destination"
+            );
             let (id, tenant) = (key.id.as_str(), key.tenant.as_str());
-            claim::listed(connection, which, &[&known::digest(id, tenant), &id, &tenant, &now.0], limit)
+            claim::listed(connection, &which, &[&known::digest(id, tenant), &id, &tenant, &now.0], limit)
         };
         let found = self.readers.run(find).await?;
         Ok(self.with_leases(found))
@@ -106,11 +108,13 @@ impl Claims for EmbeddedStore {
         let find = move |connection: &Connection| {
             // Each status is a run of its own in the index.
             let mut found = Vec::new();
+            let which = format!(
+                "status = ?1 AND status <> 1 AND message > ?2 AND (expires_at > ?3 OR {KEEPS_CLAIM}) \
+                 AND (?4 IS NULL OR destination >= ?4 || '/' AND destination < ?4 || '0') ORDER BY message"
+            );
             for status in statuses {
-                let which = "status = ?1 AND status <> 1 AND message > ?2 AND (expires_at > ?3 OR status IN (0, 2)) \
-                     AND (?4 IS NULL OR destination >= ?4 || '/' AND destination < ?4 || '0') ORDER BY message";
                 let number = status.number();
-                found.extend(claim::listed(connection, which, &[&number, &after.0, &now.0, &owner], limit)?);
+                found.extend(claim::listed(connection, &which, &[&number, &after.0, &now.0, &owner], limit)?);
             }
             found.sort_by_key(|it: &StoredClaim| it.claim.message);
             found.truncate(limit);

@@ -39,14 +39,16 @@ impl Conflicts for EmbeddedStore {
         self.readers.run(move |connection| stored(connection, id)).await
     }
 
-    async fn conflicts_of(&self, id: &IdKey) -> Result<Vec<Conflict>, StoreError> {
-        let key = id.clone();
+    async fn conflicts_of(&self, id: &IdKey, owner: Option<&str>) -> Result<Vec<Conflict>, StoreError> {
+        let (key, owner) = (id.clone(), owner.map(str::to_owned));
         let find = move |connection: &Connection| {
-            let query =
-                format!("SELECT {COLUMNS} FROM conflict WHERE event_id = ?1 AND tenant = ?2 ORDER BY place");
+            let query = format!(
+                "SELECT {COLUMNS} FROM conflict WHERE event_id = ?1 AND tenant = ?2 \
+                 AND (?3 IS NULL OR owner = ?3) ORDER BY place"
+            );
             let mut statement = connection.prepare_cached(&query).map_err(sql)?;
-            let mut rows = statement.query((key.id.as_str(), key.tenant.as_str())).map_err(sql)?;
-            super::check::page(&mut rows, limits::CONFLICTS_PER_ID_MAX, read)
+            let mut rows = statement.query((key.id.as_str(), key.tenant.as_str(), owner)).map_err(sql)?;
+            check::page(&mut rows, limits::PAGE_MAX, read)
         };
         self.readers.run(find).await
     }
@@ -112,9 +114,10 @@ fn stored(connection: &Connection, id: Serial) -> Result<Option<StoredConflict>,
         })
         .optional()
         .map_err(sql)?;
+    let said_by = dead_letter::message_of(connection, conflict.dead_letter).map_err(sql)?;
     Ok(Some(StoredConflict {
         original: message::find_usable(connection, conflict.original)?,
-        conflicting: message::find_usable(connection, conflict.id)?,
+        conflicting: message::find_usable(connection, said_by.unwrap_or(conflict.id))?,
         of_source: of_source.flatten().unwrap_or(0).unsigned_abs(),
         conflict,
     }))

@@ -147,6 +147,7 @@ fn end(
     let Report { receipt, ending, .. } = &work.report;
     let (number, most) = (shown.attempts, shown.attempts_max);
     let attempt = Attempt { fence: receipt.fence, number, most, tracking: work.tracking };
+    let mut told_before = false;
     let (next, status) = match found {
         Some((key, mut claim)) => match claim.finish(&attempt, ending, now) {
             Ok(next) => {
@@ -155,7 +156,10 @@ fn end(
                 (next, Some(claim.status()))
             }
             // It ended before: what is left of the delivery goes, and nothing else happens.
-            Err(Fenced) => (Next::Done, Some(claim.status())),
+            Err(Fenced) => {
+                told_before = true;
+                (Next::Done, Some(claim.status()))
+            }
         },
         None => (ending.without_claim(), None),
     };
@@ -173,7 +177,7 @@ fn end(
         Next::Bury(reason) => bury(transaction, id, (reason, ending), number, now, records)?,
     }
     transaction.dirty = true;
-    Ok((Finished { outcome: ReceiptOutcome::Done, status }, Some(next)))
+    Ok((Finished { outcome: ReceiptOutcome::Done, status, told_before }, Some(next)))
 }
 
 /// The id of the message of a dead letter.
@@ -224,19 +228,19 @@ fn late(
 ) -> Result<(Finished, Option<Next>), StoreError> {
     let Report { receipt, ending, .. } = &work.report;
     let Some(found) = found else {
-        return Ok((Finished { outcome: ReceiptOutcome::Gone, status: None }, None));
+        return Ok((Finished::new(ReceiptOutcome::Gone, None), None));
     };
     let status = Some(found.1.status());
     let stands = found.1.progress.as_ref().is_some_and(|it| it.was_ended_by(receipt.fence, ending));
     if stands {
-        return Ok((Finished { outcome: ReceiptOutcome::Done, status }, None));
+        return Ok((Finished::before(ReceiptOutcome::Done, status), None));
     }
     if !work.report.on_record {
         let (act, deed, record) = evidence::fenced(&found, *receipt, who, now);
         audit::append(transaction, deed.action, &deed.object, &act, &deed.outcome)?;
         records.extend(record);
     }
-    Ok((Finished { outcome: ReceiptOutcome::Fenced, status }, None))
+    Ok((Finished::new(ReceiptOutcome::Fenced, status), None))
 }
 
 /// Attempts whose time is over: their claims say so, and then they are handed out again (CLM-7).

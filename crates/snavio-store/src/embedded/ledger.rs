@@ -241,7 +241,7 @@ fn over(
 
 impl Settle {
     fn load(&self, transaction: &Transaction<'_>) -> Result<Working, StoreError> {
-        let most: usize = self.batch.iter().map(|intake| 1 + intake.destinations.len()).sum();
+        let most: usize = self.batch.iter().map(Intake::numbers_max).sum();
         let mut working = Working::after(transaction.numbers.reserve(most));
         if self.batch.iter().any(Intake::asks_registry) {
             let version = meta::get(transaction.connection, "registry_version").map_err(sql)?;

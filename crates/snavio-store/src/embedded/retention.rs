@@ -11,7 +11,7 @@ use super::writer::{Transaction, sql};
 use super::{audit, claim, erase, hold, known, original};
 use crate::StoreError;
 use crate::archive::{DESTINATIONS_MAX, Expired};
-use crate::over::{AUDITED, ById, Looked, Walk, Walks, needs_claim, needs_original};
+use crate::over::{AUDITED, ById, KEEPS_CLAIM, Looked, Walk, Walks, needs_claim, needs_original};
 
 const BY_ID: ById = ById {
     claims: "other.number IN (SELECT known_id.number FROM known_id \
@@ -62,7 +62,7 @@ fn sweep_on(
     limit: usize,
 ) -> Result<usize, StoreError> {
     let which = format!(
-        "expires_at >= ?2 AND expires_at <= ?1 AND status NOT IN (0, 2) AND {} ORDER BY expires_at LIMIT ?3 OFFSET ?4",
+        "expires_at >= ?2 AND expires_at <= ?1 AND NOT {KEEPS_CLAIM} AND {} ORDER BY expires_at LIMIT ?3 OFFSET ?4",
         if holds.is_empty() { AUDITED } else { "true" }
     );
     let (from, behind) = walk.from(holds, now);

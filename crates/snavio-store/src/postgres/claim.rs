@@ -21,7 +21,7 @@ use super::pool::{Trouble, sql};
 use super::{hold, retention};
 use crate::archive::Aside;
 use crate::evidence::{Check, alert, usable};
-use crate::over::{AUDITED, is_held};
+use crate::over::{AUDITED, KEEPS_CLAIM, is_held};
 use crate::{HeldDelivery, StoreError, StoredClaim};
 
 /// New claims as columns, to be written by one statement.
@@ -429,7 +429,7 @@ async fn clear(
         "WITH gone AS (DELETE FROM claim WHERE ctid = ANY (ARRAY( \
              SELECT claim.ctid FROM claim JOIN unnest($1::text[], $2::text[], $3::text[]) \
                  AS key (id, tenant, destination) USING (id, tenant, destination) \
-             WHERE claim.expires_at <= $4 AND claim.status NOT IN (0, 2) AND NOT {AUDITED} \
+             WHERE claim.expires_at <= $4 AND NOT {KEEPS_CLAIM} AND NOT {AUDITED} \
              FOR UPDATE OF claim SKIP LOCKED)) RETURNING delivery) \
          DELETE FROM answer USING gone WHERE answer.delivery = gone.delivery"
     );
@@ -492,7 +492,7 @@ pub(super) async fn sweep(
 ) -> Result<usize, StoreError> {
     let sweep = format!(
         "WITH gone AS (DELETE FROM claim WHERE ctid = ANY (ARRAY( \
-             SELECT ctid FROM claim WHERE expires_at <= $1 AND status NOT IN (0, 2) AND NOT {AUDITED} \
+             SELECT ctid FROM claim WHERE expires_at <= $1 AND NOT {KEEPS_CLAIM} AND NOT {AUDITED} \
              ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)) RETURNING delivery), \
          answers AS (DELETE FROM answer USING gone WHERE answer.delivery = gone.delivery) \
          SELECT count(*) FROM gone"

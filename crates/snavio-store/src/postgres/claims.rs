@@ -18,6 +18,7 @@ use super::delivery::{Ask, Which};
 use super::horizon::BLOCK;
 use super::pool::sql;
 use super::{PostgresStore, answer, audit, claim, finish};
+use crate::over::KEEPS_CLAIM;
 use crate::{
     Act, ClaimFilter, Claims, Finished, HeldBack, Received, Report, StoreError, StoredClaim, evidence,
 };
@@ -54,7 +55,7 @@ impl Claims for PostgresStore {
             self.inner.arrivals.wake_some(queue.as_str(), some.len());
             left.into_iter().zip(ended).for_each(|(place, ended)| finished[place] = Some(ended));
         }
-        let gone = Finished { outcome: ReceiptOutcome::Gone, status: None };
+        let gone = Finished::new(ReceiptOutcome::Gone, None);
         Ok(finished.into_iter().map(|it| it.unwrap_or(gone)).collect())
     }
 
@@ -70,7 +71,7 @@ impl Claims for PostgresStore {
 
     async fn claims_of(&self, id: &IdKey, now: Timestamp) -> Result<Vec<StoredClaim>, StoreError> {
         let which = format!(
-            "claim.id = $1 AND claim.tenant = $2 AND (claim.expires_at > $3 OR claim.status IN (0, 2)) ORDER BY claim.destination LIMIT {}",
+            "claim.id = $1 AND claim.tenant = $2 AND (claim.expires_at > $3 OR {KEEPS_CLAIM}) ORDER BY claim.destination LIMIT {}",
             limits::PAGE_MAX
         );
         let work = async {
@@ -96,13 +97,15 @@ impl Claims for PostgresStore {
         limit: usize,
         now: Timestamp,
     ) -> Result<Vec<StoredClaim>, StoreError> {
-        let which = "claim.status = ANY ($1) AND claim.status <> 1 AND claim.message > $2 AND (claim.expires_at > $3 OR claim.status IN (0, 2)) \
-             AND ($4::text IS NULL OR starts_with(claim.destination, $4 || '/')) ORDER BY claim.message LIMIT $5";
+        let which = format!(
+            "claim.status = ANY ($1) AND claim.status <> 1 AND claim.message > $2 AND (claim.expires_at > $3 OR {KEEPS_CLAIM}) \
+             AND ($4::text IS NULL OR starts_with(claim.destination, $4 || '/')) ORDER BY claim.message LIMIT $5"
+        );
         let statuses: Vec<_> = filter.statuses.iter().map(|it| it.number()).collect();
         let work = async {
             let values: [&(dyn ToSql + Sync); 5] =
                 [&statuses, &filter.after.0, &now.0, &filter.owner, &(limit as i64)];
-            claim::listed(&self.client().await?, which, &values).await
+            claim::listed(&self.client().await?, &which, &values).await
         };
         self.within(work).await
     }
@@ -175,7 +178,7 @@ impl PostgresStore {
         for (place, outcome) in places.into_iter().zip(outcomes) {
             // What is not there may have been somebody's work that a claim still tells of.
             if outcome == ReceiptOutcome::Done {
-                finished[place] = Some(Finished { outcome, status: None });
+                finished[place] = Some(Finished::new(outcome, None));
             }
         }
         Ok(finished)

@@ -11,6 +11,7 @@ use snavio_model::conflict::{Conflict, ConflictState, Immovable, Move};
 use snavio_model::delivery::DeadLetter;
 use snavio_model::hash::DomainHash;
 use snavio_model::id::{MessageId, Serial};
+use snavio_model::limits;
 use snavio_model::name::{ServiceName, TenantName};
 use snavio_model::settle::{self, Delta, Intake, Known, NewConflict, Recorded};
 use snavio_model::time::Timestamp;
@@ -47,13 +48,16 @@ impl Conflicts for PostgresStore {
         self.within(async { stored(&self.client().await?, id).await }).await
     }
 
-    async fn conflicts_of(&self, id: &IdKey) -> Result<Vec<Conflict>, StoreError> {
-        let query =
-            format!("SELECT {COLUMNS} FROM conflict WHERE event_id = $1 AND tenant = $2 ORDER BY place");
+    async fn conflicts_of(&self, id: &IdKey, owner: Option<&str>) -> Result<Vec<Conflict>, StoreError> {
+        let query = format!(
+            "SELECT {COLUMNS} FROM conflict WHERE event_id = $1 AND tenant = $2 \
+             AND ($3::text IS NULL OR owner = $3) ORDER BY place LIMIT {}",
+            limits::PAGE_MAX
+        );
         let work = async {
             let client = self.client().await?;
             let statement = client.prepare_cached(&query).await.map_err(sql)?;
-            let values: [&(dyn ToSql + Sync); 2] = [&id.id.as_str(), &id.tenant.as_str()];
+            let values: [&(dyn ToSql + Sync); 3] = [&id.id.as_str(), &id.tenant.as_str(), &owner];
             let rows = client.query(&statement, &values).await.map_err(sql)?;
             let mut found = Vec::with_capacity(rows.len());
             for row in &rows {
@@ -146,11 +150,12 @@ async fn stored(client: &impl GenericClient, id: Serial) -> Result<Option<Stored
     const OF_SOURCE: &str =
         "SELECT coalesce(sum(count), 0)::bigint FROM conflict WHERE source = $1 AND owner = $2";
     let Some(conflict) = find(client, id, "").await? else { return Ok(None) };
+    let said_by = dead_letter::message_of(client, conflict.dead_letter).await?.unwrap_or(conflict.id);
     let values: [&(dyn ToSql + Sync); 2] = [&conflict.source.as_str(), &conflict.owner.as_str()];
     let row = client.query_one(OF_SOURCE, &values).await.map_err(sql)?;
     Ok(Some(StoredConflict {
         original: message::find(client, conflict.original).await?,
-        conflicting: message::find(client, conflict.id).await?,
+        conflicting: message::find(client, said_by).await?,
         of_source: row.try_get::<_, i64>(0).map_err(sql)?.unsigned_abs(),
         conflict,
     }))
@@ -233,7 +238,7 @@ pub(super) fn numbered(new: &NewConflict, base: i64) -> (Conflict, DeadLetter) {
         conflict.original = given(conflict.original);
     }
     letter.delivery.id = conflict.dead_letter;
-    letter.delivery.message = conflict.id;
+    letter.delivery.message = given(letter.delivery.message);
     (conflict, letter)
 }
 

@@ -185,6 +185,17 @@ pub(super) async fn lock(
     Ok(letters)
 }
 
+/// The number of the message that one carries.
+pub(super) async fn message_of(
+    client: &impl GenericClient,
+    id: Serial,
+) -> Result<Option<Serial>, StoreError> {
+    let statement =
+        client.prepare_cached("SELECT message FROM dead_letter WHERE id = $1").await.map_err(sql)?;
+    let row = client.query_opt(&statement, &[&id.0]).await.map_err(sql)?;
+    row.map(|row| row.try_get(0).map(Serial)).transpose().map_err(sql)
+}
+
 pub(super) async fn delete(client: &impl GenericClient, ids: &[Serial]) -> Result<(), StoreError> {
     let statement =
         client.prepare_cached("DELETE FROM dead_letter WHERE id = ANY ($1)").await.map_err(sql)?;

@@ -98,6 +98,7 @@ fn end(
     written: &mut Written,
 ) -> Finished {
     let Report { receipt, ending, .. } = report;
+    let mut told_before = false;
     let (next, status) = match found {
         Some((key, mut claim)) => {
             let attempt = Attempt {
@@ -115,7 +116,10 @@ fn end(
                     (next, Some(status))
                 }
                 // It ended before: what is left of the delivery goes, and nothing else happens.
-                Err(Fenced) => (Next::Done, Some(claim.status())),
+                Err(Fenced) => {
+                    told_before = true;
+                    (Next::Done, Some(claim.status()))
+                }
             }
         }
         None => (ending.without_claim(), None),
@@ -131,7 +135,7 @@ fn end(
         }
         Next::Bury(reason) => written.buried.push(DeadLetter::new(delivery, reason, now).after(ending)),
     }
-    Finished { outcome: ReceiptOutcome::Done, status }
+    Finished { outcome: ReceiptOutcome::Done, status, told_before }
 }
 
 /// A report on work that ended, or is somebody else's: whoever says again what stands is told that it does; all others
@@ -145,19 +149,19 @@ fn late(
 ) -> Finished {
     let Some(found) = found else {
         let outcome = if is_there { ReceiptOutcome::Fenced } else { ReceiptOutcome::Gone };
-        return Finished { outcome, status: None };
+        return Finished::new(outcome, None);
     };
     let status = Some(found.1.status());
     let Report { receipt, ending, .. } = report;
     if found.1.progress.as_ref().is_some_and(|it| it.was_ended_by(receipt.fence, ending)) {
-        return Finished { outcome: ReceiptOutcome::Done, status };
+        return Finished::before(ReceiptOutcome::Done, status);
     }
     if !report.on_record {
         let (act, deed, record) = evidence::fenced(&found, *receipt, who, now);
         written.fenced.push((act, deed));
         written.records.extend(record);
     }
-    Finished { outcome: ReceiptOutcome::Fenced, status }
+    Finished::new(ReceiptOutcome::Fenced, status)
 }
 
 async fn write(client: &impl GenericClient, written: &mut Written, now: Timestamp) -> Result<(), StoreError> {

@@ -15,7 +15,7 @@ use super::{audit, claim, hold, original};
 use crate::StoreError;
 use crate::archive::{DESTINATIONS_MAX, Expired};
 use crate::evidence::usable;
-use crate::over::{AUDITED, ById, Looked, Walk, Walks, needs_claim, needs_original};
+use crate::over::{AUDITED, ById, KEEPS_CLAIM, Looked, Walk, Walks, needs_claim, needs_original};
 
 const BY_ID: ById = ById { claims: "", originals: "" };
 
@@ -65,7 +65,7 @@ async fn sweep_on(
     limit: usize,
 ) -> Result<usize, StoreError> {
     let which = format!(
-        "WHERE expires_at >= $2 AND expires_at <= $1 AND status NOT IN (0, 2) AND {} \
+        "WHERE expires_at >= $2 AND expires_at <= $1 AND NOT {KEEPS_CLAIM} AND {} \
          ORDER BY expires_at LIMIT $3 OFFSET $4 FOR UPDATE SKIP LOCKED",
         if holds.is_empty() { AUDITED } else { "true" }
     );
@@ -185,7 +185,7 @@ pub(super) async fn make_way(
     let which = format!(
         "JOIN unnest($2::text[], $3::text[], $4::text[]) AS key (id, tenant, destination) \
              USING (id, tenant, destination) \
-         WHERE {AUDITED} AND expires_at <= $1 AND status NOT IN (0, 2) FOR UPDATE OF claim SKIP LOCKED"
+         WHERE {AUDITED} AND expires_at <= $1 AND NOT {KEEPS_CLAIM} FOR UPDATE OF claim SKIP LOCKED"
     );
     let (ids, tenants, destinations) = claim::columns(keys.iter().copied());
     let values: [&(dyn ToSql + Sync); 4] = [&now.0, &ids, &tenants, &destinations];

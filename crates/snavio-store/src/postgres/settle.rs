@@ -82,7 +82,7 @@ async fn settle_until(
     now: Timestamp,
     until: Instant,
 ) -> Result<Vec<Settlement>, StoreError> {
-    let needed: usize = batch.iter().map(|intake| 1 + intake.destinations.len()).sum();
+    let needed: usize = batch.iter().map(Intake::numbers_max).sum();
     let entities: HashSet<_> = batch.iter().flat_map(Intake::entities).collect();
     let is_too_much = needed >= BLOCK_NUMBERS || entities.len() > ENTITIES_MAX;
     if is_too_much && batch.len() > 1 {
@@ -548,6 +548,7 @@ fn judge(
 /// The statement that writes a batch: whole, or not at all.
 pub(super) fn statement() -> String {
     const _: () = assert!(2 * limits::COMMIT_MESSAGES_MAX < BLOCK_NUMBERS);
+    const _: () = assert!(2 * limits::SUBSCRIPTIONS_PER_TYPE_MAX < BLOCK_NUMBERS);
     format!(
         "WITH block AS MATERIALIZED ({BLOCK} WHERE $48::bigint IS NULL \
              OR $48 = (SELECT version FROM registry_version FOR SHARE)), \

@@ -135,7 +135,7 @@ impl Claims for NullStore {
         _: &str,
         _: Timestamp,
     ) -> Result<Vec<Finished>, StoreError> {
-        Ok(vec![Finished { outcome: ReceiptOutcome::Gone, status: None }; reports.len()])
+        Ok(vec![Finished::new(ReceiptOutcome::Gone, None); reports.len()])
     }
 
     async fn take(
@@ -390,7 +390,7 @@ impl Conflicts for NullStore {
         Ok(None)
     }
 
-    async fn conflicts_of(&self, _: &IdKey) -> Result<Vec<Conflict>, StoreError> {
+    async fn conflicts_of(&self, _: &IdKey, _: Option<&str>) -> Result<Vec<Conflict>, StoreError> {
         Ok(Vec::new())
     }
 
