@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use rusqlite::Connection;
 use snavio_model::claim::{Claim, ClaimKey, IdKey, Status};
 use snavio_model::delivery::{DeadReason, ReceiptOutcome, Tracking};
-use snavio_model::id::Serial;
+use snavio_model::id::{MessageId, Serial};
 use snavio_model::limits;
 use snavio_model::name::QueueKey;
 use snavio_model::order::Lane;
@@ -93,6 +93,28 @@ impl Claims for EmbeddedStore {
         let tenant = tenant.to_owned();
         let any =
             move |connection: &Connection| connection.query_row(ANY, [tenant], |row| row.get(0)).map_err(sql);
+        self.readers.run(any).await
+    }
+
+    async fn is_concerned(&self, tenant: &str, id: &MessageId) -> Result<bool, StoreError> {
+        const CONFLICT: &str =
+            "SELECT EXISTS (SELECT 1 FROM conflict WHERE event_id = ?1 AND (tenant = ?2 OR owner = ?2))";
+        const KNOWN: &str = "SELECT EXISTS (SELECT 1 FROM claim \
+             WHERE number IN (SELECT number FROM known_id WHERE digest = ?3 AND kind = 0) AND id = ?1 \
+             AND (tenant = ?2 OR substr(destination, 1, length(?2) + 1) = ?2 || '/'))";
+        // Ids that are no UUIDs are found by their tenant too, and whoever sent it is not known.
+        const SENT_BY_ANYBODY: &str = "SELECT EXISTS (SELECT 1 FROM claim WHERE id = ?1 \
+             AND substr(destination, 1, length(?2) + 1) = ?2 || '/')";
+        let (tenant, id) = (tenant.to_owned(), id.clone());
+        let any = move |connection: &Connection| {
+            let (tenant, id) = (tenant.as_str(), id.as_str());
+            let is_there = |query: &str, values: &[&dyn rusqlite::ToSql]| {
+                connection.query_row(query, values, |row| row.get::<_, bool>(0)).map_err(sql)
+            };
+            Ok(is_there(CONFLICT, &[&id, &tenant])?
+                || is_there(KNOWN, &[&id, &tenant, &known::digest(id, tenant)])?
+                || !known::is_uuid(id) && is_there(SENT_BY_ANYBODY, &[&id, &tenant])?)
+        };
         self.readers.run(any).await
     }
 
