@@ -111,7 +111,7 @@ pub(crate) fn indented(json: &str) -> String {
             ' ' | '\t' | '\r' | '\n' => {}
             '{' | '[' => {
                 text.push(c);
-                while rest.next_if(|it| it.is_ascii_whitespace()).is_some() {}
+                while rest.next_if(char::is_ascii_whitespace).is_some() {}
                 match rest.next_if(|it| matches!(it, '}' | ']')) {
                     Some(end) => text.push(end),
                     None => {

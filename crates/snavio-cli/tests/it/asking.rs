@@ -14,7 +14,7 @@ use crate::shell::{Ended, Shell};
 
 /// An id that was made so long ago, and says so.
 fn id_made(seconds_ago: u64) -> String {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let (now, _) = Uuid::now_v7().get_timestamp().unwrap().to_unix();
     Uuid::new_v7(Timestamp::from_unix(NoContext, now - seconds_ago, 0)).to_string()
 }
 
