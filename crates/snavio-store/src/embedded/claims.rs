@@ -102,18 +102,33 @@ impl Claims for EmbeddedStore {
         const KNOWN: &str = "SELECT EXISTS (SELECT 1 FROM claim \
              WHERE number IN (SELECT number FROM known_id WHERE digest = ?3 AND kind = 0) AND id = ?1 \
              AND (tenant = ?2 OR substr(destination, 1, length(?2) + 1) = ?2 || '/'))";
-        // Ids that are no UUIDs are found by their tenant too, and whoever sent it is not known.
+        // Ids that are no UUIDs are found by their sender, who is likely one of today's tenants, and may be a former one.
+        const TENANTS: &str = "SELECT name FROM registry_entry WHERE kind = 'tenant'";
         const SENT_BY_ANYBODY: &str = "SELECT EXISTS (SELECT 1 FROM claim WHERE id = ?1 \
              AND substr(destination, 1, length(?2) + 1) = ?2 || '/')";
         let (tenant, id) = (tenant.to_owned(), id.clone());
         let any = move |connection: &Connection| {
             let (tenant, id) = (tenant.as_str(), id.as_str());
             let is_there = |query: &str, values: &[&dyn rusqlite::ToSql]| {
-                connection.query_row(query, values, |row| row.get::<_, bool>(0)).map_err(sql)
+                connection.prepare_cached(query)?.query_row(values, |row| row.get::<_, bool>(0))
             };
-            Ok(is_there(CONFLICT, &[&id, &tenant])?
-                || is_there(KNOWN, &[&id, &tenant, &known::digest(id, tenant)])?
-                || !known::is_uuid(id) && is_there(SENT_BY_ANYBODY, &[&id, &tenant])?)
+            let is_sent_by = |sender: &str| is_there(KNOWN, &[&id, &tenant, &known::digest(id, sender)]);
+            let any = || -> rusqlite::Result<bool> {
+                if is_there(CONFLICT, &[&id, &tenant])? || is_sent_by(tenant)? {
+                    return Ok(true);
+                }
+                if known::is_uuid(id) {
+                    return Ok(false);
+                }
+                let mut tenants = connection.prepare_cached(TENANTS)?;
+                for sender in tenants.query_map([], |row| row.get::<_, String>(0))? {
+                    if is_sent_by(&sender?)? {
+                        return Ok(true);
+                    }
+                }
+                is_there(SENT_BY_ANYBODY, &[&id, &tenant])
+            };
+            any().map_err(sql)
         };
         self.readers.run(any).await
     }
