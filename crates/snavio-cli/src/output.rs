@@ -33,12 +33,24 @@ impl Output {
         print_line(&table.to_string());
     }
 
-    /// Prints one object: a line per member, or the document.
+    /// Prints a list: its items as rows, or the whole document.
+    pub(crate) fn list(self, document: &Value, columns: &[&str]) {
+        let items = document["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+        self.rows(document, items, columns);
+    }
+
+    /// Prints one object: a line per member, or the document. A text of several lines is below its name, further in.
     pub(crate) fn object(self, document: &Value) {
         match (self, document.as_object()) {
             (Self::Table, Some(members)) => {
                 for (name, value) in members {
-                    print_line(&format!("{name}: {}", cell(value)));
+                    match value.as_str().filter(|it| it.contains('\n')) {
+                        Some(lines) => {
+                            print_line(&format!("{name}:"));
+                            print_lines(lines);
+                        }
+                        None => print_line(&format!("{name}: {}", cell(value))),
+                    }
                 }
             }
             _ => print_line(&document.to_string()),
@@ -61,11 +73,21 @@ pub(crate) fn print_line(line: &str) {
     print_text(&format!("{line}\n"));
 }
 
-/// Prints a text. Whoever reads may have seen enough (`| head`) and left; that nothing can be written for another
-/// reason must not go unnoticed.
+/// Prints the lines of a text, further in than what they belong to.
+pub(crate) fn print_lines(text: &str) {
+    text.lines().for_each(|line| print_line(&format!("  {}", on_a_line(line))));
+}
+
+/// Prints a text.
 pub(crate) fn print_text(text: &str) {
+    print_bytes(text.as_bytes());
+}
+
+/// Prints bytes as they are. Whoever reads may have seen enough (`| head`) and left; that nothing can be written for another
+/// reason must not go unnoticed.
+pub(crate) fn print_bytes(bytes: &[u8]) {
     let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             eprintln!("snavio: cannot write the result: {error}");
             std::process::exit(1);
@@ -74,12 +96,80 @@ pub(crate) fn print_text(text: &str) {
     }
 }
 
-/// A value as text: whatever was sent stays on its line and cannot steer the terminal.
+/// JSON on as many lines as it has values, and otherwise as it came: numbers keep their digits.
+pub(crate) fn indented(json: &str) -> String {
+    const STEP: &str = "  ";
+    let (mut text, mut depth, mut in_string, mut escaped) = (String::new(), 0, false, false);
+    let mut rest = json.chars().peekable();
+    while let Some(c) = rest.next() {
+        if in_string {
+            text.push(c);
+            (in_string, escaped) = (escaped || c != '"', !escaped && c == '\\');
+            continue;
+        }
+        match c {
+            ' ' | '\t' | '\r' | '\n' => {}
+            '{' | '[' => {
+                text.push(c);
+                while rest.next_if(char::is_ascii_whitespace).is_some() {}
+                match rest.next_if(|it| matches!(it, '}' | ']')) {
+                    Some(end) => text.push(end),
+                    None => {
+                        depth += 1;
+                        text.push_str(&format!("\n{}", STEP.repeat(depth)));
+                    }
+                }
+            }
+            '}' | ']' => {
+                depth = depth.saturating_sub(1);
+                text.push_str(&format!("\n{}{c}", STEP.repeat(depth)));
+            }
+            ',' => text.push_str(&format!(",\n{}", STEP.repeat(depth))),
+            ':' => text.push_str(": "),
+            _ => {
+                in_string = c == '"';
+                text.push(c);
+            }
+        }
+    }
+    text
+}
+
+/// A value as text.
 fn cell(value: &Value) -> String {
-    let text = match value {
+    match value {
         Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
+        Value::String(text) => on_a_line(text),
+        other => on_a_line(&other.to_string()),
+    }
+}
+
+/// Whatever was sent stays on its line and cannot steer the terminal.
+fn on_a_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CLM-14
+    #[test]
+    fn json_is_set_out_in_lines_and_keeps_its_digits() {
+        let text = r#"{"a": 1.00000000000000000000000000000001,"b":[ ],"c":{},"d":["x, \"y\\",{"e":null}]}"#;
+        let lines = [
+            "{",
+            "  \"a\": 1.00000000000000000000000000000001,",
+            "  \"b\": [],",
+            "  \"c\": {},",
+            "  \"d\": [",
+            "    \"x, \\\"y\\\\\",",
+            "    {",
+            "      \"e\": null",
+            "    }",
+            "  ]",
+            "}",
+        ];
+        assert_eq!(indented(text).lines().collect::<Vec<_>>(), lines);
+    }
 }

@@ -25,8 +25,17 @@ impl MessageId {
         Some(Self(lower.into()))
     }
 
-    /// Reads an event's id: 1 to 128 printable ASCII characters, a hyphenated UUID in any case (MSG-5).
+    /// What an event's id must be.
+    pub const EVENT_RULE: &str = "must be 1 to 128 printable ASCII characters, without a space at either end";
+
+    /// Reads an event's id: 1 to 128 printable ASCII characters, a hyphenated UUID in any case (MSG-5). No header can carry a
+    /// space at either end, so an id that has one could not be pushed.
     pub fn event(text: &str) -> Option<Self> {
+        Self::asked_for(text).filter(|it| it.0.trim_matches(' ').len() == it.0.len())
+    }
+
+    /// Reads an id that somebody asks about, which was taken at a time when it might have spaces at either end.
+    pub fn asked_for(text: &str) -> Option<Self> {
         let is_id = (1..=EVENT_ID_BYTES_MAX).contains(&text.len())
             && text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
         Self::uuid(text).or_else(|| is_id.then(|| Self(text.into())))
@@ -122,6 +131,10 @@ mod tests {
             ("0192F0A0-7C3E-7B60-8C1D-1B2A3C4D5E6F", Some("0192f0a0-7c3e-7b60-8c1d-1b2a3c4d5e6f")),
             ("0192F0A07C3E7B608C1D1B2A3C4D5E6F", Some("0192F0A07C3E7B608C1D1B2A3C4D5E6F")),
             ("Order 7 ~", Some("Order 7 ~")),
+            (" order-7", None),
+            ("order-7 ", None),
+            (" ", None),
+            (" 0192f0a0-7c3e-7b60-8c1d-1b2a3c4d5e6f", None),
             ("x", Some("x")),
             (longest.as_str(), Some(longest.as_str())),
             (&format!("{longest}x"), None),
@@ -131,6 +144,9 @@ mod tests {
             ("é", None),
         ] {
             assert_eq!(MessageId::event(text).as_ref().map(MessageId::as_str), kept, "{text:?}");
+        }
+        for (text, is_id) in [("order-7 ", true), ("\t", false), ("", false)] {
+            assert_eq!(MessageId::asked_for(text).is_some(), is_id, "{text:?}");
         }
     }
 

@@ -189,7 +189,7 @@ reasons! {
     /// Not a name.
     InvalidName = "invalid_name", 400, Invalid, "Invalid name", "use a name of the form described";
     /// Not an id.
-    InvalidId = "invalid_id", 400, Invalid, "Invalid id", "use a hyphenated UUID that is not nil for a command, 1 to 128 printable ASCII characters for an event";
+    InvalidId = "invalid_id", 400, Invalid, "Invalid id", "use a hyphenated UUID that is not nil for a command, 1 to 128 printable ASCII characters for an event, without a space at either end";
     /// Not a timestamp.
     InvalidTimestamp = "invalid_timestamp", 400, Invalid, "Invalid timestamp", "use RFC 3339 with T and an offset, without leap seconds";
     /// Signed too long ago or in the future.

@@ -13,6 +13,7 @@ use serde_json::Value;
 use snavio_model::delivery::Receipt;
 use snavio_model::limits;
 use snavio_model::name::QueueName;
+use snavio_model::processing::is_reference;
 use tokio::task::{JoinError, JoinSet};
 
 use crate::{ApiError, Client, Delivery};
@@ -35,7 +36,8 @@ const RELEASED: (Duration, Duration) = (Duration::from_secs(1), Duration::from_s
 /// What work may return once it is done.
 pub trait Done: Send + 'static {
     /// What the work is known by from then on, for example a posting reference. It is reported back with the
-    /// acknowledgement, and the gateway keeps it where the route is `tracked`.
+    /// acknowledgement, and the gateway keeps it where the route is `tracked`. What cannot be one (1 to 256 bytes on one
+    /// line) is left out.
     fn reference(&self) -> Option<&str>;
 }
 
@@ -45,7 +47,7 @@ impl Done for () {
     }
 }
 
-/// Its result is the reference, where it is short enough for one.
+/// Its result is the reference, where it can be one: short, and on one line. Any other stays in the consumer's database.
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 impl Done for crate::once::Once {
     fn reference(&self) -> Option<&str> {
@@ -165,6 +167,8 @@ impl Receiver {
         let (queue, id) = (self.queue.as_str(), receipts[0].delivery_id);
         let settled = match ended {
             Ok(done) => {
+                // Anything else is a result of the consumer's own, which the gateway would refuse as a reference: that must
+                // not keep done work from being told.
                 let reference = done.reference().filter(|it| is_reference(it));
                 persist(|| self.client.acknowledge_with(queue, receipts[0], reference, None)).await
             }
@@ -204,11 +208,6 @@ impl Receiver {
         }
         std::future::pending().await
     }
-}
-
-/// What is longer is a result of the consumer's own, and no reference: that must not keep done work from being told.
-fn is_reference(text: &str) -> bool {
-    (1..=limits::REFERENCE_BYTES_MAX).contains(&text.len())
 }
 
 /// How the one task of a set ended.

@@ -158,6 +158,9 @@ impl Principal {
     pub(crate) fn may(&self, permission: Permission) -> Result<(), Refusal> {
         match self.standing().judge(permission, Over::Platform) {
             Verdict::Allowed => Ok(()),
+            Verdict::Forbidden | Verdict::Hidden if permission == Permission::Record => {
+                Err(forbidden("only operators, and auditors of all tenants, may see this"))
+            }
             Verdict::Forbidden | Verdict::Hidden => Err(forbidden("only an operator may do this")),
         }
     }

@@ -8,7 +8,7 @@ use snavio_model::archive::{ClaimPointer, Fault};
 use snavio_model::claim::{Claim, ClaimKey, IdKey, Status};
 use snavio_model::delivery::{Receipt, ReceiptOutcome};
 use snavio_model::hash::DomainHash;
-use snavio_model::id::Serial;
+use snavio_model::id::{MessageId, Serial};
 use snavio_model::name::QueueKey;
 use snavio_model::processing::{Answer, Ending, Retry};
 use snavio_model::time::Timestamp;
@@ -183,6 +183,10 @@ pub trait Claims: Send + Sync {
 
     /// Whether there is any claim under ids of a tenant, or at its destinations. All of them may be looked at.
     async fn has_claims(&self, tenant: &str) -> Result<bool, StoreError>;
+
+    /// Whether there is a claim or a conflict under an id that a tenant sent, or was sent by whomever. All of them may be
+    /// looked at.
+    async fn is_concerned(&self, tenant: &str, id: &MessageId) -> Result<bool, StoreError>;
 
     /// Claims that are not complete, oldest first.
     async fn open_claims(

@@ -5,6 +5,7 @@ use reqwest::Method;
 use serde_json::json;
 use snavio_model::name::ServiceName;
 
+use super::pages;
 use crate::Ended;
 use crate::connection::AsOperator;
 use crate::output::Output;
@@ -53,9 +54,8 @@ impl Bans {
         let api = self.node.api()?;
         match self.command {
             Command::List => {
-                let page = api.call(Method::GET, "/v1/bans?limit=1000", None).await?;
-                let items = page["items"].as_array().cloned().unwrap_or_default();
-                output.rows(&page, &items, &["source", "reason", "until"]);
+                let all = pages::whole(&api, "bans", &[], ("after", "".into())).await?;
+                output.list(&all, &["source", "reason", "until"]);
             }
             Command::Set { source, reason, until } => {
                 let body = match until {

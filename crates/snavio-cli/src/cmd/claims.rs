@@ -7,17 +7,17 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use snavio_model::percent::in_url;
 
-use super::Failure;
+use super::{Failure, pages};
 use crate::Ended;
 use crate::connection::AsAnybody;
-use crate::output::{Output, print_line};
+use crate::output::{Output, print_bytes, print_line};
 
 /// Ids that are sent with one request.
 const IMPORTED_AT_ONCE: usize = 1000;
 /// Refusals that are told one by one.
 const REFUSED_TOLD_MAX: usize = 5;
 
-/// Look up what became of an id, list what failed or is in doubt, have it processed again or settle it, take over ids.
+/// Look up what became of an id and what was answered, list what failed or is in doubt, have it processed again or settle it, take over ids.
 ///
 /// As a service with its credentials, or with the operator's or a person's token.
 ///
@@ -55,6 +55,23 @@ enum Command {
         /// The tenant whose id it is, when you are there for all.
         #[arg(long)]
         tenant: Option<String>,
+        /// Only at this destination, for example acme/ledger:post-entry: where there is nothing, it is then told by how long
+        /// claims are kept there whether there was anything.
+        #[arg(long)]
+        destination: Option<String>,
+    },
+    /// Print what was answered to an id, byte for byte, wherever it is kept.
+    ///
+    /// Example: snavio claims answer invoice-4711 --tenant acme > answer.json
+    Answer {
+        /// The message's id.
+        id: String,
+        /// The tenant whose id it is, when you are there for all.
+        #[arg(long)]
+        tenant: Option<String>,
+        /// At which destination, where the id has more than one.
+        #[arg(long)]
+        destination: Option<String>,
     },
     /// Put what failed for good, or is in doubt, back to be processed again, under its old id.
     ///
@@ -113,36 +130,35 @@ enum Command {
 impl Claims {
     pub(crate) async fn run(self, output: Output) -> Ended {
         let api = self.node.api().await?;
-        let of_tenant = |tenant: &Option<String>, sign: char| {
-            tenant.as_ref().map(|it| format!("{sign}tenant={it}")).unwrap_or_default()
-        };
         match self.command {
             Command::List { tenant, status, after } => {
-                let status = status.map(|it| format!("&status={it}")).unwrap_or_default();
-                let path = format!("/v1/claims?after={after}{}{status}", of_tenant(&tenant, '&'));
-                let page = api.call(Method::GET, &path, None).await?;
-                let items = page["items"].as_array().cloned().unwrap_or_default();
+                let filters = [("tenant", tenant.as_deref()), ("status", status.as_deref())];
+                let all = pages::after(&api, "claims", &filters, after).await?;
                 let columns = ["message", "status", "eventId", "destination", "attempts", "dueAt", "error"];
-                output.rows(&page, &items, &columns);
+                output.list(&all, &columns);
             }
-            Command::Show { id, tenant } => {
-                let path = format!("/v1/claims/{}{}", in_path(&id)?, of_tenant(&tenant, '?'));
+            Command::Show { id, tenant, destination } => {
+                let path = of_one(&id, "", tenant.as_deref(), destination.as_deref())?;
                 let mut found = api.call(Method::GET, &path, None).await?;
                 if output == Output::Json {
                     output.object(&found);
                     return Ok(());
                 }
-                let claims = found["claims"].take();
+                let claims = found.as_object_mut().and_then(|it| it.remove("claims"));
                 output.object(&found);
-                for claim in claims.as_array().into_iter().flatten() {
+                for claim in claims.iter().filter_map(Value::as_array).flatten() {
                     print_line("");
                     output.object(claim);
                 }
             }
+            Command::Answer { id, tenant, destination } => {
+                let path = of_one(&id, "/answer", tenant.as_deref(), destination.as_deref())?;
+                print_bytes(&api.exchange(Method::GET, &path, None, "").await?.1);
+            }
             Command::Reprocess { ids, tenant, status, why } => {
                 let put_back = async |id: &str, destination: Option<&str>, tenant: &str| {
                     let tenant = Some(tenant).filter(|it| !it.is_empty());
-                    let path = of_one(id, "reprocess", tenant, destination)?;
+                    let path = of_one(id, "/reprocess", tenant, destination)?;
                     Ok::<_, Failure>(api.call(Method::POST, &path, Some(&json!({ "why": why }))).await?)
                 };
                 let (mut count, mut refused) = (0, Vec::new());
@@ -151,8 +167,10 @@ impl Claims {
                     count += 1;
                 }
                 let mut after = 0;
+                let of_tenant =
+                    tenant.as_ref().map(|it| format!("&tenant={}", in_url(it))).unwrap_or_default();
                 while let Some(status) = &status {
-                    let path = format!("/v1/claims?after={after}&status={status}{}", of_tenant(&tenant, '&'));
+                    let path = format!("/v1/claims?after={after}&status={status}{of_tenant}");
                     let page = api.call(Method::GET, &path, None).await?;
                     let items = page["items"].as_array().cloned().unwrap_or_default();
                     if items.is_empty() {
@@ -176,7 +194,7 @@ impl Claims {
                 }
             }
             Command::Settle { id, tenant, destination, reference, why } => {
-                let path = of_one(&id, "settle", tenant.as_deref(), destination.as_deref())?;
+                let path = of_one(&id, "/settle", tenant.as_deref(), destination.as_deref())?;
                 let body = json!({ "reference": reference, "why": why });
                 output.object(&api.call(Method::POST, &path, Some(&body)).await?);
             }
@@ -196,11 +214,11 @@ impl Claims {
     }
 }
 
-/// The path of what is done to one claim.
+/// The path of one claim, or of what is done to it.
 fn of_one(id: &str, deed: &str, tenant: Option<&str>, destination: Option<&str>) -> Result<String, Failure> {
     let named = [("tenant", tenant), ("destination", destination)];
     let named = named.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", in_url(value?))));
-    Ok(format!("/v1/claims/{}/{deed}?{}", in_path(id)?, named.collect::<Vec<_>>().join("&")))
+    Ok(format!("/v1/claims/{}{deed}?{}", in_path(id)?, named.collect::<Vec<_>>().join("&")))
 }
 
 /// What a `seen_events` table holds. Its times are in UTC, whether or not they say so.

@@ -1,12 +1,17 @@
 //! `snavio conflicts`.
 
+use std::collections::BTreeMap;
+
 use clap::{Args, Subcommand};
 use reqwest::Method;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::pages;
 use crate::Ended;
 use crate::connection::AsOperator;
-use crate::output::{Output, print_line};
+use crate::output::{Output, indented, print_line, print_lines};
 
 /// List, show, triage and resolve ids that were used for two contents.
 ///
@@ -93,28 +98,20 @@ impl Conflicts {
         };
         match self.command {
             Command::List { tenant, state, after } => {
-                let tenant = tenant.map(|tenant| format!("&tenant={tenant}")).unwrap_or_default();
-                let state = state.map(|state| format!("&state={state}")).unwrap_or_default();
-                let path = format!("/v1/conflicts?after={after}{tenant}{state}");
-                let page = api.call(Method::GET, &path, None).await?;
-                let items = page["items"].as_array().cloned().unwrap_or_default();
+                let filters = [("tenant", tenant.as_deref()), ("state", state.as_deref())];
+                let all = pages::after(&api, "conflicts", &filters, after).await?;
                 let columns =
                     ["conflictId", "conflictState", "eventId", "source", "destination", "count", "flaggedAt"];
-                output.rows(&page, &items, &columns);
+                output.list(&all, &columns);
             }
             Command::Show { id } => {
-                let mut whole = api.call(Method::GET, &format!("/v1/conflicts/{id}"), None).await?;
-                let differences = whole["differences"].as_array().cloned().unwrap_or_default();
-                if output == Output::Json {
-                    output.object(&whole);
-                    return Ok(());
+                // As it came: numbers keep their digits.
+                let path = format!("/v1/conflicts/{id}");
+                let (_, whole) = api.exchange(Method::GET, &path, None, "").await?;
+                match output {
+                    Output::Json => print_line(&String::from_utf8_lossy(&whole)),
+                    Output::Table => print_conflict(serde_json::from_slice(&whole)?),
                 }
-                for part in ["differences", "original", "conflicting"] {
-                    whole[part].take();
-                }
-                output.object(&whole);
-                print_line("where the two differ:");
-                output.rows(&whole, &differences, &["pointer", "original", "conflicting"]);
             }
             Command::Triage { id, note } => {
                 output.object(&change(id, json!({ "state": "TRIAGED", "note": note })).await?);
@@ -134,4 +131,40 @@ impl Conflicts {
         }
         Ok(())
     }
+}
+
+/// A conflict with both messages as they came.
+#[derive(Deserialize)]
+struct Whole {
+    original: Option<Box<RawValue>>,
+    conflicting: Option<Box<RawValue>>,
+    differences: Vec<Difference>,
+    #[serde(flatten)]
+    rest: BTreeMap<String, Value>,
+}
+
+#[derive(Deserialize)]
+struct Difference {
+    pointer: String,
+    original: Option<Box<RawValue>>,
+    conflicting: Option<Box<RawValue>>,
+}
+
+/// The record, both messages under each other, and then only where they differ (CLM-14).
+fn print_conflict(whole: Whole) {
+    Output::Table.object(&json!(whole.rest));
+    for (name, message) in [("original", &whole.original), ("conflicting", &whole.conflicting)] {
+        print_line(&format!("\n{name}:"));
+        match message {
+            Some(message) => print_lines(&indented(message.get())),
+            None => print_lines(
+                "(not shown: it cannot be read now, or was meant for a tenant that you do not see)",
+            ),
+        }
+    }
+    print_line("\nwhere the two differ:");
+    let text = |it: &Option<Box<RawValue>>| it.as_ref().map(|it| it.get().to_owned());
+    let row = |it: &Difference| json!({ "pointer": it.pointer, "original": text(&it.original), "conflicting": text(&it.conflicting) });
+    let rows: Vec<_> = whole.differences.iter().map(row).collect();
+    Output::Table.rows(&Value::Null, &rows, &["pointer", "original", "conflicting"]);
 }

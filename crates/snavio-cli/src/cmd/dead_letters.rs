@@ -4,6 +4,7 @@ use clap::{Args, Subcommand};
 use reqwest::Method;
 use serde_json::json;
 
+use super::pages;
 use crate::Ended;
 use crate::connection::AsService;
 use crate::output::Output;
@@ -60,13 +61,12 @@ impl DeadLetters {
         let client = self.service.client()?;
         match self.command {
             Command::List { queue, after } => {
-                let filter = queue.map(|queue| format!("&queue={queue}")).unwrap_or_default();
-                let page = client
-                    .call(Method::GET, &format!("/v1/dead-letters?after={after}{filter}"), None)
-                    .await?;
-                let items = page["items"].as_array().cloned().unwrap_or_default();
-                let columns = ["id", "reason", "conflict_id", "route", "attempts", "dead_at", "message_id"];
-                output.rows(&page, &items, &columns);
+                let api = client.authorized().await?;
+                let all = pages::after(&api, "dead-letters", &[("queue", queue.as_deref())], after).await?;
+                output.list(
+                    &all,
+                    &["id", "reason", "conflict_id", "route", "attempts", "dead_at", "message_id"],
+                );
             }
             Command::Show { id } => {
                 output.object(&client.call(Method::GET, &format!("/v1/dead-letters/{id}"), None).await?);

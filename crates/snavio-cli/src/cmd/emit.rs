@@ -3,11 +3,12 @@
 use std::io::Read;
 
 use clap::Args;
+use serde_json::Value;
 use snavio_model::adapter::event_id;
 use snavio_model::id::MessageId;
 use snavio_model::name::{CommandName, EventVersion, InvalidName, TargetText};
 use snavio_model::trace::CorrelationId;
-use snavio_sdk::{Command, Event};
+use snavio_sdk::{ApiError, Command, Event};
 
 use super::Failure;
 use super::keys::ask_operator;
@@ -144,14 +145,13 @@ impl Emit {
     pub(crate) async fn run(self, output: Output) -> Ended {
         let (client, file) = (self.service.client()?, self.service.file()?.to_owned());
         let sent = self.sent()?;
-        let again = format!("its id is {0}: a retry must use the same, --id {0}", sent.id());
         let answer = match &sent {
             Sent::Command(command) => client.send(command).await,
             Sent::Event(event) => client.send_event(event).await,
         };
         let answer = answer.map_err(|error| {
-            let is_of_the_key = error.is_of_the_key();
-            let failure = Failure::from(error).with_advice(&again);
+            let (is_of_the_key, advice) = (error.is_of_the_key(), advice(&error, sent.id()));
+            let failure = advice.iter().fold(Failure::from(error), |it, advice| it.with_advice(advice));
             match is_of_the_key {
                 true => failure.with_advice(&ask_operator(&client.credentials().source, &file)),
                 false => failure,
@@ -171,7 +171,7 @@ impl Emit {
             let mut event = Event::new(event_type, data);
             event.id = made.unwrap_or(event.id);
             if let Some(text) = &self.id {
-                let wrong = || Failure::misuse("an event's id is 1 to 128 printable ASCII characters");
+                let wrong = || Failure::misuse(format!("an event's id {}", MessageId::EVENT_RULE));
                 event.id = MessageId::event(text).ok_or_else(wrong)?;
             }
             event.timestamp = self.event.timestamp;
@@ -189,4 +189,31 @@ impl Emit {
         let arguments = MessageArguments { target, name, id, correlation_id, payload };
         Ok(Sent::Command(arguments.command()?))
     }
+}
+
+/// What there is to know and to do about a message that was not taken.
+fn advice(error: &ApiError, id: &str) -> Vec<String> {
+    let again = || format!("its id is {id}: a retry must use the same, --id {id}");
+    let ApiError::Refused { reason, document, .. } = error else {
+        return if error.is_retryable() { vec![again()] } else { Vec::new() };
+    };
+    let text = |member: &str| document[member].as_str().map(str::to_owned);
+    // It was taken and failed for good: what the processor said then is all there will be.
+    if document["state"] == "FAILED" {
+        let answered = match (&document["response"], &document["response_base64"]) {
+            (Value::Null, Value::Null) => None,
+            (Value::Null, base64) => Some(format!("its processor answered, in base64: {base64}")),
+            (response, _) => Some(format!("its processor answered: {response}")),
+        };
+        let over = format!("{id} has failed for good, and sent again it is answered the same");
+        return answered.into_iter().chain([over]).collect();
+    }
+    let numbers = document["number"].as_i64().zip(document["last"].as_i64());
+    let numbers = numbers.map(|(number, last)| format!("its number is {number}, and {last} was processed"));
+    let of_conflict =
+        (reason == "conflict").then(|| format!("another content than that of {id} needs another id"));
+    // What says when to come back may go through later, and what does not know must be asked again.
+    let is_unknown = document["reason"].is_string() && document["accepted"].is_null();
+    let again = (error.is_retryable() || error.retry_after().is_some() || is_unknown).then(again);
+    numbers.into_iter().chain(of_conflict).chain(text("advice")).chain(again).collect()
 }

@@ -2,9 +2,10 @@
 
 use clap::{Args, ValueEnum};
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::Value;
 use snavio_sdk::{Api, ApiError};
 
+use super::pages;
 use crate::Ended;
 use crate::connection::{AsOperator, path};
 use crate::output::Output;
@@ -61,34 +62,14 @@ impl Get {
             What::Issuers => ("issuer", &["issuer", "audience", "keys"]),
             What::Workloads => ("workload", &["issuer", "subject", "service"]),
             What::Changes => {
-                let items = changes(&api).await?;
-                let columns = ["version", "at", "who", "kind", "name", "why"];
-                output.rows(&json!({ "items": items }), &items, &columns);
+                let all = pages::whole(&api, "registry/changes", &[], ("since", 0.into())).await?;
+                output.list(&all, &["version", "at", "who", "kind", "name", "why"]);
                 return Ok(());
             }
         };
         let items = entries(&api, kind).await?;
         output.rows(&Value::Array(items.clone()), &items, columns);
         Ok(())
-    }
-}
-
-/// The whole changelog, page by page.
-async fn changes(api: &Api) -> Result<Vec<Value>, ApiError> {
-    let mut all = Vec::new();
-    let mut since = json!(0);
-    loop {
-        let path = format!("/v1/registry/changes?limit=1000&since={since}");
-        let mut page = api.call(Method::GET, &path, None).await?;
-        if let Value::Array(items) = page["items"].take() {
-            all.extend(items);
-        }
-        // A page may hold nothing for this caller and still not be the last one.
-        let next = page["next"].take();
-        if next == since {
-            return Ok(all);
-        }
-        since = next;
     }
 }
 

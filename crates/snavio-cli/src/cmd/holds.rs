@@ -4,6 +4,7 @@ use clap::{Args, Subcommand};
 use reqwest::Method;
 use serde_json::json;
 
+use super::pages;
 use crate::Ended;
 use crate::connection::AsOperator;
 use crate::output::Output;
@@ -30,7 +31,7 @@ enum Command {
         /// Whose.
         #[arg(long)]
         tenant: String,
-        /// Only this id.
+        /// Only this id: what the tenant sent under it, and what its destinations were sent under it.
         #[arg(long, conflicts_with = "destination")]
         event: Option<String>,
         /// Only this destination, for example acme/ledger:post.
@@ -81,12 +82,10 @@ impl Holds {
                 output.object(&api.call(Method::POST, "/v1/holds", Some(&body)).await?);
             }
             Command::List { tenant, lifted, after } => {
-                let tenant = tenant.map(|tenant| format!("&tenant={tenant}")).unwrap_or_default();
-                let path = format!("/v1/holds?after={after}&lifted={lifted}{tenant}");
-                let page = api.call(Method::GET, &path, None).await?;
-                let items = page["items"].as_array().cloned().unwrap_or_default();
+                let filters = [("tenant", tenant.as_deref()), ("lifted", lifted.then_some("true"))];
+                let all = pages::after(&api, "holds", &filters, after).await?;
                 let columns = ["holdId", "tenant", "eventId", "destination", "who", "why", "at", "liftedAt"];
-                output.rows(&page, &items, &columns);
+                output.list(&all, &columns);
             }
             Command::Lift { id, why } => {
                 let body = json!({ "why": why });

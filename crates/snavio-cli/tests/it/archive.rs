@@ -181,34 +181,90 @@ async fn what_a_former_tenant_left_behind_can_be_held() {
     assert!(told["detail"].as_str().is_some_and(|it| it.contains("nothing leads from this id")), "{told}");
 }
 
+/// `acme/shop` posts to `zeta/gl`.
+struct TwoTenants {
+    node: Node,
+    shop: Credentials,
+    gl: Credentials,
+}
+
+impl TwoTenants {
+    async fn set() -> Self {
+        let node = Node::launch(&Launch::default());
+        let registry = json!({
+            "tenants": [{ "name": "acme" }, { "name": "zeta" }],
+            "services": [{ "name": "acme/shop" }, { "name": "zeta/gl" }],
+            "routes": [{
+                "target": "zeta/gl", "name": "post", "queue": "post", "dead_letter_queue": "exceptions",
+                "claim": { "policy": "ledger" },
+            }],
+            "grants": [{ "source": "acme/shop", "target": "zeta/gl", "name": "post" }],
+        });
+        let [shop, gl] = <[Credentials; 2]>::try_from(node.apply(&registry).await).unwrap();
+        Self { node, shop, gl }
+    }
+
+    async fn post(&self, id: &str, amount: u32) -> (u16, Value) {
+        let mut draft = Draft::new("post", id);
+        draft.target = "zeta/gl".to_owned();
+        draft.payload = json!({ "amount": amount }).to_string();
+        post(&self.node.client(&self.shop), draft.sign(&self.shop)).await
+    }
+
+    async fn person(&self, role: &str, tenant: &str) -> Api {
+        let name = format!("{role}-{tenant}");
+        self.node.api().with_token(&issue(&self.node, &name, role, Some(tenant)).await.token)
+    }
+}
+
+/// CLM-18: whoever was sent something holds it by its id, and whoever sent it cannot erase it; a hold on what is not there is
+/// none, and is refused.
+#[tokio::test]
+async fn whoever_was_sent_an_id_holds_it_and_nobody_holds_nothing() {
+    let two = TwoTenants::set().await;
+    let id = new_id();
+    let (ours, theirs) =
+        (two.person("accounting-ops", "acme").await, two.person("accounting-ops", "zeta").await);
+    let hold = json!({ "eventId": id, "why": "a lawsuit" });
+    for who in [&ours, &theirs] {
+        let (status, told) = call(who, "/v1/holds", hold.clone()).await;
+        assert_eq!((status, &told["reason"]), (404, &json!("not_found")), "{told}");
+        assert!(told["detail"].as_str().unwrap().contains("a hold would be on nothing"), "{told}");
+    }
+    assert_eq!(two.post(&id, 10).await.0, 202);
+    assert_eq!(drain(&two.node.client(&two.gl), "post").await.len(), 1);
+
+    let (status, held) = call(&theirs, "/v1/holds", hold).await;
+    assert_eq!(status, 201, "{held}");
+    let erase = json!({ "eventId": id, "why": "request 4711" });
+    let (status, told) = call(&ours, "/v1/erasures", erase.clone()).await;
+    assert_eq!((status, &told["reason"]), (409, &json!("held")), "{told}");
+    let lift = format!("/v1/holds/{}/lift", held["holdId"]);
+    assert_eq!(call(&ours, &lift, json!({ "why": "x" })).await.0, 404, "it is not theirs to lift");
+    assert_eq!(call(&theirs, &lift, json!({ "why": "it is over" })).await.0, 200);
+    let (status, told) = call(&ours, "/v1/erasures", erase).await;
+    assert_eq!(status, 200, "{told}");
+    // Whoever may erase sees what was; whoever may only look does not.
+    for (who, count) in [(&ours, 1), (&theirs, 0)] {
+        let (status, listed) = get(who, "/v1/erasures").await;
+        assert_eq!((status, listed["items"].as_array().map(Vec::len)), (200, Some(count)), "{listed}");
+    }
+    assert_eq!(get(&two.person("tenant-viewer", "acme").await, "/v1/erasures").await.0, 403);
+    assert_eq!(get(&ours, "/v1/erasures?tenant=zeta").await.0, 404);
+}
+
 /// CLM-18, CLM-8: whoever sent two contents to another tenant cannot destroy what that one must decide by; the other is
 /// told once it is destroyed, and both tenants' auditors see their own erasures.
 #[tokio::test]
 async fn evidence_of_anothers_conflict_is_not_erased() {
-    let node = Node::launch(&Launch::default());
-    let registry = json!({
-        "tenants": [{ "name": "acme" }, { "name": "zeta" }],
-        "services": [{ "name": "acme/shop" }, { "name": "zeta/gl" }],
-        "routes": [{
-            "target": "zeta/gl", "name": "post", "queue": "post", "dead_letter_queue": "exceptions",
-            "claim": { "policy": "ledger" },
-        }],
-        "grants": [{ "source": "acme/shop", "target": "zeta/gl", "name": "post" }],
-    });
-    let [shop, gl] = <[Credentials; 2]>::try_from(node.apply(&registry).await).unwrap();
+    let two = TwoTenants::set().await;
     let id = new_id();
     let mut conflict = Value::Null;
     for amount in [10, 11] {
-        let mut draft = Draft::new("post", &id);
-        draft.target = "zeta/gl".to_owned();
-        draft.payload = json!({ "amount": amount }).to_string();
-        conflict = post(&node.client(&shop), draft.sign(&shop)).await.1["conflict_id"].clone();
+        conflict = two.post(&id, amount).await.1["conflict_id"].clone();
     }
-    assert_eq!(drain(&node.client(&gl), "post").await.len(), 1);
-    let as_ = async |role, tenant| {
-        let name = format!("{role}-{tenant}");
-        node.api().with_token(&issue(&node, &name, role, Some(tenant)).await.token)
-    };
+    assert_eq!(drain(&two.node.client(&two.gl), "post").await.len(), 1);
+    let as_ = async |role, tenant| two.person(role, tenant).await;
     let erase = json!({ "tenant": "acme", "eventId": id, "why": "request 4711" });
     let ours = as_("accounting-ops", "acme").await;
     let (status, told) = call(&ours, "/v1/erasures", erase.clone()).await;

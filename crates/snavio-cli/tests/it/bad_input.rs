@@ -419,6 +419,12 @@ impl Stage {
             row("one byte over the limit", self.post(&self.token, over()), 413, "too_large"),
             row("one byte over the limit, chunked", self.post(&self.token, chunked), 413, "too_large"),
             row("text/xml", typed("content-type", "text/xml"), 415, "unsupported_media_type"),
+            row(
+                "another charset",
+                typed("content-type", "application/json; charset=UTF-16"),
+                415,
+                "unsupported_media_type",
+            ),
             row("no content type", typed("x-nothing", "1"), 415, "unsupported_media_type"),
             row(
                 "a stream where one is wanted",

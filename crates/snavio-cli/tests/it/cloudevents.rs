@@ -206,6 +206,14 @@ async fn what_could_be_read_in_two_ways_is_refused() {
     let binary = |others: &[(&'static str, &'static str)]| [&ce[..], others].concat();
     let body = br#"{"specversion":"1.0","id":"e-1","type":"order.paid","source":"shop"}"#;
     let native = br#"{"eventId":"e-1","eventType":"order.paid","data":1}"#;
+    let with = |from: &str, to: &str| String::from_utf8_lossy(body).replace(from, to).into_bytes();
+    let spaced = with("e-1", "e-1 ");
+    let foreign = with("}", r#","datacontenttype":"application/json; charset=utf-16","data":1}"#);
+    let utf16 = |of: &(&'static str, &str)| match of.1 {
+        "application/json" => (of.0, "application/json; charset=utf-16"),
+        "application/cloudevents+json" => (of.0, "application/cloudevents+json; charset=utf-16"),
+        _ => (of.0, "application/cloudevents-batch+json; charset=\"UTF-16\""),
+    };
     let (one, many) = ("/v1/events", "/v1/events/batch");
     for (path, headers, body, status, reason) in [
         (one, vec![structured, json], &body[..], 400, "invalid_request"),
@@ -225,6 +233,13 @@ async fn what_could_be_read_in_two_ways_is_refused() {
         (one, vec![structured], native, 400, "malformed"),
         (one, vec![batch], b"[]", 415, "unsupported_media_type"),
         (many, vec![structured], body, 415, "unsupported_media_type"),
+        (one, vec![utf16(&structured)], body, 415, "unsupported_media_type"),
+        (many, vec![utf16(&batch)], b"[]", 415, "unsupported_media_type"),
+        (one, binary(&[utf16(&json)]), b"1", 415, "unsupported_media_type"),
+        (one, vec![utf16(&json)], native, 415, "unsupported_media_type"),
+        (one, vec![structured], &spaced, 400, "invalid_id"),
+        (one, vec![json], br#"{"eventId":" e-1","eventType":"order.paid","data":1}"#, 400, "invalid_id"),
+        (one, vec![structured], &foreign, 400, "malformed"),
         (many, binary(&[json]), b"[]", 415, "unsupported_media_type"),
         (one, vec![("content-type", "application/cloudevents+avro")], body, 415, "unsupported_media_type"),
         ("/v1/commands", vec![structured], body, 415, "unsupported_media_type"),

@@ -219,7 +219,8 @@ async fn a_command_travels_by_the_command_line_alone() {
     assert_eq!(emitted.json()["path"], "fast", "{}", emitted.err);
     let refused = shell.run_words(&["emit", "-c", billing, "--target", "bot", "--name", "other", "{}"]);
     assert_eq!((refused.code, refused.err.contains("acl-deny")), (Some(1), true), "{refused:?}");
-    assert!(refused.err.contains("a retry must use the same, --id "), "{refused:?}");
+    assert!(refused.err.contains("ask the target's owner for a grant"), "{refused:?}");
+    assert!(!refused.err.contains("a retry must use the same"), "{refused:?}");
     let words = ["emit", "-c", billing, "--target", "bot", "--name", "other", "{}", "--output", "json"];
     let told: Value = serde_json::from_str(&shell.run_words(&words).err).expect("JSON for programs");
     assert_eq!(told["problem"]["reason"], "acl-deny", "{told}");

@@ -334,3 +334,90 @@ async fn a_ledger_that_forgets_before_seven_years_is_not_registered() {
     assert_eq!(status, 409, "{answer}");
     assert!(answer["detail"].as_str().unwrap().contains("2557 days × 86400 s = 220924800 s"), "{answer}");
 }
+
+/// CLM-8, CLM-11, CLM-18: whoever lists on the command line sees all of it, in whatever form.
+#[tokio::test]
+async fn lists_on_the_command_line_are_whole() {
+    const CONFLICTS: usize = 1_001;
+    let desk = Desk::set().await;
+    let mut left = CONFLICTS;
+    while left > 0 {
+        let some = left.min(snavio_model::limits::BATCH_MESSAGES_MAX);
+        desk.flood(some).await;
+        left -= some;
+    }
+    let shell = Shell::at(&desk.node);
+    eventually("all are listed", async || {
+        let listed = shell.run("conflicts list --tenant zeta --output json").json();
+        (listed["items"].as_array().map(Vec::len) == Some(CONFLICTS)).then_some(())
+    })
+    .await;
+    let table = shell.run("conflicts list --tenant zeta");
+    assert_eq!(table.out.lines().filter(|it| it.contains("OPEN")).count(), CONFLICTS, "{}", table.err);
+    let deeds = shell.run("audit deeds --output json").json();
+    let opened = deeds["items"].as_array().unwrap().iter().filter(|it| it["action"] == "conflict.open");
+    assert_eq!(opened.count(), CONFLICTS);
+    let ledger = shell.write("ledger.json", &serde_json::to_string(&desk.ledger).unwrap());
+    let letters = shell.run(&format!("dead-letters list -c {ledger} --output json")).json();
+    let letters: std::collections::BTreeSet<_> =
+        letters["items"].as_array().unwrap().iter().map(|it| it["id"].as_i64()).collect();
+    assert_eq!(letters.len(), CONFLICTS);
+}
+
+/// CLM-14
+#[tokio::test]
+async fn a_conflict_is_shown_on_the_command_line_with_both_messages_and_each_note() {
+    let desk = Desk::set().await;
+    let id = new_id();
+    assert_eq!(
+        desk.post(&id, r#"{"amount": 1.00000000000000000000000000000001, "to": "1200"}"#).await.0,
+        202
+    );
+    let conflict = desk.post(&id, r#"{"amount": 1.00000000000000000000000000000002, "to": "1200"}"#).await.1;
+    let conflict = conflict["conflict_id"].to_string();
+    let shell = Shell::at(&desk.node);
+    for words in [
+        &["triage", &conflict, "--note", "asked the shop"][..],
+        &["resolve", &conflict, "--accept", "original", "--note", "sent twice"],
+    ] {
+        let moved = shell.run_words(&[&["conflicts"], words].concat());
+        assert_eq!(moved.code, Some(0), "{moved:?}");
+    }
+    let shown = shell.run_words(&["conflicts", "show", &conflict]);
+    let lines: Vec<_> = shown.out.lines().collect();
+    let place = |text: &str| {
+        lines.iter().position(|it| it.contains(text)).unwrap_or_else(|| panic!("{text}: {}", shown.out))
+    };
+    for empty in ["original: ", "conflicting: ", "differences"] {
+        assert!(!lines.iter().any(|it| it.starts_with(empty)), "{}", shown.out);
+    }
+    assert!(!shown.out.contains('\u{fffd}'), "{}", shown.out);
+    let note = place("TRIAGED: asked the shop");
+    assert_eq!(
+        (lines[note - 1], place("RESOLVED_ACCEPT_ORIGINAL: sent twice")),
+        ("resolutionNotes:", note + 1)
+    );
+    let (first, second) = (place("original:"), place("conflicting:"));
+    let amounts: Vec<_> = lines
+        .iter()
+        .enumerate()
+        .filter(|(_, it)| it.contains("\"amount\": 1.0000"))
+        .map(|(at, _)| at)
+        .collect();
+    assert!(
+        amounts.len() == 2 && first < amounts[0] && amounts[0] < second && second < amounts[1],
+        "{}",
+        shown.out
+    );
+    let difference = lines[place("/amount")];
+    for digits in ["1.00000000000000000000000000000001", "1.00000000000000000000000000000002"] {
+        assert!(difference.contains(digits), "{difference}");
+        assert!(amounts.iter().any(|at| lines[*at].contains(digits)), "{}", shown.out);
+    }
+    let shown = shell.run_words(&["claims", "show", &id, "--tenant", "acme"]);
+    assert!(
+        !shown.out.contains("claims:") && shown.out.contains("destination: zeta/ledger:post-entry"),
+        "{}",
+        shown.out
+    );
+}

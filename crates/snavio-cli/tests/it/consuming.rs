@@ -13,7 +13,9 @@ use snavio_sdk::{ApiError, Client, Delivery, Receiver};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
+use crate::node::new_id;
 use crate::patience::eventually;
+use crate::processing;
 use crate::queue::Scene;
 
 /// A consumer's database: its claims, and effects that are rows.
@@ -44,10 +46,20 @@ impl Books {
         delivery: Delivery,
         on_the_way: impl FnOnce() -> Result<(), BoxError> + Send + 'static,
     ) -> Result<Once, OnceError> {
+        let result = format!("done for {}", id_of(&delivery));
+        self.once_with(delivery, move || on_the_way().map(|()| Some(result))).await
+    }
+
+    /// Has the effect of a delivery, with the result that this says.
+    async fn once_with(
+        &self,
+        delivery: Delivery,
+        result: impl FnOnce() -> Result<Option<String>, BoxError> + Send + 'static,
+    ) -> Result<Once, OnceError> {
         let claims = self.claims.clone();
         let effect = move |transaction: &Transaction<'_>, id: &str| {
             transaction.execute("INSERT INTO effect (message) VALUES (?1)", [id])?;
-            on_the_way().map(|()| Some(format!("done for {id}")))
+            result()
         };
         let work = move |connection: &mut Connection| {
             let id = id_of(&delivery);
@@ -261,4 +273,42 @@ async fn another_services_message_under_a_known_id_is_not_taken_for_done() {
         "the message's id was used by acme/shop before: this one, by acme/billing, is another message"
     );
     assert_eq!(books.effects().await, [id]);
+}
+
+/// CLM-9, CLM-10: a result that is no reference does not keep done work from being told.
+#[tokio::test]
+async fn done_work_is_complete_whatever_its_result_looks_like() {
+    let books = processing::Books::set(json!({ "kind": "tracked" })).await;
+    let own = Books::open(&books.node.folder().join("books.db")).await;
+    let results = [("posted to 12\n00", None), ("", None), ("JE-7", Some("JE-7"))];
+    let ids: Vec<_> = results.iter().map(|_| new_id()).collect();
+    for id in &ids {
+        assert_eq!(books.send(id, 10).await.status, 202);
+    }
+    let work = {
+        let (own, ids) = (own.clone(), ids.clone());
+        move |delivery: Delivery| {
+            let place = ids.iter().position(|it| *it == id_of(&delivery)).expect("it is one of them");
+            let own = own.clone();
+            async move { own.once_with(delivery, move || Ok(Some(results[place].0.to_owned()))).await }
+        }
+    };
+    let receiver = Receiver::new(Arc::new(books.worker()), "paid".parse().unwrap());
+    let (stop, stopped) = oneshot::channel::<()>();
+    let run = tokio::spawn(async move { receiver.run(work, async { stopped.await.unwrap_or(()) }).await });
+    for (id, (_, reference)) in ids.iter().zip(results) {
+        let claim = eventually("it is complete", async || {
+            let found = books.look_up(id).await;
+            (found["outcome"] == "completed").then(|| found["claims"][0].clone())
+        })
+        .await;
+        assert_eq!(
+            (claim["glPostingReference"].as_str(), &claim["attempts"]),
+            (reference, &json!(1)),
+            "{claim}"
+        );
+    }
+    stop.send(()).unwrap();
+    run.await.unwrap().unwrap();
+    assert_eq!(own.effects().await.len(), results.len());
 }

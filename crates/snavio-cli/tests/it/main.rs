@@ -5,6 +5,7 @@
 mod adapters_line;
 mod answers;
 mod archive;
+mod asking;
 mod audit;
 mod bad_input;
 mod batches;

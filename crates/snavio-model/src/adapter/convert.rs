@@ -25,8 +25,9 @@ impl Adapter {
             IdRule::External => {
                 let id = format!("{}{external_id}", self.id_prefix.as_deref().unwrap_or_default());
                 MessageId::event(&id).ok_or_else(|| {
-                    let rule = "the external id, with its prefix, must be 1 to 128 printable ASCII characters to be the event's id";
-                    Refusal::new(Reason::InvalidId, rule)
+                    let rule = MessageId::EVENT_RULE;
+                    let detail = format!("to be the event's id, the external id with its prefix {rule}");
+                    Refusal::new(Reason::InvalidId, detail)
                 })?
             }
         };

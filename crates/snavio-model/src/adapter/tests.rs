@@ -458,6 +458,7 @@ fn the_external_id_is_text_or_a_whole_number() {
         let read = written.map(|it| NativeEvent::parse(&it).unwrap().id.as_str().to_owned());
         assert_eq!(read.as_deref(), id, "{body}");
     }
+    assert!(refused(&one, &[], br#"{"id":"7 "}"#).starts_with("invalid_id: "), "no header carries that");
     one.id_prefix = Some("eu:".to_owned());
     assert_eq!(event(&one, &[], br#"{"id":7}"#)["eventId"], json!("eu:7"));
     let long = format!(r#"{{"id":"{}"}}"#, "x".repeat(126));

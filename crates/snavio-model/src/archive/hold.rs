@@ -11,7 +11,7 @@ use crate::time::Timestamp;
 /// What a hold is on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Held {
-    /// Everything under one id of a tenant.
+    /// Everything under one id that a tenant sent, or was sent by whomever.
     Id(MessageId),
     /// Everything that went to one destination of a tenant, whoever sent it.
     Destination(Arc<str>),
@@ -114,12 +114,13 @@ impl InForce {
     /// The hold that keeps a claim, with its message and its answer, from being deleted and erased: one on what the
     /// sender's tenant sent, or on what the destination's was sent.
     pub fn on(&self, id: &str, tenant: &str, destination: &str) -> Option<Serial> {
-        let of_sender = self.tenants.get(tenant).and_then(|it| it.ids.get(id).copied().or(it.all));
+        let of = |tenant: &str| self.tenants.get(tenant);
+        let on_id = |it: &OfTenant| it.ids.get(id).copied().or(it.all);
         let of_owner = || {
-            let owner = self.tenants.get(destination.split('/').next()?)?;
-            owner.destinations.get(destination).copied().or(owner.all)
+            let owner = of(destination.split('/').next()?)?;
+            owner.destinations.get(destination).copied().or_else(|| on_id(owner))
         };
-        of_sender.or_else(of_owner)
+        of(tenant).and_then(on_id).or_else(of_owner)
     }
 
     /// The hold on a claim, if there is one.

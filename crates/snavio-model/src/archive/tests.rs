@@ -216,7 +216,9 @@ fn a_hold_covers_an_id_a_destination_or_a_tenant() {
     for (it, is_held) in [
         (hold("acme", Held::Id(MessageId::stored("a"))), true),
         (hold("acme", Held::Id(MessageId::stored("b"))), false),
-        (hold("umbrella", Held::Id(MessageId::stored("a"))), false),
+        (hold("umbrella", Held::Id(MessageId::stored("a"))), true),
+        (hold("umbrella", Held::Id(MessageId::stored("b"))), false),
+        (hold("umbre", Held::Id(MessageId::stored("a"))), false),
         (hold("umbrella", Held::Destination("umbrella/audit:posted".into())), true),
         (hold("umbrella", Held::Destination("umbrella/audit:other".into())), false),
         (hold("acme", Held::Tenant), true),

@@ -65,8 +65,7 @@ impl Draft {
             "id" => {
                 self.id = MessageId::event(&text);
                 if self.id.is_none() {
-                    let form = "id must be 1 to 128 printable ASCII characters";
-                    self.form.wrong(Reason::InvalidId, || form.into());
+                    self.form.wrong(Reason::InvalidId, || format!("id {}", MessageId::EVENT_RULE));
                 }
             }
             "source" => {

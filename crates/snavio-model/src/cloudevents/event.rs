@@ -107,7 +107,7 @@ fn fits(content_type: &str, data: &Data<'_>) -> bool {
     media::is_media_type(content_type)
         && match data.kind() {
             None => true,
-            Json => media::is_json(content_type),
+            Json => media::is_json_in_utf8(content_type),
             Text | Binary => !media::is_json(content_type),
         }
 }

@@ -165,6 +165,9 @@ pub(super) fn broken_rule(name: &str, value: &Value) -> Option<&'static str> {
     let (fits, rule): (fn(&str) -> bool, _) = match name {
         "subject" => (|text| !text.is_empty(), "must be text that is not empty"),
         "dataschema" => (is_absolute_uri, URI_RULE),
+        "datacontenttype" if value.as_text().is_some_and(|it| media::is_json(it) && !media::is_utf8(it)) => {
+            (|_| false, "must not name another charset than utf-8 or us-ascii for JSON")
+        }
         "datacontenttype" => {
             (media::is_media_type, "must be a media type (RFC 2046), such as application/json")
         }

@@ -26,13 +26,22 @@ pub(super) fn is_utf8_text(media_type: &str) -> bool {
         || ["xml", "yaml", "toml", "javascript", "graphql", "sql", "x-www-form-urlencoded", "x-ndjson"]
             .contains(&sub)
         || ["+xml", "+yaml"].iter().any(|ending| sub.ends_with(ending));
-    is_text && charset(media_type).is_none_or(|it| it == "utf-8" || it == "us-ascii")
+    is_text && is_utf8(media_type)
 }
 
-fn charset(media_type: &str) -> Option<String> {
+/// Whether a media type says of no other encoding than UTF-8 that something is in it, or of ASCII, which is a part of that.
+pub fn is_utf8(media_type: &str) -> bool {
     let parameters = media_type.split(';').skip(1).filter_map(|it| it.split_once('='));
     let mut charsets = parameters.filter(|(name, _)| name.trim().eq_ignore_ascii_case("charset"));
-    charsets.next().map(|(_, value)| value.trim().trim_matches('"').to_ascii_lowercase())
+    charsets.all(|(_, value)| {
+        let charset = value.trim().trim_matches('"');
+        ["utf-8", "utf8", "us-ascii"].iter().any(|it| charset.eq_ignore_ascii_case(it))
+    })
+}
+
+/// Whether JSON of this type is what everybody reads it as: in UTF-8 (RFC 8259).
+pub(super) fn is_json_in_utf8(media_type: &str) -> bool {
+    is_json(media_type) && is_utf8(media_type)
 }
 
 fn is_token_byte(byte: u8) -> bool {
@@ -67,6 +76,28 @@ mod tests {
         ] {
             assert_eq!(is_media_type(text), fits, "{text:?}");
             assert_eq!((is_json(text), is_utf8_text(text)), (json, utf8), "{text:?}");
+        }
+    }
+
+    /// MSG-6, MSG-10
+    #[test]
+    fn only_utf_8_is_read_as_such() {
+        for (parameters, expected) in [
+            ("", true),
+            (";", true),
+            ("; charset=utf-8", true),
+            (";charset=UTF-8", true),
+            ("; Charset=\"Utf-8\"", true),
+            ("; charset=us-ascii; profile=x", true),
+            ("; profile=x; charset=US-ASCII", true),
+            ("; charset=utf-16", false),
+            ("; charset=\"UTF-16LE\"", false),
+            ("; CHARSET = iso-8859-1", false),
+            ("; charset=utf-8; charset=utf-16", false),
+            ("; charset=", false),
+            ("; xcharset=utf-16", true),
+        ] {
+            assert_eq!(is_utf8(&format!("application/json{parameters}")), expected, "{parameters}");
         }
     }
 }

@@ -39,7 +39,8 @@ pub use attribute::Value;
 pub use binary::BinaryForm;
 pub use data::{Data, DataKind};
 pub use event::CloudEvent;
-pub use mode::Mode;
+pub use media::is_utf8;
+pub use mode::{Mode, UTF8_RULE};
 pub use source::Source;
 pub use structured::batch;
 

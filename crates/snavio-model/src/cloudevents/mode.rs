@@ -1,7 +1,10 @@
 //! How an event travels in a request, by its headers.
 
-use super::media::essence;
+use super::media::{essence, is_json, is_utf8};
 use crate::refusal::{Reason, Refusal};
+
+/// JSON is in UTF-8 (RFC 8259), and is read as such.
+pub const UTF8_RULE: &str = "JSON is taken in UTF-8: a charset of its content type must be utf-8 or us-ascii";
 
 /// How an event, or several, are written in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,11 +36,13 @@ impl Mode {
             is_binary |= is_required(name);
             has_attributes |= is_attribute(name);
         }
+        let is_foreign = content_type.is_some_and(|it| is_json(it) && !is_utf8(it));
         match content_type.map(essence).as_deref() {
             Some(Self::STRUCTURED | Self::BATCH) if has_attributes => {
                 let detail = "the body holds the whole event, and headers that begin with ce- say it again: send one of them";
                 Err(Refusal::new(Reason::InvalidRequest, detail))
             }
+            _ if is_foreign => Err(Refusal::new(Reason::UnsupportedMediaType, UTF8_RULE)),
             Some(Self::STRUCTURED) => Ok(Self::Structured),
             Some(Self::BATCH) => Ok(Self::Batch),
             Some(other) if other.starts_with("application/cloudevents") => {
@@ -82,6 +87,14 @@ mod tests {
             (Some("application/cloudevents-batch+json"), &ce, None),
             (Some("application/cloudevents+avro"), &ce, None),
             (Some("application/cloudevents"), &[], None),
+            (Some("application/cloudevents+json; charset=utf-16"), &[], None),
+            (Some("application/cloudevents+json;CHARSET=\"UTF-16\""), &[], None),
+            (Some("application/cloudevents+json; charset=US-ASCII"), &[], Some(Mode::Structured)),
+            (Some("application/cloudevents-batch+json; charset=iso-8859-1"), &[], None),
+            (Some("application/json; charset=utf-16"), &ce, None),
+            (Some("application/json; charset=utf-16"), &[], None),
+            (Some("application/vnd.acme+json; charset=\"utf-8\""), &ce, Some(Mode::Binary)),
+            (Some("text/plain; charset=utf-16"), &ce, Some(Mode::Binary)),
         ] {
             assert_eq!(Mode::of(content_type, names.iter().copied()).ok(), mode, "{content_type:?}");
         }

@@ -346,14 +346,17 @@ fn a_wrong_attribute_is_refused_by_name() {
     let uri =
         "malformed: dataschema must be an absolute URI (RFC 3986), such as https://schemas.example/order/1";
     let media = "malformed: datacontenttype must be a media type (RFC 2046), such as application/json";
+    let charset = "malformed: datacontenttype must not name another charset than utf-8 or us-ascii for JSON";
     let time = "invalid_timestamp: time must be RFC 3339 with T and an offset, without a leap second";
-    let id = "invalid_id: id must be 1 to 128 printable ASCII characters";
+    let id = "invalid_id: id must be 1 to 128 printable ASCII characters, without a space at either end";
     let name = "attribute names must be 1 to 64 of a-z 0-9";
     for (attribute, sent, expected) in [
         ("specversion", json!("0.3"), "malformed: specversion must be 1.0".to_owned()),
         ("specversion", json!(1), "malformed: specversion must be text".to_owned()),
         ("id", json!(""), id.to_owned()),
         ("id", json!("é"), id.to_owned()),
+        ("id", json!("e-1 "), id.to_owned()),
+        ("id", json!(" e-1"), id.to_owned()),
         ("id", json!(7), "malformed: id must be text".to_owned()),
         ("source", json!(""), source.to_owned()),
         ("source", json!("a b"), source.to_owned()),
@@ -369,6 +372,8 @@ fn a_wrong_attribute_is_refused_by_name() {
         ("subject", json!(7), "malformed: subject must be text that is not empty".to_owned()),
         ("dataschema", json!("order/1"), uri.to_owned()),
         ("datacontenttype", json!("json"), media.to_owned()),
+        ("datacontenttype", json!("application/json; charset=utf-16"), charset.to_owned()),
+        ("datacontenttype", json!("Application/vnd.acme+JSON;CHARSET=\"ISO-8859-1\""), charset.to_owned()),
         ("datacontenttype", json!("text/plain\r\nx: y"), format!("malformed: datacontenttype {value}")),
         ("correlationid", json!(""), "malformed: correlationid must be 1 to 128 printable ASCII characters".to_owned()),
         (

@@ -100,8 +100,7 @@ impl<'a> Draft<'a> {
         if let Some(text) = self.form.text(reader, "eventId", Reason::Malformed)? {
             self.id = MessageId::event(&text);
             if self.id.is_none() {
-                let form = "eventId must be 1 to 128 printable ASCII characters";
-                self.form.wrong(Reason::InvalidId, || form.into());
+                self.form.wrong(Reason::InvalidId, || format!("eventId {}", MessageId::EVENT_RULE));
             }
         }
         Ok(())

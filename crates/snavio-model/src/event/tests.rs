@@ -132,7 +132,7 @@ fn what_only_says_how_it_travelled_is_taken_and_left_behind() {
 fn a_wrong_member_is_refused_by_name() {
     let timestamp =
         "invalid_timestamp: timestamp must be RFC 3339 with T and an offset, without a leap second";
-    let id = "invalid_id: eventId must be 1 to 128 printable ASCII characters";
+    let id = "invalid_id: eventId must be 1 to 128 printable ASCII characters, without a space at either end";
     let version = "malformed: version: a version must be major.minor, whole numbers of up to 5 digits without leading zeros";
     let event_type = "invalid_name: eventType: an event type must be 1 to 128 of A-Z a-z 0-9 . _ - beginning with a letter or digit";
     let correlation = "malformed: correlationId must be 1 to 128 printable ASCII characters";

@@ -4,6 +4,7 @@ mod chain;
 mod change;
 mod entry;
 mod evidence;
+mod horizon;
 mod identity;
 mod key;
 mod live_adapter;

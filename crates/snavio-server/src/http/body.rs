@@ -8,6 +8,7 @@ use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
 use http_body_util::BodyExt;
+use snavio_model::cloudevents::{UTF8_RULE, is_utf8};
 use snavio_model::limits;
 use snavio_model::refusal::{Reason, Refusal};
 use tokio::time::{Instant, timeout_at};
@@ -26,6 +27,9 @@ pub(super) enum Media {
 /// Tells the media type; encoded bodies are not taken.
 pub(super) fn media(headers: &HeaderMap) -> Result<Media, Refusal> {
     check_encoding(headers)?;
+    if !is_utf8(content_type(headers)) {
+        return Err(Refusal::new(Reason::UnsupportedMediaType, UTF8_RULE));
+    }
     let essence = essence(headers);
     if essence.eq_ignore_ascii_case("application/json") {
         Ok(Media::Json)
@@ -48,8 +52,11 @@ pub(super) fn check_encoding(headers: &HeaderMap) -> Result<(), Refusal> {
 
 /// The content type without its parameters.
 pub(super) fn essence(headers: &HeaderMap) -> &str {
-    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    content_type.split(';').next().unwrap_or_default().trim()
+    content_type(headers).split(';').next().unwrap_or_default().trim()
+}
+
+fn content_type(headers: &HeaderMap) -> &str {
+    headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
 /// Reads a body of at most `limit` bytes. One that says it is larger is refused before any of it is read; room

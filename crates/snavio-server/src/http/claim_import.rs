@@ -82,7 +82,7 @@ pub(super) async fn import(
         };
         let first_seen_at = Timestamp::parse(&item.first_seen_at).ok_or_else(|| wrong("first_seen_at"))?;
         let key = ClaimKey {
-            id: MessageId::event(&item.id).ok_or_else(|| wrong("the id"))?,
+            id: MessageId::asked_for(&item.id).ok_or_else(|| wrong("the id"))?,
             tenant: tenant.clone(),
             destination: body.destination.as_str().into(),
         };

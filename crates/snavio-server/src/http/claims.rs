@@ -13,7 +13,7 @@ use snavio_model::name::TenantName;
 use snavio_model::permission::Permission;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::time::{Clock, Timestamp};
-use snavio_store::{ClaimFilter, HeldBack, HeldDelivery, StoredClaim};
+use snavio_store::{ClaimFilter, HeldBack, HeldDelivery, StoreError, StoredClaim};
 use utoipa::{IntoParams, ToSchema};
 
 use super::answer::json;
@@ -36,7 +36,7 @@ pub(super) struct Filter {
     /// Those after this message.
     #[serde(default)]
     after: i64,
-    /// Claims of the page: 100 when not said, 1000 at most.
+    /// Claims of the page: 100 when not said, 1000 at most. Those of one message are on one page, which has more if need be.
     limit: Option<usize>,
 }
 
@@ -163,10 +163,30 @@ pub(super) async fn list(
     let limit = page_limit(filter.limit)?;
     let asked = ClaimFilter { owner, statuses, after: Serial(filter.after) };
     let now = app.clock.now();
-    let claims = app.gate.store().open_claims(&asked, limit, now).await?;
+    let claims = open_page(&app, &asked, limit, now).await?;
     let next = claims.last().map_or(filter.after, |it| it.claim.message.0);
     let items = claims.iter().map(|it| ClaimDocument::new(it, now)).collect();
     Ok(json(StatusCode::OK, &ClaimPage { items, next }))
+}
+
+/// A page ends between two messages: it goes on after the last one's number, and nothing of that may be left behind.
+async fn open_page(
+    app: &App,
+    asked: &ClaimFilter,
+    limit: usize,
+    now: Timestamp,
+) -> Result<Vec<StoredClaim>, StoreError> {
+    let store = app.gate.store();
+    let mut claims = store.open_claims(asked, limit + 1, now).await?;
+    let message = |it: &StoredClaim| it.claim.message;
+    let Some(parted) = claims.get(limit).map(message) else { return Ok(claims) };
+    if claims.first().map(message) != Some(parted) {
+        claims.retain(|it| message(it) != parted);
+        return Ok(claims);
+    }
+    let mut claims = store.open_claims(asked, limits::SUBSCRIPTIONS_PER_TYPE_MAX, now).await?;
+    claims.retain(|it| message(it) == parted);
+    Ok(claims)
 }
 
 /// Whose things are meant: of one tenant, or of all for those who are there for all.
@@ -208,7 +228,8 @@ fn statuses(named: Option<&str>) -> Result<Vec<Status>, Refusal> {
 pub(super) struct LookUp {
     /// The tenant whose id it is: the caller's own when not said.
     tenant: Option<String>,
-    /// Only at this destination, for example `tenant/service:name`.
+    /// Only at this destination, for example `tenant/service:name`. Without one, what is not there may have been at any of
+    /// those that the tenant can send to.
     destination: Option<String>,
     /// When it was sent: what is older than claims are kept cannot be known any more.
     sent_at: Option<String>,
@@ -280,9 +301,14 @@ fn outcome(
             None => key.id.made_at(),
         };
         let registry = app.gate.registry();
-        let route = asked.destination.as_deref().and_then(|it| registry.destination(it));
-        let keep = route.and_then(|it| it.route.claim.keep()).unwrap_or(limits::STRICT_KEEP);
-        let is_beyond = sent_at.is_some_and(|at| now.since(at) >= keep);
+        let keep = || {
+            let kept = match asked.destination.as_deref() {
+                Some(destination) => registry.destination(destination).and_then(|it| it.route.claim.keep()),
+                None => registry.shortest_keep(key.tenant.as_str()),
+            };
+            kept.unwrap_or(limits::STRICT_KEEP)
+        };
+        let is_beyond = sent_at.is_some_and(|at| now.since(at) >= keep());
         return Ok(match conflicts {
             [_, ..] => "conflict",
             [] if is_beyond => "beyond_horizon",
@@ -311,7 +337,7 @@ pub(super) fn id_key(principal: &Principal, id: &str, tenant: Option<&str>) -> R
     let tenant = tenant.or(principal.standing().tenant()).ok_or_else(unsaid)?;
     let tenant =
         TenantName::new(tenant).map_err(|invalid| Refusal::new(Reason::InvalidName, invalid.to_string()))?;
-    Ok(IdKey { id: MessageId::event(id).ok_or_else(wrong)?, tenant })
+    Ok(IdKey { id: MessageId::asked_for(id).ok_or_else(wrong)?, tenant })
 }
 
 /// The claims under an id that the caller may see: those of its own tenant's ids, and those of its destinations.

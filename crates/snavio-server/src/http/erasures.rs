@@ -9,7 +9,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use snavio_model::id::Serial;
 use snavio_model::limits;
-use snavio_model::permission::Permission;
+use snavio_model::permission::{Over, Permission, Verdict};
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_store::Erasure;
 use utoipa::{IntoParams, ToSchema};
@@ -141,7 +141,13 @@ pub(super) async fn list(
     principal: Principal,
     Params(page): Params<After>,
 ) -> Result<Response, Problem> {
-    let tenant = owner(&app, &principal, Permission::Record, page.tenant.as_deref()).await?;
+    // Whoever may erase sees what was.
+    let over = principal.standing().tenant().map_or(Over::Platform, Over::Tenant);
+    let permission = match principal.standing().judge(Permission::Resolve, over) {
+        Verdict::Allowed => Permission::Resolve,
+        Verdict::Forbidden | Verdict::Hidden => Permission::Record,
+    };
+    let tenant = owner(&app, &principal, permission, page.tenant.as_deref()).await?;
     // "<id> of <tenant>", and a tenant's name has no spaces.
     let is_meant = |object: &str| {
         tenant.as_ref().is_none_or(|it| object.rsplit_once(" of ").is_some_and(|(_, of)| of == it))

@@ -25,7 +25,7 @@ use crate::principal::{Principal, Session};
 #[schema(rename_all = "camelCase")]
 #[expect(dead_code, reason = "only described here: the model reads messages by itself")]
 pub(super) struct SentEvent {
-    /// 1 to 128 printable ASCII characters, the same on every retry.
+    /// 1 to 128 printable ASCII characters without a space at either end, the same on every retry.
     event_id: String,
     /// A type that this service has registered.
     event_type: String,
@@ -54,7 +54,7 @@ pub(super) struct SentEvent {
 pub(super) struct SentCloudEvent {
     /// `1.0`.
     specversion: String,
-    /// 1 to 128 printable ASCII characters, the same on every retry.
+    /// 1 to 128 printable ASCII characters without a space at either end, the same on every retry.
     id: String,
     /// A type that this service has registered.
     r#type: String,

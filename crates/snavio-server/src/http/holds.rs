@@ -114,7 +114,7 @@ pub(super) async fn list(
 pub(super) struct HoldBody {
     /// The caller's own when not said.
     tenant: Option<String>,
-    /// Only this id.
+    /// Only this id: what the tenant sent under it, and what its destinations were sent under it by whomever.
     event_id: Option<String>,
     /// Only this destination, as claims name it: <tenant>/<service>:<name>.
     destination: Option<String>,
@@ -132,9 +132,7 @@ pub(super) async fn set(
 ) -> Result<Response, Problem> {
     let tenant = whose::tenant(&app, &principal, Permission::Resolve, body.tenant.as_deref()).await?;
     let held = held(&tenant, body.event_id.as_deref(), body.destination.as_deref())?;
-    if let Held::Destination(destination) = &held {
-        is_known(&app, destination).await?;
-    }
+    is_something(&app, &tenant, &held).await?;
     let act = act(&app, &principal, said(&body.why)?)?;
     let tenant =
         TenantName::new(&tenant).map_err(|invalid| Refusal::new(Reason::InvalidName, invalid.to_string()))?;
@@ -153,7 +151,7 @@ fn held(tenant: &str, id: Option<&str>, destination: Option<&str>) -> Result<Hel
         (Some(_), Some(_)) => Err(wrong("a hold is on an eventId or on a destination, not on both")),
         (Some(id), None) => {
             let invalid = || Refusal::new(Reason::InvalidId, "an id is 1 to 128 printable ASCII characters");
-            MessageId::event(id).map(Held::Id).ok_or_else(invalid)
+            MessageId::asked_for(id).map(Held::Id).ok_or_else(invalid)
         }
         (None, Some(destination)) => match destination.split_once('/') {
             Some((owner, rest)) if owner == tenant && rest.contains(':') && destination.len() <= 512 => {
@@ -165,17 +163,31 @@ fn held(tenant: &str, id: Option<&str>, destination: Option<&str>) -> Result<Hel
     }
 }
 
-/// A hold on nothing would look like one on something: the destination is there, or was.
-async fn is_known(app: &App, destination: &str) -> Result<(), Problem> {
+/// A hold on nothing would look like one on something: the id is there, and the destination is or was.
+async fn is_something(app: &App, tenant: &str, held: &Held) -> Result<(), Problem> {
+    let (is_there, detail) = match held {
+        Held::Tenant => return Ok(()),
+        Held::Id(id) => (
+            app.gate.store().is_concerned(tenant, id).await?,
+            "there is no claim and no conflict under this id that the tenant sent or was sent: a hold would be on nothing",
+        ),
+        Held::Destination(destination) => {
+            (is_known(app, destination).await?, "there is no such destination, and never was")
+        }
+    };
+    if is_there { Ok(()) } else { Err(Refusal::new(Reason::NotFound, detail).into()) }
+}
+
+async fn is_known(app: &App, destination: &str) -> Result<bool, Problem> {
     if app.gate.registry().destination(destination).is_some() {
-        return Ok(());
+        return Ok(true);
     }
     for kind in [Kind::Route, Kind::Subscription] {
         if app.gate.store().was_registered(&EntryKey { kind, name: destination.to_owned() }).await? {
-            return Ok(());
+            return Ok(true);
         }
     }
-    Err(Refusal::new(Reason::NotFound, "there is no such destination, and never was").into())
+    Ok(false)
 }
 
 /// Nobody holds or destroys anything without a word.

@@ -36,7 +36,7 @@ use crate::principal::Principal;
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BeginBody {
-    /// 1 to 128 printable ASCII characters, the same on every attempt.
+    /// 1 to 128 printable ASCII characters without a space at either end, the same on every attempt.
     id: String,
     /// What it is about: another content under the same id is a conflict, where the route compares.
     #[schema(value_type = serde_json::Value)]
@@ -74,7 +74,7 @@ pub(super) async fn begin(
     JsonBody(body): JsonBody<BeginBody>,
 ) -> Result<Response, Problem> {
     let caller = principal.caller()?;
-    let wrong = || Refusal::new(Reason::InvalidId, "id must be 1 to 128 printable ASCII characters");
+    let wrong = || Refusal::new(Reason::InvalidId, format!("id {}", MessageId::EVENT_RULE));
     let payload = Bytes::from(Box::<str>::from(body.payload).into_string());
     if payload.len() > app.body_bytes_max {
         let detail = format!("the payload is larger than {} bytes", app.body_bytes_max);

@@ -319,6 +319,45 @@ pub async fn all_that_goes_is_on_the_record_by_name(store: &Arc<dyn Store>) {
     assert_eq!(counted.sum::<usize>(), 150);
 }
 
+/// CLM-18: whoever was sent something holds it by its id too, whoever sent it; another who was not holds nothing by it.
+pub async fn whoever_was_sent_an_id_holds_it_too(store: &Arc<dyn Store>) {
+    const UUID: &str = "7c0f4c6e-0d3c-4c58-9f52-0a2f6f8d7a11";
+    let target = "zeta/gl".parse().expect("a service");
+    let post = route("post", ClaimPolicy::ledger());
+    let post = Arc::new(BoundRoute::new(Route { target, ..post.route.clone() }));
+    let tenant = |name: &str| TenantName::new(name).expect("a tenant");
+    let is_concerned = async |tenant: &str, id: &str| {
+        store.is_concerned(tenant, &MessageId::stored(id)).await.expect("it looks")
+    };
+    for id in ["a", UUID] {
+        assert!(!is_concerned("zeta", id).await && !is_concerned("acme", id).await, "{id}");
+        let sent = Intake { destinations: vec![Arc::clone(&post)], ..saying(9, id, 0) };
+        settle(&**store, vec![sent], at(0)).await;
+        store.purge(&post.queue, act("done", at(1))).await.expect("it purges");
+        for (name, expected) in [("acme", true), ("zeta", true), ("zet", false), ("umbrella", false)] {
+            assert_eq!(is_concerned(name, id).await, expected, "{name} {id}");
+        }
+        let erase = async || {
+            let erased = store.erase(&id_key(id), Vec::new(), Some("acme"), act("asked for", at(5))).await;
+            erased.expect("it answers")
+        };
+        let of_id = || Held::Id(MessageId::stored(id));
+        hold(&**store, tenant("umbrella"), of_id()).await.expect("there is room");
+        let held = hold(&**store, tenant("zeta"), of_id()).await.expect("there is room");
+        assert_eq!(erase().await, Erasure::Held(held.id), "{id}");
+        for day in [2558, 2559] {
+            store.sweep(at(day * DAY)).await.expect("it sweeps");
+        }
+        let key = id_key(id);
+        assert_eq!(store.claims_of(&key, at(0)).await.expect("it is read").len(), 1, "{id} is held");
+        lift(&**store, &held).await;
+        assert_eq!(erase().await, Erasure::Erased { at: at(5), before: false }, "{id}");
+        store.sweep(at(2559 * DAY)).await.expect("it sweeps");
+        assert!(store.claims_of(&key, at(0)).await.expect("it is read").is_empty(), "{id} goes");
+        assert!(!is_concerned("zeta", id).await, "{id}");
+    }
+}
+
 /// CLM-18: one tenant's holds leave room for another's.
 pub async fn a_tenant_has_a_bounded_number_of_holds(store: &Arc<dyn Store>) {
     let id = |n: usize| Held::Id(MessageId::stored(&n.to_string()));

@@ -133,7 +133,8 @@ macro_rules! conformance {
                 what_an_id_still_means_stays_with_its_first_claim, what_is_held_keeps_its_message_in_the_archive,
                 a_message_that_is_refused_deletes_nothing,
                 all_that_goes_is_on_the_record_by_name,
-                a_tenant_has_a_bounded_number_of_holds, evidence_of_anothers_open_conflict_is_not_erased;
+                a_tenant_has_a_bounded_number_of_holds, whoever_was_sent_an_id_holds_it_too,
+                evidence_of_anothers_open_conflict_is_not_erased;
             events: an_event_is_kept_as_it_came;
             ordering: strict_refuses_what_is_late_and_knows_repeats,
                 lenient_delivers_what_is_late_and_skip_records_it, what_is_ahead_waits_until_the_gap_fills,

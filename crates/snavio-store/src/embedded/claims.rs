@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use rusqlite::Connection;
 use snavio_model::claim::{Claim, ClaimKey, IdKey, Status};
 use snavio_model::delivery::{DeadReason, ReceiptOutcome, Tracking};
-use snavio_model::id::Serial;
+use snavio_model::id::{MessageId, Serial};
 use snavio_model::limits;
 use snavio_model::name::QueueKey;
 use snavio_model::order::Lane;
@@ -95,6 +95,43 @@ impl Claims for EmbeddedStore {
         let tenant = tenant.to_owned();
         let any =
             move |connection: &Connection| connection.query_row(ANY, [tenant], |row| row.get(0)).map_err(sql);
+        self.readers.run(any).await
+    }
+
+    async fn is_concerned(&self, tenant: &str, id: &MessageId) -> Result<bool, StoreError> {
+        const CONFLICT: &str =
+            "SELECT EXISTS (SELECT 1 FROM conflict WHERE event_id = ?1 AND (tenant = ?2 OR owner = ?2))";
+        const KNOWN: &str = "SELECT EXISTS (SELECT 1 FROM claim \
+             WHERE number IN (SELECT number FROM known_id WHERE digest = ?3 AND kind = 0) AND id = ?1 \
+             AND (tenant = ?2 OR substr(destination, 1, length(?2) + 1) = ?2 || '/'))";
+        // Ids that are no UUIDs are found by their sender, who is likely one of today's tenants, and may be a former one.
+        const TENANTS: &str = "SELECT name FROM registry_entry WHERE kind = 'tenant'";
+        const SENT_BY_ANYBODY: &str = "SELECT EXISTS (SELECT 1 FROM claim WHERE id = ?1 \
+             AND substr(destination, 1, length(?2) + 1) = ?2 || '/')";
+        let (tenant, id) = (tenant.to_owned(), id.clone());
+        let any = move |connection: &Connection| {
+            let (tenant, id) = (tenant.as_str(), id.as_str());
+            let is_there = |query: &str, values: &[&dyn rusqlite::ToSql]| {
+                connection.prepare_cached(query)?.query_row(values, |row| row.get::<_, bool>(0))
+            };
+            let is_sent_by = |sender: &str| is_there(KNOWN, &[&id, &tenant, &known::digest(id, sender)]);
+            let any = || -> rusqlite::Result<bool> {
+                if is_there(CONFLICT, &[&id, &tenant])? || is_sent_by(tenant)? {
+                    return Ok(true);
+                }
+                if known::is_uuid(id) {
+                    return Ok(false);
+                }
+                let mut tenants = connection.prepare_cached(TENANTS)?;
+                for sender in tenants.query_map([], |row| row.get::<_, String>(0))? {
+                    if is_sent_by(&sender?)? {
+                        return Ok(true);
+                    }
+                }
+                is_there(SENT_BY_ANYBODY, &[&id, &tenant])
+            };
+            any().map_err(sql)
+        };
         self.readers.run(any).await
     }
 

@@ -28,6 +28,11 @@ fn digest_of(id: &[u8], tenant: &[u8]) -> [u8; 16] {
     })
 }
 
+/// Whether an id is found whoever's it is.
+pub(super) fn is_uuid(id: &str) -> bool {
+    uuid_of(id.as_bytes()).is_some()
+}
+
 /// A UUID in the one form in which ids are kept: other spellings would be many texts for one.
 fn uuid_of(id: &[u8]) -> Option<[u8; 16]> {
     let uuid = Uuid::try_parse_ascii(id).ok().filter(|_| id.len() == Hyphenated::LENGTH)?;

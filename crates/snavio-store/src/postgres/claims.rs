@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use snavio_model::claim::{Claim, ClaimKey, IdKey, Status};
 use snavio_model::delivery::ReceiptOutcome;
-use snavio_model::id::Serial;
+use snavio_model::id::{MessageId, Serial};
 use snavio_model::limits;
 use snavio_model::name::QueueKey;
 use snavio_model::processing::{Answer, Ending};
@@ -86,6 +86,17 @@ impl Claims for PostgresStore {
              OR starts_with(destination, $1 || '/'))";
         let work = async {
             let row = self.client().await?.query_one(ANY, &[&tenant]).await.map_err(sql)?;
+            row.try_get(0).map_err(sql)
+        };
+        self.within(work).await
+    }
+
+    async fn is_concerned(&self, tenant: &str, id: &MessageId) -> Result<bool, StoreError> {
+        const ANY: &str = "SELECT EXISTS (SELECT FROM claim WHERE id = $1 \
+                 AND (tenant = $2 OR starts_with(destination, $2 || '/'))) \
+             OR EXISTS (SELECT FROM conflict WHERE event_id = $1 AND (tenant = $2 OR owner = $2))";
+        let work = async {
+            let row = self.client().await?.query_one(ANY, &[&id.as_str(), &tenant]).await.map_err(sql)?;
             row.try_get(0).map_err(sql)
         };
         self.within(work).await

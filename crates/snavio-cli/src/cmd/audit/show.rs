@@ -4,10 +4,10 @@ use clap::Args;
 use reqwest::Method;
 use serde_json::{Value, json};
 use snavio_model::percent::in_url;
-use snavio_sdk::{Api, ApiError};
 
 use crate::Ended;
 use crate::cmd::apply::with_differences;
+use crate::cmd::pages;
 use crate::connection::AsOperator;
 use crate::output::Output;
 
@@ -31,10 +31,11 @@ pub(crate) struct Show {
 
 impl Show {
     pub(crate) async fn run(self, output: Output) -> Ended {
-        let first = format!("/v1/registry/changes?limit=1000&since={}", self.since);
-        let items = pages(&self.node.api()?, &first, "since").await?;
+        let since = ("since", self.since.into());
+        let mut all = pages::whole(&self.node.api()?, "registry/changes", &[], since).await?;
         let wanted = |asked: &Option<String>, has: &Value| asked.as_deref().is_none_or(|it| has == it);
         let is_wanted = |it: &Value| wanted(&self.kind, &it["kind"]) && wanted(&self.name, &it["name"]);
+        let items = all["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
         let items: Vec<_> = items.into_iter().filter(is_wanted).collect();
         let rows: Vec<_> = items.iter().map(row).collect();
         let columns = ["version", "at", "who", "kind", "name", "what", "why"];
@@ -145,24 +146,8 @@ pub(crate) struct Deeds {
 
 impl Deeds {
     pub(crate) async fn run(self, output: Output) -> Ended {
-        let first = format!("/v1/audit?limit=1000&after={}", self.after);
-        let items = pages(&self.node.api()?, &first, "after").await?;
-        let columns = ["number", "at", "who", "action", "object", "outcome", "why"];
-        output.rows(&json!({ "items": items }), &items, &columns);
+        let all = pages::after(&self.node.api()?, "audit", &[], self.after).await?;
+        output.list(&all, &["number", "at", "who", "action", "object", "outcome", "why"]);
         Ok(())
-    }
-}
-
-/// A whole list, page by page; each says where the next begins.
-async fn pages(api: &Api, first: &str, cursor: &str) -> Result<Vec<Value>, ApiError> {
-    let (mut all, mut path) = (Vec::new(), first.to_owned());
-    let base = first.split(&format!("&{cursor}=")).next().unwrap_or(first);
-    loop {
-        let mut page = api.call(Method::GET, &path, None).await?;
-        match page["items"].take() {
-            Value::Array(items) if !items.is_empty() => all.extend(items),
-            _ => return Ok(all),
-        }
-        path = format!("{base}&{cursor}={}", page["next"]);
     }
 }

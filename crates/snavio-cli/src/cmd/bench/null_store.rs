@@ -13,7 +13,7 @@ use snavio_model::archive::{self, Pointer};
 use snavio_model::claim::{Claim, ClaimKey, IdKey, Status};
 use snavio_model::conflict::{Conflict, ConflictState, Immovable, Move};
 use snavio_model::delivery::{QueueAttributes, Receipt, ReceiptOutcome};
-use snavio_model::id::Serial;
+use snavio_model::id::{MessageId, Serial};
 use snavio_model::name::QueueKey;
 use snavio_model::order::{EntityKey, EntityRecord, EntityState, NotParked};
 use snavio_model::processing::Answer;
@@ -149,6 +149,10 @@ impl Claims for NullStore {
     }
 
     async fn has_claims(&self, _: &str) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    async fn is_concerned(&self, _: &str, _: &MessageId) -> Result<bool, StoreError> {
         Ok(false)
     }
 

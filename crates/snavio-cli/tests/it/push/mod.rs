@@ -192,10 +192,10 @@ async fn while_a_secret_is_replaced_both_sign() {
 /// DLV-4: what waits is tried again no earlier than asked for, under one delivery id, and acknowledged by a 2xx alone.
 #[tokio::test]
 async fn a_receiver_that_asks_for_time_gets_it() {
-    let receiver = Processor::start().await;
+    let (receiver, elsewhere) = (Processor::start().await, Processor::start().await);
     receiver.answers([
         Reply::new(503, "busy").header("Retry-After", "3"),
-        Reply::new(302, "").header("Location", "http://127.0.0.1:9/"),
+        Reply::new(302, "").header("Location", &elsewhere.url()),
     ]);
     let hooks = Hooks::to(&receiver).await;
     let began = tokio::time::Instant::now();
@@ -210,6 +210,7 @@ async fn a_receiver_that_asks_for_time_gets_it() {
     let deliveries = of("snavio-delivery-id");
     assert!(deliveries.iter().all(|it| *it == deliveries[0]), "{deliveries:?}");
     assert!(asked.iter().all(|it| is_signed(it, &hooks.secrets[PAID])), "each is signed with its own time");
+    assert_eq!(elsewhere.asked().len(), 0, "nobody is followed elsewhere");
 }
 
 /// DLV-1, DLV-4, PIP-13: what one subscription's receiver does is no other's affair.
