@@ -183,7 +183,7 @@ async fn consume(
     while !over.load(Ordering::Relaxed) {
         let clients = Arc::clone(&life.borrow().clients);
         let client = &clients[queue];
-        let received = client.receive(queue, 10, Duration::from_secs(2), Duration::from_millis(200)).await;
+        let received = client.receive(queue, 10, Duration::from_secs(1), Duration::from_millis(200)).await;
         let Ok(deliveries) = received else {
             tokio::time::sleep(Duration::from_millis(10)).await;
             continue;
