@@ -148,7 +148,7 @@ impl<T> FairQueue<T> {
                 Served::Stopped => stopped.push(tenant),
                 // Or one that is large would find the next batch begun by others again, for as long as they are busy.
                 Served::KeepsTurn => self.turns.push_front(tenant),
-                Served::Served => self.turns.push_back(tenant),
+                Served::InPart => self.turns.push_back(tenant),
             }
         }
         for tenant in passed {
@@ -205,7 +205,7 @@ enum Served {
     /// The batch is closed because its first one does not fit: its turn is still to come.
     KeepsTurn,
     /// More waits in it.
-    Served,
+    InPart,
 }
 
 impl<T> Line<T> {
@@ -226,12 +226,12 @@ impl<T> Line<T> {
                 continue;
             }
             if size.bytes > self.deficit {
-                return Served::Served;
+                return Served::InPart;
             }
             if !batch.fits(size) {
                 batch.most.bytes = batch.taken.bytes;
                 let is_first = batch.items.len() == before;
-                return if is_first { Served::KeepsTurn } else { Served::Served };
+                return if is_first { Served::KeepsTurn } else { Served::InPart };
             }
             let Some((size, item)) = self.waiting.pop_front() else { break };
             self.deficit -= size.bytes;
