@@ -24,6 +24,8 @@ pub enum Verdict {
         path: Path,
         /// Its delivery.
         delivery: Serial,
+        /// Whether it is handed out as soon as anybody asks.
+        standing: Standing,
     },
     /// Seen before: nothing was dispatched.
     Duplicate {
@@ -50,11 +52,24 @@ pub enum Verdict {
     },
 }
 
+/// When a message is handed out that was taken (ORD-3, ORD-7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// When it is its turn in its queue.
+    Free,
+    /// When those before it in its entity have come, or its wait is over.
+    Waiting,
+    /// When one of its entity that failed for good is mended or skipped.
+    Parked,
+}
+
 impl Verdict {
     /// What an outcome means; nothing of one that refuses the message.
     pub(crate) fn of(outcome: Outcome, path: Path) -> Option<Self> {
         Some(match outcome {
-            Outcome::Queued { delivery } | Outcome::Held { delivery } => Self::Accepted { path, delivery },
+            Outcome::Queued { delivery } => Self::Accepted { path, delivery, standing: Standing::Free },
+            Outcome::Held { delivery } => Self::Accepted { path, delivery, standing: Standing::Waiting },
+            Outcome::Parked { delivery } => Self::Accepted { path, delivery, standing: Standing::Parked },
             Outcome::Skipped => Self::Skipped,
             Outcome::Buried { delivery, reason } => Self::Buried { delivery, reason },
             Outcome::Duplicate { first_seen_at } => Self::Duplicate { first_seen_at: Some(first_seen_at) },
@@ -139,6 +154,12 @@ impl Answer {
     /// How it was decided, if any of its destinations took it now and not before.
     pub fn taken_by(&self) -> Option<Path> {
         self.reached.iter().find_map(|it| it.verdict.taken_by())
+    }
+
+    /// Whether it is new, and late wherever it is: recorded, and nothing comes of it (ORD-3).
+    pub fn is_left_out(&self) -> bool {
+        let is_nothing = |it: &Reached| it.verdict == Verdict::Skipped || it.verdict.taken_by().is_none();
+        self.taken_by().is_some() && self.reached.iter().all(is_nothing)
     }
 
     pub(crate) fn subject(&self) -> Subject {

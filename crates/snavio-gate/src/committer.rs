@@ -67,10 +67,20 @@ struct Intakes {
 }
 
 impl Intakes {
-    /// Takes what may be settled beside the batches that are under way; nothing if all of it must wait for them.
+    /// Takes what may be settled beside the batches that are under way; nothing if all of it must wait for them. What is of
+    /// an entity of theirs steps aside, and all that is of an entity of what has stepped aside before it.
     fn take(&mut self) -> Vec<Waiting> {
         let Self { queue, entities, .. } = self;
-        let is_free = |it: &Waiting| !it.intake.entities().any(|key| entities.contains(key));
+        let mut passed: HashSet<EntityKey> = HashSet::new();
+        let is_free = |it: &Waiting| {
+            let is_free = !it.intake.entities().any(|key| entities.contains(key) || passed.contains(key));
+            if !is_free {
+                let new: Vec<_> =
+                    it.intake.entities().filter(|key| !passed.contains(*key)).cloned().collect();
+                passed.extend(new);
+            }
+            is_free
+        };
         let batch = queue.take_free(limits::COMMIT_MESSAGES_MAX, limits::COMMIT_BYTES_MAX, is_free);
         entities.extend(batch.iter().flat_map(|it| it.intake.entities()).cloned());
         batch
@@ -245,7 +255,9 @@ impl Drop for Batch {
 
 #[cfg(test)]
 mod tests {
+    use snavio_model::order::Mode;
     use snavio_model::time::Timestamp;
+    use snavio_store::conformance::ordering::{numbered, ordered};
     use snavio_store::embedded::{EmbeddedStore, Options};
 
     use super::*;
@@ -280,5 +292,39 @@ mod tests {
         drop(half);
         assert_eq!(answers.await, [Ok(settlement), Err(Failure::Lost)]);
         committer.close();
+    }
+
+    /// ORD-3, PIP-9: what one subscriber counts together holds up nothing else of its publisher.
+    #[test]
+    fn what_is_of_a_busy_entity_steps_aside_with_all_that_must_not_pass_it() {
+        let (one, other) = (ordered("one", Mode::Strict, |_| {}), ordered("other", Mode::Strict, |_| {}));
+        let both = [Arc::clone(&one), Arc::clone(&other)];
+        let at = Timestamp(0);
+        let mut line = Intakes {
+            queue: FairQueue::new(Room::default()),
+            under_way: 1,
+            entities: numbered("0", "e", 0, &both[..1], at).entities().cloned().collect(),
+            closed: false,
+        };
+        let (ticket, _answers) = Ticket::for_answers(5, Box::new(()));
+        let waiting = [
+            numbered("busy", "e", 1, &both, at),
+            numbered("behind it at the other", "e", 2, &both[1..], at),
+            numbered("of another entity", "f", 1, &both, at),
+            Intake { places: Vec::new(), ..numbered("unordered", "e", 1, &both, at) },
+            numbered("busy, too", "e", 3, &both[..1], at),
+        ];
+        for (place, intake) in waiting.into_iter().enumerate() {
+            let (tenant, size) = (intake.message.tenant.clone(), intake.size());
+            let reply = Reply { ticket: Arc::clone(&ticket), place };
+            assert!(line.queue.push(&tenant, size, Waiting { intake, reply }).is_ok());
+        }
+        let mut take =
+            || -> Vec<_> { line.take().iter().map(|it| it.intake.message.id.to_string()).collect() };
+        assert_eq!(take(), ["of another entity", "unordered"]);
+        assert!(take().is_empty());
+        line.entities.clear();
+        let rest: Vec<_> = line.take().iter().map(|it| it.intake.message.id.to_string()).collect();
+        assert_eq!(rest, ["busy", "behind it at the other", "busy, too"]);
     }
 }

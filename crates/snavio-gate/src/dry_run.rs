@@ -154,6 +154,7 @@ fn foretold(outcome: &Outcome, policy: Option<String>) -> String {
         Outcome::Buried { .. } => "a dead letter: the queue holds as much as it may".to_owned(),
         Outcome::Skipped => "late: it would be recorded and left out".to_owned(),
         Outcome::Held { .. } => "early: it would wait for those before it in its entity".to_owned(),
+        Outcome::Parked { .. } => "it would queue behind one of its entity that failed for good".to_owned(),
         _ => format!("the id is free{} and the queue has room", policy.unwrap_or_default()),
     }
 }

@@ -8,11 +8,11 @@ use arc_swap::ArcSwap;
 use snavio_model::age::{AgeLimits, Phase};
 use snavio_model::fair::Room;
 use snavio_model::id::MessageId;
-use snavio_model::message::Path;
+use snavio_model::message::{Message, Path};
 use snavio_model::name::{QueueKey, ServiceName};
-use snavio_model::order::{OrderDefaults, Placed};
+use snavio_model::order::{OrderDefaults, Place, Placed};
 use snavio_model::refusal::{Refusal, Refused, Subject};
-use snavio_model::registry::{DispatchMode, Registry, Unseal};
+use snavio_model::registry::{DispatchMode, Registry, Route, Unseal};
 use snavio_model::settle::{Intake, Settlement};
 use snavio_model::telemetry;
 use snavio_model::time::{Clock, Timestamp};
@@ -438,6 +438,11 @@ impl Gate {
     /// The replay window in force.
     pub fn window(&self) -> Duration {
         self.settings.window
+    }
+
+    /// Where a message stands in the order of its entity at a route; nothing if it passes unordered there.
+    pub fn place(&self, message: &Message, route: &Route) -> Option<Place> {
+        Place::find(message, route, &self.settings.order).ok().flatten()
     }
 
     pub(crate) fn dispatch(&self) -> DispatchMode {

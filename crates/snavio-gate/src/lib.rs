@@ -38,7 +38,7 @@ mod targets;
 mod ticket;
 mod vouching;
 
-pub use answer::{Answer, Reached, Verdict};
+pub use answer::{Answer, Reached, Standing, Verdict};
 pub use archive::{Archive, Erased, Round as ArchiveRound, Said, Trouble as ArchiveTrouble};
 pub use begin::{Beginning, Begun};
 pub use courier::{Attempt, Processor};

@@ -60,10 +60,11 @@ impl OrderMeters {
             let route = &reached.destination;
             self.validation_seconds.record(took);
             it.gaps.iter().for_each(|size| self.gap(route, *size));
-            if it.verdict.is_violation() {
+            let Some(verdict) = it.verdict else { continue };
+            if verdict.is_violation() {
                 self.of(route).violations.increment(1);
-                log_violation(answer, route, place, &it.verdict);
-            } else if let Verdict::Gap { size } = it.verdict {
+                log_violation(answer, route, place, &verdict);
+            } else if let Verdict::Gap { size } = verdict {
                 let (number, entity) = (place.number, &place.key.entity);
                 let Answer { id, correlation, .. } = answer;
                 tracing::info!(target: "snavio::order", %route, entity, %id, %correlation, number, missing = size, "a gap");
@@ -109,13 +110,14 @@ impl OrderMeters {
 fn log_violation(answer: &Answer, route: &str, place: &Place, verdict: &Verdict) {
     let (number, entity) = (place.number, &place.key.entity);
     let Answer { id, correlation, .. } = answer;
+    let distance = verdict.distance(number);
     match verdict {
         Verdict::Late { last, was_missing } => {
-            let distance = verdict.distance(number);
             tracing::warn!(target: "snavio::order", %route, entity, %id, %correlation, number, last, distance, was_missing, "a late message");
         }
-        _ => {
-            tracing::warn!(target: "snavio::order", %route, entity, %id, %correlation, number, distance = 0, "a number that another message has");
+        Verdict::SequenceConflict { last } => {
+            tracing::warn!(target: "snavio::order", %route, entity, %id, %correlation, number, last, distance, "a number that another message has");
         }
+        _ => {}
     }
 }

@@ -13,6 +13,9 @@ use crate::name::TenantName;
 /// Bytes a tenant may put into a batch per turn.
 const QUANTUM_BYTES: usize = 16 * 1024;
 
+/// Items of a line that others behind them may pass. Whoever hands in looks at as many.
+const PASSED_MAX: usize = 64;
+
 /// Bounds of a [`FairQueue`].
 #[derive(Debug, Clone, Copy)]
 pub struct Room {
@@ -61,19 +64,26 @@ pub struct FairQueue<T> {
     taken: Size,
     lines: HashMap<TenantName, Line<T>>,
     turns: VecDeque<TenantName>,
+    /// Batches that were taken.
+    batches: u64,
 }
 
 #[derive(Debug)]
 struct Line<T> {
     waiting: VecDeque<(Size, T)>,
+    /// Those of its first that have stepped aside while a batch is taken.
+    aside: Vec<(Size, T)>,
     taken: Size,
     deficit: usize,
+    /// The last batch that it put something into.
+    served_in: u64,
 }
 
 impl<T> FairQueue<T> {
     /// An empty queue with these bounds.
     pub fn new(room: Room) -> Self {
-        Self { room, count: 0, taken: Size::default(), lines: HashMap::new(), turns: VecDeque::new() }
+        let (lines, turns) = (HashMap::new(), VecDeque::new());
+        Self { room, count: 0, taken: Size::default(), lines, turns, batches: 0 }
     }
 
     /// Lets the item wait, or gives it back when its tenant's part or the whole room is full. One that counts as more items
@@ -90,8 +100,7 @@ impl<T> FairQueue<T> {
         }
         match self.lines.get_mut(tenant) {
             None => {
-                let waiting = VecDeque::from([(size, item)]);
-                self.lines.insert(tenant.clone(), Line { waiting, taken: size, deficit: 0 });
+                self.lines.insert(tenant.clone(), Line::of(size, item));
                 self.turns.push_back(tenant.clone());
             }
             Some(line) => {
@@ -113,26 +122,45 @@ impl<T> FairQueue<T> {
         self.take_free(items_max, bytes_max, |_| true)
     }
 
-    /// The same of what is free to be taken: a line stops before an item that is not, so that nothing behind it comes
-    /// before it.
-    pub fn take_free(&mut self, items_max: usize, bytes_max: usize, is_free: impl Fn(&T) -> bool) -> Vec<T> {
+    /// The same of what is free to be taken. An item that is not steps aside and keeps its place, and others of its line
+    /// pass it, up to so many. Whether an item is free is asked in the order of its line, so that whoever is asked can say no
+    /// to what must not pass those before it.
+    pub fn take_free(
+        &mut self,
+        items_max: usize,
+        bytes_max: usize,
+        mut is_free: impl FnMut(&T) -> bool,
+    ) -> Vec<T> {
         let most = Size { items: items_max, bytes: bytes_max };
-        let mut batch = Batch { items: Vec::new(), taken: Size::default(), most };
-        let mut stopped = Vec::new();
+        self.batches += 1;
+        let mut batch = Batch { number: self.batches, items: Vec::new(), taken: Size::default(), most };
+        let (mut stopped, mut passed) = (Vec::new(), Vec::new());
         while !batch.is_full() {
             let Some(tenant) = self.turns.pop_front() else { break };
             let Some(line) = self.lines.get_mut(&tenant) else { continue };
-            let keeps_turn = line.serve(&mut batch, &is_free);
-            match line.waiting.front() {
-                None => drop(self.lines.remove(&tenant)),
-                Some((_, item)) if !is_free(item) => stopped.push(tenant),
+            let had_passed = !line.aside.is_empty();
+            let served = line.serve(&mut batch, &mut is_free);
+            if !had_passed && !line.aside.is_empty() {
+                passed.push(tenant.clone());
+            }
+            match served {
+                Served::Empty => drop(self.lines.remove(&tenant)),
+                Served::Stopped => stopped.push(tenant),
                 // Or one that is large would find the next batch begun by others again, for as long as they are busy.
-                Some(_) if keeps_turn => self.turns.push_front(tenant),
-                Some(_) => self.turns.push_back(tenant),
+                Served::KeepsTurn => self.turns.push_front(tenant),
+                Served::InPart => self.turns.push_back(tenant),
             }
         }
-        // It is their turn still, once they are free.
-        stopped.into_iter().rev().for_each(|tenant| self.turns.push_front(tenant));
+        for tenant in passed {
+            self.lines.get_mut(&tenant).into_iter().for_each(Line::step_back);
+        }
+        // It is the turn of those still, once they are free, that were not served.
+        for tenant in stopped.into_iter().rev() {
+            match self.lines.get(&tenant).is_some_and(|line| line.served_in == batch.number) {
+                true => self.turns.push_back(tenant),
+                false => self.turns.push_front(tenant),
+            }
+        }
         self.count -= batch.items.len();
         self.taken = self.taken.minus(batch.taken);
         batch.items
@@ -150,6 +178,7 @@ impl<T> FairQueue<T> {
 }
 
 struct Batch<T> {
+    number: u64,
     items: Vec<T>,
     taken: Size,
     most: Size,
@@ -166,30 +195,58 @@ impl<T> Batch<T> {
     }
 }
 
+/// How a line's turn ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Served {
+    /// Nothing waits in it any more.
+    Empty,
+    /// What waits in it is not free, as far as is looked.
+    Stopped,
+    /// The batch is closed because its first one does not fit: its turn is still to come.
+    KeepsTurn,
+    /// More waits in it.
+    InPart,
+}
+
 impl<T> Line<T> {
-    /// Says whether the batch is closed because the first one does not fit: its turn is still to come.
-    fn serve(&mut self, batch: &mut Batch<T>, is_free: impl Fn(&T) -> bool) -> bool {
+    fn of(size: Size, item: T) -> Self {
+        let waiting = VecDeque::from([(size, item)]);
+        Self { waiting, aside: Vec::new(), taken: size, deficit: 0, served_in: 0 }
+    }
+
+    fn serve(&mut self, batch: &mut Batch<T>, mut is_free: impl FnMut(&T) -> bool) -> Served {
         self.deficit += QUANTUM_BYTES;
         let before = batch.items.len();
         while let Some(&(size, ref item)) = self.waiting.front() {
-            if !is_free(item) {
+            if self.aside.len() >= PASSED_MAX {
                 break;
             }
+            if !is_free(item) {
+                self.aside.extend(self.waiting.pop_front());
+                continue;
+            }
             if size.bytes > self.deficit {
-                return false;
+                return Served::InPart;
             }
             if !batch.fits(size) {
                 batch.most.bytes = batch.taken.bytes;
-                return batch.items.len() == before;
+                let is_first = batch.items.len() == before;
+                return if is_first { Served::KeepsTurn } else { Served::InPart };
             }
-            let Some((size, item)) = self.waiting.pop_front() else { return false };
+            let Some((size, item)) = self.waiting.pop_front() else { break };
             self.deficit -= size.bytes;
             self.taken = self.taken.minus(size);
+            self.served_in = batch.number;
             batch.taken = batch.taken.plus(size);
             batch.items.push(item);
         }
         self.deficit = 0;
-        false
+        if self.aside.is_empty() { Served::Empty } else { Served::Stopped }
+    }
+
+    /// What has stepped aside is the first again.
+    fn step_back(&mut self) {
+        self.aside.drain(..).rev().for_each(|it| self.waiting.push_front(it));
     }
 }
 
@@ -308,14 +365,57 @@ mod tests {
 
     /// PIP-9, ORD-3
     #[test]
-    fn a_line_stops_before_what_is_not_free_and_others_go_on() {
+    fn what_is_not_free_steps_aside_and_others_of_its_line_pass() {
         let mut queue = FairQueue::new(room(100));
-        for (name, item) in [("a", 1), ("a", 2), ("b", 3), ("a", 4), ("b", 5)] {
+        for (name, item) in [("a", 1), ("a", 2), ("b", 3), ("a", 4), ("b", 5), ("a", 2)] {
             queue.push(&tenant(name), one(10), item).unwrap();
         }
-        assert_eq!(queue.take_free(10, 1000, |item| *item != 2), [1, 3, 5]);
+        assert_eq!(queue.take_free(10, 1000, |item| *item != 2), [1, 4, 3, 5]);
         assert!(queue.take_free(10, 1000, |item| *item != 2).is_empty());
-        assert_eq!((queue.len(), queue.take(10, 1000)), (2, vec![2, 4]));
+        queue.push(&tenant("a"), one(10), 6).unwrap();
+        assert_eq!(queue.take_free(10, 1000, |item| *item != 2), [6]);
+        assert_eq!((queue.len(), queue.take(10, 1000)), (2, vec![2, 2]));
+        assert!(queue.is_empty() && queue.lines.is_empty());
+    }
+
+    /// PIP-9, ORD-3: no more than so many are looked at, and what is passed keeps its place and its order.
+    #[test]
+    fn a_line_stops_behind_as_many_as_may_be_passed() {
+        let mut queue = FairQueue::new(room(10_000));
+        for item in 0..2 * PASSED_MAX {
+            queue.push(&tenant("a"), one(10), ("busy", item)).unwrap();
+        }
+        queue.push(&tenant("a"), one(10), ("free", 0)).unwrap();
+        let mut asked = 0;
+        let taken = queue.take_free(1000, 100_000, |(what, _)| {
+            asked += 1;
+            *what == "free"
+        });
+        assert_eq!((taken, asked), (Vec::new(), PASSED_MAX));
+        let all = queue.take(1000, 100_000);
+        assert!(all.iter().map(|(_, item)| *item).take(2 * PASSED_MAX).eq(0..2 * PASSED_MAX), "{all:?}");
+    }
+
+    /// PIP-9: who has something that is not free does not come first with the rest for ever.
+    #[test]
+    fn a_line_that_stops_has_no_more_turns_than_others() {
+        let mut queue = FairQueue::new(room(100_000));
+        queue.push(&tenant("a"), one(10), ("a", false)).unwrap();
+        for _ in 0..1000 {
+            queue.push(&tenant("b"), one(QUANTUM_BYTES), ("b", true)).unwrap();
+            queue.push(&tenant("c"), one(QUANTUM_BYTES), ("c", true)).unwrap();
+        }
+        let (mut count, mut has_one) = (0, false);
+        for _ in 0..300 {
+            // One of its own is free whenever its turn comes, and a batch has room for one.
+            if !has_one {
+                queue.push(&tenant("a"), one(QUANTUM_BYTES), ("a", true)).unwrap();
+            }
+            let batch = queue.take_free(1, 1 << 20, |(_, is_free)| *is_free);
+            has_one = !batch.contains(&("a", true));
+            count += usize::from(!has_one);
+        }
+        assert!((90..=110).contains(&count), "{count} of 300 with three who want to");
     }
 
     #[test]
@@ -351,6 +451,38 @@ mod tests {
                 }
             }
             proptest::prop_assert_eq!(count, pushes.len());
+        }
+
+        /// PIP-9, ORD-3: as the committer asks, of entities of which one or the other is busy.
+        #[test]
+        fn whoever_passes_whom_the_order_within_an_entity_is_kept(
+            pushes in proptest::collection::vec((0usize..3, 0u8..6), 0..300),
+            busy in proptest::collection::vec(proptest::collection::hash_set(0u8..6, 0..4), 1..20),
+            items_max in 1usize..50,
+        ) {
+            let mut queue = FairQueue::new(room(10_000));
+            for (n, (who, entity)) in pushes.iter().enumerate() {
+                queue.push(&tenant(&format!("t{who}")), one(1000), (*who, *entity, n)).unwrap();
+            }
+            let mut last = std::collections::HashMap::new();
+            let mut count = 0;
+            for round in 0.. {
+                // In the end nothing is busy.
+                let is_busy = |entity: &u8| busy.get(round).is_some_and(|it| it.contains(entity));
+                let batch = queue.take_free(items_max, 100_000, |(_, entity, _)| !is_busy(entity));
+                for (who, entity, n) in batch {
+                    proptest::prop_assert!(!is_busy(&entity));
+                    let before = last.insert((who, entity), n);
+                    proptest::prop_assert!(before.is_none_or(|before| before < n));
+                    count += 1;
+                }
+                if round >= busy.len() && queue.is_empty() {
+                    break;
+                }
+            }
+            proptest::prop_assert_eq!(count, pushes.len());
+            proptest::prop_assert_eq!(queue.taken, Size::default());
+            proptest::prop_assert!(queue.lines.is_empty());
         }
     }
 }

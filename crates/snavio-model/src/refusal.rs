@@ -192,6 +192,8 @@ reasons! {
     InvalidId = "invalid_id", 400, Invalid, "Invalid id", "use a hyphenated UUID that is not nil for a command, 1 to 128 printable ASCII characters for an event, without a space at either end";
     /// Not a timestamp.
     InvalidTimestamp = "invalid_timestamp", 400, Invalid, "Invalid timestamp", "use RFC 3339 with T and an offset, without leap seconds";
+    /// Not a number of a sequence.
+    InvalidSequence = "invalid_sequence", 400, Invalid, "Invalid number in its order", "number the messages of an entity with whole numbers from 0 to 9223372036854775807";
     /// Signed too long ago or in the future.
     TimestampOutOfWindow = "timestamp_out_of_window", 401, Invalid, "Signed outside the replay window", "check the clock, renew the timestamp and sign again";
     /// No signature.

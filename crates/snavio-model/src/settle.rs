@@ -104,6 +104,11 @@ pub enum Outcome {
         /// The delivery's id.
         delivery: Serial,
     },
+    /// Claimed, and in the queue behind one of its entity that failed for good (ORD-7).
+    Parked {
+        /// The delivery's id.
+        delivery: Serial,
+    },
     /// Late where late ones are left out: claimed and recorded, and not delivered (ORD-3).
     Skipped,
     /// Late where late ones are refused (ORD-3, ORD-4).
@@ -165,6 +170,7 @@ impl Outcome {
         match self {
             Self::Queued { .. }
             | Self::Held { .. }
+            | Self::Parked { .. }
             | Self::Skipped
             | Self::Duplicate { .. }
             | Self::Seen { .. }
@@ -431,19 +437,15 @@ pub fn judge(
     if let Some(refusal) = ways.iter().find_map(Way::refusal) {
         return all(refusal);
     }
-    if let Some(refusal) = ordering::refuse_late(&ways, working, delta) {
-        return refusal;
-    }
     let rooms: Vec<_> = intake
         .destinations
         .iter()
         .zip(&ways)
         .map(|(route, way)| way.wants_room() && take_room(working, &route.queue))
         .collect();
-    let is_full = ways.iter().any(Way::wants_room) && !rooms.contains(&true);
     // What was taken before is not refused now: who has it already knows nothing of another's full queue.
-    if is_full && !ways.iter().any(|way| way.is_skipped() || way.is_seen()) {
-        return all(Outcome::QueueFull);
+    if let Some(refusal) = ordering::refuse(&ways, &rooms, now, working, delta) {
+        return refusal;
     }
     let message = ways.iter().any(Way::is_new).then(|| working.number());
     message.into_iter().for_each(|number| delta.messages.push((number, place)));

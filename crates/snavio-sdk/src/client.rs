@@ -137,10 +137,38 @@ pub(crate) fn new_id() -> MessageId {
 /// The gateway's answer to a message it did not refuse.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// The HTTP status: 202 accepted, 200 duplicate.
+    /// The HTTP status: 202 accepted, 201 processed, 200 a duplicate, a replay, or late and left out.
     pub status: u16,
     /// The whole document.
     pub document: Value,
+}
+
+impl Answer {
+    /// Whether it was seen before, so that nothing was dispatched.
+    pub fn is_duplicate(&self) -> bool {
+        self.says("duplicate")
+    }
+
+    /// Whether it is late in the order of its entity where late ones are left out: recorded, and not delivered.
+    pub fn is_skipped(&self) -> bool {
+        self.says("skipped")
+    }
+
+    /// Whether it is accepted, and waits for those before it in its entity. An event for several says so of each in
+    /// `subscriptions`.
+    pub fn is_waiting(&self) -> bool {
+        self.says("waiting")
+    }
+
+    /// Whether it is accepted, and queues behind one of its entity that failed for good. An event for several says so of
+    /// each in `subscriptions`.
+    pub fn is_parked(&self) -> bool {
+        self.says("parked")
+    }
+
+    fn says(&self, word: &str) -> bool {
+        self.document[word] == true
+    }
 }
 
 /// A delivery, as received.

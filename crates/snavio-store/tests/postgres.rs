@@ -97,6 +97,16 @@ async fn what_has_no_room_is_not_passed() {
     store.close().await;
 }
 
+/// ORD-3, ORD-8
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waited_goes_out_past_a_full_queue() {
+    let url = Postgres::shared().database().expect("a database can be made");
+    let options = Options { queue_depth_max: 2, ..Options::new(&url) };
+    let store: Arc<dyn Store> = Arc::new(PostgresStore::open(&options).await.expect("the store opens"));
+    snavio_store::conformance::parking::what_waited_goes_out_past_a_full_queue(&store).await;
+    store.close().await;
+}
+
 /// ORD-7, ENG-7: who reports on several entities at once takes their locks in one order, whatever came of each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_report_holds_no_entity_while_it_waits_for_one_before_it() {

@@ -255,7 +255,11 @@ async fn a_subscription_that_cannot_read_the_order_takes_the_event_from_nobody()
         assert_eq!(shop.operate(Method::DELETE, &path, json!({})).await.0, 200);
     }
     let (status, answer) = post("e-3", json!("EUR")).await;
-    assert_eq!((status, &answer["reason"]), (400, &json!("malformed")), "nobody else is there: {answer}");
+    assert_eq!(
+        (status, &answer["reason"]),
+        (400, &json!("invalid_sequence")),
+        "nobody else is there: {answer}"
+    );
 }
 
 /// PIP-9, PIP-13: an event for many is as much as many, for whoever waits beside it; a batch of them is taken all the same.

@@ -58,6 +58,7 @@ pub(crate) fn judged(settled: Settled) -> Result<Settlement, Refusal> {
         Some(
             Outcome::Queued { .. }
             | Outcome::Held { .. }
+            | Outcome::Parked { .. }
             | Outcome::Skipped
             | Outcome::Buried { .. }
             | Outcome::Duplicate { .. }
@@ -112,6 +113,7 @@ mod tests {
             (outcome(Outcome::Duplicate { first_seen_at: Timestamp(0) }), None, false),
             (outcome(Outcome::Buried { delivery: Serial(1), reason: DeadReason::QueueFull }), None, false),
             (outcome(Outcome::Held { delivery: Serial(1) }), None, false),
+            (outcome(Outcome::Parked { delivery: Serial(1) }), None, false),
             (outcome(Outcome::Skipped), None, false),
             (late(Reason::OutOfOrder), Some(Reason::OutOfOrder), false),
             (late(Reason::SequenceConflict), Some(Reason::SequenceConflict), false),

@@ -45,7 +45,10 @@ pub enum Verdict {
         was_missing: bool,
     },
     /// Its number is that of another message, the last one or one that waits.
-    SequenceConflict,
+    SequenceConflict {
+        /// The highest number that was processed.
+        last: i64,
+    },
     /// Ahead of a gap, and waiting.
     Waits {
         /// Until when.
@@ -56,17 +59,17 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// How far below the last number a late one is.
+    /// How far from the last number a late one is, or one whose number another has.
     pub fn distance(&self, number: i64) -> u64 {
         match self {
-            Self::Late { last, .. } => last.abs_diff(number),
+            Self::Late { last, .. } | Self::SequenceConflict { last } => last.abs_diff(number),
             _ => 0,
         }
     }
 
     /// Whether it is a violation of the order, which is counted and warned of (ORD-8).
     pub fn is_violation(&self) -> bool {
-        matches!(self, Self::Late { .. } | Self::SequenceConflict)
+        matches!(self, Self::Late { .. } | Self::SequenceConflict { .. })
     }
 }
 
@@ -155,7 +158,7 @@ fn late(mut state: EntityState, arrival: &Arrival<'_>, rules: &Rules) -> Judged 
         let was_missing = state.gaps.open().iter().any(|it| (it.from..=it.to).contains(&arrival.number));
         let last = state.last;
         return if is_conflict {
-            decided(state, Verdict::SequenceConflict, Action::Refuse(Reason::SequenceConflict))
+            decided(state, Verdict::SequenceConflict { last }, Action::Refuse(Reason::SequenceConflict))
         } else {
             decided(state, Verdict::Late { last, was_missing }, Action::Refuse(Reason::OutOfOrder))
         };
@@ -185,7 +188,8 @@ fn ahead(mut state: EntityState, arrival: &Arrival<'_>, rules: &Rules, now: Time
 fn wait(mut state: EntityState, arrival: &Arrival<'_>, rules: &Rules, now: Timestamp) -> Judged {
     let place = match state.waiting.binary_search_by_key(&arrival.number, |it| it.number) {
         Ok(_) => {
-            return decided(state, Verdict::SequenceConflict, Action::Refuse(Reason::SequenceConflict));
+            let verdict = Verdict::SequenceConflict { last: state.last };
+            return decided(state, verdict, Action::Refuse(Reason::SequenceConflict));
         }
         Err(place) => place,
     };

@@ -56,7 +56,7 @@ impl Order {
         let Some(entity) = self.entity_of(message)? else { return Ok(None) };
         let numbered = self.find(message, &self.number, "sequence")?;
         if let Some(found) = numbered.filter(|it| it.kind != Kind::Null) {
-            let number = number(&found).ok_or_else(|| self.malformed())?;
+            let number = number(&found).ok_or_else(|| self.no_number())?;
             return Ok(Some(Position { entity, number, kind: NumberKind::Sequence }));
         }
         let millis = || sent_at(message).map(|at| at.0).filter(|millis| *millis >= 0);
@@ -92,10 +92,10 @@ impl Order {
         found.map_err(|fault: Fault| fault.into())
     }
 
-    fn malformed(&self) -> Refusal {
+    fn no_number(&self) -> Refusal {
         let place = place(&self.number, "sequence");
         let detail = format!("the number in {place} must be whole, 0 to {}, or the same as text", i64::MAX);
-        Refusal::new(Reason::Malformed, detail)
+        Refusal::new(Reason::InvalidSequence, detail)
     }
 }
 

@@ -105,7 +105,7 @@ fn a_number_is_whole_and_exact_and_never_a_float() {
         let read = read.map(|it| it.map(|(_, number)| number)).map_err(|refusal| {
             assert_eq!(
                 refusal.to_string(),
-                "malformed: the number in the payload at /eventSequence must be whole, 0 to 9223372036854775807, or the same as text"
+                "invalid_sequence: the number in the payload at /eventSequence must be whole, 0 to 9223372036854775807, or the same as text"
             );
         });
         assert_eq!(read, number, "{sent}");
@@ -365,8 +365,8 @@ fn the_same_number_is_a_duplicate_under_one_id_and_late_or_a_conflict_under_anot
     for (mode, verdict, action) in [
         (Mode::Lenient, Verdict::Late { last: 5, was_missing: false }, Action::Deliver),
         (Mode::Skip, Verdict::Late { last: 5, was_missing: false }, Action::Skip),
-        (Mode::Strict, Verdict::SequenceConflict, Action::Refuse(Reason::SequenceConflict)),
-        (Mode::Reorder, Verdict::SequenceConflict, Action::Refuse(Reason::SequenceConflict)),
+        (Mode::Strict, Verdict::SequenceConflict { last: 5 }, Action::Refuse(Reason::SequenceConflict)),
+        (Mode::Reorder, Verdict::SequenceConflict { last: 5 }, Action::Refuse(Reason::SequenceConflict)),
     ] {
         let mut run = Run::new(rules(mode));
         run.send(5, "m");
@@ -487,7 +487,10 @@ fn reorder_holds_what_is_ahead_until_the_gap_fills() {
     let again = judge(run.state.clone(), &arrival(&id("m4"), 4), &run.rules, run.now);
     assert_eq!(again.verdict, Verdict::Duplicate, "it waits already");
     assert_eq!(again.state, run.state);
-    assert_eq!(run.send(4, "other").action, Action::Refuse(Reason::SequenceConflict));
+    // ORD-8: the last number is another one than that of the message that waits.
+    let taken = run.send(4, "other");
+    assert_eq!(taken.action, Action::Refuse(Reason::SequenceConflict));
+    assert_eq!((taken.verdict, taken.verdict.distance(4)), (Verdict::SequenceConflict { last: 1 }, 3));
     let filling = run.send(2, "m");
     assert_eq!(filling.verdict, Verdict::InOrder);
     assert_eq!(filling.after.iter().map(|it| it.number).collect::<Vec<_>>(), [3, 4]);

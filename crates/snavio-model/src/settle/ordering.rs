@@ -6,9 +6,9 @@ use super::{Delta, Intake, Outcome, Settlement, Working};
 use crate::delivery::Delivery;
 use crate::order::{
     Action, AfterFailure, Arrival, EntityKey, EntityRecord, EntityState, Judged, Place, Released, Verdict,
-    judge,
+    end_waits, judge,
 };
-use crate::refusal::Numbers;
+use crate::refusal::{Numbers, Reason};
 use crate::time::Timestamp;
 
 /// How a message stood at a destination that orders, for those who count and tell.
@@ -16,8 +16,8 @@ use crate::time::Timestamp;
 pub struct Ordered {
     /// The place of the destination among the message's.
     pub destination: usize,
-    /// How it stood.
-    pub verdict: Verdict,
+    /// How it stood; nothing where it has not come, for want of room.
+    pub verdict: Option<Verdict>,
     /// How many numbers were missing, for each gap that was met.
     pub gaps: Vec<u64>,
 }
@@ -44,21 +44,48 @@ pub(super) fn stand(
     Ok(judge(known, &arrival, &place.rules, now))
 }
 
-/// Refuses what every one of its destinations refuses as late (ORD-3). Nothing of it is written, but what had waited long
-/// enough goes out.
-pub(super) fn refuse_late(ways: &[Way<'_>], working: &mut Working, delta: &mut Delta) -> Option<Settlement> {
-    let refusals: Vec<_> = ways.iter().map_while(Way::late).collect();
-    if refusals.is_empty() || refusals.len() < ways.len() {
+/// Refuses what none of its destinations takes now or took before (PIP-13): for want of room if any of them would have had
+/// it, since it may come again; else as late. Nothing of it is written, but what had waited long enough goes out.
+pub(super) fn refuse(
+    ways: &[Way<'_>],
+    rooms: &[bool],
+    now: Timestamp,
+    working: &mut Working,
+    delta: &mut Delta,
+) -> Option<Settlement> {
+    let is_taken = |(way, has_room): (&Way<'_>, &bool)| *has_room || way.is_skipped() || way.is_seen();
+    if ways.iter().zip(rooms).any(is_taken) {
         return None;
     }
-    let mut refused = Settlement::unordered(None, Vec::new());
-    for (at, (place, judged, reason)) in refusals.into_iter().enumerate() {
+    if ways.iter().any(Way::wants_room) {
+        return Some(refuse_full(ways, now, working, delta));
+    }
+    refuse_late(ways, working, delta)
+}
+
+fn refuse_full(ways: &[Way<'_>], now: Timestamp, working: &mut Working, delta: &mut Delta) -> Settlement {
+    let mut refused = Settlement::unordered(None, vec![Outcome::QueueFull; ways.len()]);
+    for (at, place) in ways.iter().enumerate().filter_map(|(at, way)| way.place().map(|it| (at, it))) {
+        let gaps = let_go(place, now, working, delta);
+        refused.ordered.push(Ordered { destination: at, verdict: None, gaps });
+    }
+    refused
+}
+
+/// Late at some of its destinations, and at the others nobody can say. They are told the same.
+fn refuse_late(ways: &[Way<'_>], working: &mut Working, delta: &mut Delta) -> Option<Settlement> {
+    let outcome = |(place, judged, reason): (&Place, &Judged, Reason)| {
         let last = judged.state.as_ref().map_or(place.number, |it| it.last);
-        refused
-            .outcomes
-            .push(Outcome::OutOfOrder { reason, numbers: Numbers { number: place.number, last } });
-        refused.ordered.push(note(at, judged));
-        keep(place, judged, working, delta);
+        Outcome::OutOfOrder { reason, numbers: Numbers { number: place.number, last } }
+    };
+    let first = outcome(ways.iter().find_map(Way::late)?);
+    let mut refused = Settlement::unordered(None, Vec::new());
+    for (at, way) in ways.iter().enumerate() {
+        refused.outcomes.push(way.late().map_or(first, outcome));
+        if let Some((place, judged, _)) = way.late() {
+            refused.ordered.push(note(at, judged));
+            keep(place, judged, working, delta);
+        }
     }
     Some(refused)
 }
@@ -67,7 +94,7 @@ pub(super) fn refuse_late(ways: &[Way<'_>], working: &mut Working, delta: &mut D
 pub(super) fn note(destination: usize, judged: &Judged) -> Ordered {
     let own = if let Verdict::Gap { size } = judged.verdict { size } else { 0 };
     let gaps = released(judged).map(|it| it.gap).chain([own]).filter(|gap| *gap > 0).collect();
-    Ordered { destination, verdict: judged.verdict, gaps }
+    Ordered { destination, verdict: Some(judged.verdict), gaps }
 }
 
 fn released(judged: &Judged) -> impl Iterator<Item = &Released> {
@@ -81,10 +108,26 @@ pub(super) fn keep(place: &Place, judged: &Judged, working: &mut Working, delta:
         return;
     }
     let Some(state) = &judged.state else { return };
-    let record = EntityRecord { state: state.clone(), rules: place.rules };
+    write(place, state.clone(), working, delta);
+    released(judged).for_each(|it| release(&place.key, it, delta));
+}
+
+/// What has waited long enough goes out, though the message that found it has not come: says what was missing.
+pub(super) fn let_go(place: &Place, now: Timestamp, working: &mut Working, delta: &mut Delta) -> Vec<u64> {
+    let known = working.entities.get(&place.key).filter(|it| it.state.is_live(now));
+    let Some(known) = known else { return Vec::new() };
+    let (state, released) = end_waits(known.state.clone(), &place.rules, now);
+    if !released.is_empty() {
+        write(place, state, working, delta);
+        released.iter().for_each(|it| release(&place.key, it, delta));
+    }
+    released.iter().map(|it| it.gap).filter(|gap| *gap > 0).collect()
+}
+
+fn write(place: &Place, state: EntityState, working: &mut Working, delta: &mut Delta) {
+    let record = EntityRecord { state, rules: place.rules };
     working.entities.insert(place.key.clone(), record.clone());
     delta.entities.insert(place.key.clone(), record);
-    released(judged).for_each(|it| release(&place.key, it, delta));
 }
 
 /// A message has failed for good before anybody got it: where its route parks, later ones queue behind it (ORD-7).
@@ -93,9 +136,7 @@ pub(super) fn park(intake: &Intake, place: &Place, now: Timestamp, working: &mut
     let id = &intake.message.id;
     let (state, after) = EntityState::failed(state, place.number, place.kind, id, &place.rules, now);
     let Some(state) = state.filter(|_| after == AfterFailure::Parks) else { return };
-    let record = EntityRecord { state, rules: place.rules };
-    working.entities.insert(place.key.clone(), record.clone());
-    delta.entities.insert(place.key.clone(), record);
+    write(place, state, working, delta);
 }
 
 /// A delivery of this very batch is not written as one that waits.

@@ -68,6 +68,14 @@ impl Way<'_> {
         }
     }
 
+    /// Where it stands, if it is ordered there.
+    pub(super) fn place(&self) -> Option<&Place> {
+        match self {
+            Self::Ordered(place, _) => Some(place),
+            Self::Ends(_) | Self::New | Self::Unreadable => None,
+        }
+    }
+
     fn action(&self) -> Option<Action> {
         match self {
             Self::Ends(_) | Self::Unreadable => None,
@@ -78,7 +86,8 @@ impl Way<'_> {
 
     /// Whether it was taken there before.
     pub(super) fn is_seen(&self) -> bool {
-        matches!(self, Self::Ends(outcome) if !outcome.is_refusal())
+        let is_known = matches!(self, Self::Ends(outcome) if !outcome.is_refusal());
+        is_known || self.action() == Some(Action::Duplicate)
     }
 
     pub(super) fn wants_room(&self) -> bool {
@@ -146,31 +155,39 @@ impl Taking<'_> {
         delta: &mut Delta,
     ) -> Outcome {
         let waits = judged.action == Action::Hold;
+        let is_behind = judged.state.as_ref().is_some_and(|it| it.holds_back(place.number));
         let lane = |waits| if judged.verdict == Verdict::Unordered { None } else { place.lane(waits) };
         let taken = match judged.action {
             // Its claim has ended, and its entity remembers it.
             Action::Duplicate => {
                 ordering::keep(place, judged, working, delta);
+                self.ordered.push(ordering::note(at, judged));
                 return Outcome::Duplicate { first_seen_at: self.now };
             }
             Action::Deliver | Action::Hold if has_room => Taken::Queued(lane(waits)),
             // It has not come, as far as its entity is concerned, and has failed for good.
             Action::Deliver | Action::Hold => {
                 let lane = lane(false);
+                let gaps = ordering::let_go(place, self.now, working, delta);
+                let verdict = Some(judged.verdict).filter(Verdict::is_violation);
+                self.ordered.push(Ordered { destination: at, verdict, gaps });
                 if lane.is_some() {
                     ordering::park(self.intake, place, self.now, working, delta);
                 }
                 return self.take(at, Taken::Buried(DeadReason::QueueFull, lane), working, delta);
             }
             Action::Skip => Taken::Skipped,
-            // Its producer is not to blame for how each destination counts: it is refused at this one only.
+            // Its producer is not to blame for how each destination counts: it is refused at this one only. Nothing queues
+            // behind it (ORD-7): later ones have passed it already.
             Action::Refuse(_) => Taken::Buried(DeadReason::OutOfOrder, lane(false)),
         };
+        let is_parked = is_behind && matches!(taken, Taken::Queued(Some(_)));
         let outcome = self.take(at, taken, working, delta);
         ordering::keep(place, judged, working, delta);
         self.ordered.push(ordering::note(at, judged));
         match outcome {
             Outcome::Queued { delivery } if waits => Outcome::Held { delivery },
+            Outcome::Queued { delivery } if is_parked => Outcome::Parked { delivery },
             outcome => outcome,
         }
     }

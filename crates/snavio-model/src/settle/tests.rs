@@ -180,6 +180,7 @@ fn word(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Queued { .. } => "queued",
         Outcome::Held { .. } => "held",
+        Outcome::Parked { .. } => "parked",
         Outcome::Skipped => "skipped",
         Outcome::OutOfOrder { .. } => "out_of_order",
         Outcome::Duplicate { .. } => "duplicate",

@@ -11,7 +11,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Serialize;
 use serde_json::Value;
-use snavio_gate::{Answer, Arrival, Form, Reached, Verdict, Wait};
+use snavio_gate::{Answer, Arrival, Form, Reached, Standing, Verdict, Wait};
 use snavio_model::claim::Status;
 use snavio_model::id::MessageId;
 use snavio_model::json::split_array;
@@ -96,6 +96,12 @@ pub(super) struct Accepted {
     /// Late in the order of its entity where late ones are left out: recorded, and not delivered.
     #[serde(skip_serializing_if = "Option::is_none")]
     skipped: Option<bool>,
+    /// Accepted, and waits for those before it in its entity.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waiting: Option<bool>,
+    /// Accepted, and queues behind one of its entity that failed for good.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parked: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     first_seen_at: Option<String>,
     /// It is being processed: ask under `outcome` what became of it.
@@ -125,6 +131,8 @@ impl Default for Accepted {
             delivery_id: None,
             duplicate: None,
             skipped: None,
+            waiting: None,
+            parked: None,
             first_seen_at: None,
             in_progress: None,
             outcome: None,
@@ -161,7 +169,7 @@ pub(super) struct Results {
         ("webhook-signature" = Option<String>, Header, description = "Standard Webhooks: `v1,` and the base64 of the signature of id, timestamp and body, with the other two beside it; several are parted by spaces"),
     ),
     request_body(content = SignedCommand, content_type = "application/json"),
-    responses((status = 201, body = Accepted, description = "Processed, with the processor's answer"), (status = 202, body = Accepted, description = "Accepted for delivery, or being processed"), (status = 200, body = Accepted, description = "A duplicate, or a replay with the stored answer")))]
+    responses((status = 201, body = Accepted, description = "Processed, with the processor's answer"), (status = 202, body = Accepted, description = "Accepted for delivery, or being processed"), (status = 200, body = Accepted, description = "A duplicate, a replay with the stored answer, or late and left out (`skipped`)")))]
 pub(super) async fn send(
     State(app): State<Shared>,
     principal: Principal,
@@ -447,7 +455,7 @@ fn accepted(app: &App, answer: &Answer) -> (StatusCode, Accepted) {
     };
     let (status, told) = match &answer.reached[..] {
         [reached] => alone(&answer.id, reached),
-        several => together(several),
+        several => together(answer, several),
     };
     let accepted = Accepted {
         id: answer.id.as_str().to_owned(),
@@ -461,11 +469,16 @@ fn accepted(app: &App, answer: &Answer) -> (StatusCode, Accepted) {
 
 fn alone(id: &MessageId, reached: &Reached) -> (StatusCode, Accepted) {
     let told = Told::of(id, reached);
+    let stands = |so| {
+        matches!(&reached.verdict, Verdict::Accepted { standing, .. } if *standing == so).then_some(true)
+    };
     let accepted = Accepted {
         path: reached.verdict.taken_by().filter(|_| told.processed.is_none()).map(Path::as_str),
         delivery_id: told.delivery_id,
         duplicate: matches!(reached.verdict, Verdict::Duplicate { .. }).then_some(true),
         skipped: (reached.verdict == Verdict::Skipped).then_some(true),
+        waiting: stands(Standing::Waiting),
+        parked: stands(Standing::Parked),
         first_seen_at: told.first_seen_at,
         in_progress: told.outcome.is_some().then_some(true),
         outcome: told.outcome,
@@ -475,18 +488,23 @@ fn alone(id: &MessageId, reached: &Reached) -> (StatusCode, Accepted) {
     (told.status, accepted)
 }
 
-/// PIP-13: 202, or 201 where all is done, if any is new; 200 if all are replays.
-fn together(several: &[Reached]) -> (StatusCode, Accepted) {
+/// PIP-13: 202, or 201 where all is done, if any is new; 200 if all are replays, or late and left out.
+fn together(answer: &Answer, several: &[Reached]) -> (StatusCode, Accepted) {
     let mut taken = several.iter().filter_map(|it| it.verdict.taken_by());
     let first = several.iter().filter_map(|it| first_seen_at(&it.verdict)).min();
     let Some(path) = taken.next() else {
         let first_seen_at = first.map(|at| at.to_string());
         return (StatusCode::OK, Accepted { duplicate: Some(true), first_seen_at, ..Accepted::default() });
     };
+    let path = Some(path.as_str());
+    if answer.is_left_out() {
+        return (StatusCode::OK, Accepted { path, skipped: Some(true), ..Accepted::default() });
+    }
     let is_done = |it: &Reached| match &it.verdict {
+        Verdict::Skipped => true,
         Verdict::Followed(followed) => followed.is_replay || followed.status == Status::Completed,
         verdict => verdict.taken_by().is_none(),
     };
     let status = if several.iter().all(is_done) { StatusCode::CREATED } else { StatusCode::ACCEPTED };
-    (status, Accepted { path: Some(path.as_str()), ..Accepted::default() })
+    (status, Accepted { path, ..Accepted::default() })
 }

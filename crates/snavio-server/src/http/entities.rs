@@ -1,5 +1,7 @@
 //! Entities whose messages are ordered: how far each is, and what a person does about it (ORD-6, ORD-7).
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
@@ -8,6 +10,7 @@ use snavio_model::name::TenantName;
 use snavio_model::order::{EntityKey, EntityState, Gap, Mode, NumberKind};
 use snavio_model::permission::Permission;
 use snavio_model::refusal::{Reason, Refusal};
+use snavio_model::registry::BoundRoute;
 use snavio_model::time::Clock;
 use snavio_store::Reset;
 use utoipa::{IntoParams, ToSchema};
@@ -253,9 +256,14 @@ async fn keys(
 
 /// A route that counts together with others is asked for by its own name, too.
 fn scoped(app: &App, tenant: &TenantName, destination: &str, entity: &str) -> Option<EntityKey> {
+    let route = bound(app, destination)?;
+    Some(EntityKey::new(tenant, &route.route, route.route.order.as_ref()?, entity))
+}
+
+/// The route or subscription that claims name so.
+pub(super) fn bound(app: &App, destination: &str) -> Option<Arc<BoundRoute>> {
     let registry = app.gate.registry();
     let service = destination.split(':').next().and_then(|it| registry.service(it));
-    let routes = service.iter().flat_map(|it| it.routes().chain(it.subscriptions()));
-    let route = routes.into_iter().find(|it| *it.destination == *destination)?;
-    Some(EntityKey::new(tenant, &route.route, route.route.order.as_ref()?, entity))
+    let mut routes = service.iter().flat_map(|it| it.routes().chain(it.subscriptions()));
+    routes.find(|it| *it.destination == *destination).map(Arc::clone)
 }

@@ -93,7 +93,7 @@ pub(super) struct SentCloudEvent {
         ("ce-source" = Option<String>, Header, description = "CloudEvents in binary mode: who sends it. Other attributes are headers of the same kind"),
     ),
     request_body(description = "An event; with the headers of a CloudEvent in binary mode, its data", content((SentEvent = "application/json"), (SentCloudEvent = "application/cloudevents+json"))),
-    responses((status = 201, body = Accepted, description = "Processed, with the processor's answer"), (status = 202, body = Accepted, description = "Accepted for delivery, or being processed"), (status = 200, body = Accepted, description = "A duplicate, or a replay with the stored answer")))]
+    responses((status = 201, body = Accepted, description = "Processed, with the processor's answer"), (status = 202, body = Accepted, description = "Accepted for delivery, or being processed"), (status = 200, body = Accepted, description = "A duplicate, a replay with the stored answer, or late and left out (`skipped`)")))]
 pub(super) async fn send(
     State(app): State<Shared>,
     principal: Principal,

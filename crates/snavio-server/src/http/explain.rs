@@ -7,7 +7,8 @@ use serde::Serialize;
 use serde_json::{Value, json as document};
 use snavio_model::claim::IdKey;
 use snavio_model::conflict::Conflict;
-use snavio_model::id::Serial;
+use snavio_model::id::{MessageId, Serial};
+use snavio_model::order::{EntityRecord, Mode, Place};
 use snavio_model::permission::Permission;
 use snavio_model::telemetry::StoredRecord;
 use snavio_model::time::Clock;
@@ -16,6 +17,7 @@ use utoipa::ToSchema;
 
 use super::answer::json;
 use super::claims::{id_key, seen_claims};
+use super::entities::bound;
 use super::extract::{Params, Segments};
 use super::whose::{self, Whose};
 use super::{App, Problem, Shared};
@@ -141,6 +143,7 @@ async fn of_claim(app: &App, stored: &StoredClaim, steps: &mut Vec<Step>) -> Res
     });
     let decision = format!("the id was claimed for {}", key.destination);
     steps.push(step(claim.first_seen_at, "slow", decision, basis));
+    steps.extend(of_order(app, stored).await?);
     let Some(progress) = &claim.progress else { return Ok(()) };
     let (lease, due) = match held {
         Some(HeldDelivery::Leased { fence, attempt, until }) => {
@@ -157,4 +160,46 @@ async fn of_claim(app: &App, stored: &StoredClaim, steps: &mut Vec<Step>) -> Res
     let decision = format!("it is {}", stored.status(app.clock.now()).as_str());
     steps.push(step(at, "processing", decision, basis));
     Ok(())
+}
+
+/// Where its number stands in the order of its entity, as that is now: what it was then is told in the answer only.
+async fn of_order(app: &App, stored: &StoredClaim) -> Result<Option<Step>, StoreError> {
+    let StoredClaim { key, claim, .. } = stored;
+    let Some(route) = bound(app, &key.destination).filter(|it| it.route.order.is_some()) else {
+        return Ok(None);
+    };
+    let after = Serial(claim.message.0 - 1);
+    let page = app.gate.store().messages(key.tenant.as_str(), after, 1).await?;
+    let found = page.into_iter().find(|it| it.number == claim.message);
+    let Some(place) = found.and_then(|it| app.gate.place(&it.message, &route.route)) else { return Ok(None) };
+    // One that is damaged refuses its messages, and keeps nobody from looking at the rest.
+    let known = app.gate.store().entity(&place.key, app.clock.now()).await.unwrap_or_default();
+    let (decision, basis) = in_order(&place, known.as_ref(), &key.id);
+    Ok(Some(step(claim.first_seen_at, "slow", format!("{decision}, at {}", key.destination), basis)))
+}
+
+fn in_order(place: &Place, known: Option<&EntityRecord>, id: &MessageId) -> (String, Value) {
+    let Place { key, number, rules, .. } = place;
+    let mut basis = document!({
+        "sequence": { "entity": key.entity, "scope": &*key.scope, "number": number, "mode": rules.mode },
+    });
+    let Some(EntityRecord { state, .. }) = known else {
+        return (format!("number {number} of an entity of which nothing is known now"), basis);
+    };
+    let waits = state.waiting.iter().find(|it| it.id == *id);
+    let parked_at = state.parked_at().filter(|_| state.holds_back(*number));
+    basis["sequence"]["last"] = state.last.into();
+    basis["sequence"]["waits_until"] = waits.map(|it| it.until.to_string()).into();
+    basis["sequence"]["parked_at"] = parked_at.into();
+    let decision = match (waits, parked_at) {
+        (Some(_), _) => format!("waiting: number {number}, and the last is {}", state.last),
+        (None, Some(parked)) => {
+            format!("parked: number {number} queues behind {parked}, which failed for good")
+        }
+        (None, None) if *number < state.last && rules.mode == Mode::Skip => {
+            format!("number {number}, and the last is {}: skipped if it came after a later one", state.last)
+        }
+        (None, None) => format!("number {number}, and the last is {}", state.last),
+    };
+    (decision, basis)
 }

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use serde::Serialize;
-use snavio_gate::{Reached, Verdict};
+use snavio_gate::{Reached, Standing, Verdict};
 use snavio_model::id::MessageId;
 use snavio_model::percent::in_url;
 use snavio_model::refusal::Reason;
@@ -16,8 +16,9 @@ use super::processed::{Processed, processed};
 pub(super) struct Subscribed {
     /// The subscription: `tenant/service:publisher:type`.
     destination: String,
-    /// `accepted`, `duplicate`, `processed`, `skipped` (late where late ones are left out), `unanswered` (there is
-    /// no answer of it) or `dead_letter`.
+    /// `accepted`, `waiting` (accepted, and waits for those before it in its entity), `parked` (accepted, and queues behind
+    /// one of its entity that failed for good), `duplicate`, `processed`, `skipped` (late where late ones are left out),
+    /// `unanswered` (there is no answer of it) or `dead_letter`.
     verdict: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     delivery_id: Option<i64>,
@@ -44,7 +45,9 @@ impl Subscribed {
     pub(super) fn new(id: &MessageId, reached: &Reached) -> Self {
         let told = Told::of(id, reached);
         let (verdict, reason) = match &reached.verdict {
-            Verdict::Accepted { .. } => ("accepted", None),
+            Verdict::Accepted { standing: Standing::Free, .. } => ("accepted", None),
+            Verdict::Accepted { standing: Standing::Waiting, .. } => ("waiting", None),
+            Verdict::Accepted { standing: Standing::Parked, .. } => ("parked", None),
             Verdict::Duplicate { .. } => ("duplicate", None),
             Verdict::Followed(_) => ("processed", None),
             Verdict::Skipped => ("skipped", Some(Reason::OutOfOrder.code())),
@@ -93,8 +96,9 @@ impl Told {
                 let (status, processed) = processed(followed);
                 Self { status, delivery_id: Some(followed.delivery.0), processed: Some(processed), ..told }
             }
-            Verdict::Skipped => told,
-            Verdict::Duplicate { .. } | Verdict::Unanswered { .. } => Self { status: StatusCode::OK, ..told },
+            Verdict::Skipped | Verdict::Duplicate { .. } | Verdict::Unanswered { .. } => {
+                Self { status: StatusCode::OK, ..told }
+            }
         }
     }
 }

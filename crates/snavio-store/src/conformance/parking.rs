@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use snavio_model::claim::IdKey;
 use snavio_model::delivery::DeadReason;
-use snavio_model::id::MessageId;
+use snavio_model::id::{MessageId, Serial};
 use snavio_model::limits;
 use snavio_model::name::TenantName;
-use snavio_model::order::{Mode, OnFailure};
+use snavio_model::order::{Mode, OnFailure, Placed};
 use snavio_model::settle::Outcome;
 
 use super::eventually;
-use super::ordering::{drain, exhaust, id_of, key, numbered, ordered, parking, send, state, strict, word};
+use super::ordering::{
+    WAIT, drain, exhaust, id_of, key, numbered, ordered, parking, send, state, strict, word,
+};
 use super::samples::{act, at, queue, receive, settle};
 use crate::Store;
 use crate::archive::Erasure;
@@ -114,10 +116,42 @@ pub async fn what_has_no_room_is_not_passed(store: &Arc<dyn Store>) {
     assert_eq!(drain(&**store, "full", at(1)).await, [1, 2]);
     eventually("there is room", async || {
         let again = send(&**store, "e", 4, &full, at(1)).await;
-        (word(&again) == "queued").then_some(())
+        (word(&again) == "parked").then_some(())
     })
     .await;
     assert!(receive(&**store, "full", 30, at(2)).await.is_empty(), "it queues behind what failed");
     store.redrive("acme", vec![delivery], act("there is room", at(3))).await.expect("it is put back");
     assert_eq!(drain(&**store, "full", at(3)).await, [3, 4]);
+}
+
+/// ORD-3, ORD-8: a wait that is over ends, though the queue is full for what finds it. The store's queues hold two.
+pub async fn what_waited_goes_out_past_a_full_queue(store: &Arc<dyn Store>) {
+    let full = ordered("full", Mode::Reorder, |_| {});
+    let routes = [full.clone(), ordered("other", Mode::Lenient, |_| {})];
+    for (number, verdict) in [(1, "queued"), (5, "held")] {
+        assert_eq!(word(&send(&**store, "e", number, &full, at(0)).await), verdict);
+    }
+    let over = at(i64::from(WAIT));
+    let event = numbered(&id_of("e", 8), "e", 8, &routes, over);
+    let settled = settle(&**store, vec![event], over).await.remove(0);
+    assert!(
+        matches!(settled.outcomes[0], Outcome::Buried { reason: DeadReason::QueueFull, .. }),
+        "{settled:?}"
+    );
+    assert_eq!(settled.ordered.iter().flat_map(|it| it.gaps.clone()).collect::<Vec<_>>(), [3]);
+    assert_eq!(drain(&**store, "full", over).await, [1, 5]);
+    assert_eq!(state(&**store, "full", "e", over).await.map(|it| it.last), Some(5), "8 has not come");
+}
+
+/// PIP-13, ORD-4: a dead letter needs another one that takes the event.
+pub async fn what_is_late_or_unreadable_wherever_it_goes_is_refused(store: &Arc<dyn Store>) {
+    let strict = strict();
+    send(&**store, "e", 5, &strict, at(0)).await;
+    let mut event = numbered(&id_of("e", 4), "e", 4, &[parking(), strict], at(0));
+    event.places[0] = Placed::Unreadable;
+    let settled = settle(&**store, vec![event], at(0)).await.remove(0);
+    assert_eq!((word(&settled), settled.message), ("out_of_order", None));
+    assert!(settled.outcomes.iter().all(Outcome::is_refusal), "{settled:?}");
+    let letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
+    assert!(letters.is_empty());
 }

@@ -499,6 +499,7 @@ fn numbered(outcome: Outcome, base: i64) -> Outcome {
     match outcome {
         Outcome::Queued { delivery } => Outcome::Queued { delivery: Serial(base + delivery.0) },
         Outcome::Held { delivery } => Outcome::Held { delivery: Serial(base + delivery.0) },
+        Outcome::Parked { delivery } => Outcome::Parked { delivery: Serial(base + delivery.0) },
         Outcome::Buried { delivery, reason } => {
             Outcome::Buried { delivery: Serial(base + delivery.0), reason }
         }

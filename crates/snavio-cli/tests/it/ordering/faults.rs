@@ -11,7 +11,14 @@ use crate::strace::{Attached, Strace, WRITES};
 /// What keeps the store from working.
 enum Fault {
     Writes(Strace, Attached),
-    Table,
+    Table {
+        /// How many batches had failed before.
+        told: usize,
+    },
+}
+
+fn failed_batches(builds: &Builds) -> usize {
+    builds.node.said().matches("batch not settled").count()
 }
 
 impl Fault {
@@ -25,7 +32,7 @@ impl Fault {
             }
             Engine::Postgres(database) => {
                 database.ask("ALTER TABLE entity RENAME TO away");
-                Self::Table
+                Self::Table { told: failed_batches(builds) }
             }
         }
     }
@@ -36,7 +43,10 @@ impl Fault {
                 assert!(strace.fired() > 0);
                 drop(attached);
             }
-            Self::Table => drop(builds.node.engine().database().ask("ALTER TABLE away RENAME TO entity")),
+            Self::Table { told } => {
+                assert!(failed_batches(builds) > told, "the store has failed at no batch");
+                builds.node.engine().database().ask("ALTER TABLE away RENAME TO entity");
+            }
         }
     }
 }
@@ -46,24 +56,30 @@ impl Fault {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_fails_lets_nothing_through_and_moves_no_number() {
     let builds = Builds::set(Launch::default()).await;
-    let strict = order(json!({ "mode": "strict" }));
-    assert_eq!(builds.subscribe("strict", "build", &strict, json!({})).await.0, 201);
-    assert_eq!(builds.sent("b", 1).await.0, 202);
-    let fault = Fault::begin(&builds);
-    let refused = builds.sent("b", 3).await;
-    assert_eq!(reason(&refused), (503, "unavailable"), "{}", refused.1);
-    assert_eq!(refused.1["accepted"], json!(false));
-    fault.end(&builds);
-    // The refused three was never there: two is not late.
-    let two = eventually("the store works again", async || {
-        Some(builds.sent("b", 2).await).filter(|answer| answer.0 != 503)
-    })
-    .await;
-    assert_eq!(two.0, 202, "{}", two.1);
-    assert_eq!(builds.sent("b", 3).await.0, 202, "it left no claim");
-    for number in [1, 2, 3] {
-        let received = builds.receive("strict").await;
-        assert_eq!(ids(&received), [format!("b-{number}")]);
-        builds.end("strict", &received).await;
+    for mode in ["lenient", "skip", "strict", "reorder"] {
+        let of = order(json!({ "mode": mode }));
+        let (status, answer) = builds.subscribe("deploy", "build", &of, json!({})).await;
+        assert!(matches!(status, 200 | 201), "{answer}");
+        assert_eq!(builds.sent(mode, 1).await.0, 202);
+        let fault = Fault::begin(&builds);
+        let refused = builds.sent(mode, 3).await;
+        assert_eq!(reason(&refused), (503, "unavailable"), "{mode}: {}", refused.1);
+        assert_eq!(refused.1["accepted"], json!(false));
+        fault.end(&builds);
+        // The refused three was never there: two is not late.
+        let two = eventually("the store works again", async || {
+            Some(builds.sent(mode, 2).await).filter(|answer| answer.0 != 503)
+        })
+        .await;
+        assert_eq!((two.0, &two.1["skipped"]), (202, &json!(null)), "{mode}: {}", two.1);
+        let three = builds.sent(mode, 3).await;
+        assert_eq!((three.0, &three.1["waiting"]), (202, &json!(null)), "{mode}: it left no claim");
+        let mut came = Vec::new();
+        while came.len() < 3 {
+            let received = builds.receive("deploy").await;
+            came.extend(ids(&received));
+            builds.end("deploy", &received).await;
+        }
+        assert_eq!(came, [1, 2, 3].map(|number| format!("{mode}-{number}")));
     }
 }

@@ -4,6 +4,7 @@ mod faults;
 mod nodes;
 mod random;
 mod stands;
+mod words;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,10 +1,13 @@
 //! Order over PostgreSQL, where a node settles several batches at once and other nodes do, too.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use snavio_model::limits;
+use tokio::task::JoinSet;
 
 use super::{Builds, order};
 use crate::engine::Database;
@@ -91,10 +94,13 @@ async fn order_is_kept_when_one_of_two_nodes_is_killed() {
     });
     for number in 1..=NUMBERS {
         if number == NUMBERS / 2 {
-            // In the midst of a message of its own, which is then sent to the other.
+            // In the midst of a message of its own, which is then sent to the other, and of many of other builds.
+            let traffic = Traffic::through(&builds);
+            traffic.is_under_way().await;
             let sending = answer(&builds.node, &builds.token, event("b", number.unsigned_abs() as usize));
             let _ = tokio::time::timeout(Duration::from_millis(2), sending).await;
             builds.node.kill();
+            assert!(traffic.cut().await > 0, "the kill met no request on its way");
         }
         let through = if number < NUMBERS / 2 && number % 2 == 0 {
             (&builds.node, &builds.token)
@@ -112,6 +118,46 @@ async fn order_is_kept_when_one_of_two_nodes_is_killed() {
     let order = tokio::time::timeout(Duration::from_secs(60), consumer).await.expect("all come").unwrap();
     let expected: Vec<_> = (1..=NUMBERS).map(|number| format!("b-{number}")).collect();
     assert_eq!(order, expected);
+}
+
+/// Producers that send to a node one event after the other until it is gone.
+struct Traffic {
+    producers: JoinSet<bool>,
+    answered: Arc<AtomicUsize>,
+}
+
+impl Traffic {
+    const PRODUCERS: usize = 8;
+
+    fn through(builds: &Builds) -> Self {
+        let (mut producers, answered) = (JoinSet::new(), Arc::new(AtomicUsize::new(0)));
+        for build in 0..Self::PRODUCERS {
+            let (http, answered) = (http(&builds.node), Arc::clone(&answered));
+            let (url, token) = (format!("{}/v1/events", builds.node.url()), builds.token.clone());
+            producers.spawn(async move {
+                for number in 1.. {
+                    let event = event(&format!("traffic{build}"), number);
+                    let sent = http.post(&url).bearer_auth(&token).json(&event).send().await;
+                    match sent {
+                        Ok(_) => answered.fetch_add(1, Ordering::SeqCst),
+                        Err(error) => return !error.is_connect(),
+                    };
+                }
+                false
+            });
+        }
+        Self { producers, answered }
+    }
+
+    async fn is_under_way(&self) {
+        let many = || self.answered.load(Ordering::SeqCst) > 2 * Self::PRODUCERS;
+        eventually("they are at it", async || many().then_some(())).await;
+    }
+
+    /// How many had a request on its way when the node was gone.
+    async fn cut(self) -> usize {
+        self.producers.join_all().await.into_iter().filter(|is_cut| *is_cut).count()
+    }
 }
 
 /// What a node answers, if it does.

@@ -20,11 +20,11 @@ async fn numbers_are_whole_and_exact() {
         ("9007199254740992", 409, "out_of_order"),
         ("9007199254740994", 202, ""),
         ("9223372036854775807", 202, ""),
-        ("9223372036854775808", 400, "malformed"),
-        ("-1", 400, "malformed"),
-        ("7.5", 400, "malformed"),
-        (r#""seven""#, 400, "malformed"),
-        ("true", 400, "malformed"),
+        ("9223372036854775808", 400, "invalid_sequence"),
+        ("-1", 400, "invalid_sequence"),
+        ("7.5", 400, "invalid_sequence"),
+        (r#""seven""#, 400, "invalid_sequence"),
+        ("true", 400, "invalid_sequence"),
         ("null", 202, ""),
     ]
     .into_iter()
@@ -73,6 +73,10 @@ async fn strict_order_refuses_late_events_and_counts_what_it_meets() {
     let said = builds.node.said();
     let line = said.lines().find(|it| it.contains("a late message")).unwrap_or_else(|| panic!("{said}"));
     for part in ["number=4", "last=5", "distance=1", "entity=\"b\""] {
+        assert!(line.contains(part), "{line}");
+    }
+    let line = said.lines().find(|it| it.contains("a number that another message has")).unwrap();
+    for part in ["number=6", "last=6", "distance=0", "entity=\"b\""] {
         assert!(line.contains(part), "{line}");
     }
     // One at a time, lowest first.
@@ -235,6 +239,43 @@ async fn an_event_that_is_late_for_all_is_refused() {
     assert_eq!((&late.1["number"], &late.1["last"]), (&json!(3), &json!(6)));
     let letters = builds.node.get("/v1/dead-letters?tenant=acme").await;
     assert_eq!(letters["items"], json!([]), "nothing of them was written");
+}
+
+/// PIP-13, ORD-4: a dead letter needs another one that takes the event.
+#[tokio::test]
+async fn an_event_that_is_late_for_one_and_unreadable_for_the_other_is_refused() {
+    let builds = Builds::set(Launch::default()).await;
+    let strict = order(json!({ "mode": "strict" }));
+    assert_eq!(builds.subscribe("deploy", "build", &strict, json!({})).await.0, 201);
+    assert_eq!(builds.sent("b", 5).await.0, 202);
+    let blind = json!({ "entity": "/buildId", "number": "/buildId", "mode": "strict" });
+    assert_eq!(builds.subscribe("strict", "build", &blind, json!({})).await.0, 201);
+    let late = builds.sent("b", 4).await;
+    assert_eq!(reason(&late), (409, "out_of_order"));
+    assert_eq!((&late.1["number"], &late.1["last"]), (&json!(4), &json!(5)), "{}", late.1);
+    let letters = builds.node.get("/v1/dead-letters?tenant=acme").await;
+    assert_eq!(letters["items"], json!([]), "nothing of it was written");
+    assert_eq!(builds.sent("b", 6).await.0, 202, "one takes it");
+    builds.node.items("/v1/dead-letters?tenant=acme", |it| it.len() == 1).await;
+}
+
+/// ORD-4, ORD-8: the number of one that waits is taken, and the last one is another.
+#[tokio::test]
+async fn a_number_that_a_waiting_message_has_is_refused_with_both_numbers() {
+    let builds = Builds::set(Launch::default()).await;
+    let of = order(json!({ "mode": "reorder" }));
+    assert_eq!(builds.subscribe("deploy", "build", &of, json!({})).await.0, 201);
+    for number in [1, 4] {
+        assert_eq!(builds.sent("b", number).await.0, 202);
+    }
+    let taken = builds.send("other", "build", "b", "4").await;
+    assert_eq!(reason(&taken), (409, "sequence_conflict"));
+    assert_eq!((&taken.1["number"], &taken.1["last"]), (&json!(4), &json!(1)), "{}", taken.1);
+    let said = builds.node.said();
+    let line = said.lines().find(|it| it.contains("a number that another message has")).unwrap();
+    for part in ["number=4", "last=1", "distance=3", "entity=\"b\""] {
+        assert!(line.contains(part), "{line}");
+    }
 }
 
 /// ORD-1: what cannot be is not registered.

@@ -7,6 +7,7 @@ mod giving_up;
 mod layout;
 mod platform_key;
 mod promise;
+mod push;
 mod restore;
 mod revocations;
 mod snapshots;

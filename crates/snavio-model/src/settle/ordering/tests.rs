@@ -102,7 +102,7 @@ fn a_message_without_room_moves_nothing() {
     assert_eq!((kept.last("pay"), kept.delta.is_empty()), (Some(1), true));
     kept.working.room.insert(QueueKey::stored("acme/pay"), 1);
     let settled = kept.send("b", 2, &by, at(0));
-    assert_eq!(settled.ordered[0].verdict, Verdict::InOrder, "nothing of the first try is left");
+    assert_eq!(settled.ordered[0].verdict, Some(Verdict::InOrder), "nothing of the first try is left");
     assert_eq!(kept.delta.entities.len(), 1);
 }
 
@@ -232,7 +232,7 @@ fn of_several_destinations_each_judges_by_its_own_rules() {
     assert_eq!(kept.delta.letters.len(), 1);
     assert_eq!(kept.delta.letters[0].delivery.id, delivery);
     assert_eq!(claim(&kept, "1", "strict").map(Claim::status), Some(Status::Failed { is_final: true }));
-    assert_eq!(late.ordered.iter().filter(|it| it.verdict.is_violation()).count(), 2);
+    assert_eq!(late.ordered.iter().filter(|it| it.verdict.is_some_and(|it| it.is_violation())).count(), 2);
 }
 
 /// PIP-13, ORD-1: where a number cannot be read the event is a dead letter, and what others have of it is theirs.
@@ -279,6 +279,189 @@ fn numbers_of_two_kinds_do_not_mix() {
     place.kind = NumberKind::Time;
     let mut delta = Delta::default();
     let settled = settle::judge(&mut kept.working, &other, 0, at(0), &mut delta);
-    assert_eq!(settled.ordered[0].verdict, Verdict::Unordered);
+    assert_eq!(settled.ordered[0].verdict, Some(Verdict::Unordered));
     assert_eq!(delta.deliveries[0].lane, None);
+}
+
+/// How a message stands at one destination, before the others are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stand {
+    Late,
+    Unreadable,
+    Full,
+    Free,
+    LeftOut,
+    Claimed,
+    /// Its claim is over, and its entity remembers it.
+    Remembered,
+}
+
+impl Stand {
+    const ALL: [Self; 7] = [
+        Self::Late,
+        Self::Unreadable,
+        Self::Full,
+        Self::Free,
+        Self::LeftOut,
+        Self::Claimed,
+        Self::Remembered,
+    ];
+
+    fn takes(self) -> bool {
+        matches!(self, Self::Free | Self::LeftOut | Self::Claimed | Self::Remembered)
+    }
+
+    /// Brings it about that message `m` with number 3 stands so at a route.
+    fn prepare(self, kept: &mut Kept, name: &str, route: &Arc<BoundRoute>) {
+        match self {
+            Self::Late | Self::LeftOut => drop(kept.send("5", 5, &[(route, self.mode())], at(0))),
+            Self::Full => drop(kept.working.room.insert(QueueKey::stored(&format!("acme/{name}")), 0)),
+            Self::Claimed => drop(kept.send("m", 3, &[(route, self.mode())], at(0))),
+            Self::Remembered => {
+                kept.send("m", 3, &[(route, self.mode())], at(0));
+                kept.working.claims.retain(|key, _| *key.destination != *route.destination);
+            }
+            Self::Unreadable | Self::Free => {}
+        }
+    }
+
+    fn mode(self) -> Mode {
+        if self == Self::LeftOut { Mode::Skip } else { Mode::Strict }
+    }
+
+    /// What becomes of the message there if any takes it.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Late => "out_of_order",
+            Self::Unreadable => "order_unreadable",
+            Self::Full => "queue_full",
+            Self::Free => "queued",
+            Self::LeftOut => "skipped",
+            Self::Claimed | Self::Remembered => "duplicate",
+        }
+    }
+}
+
+/// Every row of so many of them.
+fn mixtures(length: usize) -> Vec<Vec<Stand>> {
+    (0..length).fold(vec![Vec::new()], |rows, _| {
+        let longer = |row: &Vec<Stand>| Stand::ALL.map(|it| [&row[..], &[it]].concat());
+        rows.iter().flat_map(longer).collect()
+    })
+}
+
+/// PIP-13, ORD-4: a dead letter only while another one takes it. What nobody takes is refused: for want of room if any would
+/// have had it, for then it may come again, and else as late.
+#[test]
+fn what_nobody_takes_is_refused_whatever_the_mixture() {
+    for mixture in (1..=3).flat_map(mixtures) {
+        // Those are refused before there is anything to settle.
+        if mixture.iter().all(|it| *it == Stand::Unreadable) {
+            continue;
+        }
+        let mut kept = Kept::new();
+        let names = ["one", "two", "three"];
+        let routes: Vec<_> = names.iter().map(|name| route(name)).collect();
+        let stands = || mixture.iter().zip(&routes);
+        stands().zip(names).for_each(|((stand, route), name)| stand.prepare(&mut kept, name, route));
+        let by: Vec<_> = stands().map(|(stand, route)| (route, stand.mode())).collect();
+        let mut event = intake("m", 3, &by, at(0));
+        for (place, stand) in event.places.iter_mut().zip(&mixture) {
+            if *stand == Stand::Unreadable {
+                *place = Placed::Unreadable;
+            }
+        }
+        let mut delta = Delta::default();
+        let settled = settle::judge(&mut kept.working, &event, 0, at(0), &mut delta);
+        let words: Vec<_> = settled.outcomes.iter().map(word).collect();
+        if mixture.iter().any(|it| it.takes()) {
+            let each: Vec<_> = mixture.iter().map(|it| it.word()).collect();
+            assert_eq!(words, each, "{mixture:?}");
+            continue;
+        }
+        let refused = if mixture.contains(&Stand::Full) { "full" } else { "late" };
+        assert_eq!(words, vec![refused; mixture.len()], "{mixture:?}");
+        assert!(settled.message.is_none() && delta.is_empty(), "{mixture:?}: nothing of it is written");
+    }
+}
+
+fn word(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Queued { .. } => "queued",
+        Outcome::Skipped => "skipped",
+        Outcome::Duplicate { .. } => "duplicate",
+        Outcome::Buried { reason, .. } => reason.as_str(),
+        Outcome::QueueFull => "full",
+        Outcome::OutOfOrder { reason: Reason::OutOfOrder, numbers: Numbers { number: 3, last: 5 } } => "late",
+        _ => "something else",
+    }
+}
+
+/// ORD-3, ORD-8: whatever becomes of the message that finds it, a wait that is over ends, and its gap is counted.
+#[test]
+fn what_waited_long_enough_goes_out_with_a_duplicate_and_past_a_full_queue() {
+    let pay = route("pay");
+    let other = route("other");
+    let by = [(&pay, Mode::Reorder), (&other, Mode::Lenient)];
+    let waiting = || {
+        let mut kept = Kept::new();
+        kept.send("1", 1, &by[..1], at(0));
+        kept.send("5", 5, &by[..1], at(0));
+        kept
+    };
+    let over = at(30);
+    let let_go = |kept: &Kept, settled: &Settlement| {
+        assert_eq!(kept.delta.released, [(key("pay"), 5)], "{settled:?}");
+        assert_eq!(settled.ordered.iter().map(|it| it.gaps.clone()).collect::<Vec<_>>().concat(), [3]);
+        assert_eq!(kept.last("pay"), Some(5));
+    };
+
+    let mut kept = waiting();
+    kept.working.claims.clear();
+    let settled = kept.send("5", 5, &by[..1], over);
+    assert!(matches!(settled.outcomes[0], Outcome::Duplicate { .. }));
+    let_go(&kept, &settled);
+
+    // A dead letter at one, which has not come there and lets go what waited all the same.
+    let mut kept = waiting();
+    kept.working.room.insert(QueueKey::stored("acme/pay"), 0);
+    let settled = kept.send("8", 8, &by, over);
+    assert!(matches!(settled.outcomes[0], Outcome::Buried { reason: DeadReason::QueueFull, .. }));
+    let_go(&kept, &settled);
+    assert_eq!(settled.ordered[0].verdict, None);
+
+    let mut kept = waiting();
+    kept.working.room.insert(QueueKey::stored("acme/pay"), 0);
+    let settled = kept.send("8", 8, &by[..1], over);
+    assert_eq!((settled.message, &settled.outcomes[..]), (None, &[Outcome::QueueFull][..]));
+    let_go(&kept, &settled);
+}
+
+/// ORD-7: nothing queues behind a late one, since later ones have passed it.
+#[test]
+fn what_is_late_parks_nothing() {
+    let mut kept = Kept::new();
+    let (strict, lenient) = (route("strict"), route("lenient"));
+    let by = [(&strict, Mode::Strict), (&lenient, Mode::Lenient)];
+    let mut settled = |id: &str, number| {
+        let mut it = intake(id, number, &by, at(0));
+        each_place(&mut it, |it| it.rules.on_failure = OnFailure::Park);
+        settle::judge(&mut kept.working, &it, 0, at(0), &mut kept.delta).outcomes[0]
+    };
+    assert!(matches!(settled("2", 2), Outcome::Queued { .. }));
+    assert!(matches!(settled("1", 1), Outcome::Buried { reason: DeadReason::OutOfOrder, .. }));
+    assert!(matches!(settled("3", 3), Outcome::Queued { .. }), "it is not parked");
+    assert_eq!(kept.working.entities[&key("strict")].state.parked_at(), None);
+}
+
+/// ORD-7: what queues behind one that failed is told so.
+#[test]
+fn what_queues_behind_one_that_failed_is_parked() {
+    let mut kept = Kept::new();
+    let pay = route("pay");
+    let by = [(&pay, Mode::Reorder)];
+    kept.send("1", 1, &by, at(0));
+    kept.working.entities.get_mut(&key("pay")).unwrap().state.failed = vec![1];
+    assert!(matches!(kept.send("2", 2, &by, at(0)).outcomes[0], Outcome::Parked { .. }));
+    assert!(matches!(kept.send("4", 4, &by, at(0)).outcomes[0], Outcome::Held { .. }), "it waits first");
 }
