@@ -9,13 +9,14 @@
 use std::error::Error;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::HeaderMap;
 use reqwest::{Body, Client, Response, Url};
 use snavio_model::limits;
+use tokio::time::Instant;
 
 use crate::address::{Network, is_allowed, may_be_called};
 use crate::lookups::{Crowded, Lookups, NOBODY, Names};
