@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use metrics::{Histogram, histogram};
+use snavio_model::claim::IdKey;
 use snavio_model::fair::{FairQueue, Room};
 use snavio_model::limits;
 use snavio_model::order::EntityKey;
@@ -68,13 +69,18 @@ struct Intakes {
 
 impl Intakes {
     /// Takes what may be settled beside the batches that are under way; nothing if all of it must wait for them. What is of
-    /// an entity of theirs steps aside, and all that is of an entity of what has stepped aside before it.
+    /// an entity of theirs steps aside, and all that is of an entity, or has the id, of what has stepped aside before it: what
+    /// an id means is what came first under it.
     fn take(&mut self) -> Vec<Waiting> {
         let Self { queue, entities, .. } = self;
         let mut passed: HashSet<EntityKey> = HashSet::new();
+        let mut passed_ids: HashSet<IdKey> = HashSet::new();
+        let id_of = |it: &Intake| IdKey { id: it.message.id.clone(), tenant: it.message.tenant.clone() };
         let is_free = |it: &Waiting| {
-            let is_free = !it.intake.entities().any(|key| entities.contains(key) || passed.contains(key));
+            let is_free = !it.intake.entities().any(|key| entities.contains(key) || passed.contains(key))
+                && (passed_ids.is_empty() || !passed_ids.contains(&id_of(&it.intake)));
             if !is_free {
+                passed_ids.insert(id_of(&it.intake));
                 let new: Vec<_> =
                     it.intake.entities().filter(|key| !passed.contains(*key)).cloned().collect();
                 passed.extend(new);
@@ -306,13 +312,14 @@ mod tests {
             entities: numbered("0", "e", 0, &both[..1], at).entities().cloned().collect(),
             closed: false,
         };
-        let (ticket, _answers) = Ticket::for_answers(5, Box::new(()));
+        let (ticket, _answers) = Ticket::for_answers(6, Box::new(()));
         let waiting = [
             numbered("busy", "e", 1, &both, at),
             numbered("behind it at the other", "e", 2, &both[1..], at),
             numbered("of another entity", "f", 1, &both, at),
             Intake { places: Vec::new(), ..numbered("unordered", "e", 1, &both, at) },
             numbered("busy, too", "e", 3, &both[..1], at),
+            numbered("busy", "g", 1, &both, at),
         ];
         for (place, intake) in waiting.into_iter().enumerate() {
             let (tenant, size) = (intake.message.tenant.clone(), intake.size());
@@ -325,6 +332,6 @@ mod tests {
         assert!(take().is_empty());
         line.entities.clear();
         let rest: Vec<_> = line.take().iter().map(|it| it.intake.message.id.to_string()).collect();
-        assert_eq!(rest, ["busy", "behind it at the other", "busy, too"]);
+        assert_eq!(rest, ["busy", "behind it at the other", "busy, too", "busy"], "an id is what came first");
     }
 }

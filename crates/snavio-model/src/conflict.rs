@@ -135,7 +135,7 @@ pub enum Immovable {
     Compensation,
     /// CLM-13: nobody has seen it.
     #[error(
-        "no compensating event of this id has come to a destination of yours that claims: send the reversal first, then name it"
+        "no compensating event of this id has come to a destination of yours that claims: send the reversal first, then name it while its claim is kept"
     )]
     Unsent,
     /// Nothing is made up for.

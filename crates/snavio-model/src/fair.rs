@@ -15,6 +15,8 @@ const QUANTUM_BYTES: usize = 16 * 1024;
 
 /// Items of a line that others behind them may pass. Whoever hands in looks at as many.
 const PASSED_MAX: usize = 64;
+/// As how many they may count: an event is looked at once for each of its destinations.
+const PASSED_SIZE_MAX: usize = 256;
 
 /// Bounds of a [`FairQueue`].
 #[derive(Debug, Clone, Copy)]
@@ -218,7 +220,8 @@ impl<T> Line<T> {
         self.deficit += QUANTUM_BYTES;
         let before = batch.items.len();
         while let Some(&(size, ref item)) = self.waiting.front() {
-            if self.aside.len() >= PASSED_MAX {
+            let aside: usize = self.aside.iter().map(|(size, _)| size.items).sum();
+            if self.aside.len() >= PASSED_MAX || aside >= PASSED_SIZE_MAX {
                 break;
             }
             if !is_free(item) {

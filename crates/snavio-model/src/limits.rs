@@ -132,6 +132,8 @@ pub const LEDGER_KEEP_MIN: Duration = Duration::from_secs(2_557 * 86_400);
 pub const LEDGER_KEEP_MAX: Duration = Duration::from_secs(36_525 * 86_400);
 /// Conflicts that are recorded about what one id means, for each tenant that must decide (CLM-8): more are counted.
 pub const CONFLICTS_PER_ID_MAX: usize = 100;
+/// Records of conflicts of one id for all tenants together, past which a tenant has its first one and no more.
+pub const CONFLICTS_OF_ID_MAX: usize = 2000;
 /// Places where two messages differ that are told.
 pub const CONFLICT_DIFFERENCES_MAX: usize = 100;
 /// Bytes of the note on a conflict.

@@ -144,9 +144,9 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Whether it was seen before, so that nothing was dispatched.
+    /// Whether it was seen before, so that nothing was dispatched: a duplicate, or a replay of what was processed.
     pub fn is_duplicate(&self) -> bool {
-        self.says("duplicate")
+        self.says("duplicate") || self.says("replay")
     }
 
     /// Whether it is late in the order of its entity where late ones are left out: recorded, and not delivered.

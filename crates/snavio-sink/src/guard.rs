@@ -27,10 +27,10 @@ const DOCUMENT_BYTES_MAX: usize = 64 * 1024;
 /// How long fetching one may take as a whole.
 const FETCH_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long a connection may take to be there, its name's resolution included.
-pub(crate) const CONNECT_TIME_MAX: Duration = Duration::from_secs(3);
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(3);
 /// How long a connection is kept that nobody uses. Servers keep theirs for two seconds and more: one that hangs up just
 /// when a call begins leaves that in doubt.
-pub(crate) const KEPT_IDLE: Duration = Duration::from_secs(1);
+const KEPT_IDLE: Duration = Duration::from_secs(1);
 /// How many are kept for each address.
 const KEPT_PER_HOST_MAX: usize = 64;
 
@@ -143,11 +143,11 @@ pub struct Guarded {
 impl Guarded {
     /// Calls public addresses over TLS, and those allowed also without.
     pub fn new(allowed: &[Network]) -> Result<Self, GuardError> {
-        Self::by_names(allowed, Names::System)
+        Self::by_names(allowed, Names::System, KEPT_IDLE)
     }
 
-    pub(crate) fn by_names(allowed: &[Network], names: Names) -> Result<Self, GuardError> {
-        let lookups = Arc::new(Lookups::by(names));
+    pub(crate) fn by_names(allowed: &[Network], names: Names, kept: Duration) -> Result<Self, GuardError> {
+        let lookups = Arc::new(Lookups::by(names, kept));
         // One provider for the process; a second one asking is told so and goes on with the first.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let allowed: Arc<[Network]> = allowed.into();
@@ -356,7 +356,7 @@ mod tests {
             ("192.168.1.1", false, false),
             ("192.168.1.1", true, false),
         ] {
-            let lookups = Arc::new(Lookups::by(Names::System));
+            let lookups = Arc::new(Lookups::by(Names::System, KEPT_IDLE));
             let guard = Guard { lookups, allowed: Arc::clone(&allowed), is_plain };
             let resolved = guard.resolve(name.parse().unwrap()).await;
             assert_eq!(resolved.is_ok(), is_called, "{name}, plain: {is_plain}");
@@ -373,15 +373,16 @@ mod tests {
         // Taken from the end: what is allowed, then loopback, then what is allowed again.
         let script = [allowed.address, other.address, allowed.address].to_vec();
         let names = Names::Script(script.into());
-        let guard = Guarded::by_names(&[Network::parse("127.0.0.2").unwrap()], names).unwrap();
+        let guard =
+            Guarded::by_names(&[Network::parse("127.0.0.2").unwrap()], names, FETCH_TIME_MAX).unwrap();
         let url = format!("http://rebound.example:{}/", allowed.address.port());
         let post = async || guard.post((&url, "acme"), HeaderMap::new(), "{}".into(), FETCH_TIME_MAX).await;
         assert_eq!(post().await.unwrap().status, 200);
-        guard.lookups.forgotten().await;
+        guard.lookups.forget();
         assert!(guard.check(&url).is_ok(), "the name alone is none that could be refused");
         let refused = post().await.unwrap_err();
         assert!(matches!(refused, PostError::Unsent(GuardError::Name(_))), "{refused:?}");
-        guard.lookups.forgotten().await;
+        guard.lookups.forget();
         assert_eq!(post().await.unwrap().status, 200);
         assert!(guard.lookups.is_script_over(), "each connection asked once");
         assert_eq!((allowed.connections(), other.connections()), (2, 0));

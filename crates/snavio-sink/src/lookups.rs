@@ -2,7 +2,8 @@
 //!
 //! A lookup takes a thread for as long as the machine's resolver tries, whoever has given up meanwhile. So each name is
 //! looked up once for all who wait for it, and no tenant has more than a part of the places: names that nobody answers for
-//! keep nobody else from theirs.
+//! keep nobody else from theirs. Nor do they keep a tenant from its other names: those that answered of late have places of
+//! their own.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,12 +14,15 @@ use std::time::Duration;
 
 use snavio_model::limits;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-
-use crate::guard::KEPT_IDLE;
+use tokio::time::Instant;
 
 /// How long a lookup waits for its place.
 const PLACE_TIME_MAX: Duration = Duration::from_secs(2);
-/// Who asks for what no tenant has named.
+/// How long a name that answered is known to do so.
+const ANSWERS_FOR: Duration = Duration::from_secs(60);
+/// How many such names are known.
+const ANSWERING_MAX: usize = 4096;
+/// Who asks for what no tenant has named; all places are for them.
 pub(crate) const NOBODY: &str = "";
 
 /// What a lookup came to, for all who wait for it.
@@ -31,8 +35,13 @@ type Place = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 pub(crate) struct Lookups {
     names: Names,
     places: Arc<Semaphore>,
-    by_tenant: Mutex<HashMap<String, Arc<Semaphore>>>,
+    /// Those of a tenant, for names that answered of late and for others.
+    by_tenant: Mutex<HashMap<(String, bool), Arc<Semaphore>>>,
     by_name: Mutex<HashMap<String, Looking>>,
+    /// Names that answered, and when.
+    answering: Mutex<HashMap<String, Instant>>,
+    /// How long a name is kept.
+    kept: Duration,
 }
 
 /// Names were to be looked up for others, and there was no place for this one: nothing is known of whom it stands for.
@@ -70,9 +79,16 @@ impl Names {
 }
 
 impl Lookups {
-    pub(crate) fn by(names: Names) -> Self {
+    pub(crate) fn by(names: Names, kept: Duration) -> Self {
         let places = Arc::new(Semaphore::new(limits::LOOKUPS_MAX));
-        Self { names, places, by_tenant: Mutex::default(), by_name: Mutex::default() }
+        Self {
+            names,
+            places,
+            by_tenant: Mutex::default(),
+            by_name: Mutex::default(),
+            answering: Mutex::default(),
+            kept,
+        }
     }
 
     /// What a name stands for.
@@ -98,7 +114,7 @@ impl Lookups {
             return Ok(looking.clone());
         }
         let place = async {
-            let own = self.share(tenant).acquire_owned().await?;
+            let own = self.share(tenant, self.answers(name)).acquire_owned().await?;
             Ok((own, Arc::clone(&self.places).acquire_owned().await?))
         };
         // None of them is ever closed.
@@ -108,22 +124,37 @@ impl Lookups {
         Ok(Arc::clone(self).look(name.to_owned(), place))
     }
 
+    /// Whether a name answered of late.
+    fn answers(&self, name: &str) -> bool {
+        lock(&self.answering).get(name).is_some_and(|at| at.elapsed() < ANSWERS_FOR)
+    }
+
+    fn note_answer(&self, name: &str) {
+        let mut answering = lock(&self.answering);
+        if answering.len() >= ANSWERING_MAX {
+            answering.retain(|_, at| at.elapsed() < ANSWERS_FOR);
+        }
+        if answering.len() < ANSWERING_MAX {
+            answering.insert(name.to_owned(), Instant::now());
+        }
+    }
+
     /// The places of a tenant.
-    fn share(&self, tenant: &str) -> Arc<Semaphore> {
+    fn share(&self, tenant: &str, answers: bool) -> Arc<Semaphore> {
+        if tenant == NOBODY {
+            return Arc::new(Semaphore::new(1));
+        }
         let mut all = lock(&self.by_tenant);
         // Those that nobody waits for have nothing to remember.
         all.retain(|_, it| Arc::strong_count(it) > 1);
         let new = || Arc::new(Semaphore::new(limits::LOOKUPS_PER_TENANT_MAX));
-        Arc::clone(all.entry(tenant.to_owned()).or_insert_with(new))
+        Arc::clone(all.entry((tenant.to_owned(), answers)).or_insert_with(new))
     }
 
-    /// Waits until nothing is kept.
+    /// Forgets what is kept.
     #[cfg(test)]
-    pub(crate) async fn forgotten(&self) {
-        let is_empty = || lock(&self.by_name).is_empty();
-        while !is_empty() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+    pub(crate) fn forget(&self) {
+        lock(&self.by_name).clear();
     }
 
     #[cfg(test)]
@@ -139,10 +170,15 @@ impl Lookups {
             Entry::Vacant(free) => drop(free.insert(looking.clone())),
         }
         tokio::spawn(async move {
+            // Until it answers again: one that hangs has one of the places for those that answer, once.
+            lock(&self.answering).remove(&name);
             let found = self.names.find(&name).await.map_err(Arc::new);
+            if found.as_ref().is_ok_and(|it| !it.is_empty()) {
+                self.note_answer(&name);
+            }
             drop(place);
             told.send_replace(Some(found));
-            tokio::time::sleep(KEPT_IDLE).await;
+            tokio::time::sleep(self.kept).await;
             lock(&self.by_name).remove(&name);
         });
         looking
@@ -158,14 +194,15 @@ mod tests {
     use std::sync::atomic::Ordering::SeqCst;
 
     use super::*;
-    use crate::guard::{CONNECT_TIME_MAX, Guarded, PostError};
+    use crate::guard::{Guarded, PostError};
 
     const SHORT: Duration = Duration::from_millis(300);
+    const AMPLE: Duration = Duration::from_secs(6);
 
     /// Calls by names that nobody answers for.
     fn stuck() -> Guarded {
         let names = Names::Stuck { waiting: Default::default(), may: Semaphore::new(0) };
-        Guarded::by_names(&[], names).unwrap()
+        Guarded::by_names(&[], names, AMPLE).unwrap()
     }
 
     fn waiting(guard: &Guarded) -> usize {
@@ -217,14 +254,12 @@ mod tests {
     #[tokio::test]
     async fn a_tenants_names_keep_no_other_tenant_from_its_own() {
         let guard = stuck();
-        let call = async |number: usize| {
-            post(&guard, &format!("dead-{number}.example"), "slow", 2 * CONNECT_TIME_MAX).await
-        };
+        let call = async |number: usize| post(&guard, &format!("dead-{number}.example"), "slow", AMPLE).await;
         let ended = futures_util::future::join_all((0..limits::LOOKUPS_MAX).map(call)).await;
         assert_eq!(waiting(&guard), limits::LOOKUPS_PER_TENANT_MAX);
         let crowded = ended.iter().filter(|it| is_crowded(it)).count();
         assert_eq!(crowded, limits::LOOKUPS_MAX - limits::LOOKUPS_PER_TENANT_MAX);
-        let other = post(&guard, "other.example", "acme", SHORT).await;
+        let other = post(&guard, "other.example", "acme", AMPLE).await;
         assert!(!is_crowded(&other), "it is looked up: {other:?}");
         assert_eq!(waiting(&guard), limits::LOOKUPS_PER_TENANT_MAX + 1);
     }
@@ -241,15 +276,36 @@ mod tests {
         assert!(is_crowded(&late), "{late:?}");
     }
 
+    /// DLV-4: names that nobody answers for do not keep a tenant from those that do.
+    #[tokio::test]
+    async fn a_name_that_answered_of_late_has_a_place_beside_those_that_hang() {
+        let guard = stuck();
+        guard.lookups.note_answer("alive.example");
+        let call = async |number: usize| {
+            post(&guard, &format!("dead-{number}.example"), "acme", SHORT).await;
+        };
+        futures_util::future::join_all((0..limits::LOOKUPS_PER_TENANT_MAX).map(call)).await;
+        let late = post(&guard, "alive.example", "acme", AMPLE).await;
+        assert!(!is_crowded(&late), "{late:?}");
+        assert_eq!(waiting(&guard), limits::LOOKUPS_PER_TENANT_MAX + 1);
+        assert!(!guard.lookups.answers("alive.example"), "it hangs now");
+    }
+
     /// QUA-6: what a name stood for is kept for a moment, and then it is asked again.
     #[tokio::test]
     async fn a_name_is_kept_for_a_moment() {
-        let addresses = ["127.0.0.2:1", "127.0.0.1:1"].map(|it| it.parse().unwrap());
-        let lookups = Arc::new(Lookups::by(Names::Script(Mutex::new(addresses.to_vec()))));
-        let find = async || Arc::clone(&lookups).find("shop.example", "acme").await.unwrap();
-        assert_eq!(find().await, [addresses[1]]);
-        assert_eq!(find().await, [addresses[1]]);
-        lookups.forgotten().await;
-        assert_eq!(find().await, [addresses[0]]);
+        let addresses = ["127.0.0.3:1", "127.0.0.2:1", "127.0.0.1:1"].map(|it| it.parse().unwrap());
+        let script = || Names::Script(Mutex::new(addresses.to_vec()));
+        let lookups = Arc::new(Lookups::by(script(), AMPLE));
+        let find =
+            async |lookups: &Arc<Lookups>| Arc::clone(lookups).find("shop.example", "acme").await.unwrap();
+        assert_eq!(find(&lookups).await, [addresses[2]]);
+        assert_eq!(find(&lookups).await, [addresses[2]]);
+        let briefly = Arc::new(Lookups::by(script(), Duration::ZERO));
+        assert_eq!(find(&briefly).await, [addresses[2]]);
+        while !lock(&briefly.by_name).is_empty() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(find(&briefly).await, [addresses[1]]);
     }
 }

@@ -48,7 +48,7 @@ async fn what_people_did_before_it_had_check_values_gets_them() {
     store.close().await;
     drop(store);
     let file = rusqlite::Connection::open(folder.path().join(FILE)).unwrap();
-    let older = "ALTER TABLE audit DROP COLUMN check_value; DROP TABLE pin; DROP TABLE seal; DROP TABLE note; \
+    let older = "DROP VIEW claims; ALTER TABLE audit DROP COLUMN check_value; DROP TABLE pin; DROP TABLE seal; DROP TABLE note; \
          DROP TABLE original; DROP TABLE conflict; DROP TABLE answer; \
          DROP TABLE hold; DROP TABLE segment; DROP TABLE known_id; DROP TABLE claim; \
          CREATE TABLE claim (id TEXT NOT NULL, tenant TEXT NOT NULL, destination TEXT NOT NULL, \

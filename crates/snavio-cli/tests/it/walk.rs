@@ -196,7 +196,7 @@ fn messages() -> Vec<Row> {
             "POST",
             "/v1/holds",
             "/v1/holds",
-            json!({ "tenant": "acme", "eventId": "held-{n}", "why": "a lawsuit" }),
+            json!({ "tenant": "acme", "destination": "acme/bot:pay", "why": "a lawsuit" }),
             [401, 404, 404, 403, 403, 403, 403, 201, 403, 403, 201],
         ),
         row("POST", "/v1/holds/{id}/lift", "/v1/holds/1/lift", json!({ "why": "it is over" }), NOTHING),

@@ -52,7 +52,8 @@ fn conflict(
     for (owner, route) in deciders(intake) {
         let dispute = meeting.dispute(owner);
         let of_owner = by_owner.get(&Some(&dispute.owner)).map_or(&[][..], Vec::as_slice);
-        if let Some(again) = met_again(of_owner, &dispute) {
+        let is_full = recorded.len() + new.len() >= limits::CONFLICTS_OF_ID_MAX;
+        if let Some(again) = met_again(of_owner, &dispute, is_full) {
             first.get_or_insert(count(again, delta));
             continue;
         }
@@ -134,12 +135,14 @@ fn count(again: &Recorded, delta: &mut Delta) -> Outcome {
     Outcome::Conflict { conflict, is_new }
 }
 
-/// The record that a conflict adds to: the same one's, or the last one's where there are as many as there may be.
-fn met_again<'a>(recorded: &[&'a Recorded], dispute: &Dispute) -> Option<&'a Recorded> {
+/// The record that a conflict adds to: the same one's, or the last one's where there are as many as there may be of the tenant,
+/// or of all.
+fn met_again<'a>(recorded: &[&'a Recorded], dispute: &Dispute, is_full: bool) -> Option<&'a Recorded> {
     let beside = || {
         let is_beside = |it: &&Recorded| it.dispute.as_ref().is_some_and(|it| it.is_beside(dispute));
         recorded.iter().copied().filter(is_beside)
     };
     let same = beside().find(|it| it.dispute.as_ref() == Some(dispute));
-    same.or_else(|| beside().next_back().filter(|_| beside().count() >= limits::CONFLICTS_PER_ID_MAX))
+    let most = if is_full { 1 } else { limits::CONFLICTS_PER_ID_MAX };
+    same.or_else(|| beside().next_back().filter(|_| beside().count() >= most))
 }

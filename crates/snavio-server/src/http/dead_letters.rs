@@ -159,7 +159,11 @@ async fn original(
     stored: &StoredDeadLetter,
 ) -> Result<Option<i64>, StoreError> {
     let Some(id) = stored.letter.conflict() else { return Ok(None) };
-    let conflict = app.gate.store().conflict(id).await?;
+    let conflict = match app.gate.store().conflict(id).await {
+        // It says what was sent all the same.
+        Err(StoreError::Damaged { .. }) => None,
+        other => other?,
+    };
     let conflict = conflict.filter(|it| it.conflict.dead_letter == stored.letter.delivery.id);
     Ok(conflict.and_then(|it| conflicts::seen_original(principal, &it).map(|first| first.number.0)))
 }

@@ -194,7 +194,9 @@ fn in_order(place: &Place, known: Option<&EntityRecord>, id: &MessageId) -> (Str
     let decision = match (waits, parked_at) {
         (Some(_), _) => format!("waiting: number {number}, and the last is {}", state.last),
         (None, Some(parked)) => {
-            format!("parked: number {number} queues behind {parked}, which failed for good")
+            format!(
+                "number {number}; its entity is parked at {parked}, which failed for good: what was not handed out waits"
+            )
         }
         (None, None) if *number < state.last && rules.mode == Mode::Skip => {
             format!("number {number}, and the last is {}: skipped if it came after a later one", state.last)

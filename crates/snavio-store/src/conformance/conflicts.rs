@@ -314,6 +314,13 @@ pub async fn as_many_tenants_as_may_subscribe_are_told(store: &Arc<dyn Store>) {
     assert_eq!((all.len(), all[999].place), (1000, 1000), "a page of them");
     let of_last = store.conflicts_of(&id, Some("t999")).await.expect("they are listed");
     assert_eq!(of_last.iter().map(|it| it.hash.0[0]).collect::<Vec<_>>(), [2, 3]);
+    // There are as many as there may be: more contents add to the last, and the same ones to their own.
+    for (what, count) in [(4, [1, 2]), (2, [2, 2]), (4, [2, 3])] {
+        conflict_of(settle(&**store, vec![sent(what)], at(2)).await[0].outcomes[0]);
+        let of_last = store.conflicts_of(&id, Some("t999")).await.expect("they are listed");
+        assert_eq!(of_last.iter().map(|it| it.count).collect::<Vec<_>>(), count, "{what}");
+    }
+    assert_eq!(store.open_conflicts().await.expect("they are counted"), 2000);
 }
 
 /// CLM-8: what was decided about an id says nothing of what it means since.

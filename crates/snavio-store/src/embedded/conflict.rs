@@ -1,4 +1,5 @@
-//! Conflicts: table `conflict`, numbered by the conflicting message, listed by owner.
+//! Conflicts: table `conflict`, listed by owner. The first of a message has its number, and shares it with those of other
+//! tenants.
 //!
 //! `check_value` covers every other column but `count` and `last_seen_at`.
 

@@ -1,4 +1,5 @@
-//! Conflicts: table `conflict`, numbered by the conflicting message, listed by owner.
+//! Conflicts: table `conflict`, listed by owner. The first of a message has its number, and shares it with those of other
+//! tenants.
 //!
 //! `check_value` is the CRC-32 of every other column but `count` and `last_seen_at` (QUA-1).
 
@@ -218,14 +219,20 @@ pub(super) async fn record(
         audit::append(client, &act, &deeds).await.map_err(Trouble::Lost)?;
         telemetry::append(client, &records).await.map_err(Trouble::Lost)?;
     }
-    const AGAIN: &str = "UPDATE conflict SET count = count + $2, last_seen_at = $3 WHERE seq = $1";
+    // An event may be for a thousand tenants: in one statement, and locked in the order of their numbers.
+    const AGAIN: &str = "WITH again AS (SELECT conflict.seq, met.times FROM conflict \
+             JOIN unnest($1::bigint[], $2::bigint[]) AS met (seq, times) ON met.seq = conflict.seq \
+             ORDER BY conflict.seq FOR UPDATE OF conflict) \
+         UPDATE conflict SET count = conflict.count + again.times, last_seen_at = $3 FROM again \
+         WHERE conflict.seq = again.seq";
+    if delta.repeats.is_empty() {
+        return Ok(());
+    }
     let mut counts: BTreeMap<i64, i64> = BTreeMap::new();
     delta.repeats.iter().for_each(|it| *counts.entry(it.0).or_default() += 1);
     let statement = client.prepare_cached(AGAIN).await.map_err(Trouble::of)?;
-    for (conflict, count) in counts {
-        client.execute(&statement, &[&conflict, &count, &now.0]).await.map_err(Trouble::of)?;
-    }
-    Ok(())
+    let (conflicts, times): (Vec<_>, Vec<_>) = counts.into_iter().unzip();
+    client.execute(&statement, &[&conflicts, &times, &now.0]).await.map(|_| ()).map_err(Trouble::of)
 }
 
 /// A conflict and its dead letter, with the numbers that they were given.

@@ -30,9 +30,9 @@ pub(super) async fn erase(
     told: &mut Vec<Record>,
 ) -> Result<Erasure, StoreError> {
     let transaction = client.transaction().await.map_err(sql)?;
-    let holds = hold::in_force_to_the_end(&transaction).await?;
-    // Entities before claims, as all do: lanes go on when the dead letters go that park them.
+    // Entities first, as all do: lanes go on when the dead letters go that park them.
     lane::lock_letters_of(&transaction, id).await?;
+    let holds = hold::in_force_to_the_end(&transaction).await?;
     // Segments before claims, as whoever moves does.
     let objects = objects_of(rewritten.iter().flat_map(|(old, new)| [old, new]));
     segment::lock(&transaction, &objects.into_iter().collect::<Vec<_>>()).await?;

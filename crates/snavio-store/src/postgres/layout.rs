@@ -13,9 +13,9 @@ use super::OpenError;
 
 /// The layout that this program writes; migrations after it are for newer ones.
 pub(super) const LAYOUT: i32 = 8;
-/// The oldest layout whose programs can work beside this one's. Those before it know no lanes: they would hand out what must
-/// wait for those before it.
-const OLDEST_READER: i32 = 7;
+/// The oldest layout whose programs can work beside this one's. Those before it take a claim in doubt for one whose time may
+/// be over: they would take its id up again.
+const OLDEST_READER: i32 = 8;
 /// Whoever migrates holds this advisory lock of its session: "snavio" and a number.
 const MIGRATING: i64 = 0x736e_6176_696f_0001;
 

@@ -15,7 +15,7 @@ INSERT INTO refinery_schema_history VALUES(7,'archive','2026-11-16T02:30:26.7464
 INSERT INTO refinery_schema_history VALUES(8,'leases','2026-11-16T04:32:49.668487599Z','12816751820524142056');
 INSERT INTO refinery_schema_history VALUES(9,'known_ids','2026-11-16T05:22:50.766609311Z','18115749235385059229');
 INSERT INTO refinery_schema_history VALUES(10,'order','2026-11-16T08:27:42.739926566Z','12896568266027074000');
-INSERT INTO refinery_schema_history VALUES(11,'claims_view','2026-11-16T14:29:32.108707637Z','2831770082883710682');
+INSERT INTO refinery_schema_history VALUES(11,'claims_view','2026-11-16T15:34:04.600686582Z','14307613288044641812');
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
     value INTEGER NOT NULL
@@ -248,18 +248,18 @@ SELECT claim.tenant,
        claim.destination,
        claim.source,
        -- Of what was moved to the archive only the meaning of the id is left, which takes a walk over all of them.
-       lower(hex(coalesce(message.domain_hash,
-           (SELECT hash FROM original WHERE original.message = claim.message)))) AS domain_payload_hash,
+       nullif(lower(hex(coalesce(message.domain_hash,
+           (SELECT hash FROM original WHERE original.message = claim.message)))), '') AS domain_payload_hash,
        coalesce(message.hash_version,
            (SELECT hash_version FROM original WHERE original.message = claim.message)) AS hash_version,
-       CASE claim.status WHEN 0 THEN 'PROCESSING' WHEN 1 THEN 'COMPLETED' WHEN 4 THEN 'IN_DOUBT' ELSE 'FAILED' END
-           AS status,
-       claim.fence,
+       CASE WHEN claim.status = 0 OR delivery.id IS NOT NULL THEN 'PROCESSING' WHEN claim.status = 1 THEN 'COMPLETED'
+           WHEN claim.status = 4 THEN 'IN_DOUBT' ELSE 'FAILED' END AS status,
+       coalesce(delivery.fence, claim.fence) AS fence,
        answer.status AS response_status,
        CAST(answer.body AS TEXT) AS response_payload,
        claim.reference AS gl_posting_reference,
        message.correlation_id,
-       claim.attempts,
+       coalesce(delivery.receives, claim.attempts) AS attempts,
        strftime('%Y-%m-%dT%H:%M:%fZ', claim.first_seen_at / 1000.0, 'unixepoch') AS first_seen_at,
        strftime('%Y-%m-%dT%H:%M:%fZ', coalesce(claim.last_seen_at, claim.first_seen_at) / 1000.0, 'unixepoch')
            AS last_seen_at,
@@ -272,6 +272,6 @@ SELECT claim.tenant,
 FROM claim
 LEFT JOIN message ON message.seq = claim.message
 LEFT JOIN answer ON answer.delivery = claim.delivery
-LEFT JOIN delivery ON delivery.id = claim.delivery AND delivery.held = 'leased' AND claim.status = 0
+LEFT JOIN delivery ON delivery.id = claim.delivery AND delivery.held = 'leased' AND claim.status IN (0, 2)
 ;
 COMMIT;

@@ -198,18 +198,18 @@ CREATE VIEW public.claims AS
     claim.source,
     encode(COALESCE(message.domain_hash, original.hash), 'hex'::text) AS domain_payload_hash,
     COALESCE(message.hash_version, original.hash_version) AS hash_version,
-        CASE claim.status
-            WHEN 0 THEN 'PROCESSING'::text
-            WHEN 1 THEN 'COMPLETED'::text
-            WHEN 4 THEN 'IN_DOUBT'::text
+        CASE
+            WHEN ((claim.status = 0) OR (delivery.id IS NOT NULL)) THEN 'PROCESSING'::text
+            WHEN (claim.status = 1) THEN 'COMPLETED'::text
+            WHEN (claim.status = 4) THEN 'IN_DOUBT'::text
             ELSE 'FAILED'::text
         END AS status,
-    claim.fence,
+    COALESCE(delivery.fence, claim.fence) AS fence,
     answer.status AS response_status,
     answer.body AS response_payload,
     claim.reference AS gl_posting_reference,
     message.correlation_id,
-    claim.attempts,
+    COALESCE(delivery.receives, claim.attempts) AS attempts,
     to_timestamp((((claim.first_seen_at)::numeric / 1000.0))::double precision) AS first_seen_at,
     to_timestamp((((COALESCE(claim.last_seen_at, claim.first_seen_at))::numeric / 1000.0))::double precision) AS last_seen_at,
     (claim.repeats + 1) AS seen,
@@ -222,7 +222,7 @@ CREATE VIEW public.claims AS
      LEFT JOIN public.message ON ((message.seq = claim.message)))
      LEFT JOIN public.original ON (((original.id = claim.id) AND (original.tenant = claim.tenant) AND (original.message = claim.message))))
      LEFT JOIN public.answer ON ((answer.delivery = claim.delivery)))
-     LEFT JOIN public.delivery ON (((delivery.id = claim.delivery) AND (delivery.held = 'leased'::text) AND (claim.status = 0))));
+     LEFT JOIN public.delivery ON (((delivery.id = claim.delivery) AND (delivery.held = 'leased'::text) AND (claim.status = ANY (ARRAY[0, 2])))));
 
 
 --
@@ -548,7 +548,7 @@ INSERT INTO public.delivery VALUES (4098, 4097, 'acme/bot:pay', 'acme/pay', 'acm
 -- Data for Name: layout; Type: TABLE DATA; Schema: public; Owner: -
 --
 
-INSERT INTO public.layout VALUES (true, 8, 7);
+INSERT INTO public.layout VALUES (true, 8, 8);
 
 
 --
@@ -600,7 +600,7 @@ INSERT INTO public.refinery_schema_history VALUES (4, 'meanings', '2026-11-15T22
 INSERT INTO public.refinery_schema_history VALUES (5, 'processing', '2026-11-16T01:47:31.985355088Z', '8904679696375461007');
 INSERT INTO public.refinery_schema_history VALUES (6, 'archive', '2026-11-16T02:30:28.028304609Z', '2950222163499685415');
 INSERT INTO public.refinery_schema_history VALUES (7, 'order', '2026-11-16T08:27:44.143964381Z', '5217441601139290683');
-INSERT INTO public.refinery_schema_history VALUES (8, 'claims_view', '2026-11-16T14:29:48.713511025Z', '17122923139974042137');
+INSERT INTO public.refinery_schema_history VALUES (8, 'claims_view', '2026-11-16T15:34:09.629647379Z', '8455677441799307393');
 
 
 --

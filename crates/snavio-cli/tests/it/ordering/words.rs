@@ -157,7 +157,7 @@ async fn a_command_is_told_how_it_stands_and_that_can_be_explained() {
     for (id, decision, part, value) in [
         (&skipped, "number 4, and the last is 5: skipped", "last", json!(5)),
         (&waiting, "waiting: number 4, and the last is 2", "mode", json!("reorder")),
-        (&parked, "queues behind 1, which failed for good", "parked_at", json!(1)),
+        (&parked, "parked at 1, which failed for good", "parked_at", json!(1)),
     ] {
         let step = commands.explained(id).await;
         assert!(step["decision"].as_str().unwrap().contains(decision), "{step}");

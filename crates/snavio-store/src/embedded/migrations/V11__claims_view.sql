@@ -5,18 +5,18 @@ SELECT claim.tenant,
        claim.destination,
        claim.source,
        -- Of what was moved to the archive only the meaning of the id is left, which takes a walk over all of them.
-       lower(hex(coalesce(message.domain_hash,
-           (SELECT hash FROM original WHERE original.message = claim.message)))) AS domain_payload_hash,
+       nullif(lower(hex(coalesce(message.domain_hash,
+           (SELECT hash FROM original WHERE original.message = claim.message)))), '') AS domain_payload_hash,
        coalesce(message.hash_version,
            (SELECT hash_version FROM original WHERE original.message = claim.message)) AS hash_version,
-       CASE claim.status WHEN 0 THEN 'PROCESSING' WHEN 1 THEN 'COMPLETED' WHEN 4 THEN 'IN_DOUBT' ELSE 'FAILED' END
-           AS status,
-       claim.fence,
+       CASE WHEN claim.status = 0 OR delivery.id IS NOT NULL THEN 'PROCESSING' WHEN claim.status = 1 THEN 'COMPLETED'
+           WHEN claim.status = 4 THEN 'IN_DOUBT' ELSE 'FAILED' END AS status,
+       coalesce(delivery.fence, claim.fence) AS fence,
        answer.status AS response_status,
        CAST(answer.body AS TEXT) AS response_payload,
        claim.reference AS gl_posting_reference,
        message.correlation_id,
-       claim.attempts,
+       coalesce(delivery.receives, claim.attempts) AS attempts,
        strftime('%Y-%m-%dT%H:%M:%fZ', claim.first_seen_at / 1000.0, 'unixepoch') AS first_seen_at,
        strftime('%Y-%m-%dT%H:%M:%fZ', coalesce(claim.last_seen_at, claim.first_seen_at) / 1000.0, 'unixepoch')
            AS last_seen_at,
@@ -29,4 +29,4 @@ SELECT claim.tenant,
 FROM claim
 LEFT JOIN message ON message.seq = claim.message
 LEFT JOIN answer ON answer.delivery = claim.delivery
-LEFT JOIN delivery ON delivery.id = claim.delivery AND delivery.held = 'leased' AND claim.status = 0;
+LEFT JOIN delivery ON delivery.id = claim.delivery AND delivery.held = 'leased' AND claim.status IN (0, 2);

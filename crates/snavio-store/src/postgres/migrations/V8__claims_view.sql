@@ -6,14 +6,14 @@ SELECT claim.tenant,
        claim.source,
        encode(coalesce(message.domain_hash, original.hash), 'hex') AS domain_payload_hash,
        coalesce(message.hash_version, original.hash_version) AS hash_version,
-       CASE claim.status WHEN 0 THEN 'PROCESSING' WHEN 1 THEN 'COMPLETED' WHEN 4 THEN 'IN_DOUBT' ELSE 'FAILED' END
-           AS status,
-       claim.fence,
+       CASE WHEN claim.status = 0 OR delivery.id IS NOT NULL THEN 'PROCESSING' WHEN claim.status = 1 THEN 'COMPLETED'
+           WHEN claim.status = 4 THEN 'IN_DOUBT' ELSE 'FAILED' END AS status,
+       coalesce(delivery.fence, claim.fence) AS fence,
        answer.status AS response_status,
        answer.body AS response_payload,
        claim.reference AS gl_posting_reference,
        message.correlation_id,
-       claim.attempts,
+       coalesce(delivery.receives, claim.attempts) AS attempts,
        to_timestamp(claim.first_seen_at / 1000.0) AS first_seen_at,
        to_timestamp(coalesce(claim.last_seen_at, claim.first_seen_at) / 1000.0) AS last_seen_at,
        claim.repeats + 1 AS seen,
@@ -26,6 +26,6 @@ FROM claim
 LEFT JOIN message ON message.seq = claim.message
 LEFT JOIN original ON original.id = claim.id AND original.tenant = claim.tenant AND original.message = claim.message
 LEFT JOIN answer ON answer.delivery = claim.delivery
-LEFT JOIN delivery ON delivery.id = claim.delivery AND delivery.held = 'leased' AND claim.status = 0;
+LEFT JOIN delivery ON delivery.id = claim.delivery AND delivery.held = 'leased' AND claim.status IN (0, 2);
 
 UPDATE layout SET version = 8;
