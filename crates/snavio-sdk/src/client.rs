@@ -439,3 +439,24 @@ pub(crate) fn now() -> Timestamp {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// CLM-5: whoever books what is new must not book a replay.
+    #[test]
+    fn a_replay_was_seen_before_as_a_duplicate_was() {
+        for (document, is_duplicate) in [
+            (json!({ "accepted": true }), false),
+            (json!({ "duplicate": true }), true),
+            (json!({ "status": "COMPLETED", "replay": true }), true),
+            (json!({ "status": "COMPLETED", "replay": false }), false),
+        ] {
+            let answer = Answer { status: 200, document };
+            assert_eq!(answer.is_duplicate(), is_duplicate, "{answer:?}");
+        }
+    }
+}

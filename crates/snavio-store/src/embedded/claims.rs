@@ -108,29 +108,39 @@ impl Claims for EmbeddedStore {
         const TENANTS: &str = "SELECT name FROM registry_entry WHERE kind = 'tenant'";
         const SENT_BY_ANYBODY: &str = "SELECT EXISTS (SELECT 1 FROM claim WHERE id = ?1 \
              AND substr(destination, 1, length(?2) + 1) = ?2 || '/')";
-        let (tenant, id) = (tenant.to_owned(), id.clone());
+        let of = (tenant.to_owned(), id.clone());
+        let (tenant, id) = of.clone();
         let any = move |connection: &Connection| {
             let (tenant, id) = (tenant.as_str(), id.as_str());
             let is_there = |query: &str, values: &[&dyn rusqlite::ToSql]| {
                 connection.prepare_cached(query)?.query_row(values, |row| row.get::<_, bool>(0))
             };
             let is_sent_by = |sender: &str| is_there(KNOWN, &[&id, &tenant, &known::digest(id, sender)]);
-            let any = || -> rusqlite::Result<bool> {
+            let any = || -> rusqlite::Result<Option<bool>> {
                 if is_there(CONFLICT, &[&id, &tenant])? || is_sent_by(tenant)? {
-                    return Ok(true);
+                    return Ok(Some(true));
                 }
                 if known::is_uuid(id) {
-                    return Ok(false);
+                    return Ok(Some(false));
                 }
                 let mut tenants = connection.prepare_cached(TENANTS)?;
                 for sender in tenants.query_map([], |row| row.get::<_, String>(0))? {
                     if is_sent_by(&sender?)? {
-                        return Ok(true);
+                        return Ok(Some(true));
                     }
                 }
-                is_there(SENT_BY_ANYBODY, &[&id, &tenant])
+                Ok(None)
             };
             any().map_err(sql)
+        };
+        if let Some(known) = self.readers.run(any).await? {
+            return Ok(known);
+        }
+        // Of all claims: one at a time, so that there are readers left for everybody else.
+        let _turn = self.reading_through.lock().await;
+        let (tenant, id) = of;
+        let any = move |connection: &Connection| {
+            connection.query_row(SENT_BY_ANYBODY, [id.as_str(), &tenant], |row| row.get(0)).map_err(sql)
         };
         self.readers.run(any).await
     }

@@ -165,6 +165,8 @@ pub struct EmbeddedStore {
     writer: Writer,
     checkpointer: checkpoint::Checkpointer,
     readers: Readers,
+    /// Whoever reads through all of a table has this.
+    reading_through: tokio::sync::Mutex<()>,
     queues: Arc<Mutex<Queues>>,
     settled: Arc<AtomicU64>,
     written: Arc<Waiting>,
@@ -225,6 +227,7 @@ impl EmbeddedStore {
             writer,
             checkpointer,
             readers,
+            reading_through: tokio::sync::Mutex::default(),
             queues: Arc::new(Mutex::new(queues)),
             settled: Arc::default(),
             written: Arc::default(),
