@@ -132,7 +132,9 @@ impl Traffic {
     fn through(builds: &Builds) -> Self {
         let (mut producers, answered) = (JoinSet::new(), Arc::new(AtomicUsize::new(0)));
         for build in 0..Self::PRODUCERS {
-            let (http, answered) = (http(&builds.node), Arc::clone(&answered));
+            // A connection for each request: one that is kept fails for a kill that met nothing on its way.
+            let http = reqwest::Client::builder().pool_max_idle_per_host(0).build().unwrap();
+            let answered = Arc::clone(&answered);
             let (url, token) = (format!("{}/v1/events", builds.node.url()), builds.token.clone());
             producers.spawn(async move {
                 for number in 1.. {
