@@ -133,7 +133,8 @@ impl Traffic {
         let (mut producers, answered) = (JoinSet::new(), Arc::new(AtomicUsize::new(0)));
         for build in 0..Self::PRODUCERS {
             // A connection for each request: one that is kept fails for a kill that met nothing on its way.
-            let http = reqwest::Client::builder().pool_max_idle_per_host(0).build().unwrap();
+            let http = reqwest::Client::builder().pool_max_idle_per_host(0).timeout(Duration::from_secs(40));
+            let http = http.build().unwrap();
             let answered = Arc::clone(&answered);
             let (url, token) = (format!("{}/v1/events", builds.node.url()), builds.token.clone());
             producers.spawn(async move {
@@ -142,7 +143,7 @@ impl Traffic {
                     let sent = http.post(&url).bearer_auth(&token).json(&event).send().await;
                     match sent {
                         Ok(_) => answered.fetch_add(1, Ordering::SeqCst),
-                        Err(error) => return !error.is_connect(),
+                        Err(error) => return !error.is_connect() && !error.is_timeout(),
                     };
                 }
                 false

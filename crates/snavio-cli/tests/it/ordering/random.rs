@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use snavio_model::limits;
 use snavio_sdk::{Client, Delivery};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::timeout;
 
 use super::{Builds, order};
 use crate::embedded::crash::{Choices, is_long};
@@ -22,25 +23,33 @@ struct Size {
     entities: u64,
     numbers: i64,
     kills: usize,
-    /// Longer than it takes to send all of it where nothing is killed, so that no wait ends before; else longer next time.
-    wait_seconds: u64,
+    /// Where the node is killed; else no wait ends, so that all can be judged a second time.
+    wait_seconds: u32,
 }
 
 const SHORT: Size = Size { entities: 12, numbers: 20, kills: 5, wait_seconds: 3 };
 const LONG: Size = Size { entities: 200, numbers: 60, kills: 100, wait_seconds: 60 };
 const PRODUCERS: usize = 6;
-/// So few that it is met: behind each number that never comes, and by what travels far.
+/// So few that it is met: behind each number that is left out, and by what travels far.
 const WAITING_MAX: usize = 3;
 /// Those who take `build` together, each by the mode of its name, and the only one that takes `done`.
 const TOGETHER: [&str; 3] = ["strict", "lenient", "reorder"];
 const ALONE: &str = "deploy";
 /// What is under way when a node is killed, at least.
 const CUT_MIN: usize = 3;
+/// How often producers send the same of further entities until the last kill, which bounds what is to be handed over however
+/// long the kills take. After that they repeat themselves.
+const ROUNDS_MAX: u64 = 4;
+
+/// How long all of it may take on a busy machine.
+fn patience() -> Duration {
+    Duration::from_secs(if is_long() { 1800 } else { 300 })
+}
 
 /// An event: its entity and number.
 type Numbered = (u64, i64);
 
-/// What is sent, in the order in which it is: nearly in order, with repeats, and with some that never come.
+/// What is sent, in the order in which it is: nearly in order, with repeats, and with some left out.
 fn plan(size: &Size, choices: &mut Choices) -> Vec<Numbered> {
     let mut sent: Vec<(u64, Numbered)> = Vec::new();
     for entity in 0..size.entities {
@@ -57,6 +66,13 @@ fn plan(size: &Size, choices: &mut Choices) -> Vec<Numbered> {
     }
     sent.sort_unstable();
     sent.into_iter().map(|(_, it)| it).collect()
+}
+
+/// What was left out of the plan: it comes last, lowest first, so that nothing waits any more.
+fn left_out(size: &Size, sent: &[Numbered]) -> Vec<Numbered> {
+    let sent: BTreeSet<_> = sent.iter().copied().collect();
+    let all = (0..size.entities).flat_map(|entity| (0..size.numbers).map(move |number| (entity, number)));
+    all.filter(|it| !sent.contains(it)).collect()
 }
 
 /// First hand-overs of each queue, in their order, by their deliveries.
@@ -77,11 +93,10 @@ impl Builds {
         Life { url: self.node.url().to_owned(), token: self.token.clone(), clients }
     }
 
-    async fn subscribe_all(&self, size: &Size) {
+    async fn subscribe_all(&self, wait_seconds: u32) {
         let by = TOGETHER.map(|queue| (queue, "build", queue)).into_iter().chain([(ALONE, "done", "strict")]);
         for (queue, name, mode) in by {
-            let of =
-                order(json!({ "mode": mode, "wait_seconds": size.wait_seconds, "waiting_max": WAITING_MAX }));
+            let of = order(json!({ "mode": mode, "wait_seconds": wait_seconds, "waiting_max": WAITING_MAX }));
             let (status, answer) = self.subscribe(queue, name, &of, json!({ "receives_max": 1000 })).await;
             assert_eq!(status, 201, "{answer}");
         }
@@ -98,8 +113,10 @@ fn numbered(id: &str) -> Numbered {
 }
 
 /// What producers have under way, and what was cut off.
-#[derive(Default)]
 struct Traffic {
+    http: reqwest::Client,
+    /// How long an answer may take before its request is sent again.
+    answer_max: Duration,
     under_way: AtomicUsize,
     /// Requests that were sent, and had no answer because the node was gone.
     cut: AtomicUsize,
@@ -107,24 +124,29 @@ struct Traffic {
     is_calm: AtomicBool,
 }
 
+impl Traffic {
+    fn new(kills: usize) -> Arc<Self> {
+        // A connection for each request: one that is kept fails for a kill that met nothing on its way.
+        let http = reqwest::Client::builder().pool_max_idle_per_host(0).build().unwrap();
+        // A node that lives has judged what it answers late, and would call it a duplicate the second time.
+        let answer_max = if kills == 0 { patience() } else { Duration::from_secs(20) };
+        let (under_way, cut) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Arc::new(Self { http, answer_max, under_way, cut, is_calm: AtomicBool::new(kills == 0) })
+    }
+}
+
 /// Sends one until it is answered, and says how.
-async fn send(
-    http: &reqwest::Client,
-    life: &watch::Receiver<Life>,
-    traffic: &Traffic,
-    name: &str,
-    it: Numbered,
-) -> (u16, Value) {
+async fn send(life: &watch::Receiver<Life>, traffic: &Traffic, name: &str, it: Numbered) -> (u16, Value) {
     let event = json!({
         "eventId": id(name, it), "eventType": name,
         "data": { "buildId": it.0.to_string(), "eventSequence": it.1 },
     });
     loop {
         let Life { url, token, .. } = life.borrow().clone();
-        let request = http.post(format!("{url}/v1/events")).bearer_auth(token).json(&event);
+        let request = traffic.http.post(format!("{url}/v1/events")).bearer_auth(token).json(&event);
         traffic.under_way.fetch_add(1, Ordering::SeqCst);
         let answered = async {
-            let answer = request.timeout(Duration::from_secs(20)).send().await?;
+            let answer = request.timeout(traffic.answer_max).send().await?;
             Ok::<_, reqwest::Error>((answer.status().as_u16(), answer.json::<Value>().await?))
         };
         let answered = answered.await;
@@ -133,7 +155,8 @@ async fn send(
             Ok((status @ (200 | 202 | 409), document)) => return (status, document),
             Ok((status, document)) => assert!(matches!(status, 401 | 503), "{status} {document}"),
             Err(error) => {
-                traffic.cut.fetch_add(usize::from(!error.is_connect()), Ordering::SeqCst);
+                let is_cut = !error.is_connect() && !error.is_timeout();
+                traffic.cut.fetch_add(usize::from(is_cut), Ordering::SeqCst);
             }
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -147,15 +170,13 @@ struct Answers {
     done: (u16, Value),
 }
 
-/// Sends all of its part, and then the same of other entities until nobody is killed any more.
+/// Sends all of its part, and then the same of other entities, until nobody is killed any more.
 async fn produce(
     life: watch::Receiver<Life>,
     mine: Vec<Numbered>,
     entities: u64,
     traffic: Arc<Traffic>,
 ) -> Vec<Answers> {
-    // A connection for each request: one that is kept fails for a kill that met nothing on its way.
-    let http = reqwest::Client::builder().pool_max_idle_per_host(0).build().unwrap();
     let mut answers = Vec::new();
     for round in 0.. {
         for (entity, number) in &mine {
@@ -165,8 +186,8 @@ async fn produce(
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
-            let it = (entity + round * entities, *number);
-            let send = |name| send(&http, &life, &traffic, name, it);
+            let it = (entity + round.min(ROUNDS_MAX) * entities, *number);
+            let send = |name| send(&life, &traffic, name, it);
             let ((status, build), done) = tokio::join!(send("build"), send("done"));
             assert_ne!(status, 409, "lenient order takes all: {build}");
             answers.push(Answers { it, build, done });
@@ -215,15 +236,15 @@ struct Run {
     all: BTreeSet<Numbered>,
     answers: Vec<Answers>,
     handed: HandedOver,
-    /// Whether no wait can have ended before all was sent.
-    is_quick: bool,
+    refused: DeadLetters,
     cut: usize,
 }
 
 async fn run(what: &str, kills: usize, size: &Size) -> Run {
     let mut choices = Choices::new(what);
     let mut builds = Builds::set(Launch::default()).await;
-    builds.subscribe_all(size).await;
+    let wait_seconds = if kills == 0 { limits::ORDER_WAIT_SECONDS_MAX } else { size.wait_seconds };
+    builds.subscribe_all(wait_seconds).await;
     let sent = plan(size, &mut choices);
     let (lives, life) = watch::channel(builds.life());
     let (handed, over) = (Arc::new(Mutex::new(HandedOver::new())), Arc::new(AtomicBool::new(false)));
@@ -232,48 +253,47 @@ async fn run(what: &str, kills: usize, size: &Size) -> Run {
         let (handed, over) = (Arc::clone(&handed), Arc::clone(&over));
         consumers.spawn(consume(queue, life.clone(), handed, over, choices.split()));
     }
-    let (mut producers, traffic) = (JoinSet::new(), Arc::new(Traffic::default()));
-    traffic.is_calm.store(kills == 0, Ordering::SeqCst);
-    let began = Instant::now();
+    let (mut producers, traffic) = (JoinSet::new(), Traffic::new(kills));
     for place in 0..PRODUCERS {
         let mine = sent.iter().skip(place).step_by(PRODUCERS).copied().collect();
         producers.spawn(produce(life.clone(), mine, size.entities, Arc::clone(&traffic)));
     }
     for _ in 0..kills {
         tokio::time::sleep(Duration::from_millis(100 + choices.below(300))).await;
-        while traffic.under_way.load(Ordering::SeqCst) < CUT_MIN {
-            tokio::time::sleep(Duration::from_micros(100)).await;
-        }
+        eventually("much is under way", async || {
+            let ended = producers.try_join_next().map(Result::unwrap);
+            assert!(ended.is_none(), "a producer ended before the last kill");
+            (traffic.under_way.load(Ordering::SeqCst) >= CUT_MIN).then_some(())
+        })
+        .await;
         builds.node.kill();
         builds.node.restart(&builds.launch.clone());
         builds.token = builds.node.token(&builds.ci).await;
         lives.send_replace(builds.life());
     }
     traffic.is_calm.store(true, Ordering::SeqCst);
-    let mut answers = Vec::new();
-    while let Some(of) = producers.join_next().await {
-        answers.extend(of.unwrap());
+    let answers = timeout(patience(), producers.join_all()).await.expect("all is answered");
+    let mut answers: Vec<_> = answers.into_iter().flatten().collect();
+    if kills == 0 {
+        let rest = produce(life, left_out(size, &sent), size.entities, Arc::clone(&traffic));
+        answers.extend(timeout(patience(), rest).await.expect("the rest is answered"));
     }
-    let took = began.elapsed();
-    eprintln!("{what}: {} numbers within {} ms", answers.len(), took.as_millis());
-    let is_quick = took < Duration::from_secs(size.wait_seconds);
     let all: BTreeSet<_> = answers.iter().map(|it| it.it).collect();
     let alone = refused_alone(&answers).len();
-    let patience = Duration::from_secs(if is_long() { 900 } else { 60 });
-    within(patience, "all are handed over or refused", async || {
+    let refused = within(patience(), "all are handed over or refused", async || {
+        let ended = consumers.try_join_next().map(Result::unwrap);
+        assert!(ended.is_none(), "a consumer ended before all came");
         let refused = dead_letters(&builds).await;
         let handed = handed.lock().unwrap();
         let count = |queue: &str| handed.get(queue).map_or(0, Vec::len);
         let is_all = |queue: &&str| count(queue) + refused.get(*queue).map_or(0, Vec::len) >= all.len();
-        (TOGETHER.iter().all(is_all) && count(ALONE) + alone >= all.len()).then_some(())
+        (TOGETHER.iter().all(is_all) && count(ALONE) + alone >= all.len()).then_some(refused)
     })
     .await;
     over.store(true, Ordering::Relaxed);
-    while let Some(left) = consumers.join_next().await {
-        left.unwrap();
-    }
+    timeout(patience(), consumers.join_all()).await.expect("consumers end");
     let handed = handed.lock().unwrap().clone();
-    Run { builds, all, answers, handed, is_quick, cut: traffic.cut.load(Ordering::SeqCst) }
+    Run { builds, all, answers, handed, refused, cut: traffic.cut.load(Ordering::SeqCst) }
 }
 
 /// What the only subscription to its type refused.
@@ -282,8 +302,10 @@ fn refused_alone(answers: &[Answers]) -> BTreeSet<Numbered> {
 }
 
 /// What was refused at each subscription, by the deliveries that it would have had.
-async fn dead_letters(builds: &Builds) -> BTreeMap<String, Vec<(i64, Numbered)>> {
-    let (mut all, mut after) = (BTreeMap::<String, Vec<_>>::new(), 0);
+type DeadLetters = BTreeMap<String, Vec<(i64, Numbered)>>;
+
+async fn dead_letters(builds: &Builds) -> DeadLetters {
+    let (mut all, mut after) = (DeadLetters::new(), 0);
     loop {
         let page = builds.node.get(&format!("/v1/dead-letters?tenant=acme&after={after}&limit=1000")).await;
         let items = page["items"].as_array().cloned().unwrap_or_default();
@@ -300,8 +322,8 @@ async fn dead_letters(builds: &Builds) -> BTreeMap<String, Vec<(i64, Numbered)>>
 
 /// Strict and reorder never hand over a lower number after a higher one; nothing is lost in any mode, and nothing is refused
 /// that is not late.
-async fn check(run: &Run) {
-    let mut refused = dead_letters(&run.builds).await;
+fn check(run: &Run) {
+    let mut refused = run.refused.clone();
     for queue in TOGETHER {
         let refused = refused.entry(queue.to_owned()).or_default();
         check_handed(queue, run, &refused.iter().map(|(_, it)| *it).collect());
@@ -416,28 +438,15 @@ fn compare(queue: &str, run: &Run) -> Counted {
         let word = told.entry(entity).or_default().judge(queue, number, &mut counted);
         assert_eq!(verdict, word, "{queue}: {number} of {entity}");
     }
-    // Those that wait still are let go in the end, without those before them.
-    for it in told.values_mut() {
-        while let Some(number) = it.waiting.pop_first() {
-            it.go_on(number, &mut counted);
-        }
-    }
+    assert!(told.values().all(|it| it.waiting.is_empty()), "{queue}: all that was missing came");
     counted
 }
 
 /// ORD-3, ORD-4, ORD-8: permutations, repeats, losses and racing producers.
 #[tokio::test(flavor = "multi_thread")]
 async fn order_is_kept_whatever_comes_in_which_order() {
-    let mut size = if is_long() { LONG } else { SHORT };
-    let run = loop {
-        let run = run("ordering", 0, &size).await;
-        check(&run).await;
-        if run.is_quick {
-            break run;
-        }
-        // A wait may have ended meanwhile, of which the second judgement knows nothing.
-        size.wait_seconds *= 2;
-    };
+    let run = run("ordering", 0, if is_long() { &LONG } else { &SHORT }).await;
+    check(&run);
     let counts = async |what: &str, queue: &str, name: &str, count: u32| {
         let series = format!(r#"{what}{{route="acme/{queue}:acme/ci:{name}"}}"#);
         eventually(&format!("{count} of {series}"), async || {
@@ -460,6 +469,6 @@ async fn order_is_kept_whatever_comes_in_which_order() {
 async fn order_is_kept_over_kills_of_the_node() {
     let size = if is_long() { LONG } else { SHORT };
     let run = run("ordering over kills", size.kills, &size).await;
-    check(&run).await;
+    check(&run);
     assert!(run.cut > 0, "no kill met a request on its way");
 }

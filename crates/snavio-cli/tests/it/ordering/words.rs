@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use snavio_model::limits;
 use snavio_sdk::{Command, Credentials};
 
 use super::{Builds, order};
@@ -11,6 +12,9 @@ use crate::node::{Draft, Launch, Node, new_id, post, post_batch};
 use crate::patience::eventually;
 use crate::shell::Shell;
 use crate::wire::{Answered, post_json};
+
+/// However slow the machine is, what waits does so to the end of its test.
+const WAIT_SECONDS: u32 = limits::ORDER_WAIT_SECONDS_MAX;
 
 /// The words of an answer: those of the message itself, then what each of its subscriptions says.
 fn words(answer: &Value) -> String {
@@ -30,7 +34,7 @@ fn words(answer: &Value) -> String {
 async fn an_event_that_is_left_out_or_waits_is_told_so() {
     let builds = Builds::set(Launch::default()).await;
     let subscribe = async |service, mode: &str| {
-        let of = order(json!({ "mode": mode }));
+        let of = order(json!({ "mode": mode, "wait_seconds": WAIT_SECONDS }));
         assert_eq!(builds.subscribe(service, "build", &of, json!({})).await.0, 201);
     };
     let sent = async |build, number, status: u16, said: &str| {
@@ -82,7 +86,8 @@ impl Commands {
             json!({
                 "target": "acme/bot", "name": name, "queue": name, "dead_letter_queue": "dead",
                 "receives_max": 1, "claim": { "policy": "strict" }, "order": {
-                    "entity": "/build", "number": "/number", "mode": name, "on_failure": on_failure,
+                    "entity": "/build", "number": "/number", "mode": name, "wait_seconds": WAIT_SECONDS,
+                    "on_failure": on_failure,
                 },
             })
         };
