@@ -200,7 +200,11 @@ fn messages() -> Vec<Row> {
             [401, 404, 404, 403, 403, 403, 403, 201, 403, 403, 201],
         ),
         row("POST", "/v1/holds/{id}/lift", "/v1/holds/1/lift", json!({ "why": "it is over" }), NOTHING),
-        get("/v1/erasures", "/v1/erasures?tenant=acme", RECORD),
+        get(
+            "/v1/erasures",
+            "/v1/erasures?tenant=acme",
+            [401, 404, 404, 403, 403, 200, 403, 200, 200, 200, 200],
+        ),
         row(
             "POST",
             "/v1/erasures",
