@@ -2,6 +2,7 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
+use snavio_model::limits::BATCH_MESSAGES_MAX;
 use snavio_sdk::{Api, Credentials};
 
 use crate::node::{Draft, Node, new_id, post, post_batch, verdict};
@@ -260,24 +261,48 @@ async fn the_hash_decides_what_is_a_replay_and_what_is_a_conflict() {
     }
 }
 
-/// CLM-8: of 20 different contents at once one is taken; a flood is bounded.
+/// CLM-8: of 20 different contents at once one is taken.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn racing_contents_and_a_flood_of_them_leave_bounded_records() {
+async fn of_racing_contents_one_is_taken_and_the_others_are_conflicts() {
     let desk = Desk::set().await;
-    let (id, flooded) = (new_id(), new_id());
+    let id = new_id();
     let bodies: Vec<_> = (0..20).map(|what| format!(r#"{{"a":{what}}}"#)).collect();
     let answers = futures_util::future::join_all(bodies.iter().map(|body| desk.post(&id, body))).await;
     let count = |wanted: u16| answers.iter().filter(|(status, _)| *status == wanted).count();
     assert_eq!((count(202), count(409)), (1, 19), "{answers:?}");
-    for what in 0..130 {
-        let (status, _) = desk.post(&flooded, &format!(r#"{{"a":{what}}}"#)).await;
-        assert_eq!(status, if what == 0 { 202 } else { 409 });
+}
+
+/// CLM-8: 10,000 other contents under one id are 409 each, and leave a hundred records, dead letters, deeds and alerts.
+#[tokio::test]
+async fn a_flood_of_contents_under_one_id_leaves_bounded_records() {
+    const CONTENTS: usize = 10_000;
+    const RECORDS: usize = 100;
+    let desk = Desk::set().await;
+    let id = new_id();
+    let client = desk.node.client(&desk.billing);
+    assert_eq!(desk.post(&id, r#"{"a":"first"}"#).await.0, 202);
+    assert_eq!(desk.post(&id, r#"{"a":0}"#).await.0, 409);
+    for part in (1..CONTENTS).collect::<Vec<_>>().chunks(BATCH_MESSAGES_MAX) {
+        let bodies: Vec<_> = part.iter().map(|what| desk.sign(&id, &format!(r#"{{"a":{what}}}"#))).collect();
+        let answers = post_batch(&client, &bodies).await.unwrap();
+        assert_eq!(answers.len(), part.len());
+        assert!(answers.iter().all(|it| it["status"] == 409 && it["reason"] == "conflict"), "{answers:?}");
     }
-    let all = |items: &[Value]| items.iter().filter(|it| it["eventId"] == json!(flooded)).count() >= 100;
-    let items = desk.node.items("/v1/conflicts?limit=1000", all).await;
-    let of_flood: Vec<_> = items.iter().filter(|it| it["eventId"] == json!(flooded)).collect();
-    assert_eq!(of_flood.len(), 100);
-    assert_eq!(of_flood.iter().filter_map(|it| it["count"].as_u64()).sum::<u64>(), 129);
+    let counted = |items: &[Value]| items.iter().filter_map(|it| it["count"].as_u64()).sum::<u64>();
+    let conflicts =
+        desk.node.items("/v1/conflicts?limit=1000", |items| counted(items) == CONTENTS as u64).await;
+    assert_eq!(conflicts.len(), RECORDS);
+    assert_eq!(metric(&desk.node, "events_conflicts_total").await, Some(CONTENTS as f64));
+    let books = desk.node.client(&desk.ledger);
+    for list in ["telemetry?type=snavio.claim.conflict&", "dead-letters?"] {
+        eventually(list, async || {
+            let listed = books.call(Method::GET, &format!("/v1/{list}limit=1000"), None).await.unwrap();
+            (listed["items"].as_array().map(Vec::len) == Some(RECORDS)).then_some(())
+        })
+        .await;
+    }
+    let opened = |items: &[Value]| items.iter().filter(|it| it["action"] == "conflict.open").count();
+    desk.node.items("/v1/audit?limit=1000", |items| opened(items) == RECORDS).await;
 }
 
 /// CLM-21: a flood fills no log: a line each for some, a number for the rest, and nobody is missing. All else is kept of
@@ -342,7 +367,7 @@ async fn lists_on_the_command_line_are_whole() {
     let desk = Desk::set().await;
     let mut left = CONFLICTS;
     while left > 0 {
-        let some = left.min(snavio_model::limits::BATCH_MESSAGES_MAX);
+        let some = left.min(BATCH_MESSAGES_MAX);
         desk.flood(some).await;
         left -= some;
     }
