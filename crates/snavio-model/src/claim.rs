@@ -432,8 +432,7 @@ impl Progress {
             }
         };
         self.status = status;
-        let printable = |it: char| if it.is_control() { ' ' } else { it };
-        self.error = error.map(|error| error.chars().map(printable).take(limits::ERROR_CHARS_MAX).collect());
+        self.error = error.map(|error| printable(error));
         self.fence = Some(attempt.fence);
         self.attempts = attempt.number;
         self.ended_at = Some(now);
@@ -451,6 +450,15 @@ impl Progress {
             Ending::Unknown { .. } => matches!(self.status, Status::Failed { .. } | Status::InDoubt),
         };
         same && self.fence == Some(fence)
+    }
+
+    /// Whether this very attempt failed like this before, and is to be made again: its pause goes on (CLM-6).
+    pub fn waits_after(&self, fence: Serial, ending: &Ending) -> bool {
+        let (Ending::Failed { error, is_final: false, .. } | Ending::Unknown { error }) = ending else {
+            return false;
+        };
+        let is_paused = self.status == Status::Failed { is_final: false } && self.fence == Some(fence);
+        is_paused && self.error.as_ref().is_some_and(|it| *it == printable(error))
     }
 
     /// The delivery became a dead letter without anybody reporting.
@@ -491,6 +499,12 @@ impl Progress {
         self.error = None;
         self.ended_at = None;
     }
+}
+
+/// What is kept of an error's text.
+fn printable(error: &str) -> String {
+    let printable = |it: char| if it.is_control() { ' ' } else { it };
+    error.chars().map(printable).take(limits::ERROR_CHARS_MAX).collect()
 }
 
 /// An attempt that is to be ended.

@@ -47,6 +47,13 @@ impl Report {
 }
 
 impl Report {
+    /// What it comes to if it was told before, and the pause before the next attempt goes on.
+    pub(crate) fn told_before(&self, found: Option<&(ClaimKey, Claim)>) -> Option<Finished> {
+        let progress = found.and_then(|(_, claim)| claim.progress.as_ref())?;
+        let waits = progress.waits_after(self.receipt.fence, &self.ending);
+        waits.then(|| Finished::before(ReceiptOutcome::Done, Some(progress.status)))
+    }
+
     /// What was answered, if a claim of this destination keeps it: nothing of an attempt that is followed by another.
     pub(crate) fn kept_answer(&self, destination: &str, status: Status) -> Option<&Answer> {
         if status.is_unended() {

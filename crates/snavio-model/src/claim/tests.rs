@@ -148,6 +148,20 @@ fn whoever_tells_again_what_it_told_before_is_recognised() {
     assert!(!progress.was_ended_by(Serial(9), &failed(true)));
 }
 
+/// CLM-6: a failure that is told again does not begin its pause anew; another one, a worse one and a lapse do count.
+#[test]
+fn a_failure_that_is_told_again_is_recognised_while_its_pause_goes_on() {
+    let mut progress = Progress::new(Serial(7));
+    assert!(!progress.waits_after(Serial(9), &failed(false)));
+    progress.finish(&attempt(9, 1, Tracking::Retry), &failed(false), Timestamp(5)).unwrap();
+    assert!(progress.waits_after(Serial(9), &failed(false)));
+    for (fence, ending) in [(8, failed(false)), (9, failed(true)), (9, unknown()), (9, completed("JE-1"))] {
+        assert!(!progress.waits_after(Serial(fence), &ending), "{fence} {ending:?}");
+    }
+    progress.lapsed(Some(Serial(10)), 2, Timestamp(6));
+    assert!(!progress.waits_after(Serial(10), &failed(false)));
+}
+
 fn claim(expires_at: i64) -> Claim {
     Claim {
         source: "acme/billing".parse().unwrap(),

@@ -20,9 +20,10 @@ impl Registry {
 }
 
 fn is_sent_by(tenant: &str, view: &ServiceView, route: &BoundRoute) -> bool {
-    let is_of = |name: &str| name == GrantedName::ALL || name == route.route.name.as_str();
-    view.name.tenant() == tenant
-        || view.grants().any(|it| it.source.tenant() == tenant && is_of(it.name.as_str()))
+    let is_granted = |name: &str| {
+        view.grants.get(name).is_some_and(|of_name| of_name.keys().any(|it| it.tenant() == tenant))
+    };
+    view.name.tenant() == tenant || is_granted(route.route.name.as_str()) || is_granted(GrantedName::ALL)
 }
 
 fn is_published_by(tenant: &str, route: &BoundRoute) -> bool {

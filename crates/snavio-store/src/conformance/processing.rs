@@ -194,6 +194,14 @@ pub async fn a_report_whose_answer_was_lost_is_recognised(store: &Arc<dyn Store>
         let (outcome, status) = (ReceiptOutcome::Done, Some(Status::Failed { is_final: true }));
         assert_eq!(told.expect("the store finishes"), [Finished { outcome, status, told_before }]);
     }
+    let pausing = take_up(&**store, "c", 1).await;
+    for (retry_at, told_before) in [(60, false), (90, true)] {
+        let report = failed(receipt(&pausing), false, retry_at);
+        let told = store.finish(&queue("book"), vec![report], "acme/bot", at(1)).await;
+        let (outcome, status) = (ReceiptOutcome::Done, Some(Status::Failed { is_final: false }));
+        assert_eq!(told.expect("the store finishes"), [Finished { outcome, status, told_before }]);
+        assert_eq!(claim(&**store, "c", 2).await.held, Some(HeldDelivery::Due(at(60))), "its pause goes on");
+    }
     assert_eq!(finish(&**store, completed(receipt(&work), "2"), 1).await.0, ReceiptOutcome::Fenced);
     assert_eq!(store.answer(work.delivery_id).await.expect("it can be read"), Some(answer("1")));
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rusqlite::Connection;
+use rusqlite::{Connection, params};
 use snavio_model::claim::{Claim, ClaimKey, IdKey, Status};
 use snavio_model::delivery::{DeadReason, ReceiptOutcome, Tracking};
 use snavio_model::id::{MessageId, Serial};
@@ -25,6 +25,9 @@ use crate::over::{KEEPS_CLAIM, is_held};
 use crate::{
     Act, ClaimFilter, Claims, Finished, HeldBack, Received, Report, StoreError, StoredClaim, evidence,
 };
+
+/// Claims that are looked through in one reading: a long one would keep the log from starting over.
+const CLAIMS_READ_AT_ONCE: i64 = 50_000;
 
 #[async_trait]
 impl Claims for EmbeddedStore {
@@ -106,8 +109,9 @@ impl Claims for EmbeddedStore {
              AND (tenant = ?2 OR substr(destination, 1, length(?2) + 1) = ?2 || '/'))";
         // Ids that are no UUIDs are found by their sender, who is likely one of today's tenants, and may be a former one.
         const TENANTS: &str = "SELECT name FROM registry_entry WHERE kind = 'tenant'";
-        const SENT_BY_ANYBODY: &str = "SELECT EXISTS (SELECT 1 FROM claim WHERE id = ?1 \
-             AND substr(destination, 1, length(?2) + 1) = ?2 || '/')";
+        const SENT_BY_ANYBODY: &str = "SELECT max(number), \
+             max(id = ?1 AND substr(destination, 1, length(?2) + 1) = ?2 || '/') \
+             FROM (SELECT number, id, destination FROM claim WHERE number > ?3 ORDER BY number LIMIT ?4)";
         let of = (tenant.to_owned(), id.clone());
         let (tenant, id) = of.clone();
         let any = move |connection: &Connection| {
@@ -136,13 +140,24 @@ impl Claims for EmbeddedStore {
         if let Some(known) = self.readers.run(any).await? {
             return Ok(known);
         }
-        // Of all claims: one at a time, so that there are readers left for everybody else.
+        // Of all claims: some at a time, so that no reading lasts, and for one caller after another, so that there are
+        // readers left for everybody else. Whoever hangs up ends it.
         let _turn = self.reading_through.lock().await;
-        let (tenant, id) = of;
-        let any = move |connection: &Connection| {
-            connection.query_row(SENT_BY_ANYBODY, [id.as_str(), &tenant], |row| row.get(0)).map_err(sql)
-        };
-        self.readers.run(any).await
+        let mut last = 0;
+        loop {
+            let (tenant, id) = of.clone();
+            let some = move |connection: &Connection| {
+                let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+                let values = params![id.as_str(), tenant, last, CLAIMS_READ_AT_ONCE];
+                connection.prepare_cached(SENT_BY_ANYBODY)?.query_row(values, read)
+            };
+            let some = move |connection: &Connection| some(connection).map_err(sql);
+            match self.readers.run::<(Option<i64>, Option<bool>)>(some).await? {
+                (_, Some(true)) => return Ok(true),
+                (Some(number), _) => last = number,
+                (None, _) => return Ok(false),
+            }
+        }
     }
 
     async fn open_claims(

@@ -145,6 +145,9 @@ fn end(
     records: &mut Vec<Record>,
 ) -> Result<(Finished, Option<Next>), StoreError> {
     let Report { receipt, ending, .. } = &work.report;
+    if let Some(before) = work.report.told_before(found.as_ref()) {
+        return Ok((before, None));
+    }
     let (number, most) = (shown.attempts, shown.attempts_max);
     let attempt = Attempt { fence: receipt.fence, number, most, tracking: work.tracking };
     let mut told_before = false;

@@ -98,6 +98,9 @@ fn end(
     written: &mut Written,
 ) -> Finished {
     let Report { receipt, ending, .. } = report;
+    if let Some(before) = report.told_before(found.as_ref()) {
+        return before;
+    }
     let mut told_before = false;
     let (next, status) = match found {
         Some((key, mut claim)) => {
