@@ -211,7 +211,16 @@ mod tests {
     fn what_keeps_its_claim_is_the_same_in_sql() {
         let statuses = (0..).map_while(Status::stored).filter(|it| it.keeps_claim());
         let numbers: Vec<_> = statuses.map(|it| it.number().to_string()).collect();
-        assert_eq!(KEEPS_CLAIM, format!("(claim.status IN ({}))", numbers.join(", ")));
+        let numbers = numbers.join(", ");
+        assert_eq!(KEEPS_CLAIM, format!("(claim.status IN ({numbers}))"));
+        let index =
+            format!("CREATE INDEX claim_by_expiry ON claim (expires_at) WHERE status NOT IN ({numbers});");
+        for layout in [
+            include_str!("embedded/migrations/V11__claims_view.sql"),
+            include_str!("postgres/migrations/V8__claims_view.sql"),
+        ] {
+            assert!(layout.contains(&index), "no sweep reads through what it keeps");
+        }
     }
 
     /// CLM-18, CLM-19: what stays is passed once, however much ends at the same moment.

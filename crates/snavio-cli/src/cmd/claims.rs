@@ -17,7 +17,7 @@ const IMPORTED_AT_ONCE: usize = 1000;
 /// Refusals that are told one by one.
 const REFUSED_TOLD_MAX: usize = 5;
 
-/// Look up what became of an id and what was answered, list what failed or is in doubt, have it processed again or settle it, take over ids.
+/// Look up what became of an id and what it said, what was answered, list what failed or is in doubt, have it processed again or settle it, take over ids.
 ///
 /// As a service with its credentials, or with the operator's or a person's token.
 ///
@@ -64,6 +64,19 @@ enum Command {
     ///
     /// Example: snavio claims answer invoice-4711 --tenant acme > answer.json
     Answer {
+        /// The message's id.
+        id: String,
+        /// The tenant whose id it is, when you are there for all.
+        #[arg(long)]
+        tenant: Option<String>,
+        /// At which destination, where the id has more than one.
+        #[arg(long)]
+        destination: Option<String>,
+    },
+    /// Print the message that was taken under an id, wherever it is kept.
+    ///
+    /// Example: snavio claims message invoice-4711 --tenant acme | jq .
+    Message {
         /// The message's id.
         id: String,
         /// The tenant whose id it is, when you are there for all.
@@ -153,6 +166,10 @@ impl Claims {
             }
             Command::Answer { id, tenant, destination } => {
                 let path = of_one(&id, "/answer", tenant.as_deref(), destination.as_deref())?;
+                print_bytes(&api.exchange(Method::GET, &path, None, "").await?.1);
+            }
+            Command::Message { id, tenant, destination } => {
+                let path = of_one(&id, "/message", tenant.as_deref(), destination.as_deref())?;
                 print_bytes(&api.exchange(Method::GET, &path, None, "").await?.1);
             }
             Command::Reprocess { ids, tenant, status, why } => {

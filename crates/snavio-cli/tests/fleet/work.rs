@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use snavio_sdk::{ApiError, Client, Command};
+use snavio_sdk::{ApiError, Client, Command, Delivery};
 use snavio_testbed::Postgres;
 
 use crate::cluster::{Cluster, id_of};
@@ -164,6 +164,21 @@ async fn send(producer: &Client, id: &str) -> Option<Value> {
     }
 }
 
+/// Stalls until somebody else took the work up, or nobody has for long.
+async fn be_overtaken(client: &Client, work: &Delivery) {
+    let path = format!("/v1/claims/{}", id_of(work));
+    let overtaken = async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let found = client.call(Method::GET, &path, None).await.unwrap_or_default();
+            if found["claims"][0]["fence"].as_i64().is_some_and(|fence| fence > work.fence.0) {
+                break;
+            }
+        }
+    };
+    let _nobody_has = tokio::time::timeout(10 * DEADLINE, overtaken).await;
+}
+
 /// Takes work and reports; now and then it stalls past its deadline first, or never reports.
 async fn work(number: usize, client: &Client, told: &Told) {
     for round in 0.. {
@@ -172,7 +187,7 @@ async fn work(number: usize, client: &Client, told: &Told) {
         match (number + round) % 12 {
             3 => {
                 told.stalled.fetch_add(1, Ordering::Relaxed);
-                tokio::time::sleep(3 * DEADLINE).await;
+                be_overtaken(client, &work).await;
             }
             7 => {
                 told.died.fetch_add(1, Ordering::Relaxed);

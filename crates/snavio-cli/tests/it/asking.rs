@@ -7,6 +7,7 @@ use snavio_sdk::Credentials;
 use uuid::{NoContext, Timestamp, Uuid};
 
 use crate::node::{Node, new_id};
+use crate::patience::eventually;
 use crate::people::issue;
 use crate::processing::{Books, http};
 use crate::processor::{Processor, Reply};
@@ -67,15 +68,27 @@ async fn an_auditor_reads_answers_and_erasures() {
     let (auditor, accounting) = (of("auditor").await, of("accounting-ops").await);
     let answer = auditor.run(&format!("claims answer {id}"));
     assert_eq!((answer.code, answer.out.as_str()), (Some(0), said), "byte for byte: {answer:?}");
+    let message = eventually("the message can be read", async || {
+        let message = auditor.run(&format!("claims message {id}"));
+        (message.code == Some(0)).then(|| message.json())
+    })
+    .await;
+    assert_eq!((&message["eventId"], &message["data"]), (&json!(id), &json!({ "amount": 10 })), "{message}");
     let erased = accounting.run_words(&["erase", &id, "--tenant", "acme", "--why", "request 4711"]);
     assert_eq!(erased.code, Some(0), "{erased:?}");
     for who in [&auditor, &accounting] {
-        let listed = who.run("erasures list --output json").json();
-        assert_eq!(listed["items"][0]["why"], "request 4711", "{listed}");
+        // Lists may be a moment behind.
+        eventually("the erasure is listed", async || {
+            let listed = who.run("erasures list --output json").json();
+            (listed["items"][0]["why"] == "request 4711").then_some(())
+        })
+        .await;
         assert!(who.run("erasures list --tenant acme").out.contains("request 4711"));
     }
     let gone = auditor.run(&format!("claims answer {id}"));
     assert!(gone.code == Some(1) && gone.err.contains("its answer was erased"), "{gone:?}");
+    let gone = auditor.run(&format!("claims message {id}"));
+    assert!(gone.code == Some(1) && gone.err.contains("what it said was erased"), "{gone:?}");
     let deeds = auditor.run("audit deeds");
     assert!(deeds.code == Some(1) && deeds.err.contains("403 forbidden"), "{deeds:?}");
 }

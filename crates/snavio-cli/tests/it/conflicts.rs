@@ -118,8 +118,16 @@ async fn a_conflicting_duplicate_is_refused_and_both_contents_are_on_record() {
 
     let letter = listed["dlqMessageRef"].as_i64().unwrap();
     let ledger = desk.node.client(&desk.ledger);
-    let letters = ledger.call(Method::GET, "/v1/dead-letters", None).await.unwrap();
-    let [dead] = <[Value; 1]>::try_from(letters["items"].as_array().unwrap().clone()).unwrap();
+    let only = async |path: &str| {
+        eventually(path, async || {
+            let listed = ledger.call(Method::GET, path, None).await.unwrap();
+            let items = listed["items"].as_array().unwrap();
+            assert!(items.len() <= 1, "{listed}");
+            items.first().cloned()
+        })
+        .await
+    };
+    let dead = only("/v1/dead-letters").await;
     assert_eq!(
         (dead["id"].as_i64(), &dead["reason"], dead["conflict_id"].as_i64()),
         (Some(letter), &json!("conflict"), Some(conflict))
@@ -136,13 +144,10 @@ async fn a_conflicting_duplicate_is_refused_and_both_contents_are_on_record() {
         ledger.call(Method::POST, &format!("/v1/dead-letters/{letter}/redrive"), Some(&json!({}))).await;
     let redrive = redrive.unwrap_err().to_string();
     assert!(redrive.contains("never dispatched"), "{redrive}");
-    let told = ledger.call(Method::GET, "/v1/telemetry?type=snavio.claim.conflict", None).await.unwrap();
-    let [record] = <[Value; 1]>::try_from(told["items"].as_array().unwrap().clone()).unwrap();
+    let record = only("/v1/telemetry?type=snavio.claim.conflict").await;
     assert_eq!((&record["severity"], record["conflict_id"].as_i64()), (&json!("critical"), Some(conflict)));
-    let deeds = desk.node.get("/v1/audit").await;
-    let opened =
-        deeds["items"].as_array().unwrap().iter().filter(|it| it["action"] == "conflict.open").count();
-    assert_eq!(opened, 1);
+    let opened = |items: &[Value]| items.iter().filter(|it| it["action"] == "conflict.open").count();
+    desk.node.items("/v1/audit", |items| opened(items) == 1).await;
     assert_eq!(metric(&desk.node, "events_conflicts_total").await, Some(4.0));
     assert_eq!(metric(&desk.node, "events_conflicts_open").await, Some(1.0));
     let received =

@@ -220,6 +220,45 @@ async fn of_two_hundred_identical_events_one_is_processed() {
     assert_eq!(processor.asked().len(), 2);
 }
 
+/// CLM-4, CLM-8: of many contents at once one is processed, and nobody gets the answer to another's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_twenty_contents_one_is_processed_and_no_other_gets_its_answer() {
+    let processor = Processor::start().await;
+    processor.takes(Duration::from_millis(300));
+    let books = std::sync::Arc::new(Books::set(http(&processor)).await);
+    let id = new_id();
+    let sending: Vec<_> = (1..=20)
+        .map(|amount| {
+            let (books, id) = (std::sync::Arc::clone(&books), id.clone());
+            tokio::spawn(async move { (amount, books.send_waiting(&id, amount, Some(30)).await) })
+        })
+        .collect();
+    let (mut winners, mut conflicts) = (Vec::new(), 0);
+    for sent in sending {
+        let (amount, told) = sent.await.unwrap();
+        match told.word() {
+            (201, "COMPLETED") => winners.push((amount, told.document["reference"].clone())),
+            (409, "conflict") => {
+                conflicts += 1;
+                let answered = ["response", "reference"].map(|it| &told.document[it]);
+                assert_eq!(answered, [&Value::Null; 2], "{}", told.text);
+            }
+            other => panic!("{other:?}: {}", told.text),
+        }
+    }
+    assert_eq!((winners.len(), conflicts), (1, 19));
+    let asked = processor.asked();
+    assert_eq!(asked.len(), 1);
+    let (amount, reference) = &winners[0];
+    assert_eq!(
+        asked[0].body["data"]["amount"],
+        json!(amount),
+        "it is the winner's content that was processed"
+    );
+    let again = books.send(&id, *amount).await;
+    assert_eq!((again.word(), &again.document["reference"]), ((200, "COMPLETED"), reference));
+}
+
 /// CLM-6
 #[tokio::test]
 async fn what_failed_is_tried_again_with_what_the_processor_asked_for() {

@@ -42,8 +42,8 @@ const MANAGE: Answers = [401, 404, 404, 403, 403, 200, 403, 403, 403, 403, 200];
 const MAKE: Answers = [401, 404, 404, 403, 403, 201, 403, 403, 403, 403, 201];
 /// Lists that show each their own.
 const LIST: Answers = [401, 200, 200, 200, 200, 200, 200, 200, 200, 200, 200];
-/// What whoever may see who did what in the tenant may read.
-const RECORD: Answers = [401, 404, 404, 403, 403, 200, 403, 403, 200, 200, 200];
+/// What whoever may do it in the tenant may read, and whoever may see who did what.
+const RECORD: Answers = [401, 404, 404, 403, 403, 200, 403, 200, 200, 200, 200];
 /// What whoever sees the whole platform may read.
 const PLATFORM: Answers = [401, 403, 403, 403, 403, 403, 403, 403, 403, 200, 200];
 
@@ -130,6 +130,7 @@ fn messages() -> Vec<Row> {
         get("/v1/claims", "/v1/claims?tenant=acme", READ),
         get("/v1/claims/{key}", "/v1/claims/x?tenant=acme", READ),
         get("/v1/claims/{key}/answer", "/v1/claims/x/answer?tenant=acme", NOTHING),
+        get("/v1/claims/{key}/message", "/v1/claims/x/message?tenant=acme", NOTHING),
         row("POST", "/v1/claims/{key}/begin", "/v1/claims/x/begin", json!({ "id": "x", "payload": 1 }), WORK),
         row(
             "POST",
@@ -200,11 +201,7 @@ fn messages() -> Vec<Row> {
             [401, 404, 404, 403, 403, 403, 403, 201, 403, 403, 201],
         ),
         row("POST", "/v1/holds/{id}/lift", "/v1/holds/1/lift", json!({ "why": "it is over" }), NOTHING),
-        get(
-            "/v1/erasures",
-            "/v1/erasures?tenant=acme",
-            [401, 404, 404, 403, 403, 200, 403, 200, 200, 200, 200],
-        ),
+        get("/v1/erasures", "/v1/erasures?tenant=acme", RECORD),
         row(
             "POST",
             "/v1/erasures",

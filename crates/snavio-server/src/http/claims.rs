@@ -18,6 +18,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::answer::json;
 use super::extract::{JsonBody, Params, Segments, page_limit};
+use super::message::MessageDocument;
 use super::queues::act;
 use super::whose;
 use super::work::check_reference;
@@ -403,6 +404,33 @@ pub(super) async fn answer(
     response.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));
     response.headers_mut().insert("content-security-policy", HeaderValue::from_static("sandbox"));
     Ok(response)
+}
+
+/// The message that was taken under an id, wherever it is kept.
+#[utoipa::path(get, path = "/v1/claims/{key}/message", tag = "claims", params(("key" = String, Path, description = "The message's id"), Which),
+    responses((status = 200, body = MessageDocument)))]
+pub(super) async fn message(
+    State(app): State<Shared>,
+    principal: Principal,
+    Segments(key): Segments<String>,
+    Params(which): Params<Which>,
+) -> Result<Response, Problem> {
+    let claim = one(&app, &principal, &key, &which).await?;
+    if claim.erased_at.is_some() {
+        return Err(Refusal::new(Reason::NotFound, "what it said was erased").into());
+    }
+    let (number, id) = (claim.claim.message, &claim.key);
+    let page = app.gate.store().messages(id.tenant.as_str(), Serial(number.0 - 1), 1).await?;
+    let message = match page.into_iter().find(|it| it.number == number) {
+        Some(logged) => Some(logged.message),
+        None => {
+            let id = IdKey { id: id.id.clone(), tenant: id.tenant.clone() };
+            app.gate.archived_message(&id, number).await?.map(|it| it.message)
+        }
+    };
+    let nothing = "no message of it is kept; if it was taken this very moment, ask again";
+    let message = message.ok_or_else(|| Refusal::new(Reason::NotFound, nothing))?;
+    Ok(json(StatusCode::OK, &MessageDocument::try_from(&message)?))
 }
 
 async fn one(app: &App, principal: &Principal, key: &str, which: &Which) -> Result<StoredClaim, Problem> {

@@ -179,7 +179,7 @@ pub(super) fn seen_original<'a>(
 }
 
 /// What was first may be in the archive (CLM-16). Says why it is not shown, if that cannot be read now.
-async fn fetch_original(app: &App, stored: &mut StoredConflict) -> Option<&'static str> {
+pub(super) async fn fetch_original(app: &App, stored: &mut StoredConflict) -> Option<&'static str> {
     if stored.original.is_some() {
         return None;
     }
@@ -238,13 +238,16 @@ pub(super) async fn change_state(
 ) -> Result<Response, Problem> {
     let stored = find(&app, &principal, Permission::Resolve, id).await?;
     let compensating = body.compensating_event_id.as_deref().map(event_id).transpose()?;
-    if let Some(reversal) = compensating.as_ref().filter(|_| body.state == ConflictState::ResolvedAcceptNew) {
-        check_sent(&app, &stored.conflict, reversal).await?;
-    }
     let to = Move { to: body.state, note: body.note, compensating };
     let act = Act { who: principal.name(), why: to.note.clone(), at: app.clock.now() };
+    let immovable = |it: Immovable| Refusal::new(Reason::ConflictState, it.to_string());
+    // Nobody is told to send a reversal for what cannot be moved anyway.
+    stored.conflict.clone().moved(&to, &act.who, act.at).map_err(immovable)?;
+    if let Some(reversal) = &to.compensating {
+        check_sent(&app, &stored.conflict, reversal).await?;
+    }
     let moved = app.gate.store().move_conflict(Serial(id), to, act).await?.ok_or_else(nothing)?;
-    let moved = moved.map_err(|immovable| Refusal::new(Reason::ConflictState, immovable.to_string()))?;
+    let moved = moved.map_err(immovable)?;
     Ok(json(StatusCode::OK, &ConflictDocument::from(&moved)))
 }
 

@@ -165,7 +165,10 @@ async fn original(
         other => other?,
     };
     let conflict = conflict.filter(|it| it.conflict.dead_letter == stored.letter.delivery.id);
-    Ok(conflict.and_then(|it| conflicts::seen_original(principal, &it).map(|first| first.number.0)))
+    let Some(mut conflict) = conflict else { return Ok(None) };
+    // Where the archive cannot be read now, the dead letter is shown without it.
+    let _unreadable = conflicts::fetch_original(app, &mut conflict).await;
+    Ok(conflicts::seen_original(principal, &conflict).map(|first| first.number.0))
 }
 
 /// CLM-20: whether the claim of a dead letter is over, where its destination claims: the same id may have been taken up

@@ -181,6 +181,7 @@ fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(claim_import::import, claim_import::look_up))
         .routes(routes!(claims::look_up))
         .routes(routes!(claims::answer))
+        .routes(routes!(claims::message))
         .routes(routes!(work::begin))
         .routes(routes!(work::complete))
         .routes(routes!(work::fail))

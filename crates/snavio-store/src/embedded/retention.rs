@@ -181,3 +181,26 @@ fn delete_message(connection: &Connection, over: &Over, now: Timestamp) -> rusql
     let values = params![over.message, over.id, over.tenant, now.0, digest];
     connection.prepare_cached(&delete)?.execute(values)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{EmbeddedStore, FILE, Options};
+    use super::*;
+    use crate::Store as _;
+
+    /// CLM-19: a sweep finds what is over by its index, which leaves out what is not over at any time.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn no_sweep_reads_through_what_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        EmbeddedStore::open(&Options::new(folder.path())).unwrap().close().await;
+        let connection = Connection::open(folder.path().join(FILE)).unwrap();
+        for (from, which) in [("", format!("NOT {AUDITED}")), ("expires_at >= 0 AND", AUDITED.to_owned())] {
+            let plan = format!(
+                "EXPLAIN QUERY PLAN SELECT number FROM claim \
+                 WHERE {from} expires_at <= 1 AND NOT {KEEPS_CLAIM} AND {which} ORDER BY expires_at LIMIT 9"
+            );
+            let detail: String = connection.prepare(&plan).unwrap().query_row([], |row| row.get(3)).unwrap();
+            assert!(detail.contains("USING INDEX claim_by_expiry (expires_at"), "{detail}");
+        }
+    }
+}

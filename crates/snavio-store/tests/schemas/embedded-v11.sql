@@ -15,7 +15,7 @@ INSERT INTO refinery_schema_history VALUES(7,'archive','2026-11-16T02:30:26.7464
 INSERT INTO refinery_schema_history VALUES(8,'leases','2026-11-16T04:32:49.668487599Z','12816751820524142056');
 INSERT INTO refinery_schema_history VALUES(9,'known_ids','2026-11-16T05:22:50.766609311Z','18115749235385059229');
 INSERT INTO refinery_schema_history VALUES(10,'order','2026-11-16T08:27:42.739926566Z','12896568266027074000');
-INSERT INTO refinery_schema_history VALUES(11,'claims_view','2026-11-16T15:34:04.600686582Z','14307613288044641812');
+INSERT INTO refinery_schema_history VALUES(11,'claims_view','2026-11-16T15:34:04.600686582Z','8836245431678997087');
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
     value INTEGER NOT NULL
@@ -232,7 +232,7 @@ CREATE INDEX conflict_open ON conflict (owner) WHERE state IN ('OPEN', 'TRIAGED'
 CREATE INDEX hold_in_force ON hold (tenant) WHERE lifted_at IS NULL;
 CREATE INDEX segment_by_expiry ON segment (expires_at);
 CREATE INDEX segment_unsettled ON segment (begun_at) WHERE state <> 1;
-CREATE INDEX claim_by_expiry ON claim (expires_at);
+CREATE INDEX claim_by_expiry ON claim (expires_at) WHERE status NOT IN (0, 2, 4);
 CREATE INDEX claim_open ON claim (status, message) WHERE status <> 1;
 CREATE UNIQUE INDEX claim_of_delivery ON claim (delivery) WHERE delivery IS NOT NULL;
 CREATE INDEX claim_cooling ON claim (hot_until, message) WHERE hot_until IS NOT NULL AND archived_at IS NULL;

@@ -220,7 +220,7 @@ CREATE VIEW public.claims AS
     to_timestamp((((claim.erased_at)::numeric / 1000.0))::double precision) AS erased_at
    FROM ((((public.claim
      LEFT JOIN public.message ON ((message.seq = claim.message)))
-     LEFT JOIN public.original ON (((original.id = claim.id) AND (original.tenant = claim.tenant) AND (original.message = claim.message))))
+     LEFT JOIN public.original ON (((original.id = claim.id) AND (original.tenant = claim.tenant))))
      LEFT JOIN public.answer ON ((answer.delivery = claim.delivery)))
      LEFT JOIN public.delivery ON (((delivery.id = claim.delivery) AND (delivery.held = 'leased'::text) AND (claim.status = ANY (ARRAY[0, 2])))));
 
@@ -600,7 +600,7 @@ INSERT INTO public.refinery_schema_history VALUES (4, 'meanings', '2026-11-15T22
 INSERT INTO public.refinery_schema_history VALUES (5, 'processing', '2026-11-16T01:47:31.985355088Z', '8904679696375461007');
 INSERT INTO public.refinery_schema_history VALUES (6, 'archive', '2026-11-16T02:30:28.028304609Z', '2950222163499685415');
 INSERT INTO public.refinery_schema_history VALUES (7, 'order', '2026-11-16T08:27:44.143964381Z', '5217441601139290683');
-INSERT INTO public.refinery_schema_history VALUES (8, 'claims_view', '2026-11-16T15:34:09.629647379Z', '8455677441799307393');
+INSERT INTO public.refinery_schema_history VALUES (8, 'claims_view', '2026-11-16T15:34:09.629647379Z', '5712654680450744075');
 
 
 --
@@ -856,7 +856,7 @@ CREATE INDEX claim_archived ON public.claim USING btree (archive) WHERE (archive
 -- Name: claim_by_expiry; Type: INDEX; Schema: public; Owner: -
 --
 
-CREATE INDEX claim_by_expiry ON public.claim USING btree (expires_at);
+CREATE INDEX claim_by_expiry ON public.claim USING btree (expires_at) WHERE (status <> ALL (ARRAY[0, 2, 4]));
 
 
 --

@@ -28,7 +28,7 @@ SELECT claim.tenant,
        to_timestamp(claim.erased_at / 1000.0) AS erased_at
 FROM claim
 LEFT JOIN message ON message.seq = claim.message
-LEFT JOIN original ON original.id = claim.id AND original.tenant = claim.tenant AND original.message = claim.message
+LEFT JOIN original ON original.id = claim.id AND original.tenant = claim.tenant
 LEFT JOIN answer ON answer.delivery = claim.delivery
 LEFT JOIN delivery ON delivery.id = claim.delivery AND delivery.held = 'leased' AND claim.status IN (0, 2);
 
