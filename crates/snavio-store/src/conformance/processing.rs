@@ -206,6 +206,30 @@ pub async fn a_report_whose_answer_was_lost_is_recognised(store: &Arc<dyn Store>
     assert_eq!(store.answer(work.delivery_id).await.expect("it can be read"), Some(answer("1")));
 }
 
+/// CLM-7: past its deadline and one sweep no claim is a silent worker's any more, and before that each is.
+pub async fn no_work_is_without_an_owner_past_its_deadline_and_a_sweep(store: &Arc<dyn Store>) {
+    for taken_at in 0..20 {
+        take_up(&**store, &format!("work-{taken_at}"), taken_at).await;
+    }
+    for now in [31, 40, 48] {
+        store.sweep(at(now)).await.expect("the store sweeps");
+        for taken_at in 0..20 {
+            let claim = claim(&**store, &format!("work-{taken_at}"), now).await;
+            let status = claim.claim.status();
+            match claim.held {
+                Some(HeldDelivery::Leased { until, .. }) => {
+                    assert_eq!((until, status), (at(taken_at + 30), Status::Processing));
+                    assert!(taken_at + 30 > now, "{taken_at} at {now}");
+                }
+                held => {
+                    assert_eq!(status, Status::Failed { is_final: false }, "{taken_at} at {now}: {held:?}");
+                    assert!(taken_at + 30 <= now, "{taken_at} at {now}");
+                }
+            }
+        }
+    }
+}
+
 /// CLM-7
 pub async fn a_late_report_counts_while_nobody_else_took_it_up(store: &Arc<dyn Store>) {
     let work = take_up(&**store, "a", 0).await;
