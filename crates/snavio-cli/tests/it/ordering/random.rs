@@ -15,7 +15,8 @@ use tokio::time::timeout;
 
 use super::{Builds, order};
 use crate::embedded::crash::{Choices, is_long};
-use crate::node::Launch;
+use crate::engine::Database;
+use crate::node::{Launch, Node};
 use crate::patience::{eventually, within};
 use crate::wire::metric;
 
@@ -86,11 +87,23 @@ struct Life {
     clients: Arc<BTreeMap<&'static str, Client>>,
 }
 
+/// Where all nodes are.
+#[derive(Clone)]
+struct Lives(Vec<watch::Receiver<Life>>);
+
+impl Lives {
+    /// Where one of them is; each has its turn.
+    fn at(&self, turn: usize) -> Life {
+        self.0[turn % self.0.len()].borrow().clone()
+    }
+}
+
 impl Builds {
-    fn life(&self) -> Life {
+    async fn life(&self, node: &Node) -> Life {
         let queues = TOGETHER.into_iter().chain([ALONE]);
-        let clients = Arc::new(queues.map(|queue| (queue, self.client(queue))).collect());
-        Life { url: self.node.url().to_owned(), token: self.token.clone(), clients }
+        let client = |queue: &str| node.client(&self.subscribers[queue]);
+        let clients = Arc::new(queues.map(|queue| (queue, client(queue))).collect());
+        Life { url: node.url().to_owned(), token: node.token(&self.ci).await, clients }
     }
 
     async fn subscribe_all(&self, wait_seconds: u32) {
@@ -136,13 +149,13 @@ impl Traffic {
 }
 
 /// Sends one until it is answered, and says how.
-async fn send(life: &watch::Receiver<Life>, traffic: &Traffic, name: &str, it: Numbered) -> (u16, Value) {
+async fn send(lives: &Lives, traffic: &Traffic, name: &str, it: Numbered) -> (u16, Value) {
     let event = json!({
         "eventId": id(name, it), "eventType": name,
         "data": { "buildId": it.0.to_string(), "eventSequence": it.1 },
     });
-    loop {
-        let Life { url, token, .. } = life.borrow().clone();
+    for turn in it.1.unsigned_abs() as usize.. {
+        let Life { url, token, .. } = lives.at(turn);
         let request = traffic.http.post(format!("{url}/v1/events")).bearer_auth(token).json(&event);
         traffic.under_way.fetch_add(1, Ordering::SeqCst);
         let answered = async {
@@ -161,6 +174,7 @@ async fn send(life: &watch::Receiver<Life>, traffic: &Traffic, name: &str, it: N
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+    unreachable!("it is sent until it is answered")
 }
 
 /// How both events of a number were answered: the one for several, and the one for one only.
@@ -171,12 +185,7 @@ struct Answers {
 }
 
 /// Sends all of its part, and then the same of other entities, until nobody is killed any more.
-async fn produce(
-    life: watch::Receiver<Life>,
-    mine: Vec<Numbered>,
-    entities: u64,
-    traffic: Arc<Traffic>,
-) -> Vec<Answers> {
+async fn produce(lives: Lives, mine: Vec<Numbered>, entities: u64, traffic: Arc<Traffic>) -> Vec<Answers> {
     let mut answers = Vec::new();
     for round in 0.. {
         for (entity, number) in &mine {
@@ -187,7 +196,7 @@ async fn produce(
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
             let it = (entity + round.min(ROUNDS_MAX) * entities, *number);
-            let send = |name| send(&life, &traffic, name, it);
+            let send = |name| send(&lives, &traffic, name, it);
             let ((status, build), done) = tokio::join!(send("build"), send("done"));
             assert_ne!(status, 409, "lenient order takes all: {build}");
             answers.push(Answers { it, build, done });
@@ -202,14 +211,17 @@ async fn produce(
 /// Takes what comes, and notes what was not seen before. One that is not acknowledged comes again.
 async fn consume(
     queue: &'static str,
-    life: watch::Receiver<Life>,
+    lives: Lives,
     handed: Arc<Mutex<HandedOver>>,
     over: Arc<AtomicBool>,
     mut choices: Choices,
 ) {
     let mut seen = BTreeSet::new();
-    while !over.load(Ordering::Relaxed) {
-        let clients = Arc::clone(&life.borrow().clients);
+    for turn in 0.. {
+        if over.load(Ordering::Relaxed) {
+            break;
+        }
+        let Life { clients, .. } = lives.at(turn);
         let client = &clients[queue];
         let received = client.receive(queue, 10, Duration::from_secs(1), Duration::from_millis(200)).await;
         let Ok(deliveries) = received else {
@@ -233,6 +245,8 @@ async fn consume(
 /// What became of it all.
 struct Run {
     builds: Builds,
+    /// How many nodes settled it.
+    nodes: usize,
     all: BTreeSet<Numbered>,
     answers: Vec<Answers>,
     handed: HandedOver,
@@ -241,24 +255,34 @@ struct Run {
 }
 
 async fn run(what: &str, kills: usize, size: &Size) -> Run {
+    run_on(Builds::set(Launch::default()).await, false, what, kills, size).await
+}
+
+/// On the node that there is, and on another one of the same store where that is asked for.
+async fn run_on(mut builds: Builds, has_other: bool, what: &str, kills: usize, size: &Size) -> Run {
     let mut choices = Choices::new(what);
-    let mut builds = Builds::set(Launch::default()).await;
     let wait_seconds = if kills == 0 { limits::ORDER_WAIT_SECONDS_MAX } else { size.wait_seconds };
     builds.subscribe_all(wait_seconds).await;
     let sent = plan(size, &mut choices);
-    let (lives, life) = watch::channel(builds.life());
+    let mut other = has_other.then(|| Node::over(builds.node.engine().database(), &builds.launch));
+    let mut channels = vec![watch::channel(builds.life(&builds.node).await)];
+    if let Some(other) = &other {
+        channels.push(watch::channel(builds.life(other).await));
+    }
+    let (told, lives): (Vec<_>, Vec<_>) = channels.into_iter().unzip();
+    let lives = Lives(lives);
     let (handed, over) = (Arc::new(Mutex::new(HandedOver::new())), Arc::new(AtomicBool::new(false)));
     let mut consumers = JoinSet::new();
     for queue in TOGETHER.into_iter().chain([ALONE]) {
         let (handed, over) = (Arc::clone(&handed), Arc::clone(&over));
-        consumers.spawn(consume(queue, life.clone(), handed, over, choices.split()));
+        consumers.spawn(consume(queue, lives.clone(), handed, over, choices.split()));
     }
     let (mut producers, traffic) = (JoinSet::new(), Traffic::new(kills));
     for place in 0..PRODUCERS {
         let mine = sent.iter().skip(place).step_by(PRODUCERS).copied().collect();
-        producers.spawn(produce(life.clone(), mine, size.entities, Arc::clone(&traffic)));
+        producers.spawn(produce(lives.clone(), mine, size.entities, Arc::clone(&traffic)));
     }
-    for _ in 0..kills {
+    for kill in 0..kills {
         tokio::time::sleep(Duration::from_millis(100 + choices.below(300))).await;
         eventually("much is under way", async || {
             let ended = producers.try_join_next().map(Result::unwrap);
@@ -266,16 +290,19 @@ async fn run(what: &str, kills: usize, size: &Size) -> Run {
             (traffic.under_way.load(Ordering::SeqCst) >= CUT_MIN).then_some(())
         })
         .await;
-        builds.node.kill();
-        builds.node.restart(&builds.launch.clone());
-        builds.token = builds.node.token(&builds.ci).await;
-        lives.send_replace(builds.life());
+        let victim = kill % told.len();
+        let launch = builds.launch.clone();
+        let node = if victim == 0 { &mut builds.node } else { other.as_mut().expect("there are two") };
+        node.kill();
+        node.restart(&launch);
+        let node = if victim == 0 { &builds.node } else { other.as_ref().expect("there are two") };
+        told[victim].send_replace(builds.life(node).await);
     }
     traffic.is_calm.store(true, Ordering::SeqCst);
     let answers = timeout(patience(), producers.join_all()).await.expect("all is answered");
     let mut answers: Vec<_> = answers.into_iter().flatten().collect();
     if kills == 0 {
-        let rest = produce(life, left_out(size, &sent), size.entities, Arc::clone(&traffic));
+        let rest = produce(lives, left_out(size, &sent), size.entities, Arc::clone(&traffic));
         answers.extend(timeout(patience(), rest).await.expect("the rest is answered"));
     }
     let all: BTreeSet<_> = answers.iter().map(|it| it.it).collect();
@@ -293,7 +320,8 @@ async fn run(what: &str, kills: usize, size: &Size) -> Run {
     over.store(true, Ordering::Relaxed);
     timeout(patience(), consumers.join_all()).await.expect("consumers end");
     let handed = handed.lock().unwrap().clone();
-    Run { builds, all, answers, handed, refused, cut: traffic.cut.load(Ordering::SeqCst) }
+    let (nodes, cut) = (told.len(), traffic.cut.load(Ordering::SeqCst));
+    Run { builds, nodes, all, answers, handed, refused, cut }
 }
 
 /// What the only subscription to its type refused.
@@ -327,7 +355,10 @@ fn check(run: &Run) {
     for queue in TOGETHER {
         let refused = refused.entry(queue.to_owned()).or_default();
         check_handed(queue, run, &refused.iter().map(|(_, it)| *it).collect());
-        check_judged(queue, &run.handed[queue], refused);
+        // Each node has numbers of its own to give.
+        if run.nodes == 1 {
+            check_judged(queue, &run.handed[queue], refused);
+        }
         assert!(queue != "lenient" || refused.is_empty());
     }
     let (strict, reorder) = (refused["strict"].len(), refused["reorder"].len());
@@ -469,6 +500,16 @@ async fn order_is_kept_whatever_comes_in_which_order() {
 async fn order_is_kept_over_kills_of_the_node() {
     let size = if is_long() { LONG } else { SHORT };
     let run = run("ordering over kills", size.kills, &size).await;
+    check(&run);
+    assert!(run.cut > 0, "no kill met a request on its way");
+}
+
+/// ORD-2, ORD-3, ENG-7: all of it through two nodes of one database, each of which is killed in turn.
+#[tokio::test(flavor = "multi_thread")]
+async fn order_is_kept_over_kills_of_either_node() {
+    let size = if is_long() { LONG } else { SHORT };
+    let builds = Builds::on(Node::over(&Database::new(), &Launch::default()), Launch::default()).await;
+    let run = run_on(builds, true, "ordering over two nodes", size.kills, &size).await;
     check(&run);
     assert!(run.cut > 0, "no kill met a request on its way");
 }
