@@ -2,6 +2,7 @@
 //! it: HTTP processors (CLM-9) and receivers of pushes (DLV-1). Each queue has a runner of its own with a bounded number of
 //! calls under way, and no more of all calls than its share (`targets.rs`), so that a target that is slow or down holds up
 //! nobody else's. One that is down is left alone for a while, and meanwhile nothing is taken for it: what waits loses no attempt.
+//! Nor does what there was no place to call for.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use snavio_model::name::QueueKey;
 use snavio_model::processing::{Called, Ending, ProcessingKind, Retry};
 use snavio_model::registry::{BoundRoute, LivePushSecret, Registry};
 use snavio_model::time::Timestamp;
-use snavio_store::{Received, Report};
+use snavio_store::{Received, Report, StoreError};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -31,6 +32,8 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// Between two tries to tell the store what came of a call, growing.
 const TELLING: Duration = Duration::from_millis(50);
 const TELLING_MAX: Duration = Duration::from_secs(2);
+/// For how long a delivery is left alone that there was no place to call for.
+const CROWDED_PAUSE: Duration = Duration::from_secs(1);
 /// Who reports, on the record.
 const COURIER: &str = "gateway (courier)";
 
@@ -162,10 +165,18 @@ struct Calling {
 
 /// A call that ended, and keeps its place until the store has taken what came of it.
 struct Ended {
-    report: Report,
+    came: Came,
     /// When the attempt's time is over.
     until: Instant,
     _place: Place,
+}
+
+/// What came of a call.
+enum Came {
+    /// An attempt.
+    Report(Report),
+    /// Nothing: there was no place for it, and the delivery goes back as it was.
+    Nothing(Receipt),
 }
 
 impl Calling {
@@ -243,17 +254,17 @@ impl Calling {
     async fn attempt(self: Arc<Self>, work: Received, place: Place) {
         let began = Instant::now();
         let receipt = Receipt { delivery_id: work.delivery_id, fence: work.fence };
-        let report = match self.route_of(&work) {
+        let came = match self.route_of(&work) {
             Some((route, secret)) => self.call(&work, receipt, &route, secret).await,
             // Its route is gone, or is another one now, or has just lost its secret: it is given back, and a dead letter once
             // its attempts are spent.
             None => {
                 let later = self.now().plus(Duration::from_secs(60));
                 let back = Report::given_back(receipt, later, Some("its route names no processor any more"));
-                Report { ending: if_last(&work, back.ending), ..back }
+                Came::Report(Report { ending: if_last(&work, back.ending), ..back })
             }
         };
-        let ended = Ended { report, until: began + self.deadline(), _place: place };
+        let ended = Ended { came, until: began + self.deadline(), _place: place };
         let _ = self.ended.send(ended).await;
     }
 
@@ -276,13 +287,17 @@ impl Calling {
         receipt: Receipt,
         route: &Arc<BoundRoute>,
         secret: Option<Arc<LivePushSecret>>,
-    ) -> Report {
+    ) -> Came {
         let began = Instant::now();
         let Called { ending, presence } =
             self.processor.call(Attempt { work, route, secret, now: self.now() }).await;
         self.note(presence);
         let processing = &route.route.processing;
         let is_push = processing.kind == ProcessingKind::Push;
+        if presence == Presence::Crowded {
+            self.tell_of_crowd(work, &ending);
+            return Came::Nothing(receipt);
+        }
         if is_push {
             self.gate.meters.pushed(ending.error().is_none(), began.elapsed());
         } else {
@@ -295,7 +310,8 @@ impl Calling {
         };
         let retry = processing.retry(retry_after);
         if !is_push {
-            return Report { receipt, ending, retry, kept_at: route.keeps_answers_at(), on_record: false };
+            let kept_at = route.keeps_answers_at();
+            return Came::Report(Report { receipt, ending, retry, kept_at, on_record: false });
         }
         if presence == Presence::Gone
             && let Err(error) = self.gate.disable_push(route, ending.error().unwrap_or_default()).await
@@ -304,7 +320,15 @@ impl Calling {
             tracing::warn!(error, route = %route.destination, "a route was not disabled; its receiver is asked again");
         }
         let retry = Retry::At(retry.due(work.attempt, work.delivery_id, self.now()));
-        Report { receipt, ending: if_last(work, ending), retry, kept_at: Vec::new(), on_record: false }
+        let ending = if_last(work, ending);
+        Came::Report(Report { receipt, ending, retry, kept_at: Vec::new(), on_record: false })
+    }
+
+    fn tell_of_crowd(&self, work: &Received, ending: &Ending) {
+        let (id, why) = (&work.message.id, ending.error());
+        self.gate.failing.tell(1, self.now(), || {
+            tracing::warn!(target: "snavio::message", %id, why, "it was not called for, and waits");
+        });
     }
 
     fn tell(&self, work: &Received, ending: &Ending, is_push: bool) {
@@ -347,8 +371,7 @@ fn if_last(work: &Received, ending: Ending) -> Ending {
 async fn keep(gate: Arc<Gate>, queue: QueueKey, mut to_be_kept: mpsc::Receiver<Ended>) {
     let mut ended = Vec::new();
     while to_be_kept.recv_many(&mut ended, limits::CALLS_PER_QUEUE_MAX).await > 0 {
-        let reports = ended.iter().map(|it| it.report.clone()).collect();
-        if gate.finish_told(&queue, reports, COURIER).await.is_err() {
+        if keep_all(&gate, &queue, &ended).await.is_err() {
             // Each by itself: one that the store cannot take keeps no other from being kept.
             let one_by_one = ended.iter().map(|it| keep_one(&gate, &queue, it));
             futures_util::future::join_all(one_by_one).await;
@@ -357,13 +380,31 @@ async fn keep(gate: Arc<Gate>, queue: QueueKey, mut to_be_kept: mpsc::Receiver<E
     }
 }
 
+/// Tells the store what came of some calls. Told again it changes nothing.
+async fn keep_all(gate: &Gate, queue: &QueueKey, ended: &[Ended]) -> Result<(), StoreError> {
+    let (mut reports, mut back) = (Vec::new(), Vec::new());
+    for it in ended {
+        match &it.came {
+            Came::Report(report) => reports.push(report.clone()),
+            Came::Nothing(receipt) => back.push(*receipt),
+        }
+    }
+    if !back.is_empty() {
+        gate.store().take_back(queue, back, gate.clock().now().plus(CROWDED_PAUSE)).await?;
+    }
+    if !reports.is_empty() {
+        gate.finish_told(queue, reports, COURIER).await?;
+    }
+    Ok(())
+}
+
 /// Tells the store what came of one call, until it answers or the attempt's time is over: then the next attempt asks
 /// again, under the same id.
 async fn keep_one(gate: &Gate, queue: &QueueKey, ended: &Ended) {
     let mut pause = TELLING;
     loop {
-        match gate.finish_told(queue, vec![ended.report.clone()], COURIER).await {
-            Ok(_) => return,
+        match keep_all(gate, queue, std::slice::from_ref(ended)).await {
+            Ok(()) => return,
             Err(error) if Instant::now() + pause >= ended.until => {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, "what came of a call could not be kept; it will be called again");

@@ -76,6 +76,9 @@ impl All {
 pub(crate) struct Target {
     tenant: Arc<str>,
     breaker: Mutex<Breaker>,
+    /// The same for what its calls take here: where there was no place for several in a row, one at a time finds out whether
+    /// there is.
+    room: Mutex<Breaker>,
     /// Whether its calls all go to one address; the breaker of several would be nobody's.
     is_one: AtomicBool,
     /// What those addresses are, as a number.
@@ -104,6 +107,7 @@ impl Targets {
             Arc::new(Target {
                 tenant: queue.tenant().into(),
                 breaker: Mutex::default(),
+                room: Mutex::default(),
                 is_one: AtomicBool::new(is_one),
                 address: AtomicU64::new(address),
                 calls: Mutex::default(),
@@ -115,6 +119,7 @@ impl Targets {
         target.is_one.store(is_one, Ordering::Relaxed);
         if target.address.swap(address, Ordering::Relaxed) != address {
             *lock(&target.breaker) = Breaker::default();
+            *lock(&target.room) = Breaker::default();
             target.turned.notify_waiters();
         }
         Arc::clone(target)
@@ -166,16 +171,21 @@ impl Target {
 
     /// What may be called now.
     pub(crate) fn allows(&self, now: Timestamp) -> Allowed {
-        lock(&self.breaker).allows(now)
+        let room = lock(&self.room).allows(now);
+        lock(&self.breaker).allows(now).and(room)
     }
 
     /// A call begins.
     pub(crate) fn begun(&self, deadline: Duration, now: Timestamp) {
+        lock(&self.room).begun(deadline, now);
         lock(&self.breaker).begun(deadline, now);
     }
 
-    /// A call has ended.
+    /// A call has ended. Says what that changed for its target, of which a call without a place tells nothing.
     pub(crate) fn ended(&self, presence: Presence, now: Timestamp) -> Option<Turn> {
+        if lock(&self.room).ended(presence.of_room(), self.seed, now).is_some() {
+            self.turned.notify_waiters();
+        }
         if !self.is_one.load(Ordering::Relaxed) {
             return None;
         }

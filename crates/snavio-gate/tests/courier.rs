@@ -57,6 +57,7 @@ fn secret(route: &BoundRoute) -> Entry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Does {
     Takes,
+    FindsNoPlace,
     IsDown,
     AsksFor(Duration),
     Hangs,
@@ -96,6 +97,7 @@ impl Processor for Outside {
                 let ending = Ending::Completed { answer: None, reference: None, note: None };
                 Called { ending, presence: Presence::Up }
             }
+            Does::FindsNoPlace => Called { ending: failed(None), presence: Presence::Crowded },
             Does::IsDown => Called { ending: failed(None), presence: Presence::SILENT },
             Does::AsksFor(time) => Called { ending: failed(Some(time)), presence: Presence::Up },
             Does::Hangs => {
@@ -252,6 +254,46 @@ async fn while_a_target_is_down_what_waits_loses_no_attempts() {
         })
         .await;
     assert_eq!((state().breaker, state().failures), (State::Closed, 0));
+    let letters = stage.gate.store().dead_letters("acme", None, Serial(0), 1000).await.unwrap();
+    assert!(letters.is_empty(), "{} were given up", letters.len());
+    stage.gate.stop().await;
+}
+
+/// DLV-4: what there was no place to call for was not tried, and nothing is held against its target.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_finds_no_place_loses_no_attempts_and_is_not_asked_for_all_the_time() {
+    let stage = Stage::set(&["crowded".to_owned()], 2).await;
+    stage.outside.set("crowded", Does::FindsNoPlace);
+    stage.queue(0, 200).await;
+    let asked = || stage.outside.asked("crowded");
+    stage
+        .until("all that were under way are over", Duration::ZERO, async || {
+            let calls = stage.gate.target(&queue("crowded"))?.calls;
+            (calls == 0 && asked().len() >= limits::BREAKER_FAILURES as usize).then_some(())
+        })
+        .await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    let before = asked().len();
+    assert!(before <= 2 * limits::CALLS_PER_QUEUE_MAX, "{before} calls found out what a few could have");
+    stage
+        .until("there was no place for some time", Duration::from_millis(200), async || {
+            (asked().len() >= before + 4).then_some(())
+        })
+        .await;
+    let probes: Vec<_> = asked()[before..].iter().map(|it| it.1).collect();
+    let pauses: Vec<_> = probes.windows(2).map(|pair| pair[1].since(pair[0])).collect();
+    for (pause, at_least) in pauses.iter().zip([1, 2, 4].map(Duration::from_secs)) {
+        assert!(*pause >= at_least, "{pauses:?}");
+    }
+    let state = stage.gate.target(&queue("crowded")).unwrap();
+    assert_eq!((state.breaker, state.failures), (State::Closed, 0));
+    stage.outside.set("crowded", Does::Takes);
+    stage
+        .until("it drains", Duration::from_millis(200), async || {
+            (stage.holds("crowded").await == 0).then_some(())
+        })
+        .await;
+    assert!(asked().iter().all(|it| it.0 == 1), "each is at its first attempt still");
     let letters = stage.gate.store().dead_letters("acme", None, Serial(0), 1000).await.unwrap();
     assert!(letters.is_empty(), "{} were given up", letters.len());
     stage.gate.stop().await;

@@ -29,6 +29,8 @@ pub enum Presence {
     Gone,
     /// Nothing: it was not called, for a reason that is not its own.
     Unasked,
+    /// Nothing: it was not called, since there was no place here for what that takes. The attempt is none.
+    Crowded,
 }
 
 impl Presence {
@@ -38,6 +40,15 @@ impl Presence {
         match status {
             429 | 502..=504 => Self::Down { retry_after },
             _ => Self::Up,
+        }
+    }
+
+    /// The same call, as it tells of the places here that it takes.
+    pub fn of_room(self) -> Self {
+        match self {
+            Self::Crowded => Self::SILENT,
+            Self::Unasked => Self::Unasked,
+            Self::Up | Self::Down { .. } | Self::Gone => Self::Up,
         }
     }
 
@@ -79,6 +90,18 @@ pub enum Allowed {
     Probe,
     /// Nothing until then.
     NotBefore(Timestamp),
+}
+
+impl Allowed {
+    /// What both allow.
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::NotBefore(one), Self::NotBefore(two)) => Self::NotBefore(one.max(two)),
+            (Self::NotBefore(until), _) | (_, Self::NotBefore(until)) => Self::NotBefore(until),
+            (Self::Probe, _) | (_, Self::Probe) => Self::Probe,
+            (Self::All, Self::All) => Self::All,
+        }
+    }
 }
 
 /// What a call changed, for the log.
@@ -168,7 +191,7 @@ impl Breaker {
                 return Some(Turn::Opened(until));
             }
             // The probe was none: the next one may be.
-            Presence::Unasked => {
+            Presence::Unasked | Presence::Crowded => {
                 if let At::Probing { .. } = self.at {
                     self.at = At::Open { until: now };
                 }

@@ -309,8 +309,14 @@ pub const CALLS_MAX: usize = 1024;
 /// Names that are looked up at once for one kind of calls. Each takes a thread of those that all of a node's slow work is done
 /// by, of which there are 512, for as long as the machine's resolver tries, whoever has given up meanwhile.
 pub const LOOKUPS_MAX: usize = 64;
-/// Those of one tenant's names.
-pub const LOOKUPS_PER_TENANT_MAX: usize = 8;
+/// Those of them that are kept for names that answered of late; the others are for all other names.
+pub const LOOKUPS_ANSWERING_MAX: usize = LOOKUPS_MAX / 2;
+/// Those of one tenant's names, of either half.
+pub const LOOKUPS_PER_TENANT_MAX: usize = LOOKUPS_ANSWERING_MAX / 8;
+/// Names of one tenant that are known to have answered of late.
+pub const NAMES_ANSWERING_PER_TENANT_MAX: usize = 256;
+/// Those of all tenants.
+pub const NAMES_ANSWERING_MAX: usize = 64 * NAMES_ANSWERING_PER_TENANT_MAX;
 /// What a receiver may answer to a push; nothing of it is kept.
 pub const PUSH_ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// Calls that find a target down, one after the other, before it is left alone for a while.

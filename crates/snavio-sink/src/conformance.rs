@@ -17,7 +17,7 @@ use crate::{Call, Sink};
 /// More than any attempt here takes that is answered.
 const AMPLE: Duration = Duration::from_secs(20);
 /// For attempts that must run out of time.
-const SHORT: Duration = Duration::from_millis(300);
+const SHORT: Duration = Duration::from_secs(2);
 /// What somebody who is busy asks for.
 pub const ASKED_FOR: Duration = Duration::from_secs(7);
 

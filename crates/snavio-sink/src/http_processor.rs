@@ -43,7 +43,7 @@ impl Sink for HttpProcessor {
                 Called { ending: ending(answered, call.reference.as_deref()), presence }
             }
             Err(PostError::Unsent(error)) => {
-                let presence = if error.is_crowded() { Presence::Unasked } else { Presence::SILENT };
+                let presence = if error.is_crowded() { Presence::Crowded } else { Presence::SILENT };
                 Called { ending: failed(unsent("processor", &error, call.timeout), false), presence }
             }
             Err(PostError::Unanswered(error)) => {

@@ -53,7 +53,7 @@ impl Sink for HttpPush {
                 Called { ending: Ending::of_push(status, asked), presence }
             }
             Err(PostError::Unsent(error)) => {
-                let presence = if error.is_crowded() { Presence::Unasked } else { Presence::SILENT };
+                let presence = if error.is_crowded() { Presence::Crowded } else { Presence::SILENT };
                 let error = unsent("receiver", &error, call.timeout);
                 let ending = Ending::Failed { error, is_final: false, answer: None, retry_after: None };
                 Called { ending, presence }

@@ -1,9 +1,9 @@
 //! What names stand for: looked up so many at a time, divided by tenants, and kept for a moment (DLV-4, QUA-6).
 //!
 //! A lookup takes a thread for as long as the machine's resolver tries, whoever has given up meanwhile. So each name is
-//! looked up once for all who wait for it, and no tenant has more than a part of the places: names that nobody answers for
-//! keep nobody else from theirs. Nor do they keep a tenant from its other names: those that answered of late have places of
-//! their own.
+//! looked up once for all who wait for it, and no tenant has more than an eighth of the places: its names that nobody answers
+//! for keep no other tenant from its own. Nor do those of several tenants, however many, keep anybody from names that
+//! answered of late: half of the places are for those.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -19,9 +19,7 @@ use tokio::time::Instant;
 /// How long a lookup waits for its place.
 const PLACE_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long a name that answered is known to do so.
-const ANSWERS_FOR: Duration = Duration::from_secs(60);
-/// How many such names are known.
-const ANSWERING_MAX: usize = 4096;
+const ANSWERS_FOR: Duration = Duration::from_secs(3600);
 /// Who asks for what no tenant has named; all places are for them.
 pub(crate) const NOBODY: &str = "";
 
@@ -34,12 +32,15 @@ type Place = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 /// Lookups under way, and those that have just ended.
 pub(crate) struct Lookups {
     names: Names,
-    places: Arc<Semaphore>,
+    /// For names that answered of late.
+    answering_places: Arc<Semaphore>,
+    /// For others.
+    other_places: Arc<Semaphore>,
     /// Those of a tenant, for names that answered of late and for others.
     by_tenant: Mutex<HashMap<(String, bool), Arc<Semaphore>>>,
     by_name: Mutex<HashMap<String, Looking>>,
-    /// Names that answered, and when.
-    answering: Mutex<HashMap<String, Instant>>,
+    /// Names of each tenant that answered, and when.
+    answering: Mutex<HashMap<String, HashMap<String, Instant>>>,
     /// How long a name is kept.
     kept: Duration,
 }
@@ -80,10 +81,11 @@ impl Names {
 
 impl Lookups {
     pub(crate) fn by(names: Names, kept: Duration) -> Self {
-        let places = Arc::new(Semaphore::new(limits::LOOKUPS_MAX));
+        let places = |most| Arc::new(Semaphore::new(most));
         Self {
             names,
-            places,
+            answering_places: places(limits::LOOKUPS_ANSWERING_MAX),
+            other_places: places(limits::LOOKUPS_MAX - limits::LOOKUPS_ANSWERING_MAX),
             by_tenant: Mutex::default(),
             by_name: Mutex::default(),
             answering: Mutex::default(),
@@ -114,29 +116,45 @@ impl Lookups {
             return Ok(looking.clone());
         }
         let place = async {
-            let own = self.share(tenant, self.answers(name)).acquire_owned().await?;
-            Ok((own, Arc::clone(&self.places).acquire_owned().await?))
+            let answers = self.answers(name, tenant);
+            let own = self.share(tenant, answers).acquire_owned().await?;
+            let of_all = if answers { &self.answering_places } else { &self.other_places };
+            Ok((own, Arc::clone(of_all).acquire_owned().await?))
         };
         // None of them is ever closed.
         let place: Result<Result<Place, tokio::sync::AcquireError>, _> =
             tokio::time::timeout(most.min(PLACE_TIME_MAX), place).await;
         let place = place.map_err(|_| Crowded)?.map_err(|_| Crowded)?;
-        Ok(Arc::clone(self).look(name.to_owned(), place))
+        Ok(Arc::clone(self).look(name.to_owned(), tenant.to_owned(), place))
     }
 
-    /// Whether a name answered of late.
-    fn answers(&self, name: &str) -> bool {
-        lock(&self.answering).get(name).is_some_and(|at| at.elapsed() < ANSWERS_FOR)
+    /// Whether a name of a tenant answered of late.
+    fn answers(&self, name: &str, tenant: &str) -> bool {
+        let answering = lock(&self.answering);
+        answering.get(tenant).and_then(|it| it.get(name)).is_some_and(|at| at.elapsed() < ANSWERS_FOR)
     }
 
-    fn note_answer(&self, name: &str) {
+    fn note_answer(&self, name: &str, tenant: &str) {
         let mut answering = lock(&self.answering);
-        if answering.len() >= ANSWERING_MAX {
-            answering.retain(|_, at| at.elapsed() < ANSWERS_FOR);
+        let is_full = |all: &HashMap<String, HashMap<_, _>>| {
+            all.values().map(HashMap::len).sum::<usize>() >= limits::NAMES_ANSWERING_MAX
+                || all.get(tenant).is_some_and(|it| it.len() >= limits::NAMES_ANSWERING_PER_TENANT_MAX)
+        };
+        if is_full(&answering) {
+            answering.values_mut().for_each(|it| it.retain(|_, at| at.elapsed() < ANSWERS_FOR));
         }
-        if answering.len() < ANSWERING_MAX {
-            answering.insert(name.to_owned(), Instant::now());
+        if !is_full(&answering) {
+            answering.entry(tenant.to_owned()).or_default().insert(name.to_owned(), Instant::now());
         }
+    }
+
+    /// Until it answers again: one that hangs has one of the places for those that answer, once.
+    fn forget_answer(&self, name: &str, tenant: &str) {
+        let mut answering = lock(&self.answering);
+        if let Some(of_tenant) = answering.get_mut(tenant) {
+            of_tenant.remove(name);
+        }
+        answering.retain(|_, it| !it.is_empty());
     }
 
     /// The places of a tenant.
@@ -162,7 +180,7 @@ impl Lookups {
         matches!(&self.names, Names::Script(script) if lock(script).is_empty())
     }
 
-    fn look(self: Arc<Self>, name: String, place: Place) -> Looking {
+    fn look(self: Arc<Self>, name: String, tenant: String, place: Place) -> Looking {
         let (told, looking) = watch::channel(None);
         // Somebody may have begun while this one waited for its place.
         match lock(&self.by_name).entry(name.clone()) {
@@ -170,11 +188,10 @@ impl Lookups {
             Entry::Vacant(free) => drop(free.insert(looking.clone())),
         }
         tokio::spawn(async move {
-            // Until it answers again: one that hangs has one of the places for those that answer, once.
-            lock(&self.answering).remove(&name);
+            self.forget_answer(&name, &tenant);
             let found = self.names.find(&name).await.map_err(Arc::new);
             if found.as_ref().is_ok_and(|it| !it.is_empty()) {
-                self.note_answer(&name);
+                self.note_answer(&name, &tenant);
             }
             drop(place);
             told.send_replace(Some(found));
@@ -223,8 +240,12 @@ mod tests {
     #[tokio::test]
     async fn names_are_looked_up_so_many_at_a_time_whoever_has_given_up() {
         let guard = stuck();
+        let name = |number: usize| (format!("shop-{number}.example"), format!("tenant-{number}"));
+        for (name, tenant) in (0..3 * limits::LOOKUPS_MAX).step_by(2).map(name) {
+            guard.lookups.note_answer(&name, &tenant);
+        }
         let call = async |number: usize| {
-            let (name, tenant) = (format!("shop-{number}.example"), format!("tenant-{number}"));
+            let (name, tenant) = name(number);
             let ended = post(&guard, &name, &tenant, SHORT).await;
             assert!(matches!(ended, PostError::Unsent(_)), "its own time is over: {ended:?}");
             assert!(waiting(&guard) <= limits::LOOKUPS_MAX);
@@ -280,7 +301,7 @@ mod tests {
     #[tokio::test]
     async fn a_name_that_answered_of_late_has_a_place_beside_those_that_hang() {
         let guard = stuck();
-        guard.lookups.note_answer("alive.example");
+        guard.lookups.note_answer("alive.example", "acme");
         let call = async |number: usize| {
             post(&guard, &format!("dead-{number}.example"), "acme", SHORT).await;
         };
@@ -288,7 +309,37 @@ mod tests {
         let late = post(&guard, "alive.example", "acme", AMPLE).await;
         assert!(!is_crowded(&late), "{late:?}");
         assert_eq!(waiting(&guard), limits::LOOKUPS_PER_TENANT_MAX + 1);
-        assert!(!guard.lookups.answers("alive.example"), "it hangs now");
+        assert!(!guard.lookups.answers("alive.example", "acme"), "it hangs now");
+    }
+
+    /// DLV-4: however many tenants have names that nobody answers for, those that answered have places.
+    #[tokio::test]
+    async fn the_dead_names_of_all_tenants_leave_half_of_the_places_to_those_that_answered() {
+        let guard = stuck();
+        guard.lookups.note_answer("alive.example", "acme");
+        let call = async |number: usize| {
+            let (name, tenant) = (format!("dead-{number}.example"), format!("tenant-{}", number % 16));
+            post(&guard, &name, &tenant, SHORT).await;
+        };
+        futures_util::future::join_all((0..2 * limits::LOOKUPS_MAX).map(call)).await;
+        let others = limits::LOOKUPS_MAX - limits::LOOKUPS_ANSWERING_MAX;
+        assert_eq!(waiting(&guard), others);
+        assert!(is_crowded(&post(&guard, "new.example", "acme", SHORT).await));
+        let late = post(&guard, "alive.example", "acme", AMPLE).await;
+        assert!(!is_crowded(&late), "{late:?}");
+        assert_eq!(waiting(&guard), others + 1);
+    }
+
+    /// DLV-4: a tenant with many names that answer takes nobody else's names out of memory.
+    #[tokio::test]
+    async fn each_tenants_names_that_answer_are_known() {
+        let lookups = Lookups::by(Names::System, AMPLE);
+        for number in 0..2 * limits::NAMES_ANSWERING_PER_TENANT_MAX {
+            lookups.note_answer(&format!("shop-{number}.example"), "many");
+        }
+        lookups.note_answer("alive.example", "acme");
+        assert!(lookups.answers("alive.example", "acme") && !lookups.answers("alive.example", "many"));
+        assert_eq!(lock(&lookups.answering)["many"].len(), limits::NAMES_ANSWERING_PER_TENANT_MAX);
     }
 
     /// QUA-6: what a name stood for is kept for a moment, and then it is asked again.

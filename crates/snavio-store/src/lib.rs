@@ -174,6 +174,15 @@ pub trait Queue: Send + Sync {
         now: Timestamp,
     ) -> Result<Vec<ReceiptOutcome>, StoreError>;
 
+    /// Takes back deliveries that were handed out for attempts that were not made, and hides them until then: it has cost them
+    /// nothing (DLV-4). Of others, or told again, it changes nothing.
+    async fn take_back(
+        &self,
+        queue: &QueueKey,
+        receipts: Vec<Receipt>,
+        until: Timestamp,
+    ) -> Result<(), StoreError>;
+
     /// Deletes everything that waits or is in flight, in bounded commits, and says how much. What comes in
     /// meanwhile stays.
     async fn purge(&self, queue: &QueueKey, act: Act) -> Result<u64, StoreError>;

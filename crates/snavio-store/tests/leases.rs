@@ -111,6 +111,24 @@ async fn a_restored_store_has_the_leases_of_its_copy() {
     store.close().await;
 }
 
+/// CLM-7, DLV-4: what was taken back is nobody's any more, also after a restart: no doubt is left of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_taken_back_is_not_in_doubt_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let work = taken_up(&store, "a", InDoubt::Hold, 600).await;
+    store.take_back(&queue("book"), vec![receipt(&work)], at(10)).await.unwrap();
+    assert_eq!(claim(&store, "a", 1).await.status(at(1)), Status::Processing);
+    store.close().await;
+    drop(store);
+    let store = open(folder.path());
+    assert_eq!(store.sweep(at(601)).await.unwrap().lapsed, 0);
+    let again = receive(&store, "book", 30, at(601)).await;
+    assert_eq!((ids(&again), again[0].attempt), (vec!["a"], 1));
+    assert_eq!(finish(&store, completed(receipt(&again[0]), "1"), 602).await.1, Some(Status::Completed));
+    store.close().await;
+}
+
 /// CLM-7, ENG-2: leases from before they were kept. What was not reported on has the usual time, what was is free.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_from_before_they_were_kept_has_the_usual_time() {

@@ -129,7 +129,8 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(240), asking).await.unwrap_or_else(|_| panic!("never: {what}"));
+    let patience = Duration::from_secs(if crate::is_long() { 1800 } else { 240 });
+    tokio::time::timeout(patience, asking).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
 async fn register(cluster: &Cluster) {

@@ -156,6 +156,34 @@ pub(crate) fn python_id(source: &str, external_id: &str, data: &str) -> String {
     String::from_utf8(ended.stdout).unwrap()
 }
 
+/// MSG-7, ORD-4: what is late for its order for good is not sent again for days.
+#[tokio::test]
+async fn a_webhook_that_is_late_for_good_is_answered_so_that_it_is_not_sent_again() {
+    let shop = Shop::with_adapters(json!({})).await;
+    let body = json!({
+        "queue": "paid", "dead_letter_queue": "dead", "claim": { "policy": "ledger" },
+        "order": { "entity": "/data/object/id", "number": "/created", "mode": "strict" },
+    });
+    let path = "/v1/subscriptions/acme/ledger/acme/shop/stripe.event";
+    let (status, answer) = shop.operate(Method::PUT, path, Some(body)).await;
+    assert_eq!(status, 200, "{answer}");
+    let send = async |id: &str, created: &str| {
+        let body = STRIPE.replace("evt_1NG8Du2eZvKYlo2C", id).replace("1794731300", created);
+        let answer = shop.hook("acme/stripe", &stripe_at(SECRET, &body, 0), &body).await;
+        (answer.status, answer.document())
+    };
+    assert_eq!(send("evt_7", "7").await, (202, json!({ "accepted": true, "id": "evt_7" })));
+    for (id, number, reason) in [("evt_6", "6", "out_of_order"), ("evt_other", "7", "sequence_conflict")] {
+        let told = json!({ "accepted": false, "id": id, "reason": reason });
+        assert_eq!(send(id, number).await, (200, told.clone()));
+        assert_eq!(send(id, number).await, (200, told), "nothing comes of sending it again");
+    }
+    assert_eq!(send("evt_8", "8").await.0, 202);
+    let delivered = shop.delivered().await;
+    let ids: Vec<_> = delivered.iter().map(|it| it.event_id.as_str()).collect();
+    assert_eq!(ids, ["evt_7", "evt_8"]);
+}
+
 /// MSG-7, MSG-9, TEL-1
 #[tokio::test]
 async fn each_provider_sends_twice_and_has_one_effect() {

@@ -10,7 +10,7 @@ use serde::Serialize;
 use snavio_gate::{Adapted, Answer, Arrival, Unadapted, Wait};
 use snavio_model::adapter::WebhookRequest;
 use snavio_model::message::MessageKind;
-use snavio_model::refusal::Refused;
+use snavio_model::refusal::{Reason, Refused};
 use snavio_model::time::Clock;
 use utoipa::ToSchema;
 
@@ -31,7 +31,8 @@ struct Hooked {
     /// Whether it was here before, and nothing was dispatched.
     #[serde(skip_serializing_if = "Option::is_none")]
     duplicate: Option<bool>,
-    /// Why it is not delivered, though nothing comes of sending it again: `conflict`, with a record for its owner to decide.
+    /// Why it is not delivered, though nothing comes of sending it again: `conflict`, with a record for its owner to decide;
+    /// `out_of_order`, `sequence_conflict` or `entity_closed`, of which nothing is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
 }
@@ -43,7 +44,7 @@ struct Hooked {
     params(("tenant" = String, Path), ("adapter" = String, Path)),
     request_body(description = "Whatever the provider sends, or nothing where it says all in headers", content = serde_json::Value, content_type = "application/json"),
     security(()),
-    responses((status = 202, body = Hooked, description = "Accepted"), (status = 200, body = Hooked, description = "A duplicate, or a conflict that is on record (`accepted` is false)")))]
+    responses((status = 202, body = Hooked, description = "Accepted"), (status = 200, body = Hooked, description = "A duplicate; or a conflict that is on record, or what comes too late for its order (`accepted` is false)")))]
 pub(super) async fn take(
     State(app): State<Shared>,
     Segments((tenant, adapter)): Segments<(String, String)>,
@@ -78,14 +79,18 @@ pub(super) async fn take(
     let running = Arc::clone(&app);
     match Outlive::new(async move { running.gate.accept(arrival, Wait::Never, turn).await }).await {
         Ok(ended) => Ok(answer(&ended)),
-        Err(refused) => conflict(&refused).ok_or_else(|| refused.into()),
+        Err(refused) => for_good(&refused).ok_or_else(|| refused.into()),
     }
 }
 
-/// CLM-8: what is on record as a conflict stays one however often it comes. A provider that is told no sends it again for
-/// days, and stops sending at all in the end.
-fn conflict(Refused { subject, refusal }: &Refused) -> Option<Response> {
-    refusal.conflict?;
+/// CLM-8, ORD-4: what is on record as a conflict stays one however often it comes, and what is late for its order is never in
+/// time again. A provider that is told no sends it again for days, and stops sending at all in the end.
+fn for_good(Refused { subject, refusal }: &Refused) -> Option<Response> {
+    let is_late =
+        matches!(refusal.reason, Reason::OutOfOrder | Reason::SequenceConflict | Reason::EntityClosed);
+    if refusal.conflict.is_none() && !is_late {
+        return None;
+    }
     let id = subject.id.as_ref().map(|it| it.as_str().to_owned()).unwrap_or_default();
     let told = Hooked { accepted: false, id, duplicate: None, reason: Some(refusal.reason.code()) };
     Some(json(StatusCode::OK, &told))

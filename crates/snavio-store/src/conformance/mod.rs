@@ -154,6 +154,7 @@ macro_rules! conformance {
             resets: a_reset_forgets_and_hands_out_what_waits_on_the_record, a_reset_sees_what_comes_beside_it;
             queue: a_lease_hides_until_it_ends, a_receive_that_is_given_up_spends_no_attempt,
                 an_extension_hides_for_longer, a_release_waits_out_its_delay,
+                what_is_taken_back_waits_and_has_spent_nothing,
                 a_receipt_ends_only_its_own_delivery, a_receipt_that_was_never_given_out_ends_nothing,
                 receives_are_counted_to_the_last, a_dead_letter_says_what_went_wrong_last, what_nobody_takes_ends_after_its_retention,
                 a_redriven_delivery_is_itself_again, a_purge_takes_what_was_there_and_is_on_the_record,

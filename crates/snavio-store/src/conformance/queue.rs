@@ -104,6 +104,34 @@ pub async fn a_release_waits_out_its_delay(store: &Arc<dyn Store>) {
     assert_eq!(only(&**store, 30, 11).await.delivery_id, lease.delivery_id);
 }
 
+/// DLV-4
+pub async fn what_is_taken_back_waits_and_has_spent_nothing(store: &Arc<dyn Store>) {
+    settle_one(&**store, "a", &notify(), at(0)).await;
+    let take_back = async |lease: &Received, until| {
+        let taken = store.take_back(&queue("notify"), vec![receipt(lease)], at(until)).await;
+        taken.expect("the store takes it back");
+    };
+    let mut now = 0;
+    let mut fence = Serial(0);
+    for _ in 0..2 * RECEIVES_MAX {
+        let lease = only(&**store, 600, now).await;
+        assert_eq!(lease.attempt, 1, "it has cost it nothing");
+        assert!(lease.fence > fence, "and who has it is known all the same");
+        // Who has not heard of it says it again.
+        take_back(&lease, now + 10).await;
+        take_back(&lease, now + 10).await;
+        assert!(receive(&**store, "notify", 30, at(now + 9)).await.is_empty());
+        (now, fence) = (now + 10, lease.fence);
+    }
+    let first = only(&**store, 0, now).await;
+    let second = only(&**store, 600, now).await;
+    take_back(&first, now + 10).await;
+    assert!(receive(&**store, "notify", 30, at(now + 10)).await.is_empty(), "it is somebody else's");
+    assert_eq!(acknowledge(&**store, "notify", &[receipt(&second)]).await, [ReceiptOutcome::Done]);
+    take_back(&second, now + 10).await;
+    assert!(receive(&**store, "notify", 30, at(now + 20)).await.is_empty(), "it is gone");
+}
+
 /// DLV-3
 pub async fn a_receipt_ends_only_its_own_delivery(store: &Arc<dyn Store>) {
     settle_one(&**store, "a", &notify(), at(0)).await;

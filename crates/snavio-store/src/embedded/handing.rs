@@ -65,6 +65,29 @@ impl EmbeddedStore {
         (outcomes, self.keep(KeepLeases { counts: Vec::new(), leases, reply: None }, is_held))
     }
 
+    /// Takes back what was handed out for attempts that were not made. Where a lapse is for a person to mend, that is durable
+    /// before it is told.
+    pub(super) async fn hand_back(
+        &self,
+        queue: &QueueKey,
+        receipts: &[Receipt],
+        until: Timestamp,
+    ) -> Result<(), StoreError> {
+        until_kept(self.begin_hand_back(queue, receipts, until)).await
+    }
+
+    fn begin_hand_back(&self, queue: &QueueKey, receipts: &[Receipt], until: Timestamp) -> Option<Kept> {
+        // Locked until the writer has it: whoever leases it next is kept after this.
+        let mut queues = lock(&self.queues);
+        let back = queues.hand_back(queue, receipts, until);
+        let is_held = back.iter().any(|(tracking, _)| *tracking == Tracking::Hold);
+        let (tracked, plain): (Vec<_>, Vec<_>) =
+            back.into_iter().partition(|(tracking, _)| tracking.is_tracked());
+        let counts = plain.into_iter().map(|(_, lease)| (lease.delivery, lease.receives)).collect();
+        let leases = tracked.into_iter().filter_map(|(_, lease)| Some((lease.fence?, lease))).collect();
+        self.keep(KeepLeases { counts, leases, reply: None }, is_held)
+    }
+
     /// Has leases kept, and gives something to wait for if that must be waited for.
     fn keep(&self, job: KeepLeases, is_awaited: bool) -> Option<Kept> {
         let (reply, kept) = is_awaited.then(oneshot::channel).unzip();

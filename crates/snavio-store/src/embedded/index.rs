@@ -358,6 +358,26 @@ impl Index {
         back
     }
 
+    /// Takes back what is handed out under this receipt, hidden until then and as often handed out as before, and says how it
+    /// stands.
+    pub(super) fn hand_back(
+        &mut self,
+        receipt: Receipt,
+        began: Serial,
+        visible_at: Timestamp,
+    ) -> Option<(Tracking, KeptLease)> {
+        let id = receipt.delivery_id;
+        let is_leased = self.known.get(&id).is_some_and(|it| matches!(it.state, State::Leased(_)));
+        if !is_leased || self.judge(receipt, began) != ReceiptOutcome::Done {
+            return None;
+        }
+        let known = self.take(id)?;
+        let slot = Slot { receives: known.slot.receives.saturating_sub(1), ..known.slot };
+        let back = Known { slot, fence: Some(receipt.fence), state: State::Delayed(visible_at) };
+        self.keep(back);
+        Some((slot.tracking, back.kept()))
+    }
+
     /// Judges a receipt and takes out what it ends. The id is to be deleted also where the end is under way
     /// already: only a commit of one's own can say that it is gone.
     pub(super) fn end(&mut self, receipt: Receipt, began: Serial) -> (ReceiptOutcome, Option<Serial>) {

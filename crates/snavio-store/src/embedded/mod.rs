@@ -423,6 +423,15 @@ impl Queue for EmbeddedStore {
         self.lease_on(queue, &receipts, now.plus(visibility)).await
     }
 
+    async fn take_back(
+        &self,
+        queue: &QueueKey,
+        receipts: Vec<Receipt>,
+        until: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.hand_back(queue, &receipts, until).await
+    }
+
     async fn purge(&self, queue: &QueueKey, act: Act) -> Result<u64, StoreError> {
         // What comes later stays, or a purge amid traffic would never end.
         let up_to = self.numbers.next();

@@ -251,6 +251,21 @@ impl Queues {
         outcomes
     }
 
+    /// Takes back what was handed out for nothing: visible for anybody from `visible_at`, as often handed out as before. Also
+    /// says how each stands then.
+    pub(super) fn hand_back(
+        &mut self,
+        key: &QueueKey,
+        receipts: &[Receipt],
+        visible_at: Timestamp,
+    ) -> Vec<(Tracking, KeptLease)> {
+        let began = self.began;
+        let index = self.queue(key);
+        let back = receipts.iter().filter_map(|it| index.hand_back(*it, began, visible_at)).collect();
+        index.arrivals.notify_one();
+        back
+    }
+
     fn change(&mut self, key: &QueueKey, receipts: &[Receipt], state: State) -> Vec<ReceiptOutcome> {
         let began = self.began;
         let index = self.queue(key);

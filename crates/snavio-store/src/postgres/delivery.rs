@@ -279,21 +279,22 @@ const SHOWN: &str = "WITH shown AS MATERIALIZED ( \
          ON delivery.id = shown.id AND delivery.fence = shown.fence \
      WHERE delivery.queue = $1 ORDER BY delivery.id FOR UPDATE OF delivery)";
 
-/// Takes back what was leased for somebody who has gone: it has cost the deliveries nothing.
+/// Takes back what was leased for somebody who has gone, or for an attempt that was not made, and hides it until then: it has
+/// cost the deliveries nothing. What is not leased any more was taken back before.
 pub(super) async fn take_back(
     client: &impl GenericClient,
     queue: &QueueKey,
-    leased: &[Received],
-    now: Timestamp,
+    leased: &[Receipt],
+    until: Timestamp,
 ) -> Result<(), StoreError> {
     let take_back = format!(
-        "{SHOWN} UPDATE delivery SET receives = receives - 1, visible_at = $4, held = NULL \
-         FROM shown WHERE delivery.id = shown.id"
+        "{SHOWN} UPDATE delivery SET receives = receives - 1, visible_at = $4, held = 'delayed' \
+         FROM shown WHERE delivery.id = shown.id AND delivery.held = 'leased'"
     );
     let ids: Vec<_> = leased.iter().map(|it| it.delivery_id.0).collect();
     let fences: Vec<_> = leased.iter().map(|it| it.fence.0).collect();
     let statement = client.prepare_cached(&take_back).await.map_err(sql)?;
-    let values: [&(dyn ToSql + Sync); 4] = [&queue.as_str(), &ids, &fences, &now.0];
+    let values: [&(dyn ToSql + Sync); 4] = [&queue.as_str(), &ids, &fences, &until.0];
     client.execute(&statement, &values).await.map(|_| ()).map_err(sql)
 }
 

@@ -296,6 +296,8 @@ impl PostgresStore {
         self.inner.under_way.spawn(async move {
             let received = inner.pool.within(receive(&inner, &queue, which, visibility, now)).await;
             let Err(Ok(leased)) = reply.send(received) else { return };
+            let receipt = |it: &Received| Receipt { delivery_id: it.delivery_id, fence: it.fence };
+            let leased: Vec<_> = leased.iter().map(receipt).collect();
             if let Err(error) = inner.pool.within(take_back(&inner, &queue, &leased, now)).await {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
@@ -373,6 +375,15 @@ impl Queue for PostgresStore {
         now: Timestamp,
     ) -> Result<Vec<ReceiptOutcome>, StoreError> {
         self.present(queue, receipts, Ask::Extend(now.plus(visibility))).await
+    }
+
+    async fn take_back(
+        &self,
+        queue: &QueueKey,
+        receipts: Vec<Receipt>,
+        until: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.within(take_back(&self.inner, queue, &receipts, until)).await
     }
 
     async fn purge(&self, queue: &QueueKey, act: Act) -> Result<u64, StoreError> {
@@ -495,13 +506,13 @@ async fn receive(
 async fn take_back(
     inner: &Inner,
     queue: &QueueKey,
-    leased: &[Received],
-    now: Timestamp,
+    leased: &[Receipt],
+    until: Timestamp,
 ) -> Result<(), StoreError> {
     if leased.is_empty() {
         return Ok(());
     }
-    delivery::take_back(&inner.pool.get().await?, queue, leased, now).await?;
+    delivery::take_back(&inner.pool.get().await?, queue, leased, until).await?;
     inner.arrivals.wake_some(queue.as_str(), leased.len());
     Ok(())
 }

@@ -105,6 +105,10 @@ impl Queue for NullStore {
         Ok(vec![ReceiptOutcome::Gone; receipts.len()])
     }
 
+    async fn take_back(&self, _: &QueueKey, _: Vec<Receipt>, _: Timestamp) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     async fn purge(&self, _: &QueueKey, _: Act) -> Result<u64, StoreError> {
         Ok(0)
     }
