@@ -219,14 +219,33 @@ fn rules_that_tests_name_are_in_the_contract() {
     assert!(unknown.is_empty(), "{unknown:?}");
 }
 
-#[test]
-fn links_in_the_docs_lead_somewhere() {
-    let root = root();
+fn pages() -> Vec<File> {
     let mut pages = files("docs", ".md");
     pages.extend(files("examples", ".md"));
     for name in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"] {
-        pages.push(File { path: name.into(), text: std::fs::read_to_string(root.join(name)).unwrap() });
+        pages.push(File {
+            path: name.into(),
+            text: std::fs::read_to_string(root().join(name)).expect("the page can be read"),
+        });
     }
+    pages
+}
+
+#[test]
+fn no_merge_is_left_half_done() {
+    let marks = ["<<<<<<< ", "||||||| ", ">>>>>>> "];
+    let mut found = Vec::new();
+    for file in pages().into_iter().chain(files("crates", "")).chain(files("examples", "")) {
+        let marked = |line: &&str| marks.iter().any(|mark| line.starts_with(mark));
+        found.extend(file.text.lines().filter(marked).map(|line| format!("{}: {line}", file.path)));
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn links_in_the_docs_lead_somewhere() {
+    let root = root();
+    let pages = pages();
     let mut broken = Vec::new();
     for page in &pages {
         let folder = root.join(&page.path).parent().unwrap().to_owned();
