@@ -10,12 +10,12 @@
 use std::path::{Path, PathBuf};
 
 use snavio_model::archive::hold::Held;
-use snavio_model::claim::IdKey;
+use snavio_model::claim::{ClaimPolicy, IdKey};
 use snavio_model::delivery::ReceiptOutcome;
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::settle::Outcome;
 use snavio_store::conformance::samples::{
-    acknowledge, act, at, ids, pay, queue, queued, receipt, receive, settle_one,
+    acknowledge, act, at, ids, pay, queue, queued, receipt, receive, route, settle_one,
 };
 use snavio_store::embedded::{self, EmbeddedStore, FILE, check_integrity};
 use snavio_store::postgres::{self, PostgresStore};
@@ -100,11 +100,12 @@ fn postgres_layout(url: &str) -> String {
     let indexes = "SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY indexname";
     let sequences = "SELECT sequencename, start_value, min_value, max_value, increment_by, cache_size \
          FROM pg_sequences ORDER BY sequencename";
+    let views = "SELECT viewname, definition FROM pg_views WHERE schemaname = 'public' ORDER BY viewname";
     let layout = "SELECT version, oldest_reader FROM layout";
     // What a migration was when it was done: one that is changed afterwards is refused with the next.
     let history = "SELECT version, name, checksum FROM refinery_schema_history ORDER BY version";
-    let parts =
-        [columns, indexes, sequences, layout, history].map(|it| Postgres::shared().ask(url, it).unwrap());
+    let parts = [columns, indexes, sequences, views, layout, history]
+        .map(|it| Postgres::shared().ask(url, it).unwrap());
     parts.join("\n")
 }
 
@@ -122,6 +123,30 @@ async fn a_database_of_every_layout_is_brought_up_to_date_and_goes_on() {
         store.close().await;
         assert_eq!(postgres_layout(&url), postgres_layout(&fresh), "layout {version}");
     }
+}
+
+/// Claims of one id at two destinations, of two messages that are in the archive: what the view says of their contents.
+const ARCHIVED: &str = "SELECT count(domain_payload_hash) FROM claims WHERE event_id = 'a'";
+
+/// CLM-2, CLM-16: what an id means is told of each of its claims, whichever of its messages came first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_view_says_what_an_archived_claim_means() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = Postgres::shared().database().unwrap();
+    let embedded = EmbeddedStore::open(&embedded::Options::new(folder.path())).unwrap();
+    let postgres = PostgresStore::open(&postgres::Options::new(&url)).await.unwrap();
+    for store in [&embedded as &dyn Store, &postgres] {
+        for destination in ["post", "copy"] {
+            let ledger = route(destination, ClaimPolicy::ledger());
+            assert!(queued(settle_one(store, "a", &ledger, at(0)).await).is_some());
+        }
+        store.close().await;
+    }
+    let file = rusqlite::Connection::open(folder.path().join(FILE)).unwrap();
+    file.execute_batch("DELETE FROM message").unwrap();
+    let told: i64 = file.query_row(ARCHIVED, [], |row| row.get(0)).unwrap();
+    Postgres::shared().ask(&url, "DELETE FROM message").unwrap();
+    assert_eq!((told, Postgres::shared().ask(&url, ARCHIVED).unwrap().trim()), (2, "2"));
 }
 
 /// Of a store that was restored to version 0 and then, after the change that made version 5, to that.
