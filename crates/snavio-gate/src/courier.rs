@@ -325,9 +325,9 @@ impl Calling {
     }
 
     fn tell_of_crowd(&self, work: &Received, ending: &Ending) {
-        let (id, why) = (&work.message.id, ending.error());
+        let (id, queue, why) = (&work.message.id, &self.queue, ending.error());
         self.gate.failing.tell(1, self.now(), || {
-            tracing::warn!(target: "snavio::message", %id, why, "it was not called for, and waits");
+            tracing::warn!(target: "snavio::message", %id, %queue, why, "it was not called for, and waits");
         });
     }
 

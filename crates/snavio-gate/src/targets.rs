@@ -21,6 +21,8 @@ pub struct TargetState {
     pub failures: u32,
     /// When it is tried again, while it is not called.
     pub probes_at: Option<Timestamp>,
+    /// When a call is tried again, while none finds a place on this node to look its name up.
+    pub crowded_until: Option<Timestamp>,
     /// Calls under way.
     pub calls: usize,
 }
@@ -165,6 +167,7 @@ impl Target {
             breaker: breaker.state(),
             failures: breaker.failures(),
             probes_at: breaker.probes_at(),
+            crowded_until: lock(&self.room).probes_at(),
             calls: lock(&self.calls).count(),
         }
     }

@@ -287,6 +287,7 @@ async fn what_finds_no_place_loses_no_attempts_and_is_not_asked_for_all_the_time
     }
     let state = stage.gate.target(&queue("crowded")).unwrap();
     assert_eq!((state.breaker, state.failures), (State::Closed, 0));
+    assert!(state.crowded_until.is_some(), "and it is said why nothing is called: {state:?}");
     stage.outside.set("crowded", Does::Takes);
     stage
         .until("it drains", Duration::from_millis(200), async || {

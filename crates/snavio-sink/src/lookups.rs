@@ -20,7 +20,7 @@ use tokio::time::Instant;
 const PLACE_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long a name that answered is known to do so.
 const ANSWERS_FOR: Duration = Duration::from_secs(3600);
-/// Who asks for what no tenant has named; all places are for them.
+/// Who asks for what no tenant has named: such a name has no tenant's share to keep to.
 pub(crate) const NOBODY: &str = "";
 
 /// What a lookup came to, for all who wait for it.
@@ -112,8 +112,13 @@ impl Lookups {
         tenant: &str,
         most: Duration,
     ) -> Result<Looking, Crowded> {
-        if let Some(looking) = lock(&self.by_name).get(name) {
-            return Ok(looking.clone());
+        let under_way = lock(&self.by_name).get(name).cloned();
+        if let Some(looking) = under_way {
+            // It has answered this tenant, too.
+            if matches!(&*looking.borrow(), Some(Ok(found)) if !found.is_empty()) {
+                self.note_answer(name, tenant);
+            }
+            return Ok(looking);
         }
         let place = async {
             let answers = self.answers(name, tenant);
@@ -328,6 +333,17 @@ mod tests {
         let late = post(&guard, "alive.example", "acme", AMPLE).await;
         assert!(!is_crowded(&late), "{late:?}");
         assert_eq!(waiting(&guard), others + 1);
+    }
+
+    /// DLV-4: a name that another tenant had looked up has answered whoever uses what was found.
+    #[tokio::test]
+    async fn a_name_has_answered_all_who_use_what_was_found() {
+        let address = "127.0.0.1:1".parse().unwrap();
+        let lookups = Arc::new(Lookups::by(Names::Script(Mutex::new(vec![address])), AMPLE));
+        for tenant in ["acme", "zeta"] {
+            assert_eq!(Arc::clone(&lookups).find("shop.example", tenant).await.unwrap(), [address]);
+            assert!(lookups.answers("shop.example", tenant), "{tenant}");
+        }
     }
 
     /// DLV-4: a tenant with many names that answer takes nobody else's names out of memory.

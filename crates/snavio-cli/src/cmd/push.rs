@@ -105,6 +105,7 @@ fn status(destination: &str, route: &Value, queue: &Value) -> Value {
         "breaker": queue["target"]["breaker"],
         "failures": queue["target"]["failures"],
         "probes_at": queue["target"]["probes_at"],
+        "crowded_until": queue["target"]["crowded_until"],
         "calls": queue["target"]["calls"],
         "depth": queue["depth"],
         "in_flight": queue["in_flight"],
