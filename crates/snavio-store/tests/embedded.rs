@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use snavio_store::Store;
 use snavio_store::conformance::Backend;
-use snavio_store::embedded::{EmbeddedStore, Options};
+use snavio_store::embedded::{EmbeddedStore, FILE, Options};
 
 struct Embedded(tempfile::TempDir);
 
@@ -13,6 +13,17 @@ struct Embedded(tempfile::TempDir);
 impl Backend for Embedded {
     async fn open(&self) -> Arc<dyn Store> {
         Arc::new(EmbeddedStore::open(&Options::new(self.0.path())).expect("the store opens"))
+    }
+
+    fn claim_rows(&self) -> usize {
+        let file = rusqlite::Connection::open(self.0.path().join(FILE)).expect("it can be read");
+        let count = "SELECT (SELECT count(*) FROM claim) + (SELECT count(*) FROM original) + (SELECT count(*) FROM known_id)";
+        let counted: i64 = file.query_row(count, [], |row| row.get(0)).expect("they can be counted");
+        usize::try_from(counted).expect("it is no less than none")
+    }
+
+    fn rows_of_a_claim(&self) -> usize {
+        2
     }
 }
 

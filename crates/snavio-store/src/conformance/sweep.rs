@@ -7,10 +7,10 @@ use snavio_model::limits;
 use snavio_model::refusal::{Reason, Refusal, Subject};
 use snavio_model::telemetry::refused;
 
-use super::samples::{KEEP_SECONDS, at, intake, pay, queued, settle, settle_one};
+use super::samples::at;
 use crate::{Store, Swept};
 
-async fn sweep(store: &dyn Store, now: i64) -> Swept {
+pub(super) async fn sweep(store: &dyn Store, now: i64) -> Swept {
     let mut all = Swept::default();
     loop {
         let swept = store.sweep(at(now)).await.expect("the store sweeps");
@@ -21,27 +21,6 @@ async fn sweep(store: &dyn Store, now: i64) -> Swept {
             return all;
         }
     }
-}
-
-/// CLM-19: twenty minutes of steady traffic in a moment.
-pub async fn claims_level_off_under_steady_traffic(store: &Arc<dyn Store>) {
-    const STEP_SECONDS: i64 = 10;
-    const PER_STEP: usize = 40;
-    // Some backends keep a claim a little longer than it counts.
-    let keep = KEEP_SECONDS as usize + limits::CLAIM_KEEP_SLACK.as_secs() as usize;
-    let most = PER_STEP * (keep / STEP_SECONDS as usize + 1);
-    let mut kept = 0;
-    for now in (0..20 * 60).step_by(STEP_SECONDS as usize) {
-        let batch = (0..PER_STEP).map(|n| intake(&format!("{now}-{n}"), &pay(), at(now))).collect();
-        let settled = settle(&**store, batch, at(now)).await;
-        assert!(settled.iter().all(|it| queued(it.outcomes[0]).is_some()));
-        kept += PER_STEP;
-        kept -= sweep(&**store, now).await.claims;
-        assert!(kept <= most, "{kept} claims at {now} s");
-    }
-    let live = settle_one(&**store, "1190-0", &pay(), at(1199)).await;
-    assert!(queued(live).is_none(), "what is not over stays");
-    assert_eq!(sweep(&**store, 3600).await.claims, kept);
 }
 
 /// TEL-4, TEL-1
