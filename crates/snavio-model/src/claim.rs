@@ -428,7 +428,9 @@ impl Progress {
                 let is_last = attempt.number >= attempt.most;
                 let bury = Next::Bury(DeadReason::ReceivesExhausted);
                 let next = if is_last { bury } else { Next::Again };
-                (Status::Failed { is_final: is_last }, next, Some(error))
+                let is_known = matches!(ending, Ending::Failed { .. });
+                let failed = Status::Failed { is_final: is_last };
+                (if is_last && !is_known { Status::InDoubt } else { failed }, next, Some(error))
             }
         };
         self.status = status;
@@ -461,24 +463,23 @@ impl Progress {
         is_paused && self.error.as_ref().is_some_and(|it| *it == printable(error))
     }
 
-    /// The delivery became a dead letter without anybody reporting.
+    /// The delivery ended without anybody reporting. Of what was handed out nobody knows then whether it is done.
     pub fn buried(&mut self, reason: DeadReason, receives: u32, now: Timestamp) {
-        self.status = match reason {
-            DeadReason::InDoubt => Status::InDoubt,
-            _ => Status::Failed { is_final: true },
-        };
+        let was_handed_out = self.attempts.max(receives) > 0;
+        self.status = if was_handed_out { Status::InDoubt } else { Status::Failed { is_final: true } };
         let why = match reason {
             DeadReason::ReceivesExhausted => "it was attempted as often as its route allows",
             DeadReason::RetentionExpired => "nobody took it in time",
-            DeadReason::InDoubt => "its worker did not report back in time; whether it is done is not known",
+            DeadReason::InDoubt => "its worker did not report back in time",
             DeadReason::Purged => "its queue was purged",
             DeadReason::OutOfOrder => "it came after a later one of its entity",
             DeadReason::OrderUnreadable => "its entity or its number cannot be read as its route orders",
             DeadReason::QueueFull => "its queue held as much as it may when it came",
             DeadReason::Conflict | DeadReason::Failed => "it is a dead letter",
         };
-        let last = self.error.take().filter(|_| reason == DeadReason::ReceivesExhausted);
-        let error = last.map_or_else(|| why.to_owned(), |last| format!("{why}; last: {last}"));
+        let unknown = if was_handed_out { "; whether it is done is not known" } else { "" };
+        let last = self.error.take().map(|last| format!("; last: {last}")).unwrap_or_default();
+        let error = format!("{why}{unknown}{last}");
         self.error = Some(error.chars().take(limits::ERROR_CHARS_MAX).collect());
         self.attempts = self.attempts.max(receives);
         self.ended_at = Some(now);

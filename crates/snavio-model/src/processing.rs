@@ -389,13 +389,15 @@ impl Ending {
 
     /// What an HTTP processor's answer means: done for 2xx; to be tried again for 408, 425, 429 and 5xx; anything else
     /// would be answered the same way again. A gateway between may have passed the request on: what it says with 502
-    /// and 504 is not known to have had no effect. The status says so also of an answer that is none here because it is
-    /// too long to be kept.
+    /// and 504 is not known to have had no effect. Nor is any other 5xx where what nobody knows of is held for a person, but
+    /// for one that says with 503 when to come back: a processor may fail after its effect, and so may what stands before
+    /// it. The status says so also of an answer that is none here because it is too long to be kept.
     pub fn of_http(
         status: u16,
         answer: Option<Answer>,
         pointer: Option<&str>,
         retry_after: Option<Duration>,
+        in_doubt: InDoubt,
     ) -> Self {
         let mut error = format!("the processor answered {status}");
         if answer.is_none() {
@@ -404,6 +406,9 @@ impl Ending {
         match status {
             200..=299 => Self::done(error, answer, pointer),
             502 | 504 => Self::Unknown { error },
+            500..=599 if in_doubt == InDoubt::Hold && !(status == 503 && retry_after.is_some()) => {
+                Self::Unknown { error }
+            }
             // Somebody is at it still: who says when to come back does not mean for good.
             409 if retry_after.is_some() => Self::Failed { error, is_final: false, answer, retry_after },
             408 | 425 | 429 | 500..=599 => Self::Failed { error, is_final: false, answer, retry_after },
@@ -507,22 +512,30 @@ mod tests {
     #[test]
     fn an_answer_is_done_tried_again_or_final() {
         let answer = |status| Answer { status, content_type: None, body: r#"{"ref":["JE-1",7,""]}"#.into() };
-        let ended = |status| match Ending::of_http(status, Some(answer(status)), Some("/ref/0"), None) {
-            Ending::Completed { reference, .. } => format!("done {reference:?}"),
-            Ending::Failed { is_final: true, .. } => "final".to_owned(),
-            Ending::Failed { .. } => "again".to_owned(),
-            Ending::Unknown { .. } => "unknown".to_owned(),
+        let soon = Some(Duration::from_secs(1));
+        let ended = |status, retry_after, in_doubt| {
+            let answer = Some(answer(status));
+            match Ending::of_http(status, answer, Some("/ref/0"), retry_after, in_doubt) {
+                Ending::Completed { reference, .. } => format!("done {reference:?}"),
+                Ending::Failed { is_final: true, .. } => "final".to_owned(),
+                Ending::Failed { .. } => "again".to_owned(),
+                Ending::Unknown { .. } => "unknown".to_owned(),
+            }
         };
-        for (statuses, word) in [
-            (&[200, 201, 204][..], "done Some(\"JE-1\")"),
-            (&[408, 425, 429, 500, 503, 599], "again"),
-            (&[502, 504], "unknown"),
-            (&[301, 400, 401, 404, 409, 422], "final"),
+        for (statuses, retried, held) in [
+            (&[200, 201, 204][..], "done Some(\"JE-1\")", "done Some(\"JE-1\")"),
+            (&[408, 425, 429], "again", "again"),
+            (&[500, 501, 503, 524, 599], "again", "unknown"),
+            (&[502, 504], "unknown", "unknown"),
+            (&[301, 400, 401, 404, 409, 422], "final", "final"),
         ] {
             for status in statuses {
-                assert_eq!(ended(*status), word, "{status}");
+                assert_eq!(ended(*status, None, InDoubt::Retry), retried, "{status}");
+                assert_eq!(ended(*status, None, InDoubt::Hold), held, "{status}");
             }
         }
+        assert_eq!(ended(503, soon, InDoubt::Hold), "again", "it was not let in");
+        assert_eq!(ended(500, soon, InDoubt::Hold), "unknown");
         for (pointer, reference) in [("/ref/1", Some("7")), ("/ref/2", None), ("/ref", None), ("/none", None)]
         {
             assert_eq!(answer(200).reference(pointer).as_deref(), reference, "{pointer}");
@@ -533,7 +546,8 @@ mod tests {
     #[test]
     fn a_processor_that_is_at_it_still_is_asked_again_and_a_reference_is_one_line() {
         let answer = |body: &str| Answer { status: 409, content_type: None, body: body.to_owned().into() };
-        let later = Ending::of_http(409, Some(answer("{}")), None, Some(Duration::from_secs(3)));
+        let later =
+            Ending::of_http(409, Some(answer("{}")), None, Some(Duration::from_secs(3)), InDoubt::Retry);
         assert!(matches!(later, Ending::Failed { is_final: false, .. }), "{later:?}");
         for (body, reference) in [(r#"{"r":"JE\u00001"}"#, None), (r#"{"r":"JE-1"}"#, Some("JE-1"))] {
             assert_eq!(answer(body).reference("/r").as_deref(), reference, "{body}");
@@ -557,12 +571,12 @@ mod tests {
             (None, Some("/r"), None, Some(unknown.as_str())),
         ] {
             let answer = body.map(|it| Answer { status: 201, content_type: None, body: it.into() });
-            let done = Ending::of_http(201, answer.clone(), pointer, None);
+            let done = Ending::of_http(201, answer.clone(), pointer, None, InDoubt::Retry);
             let [reference, note] = [reference, note].map(|it| it.map(str::to_owned));
             assert_eq!(done, Ending::Completed { answer, reference, note });
         }
         for (status, word) in [(422, "final"), (503, "again"), (502, "unknown")] {
-            let told = match Ending::of_http(status, None, Some("/r"), None) {
+            let told = match Ending::of_http(status, None, Some("/r"), None, InDoubt::Retry) {
                 Ending::Failed { is_final: true, answer: None, error, .. } => format!("final: {error}"),
                 Ending::Failed { answer: None, error, .. } => format!("again: {error}"),
                 Ending::Unknown { error } => format!("unknown: {error}"),

@@ -133,6 +133,7 @@ fn call(attempt: &Attempt<'_>, headers: Vec<(String, String)>, body: Bytes) -> R
         target: attempt.route.route.target.clone(),
         timeout: processing.timeout(),
         reference: processing.reference.clone(),
+        in_doubt: processing.in_doubt,
         message_id: work.message.id.clone(),
         source: work.message.source.clone(),
         fence: work.fence,

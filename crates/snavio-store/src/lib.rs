@@ -183,9 +183,9 @@ pub trait Queue: Send + Sync {
         until: Timestamp,
     ) -> Result<(), StoreError>;
 
-    /// Deletes everything that waits or is in flight, in bounded commits, and says how much. What comes in
-    /// meanwhile stays.
-    async fn purge(&self, queue: &QueueKey, act: Act) -> Result<u64, StoreError>;
+    /// Deletes everything that waits or is in flight, in bounded commits, and says how much. What comes in meanwhile
+    /// stays, and so does what a claim waits for and somebody is at: an effect on its way would be nobody's.
+    async fn purge(&self, queue: &QueueKey, act: Act) -> Result<Purged, StoreError>;
 
     /// Puts dead letters back into the queues they came from, under their old ids, receive counts at zero.
     async fn redrive(&self, tenant: &str, dead: Vec<Serial>, act: Act) -> Result<Redriven, StoreError>;
@@ -406,6 +406,15 @@ pub struct StoredConflict {
     pub of_source: u64,
 }
 
+/// What a purge came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Purged {
+    /// How much was deleted.
+    pub deleted: u64,
+    /// How much somebody is at, and stays.
+    pub in_progress: u64,
+}
+
 /// What was done, to what, and what came of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deed {
@@ -437,6 +446,9 @@ pub trait Journal: Send + Sync {
         limit: usize,
     ) -> Result<Vec<LoggedMessage>, StoreError>;
 
+    /// One message of a tenant, by its number. A damaged one is an error.
+    async fn message(&self, tenant: &str, number: Serial) -> Result<Option<LoggedMessage>, StoreError>;
+
     /// What a tenant's services sent before a number, newest first; what cannot be read is left out.
     async fn uses(&self, tenant: &str, before: Serial, limit: usize) -> Result<Vec<Use>, StoreError>;
 
@@ -464,8 +476,8 @@ pub trait Journal: Send + Sync {
         limit: usize,
     ) -> Result<Vec<ListedDeadLetter>, StoreError>;
 
-    /// The dead letters in a dead-letter queue after a number, oldest first, each with the queue it came from; their
-    /// messages are not asked.
+    /// The dead letters in a dead-letter queue after a number, oldest first, each with the queue it came from, but for those
+    /// that go back on a person's word alone, each by itself: conflicts, and what is in doubt. Their messages are not asked.
     async fn dead_letter_origins(
         &self,
         queue: &QueueKey,

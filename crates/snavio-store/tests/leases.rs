@@ -129,6 +129,23 @@ async fn what_was_taken_back_is_not_in_doubt_after_a_restart() {
     store.close().await;
 }
 
+/// DLV-4: what was taken back was not tried, also where no claim waits for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_taken_back_has_spent_no_attempt_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = open(folder.path());
+    settle_one(&store, "a", &notify(), at(0)).await;
+    for again in 0..3 {
+        let lease = receive(&store, "notify", 600, at(again)).await.remove(0);
+        assert_eq!(lease.attempt, 1);
+        store.take_back(&queue("notify"), vec![receipt(&lease)], at(again + 1)).await.unwrap();
+        store.close().await;
+        drop(store);
+        store = open(folder.path());
+    }
+    store.close().await;
+}
+
 /// CLM-7, ENG-2: leases from before they were kept. What was not reported on has the usual time, what was is free.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_from_before_they_were_kept_has_the_usual_time() {

@@ -98,13 +98,27 @@ fn every_ending_leads_somewhere() {
         (failed(false), 3, Retry, for_good, Next::Bury(DeadReason::ReceivesExhausted)),
         (failed(true), 1, Retry, for_good, Next::Bury(DeadReason::Failed)),
         (unknown(), 1, Retry, again, Next::Again),
-        (unknown(), 3, Retry, for_good, Next::Bury(DeadReason::ReceivesExhausted)),
+        (unknown(), 3, Retry, Status::InDoubt, Next::Bury(DeadReason::ReceivesExhausted)),
         (unknown(), 1, Hold, Status::InDoubt, Next::Bury(DeadReason::InDoubt)),
     ] {
         let mut progress = Progress::new(Serial(7));
         let led = progress.finish(&attempt(9, number, tracking), &ending, Timestamp(5)).unwrap();
         let told = (progress.status, led, progress.fence, progress.attempts, progress.ended_at);
         assert_eq!(told, (status, next, Some(Serial(9)), number, Some(Timestamp(5))), "{ending:?}");
+    }
+}
+
+/// CLM-7: whether what was handed out is done is not known when it ends without a report, for whatever reason.
+#[test]
+fn what_was_handed_out_and_never_reported_is_in_doubt() {
+    for reason in [DeadReason::ReceivesExhausted, DeadReason::RetentionExpired, DeadReason::Purged] {
+        for (receives, status) in [(0, Status::Failed { is_final: true }), (1, Status::InDoubt)] {
+            let mut progress = Progress::new(Serial(7));
+            progress.buried(reason, receives, Timestamp(5));
+            assert_eq!(progress.status, status, "{reason:?} after {receives}");
+            let error = progress.error.unwrap();
+            assert_eq!(error.contains("whether it is done is not known"), receives > 0, "{error}");
+        }
     }
 }
 
@@ -198,7 +212,7 @@ fn unfinished_work_keeps_its_claim_and_finished_work_for_as_long_as_it_may_be_se
     settled.settled(None, Timestamp(2_000_000)).unwrap();
     assert!(settled.is_live(Timestamp(2_179_999)) && !settled.is_live(Timestamp(2_180_000)));
     let mut buried = claim(1000);
-    buried.buried(DeadReason::RetentionExpired, 3, late);
+    buried.buried(DeadReason::RetentionExpired, 0, late);
     assert!(buried.is_live(late) && !buried.is_live(Timestamp(late.0 * 2)));
     let mut long = claim(i64::MAX);
     long.finish(&attempt(9, 1, Tracking::Retry), &completed("JE-1"), late).unwrap();
@@ -235,10 +249,11 @@ fn work_that_ends_late_keeps_its_claim_for_as_long_as_the_window_in_force_takes(
 /// CLM-4: the last attempt's failure is for good, whatever it was told to be; telling it again is no news.
 #[test]
 fn a_last_failure_that_is_told_again_is_recognised() {
-    for ending in [failed(false), unknown()] {
+    let for_good = Status::Failed { is_final: true };
+    for (ending, status) in [(failed(false), for_good), (unknown(), Status::InDoubt)] {
         let mut progress = Progress::new(Serial(7));
         progress.finish(&attempt(9, 3, Tracking::Retry), &ending, Timestamp(5)).unwrap();
-        assert_eq!(progress.status, Status::Failed { is_final: true });
+        assert_eq!(progress.status, status);
         assert!(progress.was_ended_by(Serial(9), &ending), "{ending:?}");
     }
 }

@@ -420,16 +420,15 @@ pub(super) async fn message(
         return Err(Refusal::new(Reason::NotFound, "what it said was erased").into());
     }
     let (number, id) = (claim.claim.message, &claim.key);
-    let page = app.gate.store().messages(id.tenant.as_str(), Serial(number.0 - 1), 1).await?;
-    let message = match page.into_iter().find(|it| it.number == number) {
+    let message = match app.gate.store().message(id.tenant.as_str(), number).await? {
         Some(logged) => Some(logged.message),
         None => {
             let id = IdKey { id: id.id.clone(), tenant: id.tenant.clone() };
             app.gate.archived_message(&id, number).await?.map(|it| it.message)
         }
     };
-    let nothing = "no message of it is kept; if it was taken this very moment, ask again";
-    let message = message.ok_or_else(|| Refusal::new(Reason::NotFound, nothing))?;
+    let nothing = || Refusal::new(Reason::NotFound, "no message of it is kept");
+    let message = message.ok_or_else(nothing)?;
     Ok(json(StatusCode::OK, &MessageDocument::try_from(&message)?))
 }
 
@@ -474,7 +473,7 @@ pub(super) async fn reprocess(
         return Err(held_back().into());
     }
     if redriven.back.is_empty() {
-        let detail = "its delivery is gone, for example purged; send it again under a new id";
+        let detail = "its delivery is gone, for example purged. Look whether it was done: if it was, settle it; only if not, send it again under a new id";
         return Err(Refusal::new(Reason::NotFound, detail).into());
     }
     let now = app.clock.now();

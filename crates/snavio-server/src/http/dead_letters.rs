@@ -20,7 +20,7 @@ use super::message::MessageDocument;
 use super::queues::{RedriveBody, Redriven, no_route, receivable};
 use super::whose::{self, Whose};
 use super::{App, Problem, Shared, conflicts};
-use crate::principal::Principal;
+use crate::principal::{Principal, forbidden};
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -212,11 +212,21 @@ pub(super) async fn redrive(
             "it is the evidence of a conflict, and is never dispatched; resolve the conflict instead";
         return Err(Refusal::new(Reason::ConflictState, detail).into());
     }
-    if let Some(letter) = &letter
-        && !body.beyond_horizon
-        && is_beyond_horizon(&app, letter).await?
-    {
-        return Err(beyond_horizon().into());
+    if let Some(letter) = &letter {
+        let destination = &letter.letter.delivery.destination;
+        if let Principal::Service(caller) = &principal
+            && destination.split(':').next() != Some(caller.service.as_str())
+        {
+            return Err(forbidden("only the service that does the work may do this").into());
+        }
+        let is_over = is_beyond_horizon(&app, letter).await?;
+        if is_over && !body.beyond_horizon {
+            return Err(beyond_horizon().into());
+        }
+        if letter.letter.reason == DeadReason::InDoubt && !is_over {
+            let detail = "look whether it was done: then snavio claims settle says so, or snavio claims reprocess has it done again";
+            return Err(Refusal::new(Reason::InDoubt, detail).into());
+        }
     }
     let registry = app.gate.registry();
     if letter.is_some_and(|it| !receivable(&registry).any(|queue| *queue == it.letter.delivery.queue)) {

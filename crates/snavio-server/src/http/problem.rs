@@ -48,6 +48,10 @@ impl From<StoreError> for Problem {
                 tracing::warn!(error = &error as &dyn std::error::Error, "store did not answer");
                 match error {
                     StoreError::Closed => Refusal::lost("the store closed before it answered").into(),
+                    StoreError::Damaged { .. } => {
+                        let detail = "a record that this needs is damaged: an operator can see which with snavio doctor";
+                        Refusal::new(Reason::Unavailable, detail).into()
+                    }
                     StoreError::Lost(_) => Refusal::lost("the store gave no answer").into(),
                     _ => Refusal::new(Reason::Unavailable, "the store cannot answer at the moment").into(),
                 }

@@ -356,9 +356,12 @@ pub(super) fn act(app: &App, principal: &Principal, why: &str) -> Result<Act, Re
 #[derive(Serialize, ToSchema)]
 pub(super) struct Purged {
     purged: u64,
+    /// Those that a claim waits for and somebody is at: they stay until that has ended.
+    in_progress: u64,
 }
 
-/// Deletes everything that waits in the queue or is in flight.
+/// Deletes everything that waits in the queue or is in flight, but for what a claim waits for and somebody is at. What was handed
+/// out before is in doubt then: nobody knows whether it is done.
 #[utoipa::path(post, path = "/v1/queues/{queue}/purge", tag = "queues", params(("queue" = String, Path), Whose),
     request_body = ActBody,
     responses((status = 200, body = Purged)))]
@@ -370,8 +373,9 @@ pub(super) async fn purge(
     JsonBody(body): JsonBody<ActBody>,
 ) -> Result<Response, Problem> {
     let queue = queue(&app, &principal, Permission::Mend, &name, &whose).await?;
-    let count = app.gate.store().purge(&queue, act(&app, &principal, &body.why)?).await?;
-    Ok(json(StatusCode::OK, &Purged { purged: count }))
+    let snavio_store::Purged { deleted, in_progress } =
+        app.gate.store().purge(&queue, act(&app, &principal, &body.why)?).await?;
+    Ok(json(StatusCode::OK, &Purged { purged: deleted, in_progress }))
 }
 
 /// Why dead letters are put back.
@@ -431,7 +435,8 @@ impl Redriven {
     }
 }
 
-/// Puts dead letters of this dead-letter queue back where they came from, a bounded number per call.
+/// Puts dead letters of this dead-letter queue back where they came from, a bounded number per call. Those of which nobody
+/// knows whether they were done stay: `/v1/claims/{key}/reprocess` and `settle` are for them.
 #[utoipa::path(post, path = "/v1/queues/{queue}/redrive", tag = "queues", params(("queue" = String, Path), Whose),
     request_body = RedriveBody,
     responses((status = 200, body = Redriven)))]
@@ -516,6 +521,9 @@ pub(super) struct TargetDocument {
     /// When it is tried again, while it is not called.
     #[serde(skip_serializing_if = "Option::is_none")]
     probes_at: Option<String>,
+    /// When a call is tried again, while none finds a place on this node to look its name up: the target is not asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    crowded_until: Option<String>,
     /// Calls under way.
     calls: usize,
     /// Since when nothing is pushed any more, and why.
@@ -535,6 +543,7 @@ fn target(app: &App, queue: &QueueKey) -> Option<TargetDocument> {
         breaker: state.map_or(BreakerState::Closed, |it| it.breaker),
         failures: state.map_or(0, |it| it.failures),
         probes_at: state.and_then(|it| it.probes_at).map(|at| at.to_string()),
+        crowded_until: state.and_then(|it| it.crowded_until).map(|at| at.to_string()),
         calls: state.map_or(0, |it| it.calls),
         disabled: route.route.disabled.as_deref().cloned(),
         problem: registry

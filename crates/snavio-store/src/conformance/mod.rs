@@ -9,6 +9,7 @@ pub mod claims;
 pub mod conflicts;
 pub mod events;
 pub mod fleet;
+pub mod growth;
 pub mod holds;
 pub mod journal;
 pub mod leases;
@@ -41,6 +42,14 @@ pub trait Backend: Send + Sync {
     /// holds on when it is gone.
     fn is_shared(&self) -> bool {
         false
+    }
+
+    /// How many rows there are of claims, in all tables that have any.
+    fn claim_rows(&self) -> usize;
+
+    /// How many of them a claim has that compares no contents.
+    fn rows_of_a_claim(&self) -> usize {
+        1
     }
 }
 
@@ -106,6 +115,7 @@ macro_rules! conformance {
                 no_work_is_without_an_owner_past_its_deadline_and_a_sweep,
                 what_failed_is_tried_again_when_it_is_due_and_then_a_dead_letter,
                 what_failed_for_good_answers_so_until_a_person_puts_it_back,
+                work_whose_last_attempt_was_silent_is_in_doubt,
                 what_nobody_knows_of_is_held_for_a_person_where_the_route_says_so,
                 what_a_person_saw_to_be_done_is_complete_on_the_record,
                 what_nobody_knows_of_is_tried_again_otherwise, one_delivery_is_handed_out_by_its_number_once,
@@ -173,13 +183,14 @@ macro_rules! conformance {
                 telemetry_wakes_nobody_else, a_reader_amid_writers_misses_nothing,
                 a_page_of_messages_is_bounded_in_bytes, tenants_read_their_own, uses_are_read_newest_first,
                 audit_and_dead_letters_page_by_number, what_was_told_of_an_id_is_found_among_the_newest;
-            sweep: claims_level_off_under_steady_traffic, telemetry_ages_out_and_says_so,
+            sweep: telemetry_ages_out_and_says_so,
                 that_telemetry_was_dropped_is_dropped_in_silence, every_tenants_telemetry_ages_out;
         }
         $crate::conformance! { @backend $backend,
             reopen: work_outlives_a_restart, order_outlives_a_restart, a_late_worker_is_fenced_over_a_restart, everything_is_kept, an_event_outlives_a_restart, serials_and_fences_rise, claims_still_hold,
                 a_receipt_from_before_stands, the_last_attempt_outlives_a_restart,
                 a_redriven_delivery_does_not_keep_its_elders;
+            growth: claims_level_off_under_steady_traffic;
             leases: work_in_progress_is_not_handed_out_again_before_its_deadline,
                 work_with_a_long_deadline_is_in_doubt_only_past_it, an_extension_outlives_a_restart,
                 a_pause_outlives_a_restart, what_lapsed_before_a_restart_is_free_after_it,

@@ -14,7 +14,7 @@ use snavio_model::settle::Outcome;
 
 use super::samples::{RECEIVES_MAX, act, at, queue, queued, receipt, receive, route, settle_one};
 use super::{Backend, eventually};
-use crate::{ClaimFilter, Finished, HeldDelivery, Received, Report, Store, StoredClaim};
+use crate::{ClaimFilter, Finished, HeldDelivery, Purged, Received, Report, Store, StoredClaim};
 
 /// A route whose consumer reports back.
 pub fn book() -> Arc<BoundRoute> {
@@ -202,6 +202,14 @@ pub async fn a_report_whose_answer_was_lost_is_recognised(store: &Arc<dyn Store>
         assert_eq!(told.expect("the store finishes"), [Finished { outcome, status, told_before }]);
         assert_eq!(claim(&**store, "c", 2).await.held, Some(HeldDelivery::Due(at(60))), "its pause goes on");
     }
+    let longer = Duration::from_secs(600);
+    let extended = store.extend(&queue("book"), vec![receipt(&pausing)], longer, at(2)).await;
+    assert_eq!(extended.expect("the store extends"), [ReceiptOutcome::Done], "from before it was given back");
+    let report = failed(receipt(&pausing), false, 90);
+    let told = store.finish(&queue("book"), vec![report], "acme/bot", at(3)).await;
+    assert!(told.expect("the store finishes")[0].told_before);
+    let held = claim(&**store, "c", 4).await.held;
+    assert_eq!(held, Some(HeldDelivery::Due(at(90))), "nobody is waited for who has given it back");
     assert_eq!(finish(&**store, completed(receipt(&work), "2"), 1).await.0, ReceiptOutcome::Fenced);
     assert_eq!(store.answer(work.delivery_id).await.expect("it can be read"), Some(answer("1")));
 }
@@ -283,6 +291,32 @@ pub async fn what_failed_for_good_answers_so_until_a_person_puts_it_back(store: 
     assert_eq!(store.answer(work.delivery_id).await.expect("it can be read"), Some(answer("2")));
 }
 
+/// CLM-7: after the last attempt nobody knows more than after any other, whatever the route says of those.
+pub async fn work_whose_last_attempt_was_silent_is_in_doubt(store: &Arc<dyn Store>) {
+    let mut work = take_up(&**store, "a", 0).await;
+    for attempt in 2..=RECEIVES_MAX {
+        let now = 60 * i64::from(attempt);
+        store.sweep(at(now)).await.expect("the store sweeps");
+        work = only(&**store, now).await;
+        assert_eq!(work.attempt, attempt);
+    }
+    let later = 60 * i64::from(RECEIVES_MAX + 1);
+    let letters = eventually("it is a dead letter", async || {
+        store.sweep(at(later)).await.expect("the store sweeps");
+        let letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
+        (!letters.is_empty()).then_some(letters)
+    });
+    assert_eq!(letters.await[0].letter.reason, DeadReason::ReceivesExhausted);
+    assert_eq!(claim(&**store, "a", later).await.status(at(later)), Status::InDoubt);
+    let again = settle_one(&**store, "a", &book(), at(later)).await;
+    assert!(matches!(again, Outcome::Seen { status: Status::InDoubt, .. }), "{again:?}");
+    let back = store.redrive("acme", vec![work.delivery_id], act("looked", at(later))).await;
+    assert_eq!(back.expect("it redrives").back, [work.delivery_id]);
+    let work = only(&**store, later).await;
+    let done = finish(&**store, completed(receipt(&work), "1"), later).await;
+    assert_eq!(done, (ReceiptOutcome::Done, Some(Status::Completed)));
+}
+
 /// CLM-7
 pub async fn what_nobody_knows_of_is_held_for_a_person_where_the_route_says_so(store: &Arc<dyn Store>) {
     for id in ["told", "silent"] {
@@ -306,6 +340,9 @@ pub async fn what_nobody_knows_of_is_held_for_a_person_where_the_route_says_so(s
     assert_eq!(listed, ["told", "silent"]);
     let letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
     assert!(letters.iter().all(|it| it.letter.reason == DeadReason::InDoubt), "{letters:?}");
+    let dead_letter_queue = &letters[0].letter.delivery.dead_letter_queue;
+    let origins = store.dead_letter_origins(dead_letter_queue, Serial(0), 10).await;
+    assert_eq!(origins.expect("they can be listed"), [], "none goes back with others");
 }
 
 /// CLM-11
@@ -546,9 +583,23 @@ pub async fn a_late_worker_is_fenced_over_a_restart(backend: &dyn Backend) {
 /// CLM-11: what is purged or nobody takes does not stay in progress for ever.
 pub async fn a_claim_whose_delivery_ends_says_so(store: &Arc<dyn Store>) {
     settle_one(&**store, "purged", &book(), at(0)).await;
-    assert_eq!(store.purge(&queue("book"), act("cleaning", at(1))).await.expect("it purges"), 1);
+    assert_eq!(store.purge(&queue("book"), act("cleaning", at(1))).await.expect("it purges").deleted, 1);
     let purged = claim(&**store, "purged", 2).await;
     assert_eq!(purged.status(at(2)), Status::Failed { is_final: true });
+    let failing = take_up(&**store, "tried", 2).await;
+    finish(&**store, failed(receipt(&failing), false, 60), 3).await;
+    let working = take_up(&**store, "under way", 3).await;
+    let purged = store.purge(&queue("book"), act("cleaning", at(4))).await.expect("it purges");
+    assert_eq!(purged, Purged { deleted: 1, in_progress: 1 }, "nobody's effect is on its way to nobody");
+    let tried = claim(&**store, "tried", 5).await;
+    let progress = tried.claim.progress.as_ref().expect("it is followed");
+    assert_eq!(
+        (tried.status(at(5)), progress.attempts),
+        (Status::InDoubt, 1),
+        "it may have been done before"
+    );
+    let done = finish(&**store, completed(receipt(&working), "1"), 6).await;
+    assert_eq!(done, (ReceiptOutcome::Done, Some(Status::Completed)));
     settle_one(&**store, "old", &book(), at(2)).await;
     let later = 15 * 86_400;
     let ended = eventually("it ends", async || {

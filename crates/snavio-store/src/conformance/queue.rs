@@ -14,7 +14,7 @@ use super::samples::{
     settle_one,
 };
 use super::{eventually, give_up_after};
-use crate::{ListedDeadLetter, Received, Redriven, Report, Store};
+use crate::{ListedDeadLetter, Purged, Received, Redriven, Report, Store};
 
 async fn acknowledge(store: &dyn Store, name: &str, receipts: &[Receipt]) -> Vec<ReceiptOutcome> {
     samples::acknowledge(store, &queue(name), receipts.to_vec()).await.expect("the store acknowledges")
@@ -66,8 +66,9 @@ pub async fn a_receive_that_is_given_up_spends_no_attempt(store: &Arc<dyn Store>
         settle_one(&**store, &format!("id-{round}"), &notify(), at(0)).await;
         let asked = receive(&**store, "notify", 600, at(0));
         let received = match tokio::time::timeout(Duration::ZERO, asked).await {
-            Ok(received) => received,
-            Err(_) => {
+            Ok(received) if !received.is_empty() => received,
+            // One that was given up in a round before may still have it for a moment.
+            Ok(_) | Err(_) => {
                 eventually("the delivery is there again", async || {
                     let received = receive(&**store, "notify", 600, at(0)).await;
                     (!received.is_empty()).then_some(received)
@@ -275,7 +276,11 @@ pub async fn a_purge_takes_what_was_there_and_is_on_the_record(store: &Arc<dyn S
     let leased = store.receive(&queue("notify"), 1, Duration::from_secs(60), at(0)).await;
     let leased = leased.expect("the store hands out");
     let purged = store.purge(&queue("notify"), act("a test", at(1))).await;
-    assert_eq!(purged.expect("the store purges"), 3, "what is in flight goes too");
+    assert_eq!(
+        purged.expect("the store purges"),
+        Purged { deleted: 3, in_progress: 0 },
+        "what is in flight goes too"
+    );
     assert!(receive(&**store, "notify", 30, at(100)).await.is_empty());
     assert_eq!(acknowledge(&**store, "notify", &[receipt(&leased[0])]).await, [ReceiptOutcome::Gone]);
     assert_eq!(ids(&receive(&**store, "pay", 30, at(1)).await), ["d"], "other queues stay");
@@ -293,7 +298,7 @@ pub async fn a_purge_of_a_long_queue_takes_all_of_it(store: &Arc<dyn Store>) {
         let messages = (0..BATCH).map(|n| intake(&format!("{batch}-{n}"), &notify(), at(0))).collect();
         settle(&**store, messages, at(0)).await;
     }
-    let purged = store.purge(&queue("notify"), act("a test", at(1))).await.expect("the store purges");
+    let purged = store.purge(&queue("notify"), act("a test", at(1))).await.expect("the store purges").deleted;
     assert_eq!(purged, (batches * BATCH) as u64);
     assert!(receive(&**store, "notify", 30, at(1)).await.is_empty());
     let seen = store.attributes(&queue("notify"), at(1)).await.expect("the store tells");
@@ -315,7 +320,7 @@ pub async fn a_purge_amid_traffic_leaves_no_ghosts(store: &Arc<dyn Store>) {
         let (_, count, _) =
             tokio::join!(settle(&**store, before, at(0)), purge, settle(&**store, after, at(0)));
         settled += 6;
-        purged += count.expect("the store purges");
+        purged += count.expect("the store purges").deleted;
     }
     let mut left = 0;
     loop {
@@ -464,7 +469,7 @@ pub async fn a_redrive_that_is_given_up_is_whole(store: &Arc<dyn Store>) {
         assert!(left == 0 || left == COUNT, "{left} of {COUNT} are left after {wakes} wakes");
         store.redrive("acme", dead, act("mended", at(1))).await.expect("the store redrives");
         assert_eq!(
-            store.purge(&queue("notify"), act("next", at(1))).await.expect("the store purges"),
+            store.purge(&queue("notify"), act("next", at(1))).await.expect("the store purges").deleted,
             COUNT as u64
         );
         assert!(letters().await.is_empty());

@@ -104,7 +104,7 @@ pub(super) fn origins(
 ) -> Result<Vec<(Serial, QueueKey)>, StoreError> {
     let query = format!(
         "SELECT {COLUMNS} FROM dead_letter WHERE dead_letter_queue = ?1 AND id > ?2 \
-         AND reason <> 'conflict' ORDER BY id"
+         AND reason <> 'conflict' AND reason NOT LIKE 'in_doubt%' ORDER BY id"
     );
     let mut statement = connection.prepare_cached(&query).map_err(sql)?;
     let mut rows = statement.query((queue.as_str(), after.0)).map_err(sql)?;

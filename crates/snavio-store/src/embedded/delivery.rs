@@ -100,10 +100,15 @@ pub(super) fn release_all(connection: &Connection, key: &EntityKey) -> rusqlite:
 }
 
 /// How often one was handed out that no claim waits for. Two counts may come in either order.
-pub(super) fn set_receives(connection: &Connection, id: Serial, receives: u32) -> rusqlite::Result<()> {
-    let mut statement =
-        connection.prepare_cached("UPDATE delivery SET receives = max(receives, ?2) WHERE id = ?1")?;
-    statement.execute((id.0, receives)).map(|_| ())
+pub(super) fn count_receives(connection: &Connection, id: Serial, receives: u32) -> rusqlite::Result<()> {
+    const COUNT: &str = "UPDATE delivery SET receives = max(receives, ?2) WHERE id = ?1";
+    connection.prepare_cached(COUNT)?.execute((id.0, receives)).map(|_| ())
+}
+
+/// The same of one that was taken back. Its count came before: nobody takes back what he was not handed.
+pub(super) fn count_back(connection: &Connection, id: Serial, receives: u32) -> rusqlite::Result<()> {
+    const COUNT: &str = "UPDATE delivery SET receives = ?2 WHERE id = ?1";
+    connection.prepare_cached(COUNT)?.execute((id.0, receives)).map(|_| ())
 }
 
 /// Hands out all deliveries with their leases, in the order of their numbers.

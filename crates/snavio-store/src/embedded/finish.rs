@@ -145,12 +145,14 @@ fn end(
     records: &mut Vec<Record>,
 ) -> Result<(Finished, Option<Next>), StoreError> {
     let Report { receipt, ending, .. } = &work.report;
-    if let Some(before) = work.report.told_before(found.as_ref()) {
+    let before = work.report.told_before(found.as_ref());
+    if let Some(before) = before.filter(|_| !shown.is_leased) {
         return Ok((before, None));
     }
     let (number, most) = (shown.attempts, shown.attempts_max);
     let attempt = Attempt { fence: receipt.fence, number, most, tracking: work.tracking };
-    let mut told_before = false;
+    // Where it was leased on since, its pause begins anew: whoever reports has not got it.
+    let mut told_before = before.is_some();
     let (next, status) = match found {
         Some((key, mut claim)) => match claim.finish(&attempt, ending, now) {
             Ok(next) => {

@@ -62,7 +62,7 @@ impl EmbeddedStore {
         let is_held = extended.iter().any(|(tracking, _)| *tracking == Tracking::Hold);
         let of_fence = extended.into_iter().filter_map(|(_, lease)| Some((lease.fence?, lease)));
         let leases = of_fence.collect();
-        (outcomes, self.keep(KeepLeases { counts: Vec::new(), leases, reply: None }, is_held))
+        (outcomes, self.keep(KeepLeases { leases, ..KeepLeases::default() }, is_held))
     }
 
     /// Takes back what was handed out for attempts that were not made. Where a lapse is for a person to mend, that is durable
@@ -80,12 +80,15 @@ impl EmbeddedStore {
         // Locked until the writer has it: whoever leases it next is kept after this.
         let mut queues = lock(&self.queues);
         let back = queues.hand_back(queue, receipts, until);
+        if back.is_empty() {
+            return None;
+        }
         let is_held = back.iter().any(|(tracking, _)| *tracking == Tracking::Hold);
         let (tracked, plain): (Vec<_>, Vec<_>) =
             back.into_iter().partition(|(tracking, _)| tracking.is_tracked());
-        let counts = plain.into_iter().map(|(_, lease)| (lease.delivery, lease.receives)).collect();
+        let counts_back = plain.into_iter().map(|(_, lease)| (lease.delivery, lease.receives)).collect();
         let leases = tracked.into_iter().filter_map(|(_, lease)| Some((lease.fence?, lease))).collect();
-        self.keep(KeepLeases { counts, leases, reply: None }, is_held)
+        self.keep(KeepLeases { counts_back, leases, ..KeepLeases::default() }, is_held)
     }
 
     /// Has leases kept, and gives something to wait for if that must be waited for.
@@ -122,7 +125,7 @@ impl Handing<'_> {
         KeepLeases {
             counts: plain.map(|lease| (lease.delivery, lease.attempt)).collect(),
             leases: tracked.map(|lease| (lease.fence, lease.kept())).collect(),
-            reply: None,
+            ..KeepLeases::default()
         }
     }
 }
@@ -137,9 +140,11 @@ impl Drop for Handing<'_> {
         let back = lock(&self.store.queues).take_back(self.queue, leases);
         if is_held {
             // They were to be durable first, and may be on record already.
-            let tracked = back.iter().filter(|lease| lease.tracking.is_tracked());
-            let leases = tracked.map(|lease| (lease.fence, lease.kept_before())).collect();
-            self.store.keep(KeepLeases { counts: Vec::new(), leases, reply: None }, false);
+            let (tracked, plain): (Vec<&Lease>, Vec<&Lease>) =
+                back.iter().partition(|lease| lease.tracking.is_tracked());
+            let leases = tracked.into_iter().map(|lease| (lease.fence, lease.kept_before())).collect();
+            let counts_back = plain.into_iter().map(|it| (it.delivery, it.kept_before().receives)).collect();
+            self.store.keep(KeepLeases { leases, counts_back, ..KeepLeases::default() }, false);
         }
     }
 }

@@ -62,6 +62,8 @@ pub(super) struct Lapsed {
 pub(super) struct Shown {
     pub(super) attempts: u32,
     pub(super) attempts_max: u32,
+    /// Whether it was not given back since.
+    pub(super) is_leased: bool,
     /// Whether it was handed out before the store was opened, and it is not on record that this lease was the last.
     pub(super) is_old: bool,
 }
@@ -138,6 +140,11 @@ impl Known {
     /// One that was not handed out in this epoch.
     fn fresh(slot: Slot) -> Self {
         Self { slot, fence: None, state: State::Waiting(slot.queued_at) }
+    }
+
+    /// Whether somebody is at it, and a claim waits for what comes of that.
+    fn is_in_progress(&self) -> bool {
+        self.slot.tracking.is_tracked() && matches!(self.state, State::Leased(_))
     }
 
     /// What is kept of it, if a claim waits for it.
@@ -318,6 +325,7 @@ impl Index {
             // A receipt from before a restart may be of an attempt whose count was not kept.
             attempts: known.slot.receives.max(1),
             attempts_max: known.slot.receives_max,
+            is_leased: matches!(known.state, State::Leased(_) | State::Lapsed(_)),
             is_old: known.fence != Some(receipt.fence),
         })
     }
@@ -367,9 +375,15 @@ impl Index {
         visible_at: Timestamp,
     ) -> Option<(Tracking, KeptLease)> {
         let id = receipt.delivery_id;
-        let is_leased = self.known.get(&id).is_some_and(|it| matches!(it.state, State::Leased(_)));
-        if !is_leased || self.judge(receipt, began) != ReceiptOutcome::Done {
+        if self.judge(receipt, began) != ReceiptOutcome::Done {
             return None;
+        }
+        let there = self.known.get(&id)?;
+        match there.state {
+            State::Leased(_) => {}
+            // Told again: it may not be on record yet.
+            State::Delayed(_) | State::Waiting(_) => return Some((there.slot.tracking, there.kept())),
+            State::Lapsed(_) => return None,
         }
         let known = self.take(id)?;
         let slot = Slot { receives: known.slot.receives.saturating_sub(1), ..known.slot };
@@ -433,17 +447,23 @@ impl Index {
         Some((known.slot.tracking, known.kept()))
     }
 
-    /// Takes out some of what has a number up to this one, to be deleted.
-    pub(super) fn end_up_to(&mut self, up_to: Serial, limit: usize) -> Vec<Serial> {
-        let ending = self.ending.range(..=up_to).map(|(id, _)| *id);
-        let known = self.known.range(..=up_to).map(|(id, _)| *id);
-        let fresh = self.fresh.iter().filter(|fresh| !fresh.hole).map(|fresh| fresh.slot.id);
-        let fresh = fresh.take_while(|id| *id <= up_to);
-        let ids: Vec<_> = ending.chain(known).chain(fresh).take(limit).collect();
-        for id in &ids {
+    /// Takes out some of what has a number up to this one, to be deleted, each with how often it was handed out.
+    pub(super) fn end_up_to(&mut self, up_to: Serial, limit: usize) -> Vec<(Serial, u32)> {
+        let ending = self.ending.range(..=up_to).map(|(_, it)| it.slot);
+        let known = self.known.range(..=up_to).map(|(_, it)| it).filter(|it| !it.is_in_progress());
+        let fresh = self.fresh.iter().filter(|fresh| !fresh.hole).map(|fresh| fresh.slot);
+        let fresh = fresh.take_while(|slot| slot.id <= up_to);
+        let all = ending.chain(known.map(|it| it.slot)).chain(fresh);
+        let some: Vec<_> = all.take(limit).map(|slot| (slot.id, slot.receives)).collect();
+        for (id, _) in &some {
             self.begin_end(*id);
         }
-        ids
+        some
+    }
+
+    /// How many of what has a number up to this one somebody is at.
+    pub(super) fn in_progress(&self, up_to: Serial) -> usize {
+        self.known.range(..=up_to).filter(|(_, it)| it.is_in_progress()).count()
     }
 
     /// Takes out what must become a dead letter.

@@ -78,8 +78,8 @@ use crate::over::{Looked, Walks};
 use crate::waiting::Waiting;
 use crate::{
     Act, Anchor, AuditEntry, Durability, Figures, Journal, Ledger, ListedDeadLetter, LoggedMessage,
-    OwnFigures, Queue, Received, Redriven, RegistryLog, Settled, Store, StoreError, StoredDeadLetter, Swept,
-    ToldOf, Use, files,
+    OwnFigures, Purged, Queue, Received, Redriven, RegistryLog, Settled, Store, StoreError, StoredDeadLetter,
+    Swept, ToldOf, Use, files,
 };
 
 /// The database file within the data folder.
@@ -258,10 +258,15 @@ impl EmbeddedStore {
     }
 
     /// Deletes some of a queue, and says how much.
-    async fn purge_some(&self, queue: &QueueKey, ids: Vec<Serial>, act: Act) -> Result<u64, StoreError> {
+    async fn purge_some(
+        &self,
+        queue: &QueueKey,
+        some: Vec<(Serial, u32)>,
+        act: Act,
+    ) -> Result<u64, StoreError> {
         let (reply, answer) = oneshot::channel();
         let (queue, queues) = (queue.clone(), Arc::clone(&self.queues));
-        let job = Purge { queue, ids, act, queues, deleted: 0, parked: Vec::new(), reply };
+        let job = Purge { queue, some, act, queues, deleted: 0, parked: Vec::new(), reply };
         self.writer.submit(Urgency::Ordinary, Box::new(job));
         answer.await.unwrap_or(Err(StoreError::Closed))
     }
@@ -432,16 +437,17 @@ impl Queue for EmbeddedStore {
         self.hand_back(queue, &receipts, until).await
     }
 
-    async fn purge(&self, queue: &QueueKey, act: Act) -> Result<u64, StoreError> {
+    async fn purge(&self, queue: &QueueKey, act: Act) -> Result<Purged, StoreError> {
         // What comes later stays, or a purge amid traffic would never end.
         let up_to = self.numbers.next();
         let mut deleted = 0;
         loop {
-            let ids = lock(&self.queues).end_up_to(queue, up_to, limits::SWEEP_ROWS_MAX);
-            let is_last = ids.len() < limits::SWEEP_ROWS_MAX;
-            deleted += self.purge_some(queue, ids, act.clone()).await?;
+            let some = lock(&self.queues).end_up_to(queue, up_to, limits::SWEEP_ROWS_MAX);
+            let is_last = some.len() < limits::SWEEP_ROWS_MAX;
+            deleted += self.purge_some(queue, some, act.clone()).await?;
             if is_last {
-                return Ok(deleted);
+                let in_progress = lock(&self.queues).in_progress(queue, up_to) as u64;
+                return Ok(Purged { deleted, in_progress });
             }
         }
     }
@@ -489,6 +495,11 @@ impl Journal for EmbeddedStore {
     ) -> Result<Vec<LoggedMessage>, StoreError> {
         let tenant = tenant.to_owned();
         self.readers.run(move |connection| message::of_tenant(connection, &tenant, after, limit)).await
+    }
+
+    async fn message(&self, tenant: &str, number: Serial) -> Result<Option<LoggedMessage>, StoreError> {
+        let found = self.readers.run(move |connection| message::find(connection, number)).await?;
+        Ok(found.filter(|it| it.message.source.tenant() == tenant))
     }
 
     async fn uses(&self, tenant: &str, before: Serial, limit: usize) -> Result<Vec<Use>, StoreError> {

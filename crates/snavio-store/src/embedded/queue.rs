@@ -272,12 +272,17 @@ impl Queues {
         receipts.iter().map(|receipt| index.change(*receipt, began, state)).collect()
     }
 
-    /// Takes out some of what has a number up to this one, to be deleted.
-    pub(super) fn end_up_to(&mut self, key: &QueueKey, up_to: Serial, limit: usize) -> Vec<Serial> {
-        let mut ids = self.queue(key).end_up_to(up_to, limit);
+    /// Takes out some of what has a number up to this one, to be deleted, each with how often it was handed out.
+    pub(super) fn end_up_to(&mut self, key: &QueueKey, up_to: Serial, limit: usize) -> Vec<(Serial, u32)> {
+        let mut some = self.queue(key).end_up_to(up_to, limit);
         let behind = self.lanes.by_age(key).map(|(_, id)| id).filter(|id| *id <= up_to);
-        ids.extend(behind.take(limit - ids.len()));
-        ids
+        some.extend(behind.take(limit - some.len()).map(|id| (id, 0)));
+        some
+    }
+
+    /// How many of what has a number up to this one somebody is at.
+    pub(super) fn in_progress(&mut self, key: &QueueKey, up_to: Serial) -> usize {
+        self.queue(key).in_progress(up_to)
     }
 
     /// Ends leases whose time is over, wakes those who wait, and takes out what must become a dead letter.
@@ -451,6 +456,19 @@ mod tests {
         assert!(receive(&mut queues, 31).is_empty(), "what was leased since is not taken back");
     }
 
+    /// DLV-4: whoever was not told that it is on record says it again, and then it is kept.
+    #[test]
+    fn what_is_taken_back_twice_is_kept_twice_and_counted_once() {
+        let mut queues = queues([1]);
+        let lease = receive(&mut queues, 0)[0];
+        let first = queues.hand_back(&key(), &[receipt(&lease)], at(10));
+        let second = queues.hand_back(&key(), &[receipt(&lease)], at(20));
+        assert_eq!((&first, first[0].1.receives), (&second, 0));
+        let again = receive(&mut queues, 10)[0];
+        assert_eq!(again.attempt, 1);
+        assert_eq!(queues.hand_back(&key(), &[receipt(&lease)], at(30)), [], "somebody has it since");
+    }
+
     /// DLV-2
     #[test]
     fn a_purge_takes_what_was_there_in_bounded_steps() {
@@ -464,8 +482,9 @@ mod tests {
                 break;
             }
             assert!(some.len() <= 3);
-            queues.forget(&key(), &some);
-            purged.extend(some.iter().map(|id| id.0));
+            let ids: Vec<_> = some.into_iter().map(|(id, _)| id).collect();
+            queues.forget(&key(), &ids);
+            purged.extend(ids.iter().map(|id| id.0));
         }
         assert_eq!(purged, [1, 2, 3, 4, 5, 6, 7, 8]);
         // An acknowledgement that fails once the purge is durable brings nothing back.

@@ -22,9 +22,12 @@ use crate::waiting::Waiting;
 use crate::{Act, Redriven, StoreError};
 
 /// Leases on their way to the table; who hands out what may be handed out only once waits for that.
+#[derive(Default)]
 pub(super) struct KeepLeases {
     /// How often those were handed out that no claim waits for: nothing else is kept of them.
     pub(super) counts: Vec<(Serial, u32)>,
+    /// And how often, of those that were taken back.
+    pub(super) counts_back: Vec<(Serial, u32)>,
     /// How the others stand, each with the fence that this is about.
     pub(super) leases: Vec<(Serial, KeptLease)>,
     pub(super) reply: Option<oneshot::Sender<Result<(), StoreError>>>,
@@ -33,7 +36,10 @@ pub(super) struct KeepLeases {
 impl Job for KeepLeases {
     fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
         for (id, receives) in &self.counts {
-            delivery::set_receives(transaction.connection, *id, *receives).map_err(sql)?;
+            delivery::count_receives(transaction.connection, *id, *receives).map_err(sql)?;
+        }
+        for (id, receives) in &self.counts_back {
+            delivery::count_back(transaction.connection, *id, *receives).map_err(sql)?;
         }
         for (under, lease) in &self.leases {
             lease::put(transaction.connection, lease, *under).map_err(sql)?;
@@ -118,7 +124,8 @@ impl Job for Bury {
 /// Some of what waits or is in flight in a queue, deleted, with its line on the record.
 pub(super) struct Purge {
     pub(super) queue: QueueKey,
-    pub(super) ids: Vec<Serial>,
+    /// Each with how often it was handed out.
+    pub(super) some: Vec<(Serial, u32)>,
     pub(super) act: Act,
     pub(super) queues: Arc<Mutex<Queues>>,
     pub(super) deleted: u64,
@@ -126,12 +133,19 @@ pub(super) struct Purge {
     pub(super) reply: oneshot::Sender<Result<u64, StoreError>>,
 }
 
+impl Purge {
+    fn ids(&self) -> Vec<Serial> {
+        self.some.iter().map(|(id, _)| *id).collect()
+    }
+}
+
 impl Job for Purge {
     fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
         self.deleted = 0;
         self.parked.clear();
-        for id in &self.ids {
+        for (id, receives) in &self.some {
             let found = usable(delivery::find(transaction.connection, *id))?.flatten();
+            let found = found.map(|it| Delivery { receives: *receives, ..it });
             if let Some(delivery) = found.as_ref().filter(|it| it.tracking.is_tracked()) {
                 finish::buried(transaction, delivery, DeadReason::Purged, self.act.at)?;
             }
@@ -146,14 +160,14 @@ impl Job for Purge {
 
     fn committed(self: Box<Self>) {
         let mut queues = lock(&self.queues);
-        queues.forget(&self.queue, &self.ids);
+        queues.forget(&self.queue, &self.ids());
         self.parked.iter().for_each(|(key, at)| queues.park(key, *at));
         drop(queues);
         let _ = self.reply.send(Ok(self.deleted));
     }
 
     fn failed(self: Box<Self>, error: StoreError) {
-        lock(&self.queues).put_back(&self.queue, &self.ids);
+        lock(&self.queues).put_back(&self.queue, &self.ids());
         let _ = self.reply.send(Err(error));
     }
 }

@@ -250,7 +250,7 @@ pub(super) async fn origins(
     limit: usize,
 ) -> Result<Vec<(Serial, QueueKey)>, StoreError> {
     const ORIGINS: &str = "SELECT id, queue FROM dead_letter WHERE dead_letter_queue = $1 AND id > $2 \
-         AND reason <> 'conflict' ORDER BY id LIMIT $3";
+         AND reason <> 'conflict' AND reason NOT LIKE 'in_doubt%' ORDER BY id LIMIT $3";
     let statement = client.prepare_cached(ORIGINS).await.map_err(sql)?;
     let rows = client.query(&statement, &[&queue.as_str(), &after.0, &(limit as i64)]).await.map_err(sql)?;
     let read = |row: &Row| Ok((Serial(row.try_get(0)?), QueueKey::stored(row.try_get(1)?)));

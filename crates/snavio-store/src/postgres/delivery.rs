@@ -363,7 +363,7 @@ async fn there(client: &impl GenericClient, queue: &str, ids: &[i64]) -> Result<
 }
 
 /// What a step of a purge came to.
-pub(super) struct Purged {
+pub(super) struct Step {
     pub(super) deleted: usize,
     /// Whether there may be more.
     pub(super) partial: bool,
@@ -375,7 +375,7 @@ pub(super) async fn purge_some(
     queue: &QueueKey,
     up_to: Serial,
     act: &Act,
-) -> Result<Purged, StoreError> {
+) -> Result<Step, StoreError> {
     let transaction = client.transaction().await.map_err(sql)?;
     let purged = purge(&transaction, queue, up_to, limits::SWEEP_ROWS_MAX, act.at).await?;
     let outcome = format!("{} deliveries deleted", purged.deleted);
@@ -392,16 +392,19 @@ async fn purge(
     up_to: Serial,
     limit: usize,
     now: Timestamp,
-) -> Result<Purged, StoreError> {
+) -> Result<Step, StoreError> {
     // Found by the queue's own index, and locked in the order of their numbers, as by those who present receipts.
-    const FOUND: &str =
-        "SELECT id, lane FROM delivery WHERE queue = $1 AND id <= $2 ORDER BY visible_at, id LIMIT $3";
+    // What a claim waits for and somebody is at stays.
+    const FOUND: &str = "SELECT id, lane FROM delivery WHERE queue = $1 AND id <= $2 \
+         AND (tracking = 0 OR held IS DISTINCT FROM 'leased') ORDER BY visible_at, id LIMIT $3";
     const PURGE: &str = "WITH deleted AS ( \
              DELETE FROM delivery WHERE id = ANY (ARRAY( \
-                 SELECT id FROM delivery WHERE id = ANY ($1) ORDER BY id FOR UPDATE)) \
-             RETURNING id, tracking, lane, lane_number, lane_parks \
+                 SELECT id FROM delivery WHERE id = ANY ($1) \
+                     AND (tracking = 0 OR held IS DISTINCT FROM 'leased') ORDER BY id FOR UPDATE)) \
+             RETURNING id, tracking, receives, lane, lane_number, lane_parks \
          ), parking AS (SELECT lane, lane_number FROM deleted WHERE lane IS NOT NULL AND lane_parks IS NOT NULL) \
-         SELECT (SELECT count(*) FROM deleted), ARRAY(SELECT id FROM deleted WHERE tracking > 0), \
+         SELECT (SELECT count(*) FROM deleted), ARRAY(SELECT id FROM deleted WHERE tracking > 0 ORDER BY id), \
+             ARRAY(SELECT receives FROM deleted WHERE tracking > 0 ORDER BY id), \
              ARRAY(SELECT DISTINCT lane FROM deleted WHERE lane IS NOT NULL), \
              ARRAY(SELECT lane FROM parking ORDER BY lane, lane_number), \
              ARRAY(SELECT lane_number FROM parking ORDER BY lane, lane_number)";
@@ -420,18 +423,33 @@ async fn purge(
     let statement = client.prepare_cached(PURGE).await.map_err(sql)?;
     let row = client.query_one(&statement, &[&found]).await.map_err(sql)?;
     let deleted = row.try_get::<_, i64>(0).map(|it| usize::try_from(it).unwrap_or(0)).map_err(sql)?;
-    let tracked: Vec<i64> = row.try_get(1).map_err(sql)?;
-    finish::purged(client, tracked.into_iter().map(Serial).collect(), now).await?;
+    let (tracked, receives): (Vec<i64>, Vec<i32>) =
+        (row.try_get(1).map_err(sql)?, row.try_get(2).map_err(sql)?);
+    let receives = receives.into_iter().map(|it| u32::try_from(it).unwrap_or(0));
+    finish::purged(client, tracked.into_iter().map(Serial).zip(receives).collect(), now).await?;
     // There is nothing to be mended of them any more.
     let (parking, numbers): (Vec<&str>, Vec<i64>) =
-        (row.try_get(3).map_err(sql)?, row.try_get(4).map_err(sql)?);
+        (row.try_get(4).map_err(sql)?, row.try_get(5).map_err(sql)?);
     let ended =
         parking.into_iter().zip(numbers).filter_map(|(lane, at)| Some((EntityKey::stored(lane)?, at)));
     park::done(client, &ended.collect::<Vec<_>>(), now).await?;
-    let lanes: Vec<&str> = row.try_get(2).map_err(sql)?;
+    let lanes: Vec<&str> = row.try_get(3).map_err(sql)?;
     let lanes: Vec<_> = lanes.into_iter().filter_map(EntityKey::stored).collect();
     lane::pass_on(client, lanes.iter()).await.map_err(Trouble::into_error)?;
-    Ok(Purged { deleted, partial: rows.len() == limit || found.len() < rows.len() })
+    Ok(Step { deleted, partial: rows.len() == limit || found.len() < rows.len() })
+}
+
+/// How many of a queue up to a number somebody is at, and a claim waits for what comes of that.
+pub(super) async fn in_progress(
+    client: &impl GenericClient,
+    queue: &QueueKey,
+    up_to: Serial,
+) -> Result<u64, StoreError> {
+    const COUNT: &str = "SELECT count(*) FROM delivery \
+         WHERE queue = $1 AND id <= $2 AND tracking > 0 AND held = 'leased'";
+    let statement = client.prepare_cached(COUNT).await.map_err(sql)?;
+    let row = client.query_one(&statement, &[&queue.as_str(), &up_to.0]).await.map_err(sql)?;
+    row.try_get::<_, i64>(0).map(|it| u64::try_from(it).unwrap_or(0)).map_err(sql)
 }
 
 const ATTRIBUTES: &str = "count(*) FILTER (WHERE visible_at <= $1 OR held IS NULL), \

@@ -56,11 +56,11 @@ pub(super) async fn finish(
     let mut finished = Vec::with_capacity(reports.len());
     for report in reports {
         let id = report.receipt.delivery_id;
-        let is_newest = deliveries.get(&id).is_some_and(|(_, fence)| *fence == Some(report.receipt.fence));
+        let is_newest = deliveries.get(&id).is_some_and(|it| it.fence == Some(report.receipt.fence));
         let claim = claims.remove(&id);
         // Said twice in one call, the second finds the first's work done.
         finished.push(match deliveries.remove(&id) {
-            Some((delivery, _)) if is_newest => end(report, delivery, claim, now, &mut written),
+            Some(shown) if is_newest => end(report, shown, claim, now, &mut written),
             there => late(report, there.is_some(), claim, (who, now), &mut written),
         });
     }
@@ -69,14 +69,23 @@ pub(super) async fn finish(
     Ok((finished, written.records))
 }
 
-/// Locks the deliveries of a queue, and says under which fence each was handed out last.
+/// A delivery that a report may be about.
+struct Shown {
+    delivery: Delivery,
+    /// Under which it was handed out last.
+    fence: Option<Serial>,
+    /// Whether it was not given back since.
+    is_leased: bool,
+}
+
+/// Locks the deliveries of a queue.
 async fn lock(
     client: &impl GenericClient,
     queue: &QueueKey,
     ids: &[Serial],
-) -> Result<HashMap<Serial, (Delivery, Option<Serial>)>, StoreError> {
+) -> Result<HashMap<Serial, Shown>, StoreError> {
     let text = format!(
-        "SELECT {}, fence FROM delivery WHERE id = ANY ($1) AND queue = $2 ORDER BY id FOR UPDATE",
+        "SELECT {}, fence, coalesce(held = 'leased', FALSE) FROM delivery WHERE id = ANY ($1) AND queue = $2 ORDER BY id FOR UPDATE",
         delivery::COLUMNS
     );
     let ids: Vec<_> = ids.iter().map(|it| it.0).collect();
@@ -84,7 +93,9 @@ async fn lock(
     let rows = client.query(&statement, &[&ids, &queue.as_str()]).await.map_err(sql)?;
     let read = |row: &Row| {
         let delivery = delivery::read(row)?;
-        Ok((delivery.id, (delivery, row.try_get::<_, Option<i64>>(delivery::WIDTH)?.map(Serial))))
+        let fence = row.try_get::<_, Option<i64>>(delivery::WIDTH)?.map(Serial);
+        let is_leased = row.try_get(delivery::WIDTH + 1)?;
+        Ok((delivery.id, Shown { delivery, fence, is_leased }))
     };
     rows.iter().map(read).collect::<Result<_, _>>().map_err(sql)
 }
@@ -92,16 +103,19 @@ async fn lock(
 /// A report of the newest lease.
 fn end(
     report: &Report,
-    delivery: Delivery,
+    shown: Shown,
     found: Option<(ClaimKey, Claim)>,
     now: Timestamp,
     written: &mut Written,
 ) -> Finished {
     let Report { receipt, ending, .. } = report;
-    if let Some(before) = report.told_before(found.as_ref()) {
+    let before = report.told_before(found.as_ref());
+    if let Some(before) = before.filter(|_| !shown.is_leased) {
         return before;
     }
-    let mut told_before = false;
+    let delivery = shown.delivery;
+    // Where it was leased on since, its pause begins anew: whoever reports has not got it.
+    let mut told_before = before.is_some();
     let (next, status) = match found {
         Some((key, mut claim)) => {
             let attempt = Attempt {
@@ -302,14 +316,17 @@ pub(super) async fn buried<'a>(
     .await
 }
 
-/// The claims of deliveries that were purged.
+/// The claims of deliveries that were purged, each with how often it was handed out.
 pub(super) async fn purged(
     client: &impl GenericClient,
-    deliveries: Vec<Serial>,
+    deliveries: HashMap<Serial, u32>,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    change(client, deliveries, |claim| {
-        claim.buried(DeadReason::Purged, 0, now);
+    change(client, deliveries.keys().copied().collect(), |claim| {
+        let of = claim.progress.as_ref().and_then(|it| deliveries.get(&it.delivery));
+        if let Some(receives) = of {
+            claim.buried(DeadReason::Purged, *receives, now);
+        }
     })
     .await
 }

@@ -157,10 +157,18 @@ pub(super) async fn find(
     client: &impl GenericClient,
     number: Serial,
 ) -> Result<Option<LoggedMessage>, StoreError> {
+    usable(find_intact(client, number).await).map(Option::flatten)
+}
+
+/// The message with this number. A damaged one is an error.
+pub(super) async fn find_intact(
+    client: &impl GenericClient,
+    number: Serial,
+) -> Result<Option<LoggedMessage>, StoreError> {
     let query = format!("SELECT {COLUMNS} FROM message WHERE seq = $1");
     let statement = client.prepare_cached(&query).await.map_err(sql)?;
     let row = client.query_opt(&statement, &[&number.0]).await.map_err(sql)?;
-    Ok(row.map(|row| usable(read(&row, 0))).transpose()?.flatten())
+    row.map(|row| read(&row, 0)).transpose()
 }
 
 /// The messages with these numbers, each with the version of its hash; damaged ones are told of and left out.

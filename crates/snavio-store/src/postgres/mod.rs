@@ -75,7 +75,8 @@ use crate::over::{Looked, Walks};
 use crate::waiting::Waiting;
 use crate::{
     Act, Anchor, AuditEntry, Deed, Durability, Figures, Journal, Ledger, ListedDeadLetter, LoggedMessage,
-    Queue, Received, Redriven, RegistryLog, Settled, Store, StoreError, StoredDeadLetter, Swept, ToldOf, Use,
+    Purged, Queue, Received, Redriven, RegistryLog, Settled, Store, StoreError, StoredDeadLetter, Swept,
+    ToldOf, Use,
 };
 
 /// Where a database is: `postgres://user:password@host:port/database`. It may hold a password, so it is not shown.
@@ -386,7 +387,7 @@ impl Queue for PostgresStore {
         self.within(take_back(&self.inner, queue, &receipts, until)).await
     }
 
-    async fn purge(&self, queue: &QueueKey, act: Act) -> Result<u64, StoreError> {
+    async fn purge(&self, queue: &QueueKey, act: Act) -> Result<Purged, StoreError> {
         // What comes later stays, or a purge amid traffic would never end.
         let number = async {
             let row = self.client().await?.query_one(BLOCK, &[]).await;
@@ -400,7 +401,8 @@ impl Queue for PostgresStore {
             self.inner.rooms.forget(queue);
             deleted += purged.deleted as u64;
             if !purged.partial {
-                return Ok(deleted);
+                let counting = async { delivery::in_progress(&self.client().await?, queue, up_to).await };
+                return Ok(Purged { deleted, in_progress: self.within(counting).await? });
             }
         }
     }
@@ -531,6 +533,11 @@ impl Journal for PostgresStore {
             Ok(message::page(&client, tenant, after, up_to, limit).await?.messages)
         };
         self.within(work).await
+    }
+
+    async fn message(&self, tenant: &str, number: Serial) -> Result<Option<LoggedMessage>, StoreError> {
+        let found = self.within(async { message::find_intact(&self.client().await?, number).await }).await?;
+        Ok(found.filter(|it| it.message.source.tenant() == tenant))
     }
 
     async fn uses(&self, tenant: &str, before: Serial, limit: usize) -> Result<Vec<Use>, StoreError> {

@@ -101,6 +101,7 @@ async fn a_page_goes_on_behind_what_is_damaged(damaged: &impl Damaged) {
     for id in ["a", "b", "c"] {
         settle_one(store, id, &notify(), at(0)).await;
     }
+    let first = store.messages("acme", Serial(0), 1).await.unwrap()[0].number;
     for id in ["a", "b"] {
         damaged.flip(&format!("UPDATE message SET signature = 'other' WHERE id = '{id}'"));
     }
@@ -108,6 +109,11 @@ async fn a_page_goes_on_behind_what_is_damaged(damaged: &impl Damaged) {
     assert_eq!(messages.iter().map(|it| it.message.id.as_str()).collect::<Vec<_>>(), ["c"]);
     let told = store.telemetry("acme", Serial(0), 1).await.unwrap();
     assert_eq!(told[0].body["command_id"], "c");
+    let asked = store.message("acme", first).await;
+    assert!(matches!(asked, Err(StoreError::Damaged { .. })), "it is not as if there were none: {asked:?}");
+    let last = messages[0].number;
+    assert_eq!(store.message("acme", last).await.unwrap().unwrap().message.id.as_str(), "c");
+    assert!(store.message("zeta", last).await.unwrap().is_none(), "it is nobody else's");
     store.close().await;
 }
 

@@ -24,9 +24,9 @@ use snavio_model::time::Timestamp;
 use snavio_store::{
     Act, Anchor, Archive, Audit, AuditEntry, ClaimFilter, Claims, Conflicts, Cooled, CooledUpTo, Deed,
     Durability, Entities, Erasure, Figures, Finished, Fleet, Heard, HeldBack, Journal, Ledger,
-    ListedDeadLetter, LoggedMessage, NewHold, NewSegment, NodeSeen, NodeState, Queue, Received, Redriven,
-    RegistryLog, Report, Reset, Settled, Store, StoreError, StoredClaim, StoredConflict, StoredDeadLetter,
-    Swept, ToldOf, Use, WaitEnded,
+    ListedDeadLetter, LoggedMessage, NewHold, NewSegment, NodeSeen, NodeState, Purged, Queue, Received,
+    Redriven, RegistryLog, Report, Reset, Settled, Store, StoreError, StoredClaim, StoredConflict,
+    StoredDeadLetter, Swept, ToldOf, Use, WaitEnded,
 };
 use tokio::sync::Notify;
 
@@ -109,8 +109,8 @@ impl Queue for NullStore {
         Ok(())
     }
 
-    async fn purge(&self, _: &QueueKey, _: Act) -> Result<u64, StoreError> {
-        Ok(0)
+    async fn purge(&self, _: &QueueKey, _: Act) -> Result<Purged, StoreError> {
+        Ok(Purged::default())
     }
 
     async fn redrive(&self, _: &str, _: Vec<Serial>, _: Act) -> Result<Redriven, StoreError> {
@@ -250,6 +250,10 @@ impl RegistryLog for NullStore {
 impl Journal for NullStore {
     async fn messages(&self, _: &str, _: Serial, _: usize) -> Result<Vec<LoggedMessage>, StoreError> {
         Ok(Vec::new())
+    }
+
+    async fn message(&self, _: &str, _: Serial) -> Result<Option<LoggedMessage>, StoreError> {
+        Ok(None)
     }
 
     async fn uses(&self, _: &str, _: Serial, _: usize) -> Result<Vec<Use>, StoreError> {

@@ -1,0 +1,111 @@
+//! What may have been done is nobody's to lose, or to do again, by the way (CLM-7, CLM-11), from outside.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::node::{new_id, verdict};
+use crate::patience::eventually;
+use crate::processing::{Books, Told, http};
+use crate::processor::{Processor, Reply};
+
+/// As the service that sends, and has nothing to do with the work.
+async fn as_shop(books: &Books, path: &str, body: Value) -> (u16, Value) {
+    let api = books.node.api().with_token(&books.node.token(&books.shop).await);
+    verdict(api.send(Method::POST, path, Some(body.to_string().into_bytes()), "application/json").await)
+}
+
+async fn letter(books: &Books) -> Value {
+    eventually("there is a dead letter", async || {
+        let (_, letters) = books.ask(Method::GET, "/v1/dead-letters", None).await;
+        letters["items"].as_array()?.first().cloned()
+    })
+    .await
+}
+
+/// CLM-7, CLM-11: what is in doubt goes back on the word of one who has looked, and by no other way.
+#[tokio::test]
+async fn what_is_in_doubt_is_not_redriven_by_the_way() {
+    let processor = Processor::start().await;
+    processor.answers([Reply::new(500, "{}"), Reply::new(201, r#"{"glPostingReference":"JE-1"}"#)]);
+    let mut held = http(&processor);
+    held["in_doubt"] = json!("hold");
+    let books = Books::set(held).await;
+    let id = new_id();
+    let told = books.send(&id, 10).await;
+    assert_eq!(told.word(), (409, "in_doubt"), "a 500 may come after the effect: {}", told.text);
+    let letter = letter(&books).await;
+    let one = format!("/v1/dead-letters/{}/redrive", letter["id"]);
+    let (status, refused) = as_shop(&books, &one, json!({})).await;
+    assert_eq!((status, &refused["reason"]), (403, &json!("forbidden")), "{refused}");
+    let (status, refused) = books.ask(Method::POST, &one, Some(json!({}))).await;
+    assert_eq!((status, &refused["reason"]), (409, &json!("in_doubt")), "{refused}");
+    assert!(refused["detail"].as_str().unwrap().contains("snavio claims reprocess"), "{refused}");
+    let all = "/v1/queues/exceptions/redrive";
+    let (status, done) = books.ask(Method::POST, all, Some(json!({}))).await;
+    assert_eq!((status, &done["redriven"]), (200, &json!(0)), "{done}");
+    assert_eq!(processor.asked().len(), 1);
+
+    let why = json!({ "why": "it is not in the ledger" });
+    let (status, back) = books.ask(Method::POST, &format!("/v1/claims/{id}/reprocess"), Some(why)).await;
+    assert_eq!(status, 200, "{back}");
+    let replay = eventually("it is done", async || {
+        let replay = books.send(&id, 10).await;
+        (replay.status == 200).then_some(replay)
+    })
+    .await;
+    assert_eq!((&replay.document["reference"], processor.asked().len()), (&json!("JE-1"), 2));
+}
+
+/// CLM-7, DLV-2: a purge takes what nobody has tried; of what was tried it says that it may be done, and what somebody is at
+/// ends as it ends.
+#[tokio::test]
+async fn a_purge_loses_no_effect_that_is_on_its_way() {
+    let books = Books::set(json!({ "kind": "tracked" })).await;
+    let (at_it, tried, fresh) = (new_id(), new_id(), new_id());
+    assert_eq!(books.send(&at_it, 10).await.status, 202);
+    let work = books.take(600).await;
+    assert_eq!(books.send(&tried, 10).await.status, 202);
+    let failing = books.take(600).await;
+    let more = json!({ "error": "the ledger is closed", "retry_after_seconds": 600 });
+    assert_eq!(books.report("fail", &failing, more).await.0, 200);
+    assert_eq!(books.send(&fresh, 10).await.status, 202);
+
+    let purge = Some(json!({ "why": "a migration" }));
+    let (status, purged) = books.ask(Method::POST, "/v1/queues/paid/purge", purge).await;
+    assert_eq!((status, purged), (200, json!({ "purged": 2, "in_progress": 1 })));
+    let told = async |id: &str| {
+        let Told { document, .. } = books.send(id, 10).await;
+        document["reason"].as_str().or(document["state"].as_str()).unwrap_or_default().to_owned()
+    };
+    assert_eq!(told(&tried).await, "in_doubt");
+    assert_eq!(told(&fresh).await, "FAILED");
+    let reprocess = Some(json!({ "why": "again" }));
+    let (status, gone) = books.ask(Method::POST, &format!("/v1/claims/{tried}/reprocess"), reprocess).await;
+    assert!(status == 404 && gone["detail"].as_str().unwrap().contains("Look whether it was done"), "{gone}");
+    let (status, done) = books.report("complete", &work, json!({ "reference": "JE-1" })).await;
+    assert_eq!((status, &done["status"]), (200, &json!("COMPLETED")), "{done}");
+}
+
+/// CLM-7: the last attempt's silence is told to senders for what it is.
+#[tokio::test]
+async fn silence_at_the_last_attempt_is_not_told_as_a_failure() {
+    let processor = Processor::start().await;
+    let late = || Reply::new(201, "{}").after(Duration::from_secs(4));
+    processor.answers([late(), late()]);
+    let mut impatient = http(&processor);
+    (impatient["timeout_seconds"], impatient["deadline_seconds"]) = (json!(1), json!(10));
+    impatient["backoff_seconds"] = json!(1);
+    let books = Books::with(impatient, json!({ "receives_max": 2 })).await;
+    let id = new_id();
+    books.send(&id, 10).await;
+    let told = eventually("its attempts are over", async || {
+        let told = books.send(&id, 10).await;
+        (told.word().1 == "in_doubt").then_some(told)
+    })
+    .await;
+    assert_eq!(told.status, 409, "{}", told.text);
+    assert_eq!(letter(&books).await["reason"], "receives_exhausted");
+    assert_eq!(processor.asked().len(), 2);
+}
