@@ -22,6 +22,8 @@ pub enum ApiError {
         retry_after: Option<Duration>,
         /// The whole document.
         document: Value,
+        /// The same as it came: numbers have all their digits.
+        text: Box<str>,
     },
     /// The gateway was not reached, or hung up.
     #[error("cannot reach {url}")]
@@ -174,7 +176,7 @@ impl Api {
         if status.is_success() {
             return Ok((status.as_u16(), bytes.into()));
         }
-        Err(refused(status, retry_after.map(Duration::from_secs), document(&bytes)))
+        Err(refused(status, retry_after.map(Duration::from_secs), &bytes))
     }
 }
 
@@ -191,11 +193,12 @@ pub(crate) fn document(bytes: &[u8]) -> Value {
         .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(bytes).into_owned()))
 }
 
-fn refused(status: StatusCode, retry_after: Option<Duration>, document: Value) -> ApiError {
+fn refused(status: StatusCode, retry_after: Option<Duration>, bytes: &[u8]) -> ApiError {
+    let (document, told) = (document(bytes), String::from_utf8_lossy(bytes).into());
     let text = |name: &str| document.get(name).and_then(Value::as_str).map(str::to_owned);
     let reason = text("reason").or_else(|| text("error")).unwrap_or_default();
     let detail = text("detail").or_else(|| text("error_description")).unwrap_or_default();
-    ApiError::Refused { status: status.as_u16(), reason, detail, retry_after, document }
+    ApiError::Refused { status: status.as_u16(), reason, detail, retry_after, document, text: told }
 }
 
 #[cfg(test)]
