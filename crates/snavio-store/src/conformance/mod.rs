@@ -102,6 +102,7 @@ macro_rules! conformance {
                 an_answer_is_kept_where_the_route_says_so,
                 why_it_was_given_back_is_in_the_claim,
                 a_worker_that_comes_back_late_is_fenced_off_on_the_record,
+                what_no_lease_was_given_for_is_fenced_off_the_record,
                 a_report_whose_answer_was_lost_is_recognised, a_late_report_counts_while_nobody_else_took_it_up,
                 no_work_is_without_an_owner_past_its_deadline_and_a_sweep,
                 what_failed_is_tried_again_when_it_is_due_and_then_a_dead_letter,

@@ -14,7 +14,7 @@ use snavio_model::settle::Outcome;
 
 use super::samples::{RECEIVES_MAX, act, at, queue, queued, receipt, receive, route, settle_one};
 use super::{Backend, eventually};
-use crate::{ClaimFilter, Finished, HeldDelivery, Received, Report, Store, StoredClaim};
+use crate::{ClaimFilter, Finished, HeldDelivery, OnRecord, Received, Report, Store, StoredClaim};
 
 /// A route whose consumer reports back.
 pub fn book() -> Arc<BoundRoute> {
@@ -42,19 +42,25 @@ fn kept_at() -> Vec<Arc<str>> {
 pub fn completed(receipt: Receipt, body: &str) -> Report {
     let reference = Some(format!("JE-{body}"));
     let ending = Ending::Completed { answer: Some(answer(body)), reference, note: None };
-    Report { receipt, ending, retry: Retry::At(at(0)), kept_at: kept_at(), on_record: false }
+    Report { receipt, ending, retry: Retry::At(at(0)), kept_at: kept_at(), on_record: OnRecord::default() }
 }
 
 /// That it is not, and when it is due again.
 pub fn failed(receipt: Receipt, is_final: bool, retry_at: i64) -> Report {
     let error = "no".to_owned();
     let ending = Ending::Failed { error, is_final, answer: Some(answer("no")), retry_after: None };
-    Report { receipt, ending, retry: Retry::At(at(retry_at)), kept_at: kept_at(), on_record: false }
+    Report {
+        receipt,
+        ending,
+        retry: Retry::At(at(retry_at)),
+        kept_at: kept_at(),
+        on_record: OnRecord::default(),
+    }
 }
 
 pub(super) fn unknown(receipt: Receipt) -> Report {
     let ending = Ending::Unknown { error: "silence".to_owned() };
-    Report { receipt, ending, retry: Retry::At(at(0)), kept_at: kept_at(), on_record: false }
+    Report { receipt, ending, retry: Retry::At(at(0)), kept_at: kept_at(), on_record: OnRecord::default() }
 }
 
 /// Reports, and says what came of it.
@@ -178,6 +184,49 @@ pub async fn a_worker_that_comes_back_late_is_fenced_off_on_the_record(store: &A
     assert_eq!(told(&**store, "snavio.claim.fenced").await, 3);
 }
 
+/// CLM-7: made-up fences fill nothing that is kept for good, and of those that can have been there are no more on record
+/// than there were attempts.
+pub async fn what_no_lease_was_given_for_is_fenced_off_the_record(store: &Arc<dyn Store>) {
+    let other = take_up(&**store, "other", 0).await;
+    finish(&**store, completed(receipt(&other), "0"), 0).await;
+    let zombie = take_up(&**store, "a", 0).await;
+    store.sweep(at(31)).await.expect("the store sweeps");
+    let second = only(&**store, 32).await;
+    let late = async |fence: i64, on_record: OnRecord| {
+        let told = Receipt { delivery_id: second.delivery_id, fence: Serial(fence) };
+        let report = Report { on_record, ..completed(told, "1") };
+        let finished = store.finish(&queue("book"), vec![report], "acme/bot", at(33)).await;
+        let finished = finished.expect("it finishes").remove(0);
+        assert_eq!(finished.outcome, ReceiptOutcome::Fenced);
+        finished.put_on_record
+    };
+    let none = OnRecord::default();
+    for fence in [0, -1, second.fence.0 + 1, i64::MAX] {
+        assert!(!late(fence, none).await, "{fence}");
+    }
+    assert!(!late(zombie.fence.0, OnRecord::This).await, "it is on record");
+    assert!(!late(zombie.fence.0, OnRecord::Others(2)).await, "nobody else had it");
+    assert_eq!(audited(&**store, "claim.fenced").await, 0);
+    assert!(late(zombie.fence.0, OnRecord::Others(1)).await);
+    finish(&**store, completed(receipt(&second), "2"), 34).await;
+    for fence in [0, -1, 1 << 52, i64::MAX] {
+        assert!(!late(fence, none).await, "{fence}, of what is done");
+    }
+    let made_up = |fence| completed(Receipt { fence: Serial(fence), ..receipt(&zombie) }, "1");
+    let flood = [zombie.fence.0].into_iter().chain(zombie.fence.0 - 50..=second.fence.0);
+    let flood: Vec<_> = flood.map(made_up).collect();
+    let flooded = store.finish(&queue("book"), flood, "acme/bot", at(35)).await.expect("it finishes");
+    let counted = flooded.iter().filter(|it| it.put_on_record).count();
+    assert!((1..=2).contains(&counted), "of one call, too, no more than there were attempts: {counted}");
+    assert_eq!(audited(&**store, "claim.fenced").await, 1 + counted);
+    assert_eq!(told(&**store, "snavio.claim.fenced").await, 1 + counted);
+    let waiting = settle_one(&**store, "waits", &book(), at(36)).await;
+    let waits = queued(waiting).expect("it is queued");
+    let report = completed(Receipt { delivery_id: waits, fence: second.fence }, "1");
+    let told = store.finish(&queue("book"), vec![report], "acme/bot", at(36)).await.expect("it finishes");
+    assert_eq!((told[0].outcome, told[0].put_on_record), (ReceiptOutcome::Fenced, false), "nobody had it");
+}
+
 /// CLM-4: whoever did not hear that it was done tells again, and hears.
 pub async fn a_report_whose_answer_was_lost_is_recognised(store: &Arc<dyn Store>) {
     let work = take_up(&**store, "a", 0).await;
@@ -185,21 +234,30 @@ pub async fn a_report_whose_answer_was_lost_is_recognised(store: &Arc<dyn Store>
         let told =
             store.finish(&queue("book"), vec![completed(receipt(&work), "1")], "acme/bot", at(1)).await;
         let (outcome, status) = (ReceiptOutcome::Done, Some(Status::Completed));
-        assert_eq!(told.expect("the store finishes"), [Finished { outcome, status, told_before }]);
+        assert_eq!(
+            told.expect("the store finishes"),
+            [Finished { told_before, ..Finished::new(outcome, status) }]
+        );
     }
     let failing = take_up(&**store, "b", 1).await;
     for told_before in [false, true] {
         let told =
             store.finish(&queue("book"), vec![failed(receipt(&failing), true, 0)], "acme/bot", at(1)).await;
         let (outcome, status) = (ReceiptOutcome::Done, Some(Status::Failed { is_final: true }));
-        assert_eq!(told.expect("the store finishes"), [Finished { outcome, status, told_before }]);
+        assert_eq!(
+            told.expect("the store finishes"),
+            [Finished { told_before, ..Finished::new(outcome, status) }]
+        );
     }
     let pausing = take_up(&**store, "c", 1).await;
     for (retry_at, told_before) in [(60, false), (90, true)] {
         let report = failed(receipt(&pausing), false, retry_at);
         let told = store.finish(&queue("book"), vec![report], "acme/bot", at(1)).await;
         let (outcome, status) = (ReceiptOutcome::Done, Some(Status::Failed { is_final: false }));
-        assert_eq!(told.expect("the store finishes"), [Finished { outcome, status, told_before }]);
+        assert_eq!(
+            told.expect("the store finishes"),
+            [Finished { told_before, ..Finished::new(outcome, status) }]
+        );
         assert_eq!(claim(&**store, "c", 2).await.held, Some(HeldDelivery::Due(at(60))), "its pause goes on");
     }
     assert_eq!(finish(&**store, completed(receipt(&work), "2"), 1).await.0, ReceiptOutcome::Fenced);

@@ -165,6 +165,13 @@ impl Queues {
         shown.or_else(behind)
     }
 
+    /// How often a delivery that is there was handed out, and a number that no lease of it is above.
+    pub(super) fn handed_out(&self, key: &QueueKey, id: Serial) -> Option<(u32, Serial)> {
+        self.tracking(key, id)?;
+        let (receives, newest) = self.queues.get(key).and_then(|it| it.handed_out(id)).unwrap_or_default();
+        Some((receives, newest.map_or(self.began, |it| it.max(self.began))))
+    }
+
     /// Takes out what a receipt of the newest lease is about, until it is on record what came of it.
     pub(super) fn take_shown(&mut self, key: &QueueKey, receipt: Receipt) -> Option<Shown> {
         let began = self.began;
