@@ -43,13 +43,21 @@ pub enum ApiError {
 }
 
 impl ApiError {
-    /// Whether the same call may go through later: overload, outage, a lost connection.
+    /// Whether the same call may go through later: overload, outage, a lost connection. What failed for good is answered
+    /// the same however often it is sent, whatever status its processor gave or the gateway gives in its place.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Refused { status, .. } => matches!(status, 429 | 502 | 503 | 504),
+            Self::Refused { status, .. } => {
+                matches!(status, 429 | 502 | 503 | 504) && !self.is_final_failure()
+            }
             Self::Unreachable { .. } => true,
             Self::Withheld(_) | Self::Message(_) => false,
         }
+    }
+
+    /// Whether the message was taken, and failed for good.
+    pub fn is_final_failure(&self) -> bool {
+        matches!(self, Self::Refused { document, .. } if document["state"] == "FAILED")
     }
 
     /// Whether the gateway did not take the token, which may have been right until a restart or a change of keys.
@@ -204,6 +212,25 @@ fn refused(status: StatusCode, retry_after: Option<Duration>, bytes: &[u8]) -> A
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// CLM-6
+    #[test]
+    fn what_failed_for_good_is_not_worth_another_try() {
+        let refused =
+            |status, body: &str| refused(StatusCode::from_u16(status).unwrap(), None, body.as_bytes());
+        for (status, body, is_retryable) in [
+            (502, r#"{"state":"FAILED","error":"no"}"#, false),
+            (503, r#"{"state":"FAILED"}"#, false),
+            (502, r#"{"reason":"unavailable"}"#, true),
+            (503, r#"{"reason":"unavailable"}"#, true),
+            (502, "<html>", true),
+            (429, "{}", true),
+            (422, r#"{"state":"FAILED"}"#, false),
+            (409, "{}", false),
+        ] {
+            assert_eq!(refused(status, body).is_retryable(), is_retryable, "{status} {body}");
+        }
+    }
 
     /// REG-7
     #[test]

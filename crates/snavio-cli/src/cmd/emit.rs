@@ -199,7 +199,7 @@ fn advice(error: &ApiError, id: &str) -> Vec<String> {
     };
     let text = |member: &str| document[member].as_str().map(str::to_owned);
     // It was taken and failed for good: what the processor said then is all there will be.
-    if document["state"] == "FAILED" {
+    if error.is_final_failure() {
         let answered = match (member_as_it_came(told, "response"), &document["response_base64"]) {
             (None, Value::Null) => None,
             (None, base64) => Some(format!("its processor answered, in base64: {base64}")),

@@ -4,9 +4,12 @@ use std::process::Command;
 
 use reqwest::Method;
 use serde_json::{Value, json};
+use snavio_model::id::MessageId;
+use snavio_model::name::CommandName;
 
 use crate::engine::Engine;
 use crate::node::new_id;
+use crate::patience::eventually;
 use crate::processing::{Books, http};
 use crate::processor::{Processor, Reply};
 use crate::shell::Shell;
@@ -159,4 +162,26 @@ async fn a_numeric_reference_keeps_its_digits() {
             assert!(again.out.contains(&sought), "{}", again.out);
         }
     }
+}
+
+/// CLM-6: what failed for good is answered the same however often it is sent, so it is sent once.
+#[tokio::test]
+async fn a_client_does_not_send_again_what_has_failed_for_good() {
+    let processor = Processor::start().await;
+    let books = Books::set(http(&processor)).await;
+    processor.answers([Reply::new(404, &"x".repeat(300_000))]);
+    let id = new_id();
+    let failed = books.send(&id, 10).await;
+    assert_eq!(failed.word(), (502, "FAILED"), "{}", failed.text);
+    let mut event =
+        snavio_sdk::Event::new(CommandName::event_type("order.paid").unwrap(), br#"{"amount":10}"#.to_vec());
+    event.id = MessageId::event(&id).unwrap();
+    let client = books.node.client(&books.shop);
+    let refused = client.send_event(&event).await.unwrap_err();
+    assert!(refused.is_final_failure() && !refused.is_retryable(), "{refused:?}");
+    let count = eventually("it is counted", async || {
+        let found = books.look_up(&id).await;
+        found["claims"][0]["count"].as_i64().filter(|it| *it > 1)
+    });
+    assert_eq!(count.await, 2, "once by each");
 }
