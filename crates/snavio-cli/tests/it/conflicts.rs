@@ -247,6 +247,36 @@ async fn a_reversal_comes_after_its_conflict_and_is_named_once() {
     assert_eq!(accept(conflicts[1], &own).await.0, 200);
 }
 
+/// CLM-8, INT-1: finance reads its exceptions queue with its own token, and puts back what it may.
+#[tokio::test]
+async fn finance_lists_its_dead_letters_with_its_own_token() {
+    let desk = Desk::set().await;
+    let id = new_id();
+    desk.post(&id, r#"{"a":1}"#).await;
+    desk.post(&id, r#"{"a":2}"#).await;
+    let token = issue(&desk.node, "books", "accounting-ops", Some("zeta")).await.token;
+    let books = Shell::new().with("SNAVIO_URL", desk.node.url()).with("SNAVIO_TOKEN", &token);
+    let operator = Shell::at(&desk.node);
+    for (shell, whose) in [(&books, ""), (&operator, "--tenant zeta")] {
+        let letters = eventually("it is listed", async || {
+            let ended = shell.run(&format!("dead-letters list --queue exceptions {whose} --output json"));
+            assert_eq!(ended.code, Some(0), "{ended:?}");
+            ended.json()["items"].as_array().filter(|it| !it.is_empty()).cloned()
+        })
+        .await;
+        assert_eq!((letters.len(), &letters[0]["reason"]), (1, &json!("conflict")), "{letters:?}");
+        let letter = &letters[0]["id"];
+        let shown = shell.run(&format!("dead-letters show {letter} {whose} --output json"));
+        assert_eq!(shown.code, Some(0), "{shown:?}");
+        assert_eq!(shown.json()["content"]["command"]["payload"], json!({ "a": 2 }), "{shown:?}");
+        // It reaches the gateway, which says why not.
+        let redriven = shell.run(&format!("dead-letters redrive {letter} {whose} --why x"));
+        assert_eq!(redriven.code, Some(1), "{redriven:?}");
+        assert!(redriven.err.contains("evidence of a conflict"), "{redriven:?}");
+    }
+    assert_eq!(books.run("dead-letters list --tenant acme").code, Some(1));
+}
+
 /// QUA-5, CLM-8: what was first may have been meant for another tenant.
 #[tokio::test]
 async fn nobody_sees_a_first_message_that_was_meant_for_another_tenant() {
