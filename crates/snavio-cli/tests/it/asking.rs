@@ -51,6 +51,35 @@ async fn an_id_was_never_seen_where_every_claim_on_it_would_still_be_kept() {
     assert_eq!(outcome("--destination acme/ledger:post"), "never_seen");
 }
 
+/// CLM-10: what a destination keeps today says nothing of what it kept when an id was sent.
+#[tokio::test]
+async fn an_id_that_may_have_been_forgotten_before_a_route_was_changed_is_beyond_the_horizon() {
+    let node = Node::start();
+    let registry = |claim: &str| {
+        json!({
+            "tenants": [{ "name": "acme" }], "services": [{ "name": "acme/ledger" }],
+            "routes": [route("acme/ledger", "post", claim), route("acme/ledger", "other", "ledger")],
+        })
+    };
+    node.apply(&registry("none")).await;
+    let shell = Shell::at(&node);
+    let outcome = |id: &str, more: &str| {
+        let shown = shell.run(&format!("claims show {id} --tenant acme --output json {more}"));
+        assert_eq!(shown.code, Some(0), "{shown:?}");
+        shown.json()["outcome"].clone()
+    };
+    let post = "--destination acme/ledger:post";
+    let old = id_made(60);
+    assert_eq!(outcome(&old, ""), "never_seen", "where nothing was ever claimed nothing is forgotten");
+    node.apply(&registry("ledger")).await;
+    for id in [&old, "no-time-of-its-own"] {
+        assert_eq!(outcome(id, post), "beyond_horizon", "{id}: it was sent and not claimed, perhaps");
+        assert_eq!(outcome(id, ""), "beyond_horizon", "{id}");
+        assert_eq!(outcome(id, "--destination acme/ledger:other"), "never_seen", "{id}");
+    }
+    assert_eq!(outcome("any", "--destination acme/ledger:typo"), "beyond_horizon");
+}
+
 /// CLM-5, CLM-16, CLM-18: an auditor's questions have commands.
 #[tokio::test]
 async fn an_auditor_reads_answers_and_erasures() {
