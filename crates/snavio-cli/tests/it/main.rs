@@ -62,3 +62,4 @@ mod walk;
 mod webhooks;
 mod wire;
 mod workloads;
+mod years;

@@ -13,7 +13,7 @@ use crate::people::issue;
 use crate::processor::{Processor, Reply, Reserved};
 use crate::wire::{metric, post_json};
 
-const PAID: &str = "acme/ledger:acme/shop:order.paid";
+pub(crate) const PAID: &str = "acme/ledger:acme/shop:order.paid";
 
 /// `acme/shop` publishes `order.paid`, which `acme/ledger` processes; `acme/ledger` has a route of its own, too.
 pub(crate) struct Books {
@@ -26,8 +26,8 @@ pub(crate) struct Books {
 /// An answer with its headers.
 pub(crate) struct Told {
     pub(crate) status: u16,
-    replayed: bool,
-    retry_after: Option<u64>,
+    pub(crate) replayed: bool,
+    pub(crate) retry_after: Option<u64>,
     pub(crate) text: String,
     pub(crate) document: Value,
 }
@@ -52,7 +52,11 @@ impl Books {
     }
 
     pub(crate) async fn with(processing: Value, more: Value) -> Self {
-        let node = Node::launch(&Launch::default().set("OUTGOING_ALLOWED", "127.0.0.0/8"));
+        Self::launched(&Launch::default().set("OUTGOING_ALLOWED", "127.0.0.0/8"), processing, more).await
+    }
+
+    pub(crate) async fn launched(launch: &Launch, processing: Value, more: Value) -> Self {
+        let node = Node::launch(launch);
         let mut subscription = json!({
             "target": "acme/ledger", "events_of": "acme/shop", "name": "order.paid", "queue": "paid",
             "dead_letter_queue": "exceptions", "claim": { "policy": "ledger" }, "processing": processing,
@@ -74,6 +78,12 @@ impl Books {
         let [shop, ledger] = <[Credentials; 2]>::try_from(node.apply(&registry).await).unwrap();
         let token = node.token(&shop).await;
         Self { node, shop, ledger, token }
+    }
+
+    /// Starts the node again, which must have ended.
+    pub(crate) async fn restart(&mut self, launch: &Launch) {
+        self.node.restart(launch);
+        self.token = self.node.token(&self.shop).await;
     }
 
     pub(crate) async fn send(&self, id: &str, amount: u32) -> Told {
