@@ -1,11 +1,13 @@
 //! Printing: tables for people, JSON for programs.
 
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
 
 use clap::ValueEnum;
 use comfy_table::Table;
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::cmd::Failure;
 
@@ -56,6 +58,47 @@ impl Output {
             _ => print_line(&document.to_string()),
         }
     }
+}
+
+impl Output {
+    /// Prints one object whose numbers may be somebody else's, with all their digits: a line per member, or the document.
+    pub(crate) fn object_as_it_came(self, text: &str) {
+        match (self, serde_json::from_str::<BTreeMap<String, &RawValue>>(text)) {
+            (Self::Table, Ok(members)) => {
+                for (name, value) in members {
+                    match serde_json::from_str::<String>(value.get()) {
+                        Ok(text) => self.object(&Value::from_iter([(name, text)])),
+                        Err(_) if value.get() == "null" => print_line(&format!("{name}: ")),
+                        Err(_) => print_line(&format!("{name}: {}", on_a_line(&compact(value.get())))),
+                    }
+                }
+            }
+            _ => match serde_json::from_str::<&RawValue>(text) {
+                Ok(document) => print_line(&compact(document.get())),
+                Err(_) => print_line(&Value::from(text).to_string()),
+            },
+        }
+    }
+}
+
+/// A member of an object with all its digits, if it is there.
+pub(crate) fn member_as_it_came(text: &str, name: &str) -> Option<String> {
+    let members = serde_json::from_str::<BTreeMap<String, &RawValue>>(text).ok()?;
+    members.get(name).map(|it| it.get()).filter(|it| *it != "null").map(|it| on_a_line(&compact(it)))
+}
+
+/// JSON without white space between its parts, and otherwise as it came.
+fn compact(json: &str) -> String {
+    let (mut in_string, mut escaped) = (false, false);
+    let is_part = |c: &char| {
+        if in_string {
+            (in_string, escaped) = (escaped || *c != '"', !escaped && *c == '\\');
+            return true;
+        }
+        in_string = *c == '"';
+        !c.is_ascii_whitespace()
+    };
+    json.trim().chars().filter(is_part).collect()
 }
 
 impl Output {
@@ -152,6 +195,20 @@ fn on_a_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// CLM-5
+    #[test]
+    fn what_a_processor_answered_keeps_its_digits() {
+        let text = r#" { "response" : {"ref": 2026.10, "n":[ 123456789012345678901234567890 ], "t": "a \" b"},"e":null } "#;
+        assert_eq!(
+            compact(text),
+            r#"{"response":{"ref":2026.10,"n":[123456789012345678901234567890],"t":"a \" b"},"e":null}"#
+        );
+        let response = r#"{"ref":2026.10,"n":[123456789012345678901234567890],"t":"a \" b"}"#;
+        assert_eq!(member_as_it_came(text, "response").as_deref(), Some(response));
+        assert_eq!(member_as_it_came(text, "e"), None);
+        assert_eq!(member_as_it_came("<html>", "e"), None);
+    }
 
     /// CLM-14
     #[test]

@@ -17,7 +17,7 @@ use snavio_model::name::QueueKey;
 use snavio_model::processing::{Called, Ending, ProcessingKind, Retry};
 use snavio_model::registry::{BoundRoute, LivePushSecret, Registry};
 use snavio_model::time::Timestamp;
-use snavio_store::{Received, Report, StoreError};
+use snavio_store::{OnRecord, Received, Report, StoreError};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -311,7 +311,7 @@ impl Calling {
         let retry = processing.retry(retry_after);
         if !is_push {
             let kept_at = route.keeps_answers_at();
-            return Came::Report(Report { receipt, ending, retry, kept_at, on_record: false });
+            return Came::Report(Report { receipt, ending, retry, kept_at, on_record: OnRecord::default() });
         }
         if presence == Presence::Gone
             && let Err(error) = self.gate.disable_push(route, ending.error().unwrap_or_default()).await
@@ -321,7 +321,7 @@ impl Calling {
         }
         let retry = Retry::At(retry.due(work.attempt, work.delivery_id, self.now()));
         let ending = if_last(work, ending);
-        Came::Report(Report { receipt, ending, retry, kept_at: Vec::new(), on_record: false })
+        Came::Report(Report { receipt, ending, retry, kept_at: Vec::new(), on_record: OnRecord::default() })
     }
 
     fn tell_of_crowd(&self, work: &Received, ending: &Ending) {

@@ -3,13 +3,13 @@
 //! Whoever waits is woken by a report that this node takes, and looks by itself now and then: another node may have
 //! taken it.
 
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use snavio_model::claim::{ClaimKey, IdKey, Status};
-use snavio_model::delivery::{Receipt, ReceiptOutcome};
+use snavio_model::delivery::ReceiptOutcome;
 use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::name::{QueueKey, ServiceName, TenantName};
@@ -24,6 +24,10 @@ use crate::answer::{Answer, Reached, Verdict};
 use crate::archive::Trouble;
 use crate::failing::Failed;
 use crate::gate::Gate;
+
+mod late;
+
+use late::LateReports;
 
 /// How soon somebody who waits looks by itself; then ever later, up to the longest.
 const LOOK: Duration = Duration::from_millis(50);
@@ -111,14 +115,13 @@ pub(crate) struct Following {
     waiting: Mutex<HashMap<Serial, Awaited>>,
     places: Semaphore,
     repeats: Mutex<HashMap<ClaimKey, (u64, Timestamp)>>,
-    /// Late reports that are on record: whoever tells the same again and again fills nothing.
-    fenced: Mutex<HashSet<(Serial, Serial)>>,
+    late: LateReports,
 }
 
 impl Default for Following {
     fn default() -> Self {
         let places = Semaphore::new(limits::FOLLOWERS_MAX);
-        Self { waiting: Mutex::default(), places, repeats: Mutex::default(), fenced: Mutex::default() }
+        Self { waiting: Mutex::default(), places, repeats: Mutex::default(), late: LateReports::default() }
     }
 }
 
@@ -145,19 +148,6 @@ impl Following {
                 awaited.remove();
             }
         }
-    }
-
-    /// Whether this late report was not put on record before.
-    fn is_news(&self, receipt: Receipt) -> bool {
-        let mut told = lock(&self.fenced);
-        if told.len() >= limits::FENCED_REMEMBERED_MAX {
-            told.clear();
-        }
-        told.insert((receipt.delivery_id, receipt.fence))
-    }
-
-    fn was_fenced(&self, receipt: Receipt) -> bool {
-        lock(&self.fenced).contains(&(receipt.delivery_id, receipt.fence))
     }
 
     /// Notes that an id came again; past the bound it is not counted, which costs a count and nothing else.
@@ -230,13 +220,13 @@ impl Gate {
         who: &str,
     ) -> Result<Vec<Finished>, StoreError> {
         let receipts: Vec<_> = reports.iter().map(|it| it.receipt).collect();
-        let known = |it: &Report| self.following.was_fenced(it.receipt);
-        let reports = reports.into_iter().map(|it| Report { on_record: known(&it), ..it }).collect();
+        let (under_way, on_record) = self.following.late.begin(&receipts);
+        let known = reports.into_iter().zip(on_record);
+        let reports = known.map(|(it, on_record)| Report { on_record, ..it }).collect();
         let finished = self.store().finish(queue, reports, who, self.clock().now()).await?;
-        for (receipt, finished) in receipts.into_iter().zip(&finished) {
-            if finished.outcome != ReceiptOutcome::Fenced || self.following.is_news(receipt) {
-                self.meters.finished(finished);
-            }
+        under_way.ended(receipts.iter().zip(&finished));
+        for (receipt, finished) in receipts.iter().zip(&finished) {
+            self.meters.finished(finished);
             self.following.wake(receipt.delivery_id);
         }
         Ok(finished)

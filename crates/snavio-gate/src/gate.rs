@@ -33,6 +33,7 @@ use crate::loaded::Loaded;
 use crate::memory::{Fingerprints, Memory};
 use crate::meters::Meters;
 use crate::ordering::OrderMeters;
+use crate::past::KeptSince;
 use crate::refreshing::too_old;
 use crate::revocations::Auditing;
 use crate::sealer::Sealing;
@@ -134,6 +135,7 @@ pub struct Gate {
     sweeps_held: AtomicBool,
     pub(crate) sealing: Sealing,
     pub(crate) auditing: Auditing,
+    pub(crate) kept_since: KeptSince,
 }
 
 impl Gate {
@@ -173,6 +175,7 @@ impl Gate {
             meters: Meters::default(),
             ordering: OrderMeters::default(),
             following: Following::default(),
+            kept_since: KeptSince::default(),
             failing: Failing::default(),
             archive: OnceLock::new(),
             calls: TaskTracker::new(),

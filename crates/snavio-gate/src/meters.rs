@@ -32,6 +32,7 @@ pub(crate) struct Meters {
     failures: Counter,
     lapsed: Counter,
     fenced: Counter,
+    fenced_off_record: Counter,
     conflicts: Counter,
     conflicting: Counter,
     processing_seconds: Histogram,
@@ -116,6 +117,7 @@ impl Default for Meters {
             failures: processed("failed"),
             lapsed: counter!("snavio_attempts_lapsed_total"),
             fenced: counter!("snavio_attempts_fenced_total"),
+            fenced_off_record: counter!("snavio_attempts_fenced_unrecorded_total"),
             conflicts: counter!("events_conflicts_total"),
             conflicting: processed("conflict"),
             processing_seconds: histogram!("events_processing_latency_seconds"),
@@ -175,7 +177,8 @@ impl Meters {
             return;
         }
         match (finished.outcome, finished.status) {
-            (ReceiptOutcome::Fenced, Some(_)) => self.fenced.increment(1),
+            (ReceiptOutcome::Fenced, Some(_)) if finished.put_on_record => self.fenced.increment(1),
+            (ReceiptOutcome::Fenced, Some(_)) => self.fenced_off_record.increment(1),
             (ReceiptOutcome::Done, Some(Status::Completed)) => self.processed.increment(1),
             (ReceiptOutcome::Done, Some(_)) => self.failures.increment(1),
             _ => {}

@@ -1,12 +1,43 @@
 //! The registry as it was, by the changes since (REG-5, REG-17).
 
 use snavio_model::limits;
-use snavio_model::registry::Differences;
+use snavio_model::registry::{Differences, Horizons};
+use snavio_model::time::Timestamp;
 use snavio_store::StoreError;
+use tokio::sync::Mutex;
 
 use crate::Gate;
 
+/// For how long claims were kept, as far as the changelog was read: all of it with the first question, and what is new with
+/// every other.
+#[derive(Default)]
+pub(crate) struct KeptSince(Mutex<Horizons>);
+
 impl Gate {
+    /// Whether whatever a tenant sent at a time, or at any, would still be known: at a destination, or wherever it went.
+    pub async fn keeps_all(
+        &self,
+        tenant: &str,
+        destination: Option<&str>,
+        sent_at: Option<Timestamp>,
+    ) -> Result<bool, StoreError> {
+        let mut horizons = self.kept_since.0.lock().await;
+        loop {
+            let changes = self.store().changes_since(horizons.version(), limits::PAGE_MAX).await?;
+            changes.iter().for_each(|it| horizons.add(it));
+            if changes.is_empty() {
+                break;
+            }
+        }
+        let now = self.clock().now();
+        // Who sends may be ahead by as much as the window allows; a time to come is none.
+        let sent_at = sent_at.filter(|at| *at <= now.plus(self.window())).map(|at| at.minus(self.window()));
+        Ok(match destination {
+            Some(destination) => horizons.keep_all_at(destination, sent_at, now),
+            None => horizons.keep_all_of(tenant, sent_at, now),
+        })
+    }
+
     /// What differs between two versions; nothing if there are more changes between them than this.
     pub async fn differences(
         &self,

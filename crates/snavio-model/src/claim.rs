@@ -521,6 +521,25 @@ pub struct Attempt {
     pub tracking: Tracking,
 }
 
+/// The leases that a delivery can have had, for judging what comes late.
+#[derive(Debug, Clone, Copy)]
+pub struct Leases {
+    /// All are newer than this.
+    pub after: Serial,
+    /// None is newer than this.
+    pub newest: Serial,
+    /// How many there were.
+    pub attempts: u32,
+}
+
+impl Leases {
+    /// Whether a late report goes on record: only one of a lease that there can have been, and of all no more than there
+    /// were attempts. Made-up ones would fill what is kept for good, and cry wolf (CLM-7).
+    pub fn put_on_record(&self, fence: Serial, on_record: u32) -> bool {
+        self.after < fence && fence <= self.newest && on_record < self.attempts
+    }
+}
+
 /// What is to be done with the delivery of an attempt that ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {

@@ -138,6 +138,14 @@ pub enum Immovable {
         "no compensating event of this id has come to a destination of yours that claims: send the reversal first, then name it while its claim is kept"
     )]
     Unsent,
+    /// CLM-13: what was there before made up for nothing.
+    #[error(
+        "the event of this id came before the conflict was noticed, so it does not make up for it: send a reversal under a new id"
+    )]
+    SentBefore,
+    /// CLM-13: one reversal makes up for one posting.
+    #[error("conflict {0} names this event already: send a reversal of its own for this one")]
+    Named(Serial),
     /// Nothing is made up for.
     #[error("only RESOLVED_ACCEPT_NEW has a compensating event")]
     NoCompensation,
@@ -168,6 +176,15 @@ impl Conflict {
     pub fn dispute(&self) -> Dispute {
         let (owner, hash) = (self.owner.clone(), self.hash);
         Dispute { original: self.original, is_original_new: false, owner, hash }
+    }
+
+    /// Whether an event that came at these times, or did not come, can make up for it (CLM-13).
+    pub fn check_reversal(&self, first_seen: impl IntoIterator<Item = Timestamp>) -> Result<(), Immovable> {
+        match first_seen.into_iter().max() {
+            None => Err(Immovable::Unsent),
+            Some(latest) if latest < self.flagged_at => Err(Immovable::SentBefore),
+            Some(_) => Ok(()),
+        }
     }
 
     /// The conflict after a move (CLM-12, CLM-13).
@@ -240,6 +257,21 @@ mod tests {
                 assert_eq!(moved.is_ok(), allowed, "{from:?} to {next:?}");
                 assert_eq!(ConflictState::stored(next.as_str()), Some(next));
             }
+        }
+    }
+
+    /// CLM-13
+    #[test]
+    fn what_came_before_a_conflict_does_not_make_up_for_it() {
+        let conflict = Conflict { flagged_at: Timestamp(1000), ..conflict(ConflictState::Triaged) };
+        for (first_seen, told) in [
+            (vec![], Err(Immovable::Unsent)),
+            (vec![999], Err(Immovable::SentBefore)),
+            (vec![1000], Ok(())),
+            (vec![5, 1001], Ok(())),
+        ] {
+            let times = first_seen.iter().copied().map(Timestamp);
+            assert_eq!(conflict.check_reversal(times), told, "{first_seen:?}");
         }
     }
 

@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::breaker::Presence;
@@ -13,6 +12,10 @@ use crate::delivery::{DeadReason, Tracking};
 use crate::id::Serial;
 use crate::limits;
 use crate::time::Timestamp;
+
+mod answer;
+
+pub use answer::{Answer, is_reference};
 
 /// How what is sent by a route is processed, and how attempts follow each other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -302,40 +305,6 @@ impl Retry {
         let pause = Duration::from_millis(full / 2 + spread % (full - full / 2 + 1));
         now.plus(pause.max(at_least))
     }
-}
-
-/// What a processor answered, byte for byte.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
-    /// The HTTP status.
-    pub status: u16,
-    /// What the body is.
-    pub content_type: Option<String>,
-    /// The body.
-    pub body: Bytes,
-}
-
-impl Answer {
-    /// The same without what it says (CLM-18).
-    pub fn erased(self) -> Self {
-        Self { status: self.status, content_type: None, body: Bytes::new() }
-    }
-
-    /// The posting reference: the text, or number, under a JSON pointer in the body.
-    pub fn reference(&self, pointer: &str) -> Option<String> {
-        let body: serde_json::Value = serde_json::from_slice(&self.body).ok()?;
-        let found = match body.pointer(pointer)? {
-            serde_json::Value::String(text) => text.clone(),
-            serde_json::Value::Number(number) => number.to_string(),
-            _ => return None,
-        };
-        is_reference(&found).then_some(found)
-    }
-}
-
-/// Whether a text can be a posting reference: short, and on one line.
-pub fn is_reference(text: &str) -> bool {
-    (1..=limits::REFERENCE_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
 /// What came of an attempt.

@@ -22,6 +22,8 @@ pub enum ApiError {
         retry_after: Option<Duration>,
         /// The whole document.
         document: Value,
+        /// The same as it came: numbers have all their digits.
+        text: Box<str>,
     },
     /// The gateway was not reached, or hung up.
     #[error("cannot reach {url}")]
@@ -41,13 +43,21 @@ pub enum ApiError {
 }
 
 impl ApiError {
-    /// Whether the same call may go through later: overload, outage, a lost connection.
+    /// Whether the same call may go through later: overload, outage, a lost connection. What failed for good is answered
+    /// the same however often it is sent, whatever status its processor gave or the gateway gives in its place.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Refused { status, .. } => matches!(status, 429 | 502 | 503 | 504),
+            Self::Refused { status, .. } => {
+                matches!(status, 429 | 502 | 503 | 504) && !self.is_final_failure()
+            }
             Self::Unreachable { .. } => true,
             Self::Withheld(_) | Self::Message(_) => false,
         }
+    }
+
+    /// Whether the message was taken, and failed for good.
+    pub fn is_final_failure(&self) -> bool {
+        matches!(self, Self::Refused { document, .. } if document["state"] == "FAILED")
     }
 
     /// Whether the gateway did not take the token, which may have been right until a restart or a change of keys.
@@ -174,7 +184,7 @@ impl Api {
         if status.is_success() {
             return Ok((status.as_u16(), bytes.into()));
         }
-        Err(refused(status, retry_after.map(Duration::from_secs), document(&bytes)))
+        Err(refused(status, retry_after.map(Duration::from_secs), &bytes))
     }
 }
 
@@ -191,16 +201,36 @@ pub(crate) fn document(bytes: &[u8]) -> Value {
         .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(bytes).into_owned()))
 }
 
-fn refused(status: StatusCode, retry_after: Option<Duration>, document: Value) -> ApiError {
+fn refused(status: StatusCode, retry_after: Option<Duration>, bytes: &[u8]) -> ApiError {
+    let (document, told) = (document(bytes), String::from_utf8_lossy(bytes).into());
     let text = |name: &str| document.get(name).and_then(Value::as_str).map(str::to_owned);
     let reason = text("reason").or_else(|| text("error")).unwrap_or_default();
     let detail = text("detail").or_else(|| text("error_description")).unwrap_or_default();
-    ApiError::Refused { status: status.as_u16(), reason, detail, retry_after, document }
+    ApiError::Refused { status: status.as_u16(), reason, detail, retry_after, document, text: told }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// CLM-6
+    #[test]
+    fn what_failed_for_good_is_not_worth_another_try() {
+        let refused =
+            |status, body: &str| refused(StatusCode::from_u16(status).unwrap(), None, body.as_bytes());
+        for (status, body, is_retryable) in [
+            (502, r#"{"state":"FAILED","error":"no"}"#, false),
+            (503, r#"{"state":"FAILED"}"#, false),
+            (502, r#"{"reason":"unavailable"}"#, true),
+            (503, r#"{"reason":"unavailable"}"#, true),
+            (502, "<html>", true),
+            (429, "{}", true),
+            (422, r#"{"state":"FAILED"}"#, false),
+            (409, "{}", false),
+        ] {
+            assert_eq!(refused(status, body).is_retryable(), is_retryable, "{status} {body}");
+        }
+    }
 
     /// REG-7
     #[test]

@@ -141,9 +141,15 @@ pub struct Answer {
     pub status: u16,
     /// The whole document.
     pub document: Value,
+    /// The same as it came: numbers have all their digits.
+    pub text: Box<str>,
 }
 
 impl Answer {
+    fn new(status: u16, bytes: &[u8]) -> Self {
+        Self { status, document: document(bytes), text: String::from_utf8_lossy(bytes).into() }
+    }
+
     /// Whether it was seen before, so that nothing was dispatched: a duplicate, or a replay of what was processed.
     pub fn is_duplicate(&self) -> bool {
         self.says("duplicate") || self.says("replay")
@@ -219,7 +225,7 @@ impl Client {
     async fn send_signed(&self, command: &Command, signer: Arc<Signer>) -> Result<Answer, ApiError> {
         let body = sign(command, &signer)?;
         let (status, bytes) = self.exchange(Method::POST, "/v1/commands", Some(body)).await?;
-        Ok(Answer { status, document: document(&bytes) })
+        Ok(Answer::new(status, &bytes))
     }
 
     /// Sends an event, and again under the same id while the failure may pass, obeying the gateway's hints. The request is
@@ -238,7 +244,7 @@ impl Client {
         let headers = signed(&signer, event.id.as_str(), body);
         let (status, bytes) =
             self.exchange_with(Method::POST, "/v1/events", Some(body.to_vec()), &headers).await?;
-        Ok(Answer { status, document: document(&bytes) })
+        Ok(Answer::new(status, &bytes))
     }
 
     /// Sends a command, and again under the same id while the failure may pass, obeying the gateway's hints.
@@ -455,7 +461,7 @@ mod tests {
             (json!({ "status": "COMPLETED", "replay": true }), true),
             (json!({ "status": "COMPLETED", "replay": false }), false),
         ] {
-            let answer = Answer { status: 200, document };
+            let answer = Answer { status: 200, document, text: Box::default() };
             assert_eq!(answer.is_duplicate(), is_duplicate, "{answer:?}");
         }
     }

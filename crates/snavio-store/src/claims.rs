@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use snavio_model::archive::{ClaimPointer, Fault};
-use snavio_model::claim::{Claim, ClaimKey, IdKey, Status};
+use snavio_model::claim::{Claim, ClaimKey, IdKey, Leases, Status};
 use snavio_model::delivery::{Receipt, ReceiptOutcome};
 use snavio_model::hash::DomainHash;
 use snavio_model::id::{MessageId, Serial};
@@ -27,22 +27,69 @@ pub struct Report {
     pub retry: Retry,
     /// The destinations whose claims keep what was answered.
     pub kept_at: Vec<Arc<str>>,
-    /// Whether it is on record already that it comes late.
-    pub on_record: bool,
+    /// What is on record of late reports on this delivery.
+    pub on_record: OnRecord,
+}
+
+/// What whoever hands reports over knows to be on record of late ones on the same delivery (CLM-7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnRecord {
+    /// This very one, or it is about to be.
+    This,
+    /// As many others, or they are about to be.
+    Others(u32),
+}
+
+impl Default for OnRecord {
+    fn default() -> Self {
+        Self::Others(0)
+    }
+}
+
+impl OnRecord {
+    /// Whether a late report goes on record.
+    pub(crate) fn wants(self, fence: Serial, leases: &Leases) -> bool {
+        match self {
+            Self::This => false,
+            Self::Others(others) => leases.put_on_record(fence, others),
+        }
+    }
+
+    /// The same, where so many more are on record.
+    pub(crate) fn and(self, more: usize) -> Self {
+        match self {
+            Self::This => Self::This,
+            Self::Others(others) => {
+                Self::Others(others.saturating_add(u32::try_from(more).unwrap_or(u32::MAX)))
+            }
+        }
+    }
 }
 
 impl Report {
     /// That it is done, with nothing to say about it.
     pub fn done(receipt: Receipt) -> Self {
         let ending = Ending::Completed { answer: None, reference: None, note: None };
-        Self { receipt, ending, retry: Retry::At(Timestamp(0)), kept_at: Vec::new(), on_record: false }
+        Self {
+            receipt,
+            ending,
+            retry: Retry::At(Timestamp(0)),
+            kept_at: Vec::new(),
+            on_record: OnRecord::default(),
+        }
     }
 
     /// That it is not done, and is to be handed out again; and why, if that was said.
     pub fn given_back(receipt: Receipt, retry_at: Timestamp, why: Option<&str>) -> Self {
         let error = why.unwrap_or("it was given back").to_owned();
         let ending = Ending::Failed { error, is_final: false, answer: None, retry_after: None };
-        Self { receipt, ending, retry: Retry::At(retry_at), kept_at: Vec::new(), on_record: false }
+        Self {
+            receipt,
+            ending,
+            retry: Retry::At(retry_at),
+            kept_at: Vec::new(),
+            on_record: OnRecord::default(),
+        }
     }
 }
 
@@ -75,17 +122,24 @@ pub struct Finished {
     pub status: Option<Status>,
     /// Whether it stood before, and the report changed nothing.
     pub told_before: bool,
+    /// Whether it went on record that it comes late.
+    pub put_on_record: bool,
 }
 
 impl Finished {
     /// What a report came to that is the first of its attempt.
     pub fn new(outcome: ReceiptOutcome, status: Option<Status>) -> Self {
-        Self { outcome, status, told_before: false }
+        Self { outcome, status, told_before: false, put_on_record: false }
     }
 
     /// What a report came to whose work had ended before.
     pub fn before(outcome: ReceiptOutcome, status: Option<Status>) -> Self {
-        Self { outcome, status, told_before: true }
+        Self { told_before: true, ..Self::new(outcome, status) }
+    }
+
+    /// What a report came to that is late.
+    pub fn fenced(status: Option<Status>, put_on_record: bool) -> Self {
+        Self { put_on_record, ..Self::new(ReceiptOutcome::Fenced, status) }
     }
 }
 

@@ -6,16 +6,21 @@ use serde_json::json;
 
 use super::pages;
 use crate::Ended;
-use crate::connection::AsService;
+use crate::connection::{AsAnybody, path};
 use crate::output::Output;
 
 /// List, show and redrive deliveries that could not be processed.
+///
+/// As a service with its credentials, or with the operator's or a person's token.
 ///
 /// Example: snavio dead-letters list -c credentials/acme/discord-bot.json
 #[derive(Args)]
 pub(crate) struct DeadLetters {
     #[command(flatten)]
-    service: AsService,
+    node: AsAnybody,
+    /// Whose they are, when you are there for all tenants.
+    #[arg(long, global = true)]
+    tenant: Option<String>,
     #[command(subcommand)]
     command: Command,
 }
@@ -24,7 +29,7 @@ pub(crate) struct DeadLetters {
 enum Command {
     /// List them, oldest first.
     ///
-    /// Example: snavio dead-letters list -c credentials/acme/discord-bot.json --queue bot-dead
+    /// Example: snavio dead-letters list --tenant acme --queue exceptions
     List {
         /// Only those of this dead-letter queue.
         #[arg(long)]
@@ -58,29 +63,27 @@ enum Command {
 
 impl DeadLetters {
     pub(crate) async fn run(self, output: Output) -> Ended {
-        let client = self.service.client()?;
+        let api = self.node.api().await?;
+        let tenant = self.tenant.as_deref();
+        let one = |segments: &[&str]| {
+            path(&[&["v1", "dead-letters"], segments].concat(), &[("tenant", tenant.unwrap_or_default())])
+        };
         match self.command {
             Command::List { queue, after } => {
-                let api = client.authorized().await?;
-                let all = pages::after(&api, "dead-letters", &[("queue", queue.as_deref())], after).await?;
+                let filters = [("tenant", tenant), ("queue", queue.as_deref())];
+                let all = pages::after(&api, "dead-letters", &filters, after).await?;
                 output.list(
                     &all,
                     &["id", "reason", "conflict_id", "route", "attempts", "dead_at", "message_id"],
                 );
             }
             Command::Show { id } => {
-                output.object(&client.call(Method::GET, &format!("/v1/dead-letters/{id}"), None).await?);
+                output.object(&api.call(Method::GET, &one(&[&id.to_string()]), None).await?);
             }
             Command::Redrive { ids, why, beyond_horizon } => {
+                let body = json!({ "why": why, "beyond_horizon": beyond_horizon });
                 for id in &ids {
-                    let path = format!("/v1/dead-letters/{id}/redrive");
-                    client
-                        .call(
-                            Method::POST,
-                            &path,
-                            Some(&json!({ "why": why, "beyond_horizon": beyond_horizon })),
-                        )
-                        .await?;
+                    api.call(Method::POST, &one(&[&id.to_string(), "redrive"]), Some(&body)).await?;
                 }
                 output.object(&json!({ "redriven": ids.len() }));
             }

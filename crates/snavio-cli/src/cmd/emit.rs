@@ -14,7 +14,7 @@ use super::Failure;
 use super::keys::ask_operator;
 use crate::Ended;
 use crate::connection::AsService;
-use crate::output::Output;
+use crate::output::{Output, member_as_it_came};
 
 /// Send a command, or with --event an event, signed and authenticated like any client's.
 ///
@@ -157,7 +157,7 @@ impl Emit {
                 false => failure,
             }
         })?;
-        output.object(&answer.document);
+        output.object_as_it_came(&answer.text);
         Ok(())
     }
 
@@ -194,16 +194,16 @@ impl Emit {
 /// What there is to know and to do about a message that was not taken.
 fn advice(error: &ApiError, id: &str) -> Vec<String> {
     let again = || format!("its id is {id}: a retry must use the same, --id {id}");
-    let ApiError::Refused { reason, document, .. } = error else {
+    let ApiError::Refused { reason, document, text: told, .. } = error else {
         return if error.is_retryable() { vec![again()] } else { Vec::new() };
     };
     let text = |member: &str| document[member].as_str().map(str::to_owned);
     // It was taken and failed for good: what the processor said then is all there will be.
-    if document["state"] == "FAILED" {
-        let answered = match (&document["response"], &document["response_base64"]) {
-            (Value::Null, Value::Null) => None,
-            (Value::Null, base64) => Some(format!("its processor answered, in base64: {base64}")),
-            (response, _) => Some(format!("its processor answered: {response}")),
+    if error.is_final_failure() {
+        let answered = match (member_as_it_came(told, "response"), &document["response_base64"]) {
+            (None, Value::Null) => None,
+            (None, base64) => Some(format!("its processor answered, in base64: {base64}")),
+            (Some(response), _) => Some(format!("its processor answered: {response}")),
         };
         let over = format!("{id} has failed for good, and sent again it is answered the same");
         return answered.into_iter().chain([over]).collect();

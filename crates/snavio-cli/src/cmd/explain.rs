@@ -28,14 +28,20 @@ impl Explain {
         let path = format!("/v1/messages/{}/explain{tenant}", in_path(&self.id)?);
         let explained = self.node.api().await?.call(Method::GET, &path, None).await?;
         let steps = explained["steps"].as_array().cloned().unwrap_or_default();
-        let is_part = explained["searched_in_part"] == true;
+        let is_part = |of: &str| output == Output::Table && explained[of] == true;
         match (output, steps.is_empty()) {
             (Output::Table, true) => print_line("nothing is on record under this id"),
             _ => output.rows(&explained, &steps, &["at", "stage", "decision", "basis"]),
         }
-        if output == Output::Table && is_part {
+        if is_part("searched_in_part") {
             print_line(
                 "only the newest telemetry was looked through: what was refused longer ago is not shown",
+            );
+        }
+        if is_part("messages_searched_in_part") {
+            print_line(
+                "no claim is kept under this id, and only the newest 10,000 messages were looked through: one that was taken \
+                 longer ago is in the database's table message, where it is searched for by its column id",
             );
         }
         Ok(())

@@ -4,11 +4,15 @@ use std::process::Command;
 
 use reqwest::Method;
 use serde_json::{Value, json};
+use snavio_model::id::MessageId;
+use snavio_model::name::CommandName;
 
 use crate::engine::Engine;
 use crate::node::new_id;
+use crate::patience::eventually;
 use crate::processing::{Books, http};
 use crate::processor::{Processor, Reply};
+use crate::shell::Shell;
 use crate::wire::metric;
 
 /// CLM-5, CLM-6: it is done, so it is called for once, and nothing of it is a dead letter.
@@ -130,4 +134,54 @@ async fn an_auditor_reads_claims_in_sql() {
         "{destination}|{status}|{reference}|{attempts}|{hash}|{version}|{fence}|201|{length}|{journey}|1||"
     );
     assert_eq!(shown, expected, "{claim}");
+}
+
+/// CLM-9, CLM-5: a number is the reference as the processor wrote it, and so is everything that people are shown.
+#[tokio::test]
+async fn a_numeric_reference_keeps_its_digits() {
+    let processor = Processor::start().await;
+    let books = Books::set(http(&processor)).await;
+    let credentials = serde_json::to_string(&books.shop).unwrap();
+    let shell = Shell::at(&books.node);
+    let file = shell.write("shop.json", &credentials);
+    for number in ["2026.10", "123456789012345678901234567890", "1e3"] {
+        let said = format!(r#"{{ "glPostingReference": {number} }}"#);
+        processor.answers([Reply::new(201, &said).header("Content-Type", "application/json")]);
+        let id = new_id();
+        let first = books.send(&id, 10).await;
+        assert_eq!((first.word(), &first.document["reference"]), ((201, "COMPLETED"), &json!(number)));
+        assert_eq!(books.send(&id, 10).await.document["reference"], number);
+        assert_eq!(books.look_up(&id).await["claims"][0]["glPostingReference"], number);
+        let event = ["emit", "-c", &file, "--event", "order.paid", "--id", &id, "--data", r#"{"amount":10}"#];
+        for (more, sought) in [
+            (&[][..], format!(r#"response: {{"glPostingReference":{number}}}"#)),
+            (&["--output", "json"], format!(r#""response":{{"glPostingReference":{number}}}"#)),
+        ] {
+            let again = shell.run_words(&[&event[..], more].concat());
+            assert_eq!(again.code, Some(0), "{again:?}");
+            assert!(again.out.contains(&sought), "{}", again.out);
+        }
+    }
+}
+
+/// CLM-6: what failed for good is answered the same however often it is sent, so it is sent once.
+#[tokio::test]
+async fn a_client_does_not_send_again_what_has_failed_for_good() {
+    let processor = Processor::start().await;
+    let books = Books::set(http(&processor)).await;
+    processor.answers([Reply::new(404, &"x".repeat(300_000))]);
+    let id = new_id();
+    let failed = books.send(&id, 10).await;
+    assert_eq!(failed.word(), (502, "FAILED"), "{}", failed.text);
+    let mut event =
+        snavio_sdk::Event::new(CommandName::event_type("order.paid").unwrap(), br#"{"amount":10}"#.to_vec());
+    event.id = MessageId::event(&id).unwrap();
+    let client = books.node.client(&books.shop);
+    let refused = client.send_event(&event).await.unwrap_err();
+    assert!(refused.is_final_failure() && !refused.is_retryable(), "{refused:?}");
+    let count = eventually("it is counted", async || {
+        let found = books.look_up(&id).await;
+        found["claims"][0]["count"].as_i64().filter(|it| *it > 1)
+    });
+    assert_eq!(count.await, 2, "once by each");
 }

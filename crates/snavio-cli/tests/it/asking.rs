@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use snavio_sdk::Credentials;
 use uuid::{NoContext, Timestamp, Uuid};
 
-use crate::node::{Node, new_id};
+use crate::node::{Draft, Node, new_id, post};
 use crate::patience::eventually;
 use crate::people::issue;
 use crate::processing::{Books, http};
@@ -49,6 +49,54 @@ async fn an_id_was_never_seen_where_every_claim_on_it_would_still_be_kept() {
     node.apply(&json!({ "grants": [{ "source": "acme/shop", "target": "zeta/bot", "name": "*" }] })).await;
     assert_eq!(outcome(""), "beyond_horizon");
     assert_eq!(outcome("--destination acme/ledger:post"), "never_seen");
+}
+
+/// CLM-10: what a destination keeps today says nothing of what it kept when an id was sent.
+#[tokio::test]
+async fn an_id_that_may_have_been_forgotten_before_a_route_was_changed_is_beyond_the_horizon() {
+    let node = Node::start();
+    let registry = |claim: &str| {
+        json!({
+            "tenants": [{ "name": "acme" }], "services": [{ "name": "acme/ledger" }],
+            "routes": [route("acme/ledger", "post", claim), route("acme/ledger", "other", "ledger")],
+        })
+    };
+    node.apply(&registry("none")).await;
+    let shell = Shell::at(&node);
+    let outcome = |id: &str, more: &str| {
+        let shown = shell.run(&format!("claims show {id} --tenant acme --output json {more}"));
+        assert_eq!(shown.code, Some(0), "{shown:?}");
+        shown.json()["outcome"].clone()
+    };
+    let post = "--destination acme/ledger:post";
+    let old = id_made(60);
+    assert_eq!(outcome(&old, ""), "never_seen", "where nothing was ever claimed nothing is forgotten");
+    node.apply(&registry("ledger")).await;
+    for id in [&old, "no-time-of-its-own"] {
+        assert_eq!(outcome(id, post), "beyond_horizon", "{id}: it was sent and not claimed, perhaps");
+        assert_eq!(outcome(id, ""), "beyond_horizon", "{id}");
+        assert_eq!(outcome(id, "--destination acme/ledger:other"), "never_seen", "{id}");
+    }
+    assert_eq!(outcome("any", "--destination acme/ledger:typo"), "beyond_horizon");
+}
+
+/// PIP-11: a message that no claim leads to is found among the newest.
+#[tokio::test]
+async fn what_is_over_is_explained_while_its_message_is_among_the_newest() {
+    let node = Node::start();
+    let cast = node.cast().await;
+    let id = new_id();
+    let draft = Draft::new("notify", &id);
+    assert_eq!(post(&node.client(&cast.billing), draft.sign(&cast.billing)).await.0, 202);
+    let shell = Shell::at(&node);
+    let explained = shell.run(&format!("explain {id} --tenant acme --output json"));
+    let explained = explained.json();
+    let steps = explained["steps"].as_array().unwrap();
+    assert_eq!((steps.len(), &steps[0]["stage"]), (1, &json!("fast")), "{explained}");
+    assert_eq!(steps[0]["decision"], "granted, and taken as acme/bot notify; no claim of it is kept");
+    assert_eq!(explained["messages_searched_in_part"], false, "{explained}");
+    let of_bot = node.client(&cast.bot).call(Method::GET, &format!("/v1/messages/{id}/explain"), None).await;
+    assert_eq!(of_bot.unwrap()["steps"], json!([]), "services see what they sent");
 }
 
 /// CLM-5, CLM-16, CLM-18: an auditor's questions have commands.

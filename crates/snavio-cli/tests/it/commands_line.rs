@@ -80,7 +80,8 @@ fn exit_codes_tell_success_from_failure_from_misuse() {
         ("receive --max", 2),
         ("serve --listne 1", 2),
         ("serve --listen nonsense", 2),
-        ("dead-letters list", 2),
+        ("dead-letters list", 1),
+        ("ack inbox 1:1", 2),
         ("--output yaml get routes", 2),
     ] {
         let ended = shell.run(line);

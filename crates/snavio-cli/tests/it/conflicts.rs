@@ -209,6 +209,74 @@ async fn only_accounting_and_operators_move_a_conflict_and_only_as_the_contract_
     assert!(refused.err.contains("from where it does not become TRIAGED"), "{}", refused.err);
 }
 
+/// CLM-13: what came before the conflict was noticed makes up for nothing, and one reversal makes up for one posting.
+#[tokio::test]
+async fn a_reversal_comes_after_its_conflict_and_is_named_once() {
+    let desk = Desk::set().await;
+    let (unrelated, reversal) = (new_id(), new_id());
+    desk.post(&unrelated, r#"{"a":5}"#).await;
+    let mut conflicts = Vec::new();
+    for id in [new_id(), new_id()] {
+        // The clock moves on between what was before and what is not.
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        desk.post(&id, r#"{"a":1}"#).await;
+        conflicts.push(desk.post(&id, r#"{"a":2}"#).await.1["conflict_id"].as_i64().unwrap());
+    }
+    let books = desk.person("accounting-ops", "zeta").await;
+    for conflict in &conflicts {
+        assert_eq!(become_(&books, *conflict, "TRIAGED", "asked the shop", None).await.0, 200);
+    }
+    let accept = async |conflict: i64, reversal: &str| {
+        become_(&books, conflict, "RESOLVED_ACCEPT_NEW", "amount was wrong", Some(reversal)).await
+    };
+    let (status, told) = accept(conflicts[0], &unrelated).await;
+    assert_eq!((status, &told["reason"]), (409, &json!("conflict_state")), "{told}");
+    assert!(told["detail"].as_str().unwrap().contains("before the conflict was noticed"), "{told}");
+    assert_eq!(desk.post(&reversal, r#"{"a":-1}"#).await.0, 202);
+    assert_eq!(accept(conflicts[0], &reversal).await.0, 200);
+    let refused = async || {
+        let (status, told) = accept(conflicts[1], &new_id()).await;
+        assert_eq!(status, 409, "{told}");
+        let (status, told) = accept(conflicts[1], &reversal).await;
+        assert_eq!((status, &told["reason"]), (409, &json!("conflict_state")), "{told}");
+        told["detail"].as_str().unwrap().contains(&format!("conflict {}", conflicts[0])).then_some(())
+    };
+    eventually("it is known who names it", refused).await;
+    let own = new_id();
+    assert_eq!(desk.post(&own, r#"{"a":-2}"#).await.0, 202);
+    assert_eq!(accept(conflicts[1], &own).await.0, 200);
+}
+
+/// CLM-8, INT-1: finance reads its exceptions queue with its own token, and puts back what it may.
+#[tokio::test]
+async fn finance_lists_its_dead_letters_with_its_own_token() {
+    let desk = Desk::set().await;
+    let id = new_id();
+    desk.post(&id, r#"{"a":1}"#).await;
+    desk.post(&id, r#"{"a":2}"#).await;
+    let token = issue(&desk.node, "books", "accounting-ops", Some("zeta")).await.token;
+    let books = Shell::new().with("SNAVIO_URL", desk.node.url()).with("SNAVIO_TOKEN", &token);
+    let operator = Shell::at(&desk.node);
+    for (shell, whose) in [(&books, ""), (&operator, "--tenant zeta")] {
+        let letters = eventually("it is listed", async || {
+            let ended = shell.run(&format!("dead-letters list --queue exceptions {whose} --output json"));
+            assert_eq!(ended.code, Some(0), "{ended:?}");
+            ended.json()["items"].as_array().filter(|it| !it.is_empty()).cloned()
+        })
+        .await;
+        assert_eq!((letters.len(), &letters[0]["reason"]), (1, &json!("conflict")), "{letters:?}");
+        let letter = &letters[0]["id"];
+        let shown = shell.run(&format!("dead-letters show {letter} {whose} --output json"));
+        assert_eq!(shown.code, Some(0), "{shown:?}");
+        assert_eq!(shown.json()["content"]["command"]["payload"], json!({ "a": 2 }), "{shown:?}");
+        // It reaches the gateway, which says why not.
+        let redriven = shell.run(&format!("dead-letters redrive {letter} {whose} --why x"));
+        assert_eq!(redriven.code, Some(1), "{redriven:?}");
+        assert!(redriven.err.contains("evidence of a conflict"), "{redriven:?}");
+    }
+    assert_eq!(books.run("dead-letters list --tenant acme").code, Some(1));
+}
+
 /// QUA-5, CLM-8: what was first may have been meant for another tenant.
 #[tokio::test]
 async fn nobody_sees_a_first_message_that_was_meant_for_another_tenant() {

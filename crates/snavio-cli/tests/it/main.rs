@@ -63,3 +63,4 @@ mod walk;
 mod webhooks;
 mod wire;
 mod workloads;
+mod years;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
+use snavio_model::id::Serial;
 use snavio_sdk::{Client, Credentials, Delivery};
 
 use crate::node::{Launch, Node, new_id, verdict};
@@ -12,7 +13,7 @@ use crate::people::issue;
 use crate::processor::{Processor, Reply, Reserved};
 use crate::wire::{metric, post_json};
 
-const PAID: &str = "acme/ledger:acme/shop:order.paid";
+pub(crate) const PAID: &str = "acme/ledger:acme/shop:order.paid";
 
 /// `acme/shop` publishes `order.paid`, which `acme/ledger` processes; `acme/ledger` has a route of its own, too.
 pub(crate) struct Books {
@@ -25,8 +26,8 @@ pub(crate) struct Books {
 /// An answer with its headers.
 pub(crate) struct Told {
     pub(crate) status: u16,
-    replayed: bool,
-    retry_after: Option<u64>,
+    pub(crate) replayed: bool,
+    pub(crate) retry_after: Option<u64>,
     pub(crate) text: String,
     pub(crate) document: Value,
 }
@@ -51,7 +52,11 @@ impl Books {
     }
 
     pub(crate) async fn with(processing: Value, more: Value) -> Self {
-        let node = Node::launch(&Launch::default().set("OUTGOING_ALLOWED", "127.0.0.0/8"));
+        Self::launched(&Launch::default().set("OUTGOING_ALLOWED", "127.0.0.0/8"), processing, more).await
+    }
+
+    pub(crate) async fn launched(launch: &Launch, processing: Value, more: Value) -> Self {
+        let node = Node::launch(launch);
         let mut subscription = json!({
             "target": "acme/ledger", "events_of": "acme/shop", "name": "order.paid", "queue": "paid",
             "dead_letter_queue": "exceptions", "claim": { "policy": "ledger" }, "processing": processing,
@@ -73,6 +78,12 @@ impl Books {
         let [shop, ledger] = <[Credentials; 2]>::try_from(node.apply(&registry).await).unwrap();
         let token = node.token(&shop).await;
         Self { node, shop, ledger, token }
+    }
+
+    /// Starts the node again, which must have ended.
+    pub(crate) async fn restart(&mut self, launch: &Launch) {
+        self.node.restart(launch);
+        self.token = self.node.token(&self.shop).await;
     }
 
     pub(crate) async fn send(&self, id: &str, amount: u32) -> Told {
@@ -396,6 +407,49 @@ async fn a_consumer_that_comes_back_late_is_refused_and_the_stored_answer_stays(
     assert_eq!(metric(&books.node, "snavio_attempts_fenced_total").await, Some(1.0));
     let lapsed = async || metric(&books.node, "snavio_attempts_lapsed_total").await.filter(|it| *it == 1.0);
     eventually("the lapse is counted", lapsed).await;
+}
+
+/// CLM-7: made-up fences are refused, and neither fill the record nor cry wolf; a worker that is late is on it all the same.
+#[tokio::test]
+async fn a_flood_of_made_up_fences_leaves_as_much_on_record_as_there_were_attempts() {
+    const FLOOD: i64 = 200;
+    let books = Books::set(json!({ "kind": "tracked" })).await;
+    books.send(&new_id(), 10).await;
+    let work = books.take(60).await;
+    assert_eq!(books.report("complete", &work, json!({ "reference": "JE-1" })).await.0, 200);
+    let as_if = |fence: i64| Delivery { fence: Serial(fence), ..work.clone() };
+    let fences: Vec<_> = (1..=FLOOD).chain([i64::MAX]).map(|it| it.saturating_add(work.fence.0)).collect();
+    // One after another, and many at once.
+    for fence in &fences[..20] {
+        let (status, told) = books.report("complete", &as_if(*fence), json!({})).await;
+        assert_eq!((status, &told["reason"]), (409, &json!("fenced")), "{told}");
+    }
+    let rest = fences[20..].iter().map(|fence| as_if(*fence)).collect::<Vec<_>>();
+    let flooding = rest.iter().map(|it| books.report("complete", it, json!({})));
+    for (status, told) in futures_util::future::join_all(flooding).await {
+        assert_eq!((status, &told["reason"]), (409, &json!("fenced")), "{told}");
+    }
+    let counted = async |name: &str| metric(&books.node, name).await.unwrap_or_default();
+    let recorded = counted("snavio_attempts_fenced_total").await;
+    assert!(recorded <= 1.0, "{recorded}: it had one attempt");
+    assert_eq!(
+        counted("snavio_attempts_fenced_unrecorded_total").await,
+        fences.len() as f64 - recorded,
+        "the rest is counted"
+    );
+
+    books.send(&new_id(), 11).await;
+    let zombie = books.take(1).await;
+    let second = books.take(60).await;
+    assert_eq!((second.delivery_id, second.attempt), (zombie.delivery_id, 2));
+    assert_eq!(books.report("complete", &second, json!({ "reference": "JE-2" })).await.0, 200);
+    assert_eq!(books.report("complete", &zombie, json!({ "reference": "JE-3" })).await.0, 409);
+    let fenced = |all: &[Value]| all.iter().filter(|it| it["action"] == "claim.fenced").count();
+    let deeds = books.node.items("/v1/audit", |all| fenced(all) as f64 == recorded + 1.0).await;
+    let is_of_zombie = |it: &&Value| it["object"] == zombie.delivery_id.to_string();
+    assert_eq!(deeds.iter().filter(is_of_zombie).count(), 1, "{deeds:?}");
+    let told = books.node.get("/v1/telemetry?type=snavio.claim.fenced&tenant=acme").await;
+    assert_eq!(told["items"].as_array().map(Vec::len), Some(recorded as usize + 1), "{told}");
 }
 
 /// CLM-7, CLM-9

@@ -19,7 +19,7 @@ use snavio_model::time::{Clock, Timestamp};
 use snavio_store::conformance::samples::{at, intake, queue, receive, route, settle};
 use snavio_store::embedded::{EmbeddedStore, Options};
 use snavio_store::objects::{Objects, Place};
-use snavio_store::{Act, NewSegment, Report, Store, StoredClaim};
+use snavio_store::{Act, NewSegment, OnRecord, Report, Store, StoredClaim};
 
 pub(crate) const DAY: i64 = 86_400;
 
@@ -113,7 +113,7 @@ impl Books {
             ending: Ending::Completed { answer, reference: Some(format!("JE-{id}")), note: None },
             retry: Retry::At(at(0)),
             kept_at: vec!["acme/bot:book".into()],
-            on_record: false,
+            on_record: OnRecord::default(),
         };
         self.store.finish(&queue("book"), vec![report], "acme/bot", at(1)).await.unwrap();
         work.delivery_id

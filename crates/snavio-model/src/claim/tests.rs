@@ -313,3 +313,23 @@ fn policies_read_as_the_contract_names_them() {
     }
     assert!(read(r#"{"policy":"strict","keep":1}"#).is_err());
 }
+
+/// CLM-7
+#[test]
+fn what_no_lease_was_given_for_does_not_go_on_record() {
+    let leases = Leases { after: Serial(10), newest: Serial(20), attempts: 2 };
+    for (fence, on_record, goes) in [
+        (11, 0, true),
+        (20, 0, true),
+        (20, 1, true),
+        (20, 2, false),
+        (10, 0, false),
+        (21, 0, false),
+        (0, 0, false),
+        (-1, 0, false),
+        (i64::MAX, 0, false),
+    ] {
+        assert_eq!(leases.put_on_record(Serial(fence), on_record), goes, "{fence}, {on_record} before");
+    }
+    assert!(!Leases { attempts: 0, ..leases }.put_on_record(Serial(15), 0), "nobody ever had it");
+}

@@ -1,9 +1,16 @@
 //! How far back it can be known what a tenant sent (CLM-10, CLM-19).
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{BoundRoute, Registry, ServiceView};
+use super::{BoundRoute, Change, Entry, Registry, Route, ServiceView};
+use crate::limits;
 use crate::name::GrantedName;
+use crate::time::Timestamp;
+
+/// Times of one destination that are told apart; older ones are taken for one, with the shortest keep of them.
+const SPANS_MAX: usize = 16;
 
 impl Registry {
     /// The shortest time for which claims are kept on what services of a tenant send: by routes to their own tenant, by those
@@ -28,4 +35,227 @@ fn is_sent_by(tenant: &str, view: &ServiceView, route: &BoundRoute) -> bool {
 
 fn is_published_by(tenant: &str, route: &BoundRoute) -> bool {
     route.route.events_of.as_ref().is_some_and(|it| it.tenant() == tenant)
+}
+
+/// For how long claims were kept at each destination, and when that was so: what is registered for years now may have been
+/// for minutes when something was sent, and what was claimed then is forgotten (CLM-10). Made of the changelog.
+#[derive(Debug, Default)]
+pub struct Horizons {
+    version: i64,
+    destinations: BTreeMap<Arc<str>, Past>,
+    /// What a tenant's services were ever granted: targets and names.
+    granted: BTreeMap<String, BTreeSet<(String, String)>>,
+}
+
+#[derive(Debug)]
+struct Past {
+    target: String,
+    tenant: String,
+    name: String,
+    publishers: Option<String>,
+    spans: Vec<Span>,
+}
+
+/// A time in which claims were kept for so long; not at all where none were made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Span {
+    from: Timestamp,
+    until: Option<Timestamp>,
+    keep: Duration,
+}
+
+impl Span {
+    /// Whether a claim that was made then, of what was sent at a time at the earliest, is kept still. For a while after a
+    /// change messages are still settled by what was before.
+    fn keeps(&self, sent_at: Option<Timestamp>, now: Timestamp) -> bool {
+        let earliest = sent_at.map_or(self.from, |at| at.max(self.from));
+        let is_later = self.until.is_some_and(|until| earliest > until.plus(limits::CLAIM_KEEP_SLACK));
+        is_later || now < earliest.plus(self.keep)
+    }
+}
+
+impl Horizons {
+    /// Up to which version of the registry it is made.
+    pub fn version(&self) -> i64 {
+        self.version
+    }
+
+    /// Takes in the next change.
+    pub fn add(&mut self, change: &Change) {
+        self.version = change.version;
+        if let Some(Entry::Grant(grant)) = &change.after {
+            let of_tenant = self.granted.entry(grant.source.tenant().to_owned()).or_default();
+            of_tenant.insert((grant.target.to_string(), grant.name.to_string()));
+        }
+        let (before, after) = (routed(change.before.as_ref()), routed(change.after.as_ref()));
+        let Some(route) = after.or(before) else { return };
+        let past = self.destinations.entry(route.destination()).or_insert_with(|| Past {
+            target: route.target.to_string(),
+            tenant: route.target.tenant().to_owned(),
+            name: route.name.to_string(),
+            publishers: route.events_of.as_ref().map(|it| it.tenant().to_owned()),
+            spans: Vec::new(),
+        });
+        past.change(before.map(keep), after.map(keep), change.at);
+    }
+
+    /// Whether whatever was sent to a destination at a time, or at any, would still be known.
+    pub fn keep_all_at(&self, destination: &str, sent_at: Option<Timestamp>, now: Timestamp) -> bool {
+        let past = self.destinations.get(destination);
+        past.is_some_and(|past| past.spans.iter().all(|it| it.keeps(sent_at, now)))
+    }
+
+    /// Whether whatever services of a tenant sent at a time, or at any, would still be known, wherever it went; but for what
+    /// went where claims were never made.
+    pub fn keep_all_of(&self, tenant: &str, sent_at: Option<Timestamp>, now: Timestamp) -> bool {
+        let granted = self.granted.get(tenant);
+        let is_granted = |past: &Past| {
+            let has =
+                |name: &str| granted.is_some_and(|it| it.contains(&(past.target.clone(), name.to_owned())));
+            past.publishers.is_none() && (past.tenant == tenant || has(&past.name) || has(GrantedName::ALL))
+        };
+        let is_sent = |past: &&Past| past.publishers.as_deref() == Some(tenant) || is_granted(past);
+        let claims = |past: &&Past| past.spans.iter().any(|it| !it.keep.is_zero());
+        let mut spans = self.destinations.values().filter(is_sent).filter(claims).flat_map(|it| &it.spans);
+        spans.all(|it| it.keeps(sent_at, now))
+    }
+}
+
+impl Past {
+    fn change(&mut self, before: Option<Duration>, after: Option<Duration>, at: Timestamp) {
+        // Of the time before the changelog nothing is known but this.
+        if let Some(keep) = before.filter(|_| self.spans.is_empty()) {
+            self.spans.push(Span { from: Timestamp(0), until: None, keep });
+        }
+        if let Some(open) = self.spans.last_mut().filter(|it| it.until.is_none()) {
+            if Some(open.keep) == after {
+                return;
+            }
+            open.until = Some(at);
+        }
+        self.spans.extend(after.map(|keep| Span { from: at, until: None, keep }));
+        if self.spans.len() > SPANS_MAX {
+            let oldest = self.spans.remove(0);
+            let next = &mut self.spans[0];
+            (next.from, next.keep) = (oldest.from, next.keep.min(oldest.keep));
+        }
+    }
+}
+
+fn routed(entry: Option<&Entry>) -> Option<&Route> {
+    match entry {
+        Some(Entry::Route(route) | Entry::Subscription(route)) => Some(route),
+        _ => None,
+    }
+}
+
+fn keep(route: &Route) -> Duration {
+    route.claim.keep().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Grant;
+    use super::*;
+    use crate::claim::ClaimPolicy;
+
+    const DAY: i64 = 86_400;
+    const SHORT: ClaimPolicy = ClaimPolicy::Event { keep_seconds: 180, answers: false };
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp(1_794_731_400_000 + seconds * 1000)
+    }
+
+    fn route() -> Route {
+        let text =
+            r#"{ "target": "acme/ledger", "name": "post", "queue": "q", "dead_letter_queue": "dead" }"#;
+        serde_json::from_str(text).unwrap()
+    }
+
+    /// The horizons after a route was registered so, at these times; not at all, where there is no policy.
+    fn registered(steps: &[(i64, Option<ClaimPolicy>)]) -> Horizons {
+        let (mut horizons, mut before) = (Horizons::default(), None);
+        for (version, (seconds, policy)) in steps.iter().enumerate() {
+            let after = policy.map(|claim| Entry::Route(Route { claim, ..route() }));
+            let key = after.as_ref().or(before.as_ref()).map(Entry::key).unwrap();
+            let (who, why) = (String::new(), String::new());
+            let change = Change {
+                version: version as i64 + 1,
+                at: at(*seconds),
+                who,
+                why,
+                key,
+                before,
+                after: after.clone(),
+            };
+            horizons.add(&change);
+            before = after;
+        }
+        horizons
+    }
+
+    /// CLM-10
+    #[test]
+    fn what_was_sent_under_a_shorter_keep_may_be_forgotten() {
+        let ledger = Some(ClaimPolicy::ledger());
+        let changed = registered(&[(0, Some(SHORT)), (1000, Some(SHORT)), (DAY, ledger)]);
+        for (sent_at, now, is_kept) in [
+            (Some(600), 700, true),
+            (Some(600), 780, false),
+            (Some(600), DAY + 5, false),
+            (None, 100, true),
+            (None, 180, false),
+            (None, DAY + 5, false),
+            // For a minute after a change messages may be settled by what was before.
+            (Some(DAY + 30), DAY + 300, false),
+            (Some(DAY + 61), DAY + 300, true),
+            (Some(DAY + 61), 2000 * DAY, true),
+            (Some(DAY + 61), 2558 * DAY + 61, false),
+        ] {
+            let sent = sent_at.map(at);
+            let destination = route().destination();
+            assert_eq!(changed.keep_all_at(&destination, sent, at(now)), is_kept, "{sent_at:?} at {now}");
+            assert_eq!(changed.keep_all_of(route().target.tenant(), sent, at(now)), is_kept);
+        }
+        let always = registered(&[(0, ledger)]);
+        assert!(always.keep_all_at(&route().destination(), None, at(2000 * DAY)), "nothing was there before");
+        assert!(
+            !always.keep_all_at("acme/nobody:nothing", None, at(0)),
+            "and of what never was nothing is said"
+        );
+        assert!(
+            always.keep_all_of("elsewhere", None, at(3000 * DAY)),
+            "who can send nothing has sent nothing"
+        );
+        let unclaimed = registered(&[(0, Some(ClaimPolicy::None)), (10, ledger)]);
+        assert!(!unclaimed.keep_all_at(&route().destination(), None, at(20)));
+        let gone = registered(&[(0, Some(SHORT)), (1000, None)]);
+        assert!(!gone.keep_all_of(route().target.tenant(), Some(at(500)), at(2000)), "it was there then");
+        assert!(gone.keep_all_of(route().target.tenant(), Some(at(1500)), at(2000)));
+    }
+
+    /// CLM-10
+    #[test]
+    fn what_was_granted_once_may_have_been_used() {
+        let mut horizons = registered(&[(0, Some(SHORT))]);
+        assert!(horizons.keep_all_of("zeta", None, at(500)));
+        let name: GrantedName = GrantedName::ALL.parse().unwrap();
+        let shop = "zeta/shop".parse().unwrap();
+        let granted = Entry::Grant(Grant::new(shop, route().target, name));
+        let (who, why, key, before) = (String::new(), String::new(), granted.key(), None);
+        horizons.add(&Change { version: 9, at: at(1), who, why, key, before, after: Some(granted) });
+        assert!(!horizons.keep_all_of("zeta", None, at(500)));
+        assert_eq!(horizons.version(), 9);
+    }
+
+    /// CLM-10: whoever changes a route again and again fills no memory, and makes nothing certain.
+    #[test]
+    fn changes_without_end_have_their_bound() {
+        let long = Some(ClaimPolicy::Event { keep_seconds: 100_000, answers: false });
+        let steps: Vec<_> =
+            (0..100).map(|it| (it * 1000, if it % 2 == 0 { Some(SHORT) } else { long })).collect();
+        let horizons = registered(&steps);
+        assert!(horizons.destinations.values().all(|it| it.spans.len() <= SPANS_MAX));
+        assert!(!horizons.keep_all_at(&route().destination(), Some(at(1500)), at(99_500)));
+    }
 }

@@ -232,7 +232,8 @@ pub(super) struct LookUp {
     /// Only at this destination, for example `tenant/service:name`. Without one, what is not there may have been at any of
     /// those that the tenant can send to.
     destination: Option<String>,
-    /// When it was sent: what is older than claims are kept cannot be known any more.
+    /// When it was sent, where its id does not say so: what is older than claims are kept, or were kept then, cannot be known
+    /// any more.
     sent_at: Option<String>,
 }
 
@@ -272,7 +273,7 @@ pub(super) async fn look_up(
     if !is_own && claims.is_empty() && conflicts.is_empty() {
         return Err(Refusal::new(Reason::NotFound, "there is no such claim").into());
     }
-    let outcome = outcome(&app, &claims, &conflicts, &asked, &key)?;
+    let outcome = outcome(&app, &claims, &conflicts, &asked, &key).await?;
     let found = Found {
         event_id: key.id.to_string(),
         tenant: key.tenant.to_string(),
@@ -283,7 +284,7 @@ pub(super) async fn look_up(
     Ok(json(StatusCode::OK, &found))
 }
 
-fn outcome(
+async fn outcome(
     app: &App,
     claims: &[StoredClaim],
     conflicts: &[i64],
@@ -301,20 +302,11 @@ fn outcome(
             ),
             None => key.id.made_at(),
         };
-        let registry = app.gate.registry();
-        let keep = || {
-            let kept = match asked.destination.as_deref() {
-                Some(destination) => registry.destination(destination).and_then(|it| it.route.claim.keep()),
-                None => registry.shortest_keep(key.tenant.as_str()),
-            };
-            kept.unwrap_or(limits::STRICT_KEEP)
-        };
-        let is_beyond = sent_at.is_some_and(|at| now.since(at) >= keep());
-        return Ok(match conflicts {
-            [_, ..] => "conflict",
-            [] if is_beyond => "beyond_horizon",
-            [] => "never_seen",
-        });
+        if !conflicts.is_empty() {
+            return Ok("conflict");
+        }
+        let is_certain = !is_beyond(app, asked, key, sent_at) && keeps_all(app, asked, key, sent_at).await;
+        return Ok(if is_certain { "never_seen" } else { "beyond_horizon" });
     }
     if !claims.iter().any(|it| it.claim.is_live(now)) {
         return Ok("over");
@@ -327,6 +319,26 @@ fn outcome(
         "in_progress"
     } else {
         "completed"
+    })
+}
+
+/// Whether a claim as they are kept now would be over.
+fn is_beyond(app: &App, asked: &LookUp, key: &IdKey, sent_at: Option<Timestamp>) -> bool {
+    let registry = app.gate.registry();
+    let kept = match asked.destination.as_deref() {
+        Some(destination) => registry.destination(destination).and_then(|it| it.route.claim.keep()),
+        None => registry.shortest_keep(key.tenant.as_str()),
+    };
+    sent_at.is_some_and(|at| app.clock.now().since(at) >= kept.unwrap_or(limits::STRICT_KEEP))
+}
+
+/// Whether claims as they were kept since would all be there still. Where that cannot be known, nothing is certain.
+async fn keeps_all(app: &App, asked: &LookUp, key: &IdKey, sent_at: Option<Timestamp>) -> bool {
+    let kept = app.gate.keeps_all(key.tenant.as_str(), asked.destination.as_deref(), sent_at).await;
+    kept.unwrap_or_else(|error| {
+        let error = &error as &dyn std::error::Error;
+        tracing::warn!(error, "for how long claims were kept cannot be read from the changelog");
+        false
     })
 }
 

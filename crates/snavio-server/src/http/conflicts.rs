@@ -14,7 +14,7 @@ use snavio_model::message::Message;
 use snavio_model::permission::{Over, Permission, Verdict};
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::time::Clock;
-use snavio_store::{Act, LoggedMessage, StoredConflict};
+use snavio_store::{Act, LoggedMessage, StoreError, StoredConflict};
 use utoipa::{IntoParams, ToSchema};
 
 use super::answer::json;
@@ -223,7 +223,7 @@ pub(super) struct MoveBody {
     state: ConflictState,
     /// Why, for the record.
     note: String,
-    /// The event that makes up for it, sent before: required for `RESOLVED_ACCEPT_NEW`, and only there.
+    /// The event that makes up for it, sent since the conflict was noticed, and named by no other: required for `RESOLVED_ACCEPT_NEW`, and only there.
     compensating_event_id: Option<String>,
 }
 
@@ -252,16 +252,46 @@ pub(super) async fn change_state(
 }
 
 /// CLM-13: the reversal is known at a destination of who decides, sent by the tenant that caused the conflict or by their
-/// own. A typing error would be for good otherwise. Of ids that went elsewhere nothing is said.
+/// own, since the conflict was noticed, and makes up for no other. A typing error would be for good otherwise. Of ids that
+/// went elsewhere nothing is said.
 async fn check_sent(app: &App, conflict: &Conflict, reversal: &MessageId) -> Result<(), Problem> {
+    let mut first_seen = Vec::new();
     for tenant in [&conflict.tenant, &conflict.owner] {
         let id = IdKey { id: reversal.clone(), tenant: tenant.clone() };
         let claims = app.gate.store().claims_of(&id, app.clock.now()).await?;
-        if claims.iter().any(|it| it.key.is_owned_by(conflict.owner.as_str())) {
-            return Ok(());
+        let owned = claims.iter().filter(|it| it.key.is_owned_by(conflict.owner.as_str()));
+        first_seen.extend(owned.map(|it| it.claim.first_seen_at));
+    }
+    let refused = |it: Immovable| Refusal::new(Reason::ConflictState, it.to_string());
+    conflict.check_reversal(first_seen).map_err(refused)?;
+    match named_by(app, conflict, reversal).await? {
+        Some(other) => Err(refused(Immovable::Named(other)).into()),
+        None => Ok(()),
+    }
+}
+
+/// Another conflict of the owner, over ids of the same tenant, that names this reversal. Those that were accepted are as many
+/// as people have decided, and no more.
+async fn named_by(
+    app: &App,
+    conflict: &Conflict,
+    reversal: &MessageId,
+) -> Result<Option<Serial>, StoreError> {
+    let (owner, state) = (Some(conflict.owner.as_str()), Some(ConflictState::ResolvedAcceptNew));
+    let names_it = |it: &&Conflict| {
+        it.id != conflict.id && it.tenant == conflict.tenant && it.compensating.as_ref() == Some(reversal)
+    };
+    let mut after = Serial(0);
+    loop {
+        let page = app.gate.store().conflicts(owner, state, after, limits::PAGE_MAX).await?;
+        if let Some(other) = page.iter().find(names_it) {
+            return Ok(Some(other.id));
+        }
+        match page.last() {
+            Some(last) => after = last.id,
+            None => return Ok(None),
         }
     }
-    Err(Refusal::new(Reason::ConflictState, Immovable::Unsent.to_string()).into())
 }
 
 /// An id that an event may have.

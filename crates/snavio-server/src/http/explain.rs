@@ -8,11 +8,12 @@ use serde_json::{Value, json as document};
 use snavio_model::claim::IdKey;
 use snavio_model::conflict::Conflict;
 use snavio_model::id::{MessageId, Serial};
+use snavio_model::limits;
 use snavio_model::order::{EntityRecord, Mode, Place};
 use snavio_model::permission::Permission;
 use snavio_model::telemetry::StoredRecord;
 use snavio_model::time::Clock;
-use snavio_store::{HeldDelivery, StoreError, StoredClaim};
+use snavio_store::{HeldDelivery, StoreError, StoredClaim, Use};
 use utoipa::ToSchema;
 
 use super::answer::json;
@@ -26,6 +27,9 @@ use crate::principal::Principal;
 /// Records of a tenant's telemetry that are looked through for an id, from the newest on.
 const RECORDS_MAX: usize = 50_000;
 
+/// The newest messages of a tenant that are looked through for an id which no claim leads from, and as many at once.
+const MESSAGES_MAX: usize = 10_000;
+
 /// What was decided, in the order of time.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Explained {
@@ -34,6 +38,9 @@ pub(super) struct Explained {
     steps: Vec<Step>,
     /// Whether telemetry is longer than what is looked through, from its newest: what was refused long ago may be missing.
     searched_in_part: bool,
+    /// Whether no claim is kept under the id, and there are more messages than the newest 10,000 of its tenant, which were
+    /// looked through for it: one that was taken before may be missing.
+    messages_searched_in_part: bool,
 }
 
 /// One decision.
@@ -67,9 +74,19 @@ pub(super) async fn explain(
     if let Principal::Service(caller) = &principal {
         steps.retain(|it| it.basis["source"] == caller.service.as_str());
     }
-    for claim in seen_claims(&app, &principal, &key, None).await? {
-        of_claim(&app, &claim, &mut steps).await?;
+    let claims = seen_claims(&app, &principal, &key, None).await?;
+    for claim in &claims {
+        of_claim(&app, claim, &mut steps).await?;
     }
+    let (taken, messages_searched_in_part) = match claims.is_empty() {
+        true => unclaimed(&app, &key).await?,
+        false => (Vec::new(), false),
+    };
+    let is_own = |it: &&Use| match &principal {
+        Principal::Service(caller) => it.source == caller.service,
+        Principal::Operator | Principal::Person(_) => true,
+    };
+    steps.extend(taken.iter().filter(is_own).map(of_unclaimed));
     // What another service of the tenant meant by an id is none of this one's business (CLM-1).
     let is_seen = |it: &Conflict| match &principal {
         Principal::Service(caller) => {
@@ -88,7 +105,35 @@ pub(super) async fn explain(
     }
     steps.sort_by(|one, other| one.at.cmp(&other.at));
     let (id, tenant) = (key.id.to_string(), key.tenant.to_string());
-    Ok(json(StatusCode::OK, &Explained { id, tenant, steps, searched_in_part }))
+    let explained = Explained { id, tenant, steps, searched_in_part, messages_searched_in_part };
+    Ok(json(StatusCode::OK, &explained))
+}
+
+/// Messages that were taken under an id which no claim leads from (it is over, or none was made), among the newest of its
+/// tenant; and whether there are others. Messages have no index by their id.
+async fn unclaimed(app: &App, key: &IdKey) -> Result<(Vec<Use>, bool), StoreError> {
+    let (mut taken, mut before, mut left) = (Vec::new(), Serial(i64::MAX), MESSAGES_MAX);
+    loop {
+        let page =
+            app.gate.store().uses(key.tenant.as_str(), before, left.clamp(1, limits::PAGE_MAX)).await?;
+        let Some(oldest) = page.last() else { return Ok((taken, false)) };
+        if left == 0 {
+            return Ok((taken, true));
+        }
+        before = oldest.number;
+        left = left.saturating_sub(page.len());
+        taken.extend(page.into_iter().filter(|it| it.id == key.id));
+    }
+}
+
+fn of_unclaimed(used: &Use) -> Step {
+    let basis = document!({
+        "source": used.source, "target": used.target, "name": used.name, "key_version": used.key_version,
+        "registry_version": used.registry_version, "correlation_id": used.correlation.as_str(),
+        "message": used.number, "claim": null,
+    });
+    let decision = format!("granted, and taken as {} {}; no claim of it is kept", used.target, used.name);
+    step(used.settled_at, "fast", decision, basis)
 }
 
 /// What telemetry tells of an id: refusals and duplicates, dead letters and late reports. That it was accepted is its

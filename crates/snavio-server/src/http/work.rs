@@ -20,7 +20,7 @@ use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::BoundRoute;
 use snavio_model::time::Clock;
 use snavio_model::trace::Journey;
-use snavio_store::Report;
+use snavio_store::{OnRecord, Report};
 use utoipa::ToSchema;
 
 use super::answer::json;
@@ -266,7 +266,7 @@ async fn report(
     };
     let retry = route.route.processing.retry(retry_after.map(|it| it.min(limits::VISIBILITY_MAX)));
     let kept_at = route.keeps_answers_at();
-    let report = Report { receipt, ending, retry, kept_at, on_record: false };
+    let report = Report { receipt, ending, retry, kept_at, on_record: OnRecord::default() };
     let (running, who, queue): (_, _, QueueKey) = (Arc::clone(app), principal.name(), route.queue.clone());
     let finished = Outlive::new(async move { running.gate.finish(&queue, vec![report], &who).await }).await?;
     match finished.first() {

@@ -7,6 +7,7 @@
 pub mod archive;
 pub mod claims;
 pub mod conflicts;
+pub mod doubt;
 pub mod events;
 pub mod fleet;
 pub mod growth;
@@ -111,16 +112,15 @@ macro_rules! conformance {
                 an_answer_is_kept_where_the_route_says_so,
                 why_it_was_given_back_is_in_the_claim,
                 a_worker_that_comes_back_late_is_fenced_off_on_the_record,
+                what_no_lease_was_given_for_is_fenced_off_the_record,
                 a_report_whose_answer_was_lost_is_recognised, a_late_report_counts_while_nobody_else_took_it_up,
                 no_work_is_without_an_owner_past_its_deadline_and_a_sweep,
                 what_failed_is_tried_again_when_it_is_due_and_then_a_dead_letter,
                 what_failed_for_good_answers_so_until_a_person_puts_it_back,
-                work_whose_last_attempt_was_silent_is_in_doubt,
-                what_nobody_knows_of_is_held_for_a_person_where_the_route_says_so,
                 what_a_person_saw_to_be_done_is_complete_on_the_record,
                 what_nobody_knows_of_is_tried_again_otherwise, one_delivery_is_handed_out_by_its_number_once,
                 open_claims_are_listed_by_owner_and_status, ids_that_come_again_are_counted,
-                a_claim_whose_delivery_ends_says_so, claims_from_elsewhere_are_taken_over_once,
+                claims_from_elsewhere_are_taken_over_once,
                 a_failed_attempts_answer_is_not_kept, a_claim_outlives_its_work,
                 doubt_keeps_its_claim_until_a_person_decides,
                 a_report_on_another_tenants_work_finds_nothing;
@@ -158,6 +158,9 @@ macro_rules! conformance {
                 a_late_event_is_a_dead_letter_where_it_is_refused_and_delivered_elsewhere,
                 an_event_whose_number_one_cannot_read_is_a_dead_letter_there_and_delivered_elsewhere,
                 foreseeing_moves_no_entity, what_was_applied_is_a_duplicate_for_as_long_as_its_entity_is_known;
+            doubt: work_whose_last_attempt_was_silent_is_in_doubt,
+                what_nobody_knows_of_is_held_for_a_person_where_the_route_says_so,
+                a_claim_whose_delivery_ends_says_so;
             parking: what_is_purged_of_a_lane_is_not_handed_out, what_failed_meanwhile_is_not_passed,
                 what_nobody_took_in_time_is_not_passed, what_is_purged_or_erased_keeps_nothing_parked,
                 what_is_late_or_unreadable_wherever_it_goes_is_refused;

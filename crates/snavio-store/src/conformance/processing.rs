@@ -14,7 +14,7 @@ use snavio_model::settle::Outcome;
 
 use super::samples::{RECEIVES_MAX, act, at, queue, queued, receipt, receive, route, settle_one};
 use super::{Backend, eventually};
-use crate::{ClaimFilter, Finished, HeldDelivery, Purged, Received, Report, Store, StoredClaim};
+use crate::{ClaimFilter, Finished, HeldDelivery, OnRecord, Received, Report, Store, StoredClaim};
 
 /// A route whose consumer reports back.
 pub fn book() -> Arc<BoundRoute> {
@@ -42,19 +42,25 @@ fn kept_at() -> Vec<Arc<str>> {
 pub fn completed(receipt: Receipt, body: &str) -> Report {
     let reference = Some(format!("JE-{body}"));
     let ending = Ending::Completed { answer: Some(answer(body)), reference, note: None };
-    Report { receipt, ending, retry: Retry::At(at(0)), kept_at: kept_at(), on_record: false }
+    Report { receipt, ending, retry: Retry::At(at(0)), kept_at: kept_at(), on_record: OnRecord::default() }
 }
 
 /// That it is not, and when it is due again.
 pub fn failed(receipt: Receipt, is_final: bool, retry_at: i64) -> Report {
     let error = "no".to_owned();
     let ending = Ending::Failed { error, is_final, answer: Some(answer("no")), retry_after: None };
-    Report { receipt, ending, retry: Retry::At(at(retry_at)), kept_at: kept_at(), on_record: false }
+    Report {
+        receipt,
+        ending,
+        retry: Retry::At(at(retry_at)),
+        kept_at: kept_at(),
+        on_record: OnRecord::default(),
+    }
 }
 
 pub(super) fn unknown(receipt: Receipt) -> Report {
     let ending = Ending::Unknown { error: "silence".to_owned() };
-    Report { receipt, ending, retry: Retry::At(at(0)), kept_at: kept_at(), on_record: false }
+    Report { receipt, ending, retry: Retry::At(at(0)), kept_at: kept_at(), on_record: OnRecord::default() }
 }
 
 /// Reports, and says what came of it.
@@ -78,7 +84,7 @@ pub async fn take_up(store: &dyn Store, id: &str, now: i64) -> Received {
     only(store, now).await
 }
 
-async fn only(store: &dyn Store, now: i64) -> Received {
+pub(super) async fn only(store: &dyn Store, now: i64) -> Received {
     let mut received = receive(store, "book", 30, at(now)).await;
     assert_eq!(received.len(), 1, "at {now}");
     received.remove(0)
@@ -178,6 +184,49 @@ pub async fn a_worker_that_comes_back_late_is_fenced_off_on_the_record(store: &A
     assert_eq!(told(&**store, "snavio.claim.fenced").await, 3);
 }
 
+/// CLM-7: made-up fences fill nothing that is kept for good, and of those that can have been there are no more on record
+/// than there were attempts.
+pub async fn what_no_lease_was_given_for_is_fenced_off_the_record(store: &Arc<dyn Store>) {
+    let other = take_up(&**store, "other", 0).await;
+    finish(&**store, completed(receipt(&other), "0"), 0).await;
+    let zombie = take_up(&**store, "a", 0).await;
+    store.sweep(at(31)).await.expect("the store sweeps");
+    let second = only(&**store, 32).await;
+    let late = async |fence: i64, on_record: OnRecord| {
+        let told = Receipt { delivery_id: second.delivery_id, fence: Serial(fence) };
+        let report = Report { on_record, ..completed(told, "1") };
+        let finished = store.finish(&queue("book"), vec![report], "acme/bot", at(33)).await;
+        let finished = finished.expect("it finishes").remove(0);
+        assert_eq!(finished.outcome, ReceiptOutcome::Fenced);
+        finished.put_on_record
+    };
+    let none = OnRecord::default();
+    for fence in [0, -1, second.fence.0 + 1, i64::MAX] {
+        assert!(!late(fence, none).await, "{fence}");
+    }
+    assert!(!late(zombie.fence.0, OnRecord::This).await, "it is on record");
+    assert!(!late(zombie.fence.0, OnRecord::Others(2)).await, "nobody else had it");
+    assert_eq!(audited(&**store, "claim.fenced").await, 0);
+    assert!(late(zombie.fence.0, OnRecord::Others(1)).await);
+    finish(&**store, completed(receipt(&second), "2"), 34).await;
+    for fence in [0, -1, 1 << 52, i64::MAX] {
+        assert!(!late(fence, none).await, "{fence}, of what is done");
+    }
+    let made_up = |fence| completed(Receipt { fence: Serial(fence), ..receipt(&zombie) }, "1");
+    let flood = [zombie.fence.0].into_iter().chain(zombie.fence.0 - 50..=second.fence.0);
+    let flood: Vec<_> = flood.map(made_up).collect();
+    let flooded = store.finish(&queue("book"), flood, "acme/bot", at(35)).await.expect("it finishes");
+    let counted = flooded.iter().filter(|it| it.put_on_record).count();
+    assert!((1..=2).contains(&counted), "of one call, too, no more than there were attempts: {counted}");
+    assert_eq!(audited(&**store, "claim.fenced").await, 1 + counted);
+    assert_eq!(told(&**store, "snavio.claim.fenced").await, 1 + counted);
+    let waiting = settle_one(&**store, "waits", &book(), at(36)).await;
+    let waits = queued(waiting).expect("it is queued");
+    let report = completed(Receipt { delivery_id: waits, fence: second.fence }, "1");
+    let told = store.finish(&queue("book"), vec![report], "acme/bot", at(36)).await.expect("it finishes");
+    assert_eq!((told[0].outcome, told[0].put_on_record), (ReceiptOutcome::Fenced, false), "nobody had it");
+}
+
 /// CLM-4: whoever did not hear that it was done tells again, and hears.
 pub async fn a_report_whose_answer_was_lost_is_recognised(store: &Arc<dyn Store>) {
     let work = take_up(&**store, "a", 0).await;
@@ -185,21 +234,30 @@ pub async fn a_report_whose_answer_was_lost_is_recognised(store: &Arc<dyn Store>
         let told =
             store.finish(&queue("book"), vec![completed(receipt(&work), "1")], "acme/bot", at(1)).await;
         let (outcome, status) = (ReceiptOutcome::Done, Some(Status::Completed));
-        assert_eq!(told.expect("the store finishes"), [Finished { outcome, status, told_before }]);
+        assert_eq!(
+            told.expect("the store finishes"),
+            [Finished { told_before, ..Finished::new(outcome, status) }]
+        );
     }
     let failing = take_up(&**store, "b", 1).await;
     for told_before in [false, true] {
         let told =
             store.finish(&queue("book"), vec![failed(receipt(&failing), true, 0)], "acme/bot", at(1)).await;
         let (outcome, status) = (ReceiptOutcome::Done, Some(Status::Failed { is_final: true }));
-        assert_eq!(told.expect("the store finishes"), [Finished { outcome, status, told_before }]);
+        assert_eq!(
+            told.expect("the store finishes"),
+            [Finished { told_before, ..Finished::new(outcome, status) }]
+        );
     }
     let pausing = take_up(&**store, "c", 1).await;
     for (retry_at, told_before) in [(60, false), (90, true)] {
         let report = failed(receipt(&pausing), false, retry_at);
         let told = store.finish(&queue("book"), vec![report], "acme/bot", at(1)).await;
         let (outcome, status) = (ReceiptOutcome::Done, Some(Status::Failed { is_final: false }));
-        assert_eq!(told.expect("the store finishes"), [Finished { outcome, status, told_before }]);
+        assert_eq!(
+            told.expect("the store finishes"),
+            [Finished { told_before, ..Finished::new(outcome, status) }]
+        );
         assert_eq!(claim(&**store, "c", 2).await.held, Some(HeldDelivery::Due(at(60))), "its pause goes on");
     }
     let longer = Duration::from_secs(600);
@@ -289,60 +347,6 @@ pub async fn what_failed_for_good_answers_so_until_a_person_puts_it_back(store: 
     let done = finish(&**store, completed(receipt(&second), "2"), 6).await;
     assert_eq!(done, (ReceiptOutcome::Done, Some(Status::Completed)));
     assert_eq!(store.answer(work.delivery_id).await.expect("it can be read"), Some(answer("2")));
-}
-
-/// CLM-7: after the last attempt nobody knows more than after any other, whatever the route says of those.
-pub async fn work_whose_last_attempt_was_silent_is_in_doubt(store: &Arc<dyn Store>) {
-    let mut work = take_up(&**store, "a", 0).await;
-    for attempt in 2..=RECEIVES_MAX {
-        let now = 60 * i64::from(attempt);
-        store.sweep(at(now)).await.expect("the store sweeps");
-        work = only(&**store, now).await;
-        assert_eq!(work.attempt, attempt);
-    }
-    let later = 60 * i64::from(RECEIVES_MAX + 1);
-    let letters = eventually("it is a dead letter", async || {
-        store.sweep(at(later)).await.expect("the store sweeps");
-        let letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
-        (!letters.is_empty()).then_some(letters)
-    });
-    assert_eq!(letters.await[0].letter.reason, DeadReason::ReceivesExhausted);
-    assert_eq!(claim(&**store, "a", later).await.status(at(later)), Status::InDoubt);
-    let again = settle_one(&**store, "a", &book(), at(later)).await;
-    assert!(matches!(again, Outcome::Seen { status: Status::InDoubt, .. }), "{again:?}");
-    let back = store.redrive("acme", vec![work.delivery_id], act("looked", at(later))).await;
-    assert_eq!(back.expect("it redrives").back, [work.delivery_id]);
-    let work = only(&**store, later).await;
-    let done = finish(&**store, completed(receipt(&work), "1"), later).await;
-    assert_eq!(done, (ReceiptOutcome::Done, Some(Status::Completed)));
-}
-
-/// CLM-7
-pub async fn what_nobody_knows_of_is_held_for_a_person_where_the_route_says_so(store: &Arc<dyn Store>) {
-    for id in ["told", "silent"] {
-        settle_one(&**store, id, &booking(InDoubt::Hold), at(0)).await;
-    }
-    let works = receive(&**store, "book", 30, at(0)).await;
-    let ended = finish(&**store, unknown(receipt(&works[0])), 1).await;
-    assert_eq!(ended, (ReceiptOutcome::Done, Some(Status::InDoubt)));
-    store.sweep(at(31)).await.expect("the store sweeps");
-    for id in ["told", "silent"] {
-        let doubted = eventually("it is in doubt", async || {
-            let claim = claim(&**store, id, 31).await;
-            (claim.status(at(31)) == Status::InDoubt).then_some(claim)
-        });
-        assert!(doubted.await.claim.progress.is_some_and(|it| it.error.is_some()));
-    }
-    assert!(receive(&**store, "book", 30, at(1000)).await.is_empty(), "and never handed out by itself");
-    let filter = ClaimFilter { owner: None, statuses: vec![Status::InDoubt], after: Serial(0) };
-    let listed = store.open_claims(&filter, 10, at(31)).await.expect("they can be listed");
-    let listed: Vec<_> = listed.iter().map(|it| it.key.id.as_str()).collect();
-    assert_eq!(listed, ["told", "silent"]);
-    let letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
-    assert!(letters.iter().all(|it| it.letter.reason == DeadReason::InDoubt), "{letters:?}");
-    let dead_letter_queue = &letters[0].letter.delivery.dead_letter_queue;
-    let origins = store.dead_letter_origins(dead_letter_queue, Serial(0), 10).await;
-    assert_eq!(origins.expect("they can be listed"), [], "none goes back with others");
 }
 
 /// CLM-11
@@ -578,36 +582,6 @@ pub async fn a_late_worker_is_fenced_over_a_restart(backend: &dyn Backend) {
     assert_eq!(done, (ReceiptOutcome::Done, Some(Status::Completed)));
     assert_eq!(store.answer(second.delivery_id).await.expect("it can be read"), Some(answer("2")));
     store.close().await;
-}
-
-/// CLM-11: what is purged or nobody takes does not stay in progress for ever.
-pub async fn a_claim_whose_delivery_ends_says_so(store: &Arc<dyn Store>) {
-    settle_one(&**store, "purged", &book(), at(0)).await;
-    assert_eq!(store.purge(&queue("book"), act("cleaning", at(1))).await.expect("it purges").deleted, 1);
-    let purged = claim(&**store, "purged", 2).await;
-    assert_eq!(purged.status(at(2)), Status::Failed { is_final: true });
-    let failing = take_up(&**store, "tried", 2).await;
-    finish(&**store, failed(receipt(&failing), false, 60), 3).await;
-    let working = take_up(&**store, "under way", 3).await;
-    let purged = store.purge(&queue("book"), act("cleaning", at(4))).await.expect("it purges");
-    assert_eq!(purged, Purged { deleted: 1, in_progress: 1 }, "nobody's effect is on its way to nobody");
-    let tried = claim(&**store, "tried", 5).await;
-    let progress = tried.claim.progress.as_ref().expect("it is followed");
-    assert_eq!(
-        (tried.status(at(5)), progress.attempts),
-        (Status::InDoubt, 1),
-        "it may have been done before"
-    );
-    let done = finish(&**store, completed(receipt(&working), "1"), 6).await;
-    assert_eq!(done, (ReceiptOutcome::Done, Some(Status::Completed)));
-    settle_one(&**store, "old", &book(), at(2)).await;
-    let later = 15 * 86_400;
-    let ended = eventually("it ends", async || {
-        store.sweep(at(later)).await.expect("the store sweeps");
-        let claim = claim(&**store, "old", later).await;
-        (claim.status(at(later)) == Status::Failed { is_final: true }).then_some(claim)
-    });
-    assert!(ended.await.claim.progress.is_some_and(|it| it.error.is_some()));
 }
 
 /// CLM-7, ENG-1: what was handed out before a restart and must not be handed out twice is not; a report from before

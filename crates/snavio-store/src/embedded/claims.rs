@@ -275,10 +275,11 @@ impl EmbeddedStore {
                     outcomes.first().inspect(|it| finished[place].outcome = **it);
                 }
                 tracking => {
+                    let handed_out = queues.handed_out(queue, receipt.delivery_id);
                     let shown = queues.take_shown(queue, receipt);
                     let tracking = tracking.unwrap_or_default();
                     let lane = queues.parking_lane(receipt.delivery_id);
-                    works.push(Work { place, report, shown, tracking, lane });
+                    works.push(Work { place, report, shown, tracking, lane, handed_out });
                 }
             }
         }

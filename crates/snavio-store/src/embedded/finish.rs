@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use snavio_model::claim::{Attempt, Claim, ClaimKey, Fenced, Next, Status};
+use snavio_model::claim::{Attempt, Claim, ClaimKey, Fenced, Leases, Next, Status};
 use snavio_model::delivery::{DeadLetter, DeadReason, Delivery, ReceiptOutcome, Tracking};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::name::QueueKey;
@@ -23,7 +23,7 @@ use super::writer::{Job, Transaction, lock, sql};
 use super::{answer, audit, claim, dead_letter, delivery, hold, lease, message, telemetry};
 use crate::lease::{Held, KeptLease};
 use crate::waiting::Waiting;
-use crate::{Act, Finished, HeldBack, Report, StoreError, evidence, over};
+use crate::{Act, Finished, HeldBack, OnRecord, Report, StoreError, evidence, over};
 
 /// A report on an attempt of a delivery that a claim waits for, or that is refused for good.
 pub(super) struct Work {
@@ -35,6 +35,22 @@ pub(super) struct Work {
     pub(super) tracking: Tracking,
     /// Its lane, if an entity may be parked behind it.
     pub(super) lane: Option<Lane>,
+    /// Of a delivery that is there, how often it was handed out, and a number that no lease of it is above: of those from
+    /// before the store was opened only some are on record.
+    pub(super) handed_out: Option<(u32, Serial)>,
+}
+
+impl Work {
+    /// The leases that its delivery can have had: fences are numbered after their deliveries. Of one that is gone it is not
+    /// known which was the newest, since a purge or silence that is in doubt ends it without a word of its lease.
+    fn leases(&self, claim: &Claim, issued: Serial) -> Leases {
+        let attempts = claim.progress.as_ref().map_or(0, |it| it.attempts);
+        let after = self.report.receipt.delivery_id;
+        match self.handed_out {
+            Some((receives, newest)) => Leases { after, newest, attempts: attempts.max(receives) },
+            None => Leases { after, newest: issued, attempts: attempts.max(1) },
+        }
+    }
 }
 
 pub(super) struct Finish {
@@ -76,6 +92,11 @@ impl Job for Finish {
         }
         for work in &self.works {
             let id = work.report.receipt.delivery_id;
+            // Those of one call are not known to each other.
+            let before = self.works.iter().zip(&self.ended);
+            let of_it =
+                before.filter(|(it, (to, _))| to.put_on_record && it.report.receipt.delivery_id == id);
+            let on_record = work.report.on_record.and(of_it.count());
             let found = usable(claim::of_delivery(transaction.connection, id))?.flatten();
             // A number of somebody else's says nothing about theirs.
             let found = found.filter(|(key, _)| key.is_owned_by(self.queue.tenant()));
@@ -97,7 +118,7 @@ impl Job for Finish {
                     });
                     ended
                 }
-                _ => late(transaction, work, found, (&self.who, self.now), &mut self.records)?,
+                _ => late(transaction, (work, on_record), found, (&self.who, self.now), &mut self.records)?,
             };
             self.ended.push(ended);
         }
@@ -182,7 +203,7 @@ fn end(
         Next::Bury(reason) => bury(transaction, id, (reason, ending), number, now, records)?,
     }
     transaction.dirty = true;
-    Ok((Finished { outcome: ReceiptOutcome::Done, status, told_before }, Some(next)))
+    Ok((Finished { told_before, ..Finished::new(ReceiptOutcome::Done, status) }, Some(next)))
 }
 
 /// The id of the message of a dead letter.
@@ -223,10 +244,10 @@ fn bury(
 }
 
 /// A report on work that ended, or is somebody else's: whoever says again what stands is told that it does; all others
-/// are fenced off, on the record.
+/// are fenced off, and whoever can have had the work is on the record.
 fn late(
     transaction: &mut Transaction<'_>,
-    work: &Work,
+    (work, on_record): (&Work, OnRecord),
     found: Option<(ClaimKey, Claim)>,
     (who, now): (&str, Timestamp),
     records: &mut Vec<Record>,
@@ -240,12 +261,13 @@ fn late(
     if stands {
         return Ok((Finished::before(ReceiptOutcome::Done, status), None));
     }
-    if !work.report.on_record {
+    let goes_on_record = on_record.wants(receipt.fence, &work.leases(&found.1, transaction.numbers.newest()));
+    if goes_on_record {
         let (act, deed, record) = evidence::fenced(&found, *receipt, who, now);
         audit::append(transaction, deed.action, &deed.object, &act, &deed.outcome)?;
         records.extend(record);
     }
-    Ok((Finished::new(ReceiptOutcome::Fenced, status), None))
+    Ok((Finished::fenced(status, goes_on_record), None))
 }
 
 /// Attempts whose time is over: their claims say so, and then they are handed out again (CLM-7).

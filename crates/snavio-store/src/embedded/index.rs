@@ -312,6 +312,12 @@ impl Index {
         known.or_else(fresh).map(|slot| slot.tracking)
     }
 
+    /// How often a delivery was handed out, if it is there, and the newest lease of it that is known.
+    pub(super) fn handed_out(&self, id: Serial) -> Option<(u32, Option<Serial>)> {
+        let known = self.known.get(&id).or_else(|| self.ending.get(&id))?;
+        Some((known.slot.receives, known.fence))
+    }
+
     /// Takes out what a receipt of the newest lease is about, until it is on record what came of it.
     pub(super) fn take_shown(&mut self, receipt: Receipt, began: Serial) -> Option<Shown> {
         let (id, was_full) = (receipt.delivery_id, self.is_full());

@@ -27,6 +27,11 @@ impl Numbers {
         Serial(self.0.fetch_add(count, Ordering::Relaxed))
     }
 
+    /// The newest serial so far.
+    pub(super) fn newest(&self) -> Serial {
+        Serial(self.0.load(Ordering::Relaxed))
+    }
+
     /// The epoch that must be committed for the numbers given so far, and a whole epoch more, to be safe.
     pub(super) fn epoch_to_commit(&self) -> i64 {
         Serial(self.0.load(Ordering::Relaxed)).epoch() + 1

@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 
-use snavio_model::claim::{Attempt, Claim, ClaimKey, Fenced, Next, Status};
-use snavio_model::delivery::{DeadLetter, DeadReason, Delivery, ReceiptOutcome, Tracking};
+use snavio_model::claim::{Attempt, Claim, ClaimKey, Fenced, Leases, Next, Status};
+use snavio_model::delivery::{DeadLetter, DeadReason, Delivery, Receipt, ReceiptOutcome, Tracking};
 use snavio_model::id::Serial;
 use snavio_model::name::QueueKey;
 use snavio_model::order::Lane;
@@ -52,21 +52,32 @@ pub(super) async fn finish(
     let claims = claim::lock_of_deliveries(&transaction, &ids, Some(queue.tenant())).await?;
     let of_delivery = |found: (ClaimKey, Claim)| Some((found.1.progress.as_ref()?.delivery, found));
     let mut claims: HashMap<_, _> = claims.into_iter().filter_map(of_delivery).collect();
+    let is_newest = |deliveries: &HashMap<Serial, Shown>, Receipt { delivery_id, fence }: Receipt| {
+        deliveries.get(&delivery_id).is_some_and(|it| it.fence == Some(fence))
+    };
+    let is_late = reports.iter().any(|it| !is_newest(&deliveries, it.receipt));
+    let issued = if is_late { newest_fence(&transaction).await? } else { Serial(0) };
     let mut written = Written::default();
     let mut finished = Vec::with_capacity(reports.len());
     for report in reports {
         let id = report.receipt.delivery_id;
-        let is_newest = deliveries.get(&id).is_some_and(|it| it.fence == Some(report.receipt.fence));
+        let is_newest = is_newest(&deliveries, report.receipt);
         let claim = claims.remove(&id);
         // Said twice in one call, the second finds the first's work done.
         finished.push(match deliveries.remove(&id) {
             Some(shown) if is_newest => end(report, shown, claim, now, &mut written),
-            there => late(report, there.is_some(), claim, (who, now), &mut written),
+            there => late(report, there.as_ref(), claim, (who, now, issued), &mut written),
         });
     }
     write(&transaction, &mut written, now).await?;
     transaction.commit().await.map_err(sql)?;
     Ok((finished, written.records))
+}
+
+/// The newest fence that there is.
+async fn newest_fence(client: &impl GenericClient) -> Result<Serial, StoreError> {
+    let row = client.query_one("SELECT last_value FROM fence", &[]).await.map_err(sql)?;
+    row.try_get(0).map(Serial).map_err(sql)
 }
 
 /// A delivery that a report may be about.
@@ -152,20 +163,20 @@ fn end(
         }
         Next::Bury(reason) => written.buried.push(DeadLetter::new(delivery, reason, now).after(ending)),
     }
-    Finished { outcome: ReceiptOutcome::Done, status, told_before }
+    Finished { told_before, ..Finished::new(ReceiptOutcome::Done, status) }
 }
 
 /// A report on work that ended, or is somebody else's: whoever says again what stands is told that it does; all others
-/// are fenced off, on the record.
+/// are fenced off, and whoever can have had the work is on the record.
 fn late(
     report: &Report,
-    is_there: bool,
+    there: Option<&Shown>,
     found: Option<(ClaimKey, Claim)>,
-    (who, now): (&str, Timestamp),
+    (who, now, issued): (&str, Timestamp, Serial),
     written: &mut Written,
 ) -> Finished {
     let Some(found) = found else {
-        let outcome = if is_there { ReceiptOutcome::Fenced } else { ReceiptOutcome::Gone };
+        let outcome = if there.is_some() { ReceiptOutcome::Fenced } else { ReceiptOutcome::Gone };
         return Finished::new(outcome, None);
     };
     let status = Some(found.1.status());
@@ -173,12 +184,25 @@ fn late(
     if found.1.progress.as_ref().is_some_and(|it| it.was_ended_by(receipt.fence, ending)) {
         return Finished::before(ReceiptOutcome::Done, status);
     }
-    if !report.on_record {
+    let goes_on_record = report.on_record.wants(receipt.fence, &leases(there, &found.1, issued));
+    if goes_on_record {
         let (act, deed, record) = evidence::fenced(&found, *receipt, who, now);
         written.fenced.push((act, deed));
         written.records.extend(record);
     }
-    Finished::new(ReceiptOutcome::Fenced, status)
+    Finished::fenced(status, goes_on_record)
+}
+
+/// The leases that a delivery can have had: fences are numbered by themselves here, from one. Of one that is gone it is not
+/// known which was the newest, since a purge or silence that is in doubt ends it without a word of its lease.
+fn leases(there: Option<&Shown>, claim: &Claim, issued: Serial) -> Leases {
+    let (after, attempts) = (Serial(0), claim.progress.as_ref().map_or(0, |it| it.attempts));
+    match there {
+        Some(Shown { delivery, fence, .. }) => {
+            Leases { after, newest: fence.unwrap_or(issued), attempts: attempts.max(delivery.receives) }
+        }
+        None => Leases { after, newest: issued, attempts: attempts.max(1) },
+    }
 }
 
 async fn write(client: &impl GenericClient, written: &mut Written, now: Timestamp) -> Result<(), StoreError> {

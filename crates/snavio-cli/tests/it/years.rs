@@ -1,0 +1,138 @@
+//! What was posted years ago, seen from outside: with the archive up it is answered as on the first day, and with it down only
+//! the archived body waits (CLM-5, CLM-8, CLM-15 to CLM-17).
+//!
+//! Nobody waits for years: a posting that a node took and answered is settled once more under an id of its own, as of then,
+//! in the store of the stopped node. From there on all is real: the archiver that moves it, and whatever is asked for.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::json;
+use snavio_model::claim::IdKey;
+use snavio_model::delivery::Receipt;
+use snavio_model::id::{MessageId, Serial};
+use snavio_model::message::Path as Decided;
+use snavio_model::name::{QueueKey, QueueName, TenantName};
+use snavio_model::processing::{Ending, Retry};
+use snavio_model::registry::{BoundRoute, Entry};
+use snavio_model::settle::Intake;
+use snavio_model::time::Timestamp;
+use snavio_store::{OnRecord, Report, Store};
+
+use crate::node::{Launch, new_id, seconds_from_now};
+use crate::patience::eventually;
+use crate::processing::{Books, PAID, http};
+use crate::processor::Processor;
+
+const DAY: i64 = 86_400;
+
+/// A posting as it was taken and answered some days ago.
+struct Posting {
+    /// Under which it was really posted,
+    model: String,
+    /// and under which it was then.
+    id: String,
+    days_ago: i64,
+}
+
+/// Settles a posting again as of then, and completes it with the answer that its model had.
+async fn post_then(store: &dyn Store, posting: &Posting) {
+    let then = Timestamp::parse(&seconds_from_now(-posting.days_ago * DAY)).unwrap();
+    let tenant = TenantName::new("acme").unwrap();
+    let model = IdKey { id: MessageId::stored(&posting.model), tenant };
+    let claim = store.claims_of(&model, then).await.unwrap().remove(0).claim;
+    let logged = store.messages("acme", Serial(claim.message.0 - 1), 1).await.unwrap().remove(0);
+    let progress = claim.progress.expect("its work is followed");
+    let answer = store.answer(progress.delivery).await.unwrap();
+    let mut message = logged.message;
+    (message.id, message.received_at) = (MessageId::stored(&posting.id), then);
+    let entries = store.load().await.unwrap().1;
+    let route = entries.into_iter().find_map(|it| match it {
+        Entry::Subscription(route) => Some(Arc::new(BoundRoute::new(route))),
+        _ => None,
+    });
+    let (good_until, destinations) = (Timestamp(i64::MAX), vec![route.expect("it is subscribed to")]);
+    let (places, known) = (Vec::new(), Vec::new());
+    let intake = Intake { message, path: Decided::Slow, destinations, places, known, good_until };
+    let (reply, settled) = tokio::sync::oneshot::channel();
+    store.settle(vec![intake], then, Box::new(|it| drop(reply.send(it))));
+    settled.await.unwrap().unwrap();
+    let queue = QueueKey::new("acme", &QueueName::new("paid").unwrap());
+    let work = store.receive(&queue, 1, Duration::from_secs(30), then).await.unwrap().remove(0);
+    let report = Report {
+        receipt: Receipt { delivery_id: work.delivery_id, fence: work.fence },
+        ending: Ending::Completed { answer, reference: progress.reference, note: None },
+        retry: Retry::At(then),
+        kept_at: vec![PAID.into()],
+        on_record: OnRecord::default(),
+    };
+    store.finish(&queue, vec![report], "the gateway", then.plus(Duration::from_secs(1))).await.unwrap();
+}
+
+/// CLM-5, CLM-8, CLM-16, CLM-17
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_posted_years_ago_is_answered_and_only_its_body_waits_for_the_archive() {
+    let processor = Processor::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let (archive, away) = (folder.path().join("archive"), folder.path().join("away"));
+    let place = |path: &Path| format!("file://{}", path.display());
+    let launch = Launch::default().set("OUTGOING_ALLOWED", "127.0.0.0/8").set("ARCHIVE_URL", place(&archive));
+    let mut books = Books::launched(&launch, http(&processor), json!({})).await;
+    let mut postings = Vec::new();
+    for days_ago in [401, 2520] {
+        let (model, id) = (new_id(), new_id());
+        assert_eq!(books.send(&model, 10).await.word(), (201, "COMPLETED"));
+        postings.push(Posting { model, id, days_ago });
+    }
+    books.node.stop();
+    let store = books.node.engine().open(books.node.folder()).await;
+    for posting in &postings {
+        post_then(&*store, posting).await;
+    }
+    store.close().await;
+    drop(store);
+    books.restart(&launch).await;
+
+    for Posting { id, .. } in &postings {
+        let archived = eventually("it is moved to the archive", async || {
+            let found = books.look_up(id).await;
+            found["claims"][0]["archivedAt"].is_string().then_some(found)
+        });
+        let found = archived.await;
+        assert_eq!(found["outcome"], "completed", "{found}");
+    }
+    for is_up in [true, false, true] {
+        if is_up && away.exists() {
+            std::fs::rename(&away, &archive).unwrap();
+        }
+        if !is_up {
+            // What a node has read of the archive lately it need not read again.
+            books.node.stop();
+            std::fs::rename(&archive, &away).unwrap();
+            books.restart(&launch).await;
+        }
+        for Posting { model, id, days_ago } in &postings {
+            let first = books.send(model, 10).await;
+            assert_eq!(first.word(), (200, "COMPLETED"), "what is not in the archive waits for nothing");
+            let replay = books.send(id, 10).await;
+            if is_up {
+                assert_eq!(replay.word(), (200, "COMPLETED"), "{days_ago} days: {}", replay.text);
+                assert!(replay.replayed, "{}", replay.text);
+                assert_eq!(replay.response(), first.response(), "byte for byte");
+                assert_eq!(replay.document["reference"], first.document["reference"]);
+            } else {
+                assert_eq!(replay.word(), (503, "unavailable"), "{days_ago} days: {}", replay.text);
+                assert!(replay.retry_after.is_some(), "{}", replay.text);
+                let (status, claim) = books.ask(Method::GET, &format!("/v1/claims/{id}"), None).await;
+                let claim = &claim["claims"][0];
+                assert_eq!((status, &claim["glPostingReference"]), (200, &first.document["reference"]));
+            }
+            assert_eq!(books.send(id, 11).await.word(), (409, "conflict"), "up: {is_up}");
+        }
+        let (new, asked) = (new_id(), processor.asked().len());
+        assert_eq!(books.send(&new, 12).await.word(), (201, "COMPLETED"), "up: {is_up}");
+        assert_eq!(processor.asked().len(), asked + 1, "nothing but the new one is posted");
+    }
+}

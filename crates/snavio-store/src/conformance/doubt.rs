@@ -1,0 +1,98 @@
+//! Work of which nobody knows whether it is done, and what ends without a report (CLM-7, CLM-11).
+
+use std::sync::Arc;
+
+use snavio_model::claim::Status;
+use snavio_model::delivery::{DeadReason, ReceiptOutcome};
+use snavio_model::id::Serial;
+use snavio_model::processing::InDoubt;
+use snavio_model::settle::Outcome;
+
+use super::eventually;
+use super::processing::{book, booking, claim, completed, failed, finish, only, take_up, unknown};
+use super::samples::{RECEIVES_MAX, act, at, queue, receipt, receive, settle_one};
+use crate::{ClaimFilter, Purged, Store};
+
+/// CLM-7: after the last attempt nobody knows more than after any other, whatever the route says of those.
+pub async fn work_whose_last_attempt_was_silent_is_in_doubt(store: &Arc<dyn Store>) {
+    let mut work = take_up(&**store, "a", 0).await;
+    for attempt in 2..=RECEIVES_MAX {
+        let now = 60 * i64::from(attempt);
+        store.sweep(at(now)).await.expect("the store sweeps");
+        work = only(&**store, now).await;
+        assert_eq!(work.attempt, attempt);
+    }
+    let later = 60 * i64::from(RECEIVES_MAX + 1);
+    let letters = eventually("it is a dead letter", async || {
+        store.sweep(at(later)).await.expect("the store sweeps");
+        let letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
+        (!letters.is_empty()).then_some(letters)
+    });
+    assert_eq!(letters.await[0].letter.reason, DeadReason::ReceivesExhausted);
+    assert_eq!(claim(&**store, "a", later).await.status(at(later)), Status::InDoubt);
+    let again = settle_one(&**store, "a", &book(), at(later)).await;
+    assert!(matches!(again, Outcome::Seen { status: Status::InDoubt, .. }), "{again:?}");
+    let back = store.redrive("acme", vec![work.delivery_id], act("looked", at(later))).await;
+    assert_eq!(back.expect("it redrives").back, [work.delivery_id]);
+    let work = only(&**store, later).await;
+    let done = finish(&**store, completed(receipt(&work), "1"), later).await;
+    assert_eq!(done, (ReceiptOutcome::Done, Some(Status::Completed)));
+}
+
+/// CLM-7
+pub async fn what_nobody_knows_of_is_held_for_a_person_where_the_route_says_so(store: &Arc<dyn Store>) {
+    for id in ["told", "silent"] {
+        settle_one(&**store, id, &booking(InDoubt::Hold), at(0)).await;
+    }
+    let works = receive(&**store, "book", 30, at(0)).await;
+    let ended = finish(&**store, unknown(receipt(&works[0])), 1).await;
+    assert_eq!(ended, (ReceiptOutcome::Done, Some(Status::InDoubt)));
+    store.sweep(at(31)).await.expect("the store sweeps");
+    for id in ["told", "silent"] {
+        let doubted = eventually("it is in doubt", async || {
+            let claim = claim(&**store, id, 31).await;
+            (claim.status(at(31)) == Status::InDoubt).then_some(claim)
+        });
+        assert!(doubted.await.claim.progress.is_some_and(|it| it.error.is_some()));
+    }
+    assert!(receive(&**store, "book", 30, at(1000)).await.is_empty(), "and never handed out by itself");
+    let filter = ClaimFilter { owner: None, statuses: vec![Status::InDoubt], after: Serial(0) };
+    let listed = store.open_claims(&filter, 10, at(31)).await.expect("they can be listed");
+    let listed: Vec<_> = listed.iter().map(|it| it.key.id.as_str()).collect();
+    assert_eq!(listed, ["told", "silent"]);
+    let letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
+    assert!(letters.iter().all(|it| it.letter.reason == DeadReason::InDoubt), "{letters:?}");
+    let dead_letter_queue = &letters[0].letter.delivery.dead_letter_queue;
+    let origins = store.dead_letter_origins(dead_letter_queue, Serial(0), 10).await;
+    assert_eq!(origins.expect("they can be listed"), [], "none goes back with others");
+}
+
+/// CLM-11: what is purged or nobody takes does not stay in progress for ever.
+pub async fn a_claim_whose_delivery_ends_says_so(store: &Arc<dyn Store>) {
+    settle_one(&**store, "purged", &book(), at(0)).await;
+    assert_eq!(store.purge(&queue("book"), act("cleaning", at(1))).await.expect("it purges").deleted, 1);
+    let purged = claim(&**store, "purged", 2).await;
+    assert_eq!(purged.status(at(2)), Status::Failed { is_final: true });
+    let failing = take_up(&**store, "tried", 2).await;
+    finish(&**store, failed(receipt(&failing), false, 60), 3).await;
+    let working = take_up(&**store, "under way", 3).await;
+    let purged = store.purge(&queue("book"), act("cleaning", at(4))).await.expect("it purges");
+    assert_eq!(purged, Purged { deleted: 1, in_progress: 1 }, "nobody's effect is on its way to nobody");
+    let tried = claim(&**store, "tried", 5).await;
+    let progress = tried.claim.progress.as_ref().expect("it is followed");
+    assert_eq!(
+        (tried.status(at(5)), progress.attempts),
+        (Status::InDoubt, 1),
+        "it may have been done before"
+    );
+    let done = finish(&**store, completed(receipt(&working), "1"), 6).await;
+    assert_eq!(done, (ReceiptOutcome::Done, Some(Status::Completed)));
+    settle_one(&**store, "old", &book(), at(2)).await;
+    let later = 15 * 86_400;
+    let ended = eventually("it ends", async || {
+        store.sweep(at(later)).await.expect("the store sweeps");
+        let claim = claim(&**store, "old", later).await;
+        (claim.status(at(later)) == Status::Failed { is_final: true }).then_some(claim)
+    });
+    assert!(ended.await.claim.progress.is_some_and(|it| it.error.is_some()));
+}
