@@ -239,7 +239,7 @@ fn an_order_that_cannot_work_is_refused_with_why() {
 }
 
 fn arrival(id: &MessageId, number: i64) -> Arrival<'_> {
-    Arrival { id, number, kind: NumberKind::Sequence, completes: false, applied: false }
+    Arrival { id, number, kind: NumberKind::Sequence, completes: false, applied: false, is_alone: true }
 }
 
 /// Messages of one entity, one after another.
@@ -375,6 +375,54 @@ fn the_same_number_is_a_duplicate_under_one_id_and_late_or_a_conflict_under_anot
         let other = run.send(5, "other");
         assert_eq!((other.verdict, other.action), (verdict, action), "{mode:?}");
         assert_eq!(run.last(), 5);
+    }
+}
+
+/// ORD-4, CLM-1: what would be called a duplicate is never delivered.
+#[test]
+fn an_id_alone_makes_no_duplicate() {
+    const LATE: Action = Action::Refuse(Reason::OutOfOrder);
+    const TAKEN: Action = Action::Refuse(Reason::SequenceConflict);
+    for (mode, number, is_alone, action) in [
+        // The last one, at the same destination and at another one of the scope.
+        (Mode::Strict, 5, true, Action::Duplicate),
+        (Mode::Reorder, 5, true, Action::Duplicate),
+        (Mode::Strict, 5, false, TAKEN),
+        (Mode::Reorder, 5, false, TAKEN),
+        (Mode::Lenient, 5, false, Action::Deliver),
+        (Mode::Skip, 5, false, Action::Skip),
+        // Under another number it is judged by that, at the same destination too: its claim does not know it any more.
+        (Mode::Strict, 6, true, Action::Deliver),
+        (Mode::Strict, 6, false, Action::Deliver),
+        (Mode::Reorder, 6, false, Action::Deliver),
+        (Mode::Reorder, 7, false, Action::Hold),
+        (Mode::Lenient, 9, false, Action::Deliver),
+        (Mode::Skip, 6, false, Action::Deliver),
+        (Mode::Strict, 4, true, LATE),
+        (Mode::Strict, 4, false, LATE),
+        (Mode::Lenient, 4, false, Action::Deliver),
+    ] {
+        let mut run = Run::new(rules(mode));
+        run.send(5, "m");
+        let again = id("m5");
+        let again = Arrival { is_alone, ..arrival(&again, number) };
+        let judged = judge(run.state.clone(), &again, &run.rules, run.now);
+        assert_eq!(judged.action, action, "{mode:?} {number} {is_alone}");
+    }
+    // The same of one that waits.
+    for (number, is_alone, action) in [
+        (8, true, Action::Duplicate),
+        (8, false, TAKEN),
+        (9, true, Action::Hold),
+        (9, false, Action::Hold),
+        (6, false, Action::Deliver),
+    ] {
+        let mut run = Run::new(rules(Mode::Reorder));
+        [5, 8].into_iter().for_each(|number| drop(run.send(number, "m")));
+        let again = id("m8");
+        let again = Arrival { is_alone, ..arrival(&again, number) };
+        let judged = judge(run.state.clone(), &again, &run.rules, run.now);
+        assert_eq!(judged.action, action, "{number} {is_alone}");
     }
 }
 

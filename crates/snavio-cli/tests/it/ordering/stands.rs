@@ -259,6 +259,32 @@ async fn an_event_that_is_late_for_one_and_unreadable_for_the_other_is_refused()
     builds.node.items("/v1/dead-letters?tenant=acme", |it| it.len() == 1).await;
 }
 
+/// ORD-4, CLM-1: each type has a claim of its own, and what is called a duplicate would never be delivered.
+#[tokio::test]
+async fn one_id_of_two_types_that_count_together_is_two_events() {
+    let builds = Builds::set(Launch::default()).await;
+    let of = order(json!({ "mode": "strict", "scope": "builds" }));
+    for name in ["build", "done"] {
+        assert_eq!(builds.subscribe("deploy", name, &of, json!({})).await.0, 201);
+    }
+    assert_eq!(builds.send("order-7", "build", "b", "1").await.0, 202);
+    // Its number is taken: that is for its producer to know.
+    let taken = builds.send("order-7", "done", "b", "1").await;
+    assert_eq!(reason(&taken), (409, "sequence_conflict"), "{}", taken.1);
+    for expected in [202, 200] {
+        let sent = builds.send("order-7", "done", "b", "2").await;
+        assert_eq!(sent.0, expected, "{}", sent.1);
+    }
+    assert_eq!(builds.send("order-7", "build", "b", "1").await.0, 200, "its claim knows it");
+    for name in ["build", "done"] {
+        let received = builds.receive("deploy").await;
+        assert_eq!(ids(&received), ["order-7"]);
+        assert_eq!(received[0].message.as_event().unwrap().event_type.as_str(), name);
+        builds.end("deploy", &received).await;
+    }
+    assert!(builds.receive("deploy").await.is_empty());
+}
+
 /// ORD-4, ORD-8: the number of one that waits is taken, and the last one is another.
 #[tokio::test]
 async fn a_number_that_a_waiting_message_has_is_refused_with_both_numbers() {
