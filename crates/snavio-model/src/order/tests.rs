@@ -426,6 +426,21 @@ fn an_id_alone_makes_no_duplicate() {
     }
 }
 
+/// ORD-4, ORD-6: no figure says more than is known.
+#[test]
+fn what_is_missing_is_told_from_what_is_not_tracked_any_more() {
+    let mut run = Run::new(rules(Mode::Lenient));
+    (0..=40).for_each(|number| drop(run.send(2 * number, "m")));
+    let known =
+        |run: &Run| (run.state().gaps.open().len(), run.state().gaps.missing(), run.state().gaps.untracked());
+    assert_eq!(known(&run), (32, 32, 8));
+    // Those that are not tracked come, and nobody can tell; those that are come, and none is missing.
+    (0..8).for_each(|number| drop(run.send(2 * number + 1, "m")));
+    assert_eq!(known(&run), (32, 32, 8));
+    (8..40).for_each(|number| drop(run.send(2 * number + 1, "m")));
+    assert_eq!(known(&run), (0, 0, 8));
+}
+
 /// ORD-4
 #[test]
 fn what_was_applied_is_a_duplicate_however_late_it_comes_again() {

@@ -285,6 +285,24 @@ async fn one_id_of_two_types_that_count_together_is_two_events() {
     assert!(builds.receive("deploy").await.is_empty());
 }
 
+/// ORD-4, ORD-6: of more gaps than are tracked, no figure says more than is known.
+#[tokio::test]
+async fn what_is_missing_is_told_from_what_is_not_tracked_any_more() {
+    let builds = Builds::set(Launch::default()).await;
+    assert_eq!(builds.subscribe("deploy", "build", &order(json!({})), json!({})).await.0, 201);
+    let shell = Shell::at(&builds.node).with("SNAVIO_TOKEN", &builds.node.operator_token());
+    let show = "entities show b --destination acme/deploy:acme/ci:build --output json";
+    let send = async |numbers: &mut dyn Iterator<Item = i64>| {
+        for number in numbers {
+            assert_eq!(builds.sent("b", number).await.0, 202);
+        }
+        let shown = shell.run(show).json();
+        (shown["gaps"].as_array().unwrap().len(), shown["missing"].clone(), shown["untracked"].clone())
+    };
+    assert_eq!(send(&mut (0..=80).step_by(2)).await, (32, json!(32), json!(8)));
+    assert_eq!(send(&mut (1..=79).step_by(2)).await, (0, json!(0), json!(8)));
+}
+
 /// ORD-4, ORD-8: the number of one that waits is taken, and the last one is another.
 #[tokio::test]
 async fn a_number_that_a_waiting_message_has_is_refused_with_both_numbers() {
