@@ -216,8 +216,12 @@ fn an_order_that_cannot_work_is_refused_with_why() {
             "order.timestamp_as_number is not for the mode reorder: every message would wait",
         ),
         (
-            Order { mode: Some(Mode::Lenient), ..parks },
-            "order.on_failure park is for the modes strict and reorder: only there one message of an entity is handed out at a time",
+            Order { mode: Some(Mode::Lenient), ..parks.clone() },
+            "order.on_failure park is for the modes strict and reorder: only there one message of an entity is handed out at a time, and order.mode must say so, whatever the platform's default is",
+        ),
+        (
+            Order { mode: None, ..parks.clone() },
+            "order.on_failure park is for the modes strict and reorder: only there one message of an entity is handed out at a time, and order.mode must say so, whatever the platform's default is",
         ),
         (Order { wait_seconds: 0, ..good.clone() }, "order.wait_seconds is 0, not 1 to 3600"),
         (Order { waiting_max: 257, ..good.clone() }, "order.waiting_max is 257, not 1 to 256"),

@@ -330,6 +330,7 @@ async fn an_order_that_cannot_be_kept_is_not_registered() {
     for (order, further, says) in [
         (of.clone(), json!({ "claim": { "policy": "none" } }), "claim policy"),
         (order(json!({ "mode": "lenient", "on_failure": "park" })), json!({}), "on_failure park"),
+        (order(json!({ "on_failure": "park" })), json!({}), "order.mode must say so"),
         (order(json!({ "wait_seconds": 0 })), json!({}), "wait_seconds"),
         (order(json!({ "completion": ["done"] })), json!({}), "one scope"),
         (order(json!({ "mode": "reorder", "timestamp_as_number": true })), json!({}), "timestamp_as_number"),
