@@ -17,6 +17,7 @@ use crate::limits;
 use crate::message::Message;
 use crate::name::{CommandName, ServiceName, TenantName};
 use crate::refusal::{Reason, Refusal};
+use crate::registry::Route;
 use crate::time::Timestamp;
 use crate::trace::{CorrelationId, Traceparent};
 
@@ -443,6 +444,39 @@ fn what_is_missing_is_told_from_what_is_not_tracked_any_more() {
     assert_eq!(known(&run), (32, 32, 8));
     (8..40).for_each(|number| drop(run.send(2 * number + 1, "m")));
     assert_eq!(known(&run), (0, 0, 8));
+}
+
+/// ORD-3, ORD-6: what is judged by one at a time, and by which entity, makes the lanes; nothing else does.
+#[test]
+fn lanes_are_others_once_scope_or_entity_are_or_one_is_handed_out_at_a_time() {
+    let usual = OrderDefaults::default();
+    let text = json!({"target": "acme/bot", "name": "build", "queue": "builds", "dead_letter_queue": "dead"});
+    let plain: Route = serde_json::from_value(text).unwrap();
+    let route = |order: &Option<Order>| Route { order: order.clone().map(Box::new), ..plain.clone() };
+    let strict = Order { mode: Some(Mode::Strict), ..by_pointers() };
+    let scoped = Order { scope: Some("builds".parse().unwrap()), ..strict.clone() };
+    let is_same = |one: &Option<Order>, other: &Option<Order>, defaults: &OrderDefaults| {
+        Lanes::of(&route(one), defaults) == Lanes::of(&route(other), defaults)
+    };
+    let of = |change: &dyn Fn(Order) -> Order| Some(change(strict.clone()));
+    for (other, same) in [
+        (of(&|it| Order { mode: Some(Mode::Reorder), ..it }), true),
+        (of(&|it| Order { ttl_seconds: Some(60), on_failure: OnFailure::Park, ..it }), true),
+        (of(&|it| Order { number: Some(pointer("/n")), ..it }), true),
+        (of(&|it| Order { mode: Some(Mode::Lenient), ..it }), false),
+        (of(&|it| Order { mode: None, ..it }), false),
+        (of(&|it| Order { enabled: Some(false), ..it }), false),
+        (of(&|it| Order { entity: Some(pointer("/orderId")), ..it }), false),
+        (Some(scoped.clone()), false),
+        (None, false),
+    ] {
+        assert_eq!(is_same(&Some(strict.clone()), &other, &usual), same, "{other:?}");
+    }
+    let by_default = Some(Order { mode: None, ..strict.clone() });
+    assert!(is_same(&Some(strict), &by_default, &OrderDefaults { strict: true, ..usual }));
+    // Where there are no lanes, nothing changes them.
+    let lenient = |it: Order| Some(Order { mode: Some(Mode::Lenient), ..it });
+    assert!(is_same(&None, &lenient(scoped), &usual));
 }
 
 /// ORD-4

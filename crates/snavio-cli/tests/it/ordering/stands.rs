@@ -211,6 +211,9 @@ async fn every_entity_can_be_asked_for() {
         assert_eq!((&shown(name)["entity"], &shown(name)["last"]), (&json!(name), &json!(7)));
     }
     // What was counted before the route had a scope is there still.
+    let received = builds.receive("deploy").await;
+    assert_eq!(received.len(), 4);
+    builds.end("deploy", &received).await;
     of["scope"] = json!("builds");
     let (status, answer) = builds.subscribe("deploy", "build", &of, json!({})).await;
     assert!(matches!(status, 200 | 201), "{answer}");
