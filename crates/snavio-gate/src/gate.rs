@@ -443,6 +443,11 @@ impl Gate {
         self.settings.window
     }
 
+    /// How messages are ordered on routes that do not say otherwise.
+    pub fn order_defaults(&self) -> &OrderDefaults {
+        &self.settings.order
+    }
+
     /// Where a message stands in the order of its entity at a route; nothing if it passes unordered there.
     pub fn place(&self, message: &Message, route: &Route) -> Option<Place> {
         Place::find(message, route, &self.settings.order).ok().flatten()

@@ -23,6 +23,7 @@ mod over;
 pub mod postgres;
 mod waiting;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -195,6 +196,9 @@ pub trait Queue: Send + Sync {
 
     /// Whether anything waits, is in flight or gathered as a dead letter in the queue; nothing is counted.
     async fn holds_any(&self, queue: &QueueKey) -> Result<bool, StoreError>;
+
+    /// The routes and subscriptions whose deliveries wait or are in flight in the queue, as claims name them.
+    async fn destinations(&self, queue: &QueueKey) -> Result<BTreeSet<String>, StoreError>;
 
     /// The attributes of every queue that holds anything, in no order.
     async fn all_attributes(&self, now: Timestamp) -> Result<Vec<(QueueKey, QueueAttributes)>, StoreError>;

@@ -210,7 +210,9 @@ impl Order {
         let is_one_at_a_time = self.mode.is_some_and(Mode::is_one_at_a_time);
         if self.on_failure == OnFailure::Park && !is_one_at_a_time {
             let why = "only there one message of an entity is handed out at a time";
-            return Some(format!("order.on_failure park is for the modes strict and reorder: {why}"));
+            // What the platform has where nothing is said is each node's own setting, and may change with every start.
+            let how = "and order.mode must say so, whatever the platform's default is";
+            return Some(format!("order.on_failure park is for the modes strict and reorder: {why}, {how}"));
         }
         let ttl = self.ttl_seconds.and_then(|it| within("ttl_seconds", it, ttl_max));
         ttl.or_else(|| within("wait_seconds", self.wait_seconds, limits::ORDER_WAIT_SECONDS_MAX))

@@ -1,4 +1,5 @@
-//! Numbers that are missing, as ranges. How many there are is bounded: the lowest are forgotten first, and counted.
+//! Numbers that are missing, as ranges. How many there are is bounded: the lowest are forgotten first. How many numbers those
+//! had is counted apart, since nobody can tell any more which of them come.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +29,7 @@ impl Gap {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Gaps {
     open: Vec<Gap>,
-    /// Missing numbers of gaps that are not tracked any more.
+    /// How many numbers were missing in gaps when they ceased to be tracked.
     #[serde(default, skip_serializing_if = "is_zero")]
     forgotten: u64,
 }
@@ -44,9 +45,14 @@ impl Gaps {
         &self.open
     }
 
-    /// How many numbers are missing, those that are not tracked any more too.
+    /// How many numbers are known to be missing.
     pub fn missing(&self) -> u64 {
-        self.open.iter().fold(self.forgotten, |sum, gap| sum.saturating_add(gap.size()))
+        self.open.iter().fold(0, |sum, gap| sum.saturating_add(gap.size()))
+    }
+
+    /// How many more were missing when they ceased to be tracked, the lowest of all. Which of them have come since is not known.
+    pub fn untracked(&self) -> u64 {
+        self.forgotten
     }
 
     /// Whether there are none.

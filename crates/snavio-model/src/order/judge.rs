@@ -21,6 +21,9 @@ pub struct Arrival<'a> {
     pub completes: bool,
     /// Whether it was applied before, as its claim says: then it is a duplicate and never out of order.
     pub applied: bool,
+    /// Whether its destination alone counts its entity. Where several do, an id says nothing without the destination: each
+    /// has its own claim under it (CLM-1), and that is what knows a message that comes again.
+    pub is_alone: bool,
 }
 
 /// How a message stands to those before it (ORD-4).
@@ -131,12 +134,14 @@ fn first(arrival: &Arrival<'_>, rules: &Rules, now: Timestamp) -> Judged {
 }
 
 fn judge_known(state: EntityState, arrival: &Arrival<'_>, rules: &Rules, now: Timestamp) -> Judged {
-    let is_waiting = |it: &Waiting| it.id == *arrival.id;
-    if arrival.applied || state.last_id == *arrival.id || state.waiting.iter().any(is_waiting) {
+    if arrival.applied {
         return decided(state, Verdict::Duplicate, Action::Duplicate);
     }
     if state.kind != arrival.kind {
         return decided(state, Verdict::Unordered, Action::Deliver);
+    }
+    if state.remembers(arrival) {
+        return decided(state, Verdict::Duplicate, Action::Duplicate);
     }
     if arrival.number <= state.last {
         return late(state, arrival, rules);
@@ -229,6 +234,14 @@ impl EntityState {
             failed: Vec::new(),
             expires_at,
         }
+    }
+
+    /// Whether it is the last one or one that waits, though its claim has ended. Under another number, or of another
+    /// destination, the same id is another message: to call that a duplicate would be to lose it (ORD-4).
+    fn remembers(&self, arrival: &Arrival<'_>) -> bool {
+        let is_it = |number: i64, id: &MessageId| number == arrival.number && id == arrival.id;
+        let waits = || self.waiting.iter().any(|it| is_it(it.number, &it.id));
+        arrival.is_alone && (is_it(self.last, &self.last_id) || waits())
     }
 
     /// Goes on to a higher number and says how many are missing before it.

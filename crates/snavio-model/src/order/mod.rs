@@ -20,7 +20,7 @@ pub use config::{Mode, OnFailure, Order, OrderDefaults, Rules};
 pub use gaps::{Gap, Gaps};
 pub use judge::{Action, Arrival, Judged, Verdict, end_waits, judge};
 pub use park::{AfterFailure, NotParked};
-pub use place::{EntityRecord, Lane, Place, Placed};
+pub use place::{EntityRecord, Lane, Lanes, Place, Placed};
 pub use position::{NumberKind, Position};
 pub use state::{EntityKey, EntityState, Released, Waiting};
 

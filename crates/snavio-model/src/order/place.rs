@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::config::{Mode, OnFailure, OrderDefaults, Rules};
 use super::position::NumberKind;
 use super::state::{EntityKey, EntityState};
+use crate::json::Pointer;
 use crate::message::Message;
+use crate::name::QueueName;
 use crate::refusal::Refusal;
 use crate::registry::Route;
 
@@ -54,6 +56,23 @@ impl Place {
                 waits,
             })
         })
+    }
+}
+
+/// What decides which deliveries of a route are in one lane, where one message of an entity is handed out at a time: those that
+/// are there are beside those that come, and not before them, once it is another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lanes<'a> {
+    scope: Option<&'a QueueName>,
+    entity: Option<&'a Pointer>,
+}
+
+impl<'a> Lanes<'a> {
+    /// The lanes of a route; nothing where its deliveries are in none.
+    pub fn of(route: &'a Route, defaults: &OrderDefaults) -> Option<Self> {
+        let order = route.order.as_ref()?;
+        let is_one_at_a_time = order.rules(defaults)?.mode.is_one_at_a_time();
+        is_one_at_a_time.then_some(Self { scope: order.scope.as_ref(), entity: order.entity.as_ref() })
     }
 }
 

@@ -17,6 +17,7 @@ use crate::limits;
 use crate::message::Message;
 use crate::name::{CommandName, ServiceName, TenantName};
 use crate::refusal::{Reason, Refusal};
+use crate::registry::Route;
 use crate::time::Timestamp;
 use crate::trace::{CorrelationId, Traceparent};
 
@@ -216,8 +217,12 @@ fn an_order_that_cannot_work_is_refused_with_why() {
             "order.timestamp_as_number is not for the mode reorder: every message would wait",
         ),
         (
-            Order { mode: Some(Mode::Lenient), ..parks },
-            "order.on_failure park is for the modes strict and reorder: only there one message of an entity is handed out at a time",
+            Order { mode: Some(Mode::Lenient), ..parks.clone() },
+            "order.on_failure park is for the modes strict and reorder: only there one message of an entity is handed out at a time, and order.mode must say so, whatever the platform's default is",
+        ),
+        (
+            Order { mode: None, ..parks.clone() },
+            "order.on_failure park is for the modes strict and reorder: only there one message of an entity is handed out at a time, and order.mode must say so, whatever the platform's default is",
         ),
         (Order { wait_seconds: 0, ..good.clone() }, "order.wait_seconds is 0, not 1 to 3600"),
         (Order { waiting_max: 257, ..good.clone() }, "order.waiting_max is 257, not 1 to 256"),
@@ -239,7 +244,7 @@ fn an_order_that_cannot_work_is_refused_with_why() {
 }
 
 fn arrival(id: &MessageId, number: i64) -> Arrival<'_> {
-    Arrival { id, number, kind: NumberKind::Sequence, completes: false, applied: false }
+    Arrival { id, number, kind: NumberKind::Sequence, completes: false, applied: false, is_alone: true }
 }
 
 /// Messages of one entity, one after another.
@@ -376,6 +381,102 @@ fn the_same_number_is_a_duplicate_under_one_id_and_late_or_a_conflict_under_anot
         assert_eq!((other.verdict, other.action), (verdict, action), "{mode:?}");
         assert_eq!(run.last(), 5);
     }
+}
+
+/// ORD-4, CLM-1: what would be called a duplicate is never delivered.
+#[test]
+fn an_id_alone_makes_no_duplicate() {
+    const LATE: Action = Action::Refuse(Reason::OutOfOrder);
+    const TAKEN: Action = Action::Refuse(Reason::SequenceConflict);
+    for (mode, number, is_alone, action) in [
+        // The last one, at the same destination and at another one of the scope.
+        (Mode::Strict, 5, true, Action::Duplicate),
+        (Mode::Reorder, 5, true, Action::Duplicate),
+        (Mode::Strict, 5, false, TAKEN),
+        (Mode::Reorder, 5, false, TAKEN),
+        (Mode::Lenient, 5, false, Action::Deliver),
+        (Mode::Skip, 5, false, Action::Skip),
+        // Under another number it is judged by that, at the same destination too: its claim does not know it any more.
+        (Mode::Strict, 6, true, Action::Deliver),
+        (Mode::Strict, 6, false, Action::Deliver),
+        (Mode::Reorder, 6, false, Action::Deliver),
+        (Mode::Reorder, 7, false, Action::Hold),
+        (Mode::Lenient, 9, false, Action::Deliver),
+        (Mode::Skip, 6, false, Action::Deliver),
+        (Mode::Strict, 4, true, LATE),
+        (Mode::Strict, 4, false, LATE),
+        (Mode::Lenient, 4, false, Action::Deliver),
+    ] {
+        let mut run = Run::new(rules(mode));
+        run.send(5, "m");
+        let again = id("m5");
+        let again = Arrival { is_alone, ..arrival(&again, number) };
+        let judged = judge(run.state.clone(), &again, &run.rules, run.now);
+        assert_eq!(judged.action, action, "{mode:?} {number} {is_alone}");
+    }
+    // The same of one that waits.
+    for (number, is_alone, action) in [
+        (8, true, Action::Duplicate),
+        (8, false, TAKEN),
+        (9, true, Action::Hold),
+        (9, false, Action::Hold),
+        (6, false, Action::Deliver),
+    ] {
+        let mut run = Run::new(rules(Mode::Reorder));
+        [5, 8].into_iter().for_each(|number| drop(run.send(number, "m")));
+        let again = id("m8");
+        let again = Arrival { is_alone, ..arrival(&again, number) };
+        let judged = judge(run.state.clone(), &again, &run.rules, run.now);
+        assert_eq!(judged.action, action, "{number} {is_alone}");
+    }
+}
+
+/// ORD-4, ORD-6: no figure says more than is known.
+#[test]
+fn what_is_missing_is_told_from_what_is_not_tracked_any_more() {
+    let mut run = Run::new(rules(Mode::Lenient));
+    (0..=40).for_each(|number| drop(run.send(2 * number, "m")));
+    let known =
+        |run: &Run| (run.state().gaps.open().len(), run.state().gaps.missing(), run.state().gaps.untracked());
+    assert_eq!(known(&run), (32, 32, 8));
+    // Those that are not tracked come, and nobody can tell; those that are come, and none is missing.
+    (0..8).for_each(|number| drop(run.send(2 * number + 1, "m")));
+    assert_eq!(known(&run), (32, 32, 8));
+    (8..40).for_each(|number| drop(run.send(2 * number + 1, "m")));
+    assert_eq!(known(&run), (0, 0, 8));
+}
+
+/// ORD-3, ORD-6: what is judged by one at a time, and by which entity, makes the lanes; nothing else does.
+#[test]
+fn lanes_are_others_once_scope_or_entity_are_or_one_is_handed_out_at_a_time() {
+    let usual = OrderDefaults::default();
+    let text = json!({"target": "acme/bot", "name": "build", "queue": "builds", "dead_letter_queue": "dead"});
+    let plain: Route = serde_json::from_value(text).unwrap();
+    let route = |order: &Option<Order>| Route { order: order.clone().map(Box::new), ..plain.clone() };
+    let strict = Order { mode: Some(Mode::Strict), ..by_pointers() };
+    let scoped = Order { scope: Some("builds".parse().unwrap()), ..strict.clone() };
+    let is_same = |one: &Option<Order>, other: &Option<Order>, defaults: &OrderDefaults| {
+        Lanes::of(&route(one), defaults) == Lanes::of(&route(other), defaults)
+    };
+    let of = |change: &dyn Fn(Order) -> Order| Some(change(strict.clone()));
+    for (other, same) in [
+        (of(&|it| Order { mode: Some(Mode::Reorder), ..it }), true),
+        (of(&|it| Order { ttl_seconds: Some(60), on_failure: OnFailure::Park, ..it }), true),
+        (of(&|it| Order { number: Some(pointer("/n")), ..it }), true),
+        (of(&|it| Order { mode: Some(Mode::Lenient), ..it }), false),
+        (of(&|it| Order { mode: None, ..it }), false),
+        (of(&|it| Order { enabled: Some(false), ..it }), false),
+        (of(&|it| Order { entity: Some(pointer("/orderId")), ..it }), false),
+        (Some(scoped.clone()), false),
+        (None, false),
+    ] {
+        assert_eq!(is_same(&Some(strict.clone()), &other, &usual), same, "{other:?}");
+    }
+    let by_default = Some(Order { mode: None, ..strict.clone() });
+    assert!(is_same(&Some(strict), &by_default, &OrderDefaults { strict: true, ..usual }));
+    // Where there are no lanes, nothing changes them.
+    let lenient = |it: Order| Some(Order { mode: Some(Mode::Lenient), ..it });
+    assert!(is_same(&None, &lenient(scoped), &usual));
 }
 
 /// ORD-4

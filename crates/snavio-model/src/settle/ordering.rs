@@ -27,6 +27,7 @@ pub(super) fn stand(
     working: &Working,
     intake: &Intake,
     place: &Place,
+    destination: &str,
     now: Timestamp,
 ) -> Result<Judged, Outcome> {
     if working.unreadable_entities.contains(&place.key) {
@@ -40,6 +41,7 @@ pub(super) fn stand(
         completes: place.completes,
         // What its claim knows was answered before.
         applied: false,
+        is_alone: *place.key.scope == *destination,
     };
     Ok(judge(known, &arrival, &place.rules, now))
 }

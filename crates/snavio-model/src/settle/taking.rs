@@ -42,7 +42,7 @@ pub(super) fn way<'a>(
         Some(Placed::Unreadable) => return Way::Unreadable,
         Some(Placed::At(place)) => place,
     };
-    match ordering::stand(working, intake, place, now) {
+    match ordering::stand(working, intake, place, &intake.destinations[at].destination, now) {
         Ok(judged) => Way::Ordered(place, Box::new(judged)),
         Err(outcome) => Way::Ends(outcome),
     }

@@ -57,8 +57,11 @@ pub(super) struct EntityDocument {
     mode: Option<Mode>,
     /// Numbers below the last that have not come, as far as they are tracked.
     gaps: Vec<Gap>,
-    /// How many have not come, those that are not tracked any more too.
+    /// How many numbers these gaps have.
     missing: u64,
+    /// How many more were missing when their gaps ceased to be tracked, because there were too many. Which of them have come
+    /// since is not known.
+    untracked: u64,
     /// Messages that wait for those before them, lowest first.
     waiting: Vec<WaitingDocument>,
     /// Whether its completion was processed, and nothing since.
@@ -100,6 +103,7 @@ impl EntityDocument {
             mode,
             gaps: state.gaps.open().to_vec(),
             missing: state.gaps.missing(),
+            untracked: state.gaps.untracked(),
             waiting: waiting.collect(),
             closed: state.closed,
             parked_at: state.parked_at(),

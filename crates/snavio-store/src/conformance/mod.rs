@@ -173,6 +173,7 @@ macro_rules! conformance {
                 a_redriven_delivery_is_itself_again, a_purge_takes_what_was_there_and_is_on_the_record,
                 a_purge_of_a_long_queue_takes_all_of_it, a_purge_amid_traffic_leaves_no_ghosts,
                 attributes_tell_depth_flight_delay_and_age, a_queue_holds_something_until_the_last_is_gone,
+                a_queue_tells_whose_deliveries_it_holds,
                 all_attributes_tell_of_every_queue_that_holds_something, arrivals_wake_their_own_queue_only,
                 tenants_do_not_see_each_others_dead_letters, an_acknowledgement_that_is_given_up_is_whole,
                 a_redrive_that_is_given_up_is_whole;

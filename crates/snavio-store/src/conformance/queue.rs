@@ -1,6 +1,6 @@
 //! Queues: what consumers rely on, over days that pass in a moment (DLV-2, DLV-3).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -365,6 +365,20 @@ pub async fn a_queue_holds_something_until_the_last_is_gone(store: &Arc<dyn Stor
     assert!(held("pay").await, "what is in flight is held");
     acknowledge(&**store, "pay", &[receipt(&leased[0])]).await;
     assert!(!held("pay").await);
+}
+
+/// REG-24, ORD-3
+pub async fn a_queue_tells_whose_deliveries_it_holds(store: &Arc<dyn Store>) {
+    let of = async |name| store.destinations(&queue(name)).await.expect("the store tells");
+    assert_eq!(of("notify").await, BTreeSet::new());
+    settle_one(&**store, "a", &notify(), at(0)).await;
+    settle_one(&**store, "b", &notify(), at(0)).await;
+    settle_one(&**store, "c", &pay(), at(0)).await;
+    assert_eq!(of("notify").await, BTreeSet::from([notify().destination.to_string()]));
+    let leased = receive(&**store, "pay", 60, at(3)).await;
+    assert_eq!(of("pay").await, BTreeSet::from([pay().destination.to_string()]), "what is in flight is held");
+    acknowledge(&**store, "pay", &[receipt(&leased[0])]).await;
+    assert_eq!(of("pay").await, BTreeSet::new());
 }
 
 /// DLV-2, TEL-8

@@ -2,6 +2,7 @@
 //! (`index.rs`), and kept only of those that a claim waits for (`lease.rs`); the others are handed out again after a
 //! restart.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rusqlite::types::Type;
@@ -52,6 +53,12 @@ impl<'a> Insert<'a> {
         ];
         self.0.execute(values).map(|_| ())
     }
+}
+
+/// The destinations of those in a queue.
+pub(super) fn destinations(connection: &Connection, queue: &QueueKey) -> rusqlite::Result<BTreeSet<String>> {
+    const DESTINATIONS: &str = "SELECT DISTINCT destination FROM delivery WHERE queue = ?1";
+    connection.prepare_cached(DESTINATIONS)?.query_map([queue.as_str()], |row| row.get(0))?.collect()
 }
 
 pub(super) fn delete(connection: &Connection, id: Serial) -> rusqlite::Result<bool> {

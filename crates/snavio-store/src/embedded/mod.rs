@@ -43,6 +43,7 @@ mod segment;
 mod telemetry;
 mod writer;
 
+use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -473,6 +474,15 @@ impl Queue for EmbeddedStore {
         }
         let key = queue.clone();
         self.readers.run(move |it| dead_letter::any(it, &key).map_err(sql)).await
+    }
+
+    async fn destinations(&self, queue: &QueueKey) -> Result<BTreeSet<String>, StoreError> {
+        // Most queues that are asked about hold nothing.
+        if !lock(&self.queues).holds_any(queue) {
+            return Ok(BTreeSet::new());
+        }
+        let key = queue.clone();
+        self.readers.run(move |it| delivery::destinations(it, &key).map_err(sql)).await
     }
 
     async fn all_attributes(&self, now: Timestamp) -> Result<Vec<(QueueKey, QueueAttributes)>, StoreError> {

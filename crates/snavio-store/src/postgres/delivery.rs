@@ -1,7 +1,7 @@
 //! Deliveries that wait or are in flight: table `delivery`. A lease is in the row, so that every node sees it and it
 //! outlives the node that gave it.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -474,6 +474,17 @@ pub(super) async fn any(client: &impl GenericClient, queue: &QueueKey) -> Result
     let statement = client.prepare_cached(ANY).await.map_err(sql)?;
     let row = client.query_one(&statement, &[&queue.as_str()]).await.map_err(sql)?;
     row.try_get(0).map_err(sql)
+}
+
+/// The destinations of the deliveries that a queue holds.
+pub(super) async fn destinations(
+    client: &impl GenericClient,
+    queue: &QueueKey,
+) -> Result<BTreeSet<String>, StoreError> {
+    const DESTINATIONS: &str = "SELECT DISTINCT destination FROM delivery WHERE queue = $1";
+    let statement = client.prepare_cached(DESTINATIONS).await.map_err(sql)?;
+    let rows = client.query(&statement, &[&queue.as_str()]).await.map_err(sql)?;
+    rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>().map_err(sql)
 }
 
 /// Depth, in flight, delayed and age of every queue that holds anything.

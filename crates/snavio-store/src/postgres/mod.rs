@@ -40,7 +40,7 @@ mod telemetry;
 mod version;
 mod watch;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -467,6 +467,11 @@ impl Queue for PostgresStore {
             let client = self.client().await?;
             Ok(delivery::any(&client, queue).await? || dead_letter::any(&client, queue).await?)
         };
+        self.within(work).await
+    }
+
+    async fn destinations(&self, queue: &QueueKey) -> Result<BTreeSet<String>, StoreError> {
+        let work = async { delivery::destinations(&self.client().await?, queue).await };
         self.within(work).await
     }
 

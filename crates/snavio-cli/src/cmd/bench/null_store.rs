@@ -3,6 +3,7 @@
 //! It judges nothing and promises nothing. Only the bench starts a node over it, as the measure of what the
 //! store adds.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -123,6 +124,10 @@ impl Queue for NullStore {
 
     async fn holds_any(&self, _: &QueueKey) -> Result<bool, StoreError> {
         Ok(false)
+    }
+
+    async fn destinations(&self, _: &QueueKey) -> Result<BTreeSet<String>, StoreError> {
+        Ok(BTreeSet::new())
     }
 
     async fn all_attributes(&self, _: Timestamp) -> Result<Vec<(QueueKey, QueueAttributes)>, StoreError> {

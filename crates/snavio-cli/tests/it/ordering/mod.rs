@@ -1,5 +1,6 @@
 //! Order per entity from outside (ORD-1 to ORD-8): builds whose events are numbered, and services that want them in order.
 
+mod changes;
 mod faults;
 mod nodes;
 mod random;

@@ -211,6 +211,9 @@ async fn every_entity_can_be_asked_for() {
         assert_eq!((&shown(name)["entity"], &shown(name)["last"]), (&json!(name), &json!(7)));
     }
     // What was counted before the route had a scope is there still.
+    let received = builds.receive("deploy").await;
+    assert_eq!(received.len(), 4);
+    builds.end("deploy", &received).await;
     of["scope"] = json!("builds");
     let (status, answer) = builds.subscribe("deploy", "build", &of, json!({})).await;
     assert!(matches!(status, 200 | 201), "{answer}");
@@ -259,6 +262,50 @@ async fn an_event_that_is_late_for_one_and_unreadable_for_the_other_is_refused()
     builds.node.items("/v1/dead-letters?tenant=acme", |it| it.len() == 1).await;
 }
 
+/// ORD-4, CLM-1: each type has a claim of its own, and what is called a duplicate would never be delivered.
+#[tokio::test]
+async fn one_id_of_two_types_that_count_together_is_two_events() {
+    let builds = Builds::set(Launch::default()).await;
+    let of = order(json!({ "mode": "strict", "scope": "builds" }));
+    for name in ["build", "done"] {
+        assert_eq!(builds.subscribe("deploy", name, &of, json!({})).await.0, 201);
+    }
+    assert_eq!(builds.send("order-7", "build", "b", "1").await.0, 202);
+    // Its number is taken: that is for its producer to know.
+    let taken = builds.send("order-7", "done", "b", "1").await;
+    assert_eq!(reason(&taken), (409, "sequence_conflict"), "{}", taken.1);
+    for expected in [202, 200] {
+        let sent = builds.send("order-7", "done", "b", "2").await;
+        assert_eq!(sent.0, expected, "{}", sent.1);
+    }
+    assert_eq!(builds.send("order-7", "build", "b", "1").await.0, 200, "its claim knows it");
+    for name in ["build", "done"] {
+        let received = builds.receive("deploy").await;
+        assert_eq!(ids(&received), ["order-7"]);
+        assert_eq!(received[0].message.as_event().unwrap().event_type.as_str(), name);
+        builds.end("deploy", &received).await;
+    }
+    assert!(builds.receive("deploy").await.is_empty());
+}
+
+/// ORD-4, ORD-6: of more gaps than are tracked, no figure says more than is known.
+#[tokio::test]
+async fn what_is_missing_is_told_from_what_is_not_tracked_any_more() {
+    let builds = Builds::set(Launch::default()).await;
+    assert_eq!(builds.subscribe("deploy", "build", &order(json!({})), json!({})).await.0, 201);
+    let shell = Shell::at(&builds.node).with("SNAVIO_TOKEN", &builds.node.operator_token());
+    let show = "entities show b --destination acme/deploy:acme/ci:build --output json";
+    let send = async |numbers: &mut dyn Iterator<Item = i64>| {
+        for number in numbers {
+            assert_eq!(builds.sent("b", number).await.0, 202);
+        }
+        let shown = shell.run(show).json();
+        (shown["gaps"].as_array().unwrap().len(), shown["missing"].clone(), shown["untracked"].clone())
+    };
+    assert_eq!(send(&mut (0..=80).step_by(2)).await, (32, json!(32), json!(8)));
+    assert_eq!(send(&mut (1..=79).step_by(2)).await, (0, json!(0), json!(8)));
+}
+
 /// ORD-4, ORD-8: the number of one that waits is taken, and the last one is another.
 #[tokio::test]
 async fn a_number_that_a_waiting_message_has_is_refused_with_both_numbers() {
@@ -286,6 +333,7 @@ async fn an_order_that_cannot_be_kept_is_not_registered() {
     for (order, further, says) in [
         (of.clone(), json!({ "claim": { "policy": "none" } }), "claim policy"),
         (order(json!({ "mode": "lenient", "on_failure": "park" })), json!({}), "on_failure park"),
+        (order(json!({ "on_failure": "park" })), json!({}), "order.mode must say so"),
         (order(json!({ "wait_seconds": 0 })), json!({}), "wait_seconds"),
         (order(json!({ "completion": ["done"] })), json!({}), "one scope"),
         (order(json!({ "mode": "reorder", "timestamp_as_number": true })), json!({}), "timestamp_as_number"),

@@ -128,6 +128,33 @@ fn what_was_applied_is_never_out_of_order() {
     }
 }
 
+/// ORD-4, CLM-1: of two types that count together each has its own claim, so one id may be a message of both.
+#[test]
+fn one_id_of_two_types_of_a_scope_is_two_messages() {
+    for (number, mode, taken) in [
+        (2, Mode::Strict, "queued"),
+        (2, Mode::Lenient, "queued"),
+        (1, Mode::Strict, "conflict"),
+        (1, Mode::Lenient, "queued"),
+    ] {
+        let mut kept = Kept::new();
+        let (paid, shipped) = (route("paid"), route("shipped"));
+        let mut send = |number, route: &Arc<BoundRoute>| {
+            let mut it = intake("order-7", number, &[(route, mode)], at(0));
+            each_place(&mut it, |it| it.key.scope = "acme/bot#orders".into());
+            settle::judge(&mut kept.working, &it, 0, at(0), &mut Delta::default()).outcomes[0]
+        };
+        assert!(matches!(send(1, &paid), Outcome::Queued { .. }));
+        let is_taken = match send(number, &shipped) {
+            Outcome::Queued { .. } => "queued",
+            outcome if outcome == late_at(1, 1, Reason::SequenceConflict) => "conflict",
+            outcome => panic!("{outcome:?}"),
+        };
+        assert_eq!(is_taken, taken, "{number} {mode:?}");
+        assert!(matches!(send(1, &paid), Outcome::Duplicate { .. }), "its claim knows it");
+    }
+}
+
 /// ORD-3: nobody takes it, so its producer is told.
 #[test]
 fn what_is_late_at_every_destination_is_refused() {

@@ -1,11 +1,12 @@
-//! What the store holds outlives what is registered: no change may strand what waits in a queue, nor hand a former
-//! tenant's records to a new one of the same name (REG-24).
+//! What the store holds outlives what is registered: no change may strand what waits in a queue, put those that come beside
+//! it out of order, nor hand a former tenant's records to a new one of the same name (REG-24).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use snavio_model::name::{QueueKey, TenantName};
+use snavio_model::order::{Lanes, OrderDefaults};
 use snavio_model::processing::ProcessingKind;
-use snavio_model::registry::{Change, Entry, EntryKey, Registry};
+use snavio_model::registry::{Change, Entry, EntryKey, Registry, Route};
 use snavio_model::time::Clock;
 use snavio_store::StoreError;
 
@@ -41,6 +42,15 @@ pub(super) async fn problems(
             ));
         }
     }
+    for (queue, routes) in laned_anew(changes, app.gate.order_defaults()) {
+        let holds = app.gate.store().destinations(&queue).await?;
+        for route in routes.iter().filter(|it| holds.contains(&it.name)) {
+            problems.push(format!(
+                "{route}: its queue {} still holds deliveries of it, and new ones would be handed out beside them; let them be consumed, or purge it, before order.scope, order.entity or whether one of an entity is handed out at a time (order.mode, order.enabled) changes",
+                queue.queue()
+            ));
+        }
+    }
     for tenant in added_tenants(changes) {
         if has_records(app, tenant.as_str()).await? {
             problems.push(format!(
@@ -54,12 +64,8 @@ pub(super) async fn problems(
 
 /// The queues that no route would name any more, each with a route that does now.
 fn left(registry: &Registry, changes: &[Change]) -> BTreeMap<QueueKey, EntryKey> {
-    let named = |entry: &Option<Entry>| match entry {
-        Some(Entry::Route(route) | Entry::Subscription(route)) => {
-            Some(QueueKey::new(route.target.tenant(), &route.queue))
-        }
-        _ => None,
-    };
+    let named =
+        |entry: &Option<Entry>| route_of(entry).map(|it| QueueKey::new(it.target.tenant(), &it.queue));
     let before = changes.iter().filter_map(|it| Some((named(&it.before)?, it.key.clone())));
     let mut left: BTreeMap<_, _> = before.collect();
     if left.is_empty() {
@@ -75,24 +81,47 @@ fn left(registry: &Registry, changes: &[Change]) -> BTreeMap<QueueKey, EntryKey>
 
 /// The queues whose deliveries somebody else would have to take: a consumer, the gateway, or a claim's worker.
 fn handed_over(changes: &[Change]) -> BTreeMap<QueueKey, EntryKey> {
-    let taken = |entry: &Option<Entry>| match entry {
-        Some(Entry::Route(route) | Entry::Subscription(route)) => {
-            let by = match route.processing.kind {
-                ProcessingKind::Queue | ProcessingKind::Tracked => 0,
-                ProcessingKind::Http => 1,
-                ProcessingKind::Reported => 2,
-                // What is pushed is followed by no claim, and what a processor is called for is.
-                ProcessingKind::Push => 3,
-            };
-            Some((QueueKey::new(route.target.tenant(), &route.queue), by))
-        }
-        _ => None,
+    let taken = |entry: &Option<Entry>| {
+        let route = route_of(entry)?;
+        let by = match route.processing.kind {
+            ProcessingKind::Queue | ProcessingKind::Tracked => 0,
+            ProcessingKind::Http => 1,
+            ProcessingKind::Reported => 2,
+            // What is pushed is followed by no claim, and what a processor is called for is.
+            ProcessingKind::Push => 3,
+        };
+        Some((QueueKey::new(route.target.tenant(), &route.queue), by))
     };
     // A queue has one kind of taker, so any of those who took from it says which.
     let before: BTreeMap<_, _> = changes.iter().filter_map(|it| taken(&it.before)).collect();
     let after = changes.iter().filter_map(|it| Some((taken(&it.after)?, it.key.clone())));
     let handed_over = after.filter(|((queue, by), _)| before.get(queue).is_some_and(|it| it != by));
     handed_over.map(|((queue, _), route)| (queue, route)).collect()
+}
+
+/// The routes that have other lanes than before, by each queue that may hold deliveries of theirs (ORD-3). A route that is new may
+/// have been there before: what its deliveries are in is not known then, and taken for no lanes.
+fn laned_anew(changes: &[Change], defaults: &OrderDefaults) -> BTreeMap<QueueKey, BTreeSet<EntryKey>> {
+    let mut laned_anew = BTreeMap::<_, BTreeSet<_>>::new();
+    for change in changes {
+        let (before, after) = (route_of(&change.before), route_of(&change.after));
+        let lanes = |it| Lanes::of(it, defaults);
+        if after.is_none() || before.and_then(lanes) == after.and_then(lanes) {
+            continue;
+        }
+        for route in before.into_iter().chain(after) {
+            let queue = QueueKey::new(route.target.tenant(), &route.queue);
+            laned_anew.entry(queue).or_default().insert(change.key.clone());
+        }
+    }
+    laned_anew
+}
+
+fn route_of(entry: &Option<Entry>) -> Option<&Route> {
+    match entry {
+        Some(Entry::Route(route) | Entry::Subscription(route)) => Some(route),
+        _ => None,
+    }
 }
 
 fn added_tenants(changes: &[Change]) -> impl Iterator<Item = &TenantName> {
