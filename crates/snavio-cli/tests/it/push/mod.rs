@@ -326,6 +326,50 @@ async fn a_receiver_that_is_gone_is_not_called_until_somebody_says_so() {
     assert!(hooks.dead_letters().await.is_empty());
 }
 
+/// DLV-4: what waits when somebody disables its route was not tried, and spends none of its attempts.
+#[tokio::test]
+async fn a_route_that_is_disabled_while_much_waits_buries_nothing() {
+    for order in [None, Some(json!({ "entity": "/order", "number": "/n", "mode": "strict" }))] {
+        let receiver = Processor::start().await;
+        // So that much waits when the first of them are under way.
+        receiver.takes(Duration::from_secs(2));
+        let mut subscription = hook(&receiver.url(), &json!({ "receives_max": 1 }));
+        if let Some(order) = &order {
+            subscription["order"] = order.clone();
+        }
+        let hooks = Hooks::with(vec![subscription.clone()]).await;
+        let event = |n: u32| json!({ "eventId": format!("e-{n:03}"), "eventType": "order.paid", "data": { "order": n % 100, "n": 1 + n / 100 } });
+        for batch in 0..3 {
+            let events = Value::from_iter((100 * batch..100 * (batch + 1)).map(event));
+            let sent =
+                post_json(&hooks.node, "/v1/events/batch", &hooks.token, events.to_string()).send().await;
+            assert_eq!(sent.unwrap().status().as_u16(), 200);
+        }
+        eventually("some are pushed", async || (!receiver.asked().is_empty()).then_some(())).await;
+        let mut disabled = subscription.clone();
+        disabled["disabled"] = json!({ "why": "migration" });
+        assert_eq!(hooks.operate(Method::PUT, SUBSCRIPTION, Some(disabled)).await.0, 200);
+        let waiting = eventually("those under way are heard out", async || {
+            let queue = hooks.queue().await;
+            (queue["in_flight"] == 0)
+                .then(|| queue["depth"].as_u64().unwrap() + queue["delayed"].as_u64().unwrap())
+        })
+        .await;
+        assert!(waiting > 0, "there was nothing to wait: {order:?}");
+        assert_eq!(hooks.dead_letters().await, [] as [Value; 0], "{order:?}");
+        receiver.takes(Duration::ZERO);
+        assert_eq!(hooks.operate(Method::PUT, SUBSCRIPTION, Some(subscription)).await.0, 200);
+        within(Duration::from_secs(60), "all are taken", async || hooks.is_drained().await).await;
+        assert_eq!(hooks.dead_letters().await, [] as [Value; 0], "{order:?}");
+        let asked = receiver.asked();
+        assert!(asked.iter().all(|it| it.headers["snavio-attempt"] == "1"), "{order:?}");
+        let mut taken = ids(&asked);
+        taken.sort_unstable();
+        let sent: Vec<_> = (0..300).map(|n| format!("e-{n:03}")).collect();
+        assert_eq!(taken, sent, "{order:?}");
+    }
+}
+
 /// DLV-4: nobody is there, and then somebody is. What waits loses no attempts meanwhile, and nothing is lost.
 #[tokio::test]
 async fn a_dead_receivers_backlog_waits_and_drains_when_it_comes_back() {
