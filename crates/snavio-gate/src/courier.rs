@@ -14,7 +14,7 @@ use snavio_model::breaker::{Allowed, Presence, Turn};
 use snavio_model::delivery::Receipt;
 use snavio_model::limits;
 use snavio_model::name::QueueKey;
-use snavio_model::processing::{Called, Ending, ProcessingKind, Retry};
+use snavio_model::processing::{Called, Ending, Retry};
 use snavio_model::registry::{BoundRoute, LivePushSecret, Registry};
 use snavio_model::time::Timestamp;
 use snavio_store::{Received, Report, StoreError};
@@ -318,23 +318,24 @@ impl Calling {
             self.processor.call(Attempt { work, route, secret, now: self.now() }).await;
         self.note(presence);
         let processing = &route.route.processing;
-        let is_push = processing.kind == ProcessingKind::Push;
+        let is_tracked = processing.is_tracked();
         if presence == Presence::Crowded {
             self.tell_of_crowd(work, &ending);
             return Came::Nothing(receipt);
         }
-        if is_push {
-            self.gate.meters.pushed(ending.error().is_none(), began.elapsed());
-        } else {
+        if is_tracked {
             self.gate.meters.processed_in(began.elapsed());
+        } else {
+            self.gate.meters.pushed(ending.error().is_none(), began.elapsed());
         }
-        self.tell(work, &ending, is_push);
+        self.tell(work, &ending, is_tracked);
         let retry_after = match &ending {
             Ending::Failed { retry_after, .. } => *retry_after,
             _ => None,
         };
         let retry = processing.retry(retry_after);
-        if !is_push {
+        // What follows an attempt that a claim waits for is decided with its claim; of all others it is decided here.
+        if is_tracked {
             let kept_at = route.keeps_answers_at();
             return Came::Report(Report { receipt, ending, retry, kept_at, on_record: false });
         }
@@ -356,9 +357,9 @@ impl Calling {
         });
     }
 
-    fn tell(&self, work: &Received, ending: &Ending, is_push: bool) {
+    fn tell(&self, work: &Received, ending: &Ending, is_tracked: bool) {
         let (id, attempt) = (&work.message.id, work.attempt);
-        let whom = if is_push { "receiver" } else { "processor" };
+        let whom = if is_tracked { "processor" } else { "receiver" };
         match ending {
             Ending::Completed { reference, .. } => {
                 tracing::debug!(target: "snavio::message", %id, attempt, reference, whom, "it is done");
