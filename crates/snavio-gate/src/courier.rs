@@ -2,19 +2,19 @@
 //! it: HTTP processors (CLM-9) and receivers of pushes (DLV-1). Each queue has a runner of its own with a bounded number of
 //! calls under way, and no more of all calls than its share (`targets.rs`), so that a target that is slow or down holds up
 //! nobody else's. One that is down is left alone for a while, and meanwhile nothing is taken for it: what waits loses no attempt.
-//! Nor does what there was no place to call for.
+//! Nor does what there was no place to call for, or what is called for no more when its turn comes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use snavio_model::breaker::{Allowed, Presence, Turn};
 use snavio_model::delivery::Receipt;
 use snavio_model::limits;
 use snavio_model::name::QueueKey;
-use snavio_model::processing::{Called, Ending, ProcessingKind, Retry};
+use snavio_model::processing::{Called, Ending, Retry};
 use snavio_model::registry::{BoundRoute, LivePushSecret, Registry};
 use snavio_model::time::Timestamp;
 use snavio_store::{OnRecord, Received, Report, StoreError};
@@ -32,8 +32,8 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// Between two tries to tell the store what came of a call, growing.
 const TELLING: Duration = Duration::from_millis(50);
 const TELLING_MAX: Duration = Duration::from_secs(2);
-/// For how long a delivery is left alone that there was no place to call for.
-const CROWDED_PAUSE: Duration = Duration::from_secs(1);
+/// For how long a delivery is left alone that was not called for.
+const UNTRIED_PAUSE: Duration = Duration::from_secs(1);
 /// Who reports, on the record.
 const COURIER: &str = "gateway (courier)";
 
@@ -84,26 +84,30 @@ pub(crate) async fn run(gate: Arc<Gate>, processor: Arc<dyn Processor>) {
     }
 }
 
-/// What a runner must know of its queue's routes.
+/// A queue that somebody is called for.
 #[derive(Default)]
 struct Queue<'a> {
+    known: Known,
+    urls: BTreeSet<&'a str>,
+}
+
+/// What a runner must know of its queue's routes.
+#[derive(Debug, Clone, Default)]
+struct Known {
     /// The time that an attempt may take: the longest of them.
     deadline: Duration,
-    urls: BTreeSet<&'a str>,
+    destinations: Vec<Arc<str>>,
 }
 
 /// The queues that somebody is called for.
 fn called(registry: &Registry) -> HashMap<QueueKey, Queue<'_>> {
     let mut queues: HashMap<_, Queue<'_>> = HashMap::new();
-    for bound in registry.routes().filter(|it| it.route.processing.kind.is_called()) {
-        let route = &bound.route;
-        // Without a secret nothing can be sent, and what waits for one loses no attempt.
-        if route.disabled.is_some() || registry.lacks_push_secret(bound) {
-            continue;
-        }
+    for bound in registry.routes().filter(|it| registry.calls(it)) {
+        let processing = &bound.route.processing;
         let queue = queues.entry(bound.queue.clone()).or_default();
-        queue.deadline = route.processing.deadline().max(queue.deadline);
-        queue.urls.extend(route.processing.url.as_deref());
+        queue.known.deadline = processing.deadline().max(queue.known.deadline);
+        queue.known.destinations.push(Arc::clone(&bound.destination));
+        queue.urls.extend(processing.url.as_deref());
     }
     queues
 }
@@ -111,8 +115,7 @@ fn called(registry: &Registry) -> HashMap<QueueKey, Queue<'_>> {
 struct Runner {
     gate: Arc<Gate>,
     queue: QueueKey,
-    /// How long an attempt may take, in milliseconds.
-    deadline: Arc<AtomicU64>,
+    known: Arc<ArcSwap<Known>>,
     task: JoinHandle<()>,
 }
 
@@ -124,7 +127,7 @@ impl Runner {
         queue: QueueKey,
         of_queue: &Queue<'_>,
     ) -> Self {
-        let deadline = Arc::new(AtomicU64::new(of_queue.deadline.as_millis() as u64));
+        let known = Arc::new(ArcSwap::from_pointee(of_queue.known.clone()));
         let (ended, to_be_kept) = mpsc::channel(limits::CALLS_PER_QUEUE_MAX);
         // Both outlive their runner: a call that was begun is heard out, and what came of it is kept.
         gate.calls.spawn(keep(Arc::clone(gate), queue.clone(), to_be_kept));
@@ -133,17 +136,17 @@ impl Runner {
             processor: Arc::clone(processor),
             target,
             queue: queue.clone(),
-            deadline: Arc::clone(&deadline),
+            known: Arc::clone(&known),
             ended,
         };
-        Self { gate: Arc::clone(gate), queue, deadline, task: tokio::spawn(calling.run()) }
+        Self { gate: Arc::clone(gate), queue, known, task: tokio::spawn(calling.run()) }
     }
 }
 
 impl Runner {
     /// Goes by what the routes say now.
     fn follow(&self, of_queue: &Queue<'_>) {
-        self.deadline.store(of_queue.deadline.as_millis() as u64, Ordering::Relaxed);
+        self.known.store(Arc::new(of_queue.known.clone()));
     }
 }
 
@@ -159,7 +162,7 @@ struct Calling {
     processor: Arc<dyn Processor>,
     target: Arc<Target>,
     queue: QueueKey,
-    deadline: Arc<AtomicU64>,
+    known: Arc<ArcSwap<Known>>,
     ended: mpsc::Sender<Ended>,
 }
 
@@ -175,13 +178,23 @@ struct Ended {
 enum Came {
     /// An attempt.
     Report(Report),
-    /// Nothing: there was no place for it, and the delivery goes back as it was.
+    /// Nothing: it was not called for, and the delivery goes back as it was.
     Nothing(Receipt),
+}
+
+/// Who is called for a delivery, by the registry as it is.
+enum Whom {
+    /// Somebody, by this route, and what a push is signed with.
+    Of(Arc<BoundRoute>, Option<Arc<LivePushSecret>>),
+    /// Nobody for now: its route is disabled, or has lost its secret.
+    NotNow,
+    /// Nobody: its route is gone, or is another one by now.
+    Nobody,
 }
 
 impl Calling {
     fn deadline(&self) -> Duration {
-        Duration::from_millis(self.deadline.load(Ordering::Relaxed))
+        self.known.load().deadline
     }
 
     fn now(&self) -> Timestamp {
@@ -196,7 +209,7 @@ impl Calling {
             tokio::pin!(arrival);
             arrival.as_mut().enable();
             let places = this.places().await;
-            let works = this.receive(places.len()).await;
+            let works = if this.is_on() { this.receive(places.len()).await } else { Vec::new() };
             let is_idle = works.is_empty();
             if !is_idle {
                 this.target.begun(this.deadline(), this.now());
@@ -209,6 +222,14 @@ impl Calling {
                 let _ = tokio::time::timeout(SLEEP_MAX, arrival).await;
             }
         }
+    }
+
+    /// Whether anybody is called for this queue, as the registry is now: a runner ends only some time after its last route
+    /// was disabled, and would take and give back all that waits meanwhile.
+    fn is_on(&self) -> bool {
+        let (registry, known) = (self.gate.registry(), self.known.load());
+        let mut routes = known.destinations.iter().filter_map(|it| registry.destination(it));
+        routes.any(|it| registry.calls(it))
     }
 
     /// Waits until calls may be made, and takes places for them: nothing is leased that cannot be called for at once.
@@ -254,11 +275,16 @@ impl Calling {
     async fn attempt(self: Arc<Self>, work: Received, place: Place) {
         let began = Instant::now();
         let receipt = Receipt { delivery_id: work.delivery_id, fence: work.fence };
-        let came = match self.route_of(&work) {
-            Some((route, secret)) => self.call(&work, receipt, &route, secret).await,
-            // Its route is gone, or is another one now, or has just lost its secret: it is given back, and a dead letter once
-            // its attempts are spent.
-            None => {
+        let came = match self.whom(&work) {
+            Whom::Of(route, secret) => self.call(&work, receipt, &route, secret).await,
+            // It was not tried: it waits as it was until somebody enables its route, or makes it a secret.
+            Whom::NotNow => {
+                self.note(Presence::Unasked);
+                Came::Nothing(receipt)
+            }
+            // It is given back, and a dead letter once its attempts are spent.
+            Whom::Nobody => {
+                self.note(Presence::Unasked);
                 let later = self.now().plus(Duration::from_secs(60));
                 let back = Report::given_back(receipt, later, Some("its route names no processor any more"));
                 Came::Report(Report { ending: if_last(&work, back.ending), ..back })
@@ -268,17 +294,16 @@ impl Calling {
         let _ = self.ended.send(ended).await;
     }
 
-    /// The route of a delivery, if somebody is called for it, and what a push is signed with.
-    fn route_of(&self, work: &Received) -> Option<(Arc<BoundRoute>, Option<Arc<LivePushSecret>>)> {
+    /// Who is called for a delivery.
+    fn whom(&self, work: &Received) -> Whom {
         let registry = self.gate.registry();
         // Of what was queued by another route before this one had the queue, too: it is not this one's to send.
-        let destination = work.destination.as_ref()?;
-        let route = registry.destination(destination).cloned();
-        let route = route.filter(|it| it.route.processing.kind.is_called() && it.route.disabled.is_none())?;
-        if registry.lacks_push_secret(&route) {
-            return None;
+        let route = work.destination.as_ref().and_then(|it| registry.destination(it));
+        match route.filter(|it| it.route.processing.kind.is_called()) {
+            None => Whom::Nobody,
+            Some(route) if !registry.calls(route) => Whom::NotNow,
+            Some(route) => Whom::Of(Arc::clone(route), registry.push_secret(&route.destination).cloned()),
         }
-        Some((route, registry.push_secret(destination).cloned()))
     }
 
     async fn call(
@@ -293,23 +318,24 @@ impl Calling {
             self.processor.call(Attempt { work, route, secret, now: self.now() }).await;
         self.note(presence);
         let processing = &route.route.processing;
-        let is_push = processing.kind == ProcessingKind::Push;
+        let is_tracked = processing.is_tracked();
         if presence == Presence::Crowded {
             self.tell_of_crowd(work, &ending);
             return Came::Nothing(receipt);
         }
-        if is_push {
-            self.gate.meters.pushed(ending.error().is_none(), began.elapsed());
-        } else {
+        if is_tracked {
             self.gate.meters.processed_in(began.elapsed());
+        } else {
+            self.gate.meters.pushed(ending.error().is_none(), began.elapsed());
         }
-        self.tell(work, &ending, is_push);
+        self.tell(work, &ending, is_tracked);
         let retry_after = match &ending {
             Ending::Failed { retry_after, .. } => *retry_after,
             _ => None,
         };
         let retry = processing.retry(retry_after);
-        if !is_push {
+        // What follows an attempt that a claim waits for is decided with its claim; of all others it is decided here.
+        if is_tracked {
             let kept_at = route.keeps_answers_at();
             return Came::Report(Report { receipt, ending, retry, kept_at, on_record: OnRecord::default() });
         }
@@ -331,9 +357,9 @@ impl Calling {
         });
     }
 
-    fn tell(&self, work: &Received, ending: &Ending, is_push: bool) {
+    fn tell(&self, work: &Received, ending: &Ending, is_tracked: bool) {
         let (id, attempt) = (&work.message.id, work.attempt);
-        let whom = if is_push { "receiver" } else { "processor" };
+        let whom = if is_tracked { "processor" } else { "receiver" };
         match ending {
             Ending::Completed { reference, .. } => {
                 tracing::debug!(target: "snavio::message", %id, attempt, reference, whom, "it is done");
@@ -390,7 +416,7 @@ async fn keep_all(gate: &Gate, queue: &QueueKey, ended: &[Ended]) -> Result<(), 
         }
     }
     if !back.is_empty() {
-        gate.store().take_back(queue, back, gate.clock().now().plus(CROWDED_PAUSE)).await?;
+        gate.store().take_back(queue, back, gate.clock().now().plus(UNTRIED_PAUSE)).await?;
     }
     if !reports.is_empty() {
         gate.finish_told(queue, reports, COURIER).await?;

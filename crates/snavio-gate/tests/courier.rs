@@ -61,6 +61,7 @@ enum Does {
     IsDown,
     AsksFor(Duration),
     Hangs,
+    HangsAndTakes,
     IsGone,
     HangsAndIsGone,
 }
@@ -93,9 +94,10 @@ impl Processor for Outside {
         let failed =
             |retry_after| Ending::Failed { error: "no".into(), is_final: false, answer: None, retry_after };
         match does {
-            Does::Takes => {
-                let ending = Ending::Completed { answer: None, reference: None, note: None };
-                Called { ending, presence: Presence::Up }
+            Does::Takes => taken(),
+            Does::HangsAndTakes => {
+                self.let_go.notified().await;
+                taken()
             }
             Does::FindsNoPlace => Called { ending: failed(None), presence: Presence::Crowded },
             Does::IsDown => Called { ending: failed(None), presence: Presence::SILENT },
@@ -111,6 +113,11 @@ impl Processor for Outside {
             }
         }
     }
+}
+
+fn taken() -> Called {
+    let ending = Ending::Completed { answer: None, reference: None, note: None };
+    Called { ending, presence: Presence::Up }
 }
 
 fn gone() -> Called {
@@ -155,6 +162,18 @@ impl Stage {
         let author = Author { who: "operator".into(), why: String::new(), at: self.clock.now() };
         let changes = plan(&self.gate.registry(), wishes, &author, self.gate.window()).unwrap();
         self.gate.change_registry(changes).await.unwrap();
+    }
+
+    /// Has somebody disable the route of this place, or enable it again.
+    async fn turn(&self, place: usize, on: bool) {
+        let disabled = Disabled { at: Some(self.clock.now()), why: "moving house".to_owned() };
+        let disabled = (!on).then(|| Box::new(disabled));
+        let route = Route { disabled, ..self.routes[place].route.clone() };
+        self.make(vec![Wish::Put(Entry::Route(route))]).await;
+    }
+
+    async fn buried(&self) -> usize {
+        self.gate.store().dead_letters("acme", None, Serial(0), 1000).await.unwrap().len()
     }
 
     async fn queue(&self, place: usize, count: usize) {
@@ -382,6 +401,58 @@ async fn one_that_is_gone_disables_its_route_and_what_waits_is_sent_once_it_is_e
     stage.gate.stop().await;
 }
 
+/// DLV-4: what waits behind calls that are under way when somebody disables their route was not tried.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_when_its_route_is_disabled_spends_no_attempt() {
+    let stage = Stage::set(&["moving".to_owned()], 1).await;
+    let asked = || stage.outside.asked("moving");
+    let calls = || stage.gate.target(&queue("moving")).map(|it| it.calls);
+    stage.outside.set("moving", Does::HangsAndTakes);
+    stage.queue(0, 500).await;
+    let most = limits::CALLS_PER_QUEUE_MAX;
+    stage
+        .until("as many as may be are called", Duration::ZERO, async || (asked().len() == most).then_some(()))
+        .await;
+    stage.outside.set("moving", Does::Takes);
+    stage.turn(0, false).await;
+    let held = async || stage.gate.store().attributes(&queue("moving"), stage.clock.now()).await.unwrap();
+    let left = stage.until("those are heard out, and nobody runs for it", Duration::ZERO, async || {
+        stage.outside.let_go.notify_waiters();
+        let held = held().await;
+        (calls().is_none() && held.in_flight == 0).then_some(held)
+    });
+    let left = left.await;
+    assert_eq!((left.depth, left.delayed), (500 - most as u64, 0), "nobody took what waits, to give it back");
+    assert_eq!((asked().len(), stage.buried().await), (most, 0));
+    stage.turn(0, true).await;
+    stage
+        .until("all others are taken", Duration::from_millis(20), async || {
+            (stage.holds("moving").await == 0).then_some(())
+        })
+        .await;
+    assert_eq!((asked().len(), stage.buried().await), (500, 0));
+    assert!(asked().iter().all(|it| it.0 == 1), "each at its first attempt");
+    stage.gate.stop().await;
+}
+
+/// DLV-4: nor what was taken from its queue already, but not yet called for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_route_that_is_disabled_and_enabled_all_the_time_loses_nothing() {
+    let stage = Stage::set(&["moving".to_owned()], 1).await;
+    stage.queue(0, 3000).await;
+    stage
+        .until("all are taken", Duration::from_millis(20), async || {
+            stage.turn(0, false).await;
+            stage.turn(0, true).await;
+            (stage.holds("moving").await == 0).then_some(())
+        })
+        .await;
+    let asked = stage.outside.asked("moving");
+    assert_eq!((asked.len(), stage.buried().await), (3000, 0));
+    assert!(asked.iter().all(|it| it.0 == 1), "each at its first attempt");
+    stage.gate.stop().await;
+}
+
 /// DLV-4: a route that asks for more attempts now, or for fewer, changes nothing of what was queued before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_letter_has_the_last_error_also_when_its_route_has_changed() {
@@ -418,11 +489,8 @@ async fn one_that_was_gone_before_its_route_was_enabled_does_not_disable_it_agai
     stage.queue(0, 1).await;
     let asked = |count: usize| (stage.outside.asked("late").len() >= count).then_some(());
     stage.until("it is called", Duration::ZERO, async || asked(1)).await;
-    let enabled = stage.routes[0].route.clone();
-    let why = "moving house".to_owned();
-    let disabled = Some(Box::new(Disabled { at: Some(stage.clock.now()), why }));
-    stage.make(vec![Wish::Put(Entry::Route(Route { disabled, ..enabled.clone() }))]).await;
-    stage.make(vec![Wish::Put(Entry::Route(enabled))]).await;
+    stage.turn(0, false).await;
+    stage.turn(0, true).await;
     stage.outside.set("late", Does::Takes);
     stage
         .until("it is taken", Duration::from_secs(1), async || {

@@ -78,6 +78,11 @@ impl ProcessingKind {
     pub fn is_called(self) -> bool {
         matches!(self, Self::Http | Self::Push)
     }
+
+    /// Whether the gateway sends it to somebody until it is taken, and no claim waits for that (DLV-1).
+    pub fn is_sent(self) -> bool {
+        self.is_called() && !self.is_tracked()
+    }
 }
 
 /// In which form messages are pushed (DLV-1).
@@ -226,7 +231,7 @@ impl Processing {
         if self.kind != ProcessingKind::Push && self.form != PushForm::Native {
             return Some("processing.form is for the kind push".to_owned());
         }
-        if self.kind == ProcessingKind::Push && (pointer.is_some() || self.in_doubt != InDoubt::Retry) {
+        if self.kind.is_sent() && (pointer.is_some() || self.in_doubt != InDoubt::Retry) {
             let what = "processing.reference and in_doubt are of kinds whose outcome is kept";
             return Some(format!("{what}: what is pushed is sent again until it is taken"));
         }

@@ -1,12 +1,14 @@
 //! Calls HTTP processors and receivers of pushes, with messages as their routes want them.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use snavio_gate::{Attempt, Processor};
 use snavio_model::breaker::Presence;
 use snavio_model::cloudevents::CloudEvent;
 use snavio_model::message::Message;
-use snavio_model::processing::{Called, Ending, ProcessingKind, PushForm};
+use snavio_model::processing::{Called, Ending, Processing, ProcessingKind, PushForm};
 use snavio_model::webhook;
 use snavio_sink::guard::GuardError;
 use snavio_sink::{Call, HttpProcessor, HttpPush, Network, Sink};
@@ -15,32 +17,48 @@ use crate::http::written;
 
 /// Calls what routes name.
 pub(crate) struct Calls {
-    processor: HttpProcessor,
-    push: HttpPush,
+    processor: Arc<dyn Sink>,
+    push: Arc<dyn Sink>,
 }
+
+/// What a sink is called with.
+type Make = fn(&Attempt<'_>) -> Result<Call, Unsendable>;
 
 impl Calls {
     /// Calls public addresses, and those allowed.
     pub(crate) fn new(allowed: &[Network]) -> Result<Self, GuardError> {
-        Ok(Self { processor: HttpProcessor::new(allowed)?, push: HttpPush::new(allowed)? })
+        let (processor, push) = (HttpProcessor::new(allowed)?, HttpPush::new(allowed)?);
+        Ok(Self { processor: Arc::new(processor), push: Arc::new(push) })
     }
 
-    /// Why an address may not be called, as far as can be told before its name is resolved.
-    pub(crate) fn problem(&self, url: &str) -> Option<String> {
-        self.processor.check(url).err().map(|error| error.to_string())
+    /// Who makes the calls of a kind, and with what; nobody of one that somebody else takes from a queue.
+    fn sink(&self, kind: ProcessingKind) -> Option<(&dyn Sink, Make)> {
+        match kind {
+            ProcessingKind::Http => Some((&*self.processor, processed)),
+            ProcessingKind::Push => Some((&*self.push, pushed)),
+            ProcessingKind::Queue | ProcessingKind::Tracked | ProcessingKind::Reported => None,
+        }
+    }
+
+    /// Why what a route names may not be called, as far as can be told before its name is resolved. Only the sink that would
+    /// call it knows.
+    pub(crate) fn problem(&self, processing: &Processing) -> Option<String> {
+        let (sink, _) = self.sink(processing.kind)?;
+        sink.check(processing.url.as_deref()?).err().map(|error| error.to_string())
     }
 }
 
 #[async_trait]
 impl Processor for Calls {
     async fn call(&self, attempt: Attempt<'_>) -> Called {
-        let is_push = attempt.route.route.processing.kind == ProcessingKind::Push;
-        let made = if is_push { pushed(&attempt) } else { processed(&attempt) };
-        let call = match made {
+        let Some((sink, make)) = self.sink(attempt.route.route.processing.kind) else {
+            return Unsendable::Yet("the route names nobody to call").into();
+        };
+        let call = match make(&attempt) {
             Ok(call) => call,
             Err(why) => return why.into(),
         };
-        let called = if is_push { self.push.send(call).await } else { self.processor.send(call).await };
+        let called = sink.send(call).await;
         if let Ending::Completed { note: Some(note), .. } = &called.ending {
             let id = &attempt.work.message.id;
             tracing::warn!(target: "snavio::message", %id, note, "a processor is done, but not all of its answer is kept");
@@ -144,4 +162,36 @@ fn call(attempt: &Attempt<'_>, headers: Vec<(String, String)>, body: Bytes) -> R
         headers,
         body,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes addresses of one scheme.
+    struct Only(&'static str);
+
+    #[async_trait]
+    impl Sink for Only {
+        fn check(&self, address: &str) -> Result<(), GuardError> {
+            address.starts_with(self.0).then_some(()).ok_or(GuardError::Address(self.0))
+        }
+
+        async fn send(&self, _: Call) -> Called {
+            Unsendable::Yet("it is not called here").into()
+        }
+    }
+
+    /// DLV-1, QUA-6
+    #[test]
+    fn an_address_is_judged_by_the_sink_that_would_call_it() {
+        let calls = Calls { processor: Arc::new(Only("https:")), push: Arc::new(Only("nats:")) };
+        let problem = |processing: Processing| calls.problem(&processing).is_some();
+        for (url, is_wrong) in
+            [("https://ledger.example/", [false, true]), ("nats://ledger.example/", [true, false])]
+        {
+            assert_eq!([problem(Processing::http(url)), problem(Processing::push(url))], is_wrong, "{url}");
+        }
+        assert!(!problem(Processing::default()), "nobody is called");
+    }
 }

@@ -15,7 +15,7 @@ use crate::wire::{Answered, http, metric};
 const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
 /// An event with everything that a CloudEvent may have.
-fn whole(id: &str) -> Value {
+pub(crate) fn whole(id: &str) -> Value {
     json!({
         "attributes": {
             "id": id, "type": "order.paid", "source": "https://shop.example/acme/shop/tills/7",
@@ -40,7 +40,7 @@ impl Shop {
 
     /// What the Python client is answered.
     fn python(&self, mode: &str, events: &[Value]) -> (u16, Value) {
-        run(&self.asked(mode, events))
+        sent_by_python(&self.asked(mode, events))
     }
 
     /// The same, signed under a secret of the shop's.
@@ -48,7 +48,7 @@ impl Shop {
         let mut asked = self.asked(mode, events);
         asked["secret"] = json!(self.shop.hmac_secret);
         asked["webhook_id"] = json!(webhook_id);
-        run(&asked)
+        sent_by_python(&asked)
     }
 
     /// A request with any headers.
@@ -63,7 +63,8 @@ impl Shop {
     }
 }
 
-fn run(asked: &Value) -> (u16, Value) {
+/// Has the public package make events and send them, and says what it is answered.
+pub(crate) fn sent_by_python(asked: &Value) -> (u16, Value) {
     let mut client = python()
         .args(["-c", include_str!("cloudevents.py")])
         .stdin(Stdio::piped())

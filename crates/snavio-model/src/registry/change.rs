@@ -251,7 +251,7 @@ impl Draft<'_> {
             ProcessingKind::Http | ProcessingKind::Push => "the gateway",
             ProcessingKind::Reported => "whoever begins the claim",
         };
-        let is_push = |it: &Route| it.processing.kind == ProcessingKind::Push;
+        let is_sent = |it: &Route| it.processing.kind.is_sent();
         // Where nobody but consumers takes from queues, as is usual, there is nothing to look for.
         if taken_by(route) == "consumers" && !self.has_other_takers {
             return None;
@@ -260,7 +260,7 @@ impl Draft<'_> {
             it.target.tenant() == route.target.tenant()
                 && it.queue == route.queue
                 && (taken_by(it) != taken_by(route)
-                    || (is_push(it) || is_push(route)) && it.key() != route.key())
+                    || (is_sent(it) || is_sent(route)) && it.key() != route.key())
         };
         let changed = self.after.values().flatten().filter_map(|entry| match entry {
             Entry::Route(it) | Entry::Subscription(it) => Some(it),

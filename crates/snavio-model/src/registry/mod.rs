@@ -271,6 +271,13 @@ impl Registry {
         route.route.processing.kind == ProcessingKind::Push && self.push_secret(&route.destination).is_none()
     }
 
+    /// Whether somebody is called for what comes by a route, as things are: not while it is disabled, nor while there is
+    /// nothing to sign a push with. What waits meanwhile was not tried (DLV-4).
+    pub fn calls(&self, route: &BoundRoute) -> bool {
+        let is_called = route.route.processing.kind.is_called();
+        is_called && route.route.disabled.is_none() && !self.lacks_push_secret(route)
+    }
+
     /// The client of this id.
     pub fn client(&self, id: &str) -> Option<&Arc<Client>> {
         self.clients.get(id)

@@ -112,7 +112,7 @@ pub struct Disabled {
 impl Disabled {
     /// What is wrong with it on a route that is processed so.
     pub(super) fn problem(&self, kind: ProcessingKind) -> Option<String> {
-        if kind != ProcessingKind::Push {
+        if !kind.is_sent() {
             return Some("disabled is for processing.kind push".to_owned());
         }
         let is_long = self.why.chars().count() > limits::REASON_CHARS_MAX;

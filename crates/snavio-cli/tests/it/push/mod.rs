@@ -326,6 +326,54 @@ async fn a_receiver_that_is_gone_is_not_called_until_somebody_says_so() {
     assert!(hooks.dead_letters().await.is_empty());
 }
 
+/// DLV-4: what waits when somebody disables its route was not tried, and spends none of its attempts.
+#[tokio::test]
+async fn a_route_that_is_disabled_while_much_waits_buries_nothing() {
+    for order in [None, Some(json!({ "entity": "/order", "number": "/n", "mode": "strict" }))] {
+        let receiver = Processor::start().await;
+        receiver.takes(Duration::from_millis(100));
+        let mut on = hook(&receiver.url(), &json!({ "receives_max": 1 }));
+        if let Some(order) = &order {
+            on["order"] = order.clone();
+        }
+        let mut off = on.clone();
+        off["disabled"] = json!({ "why": "migration" });
+        let hooks = Hooks::with(vec![off.clone()]).await;
+        let put = async |subscription: &Value| {
+            let (status, told) = hooks.operate(Method::PUT, SUBSCRIPTION, Some(subscription.clone())).await;
+            assert_eq!(status, 200, "{told}");
+        };
+        for batch in 0..10 {
+            let event = |n| {
+                json!({ "eventId": format!("e-{batch}-{n:02}"), "eventType": "order.paid",
+                    "data": { "order": n, "n": batch + 1 } })
+            };
+            let events = Value::from_iter((0..100).map(event)).to_string();
+            let sent = post_json(&hooks.node, "/v1/events/batch", &hooks.token, events).send().await;
+            assert_eq!(sent.unwrap().status().as_u16(), 200);
+        }
+        put(&on).await;
+        eventually("some are pushed", async || (!receiver.asked().is_empty()).then_some(())).await;
+        put(&off).await;
+        let queue = eventually("those under way are heard out, and nobody runs for it", async || {
+            let queue = hooks.queue().await;
+            (queue["in_flight"] == 0 && queue["target"]["calls"] == 0).then_some(queue)
+        })
+        .await;
+        let waiting = queue["depth"].as_u64().unwrap() + queue["delayed"].as_u64().unwrap();
+        assert_eq!(hooks.dead_letters().await, [] as [Value; 0], "{order:?}");
+        assert_eq!(waiting + receiver.asked().len() as u64, 1000, "{queue}");
+        receiver.takes(Duration::ZERO);
+        put(&on).await;
+        within(Duration::from_secs(120), "all are taken", async || hooks.is_drained().await).await;
+        assert_eq!(hooks.dead_letters().await, [] as [Value; 0], "{order:?}");
+        let asked = receiver.asked();
+        assert!(asked.iter().all(|it| it.headers["snavio-attempt"] == "1"), "{order:?}");
+        let taken: std::collections::BTreeSet<_> = ids(&asked).into_iter().collect();
+        assert_eq!((taken.len(), asked.len()), (1000, 1000), "each once: {order:?}");
+    }
+}
+
 /// DLV-4: nobody is there, and then somebody is. What waits loses no attempts meanwhile, and nothing is lost.
 #[tokio::test]
 async fn a_dead_receivers_backlog_waits_and_drains_when_it_comes_back() {

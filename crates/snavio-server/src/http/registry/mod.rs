@@ -122,7 +122,7 @@ async fn planned(
 /// resolved.
 fn not_called(app: &App, change: &Change) -> Option<String> {
     let (Entry::Route(route) | Entry::Subscription(route)) = change.after.as_ref()? else { return None };
-    let problem = app.processors.problem(route.processing.url.as_deref()?)?;
+    let problem = app.processors.problem(&route.processing)?;
     Some(format!("{}: processing.url: {problem}", change.key))
 }
 
