@@ -27,6 +27,8 @@ pub struct Refusal {
     pub numbers: Option<Box<Numbers>>,
     /// Whether something may have been written all the same: the answer to that was lost (MSG-12).
     pub in_doubt: bool,
+    /// Whether the same message can never be taken, whatever is registered differently.
+    pub is_for_good: bool,
     /// Whether the registry that it was judged by is not the store's any more: it may be judged anew at once.
     pub outdated: bool,
 }
@@ -60,6 +62,7 @@ impl Refusal {
             conflict: None,
             numbers: None,
             in_doubt: false,
+            is_for_good: false,
             outdated: false,
         }
     }

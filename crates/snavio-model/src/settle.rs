@@ -117,6 +117,9 @@ pub enum Outcome {
         reason: Reason,
         /// How it stands.
         numbers: Numbers,
+        /// Whether it is late wherever it goes: it can never be taken then. Where some cannot read its number, they may once
+        /// their route reads it right.
+        everywhere: bool,
     },
     /// Seen before: nothing was dispatched.
     Duplicate {

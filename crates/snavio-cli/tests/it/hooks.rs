@@ -179,6 +179,16 @@ async fn a_webhook_that_is_late_for_good_is_answered_so_that_it_is_not_sent_agai
         assert_eq!(send(id, number).await, (200, told), "nothing comes of sending it again");
     }
     assert_eq!(send("evt_8", "8").await.0, 202);
+    // One that cannot read the number today may do so tomorrow, and the provider is not told to give up.
+    let blind = json!({
+        "queue": "blind", "dead_letter_queue": "dead", "claim": { "policy": "ledger" },
+        "order": { "entity": "/data/object/id", "number": "/data/object/currency", "mode": "strict" },
+    });
+    let path = "/v1/subscriptions/acme/shop/acme/shop/stripe.event";
+    let (status, answer) = shop.operate(Method::PUT, path, Some(blind)).await;
+    assert_eq!(status, 200, "{answer}");
+    let (status, refused) = send("evt_5", "5").await;
+    assert_eq!((status, &refused["reason"]), (409, &json!("out_of_order")), "{refused}");
     let delivered = shop.delivered().await;
     let ids: Vec<_> = delivered.iter().map(|it| it.event_id.as_str()).collect();
     assert_eq!(ids, ["evt_7", "evt_8"]);

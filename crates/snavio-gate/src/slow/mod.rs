@@ -65,13 +65,14 @@ pub(crate) fn judged(settled: Settled) -> Result<Settlement, Refusal> {
             | Outcome::Seen { .. },
         )
         | None => return Ok(settlement),
-        Some(Outcome::OutOfOrder { reason, numbers }) => {
+        Some(Outcome::OutOfOrder { reason, numbers, everywhere }) => {
             let detail = match reason {
                 Reason::SequenceConflict => "another message of its entity has its number",
                 Reason::EntityClosed => "its entity is closed, and its number is not above the last one",
                 _ => "its number is below the last one of its entity",
             };
-            return Err(Refusal { numbers: Some(Box::new(*numbers)), ..Refusal::new(*reason, detail) });
+            let (numbers, is_for_good) = (Some(Box::new(*numbers)), *everywhere);
+            return Err(Refusal { numbers, is_for_good, ..Refusal::new(*reason, detail) });
         }
         Some(Outcome::QueueFull) => (Reason::Overloaded, "the route's queue holds as much as it may"),
         Some(Outcome::TooLate) => (Reason::Overloaded, "the message waited too long for its commit"),
@@ -107,7 +108,10 @@ mod tests {
     #[test]
     fn every_end_of_a_message_has_its_word() {
         let outcome = |outcome| Ok(Settlement::unordered(None, vec![outcome]));
-        let late = |reason| outcome(Outcome::OutOfOrder { reason, numbers: Numbers { number: 1, last: 2 } });
+        let late = |reason| {
+            let numbers = Numbers { number: 1, last: 2 };
+            outcome(Outcome::OutOfOrder { reason, numbers, everywhere: true })
+        };
         for (settled, reason, in_doubt) in [
             (outcome(Outcome::Queued { delivery: Serial(1) }), None, false),
             (outcome(Outcome::Duplicate { first_seen_at: Timestamp(0) }), None, false),

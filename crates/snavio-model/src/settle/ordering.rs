@@ -76,9 +76,10 @@ fn refuse_full(ways: &[Way<'_>], now: Timestamp, working: &mut Working, delta: &
 
 /// Late at some of its destinations, and at the others nobody can say. They are told the same.
 fn refuse_late(ways: &[Way<'_>], working: &mut Working, delta: &mut Delta) -> Option<Settlement> {
+    let everywhere = ways.iter().all(|way| way.late().is_some());
     let outcome = |(place, judged, reason): (&Place, &Judged, Reason)| {
         let last = judged.state.as_ref().map_or(place.number, |it| it.last);
-        Outcome::OutOfOrder { reason, numbers: Numbers { number: place.number, last } }
+        Outcome::OutOfOrder { reason, numbers: Numbers { number: place.number, last }, everywhere }
     };
     let first = outcome(ways.iter().find_map(Way::late)?);
     let mut refused = Settlement::unordered(None, Vec::new());

@@ -83,12 +83,12 @@ pub(super) async fn take(
     }
 }
 
-/// CLM-8, ORD-4: what is on record as a conflict stays one however often it comes, and what is late for its order is never in
-/// time again. A provider that is told no sends it again for days, and stops sending at all in the end.
+/// CLM-8, ORD-4: what is on record as a conflict stays one however often it comes, and what is late for its order wherever it
+/// goes is never in time again. A provider that is told no sends it again for days, and stops sending at all in the end.
 fn for_good(Refused { subject, refusal }: &Refused) -> Option<Response> {
     let is_late =
         matches!(refusal.reason, Reason::OutOfOrder | Reason::SequenceConflict | Reason::EntityClosed);
-    if refusal.conflict.is_none() && !is_late {
+    if refusal.conflict.is_none() && !(is_late && refusal.is_for_good) {
         return None;
     }
     let id = subject.id.as_ref().map(|it| it.as_str().to_owned()).unwrap_or_default();

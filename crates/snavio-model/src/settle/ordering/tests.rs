@@ -59,7 +59,7 @@ impl Kept {
 }
 
 fn late_at(number: i64, last: i64, reason: Reason) -> Outcome {
-    Outcome::OutOfOrder { reason, numbers: Numbers { number, last } }
+    Outcome::OutOfOrder { reason, numbers: Numbers { number, last }, everywhere: true }
 }
 
 fn key(name: &str) -> EntityKey {
@@ -408,6 +408,9 @@ fn what_nobody_takes_is_refused_whatever_the_mixture() {
         }
         let refused = if mixture.contains(&Stand::Full) { "full" } else { "late" };
         assert_eq!(words, vec![refused; mixture.len()], "{mixture:?}");
+        let is_for_good = |it: &Outcome| matches!(it, Outcome::OutOfOrder { everywhere: true, .. });
+        let never = refused == "late" && !mixture.contains(&Stand::Unreadable);
+        assert_eq!(settled.outcomes.iter().all(is_for_good), never, "{mixture:?}");
         assert!(settled.message.is_none() && delta.is_empty(), "{mixture:?}: nothing of it is written");
     }
 }
@@ -419,7 +422,9 @@ fn word(outcome: &Outcome) -> &'static str {
         Outcome::Duplicate { .. } => "duplicate",
         Outcome::Buried { reason, .. } => reason.as_str(),
         Outcome::QueueFull => "full",
-        Outcome::OutOfOrder { reason: Reason::OutOfOrder, numbers: Numbers { number: 3, last: 5 } } => "late",
+        Outcome::OutOfOrder {
+            reason: Reason::OutOfOrder, numbers: Numbers { number: 3, last: 5 }, ..
+        } => "late",
         _ => "something else",
     }
 }
