@@ -485,8 +485,12 @@ impl Progress {
         self.ended_at = Some(now);
     }
 
-    /// The attempt's time is over without a word from its worker; it is taken up again (CLM-7).
+    /// The attempt's time is over without a word from its worker; it is taken up again (CLM-7). What has ended otherwise stays as
+    /// it is.
     pub fn lapsed(&mut self, fence: Option<Serial>, attempts: u32, now: Timestamp) {
+        if !self.status.is_unended() {
+            return;
+        }
         self.status = Status::Failed { is_final: false };
         self.fence = fence.or(self.fence);
         self.attempts = attempts;

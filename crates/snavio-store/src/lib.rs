@@ -185,7 +185,8 @@ pub trait Queue: Send + Sync {
     ) -> Result<(), StoreError>;
 
     /// Deletes everything that waits or is in flight, in bounded commits, and says how much. What comes in meanwhile
-    /// stays, and so does what a claim waits for and somebody is at: an effect on its way would be nobody's.
+    /// stays, and so does what a claim waits for and somebody is at: an effect on its way would be nobody's. What was tried
+    /// before, and a claim waits for, becomes a dead letter, since it may be done.
     async fn purge(&self, queue: &QueueKey, act: Act) -> Result<Purged, StoreError>;
 
     /// Puts dead letters back into the queues they came from, under their old ids, receive counts at zero.
@@ -410,11 +411,24 @@ pub struct StoredConflict {
     pub of_source: u64,
 }
 
+/// Where a dead letter came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadLetterOrigin {
+    /// The dead letter.
+    pub id: Serial,
+    /// The queue that it was in.
+    pub queue: QueueKey,
+    /// The route or subscription that it was for.
+    pub destination: Arc<str>,
+}
+
 /// What a purge came to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Purged {
     /// How much was deleted.
     pub deleted: u64,
+    /// How much was tried before, and is a dead letter now.
+    pub in_doubt: u64,
     /// How much somebody is at, and stays.
     pub in_progress: u64,
 }
@@ -480,14 +494,14 @@ pub trait Journal: Send + Sync {
         limit: usize,
     ) -> Result<Vec<ListedDeadLetter>, StoreError>;
 
-    /// The dead letters in a dead-letter queue after a number, oldest first, each with the queue it came from, but for those
+    /// The dead letters in a dead-letter queue after a number, oldest first, each with where it came from, but for those
     /// that go back on a person's word alone, each by itself: conflicts, and what is in doubt. Their messages are not asked.
     async fn dead_letter_origins(
         &self,
         queue: &QueueKey,
         after: Serial,
         limit: usize,
-    ) -> Result<Vec<(Serial, QueueKey)>, StoreError>;
+    ) -> Result<Vec<DeadLetterOrigin>, StoreError>;
 
     /// One dead letter of a tenant.
     async fn dead_letter(&self, tenant: &str, id: Serial) -> Result<Option<StoredDeadLetter>, StoreError>;

@@ -302,5 +302,5 @@ async fn a_running_stores_file_is_not_taken_for_a_backup() {
 
 async fn dead_letters(store: &EmbeddedStore) -> Vec<Serial> {
     let origins = store.dead_letter_origins(&queue("dead"), Serial(0), 10).await.unwrap();
-    origins.into_iter().map(|(id, _)| id).collect()
+    origins.into_iter().map(|it| it.id).collect()
 }

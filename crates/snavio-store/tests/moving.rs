@@ -272,7 +272,7 @@ async fn what_comes_after_a_move_goes_on_from_what_was_before_it() {
     assert!(fresh.0 > moved.numbers_above, "{fresh:?} may have been given before");
     let log = store.messages("acme", Serial(0), 100).await.unwrap();
     assert_eq!(log.last().unwrap().message.id.as_str(), "fresh");
-    let dead = store.dead_letter_origins(&queue("dead"), Serial(0), 10).await.unwrap()[0].0;
+    let dead = store.dead_letter_origins(&queue("dead"), Serial(0), 10).await.unwrap()[0].id;
     assert_eq!(store.redrive("acme", vec![dead], act("mended", at(8))).await.unwrap().back, [dead]);
     let more = store.apply(vec![Change { version: 5, ..story().swap_remove(1) }]).await;
     more.unwrap();

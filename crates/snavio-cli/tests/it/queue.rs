@@ -250,7 +250,7 @@ async fn a_whole_dead_letter_queue_is_redriven_and_purge_and_redrive_are_on_the_
     let leased = scene.bot.wait(600, 0).await;
     assert_eq!(
         scene.bot.act("purge", json!({ "why": "a test" })).await,
-        (200, json!({ "purged": 2, "in_progress": 0 }))
+        (200, json!({ "purged": 2, "in_doubt": 0, "in_progress": 0 }))
     );
     assert!(scene.bot.receive(0).await.is_empty());
     assert_eq!(scene.bot.ack(&leased[0]).await, (200, "gone".into()));

@@ -21,9 +21,9 @@ pub struct Arrival<'a> {
     pub completes: bool,
     /// Whether it was applied before, as its claim says: then it is a duplicate and never out of order.
     pub applied: bool,
-    /// Whether its destination alone counts its entity. Where several do, an id says nothing without the destination: each
-    /// has its own claim under it (CLM-1), and that is what knows a message that comes again.
-    pub is_alone: bool,
+    /// Its destination, where that is not the only one that counts its entity: an id says nothing without it then, since each
+    /// has its own claim under an id (CLM-1).
+    pub among: Option<&'a str>,
 }
 
 /// How a message stands to those before it (ORD-4).
@@ -128,7 +128,8 @@ fn first(arrival: &Arrival<'_>, rules: &Rules, now: Timestamp) -> Judged {
         // Its entity was forgotten since; that it was applied does not bring it back.
         return decided(None, Verdict::Duplicate, Action::Duplicate);
     }
-    let state = EntityState::begin(arrival.number, arrival.id, arrival.kind, now.plus(rules.ttl));
+    let state =
+        EntityState::begin(arrival.number, (arrival.id, arrival.among), arrival.kind, now.plus(rules.ttl));
     let state = EntityState { closed: arrival.completes, ..state };
     Judged { closes: arrival.completes, ..decided(state, Verdict::First, Action::Deliver) }
 }
@@ -181,7 +182,7 @@ fn late(mut state: EntityState, arrival: &Arrival<'_>, rules: &Rules) -> Judged 
 
 /// Above the last one, and processed at once. What waited behind it comes after.
 fn ahead(mut state: EntityState, arrival: &Arrival<'_>, rules: &Rules, now: Timestamp) -> Judged {
-    let size = state.advance(arrival.number, arrival.id, arrival.completes);
+    let size = state.advance(arrival.number, (arrival.id, arrival.among), arrival.completes);
     let closes = state.closed;
     let after = state.release_run();
     state.expires_at = now.plus(rules.ttl);
@@ -199,7 +200,9 @@ fn wait(mut state: EntityState, arrival: &Arrival<'_>, rules: &Rules, now: Times
         Err(place) => place,
     };
     let until = now.plus(rules.wait);
-    let own = Waiting { number: arrival.number, id: arrival.id.clone(), until, completes: arrival.completes };
+    let among = arrival.among.map(Into::into);
+    let (id, completes) = (arrival.id.clone(), arrival.completes);
+    let own = Waiting { number: arrival.number, id, among, until, completes };
     state.waiting.insert(place, own);
     let mut released = Vec::new();
     while state.waiting.len() > rules.waiting_max.clamp(1, crate::limits::ORDER_WAITING_MAX) {
@@ -223,10 +226,16 @@ fn decided(state: impl Into<Option<EntityState>>, verdict: Verdict, action: Acti
 
 impl EntityState {
     /// An entity with its first message.
-    pub(super) fn begin(number: i64, id: &MessageId, kind: NumberKind, expires_at: Timestamp) -> Self {
+    pub(super) fn begin(
+        number: i64,
+        (id, among): (&MessageId, Option<&str>),
+        kind: NumberKind,
+        expires_at: Timestamp,
+    ) -> Self {
         Self {
             last: number,
             last_id: id.clone(),
+            last_among: among.map(Into::into),
             kind,
             gaps: Gaps::default(),
             waiting: Vec::new(),
@@ -239,15 +248,18 @@ impl EntityState {
     /// Whether it is the last one or one that waits, though its claim has ended. Under another number, or of another
     /// destination, the same id is another message: to call that a duplicate would be to lose it (ORD-4).
     fn remembers(&self, arrival: &Arrival<'_>) -> bool {
-        let is_it = |number: i64, id: &MessageId| number == arrival.number && id == arrival.id;
-        let waits = || self.waiting.iter().any(|it| is_it(it.number, &it.id));
-        arrival.is_alone && (is_it(self.last, &self.last_id) || waits())
+        let is_it = |number: i64, id: &MessageId, among: Option<&str>| {
+            (number, id, among) == (arrival.number, arrival.id, arrival.among)
+        };
+        let waits = || self.waiting.iter().any(|it| is_it(it.number, &it.id, it.among.as_deref()));
+        is_it(self.last, &self.last_id, self.last_among.as_deref()) || waits()
     }
 
     /// Goes on to a higher number and says how many are missing before it.
-    fn advance(&mut self, number: i64, id: &MessageId, completes: bool) -> u64 {
+    fn advance(&mut self, number: i64, (id, among): (&MessageId, Option<&str>), completes: bool) -> u64 {
         let size = self.gaps.open_above(self.last, number);
         (self.last, self.last_id, self.closed) = (number, id.clone(), false);
+        self.last_among = among.map(Into::into);
         if completes {
             self.close();
         }
@@ -280,7 +292,7 @@ impl EntityState {
     }
 
     fn release(&mut self, it: Waiting) -> Released {
-        let gap = self.advance(it.number, &it.id, it.completes);
+        let gap = self.advance(it.number, (&it.id, it.among.as_deref()), it.completes);
         Released { number: it.number, id: it.id, gap }
     }
 

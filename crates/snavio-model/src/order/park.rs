@@ -35,7 +35,7 @@ impl EntityState {
         if rules.on_failure == OnFailure::Continue {
             return (state, AfterFailure::GoesOn);
         }
-        let new = || Self::begin(number, id, kind, now.plus(rules.ttl));
+        let new = || Self::begin(number, (id, None), kind, now.plus(rules.ttl));
         let mut state = state.filter(|it| it.is_live(now)).unwrap_or_else(new);
         state.note_failed(number);
         (Some(state), AfterFailure::Parks)

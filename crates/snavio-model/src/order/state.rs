@@ -60,6 +60,9 @@ pub struct EntityState {
     pub last: i64,
     /// The message that had it.
     pub last_id: MessageId,
+    /// Its destination, where several count the entity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_among: Option<Box<str>>,
     /// What its numbers count.
     pub kind: NumberKind,
     /// Numbers below the last that have not come.
@@ -86,6 +89,9 @@ pub struct Waiting {
     pub number: i64,
     /// The message.
     pub id: MessageId,
+    /// Its destination, where several count the entity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub among: Option<Box<str>>,
     /// Until when it waits.
     pub until: Timestamp,
     /// Whether its entity is closed after it.

@@ -244,7 +244,7 @@ fn an_order_that_cannot_work_is_refused_with_why() {
 }
 
 fn arrival(id: &MessageId, number: i64) -> Arrival<'_> {
-    Arrival { id, number, kind: NumberKind::Sequence, completes: false, applied: false, is_alone: true }
+    Arrival { id, number, kind: NumberKind::Sequence, completes: false, applied: false, among: None }
 }
 
 /// Messages of one entity, one after another.
@@ -259,6 +259,8 @@ struct Run {
     applied: BTreeSet<String>,
     /// Messages that complete.
     completions: BTreeSet<i64>,
+    /// Their destination, where several count the entity.
+    among: Option<&'static str>,
 }
 
 impl Run {
@@ -271,7 +273,13 @@ impl Run {
             held: BTreeMap::new(),
             applied: BTreeSet::new(),
             completions: BTreeSet::new(),
+            among: None,
         }
+    }
+
+    /// Messages for one of several destinations that count the entity.
+    fn among(destination: &'static str, mode: Mode) -> Self {
+        Self { among: Some(destination), ..Self::new(rules(mode)) }
     }
 
     fn send(&mut self, number: i64, name: &str) -> Judged {
@@ -279,7 +287,7 @@ impl Run {
         let id = id(&key);
         let applied = self.applied.contains(&key);
         let completes = self.completions.contains(&number);
-        let arrival = Arrival { completes, applied, ..arrival(&id, number) };
+        let arrival = Arrival { completes, applied, among: self.among, ..arrival(&id, number) };
         let judged = judge(self.state.take(), &arrival, &self.rules, self.now);
         self.release(&judged.before);
         match judged.action {
@@ -388,7 +396,7 @@ fn the_same_number_is_a_duplicate_under_one_id_and_late_or_a_conflict_under_anot
 fn an_id_alone_makes_no_duplicate() {
     const LATE: Action = Action::Refuse(Reason::OutOfOrder);
     const TAKEN: Action = Action::Refuse(Reason::SequenceConflict);
-    for (mode, number, is_alone, action) in [
+    for (mode, number, is_same, action) in [
         // The last one, at the same destination and at another one of the scope.
         (Mode::Strict, 5, true, Action::Duplicate),
         (Mode::Reorder, 5, true, Action::Duplicate),
@@ -407,27 +415,29 @@ fn an_id_alone_makes_no_duplicate() {
         (Mode::Strict, 4, false, LATE),
         (Mode::Lenient, 4, false, Action::Deliver),
     ] {
-        let mut run = Run::new(rules(mode));
+        let mut run = Run::among("acme/bot:one", mode);
         run.send(5, "m");
         let again = id("m5");
-        let again = Arrival { is_alone, ..arrival(&again, number) };
+        let among = Some(if is_same { "acme/bot:one" } else { "acme/bot:two" });
+        let again = Arrival { among, ..arrival(&again, number) };
         let judged = judge(run.state.clone(), &again, &run.rules, run.now);
-        assert_eq!(judged.action, action, "{mode:?} {number} {is_alone}");
+        assert_eq!(judged.action, action, "{mode:?} {number} {is_same}");
     }
     // The same of one that waits.
-    for (number, is_alone, action) in [
+    for (number, is_same, action) in [
         (8, true, Action::Duplicate),
         (8, false, TAKEN),
         (9, true, Action::Hold),
         (9, false, Action::Hold),
         (6, false, Action::Deliver),
     ] {
-        let mut run = Run::new(rules(Mode::Reorder));
+        let mut run = Run::among("acme/bot:one", Mode::Reorder);
         [5, 8].into_iter().for_each(|number| drop(run.send(number, "m")));
         let again = id("m8");
-        let again = Arrival { is_alone, ..arrival(&again, number) };
+        let among = Some(if is_same { "acme/bot:one" } else { "acme/bot:two" });
+        let again = Arrival { among, ..arrival(&again, number) };
         let judged = judge(run.state.clone(), &again, &run.rules, run.now);
-        assert_eq!(judged.action, action, "{number} {is_alone}");
+        assert_eq!(judged.action, action, "{number} {is_same}");
     }
 }
 

@@ -41,7 +41,7 @@ pub(super) fn stand(
         completes: place.completes,
         // What its claim knows was answered before.
         applied: false,
-        is_alone: *place.key.scope == *destination,
+        among: Some(destination).filter(|it| *place.key.scope != **it),
     };
     Ok(judge(known, &arrival, &place.rules, now))
 }

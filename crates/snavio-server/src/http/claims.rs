@@ -19,7 +19,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::answer::json;
 use super::extract::{JsonBody, Params, Segments, page_limit};
 use super::message::MessageDocument;
-use super::queues::act;
+use super::queues::{act, does};
 use super::whose;
 use super::work::check_reference;
 use super::{App, Problem, Shared};
@@ -506,9 +506,7 @@ async fn unsettled(app: &App, principal: &Principal, key: &str, which: &Which) -
         let detail = "the time of its claim is over; its dead letter can be put back beyond the horizon";
         return Err(Refusal::new(Reason::NotFound, detail).into());
     }
-    if let Principal::Service(caller) = principal
-        && claim.key.destination.split(':').next() != Some(caller.service.as_str())
-    {
+    if !does(principal, &claim.key.destination) {
         return Err(forbidden("only the service that does the work may do this").into());
     }
     let owner = claim.key.destination.split('/').next().unwrap_or_default().to_owned();

@@ -270,7 +270,7 @@ async fn check_sent(app: &App, conflict: &Conflict, reversal: &MessageId) -> Res
     }
 }
 
-/// Another conflict of the owner, over ids of the same tenant, that names this reversal. Those that were accepted are as many
+/// Another conflict of the owner that names this reversal, whoever has sent it. Those that were accepted are as many
 /// as people have decided, and no more.
 async fn named_by(
     app: &App,
@@ -278,9 +278,7 @@ async fn named_by(
     reversal: &MessageId,
 ) -> Result<Option<Serial>, StoreError> {
     let (owner, state) = (Some(conflict.owner.as_str()), Some(ConflictState::ResolvedAcceptNew));
-    let names_it = |it: &&Conflict| {
-        it.id != conflict.id && it.tenant == conflict.tenant && it.compensating.as_ref() == Some(reversal)
-    };
+    let names_it = |it: &&Conflict| it.id != conflict.id && it.compensating.as_ref() == Some(reversal);
     let mut after = Serial(0);
     loop {
         let page = app.gate.store().conflicts(owner, state, after, limits::PAGE_MAX).await?;

@@ -17,7 +17,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::answer::json;
 use super::extract::{JsonBody, Params, Segments, page_limit};
 use super::message::MessageDocument;
-use super::queues::{RedriveBody, Redriven, no_route, receivable};
+use super::queues::{RedriveBody, Redriven, does, no_route, receivable};
 use super::whose::{self, Whose};
 use super::{App, Problem, Shared, conflicts};
 use crate::principal::{Principal, forbidden};
@@ -213,17 +213,14 @@ pub(super) async fn redrive(
         return Err(Refusal::new(Reason::ConflictState, detail).into());
     }
     if let Some(letter) = &letter {
-        let destination = &letter.letter.delivery.destination;
-        if let Principal::Service(caller) = &principal
-            && destination.split(':').next() != Some(caller.service.as_str())
-        {
+        if !does(&principal, &letter.letter.delivery.destination) {
             return Err(forbidden("only the service that does the work may do this").into());
         }
         let is_over = is_beyond_horizon(&app, letter).await?;
         if is_over && !body.beyond_horizon {
             return Err(beyond_horizon().into());
         }
-        if letter.letter.reason == DeadReason::InDoubt && !is_over {
+        if letter.letter.reason.is_doubtful() && !is_over {
             let detail = "look whether it was done: then snavio claims settle says so, or snavio claims reprocess has it done again";
             return Err(Refusal::new(Reason::InDoubt, detail).into());
         }

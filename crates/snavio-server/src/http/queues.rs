@@ -19,7 +19,7 @@ use snavio_model::processing::ProcessingKind;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::{BoundRoute, Disabled, Registry};
 use snavio_model::time::Clock;
-use snavio_store::{Act, Received, Report};
+use snavio_store::{Act, DeadLetterOrigin, Received, Report};
 use utoipa::ToSchema;
 
 use super::answer::json;
@@ -356,12 +356,14 @@ pub(super) fn act(app: &App, principal: &Principal, why: &str) -> Result<Act, Re
 #[derive(Serialize, ToSchema)]
 pub(super) struct Purged {
     purged: u64,
+    /// Those that were tried before, and a claim waits for: dead letters now, since they may be done.
+    in_doubt: u64,
     /// Those that a claim waits for and somebody is at: they stay until that has ended.
     in_progress: u64,
 }
 
-/// Deletes everything that waits in the queue or is in flight, but for what a claim waits for and somebody is at. What was handed
-/// out before is in doubt then: nobody knows whether it is done.
+/// Deletes everything that waits in the queue or is in flight, but for what a claim waits for and somebody is at. What was tried
+/// before is a dead letter then, and its claim in doubt.
 #[utoipa::path(post, path = "/v1/queues/{queue}/purge", tag = "queues", params(("queue" = String, Path), Whose),
     request_body = ActBody,
     responses((status = 200, body = Purged)))]
@@ -373,9 +375,9 @@ pub(super) async fn purge(
     JsonBody(body): JsonBody<ActBody>,
 ) -> Result<Response, Problem> {
     let queue = queue(&app, &principal, Permission::Mend, &name, &whose).await?;
-    let snavio_store::Purged { deleted, in_progress } =
-        app.gate.store().purge(&queue, act(&app, &principal, &body.why)?).await?;
-    Ok(json(StatusCode::OK, &Purged { purged: deleted, in_progress }))
+    let purged = app.gate.store().purge(&queue, act(&app, &principal, &body.why)?).await?;
+    let snavio_store::Purged { deleted, in_doubt, in_progress } = purged;
+    Ok(json(StatusCode::OK, &Purged { purged: deleted, in_doubt, in_progress }))
 }
 
 /// Why dead letters are put back.
@@ -457,12 +459,12 @@ pub(super) async fn redrive(
     loop {
         let page = store.dead_letter_origins(&queue, after, limits::PAGE_MAX).await?;
         let is_last = page.len() < limits::PAGE_MAX;
-        after = page.last().map_or(after, |(id, _)| *id);
-        let (named, others): (Vec<_>, Vec<_>) =
-            page.into_iter().partition(|(_, origin)| receivable.contains(origin));
+        after = page.last().map_or(after, |it| it.id);
+        let own = page.into_iter().filter(|it| does(&principal, &it.destination));
+        let (named, others): (Vec<_>, Vec<_>) = own.partition(|it| receivable.contains(&it.queue));
         unnamed += others.len();
         let mut ids = Vec::with_capacity(named.len());
-        for (id, _) in named {
+        for DeadLetterOrigin { id, .. } in named {
             let letter =
                 if body.beyond_horizon { None } else { store.dead_letter(queue.tenant(), id).await? };
             match letter {
@@ -484,6 +486,14 @@ pub(super) async fn redrive(
             let redriven = Redriven::of(done)?;
             return Ok(json(StatusCode::OK, &Redriven { more: redriven.more || !is_last, ..redriven }));
         }
+    }
+}
+
+/// Whether somebody may have the work of a destination done again: a service only what it does itself (CLM-11).
+pub(super) fn does(principal: &Principal, destination: &str) -> bool {
+    match principal {
+        Principal::Service(caller) => destination.split(':').next() == Some(caller.service.as_str()),
+        Principal::Operator | Principal::Person(_) => true,
     }
 }
 

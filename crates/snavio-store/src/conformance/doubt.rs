@@ -77,7 +77,11 @@ pub async fn a_claim_whose_delivery_ends_says_so(store: &Arc<dyn Store>) {
     finish(&**store, failed(receipt(&failing), false, 60), 3).await;
     let working = take_up(&**store, "under way", 3).await;
     let purged = store.purge(&queue("book"), act("cleaning", at(4))).await.expect("it purges");
-    assert_eq!(purged, Purged { deleted: 1, in_progress: 1 }, "nobody's effect is on its way to nobody");
+    assert_eq!(
+        purged,
+        Purged { deleted: 0, in_doubt: 1, in_progress: 1 },
+        "nobody's effect is on its way to nobody"
+    );
     let tried = claim(&**store, "tried", 5).await;
     let progress = tried.claim.progress.as_ref().expect("it is followed");
     assert_eq!(
@@ -85,6 +89,8 @@ pub async fn a_claim_whose_delivery_ends_says_so(store: &Arc<dyn Store>) {
         (Status::InDoubt, 1),
         "it may have been done before"
     );
+    let back = store.redrive("acme", vec![failing.delivery_id], act("it was not done", at(5))).await;
+    assert_eq!(back.expect("it redrives").back, [failing.delivery_id], "and goes back on somebody's word");
     let done = finish(&**store, completed(receipt(&working), "1"), 6).await;
     assert_eq!(done, (ReceiptOutcome::Done, Some(Status::Completed)));
     settle_one(&**store, "old", &book(), at(2)).await;

@@ -10,7 +10,7 @@ use snavio_model::time::Timestamp;
 
 use super::{check, delivery, message, writer::sql};
 use crate::archive::DESTINATIONS_MAX;
-use crate::{ListedDeadLetter, StoreError, StoredDeadLetter};
+use crate::{DeadLetterOrigin, ListedDeadLetter, StoreError, StoredDeadLetter};
 
 const COLUMNS: &str = "id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max, \
      tracking, lane, lane_number, lane_kind, lane_parks, 0, reason, dead_at";
@@ -101,16 +101,16 @@ pub(super) fn origins(
     queue: &QueueKey,
     after: Serial,
     limit: usize,
-) -> Result<Vec<(Serial, QueueKey)>, StoreError> {
+) -> Result<Vec<DeadLetterOrigin>, StoreError> {
     let query = format!(
         "SELECT {COLUMNS} FROM dead_letter WHERE dead_letter_queue = ?1 AND id > ?2 \
-         AND reason <> 'conflict' AND reason NOT LIKE 'in_doubt%' ORDER BY id"
+         AND reason NOT IN ('conflict', 'purged') AND reason NOT LIKE 'in_doubt%' ORDER BY id"
     );
     let mut statement = connection.prepare_cached(&query).map_err(sql)?;
     let mut rows = statement.query((queue.as_str(), after.0)).map_err(sql)?;
     check::page(&mut rows, limit, |row| {
         let delivery = read(row)?.delivery;
-        Ok((delivery.id, delivery.queue))
+        Ok(DeadLetterOrigin { id: delivery.id, queue: delivery.queue, destination: delivery.destination })
     })
 }
 

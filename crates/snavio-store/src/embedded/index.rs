@@ -57,6 +57,21 @@ pub(super) struct Lapsed {
     pub(super) tracking: Tracking,
 }
 
+/// What a purge takes out.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Purging {
+    /// What was handed out, and a claim waits for: it may be done, and becomes a dead letter.
+    pub(super) tried: Vec<Ended>,
+    /// All else, to be deleted.
+    pub(super) others: Vec<Serial>,
+}
+
+impl Purging {
+    pub(super) fn len(&self) -> usize {
+        self.tried.len() + self.others.len()
+    }
+}
+
 /// What a receipt of the newest lease is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shown {
@@ -453,23 +468,35 @@ impl Index {
         Some((known.slot.tracking, known.kept()))
     }
 
-    /// Takes out some of what has a number up to this one, to be deleted, each with how often it was handed out.
-    pub(super) fn end_up_to(&mut self, up_to: Serial, limit: usize) -> Vec<(Serial, u32)> {
-        let ending = self.ending.range(..=up_to).map(|(_, it)| it.slot);
+    /// Takes out some of what has a number up to this one, to be purged. What a claim waits for and somebody is at, or whose
+    /// report is being committed, stays.
+    pub(super) fn end_up_to(&mut self, up_to: Serial, limit: usize) -> Purging {
+        let ending =
+            self.ending.range(..=up_to).map(|(_, it)| it.slot).filter(|it| !it.tracking.is_tracked());
         let known = self.known.range(..=up_to).map(|(_, it)| it).filter(|it| !it.is_in_progress());
         let fresh = self.fresh.iter().filter(|fresh| !fresh.hole).map(|fresh| fresh.slot);
         let fresh = fresh.take_while(|slot| slot.id <= up_to);
         let all = ending.chain(known.map(|it| it.slot)).chain(fresh);
-        let some: Vec<_> = all.take(limit).map(|slot| (slot.id, slot.receives)).collect();
-        for (id, _) in &some {
-            self.begin_end(*id);
+        let mut purging = Purging::default();
+        for Slot { id, receives, tracking, .. } in all.take(limit) {
+            if tracking.is_tracked() && receives > 0 {
+                purging.tried.push(Ended { id, reason: DeadReason::Purged, receives });
+            } else {
+                purging.others.push(id);
+            }
         }
-        some
+        let tried = purging.tried.iter().map(|it| it.id);
+        let ids: Vec<_> = tried.chain(purging.others.iter().copied()).collect();
+        for id in ids {
+            self.begin_end(id);
+        }
+        purging
     }
 
-    /// How many of what has a number up to this one somebody is at.
+    /// How many of what has a number up to this one a purge leaves.
     pub(super) fn in_progress(&self, up_to: Serial) -> usize {
-        self.known.range(..=up_to).filter(|(_, it)| it.is_in_progress()).count()
+        let ending = self.ending.range(..=up_to).filter(|(_, it)| it.slot.tracking.is_tracked());
+        self.known.range(..=up_to).filter(|(_, it)| it.is_in_progress()).count() + ending.count()
     }
 
     /// Takes out what must become a dead letter.

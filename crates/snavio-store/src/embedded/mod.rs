@@ -64,7 +64,7 @@ use tokio::sync::{Notify, oneshot};
 
 pub use backup::{BackupError, Restored, backup, restore};
 pub use changelog::Changelog;
-use index::Ended;
+use index::{Ended, Purging};
 pub use integrity::{check_integrity, newest_at};
 pub use moved::check_not_moved;
 pub(crate) use moved::mark as mark_as_moved;
@@ -78,9 +78,9 @@ use writer::{Transaction, Urgency, Writer, lock, sql};
 use crate::over::{Looked, Walks};
 use crate::waiting::Waiting;
 use crate::{
-    Act, Anchor, AuditEntry, Durability, Figures, Journal, Ledger, ListedDeadLetter, LoggedMessage,
-    OwnFigures, Purged, Queue, Received, Redriven, RegistryLog, Settled, Store, StoreError, StoredDeadLetter,
-    Swept, ToldOf, Use, files,
+    Act, Anchor, AuditEntry, DeadLetterOrigin, Durability, Figures, Journal, Ledger, ListedDeadLetter,
+    LoggedMessage, OwnFigures, Purged, Queue, Received, Redriven, RegistryLog, Settled, Store, StoreError,
+    StoredDeadLetter, Swept, ToldOf, Use, files,
 };
 
 /// The database file within the data folder.
@@ -259,15 +259,10 @@ impl EmbeddedStore {
     }
 
     /// Deletes some of a queue, and says how much.
-    async fn purge_some(
-        &self,
-        queue: &QueueKey,
-        some: Vec<(Serial, u32)>,
-        act: Act,
-    ) -> Result<u64, StoreError> {
+    async fn purge_some(&self, queue: &QueueKey, ids: Vec<Serial>, act: Act) -> Result<u64, StoreError> {
         let (reply, answer) = oneshot::channel();
         let (queue, queues) = (queue.clone(), Arc::clone(&self.queues));
-        let job = Purge { queue, some, act, queues, deleted: 0, parked: Vec::new(), reply };
+        let job = Purge { queue, ids, act, queues, deleted: 0, parked: Vec::new(), reply };
         self.writer.submit(Urgency::Ordinary, Box::new(job));
         answer.await.unwrap_or(Err(StoreError::Closed))
     }
@@ -441,14 +436,18 @@ impl Queue for EmbeddedStore {
     async fn purge(&self, queue: &QueueKey, act: Act) -> Result<Purged, StoreError> {
         // What comes later stays, or a purge amid traffic would never end.
         let up_to = self.numbers.next();
-        let mut deleted = 0;
+        let mut purged = Purged::default();
         loop {
-            let some = lock(&self.queues).end_up_to(queue, up_to, limits::SWEEP_ROWS_MAX);
-            let is_last = some.len() < limits::SWEEP_ROWS_MAX;
-            deleted += self.purge_some(queue, some, act.clone()).await?;
+            let Purging { tried, others } =
+                lock(&self.queues).end_up_to(queue, up_to, limits::SWEEP_ROWS_MAX);
+            let is_last = tried.len() + others.len() < limits::SWEEP_ROWS_MAX;
+            purged.in_doubt += tried.len() as u64;
+            let buried = self.bury(queue, tried, act.at);
+            purged.deleted += self.purge_some(queue, others, act.clone()).await?;
+            buried.await.unwrap_or(Err(StoreError::Closed))?;
             if is_last {
-                let in_progress = lock(&self.queues).in_progress(queue, up_to) as u64;
-                return Ok(Purged { deleted, in_progress });
+                purged.in_progress = lock(&self.queues).in_progress(queue, up_to) as u64;
+                return Ok(purged);
             }
         }
     }
@@ -553,7 +552,7 @@ impl Journal for EmbeddedStore {
         queue: &QueueKey,
         after: Serial,
         limit: usize,
-    ) -> Result<Vec<(Serial, QueueKey)>, StoreError> {
+    ) -> Result<Vec<DeadLetterOrigin>, StoreError> {
         let queue = queue.clone();
         self.readers.run(move |connection| dead_letter::origins(connection, &queue, after, limit)).await
     }

@@ -16,7 +16,7 @@ use snavio_model::order::{EntityKey, Lane};
 use snavio_model::time::Timestamp;
 use tokio::sync::Notify;
 
-use super::index::{Ended, Found, Index, Lapsed, Lease, Shown, State};
+use super::index::{Ended, Found, Index, Lapsed, Lease, Purging, Shown, State};
 use super::lanes::Lanes;
 use super::numbers::Numbers;
 use crate::HeldDelivery;
@@ -279,15 +279,16 @@ impl Queues {
         receipts.iter().map(|receipt| index.change(*receipt, began, state)).collect()
     }
 
-    /// Takes out some of what has a number up to this one, to be deleted, each with how often it was handed out.
-    pub(super) fn end_up_to(&mut self, key: &QueueKey, up_to: Serial, limit: usize) -> Vec<(Serial, u32)> {
-        let mut some = self.queue(key).end_up_to(up_to, limit);
+    /// Takes out some of what has a number up to this one, to be purged.
+    pub(super) fn end_up_to(&mut self, key: &QueueKey, up_to: Serial, limit: usize) -> Purging {
+        let mut purging = self.queue(key).end_up_to(up_to, limit);
         let behind = self.lanes.by_age(key).map(|(_, id)| id).filter(|id| *id <= up_to);
-        some.extend(behind.take(limit - some.len()).map(|id| (id, 0)));
-        some
+        let room = limit - purging.len();
+        purging.others.extend(behind.take(room));
+        purging
     }
 
-    /// How many of what has a number up to this one somebody is at.
+    /// How many of what has a number up to this one a purge leaves.
     pub(super) fn in_progress(&mut self, key: &QueueKey, up_to: Serial) -> usize {
         self.queue(key).in_progress(up_to)
     }

@@ -124,8 +124,7 @@ impl Job for Bury {
 /// Some of what waits or is in flight in a queue, deleted, with its line on the record.
 pub(super) struct Purge {
     pub(super) queue: QueueKey,
-    /// Each with how often it was handed out.
-    pub(super) some: Vec<(Serial, u32)>,
+    pub(super) ids: Vec<Serial>,
     pub(super) act: Act,
     pub(super) queues: Arc<Mutex<Queues>>,
     pub(super) deleted: u64,
@@ -133,19 +132,12 @@ pub(super) struct Purge {
     pub(super) reply: oneshot::Sender<Result<u64, StoreError>>,
 }
 
-impl Purge {
-    fn ids(&self) -> Vec<Serial> {
-        self.some.iter().map(|(id, _)| *id).collect()
-    }
-}
-
 impl Job for Purge {
     fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
         self.deleted = 0;
         self.parked.clear();
-        for (id, receives) in &self.some {
+        for id in &self.ids {
             let found = usable(delivery::find(transaction.connection, *id))?.flatten();
-            let found = found.map(|it| Delivery { receives: *receives, ..it });
             if let Some(delivery) = found.as_ref().filter(|it| it.tracking.is_tracked()) {
                 finish::buried(transaction, delivery, DeadReason::Purged, self.act.at)?;
             }
@@ -160,14 +152,14 @@ impl Job for Purge {
 
     fn committed(self: Box<Self>) {
         let mut queues = lock(&self.queues);
-        queues.forget(&self.queue, &self.ids());
+        queues.forget(&self.queue, &self.ids);
         self.parked.iter().for_each(|(key, at)| queues.park(key, *at));
         drop(queues);
         let _ = self.reply.send(Ok(self.deleted));
     }
 
     fn failed(self: Box<Self>, error: StoreError) {
-        lock(&self.queues).put_back(&self.queue, &self.ids());
+        lock(&self.queues).put_back(&self.queue, &self.ids);
         let _ = self.reply.send(Err(error));
     }
 }

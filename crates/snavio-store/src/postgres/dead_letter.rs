@@ -15,7 +15,7 @@ use super::lane::{self, BEHIND};
 use super::pool::sql;
 use super::{delivery, finish, message, park, telemetry};
 use crate::evidence::usable;
-use crate::{ListedDeadLetter, StoreError, StoredDeadLetter};
+use crate::{DeadLetterOrigin, ListedDeadLetter, StoreError, StoredDeadLetter};
 
 /// The columns that [`read`] reads.
 const COLUMNS: &str = "dead_letter.id, dead_letter.message, dead_letter.destination, dead_letter.queue, \
@@ -248,12 +248,15 @@ pub(super) async fn origins(
     queue: &QueueKey,
     after: Serial,
     limit: usize,
-) -> Result<Vec<(Serial, QueueKey)>, StoreError> {
-    const ORIGINS: &str = "SELECT id, queue FROM dead_letter WHERE dead_letter_queue = $1 AND id > $2 \
-         AND reason <> 'conflict' AND reason NOT LIKE 'in_doubt%' ORDER BY id LIMIT $3";
+) -> Result<Vec<DeadLetterOrigin>, StoreError> {
+    const ORIGINS: &str = "SELECT id, queue, destination FROM dead_letter WHERE dead_letter_queue = $1 AND id > $2 \
+         AND reason NOT IN ('conflict', 'purged') AND reason NOT LIKE 'in_doubt%' ORDER BY id LIMIT $3";
     let statement = client.prepare_cached(ORIGINS).await.map_err(sql)?;
     let rows = client.query(&statement, &[&queue.as_str(), &after.0, &(limit as i64)]).await.map_err(sql)?;
-    let read = |row: &Row| Ok((Serial(row.try_get(0)?), QueueKey::stored(row.try_get(1)?)));
+    let read = |row: &Row| {
+        let (queue, destination) = (QueueKey::stored(row.try_get(1)?), row.try_get::<_, &str>(2)?.into());
+        Ok(DeadLetterOrigin { id: Serial(row.try_get(0)?), queue, destination })
+    };
     rows.iter().map(read).collect::<Result<_, _>>().map_err(sql)
 }
 

@@ -5,7 +5,9 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use snavio_model::delivery::{Delivery, QueueAttributes, Receipt, ReceiptOutcome, Tracking};
+use snavio_model::delivery::{
+    DeadLetter, DeadReason, Delivery, QueueAttributes, Receipt, ReceiptOutcome, Tracking,
+};
 use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::name::QueueKey;
@@ -17,7 +19,7 @@ use tokio_postgres::types::ToSql;
 use super::client::{Client, GenericClient};
 use super::lane::{self, BEHIND};
 use super::pool::{Trouble, sql};
-use super::{audit, finish, message, park};
+use super::{audit, finish, message, park, telemetry};
 use crate::evidence::usable;
 use crate::lease::{Held, KeptLease};
 use crate::{Act, Deed, Received, StoreError};
@@ -365,6 +367,8 @@ async fn there(client: &impl GenericClient, queue: &str, ids: &[i64]) -> Result<
 /// What a step of a purge came to.
 pub(super) struct Step {
     pub(super) deleted: usize,
+    /// What was tried before, and is a dead letter now.
+    pub(super) in_doubt: usize,
     /// Whether there may be more.
     pub(super) partial: bool,
 }
@@ -401,10 +405,9 @@ async fn purge(
              DELETE FROM delivery WHERE id = ANY (ARRAY( \
                  SELECT id FROM delivery WHERE id = ANY ($1) \
                      AND (tracking = 0 OR held IS DISTINCT FROM 'leased') ORDER BY id FOR UPDATE)) \
-             RETURNING id, tracking, receives, lane, lane_number, lane_parks \
+             RETURNING id, tracking, lane, lane_number, lane_parks \
          ), parking AS (SELECT lane, lane_number FROM deleted WHERE lane IS NOT NULL AND lane_parks IS NOT NULL) \
-         SELECT (SELECT count(*) FROM deleted), ARRAY(SELECT id FROM deleted WHERE tracking > 0 ORDER BY id), \
-             ARRAY(SELECT receives FROM deleted WHERE tracking > 0 ORDER BY id), \
+         SELECT (SELECT count(*) FROM deleted), ARRAY(SELECT id FROM deleted WHERE tracking > 0), \
              ARRAY(SELECT DISTINCT lane FROM deleted WHERE lane IS NOT NULL), \
              ARRAY(SELECT lane FROM parking ORDER BY lane, lane_number), \
              ARRAY(SELECT lane_number FROM parking ORDER BY lane, lane_number)";
@@ -420,23 +423,40 @@ async fn purge(
         found.push(row.try_get::<_, i64>(0).map_err(sql)?);
     }
     lane::lock(client, &found.iter().copied().map(Serial).collect::<Vec<_>>()).await?;
+    let tried = tried(client, &found, now).await?;
+    let records = finish::bury_all(client, &tried, now).await?;
+    telemetry::append(client, &records).await?;
     let statement = client.prepare_cached(PURGE).await.map_err(sql)?;
     let row = client.query_one(&statement, &[&found]).await.map_err(sql)?;
     let deleted = row.try_get::<_, i64>(0).map(|it| usize::try_from(it).unwrap_or(0)).map_err(sql)?;
-    let (tracked, receives): (Vec<i64>, Vec<i32>) =
-        (row.try_get(1).map_err(sql)?, row.try_get(2).map_err(sql)?);
-    let receives = receives.into_iter().map(|it| u32::try_from(it).unwrap_or(0));
-    finish::purged(client, tracked.into_iter().map(Serial).zip(receives).collect(), now).await?;
+    let tracked: Vec<i64> = row.try_get(1).map_err(sql)?;
+    finish::purged(client, tracked.into_iter().map(Serial).collect(), now).await?;
     // There is nothing to be mended of them any more.
     let (parking, numbers): (Vec<&str>, Vec<i64>) =
-        (row.try_get(4).map_err(sql)?, row.try_get(5).map_err(sql)?);
+        (row.try_get(3).map_err(sql)?, row.try_get(4).map_err(sql)?);
     let ended =
         parking.into_iter().zip(numbers).filter_map(|(lane, at)| Some((EntityKey::stored(lane)?, at)));
     park::done(client, &ended.collect::<Vec<_>>(), now).await?;
-    let lanes: Vec<&str> = row.try_get(3).map_err(sql)?;
+    let lanes: Vec<&str> = row.try_get(2).map_err(sql)?;
     let lanes: Vec<_> = lanes.into_iter().filter_map(EntityKey::stored).collect();
     lane::pass_on(client, lanes.iter()).await.map_err(Trouble::into_error)?;
-    Ok(Step { deleted, partial: rows.len() == limit || found.len() < rows.len() })
+    Ok(Step { deleted, in_doubt: tried.len(), partial: rows.len() == limit || found.len() < rows.len() })
+}
+
+/// Those of some deliveries that were handed out, and a claim waits for: they may be done.
+async fn tried(
+    client: &impl GenericClient,
+    ids: &[i64],
+    now: Timestamp,
+) -> Result<Vec<DeadLetter>, StoreError> {
+    let text = format!(
+        "SELECT {COLUMNS} FROM delivery WHERE id = ANY ($1) AND tracking > 0 AND receives > 0 \
+         AND held IS DISTINCT FROM 'leased' ORDER BY id FOR UPDATE"
+    );
+    let statement = client.prepare_cached(&text).await.map_err(sql)?;
+    let rows = client.query(&statement, &[&ids]).await.map_err(sql)?;
+    let letter = |row: &Row| Ok(DeadLetter::new(read(row)?, DeadReason::Purged, now));
+    rows.iter().map(letter).collect::<Result<_, _>>().map_err(sql)
 }
 
 /// How many of a queue up to a number somebody is at, and a claim waits for what comes of that.

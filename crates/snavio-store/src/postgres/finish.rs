@@ -289,10 +289,22 @@ pub(super) async fn lapse(
     if letters.is_empty() {
         return Ok((rows.len(), Vec::new()));
     }
-    dead_letter::move_here(client, &letters).await?;
+    Ok((rows.len(), bury_all(client, &letters, now).await?))
+}
+
+/// Makes dead letters of deliveries that ended without a report, and says what is to be told of that.
+pub(super) async fn bury_all(
+    client: &impl GenericClient,
+    letters: &[DeadLetter],
+    now: Timestamp,
+) -> Result<Vec<Record>, StoreError> {
+    if letters.is_empty() {
+        return Ok(Vec::new());
+    }
+    dead_letter::move_here(client, letters).await?;
     buried(client, letters.iter().map(|it| (&it.delivery, it.reason)), now).await?;
-    park::ended(client, &[], &letters, now).await?;
-    Ok((rows.len(), told(client, &letters).await?))
+    park::ended(client, &[], letters, now).await?;
+    told(client, letters).await
 }
 
 async fn note_lapsed(
@@ -340,17 +352,14 @@ pub(super) async fn buried<'a>(
     .await
 }
 
-/// The claims of deliveries that were purged, each with how often it was handed out.
+/// The claims of deliveries that were purged before anybody got them.
 pub(super) async fn purged(
     client: &impl GenericClient,
-    deliveries: HashMap<Serial, u32>,
+    deliveries: Vec<Serial>,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    change(client, deliveries.keys().copied().collect(), |claim| {
-        let of = claim.progress.as_ref().and_then(|it| deliveries.get(&it.delivery));
-        if let Some(receives) = of {
-            claim.buried(DeadReason::Purged, *receives, now);
-        }
+    change(client, deliveries, |claim| {
+        claim.buried(DeadReason::Purged, 0, now);
     })
     .await
 }

@@ -74,9 +74,9 @@ use version::Version;
 use crate::over::{Looked, Walks};
 use crate::waiting::Waiting;
 use crate::{
-    Act, Anchor, AuditEntry, Deed, Durability, Figures, Journal, Ledger, ListedDeadLetter, LoggedMessage,
-    Purged, Queue, Received, Redriven, RegistryLog, Settled, Store, StoreError, StoredDeadLetter, Swept,
-    ToldOf, Use,
+    Act, Anchor, AuditEntry, DeadLetterOrigin, Deed, Durability, Figures, Journal, Ledger, ListedDeadLetter,
+    LoggedMessage, Purged, Queue, Received, Redriven, RegistryLog, Settled, Store, StoreError,
+    StoredDeadLetter, Swept, ToldOf, Use,
 };
 
 /// Where a database is: `postgres://user:password@host:port/database`. It may hold a password, so it is not shown.
@@ -394,15 +394,16 @@ impl Queue for PostgresStore {
             row.and_then(|row| row.try_get(0)).map(Serial).map_err(sql)
         };
         let up_to = self.within(number).await?;
-        let mut deleted = 0;
+        let (mut deleted, mut in_doubt) = (0, 0);
         loop {
             let purging = async { delivery::purge_some(&mut self.client().await?, queue, up_to, &act).await };
             let purged = self.within(purging).await?;
             self.inner.rooms.forget(queue);
             deleted += purged.deleted as u64;
+            in_doubt += purged.in_doubt as u64;
             if !purged.partial {
                 let counting = async { delivery::in_progress(&self.client().await?, queue, up_to).await };
-                return Ok(Purged { deleted, in_progress: self.within(counting).await? });
+                return Ok(Purged { deleted, in_doubt, in_progress: self.within(counting).await? });
             }
         }
     }
@@ -587,7 +588,7 @@ impl Journal for PostgresStore {
         queue: &QueueKey,
         after: Serial,
         limit: usize,
-    ) -> Result<Vec<(Serial, QueueKey)>, StoreError> {
+    ) -> Result<Vec<DeadLetterOrigin>, StoreError> {
         self.within(async { dead_letter::origins(&self.client().await?, queue, after, limit).await }).await
     }
 

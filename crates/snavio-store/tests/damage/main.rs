@@ -89,7 +89,7 @@ async fn a_damaged_dead_letter_is_left_out_of_lists_and_redrives(damaged: &impl 
     let shown = store.dead_letter("acme", delivery).await;
     assert!(matches!(shown, Err(StoreError::Damaged { what: "dead letter", .. })), "{change}: {shown:?}");
     let all = store.dead_letter_origins(&queue("dead"), Serial(0), 10).await.unwrap();
-    let all = all.into_iter().map(|(id, _)| id).collect();
+    let all = all.into_iter().map(|it| it.id).collect();
     let redriven = store.redrive("acme", all, act("mended", at(1))).await.unwrap();
     assert_eq!(redriven.back.len(), 1, "{change}");
     assert_eq!(ids(&receive(store, "notify", 30, at(1)).await), ["b"], "{change}");

@@ -23,11 +23,11 @@ use snavio_model::settle::{Intake, Outcome, Settlement};
 use snavio_model::telemetry::{Record, StoredRecord};
 use snavio_model::time::Timestamp;
 use snavio_store::{
-    Act, Anchor, Archive, Audit, AuditEntry, ClaimFilter, Claims, Conflicts, Cooled, CooledUpTo, Deed,
-    Durability, Entities, Erasure, Figures, Finished, Fleet, Heard, HeldBack, Journal, Ledger,
-    ListedDeadLetter, LoggedMessage, NewHold, NewSegment, NodeSeen, NodeState, Purged, Queue, Received,
-    Redriven, RegistryLog, Report, Reset, Settled, Store, StoreError, StoredClaim, StoredConflict,
-    StoredDeadLetter, Swept, ToldOf, Use, WaitEnded,
+    Act, Anchor, Archive, Audit, AuditEntry, ClaimFilter, Claims, Conflicts, Cooled, CooledUpTo,
+    DeadLetterOrigin, Deed, Durability, Entities, Erasure, Figures, Finished, Fleet, Heard, HeldBack,
+    Journal, Ledger, ListedDeadLetter, LoggedMessage, NewHold, NewSegment, NodeSeen, NodeState, Purged,
+    Queue, Received, Redriven, RegistryLog, Report, Reset, Settled, Store, StoreError, StoredClaim,
+    StoredConflict, StoredDeadLetter, Swept, ToldOf, Use, WaitEnded,
 };
 use tokio::sync::Notify;
 
@@ -292,7 +292,7 @@ impl Journal for NullStore {
         _: &QueueKey,
         _: Serial,
         _: usize,
-    ) -> Result<Vec<(Serial, QueueKey)>, StoreError> {
+    ) -> Result<Vec<DeadLetterOrigin>, StoreError> {
         Ok(Vec::new())
     }
 

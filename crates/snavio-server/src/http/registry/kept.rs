@@ -46,7 +46,7 @@ pub(super) async fn problems(
         let holds = app.gate.store().destinations(&queue).await?;
         for route in routes.iter().filter(|it| holds.contains(&it.name)) {
             problems.push(format!(
-                "{route}: its queue {} still holds deliveries of it, and new ones would be handed out beside them; let them be consumed, or purge it, before order.scope, order.entity or whether one of an entity is handed out at a time (order.mode, order.enabled) changes",
+                "{route}: its queue {} still holds deliveries of it, and new ones would be handed out beside them; let them be consumed, or purge it, before order.scope or order.entity changes, or one of an entity is handed out at a time (order.mode, order.enabled)",
                 queue.queue()
             ));
         }
@@ -106,7 +106,8 @@ fn laned_anew(changes: &[Change], defaults: &OrderDefaults) -> BTreeMap<QueueKey
     for change in changes {
         let (before, after) = (route_of(&change.before), route_of(&change.after));
         let lanes = |it| Lanes::of(it, defaults);
-        if after.is_none() || before.and_then(lanes) == after.and_then(lanes) {
+        // Who gives lanes up gives up that one of an entity is handed out at a time.
+        if after.and_then(lanes).is_none() || before.and_then(lanes) == after.and_then(lanes) {
             continue;
         }
         for route in before.into_iter().chain(after) {

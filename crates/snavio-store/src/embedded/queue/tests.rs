@@ -128,14 +128,13 @@ fn a_purge_takes_what_was_there_in_bounded_steps() {
     let acknowledged = queues.end(&key(), &[receipt(&lease)]).1;
     let mut purged = Vec::new();
     loop {
-        let some = queues.end_up_to(&key(), Serial(8), 3);
+        let some = queues.end_up_to(&key(), Serial(8), 3).others;
         if some.is_empty() {
             break;
         }
         assert!(some.len() <= 3);
-        let ids: Vec<_> = some.into_iter().map(|(id, _)| id).collect();
-        queues.forget(&key(), &ids);
-        purged.extend(ids.iter().map(|id| id.0));
+        queues.forget(&key(), &some);
+        purged.extend(some.iter().map(|id| id.0));
     }
     assert_eq!(purged, [1, 2, 3, 4, 5, 6, 7, 8]);
     // An acknowledgement that fails once the purge is durable brings nothing back.
