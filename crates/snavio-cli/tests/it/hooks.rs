@@ -186,7 +186,7 @@ async fn a_webhook_that_is_late_for_good_is_answered_so_that_it_is_not_sent_agai
     });
     let path = "/v1/subscriptions/acme/shop/acme/shop/stripe.event";
     let (status, answer) = shop.operate(Method::PUT, path, Some(blind)).await;
-    assert_eq!(status, 200, "{answer}");
+    assert_eq!(status, 201, "{answer}");
     let (status, refused) = send("evt_5", "5").await;
     assert_eq!((status, &refused["reason"]), (409, &json!("out_of_order")), "{refused}");
     let delivered = shop.delivered().await;

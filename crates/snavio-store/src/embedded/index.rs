@@ -4,6 +4,8 @@
 //! are in `known`, with the newest fence given for them, and in one of five sets by their state. Whatever is
 //! looked for is at the front of one of these, so that no call walks over all of a queue.
 
+mod purging;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +18,7 @@ use snavio_model::limits;
 use snavio_model::time::Timestamp;
 use tokio::sync::Notify;
 
+pub(super) use self::purging::Purging;
 use super::numbers::Numbers;
 use crate::HeldDelivery;
 use crate::lease::{Held, KeptLease};
@@ -55,21 +58,6 @@ pub(super) struct Lapsed {
     pub(super) fence: Option<Serial>,
     pub(super) attempts: u32,
     pub(super) tracking: Tracking,
-}
-
-/// What a purge takes out.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Purging {
-    /// What was handed out, and a claim waits for: it may be done, and becomes a dead letter.
-    pub(super) tried: Vec<Ended>,
-    /// All else, to be deleted.
-    pub(super) others: Vec<Serial>,
-}
-
-impl Purging {
-    pub(super) fn len(&self) -> usize {
-        self.tried.len() + self.others.len()
-    }
 }
 
 /// What a receipt of the newest lease is about.
@@ -466,37 +454,6 @@ impl Index {
     pub(super) fn kept(&self, id: Serial) -> Option<(Tracking, KeptLease)> {
         let known = self.known.get(&id).filter(|it| it.slot.tracking.is_tracked())?;
         Some((known.slot.tracking, known.kept()))
-    }
-
-    /// Takes out some of what has a number up to this one, to be purged. What a claim waits for and somebody is at, or whose
-    /// report is being committed, stays.
-    pub(super) fn end_up_to(&mut self, up_to: Serial, limit: usize) -> Purging {
-        let ending =
-            self.ending.range(..=up_to).map(|(_, it)| it.slot).filter(|it| !it.tracking.is_tracked());
-        let known = self.known.range(..=up_to).map(|(_, it)| it).filter(|it| !it.is_in_progress());
-        let fresh = self.fresh.iter().filter(|fresh| !fresh.hole).map(|fresh| fresh.slot);
-        let fresh = fresh.take_while(|slot| slot.id <= up_to);
-        let all = ending.chain(known.map(|it| it.slot)).chain(fresh);
-        let mut purging = Purging::default();
-        for Slot { id, receives, tracking, .. } in all.take(limit) {
-            if tracking.is_tracked() && receives > 0 {
-                purging.tried.push(Ended { id, reason: DeadReason::Purged, receives });
-            } else {
-                purging.others.push(id);
-            }
-        }
-        let tried = purging.tried.iter().map(|it| it.id);
-        let ids: Vec<_> = tried.chain(purging.others.iter().copied()).collect();
-        for id in ids {
-            self.begin_end(id);
-        }
-        purging
-    }
-
-    /// How many of what has a number up to this one a purge leaves.
-    pub(super) fn in_progress(&self, up_to: Serial) -> usize {
-        let ending = self.ending.range(..=up_to).filter(|(_, it)| it.slot.tracking.is_tracked());
-        self.known.range(..=up_to).filter(|(_, it)| it.is_in_progress()).count() + ending.count()
     }
 
     /// Takes out what must become a dead letter.
