@@ -111,4 +111,13 @@ async fn silence_at_the_last_attempt_is_not_told_as_a_failure() {
     assert_eq!(told.status, 409, "{}", told.text);
     assert_eq!(letter(&books).await["reason"], "receives_exhausted");
     assert_eq!(processor.asked().len(), 2);
+
+    // Another service that shares the dead-letter queue puts back nothing of it.
+    let refund = json!({ "target": "acme/shop", "name": "refund", "queue": "refunds", "dead_letter_queue": "exceptions" });
+    assert!(books.node.apply(&json!({ "routes": [refund] })).await.is_empty());
+    let all = "/v1/queues/exceptions/redrive";
+    let (status, none) = as_shop(&books, all, json!({})).await;
+    assert_eq!((status, &none["redriven"]), (200, &json!(0)), "{none}");
+    let (status, done) = books.ask(Method::POST, all, Some(json!({}))).await;
+    assert_eq!((status, &done["redriven"]), (200, &json!(1)), "{done}");
 }

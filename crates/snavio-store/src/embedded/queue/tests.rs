@@ -309,3 +309,24 @@ fn a_full_queue_has_no_room_and_gains_it_back() {
     queues.end(&key(), &[receipt(&lease)]);
     assert_eq!(queues.room(&key()), 1);
 }
+
+/// CLM-7, DLV-2: what a claim waits for and somebody is at stays, also while what came of it is being committed; what was tried
+/// before is told apart.
+#[test]
+fn a_purge_leaves_what_somebody_is_at_until_its_end_is_on_record() {
+    let mut queues = queues([]);
+    for id in 1..=5 {
+        queues.add(&Delivery { tracking: Tracking::Retry, ..delivery(id) });
+    }
+    let mut lease = |seconds| queues.receive(&key(), 1, Duration::from_secs(seconds), at(0)).leases[0];
+    let (reported, _lapsing, _held, tried) = (lease(30), lease(10), lease(30), lease(30));
+    assert!(queues.take_shown(&key(), receipt(&reported)).is_some());
+    assert!(queues.take_shown(&key(), receipt(&tried)).is_some());
+    queues.resume(&key(), tried.delivery, at(60));
+    assert_eq!(queues.take_lapsed(at(20), 10)[0].1.len(), 1);
+    let purging = queues.end_up_to(&key(), Serial(100), 10);
+    assert_eq!(purging.tried.iter().map(|it| (it.id, it.receives)).collect::<Vec<_>>(), [(Serial(4), 1)]);
+    assert_eq!(purging.others, [Serial(5)]);
+    queues.forget(&key(), &[Serial(4), Serial(5)]);
+    assert_eq!(queues.in_progress(&key(), Serial(100)), 3);
+}
