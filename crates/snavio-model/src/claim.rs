@@ -465,7 +465,7 @@ impl Progress {
 
     /// The delivery ended without anybody reporting. Of what was handed out nobody knows then whether it is done.
     pub fn buried(&mut self, reason: DeadReason, receives: u32, now: Timestamp) {
-        let was_handed_out = self.attempts.max(receives) > 0;
+        let was_handed_out = self.was_handed_out(receives);
         self.status = if was_handed_out { Status::InDoubt } else { Status::Failed { is_final: true } };
         let why = match reason {
             DeadReason::ReceivesExhausted => "it was attempted as often as its route allows",
@@ -483,6 +483,12 @@ impl Progress {
         self.error = Some(error.chars().take(limits::ERROR_CHARS_MAX).collect());
         self.attempts = self.attempts.max(receives);
         self.ended_at = Some(now);
+    }
+
+    /// Whether anybody ever had the work, whose delivery was handed out as often as is said: then it may be done, whatever
+    /// became of its delivery since.
+    pub fn was_handed_out(&self, receives: u32) -> bool {
+        self.attempts.max(receives) > 0
     }
 
     /// The attempt's time is over without a word from its worker; it is taken up again (CLM-7). What has ended otherwise stays as

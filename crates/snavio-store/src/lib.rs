@@ -433,6 +433,15 @@ pub struct Purged {
     pub in_progress: u64,
 }
 
+impl Purged {
+    /// What the record says came of it.
+    pub(crate) fn outcome(&self) -> String {
+        let Self { deleted, in_doubt, .. } = self;
+        let doubts = if *in_doubt > 0 { format!(", {in_doubt} in doubt") } else { String::new() };
+        format!("{deleted} deliveries deleted{doubts}")
+    }
+}
+
 /// What was done, to what, and what came of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deed {

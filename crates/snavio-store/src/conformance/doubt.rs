@@ -5,12 +5,15 @@ use std::sync::Arc;
 use snavio_model::claim::Status;
 use snavio_model::delivery::{DeadReason, ReceiptOutcome};
 use snavio_model::id::Serial;
-use snavio_model::processing::InDoubt;
+use snavio_model::order::Mode;
+use snavio_model::processing::{InDoubt, Processing, ProcessingKind};
+use snavio_model::registry::{BoundRoute, Route};
 use snavio_model::settle::Outcome;
 
 use super::eventually;
+use super::ordering::{id_of, numbered, ordered};
 use super::processing::{book, booking, claim, completed, failed, finish, only, take_up, unknown};
-use super::samples::{RECEIVES_MAX, act, at, queue, receipt, receive, settle_one};
+use super::samples::{RECEIVES_MAX, act, at, queue, receipt, receive, settle, settle_one};
 use crate::{ClaimFilter, Purged, Store};
 
 /// CLM-7: after the last attempt nobody knows more than after any other, whatever the route says of those.
@@ -101,4 +104,90 @@ pub async fn a_claim_whose_delivery_ends_says_so(store: &Arc<dyn Store>) {
         (claim.status(at(later)) == Status::Failed { is_final: true }).then_some(claim)
     });
     assert!(ended.await.claim.progress.is_some_and(|it| it.error.is_some()));
+}
+
+/// CLM-7, DLV-2: what anybody ever had may be done, also where a person has put it back since.
+pub async fn what_was_put_back_and_is_purged_is_a_dead_letter_again(store: &Arc<dyn Store>) {
+    let work = take_up(&**store, "a", 0).await;
+    finish(&**store, failed(receipt(&work), true, 0), 1).await;
+    let back = async |now| {
+        let back = store.redrive("acme", vec![work.delivery_id], act("again", at(now))).await;
+        assert_eq!(back.expect("it redrives").back, [work.delivery_id]);
+    };
+    back(2).await;
+    let purged = store.purge(&queue("book"), act("cleaning", at(3))).await.expect("it purges");
+    assert_eq!(purged, Purged { deleted: 0, in_doubt: 1, in_progress: 0 });
+    assert_eq!(claim(&**store, "a", 4).await.status(at(4)), Status::InDoubt);
+    let letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
+    let letters: Vec<_> = letters.iter().map(|it| (it.letter.delivery.id, it.letter.reason)).collect();
+    assert_eq!(letters, [(work.delivery_id, DeadReason::Purged)]);
+    back(5).await;
+    let again = only(&**store, 5).await;
+    let done = finish(&**store, completed(receipt(&again), "1"), 6).await;
+    assert_eq!(done, (ReceiptOutcome::Done, Some(Status::Completed)));
+}
+
+/// A route of the queue `book` whose consumer gets one of an entity at a time, and reports back.
+fn booking_in_order() -> Arc<BoundRoute> {
+    let route = ordered("book", Mode::Strict, |_| {}).route.clone();
+    let processing = Processing::of(ProcessingKind::Tracked);
+    Arc::new(BoundRoute::new(Route { processing, claim: book().route.claim.clone(), ..route }))
+}
+
+/// CLM-7, DLV-2: on whichever side of a purge work ends up, nobody has it under his hands while it is deleted.
+pub async fn what_is_taken_amid_a_purge_is_not_told_as_failed(store: &Arc<dyn Store>) {
+    const NUMBERS: i64 = 6;
+    let route = booking_in_order();
+    let (mut taken, mut purged) = (0, 0);
+    for round in 0..40 {
+        let entities = [0, 1].map(|n| format!("{round}-{n}"));
+        let all = entities.iter().flat_map(|entity| (1..=NUMBERS).map(move |number| (entity, number)));
+        let one = |(entity, number): (&String, i64)| {
+            numbered(&id_of(entity, number), entity, number, std::slice::from_ref(&route), at(0))
+        };
+        settle(&**store, all.clone().map(one).collect(), at(0)).await;
+        let takes = {
+            let store = Arc::clone(store);
+            tokio::spawn(async move {
+                let mut ids = Vec::new();
+                for _ in 0..NUMBERS {
+                    for work in receive(&*store, "book", 30, at(0)).await {
+                        let done = finish(&*store, completed(receipt(&work), "1"), 0).await;
+                        ids.push((work.message.id.as_str().to_owned(), done));
+                    }
+                }
+                ids
+            })
+        };
+        let purges = {
+            let store = Arc::clone(store);
+            tokio::spawn(async move {
+                for _ in 0..round % 5 {
+                    tokio::task::yield_now().await;
+                }
+                store.purge(&queue("book"), act("a test", at(0))).await.expect("it purges").deleted
+            })
+        };
+        let (took, deleted) = (takes.await.expect("it takes"), purges.await.expect("it purges"));
+        for (id, done) in &took {
+            assert_eq!(done, &(ReceiptOutcome::Done, Some(Status::Completed)), "{id}");
+        }
+        for (entity, number) in all {
+            let id = id_of(entity, number);
+            let status = claim(&**store, &id, 0).await.status(at(0));
+            let was_taken = took.iter().any(|(taken, _)| *taken == id);
+            let is_right = match status {
+                Status::Completed => was_taken,
+                Status::Failed { is_final: true } => !was_taken,
+                _ => false,
+            };
+            // What stood behind one that was being done when the purge was over is there yet.
+            let is_there = status == Status::Processing && !was_taken;
+            assert!(is_right || is_there, "{id}: {status:?}, taken: {was_taken}");
+        }
+        taken += took.len();
+        purged += deleted;
+        store.purge(&queue("book"), act("what is left", at(0))).await.expect("it purges");
+    }
+    assert!(taken > 0 && purged > 0, "they met: {taken} taken, {purged} purged");
 }

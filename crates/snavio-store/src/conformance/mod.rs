@@ -160,7 +160,9 @@ macro_rules! conformance {
                 foreseeing_moves_no_entity, what_was_applied_is_a_duplicate_for_as_long_as_its_entity_is_known;
             doubt: work_whose_last_attempt_was_silent_is_in_doubt,
                 what_nobody_knows_of_is_held_for_a_person_where_the_route_says_so,
-                a_claim_whose_delivery_ends_says_so;
+                a_claim_whose_delivery_ends_says_so,
+                what_was_put_back_and_is_purged_is_a_dead_letter_again,
+                what_is_taken_amid_a_purge_is_not_told_as_failed;
             parking: what_is_purged_of_a_lane_is_not_handed_out, what_failed_meanwhile_is_not_passed,
                 what_nobody_took_in_time_is_not_passed, what_is_purged_or_erased_keeps_nothing_parked,
                 what_is_late_or_unreadable_wherever_it_goes_is_refused;

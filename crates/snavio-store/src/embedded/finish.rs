@@ -328,6 +328,16 @@ pub(super) fn buried(
     })
 }
 
+/// Whether anybody ever had what a delivery is about, and a claim waits to hear of it.
+pub(super) fn was_tried(transaction: &Transaction<'_>, delivery: &Delivery) -> Result<bool, StoreError> {
+    if !delivery.tracking.is_tracked() {
+        return Ok(false);
+    }
+    let claim = usable(claim::of_delivery(transaction.connection, delivery.id))?.flatten();
+    let progress = claim.and_then(|(_, claim)| claim.progress);
+    Ok(progress.map_or(delivery.receives > 0, |it| it.was_handed_out(delivery.receives)))
+}
+
 /// The claim of a dead letter that was put back.
 pub(super) fn reopened(transaction: &Transaction<'_>, delivery: Serial) -> Result<(), StoreError> {
     answer::delete(transaction.connection, delivery).map_err(sql)?;

@@ -18,7 +18,6 @@ use snavio_model::limits;
 use snavio_model::time::Timestamp;
 use tokio::sync::Notify;
 
-pub(super) use self::purging::Purging;
 use super::numbers::Numbers;
 use crate::HeldDelivery;
 use crate::lease::{Held, KeptLease};
@@ -43,7 +42,7 @@ pub(super) struct Lease {
     before: Known,
 }
 
-/// A delivery that must become a dead letter, and how often it was handed out.
+/// A delivery that ends, why, and how often it was handed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ended {
     pub(super) id: Serial,

@@ -25,6 +25,9 @@ struct OneLane {
     front: Option<Delivery>,
     /// The others, by their numbers.
     behind: BTreeMap<(i64, Serial), Delivery>,
+    /// Those of the others whose end is being committed; they come back if the commit fails, and until then nothing
+    /// passes them.
+    leaving: BTreeMap<(i64, Serial), Delivery>,
     /// The number that failed for good: those above it stay.
     parked_at: Option<i64>,
 }
@@ -35,11 +38,16 @@ impl OneLane {
         let waits = |it: &Delivery| it.lane.as_ref().is_some_and(|lane| lane.waits);
         // However many queue behind a parked one, they are not looked at; of those that wait there are few.
         let highest = (self.parked_at.unwrap_or(i64::MAX), Serial(i64::MAX));
+        let highest = self.leaving.keys().next().map_or(highest, |leaving| highest.min(*leaving));
         self.behind.range(..=highest).find(|(_, it)| !waits(it)).map(|(key, _)| *key)
     }
 
+    fn find_behind(&self, number: i64, id: Serial) -> Option<&Delivery> {
+        self.behind.get(&(number, id)).or_else(|| self.leaving.get(&(number, id)))
+    }
+
     fn is_idle(&self) -> bool {
-        self.front.is_none() && self.behind.is_empty() && self.parked_at.is_none()
+        self.front.is_none() && self.behind.is_empty() && self.leaving.is_empty() && self.parked_at.is_none()
     }
 }
 
@@ -119,17 +127,39 @@ impl Lanes {
             one.front = None;
             return Some(key);
         }
-        if let Some(delivery) = one.behind.remove(&(number, id)) {
+        if one.leaving.remove(&(number, id)).is_none()
+            && let Some(delivery) = one.behind.remove(&(number, id))
+        {
             self.leave(&delivery.queue, delivery.queued_at, id);
         }
         Some(key)
+    }
+
+    /// Takes out one that stands behind others, until its end is on record, and says how often it was handed out.
+    pub(super) fn begin_end(&mut self, id: Serial) -> Option<u32> {
+        let (key, number) = self.of.get(&id)?;
+        let one = self.lanes.get_mut(key)?;
+        let delivery = one.behind.remove(&(*number, id))?;
+        let (queue, queued_at, receives) = (delivery.queue.clone(), delivery.queued_at, delivery.receives);
+        one.leaving.insert((*number, id), delivery);
+        self.leave(&queue, queued_at, id);
+        Some(receives)
+    }
+
+    /// Puts back what could not be ended, and says in whose lane.
+    pub(super) fn put_back(&mut self, id: Serial) -> Option<EntityKey> {
+        let (key, number) = self.of.get(&id)?;
+        let one = self.lanes.get_mut(key)?;
+        let delivery = one.leaving.remove(&(*number, id))?;
+        Self::put_behind(&mut self.behind, one, delivery, *number);
+        Some(key.clone())
     }
 
     /// One that waited may go.
     pub(super) fn release(&mut self, key: &EntityKey, number: i64) {
         let Some(one) = self.lanes.get_mut(key) else { return };
         let all = (number, Serial(i64::MIN))..=(number, Serial(i64::MAX));
-        for (_, delivery) in one.behind.range_mut(all) {
+        for (_, delivery) in one.behind.range_mut(all.clone()).chain(one.leaving.range_mut(all)) {
             if let Some(lane) = &mut delivery.lane {
                 lane.waits = false;
             }
@@ -143,7 +173,8 @@ impl Lanes {
 
     /// How many are in a lane, in front or behind.
     pub(super) fn len_of(&self, key: &EntityKey) -> usize {
-        self.lanes.get(key).map_or(0, |one| one.behind.len() + usize::from(one.front.is_some()))
+        let len = |one: &OneLane| one.behind.len() + one.leaving.len() + usize::from(one.front.is_some());
+        self.lanes.get(key).map_or(0, len)
     }
 
     pub(super) fn keys(&self) -> Vec<EntityKey> {
@@ -165,13 +196,13 @@ impl Lanes {
     fn find(&self, id: Serial) -> Option<&Delivery> {
         let (key, number) = self.of.get(&id)?;
         let one = self.lanes.get(key)?;
-        one.front.as_ref().filter(|it| it.id == id).or_else(|| one.behind.get(&(*number, id)))
+        one.front.as_ref().filter(|it| it.id == id).or_else(|| one.find_behind(*number, id))
     }
 
-    /// A delivery that stands behind others.
+    /// A delivery that stands behind others, or is on its way out from there.
     pub(super) fn find_behind(&self, id: Serial) -> Option<&Delivery> {
         let (key, number) = self.of.get(&id)?;
-        self.lanes.get(key)?.behind.get(&(*number, id))
+        self.lanes.get(key)?.find_behind(*number, id)
     }
 
     /// How many stand behind others in a queue.
@@ -285,6 +316,27 @@ mod tests {
             lanes.ended(Serial(100 - number));
         }
         assert!(lanes.is_empty());
+    }
+
+    /// ORD-3
+    #[test]
+    fn nothing_passes_one_whose_end_is_not_on_record() {
+        let mut lanes = Lanes::default();
+        [1, 2, 3].into_iter().for_each(|number| add(&mut lanes, number, false));
+        assert_eq!(step(&mut lanes), Some(1));
+        assert_eq!(
+            (lanes.begin_end(Serial(98)), lanes.begin_end(Serial(99))),
+            (Some(0), None),
+            "1 is in front"
+        );
+        lanes.ended(Serial(99));
+        assert_eq!((step(&mut lanes), lanes.len_of(&key())), (None, 2));
+        assert_eq!((lanes.put_back(Serial(98)), step(&mut lanes)), (Some(key()), Some(2)));
+        assert_eq!(lanes.begin_end(Serial(97)), Some(0));
+        lanes.ended(Serial(98));
+        lanes.ended(Serial(97));
+        assert_eq!(step(&mut lanes), None);
+        assert!(lanes.is_empty() && lanes.keys().is_empty() && lanes.queues().is_empty());
     }
 
     /// ORD-3

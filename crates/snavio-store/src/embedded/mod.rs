@@ -64,7 +64,7 @@ use tokio::sync::{Notify, oneshot};
 
 pub use backup::{BackupError, Restored, backup, restore};
 pub use changelog::Changelog;
-use index::{Ended, Purging};
+use index::Ended;
 pub use integrity::{check_integrity, newest_at};
 pub use moved::check_not_moved;
 pub(crate) use moved::mark as mark_as_moved;
@@ -258,11 +258,12 @@ impl EmbeddedStore {
         answer
     }
 
-    /// Deletes some of a queue, and says how much.
-    async fn purge_some(&self, queue: &QueueKey, ids: Vec<Serial>, act: Act) -> Result<u64, StoreError> {
+    /// Purges what `Queues` has taken out already, and says what that came to.
+    async fn purge_some(&self, queue: &QueueKey, ended: Vec<Ended>, act: Act) -> Result<Purged, StoreError> {
         let (reply, answer) = oneshot::channel();
-        let (queue, queues) = (queue.clone(), Arc::clone(&self.queues));
-        let job = Purge { queue, ids, act, queues, deleted: 0, parked: Vec::new(), reply };
+        let (queues, written) = (Arc::clone(&self.queues), Arc::clone(&self.written));
+        let (purged, records, parked) = (Purged::default(), Vec::new(), Vec::new());
+        let job = Purge { queue: queue.clone(), ended, act, queues, written, purged, records, parked, reply };
         self.writer.submit(Urgency::Ordinary, Box::new(job));
         answer.await.unwrap_or(Err(StoreError::Closed))
     }
@@ -438,13 +439,11 @@ impl Queue for EmbeddedStore {
         let up_to = self.numbers.next();
         let mut purged = Purged::default();
         loop {
-            let Purging { tried, others } =
-                lock(&self.queues).end_up_to(queue, up_to, limits::SWEEP_ROWS_MAX);
-            let is_last = tried.len() + others.len() < limits::SWEEP_ROWS_MAX;
-            purged.in_doubt += tried.len() as u64;
-            let buried = self.bury(queue, tried, act.at);
-            purged.deleted += self.purge_some(queue, others, act.clone()).await?;
-            buried.await.unwrap_or(Err(StoreError::Closed))?;
+            let ended = lock(&self.queues).end_up_to(queue, up_to, limits::SWEEP_ROWS_MAX);
+            let is_last = ended.len() < limits::SWEEP_ROWS_MAX;
+            let some = self.purge_some(queue, ended, act.clone()).await?;
+            purged.deleted += some.deleted;
+            purged.in_doubt += some.in_doubt;
             if is_last {
                 purged.in_progress = lock(&self.queues).in_progress(queue, up_to) as u64;
                 return Ok(purged);

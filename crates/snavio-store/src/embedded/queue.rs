@@ -16,7 +16,7 @@ use snavio_model::order::{EntityKey, Lane};
 use snavio_model::time::Timestamp;
 use tokio::sync::Notify;
 
-use super::index::{Ended, Found, Index, Lapsed, Lease, Purging, Shown, State};
+use super::index::{Ended, Found, Index, Lapsed, Lease, Shown, State};
 use super::lanes::Lanes;
 use super::numbers::Numbers;
 use crate::HeldDelivery;
@@ -222,6 +222,8 @@ impl Queues {
     /// Puts back what could not be ended.
     pub(super) fn put_back(&mut self, key: &QueueKey, ids: &[Serial]) {
         self.queue(key).put_back(ids);
+        let lanes: HashSet<_> = ids.iter().filter_map(|id| self.lanes.put_back(*id)).collect();
+        lanes.iter().for_each(|lane| self.step(lane));
     }
 
     /// Forgets what has ended for good.
@@ -279,13 +281,19 @@ impl Queues {
         receipts.iter().map(|receipt| index.change(*receipt, began, state)).collect()
     }
 
-    /// Takes out some of what has a number up to this one, to be purged.
-    pub(super) fn end_up_to(&mut self, key: &QueueKey, up_to: Serial, limit: usize) -> Purging {
-        let mut purging = self.queue(key).end_up_to(up_to, limit);
+    /// Takes out some of what has a number up to this one, to be purged, until that is on record.
+    pub(super) fn end_up_to(&mut self, key: &QueueKey, up_to: Serial, limit: usize) -> Vec<Ended> {
+        let mut ended = self.queue(key).end_up_to(up_to, limit);
         let behind = self.lanes.by_age(key).map(|(_, id)| id).filter(|id| *id <= up_to);
-        let room = limit - purging.len();
-        purging.others.extend(behind.take(room));
-        purging
+        let behind = behind.take(limit - ended.len()).collect();
+        ended.extend(self.end_behind(behind, DeadReason::Purged));
+        ended
+    }
+
+    /// Takes out some of those that stand behind others, until their end is on record.
+    fn end_behind(&mut self, ids: Vec<Serial>, reason: DeadReason) -> Vec<Ended> {
+        let ended = |id| self.lanes.begin_end(id).map(|receives| Ended { id, reason, receives });
+        ids.into_iter().filter_map(ended).collect()
     }
 
     /// How many of what has a number up to this one a purge leaves.
@@ -308,7 +316,7 @@ impl Queues {
             }
         }
         for key in self.lanes.queues() {
-            let of_queue = self.overdue_behind(&key, now, room);
+            let of_queue = self.end_overdue_behind(&key, now, room);
             if !of_queue.is_empty() {
                 room -= of_queue.len();
                 ended.push((key, of_queue));
@@ -317,15 +325,12 @@ impl Queues {
         ended
     }
 
-    /// Those that stand behind others and that nobody took in time. They stay here until their end is durable.
-    fn overdue_behind(&self, key: &QueueKey, now: Timestamp, limit: usize) -> Vec<Ended> {
+    /// Takes out those that stand behind others and that nobody took in time.
+    fn end_overdue_behind(&mut self, key: &QueueKey, now: Timestamp, limit: usize) -> Vec<Ended> {
         let is_over = |at: Timestamp| now.since(at) >= limits::QUEUE_RETENTION;
         let old = self.lanes.by_age(key).take_while(|(at, _)| is_over(*at)).take(limit);
-        let ended = |(_, id)| {
-            let receives = self.lanes.find_behind(id)?.receives;
-            Some(Ended { id, reason: DeadReason::RetentionExpired, receives })
-        };
-        old.filter_map(ended).collect()
+        let old = old.map(|(_, id)| id).collect();
+        self.end_behind(old, DeadReason::RetentionExpired)
     }
 
     pub(super) fn attributes(&mut self, key: &QueueKey, now: Timestamp) -> QueueAttributes {

@@ -19,7 +19,7 @@ use super::writer::{Job, Transaction, lock, sql};
 use super::{audit, dead_letter, delivery, finish, lease, message, telemetry};
 use crate::lease::KeptLease;
 use crate::waiting::Waiting;
-use crate::{Act, Redriven, StoreError};
+use crate::{Act, Purged, Redriven, StoreError};
 
 /// Leases on their way to the table; who hands out what may be handed out only once waits for that.
 #[derive(Default)]
@@ -86,20 +86,11 @@ impl Job for Bury {
         self.parked.clear();
         for ended in &self.ended {
             // A damaged row is told of and left where it is, as at a start.
-            let found = usable(delivery::find(transaction.connection, ended.id))?.flatten();
-            let Some(delivery) = found else { continue };
-            let delivery = Delivery { receives: ended.receives, ..delivery };
+            let Some(delivery) = find(transaction, ended)? else { continue };
             let letter = DeadLetter::new(delivery, ended.reason, self.now);
-            delivery::delete(transaction.connection, ended.id).map_err(sql)?;
-            dead_letter::insert(transaction.connection, &letter).map_err(sql)?;
-            if letter.delivery.tracking.is_tracked() {
-                finish::buried(transaction, &letter.delivery, ended.reason, self.now)?;
-            }
-            let message = message::find_usable(transaction.connection, letter.delivery.message)?;
-            let (lane, id) = (letter.delivery.lane.as_deref(), message.as_ref().map(|it| &it.message.id));
-            self.parked.extend(park::failed(transaction, lane, id, self.now)?);
-            self.records.extend(message.map(|logged| dead_lettered(&logged.message, &letter)));
-            transaction.dirty = true;
+            let (record, parked) = bury(transaction, &letter)?;
+            self.records.extend(record);
+            self.parked.extend(parked);
         }
         telemetry::append(transaction, &self.records)
     }
@@ -121,45 +112,100 @@ impl Job for Bury {
     }
 }
 
-/// Some of what waits or is in flight in a queue, deleted, with its line on the record.
+/// A delivery that ends, as often handed out as is known in memory.
+fn find(transaction: &Transaction<'_>, ended: &Ended) -> Result<Option<Delivery>, StoreError> {
+    let found = usable(delivery::find(transaction.connection, ended.id))?.flatten();
+    Ok(found.map(|delivery| Delivery { receives: ended.receives, ..delivery }))
+}
+
+/// Makes a delivery a dead letter: what its sender is told, and where its entity stays from now on.
+fn bury(
+    transaction: &mut Transaction<'_>,
+    letter: &DeadLetter,
+) -> Result<(Option<Record>, Option<Parked>), StoreError> {
+    let (delivery, now) = (&letter.delivery, letter.dead_at);
+    delivery::delete(transaction.connection, delivery.id).map_err(sql)?;
+    dead_letter::insert(transaction.connection, letter).map_err(sql)?;
+    if delivery.tracking.is_tracked() {
+        finish::buried(transaction, delivery, letter.reason, now)?;
+    }
+    let message = message::find_usable(transaction.connection, delivery.message)?;
+    let (lane, id) = (delivery.lane.as_deref(), message.as_ref().map(|it| &it.message.id));
+    let parked = park::failed(transaction, lane, id, now)?;
+    transaction.dirty = true;
+    Ok((message.map(|logged| dead_lettered(&logged.message, letter)), parked))
+}
+
+/// Some of what waits in a queue or is in flight there, deleted, with its line on the record. What was tried, and a claim
+/// waits for, may be done: it becomes a dead letter.
 pub(super) struct Purge {
     pub(super) queue: QueueKey,
-    pub(super) ids: Vec<Serial>,
+    pub(super) ended: Vec<Ended>,
     pub(super) act: Act,
     pub(super) queues: Arc<Mutex<Queues>>,
-    pub(super) deleted: u64,
+    pub(super) written: Arc<Waiting>,
+    pub(super) purged: Purged,
+    pub(super) records: Vec<Record>,
     pub(super) parked: Vec<Parked>,
-    pub(super) reply: oneshot::Sender<Result<u64, StoreError>>,
+    pub(super) reply: oneshot::Sender<Result<Purged, StoreError>>,
+}
+
+impl Purge {
+    fn ids(&self) -> Vec<Serial> {
+        self.ended.iter().map(|ended| ended.id).collect()
+    }
+
+    /// Deletes one that nobody tried.
+    fn delete(
+        &mut self,
+        transaction: &mut Transaction<'_>,
+        delivery: Option<&Delivery>,
+        id: Serial,
+    ) -> Result<(), StoreError> {
+        if let Some(delivery) = delivery.filter(|it| it.tracking.is_tracked()) {
+            finish::buried(transaction, delivery, DeadReason::Purged, self.act.at)?;
+        }
+        // There is nothing to be mended any more.
+        let lane = delivery.and_then(|it| it.lane.as_deref());
+        self.parked.extend(park::done(transaction, lane, self.act.at)?);
+        self.purged.deleted += u64::from(delivery::delete(transaction.connection, id).map_err(sql)?);
+        Ok(())
+    }
 }
 
 impl Job for Purge {
     fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
-        self.deleted = 0;
+        self.purged = Purged::default();
+        self.records.clear();
         self.parked.clear();
-        for id in &self.ids {
-            let found = usable(delivery::find(transaction.connection, *id))?.flatten();
-            if let Some(delivery) = found.as_ref().filter(|it| it.tracking.is_tracked()) {
-                finish::buried(transaction, delivery, DeadReason::Purged, self.act.at)?;
+        for ended in self.ended.clone() {
+            match find(transaction, &ended)? {
+                Some(delivery) if finish::was_tried(transaction, &delivery)? => {
+                    let letter = DeadLetter::new(delivery, ended.reason, self.act.at);
+                    let (record, parked) = bury(transaction, &letter)?;
+                    self.purged.in_doubt += 1;
+                    self.records.extend(record);
+                    self.parked.extend(parked);
+                }
+                found => self.delete(transaction, found.as_ref(), ended.id)?,
             }
-            // There is nothing to be mended any more.
-            let lane = found.as_ref().and_then(|it| it.lane.as_deref());
-            self.parked.extend(park::done(transaction, lane, self.act.at)?);
-            self.deleted += u64::from(delivery::delete(transaction.connection, *id).map_err(sql)?);
         }
-        let outcome = format!("{} deliveries deleted", self.deleted);
+        telemetry::append(transaction, &self.records)?;
+        let outcome = self.purged.outcome();
         audit::append(transaction, "queue.purge", self.queue.as_str(), &self.act, &outcome)
     }
 
     fn committed(self: Box<Self>) {
         let mut queues = lock(&self.queues);
-        queues.forget(&self.queue, &self.ids);
         self.parked.iter().for_each(|(key, at)| queues.park(key, *at));
+        queues.forget(&self.queue, &self.ids());
         drop(queues);
-        let _ = self.reply.send(Ok(self.deleted));
+        self.written.wake(self.records.iter().map(|record| record.tenant.as_str()));
+        let _ = self.reply.send(Ok(self.purged));
     }
 
     fn failed(self: Box<Self>, error: StoreError) {
-        lock(&self.queues).put_back(&self.queue, &self.ids);
+        lock(&self.queues).put_back(&self.queue, &self.ids());
         let _ = self.reply.send(Err(error));
     }
 }

@@ -22,7 +22,7 @@ use super::pool::{Trouble, sql};
 use super::{audit, finish, message, park, telemetry};
 use crate::evidence::usable;
 use crate::lease::{Held, KeptLease};
-use crate::{Act, Deed, Received, StoreError};
+use crate::{Act, Deed, Purged, Received, StoreError};
 
 /// The columns that [`read`] reads; dead letters begin with the same ones.
 pub(super) const COLUMNS: &str = "id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max, \
@@ -364,53 +364,34 @@ async fn there(client: &impl GenericClient, queue: &str, ids: &[i64]) -> Result<
     rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>().map_err(sql)
 }
 
-/// What a step of a purge came to.
-pub(super) struct Step {
-    pub(super) deleted: usize,
-    /// What was tried before, and is a dead letter now.
-    pub(super) in_doubt: usize,
-    /// Whether there may be more.
-    pub(super) partial: bool,
-}
-
-/// Deletes some of a queue, with a line on the record, and says how much.
+/// Deletes some of a queue, with a line on the record, and says what that came to and whether there may be more.
 pub(super) async fn purge_some(
     client: &mut Client,
     queue: &QueueKey,
     up_to: Serial,
     act: &Act,
-) -> Result<Step, StoreError> {
+) -> Result<(Purged, bool), StoreError> {
     let transaction = client.transaction().await.map_err(sql)?;
-    let purged = purge(&transaction, queue, up_to, limits::SWEEP_ROWS_MAX, act.at).await?;
-    let outcome = format!("{} deliveries deleted", purged.deleted);
-    let deed = Deed { action: "queue.purge", object: queue.to_string(), outcome };
+    let (purged, is_partial) = purge(&transaction, queue, up_to, limits::SWEEP_ROWS_MAX, act.at).await?;
+    let deed = Deed { action: "queue.purge", object: queue.to_string(), outcome: purged.outcome() };
     audit::append(&transaction, act, &[deed]).await?;
     transaction.commit().await.map_err(sql)?;
-    Ok(purged)
+    Ok((purged, is_partial))
 }
 
-/// Deletes up to `limit` of what a queue holds up to a number.
+/// Deletes up to `limit` of what a queue holds up to a number. What was tried, and a claim waits for, may be done: it becomes
+/// a dead letter.
 async fn purge(
     client: &impl GenericClient,
     queue: &QueueKey,
     up_to: Serial,
     limit: usize,
     now: Timestamp,
-) -> Result<Step, StoreError> {
-    // Found by the queue's own index, and locked in the order of their numbers, as by those who present receipts.
-    // What a claim waits for and somebody is at stays.
+) -> Result<(Purged, bool), StoreError> {
+    // Found by the queue's own index.
     const FOUND: &str = "SELECT id, lane FROM delivery WHERE queue = $1 AND id <= $2 \
          AND (tracking = 0 OR held IS DISTINCT FROM 'leased') ORDER BY visible_at, id LIMIT $3";
-    const PURGE: &str = "WITH deleted AS ( \
-             DELETE FROM delivery WHERE id = ANY (ARRAY( \
-                 SELECT id FROM delivery WHERE id = ANY ($1) \
-                     AND (tracking = 0 OR held IS DISTINCT FROM 'leased') ORDER BY id FOR UPDATE)) \
-             RETURNING id, tracking, lane, lane_number, lane_parks \
-         ), parking AS (SELECT lane, lane_number FROM deleted WHERE lane IS NOT NULL AND lane_parks IS NOT NULL) \
-         SELECT (SELECT count(*) FROM deleted), ARRAY(SELECT id FROM deleted WHERE tracking > 0), \
-             ARRAY(SELECT DISTINCT lane FROM deleted WHERE lane IS NOT NULL), \
-             ARRAY(SELECT lane FROM parking ORDER BY lane, lane_number), \
-             ARRAY(SELECT lane_number FROM parking ORDER BY lane, lane_number)";
+    const DELETE: &str = "DELETE FROM delivery WHERE id = ANY ($1)";
     let statement = client.prepare_cached(FOUND).await.map_err(sql)?;
     let values: [&(dyn ToSql + Sync); 3] = [&queue.as_str(), &up_to.0, &(limit as i64)];
     let rows = client.query(&statement, &values).await.map_err(sql)?;
@@ -423,40 +404,39 @@ async fn purge(
         found.push(row.try_get::<_, i64>(0).map_err(sql)?);
     }
     lane::lock(client, &found.iter().copied().map(Serial).collect::<Vec<_>>()).await?;
-    let tried = tried(client, &found, now).await?;
-    let records = finish::bury_all(client, &tried, now).await?;
+    let ended = lock_free(client, &found).await?;
+    let was_tried = finish::tried(client, &ended).await?;
+    let (tried, others): (Vec<_>, Vec<_>) = ended.into_iter().partition(|it| was_tried.contains(&it.id));
+    let in_doubt = tried.len();
+    let letters: Vec<_> = tried.into_iter().map(|it| DeadLetter::new(it, DeadReason::Purged, now)).collect();
+    let records = finish::bury_all(client, &letters, now).await?;
     telemetry::append(client, &records).await?;
-    let statement = client.prepare_cached(PURGE).await.map_err(sql)?;
-    let row = client.query_one(&statement, &[&found]).await.map_err(sql)?;
-    let deleted = row.try_get::<_, i64>(0).map(|it| usize::try_from(it).unwrap_or(0)).map_err(sql)?;
-    let tracked: Vec<i64> = row.try_get(1).map_err(sql)?;
-    finish::purged(client, tracked.into_iter().map(Serial).collect(), now).await?;
+    let ids: Vec<_> = others.iter().map(|it| it.id.0).collect();
+    let statement = client.prepare_cached(DELETE).await.map_err(sql)?;
+    client.execute(&statement, &[&ids]).await.map_err(sql)?;
+    finish::buried(client, others.iter().map(|it| (it, DeadReason::Purged)), now).await?;
+    let of_lanes = others.iter().filter_map(|it| it.lane.as_deref());
     // There is nothing to be mended of them any more.
-    let (parking, numbers): (Vec<&str>, Vec<i64>) =
-        (row.try_get(3).map_err(sql)?, row.try_get(4).map_err(sql)?);
-    let ended =
-        parking.into_iter().zip(numbers).filter_map(|(lane, at)| Some((EntityKey::stored(lane)?, at)));
-    park::done(client, &ended.collect::<Vec<_>>(), now).await?;
-    let lanes: Vec<&str> = row.try_get(2).map_err(sql)?;
-    let lanes: Vec<_> = lanes.into_iter().filter_map(EntityKey::stored).collect();
+    let parking = of_lanes.clone().filter(|it| it.parks.is_some());
+    let mut parking: Vec<_> = parking.map(|it| (it.key.clone(), it.number)).collect();
+    parking.sort_unstable();
+    park::done(client, &parking, now).await?;
+    let lanes: BTreeSet<_> = of_lanes.map(|it| it.key.clone()).collect();
     lane::pass_on(client, lanes.iter()).await.map_err(Trouble::into_error)?;
-    Ok(Step { deleted, in_doubt: tried.len(), partial: rows.len() == limit || found.len() < rows.len() })
+    let purged = Purged { deleted: ids.len() as u64, in_doubt: in_doubt as u64, in_progress: 0 };
+    Ok((purged, rows.len() == limit || found.len() < rows.len()))
 }
 
-/// Those of some deliveries that were handed out, and a claim waits for: they may be done.
-async fn tried(
-    client: &impl GenericClient,
-    ids: &[i64],
-    now: Timestamp,
-) -> Result<Vec<DeadLetter>, StoreError> {
+/// Those of some deliveries that nobody is at for whom a claim waits, locked in the order of their numbers, as by those who
+/// present receipts.
+async fn lock_free(client: &impl GenericClient, ids: &[i64]) -> Result<Vec<Delivery>, StoreError> {
     let text = format!(
-        "SELECT {COLUMNS} FROM delivery WHERE id = ANY ($1) AND tracking > 0 AND receives > 0 \
-         AND held IS DISTINCT FROM 'leased' ORDER BY id FOR UPDATE"
+        "SELECT {COLUMNS} FROM delivery WHERE id = ANY ($1) \
+         AND (tracking = 0 OR held IS DISTINCT FROM 'leased') ORDER BY id FOR UPDATE"
     );
     let statement = client.prepare_cached(&text).await.map_err(sql)?;
     let rows = client.query(&statement, &[&ids]).await.map_err(sql)?;
-    let letter = |row: &Row| Ok(DeadLetter::new(read(row)?, DeadReason::Purged, now));
-    rows.iter().map(letter).collect::<Result<_, _>>().map_err(sql)
+    rows.iter().map(read).collect::<Result<_, _>>().map_err(sql)
 }
 
 /// How many of a queue up to a number somebody is at, and a claim waits for what comes of that.

@@ -3,7 +3,7 @@
 //! Entities are locked first, then deliveries in the order of their numbers, then their claims in the order of their keys:
 //! so do all.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use snavio_model::claim::{Attempt, Claim, ClaimKey, Fenced, Leases, Next, Status};
 use snavio_model::delivery::{DeadLetter, DeadReason, Delivery, Receipt, ReceiptOutcome, Tracking};
@@ -352,16 +352,19 @@ pub(super) async fn buried<'a>(
     .await
 }
 
-/// The claims of deliveries that were purged before anybody got them.
-pub(super) async fn purged(
+/// Those of some locked deliveries that anybody ever had, and claims wait to hear of.
+pub(super) async fn tried(
     client: &impl GenericClient,
-    deliveries: Vec<Serial>,
-    now: Timestamp,
-) -> Result<(), StoreError> {
-    change(client, deliveries, |claim| {
-        claim.buried(DeadReason::Purged, 0, now);
-    })
-    .await
+    deliveries: &[Delivery],
+) -> Result<HashSet<Serial>, StoreError> {
+    let tracked: Vec<_> = deliveries.iter().filter(|it| it.tracking.is_tracked()).collect();
+    let ids: Vec<_> = tracked.iter().map(|it| it.id).collect();
+    let claims = claim::lock_of_deliveries(client, &ids, None).await?;
+    let of_claims = claims.into_iter().filter_map(|(_, claim)| claim.progress);
+    let progress: HashMap<_, _> = of_claims.map(|it| (it.delivery, it)).collect();
+    let was_tried =
+        |it: &&Delivery| progress.get(&it.id).map_or(it.receives > 0, |of| of.was_handed_out(it.receives));
+    Ok(tracked.into_iter().filter(was_tried).map(|it| it.id).collect())
 }
 
 /// The claims of dead letters that were put back.

@@ -394,16 +394,17 @@ impl Queue for PostgresStore {
             row.and_then(|row| row.try_get(0)).map(Serial).map_err(sql)
         };
         let up_to = self.within(number).await?;
-        let (mut deleted, mut in_doubt) = (0, 0);
+        let mut purged = Purged::default();
         loop {
             let purging = async { delivery::purge_some(&mut self.client().await?, queue, up_to, &act).await };
-            let purged = self.within(purging).await?;
+            let (some, is_partial) = self.within(purging).await?;
             self.inner.rooms.forget(queue);
-            deleted += purged.deleted as u64;
-            in_doubt += purged.in_doubt as u64;
-            if !purged.partial {
+            purged.deleted += some.deleted;
+            purged.in_doubt += some.in_doubt;
+            if !is_partial {
                 let counting = async { delivery::in_progress(&self.client().await?, queue, up_to).await };
-                return Ok(Purged { deleted, in_doubt, in_progress: self.within(counting).await? });
+                purged.in_progress = self.within(counting).await?;
+                return Ok(purged);
             }
         }
     }
