@@ -131,7 +131,7 @@ pub async fn what_was_put_back_and_is_purged_is_a_dead_letter_again(store: &Arc<
 fn booking_in_order() -> Arc<BoundRoute> {
     let route = ordered("book", Mode::Strict, |_| {}).route.clone();
     let processing = Processing::of(ProcessingKind::Tracked);
-    Arc::new(BoundRoute::new(Route { processing, claim: book().route.claim.clone(), ..route }))
+    Arc::new(BoundRoute::new(Route { processing, claim: book().route.claim, ..route }))
 }
 
 /// CLM-7, DLV-2: on whichever side of a purge work ends up, nobody has it under his hands while it is deleted.
