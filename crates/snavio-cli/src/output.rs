@@ -179,7 +179,7 @@ pub(crate) fn indented(json: &str) -> String {
 }
 
 /// A value as text.
-fn cell(value: &Value) -> String {
+pub(crate) fn cell(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => on_a_line(text),
@@ -188,7 +188,7 @@ fn cell(value: &Value) -> String {
 }
 
 /// Whatever was sent stays on its line and cannot steer the terminal.
-fn on_a_line(text: &str) -> String {
+pub(crate) fn on_a_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 

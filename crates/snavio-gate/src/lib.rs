@@ -22,7 +22,6 @@ mod legacy_keys;
 mod loaded;
 mod memory;
 mod meters;
-mod ordering;
 mod past;
 mod polls;
 mod refreshing;

@@ -1,18 +1,14 @@
 //! The pipeline's counters, looked up once: a message must not pay for the making of a label (TEL-8).
 //!
 //! Labels are reasons, paths, verdicts and the names of registered routes: nothing that a message can choose.
-//! There is a bound all the same, because routes may be registered and removed without end.
+//! There is a bound all the same (`series.rs`).
 
-use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use metrics::{Counter, Histogram, counter, histogram};
 use snavio_model::age::{Cache, Phase};
 use snavio_model::claim::Status;
 use snavio_model::delivery::ReceiptOutcome;
-use snavio_model::limits;
 use snavio_model::message::{MessageKind, Path};
 use snavio_model::refusal::Reason;
 use snavio_model::registry::{BoundRoute, Profile};
@@ -21,6 +17,12 @@ use snavio_store::Finished;
 
 use crate::currency::Currency;
 use crate::fast::Escalation;
+
+mod order;
+mod series;
+
+pub(crate) use order::OrderMeters;
+use series::Series;
 
 /// What is counted for every message.
 pub(crate) struct Meters {
@@ -48,8 +50,7 @@ pub(crate) struct Meters {
     uses: [[Counter; 4]; 4],
     age_seconds: Histogram,
     refresh_seconds: [Histogram; 2],
-    routes: ArcSwap<HashMap<Arc<str>, Counter>>,
-    other_routes: Counter,
+    routes: Series<Counter>,
 }
 
 /// What became of messages of a kind.
@@ -80,6 +81,10 @@ impl Verdicts {
 
 fn processed(status: &'static str) -> Counter {
     counter!("events_processed_total", "status" => status)
+}
+
+fn of_route(target: &str, name: &str) -> Counter {
+    counter!("snavio_route_commands_total", "target" => target.to_owned(), "name" => name.to_owned())
 }
 
 fn escalation(reason: Escalation) -> Counter {
@@ -134,8 +139,7 @@ impl Default for Meters {
             age_seconds: histogram!("snavio_cache_age_seconds"),
             refresh_seconds: ["failed", "succeeded"]
                 .map(|outcome| histogram!("snavio_cache_refresh_seconds", "outcome" => outcome)),
-            routes: ArcSwap::default(),
-            other_routes: counter!("snavio_route_commands_total", "target" => "other", "name" => "other"),
+            routes: Series::new(of_route("other", "other")),
         }
     }
 }
@@ -252,48 +256,14 @@ impl Meters {
         if route.route.claim.keep().is_some() {
             self.strict.increment(1);
         }
-        match self.routes.load().get(&route.destination) {
-            Some(counter) => counter.increment(1),
-            None => self.of_new_route(route).increment(1),
-        }
-    }
-
-    /// A counter for a route that had none, as long as there is room for one.
-    fn of_new_route(&self, route: &BoundRoute) -> Counter {
-        if self.routes.load().len() + 1 >= limits::METRIC_SERIES_MAX {
-            return self.other_routes.clone();
-        }
-        let (target, name) = (route.route.target.to_string(), route.route.name.to_string());
-        let counter = counter!("snavio_route_commands_total", "target" => target, "name" => name);
-        self.routes.rcu(|routes| {
-            let mut routes = HashMap::clone(routes);
-            routes.insert(Arc::clone(&route.destination), counter.clone());
-            routes
-        });
-        counter
+        let made = || of_route(route.route.target.as_str(), route.route.name.as_str());
+        self.routes.count(&route.destination, made, |it| it.increment(1));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use snavio_model::registry::Route;
-
     use super::*;
-
-    fn route(n: usize) -> BoundRoute {
-        let route = format!(r#"{{"target":"acme/bot","name":"n{n}","queue":"q","dead_letter_queue":"d"}}"#);
-        BoundRoute::new(serde_json::from_str::<Route>(&route).unwrap())
-    }
-
-    /// QUA-9
-    #[test]
-    fn routes_past_the_bound_share_a_series() {
-        let meters = Meters::default();
-        for n in 0..limits::METRIC_SERIES_MAX + 100 {
-            meters.routed(&route(n));
-        }
-        assert_eq!(meters.routes.load().len(), limits::METRIC_SERIES_MAX - 1);
-    }
 
     /// REG-19
     #[test]

@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::get::entries;
-use super::{Failure, apply};
+use super::{Failure, apply, read_text};
 use crate::Ended;
 use crate::connection::{AsAnybody, path};
 use crate::output::{Output, print_line};
@@ -148,7 +148,5 @@ fn of(adapter: &str, why: &str) -> Result<String, Failure> {
 
 /// A secret from its file, without the line's end that editors add.
 fn secret(file: &Path) -> Result<String, Failure> {
-    let failed = |error| Failure::of(format!("cannot read {}", file.display()), &error);
-    let text = std::fs::read_to_string(file).map_err(failed)?;
-    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+    Ok(read_text(file)?.trim_end_matches(['\r', '\n']).to_owned())
 }

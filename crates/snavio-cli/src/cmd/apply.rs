@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use snavio_store::files;
 
-use super::Failure;
+use super::{Failure, read_text};
 use crate::Ended;
 use crate::connection::AsOperator;
 use crate::output::{Output, print_line};
@@ -94,9 +94,7 @@ pub(super) fn with_differences(mut change: Value) -> Value {
 
 /// Reads a registry file.
 pub(crate) fn read(path: &Path) -> Result<Value, Failure> {
-    let name = path.display();
-    let text =
-        std::fs::read_to_string(path).map_err(|error| Failure::of(format!("cannot read {name}"), &error))?;
+    let (name, text) = (path.display(), read_text(path)?);
     match path.extension().and_then(|it| it.to_str()) {
         Some("json") => {
             serde_json::from_str(&text).map_err(|error| Failure::of(format!("{name} is not JSON"), &error))

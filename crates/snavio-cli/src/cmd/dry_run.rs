@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use snavio_model::name::{CommandName, ServiceName};
 use snavio_sdk::Api;
 
-use super::{Failure, apply};
+use super::{Failure, apply, read_text};
 use crate::Ended;
 use crate::connection::AsOperator;
 use crate::output::{Output, print_line};
@@ -41,9 +41,7 @@ impl DryRun {
     pub(crate) async fn run(self, output: Output) -> Ended {
         let mut wanted = json!({ "source": self.source });
         if let Some(file) = &self.file {
-            let name = file.display();
-            let text = std::fs::read_to_string(file)
-                .map_err(|error| Failure::of(format!("cannot read {name}"), &error))?;
+            let (name, text) = (file.display(), read_text(file)?);
             wanted["message"] = serde_json::from_str(&text)
                 .map_err(|error| Failure::of(format!("{name} is not JSON"), &error))?;
         } else {

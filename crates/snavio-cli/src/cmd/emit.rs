@@ -20,9 +20,9 @@ use crate::output::{Output, member_as_it_came};
 ///
 /// Example: snavio emit -c credentials/acme/billing.json --target acme/discord-bot --name notify-user '{"user":"u-1"}'
 ///
-/// Example: snavio emit -c credentials/acme/shop.json --event order.paid --data '{"order":7}'
+/// Example: snavio emit -c credentials/acme/shop.json --event order.paid '{"order":7}'
 ///
-/// Example: snavio emit -c credentials/acme/shop.json --event order.paid --external-id order-7 --data '{"order":7}'
+/// Example: snavio emit -c credentials/acme/shop.json --event order.paid --external-id order-7 '{"order":7}'
 #[derive(Args)]
 pub(crate) struct Emit {
     #[command(flatten)]
@@ -33,9 +33,9 @@ pub(crate) struct Emit {
     /// The command's name.
     #[arg(long, required_unless_present = "event")]
     name: Option<CommandName>,
-    /// The command's payload in JSON, or - to read it from standard input.
-    #[arg(required_unless_present = "event")]
-    payload: Option<String>,
+    /// The command's payload, or the event's data, in JSON, or - to read it from standard input.
+    #[arg(allow_negative_numbers = true)]
+    payload: String,
     /// The id; a new time-ordered one without it. A command's is a UUID, an event's 1 to 128 printable ASCII characters.
     /// Use the same for a retry.
     #[arg(long)]
@@ -51,11 +51,8 @@ pub(crate) struct Emit {
 #[derive(Args)]
 struct EventArguments {
     /// Send an event of this type, which is one of the service's own.
-    #[arg(long, value_parser = event_type, requires = "data", conflicts_with_all = ["target", "name", "payload"])]
+    #[arg(long, value_parser = event_type, conflicts_with_all = ["target", "name"])]
     event: Option<CommandName>,
-    /// What the event says, in JSON, or - to read it from standard input.
-    #[arg(long, requires = "event")]
-    data: Option<String>,
     /// When it happened, RFC 3339; now without it.
     #[arg(long, requires = "event")]
     timestamp: Option<String>,
@@ -163,10 +160,10 @@ impl Emit {
 
     fn sent(self) -> Result<Sent, Failure> {
         let correlation_id = self.correlation_id;
-        if let (Some(event_type), Some(data)) = (self.event.event, self.event.data) {
-            let data = content(data)?;
+        if let Some(event_type) = self.event.event {
+            let data = content(self.payload)?;
             let made = self.event.external_id.as_deref().map(|it| event_id(ID_SOURCE, it, &data));
-            let wrong = |fault| Failure::misuse(format!("--data: {fault}"));
+            let wrong = |fault| Failure::misuse(format!("the event's data: {fault}"));
             let made = made.transpose().map_err(wrong)?;
             let mut event = Event::new(event_type, data);
             event.id = made.unwrap_or(event.id);
@@ -180,13 +177,11 @@ impl Emit {
             event.correlation = correlation_id;
             return Ok(Sent::Event(event));
         }
-        let (Some(target), Some(name), Some(payload)) = (self.target, self.name, self.payload) else {
-            return Err(Failure::misuse(
-                "name a command's --target and --name, or an --event and its --data",
-            ));
+        let (Some(target), Some(name)) = (self.target, self.name) else {
+            return Err(Failure::misuse("name a command's --target and --name, or an --event"));
         };
         let id = self.id.as_deref().map(id).transpose().map_err(Failure::misuse)?;
-        let arguments = MessageArguments { target, name, id, correlation_id, payload };
+        let arguments = MessageArguments { target, name, id, correlation_id, payload: self.payload };
         Ok(Sent::Command(arguments.command()?))
     }
 }

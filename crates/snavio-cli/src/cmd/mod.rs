@@ -8,6 +8,7 @@ pub(crate) mod backup;
 pub(crate) mod bans;
 pub(crate) mod bench;
 pub(crate) mod claims;
+mod configuration;
 pub(crate) mod conflicts;
 pub(crate) mod dead_letters;
 pub(crate) mod demo;
@@ -24,7 +25,6 @@ pub(crate) mod holds;
 pub(crate) mod keys;
 pub(crate) mod move_store;
 mod pages;
-mod place;
 pub(crate) mod platform_key;
 pub(crate) mod push;
 pub(crate) mod receive;
@@ -36,6 +36,7 @@ pub(crate) mod status;
 pub(crate) mod tokens;
 
 use std::fmt;
+use std::path::Path;
 
 use serde_json::{Value, json};
 use snavio_sdk::ApiError;
@@ -111,4 +112,10 @@ impl<E: std::error::Error + 'static> From<E> for Failure {
         };
         Self { problem, ..Self::new(text) }
     }
+}
+
+/// What a file that somebody named holds.
+fn read_text(file: &Path) -> Result<String, Failure> {
+    let failed = |error| Failure::of(format!("cannot read {}", file.display()), &error);
+    std::fs::read_to_string(file).map_err(failed)
 }

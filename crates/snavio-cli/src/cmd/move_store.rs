@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
-use snavio_server::config::{Config, Sources, StoreConfig};
+use snavio_server::config::{Config, StoreConfig};
 use snavio_store::{Moved, postgres};
 
 use super::Failure;
-use super::serve::environment;
+use super::configuration::sources;
 use crate::Ended;
 use crate::output::{Output, print_text};
 
@@ -50,16 +50,7 @@ impl MoveStore {
     }
 
     fn database(&self) -> Result<postgres::Options, Failure> {
-        let read = |path: &PathBuf| {
-            let name = path.display().to_string();
-            let content = std::fs::read_to_string(path);
-            content
-                .map(|it| (name.clone(), it))
-                .map_err(|error| Failure::of(format!("cannot read {name}"), &error))
-        };
-        let file = self.config.as_ref().map(read).transpose()?;
-        let flags = self.to.iter().map(|url| ("store.url".to_owned(), url.clone())).collect();
-        let config = Config::load(&Sources { file, environment: environment(), flags })?;
+        let config = Config::load(&sources(self.config.as_deref(), [("store.url", self.to.clone())])?)?;
         match config.store {
             StoreConfig::Postgres { url, ca_file, .. } => {
                 Ok(postgres::Options { ca_file, ..postgres::Options::new(url) })

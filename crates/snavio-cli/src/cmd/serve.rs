@@ -1,6 +1,5 @@
 //! `snavio serve`.
 
-use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,6 +10,7 @@ use snavio_server::config::{Config, Sources};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Failure;
+use super::configuration::sources;
 use crate::Ended;
 use crate::output::print_text;
 
@@ -82,29 +82,13 @@ impl Serve {
     }
 
     fn sources(&self) -> Result<Sources, Failure> {
-        let read = |path: &PathBuf| {
-            let name = path.display().to_string();
-            match std::fs::read_to_string(path) {
-                Ok(content) => Ok((name, content)),
-                Err(error) => Err(Failure::of(format!("cannot read {name}"), &error)),
-            }
-        };
-        let file = self.config.as_ref().map(read).transpose()?;
         let flags = [
             ("server.listen", self.listen.map(|it| it.to_string())),
             ("store.url", self.store.clone().or_else(|| Some(format!("embedded:{}", self.data.as_ref()?)))),
             ("log.filter", self.log.clone()),
         ];
-        let flags = flags.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
-        Ok(Sources { file, environment: environment(), flags })
+        sources(self.config.as_deref(), flags)
     }
-}
-
-/// The environment as far as it is text: no setting is anything else.
-pub(crate) fn environment() -> BTreeMap<String, String> {
-    std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .collect()
 }
 
 /// Prints to whoever still reads: a node must not end because nobody does.

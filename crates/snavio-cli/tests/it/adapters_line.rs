@@ -81,7 +81,7 @@ async fn an_event_sent_with_an_external_id_has_the_id_of_the_reference() {
     let credentials = shell.write("shop.json", &serde_json::to_string(&shop.shop).unwrap());
     let emit = |external_id: &str, data: &str| {
         let words = ["emit", "-c", &credentials, "--event", "order.paid", "--external-id", external_id];
-        shell.run_words(&[&words[..], &["--data", data, "--output", "json"]].concat())
+        shell.run_words(&[&words[..], &[data, "--output", "json"]].concat())
     };
     let cases = [
         ("order-7", r#"{"b":[1,true,null,{"d":{},"c":[]}],"a":{"z":2,"y":"x"}}"#),
@@ -101,6 +101,6 @@ async fn an_event_sent_with_an_external_id_has_the_id_of_the_reference() {
     }
     assert_eq!(shop.delivered().await.len(), cases.len());
     assert_eq!(emit("x", "{").code, Some(2), "no JSON");
-    let both = format!("emit -c {credentials} --event order.paid --external-id x --id y --data 1");
+    let both = format!("emit -c {credentials} --event order.paid --external-id x --id y 1");
     assert_eq!(shell.run(&both).code, Some(2));
 }

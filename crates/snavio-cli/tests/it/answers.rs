@@ -152,7 +152,7 @@ async fn a_numeric_reference_keeps_its_digits() {
         assert_eq!((first.word(), &first.document["reference"]), ((201, "COMPLETED"), &json!(number)));
         assert_eq!(books.send(&id, 10).await.document["reference"], number);
         assert_eq!(books.look_up(&id).await["claims"][0]["glPostingReference"], number);
-        let event = ["emit", "-c", &file, "--event", "order.paid", "--id", &id, "--data", r#"{"amount":10}"#];
+        let event = ["emit", "-c", &file, "--event", "order.paid", "--id", &id, r#"{"amount":10}"#];
         for (more, sought) in [
             (&[][..], format!(r#"response: {{"glPostingReference":{number}}}"#)),
             (&["--output", "json"], format!(r#""response":{{"glPostingReference":{number}}}"#)),

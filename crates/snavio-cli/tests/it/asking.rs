@@ -203,7 +203,7 @@ async fn emit_says_what_to_do_about_a_refusal() {
     let books = Books::set(http(&processor)).await;
     let sender = Sender::new(&books.node, &books.shop);
     let id = new_id();
-    let emit = |id: &str, data: &str| sender.emit(&["--event", "order.paid", "--id", id, "--data", data]);
+    let emit = |id: &str, data: &str| sender.emit(&["--event", "order.paid", "--id", id, data]);
     assert_eq!(emit(&id, "1").code, Some(0));
     let conflict = emit(&id, "2");
     for told in ["409 conflict", "needs another id", "use a new id for a new message"] {
@@ -233,7 +233,6 @@ async fn emit_says_what_to_do_about_a_refusal() {
         "order.paid",
         "--id",
         &id,
-        "--data",
         "1",
     ]);
     assert!(lost.err.contains(RETRY), "nobody knows: {lost:?}");

@@ -125,7 +125,11 @@ async fn every_decision_on_a_message_can_be_explained() {
     );
     let processing = steps.iter().find(|it| it["stage"] == "processing").unwrap();
     assert_eq!(processing["basis"]["error"], "no such account");
-    assert!(shell.run(&explain).out.contains("no such account"));
+    let told = shell.run(&explain).out;
+    assert!(
+        told.contains("  processing: it is FAILED\n") && told.contains("\n  error: no such account\n"),
+        "{told}"
+    );
     // Another service of the tenant learns nothing of what this one meant by its id.
     let path = format!("/v1/messages/{id}/explain");
     let explained =

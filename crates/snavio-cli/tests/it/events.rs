@@ -421,7 +421,6 @@ async fn clients_and_the_command_line_send_events() {
         "order.paid",
         "--id",
         "Order 8",
-        "--data",
         r#"{"amount":8}"#,
         "--event-version",
         "1.1",
@@ -436,9 +435,9 @@ async fn clients_and_the_command_line_send_events() {
     assert_eq!((ended.code, &ended.json()["id"]), (Some(0), &json!("Order 8")), "{ended:?}");
     for wrong in [
         ["emit", "-c", &file, "--event", "order.paid"].as_slice(),
-        &["emit", "-c", &file, "--event", "order.paid", "--data", "{}", "--target", "acme/ledger"],
-        &["emit", "-c", &file, "--data", "{}"],
-        &["emit", "-c", &file, "--event", "order.paid", "--data", "{}", "--id", "é"],
+        &["emit", "-c", &file, "--event", "order.paid", "{}", "--target", "acme/ledger"],
+        &["emit", "-c", &file, "{}"],
+        &["emit", "-c", &file, "--event", "order.paid", "{}", "--id", "é"],
     ] {
         assert_eq!(shell.run_words(wrong).code, Some(2), "{wrong:?}");
     }

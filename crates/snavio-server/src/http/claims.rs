@@ -345,8 +345,12 @@ async fn keeps_all(app: &App, asked: &LookUp, key: &IdKey, sent_at: Option<Times
 /// The id that is meant, in the caller's own tenant unless another is named.
 pub(super) fn id_key(principal: &Principal, id: &str, tenant: Option<&str>) -> Result<IdKey, Refusal> {
     let wrong = || Refusal::new(Reason::InvalidId, "an id is 1 to 128 printable ASCII characters");
-    let unsaid =
-        || Refusal::new(Reason::InvalidRequest, "who is there for all tenants says whose: ?tenant=<tenant>");
+    let unsaid = || {
+        Refusal::new(
+            Reason::InvalidRequest,
+            "who is there for all tenants says whose: ?tenant=<tenant>, on the command line --tenant <tenant>",
+        )
+    };
     let tenant = tenant.or(principal.standing().tenant()).ok_or_else(unsaid)?;
     let tenant =
         TenantName::new(tenant).map_err(|invalid| Refusal::new(Reason::InvalidName, invalid.to_string()))?;

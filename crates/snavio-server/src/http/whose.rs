@@ -33,7 +33,7 @@ pub(super) async fn tenant(
     let nothing = || Refusal::new(Reason::NotFound, "there is no such tenant");
     let standing = principal.standing();
     let tenant = named.or(standing.tenant()).ok_or_else(|| {
-        Refusal::new(Reason::InvalidRequest, "who is there for all tenants says whose: ?tenant=<tenant>")
+        Refusal::new(Reason::InvalidRequest, "who is there for all tenants says whose: ?tenant=<tenant>, on the command line --tenant <tenant>")
     })?;
     match standing.judge(permission, Over::Tenant(tenant)) {
         Verdict::Allowed => {}

@@ -17,7 +17,7 @@ use snavio_store::{embedded, postgres};
 
 use crate::Ended;
 use crate::cmd::Failure;
-use crate::cmd::place::StorePlace;
+use crate::cmd::configuration::StorePlace;
 use crate::connection::AsOperator;
 use crate::output::Output;
 

@@ -13,7 +13,7 @@ use snavio_server::{CLOCK_BEHIND_MAX, KeySource, MachineClock, check_tls};
 use snavio_store::{embedded, files, postgres};
 
 use super::Failure;
-use super::place::StorePlace;
+use super::configuration::StorePlace;
 use crate::Ended;
 use crate::output::Output;
 

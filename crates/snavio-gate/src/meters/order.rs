@@ -1,25 +1,22 @@
 //! What is told of order: how messages stood, and what was let go without those before it (ORD-8). The entity is in the log
 //! and never in a label.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use metrics::{Counter, Histogram, counter, histogram};
-use snavio_model::limits;
 use snavio_model::order::{Place, Placed, Verdict};
 use snavio_model::settle::Ordered;
 use snavio_store::WaitEnded;
 
+use super::series::Series;
 use crate::answer::Answer;
 
 /// What is counted of order.
 pub(crate) struct OrderMeters {
     gap_sizes: Histogram,
     validation_seconds: Histogram,
-    routes: ArcSwap<HashMap<Arc<str>, OfRoute>>,
-    other: OfRoute,
+    routes: Series<OfRoute>,
 }
 
 #[derive(Clone)]
@@ -42,8 +39,7 @@ impl Default for OrderMeters {
         Self {
             gap_sizes: histogram!("event_sequence_gap_size"),
             validation_seconds: histogram!("sequence_validation_duration_seconds"),
-            routes: ArcSwap::default(),
-            other: OfRoute::of("other"),
+            routes: Series::new(OfRoute::of("other")),
         }
     }
 }
@@ -62,7 +58,7 @@ impl OrderMeters {
             it.gaps.iter().for_each(|size| self.gap(route, *size));
             let Some(verdict) = it.verdict else { continue };
             if verdict.is_violation() {
-                self.of(route).violations.increment(1);
+                self.count(route, |it| it.violations.increment(1));
                 log_violation(answer, route, place, &verdict);
             } else if let Verdict::Gap { size } = verdict {
                 let (number, entity) = (place.number, &place.key.entity);
@@ -83,27 +79,13 @@ impl OrderMeters {
     }
 
     fn gap(&self, route: &Arc<str>, size: u64) {
-        self.of(route).gaps.increment(1);
+        self.count(route, |it| it.gaps.increment(1));
         // A size past what a float holds exactly is as good as any other of that size.
         self.gap_sizes.record(size as f64);
     }
 
-    /// The counters of a route, as long as there is room for its own.
-    fn of(&self, route: &Arc<str>) -> OfRoute {
-        let routes = self.routes.load();
-        if let Some(of) = routes.get(route) {
-            return of.clone();
-        }
-        if routes.len() + 1 >= limits::METRIC_SERIES_MAX {
-            return self.other.clone();
-        }
-        let of = OfRoute::of(route);
-        self.routes.rcu(|routes| {
-            let mut routes = HashMap::clone(routes);
-            routes.insert(Arc::clone(route), of.clone());
-            routes
-        });
-        of
+    fn count(&self, route: &Arc<str>, count: impl FnOnce(&OfRoute)) {
+        self.routes.count(route, || OfRoute::of(route), count);
     }
 }
 
