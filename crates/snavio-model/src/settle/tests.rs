@@ -5,9 +5,12 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::claim::ClaimPolicy;
+use crate::claim::{ClaimPolicy, IdKey, Original, Status};
+use crate::conflict::Conflict;
+use crate::delivery::{DeadLetter, DeadReason, Delivery};
 use crate::hash::DomainHash;
-use crate::id::MessageId;
+use crate::id::{MessageId, Serial};
+use crate::message::Path;
 use crate::name::{QueueName, ServiceName, TenantName};
 use crate::processing::{Attempts, Processing, ProcessingKind};
 use crate::registry::{Acl, DispatchMode, Profile, Route};
