@@ -91,10 +91,7 @@ async fn written(store: &Arc<dyn Store>, folder: &Path) -> Manifest {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    let manifest =
-        tokio::time::timeout(Duration::from_secs(20), manifest).await.expect("a snapshot is written");
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    manifest
+    tokio::time::timeout(Duration::from_secs(20), manifest).await.expect("a snapshot is written")
 }
 
 async fn load(store: &Arc<dyn Store>, folder: &Path, now: Timestamp) -> Option<Loaded> {

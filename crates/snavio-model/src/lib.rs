@@ -1,7 +1,7 @@
 //! The nouns of Snavio and every decision about them.
 //!
 //! Nothing here does I/O, awaits, reads a clock or asks for randomness: time, ids and random bytes are
-//! arguments. So every judgement can be tested as a table, and the simulation uses the very same code.
+//! arguments. So every judgement can be tested as a table or a property, and both engines use the very same code.
 
 pub mod adapter;
 pub mod age;

@@ -301,12 +301,13 @@ mod tests {
         assert_eq!(files::open_to_others(&made).unwrap(), None);
     }
 
-    /// REG-20. Runs where there is a service to ask: TEST_S3_ENDPOINT names one that has an empty bucket `snavio-test`
-    /// and takes the credentials in the environment.
+    /// REG-20. TEST_S3_ENDPOINT names a service that has an empty bucket `snavio-test` and takes the credentials in the
+    /// environment.
     #[cfg(feature = "s3")]
     #[tokio::test]
+    #[ignore = "needs TEST_S3_ENDPOINT, see docs/guides/snapshots.md"]
     async fn an_object_in_a_bucket_is_replaced_only_by_who_has_seen_it() {
-        let Ok(endpoint) = std::env::var("TEST_S3_ENDPOINT") else { return };
+        let endpoint = std::env::var("TEST_S3_ENDPOINT").expect("TEST_S3_ENDPOINT names a service");
         let of_s3 = std::env::vars().filter(|(name, _)| name.starts_with("AWS_"));
         let options = of_s3.chain([("AWS_ENDPOINT_URL".to_owned(), endpoint)]).collect();
         let place = Place { url: "s3://snavio-test/some/where".to_owned(), options };

@@ -148,7 +148,6 @@ async fn without_an_archive_everything_stays() {
     settle(&*store, vec![intake("a", &book(), at(0))], at(0)).await;
     let round = gate.archive_once().await;
     assert_eq!((round.moved, round.failures), (0, 1));
-    tokio::time::sleep(Duration::from_millis(10)).await;
     assert_eq!(store.messages("acme", Serial(0), 10).await.unwrap().len(), 1);
     gate.stop().await;
 }

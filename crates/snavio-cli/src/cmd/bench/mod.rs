@@ -140,7 +140,8 @@ pub(crate) struct Bench {
     /// that while all are alive.
     #[arg(long)]
     push: bool,
-    /// All parts but memory and idle connections, both kinds of ids. Takes half an hour.
+    /// Ingest with both kinds of ids, consuming alone, without a store, all peers and fairness. Leaves out memory, idle
+    /// connections and fleets unless they are asked for beside it, and the parts that run alone. Takes half an hour.
     #[arg(long)]
     full: bool,
     /// A short run of most parts, to see that everything works. Its figures mean little.

@@ -1,7 +1,7 @@
 //! A database that was restored to an earlier state, by the words of the guide (QUA-1: backup and restore under load).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use reqwest::Method;
@@ -27,16 +27,25 @@ fn statements_of_the_guide() -> String {
     block
 }
 
+/// What a producer is told, and tells.
+#[derive(Default)]
+struct Traffic {
+    is_done: AtomicBool,
+    accepted: AtomicUsize,
+}
+
 /// A producer that sends one message after the other until it is told to stop, and gives back what was accepted.
-fn produce(node: &Node, cast: &Cast, done: &Arc<AtomicBool>) -> tokio::task::JoinHandle<Vec<Sent>> {
-    let (billing, credentials, done) = (node.client(&cast.billing), cast.billing.clone(), Arc::clone(done));
+fn produce(node: &Node, cast: &Cast, traffic: &Arc<Traffic>) -> tokio::task::JoinHandle<Vec<Sent>> {
+    let (billing, credentials) = (node.client(&cast.billing), cast.billing.clone());
+    let traffic = Arc::clone(traffic);
     tokio::spawn(async move {
         let mut sent = Vec::new();
-        while !done.load(Ordering::Relaxed) {
+        while !traffic.is_done.load(Ordering::Relaxed) {
             let draft = Draft::new("pay", &new_id());
             let (status, answer) = post(&billing, draft.sign(&credentials)).await;
             assert_eq!(status, 202, "{answer}");
             sent.push(Sent { draft, delivery_id: answer["delivery_id"].as_i64().unwrap() });
+            traffic.accepted.store(sent.len(), Ordering::Relaxed);
         }
         sent
     })
@@ -81,17 +90,21 @@ async fn a_restored_database_goes_on_above_every_number_of_the_time_it_forgot() 
     let bot = node.client(&cast.bot);
 
     // Dumped while it is used.
-    let done = Arc::new(AtomicBool::new(false));
-    let producing = produce(&node, &cast, &done);
+    let traffic = Arc::new(Traffic::default());
+    let producing = produce(&node, &cast, &traffic);
     let ended = receive_one(&bot).await;
     bot.acknowledge("pay-inbox", &[ended.receipt()]).await.unwrap();
     let dump = node.folder().join("dump.sql");
     tokio::task::block_in_place(|| server.dump(&database.url, &dump)).unwrap();
 
-    // What comes now will be forgotten.
+    // What comes now will be forgotten. The first that is counted may have been on its way before.
     let held = receive_one(&bot).await;
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    done.store(true, Ordering::Relaxed);
+    let before = traffic.accepted.load(Ordering::Relaxed);
+    eventually("more is sent", async || {
+        (traffic.accepted.load(Ordering::Relaxed) > before + 1).then_some(())
+    })
+    .await;
+    traffic.is_done.store(true, Ordering::Relaxed);
     let sent = producing.await.unwrap();
     let numbers_max = sent.iter().map(|it| it.delivery_id).max().unwrap();
     let read_to = eventually("all are told", async || {
