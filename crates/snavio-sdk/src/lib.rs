@@ -21,3 +21,8 @@ pub use api::{Api, ApiError};
 pub use client::{Answer, Client, Command, Credentials, Delivery, Event};
 pub use delivered::{Delivered, DeliveredCommand, DeliveredEvent};
 pub use receiver::{Done, Receiver};
+
+/// The producers' guide: its program compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guides/producing.md")]
+struct ProducingGuide;

@@ -11,7 +11,6 @@ mod leftovers;
 mod reading;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use snavio_gate::{ArchiveTrouble, Gate, Settings};
 use snavio_model::id::Serial;
