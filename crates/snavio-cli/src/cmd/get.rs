@@ -1,13 +1,12 @@
 //! `snavio get`.
 
 use clap::{Args, ValueEnum};
-use reqwest::Method;
 use serde_json::Value;
 use snavio_sdk::{Api, ApiError};
 
 use super::pages;
 use crate::Ended;
-use crate::connection::{AsOperator, path};
+use crate::connection::AsOperator;
 use crate::output::Output;
 
 /// Show what is registered.
@@ -73,19 +72,11 @@ impl Get {
     }
 }
 
-/// All entries of a kind, page by page.
+/// All entries of a kind.
 pub(super) async fn entries(api: &Api, kind: &str) -> Result<Vec<Value>, ApiError> {
-    let mut all = Vec::new();
-    let mut after = String::new();
-    loop {
-        let path = path(&["v1", "registry"], &[("kind", kind), ("limit", "1000"), ("after", &after)]);
-        let mut page = api.call(Method::GET, &path, None).await?;
-        if let Value::Array(entries) = page["entries"].take() {
-            all.extend(entries);
-        }
-        match page["next"].as_str() {
-            Some(next) => after = next.to_owned(),
-            None => return Ok(all),
-        }
+    let mut all = pages::whole(api, "registry", &[("kind", kind)], ("after", "".into())).await?;
+    match all["items"].take() {
+        Value::Array(entries) => Ok(entries),
+        _ => Ok(Vec::new()),
     }
 }

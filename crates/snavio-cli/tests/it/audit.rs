@@ -346,9 +346,9 @@ async fn the_record_answers_who_when_what_and_why() {
     let changes = diff["changes"].as_array().unwrap();
     assert_eq!((changes.len(), &changes[0]["members"]["contact"]), (1, &contact));
     let at = shell.run("audit at 1 --output json").json();
-    assert_eq!(at["entries"].as_array().map(Vec::len), Some(1), "{at}");
-    let now = node.get("/v1/registry?limit=1000").await["entries"].take();
-    assert_eq!(node.get(&format!("/v1/registry/at/{version}?limit=1000")).await["entries"], now);
+    assert_eq!(at["items"].as_array().map(Vec::len), Some(1), "{at}");
+    let now = node.get("/v1/registry?limit=1000").await["items"].take();
+    assert_eq!(node.get(&format!("/v1/registry/at/{version}?limit=1000")).await["items"], now);
     for line in ["audit at 1000000", "audit diff 5 2", "audit at -1"] {
         assert_ne!(shell.run(line).code, Some(0), "{line}");
     }
@@ -370,7 +370,7 @@ async fn going_back_is_a_change_like_any_other_and_brings_no_secret_back() {
     let cast = node.cast().await;
     let shell = Shell::at(&node);
     let good = node.get("/v1/registry").await["version"].as_i64().unwrap();
-    let before = node.get("/v1/registry?limit=1000").await["entries"].take();
+    let before = node.get("/v1/registry?limit=1000").await["items"].take();
     node.apply(&json!({ "services": [{ "name": "acme/new" }] })).await;
     for name in ["notify", "pay", "lost"] {
         let grant = format!("/v1/grants?source=acme/billing&target=acme/bot&name={name}");
@@ -389,7 +389,7 @@ async fn going_back_is_a_change_like_any_other_and_brings_no_secret_back() {
         let all = entries.as_array().unwrap().iter();
         all.filter(|it| it["kind"] != "key" && it["kind"] != "client").cloned().collect::<Vec<_>>()
     };
-    let after = node.get("/v1/registry?limit=1000").await["entries"].take();
+    let after = node.get("/v1/registry?limit=1000").await["items"].take();
     assert_eq!(without_secrets(&after), without_secrets(&before));
     assert_eq!(done["credentials"][0]["source"], "acme/billing", "{done}");
     assert_ne!(done["credentials"][0]["client_id"], cast.billing.client_id, "{done}");

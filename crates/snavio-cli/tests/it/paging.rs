@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 
 use crate::node::{Node, verdict};
 
-async fn pages(node: &Node, path: &str, member: &str) -> Vec<Vec<Value>> {
+async fn pages(node: &Node, path: &str) -> Vec<Vec<Value>> {
     let mut pages = Vec::new();
     let mut after = String::new();
     loop {
         let page = node.operator().call(Method::GET, &format!("{path}{after}"), None).await.unwrap();
-        pages.push(page[member].as_array().unwrap().clone());
+        pages.push(page["items"].as_array().unwrap().clone());
         match page["next"].as_str() {
             Some(next) => after = format!("&after={}", next.replace(' ', "%20").replace('>', "%3E")),
             None => return pages,
@@ -28,13 +28,13 @@ async fn lists_come_in_pages_that_miss_and_repeat_nothing() {
         (0..25).map(|n| json!({ "source": format!("t{n:02}/s"), "target": "t00/s", "name": "go" })).collect();
     node.apply(&json!({ "tenants": tenants, "services": services, "grants": grants })).await;
 
-    let pages_of_tenants = pages(&node, "/v1/tenants?limit=10", "items").await;
+    let pages_of_tenants = pages(&node, "/v1/tenants?limit=10").await;
     assert_eq!(pages_of_tenants.iter().map(Vec::len).collect::<Vec<_>>(), [10, 10, 5]);
     let names: Vec<_> = pages_of_tenants.concat().iter().map(|it| it["name"].clone()).collect();
     assert_eq!(names, tenants.iter().map(|it| it["name"].clone()).collect::<Vec<_>>());
-    assert_eq!(pages(&node, "/v1/grants?limit=25", "items").await.len(), 1, "a full page may be the last");
-    assert_eq!(pages(&node, "/v1/registry?limit=7", "entries").await.concat().len(), 25 * 5);
-    assert_eq!(pages(&node, "/v1/registry?kind=grant&limit=7", "entries").await.concat().len(), 25);
+    assert_eq!(pages(&node, "/v1/grants?limit=25").await.len(), 1, "a full page may be the last");
+    assert_eq!(pages(&node, "/v1/registry?limit=7").await.concat().len(), 25 * 5);
+    assert_eq!(pages(&node, "/v1/registry?kind=grant&limit=7").await.concat().len(), 25);
     for limit in ["0", "1001", "-1", "many"] {
         let path = format!("/v1/tenants?limit={limit}");
         assert_eq!(verdict(node.operator().send(Method::GET, &path, None, "").await).0, 400, "{limit}");

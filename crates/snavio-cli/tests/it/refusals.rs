@@ -126,7 +126,7 @@ async fn two_who_register_one_service_at_once_share_its_one_key() {
     let with_secret = answers.iter().filter(|it| it.as_ref().is_ok_and(|it| it["hmac_secret"].is_string()));
     assert_eq!(with_secret.count(), 1);
     let (_, keys) = ask(&node, Method::GET, "/v1/registry?kind=client", None).await;
-    assert_eq!(keys["entries"].as_array().unwrap().len(), 1);
+    assert_eq!(keys["items"].as_array().unwrap().len(), 1);
 }
 
 /// DLV-3

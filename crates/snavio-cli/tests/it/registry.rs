@@ -305,7 +305,7 @@ async fn what_others_need_is_not_removed_before_them() {
         assert_eq!(desk.call(Method::DELETE, path, Value::Null).await.0, 200, "{path}");
         assert_eq!(desk.call(Method::DELETE, path, Value::Null).await.0, 404, "{path}");
     }
-    assert_eq!(desk.get("/v1/registry").await["entries"], json!([]));
+    assert_eq!(desk.get("/v1/registry").await["items"], json!([]));
 }
 
 /// REG-13, REG-7
@@ -369,7 +369,7 @@ async fn changes_at_the_same_time_all_land() {
     let registry = desk.get("/v1/registry").await;
     assert_eq!(registry["version"], start + 12);
     let held: Vec<_> =
-        registry["entries"].as_array().into_iter().flatten().map(|it| it["name"].clone()).collect();
+        registry["items"].as_array().into_iter().flatten().map(|it| it["name"].clone()).collect();
     assert!(names.iter().all(|name| held.contains(&json!(name))), "{held:?}");
 }
 

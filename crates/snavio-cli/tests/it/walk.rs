@@ -557,7 +557,7 @@ impl Walk {
         let told = self.ask(row, caller, ("-1", &version)).await;
         let name = grant["name"].as_str().unwrap();
         let grants = self.node.get("/v1/registry?kind=grant&limit=1000").await;
-        let is_there = grants["entries"].as_array().unwrap().iter().any(|it| it["name"] == name);
+        let is_there = grants["items"].as_array().unwrap().iter().any(|it| it["name"] == name);
         assert_eq!(is_there, told.status != 200, "{name}: {}", told.text);
         if told.status == 200 {
             let [undone] =

@@ -3,7 +3,6 @@
 use clap::Args;
 use reqwest::Method;
 use serde_json::{Value, json};
-use snavio_model::percent::in_url;
 
 use crate::Ended;
 use crate::cmd::apply::with_differences;
@@ -87,22 +86,14 @@ pub(crate) struct At {
 impl At {
     pub(crate) async fn run(self, output: Output) -> Ended {
         let api = self.node.api()?;
-        let kind = self.kind.map(|kind| format!("&kind={kind}")).unwrap_or_default();
-        let path = format!("/v1/registry/at/{}?limit=1000{kind}", self.at);
-        let (mut all, mut after) = (Vec::new(), String::new());
-        loop {
-            let mut page = api.call(Method::GET, &format!("{path}{after}"), None).await?;
-            if let Value::Array(entries) = page["entries"].take() {
-                all.extend(entries);
-            }
-            match page["next"].as_str() {
-                Some(next) => after = format!("&after={}", in_url(next)),
-                None => break,
-            }
-        }
+        let filters = [("kind", self.kind.as_deref().unwrap_or_default())];
+        let mut all =
+            pages::whole(&api, &format!("registry/at/{}", self.at), &filters, ("after", "".into())).await?;
+        let items = all["items"].take();
+        let entries = items.as_array().map(Vec::as_slice).unwrap_or_default();
         let row = |entry: &Value| json!({ "kind": entry["kind"], "entry": entry.to_string() });
-        let rows: Vec<_> = all.iter().map(row).collect();
-        output.rows(&json!({ "version": self.at, "entries": all }), &rows, &["kind", "entry"]);
+        let rows: Vec<_> = entries.iter().map(row).collect();
+        output.rows(&json!({ "version": self.at, "items": entries }), &rows, &["kind", "entry"]);
         Ok(())
     }
 }

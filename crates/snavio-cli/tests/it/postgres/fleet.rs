@@ -45,7 +45,7 @@ async fn what_is_registered_on_one_node_is_soon_known_to_the_other() {
     one.cast().await;
     let registered = async |api: Api| {
         let page = api.call(Method::GET, "/v1/registry?kind=route", None).await.expect("the node answers");
-        page["entries"].as_array().is_some_and(|entries| entries.len() == 2).then_some(())
+        page["items"].as_array().is_some_and(|entries| entries.len() == 2).then_some(())
     };
     eventually("the other has the routes", async || registered(other.operator()).await).await;
     let lags = async || {

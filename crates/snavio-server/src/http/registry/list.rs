@@ -42,7 +42,7 @@ pub(in crate::http) struct RegistryPage {
     /// The registry's version.
     version: i64,
     #[schema(value_type = Vec<Entry>)]
-    entries: Vec<Value>,
+    items: Vec<Value>,
     /// Where the next page begins; missing on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
@@ -85,9 +85,9 @@ pub(in crate::http) async fn everything(
     let first = |kind| EntryKey { kind, name: String::new() };
     let after = part.after.as_deref().map(parse).transpose()?.or(part.kind.map(first));
     let registry = app.gate.registry();
-    let (entries, next) = page(&registry, &principal, part.kind, after.as_ref(), part.limit)?;
+    let (items, next) = page(&registry, &principal, part.kind, after.as_ref(), part.limit)?;
     let next = next.map(|key| key.to_string());
-    Ok(json(StatusCode::OK, &RegistryPage { version: registry.version(), entries, next }))
+    Ok(json(StatusCode::OK, &RegistryPage { version: registry.version(), items, next }))
 }
 
 /// Takes back the text of a key.

@@ -41,7 +41,7 @@ pub(in crate::http) struct PastPage {
     /// The version that was asked for.
     version: i64,
     #[schema(value_type = Vec<Entry>)]
-    entries: Vec<Value>,
+    items: Vec<Value>,
     /// Where the next page begins; missing on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
@@ -61,8 +61,8 @@ pub(in crate::http) async fn at(
     let after = part.after.as_deref().map(parse).transpose()?.or(part.kind.map(first));
     let registry = app.gate.registry();
     let past = differences(&app, version, registry.version()).await?.undo(&registry, version);
-    let (entries, next) = page(&past, &principal, part.kind, after.as_ref(), part.limit)?;
-    Ok(json(StatusCode::OK, &PastPage { version, entries, next: next.map(|key| key.to_string()) }))
+    let (items, next) = page(&past, &principal, part.kind, after.as_ref(), part.limit)?;
+    Ok(json(StatusCode::OK, &PastPage { version, items, next: next.map(|key| key.to_string()) }))
 }
 
 /// Which two versions.
