@@ -2,6 +2,7 @@
 //! hangs on that (PIP-9, PIP-13).
 
 use snavio_model::json::{Found, Pointer};
+use snavio_model::limits;
 use snavio_model::message::MessageKind;
 use snavio_model::name::CommandName;
 use snavio_model::registry::Registry;
@@ -9,8 +10,9 @@ use snavio_model::registry::Registry;
 use crate::gate::Gate;
 use crate::shield::{Arrival, Form};
 
-/// Where no type of a service has more subscriptions, its events are not looked at.
+/// Where no type of a service has more subscriptions, its events are not looked at: a batch of them is never too wide.
 const NARROW: usize = 16;
+const _: () = assert!(NARROW * limits::BATCH_MESSAGES_MAX <= limits::BATCH_DESTINATIONS_MAX);
 
 impl Gate {
     /// As how many messages an arrival counts: once for each destination.

@@ -49,4 +49,4 @@ pub use service_notes::ServiceNote;
 pub use shield::{Arrival, Form, Vouched};
 pub use snapshot::{SnapshotKeys, Snapshots, Trouble as SnapshotTrouble};
 pub use targets::TargetState;
-pub use vouching::{Adapted, Unadapted};
+pub use vouching::{UnverifiedWebhook, VerifiedWebhook};

@@ -15,23 +15,37 @@ use snavio_model::webhook::WebhookSignature;
 use crate::Gate;
 use crate::shield::Vouched;
 
-/// A webhook that its provider showed to be its own, as an event of the adapter's service.
+/// A webhook that its provider showed to be its own.
 #[derive(Debug)]
-pub struct Adapted {
-    /// The service that the adapter speaks for.
-    pub source: ServiceName,
-    /// The native event.
-    pub event: Bytes,
-    /// That it is the provider's.
-    pub vouched: Vouched,
+pub struct VerifiedWebhook {
+    adapter: Arc<LiveAdapter>,
+    vouched: Vouched,
 }
 
-/// Why a webhook is no event.
+impl VerifiedWebhook {
+    /// The service that the adapter speaks for.
+    pub fn source(&self) -> &ServiceName {
+        &self.adapter.adapter.service
+    }
+
+    /// The native event that the adapter makes of the request, and that it is the provider's. This is the costly part, and for
+    /// the tenant's own turn.
+    pub fn into_event(self, request: &WebhookRequest<'_>) -> Result<(Bytes, Vouched), Refusal> {
+        let event = self.adapter.adapter.event(request)?;
+        if event.len() > BODY_BYTES_MAX {
+            let detail = format!("the event that the adapter makes is larger than {BODY_BYTES_MAX} bytes");
+            return Err(Refusal::new(Reason::TooLarge, detail));
+        }
+        Ok((event.into(), self.vouched))
+    }
+}
+
+/// Why a webhook is taken for nobody's.
 #[derive(Debug)]
-pub enum Unadapted {
+pub enum UnverifiedWebhook {
     /// There is no such adapter, or the request is not its provider's: whoever asks is not told which.
-    Unverified,
-    /// The request is the provider's, or whose it is could not be asked.
+    Stranger,
+    /// The request is the provider's and came too late, or whose it is could not be asked.
     Refused {
         /// The service that the adapter speaks for.
         source: Option<ServiceName>,
@@ -53,44 +67,41 @@ impl Gate {
         Vouched::check(webhook, body, source, &self.registry(), received_at, self.window())
     }
 
-    /// Checks that a request is from an adapter's provider, by a registry that is not too old, and makes an event of it.
-    pub async fn adapt(
+    /// Checks that a request is from an adapter's provider, by a registry that is not too old.
+    pub async fn verify_webhook(
         &self,
         tenant: &str,
         adapter: &str,
         request: &WebhookRequest<'_>,
         received_at: Timestamp,
-    ) -> Result<Adapted, Unadapted> {
-        self.check_age().await.map_err(|refusal| Unadapted::Refused { source: None, refusal })?;
+    ) -> Result<VerifiedWebhook, UnverifiedWebhook> {
+        self.check_age().await.map_err(|refusal| UnverifiedWebhook::Refused { source: None, refusal })?;
         match self.registry().adapter(tenant, adapter) {
-            Some(adapter) => adapt(adapter, request, received_at),
+            Some(adapter) => verify_webhook(adapter, request, received_at),
             None => {
                 pretend(request);
-                Err(Unadapted::Unverified)
+                Err(UnverifiedWebhook::Stranger)
             }
         }
     }
 }
 
-fn adapt(
+fn verify_webhook(
     adapter: &Arc<LiveAdapter>,
     request: &WebhookRequest<'_>,
     received_at: Timestamp,
-) -> Result<Adapted, Unadapted> {
-    let source = adapter.adapter.service.clone();
-    let refused = |refusal| Unadapted::Refused { source: Some(adapter.adapter.service.clone()), refusal };
+) -> Result<VerifiedWebhook, UnverifiedWebhook> {
     let vouched = Vouched::by_adapter(adapter, request, received_at).map_err(|refusal| {
         tracing::info!(
             target: "snavio::message", adapter = adapter.name(), reason = refusal.reason.code(), detail = &*refusal.detail,
             "a webhook was not verified"
         );
         // Whoever has the secret may know that it came too late.
-        if refusal.reason == Reason::TimestampOutOfWindow { refused(refusal) } else { Unadapted::Unverified }
+        if refusal.reason == Reason::TimestampOutOfWindow {
+            UnverifiedWebhook::Refused { source: Some(adapter.adapter.service.clone()), refusal }
+        } else {
+            UnverifiedWebhook::Stranger
+        }
     })?;
-    let event = adapter.adapter.event(request).map_err(refused)?;
-    if event.len() > BODY_BYTES_MAX {
-        let detail = format!("the event that the adapter makes is larger than {BODY_BYTES_MAX} bytes");
-        return Err(refused(Refusal::new(Reason::TooLarge, detail)));
-    }
-    Ok(Adapted { source, event: event.into(), vouched })
+    Ok(VerifiedWebhook { adapter: Arc::clone(adapter), vouched })
 }

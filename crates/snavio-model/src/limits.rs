@@ -12,10 +12,14 @@ pub const BODY_BYTES_MAX: usize = 1024 * 1024;
 pub const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Entries of one batch request.
 pub const BATCH_MESSAGES_MAX: usize = 500;
+/// Destinations of all its messages: the answer lists a verdict for each, and is in memory as a whole.
+pub const BATCH_DESTINATIONS_MAX: usize = 20_000;
 /// Messages of one stream that may wait for their commit at the same time.
 pub const STREAM_IN_FLIGHT_MAX: usize = 256;
 /// And their bytes: a stream is read no faster than its messages are settled.
 pub const STREAM_IN_FLIGHT_BYTES_MAX: usize = BATCH_BYTES_MAX;
+/// And their destinations, each of which has a verdict in its answer.
+pub const STREAM_IN_FLIGHT_DESTINATIONS_MAX: usize = BATCH_DESTINATIONS_MAX;
 /// Answers of one stream that wait for its client to read them.
 pub const STREAM_ANSWERS_WAITING_MAX: usize = 16;
 /// A form with a client's id and secret.
@@ -359,5 +363,7 @@ const _: () = assert!(BODY_BYTES_DEFAULT <= BODY_BYTES_MAX);
 const _: () = assert!(BODY_BYTES_MAX <= BATCH_BYTES_MAX);
 const _: () = assert!(BODY_BYTES_MAX <= COMMIT_BYTES_MAX);
 const _: () = assert!(BODY_BYTES_MAX <= PAGE_BYTES_MAX);
+const _: () = assert!(BATCH_MESSAGES_MAX <= BATCH_DESTINATIONS_MAX);
+const _: () = assert!(SUBSCRIPTIONS_PER_TYPE_MAX <= BATCH_DESTINATIONS_MAX);
 const _: () = assert!(TURN_OF_REQUEST + BATCH_MESSAGES_MAX <= TENANT_TURNS);
 const _: () = assert!(STRICT_KEEP.as_secs() >= 2 * REPLAY_WINDOW.as_secs() + CLAIM_KEEP_SLACK.as_secs());

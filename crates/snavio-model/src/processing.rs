@@ -14,8 +14,10 @@ use crate::limits;
 use crate::time::Timestamp;
 
 mod answer;
+mod kind;
 
 pub use answer::{Answer, is_reference};
+pub use kind::{ProcessingKind, Taker};
 
 /// How what is sent by a route is processed, and how attempts follow each other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,41 +50,6 @@ pub struct Processing {
     /// The longest pause.
     #[serde(default = "backoff_max_default")]
     pub backoff_max_seconds: u32,
-}
-
-/// By whom a message is processed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub enum ProcessingKind {
-    /// By whoever takes it from the queue: the claim is complete when it is there.
-    Queue,
-    /// By whoever takes it from the queue and reports back: the claim is complete then.
-    Tracked,
-    /// By an HTTP endpoint that this gateway calls; its answer is the claim's.
-    Http,
-    /// By whoever begins the claim through the claims API, and reports back.
-    Reported,
-    /// By an HTTP endpoint that this gateway pushes it to, again until it is taken: the claim is complete when it is in the
-    /// queue (DLV-1).
-    Push,
-}
-
-impl ProcessingKind {
-    /// Whether a claim waits for what becomes of its delivery.
-    pub fn is_tracked(self) -> bool {
-        !matches!(self, Self::Queue | Self::Push)
-    }
-
-    /// Whether the gateway calls somebody for it.
-    pub fn is_called(self) -> bool {
-        matches!(self, Self::Http | Self::Push)
-    }
-
-    /// Whether the gateway sends it to somebody until it is taken, and no claim waits for that (DLV-1).
-    pub fn is_sent(self) -> bool {
-        self.is_called() && !self.is_tracked()
-    }
 }
 
 /// In which form messages are pushed (DLV-1).

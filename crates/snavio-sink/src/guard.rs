@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use reqwest::header::HeaderMap;
+use reqwest::header::{CONTENT_LENGTH, HeaderMap, HeaderValue};
 use reqwest::{Body, Client, Response, Url};
 use snavio_model::limits;
 use tokio::time::Instant;
@@ -69,9 +69,14 @@ impl From<reqwest::Error> for GuardError {
 }
 
 impl GuardError {
-    /// Whether the call came to nothing on this side only.
+    /// Whether the call came to nothing on this side only, for want of a place.
     pub(crate) fn is_crowded(&self) -> bool {
         causes(self).any(<dyn Error>::is::<Crowded>)
+    }
+
+    /// Whether it came to nothing before anybody was connected to, by what was decided here.
+    fn is_of_this_side(&self) -> bool {
+        matches!(self, Self::Address(_) | Self::Name(_)) || self.is_crowded()
     }
 }
 
@@ -203,7 +208,7 @@ impl Guarded {
     pub async fn begin_post(
         &self,
         (address, tenant): (&str, &str),
-        headers: HeaderMap,
+        mut headers: HeaderMap,
         body: Bytes,
         timeout: Duration,
     ) -> Result<Begun, PostError> {
@@ -216,12 +221,20 @@ impl Guarded {
             lookup.map_err(|crowded| PostError::Unsent(GuardError::Crowded(crowded)))?;
         }
         let timeout = timeout.saturating_sub(begun.elapsed());
+        if body.is_empty() {
+            // Nothing says by itself how long it is, and servers may insist (RFC 9110, 8.6).
+            headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
         let (parcel, outgoing) = Parcel::of(body);
         let request = self.client(&url).post(url).headers(headers).timeout(timeout);
         let sent = request.body(Body::wrap(outgoing)).send().await;
         let failed = |error: reqwest::Error| {
-            let told = if parcel.take_back() { PostError::Unsent } else { PostError::Unanswered };
-            told(error.into())
+            let (is_back, is_unconnected) = (parcel.take_back(), error.is_connect());
+            let error = GuardError::from(error);
+            // Without a connection nothing was sent, not even an empty body, of which its parcel cannot tell.
+            let is_unsent = is_back || is_unconnected || error.is_of_this_side();
+            let told = if is_unsent { PostError::Unsent } else { PostError::Unanswered };
+            told(error)
         };
         let mut answer = sent.map_err(failed)?;
         let (status, headers) = (answer.status().as_u16(), std::mem::take(answer.headers_mut()));
@@ -338,8 +351,11 @@ mod tests {
             let guard = Guarded::new(allowed).unwrap();
             let told = guard.get(url).await.unwrap_err().to_string();
             assert!(told.contains("which may not be called"), "{told}");
-            let unsent = guard.post((url, "acme"), HeaderMap::new(), "{}".into(), FETCH_TIME_MAX).await;
-            assert!(matches!(unsent, Err(PostError::Unsent(GuardError::Name(_)))), "{unsent:?}");
+            // An empty body is never asked for, and was not sent all the same.
+            for body in ["{}", ""] {
+                let unsent = guard.post((url, "acme"), HeaderMap::new(), body.into(), FETCH_TIME_MAX).await;
+                assert!(matches!(unsent, Err(PostError::Unsent(GuardError::Name(_)))), "{unsent:?}");
+            }
         }
     }
 

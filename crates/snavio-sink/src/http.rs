@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use reqwest::header::{DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use snavio_model::limits;
 
-use crate::guard::{GuardError, causes};
+use crate::guard::{Forbidden, GuardError, causes};
 use crate::sink::Call;
 
 /// The headers of a call, the message's id under a name of the kind's own.
@@ -68,14 +68,7 @@ fn date(text: &str) -> Option<SystemTime> {
 /// Why nothing was sent, for people of the tenant whose processor or receiver it is.
 pub(crate) fn unsent(whom: &str, error: &GuardError, timeout: Duration) -> String {
     match error {
-        GuardError::Name(forbidden) => {
-            // What a name stands for inside this network is for the operator.
-            tracing::warn!(%forbidden, "a {whom} was not called");
-            format!(
-                "the {whom} may not be called: its name stands for an address that is not public; see \
-                 outgoing.allowed"
-            )
-        }
+        GuardError::Name(forbidden) => not_called(whom, forbidden),
         GuardError::Address(why) => format!("the {whom} may not be called: {why}"),
         GuardError::Call(cause) if cause.is_timeout() => {
             format!("the {whom} could not be reached within {timeout:?}; nothing was sent")
@@ -84,12 +77,21 @@ pub(crate) fn unsent(whom: &str, error: &GuardError, timeout: Duration) -> Strin
     }
 }
 
+/// What a name stands for inside this network is for the operator, and never for whoever named it (QUA-6).
+fn not_called(whom: &str, forbidden: &Forbidden) -> String {
+    tracing::warn!(%forbidden, "a {whom} was not called");
+    format!(
+        "the {whom} may not be called: its name stands for an address that is not public; see outgoing.allowed"
+    )
+}
+
 /// What is known of a call that was sent and not answered.
 pub(crate) fn unanswered(whom: &str, error: &GuardError, timeout: Duration) -> String {
     match error {
         GuardError::Call(cause) if cause.is_timeout() => {
             format!("the {whom} did not answer within {timeout:?}; it may have done it")
         }
+        GuardError::Name(forbidden) => not_called(whom, forbidden),
         error => format!("the {whom}'s answer was lost; it may have done it: {}", innermost(error)),
     }
 }

@@ -3,7 +3,7 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 use snavio_model::time::Timestamp;
-use snavio_model::webhook;
+use snavio_model::{limits, webhook};
 use snavio_sdk::Credentials;
 
 use crate::node::{Launch, Node, drain, seconds_from_now, verdict};
@@ -296,4 +296,42 @@ async fn a_batch_of_events_for_many_is_settled_in_commits_of_a_bounded_size() {
 /// How many batches of messages were settled.
 async fn commits(node: &Node) -> f64 {
     metric(node, "snavio_commit_messages_count").await.unwrap_or_default()
+}
+
+/// PIP-9: every event is answered with a verdict for each subscription, and all of them are in memory at once.
+#[tokio::test]
+async fn a_batch_for_too_many_subscriptions_in_all_is_refused_before_anything_is_settled() {
+    let shop = Shop::set(&Launch::default()).await;
+    let wide = 41;
+    let services: Vec<_> = (0..wide).map(|n| json!({ "name": format!("acme/s{n}") })).collect();
+    let subscribed = |n: usize| {
+        let mut subscription = subscription("event");
+        subscription["target"] = json!(format!("acme/s{n}"));
+        subscription["events_of"] = json!("acme/shop");
+        subscription["name"] = json!("order.lost");
+        subscription
+    };
+    let registry = json!({
+        "services": services,
+        "event_types": [{ "owner": "acme/shop", "name": "order.lost" }],
+        "subscriptions": (0..wide).map(subscribed).collect::<Vec<_>>(),
+    });
+    shop.node.apply(&registry).await;
+    let event = |n: usize| json!({ "eventId": format!("lost-{n}"), "eventType": "order.lost", "data": n });
+    let batch = async |count: usize| {
+        let events: Vec<_> = (0..count).map(event).collect();
+        let body = Value::from(events).to_string();
+        Answered::to(post_json(&shop.node, "/v1/events/batch", &shop.token, body)).await
+    };
+    let too_many = limits::BATCH_DESTINATIONS_MAX / wide + 1;
+    let refused = batch(too_many).await;
+    assert_eq!((refused.status, &refused.document()["reason"]), (413, &json!("too_large")));
+    assert!(refused.text.contains("split it"), "{}", refused.text);
+    let taken = batch(2).await;
+    let results = taken.document()["results"].as_array().unwrap().clone();
+    assert_eq!(taken.status, 200);
+    for result in results {
+        assert_eq!((&result["status"], &result["duplicate"]), (&json!(202), &Value::Null), "it is new");
+        assert_eq!(result["subscriptions"].as_array().unwrap().len(), wide);
+    }
 }

@@ -95,6 +95,24 @@ async fn another_platform_key_takes_the_place_of_the_first_and_everything_goes_o
     assert_eq!(update(&node, "another secret").await, 401);
 }
 
+/// REG-13: what a tenant may have registered keeps nobody from replacing the key.
+#[tokio::test]
+async fn an_adapter_that_could_not_be_registered_any_more_is_sealed_anew_all_the_same() {
+    let folder = Shell::new();
+    let made = folder.run("platform-key new next.key --output json").json();
+    let node = Node::launch(&with("PLATFORM_SECOND_KEY_FILE", &folder.path("next.key")));
+    node.cast().await;
+    node.apply(&telegram()).await;
+    let signing = json!({ "services": [{ "name": "acme/billing", "signed_events": true }] });
+    node.apply(&signing).await;
+    let refused = node.operator().call(Method::POST, "/v1/registry/apply", Some(&telegram())).await;
+    assert!(format!("{refused:?}").contains("must be signed"), "{refused:?}");
+    let rotated = Shell::at(&node).run("platform-key rotate --why exercise --output json").json();
+    assert_eq!(rotated["platform_key"], made["fingerprint"], "{rotated}");
+    let sealed = rotated["sealed_under"].as_object().unwrap();
+    assert_eq!(sealed.keys().collect::<Vec<_>>(), [made["fingerprint"].as_str().unwrap()], "{rotated}");
+}
+
 /// REG-13
 #[tokio::test]
 async fn a_platform_key_may_come_from_the_environment() {

@@ -118,8 +118,7 @@ fn places(
     if routes.iter().all(|route| route.route.order.is_none()) {
         return Ok(Vec::new());
     }
-    let find = |route: &Arc<BoundRoute>| Place::find(message, &route.route, order);
-    let mut found: Vec<_> = routes.iter().map(find).collect();
+    let mut found = Place::find_each(message, routes.iter().map(|it| &it.route), order);
     if found.iter().all(Result::is_err) {
         return found.swap_remove(0).map(|_| Vec::new());
     }

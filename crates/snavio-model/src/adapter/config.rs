@@ -124,10 +124,13 @@ impl Adapter {
         if let Some(wrong) = self.prefix_problem() {
             return Some(wrong.to_owned());
         }
-        if !(1..=limits::ADAPTER_SECRETS_MAX).contains(&self.secrets.len()) {
-            return Some(format!("an adapter has 1 to {} secrets", limits::ADAPTER_SECRETS_MAX));
-        }
-        self.bounds_problem().or_else(|| self.verification.problem())
+        self.secrets_problem().or_else(|| self.bounds_problem()).or_else(|| self.verification.problem())
+    }
+
+    /// What is wrong with its secrets alone, if anything.
+    pub(crate) fn secrets_problem(&self) -> Option<String> {
+        let fits = (1..=limits::ADAPTER_SECRETS_MAX).contains(&self.secrets.len());
+        (!fits).then(|| format!("an adapter has 1 to {} secrets", limits::ADAPTER_SECRETS_MAX))
     }
 
     fn prefix_problem(&self) -> Option<&'static str> {

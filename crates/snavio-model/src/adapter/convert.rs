@@ -5,7 +5,7 @@ use super::id::event_id;
 use super::request::WebhookRequest;
 use crate::event::NewEvent;
 use crate::id::MessageId;
-use crate::json::{Fault, Found, Reader, write_string};
+use crate::json::{Fault, Found, Lookups, Reader, write_string};
 use crate::name::CommandName;
 use crate::refusal::{Reason, Refusal};
 use crate::time::Timestamp;
@@ -14,12 +14,13 @@ impl Adapter {
     /// The native event that a request is, as JSON: what [`crate::event::NativeEvent::parse`] takes.
     pub fn event(&self, request: &WebhookRequest<'_>) -> Result<Vec<u8>, Refusal> {
         self.check_body(request)?;
-        let members = self.members(request)?;
+        let seen = &self.look_up(request)?;
+        let members = self.members(seen)?;
         let (data, metadata) = match self.data {
             DataRule::Body => (self.body(request)?, Some(members).filter(|it| it != b"{}")),
             DataRule::Members => (members, None),
         };
-        let external_id = self.external_id(request)?;
+        let external_id = self.external_id(seen)?;
         let id = match self.id {
             IdRule::Derived => event_id(&self.source, &external_id, &data)?,
             IdRule::External => {
@@ -31,10 +32,10 @@ impl Adapter {
                 })?
             }
         };
-        let timestamp = self.timestamp(request)?;
+        let timestamp = self.timestamp(seen)?;
         let event = NewEvent {
             id: &id,
-            event_type: &self.event_type(request)?,
+            event_type: &self.event_type(seen)?,
             timestamp: timestamp.as_deref(),
             version: None,
             data: &data,
@@ -59,6 +60,17 @@ impl Adapter {
         read().map_err(|fault| Refusal::new(fault.kind.reason(), format!("the body: {fault}")))
     }
 
+    /// Looks up all that is taken from the body, in one pass over it.
+    fn look_up<'r>(&self, request: &WebhookRequest<'r>) -> Result<Seen<'_, 'r>, Refusal> {
+        let pointers = self.origins().filter_map(|it| match it {
+            Origin::Pointer(pointer) if !request.body.is_empty() => Some(pointer),
+            _ => None,
+        });
+        let body = Lookups::of(request.body, pointers);
+        let body = body.map_err(|fault| Refusal::new(fault.kind.reason(), format!("the body: {fault}")))?;
+        Ok(Seen { request: *request, body })
+    }
+
     /// The body as data, without what is left out.
     fn body(&self, request: &WebhookRequest<'_>) -> Result<Vec<u8>, Refusal> {
         let read = || -> Result<Vec<u8>, Fault> {
@@ -72,10 +84,10 @@ impl Adapter {
     }
 
     /// The members that the request has, as an object.
-    fn members(&self, request: &WebhookRequest<'_>) -> Result<Vec<u8>, Refusal> {
+    fn members(&self, seen: &Seen<'_, '_>) -> Result<Vec<u8>, Refusal> {
         let mut out = vec![b'{'];
         for (name, origin) in &self.members {
-            let Some(value) = origin.find(request)? else { continue };
+            let Some(value) = origin.find(seen)? else { continue };
             if out.len() > 1 {
                 out.push(b',');
             }
@@ -90,8 +102,8 @@ impl Adapter {
         Ok(out)
     }
 
-    fn external_id(&self, request: &WebhookRequest<'_>) -> Result<String, Refusal> {
-        let part = |origin: &Origin| origin.text(request, "the external id");
+    fn external_id(&self, seen: &Seen<'_, '_>) -> Result<String, Refusal> {
+        let part = |origin: &Origin| origin.text(seen, "the external id");
         let parts = self.external_id.iter().map(part).collect::<Result<Vec<_>, _>>()?;
         let before = parts.iter().zip(&self.external_id).take(parts.len().saturating_sub(1));
         // Two events could have one id: `a:b` and `c`, `a` and `b:c`.
@@ -103,16 +115,16 @@ impl Adapter {
         Ok(parts.join(":"))
     }
 
-    fn event_type(&self, request: &WebhookRequest<'_>) -> Result<CommandName, Refusal> {
+    fn event_type(&self, seen: &Seen<'_, '_>) -> Result<CommandName, Refusal> {
         let Some(origin) = &self.event_type_suffix else { return Ok(self.event_type.clone()) };
-        let suffix = origin.text(request, "the event's type")?;
+        let suffix = origin.text(seen, "the event's type")?;
         let name = CommandName::event_type(&format!("{}.{suffix}", self.event_type));
         name.map_err(|invalid| Refusal::new(Reason::InvalidName, format!("{origin}: {invalid}")))
     }
 
     /// When it happened, where the request says so in a way that is known.
-    fn timestamp(&self, request: &WebhookRequest<'_>) -> Result<Option<String>, Refusal> {
-        let Some(value) = self.timestamp.as_ref().map(|it| it.find(request)).transpose()?.flatten() else {
+    fn timestamp(&self, seen: &Seen<'_, '_>) -> Result<Option<String>, Refusal> {
+        let Some(value) = self.timestamp.as_ref().map(|it| it.find(seen)).transpose()?.flatten() else {
             return Ok(None);
         };
         let Some(text) = value.text() else { return Ok(None) };
@@ -138,21 +150,23 @@ impl Located<'_> {
     }
 }
 
+/// A request, and what was looked up in its body.
+struct Seen<'p, 'r> {
+    request: WebhookRequest<'r>,
+    body: Lookups<'p, 'r>,
+}
+
 impl Origin {
-    fn find<'a>(&self, request: &WebhookRequest<'a>) -> Result<Option<Located<'a>>, Refusal> {
+    fn find<'r>(&self, seen: &Seen<'_, 'r>) -> Result<Option<Located<'r>>, Refusal> {
         match self {
-            Self::Header(name) => Ok(request.header(name)?.map(Located::Header)),
-            Self::Pointer(_) if request.body.is_empty() => Ok(None),
-            Self::Pointer(pointer) => match Found::at(request.body, pointer) {
-                Ok(found) => Ok(found.map(Located::Body)),
-                Err(fault) => Err(Refusal::new(fault.kind.reason(), format!("the body: {fault}"))),
-            },
+            Self::Header(name) => Ok(seen.request.header(name)?.map(Located::Header)),
+            Self::Pointer(pointer) => Ok(seen.body.at(pointer).map(Located::Body)),
         }
     }
 
     /// A value that must be there, and not empty.
-    fn text(&self, request: &WebhookRequest<'_>, what: &str) -> Result<String, Refusal> {
-        let text = self.find(request)?.and_then(|it| it.text()).filter(|it| !it.is_empty());
+    fn text(&self, seen: &Seen<'_, '_>, what: &str) -> Result<String, Refusal> {
+        let text = self.find(seen)?.and_then(|it| it.text()).filter(|it| !it.is_empty());
         let missing = || format!("{what} is expected in {self}, as text or a whole number");
         text.ok_or_else(|| Refusal::new(Reason::Malformed, missing()))
     }

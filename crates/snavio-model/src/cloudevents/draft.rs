@@ -156,6 +156,11 @@ impl Draft {
         let source = self.source.ok_or_else(|| missing("source"))?;
         let native_metadata =
             kept::metadata(self.metadata.as_deref(), &self.attributes, &source, data.kind());
+        let native_metadata = native_metadata.map_err(|fault| {
+            // Where that is in what was put together tells its sender nothing.
+            let detail = format!("snaviometadata and the event's other attributes together: {}", fault.kind);
+            Refusal::new(fault.kind.reason(), detail)
+        })?;
         Ok(CloudEvent {
             id: self.id.ok_or_else(|| missing("id"))?,
             event_type: self.event_type.ok_or_else(|| missing("type"))?,

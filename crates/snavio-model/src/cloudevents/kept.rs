@@ -86,13 +86,14 @@ impl Kept {
     }
 }
 
-/// Puts metadata together: what [`Kept::of`] takes apart.
+/// Puts metadata together: what [`Kept::of`] takes apart. What it could not read again, all of which would be lost on
+/// delivery, is a fault.
 pub(super) fn metadata(
     metadata: Option<&str>,
     attributes: &Attributes,
     source: &Source,
     data: DataKind,
-) -> Option<String> {
+) -> Result<Option<String>, Fault> {
     let mut kept = vec![b'{'];
     for (name, value) in attributes {
         write_member(&mut kept, name);
@@ -106,10 +107,14 @@ pub(super) fn metadata(
         write_string(&mut kept, text);
         kept.push(b',');
     }
-    let Some(kept) = closed(kept) else { return metadata.map(str::to_owned) };
+    let Some(kept) = closed(kept) else { return Ok(metadata.map(str::to_owned)) };
     let others = metadata.and_then(|it| it.trim().strip_suffix('}')).unwrap_or("{").trim_end();
     let comma = if others == "{" { "" } else { "," };
-    Some(format!(r#"{others}{comma}"{MEMBER}":{kept}}}"#))
+    let whole = format!(r#"{others}{comma}"{MEMBER}":{kept}}}"#);
+    let mut reader = Reader::new(whole.as_bytes())?;
+    reader.skip()?;
+    reader.finish()?;
+    Ok(Some(whole))
 }
 
 /// JSON with what no attribute can hold as escapes: it can only be within strings.
@@ -212,7 +217,7 @@ mod tests {
         for others in [None, Some(r#"{"userId":"u-1","x":{"a":[1,"\u007f\ud83f\udffe"]}}"#)] {
             for (source, data) in [(&uri, DataKind::Binary), (&plain, DataKind::Json), (&uri, DataKind::Json)]
             {
-                let whole = metadata(others, &attributes(), source, data).unwrap();
+                let whole = metadata(others, &attributes(), source, data).unwrap().unwrap();
                 let kept = Kept::of(Some(&whole));
                 assert_eq!(kept.attributes, attributes(), "{whole}");
                 assert_eq!(kept.source.as_ref(), (source == &uri).then_some(&uri), "{whole}");
@@ -222,10 +227,11 @@ mod tests {
                     "{whole}"
                 );
             }
-            assert_eq!(metadata(others, &Attributes::new(), &plain, DataKind::Json).as_deref(), others);
+            let alone = metadata(others, &Attributes::new(), &plain, DataKind::Json).unwrap();
+            assert_eq!(alone.as_deref(), others);
         }
         assert_eq!(
-            metadata(Some(" { } "), &Attributes::new(), &uri, DataKind::None).unwrap(),
+            metadata(Some(" { } "), &Attributes::new(), &uri, DataKind::None).unwrap().unwrap(),
             r#"{"cloudevents":{"source":"https://ci.example/acme/shop","data":"none"}}"#
         );
     }

@@ -9,6 +9,7 @@ use serde_json::{Value as Json, json};
 use super::*;
 use crate::event::EventEnvelope;
 use crate::id::MessageId;
+use crate::limits::JSON_MEMBERS_MAX;
 use crate::message::{Message, MessageKind};
 use crate::name::{CommandName, EventVersion, ServiceName, TargetText, TenantName};
 use crate::refusal::{Reason, Refused};
@@ -594,4 +595,28 @@ proptest! {
             let _ = event.native(&shop());
         }
     }
+}
+
+/// MSG-6, MSG-10: metadata and attributes are kept as one document, which must be read again on delivery.
+#[test]
+fn metadata_that_could_not_be_read_again_beside_its_attributes_is_refused() {
+    let metadata = |members: usize| {
+        let members: Vec<_> = (0..members).map(|n| format!("\"m{n}\":0")).collect();
+        format!("{{{}}}", members.join(","))
+    };
+    let event = |members: usize| {
+        let mut event = with(least(), "snaviometadata", json!(metadata(members)));
+        event.truncate(event.len() - 1);
+        event.extend_from_slice(br#","subject":"s","partitionkey":"k"}"#);
+        event
+    };
+    // The member for the attributes, two of them, and that there is no data.
+    let fits = event(JSON_MEMBERS_MAX - 4);
+    let message = message(&CloudEvent::structured(&fits).unwrap(), &shop());
+    let told: Json = serde_json::from_slice(&CloudEvent::of(&message).unwrap().to_structured()).unwrap();
+    assert_eq!((&told["subject"], &told["partitionkey"]), (&json!("s"), &json!("k")));
+    assert_eq!(
+        said(event(JSON_MEMBERS_MAX - 3)),
+        "malformed: snaviometadata and the event's other attributes together: too many members"
+    );
 }

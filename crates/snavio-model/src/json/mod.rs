@@ -14,7 +14,7 @@ mod split;
 mod text;
 
 pub use differences::{Difference, differences};
-pub use find::Found;
+pub use find::{Found, Lookups};
 pub use pointer::{InvalidPointer, Pointer};
 pub use reader::{Array, Kind, Object, Reader};
 pub use split::split_array;

@@ -11,8 +11,9 @@ use crate::limits::JSON_DEPTH_MAX;
 #[error("a pointer to a member must be /name or /name/name, with ~0 for ~ and ~1 for /")]
 pub struct InvalidPointer;
 
-/// Names a member of an object. What is left out is looked for through objects only: arrays are not cut.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// Names a member of an object. What is left out is looked for through objects only: arrays are not cut. In order, those that
+/// begin alike are beside each other.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(value_type = String))]
 pub struct Pointer(Vec<String>);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::config::{Mode, OnFailure, OrderDefaults, Rules};
-use super::position::NumberKind;
+use super::config::{Mode, OnFailure, Order, OrderDefaults, Rules};
+use super::position::{Marks, NumberKind};
 use super::state::{EntityKey, EntityState};
 use crate::json::Pointer;
 use crate::message::Message;
@@ -31,10 +31,28 @@ pub struct Place {
 impl Place {
     /// Where a message stands at a route; nothing if it passes unordered. A number that is none is refused (ORD-1).
     pub fn find(message: &Message, route: &Route, defaults: &OrderDefaults) -> Result<Option<Self>, Refusal> {
-        let Some((order, rules)) = route.order.as_ref().and_then(|it| Some((it, it.rules(defaults)?))) else {
-            return Ok(None);
-        };
-        let Some(position) = order.position(message)? else { return Ok(None) };
+        let marks = Marks::of(message, ordered(route, defaults).map(|it| it.0).into_iter());
+        Self::by(&marks, message, route, defaults)
+    }
+
+    /// Where a message stands at each of several routes: what it says of that is read once for all of them.
+    pub fn find_each<'r>(
+        message: &Message,
+        routes: impl Iterator<Item = &'r Route> + Clone,
+        defaults: &OrderDefaults,
+    ) -> Vec<Result<Option<Self>, Refusal>> {
+        let marks = Marks::of(message, routes.clone().filter_map(|it| Some(ordered(it, defaults)?.0)));
+        routes.map(|route| Self::by(&marks, message, route, defaults)).collect()
+    }
+
+    fn by(
+        marks: &Marks<'_, '_>,
+        message: &Message,
+        route: &Route,
+        defaults: &OrderDefaults,
+    ) -> Result<Option<Self>, Refusal> {
+        let Some((order, rules)) = ordered(route, defaults) else { return Ok(None) };
+        let Some(position) = order.position(marks)? else { return Ok(None) };
         Ok(Some(Self {
             key: EntityKey::new(&message.tenant, route, order, &position.entity),
             number: position.number,
@@ -59,6 +77,12 @@ impl Place {
     }
 }
 
+/// How a route orders its messages, if it does.
+fn ordered<'r>(route: &'r Route, defaults: &OrderDefaults) -> Option<(&'r Order, Rules)> {
+    let order = route.order.as_ref()?;
+    Some((order, order.rules(defaults)?))
+}
+
 /// What decides which deliveries of a route are in one lane, where one message of an entity is handed out at a time: those that
 /// are there are beside those that come, and not before them, once it is another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,8 +94,8 @@ pub struct Lanes<'a> {
 impl<'a> Lanes<'a> {
     /// The lanes of a route; nothing where its deliveries are in none.
     pub fn of(route: &'a Route, defaults: &OrderDefaults) -> Option<Self> {
-        let order = route.order.as_ref()?;
-        let is_one_at_a_time = order.rules(defaults)?.mode.is_one_at_a_time();
+        let (order, rules) = ordered(route, defaults)?;
+        let is_one_at_a_time = rules.mode.is_one_at_a_time();
         is_one_at_a_time.then_some(Self { scope: order.scope.as_ref(), entity: order.entity.as_ref() })
     }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::Order;
 use crate::cloudevents::kept;
-use crate::json::{Fault, Found, Kind, Pointer};
+use crate::json::{Fault, Found, Kind, Lookups, Pointer};
 use crate::limits::ENTITY_BYTES_MAX;
 use crate::message::Message;
 use crate::refusal::{Reason, Refusal};
@@ -50,11 +50,54 @@ impl NumberKind {
     }
 }
 
+/// What orders go by in one message: looked up for all of them in one pass over its payload and one over its metadata, since
+/// an event may have a thousand destinations that each look somewhere else (QUA-1).
+pub(super) struct Marks<'o, 'm> {
+    message: &'m Message,
+    payload: Result<Lookups<'o, 'm>, Fault>,
+    extensions: Result<Extensions<'m>, Fault>,
+}
+
+/// The extensions of CloudEvents that messages are ordered by.
+#[derive(Debug, Clone, Copy, Default)]
+struct Extensions<'m> {
+    partition_key: Option<Found<'m>>,
+    sequence: Option<Found<'m>>,
+}
+
+impl<'o, 'm> Marks<'o, 'm> {
+    pub(super) fn of(message: &'m Message, orders: impl Iterator<Item = &'o Order> + Clone) -> Self {
+        let pointers = || orders.clone().flat_map(|it| [&it.entity, &it.number]);
+        let by_extensions = pointers().any(Option::is_none);
+        Self {
+            message,
+            payload: Lookups::of(&message.payload, pointers().flatten()),
+            extensions: if by_extensions { Extensions::of(message) } else { Ok(Extensions::default()) },
+        }
+    }
+}
+
+impl<'m> Extensions<'m> {
+    fn of(message: &'m Message) -> Result<Self, Fault> {
+        let Some(metadata) = message.event.as_ref().and_then(|it| it.metadata.as_ref()) else {
+            return Ok(Self::default());
+        };
+        let names = [PARTITION_KEY, SEQUENCE].map(kept::pointer);
+        let found = Lookups::of(metadata.as_bytes(), names.iter().flatten())?;
+        let [partition_key, sequence] = names.each_ref().map(|it| found.at(it.as_ref()?));
+        Ok(Self { partition_key, sequence })
+    }
+}
+
+const PARTITION_KEY: &str = "partitionkey";
+const SEQUENCE: &str = "sequence";
+
 impl Order {
     /// Where a message stands; nothing if it passes unordered (ORD-1). A number that is none is refused.
-    pub fn position(&self, message: &Message) -> Result<Option<Position>, Refusal> {
-        let Some(entity) = self.entity_of(message)? else { return Ok(None) };
-        let numbered = self.find(message, &self.number, "sequence")?;
+    pub(super) fn position(&self, marks: &Marks<'_, '_>) -> Result<Option<Position>, Refusal> {
+        let message = marks.message;
+        let Some(entity) = self.entity_in(marks)? else { return Ok(None) };
+        let numbered = find(marks, &self.number, |it| it.sequence)?;
         if let Some(found) = numbered.filter(|it| it.kind != Kind::Null) {
             let number = number(&found).ok_or_else(|| self.no_number())?;
             return Ok(Some(Position { entity, number, kind: NumberKind::Sequence }));
@@ -64,39 +107,35 @@ impl Order {
         Ok(number.map(|number| Position { entity, number, kind: NumberKind::Time }))
     }
 
-    fn entity_of(&self, message: &Message) -> Result<Option<String>, Refusal> {
-        let Some(found) = self.find(message, &self.entity, "partitionkey")? else { return Ok(None) };
+    fn entity_in(&self, marks: &Marks<'_, '_>) -> Result<Option<String>, Refusal> {
+        let Some(found) = find(marks, &self.entity, |it| it.partition_key)? else { return Ok(None) };
         let entity = found.text().or_else(|| found.whole_number());
         if entity.as_ref().is_some_and(|it| it.len() > ENTITY_BYTES_MAX) {
-            let place = place(&self.entity, "partitionkey");
+            let place = place(&self.entity, PARTITION_KEY);
             let detail = format!("the entity in {place} must be at most {ENTITY_BYTES_MAX} bytes");
             return Err(Refusal::new(Reason::Malformed, detail));
         }
         Ok(entity)
     }
 
-    /// A value of the payload by its pointer, or else of an extension.
-    fn find<'a>(
-        &self,
-        message: &'a Message,
-        pointer: &Option<Pointer>,
-        extension: &str,
-    ) -> Result<Option<Found<'a>>, Refusal> {
-        let found = match (pointer, kept::pointer(extension), &message.event) {
-            (Some(pointer), _, _) => Found::at(&message.payload, pointer),
-            (None, Some(pointer), Some(event)) => {
-                event.metadata.as_ref().map_or(Ok(None), |it| Found::at(it.as_bytes(), &pointer))
-            }
-            _ => Ok(None),
-        };
-        found.map_err(|fault: Fault| fault.into())
-    }
-
     fn no_number(&self) -> Refusal {
-        let place = place(&self.number, "sequence");
+        let place = place(&self.number, SEQUENCE);
         let detail = format!("the number in {place} must be whole, 0 to {}, or the same as text", i64::MAX);
         Refusal::new(Reason::InvalidSequence, detail)
     }
+}
+
+/// A value of the payload by its pointer, or else of an extension.
+fn find<'m>(
+    marks: &Marks<'_, 'm>,
+    pointer: &Option<Pointer>,
+    extension: fn(&Extensions<'m>) -> Option<Found<'m>>,
+) -> Result<Option<Found<'m>>, Refusal> {
+    let found = match pointer {
+        Some(pointer) => marks.payload.as_ref().map(|it| it.at(pointer)),
+        None => marks.extensions.as_ref().map(extension),
+    };
+    found.map_err(|fault| Refusal::from(*fault))
 }
 
 fn place(pointer: &Option<Pointer>, extension: &str) -> String {

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::json;
 
+use super::position::{Marks, Position};
 use super::*;
 use crate::event::EventEnvelope;
 use crate::hash::DomainHash;
@@ -66,8 +67,12 @@ fn message(payload: &str, metadata: Option<&str>) -> Message {
     }
 }
 
+fn stands(order: &Order, message: &Message) -> Result<Option<Position>, Refusal> {
+    order.position(&Marks::of(message, [order].into_iter()))
+}
+
 fn position(order: &Order, payload: &str, metadata: Option<&str>) -> Result<Option<(String, i64)>, Refusal> {
-    Ok(order.position(&message(payload, metadata))?.map(|it| (it.entity, it.number)))
+    Ok(stands(order, &message(payload, metadata))?.map(|it| (it.entity, it.number)))
 }
 
 /// ORD-1
@@ -165,18 +170,54 @@ fn cloudevents_are_ordered_by_their_extensions() {
     }
 }
 
+/// ORD-1, PIP-13: as each destination would find it alone, whatever the others look for.
+#[test]
+fn a_place_is_found_for_many_destinations_at_once() {
+    let route = |n: usize, order: Option<Order>| {
+        let text = format!(
+            r#"{{"target":"acme/s{n}","name":"build.progress","queue":"q","dead_letter_queue":"d"}}"#
+        );
+        Route { order: order.map(Box::new), ..serde_json::from_str(&text).unwrap() }
+    };
+    let by = |entity: &str, number: &str| Order::by(pointer(entity), pointer(number));
+    let orders = [
+        Some(by_pointers()),
+        None,
+        Some(Order::by_extensions()),
+        Some(by("/a", "/a/b")),
+        Some(by("/a/b", "/a/c/1")),
+        Some(by("/a/c/0", "/eventSequence")),
+        Some(Order { number: None, ..by_pointers() }),
+        Some(Order { enabled: Some(false), ..by_pointers() }),
+        Some(by("/nothing", "/buildId")),
+        Some(by("/buildId", "/buildId")),
+    ];
+    let routes: Vec<_> = (0..).zip(orders).map(|(n, order)| route(n, order)).collect();
+    let kept = r#"{"cloudevents":{"partitionkey":"k","sequence":"12"}}"#;
+    let sent = message(r#"{"buildId":"b","eventSequence":7,"a":{"b":"x","c":["e",3]}}"#, Some(kept));
+    let defaults = OrderDefaults::default();
+    let found = Place::find_each(&sent, routes.iter(), &defaults);
+    let alone: Vec<_> = routes.iter().map(|it| Place::find(&sent, it, &defaults)).collect();
+    assert_eq!(found, alone);
+    let numbers: Vec<_> =
+        found.iter().map(|it| it.as_ref().map(|it| it.as_ref().map(|it| it.number)).ok()).collect();
+    let (free, unreadable) = (Some(None), None);
+    let at = |number| Some(Some(number));
+    assert_eq!(numbers, [at(7), free, at(12), free, at(3), at(7), at(12), free, free, unreadable]);
+}
+
 /// ORD-1
 #[test]
 fn a_timestamp_is_a_number_only_where_the_route_says_so() {
     let order = Order { timestamp_as_number: true, ..by_pointers() };
     let without = message(r#"{"buildId":"b"}"#, None);
-    let read = order.position(&without).unwrap().unwrap();
+    let read = stands(&order, &without).unwrap().unwrap();
     assert_eq!((read.number, read.kind), (1_794_731_400_123, NumberKind::Time));
-    assert_eq!(by_pointers().position(&without), Ok(None));
+    assert_eq!(stands(&by_pointers(), &without), Ok(None));
     let with = message(r#"{"buildId":"b","eventSequence":7}"#, None);
-    assert_eq!(order.position(&with).unwrap().unwrap().kind, NumberKind::Sequence);
+    assert_eq!(stands(&order, &with).unwrap().unwrap().kind, NumberKind::Sequence);
     let command = Message { event: None, sent_at: "2026-11-15T08:30:00Z".into(), ..without };
-    assert_eq!(order.position(&command).unwrap().unwrap().number, 1_794_731_400_000);
+    assert_eq!(stands(&order, &command).unwrap().unwrap().number, 1_794_731_400_000);
     // Numbers of both kinds are never compared: the first message of an entity decides.
     let mut run = Run::new(rules(Mode::Strict));
     run.send(7, "a");

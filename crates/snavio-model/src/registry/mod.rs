@@ -10,10 +10,12 @@ mod identity;
 mod key;
 mod live_adapter;
 mod past;
+mod plan;
 mod push;
 mod revocation;
 mod rotation;
 mod service;
+mod soundness;
 mod verify;
 
 use std::ops::Bound;
@@ -24,8 +26,7 @@ use imbl::shared_ptr::DefaultSharedPtr;
 use imbl::{GenericHashMap, OrdMap};
 
 pub use chain::{Digest, PublicKey, Seal, SealingKey, Signer, Skipped};
-pub(crate) use change::problems_alone;
-pub use change::{Author, Change, Wish, plan};
+pub use change::{Author, Change, Wish};
 pub use entry::{
     Acl, Ban, Client, DispatchMode, Entry, EventType, Grant, Key, Profile, Route, Sealed, Service, Tenant,
     event_type_of,
@@ -36,10 +37,12 @@ pub use identity::{GrantRequest, Issuer, KeySet, PersonalToken, Role, Workload};
 pub use key::{EntryKey, Kind};
 pub use live_adapter::LiveAdapter;
 pub use past::{Differences, Rollback};
+pub use plan::plan;
 pub use push::{Disabled, LivePushSecret, PushSecret};
 pub use revocation::{Revocation, Revoked, Used};
 pub use rotation::{KeyRevocation, KeyRing, KeyState, NewKey, version};
 pub use service::{BoundRoute, LiveKey, ServiceView};
+pub(crate) use soundness::problems_alone;
 pub use verify::{Fault, Verified, Verifier, verify};
 
 use crate::adapter::ForeignSecret;

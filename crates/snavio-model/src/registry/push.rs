@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Unseal;
-use super::entry::{Sealed, event_type_of};
+use super::entry::{Route, Sealed, event_type_of};
 use super::key::{EntryKey, Kind};
 use crate::limits;
 use crate::processing::ProcessingKind;
@@ -109,9 +109,16 @@ pub struct Disabled {
     pub why: String,
 }
 
+impl Route {
+    /// What is wrong with its being disabled, if anything.
+    pub(super) fn disabled_problem(&self) -> Option<String> {
+        self.disabled.as_ref()?.problem(self.processing.kind)
+    }
+}
+
 impl Disabled {
     /// What is wrong with it on a route that is processed so.
-    pub(super) fn problem(&self, kind: ProcessingKind) -> Option<String> {
+    fn problem(&self, kind: ProcessingKind) -> Option<String> {
         if !kind.is_sent() {
             return Some("disabled is for processing.kind push".to_owned());
         }

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::adapter::{Adapter, Preset};
 use crate::claim::ClaimPolicy;
 use crate::limits;
 use crate::name::{GrantedName, QueueName};
@@ -488,4 +489,57 @@ fn commands_are_pushed_as_they_are_and_only_pushes_are_disabled() {
         assert!(told.contains(says), "{told}");
     }
     apply(&filled(), vec![Wish::Put(Entry::Route(Route { disabled, ..pushed("one", "hooks") }))]).unwrap();
+}
+
+/// REG-13, MSG-7: its service has begun to sign its events since, and its provider signs nothing.
+#[test]
+fn an_adapter_whose_secrets_alone_are_others_is_not_asked_again_whether_it_may_be() {
+    let sealed = |text: &str| Sealed(text.to_owned());
+    let bot: crate::name::ServiceName = "acme/bot".parse().unwrap();
+    let adapter = Preset::Telegram.adapter("bot".parse().unwrap(), bot.clone(), vec![sealed("before")]);
+    let put = |adapter: &Adapter| Wish::Put(Entry::Adapter(Box::new(adapter.clone())));
+    let of_type = event_type("acme/bot", "telegram.update");
+    let there = apply(&filled(), vec![put(&adapter), Wish::Put(of_type)]).unwrap();
+    let signing = Entry::Service(Service { signed_events: true, ..Service::new(bot) });
+    let there = apply(&there, vec![Wish::Put(signing)]).unwrap();
+    let anew = Adapter { secrets: vec![sealed("under another key")], ..adapter.clone() };
+    assert_eq!(apply(&there, vec![put(&anew)]).unwrap().version(), there.version() + 1);
+    for (other, says) in [
+        (Adapter { source: "other".to_owned(), ..anew.clone() }, "events of acme/bot must be signed"),
+        (adapter.clone(), "events of acme/bot must be signed"),
+        (Adapter { secrets: Vec::new(), ..adapter }, "an adapter has 1 to 4 secrets"),
+    ] {
+        let told = refusal(&there, vec![put(&other)]);
+        assert!(told.contains(says), "{told}");
+    }
+}
+
+/// DLV-1, PIP-13: whoever took the grant back, or the type away, cannot keep a receiver that is gone from being left alone.
+#[test]
+fn a_push_is_disabled_and_enabled_though_it_could_not_be_registered_anew() {
+    let given = grant("zeta/app", "acme/shop", "order.paid");
+    let Entry::Subscription(plain) = subscription("zeta/app", "acme/shop", "order.paid") else {
+        unreachable!()
+    };
+    let pushed = Route { processing: Processing::push("https://hooks.example/"), ..plain };
+    let put = |route: &Route| Wish::Put(Entry::Subscription(route.clone()));
+    let there = apply(&publishing(), vec![put(&pushed), Wish::Put(given.clone())]).unwrap();
+    let of_type = EntryKey { kind: Kind::EventType, name: "acme/shop:order.paid".into() };
+    let there = apply(&there, vec![Wish::Remove(given.key()), Wish::Remove(of_type)]).unwrap();
+    let because = |why: &str| Some(Box::new(Disabled { at: None, why: why.into() }));
+    let disabled = Route { disabled: because("410"), ..pushed.clone() };
+    let off = apply(&there, vec![put(&disabled)]).unwrap();
+    assert_eq!(off.version(), there.version() + 1);
+    assert_eq!(apply(&off, vec![put(&pushed)]).unwrap().version(), off.version() + 1, "its owner enables it");
+    for (other, says) in [
+        (
+            Route { disabled: because(&"x".repeat(limits::REASON_CHARS_MAX + 1)), ..pushed.clone() },
+            "disabled.why is longer",
+        ),
+        (Route { receives_max: 9, ..disabled }, "has not granted its events"),
+        (pushed, "has not granted its events"),
+    ] {
+        let told = refusal(&there, vec![put(&other)]);
+        assert!(told.contains(says), "{told}");
+    }
 }

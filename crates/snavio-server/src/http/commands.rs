@@ -334,6 +334,13 @@ async fn send_array(
     let wait = wait(&headers)?;
     let unfit = entries.len() - arrivals.len();
     let breadth: usize = arrivals.iter().map(|it| app.gate.breadth(it)).sum();
+    if breadth > limits::BATCH_DESTINATIONS_MAX {
+        let most = limits::BATCH_DESTINATIONS_MAX;
+        let detail = format!(
+            "the events of a batch go to at most {most} subscriptions, each counted for each event, and these to {breadth}; split it"
+        );
+        return Err(Refusal::new(Reason::TooLarge, detail));
+    }
     let turn = caller.turns().take(unfit + breadth).await;
     let work = async move {
         let ended = app.gate.accept_all(arrivals, wait, turn).await;

@@ -7,7 +7,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
-use snavio_gate::{Adapted, Answer, Arrival, Unadapted, Wait};
+use snavio_gate::{Answer, Arrival, UnverifiedWebhook, Wait};
 use snavio_model::adapter::WebhookRequest;
 use snavio_model::message::MessageKind;
 use snavio_model::refusal::{Reason, Refused};
@@ -59,23 +59,36 @@ pub(super) async fn take(
     let headers = texts(&parts.headers);
     let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let request = WebhookRequest { headers: &headers, body: &body };
-    let adapted = app.gate.adapt(&tenant, &adapter, &request, received_at).await;
-    let Adapted { source, event, vouched } = adapted.map_err(|why| match why {
-        Unadapted::Unverified => {
+    let verified = app.gate.verify_webhook(&tenant, &adapter, &request, received_at).await;
+    let on_record = |source: &_, refusal| {
+        Problem::from(on_record(&app, MessageKind::Event, source, &parts.headers, refusal))
+    };
+    let verified = verified.map_err(|why| match why {
+        UnverifiedWebhook::Stranger => {
             let detail = "there is no such adapter, or the request is not its provider's";
             Problem::from(app.failures.refuse(&parts.extensions, received_at, detail))
         }
-        Unadapted::Refused { source: Some(source), refusal } => {
-            on_record(&app, MessageKind::Event, &source, &parts.headers, refusal).into()
-        }
-        Unadapted::Refused { source: None, refusal } => refusal.into(),
+        UnverifiedWebhook::Refused { source: Some(source), refusal } => on_record(&source, refusal),
+        UnverifiedWebhook::Refused { source: None, refusal } => refusal.into(),
     })?;
+    let source = verified.source().clone();
     let visit = app.sessions.visit(source.tenant(), parts.uri.path())?;
+    // For how many it is, only the event can tell; making it takes a turn like everything that is done for a tenant.
+    let turn = visit.turns().take(1).await;
+    let (event, vouched) = verified.into_event(&request).map_err(|refusal| on_record(&source, refusal))?;
     let arrival = Arrival {
         vouched: Some(vouched),
+        received_at,
         ..arrival(&app, MessageKind::Event, source, event, &parts.headers)
     };
-    let turn = visit.turns().take(app.gate.breadth(&arrival)).await;
+    let turn = match app.gate.breadth(&arrival) {
+        ..=1 => turn,
+        wide => {
+            // Whoever waits holding a part would keep others from theirs.
+            drop(turn);
+            visit.turns().take(wide).await
+        }
+    };
     let running = Arc::clone(&app);
     match Outlive::new(async move { running.gate.accept(arrival, Wait::Never, turn).await }).await {
         Ok(ended) => Ok(answer(&ended)),

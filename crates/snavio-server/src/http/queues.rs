@@ -15,7 +15,7 @@ use snavio_model::id::Serial;
 use snavio_model::limits;
 use snavio_model::name::{QueueKey, QueueName};
 use snavio_model::permission::Permission;
-use snavio_model::processing::ProcessingKind;
+use snavio_model::processing::Taker;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::{BoundRoute, Disabled, Registry};
 use snavio_model::time::Clock;
@@ -108,8 +108,7 @@ fn check_taken_by_consumers(app: &App, principal: &Principal, queue: &QueueKey) 
     let registry = app.gate.registry();
     let view = registry.service(caller.service.as_str());
     let mut own = view.into_iter().flat_map(|it| it.routes().chain(it.subscriptions()));
-    let is_other = |kind: ProcessingKind| kind.is_called() || kind == ProcessingKind::Reported;
-    if own.any(|it| it.queue == *queue && is_other(it.route.processing.kind)) {
+    if own.any(|it| it.queue == *queue && it.route.processing.kind.taker() != Taker::Consumers) {
         let detail = "what waits here is processed by the gateway, or begun through the claims API";
         return Err(Refusal::new(Reason::InvalidRequest, detail));
     }

@@ -66,33 +66,32 @@ async fn run(
 ) {
     let source = session.service.clone();
     let mut under_way = FuturesOrdered::new();
-    let mut bytes = 0;
+    let mut held = Size::default();
     // Received as it comes, however long its turn takes.
     let received = |line| arrival(&app, kind, source.clone(), line, &headers);
     let mut lines = std::pin::pin!(in_turn(lines, session.turns(), received, |it| app.gate.breadth(it)));
     // Not on a task of its own: two lines with one id must not overtake each other.
-    let take = |arrival: Arrival, turn| async {
-        let length = arrival.body.len();
-        (length, send_entry(&app, &session, arrival, turn).await)
+    let take = |arrival: Arrival, size: Size, turn| {
+        let (app, session) = (&app, &session);
+        async move { (size, send_entry(app, session, arrival, turn).await) }
     };
     let refusal = loop {
-        let more =
-            under_way.len() < limits::STREAM_IN_FLIGHT_MAX && bytes < limits::STREAM_IN_FLIGHT_BYTES_MAX;
         tokio::select! {
-            line = lines.next(), if more => match line {
-                Some(Ok((line, turn))) => {
+            line = lines.next(), if held.has_room() => match line {
+                Some(Ok((line, destinations, turn))) => {
                     // Each line is a use of the token (REG-7).
                     if let Err(refusal) = session.check(&app.gate.registry(), app.clock.now()) {
                         break Some(refusal);
                     }
-                    bytes += line.body.len();
-                    under_way.push_back(take(line, turn));
+                    let size = Size { messages: 1, bytes: line.body.len(), destinations };
+                    held = held.with(size);
+                    under_way.push_back(take(line, size, turn));
                 }
                 Some(Err(refusal)) => break Some(refusal),
                 None => break None,
             },
-            Some((length, entry)) = under_way.next() => {
-                bytes -= length;
+            Some((size, entry)) = under_way.next() => {
+                held = held.without(size);
                 answers.send(&entry).await;
             }
             () = app.stopping.cancelled() => break Some(stopping()),
@@ -111,7 +110,40 @@ async fn run(
     answers.end();
 }
 
-/// Lines as they come, each with its turn at the pipeline (PIP-9). In their order: two with one id must not
+/// How much of a stream is under way: with each message come its bytes, and a verdict for each destination.
+#[derive(Debug, Default, Clone, Copy)]
+struct Size {
+    messages: usize,
+    bytes: usize,
+    destinations: usize,
+}
+
+impl Size {
+    /// Whether one more may come.
+    fn has_room(&self) -> bool {
+        self.messages < limits::STREAM_IN_FLIGHT_MAX
+            && self.bytes < limits::STREAM_IN_FLIGHT_BYTES_MAX
+            && self.destinations < limits::STREAM_IN_FLIGHT_DESTINATIONS_MAX
+    }
+
+    fn with(self, more: Self) -> Self {
+        Self {
+            messages: self.messages + more.messages,
+            bytes: self.bytes + more.bytes,
+            destinations: self.destinations + more.destinations,
+        }
+    }
+
+    fn without(self, gone: Self) -> Self {
+        Self {
+            messages: self.messages.saturating_sub(gone.messages),
+            bytes: self.bytes.saturating_sub(gone.bytes),
+            destinations: self.destinations.saturating_sub(gone.destinations),
+        }
+    }
+}
+
+/// Lines as they come, each with how many destinations it has and its turn at the pipeline (PIP-9). In their order: two with one id must not
 /// overtake each other. The request's own part goes with the first line and ends with it, so that a stream that
 /// sends nothing for a while keeps nobody from theirs.
 fn in_turn<S, E, T>(
@@ -119,7 +151,7 @@ fn in_turn<S, E, T>(
     turns: &Turns,
     received: impl Fn(Bytes) -> T,
     breadth: impl Fn(&T) -> usize,
-) -> impl Stream<Item = Result<(T, Turn), Refusal>>
+) -> impl Stream<Item = Result<(T, usize, Turn), Refusal>>
 where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
     E: std::error::Error + 'static,
@@ -130,9 +162,9 @@ where
             Ok(line) => received(line),
             Err(refusal) => return Some((Err(refusal), (lines, is_first, received, breadth))),
         };
-        let messages = breadth(&line);
-        let turn = if is_first { turns.take(messages).await } else { turns.take_more(messages).await };
-        Some((Ok((line, turn)), (lines, false, received, breadth)))
+        let wide = breadth(&line);
+        let turn = if is_first { turns.take(wide).await } else { turns.take_more(wide).await };
+        Some((Ok((line, wide, turn)), (lines, false, received, breadth)))
     })
 }
 
@@ -293,19 +325,36 @@ mod tests {
         let others = [turns.take(usize::MAX / 2).await, turns.take(usize::MAX / 2).await];
         assert!(lines.next().now_or_never().is_none(), "the first waits");
         drop(others);
-        let (first, held) = lines.next().await.unwrap().unwrap();
+        let (first, _, held) = lines.next().await.unwrap().unwrap();
         let rest = limits::TENANT_TURNS - 3 * limits::TURN_OF_REQUEST - 1;
         let others = [rest / 2, rest - rest / 2]
             .map(|part| turns.take(part).now_or_never().expect("it holds its request's part and one"));
         assert!(lines.next().now_or_never().is_none(), "the second waits");
         drop(held);
-        let (second, held) = lines.next().now_or_never().expect("its turn has come").unwrap().unwrap();
+        let (second, _, held) = lines.next().now_or_never().expect("its turn has come").unwrap().unwrap();
         assert_eq!((&first[..], &second[..]), (&b"a"[..], &b"b"[..]));
         assert!(turns.take(0).now_or_never().is_some(), "it holds one alone");
         drop((held, others));
         let all = [(); 2].map(|()| turns.take(usize::MAX / 2).now_or_never());
         assert!(all.iter().all(Option::is_some), "at rest it holds nothing");
         assert!(lines.next().await.is_none());
+    }
+
+    /// PIP-9, PIP-13
+    #[test]
+    fn no_more_of_a_stream_is_under_way_than_its_verdicts_have_room_for() {
+        let event = Size { messages: 1, bytes: 100, destinations: limits::SUBSCRIPTIONS_PER_TYPE_MAX };
+        let mut held = Size::default();
+        while held.has_room() {
+            held = held.with(event);
+        }
+        assert_eq!(held.destinations, limits::STREAM_IN_FLIGHT_DESTINATIONS_MAX);
+        assert!(held.without(event).has_room());
+        let narrow = Size { destinations: 1, ..event };
+        let mut held = Size::default();
+        (0..limits::STREAM_IN_FLIGHT_MAX).for_each(|_| held = held.with(narrow));
+        assert!(!held.has_room() && held.without(narrow).has_room());
+        assert!(!Size { bytes: limits::STREAM_IN_FLIGHT_BYTES_MAX, ..narrow }.has_room());
     }
 
     /// PIP-9

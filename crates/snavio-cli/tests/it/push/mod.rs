@@ -1,6 +1,7 @@
 //! HTTP push from outside (DLV-1, DLV-4, MSG-4, QUA-6): signed, sent again until it is taken, and left alone while nobody is
 //! there.
 
+mod gone;
 mod others;
 
 use std::collections::BTreeMap;

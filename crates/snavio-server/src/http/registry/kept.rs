@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use snavio_model::name::{QueueKey, TenantName};
 use snavio_model::order::{Lanes, OrderDefaults};
-use snavio_model::processing::ProcessingKind;
 use snavio_model::registry::{Change, Entry, EntryKey, Registry, Route};
 use snavio_model::time::Clock;
 use snavio_store::StoreError;
@@ -83,13 +82,9 @@ fn left(registry: &Registry, changes: &[Change]) -> BTreeMap<QueueKey, EntryKey>
 fn handed_over(changes: &[Change]) -> BTreeMap<QueueKey, EntryKey> {
     let taken = |entry: &Option<Entry>| {
         let route = route_of(entry)?;
-        let by = match route.processing.kind {
-            ProcessingKind::Queue | ProcessingKind::Tracked => 0,
-            ProcessingKind::Http => 1,
-            ProcessingKind::Reported => 2,
-            // What is pushed is followed by no claim, and what a processor is called for is.
-            ProcessingKind::Push => 3,
-        };
+        let kind = route.processing.kind;
+        // What is pushed is followed by no claim, and what a processor is called for is.
+        let by = (kind.taker(), kind.is_sent());
         Some((QueueKey::new(route.target.tenant(), &route.queue), by))
     };
     // A queue has one kind of taker, so any of those who took from it says which.
