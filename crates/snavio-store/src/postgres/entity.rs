@@ -14,6 +14,17 @@ use super::pool::{Trouble, sql};
 use crate::StoreError;
 use crate::evidence::{alert, of_entity};
 
+/// Keeps entities from others: whoever needs several takes them in one order.
+pub(super) const LOCK: &str = "SELECT pg_advisory_xact_lock(key) FROM ( \
+     SELECT DISTINCT hashtextextended(lane, 7) AS key FROM unnest($1::text[]) AS lane ORDER BY key OFFSET 0) AS keys";
+/// Reads what is known of entities.
+pub(super) const FIND: &str = "SELECT lane, body, check_value FROM entity WHERE lane = ANY ($1)";
+/// Writes what is known of entities.
+pub(super) const PUT: &str = "INSERT INTO entity (lane, body, expires_at, wait_ends_at, parked_at, check_value) \
+     SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[]) \
+     ON CONFLICT (lane) DO UPDATE SET body = excluded.body, expires_at = excluded.expires_at, \
+         wait_ends_at = excluded.wait_ends_at, parked_at = excluded.parked_at, check_value = excluded.check_value";
+
 /// What was found under some keys.
 #[derive(Default)]
 pub(super) struct Found {
@@ -27,8 +38,6 @@ pub(super) async fn lock<'a>(
     client: &impl GenericClient,
     keys: impl Iterator<Item = &'a EntityKey>,
 ) -> Result<(), Trouble> {
-    const LOCK: &str = "SELECT pg_advisory_xact_lock(key) FROM ( \
-         SELECT DISTINCT hashtextextended(lane, 7) AS key FROM unnest($1::text[]) AS lane ORDER BY key OFFSET 0) AS keys";
     let lanes: Vec<_> = keys.map(EntityKey::to_text).collect();
     let statement = client.prepare_cached(LOCK).await.map_err(Trouble::of)?;
     client.query(&statement, &[&lanes]).await.map(|_| ()).map_err(Trouble::of)
@@ -39,7 +48,6 @@ pub(super) async fn find<'a>(
     client: &impl GenericClient,
     keys: impl Iterator<Item = &'a EntityKey>,
 ) -> Result<Found, Trouble> {
-    const FIND: &str = "SELECT lane, body, check_value FROM entity WHERE lane = ANY ($1)";
     let lanes: Vec<_> = keys.map(EntityKey::to_text).collect();
     let mut found = Found::default();
     if lanes.is_empty() {
@@ -76,10 +84,6 @@ pub(super) async fn put<'a>(
     client: &impl GenericClient,
     entities: impl Iterator<Item = (&'a EntityKey, &'a EntityRecord)>,
 ) -> Result<(), Trouble> {
-    const PUT: &str = "INSERT INTO entity (lane, body, expires_at, wait_ends_at, parked_at, check_value) \
-         SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[]) \
-         ON CONFLICT (lane) DO UPDATE SET body = excluded.body, expires_at = excluded.expires_at, \
-             wait_ends_at = excluded.wait_ends_at, parked_at = excluded.parked_at, check_value = excluded.check_value";
     let entities: Vec<_> = entities.collect();
     if entities.is_empty() {
         return Ok(());
