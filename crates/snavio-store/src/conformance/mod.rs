@@ -150,6 +150,7 @@ macro_rules! conformance {
             ordering: strict_refuses_what_is_late_and_knows_repeats,
                 lenient_delivers_what_is_late_and_skip_records_it, what_is_ahead_waits_until_the_gap_fills,
                 a_wait_that_ends_hands_out_in_order_and_records_the_gap,
+                waits_end_however_many_entities_have_them,
                 one_message_of_an_entity_is_handed_out_at_a_time,
                 a_message_that_fails_for_good_lets_later_ones_go_on,
                 an_entity_is_parked_behind_what_failed_until_it_is_mended,
