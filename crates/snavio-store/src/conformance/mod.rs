@@ -166,7 +166,8 @@ macro_rules! conformance {
                 what_is_taken_amid_a_purge_is_not_told_as_failed;
             parking: what_is_purged_of_a_lane_is_not_handed_out, what_failed_meanwhile_is_not_passed,
                 what_nobody_took_in_time_is_not_passed, what_is_purged_or_erased_keeps_nothing_parked,
-                what_is_late_or_unreadable_wherever_it_goes_is_refused;
+                what_is_late_or_unreadable_wherever_it_goes_is_refused,
+                what_came_late_parks_nothing_and_mends_nothing, what_was_tried_and_is_purged_is_not_passed;
             resets: a_reset_forgets_and_hands_out_what_waits_on_the_record, a_reset_sees_what_comes_beside_it;
             queue: a_lease_hides_until_it_ends, a_receive_that_is_given_up_spends_no_attempt,
                 an_extension_hides_for_longer, a_release_waits_out_its_delay,
