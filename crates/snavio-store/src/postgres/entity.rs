@@ -99,6 +99,17 @@ pub(super) async fn put<'a>(
     client.execute(&statement, &values).await.map(|_| ()).map_err(Trouble::of)
 }
 
+/// Parks one behind a number of which nothing else can be read.
+pub(super) async fn park_unread(
+    client: &impl GenericClient,
+    key: &EntityKey,
+    number: i64,
+) -> Result<(), StoreError> {
+    const PARK: &str = "UPDATE entity SET parked_at = least(parked_at, $2) WHERE lane = $1";
+    let statement = client.prepare_cached(PARK).await.map_err(sql)?;
+    client.execute(&statement, &[&key.to_text(), &number]).await.map(|_| ()).map_err(sql)
+}
+
 pub(super) async fn delete(client: &impl GenericClient, key: &EntityKey) -> Result<(), StoreError> {
     let statement = client.prepare_cached("DELETE FROM entity WHERE lane = $1").await.map_err(sql)?;
     client.execute(&statement, &[&key.to_text()]).await.map(|_| ()).map_err(sql)
