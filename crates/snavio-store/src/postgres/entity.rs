@@ -153,3 +153,34 @@ fn read(row: &Row) -> Result<(EntityKey, EntityRecord), StoreError> {
     let record = EntityRecord::stored(body).filter(|_| check == of_entity(&key, body));
     Ok((key, record.ok_or_else(damaged)?))
 }
+
+#[cfg(test)]
+mod tests {
+    use snavio_model::order::Mode;
+    use snavio_model::settle::Outcome;
+    use snavio_testbed::Postgres;
+
+    use super::super::{Options, PostgresStore};
+    use super::*;
+    use crate::Store;
+    use crate::conformance::ordering::{numbered, ordered};
+    use crate::conformance::samples::{at, settle};
+
+    /// ORD-2, ENG-7: a node that vanishes between two statements leaves its entities before what waits for them is given up.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_a_vanished_node_kept_is_settled_by_the_others() {
+        let url = Postgres::shared().database().expect("PostgreSQL starts");
+        let open = async || PostgresStore::open(&Options::new(url.as_str())).await.expect("it opens");
+        let (vanished, other) = (open().await, open().await);
+        let batch = vec![numbered("e-1", "e", 1, &[ordered("strict", Mode::Strict, |_| {})], at(0))];
+        let mut client = vanished.inner.pool.get_kept().await.expect("it connects");
+        let transaction = client.transaction().await.expect("it begins");
+        lock(&transaction, batch[0].entities()).await.expect("it locks");
+        let settled = settle(&other, batch, at(0)).await;
+        assert!(matches!(settled[0].outcomes[..], [Outcome::Queued { .. }]), "{settled:?}");
+        assert!(transaction.commit().await.is_err(), "the server has ended it, not we");
+        drop(client);
+        vanished.close().await;
+        other.close().await;
+    }
+}
