@@ -17,7 +17,7 @@ use snavio_model::settle::{Intake, Settlement};
 use snavio_model::telemetry;
 use snavio_model::time::{Clock, Timestamp};
 use snavio_model::trace::{CorrelationId, Traceparent};
-use snavio_store::{Store, StoreError};
+use snavio_store::{Store, StoreError, WaitsEnded};
 use tokio_util::task::TaskTracker;
 
 use crate::answer::{Answer, Reached, Verdict};
@@ -505,12 +505,16 @@ impl Gate {
         self.sweeps_held.load(Ordering::Relaxed)
     }
 
-    /// Ends waits whose time is over (ORD-3).
-    pub(crate) async fn end_waits(&self) {
+    /// Ends waits whose time is over (ORD-3), a bounded number; true when there may be more.
+    pub(crate) async fn end_waits(&self) -> bool {
         match self.store.end_waits(self.clock.now()).await {
-            Ok(ended) => self.ordering.waited(&ended),
+            Ok(WaitsEnded { ended, is_partial }) => {
+                self.ordering.waited(&ended);
+                is_partial
+            }
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "waits could not be ended");
+                false
             }
         }
     }

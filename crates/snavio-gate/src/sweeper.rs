@@ -38,9 +38,9 @@ pub(crate) async fn sweep(gate: Arc<Gate>) {
         if gate.holds_sweeps() || !gate.leads("sweeper", SWEEPER_TERM).await {
             continue;
         }
-        gate.end_waits().await;
-        // A partial sweep goes on at once, in commits of its own: intake rides between them.
-        while gate.sweep().await {}
+        // What is partial goes on at once, in commits of its own: intake rides between them. Waits end between sweeps, too,
+        // however much there is to sweep.
+        while gate.end_waits().await | gate.sweep().await {}
     }
 }
 

@@ -75,6 +75,11 @@ impl Tracking {
 }
 
 impl Delivery {
+    /// Whether later ones of its entity stay behind it when it fails for good (ORD-7).
+    pub fn parks(&self) -> bool {
+        self.lane.as_ref().is_some_and(|it| it.parks.is_some())
+    }
+
     /// A new delivery of `message` by `route`.
     pub fn new(id: Serial, message: Serial, route: &BoundRoute, now: Timestamp) -> Self {
         Self {

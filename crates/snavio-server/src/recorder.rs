@@ -101,5 +101,8 @@ fn describe() {
     describe_gauge!("snavio_relaxed", "1 when an acknowledged message may be lost in a crash");
     describe_counter!("snavio_store_commits_total", "commits, each of them one flush");
     describe_counter!("snavio_store_messages_total", "messages settled");
-    describe_counter!("snavio_store_round_trips_total", "statements sent to a database and awaited");
+    describe_counter!(
+        "snavio_store_round_trips_total",
+        "how often statements were sent to a database and awaited, alone or several in one flight"
+    );
 }

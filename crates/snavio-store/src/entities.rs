@@ -29,8 +29,9 @@ pub trait Entities: Send + Sync {
         act: Act,
     ) -> Result<Option<Result<EntityState, NotParked>>, StoreError>;
 
-    /// Ends waits whose time is over, some of them, and says what was let go.
-    async fn end_waits(&self, now: Timestamp) -> Result<Vec<WaitEnded>, StoreError>;
+    /// Ends waits whose time is over, those of a bounded number of entities, the longest over first, and says what was let
+    /// go.
+    async fn end_waits(&self, now: Timestamp) -> Result<WaitsEnded, StoreError>;
 }
 
 /// What came of forgetting an entity.
@@ -47,6 +48,15 @@ pub enum Reset {
         /// How many.
         deliveries: u64,
     },
+}
+
+/// What came of ending waits.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WaitsEnded {
+    /// What was let go.
+    pub ended: Vec<WaitEnded>,
+    /// Whether more may be over: whoever ends them does it again.
+    pub is_partial: bool,
 }
 
 /// A message that was let go without those before it.

@@ -45,7 +45,7 @@ use tokio::sync::Notify;
 pub use archive::{Archive, Cooled, CooledUpTo, Erasure, NewHold, NewSegment};
 pub use claims::{ClaimFilter, Claims, Finished, HeldBack, HeldDelivery, OnRecord, Report, StoredClaim};
 pub use conflict_lines::tell_of_more_conflicts;
-pub use entities::{Entities, Reset, WaitEnded};
+pub use entities::{Entities, Reset, WaitEnded, WaitsEnded};
 pub use fleet::{Fleet, Heard, NodeSeen, NodeState};
 pub use moving::{MoveError, Moved, move_store};
 

@@ -5,8 +5,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use snavio_model::archive::hold::Held;
 use snavio_model::delivery::ReceiptOutcome;
+use snavio_model::message::Message;
 use snavio_model::order::{Mode, OnFailure};
 use snavio_model::processing::Ending;
+use snavio_model::registry::{Acl, BoundRoute, Route};
+use snavio_model::settle::{Intake, Outcome};
 use snavio_store::conformance::Backend;
 use snavio_store::conformance::ordering::{numbered, ordered};
 use snavio_store::conformance::processing::take_up;
@@ -167,6 +170,82 @@ async fn a_report_holds_no_entity_while_it_waits_for_one_before_it() {
     locker.batch_execute("ROLLBACK").await.expect("it lets go");
     let finished = finishing.await.expect("it ends").expect("it is reported");
     assert!(finished.iter().all(|it| it.outcome == ReceiptOutcome::Done));
+    store.close().await;
+}
+
+/// ORD-2: what is asked for entities travels together. A batch with ordered messages goes there and back four times: to begin,
+/// to lock and read, to write, and to commit; however many entities it has, and whatever is let go or steps back by it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ordered_batch_goes_there_and_back_four_times() {
+    let url = Postgres::shared().database().expect("a database can be made");
+    let store = PostgresStore::open(&Options::new(&url)).await.expect("the store opens");
+    for mode in [Mode::Lenient, Mode::Skip, Mode::Strict, Mode::Reorder] {
+        let routes = [ordered(&format!("{mode:?}").to_lowercase(), mode, |_| {})];
+        let of = |number: i64| {
+            let entities = (0..20).map(move |it| format!("e{it}"));
+            entities.map(move |it| (format!("{mode:?}-{it}-{number}"), it, number))
+        };
+        // The first one counts the queue, the third is ahead of a gap, and the fourth fills it or is late.
+        for (place, number) in [1, 2, 4, 3].into_iter().enumerate() {
+            let batch = of(number).map(|(id, entity, number)| numbered(&id, &entity, number, &routes, at(0)));
+            let before = store.figures().round_trips;
+            settle(&store, batch.collect(), at(0)).await;
+            let round_trips = store.figures().round_trips - before;
+            let expected = match (place, mode) {
+                (0, _) => 5,
+                // It is refused, and nothing is written.
+                (3, Mode::Strict) => 2,
+                _ => 4,
+            };
+            assert_eq!(round_trips, expected, "{mode:?}, {number}");
+        }
+    }
+    store.close().await;
+}
+
+/// ORD-2, CLM-20: what hangs on the registry and was permitted by another is not written, though what comes behind it in its
+/// flight is sent at once: its entity has not moved on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_written_moves_no_entity() {
+    let url = Postgres::shared().database().expect("a database can be made");
+    let store = Arc::new(PostgresStore::open(&Options::new(&url)).await.expect("the store opens"));
+    let strict = ordered("strict", Mode::Strict, |_| {});
+    let always = BoundRoute::new(Route { acl: Acl::Always, ..strict.route.clone() });
+    let routes = [Arc::new(always)];
+    let send = |number: i64| {
+        let it = numbered(&format!("e-{number}"), "e", number, &routes, at(0));
+        Intake { message: Message { registry_version: 0, ..it.message }, ..it }
+    };
+    let version = async |to: i64| {
+        let set = format!("UPDATE registry_version SET version = {to}");
+        Postgres::shared().ask(&url, &set).expect("it can be set");
+    };
+    version(0).await;
+    assert!(matches!(settle(&*store, vec![send(1)], at(0)).await[0].outcomes[..], [Outcome::Queued { .. }]));
+    // Whoever writes waits for the table; meanwhile the registry changes, which had been read.
+    let (locker, connection) =
+        tokio_postgres::connect(&url, tokio_postgres::NoTls).await.expect("it connects");
+    tokio::spawn(connection);
+    locker.batch_execute("BEGIN; LOCK TABLE registry_version IN EXCLUSIVE MODE").await.expect("it locks");
+    let settling = tokio::spawn({
+        let (store, batch) = (Arc::clone(&store), vec![send(2)]);
+        async move { settle(&*store, batch, at(0)).await }
+    });
+    let until = tokio::time::Instant::now() + std::time::Duration::from_secs(10);
+    loop {
+        const WAITING: &str = "SELECT count(*) FROM pg_locks WHERE NOT granted \
+             AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+        let waiting: i64 = locker.query_one(WAITING, &[]).await.expect("it answers").get(0);
+        if waiting == 1 {
+            break;
+        }
+        assert!(tokio::time::Instant::now() < until, "the batch waits to be written");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    locker.batch_execute("UPDATE registry_version SET version = 1; COMMIT").await.expect("it changes");
+    assert_eq!(settling.await.expect("it ends")[0].outcomes, [Outcome::Outdated]);
+    let known = "SELECT body::json -> 'state' ->> 'last' FROM entity";
+    assert_eq!(Postgres::shared().ask(&url, known).expect("it answers").trim(), "1");
     store.close().await;
 }
 

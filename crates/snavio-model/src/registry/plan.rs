@@ -13,6 +13,7 @@ use super::{BoundRoute, Registry};
 use crate::adapter::{Adapter, UNSIGNED_ADVICE};
 use crate::limits;
 use crate::name::{CommandName, ServiceName};
+use crate::order::Order;
 use crate::processing::{ProcessingKind, Taker};
 use crate::time::Timestamp;
 
@@ -234,15 +235,18 @@ impl Draft<'_> {
     /// ORD-2: an entity has one state, and is judged in one way, whichever of its types comes.
     fn shared_scope(&self, route: &Route) -> Option<String> {
         let order = route.order.as_ref().filter(|it| it.scope.is_some())?;
+        // One that is permitted anew comes behind one that is not, and would be late there.
+        let is_permitted_otherwise = |it: &Route, of: &Order| of.scope == order.scope && it.acl != route.acl;
+        let differs = |it: &Route, of: &Order| !of.counts_with(order) || is_permitted_otherwise(it, of);
         let is_other = |it: &&Route| {
-            it.target == route.target && it.order.as_ref().is_some_and(|it| !it.counts_with(order))
+            it.target == route.target && it.order.as_ref().is_some_and(|order| differs(it, order))
         };
         let service = self.registry.service(route.target.as_str());
         let there = service.into_iter().flat_map(|it| it.routes().chain(it.subscriptions()));
         let other = self.routes(there).find(is_other)?;
         Some(format!(
-            "order.enabled, mode, ttl_seconds and on_failure differ from those of {}, which has the same scope: change them \
-             together",
+            "acl or order.enabled, mode, ttl_seconds or on_failure differ from those of {}, which has the same scope: change \
+             them together",
             other.key()
         ))
     }

@@ -178,8 +178,12 @@ impl Taking<'_> {
             }
             Action::Skip => Taken::Skipped,
             // Its producer is not to blame for how each destination counts: it is refused at this one only. Nothing queues
-            // behind it (ORD-7): later ones have passed it already.
-            Action::Refuse(_) => Taken::Buried(DeadReason::OutOfOrder, lane(false)),
+            // behind it, now or once it is put back, and what is parked at its number is parked behind another (ORD-7):
+            // later ones have passed it already.
+            Action::Refuse(_) => {
+                let lane = lane(false).map(|it| Box::new(Lane { parks: None, ..*it }));
+                Taken::Buried(DeadReason::OutOfOrder, lane)
+            }
         };
         let is_parked = is_behind && matches!(taken, Taken::Queued(Some(_)));
         let outcome = self.take(at, taken, working, delta);

@@ -220,7 +220,9 @@ pub(super) async fn redrive(
         if is_over && !body.beyond_horizon {
             return Err(beyond_horizon().into());
         }
-        if letter.letter.reason.is_doubtful() && !is_over {
+        // Of what no claim waits for nobody could say more.
+        let is_followed = letter.letter.delivery.tracking.is_tracked();
+        if letter.letter.reason.is_doubtful() && is_followed && !is_over {
             let detail = "look whether it was done: then snavio claims settle says so, or snavio claims reprocess has it done again";
             return Err(Refusal::new(Reason::InDoubt, detail).into());
         }

@@ -355,7 +355,8 @@ pub(super) fn act(app: &App, principal: &Principal, why: &str) -> Result<Act, Re
 #[derive(Serialize, ToSchema)]
 pub(super) struct Purged {
     purged: u64,
-    /// Those that were tried before, and a claim waits for: dead letters now, since they may be done.
+    /// Those that were tried before, and a claim waits for or later ones of their entity stay behind: dead letters now, since
+    /// they may be done.
     in_doubt: u64,
     /// Those that a claim waits for and somebody is at: they stay until that has ended.
     in_progress: u64,

@@ -150,6 +150,7 @@ macro_rules! conformance {
             ordering: strict_refuses_what_is_late_and_knows_repeats,
                 lenient_delivers_what_is_late_and_skip_records_it, what_is_ahead_waits_until_the_gap_fills,
                 a_wait_that_ends_hands_out_in_order_and_records_the_gap,
+                waits_end_however_many_entities_have_them,
                 one_message_of_an_entity_is_handed_out_at_a_time,
                 a_message_that_fails_for_good_lets_later_ones_go_on,
                 an_entity_is_parked_behind_what_failed_until_it_is_mended,
@@ -165,7 +166,8 @@ macro_rules! conformance {
                 what_is_taken_amid_a_purge_is_not_told_as_failed;
             parking: what_is_purged_of_a_lane_is_not_handed_out, what_failed_meanwhile_is_not_passed,
                 what_nobody_took_in_time_is_not_passed, what_is_purged_or_erased_keeps_nothing_parked,
-                what_is_late_or_unreadable_wherever_it_goes_is_refused;
+                what_is_late_or_unreadable_wherever_it_goes_is_refused,
+                what_came_late_parks_nothing_and_mends_nothing, what_was_tried_and_is_purged_is_not_passed;
             resets: a_reset_forgets_and_hands_out_what_waits_on_the_record, a_reset_sees_what_comes_beside_it;
             queue: a_lease_hides_until_it_ends, a_receive_that_is_given_up_spends_no_attempt,
                 an_extension_hides_for_longer, a_release_waits_out_its_delay,

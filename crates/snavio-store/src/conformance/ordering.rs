@@ -1,5 +1,6 @@
 //! Order per entity (ORD-2 to ORD-7): judged in one step with the claim, handed out one at a time, and kept over a restart.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use snavio_model::claim::ClaimPolicy;
 use snavio_model::delivery::DeadReason;
 use snavio_model::id::Serial;
 use snavio_model::json::Pointer;
+use snavio_model::limits;
 use snavio_model::message::Message;
 use snavio_model::name::ServiceName;
 use snavio_model::order::{
@@ -23,7 +25,7 @@ use super::samples::{
     settle,
 };
 use super::{Backend, eventually};
-use crate::{Received, Report, Store, WaitEnded};
+use crate::{Received, Report, Store, WaitEnded, WaitsEnded};
 
 /// How long an entity of these routes is remembered, in seconds.
 const TTL: u32 = 3600;
@@ -225,20 +227,47 @@ pub async fn a_wait_that_ends_hands_out_in_order_and_records_the_gap(store: &Arc
         send(&**store, "e", number, &reorder, at(0)).await;
     }
     assert_eq!(take(&**store, "reorder", at(0)).await, [1]);
-    assert_eq!(store.end_waits(at(i64::from(WAIT) - 1)).await.expect("waits can be ended"), []);
-    let ended = store.end_waits(at(i64::from(WAIT))).await.expect("waits can be ended");
+    let ended = async |now| store.end_waits(at(now)).await.expect("waits can be ended");
+    assert_eq!(ended(i64::from(WAIT) - 1).await, WaitsEnded::default());
     let wait = |number, gap| WaitEnded {
         key: key("reorder", "e"),
         destination: Some("acme/bot:reorder".into()),
         number,
         gap,
     };
-    assert_eq!(ended, [wait(3, 1), wait(5, 1)]);
+    let both = WaitsEnded { ended: vec![wait(3, 1), wait(5, 1)], is_partial: false };
+    assert_eq!(ended(i64::from(WAIT)).await, both);
     assert_eq!(drain(&**store, "reorder", at(31)).await, [3, 5]);
     assert_eq!(word(&send(&**store, "e", 4, &reorder, at(32)).await), "out_of_order", "it was given up");
     let state = state(&**store, "reorder", "e", at(32)).await.expect("it is known");
     assert_eq!((state.last, state.gaps.missing()), (5, 2));
-    assert_eq!(store.end_waits(at(99)).await.expect("waits can be ended"), []);
+    assert_eq!(ended(99).await, WaitsEnded::default());
+}
+
+/// ORD-3: of more entities than are looked at in one go, whoever ends waits is told that there are more.
+pub async fn waits_end_however_many_entities_have_them(store: &Arc<dyn Store>) {
+    const ENTITIES: usize = limits::SWEEP_ROWS_MAX + 1;
+    let reorder = [ordered("reorder", Mode::Reorder, |_| {})];
+    let of = |number| (0..ENTITIES).map(move |it| (format!("e{it}"), number));
+    let all: Vec<_> = of(1).chain(of(3)).collect();
+    for some in all.chunks(limits::COMMIT_MESSAGES_MAX) {
+        let batch =
+            some.iter().map(|(it, number)| numbered(&id_of(it, *number), it, *number, &reorder, at(0)));
+        settle(&**store, batch.collect(), at(0)).await;
+    }
+    let (mut rounds, mut let_go) = (0, HashSet::new());
+    loop {
+        let WaitsEnded { ended, is_partial } = store.end_waits(at(99)).await.expect("waits can be ended");
+        rounds += 1;
+        for it in ended {
+            assert_eq!((it.destination.as_deref(), it.number, it.gap), (Some("acme/bot:reorder"), 3, 1));
+            assert!(let_go.insert(it.key), "each once");
+        }
+        if !is_partial {
+            break;
+        }
+    }
+    assert!(rounds > 1 && let_go.len() == ENTITIES, "{} in {rounds} rounds", let_go.len());
 }
 
 /// ORD-3

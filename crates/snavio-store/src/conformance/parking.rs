@@ -15,8 +15,8 @@ use super::ordering::{
     WAIT, drain, exhaust, id_of, key, numbered, ordered, parking, send, state, strict, word,
 };
 use super::samples::{act, at, queue, receive, settle};
-use crate::Store;
 use crate::archive::Erasure;
+use crate::{Purged, Store};
 
 /// ORD-3: what a purge deletes is gone, whether it was in front or behind.
 pub async fn what_is_purged_of_a_lane_is_not_handed_out(store: &Arc<dyn Store>) {
@@ -160,4 +160,59 @@ pub async fn what_is_late_or_unreadable_wherever_it_goes_is_refused(store: &Arc<
     assert!(settled.outcomes.iter().all(Outcome::is_refusal), "{settled:?}");
     let letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
     assert!(letters.is_empty());
+}
+
+/// An event that one destination refuses as late, where it is a dead letter, and another takes.
+async fn late(store: &dyn Store, id: &str, entity: &str, number: i64) -> Serial {
+    let routes = [parking(), ordered("other", Mode::Lenient, |_| {})];
+    let settled = settle(store, vec![numbered(id, entity, number, &routes, at(1))], at(1)).await.remove(0);
+    match settled.outcomes[0] {
+        Outcome::Buried { delivery, reason: DeadReason::OutOfOrder } => delivery,
+        outcome => panic!("{outcome:?}"),
+    }
+}
+
+/// ORD-7: later ones have passed what came late. Put back, it parks nothing when it fails again, and lets nothing go when it
+/// ends that is parked behind another message with its number.
+pub async fn what_came_late_parks_nothing_and_mends_nothing(store: &Arc<dyn Store>) {
+    let parking = parking();
+    for number in 1..=3 {
+        send(&**store, "e", number, &parking, at(0)).await;
+    }
+    assert_eq!(drain(&**store, "parking", at(0)).await, [1, 2, 3]);
+    let fails = late(&**store, "late-2", "e", 2).await;
+    store.redrive("acme", vec![fails], act("again", at(2))).await.expect("it is put back");
+    assert_eq!(exhaust(&**store, "parking", 2, at(2)).await, fails);
+    assert_eq!(state(&**store, "parking", "e", at(2)).await.and_then(|it| it.parked_at()), None);
+    assert_eq!(word(&send(&**store, "e", 4, &parking, at(2)).await), "queued");
+    assert_eq!(drain(&**store, "parking", at(2)).await, [4]);
+
+    for number in 1..=3 {
+        send(&**store, "f", number, &parking, at(3)).await;
+    }
+    let dead = exhaust(&**store, "parking", 1, at(3)).await;
+    let done = late(&**store, "late-1", "f", 1).await;
+    store.redrive("acme", vec![done], act("again", at(4))).await.expect("it is put back");
+    assert_eq!(drain(&**store, "parking", at(4)).await, [1]);
+    assert_eq!(state(&**store, "parking", "f", at(4)).await.and_then(|it| it.parked_at()), Some(1));
+    assert_eq!(word(&send(&**store, "f", 4, &parking, at(4)).await), "parked");
+    store.redrive("acme", vec![dead], act("mended", at(5))).await.expect("it is put back");
+    assert_eq!(drain(&**store, "parking", at(5)).await, [1, 2, 3, 4]);
+}
+
+/// ORD-7, DLV-2: also where no claim waits for what becomes of it.
+pub async fn what_was_tried_and_is_purged_is_not_passed(store: &Arc<dyn Store>) {
+    let parking = parking();
+    for number in 1..=3 {
+        send(&**store, "e", number, &parking, at(0)).await;
+    }
+    let tried = receive(&**store, "parking", 0, at(0)).await.remove(0);
+    let purged = store.purge(&queue("parking"), act("cleaning", at(1))).await.expect("it is purged");
+    assert_eq!(purged, Purged { deleted: 2, in_doubt: 1, in_progress: 0 });
+    assert_eq!(state(&**store, "parking", "e", at(1)).await.and_then(|it| it.parked_at()), Some(1));
+    assert_eq!(word(&send(&**store, "e", 4, &parking, at(2)).await), "parked");
+    assert!(receive(&**store, "parking", 30, at(2)).await.is_empty(), "it queues behind it");
+    let back = store.redrive("acme", vec![tried.delivery_id], act("mended", at(3))).await;
+    assert_eq!(back.expect("it is put back").back, [tried.delivery_id]);
+    assert_eq!(drain(&**store, "parking", at(3)).await, [1, 4]);
 }

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use super::writer::{Job, Transaction, Urgency, lock, sql};
 use super::{EmbeddedStore, Queues, audit, check, delivery, entity, erase};
 use crate::entities::{reset, skipped};
-use crate::{Act, Entities, Reset, StoreError, WaitEnded};
+use crate::{Act, Entities, Reset, StoreError, WaitEnded, WaitsEnded};
 
 #[async_trait]
 impl Entities for EmbeddedStore {
@@ -87,14 +87,16 @@ impl Entities for EmbeddedStore {
         .await
     }
 
-    async fn end_waits(&self, now: Timestamp) -> Result<Vec<WaitEnded>, StoreError> {
+    async fn end_waits(&self, now: Timestamp) -> Result<WaitsEnded, StoreError> {
         let is_any = move |connection: &Connection| Ok(!entity::overdue(connection, now, 1)?.is_empty());
         if !self.readers.run(is_any).await? {
-            return Ok(Vec::new());
+            return Ok(WaitsEnded::default());
         }
         let end = move |transaction: &mut Transaction<'_>| {
             let mut ended = Vec::new();
-            for (key, record) in entity::overdue(transaction.connection, now, limits::SWEEP_ROWS_MAX)? {
+            let overdue = entity::overdue(transaction.connection, now, limits::SWEEP_ROWS_MAX)?;
+            let is_partial = overdue.len() == limits::SWEEP_ROWS_MAX;
+            for (key, record) in overdue {
                 let (state, released) = end_waits(record.state, &record.rules, now);
                 let record = EntityRecord { state, ..record };
                 entity::put(transaction.connection, &key, &record).map_err(sql)?;
@@ -105,8 +107,8 @@ impl Entities for EmbeddedStore {
                     ended.push(WaitEnded { key: key.clone(), destination, number: it.number, gap: it.gap });
                 }
             }
-            let released = ended.iter().map(|it| (it.key.clone(), it.number)).collect();
-            Ok((ended, released))
+            let released = ended.iter().map(|it: &WaitEnded| (it.key.clone(), it.number)).collect();
+            Ok((WaitsEnded { ended, is_partial }, released))
         };
         self.change_lanes(end, |_, _| {}).await
     }

@@ -5,7 +5,7 @@ use snavio_model::name::TenantName;
 use snavio_model::order::{EntityKey, EntityRecord};
 use snavio_model::time::Timestamp;
 
-use super::check::{self, unreadable};
+use super::check::{self, unreadable, usable};
 use super::writer::sql;
 use crate::StoreError;
 use crate::evidence::of_entity;
@@ -53,13 +53,26 @@ pub(super) fn each(
     check::each(connection, &query, read, take)
 }
 
-/// Those that are parked; damaged ones are told of and left out.
+/// Parks one behind a number of which nothing else can be read, and says where it is parked now.
+pub(super) fn park_unread(connection: &Connection, key: &EntityKey, number: i64) -> rusqlite::Result<i64> {
+    let park = format!(
+        "UPDATE entity SET parked_at = min(coalesce(parked_at, ?4), ?4) WHERE {KEY} RETURNING parked_at"
+    );
+    let values = params![key.tenant.as_str(), key.scope, key.entity, number];
+    connection.prepare_cached(&park)?.query_row(values, |row| row.get(0))
+}
+
+/// Those that are parked. Damaged ones are told of, and are parked by what stands beside their state: whatever else is behind
+/// them, it must not go on.
 pub(super) fn parked(connection: &Connection) -> Result<Vec<(EntityKey, i64)>, StoreError> {
-    let query = format!("SELECT {COLUMNS} FROM entity WHERE parked_at IS NOT NULL");
+    let query = format!("SELECT {COLUMNS}, parked_at FROM entity WHERE parked_at IS NOT NULL");
     let mut statement = connection.prepare_cached(&query).map_err(sql)?;
     let mut rows = statement.query([]).map_err(sql)?;
-    let found = check::page(&mut rows, usize::MAX, read)?;
-    Ok(found.into_iter().filter_map(|(key, it)| Some((key, it.state.parked_at()?))).collect())
+    let parked = |row: &Row<'_>| match usable(read(row))? {
+        Some((key, it)) => Ok(it.state.parked_at().map(|at| (key, at))),
+        None => Ok(key(row).ok().flatten().zip(row.get(5).ok())),
+    };
+    Ok(check::page(&mut rows, usize::MAX, parked)?.into_iter().flatten().collect())
 }
 
 /// Some of those in which a wait is over; damaged ones are told of and left out.
@@ -90,10 +103,13 @@ fn read(row: &Row<'_>) -> Result<(EntityKey, EntityRecord), StoreError> {
     fields.ok_or_else(damaged)
 }
 
-fn fields(row: &Row<'_>) -> rusqlite::Result<Option<(EntityKey, EntityRecord)>> {
+fn key(row: &Row<'_>) -> rusqlite::Result<Option<EntityKey>> {
     let Ok(tenant) = TenantName::new(row.get_ref(0)?.as_str()?) else { return Ok(None) };
-    let (scope, entity) = (row.get_ref(1)?.as_str()?.into(), row.get(2)?);
-    let key = EntityKey { tenant, scope, entity };
+    Ok(Some(EntityKey { tenant, scope: row.get_ref(1)?.as_str()?.into(), entity: row.get(2)? }))
+}
+
+fn fields(row: &Row<'_>) -> rusqlite::Result<Option<(EntityKey, EntityRecord)>> {
+    let Some(key) = key(row)? else { return Ok(None) };
     let body = row.get_ref(3)?.as_str()?;
     let record = EntityRecord::stored(body).filter(|_| row.get(4) == Ok(of_entity(&key, body)));
     Ok(record.map(|record| (key, record)))

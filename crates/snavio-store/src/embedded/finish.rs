@@ -328,10 +328,11 @@ pub(super) fn buried(
     })
 }
 
-/// Whether anybody ever had what a delivery is about, and a claim waits to hear of it.
+/// Whether anybody ever had what a delivery is about, and a claim waits to hear of it, or later ones of its entity stay
+/// behind it (ORD-7).
 pub(super) fn was_tried(transaction: &Transaction<'_>, delivery: &Delivery) -> Result<bool, StoreError> {
     if !delivery.tracking.is_tracked() {
-        return Ok(false);
+        return Ok(delivery.receives > 0 && delivery.parks());
     }
     let claim = usable(claim::of_delivery(transaction.connection, delivery.id))?.flatten();
     let progress = claim.and_then(|(_, claim)| claim.progress);

@@ -110,13 +110,13 @@ struct Fresh {
 
 /// The part of a delivery that deciding needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Slot {
-    id: Serial,
+pub(super) struct Slot {
+    pub(super) id: Serial,
     message: Serial,
-    queued_at: Timestamp,
-    receives: u32,
+    pub(super) queued_at: Timestamp,
+    pub(super) receives: u32,
     receives_max: u32,
-    tracking: Tracking,
+    pub(super) tracking: Tracking,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -181,7 +181,7 @@ impl Lease {
 }
 
 impl Slot {
-    fn of(delivery: &Delivery) -> Self {
+    pub(super) fn of(delivery: &Delivery) -> Self {
         Self {
             id: delivery.id,
             message: delivery.message,
@@ -208,8 +208,7 @@ impl Index {
     }
 
     /// Adds a delivery whose commit is durable.
-    pub(super) fn add(&mut self, delivery: &Delivery) {
-        let slot = Slot::of(delivery);
+    pub(super) fn add(&mut self, slot: Slot) {
         // A redriven delivery has an old number and is young. `fresh` is searched by number and swept by age,
         // so such a one, or after a restart those behind it, go elsewhere.
         let is_next = |last: &Fresh| {
@@ -233,7 +232,7 @@ impl Index {
             }
             (_, Some(at)) if slot.tracking.is_tracked() => State::Delayed(at),
             _ if slot.is_spent() => State::Leased(NOT_DATED),
-            _ => return self.add(delivery),
+            _ => return self.add(slot),
         };
         self.keep(Known { slot, fence: lease.fence, state });
     }

@@ -22,7 +22,12 @@ pub(super) fn failed(
     let Some((lane, rules)) = lane.and_then(|lane| Some((lane, lane.parking_rules()?))) else {
         return Ok(None);
     };
-    let found = usable(entity::find(transaction.connection, &lane.key))?.flatten();
+    let Some(found) = usable(entity::find(transaction.connection, &lane.key))? else {
+        // What cannot be read is not written over: it says more than is known here. Those behind it stay, until somebody
+        // begins the entity anew.
+        let at = entity::park_unread(transaction.connection, &lane.key, lane.number).map_err(sql)?;
+        return Ok(Some((lane.key.clone(), Some(at))));
+    };
     let unknown = MessageId::stored("");
     let (state, of) = found.map(|it| (it.state, it.rules)).unzip();
     let (state, _) = EntityState::failed(state, lane.number, lane.kind, id.unwrap_or(&unknown), &rules, now);

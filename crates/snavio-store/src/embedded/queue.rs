@@ -16,8 +16,8 @@ use snavio_model::order::{EntityKey, Lane};
 use snavio_model::time::Timestamp;
 use tokio::sync::Notify;
 
-use super::index::{Ended, Found, Index, Lapsed, Lease, Shown, State};
-use super::lanes::Lanes;
+use super::index::{Ended, Found, Index, Lapsed, Lease, Shown, Slot, State};
+use super::lanes::{InLane, Lanes};
 use super::numbers::Numbers;
 use crate::HeldDelivery;
 use crate::lease::KeptLease;
@@ -63,29 +63,29 @@ impl Queues {
     pub(super) fn add(&mut self, delivery: &Delivery) {
         match &delivery.lane {
             Some(lane) => {
-                self.lanes.add(delivery.clone(), lane);
+                self.lanes.add(delivery, lane);
                 self.step(&lane.key);
             }
-            None => self.show(delivery),
+            None => self.show(&delivery.queue, Slot::of(delivery)),
         }
     }
 
-    fn show(&mut self, delivery: &Delivery) {
-        let index = self.queue(&delivery.queue);
-        index.add(delivery);
+    fn show(&mut self, queue: &QueueKey, slot: Slot) {
+        let index = self.queue(queue);
+        index.add(slot);
         index.arrivals.notify_one();
     }
 
     /// Lets the next one of a lane into its queue, if its turn has come.
     fn step(&mut self, key: &EntityKey) {
         if let Some(front) = self.lanes.overtaken(key) {
-            let (queue, id) = (front.queue.clone(), front.id);
+            let (queue, id) = (front.queue.clone(), front.slot.id);
             if self.queue(&queue).withdraw(id) {
                 self.lanes.step_back(key);
             }
         }
-        if let Some(delivery) = self.lanes.step(key) {
-            self.show(&delivery);
+        if let Some(InLane { queue, slot, .. }) = self.lanes.step(key) {
+            self.show(&queue, slot);
         }
     }
 
@@ -95,7 +95,7 @@ impl Queues {
         if let Some(lane) = &delivery.lane {
             let was_handed_out = delivery.receives > 0 || lease.fence.is_some();
             if !was_handed_out || !self.lanes.add_in_front(delivery, lane) {
-                return self.lanes.add(delivery.clone(), lane);
+                return self.lanes.add(delivery, lane);
             }
         }
         self.queue(&delivery.queue).load(delivery, lease);
@@ -132,7 +132,7 @@ impl Queues {
 
     /// The lane of a delivery, if later ones are parked behind it when it fails for good.
     pub(super) fn parking_lane(&self, id: Serial) -> Option<Lane> {
-        self.lanes.lane_of(id).filter(|it| it.parks.is_some()).cloned()
+        self.lanes.parking_lane(id)
     }
 
     pub(super) fn receive(
@@ -161,7 +161,7 @@ impl Queues {
     /// How a delivery is followed, if it is there.
     pub(super) fn tracking(&self, key: &QueueKey, id: Serial) -> Option<Tracking> {
         let shown = self.queues.get(key).and_then(|index| index.tracking(id));
-        let behind = || self.lanes.find_behind(id).filter(|it| it.queue == *key).map(|it| it.tracking);
+        let behind = || self.lanes.find_behind(id).filter(|it| it.queue == *key).map(|it| it.slot.tracking);
         shown.or_else(behind)
     }
 
@@ -187,7 +187,7 @@ impl Queues {
     pub(super) fn held(&self, tenant: &str, id: Serial) -> Option<HeldDelivery> {
         let of_tenant = self.queues.iter().filter(|(key, _)| key.tenant() == tenant);
         let behind = self.lanes.find_behind(id).filter(|it| it.queue.tenant() == tenant);
-        let behind = behind.map(|it| HeldDelivery::Due(it.queued_at));
+        let behind = behind.map(|it| HeldDelivery::Due(it.slot.queued_at));
         of_tenant.into_iter().find_map(|(_, index)| index.held(id)).or(behind)
     }
 

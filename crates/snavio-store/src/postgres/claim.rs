@@ -367,20 +367,24 @@ impl Default for Found {
     }
 }
 
+/// Reads claims by their keys.
+pub(super) fn find_query() -> String {
+    format!(
+        "SELECT key.place, {COLUMNS} \
+         FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS key (id, tenant, destination, place) \
+         JOIN claim USING (id, tenant, destination)"
+    )
+}
+
 /// Reads the claims of a batch: those that still count, and those that do not.
 pub(super) async fn find(
     client: &impl GenericClient,
     batch: &[Intake],
     now: Timestamp,
 ) -> Result<Found, Trouble> {
-    let find = format!(
-        "SELECT key.place, {COLUMNS} \
-         FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS key (id, tenant, destination, place) \
-         JOIN claim USING (id, tenant, destination)"
-    );
     let keys: Vec<ClaimKey> = batch.iter().flat_map(settle::keys).collect();
     let (ids, tenants, destinations) = columns(&keys);
-    let statement = client.prepare_cached(&find).await.map_err(Trouble::of)?;
+    let statement = client.prepare_cached(&find_query()).await.map_err(Trouble::of)?;
     let rows = client.query(&statement, &[&ids, &tenants, &destinations]).await.map_err(Trouble::of)?;
     let mut found = Found::default();
     for row in &rows {

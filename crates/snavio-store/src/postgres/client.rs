@@ -1,9 +1,13 @@
 //! A connection of the pool that counts its round trips, because what a statement costs a fleet is mostly the way
 //! there and back. When somebody goes away in the middle of a statement, it is ended, and the connection with it:
 //! whoever had it next would wait for an answer, or be stopped by a word, that is not meant for them.
+//!
+//! Statements that are polled together are sent one after the other, in the order of their first poll, without a wait
+//! in between; the server runs them in that order, each on what the one before it left. Such a flight is one round
+//! trip ([`Flight`]).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use deadpool_postgres::{GenericClient as Uncounted, Object};
@@ -48,7 +52,7 @@ impl Talk {
         drop(Object::take(object));
     }
 
-    /// Statements that were sent and awaited so far.
+    /// How often statements were sent and awaited so far, alone or in flights.
     pub(super) fn round_trips(&self) -> u64 {
         self.round_trips.load(Ordering::Relaxed)
     }
@@ -68,16 +72,16 @@ impl Talk {
 /// A connection's part in it.
 pub(super) struct Line {
     talk: Arc<Talk>,
-    /// A statement is under way.
-    busy: AtomicBool,
+    /// Statements that are under way.
+    busy: AtomicUsize,
 }
 
 impl Line {
     /// Waits for the answer to a statement. Who stops waiting leaves the line busy.
     async fn answer<T>(&self, answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        self.busy.store(true, Ordering::Relaxed);
+        self.busy.fetch_add(1, Ordering::Relaxed);
         let answered = answer.await;
-        self.busy.store(false, Ordering::Relaxed);
+        self.busy.fetch_sub(1, Ordering::Relaxed);
         // An error that the server told is an answer too.
         if answered.as_ref().err().is_none_or(|error| error.as_db_error().is_some()) {
             self.talk.answer();
@@ -86,7 +90,10 @@ impl Line {
     }
 
     async fn round_trip<T>(&self, answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        self.talk.round_trips.fetch_add(1, Ordering::Relaxed);
+        // What is sent while others are under way flies with them.
+        if self.busy.load(Ordering::Relaxed) == 0 {
+            self.talk.round_trips.fetch_add(1, Ordering::Relaxed);
+        }
         self.answer(answer).await
     }
 }
@@ -99,6 +106,20 @@ pub(super) trait GenericClient: Sync {
     fn wire(&self) -> &Self::Wire;
 
     fn line(&self) -> &Line;
+
+    /// Prepares the statements that are to fly together.
+    fn flight(&self, queries: &[&str]) -> impl Future<Output = Result<Flight<'_, Self>, Error>> + Send
+    where
+        Self: Sized,
+    {
+        async move {
+            let mut prepared = Vec::with_capacity(queries.len());
+            for query in queries {
+                prepared.push(((*query).to_owned(), self.prepare_cached(query).await?));
+            }
+            Ok(Flight { client: self, prepared })
+        }
+    }
 
     fn prepare_cached(&self, query: &str) -> impl Future<Output = Result<Statement, Error>> + Send {
         async move { self.line().answer(self.wire().prepare_cached(query)).await }
@@ -150,7 +171,7 @@ pub(super) struct Client {
 
 impl Client {
     pub(super) fn new(object: Object, talk: &Arc<Talk>) -> Self {
-        let line = Line { talk: Arc::clone(talk), busy: AtomicBool::new(false) };
+        let line = Line { talk: Arc::clone(talk), busy: AtomicUsize::new(0) };
         Self { object: Some(object), line }
     }
 
@@ -171,7 +192,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        if let Some(object) = self.object.take().filter(|_| self.line.busy.load(Ordering::Relaxed)) {
+        if let Some(object) = self.object.take().filter(|_| self.line.busy.load(Ordering::Relaxed) > 0) {
             match tokio::runtime::Handle::try_current() {
                 Ok(runtime) => drop(runtime.spawn(Arc::clone(&self.line.talk).end(object))),
                 Err(_) => drop(Object::take(object)),
@@ -201,6 +222,36 @@ pub(super) struct Transaction<'a> {
 impl Transaction<'_> {
     pub(super) async fn commit(self) -> Result<(), Error> {
         self.line.round_trip(self.transaction.commit()).await
+    }
+}
+
+/// What statements are run with that are sent together: they are prepared before the first of them is sent, since one
+/// that had to wait for that would come after those behind it.
+///
+/// All of a flight are awaited (`futures_util::future::join` and its like, which poll in order), and then looked at in
+/// the order in which they were sent: within a transaction the first that fails says why, and all behind it only that
+/// one failed.
+pub(super) struct Flight<'a, C> {
+    client: &'a C,
+    prepared: Vec<(String, Statement)>,
+}
+
+impl<C: GenericClient> GenericClient for Flight<'_, C> {
+    type Wire = C::Wire;
+
+    fn wire(&self) -> &Self::Wire {
+        self.client.wire()
+    }
+
+    fn line(&self) -> &Line {
+        self.client.line()
+    }
+
+    /// Takes no time.
+    async fn prepare_cached(&self, query: &str) -> Result<Statement, Error> {
+        let prepared = self.prepared.iter().find(|(text, _)| text == query);
+        let (_, statement) = prepared.expect("a flight names its statements");
+        Ok(statement.clone())
     }
 }
 

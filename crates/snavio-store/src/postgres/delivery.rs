@@ -167,18 +167,22 @@ fn lane(row: &Row) -> Result<Option<Box<Lane>>, tokio_postgres::Error> {
 
 /// A delivery that waited and may be handed out.
 pub(super) struct Released {
+    /// Its lane, as text.
+    pub(super) lane: String,
     pub(super) number: i64,
     pub(super) destination: Arc<str>,
 }
+
+/// Lets deliveries be handed out that waited.
+pub(super) const RELEASE: &str = "UPDATE delivery SET waits = false FROM unnest($1::text[], $2::bigint[]) AS go (lane, number) \
+     WHERE delivery.lane = go.lane AND delivery.lane_number = go.number AND delivery.waits \
+     RETURNING delivery.lane, delivery.lane_number, delivery.destination";
 
 /// Lets deliveries be handed out that waited, by their lane and number, and says which those were.
 pub(super) async fn release(
     client: &impl GenericClient,
     released: &[(EntityKey, i64)],
 ) -> Result<Vec<Released>, Trouble> {
-    const RELEASE: &str = "UPDATE delivery SET waits = false FROM unnest($1::text[], $2::bigint[]) AS go (lane, number) \
-         WHERE delivery.lane = go.lane AND delivery.lane_number = go.number AND delivery.waits \
-         RETURNING delivery.lane_number, delivery.destination";
     if released.is_empty() {
         return Ok(Vec::new());
     }
@@ -187,8 +191,10 @@ pub(super) async fn release(
     let statement = client.prepare_cached(RELEASE).await.map_err(Trouble::of)?;
     let values: [&(dyn ToSql + Sync); 2] = [&lanes, &numbers];
     let rows = client.query(&statement, &values).await.map_err(Trouble::of)?;
-    let read =
-        |row: &Row| Ok(Released { number: row.try_get(0)?, destination: row.try_get::<_, &str>(1)?.into() });
+    let read = |row: &Row| {
+        let destination = row.try_get::<_, &str>(2)?.into();
+        Ok(Released { lane: row.try_get(0)?, number: row.try_get(1)?, destination })
+    };
     rows.iter().map(read).collect::<Result<_, _>>().map_err(Trouble::of)
 }
 

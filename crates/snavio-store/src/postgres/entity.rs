@@ -14,6 +14,17 @@ use super::pool::{Trouble, sql};
 use crate::StoreError;
 use crate::evidence::{alert, of_entity};
 
+/// Keeps entities from others: whoever needs several takes them in one order.
+pub(super) const LOCK: &str = "SELECT pg_advisory_xact_lock(key) FROM ( \
+     SELECT DISTINCT hashtextextended(lane, 7) AS key FROM unnest($1::text[]) AS lane ORDER BY key OFFSET 0) AS keys";
+/// Reads what is known of entities.
+pub(super) const FIND: &str = "SELECT lane, body, check_value FROM entity WHERE lane = ANY ($1)";
+/// Writes what is known of entities.
+pub(super) const PUT: &str = "INSERT INTO entity (lane, body, expires_at, wait_ends_at, parked_at, check_value) \
+     SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[]) \
+     ON CONFLICT (lane) DO UPDATE SET body = excluded.body, expires_at = excluded.expires_at, \
+         wait_ends_at = excluded.wait_ends_at, parked_at = excluded.parked_at, check_value = excluded.check_value";
+
 /// What was found under some keys.
 #[derive(Default)]
 pub(super) struct Found {
@@ -27,8 +38,6 @@ pub(super) async fn lock<'a>(
     client: &impl GenericClient,
     keys: impl Iterator<Item = &'a EntityKey>,
 ) -> Result<(), Trouble> {
-    const LOCK: &str = "SELECT pg_advisory_xact_lock(key) FROM ( \
-         SELECT DISTINCT hashtextextended(lane, 7) AS key FROM unnest($1::text[]) AS lane ORDER BY key OFFSET 0) AS keys";
     let lanes: Vec<_> = keys.map(EntityKey::to_text).collect();
     let statement = client.prepare_cached(LOCK).await.map_err(Trouble::of)?;
     client.query(&statement, &[&lanes]).await.map(|_| ()).map_err(Trouble::of)
@@ -39,7 +48,6 @@ pub(super) async fn find<'a>(
     client: &impl GenericClient,
     keys: impl Iterator<Item = &'a EntityKey>,
 ) -> Result<Found, Trouble> {
-    const FIND: &str = "SELECT lane, body, check_value FROM entity WHERE lane = ANY ($1)";
     let lanes: Vec<_> = keys.map(EntityKey::to_text).collect();
     let mut found = Found::default();
     if lanes.is_empty() {
@@ -76,10 +84,6 @@ pub(super) async fn put<'a>(
     client: &impl GenericClient,
     entities: impl Iterator<Item = (&'a EntityKey, &'a EntityRecord)>,
 ) -> Result<(), Trouble> {
-    const PUT: &str = "INSERT INTO entity (lane, body, expires_at, wait_ends_at, parked_at, check_value) \
-         SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[]) \
-         ON CONFLICT (lane) DO UPDATE SET body = excluded.body, expires_at = excluded.expires_at, \
-             wait_ends_at = excluded.wait_ends_at, parked_at = excluded.parked_at, check_value = excluded.check_value";
     let entities: Vec<_> = entities.collect();
     if entities.is_empty() {
         return Ok(());
@@ -93,6 +97,17 @@ pub(super) async fn put<'a>(
     let values: [&(dyn ToSql + Sync); 6] = [&lanes, &bodies, &ends, &waits, &parked, &checks];
     let statement = client.prepare_cached(PUT).await.map_err(Trouble::of)?;
     client.execute(&statement, &values).await.map(|_| ()).map_err(Trouble::of)
+}
+
+/// Parks one behind a number of which nothing else can be read.
+pub(super) async fn park_unread(
+    client: &impl GenericClient,
+    key: &EntityKey,
+    number: i64,
+) -> Result<(), StoreError> {
+    const PARK: &str = "UPDATE entity SET parked_at = least(parked_at, $2) WHERE lane = $1";
+    let statement = client.prepare_cached(PARK).await.map_err(sql)?;
+    client.execute(&statement, &[&key.to_text(), &number]).await.map(|_| ()).map_err(sql)
 }
 
 pub(super) async fn delete(client: &impl GenericClient, key: &EntityKey) -> Result<(), StoreError> {
@@ -137,4 +152,35 @@ fn read(row: &Row) -> Result<(EntityKey, EntityRecord), StoreError> {
     let check: i64 = row.try_get(2).map_err(sql)?;
     let record = EntityRecord::stored(body).filter(|_| check == of_entity(&key, body));
     Ok((key, record.ok_or_else(damaged)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use snavio_model::order::Mode;
+    use snavio_model::settle::Outcome;
+    use snavio_testbed::Postgres;
+
+    use super::super::{Options, PostgresStore};
+    use super::*;
+    use crate::Store;
+    use crate::conformance::ordering::{numbered, ordered};
+    use crate::conformance::samples::{at, settle};
+
+    /// ORD-2, ENG-7: a node that vanishes between two statements leaves its entities before what waits for them is given up.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_a_vanished_node_kept_is_settled_by_the_others() {
+        let url = Postgres::shared().database().expect("PostgreSQL starts");
+        let open = async || PostgresStore::open(&Options::new(url.as_str())).await.expect("it opens");
+        let (vanished, other) = (open().await, open().await);
+        let batch = vec![numbered("e-1", "e", 1, &[ordered("strict", Mode::Strict, |_| {})], at(0))];
+        let mut client = vanished.inner.pool.get_kept().await.expect("it connects");
+        let transaction = client.transaction().await.expect("it begins");
+        lock(&transaction, batch[0].entities()).await.expect("it locks");
+        let settled = settle(&other, batch, at(0)).await;
+        assert!(matches!(settled[0].outcomes[..], [Outcome::Queued { .. }]), "{settled:?}");
+        assert!(transaction.commit().await.is_err(), "the server has ended it, not we");
+        drop(client);
+        vanished.close().await;
+        other.close().await;
+    }
 }

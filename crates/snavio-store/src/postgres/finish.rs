@@ -352,19 +352,21 @@ pub(super) async fn buried<'a>(
     .await
 }
 
-/// Those of some locked deliveries that anybody ever had, and claims wait to hear of.
+/// Those of some locked deliveries that anybody ever had, and claims wait to hear of, or later ones of their entities stay
+/// behind (ORD-7).
 pub(super) async fn tried(
     client: &impl GenericClient,
     deliveries: &[Delivery],
 ) -> Result<HashSet<Serial>, StoreError> {
-    let tracked: Vec<_> = deliveries.iter().filter(|it| it.tracking.is_tracked()).collect();
+    let (tracked, plain): (Vec<_>, Vec<_>) = deliveries.iter().partition(|it| it.tracking.is_tracked());
     let ids: Vec<_> = tracked.iter().map(|it| it.id).collect();
     let claims = claim::lock_of_deliveries(client, &ids, None).await?;
     let of_claims = claims.into_iter().filter_map(|(_, claim)| claim.progress);
     let progress: HashMap<_, _> = of_claims.map(|it| (it.delivery, it)).collect();
     let was_tried =
         |it: &&Delivery| progress.get(&it.id).map_or(it.receives > 0, |of| of.was_handed_out(it.receives));
-    Ok(tracked.into_iter().filter(was_tried).map(|it| it.id).collect())
+    let plain = plain.into_iter().filter(|it| it.receives > 0 && it.parks());
+    Ok(tracked.into_iter().filter(was_tried).chain(plain).map(|it| it.id).collect())
 }
 
 /// The claims of dead letters that were put back.

@@ -4,6 +4,7 @@
 //! Turns pass under the locks of their entities, which are taken before deliveries, dead letters and claims are locked: so
 //! do all, or they would wait for each other in a circle.
 
+use futures_util::future::join;
 use snavio_model::claim::IdKey;
 use snavio_model::id::Serial;
 use snavio_model::name::QueueKey;
@@ -73,6 +74,26 @@ pub(super) async fn pass_on<'a>(
     if lanes.is_empty() {
         return Ok(Vec::new());
     }
+    let [step_back, pass_on] = pass_on_queries();
+    let flight = client.flight(&[&step_back, &pass_on]).await.map_err(Trouble::of)?;
+    let (stepped_back, queues) = join(
+        async {
+            let statement = flight.prepare_cached(&step_back).await?;
+            flight.execute(&statement, &[&lanes]).await
+        },
+        async {
+            let statement = flight.prepare_cached(&pass_on).await?;
+            flight.query(&statement, &[&lanes]).await
+        },
+    )
+    .await;
+    stepped_back.map_err(Trouble::of)?;
+    let queue = |row: &Row| row.try_get(0).map(QueueKey::stored);
+    queues.map_err(Trouble::of)?.iter().map(queue).collect::<Result<_, _>>().map_err(Trouble::of)
+}
+
+/// The statements of [`pass_on`].
+pub(super) fn pass_on_queries() -> [String; 2] {
     // A lower one that comes takes the place of one that nobody has had yet.
     let step_back = format!(
         "UPDATE delivery SET visible_at = {BEHIND} WHERE lane IS NOT NULL AND lane = ANY ($1) \
@@ -93,12 +114,7 @@ pub(super) async fn pass_on<'a>(
                  AND entity.parked_at < next.lane_number) \
          RETURNING delivery.queue"
     );
-    let statement = client.prepare_cached(&step_back).await.map_err(Trouble::of)?;
-    client.execute(&statement, &[&lanes]).await.map_err(Trouble::of)?;
-    let statement = client.prepare_cached(&pass_on).await.map_err(Trouble::of)?;
-    let rows = client.query(&statement, &[&lanes]).await.map_err(Trouble::of)?;
-    let queue = |row: &Row| row.try_get(0).map(QueueKey::stored);
-    rows.iter().map(queue).collect::<Result<_, _>>().map_err(Trouble::of)
+    [step_back, pass_on]
 }
 
 /// Begins the lanes of a store that was taken over. Nobody else is there.

@@ -1,6 +1,7 @@
 //! What a batch meets: the claims, meanings, conflicts and entities that are there, and what of them is over.
 
 use foldhash::{HashMap, HashMapExt, HashSet};
+use futures_util::future::join3;
 use snavio_model::claim::{Claim, ClaimKey, IdKey};
 use snavio_model::settle::{self, Delta, Intake, Known, Recorded};
 use snavio_model::time::Timestamp;
@@ -72,22 +73,50 @@ pub(super) async fn found(
     batch: &[Intake],
     now: Timestamp,
 ) -> Result<Found, Trouble> {
-    let claims = claim::find(client, batch, now).await?;
-    let originals = original::find(client, batch).await?;
-    let mut found = Found { claims, originals, ..Found::default() };
-    found.meet_over(client, batch, now).await?;
-    for (key, claim) in settle::unmeant(batch, &found.claims.claims, &found.originals, now) {
-        let first = message::find(client, claim.message).await.map_err(Trouble::Refused)?;
-        let known = first.map(|it| Known::by_claim(&claim, it.message.domain_hash));
-        found.originals.insert(key, known);
-    }
-    let conflicts = conflict::recorded(client, batch, &found.originals).await;
-    found.conflicts = conflicts.map_err(Trouble::Refused)?;
-    found.entities = entity::find(client, batch.iter().flat_map(Intake::entities)).await?;
-    Ok(found)
+    look(client, batch, now).await?.met(client, batch, now).await
+}
+
+/// The statements of [`look`].
+pub(super) fn look_queries() -> [String; 3] {
+    [claim::find_query(), original::FIND.to_owned(), entity::FIND.to_owned()]
+}
+
+/// Reads what is there under the keys of a batch, in one flight.
+pub(super) async fn look(
+    client: &impl GenericClient,
+    batch: &[Intake],
+    now: Timestamp,
+) -> Result<Found, Trouble> {
+    let flight = client.flight(&look_queries().each_ref().map(String::as_str)).await.map_err(Trouble::of)?;
+    let (claims, originals, entities) = join3(
+        claim::find(&flight, batch, now),
+        original::find(&flight, batch),
+        entity::find(&flight, batch.iter().flat_map(Intake::entities)),
+    )
+    .await;
+    let (claims, originals) = (claims?, originals?);
+    Ok(Found { claims, originals, entities: entities?, ..Found::default() })
 }
 
 impl Found {
+    /// With what must be looked at further, which is seldom.
+    pub(super) async fn met(
+        mut self,
+        client: &impl GenericClient,
+        batch: &[Intake],
+        now: Timestamp,
+    ) -> Result<Self, Trouble> {
+        self.meet_over(client, batch, now).await?;
+        for (key, claim) in settle::unmeant(batch, &self.claims.claims, &self.originals, now) {
+            let first = message::find(client, claim.message).await.map_err(Trouble::Refused)?;
+            let known = first.map(|it| Known::by_claim(&claim, it.message.domain_hash));
+            self.originals.insert(key, known);
+        }
+        let conflicts = conflict::recorded(client, batch, &self.originals).await;
+        self.conflicts = conflicts.map_err(Trouble::Refused)?;
+        Ok(self)
+    }
+
     /// Claims whose time is over, and what ids meant: they may make way, unless something keeps them.
     async fn meet_over(
         &mut self,

@@ -20,6 +20,11 @@ use crate::StoreError;
 use crate::evidence::{alert, of_original};
 use crate::over::{Walk, keeps_meaning};
 
+/// Reads what ids mean.
+pub(super) const FIND: &str = "SELECT key.place, source, message, hash, expires_at, check_value, hash_version \
+     FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS key (id, tenant, place) \
+     JOIN original USING (id, tenant)";
+
 /// Columns, to be written by one statement.
 #[derive(Default)]
 pub(super) struct Columns<'a> {
@@ -105,9 +110,6 @@ pub(super) async fn find(
     client: &impl GenericClient,
     batch: &[Intake],
 ) -> Result<HashMap<IdKey, Option<Known>>, Trouble> {
-    const FIND: &str = "SELECT key.place, source, message, hash, expires_at, check_value, hash_version \
-         FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS key (id, tenant, place) \
-         JOIN original USING (id, tenant)";
     let mut found = HashMap::new();
     let keys: Vec<_> = batch.iter().filter_map(settle::id_key).collect();
     if keys.is_empty() {
@@ -148,12 +150,9 @@ pub(super) async fn of_ids(
     client: &impl GenericClient,
     ids: &[IdKey],
 ) -> Result<HashMap<IdKey, Original>, StoreError> {
-    const OF_IDS: &str = "SELECT key.place, source, message, hash, expires_at, check_value, hash_version \
-         FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS key (id, tenant, place) \
-         JOIN original USING (id, tenant)";
     let (names, tenants): (Vec<_>, Vec<_>) =
         ids.iter().map(|it| (it.id.as_str(), it.tenant.as_str())).unzip();
-    let statement = client.prepare_cached(OF_IDS).await.map_err(sql)?;
+    let statement = client.prepare_cached(FIND).await.map_err(sql)?;
     let mut found = HashMap::new();
     for row in &client.query(&statement, &[&names, &tenants]).await.map_err(sql)? {
         let place: i64 = row.try_get(0).map_err(sql)?;

@@ -23,7 +23,12 @@ pub(super) async fn failed(
     let parking: Vec<_> = letters.iter().filter_map(|it| Some((it.delivery.message, parking(it)?))).collect();
     for (number, lane) in parking {
         let Some(rules) = lane.parking_rules() else { continue };
-        let found = usable(entity::find_one(client, &lane.key).await)?.flatten();
+        let Some(found) = usable(entity::find_one(client, &lane.key).await)? else {
+            // What cannot be read is not written over: it says more than is known here. Those behind it stay, until
+            // somebody begins the entity anew.
+            entity::park_unread(client, &lane.key, lane.number).await?;
+            continue;
+        };
         let (state, of) = found.map(|it| (it.state, it.rules)).unzip();
         let message = usable(message::find(client, number).await)?.flatten();
         let id = message.map_or_else(|| MessageId::stored(""), |it| it.message.id);

@@ -14,6 +14,9 @@ use super::pool::{sql, unavailable};
 use super::{PostgresStore, seal};
 use crate::{RegistryLog, StoreError};
 
+/// Reads the version.
+pub(super) const VERSION: &str = "SELECT version FROM registry_version";
+
 #[async_trait]
 impl RegistryLog for PostgresStore {
     async fn version(&self) -> Result<i64, StoreError> {
@@ -68,7 +71,7 @@ impl RegistryLog for PostgresStore {
 }
 
 pub(super) async fn version(client: &impl GenericClient) -> Result<i64, StoreError> {
-    let statement = client.prepare_cached("SELECT version FROM registry_version").await.map_err(sql)?;
+    let statement = client.prepare_cached(VERSION).await.map_err(sql)?;
     client.query_one(&statement, &[]).await.and_then(|row| row.try_get(0)).map_err(sql)
 }
 

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use foldhash::{HashMap, HashMapExt, HashSet};
+use futures_util::future::{join3, join4};
 use snavio_model::claim::{Claim, ClaimKey};
 use snavio_model::id::Serial;
 use snavio_model::limits;
@@ -26,7 +27,7 @@ use uuid::Uuid;
 
 use super::client::{Client, GenericClient, Transaction};
 use super::horizon::{BLOCK, BLOCK_NUMBERS};
-use super::met::{Found, found};
+use super::met::{self, Found, found};
 use super::pool::{Trouble, sql};
 use super::{
     Inner, claim, conflict, dead_letter, delivery, entity, lane, message, original, registry, telemetry,
@@ -289,8 +290,7 @@ impl<'a> Attempts<'a> {
             return Err(Trouble::Crossed(StoreError::Unavailable(why.into())));
         }
         self.sent = true;
-        let has_more = delta.has_conflicts() || !delta.lengthened.is_empty() || !delta.letters.is_empty();
-        let written = match has_more {
+        let written = match has_more(delta) {
             true => self.write_more(&mut client, delta).await,
             false => self.write(&client, delta).await,
         };
@@ -315,14 +315,13 @@ impl<'a> Attempts<'a> {
     async fn ordered_step(&mut self, mut client: Client) -> Result<Step, Trouble> {
         let inner = self.inner;
         let transaction = client.transaction().await.map_err(Trouble::of)?;
-        entity::lock(&transaction, self.batch.iter().flat_map(Intake::entities)).await?;
+        let looked = self.lock_and_look(&transaction).await?;
         if let Some(settled) = self.done_before(&transaction).await? {
             return Ok(Step::Settled(settled));
         }
-        let mut found = found(&transaction, self.batch, self.now).await?;
+        let mut found = looked.met(&transaction, self.batch, self.now).await?;
         let over = std::mem::take(&mut found.over);
         let rooms = inner.rooms.of(&transaction, queues(self.batch)).await.map_err(Trouble::Refused)?;
-        self.registry_version = self.registry_version(&transaction, true).await?;
         let judged = judge(self.batch, found, rooms, self.registry_version, self.now);
         over.replaced_by(&judged.1).make_way(&transaction, self.now).await?;
         self.judged.push(judged);
@@ -348,17 +347,53 @@ impl<'a> Attempts<'a> {
         }
     }
 
+    /// Keeps the entities from others and reads what is there, in one flight: each statement sees what is there once the one
+    /// before it has its locks.
+    async fn lock_and_look(&mut self, transaction: &Transaction<'_>) -> Result<Found, Trouble> {
+        let [claims, originals, entities] = met::look_queries();
+        let queries = [entity::LOCK, &claims, &originals, &entities, registry::VERSION];
+        let flight = transaction.flight(&queries).await.map_err(Trouble::of)?;
+        let (locked, found, version) = join3(
+            entity::lock(&flight, self.batch.iter().flat_map(Intake::entities)),
+            met::look(&flight, self.batch, self.now),
+            self.registry_version(&flight, true),
+        )
+        .await;
+        locked?;
+        let found = found?;
+        self.registry_version = version?;
+        Ok(found)
+    }
+
     async fn write_ordered(
         &self,
         transaction: Transaction<'_>,
         delta: &Delta,
     ) -> Result<Option<(i64, Vec<QueueKey>)>, Trouble> {
-        let Some(base) = self.write_all(&transaction, delta).await? else { return Ok(None) };
-        entity::put(&transaction, delta.entities.iter()).await?;
-        delivery::release(&transaction, &delta.released).await?;
         let lanes = delta.deliveries.iter().filter_map(|it| it.lane.as_deref()).map(|it| &it.key);
         let lanes = lanes.chain(delta.released.iter().map(|(key, _)| key));
-        let queues = lane::pass_on(&transaction, lanes).await?;
+        let (base, queues) = if has_more(delta) {
+            let Some(base) = self.write_all(&transaction, delta).await? else { return Ok(None) };
+            entity::put(&transaction, delta.entities.iter()).await?;
+            delivery::release(&transaction, &delta.released).await?;
+            (base, lane::pass_on(&transaction, lanes).await?)
+        } else {
+            let [step_back, pass_on] = lane::pass_on_queries();
+            let queries = [&self.inner.write, entity::PUT, delivery::RELEASE, &step_back, &pass_on];
+            let flight = transaction.flight(&queries).await.map_err(Trouble::of)?;
+            let (base, put, released, queues) = join4(
+                self.write(&flight, delta),
+                entity::put(&flight, delta.entities.iter()),
+                delivery::release(&flight, &delta.released),
+                lane::pass_on(&flight, lanes),
+            )
+            .await;
+            // Where the registry is another one, what came behind in the flight is undone.
+            let Some(base) = base? else { return Ok(None) };
+            put?;
+            released?;
+            (base, queues?)
+        };
         transaction.commit().await.map_err(Trouble::of)?;
         Ok(Some((base, queues)))
     }
@@ -512,6 +547,11 @@ fn numbered(outcome: Outcome, base: i64) -> Outcome {
         }
         other => other,
     }
+}
+
+/// Whether more is to be written than the statement of a batch does, which is seldom.
+fn has_more(delta: &Delta) -> bool {
+    delta.has_conflicts() || !delta.lengthened.is_empty() || !delta.letters.is_empty()
 }
 
 fn is_queued(outcome: &Outcome) -> bool {

@@ -23,11 +23,6 @@ impl Embedded {
         let store = EmbeddedStore::open(&Options::new(folder.path())).unwrap();
         Self { folder, store }
     }
-
-    async fn reopen(&mut self) {
-        self.store.close().await;
-        self.store = EmbeddedStore::open(&Options::new(self.folder.path())).unwrap();
-    }
 }
 
 impl Damaged for Embedded {
@@ -39,6 +34,11 @@ impl Damaged for Embedded {
         let connection = rusqlite::Connection::open(self.folder.path().join(FILE)).unwrap();
         connection.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
         assert_eq!(connection.execute(change, []).unwrap(), 1, "{change}");
+    }
+
+    async fn reopen(&mut self) {
+        self.store.close().await;
+        self.store = EmbeddedStore::open(&Options::new(self.folder.path())).unwrap();
     }
 }
 
@@ -229,5 +229,13 @@ async fn a_changed_claim_keeps_its_answer() {
 async fn a_changed_entity_decides_nothing_and_others_go_on() {
     for change in crate::OTHER_ENTITY {
         crate::a_changed_entity_decides_nothing(&Embedded::new(), change).await;
+    }
+}
+
+/// QUA-1, ORD-7
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_entity_is_not_written_over_and_not_passed() {
+    for change in crate::OTHER_ENTITY {
+        crate::a_changed_entity_is_parked_as_it_is(&mut Embedded::new(), change).await;
     }
 }

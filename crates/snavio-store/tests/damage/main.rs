@@ -12,7 +12,8 @@ use snavio_model::archive::hold::Held;
 use snavio_model::claim::{ClaimPolicy, IdKey};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::name::TenantName;
-use snavio_model::order::{EntityKey, Mode};
+use snavio_model::order::{EntityKey, Mode, OnFailure};
+use snavio_model::processing::Ending;
 use snavio_model::settle::Outcome;
 use snavio_store::conformance::ordering::{numbered, ordered};
 use snavio_store::conformance::processing::{failed, finish, take_up};
@@ -20,7 +21,7 @@ use snavio_store::conformance::samples::{
     RECEIVES_MAX, act, at, ids, intake, message, notify, pay, queue, queued, receipt, receive, route, settle,
     settle_one,
 };
-use snavio_store::{NewHold, Redriven, Reset, Store, StoreError};
+use snavio_store::{NewHold, Redriven, Report, Reset, Store, StoreError};
 
 /// A new store whose rows can be changed behind its back.
 trait Damaged {
@@ -28,6 +29,9 @@ trait Damaged {
 
     /// Changes one row, as a flipped bit would.
     fn flip(&self, change: &str);
+
+    /// Closes it and opens it again.
+    async fn reopen(&mut self);
 }
 
 /// A message with a changed column is not read back, and its neighbour is.
@@ -197,6 +201,31 @@ async fn a_changed_entity_decides_nothing(damaged: &impl Damaged, change: &str) 
     let settled = settle(store, vec![send("c", "e", 4)], at(2)).await;
     assert!(queued(settled[0].outcomes[0]).is_some(), "{change}: {settled:?}");
     assert_eq!(store.audit(Serial(0), 10).await.unwrap().last().unwrap().outcome, "it was damaged");
+    store.close().await;
+}
+
+/// What is known of an entity and was changed is not written over when one of its messages fails for good, and those behind
+/// that stay (ORD-7).
+async fn a_changed_entity_is_parked_as_it_is(damaged: &mut impl Damaged, change: &str) {
+    let parking = ordered("parking", Mode::Strict, |order| order.on_failure = OnFailure::Park);
+    let send = |id: &str, number| numbered(id, "e", number, std::slice::from_ref(&parking), at(1));
+    settle(damaged.store(), vec![send("b", 4), send("a", 5)], at(1)).await;
+    damaged.flip(&format!("UPDATE entity SET {change} WHERE body LIKE '%\"last_id\":\"a\"%'"));
+    let first = receive(damaged.store(), "parking", 30, at(1)).await;
+    assert_eq!(ids(&first), ["b"]);
+    let ending = Ending::Failed { error: "no".into(), is_final: true, answer: None, retry_after: None };
+    let report = Report { ending, ..Report::done(receipt(&first[0])) };
+    damaged.store().finish(&queue("parking"), vec![report], "acme/bot", at(2)).await.unwrap();
+    let key = EntityKey::stored("acme acme/bot:parking e").unwrap();
+    for _ in 0..2 {
+        let store = damaged.store();
+        assert!(matches!(store.entity(&key, at(2)).await, Err(StoreError::Damaged { what: "entity", .. })));
+        assert!(receive(store, "parking", 30, at(3)).await.is_empty(), "{change}: it is not passed");
+        damaged.reopen().await;
+    }
+    let store = damaged.store();
+    assert_eq!(store.reset_entity(&key, true, act("damaged", at(4))).await.unwrap(), Reset::Damaged);
+    assert_eq!(ids(&receive(store, "parking", 30, at(5)).await), ["a"]);
     store.close().await;
 }
 

@@ -30,6 +30,11 @@ impl Damaged for Database {
         let counted = format!("WITH changed AS ({change} RETURNING 1) SELECT count(*) FROM changed");
         assert_eq!(Postgres::shared().ask(&self.url, &counted).unwrap(), "1", "{change}");
     }
+
+    async fn reopen(&mut self) {
+        self.store.close().await;
+        self.store = PostgresStore::open(&Options::new(&self.url)).await.unwrap();
+    }
 }
 
 /// Every column of a message, and a value that only damage could have put there.
@@ -158,5 +163,13 @@ async fn a_changed_claim_keeps_its_answer() {
 async fn a_changed_entity_decides_nothing_and_others_go_on() {
     for change in crate::OTHER_ENTITY {
         crate::a_changed_entity_decides_nothing(&Database::new().await, change).await;
+    }
+}
+
+/// QUA-1, ORD-7
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_entity_is_not_written_over_and_not_passed() {
+    for change in crate::OTHER_ENTITY {
+        crate::a_changed_entity_is_parked_as_it_is(&mut Database::new().await, change).await;
     }
 }

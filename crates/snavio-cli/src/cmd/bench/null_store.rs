@@ -27,7 +27,7 @@ use snavio_store::{
     DeadLetterOrigin, Deed, Durability, Entities, Erasure, Figures, Finished, Fleet, Heard, HeldBack,
     Journal, Ledger, ListedDeadLetter, LoggedMessage, NewHold, NewSegment, NodeSeen, NodeState, Purged,
     Queue, Received, Redriven, RegistryLog, Report, Reset, Settled, Store, StoreError, StoredClaim,
-    StoredConflict, StoredDeadLetter, Swept, ToldOf, Use, WaitEnded,
+    StoredConflict, StoredDeadLetter, Swept, ToldOf, Use, WaitsEnded,
 };
 use tokio::sync::Notify;
 
@@ -386,8 +386,8 @@ impl Entities for NullStore {
         Ok(None)
     }
 
-    async fn end_waits(&self, _: Timestamp) -> Result<Vec<WaitEnded>, StoreError> {
-        Ok(Vec::new())
+    async fn end_waits(&self, _: Timestamp) -> Result<WaitsEnded, StoreError> {
+        Ok(WaitsEnded::default())
     }
 }
 

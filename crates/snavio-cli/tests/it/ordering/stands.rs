@@ -192,6 +192,40 @@ async fn an_entity_is_shown_skipped_and_reset_on_the_record() {
     }
 }
 
+/// ORD-7, DLV-2: what was tried and purged is a dead letter that a person puts back by itself, though no claim waits for it, and
+/// nothing passes it.
+#[tokio::test]
+async fn what_was_tried_is_not_passed_for_being_purged() {
+    let builds = Builds::set(Launch::default()).await;
+    let of = order(json!({ "mode": "strict", "on_failure": "park" }));
+    assert_eq!(builds.subscribe("deploy", "build", &of, json!({})).await.0, 201);
+    for number in 1..=3 {
+        builds.sent("b", number).await;
+    }
+    assert_eq!(ids(&builds.receive("deploy").await), ["b-1"]);
+    let purge = "/v1/queues/deploy/purge?tenant=acme";
+    let (status, purged) = builds.operate(Method::POST, purge, json!({ "why": "a migration" })).await;
+    assert_eq!((status, purged), (200, json!({ "purged": 2, "in_doubt": 1, "in_progress": 0 })));
+    let parked = builds.sent("b", 4).await;
+    assert_eq!((parked.0, &parked.1["parked"]), (202, &json!(true)), "{}", parked.1);
+    assert!(builds.receive("deploy").await.is_empty());
+    let letters = builds.node.get("/v1/dead-letters?tenant=acme").await;
+    let all = "/v1/queues/dead/redrive?tenant=acme";
+    let (status, done) = builds.operate(Method::POST, all, json!({ "why": "all" })).await;
+    assert_eq!((status, &done["redriven"]), (200, &json!(0)), "{done}");
+    let one = format!("/v1/dead-letters/{}/redrive?tenant=acme", letters["items"][0]["id"]);
+    let (status, done) = builds.operate(Method::POST, &one, json!({ "why": "it was not done" })).await;
+    assert_eq!((status, &done["redriven"]), (200, &json!(1)), "{done} {letters}");
+    for number in [1, 4] {
+        let received = eventually("the next one", async || {
+            Some(builds.receive("deploy").await).filter(|it| !it.is_empty())
+        })
+        .await;
+        assert_eq!(ids(&received), [format!("b-{number}")]);
+        builds.end("deploy", &received).await;
+    }
+}
+
 /// ORD-6: whatever its name, and by which name it was counted.
 #[tokio::test]
 async fn every_entity_can_be_asked_for() {
@@ -347,6 +381,9 @@ async fn an_order_that_cannot_be_kept_is_not_registered() {
     assert_eq!(builds.subscribe("reorder", "build", &scoped("reorder"), json!({})).await.0, 201);
     let (status, answer) = builds.subscribe("reorder", "done", &scoped("lenient"), json!({})).await;
     assert!(status >= 400 && answer.to_string().contains("same scope"), "{status} {answer}");
+    let always = json!({ "acl": "always" });
+    let (status, answer) = builds.subscribe("reorder", "done", &scoped("reorder"), always).await;
+    assert!(status >= 400 && answer.to_string().contains("acl or order"), "{status} {answer}");
     assert_eq!(builds.subscribe("reorder", "done", &scoped("reorder"), json!({})).await.0, 201);
     let path = "/v1/subscriptions/acme/deploy/acme/ci/build";
     assert_eq!(builds.node.get(path).await["order"]["mode"], json!("strict"));

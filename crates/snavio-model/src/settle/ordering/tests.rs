@@ -469,7 +469,7 @@ fn what_waited_long_enough_goes_out_with_a_duplicate_and_past_a_full_queue() {
     let_go(&kept, &settled);
 }
 
-/// ORD-7: nothing queues behind a late one, since later ones have passed it.
+/// ORD-7: nothing queues behind a late one, since later ones have passed it; nor once it is put back, in its entity's lane.
 #[test]
 fn what_is_late_parks_nothing() {
     let mut kept = Kept::new();
@@ -484,6 +484,9 @@ fn what_is_late_parks_nothing() {
     assert!(matches!(settled("1", 1), Outcome::Buried { reason: DeadReason::OutOfOrder, .. }));
     assert!(matches!(settled("3", 3), Outcome::Queued { .. }), "it is not parked");
     assert_eq!(kept.working.entities[&key("strict")].state.parked_at(), None);
+    let late = kept.delta.letters[0].delivery.lane.as_ref().unwrap();
+    assert_eq!((&late.key, late.number, late.parks), (&key("strict"), 1, None));
+    assert!(kept.delta.deliveries[0].parks(), "others of its route do");
 }
 
 /// ORD-7: what queues behind one that failed is told so.
