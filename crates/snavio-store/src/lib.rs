@@ -21,6 +21,7 @@ mod moving;
 pub mod objects;
 mod over;
 pub mod postgres;
+mod staged;
 mod waiting;
 
 use std::collections::BTreeSet;
