@@ -43,7 +43,7 @@ use snavio_model::time::Timestamp;
 use snavio_model::trace::CorrelationId;
 use tokio::sync::Notify;
 
-pub use archive::{Archive, Cooled, CooledUpTo, Erasure, NewHold, NewSegment};
+pub use archive::{ARCHIVE_UNCONFIRMED, Archive, Cooled, CooledUpTo, Erasure, NewHold, NewSegment};
 pub use claims::{ClaimFilter, Claims, Finished, HeldBack, HeldDelivery, OnRecord, Report, StoredClaim};
 pub use conflict_lines::tell_of_more_conflicts;
 pub use entities::{Entities, Reset, WaitEnded};

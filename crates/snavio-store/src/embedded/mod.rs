@@ -62,7 +62,7 @@ use snavio_model::telemetry::{Record, StoredRecord};
 use snavio_model::time::Timestamp;
 use tokio::sync::{Notify, oneshot};
 
-pub use backup::{BackupError, Restored, backup, restore};
+pub use backup::{BackupError, Restored, backup, restore, take_over_archive};
 pub use changelog::Changelog;
 use index::Ended;
 pub use integrity::{check_integrity, newest_at};

@@ -199,7 +199,7 @@ async fn the_integrity_check_reads_all_evidence_and_a_restore_says_what_is_missi
     assert!(found.len() == 4 && found[3].contains("cannot be found"), "{found:?}");
     let copy = folder.join("copy.db");
     backup(folder, &copy).unwrap();
-    let restored = restore(&copy, &folder.join("restored"), at(60)).unwrap();
+    let restored = restore(&copy, &folder.join("restored"), false, at(60)).unwrap();
     assert_eq!(restored.damaged, found);
     damaged.store.close().await;
 }
