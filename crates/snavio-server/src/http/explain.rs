@@ -6,7 +6,6 @@ use http::StatusCode;
 use serde::Serialize;
 use serde_json::{Value, json as document};
 use snavio_model::claim::IdKey;
-use snavio_model::conflict::Conflict;
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::limits;
 use snavio_model::order::{EntityRecord, Mode, Place};
@@ -18,6 +17,7 @@ use utoipa::ToSchema;
 
 use super::answer::json;
 use super::claims::{id_key, seen_claims};
+use super::conflicts::is_concerned;
 use super::entities::bound;
 use super::extract::{Params, Segments};
 use super::whose::{self, Whose};
@@ -87,14 +87,8 @@ pub(super) async fn explain(
         Principal::Operator | Principal::Person(_) => true,
     };
     steps.extend(taken.iter().filter(is_own).map(of_unclaimed));
-    // What another service of the tenant meant by an id is none of this one's business (CLM-1).
-    let is_seen = |it: &Conflict| match &principal {
-        Principal::Service(caller) => {
-            it.source == caller.service || it.destination.split(':').next() == Some(caller.service.as_str())
-        }
-        Principal::Operator | Principal::Person(_) => true,
-    };
-    for conflict in app.gate.store().conflicts_of(&key, None).await?.into_iter().filter(is_seen) {
+    let conflicts = app.gate.store().conflicts_of(&key, None).await?;
+    for conflict in conflicts.into_iter().filter(|it| is_concerned(&principal, it)) {
         let basis = document!({
             "conflict_id": conflict.id, "original_hash": conflict.original_hash.to_string(),
             "conflicting_hash": conflict.hash.to_string(), "dead_letter": conflict.dead_letter,

@@ -221,7 +221,10 @@ pub async fn messages_that_share_an_id_move_once_and_each_by_itself(store: &Arc<
         for claim in claims {
             let pointer = claim.pointer().expect("it is archived").expect("it points somewhere").record;
             let record = segment::find(&pointer, &shelf[&pointer.object]).expect("it is there");
-            assert_eq!((record.number, of(&record)), (claim.claim.message, vec![claim.key.destination.to_string()]));
+            assert_eq!(
+                (record.number, of(&record)),
+                (claim.claim.message, vec![claim.key.destination.to_string()])
+            );
         }
     }
 }

@@ -9,7 +9,7 @@ use snavio_model::claim::{Claim, ClaimKey, IdKey, Status};
 use snavio_model::delivery::{DeadReason, ReceiptOutcome, Tracking};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::limits;
-use snavio_model::name::QueueKey;
+use snavio_model::name::{QueueKey, ServiceName};
 use snavio_model::order::Lane;
 use snavio_model::processing::{Answer, Ending};
 use snavio_model::time::Timestamp;
