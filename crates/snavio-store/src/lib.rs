@@ -73,6 +73,9 @@ pub enum StoreError {
         /// Which one.
         key: String,
     },
+    /// So much of this is done at once, and no more: ask again later.
+    #[error("{0}")]
+    Overloaded(&'static str),
     /// The store is closing.
     #[error("store is closing")]
     Closed,
