@@ -28,6 +28,10 @@ const _: () = assert!(2 * limits::SUBSCRIPTIONS_PER_TYPE_MAX as i64 <= DESTINATI
 /// A segment that was begun so long ago, and is pointed to by nothing, will not be finished by anybody: an hour.
 pub(crate) const BEGUN_MAX: std::time::Duration = std::time::Duration::from_secs(3_600);
 
+/// The note that a store was restored, since when, and may not be the only one that points into its archive: nothing is
+/// moved, rewritten or deleted there until somebody has said that the other one is gone for good.
+pub const ARCHIVE_UNCONFIRMED: &str = "archive/unconfirmed";
+
 /// How far claims that have cooled were looked through: those come next whose time was over later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CooledUpTo {

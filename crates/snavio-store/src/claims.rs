@@ -9,7 +9,7 @@ use snavio_model::claim::{Claim, ClaimKey, IdKey, Leases, Status};
 use snavio_model::delivery::{Receipt, ReceiptOutcome};
 use snavio_model::hash::DomainHash;
 use snavio_model::id::{MessageId, Serial};
-use snavio_model::name::QueueKey;
+use snavio_model::name::{QueueKey, ServiceName};
 use snavio_model::processing::{Answer, Ending, Retry};
 use snavio_model::time::Timestamp;
 use snavio_model::trace::CorrelationId;
@@ -210,6 +210,8 @@ impl StoredClaim {
 pub struct ClaimFilter {
     /// The tenant of the destination, or all.
     pub owner: Option<String>,
+    /// The service that sent it, or does the work; any when not said.
+    pub service: Option<ServiceName>,
     /// How they stand.
     pub statuses: Vec<Status>,
     /// Those whose message comes after this one.

@@ -21,6 +21,7 @@ mod moving;
 pub mod objects;
 mod over;
 pub mod postgres;
+mod staged;
 mod waiting;
 
 use std::collections::BTreeSet;
@@ -42,7 +43,7 @@ use snavio_model::time::Timestamp;
 use snavio_model::trace::CorrelationId;
 use tokio::sync::Notify;
 
-pub use archive::{Archive, Cooled, CooledUpTo, Erasure, NewHold, NewSegment};
+pub use archive::{ARCHIVE_UNCONFIRMED, Archive, Cooled, CooledUpTo, Erasure, NewHold, NewSegment};
 pub use claims::{ClaimFilter, Claims, Finished, HeldBack, HeldDelivery, OnRecord, Report, StoredClaim};
 pub use conflict_lines::tell_of_more_conflicts;
 pub use entities::{Entities, Reset, WaitEnded, WaitsEnded};
@@ -72,6 +73,9 @@ pub enum StoreError {
         /// Which one.
         key: String,
     },
+    /// So much of this is done at once, and no more: ask again later.
+    #[error("{0}")]
+    Overloaded(&'static str),
     /// The store is closing.
     #[error("store is closing")]
     Closed,

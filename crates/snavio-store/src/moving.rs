@@ -114,6 +114,12 @@ pub enum MoveError {
     /// A row cannot be read as it was written.
     #[error("nothing was moved; snavio doctor names all that is damaged, and --skip-damaged moves the rest")]
     Damaged(#[source] StoreError),
+    /// A row that nothing may do without cannot be read as it was written.
+    #[error(
+        "nothing was moved: the registry and holds cannot be left out, and one of them is damaged; restore the newest sound \
+         backup, or have it mended"
+    )]
+    Needed(#[source] StoreError),
     /// Whether the last step was taken is not known.
     #[error(
         "the database gave no answer to the commit: it has all of the store, or nothing; move again, it refuses if it has"

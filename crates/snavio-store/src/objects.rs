@@ -14,7 +14,7 @@ use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{Error, GetOptions, ObjectStore, ObjectStoreExt, PutMode, UpdateVersion};
 
-use crate::files;
+use crate::{files, staged};
 
 /// How long one request may take, and how long a connection to a bucket.
 #[cfg(feature = "s3")]
@@ -110,7 +110,7 @@ impl Objects {
     pub fn open(place: &Place) -> Result<Self, ObjectsError> {
         match locate(&place.url).ok_or_else(|| ObjectsError::Url(place.url.clone()))? {
             Located::Folder(folder, prefix) => {
-                let storage = Arc::new(LocalFileSystem::new().with_fsync(true).with_automatic_cleanup(true));
+                let storage = Arc::new(LocalFileSystem::new().with_automatic_cleanup(true));
                 Ok(Self { storage, prefix, folder: Some(folder) })
             }
             Located::Bucket(bucket, prefix) => {
@@ -139,11 +139,13 @@ impl Objects {
         Ok(Some(Found { bytes, seen }))
     }
 
-    /// Writes an object under a name that only it can have.
+    /// Writes an object under a name that only it can have. In a folder it is its owner's alone, whatever the umask.
     pub async fn put(&self, key: &str, bytes: Bytes) -> Result<(), ObjectsError> {
-        self.make_folder()?;
-        let put = self.storage.put(&self.path(key)?, bytes.into()).await;
-        put.map(|_| ()).map_err(ObjectsError::failed)
+        let path = self.path(key)?;
+        match self.file(key) {
+            Some(file) => apart(move || staged::write(&file, &bytes)).await,
+            None => self.storage.put(&path, bytes.into()).await.map(|_| ()).map_err(ObjectsError::failed),
+        }
     }
 
     /// Writes an object in the place of the one that was seen there, or of none, unless somebody else did so first.
@@ -196,9 +198,12 @@ impl Objects {
         Ok(listed.iter().filter_map(|meta| of_object(&meta.location)).collect())
     }
 
-    /// Deletes objects; those that are gone already are as they should be.
+    /// Deletes objects, with what was left of writing them; those that are gone already are as they should be.
     pub async fn delete(&self, keys: &[String]) -> Result<(), ObjectsError> {
         let paths: Vec<_> = keys.iter().map(|key| self.path(key)).collect::<Result<_, _>>()?;
+        for file in keys.iter().filter_map(|key| self.file(key)) {
+            apart(move || staged::clear(&file)).await?;
+        }
         let paths = futures_util::stream::iter(paths.into_iter().map(Ok)).boxed();
         let mut deleted = self.storage.delete_stream(paths);
         while let Some(deleted) = deleted.next().await {
@@ -215,10 +220,21 @@ impl Objects {
         Path::parse(path.trim_matches('/')).map_err(ObjectsError::failed)
     }
 
+    /// Where an object of a folder is.
+    fn file(&self, key: &str) -> Option<PathBuf> {
+        self.folder.as_ref().map(|folder| folder.join(key))
+    }
+
     fn make_folder(&self) -> Result<(), ObjectsError> {
         let Some(folder) = &self.folder else { return Ok(()) };
         files::make_folder(folder).map_err(ObjectsError::failed)
     }
+}
+
+/// Does what waits for a disk on a thread of its own.
+async fn apart(work: impl FnOnce() -> std::io::Result<()> + Send + 'static) -> Result<(), ObjectsError> {
+    let done = tokio::task::spawn_blocking(work).await.map_err(ObjectsError::failed)?;
+    done.map_err(ObjectsError::failed)
 }
 
 enum Located<'u> {
@@ -344,6 +360,35 @@ mod tests {
         assert_eq!(keys, ["registry/1/aa", "registry/2/bb"]);
         objects.delete(&["registry/1/aa".to_owned(), "registry/9/gone".to_owned()]).await.unwrap();
         assert_eq!(objects.keys("registry").await.unwrap(), ["registry/2/bb"]);
+    }
+
+    /// CLM-18: what a kill left of writing an object says what the object was to say.
+    #[tokio::test]
+    async fn what_was_left_of_writing_an_object_goes_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let objects = local(&folder.path().join("archive"));
+        let key = "claims/some segment".to_owned();
+        let leave = || {
+            let left = folder.path().join(format!("archive/{key}#1"));
+            std::fs::write(&left, "said").unwrap();
+            left
+        };
+        objects.put(&key, "x".into()).await.unwrap();
+        for made in ["archive", "archive/claims", "archive/claims/some segment"] {
+            assert_eq!(files::open_to_others(&folder.path().join(made)).unwrap(), None, "{made}");
+        }
+        let left = leave();
+        assert_eq!(objects.keys("claims").await.unwrap(), [key.clone()], "it is none by itself");
+        objects.put(&key, "y".into()).await.unwrap();
+        assert!(!left.exists(), "it goes when the object is written again");
+        assert_eq!(objects.get(&key, 1).await.unwrap().unwrap().bytes, "y");
+        let left = leave();
+        objects.delete(std::slice::from_ref(&key)).await.unwrap();
+        assert!(!left.exists(), "and when it is deleted");
+        std::fs::create_dir_all(folder.path().join("archive/claims")).unwrap();
+        let left = leave();
+        objects.delete(std::slice::from_ref(&key)).await.unwrap();
+        assert!(!left.exists(), "though it was never written to its end");
     }
 
     #[test]

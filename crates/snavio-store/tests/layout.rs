@@ -163,7 +163,7 @@ async fn a_backup_of_a_running_store_is_restored_above_every_number_given_since(
     let later = queued(settle_one(&store, "later", &notify(), at(1)).await);
     store.close().await;
 
-    let restored = restore(&copy, &other.path().join("data"), at(60)).unwrap();
+    let restored = restore(&copy, &other.path().join("data"), false, at(60)).unwrap();
     assert_eq!(restored.newest_at, at(0));
     assert!(restored.epoch > store.figures().own.unwrap().epoch);
     assert!(check_integrity(&other.path().join("data")).unwrap().is_empty());
@@ -256,7 +256,7 @@ async fn a_restore_is_refused_beside_a_log_whose_store_is_gone() {
         let data = folder.path().join(format!("with {left}"));
         std::fs::create_dir(&data).unwrap();
         std::fs::write(data.join(left), b"pages that were acknowledged").unwrap();
-        let refused = restore(&copy, &data, at(60)).unwrap_err();
+        let refused = restore(&copy, &data, false, at(60)).unwrap_err();
         assert!(matches!(&refused, BackupError::LeftOver(it) if *it == data.join(left)), "{refused:?}");
         assert!(refused.to_string().contains(left), "{refused}");
         assert!(!data.join(FILE).exists());
@@ -276,7 +276,7 @@ async fn a_restore_that_was_killed_leaves_nothing_that_the_next_one_takes_in() {
         let from = folder.path().join(format!("other/{FILE}{ending}"));
         std::fs::copy(from, data.join(format!("{FILE}.restoring{ending}"))).unwrap();
     }
-    restore(&copy, &data, at(60)).unwrap();
+    restore(&copy, &data, false, at(60)).unwrap();
     let store = open(&data).unwrap();
     let messages = store.messages("acme", Serial(0), 10).await.unwrap();
     assert_eq!(messages.iter().map(|it| it.message.id.as_str()).collect::<Vec<_>>(), ["kept"]);
@@ -290,12 +290,12 @@ async fn a_running_stores_file_is_not_taken_for_a_backup() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path()).unwrap();
     settle_one(&store, "in the log", &notify(), at(0)).await;
-    let refused = restore(&folder.path().join(FILE), &folder.path().join("data"), at(60)).unwrap_err();
+    let refused = restore(&folder.path().join(FILE), &folder.path().join("data"), false, at(60)).unwrap_err();
     assert!(
         matches!(&refused, BackupError::Unfit { problem, .. } if problem.contains("-wal")),
         "{refused:?}"
     );
-    let busy = restore(&folder.path().join(FILE), folder.path(), at(60)).unwrap_err();
+    let busy = restore(&folder.path().join(FILE), folder.path(), false, at(60)).unwrap_err();
     assert!(matches!(busy, BackupError::Folder(OpenError::InUse(_))), "{busy:?}");
     store.close().await;
 }

@@ -75,7 +75,7 @@ async fn a_lease_that_no_claim_waits_for_is_in_memory_only() {
 /// A store as it was after a crash that lost what came since the copy.
 async fn lost_since(copy: &Path, store: EmbeddedStore, folder: &Path) -> EmbeddedStore {
     store.close().await;
-    restore(copy, folder, at(60)).unwrap();
+    restore(copy, folder, false, at(60)).unwrap();
     assert_eq!(check_integrity(folder).unwrap(), Vec::<String>::new());
     open(folder)
 }

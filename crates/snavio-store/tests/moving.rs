@@ -385,6 +385,28 @@ async fn a_damaged_row_stops_a_move_or_is_left_out_and_told() {
     }
 }
 
+/// QUA-1, CLM-18: what a hold is on would be deleted in the new store, so none is left behind, on nobody's word.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_hold_is_never_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    settle_one(&store, "a", &route("post", ClaimPolicy::ledger()), at(0)).await;
+    let hold = NewHold { tenant: "acme".parse().unwrap(), held: archive::hold::Held::Tenant };
+    store.set_hold(hold, act("a lawsuit", at(0))).await.unwrap();
+    store.close().await;
+    drop(store);
+    let file = rusqlite::Connection::open(folder.path().join(FILE)).unwrap();
+    assert_eq!(file.execute("UPDATE hold SET tenant = 'zeta'", []).unwrap(), 1);
+    drop(file);
+    let url = Postgres::shared().database().unwrap();
+    let refused = move_store(folder.path(), &postgres::Options::new(&url), true).await.unwrap_err();
+    let MoveError::Needed(why) = &refused else { panic!("{refused:?}") };
+    assert!(why.to_string().contains("hold"), "{why}");
+    let store = open_database(&url).await;
+    assert_eq!(messages(&store).await, 0, "nothing is left");
+    store.close().await;
+}
+
 async fn messages(store: &PostgresStore) -> usize {
     store.messages("acme", Serial(0), 10).await.unwrap().len()
 }

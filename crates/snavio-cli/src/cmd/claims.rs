@@ -95,6 +95,9 @@ enum Command {
         /// The tenant whose ids they are, or whose destinations.
         #[arg(long)]
         tenant: Option<String>,
+        /// At which destination, where an id has more than one.
+        #[arg(long, conflicts_with = "status")]
+        destination: Option<String>,
         /// Instead of ids: all that failed for good, or all that are in doubt.
         #[arg(long, value_parser = ["failed", "in_doubt"], conflicts_with = "ids", required_unless_present = "ids")]
         status: Option<String>,
@@ -172,7 +175,7 @@ impl Claims {
                 let path = of_one(&id, "/message", tenant.as_deref(), destination.as_deref())?;
                 print_bytes(&api.exchange(Method::GET, &path, None, "").await?.1);
             }
-            Command::Reprocess { ids, tenant, status, why } => {
+            Command::Reprocess { ids, tenant, destination, status, why } => {
                 let put_back = async |id: &str, destination: Option<&str>, tenant: &str| {
                     let tenant = Some(tenant).filter(|it| !it.is_empty());
                     let path = of_one(id, "/reprocess", tenant, destination)?;
@@ -180,8 +183,12 @@ impl Claims {
                 };
                 let (mut count, mut refused) = (0, Vec::new());
                 for id in &ids {
-                    put_back(id, None, tenant.as_deref().unwrap_or_default()).await?;
-                    count += 1;
+                    let back = put_back(id, destination.as_deref(), tenant.as_deref().unwrap_or_default());
+                    match back.await {
+                        Ok(_) => count += 1,
+                        Err(failure) if ids.len() == 1 => return Err(failure),
+                        Err(failure) => refused.push(format!("{id}: {failure}")),
+                    }
                 }
                 let mut after = 0;
                 let of_tenant =

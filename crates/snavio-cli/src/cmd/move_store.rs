@@ -29,7 +29,8 @@ pub(crate) struct MoveStore {
     /// The configuration of the node that will serve over the database.
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Leave out what is damaged, and say what it was. An id whose claim is left out is free again.
+    /// Leave out what is damaged, and say what it was. An id whose claim is left out is free again. The registry and holds
+    /// are never left out.
     #[arg(long)]
     skip_damaged: bool,
 }

@@ -1,6 +1,6 @@
 //! `snavio restore`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
@@ -18,26 +18,39 @@ use crate::output::{Output, print_text};
 #[derive(Args)]
 pub(crate) struct Restore {
     /// The backup.
-    #[arg(long)]
-    from: PathBuf,
+    #[arg(long, required_unless_present = "takes_over_archive")]
+    from: Option<PathBuf>,
     /// The data folder to restore into.
     #[arg(long, default_value = "./snavio-data")]
     data: PathBuf,
+    /// Say that the store the backup was made of is gone for good, so that the archive is this one's alone. Until then
+    /// nothing is moved, rewritten or deleted there. Without --from, of a store that was restored before.
+    #[arg(long)]
+    takes_over_archive: bool,
 }
 
 impl Restore {
     pub(crate) fn run(self, output: Output) -> Ended {
         let now = MachineClock::after(Timestamp(0)).now();
-        let restored = embedded::restore(&self.from, &self.data, now)?;
+        let Some(from) = &self.from else {
+            let was_doubted = embedded::take_over_archive(&self.data, now)?;
+            output.object(&json!({ "archive_taken_over": self.data, "was_doubted": was_doubted }));
+            return Ok(());
+        };
+        let restored = embedded::restore(from, &self.data, self.takes_over_archive, now)?;
         output.object(&json!({
             "restored": self.data,
             "newest_commit": restored.newest_at.to_string(),
             "epoch": restored.epoch,
             "registry_version": restored.registry_version,
+            "takes_over_archive": self.takes_over_archive,
             "damaged": restored.damaged,
         }));
         if output == Output::Table {
             print_text(&missing(restored.newest_at));
+            if !self.takes_over_archive {
+                print_text(&left_alone(&self.data));
+            }
         }
         Ok(())
     }
@@ -51,6 +64,18 @@ fn missing(newest_at: Timestamp) -> String {
          - their ids are free again: a retry of one is dispatched anew, also on strict routes\n\
          - deliveries acknowledged since then are delivered again, under their old delivery ids\n\
          - registry changes since then are undone: check keys and grants that were revoked\n\
+         - holds set since then are not in force, and those lifted since are: set and lift them again\n\
+         - what was erased since then is there again: erase it again\n\
          Put platform.key and operator.token of the old data folder beside it before you start.\n"
+    )
+}
+
+/// What two stores would do to each other.
+fn left_alone(data: &Path) -> String {
+    format!(
+        "\nIf it has an archive: nothing is moved, rewritten or deleted there, since a node may still serve over the store\n\
+         that this is a copy of. Once that one is gone for good, and before you start a node over this one:\n  \
+         snavio restore --takes-over-archive --data {}\n",
+        data.display()
     )
 }

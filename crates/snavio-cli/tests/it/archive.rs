@@ -159,6 +159,26 @@ async fn accounting_holds_and_lifts_and_says_why() {
     assert_eq!((status, &held["reason"]), (409, &json!("held")), "{held}");
 }
 
+/// CLM-18: a hold keeps claims, and where none are made it would keep nothing.
+#[tokio::test]
+async fn a_destination_without_claims_is_not_held() {
+    let books = Books::open(&Launch::default()).await;
+    let route = |claim: &str| {
+        json!({ "routes": [{
+            "target": "acme/ledger", "name": "tell", "queue": "told", "dead_letter_queue": "dead",
+            "claim": { "policy": claim },
+        }] })
+    };
+    let hold = json!({ "tenant": "acme", "destination": "acme/ledger:tell", "why": "a lawsuit" });
+    for (policy, status) in [("none", 404), ("strict", 201), ("none", 201)] {
+        books.node.apply(&route(policy)).await;
+        let (answered, told) = call(&books.node.operator(), "/v1/holds", hold.clone()).await;
+        assert_eq!(answered, status, "{policy}: {told}");
+        let says = told["detail"].as_str().unwrap_or_default();
+        assert!(status == 201 || says.contains("a hold would be on nothing"), "{told}");
+    }
+}
+
 /// CLM-18: what a tenant left behind can be held after it is gone; a name that nobody ever had is a typo.
 #[tokio::test]
 async fn what_a_former_tenant_left_behind_can_be_held() {
@@ -166,9 +186,17 @@ async fn what_a_former_tenant_left_behind_can_be_held() {
     let operator = books.node.operator();
     let more = json!({ "tenants": [{ "name": "brief" }], "services": [{ "name": "brief/app" }], "routes": [{
         "target": "brief/app", "name": "run", "queue": "runs", "dead_letter_queue": "dead",
+        "claim": { "policy": "strict" },
+    }, {
+        "target": "brief/app", "name": "tell", "queue": "runs", "dead_letter_queue": "dead",
     }] });
     books.node.apply(&more).await;
-    for path in ["/v1/routes/brief/app/run", "/v1/tenants/brief/services/app", "/v1/tenants/brief"] {
+    for path in [
+        "/v1/routes/brief/app/run",
+        "/v1/routes/brief/app/tell",
+        "/v1/tenants/brief/services/app",
+        "/v1/tenants/brief",
+    ] {
         let (status, gone) = verdict(operator.send(Method::DELETE, path, None, "").await);
         assert_eq!(status, 200, "{path}: {gone}");
     }
@@ -176,6 +204,7 @@ async fn what_a_former_tenant_left_behind_can_be_held() {
         (json!({ "tenant": "brief", "why": "x" }), 201),
         (json!({ "tenant": "brief", "destination": "brief/app:run", "why": "x" }), 201),
         (json!({ "tenant": "brief", "destination": "brief/app:ran", "why": "x" }), 404),
+        (json!({ "tenant": "brief", "destination": "brief/app:tell", "why": "it never made claims" }), 404),
         (json!({ "tenant": "breif", "why": "x" }), 404),
     ] {
         let (answered, told) = call(&operator, "/v1/holds", body.clone()).await;

@@ -96,6 +96,29 @@ async fn failed_work_is_listed_shown_and_put_back_one_by_one_or_all() {
     assert_eq!(open, ["PROCESSING"; 2]);
 }
 
+/// CLM-11: an id that failed at one of its destinations, and one that cannot be put back among those that can.
+#[tokio::test]
+async fn what_is_put_back_is_named_by_its_destination_and_what_is_refused_keeps_nobody() {
+    let desk = Desk::set().await;
+    let shell = Shell::at(&desk.node);
+    let (id, other) = (new_id(), new_id());
+    for id in [&id, &other] {
+        desk.fail(id).await;
+    }
+    // The same id, with the same content, at another destination.
+    assert_eq!(desk.send("see", &id).await.0, 202);
+    let why = ["--tenant", "acme", "--why", "mended", "--output", "json"];
+    let reprocess = |more: &[&str]| shell.run_words(&[&["claims", "reprocess"][..], more, &why].concat());
+    let several = reprocess(&[&id]);
+    assert!(several.code == Some(1) && several.err.contains("name one"), "{several:?}");
+    let some = reprocess(&[&new_id(), &id, &other]);
+    assert_eq!(some.code, Some(1), "{some:?}");
+    assert_eq!(some.json(), json!({ "reprocessed": 1, "refused": 2 }), "{some:?}");
+    assert!(some.err.contains("2 were refused") && some.err.contains(&id), "{some:?}");
+    let one = reprocess(&[&id, "--destination", "acme/bot:book"]);
+    assert_eq!((one.code, &one.json()["reprocessed"]), (Some(0), &json!(1)), "{one:?}");
+}
+
 /// PIP-11
 #[tokio::test]
 async fn every_decision_on_a_message_can_be_explained() {

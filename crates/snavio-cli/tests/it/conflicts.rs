@@ -315,6 +315,73 @@ async fn nobody_sees_a_first_message_that_was_meant_for_another_tenant() {
     assert_eq!(all["original"]["command"]["payload"]["salary"], 4711, "an operator sees both");
 }
 
+/// CLM-1, CLM-8: within a tenant, too, a conflict shows what was first to whoever sent it or was sent it, and to people; and
+/// a service is shown no other's work.
+#[tokio::test]
+async fn a_service_reads_no_others_first_message_by_provoking_a_conflict() {
+    let node = Node::start();
+    let registry = json!({
+        "tenants": [{ "name": "acme" }],
+        "services": [
+            { "name": "acme/billing" }, { "name": "acme/spy" }, { "name": "acme/bystander" }, { "name": "acme/bot" },
+        ],
+        "routes": [{
+            "target": "acme/bot", "name": "book", "queue": "book", "dead_letter_queue": "dead",
+            "claim": { "policy": "ledger" }, "processing": { "kind": "tracked" },
+        }],
+        "grants": [
+            { "source": "acme/billing", "target": "acme/bot", "name": "book" },
+            { "source": "acme/spy", "target": "acme/bot", "name": "book" },
+        ],
+    });
+    let all = <[Credentials; 4]>::try_from(node.apply(&registry).await).unwrap();
+    let [billing, spy, bystander, bot] = &all;
+    let id = new_id();
+    let send = async |who: &Credentials, payload: &str| {
+        let draft = Draft { payload: payload.into(), ..Draft::new("book", &id) };
+        post(&node.client(who), draft.sign(who)).await
+    };
+    assert_eq!(send(billing, r#"{"salary":4711}"#).await.0, 202);
+    let (status, answer) = send(spy, r#"{"salary":1}"#).await;
+    assert_eq!(status, 409, "{answer}");
+    let conflict = answer["conflict_id"].as_i64().unwrap();
+    let token = async |who: &Credentials| node.api().with_token(&node.token(who).await);
+    let path = format!("/v1/conflicts/{conflict}");
+    let (status, whole) = get(&token(spy).await, &path).await;
+    assert_eq!(
+        (status, &whole["original"], &whole["differences"]),
+        (200, &Value::Null, &json!([])),
+        "{whole}"
+    );
+    assert!(!whole.to_string().contains("4711"), "{whole}");
+    assert_eq!(whole["conflicting"]["command"]["payload"], json!({ "salary": 1 }), "its own");
+    let viewer = node.api().with_token(&issue(&node, "Vera", "tenant-viewer", Some("acme")).await.token);
+    for who in [token(bot).await, viewer, node.operator()] {
+        let (status, whole) = get(&who, &path).await;
+        let salary = &whole["original"]["command"]["payload"]["salary"];
+        assert_eq!(
+            (status, salary, whole["differences"].as_array().map(Vec::len)),
+            (200, &json!(4711), Some(1))
+        );
+    }
+    assert_eq!(get(&token(bystander).await, &path).await.0, 404);
+    eventually("the conflict is listed", async || {
+        let (_, page) = get(&token(bot).await, "/v1/conflicts").await;
+        (page["items"].as_array().map(Vec::len) == Some(1)).then_some(())
+    })
+    .await;
+    for (who, conflicts, claims) in [(spy, 1, 0), (bystander, 0, 0), (billing, 0, 1), (bot, 1, 1)] {
+        for (path, count) in [("/v1/conflicts", conflicts), ("/v1/claims", claims)] {
+            let (status, page) = get(&token(who).await, path).await;
+            assert_eq!(
+                (status, page["items"].as_array().map(Vec::len)),
+                (200, Some(count)),
+                "{path}: {page}"
+            );
+        }
+    }
+}
+
 /// MSG-8, MSG-9, CLM-8: what is the same, and what is not.
 #[tokio::test]
 async fn the_hash_decides_what_is_a_replay_and_what_is_a_conflict() {

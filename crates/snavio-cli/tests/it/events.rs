@@ -269,6 +269,31 @@ async fn another_tenants_subscription_needs_a_grant_when_it_is_made_and_when_it_
     assert_eq!(shop.post(&lost).await.0, 202, "what was refused left nothing behind");
 }
 
+/// CLM-8, CLM-14, QUA-5: whoever subscribed after an event was sent is not shown it by a conflict under its id.
+#[tokio::test]
+async fn a_later_subscriber_is_not_shown_what_came_before_it() {
+    let shop = Shop::set().await;
+    assert_eq!(shop.post(&event("order-1", 4711)).await.0, 202);
+    let grant = json!({ "source": "zeta/app", "target": "acme/shop", "name": "order.paid" });
+    assert_eq!(shop.operate(Method::PUT, "/v1/grants", Some(grant)).await.0, 201);
+    shop.node.apply(&json!({ "subscriptions": [subscription("zeta/app", "order.paid", "bought")] })).await;
+    let (status, answer) = shop.post(&event("order-1", 1)).await;
+    assert_eq!(status, 409, "{answer}");
+    for (tenant, is_shown) in [("acme", true), ("zeta", false)] {
+        let token = issue(&shop.node, tenant, "accounting-ops", Some(tenant)).await.token;
+        let books = shop.node.api().with_token(&token);
+        let conflict = eventually("it is listed", async || {
+            let (_, page) = verdict(books.send(Method::GET, "/v1/conflicts", None, "").await);
+            page["items"][0]["conflictId"].as_i64()
+        });
+        let path = format!("/v1/conflicts/{}", conflict.await);
+        let (status, whole) = verdict(books.send(Method::GET, &path, None, "").await);
+        assert_eq!((status, whole.to_string().contains("4711")), (200, is_shown), "{tenant}: {whole}");
+        assert_eq!(whole["differences"].as_array().map(Vec::len), Some(usize::from(is_shown)), "{whole}");
+        assert_eq!(whole["conflicting"]["data"]["amount"], 1, "{whole}");
+    }
+}
+
 /// REG-1, REG-4, REG-24, PIP-13
 #[tokio::test]
 async fn types_and_subscriptions_are_registered_like_everything_else() {

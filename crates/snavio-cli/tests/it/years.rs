@@ -1,5 +1,5 @@
 //! What was posted years ago, seen from outside: with the archive up it is answered as on the first day, and with it down only
-//! the archived body waits (CLM-5, CLM-8, CLM-15 to CLM-17).
+//! the archived body waits (CLM-5, CLM-8, CLM-15 to CLM-17), and by what it was let in can be explained (PIP-11).
 //!
 //! Nobody waits for years: a posting that a node took and answered is settled once more under an id of its own, as of then,
 //! in the store of the stopped node. From there on all is real: the archiver that moves it, and whatever is asked for.
@@ -71,7 +71,7 @@ async fn post_then(store: &dyn Store, posting: &Posting) {
     store.finish(&queue, vec![report], "the gateway", then.plus(Duration::from_secs(1))).await.unwrap();
 }
 
-/// CLM-5, CLM-8, CLM-16, CLM-17
+/// CLM-5, CLM-8, CLM-16, CLM-17, PIP-11
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_posted_years_ago_is_answered_and_only_its_body_waits_for_the_archive() {
     let processor = Processor::start().await;
@@ -117,6 +117,16 @@ async fn what_was_posted_years_ago_is_answered_and_only_its_body_waits_for_the_a
             let first = books.send(model, 10).await;
             assert_eq!(first.word(), (200, "COMPLETED"), "what is not in the archive waits for nothing");
             let replay = books.send(id, 10).await;
+            let (status, explained) =
+                books.ask(Method::GET, &format!("/v1/messages/{id}/explain"), None).await;
+            let steps = explained["steps"].as_array().unwrap();
+            let routed = |it: &&serde_json::Value| {
+                it["decision"].as_str().unwrap().starts_with(&format!("granted, and routed to {PAID}"))
+            };
+            let routed = steps.iter().find(routed).unwrap_or_else(|| panic!("{status}: {explained}"));
+            let is_whole = routed["basis"]["correlation_id"].is_string();
+            let says = routed["decision"].as_str().unwrap();
+            assert_eq!((is_whole, says.contains("cannot be read now")), (is_up, !is_up), "{routed}");
             if is_up {
                 assert_eq!(replay.word(), (200, "COMPLETED"), "{days_ago} days: {}", replay.text);
                 assert!(replay.replayed, "{}", replay.text);

@@ -4,8 +4,8 @@
 use std::fmt;
 
 use snavio_model::archive::Fault;
-use snavio_store::Store;
 use snavio_store::objects::ObjectsError;
+use snavio_store::{ARCHIVE_UNCONFIRMED, Store};
 
 use super::{Archive, Trouble};
 
@@ -26,8 +26,11 @@ impl fmt::Display for Said {
 }
 
 impl Archive {
-    /// Whether this is the archive of the store. One that has none yet takes this one.
+    /// Whether this is the archive of the store, and of no other. One that has none yet takes this one.
     pub(super) async fn identify(&self, store: &dyn Store) -> Result<(), Trouble> {
+        if let Some(since) = store.note(ARCHIVE_UNCONFIRMED).await? {
+            return Err(Trouble::Copy { since });
+        }
         let pinned = store.pinned(PIN).await?;
         let mut found = self.said().await?;
         let own = match pinned {

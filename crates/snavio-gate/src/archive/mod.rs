@@ -100,6 +100,16 @@ pub enum Trouble {
         /// What this one says it is.
         found: Said,
     },
+    /// The store is a copy, and the one that it was copied from may still have the archive.
+    #[error(
+        "this store was restored at {since}: nothing is moved, rewritten or deleted in the archive until it is certain that \
+         no node serves over the store that it is a copy of; then stop this node and run snavio restore \
+         --takes-over-archive --data <folder> (over PostgreSQL see docs/guides/fleet.md)"
+    )]
+    Copy {
+        /// Since when it is one.
+        since: String,
+    },
     /// What somebody else tried to read for all who wait did not come.
     #[error(transparent)]
     Read(Arc<Self>),

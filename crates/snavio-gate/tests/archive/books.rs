@@ -17,7 +17,7 @@ use snavio_model::settle::Outcome;
 use snavio_model::signing::Secret;
 use snavio_model::time::{Clock, Timestamp};
 use snavio_store::conformance::samples::{at, intake, queue, receive, route, settle};
-use snavio_store::embedded::{EmbeddedStore, Options};
+use snavio_store::embedded::{self, EmbeddedStore, Options};
 use snavio_store::objects::{Objects, Place};
 use snavio_store::{Act, NewSegment, OnRecord, Report, Store, StoredClaim};
 
@@ -70,6 +70,19 @@ impl Books {
     /// Another node over the same store, with an archive in a folder beside.
     pub(crate) async fn another(&self, archive: &str) -> Arc<Gate> {
         start(&self.store, &self.clock, &self.folder.path().join(archive), "another").await
+    }
+
+    /// The store of a backup that is made now.
+    pub(crate) fn restored(&self, takes_over_archive: bool) -> Arc<dyn Store> {
+        let [data, backup, copy] = ["data", "backup.db", "copy"].map(|it| self.folder.path().join(it));
+        embedded::backup(&data, &backup).unwrap();
+        embedded::restore(&backup, &copy, takes_over_archive, self.clock.now()).unwrap();
+        Arc::new(EmbeddedStore::open(&Options::new(copy)).unwrap())
+    }
+
+    /// A node over another store, with the same archive.
+    pub(crate) async fn serving(&self, store: &Arc<dyn Store>) -> Arc<Gate> {
+        start(store, &self.clock, &self.archive, "another").await
     }
 
     pub(crate) async fn cooled(&self) -> Vec<Record> {

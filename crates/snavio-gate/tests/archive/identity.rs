@@ -32,6 +32,51 @@ async fn a_node_with_another_archive_moves_and_deletes_nothing() {
     books.gate.stop().await;
 }
 
+/// CLM-18: a backup that is restored beside the running store, with the same archive.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restored_copy_leaves_the_archive_to_the_original() {
+    let books = Books::open().await;
+    for id in ["a", "b"] {
+        books.post(id).await;
+    }
+    books.day(401);
+    assert_eq!(books.gate.archive_once().await, moved(2));
+    let copy = books.restored(false);
+    let gate = books.serving(&copy).await;
+    let objects = books.objects();
+    let erasure = gate.erase(&key("a"), None, books.act()).await.unwrap_err();
+    assert!(matches!(erasure, ArchiveTrouble::Copy { .. }), "{erasure:?}");
+    assert!(erasure.to_string().contains("snavio restore --takes-over-archive"), "{erasure}");
+    let now = books.day(2600);
+    copy.sweep(now).await.unwrap();
+    let round = gate.archive_once().await;
+    assert_eq!((round.moved, round.rewritten, round.deleted, round.failures), (0, 0, 0, 1));
+    assert_eq!(books.objects(), objects);
+    books.day(2500);
+    assert_eq!(books.body("a").await, "{ \"of\":\t\"a\" }", "the original has it still");
+    gate.stop().await;
+    copy.close().await;
+    books.gate.stop().await;
+}
+
+/// CLM-18: where the original is gone for good, its archive is the copy's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restored_store_that_takes_the_archive_over_goes_on_with_it() {
+    let books = Books::open().await;
+    books.post("a").await;
+    books.day(401);
+    assert_eq!(books.gate.archive_once().await, moved(1));
+    let copy = books.restored(true);
+    let gate = books.serving(&copy).await;
+    books.gate.stop().await;
+    let now = books.day(2600);
+    copy.sweep(now).await.unwrap();
+    let round = gate.archive_once().await;
+    assert_eq!((round.deleted, round.failures), (1, 0));
+    gate.stop().await;
+    copy.close().await;
+}
+
 /// CLM-17: an archive that is not mounted is not another one that has lost everything.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_archive_that_is_not_mounted_is_not_taken_for_an_empty_one() {

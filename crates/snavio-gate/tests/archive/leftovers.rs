@@ -140,6 +140,32 @@ async fn what_an_interrupted_move_left_over_is_taken_out() {
     books.gate.stop().await;
 }
 
+/// CLM-18: an archiver that was killed before its object had its name, and an erasure that came then.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_left_of_writing_an_object_says_nothing_after_an_erasure() {
+    let books = Books::open().await;
+    for id in ["a", "b"] {
+        books.post(id).await;
+    }
+    books.day(401);
+    let written = books.write(&books.cooled().await).await;
+    let object = books.archive.join(&written[0].1.object);
+    let left = std::path::PathBuf::from(format!("{}#1", object.display()));
+    std::fs::rename(&object, &left).unwrap();
+    books.erase("a").await;
+    while books.gate.archive_once().await != moved(0) {}
+    assert!(left.exists(), "somebody may be about to name it");
+    assert!(
+        books.store.unsettled_segments().await.unwrap() > 0,
+        "and who erased is told that something is left"
+    );
+    books.day(402);
+    while books.gate.archive_once().await != moved(0) {}
+    assert!(!left.exists());
+    assert_eq!(books.says(), said(&[("a", false), ("b", true)]));
+    books.gate.stop().await;
+}
+
 /// CLM-18: two that believe to lead, with batches that overlap.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_two_archivers_wrote_both_is_kept_once() {

@@ -53,6 +53,8 @@ struct Past {
     tenant: String,
     name: String,
     publishers: Option<String>,
+    /// Whether any claim was ever made there.
+    claimed: bool,
     spans: Vec<Span>,
 }
 
@@ -94,6 +96,7 @@ impl Horizons {
             tenant: route.target.tenant().to_owned(),
             name: route.name.to_string(),
             publishers: route.events_of.as_ref().map(|it| it.tenant().to_owned()),
+            claimed: false,
             spans: Vec::new(),
         });
         past.change(before.map(keep), after.map(keep), change.at);
@@ -103,6 +106,11 @@ impl Horizons {
     pub fn keep_all_at(&self, destination: &str, sent_at: Option<Timestamp>, now: Timestamp) -> bool {
         let past = self.destinations.get(destination);
         past.is_some_and(|past| past.spans.iter().all(|it| it.keeps(sent_at, now)))
+    }
+
+    /// Whether claims are made at a destination, or ever were.
+    pub fn ever_claimed_at(&self, destination: &str) -> bool {
+        self.destinations.get(destination).is_some_and(|it| it.claimed)
     }
 
     /// Whether whatever services of a tenant sent at a time, or at any, would still be known, wherever it went; but for what
@@ -115,7 +123,7 @@ impl Horizons {
             past.publishers.is_none() && (past.tenant == tenant || has(&past.name) || has(GrantedName::ALL))
         };
         let is_sent = |past: &&Past| past.publishers.as_deref() == Some(tenant) || is_granted(past);
-        let claims = |past: &&Past| past.spans.iter().any(|it| !it.keep.is_zero());
+        let claims = |past: &&Past| past.claimed;
         let mut spans = self.destinations.values().filter(is_sent).filter(claims).flat_map(|it| &it.spans);
         spans.all(|it| it.keeps(sent_at, now))
     }
@@ -123,6 +131,7 @@ impl Horizons {
 
 impl Past {
     fn change(&mut self, before: Option<Duration>, after: Option<Duration>, at: Timestamp) {
+        self.claimed |= before.into_iter().chain(after).any(|keep| !keep.is_zero());
         // Of the time before the changelog nothing is known but this.
         if let Some(keep) = before.filter(|_| self.spans.is_empty()) {
             self.spans.push(Span { from: Timestamp(0), until: None, keep });
@@ -217,6 +226,10 @@ mod tests {
             assert_eq!(changed.keep_all_at(&destination, sent, at(now)), is_kept, "{sent_at:?} at {now}");
             assert_eq!(changed.keep_all_of(route().target.tenant(), sent, at(now)), is_kept);
         }
+        assert!(
+            changed.ever_claimed_at(&route().destination())
+                && !changed.ever_claimed_at("acme/nobody:nothing")
+        );
         let always = registered(&[(0, ledger)]);
         assert!(always.keep_all_at(&route().destination(), None, at(2000 * DAY)), "nothing was there before");
         assert!(
@@ -229,7 +242,11 @@ mod tests {
         );
         let unclaimed = registered(&[(0, Some(ClaimPolicy::None)), (10, ledger)]);
         assert!(!unclaimed.keep_all_at(&route().destination(), None, at(20)));
+        assert!(unclaimed.ever_claimed_at(&route().destination()), "it is now");
+        let never = registered(&[(0, Some(ClaimPolicy::None)), (10, None)]);
+        assert!(!never.ever_claimed_at(&route().destination()));
         let gone = registered(&[(0, Some(SHORT)), (1000, None)]);
+        assert!(gone.ever_claimed_at(&route().destination()), "it was then");
         assert!(!gone.keep_all_of(route().target.tenant(), Some(at(500)), at(2000)), "it was there then");
         assert!(gone.keep_all_of(route().target.tenant(), Some(at(1500)), at(2000)));
     }

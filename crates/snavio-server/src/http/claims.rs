@@ -152,7 +152,7 @@ impl ClaimDocument {
     }
 }
 
-/// Claims that are not complete: what is in progress, failed or in doubt.
+/// Claims that are not complete: what is in progress, failed or in doubt. A service is shown those of what it sends or does.
 #[utoipa::path(get, path = "/v1/claims", tag = "claims", params(Filter), responses((status = 200, body = ClaimPage)))]
 pub(super) async fn list(
     State(app): State<Shared>,
@@ -162,7 +162,12 @@ pub(super) async fn list(
     let owner = owner(&app, &principal, Permission::Read, filter.tenant.as_deref()).await?;
     let statuses = statuses(filter.status.as_deref())?;
     let limit = page_limit(filter.limit)?;
-    let asked = ClaimFilter { owner, statuses, after: Serial(filter.after) };
+    // As with one that is looked up: people of the tenant see all of it, services their own (CLM-1).
+    let service = match &principal {
+        Principal::Service(caller) => Some(caller.service.clone()),
+        Principal::Operator | Principal::Person(_) => None,
+    };
+    let asked = ClaimFilter { owner, service, statuses, after: Serial(filter.after) };
     let now = app.clock.now();
     let claims = open_page(&app, &asked, limit, now).await?;
     let next = claims.last().map_or(filter.after, |it| it.claim.message.0);

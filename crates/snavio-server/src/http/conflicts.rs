@@ -10,16 +10,16 @@ use snavio_model::conflict::{Conflict, ConflictState, Immovable, Move};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::json::{Difference, differences};
 use snavio_model::limits;
-use snavio_model::message::Message;
 use snavio_model::permission::{Over, Permission, Verdict};
 use snavio_model::refusal::{Reason, Refusal};
-use snavio_model::time::Clock;
-use snavio_store::{Act, LoggedMessage, StoreError, StoredConflict};
+use snavio_model::time::{Clock, Timestamp};
+use snavio_store::{Act, LoggedMessage, StoreError, StoredClaim, StoredConflict};
 use utoipa::{IntoParams, ToSchema};
 
 use super::answer::json;
 use super::extract::{JsonBody, Params, Segments, page_limit};
 use super::message::MessageDocument;
+use super::queues::does;
 use super::{App, Problem, Shared};
 use crate::principal::{Principal, forbidden};
 
@@ -106,7 +106,7 @@ impl From<&Conflict> for ConflictDocument {
 pub(super) struct WholeDocument<'a> {
     #[serde(flatten)]
     conflict: ConflictDocument,
-    /// What was first; missing where it was meant for a tenant that the caller does not see.
+    /// What was first; missing where it was meant for somebody else: a tenant, or of a service's own tenant another service.
     original: Option<MessageDocument<'a>>,
     /// Why what was first cannot be shown now, though it is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -119,7 +119,7 @@ pub(super) struct WholeDocument<'a> {
     conflicts_of_source: u64,
 }
 
-/// Conflicts of a tenant's targets.
+/// Conflicts of a tenant's targets: a service is shown those of what it sends or does.
 #[utoipa::path(get, path = "/v1/conflicts", tag = "conflicts", params(Filter),
     responses((status = 200, body = ConflictPage)))]
 pub(super) async fn list(
@@ -130,10 +130,34 @@ pub(super) async fn list(
     let owner = filter.tenant.as_deref().or(principal.standing().tenant());
     may(&principal, Permission::Read, owner)?;
     let limit = page_limit(filter.limit)?;
-    let conflicts = app.gate.store().conflicts(owner, filter.state, Serial(filter.after), limit).await?;
-    let next = conflicts.last().map_or(filter.after, |it| it.id.0);
-    let items = conflicts.iter().map(ConflictDocument::from).collect();
+    let (mut items, mut next) = (Vec::new(), filter.after);
+    while items.len() < limit {
+        let page = app.gate.store().conflicts(owner, filter.state, Serial(next), limit).await?;
+        let is_last = page.len() < limit;
+        // A page goes on until it has something, or there is nothing more.
+        for conflict in page {
+            next = conflict.id.0;
+            items.extend(is_concerned(&principal, &conflict).then(|| ConflictDocument::from(&conflict)));
+            if items.len() == limit {
+                break;
+            }
+        }
+        if is_last {
+            break;
+        }
+    }
     Ok(json(StatusCode::OK, &ConflictPage { items, next }))
+}
+
+/// What another service of the tenant meant by an id is none of this one's business (CLM-1): services are shown conflicts
+/// of what they send or do, people all of those of their tenant.
+pub(super) fn is_concerned(principal: &Principal, conflict: &Conflict) -> bool {
+    match principal {
+        Principal::Service(caller) => {
+            conflict.source == caller.service || does(principal, &conflict.destination)
+        }
+        Principal::Operator | Principal::Person(_) => true,
+    }
 }
 
 /// One conflict, with both messages and where they differ.
@@ -145,8 +169,12 @@ pub(super) async fn show(
     Segments(id): Segments<i64>,
 ) -> Result<Response, Problem> {
     let mut stored = find(&app, &principal, Permission::Read, id).await?;
+    if !is_concerned(&principal, &stored.conflict) {
+        return Err(nothing().into());
+    }
     let unreadable = fetch_original(&app, &mut stored).await;
-    let (original, conflicting) = (seen_original(&principal, &stored), stored.conflicting.as_ref());
+    let original = seen_original(&app, &principal, &stored).await?;
+    let conflicting = stored.conflicting.as_ref();
     let is_erased = |it: &LoggedMessage| it.message.is_erased();
     let differences = match (original, conflicting) {
         (Some(one), Some(other)) if !is_erased(one) && !is_erased(other) => {
@@ -165,17 +193,33 @@ pub(super) async fn show(
     Ok(json(StatusCode::OK, &whole))
 }
 
-/// What was first, unless it was meant for somebody else.
-pub(super) fn seen_original<'a>(
+/// What was first, for whoever sent it or was sent it, and for nobody else: a conflict is easily provoked. Of a tenant all
+/// people see what any of its services did, of its services each its own (CLM-1).
+pub(super) async fn seen_original<'a>(
+    app: &App,
     principal: &Principal,
     stored: &'a StoredConflict,
-) -> Option<&'a LoggedMessage> {
-    let conflicting = stored.conflicting.as_ref();
-    let is_seen = |it: &&LoggedMessage| {
-        principal.standing().reads(it.message.target.tenant())
-            || conflicting.is_some_and(|other| is_same_event_type(&it.message, &other.message))
+) -> Result<Option<&'a LoggedMessage>, StoreError> {
+    let Some(original) = &stored.original else { return Ok(None) };
+    let is_own = |service: &str| match principal {
+        Principal::Service(caller) => service == caller.service.as_str(),
+        Principal::Operator | Principal::Person(_) => {
+            principal.standing().reads(service.split('/').next().unwrap_or_default())
+        }
     };
-    stored.original.as_ref().filter(is_seen)
+    let message = &original.message;
+    // An event's target is who published it.
+    if is_own(message.source.as_str()) || is_own(message.target.as_str()) {
+        return Ok(Some(original));
+    }
+    // Whoever subscribed later was never sent it: those who were have a claim of it, which the conflict keeps.
+    let id = IdKey { id: message.id.clone(), tenant: message.tenant.clone() };
+    let claims = app.gate.store().claims_of(&id, Timestamp(i64::MIN)).await?;
+    let was_sent = |it: &StoredClaim| {
+        it.claim.message == original.number
+            && is_own(it.key.destination.split(':').next().unwrap_or_default())
+    };
+    Ok(claims.iter().any(was_sent).then_some(original))
 }
 
 /// What was first may be in the archive (CLM-16). Says why it is not shown, if that cannot be read now.
@@ -201,12 +245,6 @@ pub(super) async fn fetch_original(app: &App, stored: &mut StoredConflict) -> Op
             Some("it is in the archive, which cannot be read now")
         }
     }
-}
-
-/// Whether two messages are events of one type: whoever gets the one got the other.
-fn is_same_event_type(one: &Message, other: &Message) -> bool {
-    let address = |it: &Message| (it.kind(), it.target.clone(), it.name.clone());
-    one.event.is_some() && address(one) == address(other)
 }
 
 /// Large payloads take their time, and nobody else's.

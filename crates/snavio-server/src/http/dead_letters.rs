@@ -168,7 +168,7 @@ async fn original(
     let Some(mut conflict) = conflict else { return Ok(None) };
     // Where the archive cannot be read now, the dead letter is shown without it.
     let _unreadable = conflicts::fetch_original(app, &mut conflict).await;
-    Ok(conflicts::seen_original(principal, &conflict).map(|first| first.number.0))
+    Ok(conflicts::seen_original(app, principal, &conflict).await?.map(|first| first.number.0))
 }
 
 /// CLM-20: whether the claim of a dead letter is over, where its destination claims: the same id may have been taken up

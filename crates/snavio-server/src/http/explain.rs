@@ -6,7 +6,6 @@ use http::StatusCode;
 use serde::Serialize;
 use serde_json::{Value, json as document};
 use snavio_model::claim::IdKey;
-use snavio_model::conflict::Conflict;
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::limits;
 use snavio_model::order::{EntityRecord, Mode, Place};
@@ -18,6 +17,7 @@ use utoipa::ToSchema;
 
 use super::answer::json;
 use super::claims::{id_key, seen_claims};
+use super::conflicts::is_concerned;
 use super::entities::bound;
 use super::extract::{Params, Segments};
 use super::whose::{self, Whose};
@@ -87,14 +87,8 @@ pub(super) async fn explain(
         Principal::Operator | Principal::Person(_) => true,
     };
     steps.extend(taken.iter().filter(is_own).map(of_unclaimed));
-    // What another service of the tenant meant by an id is none of this one's business (CLM-1).
-    let is_seen = |it: &Conflict| match &principal {
-        Principal::Service(caller) => {
-            it.source == caller.service || it.destination.split(':').next() == Some(caller.service.as_str())
-        }
-        Principal::Operator | Principal::Person(_) => true,
-    };
-    for conflict in app.gate.store().conflicts_of(&key, None).await?.into_iter().filter(is_seen) {
+    let conflicts = app.gate.store().conflicts_of(&key, None).await?;
+    for conflict in conflicts.into_iter().filter(|it| is_concerned(&principal, it)) {
         let basis = document!({
             "conflict_id": conflict.id, "original_hash": conflict.original_hash.to_string(),
             "conflicting_hash": conflict.hash.to_string(), "dead_letter": conflict.dead_letter,
@@ -167,20 +161,7 @@ async fn told(app: &App, key: &IdKey) -> Result<(Vec<Step>, bool), StoreError> {
 /// What a claim tells: by what its message was judged, and what became of the work.
 async fn of_claim(app: &App, stored: &StoredClaim, steps: &mut Vec<Step>) -> Result<(), StoreError> {
     let StoredClaim { key, claim, held, .. } = stored;
-    let before = Serial(claim.message.0 + 1);
-    let uses = app.gate.store().uses(key.tenant.as_str(), before, 1).await?;
-    if let Some(used) = uses.first().filter(|it| it.number == claim.message) {
-        let basis = document!({
-            "source": used.source, "target": used.target, "name": used.name, "key_version": used.key_version,
-            "registry_version": used.registry_version, "correlation_id": used.correlation.as_str(),
-        });
-        steps.push(step(
-            used.settled_at,
-            "fast",
-            format!("granted, and routed to {}", key.destination),
-            basis,
-        ));
-    }
+    steps.extend(of_routing(app, stored).await?);
     let basis = document!({
         "message": claim.message, "expires_at": claim.expires_at.to_string(),
         "hash": stored.hash.map(|it| it.to_string()), "repeats": stored.repeats,
@@ -205,6 +186,43 @@ async fn of_claim(app: &App, stored: &StoredClaim, steps: &mut Vec<Step>) -> Res
     let decision = format!("it is {}", stored.status(app.clock.now()).as_str());
     steps.push(step(at, "processing", decision, basis));
     Ok(())
+}
+
+/// By what a claim's message was let in, wherever it is now.
+async fn of_routing(app: &App, stored: &StoredClaim) -> Result<Option<Step>, StoreError> {
+    let StoredClaim { key, claim, .. } = stored;
+    let decision = format!("granted, and routed to {}", key.destination);
+    let before = Serial(claim.message.0 + 1);
+    let uses = app.gate.store().uses(key.tenant.as_str(), before, 1).await?;
+    if let Some(used) = uses.first().filter(|it| it.number == claim.message) {
+        let basis = document!({
+            "source": used.source, "target": used.target, "name": used.name, "key_version": used.key_version,
+            "registry_version": used.registry_version, "correlation_id": used.correlation.as_str(),
+        });
+        return Ok(Some(step(used.settled_at, "fast", decision, basis)));
+    }
+    if stored.archived_at.is_none() {
+        return Ok(None);
+    }
+    let id = IdKey { id: key.id.clone(), tenant: key.tenant.clone() };
+    Ok(match app.gate.archived_message(&id, claim.message).await {
+        Ok(found) => found.map(|it| {
+            let message = &it.message;
+            let basis = document!({
+                "source": message.source, "target": message.target, "name": message.name,
+                "key_version": message.key_version, "registry_version": message.registry_version,
+                "correlation_id": message.correlation.as_str(), "archived": true,
+            });
+            step(it.settled_at, "fast", decision, basis)
+        }),
+        Err(trouble) => {
+            let error = &trouble as &dyn std::error::Error;
+            tracing::warn!(error, "by what a message was let in could not be read from the archive");
+            let decision = format!("{decision}; by what is in the archive, which cannot be read now");
+            let basis = document!({ "source": claim.source, "archived": true });
+            Some(step(claim.first_seen_at, "fast", decision, basis))
+        }
+    })
 }
 
 /// Where its number stands in the order of its entity, as that is now: what it was then is told in the answer only.

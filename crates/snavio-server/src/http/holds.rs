@@ -163,7 +163,8 @@ fn held(tenant: &str, id: Option<&str>, destination: Option<&str>) -> Result<Hel
     }
 }
 
-/// A hold on nothing would look like one on something: the id is there, and the destination is or was.
+/// A hold on nothing would look like one on something: the id is there, and the destination is or was and makes claims or
+/// did, which are what a hold keeps.
 async fn is_something(app: &App, tenant: &str, held: &Held) -> Result<(), Problem> {
     let (is_there, detail) = match held {
         Held::Tenant => return Ok(()),
@@ -171,9 +172,11 @@ async fn is_something(app: &App, tenant: &str, held: &Held) -> Result<(), Proble
             app.gate.store().is_concerned(tenant, id).await?,
             "there is no claim and no conflict under this id that the tenant sent or was sent: a hold would be on nothing",
         ),
-        Held::Destination(destination) => {
-            (is_known(app, destination).await?, "there is no such destination, and never was")
-        }
+        Held::Destination(destination) if is_known(app, destination).await? => (
+            app.gate.ever_claimed_at(destination).await?,
+            "no claims are made at this destination, and never were (policy none): a hold would be on nothing",
+        ),
+        Held::Destination(_) => (false, "there is no such destination, and never was"),
     };
     if is_there { Ok(()) } else { Err(Refusal::new(Reason::NotFound, detail).into()) }
 }

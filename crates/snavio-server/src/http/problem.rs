@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 
 use super::answer::typed;
 use super::openapi::reasons;
+use crate::load::overloaded;
 
 /// When to come back after an overload or an outage, unless whoever refuses knows better.
 pub(super) const COME_BACK_AFTER: Duration = Duration::from_secs(1);
@@ -44,6 +45,7 @@ impl From<StoreError> for Problem {
                 Refusal::new(Reason::RegistryConflict, "the registry was changed by somebody else meanwhile")
                     .into()
             }
+            StoreError::Overloaded(why) => overloaded(why).into(),
             error => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "store did not answer");
                 match error {

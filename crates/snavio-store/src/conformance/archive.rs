@@ -13,6 +13,7 @@ use snavio_model::hash::DomainHash;
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::name::TenantName;
 use snavio_model::processing::{Ending, InDoubt};
+use snavio_model::registry::BoundRoute;
 use snavio_model::settle::{Intake, Outcome};
 
 use super::processing::{answer, audited, book, booking, claim, completed, failed, finish, take_up, unknown};
@@ -177,6 +178,55 @@ pub async fn what_is_moved_twice_moves_once(store: &Arc<dyn Store>) {
         store.spent_segments("", 10, at(500 * DAY)).await.expect("it looks").is_empty(),
         "it is pointed to"
     );
+}
+
+/// CLM-15, CLM-18: an id that was sent to two destinations, in a message each.
+pub async fn messages_that_share_an_id_move_once_and_each_by_itself(store: &Arc<dyn Store>) {
+    let mut shelf = Shelf::new();
+    let mut other = book().route.clone();
+    other.name = "note".parse().expect("a name");
+    let other = Arc::new(BoundRoute::new(other));
+    let mut failing = Vec::new();
+    for id in ["a", "b"] {
+        posted(&**store, id).await;
+        assert!(queued(settle_one(&**store, id, &other, at(0)).await).is_some(), "it is another message");
+        let work = receive(&**store, "book", 30, at(0)).await.remove(0);
+        match id {
+            "a" => drop(finish(&**store, completed(receipt(&work), "2"), 1).await),
+            _ => {
+                finish(&**store, failed(receipt(&work), true, 9), 1).await;
+                failing.push(work.delivery_id);
+            }
+        }
+    }
+    let claims = async |id| store.claims_of(&id_key(id), at(401 * DAY)).await.expect("they are looked up");
+    let records = cooled(&**store, 401).await;
+    let of = |record: &Record| record.claims.iter().map(|it| it.destination.to_string()).collect::<Vec<_>>();
+    let mut found: Vec<_> = records.iter().map(|it| (it.message.id.to_string(), of(it))).collect();
+    found.sort();
+    let one = |id: &str, destination: &str| (id.to_owned(), vec![destination.to_owned()]);
+    let expected = [one("a", "acme/bot:book"), one("a", "acme/bot:note"), one("b", "acme/bot:book")];
+    assert_eq!(found, expected, "the other message of b has a dead letter");
+    assert_eq!(archive(&**store, &mut shelf, 401).await, 3);
+    assert!(cooled(&**store, 401).await.is_empty());
+    assert!(store.loose_segments("", 10).await.expect("it looks").is_empty(), "nothing is left over");
+    for delivery in failing {
+        let settled = store.settle_claim("acme", delivery, None, act("it was done", at(402 * DAY))).await;
+        settled.expect("it settles").expect("it is there").expect("it may");
+    }
+    assert_eq!(archive(&**store, &mut shelf, 403).await, 1);
+    for id in ["a", "b"] {
+        let claims = claims(id).await;
+        assert_eq!(claims.len(), 2);
+        for claim in claims {
+            let pointer = claim.pointer().expect("it is archived").expect("it points somewhere").record;
+            let record = segment::find(&pointer, &shelf[&pointer.object]).expect("it is there");
+            assert_eq!(
+                (record.number, of(&record)),
+                (claim.claim.message, vec![claim.key.destination.to_string()])
+            );
+        }
+    }
 }
 
 /// CLM-18: nothing is deleted unless what is pointed to is what is here.

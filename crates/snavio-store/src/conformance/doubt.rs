@@ -59,7 +59,8 @@ pub async fn what_nobody_knows_of_is_held_for_a_person_where_the_route_says_so(s
         assert!(doubted.await.claim.progress.is_some_and(|it| it.error.is_some()));
     }
     assert!(receive(&**store, "book", 30, at(1000)).await.is_empty(), "and never handed out by itself");
-    let filter = ClaimFilter { owner: None, statuses: vec![Status::InDoubt], after: Serial(0) };
+    let filter =
+        ClaimFilter { owner: None, service: None, statuses: vec![Status::InDoubt], after: Serial(0) };
     let listed = store.open_claims(&filter, 10, at(31)).await.expect("they can be listed");
     let listed: Vec<_> = listed.iter().map(|it| it.key.id.as_str()).collect();
     assert_eq!(listed, ["told", "silent"]);

@@ -125,7 +125,8 @@ macro_rules! conformance {
                 doubt_keeps_its_claim_until_a_person_decides,
                 a_report_on_another_tenants_work_finds_nothing;
             archive: an_archived_id_is_still_known_and_compared, what_is_not_over_or_still_needed_is_not_moved,
-                what_is_moved_twice_moves_once, what_differs_from_what_was_written_stays,
+                what_is_moved_twice_moves_once, messages_that_share_an_id_move_once_and_each_by_itself,
+                what_differs_from_what_was_written_stays,
                 a_segment_ends_when_nothing_points_to_it_any_more,
                 what_is_over_goes_with_its_message_and_answer_on_the_record,
                 an_id_that_is_used_again_after_its_time_is_on_the_record,

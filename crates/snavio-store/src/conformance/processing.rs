@@ -410,7 +410,8 @@ pub async fn open_claims_are_listed_by_owner_and_status(store: &Arc<dyn Store>) 
     finish(&**store, completed(receipt(&works[0]), "1"), 1).await;
     finish(&**store, failed(receipt(&works[1]), true, 0), 1).await;
     let open = async |owner: Option<&str>, statuses: &[Status], after| {
-        let filter = ClaimFilter { owner: owner.map(str::to_owned), statuses: statuses.to_vec(), after };
+        let (owner, statuses) = (owner.map(str::to_owned), statuses.to_vec());
+        let filter = ClaimFilter { owner, service: None, statuses, after };
         let found = store.open_claims(&filter, 10, at(2)).await.expect("they can be listed");
         found.iter().map(|it| (it.key.id.to_string(), it.claim.message)).collect::<Vec<_>>()
     };
@@ -421,6 +422,17 @@ pub async fn open_claims_are_listed_by_owner_and_status(store: &Arc<dyn Store>) 
     assert_eq!(open(Some("acm"), &all, Serial(0)).await.len(), 0);
     assert_eq!(open(None, &all[..1], Serial(0)).await.len(), 1);
     assert_eq!(open(None, &all, found[0].1).await.len(), 1);
+    // CLM-1: of a service are those that it sent, and those that it does.
+    for (service, count) in [("acme/billing", 2), ("acme/bot", 2), ("acme/bo", 0), ("acme/other", 0)] {
+        let service = Some(service.parse().expect("a service"));
+        let filter =
+            ClaimFilter { owner: Some("acme".to_owned()), service, statuses: all.to_vec(), after: Serial(0) };
+        assert_eq!(
+            store.open_claims(&filter, 10, at(2)).await.expect("they are listed").len(),
+            count,
+            "{filter:?}"
+        );
+    }
 }
 
 /// CLM-5
@@ -533,7 +545,8 @@ pub async fn doubt_keeps_its_claim_until_a_person_decides(store: &Arc<dyn Store>
         }
         assert!(receive(&**store, "book", 1, at(now)).await.is_empty(), "at {now}");
     }
-    let filter = ClaimFilter { owner: None, statuses: vec![Status::InDoubt], after: Serial(0) };
+    let filter =
+        ClaimFilter { owner: None, service: None, statuses: vec![Status::InDoubt], after: Serial(0) };
     assert_eq!(store.open_claims(&filter, 10, at(year)).await.expect("they can be listed").len(), 2);
 
     let settled = store.settle_claim("acme", delivery("done"), None, act("seen", at(year))).await;

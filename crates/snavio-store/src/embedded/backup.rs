@@ -13,7 +13,7 @@ use snavio_model::time::Timestamp;
 
 use super::{FILE, OpenError, audit, check_not_moved, fleet, integrity, layout, meta, newest_of, take_lock};
 use crate::files::{self, beside, flush_folder, folder_of};
-use crate::{Act, AuditEntry, StoreError};
+use crate::{ARCHIVE_UNCONFIRMED, Act, AuditEntry, StoreError};
 
 /// Copies the store as it is now into a new file, and says how large that is. The name appears only once all of
 /// the copy is on stable storage.
@@ -161,8 +161,14 @@ const VERSIONS_SKIPPED: i64 = 1_000_000;
 
 /// Restores a backup into a data folder without a store. Epoch and registry version are raised past anything
 /// that was given out after the backup, so that no number means two things: the epoch by one per second, the version by
-/// a million.
-pub fn restore(backup: &Path, folder: &Path, now: Timestamp) -> Result<Restored, BackupError> {
+/// a million. Unless it takes the archive over, it leaves that alone: the store it is a copy of may still be in use, and
+/// each would delete what only the other points to.
+pub fn restore(
+    backup: &Path,
+    folder: &Path,
+    takes_over_archive: bool,
+    now: Timestamp,
+) -> Result<Restored, BackupError> {
     files::make_folder(folder).map_err(cannot("make", folder))?;
     let file = folder.join(FILE);
     let _lock = take_lock(folder).map_err(BackupError::Folder)?;
@@ -176,7 +182,7 @@ pub fn restore(backup: &Path, folder: &Path, now: Timestamp) -> Result<Restored,
     // What a restore left that was killed: its log would be played into this copy.
     remove(&partial).map_err(cannot("remove", &partial))?;
     let restored = copy_whole(backup, &partial).and_then(|()| {
-        let restored = raise(&partial, backup, now)?;
+        let restored = raise(&partial, backup, takes_over_archive, now)?;
         std::fs::File::open(&partial).and_then(|it| it.sync_all()).map_err(cannot("flush", &partial))?;
         publish(&partial, &file).map(|()| restored)
     });
@@ -211,7 +217,44 @@ fn remove(file: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-fn raise(file: &Path, backup: &Path, now: Timestamp) -> Result<Restored, BackupError> {
+/// Says of a restored store that the one it is a copy of is gone for good, so that the archive is its alone; false if
+/// nobody doubted it. No node may serve over it meanwhile.
+pub fn take_over_archive(folder: &Path, now: Timestamp) -> Result<bool, BackupError> {
+    let mut connection = open(folder)?;
+    let _lock = take_lock(folder).map_err(BackupError::Folder)?;
+    check_not_moved(folder).map_err(BackupError::Moved)?;
+    let unfit = |problem: String| BackupError::Unfit { file: folder.join(FILE), problem };
+    meta::get(&connection, "epoch").map_err(|_| unfit("it is not a Snavio store".to_owned()))?;
+    layout::offer_functions(&connection)?;
+    layout::migrate(&mut connection).map_err(|error| unfit(error.to_string()))?;
+    let transaction = connection.transaction()?;
+    if !fleet::forget_note(&transaction, ARCHIVE_UNCONFIRMED)? {
+        return Ok(false);
+    }
+    // A number of an epoch that no node has used or will use: the next one begins the epoch after it.
+    let epoch = meta::get(&transaction, "epoch")? + 1;
+    meta::set(&transaction, "epoch", epoch)?;
+    let entry = AuditEntry {
+        number: Serial::first_of(epoch),
+        action: "archive.take_over".to_owned(),
+        object: folder.display().to_string(),
+        act: Act { who: "operator".to_owned(), why: String::new(), at: now },
+        outcome: ALONE.to_owned(),
+    };
+    audit::insert(&transaction, &entry)?;
+    transaction.commit()?;
+    Ok(true)
+}
+
+/// What the record says of who took over an archive.
+const ALONE: &str = "the archive is this store's alone";
+
+fn raise(
+    file: &Path,
+    backup: &Path,
+    takes_over_archive: bool,
+    now: Timestamp,
+) -> Result<Restored, BackupError> {
     let unfit = |problem: String| BackupError::Unfit { file: backup.to_owned(), problem };
     let mut connection = Connection::open(file)?;
     let damage = integrity::structure(&connection).map_err(|error| unfit(error.to_string()))?;
@@ -232,13 +275,18 @@ fn raise(file: &Path, backup: &Path, now: Timestamp) -> Result<Restored, BackupE
     meta::set(&connection, "registry_version", skipped.last)?;
     let (name, value) = skipped.note();
     fleet::write_note(&connection, &name, &value)?;
+    let archive = match takes_over_archive {
+        true => fleet::forget_note(&connection, ARCHIVE_UNCONFIRMED).map(|_| ALONE)?,
+        false => fleet::write_note(&connection, ARCHIVE_UNCONFIRMED, &now.to_string())
+            .map(|()| "the archive is left alone")?,
+    };
     let entry = AuditEntry {
         number: Serial::first_of(epoch + past),
         action: "store.restore".to_owned(),
         object: backup.display().to_string(),
         act: Act { who: "operator".to_owned(), why: String::new(), at: now },
         outcome: format!(
-            "newest commit {newest_at}, epoch {}, registry version {}",
+            "newest commit {newest_at}, epoch {}, registry version {}; {archive}",
             epoch + past,
             skipped.last
         ),

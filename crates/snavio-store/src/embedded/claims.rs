@@ -9,7 +9,7 @@ use snavio_model::claim::{Claim, ClaimKey, IdKey, Status};
 use snavio_model::delivery::{DeadReason, ReceiptOutcome, Tracking};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::limits;
-use snavio_model::name::QueueKey;
+use snavio_model::name::{QueueKey, ServiceName};
 use snavio_model::order::Lane;
 use snavio_model::processing::{Answer, Ending};
 use snavio_model::time::Timestamp;
@@ -140,11 +140,11 @@ impl Claims for EmbeddedStore {
         if let Some(known) = self.readers.run(any).await? {
             return Ok(known);
         }
-        // Of all claims: some at a time, so that no reading lasts, and for one caller after another, so that there are
-        // readers left for everybody else. Whoever hangs up ends it.
-        let _turn = self.reading_through.lock().await;
+        // Of all claims: some at a time, so that no reading lasts. Whoever hangs up ends it.
+        let reading = self.reading_through.begin(&of.0)?;
         let mut last = 0;
         loop {
+            let _turn = reading.turn().await;
             let (tenant, id) = of.clone();
             let some = move |connection: &Connection| {
                 let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
@@ -166,17 +166,21 @@ impl Claims for EmbeddedStore {
         limit: usize,
         now: Timestamp,
     ) -> Result<Vec<StoredClaim>, StoreError> {
-        let ClaimFilter { owner, statuses, after } = filter.clone();
+        let ClaimFilter { owner, service, statuses, after } = filter.clone();
         let find = move |connection: &Connection| {
             // Each status is a run of its own in the index.
             let mut found = Vec::new();
             let which = format!(
                 "status = ?1 AND status <> 1 AND message > ?2 AND (expires_at > ?3 OR {KEEPS_CLAIM}) \
-                 AND (?4 IS NULL OR destination >= ?4 || '/' AND destination < ?4 || '0') ORDER BY message"
+                 AND (?4 IS NULL OR destination >= ?4 || '/' AND destination < ?4 || '0') \
+                 AND (?5 IS NULL OR source = ?5 OR destination >= ?5 || ':' AND destination < ?5 || ';') \
+                 ORDER BY message"
             );
+            let service = service.as_ref().map(ServiceName::as_str);
             for status in statuses {
                 let number = status.number();
-                found.extend(claim::listed(connection, &which, &[&number, &after.0, &now.0, &owner], limit)?);
+                let values: [&dyn rusqlite::ToSql; 5] = [&number, &after.0, &now.0, &owner, &service];
+                found.extend(claim::listed(connection, &which, &values, limit)?);
             }
             found.sort_by_key(|it: &StoredClaim| it.claim.message);
             found.truncate(limit);

@@ -147,6 +147,11 @@ pub(super) fn write_note(connection: &Connection, name: &str, value: &str) -> ru
     connection.execute(SET, (name, value)).map(|_| ())
 }
 
+/// Whether there was one.
+pub(super) fn forget_note(connection: &Connection, name: &str) -> rusqlite::Result<bool> {
+    connection.execute("DELETE FROM note WHERE name = ?1", [name]).map(|forgotten| forgotten == 1)
+}
+
 /// Text is compared byte by byte, and no name holds a character after this one.
 pub(super) fn notes(connection: &Connection, beginning: &str) -> rusqlite::Result<Vec<(String, String)>> {
     const NOTES: &str =

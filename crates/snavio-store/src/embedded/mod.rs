@@ -41,6 +41,7 @@ mod retention;
 mod seal;
 mod segment;
 mod telemetry;
+mod through;
 mod writer;
 
 use std::collections::BTreeSet;
@@ -62,7 +63,7 @@ use snavio_model::telemetry::{Record, StoredRecord};
 use snavio_model::time::Timestamp;
 use tokio::sync::{Notify, oneshot};
 
-pub use backup::{BackupError, Restored, backup, restore};
+pub use backup::{BackupError, Restored, backup, restore, take_over_archive};
 pub use changelog::Changelog;
 use index::Ended;
 pub use integrity::{check_integrity, newest_at};
@@ -166,8 +167,7 @@ pub struct EmbeddedStore {
     writer: Writer,
     checkpointer: checkpoint::Checkpointer,
     readers: Readers,
-    /// Whoever reads through all of a table has this.
-    reading_through: tokio::sync::Mutex<()>,
+    reading_through: through::Through,
     queues: Arc<Mutex<Queues>>,
     settled: Arc<AtomicU64>,
     written: Arc<Waiting>,
@@ -228,7 +228,7 @@ impl EmbeddedStore {
             writer,
             checkpointer,
             readers,
-            reading_through: tokio::sync::Mutex::default(),
+            reading_through: through::Through::default(),
             queues: Arc::new(Mutex::new(queues)),
             settled: Arc::default(),
             written: Arc::default(),

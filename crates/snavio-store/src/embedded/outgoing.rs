@@ -69,6 +69,7 @@ impl Outgoing {
         let above = Serial::first_of(epoch + 1);
         let mut reading = Reading { skip_damaged, damaged: Vec::new(), left_out: 0, above, hand_over };
         reading.all(&self.connection).map_err(|error| match error {
+            damaged @ StoreError::Damaged { .. } if skip_damaged => MoveError::Needed(damaged),
             damaged @ StoreError::Damaged { .. } => MoveError::Damaged(damaged),
             error => MoveError::Store(error),
         })
@@ -97,7 +98,7 @@ impl<H: FnMut(Page) -> Result<(), StoreError>> Reading<H> {
         self.pages(Page::Telemetry, |take| telemetry::each(connection, take))?;
         self.pages(Page::Audit, |take| audit::each(connection, take))?;
         self.entities(connection)?;
-        self.pages(Page::Holds, |take| hold::each(connection, take))?;
+        self.holds(connection)?;
         (self.hand_over)(Page::Segments(segment::all(connection).map_err(sql)?))?;
         (self.hand_over)(Page::Pins(pins(connection).map_err(sql)?))?;
         (self.hand_over)(Page::Notes(fleet::notes(connection, "").map_err(sql)?))?;
@@ -125,6 +126,14 @@ impl<H: FnMut(Page) -> Result<(), StoreError>> Reading<H> {
             after = last.number;
             (self.hand_over)(Page::Seals(seals))?;
         }
+    }
+
+    /// What a hold is on would be deleted without it: none may be left out.
+    fn holds(&mut self, connection: &Connection) -> Result<(), StoreError> {
+        let skips = std::mem::replace(&mut self.skip_damaged, false);
+        self.pages(Page::Holds, |take| hold::each(connection, take))?;
+        self.skip_damaged = skips;
+        Ok(())
     }
 
     /// They have no numbers, as all others have.

@@ -244,7 +244,8 @@ fn stored(row: &Row, key: ClaimKey, claim: Claim) -> Result<StoredClaim, tokio_p
 }
 
 /// All claims under ids, whether their time is over or not, with what they have besides; `locking` may keep them from
-/// others. Damaged ones are errors.
+/// others. Each is there once, however often its id is named: messages to several targets may share one. Damaged ones are
+/// errors.
 pub(super) async fn of_ids(
     client: &impl GenericClient,
     ids: &[IdKey],
@@ -253,7 +254,8 @@ pub(super) async fn of_ids(
     let text = format!(
         "SELECT 0::bigint, {}, claim.id, claim.tenant, claim.destination, claim.repeats, claim.last_seen_at, \
              claim.archived_at, claim.archive, claim.erased_at \
-         FROM claim JOIN unnest($1::text[], $2::text[]) AS key (id, tenant) USING (id, tenant) \
+         FROM claim JOIN (SELECT DISTINCT * FROM unnest($1::text[], $2::text[]) AS named (id, tenant)) AS key \
+             USING (id, tenant) \
          ORDER BY claim.id, claim.tenant, claim.destination {locking}",
         COLUMNS.split(", ").map(|it| format!("claim.{it}")).collect::<Vec<_>>().join(", ")
     );

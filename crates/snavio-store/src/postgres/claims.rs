@@ -8,7 +8,7 @@ use snavio_model::claim::{Claim, ClaimKey, IdKey, Status};
 use snavio_model::delivery::ReceiptOutcome;
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::limits;
-use snavio_model::name::QueueKey;
+use snavio_model::name::{QueueKey, ServiceName};
 use snavio_model::processing::{Answer, Ending};
 use snavio_model::time::Timestamp;
 use tokio_postgres::types::ToSql;
@@ -110,12 +110,15 @@ impl Claims for PostgresStore {
     ) -> Result<Vec<StoredClaim>, StoreError> {
         let which = format!(
             "claim.status = ANY ($1) AND claim.status <> 1 AND claim.message > $2 AND (claim.expires_at > $3 OR {KEEPS_CLAIM}) \
-             AND ($4::text IS NULL OR starts_with(claim.destination, $4 || '/')) ORDER BY claim.message LIMIT $5"
+             AND ($4::text IS NULL OR starts_with(claim.destination, $4 || '/')) \
+             AND ($6::text IS NULL OR claim.source = $6 OR starts_with(claim.destination, $6 || ':')) \
+             ORDER BY claim.message LIMIT $5"
         );
         let statuses: Vec<_> = filter.statuses.iter().map(|it| it.number()).collect();
         let work = async {
-            let values: [&(dyn ToSql + Sync); 5] =
-                [&statuses, &filter.after.0, &now.0, &filter.owner, &(limit as i64)];
+            let service = filter.service.as_ref().map(ServiceName::as_str);
+            let values: [&(dyn ToSql + Sync); 6] =
+                [&statuses, &filter.after.0, &now.0, &filter.owner, &(limit as i64), &service];
             claim::listed(&self.client().await?, &which, &values).await
         };
         self.within(work).await

@@ -98,7 +98,8 @@ async fn conflicts(client: &impl GenericClient, id: &IdKey) -> Result<Vec<Disput
     rows.iter().map(read).collect::<Result<_, _>>().map_err(sql)
 }
 
-/// The messages under an id that claims, conflicts or its meaning lead to, each with the version of its hash.
+/// The messages under an id that claims, conflicts or its meaning lead to, each with the version of its hash. A damaged
+/// one is an error: what it says would stay.
 async fn messages(
     client: &impl GenericClient,
     id: &IdKey,
@@ -110,7 +111,7 @@ async fn messages(
     let meaning = original::of_ids(client, std::slice::from_ref(id)).await?;
     numbers.extend(meaning.values().map(|it| it.message));
     let numbers: Vec<_> = numbers.into_iter().collect();
-    let mut found = message::find_all(client, &numbers).await?;
+    let mut found = message::find_all_intact(client, &numbers).await?;
     found.retain(|(it, _)| it.message.id == id.id && it.message.tenant == id.tenant);
     Ok(found)
 }

@@ -176,15 +176,30 @@ pub(super) async fn find_all(
     client: &impl GenericClient,
     numbers: &[Serial],
 ) -> Result<Vec<(LoggedMessage, u16)>, StoreError> {
+    let mut found = Vec::new();
+    for read in read_all(client, numbers).await? {
+        found.extend(usable(read)?);
+    }
+    Ok(found)
+}
+
+/// The messages with these numbers, each with the version of its hash. A damaged one is an error.
+pub(super) async fn find_all_intact(
+    client: &impl GenericClient,
+    numbers: &[Serial],
+) -> Result<Vec<(LoggedMessage, u16)>, StoreError> {
+    read_all(client, numbers).await?.into_iter().collect()
+}
+
+async fn read_all(
+    client: &impl GenericClient,
+    numbers: &[Serial],
+) -> Result<Vec<Result<(LoggedMessage, u16), StoreError>>, StoreError> {
     let query = format!("SELECT {COLUMNS} FROM message WHERE seq = ANY ($1) ORDER BY seq");
     let numbers: Vec<_> = numbers.iter().map(|it| it.0).collect();
     let statement = client.prepare_cached(&query).await.map_err(sql)?;
     let rows = client.query(&statement, &[&numbers]).await.map_err(sql)?;
-    let mut found = Vec::with_capacity(rows.len());
-    for row in &rows {
-        found.extend(usable(read_versioned(row, 0))?);
-    }
-    Ok(found)
+    Ok(rows.iter().map(|row| read_versioned(row, 0)).collect())
 }
 
 /// Writes a message that is there without what it said (CLM-18).

@@ -199,7 +199,7 @@ async fn the_integrity_check_reads_all_evidence_and_a_restore_says_what_is_missi
     assert!(found.len() == 4 && found[3].contains("cannot be found"), "{found:?}");
     let copy = folder.join("copy.db");
     backup(folder, &copy).unwrap();
-    let restored = restore(&copy, &folder.join("restored"), at(60)).unwrap();
+    let restored = restore(&copy, &folder.join("restored"), false, at(60)).unwrap();
     assert_eq!(restored.damaged, found);
     damaged.store.close().await;
 }
@@ -210,6 +210,12 @@ async fn a_changed_hold_lets_nothing_go_whichever_column_changed() {
     for change in crate::OTHER_HOLD {
         crate::a_changed_hold_lets_nothing_go(&Embedded::new(), change).await;
     }
+}
+
+/// QUA-1, CLM-18
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_message_is_not_called_erased() {
+    crate::a_changed_message_is_not_called_erased(&Embedded::new()).await;
 }
 
 /// QUA-1, CLM-1, CLM-8

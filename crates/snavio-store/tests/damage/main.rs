@@ -18,8 +18,8 @@ use snavio_model::settle::Outcome;
 use snavio_store::conformance::ordering::{numbered, ordered};
 use snavio_store::conformance::processing::{failed, finish, take_up};
 use snavio_store::conformance::samples::{
-    RECEIVES_MAX, act, at, ids, intake, message, notify, pay, queue, queued, receipt, receive, route, settle,
-    settle_one,
+    RECEIVES_MAX, acknowledge, act, at, ids, intake, message, notify, pay, queue, queued, receipt, receive,
+    route, settle, settle_one,
 };
 use snavio_store::{NewHold, Redriven, Report, Reset, Store, StoreError};
 
@@ -149,6 +149,20 @@ async fn a_changed_hold_lets_nothing_go(damaged: &impl Damaged, change: &str) {
     let erased = store.erase(&id, Vec::new(), None, act("asked for", later)).await;
     assert!(matches!(erased, Err(StoreError::Damaged { what: "hold", .. })), "{change}: {erased:?}");
     assert!(queued(settle_one(store, "b", &pay(), later).await).is_some(), "{change}: the rest goes on");
+    store.close().await;
+}
+
+/// What a changed message says would stay, where an erasure passed it over: so it is told of, and nothing is called erased.
+async fn a_changed_message_is_not_called_erased(damaged: &impl Damaged) {
+    let store = damaged.store();
+    settle_one(store, "a", &route("ledger", ClaimPolicy::ledger()), at(0)).await;
+    let work = receive(store, "ledger", 30, at(0)).await.remove(0);
+    acknowledge(store, &queue("ledger"), vec![receipt(&work)]).await.unwrap();
+    damaged.flip("UPDATE message SET signature = 'other' WHERE id = 'a'");
+    let id = IdKey { id: MessageId::stored("a"), tenant: "acme".parse().unwrap() };
+    let erased = store.erase(&id, Vec::new(), None, act("asked for", at(1))).await;
+    assert!(matches!(erased, Err(StoreError::Damaged { what: "message", .. })), "{erased:?}");
+    assert_eq!(store.claims_of(&id, at(1)).await.unwrap()[0].erased_at, None);
     store.close().await;
 }
 

@@ -146,6 +146,12 @@ async fn a_changed_hold_lets_nothing_go_whichever_column_changed() {
     }
 }
 
+/// QUA-1, CLM-18
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_message_is_not_called_erased() {
+    crate::a_changed_message_is_not_called_erased(&Database::new().await).await;
+}
+
 /// QUA-1, CLM-1, CLM-8
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_changed_claim_elsewhere_keeps_its_id() {

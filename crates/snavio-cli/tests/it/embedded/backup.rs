@@ -11,7 +11,9 @@ use snavio_sdk::Client;
 
 use crate::audit::whole_after_a_restore;
 use crate::node::{Draft, Launch, Node, drain, new_id, post, seconds_from_now};
+use crate::patience::eventually;
 use crate::shell::Shell;
+use crate::wire::metric;
 
 async fn send(client: &Client, cast: &crate::node::Cast) -> (String, i64) {
     let draft = Draft::new("pay", &new_id());
@@ -131,10 +133,52 @@ async fn a_restore_says_what_a_backup_cannot_contain() {
         "delivered again",
         "dispatched anew",
         "registry changes",
+        "holds set since then are not in force",
+        "what was erased since then is there again",
+        "nothing is moved, rewritten or deleted there",
+        "snavio restore --takes-over-archive --data restored",
         "platform.key",
     ] {
         assert!(told.contains(word), "{word} is not said in:\n{told}");
     }
+}
+
+/// CLM-18, ENG-2: over one archive two stores would delete what only the other points to, so a restored one leaves it alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restored_store_leaves_the_archive_alone_until_it_is_told_that_it_is_its_own() {
+    const ALONE: &str = "nothing is moved, rewritten or deleted in the archive";
+    let archive = tempfile::tempdir().expect("a temporary folder can be made");
+    let launch = Launch::default().set("ARCHIVE_URL", format!("file://{}", archive.path().display()));
+    let node = Node::launch(&launch);
+    let shell = Shell::new();
+    let copy = shell.path("copy.db");
+    let made = shell.run(&format!("backup --data {} --to {copy}", node.data().display()));
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let data = folder.path().join("data").display().to_string();
+    let restored = shell.run(&format!("restore --from {copy} --data {data} --output json"));
+    assert_eq!((restored.code, &restored.json()["takes_over_archive"]), (Some(0), &json!(false)));
+    for file in ["platform.key", "operator.token"] {
+        let to = folder.path().join("data").join(file);
+        std::fs::copy(node.data().join(file), to).expect("the secrets are moved by hand");
+    }
+    let mut other = Node::launch_in(folder, &launch);
+    eventually("it is told of", async || other.said().contains(ALONE).then_some(())).await;
+    let running = shell.run(&format!("restore --takes-over-archive --data {data}"));
+    assert!(running.code == Some(1) && running.err.contains("is in use"), "{running:?}");
+    other.stop();
+    for was_doubted in [true, false] {
+        let told = shell.run(&format!("restore --takes-over-archive --data {data} --output json"));
+        assert_eq!((told.code, &told.json()["was_doubted"]), (Some(0), &json!(was_doubted)), "{told:?}");
+    }
+    let said = other.said().matches(ALONE).count();
+    other.restart(&launch);
+    eventually("the archive is used", async || metric(&other, "events_archive_backlog").await).await;
+    assert!(other.said().matches(ALONE).count() <= said, "{}", other.said());
+    let deeds = |items: &[Value]| items.iter().any(|it| it["action"] == "archive.take_over");
+    other.items("/v1/audit", deeds).await;
+    let neither = shell.run(&format!("restore --data {data}"));
+    assert_eq!(neither.code, Some(2), "{neither:?}");
 }
 
 /// ENG-2
