@@ -4,7 +4,7 @@ use snavio_model::limits;
 use snavio_model::registry::{Differences, Horizons};
 use snavio_model::time::Timestamp;
 use snavio_store::StoreError;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 
 use crate::Gate;
 
@@ -21,14 +21,7 @@ impl Gate {
         destination: Option<&str>,
         sent_at: Option<Timestamp>,
     ) -> Result<bool, StoreError> {
-        let mut horizons = self.kept_since.0.lock().await;
-        loop {
-            let changes = self.store().changes_since(horizons.version(), limits::PAGE_MAX).await?;
-            changes.iter().for_each(|it| horizons.add(it));
-            if changes.is_empty() {
-                break;
-            }
-        }
+        let horizons = self.horizons().await?;
         let now = self.clock().now();
         // Who sends may be ahead by as much as the window allows; a time to come is none.
         let sent_at = sent_at.filter(|at| *at <= now.plus(self.window())).map(|at| at.minus(self.window()));
@@ -36,6 +29,22 @@ impl Gate {
             Some(destination) => horizons.keep_all_at(destination, sent_at, now),
             None => horizons.keep_all_of(tenant, sent_at, now),
         })
+    }
+
+    /// Whether what came to a destination at a time was claimed there, or may have been.
+    pub async fn claimed_at(&self, destination: &str, at: Timestamp) -> Result<bool, StoreError> {
+        Ok(self.horizons().await?.claimed_at(destination, at))
+    }
+
+    async fn horizons(&self) -> Result<MutexGuard<'_, Horizons>, StoreError> {
+        let mut horizons = self.kept_since.0.lock().await;
+        loop {
+            let changes = self.store().changes_since(horizons.version(), limits::PAGE_MAX).await?;
+            changes.iter().for_each(|it| horizons.add(it));
+            if changes.is_empty() {
+                return Ok(horizons);
+            }
+        }
     }
 
     /// What differs between two versions; nothing if there are more changes between them than this.

@@ -105,6 +105,17 @@ impl Horizons {
         past.is_some_and(|past| past.spans.iter().all(|it| it.keeps(sent_at, now)))
     }
 
+    /// Whether what came to a destination at a time was claimed there, or may have been: for a while around a change messages
+    /// are settled by what was before and after it.
+    pub fn claimed_at(&self, destination: &str, at: Timestamp) -> bool {
+        let may_be_of = |it: &Span| {
+            let is_later = it.until.is_some_and(|until| at > until.plus(limits::CLAIM_KEEP_SLACK));
+            !is_later && at >= it.from.minus(limits::CLAIM_KEEP_SLACK)
+        };
+        let past = self.destinations.get(destination);
+        past.is_some_and(|past| past.spans.iter().any(|it| !it.keep.is_zero() && may_be_of(it)))
+    }
+
     /// Whether whatever services of a tenant sent at a time, or at any, would still be known, wherever it went; but for what
     /// went where claims were never made.
     pub fn keep_all_of(&self, tenant: &str, sent_at: Option<Timestamp>, now: Timestamp) -> bool {
@@ -232,6 +243,20 @@ mod tests {
         let gone = registered(&[(0, Some(SHORT)), (1000, None)]);
         assert!(!gone.keep_all_of(route().target.tenant(), Some(at(500)), at(2000)), "it was there then");
         assert!(gone.keep_all_of(route().target.tenant(), Some(at(1500)), at(2000)));
+    }
+
+    /// CLM-20
+    #[test]
+    fn what_was_claimed_when_it_came_is_known_when_nothing_is_claimed_any_more() {
+        let none = Some(ClaimPolicy::None);
+        let loosened = registered(&[(0, none), (1000, Some(SHORT)), (2000, none), (3000, None)]);
+        for (came_at, was_claimed) in
+            [(500, false), (950, true), (1500, true), (2030, true), (2061, false), (3500, false)]
+        {
+            let claimed = loosened.claimed_at(&route().destination(), at(came_at));
+            assert_eq!(claimed, was_claimed, "{came_at}");
+        }
+        assert!(!loosened.claimed_at("acme/nobody:nothing", at(1500)));
     }
 
     /// CLM-10
