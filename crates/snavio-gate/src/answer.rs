@@ -151,6 +151,12 @@ impl Answer {
         }
     }
 
+    /// The same, where this became of it at each destination.
+    pub(crate) fn with(mut self, verdict: Verdict) -> Self {
+        self.reached.iter_mut().for_each(|it| it.verdict = verdict.clone());
+        self
+    }
+
     /// How it was decided, if any of its destinations took it now and not before.
     pub fn taken_by(&self) -> Option<Path> {
         self.reached.iter().find_map(|it| it.verdict.taken_by())

@@ -10,19 +10,20 @@ use snavio_model::claim::{IdKey, Status};
 use snavio_model::delivery::Receipt;
 use snavio_model::hash::DomainHash;
 use snavio_model::id::{MessageId, Serial};
-use snavio_model::message::{Message, Path};
+use snavio_model::message::{Message, MessageKind, Path};
 use snavio_model::name::{CommandName, ServiceName, TenantName};
 use snavio_model::processing::ProcessingKind;
-use snavio_model::refusal::{Reason, Refusal};
+use snavio_model::refusal::{Reason, Refusal, Refused, Subject};
 use snavio_model::registry::BoundRoute;
 use snavio_model::settle::{Intake, Outcome};
 use snavio_model::time::Timestamp;
 use snavio_model::trace::Journey;
 use snavio_store::StoreError;
 
+use crate::answer::{Answer, Standing, Verdict};
 use crate::follow::{Followed, unreadable};
 use crate::gate::Gate;
-use crate::slow;
+use crate::{shield, slow};
 
 /// What a processor is about to do.
 #[derive(Debug, Clone)]
@@ -37,6 +38,18 @@ pub struct Beginning {
     pub payload: Bytes,
     /// What it belongs to.
     pub journey: Journey,
+}
+
+impl Beginning {
+    /// What is said of it where it is refused.
+    fn subject(&self) -> Subject {
+        Subject {
+            id: Some(self.id.clone()),
+            target: Some(self.service.clone()),
+            name: Some(self.name.clone()),
+            ..Subject::on(MessageKind::Command, self.journey.clone())
+        }
+    }
 }
 
 /// Whether the work is the caller's now.
@@ -61,15 +74,37 @@ fn unavailable(error: &StoreError) -> Refusal {
 }
 
 impl Gate {
-    /// Claims an id for work that the caller does itself, or says what became of it before.
+    /// Claims an id for work that the caller does itself, or says what became of it before. It ends in metrics and telemetry
+    /// as what came through a queue does.
     pub async fn begin_work(
         &self,
         beginning: Beginning,
         held: impl Send + 'static,
     ) -> Result<Begun, Refusal> {
         self.check_age().await?;
-        let now = self.clock().now();
+        let (source, subject, now) = (beginning.service.clone(), beginning.subject(), self.clock().now());
+        match self.begin_at(beginning, now, held).await {
+            Ok((begun, answer)) => {
+                answer.into_iter().for_each(|answer| self.report(&source, now, &Ok(answer)));
+                Ok(begun)
+            }
+            Err(refusal) => {
+                let refused = Refused { subject: Box::new(subject), refusal: refusal.clone() };
+                self.report(&source, now, &Err(refused));
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Whether the work is the caller's, and what is to be told of that: nothing of an attempt that follows another.
+    async fn begin_at(
+        &self,
+        beginning: Beginning,
+        now: Timestamp,
+        held: impl Send + 'static,
+    ) -> Result<(Begun, Option<Answer>), Refusal> {
         let registry = self.registry();
+        shield::check_source(&registry, &beginning.service, now)?;
         let view = registry.service(beginning.service.as_str());
         let route = view.and_then(|it| it.route(&beginning.name, now)).cloned();
         let missing = || Refusal::new(Reason::NotFound, "this service has no route of this name");
@@ -80,29 +115,45 @@ impl Gate {
         }
         let intake = self.intake(beginning, &route, registry.version(), now)?;
         drop(registry);
+        self.meters.routed(&route);
+        let answer = Answer::known(&intake.message, &intake.destinations);
         let id = IdKey { id: intake.message.id.clone(), tenant: intake.message.tenant.clone() };
         let settled = slow::settle(vec![intake], &self.committer, Box::new(held)).await;
         let settlement = settled
             .into_iter()
             .next()
             .map_or_else(|| Err(Refusal::lost("it was not judged")), |it| it.judged)?;
-        match settlement.outcomes.first() {
-            Some(Outcome::Queued { delivery }) => self.take_up(&id, &route, *delivery).await,
-            Some(Outcome::Seen { delivery, status, .. }) => match status {
-                Status::Processing | Status::Failed { is_final: false } => {
-                    self.take_up(&id, &route, *delivery).await
+        let begun = match settlement.outcomes.first() {
+            Some(Outcome::Queued { delivery }) => {
+                let delivery = *delivery;
+                let begun = self.take_up(&id, &route, delivery).await?;
+                let verdict = Verdict::Accepted { path: Path::Slow, delivery, standing: Standing::Free };
+                return Ok((begun, Some(answer.with(verdict))));
+            }
+            Some(Outcome::Seen { delivery, status, .. }) => {
+                self.came_again(&id, &route.destination);
+                match status {
+                    Status::Processing | Status::Failed { is_final: false } => {
+                        self.take_up(&id, &route, *delivery).await?
+                    }
+                    _ => self.known(&id, &route, *delivery).await?,
                 }
-                _ => self.known(&id, &route, *delivery).await,
-            },
+            }
             // Of a time when nobody reported on it, or from elsewhere.
             Some(Outcome::Duplicate { first_seen_at }) => {
+                self.came_again(&id, &route.destination);
                 let first_seen_at = *first_seen_at;
                 let kept_until = first_seen_at.plus(route.route.claim.keep().unwrap_or_default());
                 let known = Followed::seen(Serial(0), Status::Completed, first_seen_at, kept_until);
-                Ok(Begun::Known(Box::new(known)))
+                Begun::Known(Box::new(known))
             }
-            _ => Err(Refusal::lost("the store gave no outcome")),
-        }
+            _ => return Err(Refusal::lost("the store gave no outcome")),
+        };
+        let answer = match &begun {
+            Begun::New { .. } => None,
+            Begun::Known(followed) => Some(answer.with(Verdict::Followed(followed.clone()))),
+        };
+        Ok((begun, answer))
     }
 
     fn intake(

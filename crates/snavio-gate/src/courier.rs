@@ -47,6 +47,8 @@ pub struct Attempt<'a> {
     pub secret: Option<Arc<LivePushSecret>>,
     /// When.
     pub now: Timestamp,
+    /// How long it may take: its lease does not end before.
+    pub timeout: Duration,
 }
 
 /// Calls what is outside. What it says is believed: only it knows whether anything was sent.
@@ -56,7 +58,7 @@ pub trait Processor: Send + Sync {
     async fn call(&self, attempt: Attempt<'_>) -> Called;
 }
 
-/// Keeps a runner for every queue that somebody is called for, for as long as the gate lives.
+/// Keeps a runner for every queue that somebody is called for, until the gate leaves; ends when they have.
 pub(crate) async fn run(gate: Arc<Gate>, processor: Arc<dyn Processor>) {
     let mut runners: HashMap<QueueKey, Runner> = HashMap::new();
     let mut known = None;
@@ -80,7 +82,13 @@ pub(crate) async fn run(gate: Arc<Gate>, processor: Arc<dyn Processor>) {
             }
         }
         drop(registry);
-        tokio::time::sleep(LOOKING).await;
+        if gate.leaving.run_until_cancelled(tokio::time::sleep(LOOKING)).await.is_none() {
+            break;
+        }
+    }
+    for runner in runners.values_mut() {
+        // Whatever it took last goes back, or is being called for.
+        let _ = (&mut runner.task).await;
     }
 }
 
@@ -139,7 +147,7 @@ impl Runner {
             known: Arc::clone(&known),
             ended,
         };
-        Self { gate: Arc::clone(gate), queue, known, task: tokio::spawn(calling.run()) }
+        Self { gate: Arc::clone(gate), queue, known, task: gate.calls.spawn(calling.run()) }
     }
 }
 
@@ -186,7 +194,7 @@ enum Came {
 enum Whom {
     /// Somebody, by this route, and what a push is signed with.
     Of(Arc<BoundRoute>, Option<Arc<LivePushSecret>>),
-    /// Nobody for now: its route is disabled, or has lost its secret.
+    /// Nobody for now: its route is disabled, has lost its secret, or is not known here yet.
     NotNow,
     /// Nobody: its route is gone, or is another one by now.
     Nobody,
@@ -204,11 +212,12 @@ impl Calling {
     async fn run(self) {
         let this = Arc::new(self);
         let arrivals = this.gate.store().arrivals(&this.queue);
-        loop {
+        let leaving = &this.gate.leaving;
+        while !leaving.is_cancelled() {
             let arrival = arrivals.notified();
             tokio::pin!(arrival);
             arrival.as_mut().enable();
-            let places = this.places().await;
+            let Some(places) = leaving.run_until_cancelled(this.places()).await else { break };
             let works = if this.is_on() { this.receive(places.len()).await } else { Vec::new() };
             let is_idle = works.is_empty();
             if !is_idle {
@@ -219,7 +228,7 @@ impl Calling {
                 this.gate.calls.spawn(Arc::clone(&this).attempt(work, place));
             }
             if is_idle {
-                let _ = tokio::time::timeout(SLEEP_MAX, arrival).await;
+                let _ = leaving.run_until_cancelled(tokio::time::timeout(SLEEP_MAX, arrival)).await;
             }
         }
     }
@@ -271,12 +280,19 @@ impl Calling {
         }
     }
 
-    /// One attempt.
+    /// One attempt, given up with the calls of a gate that ends: then nobody knows what came of it.
     async fn attempt(self: Arc<Self>, work: Received, place: Place) {
-        let began = Instant::now();
+        let until = Instant::now() + work.visible_at.since(self.now());
+        if let Some(came) = self.gate.calls_given_up.run_until_cancelled(self.come_of(&work)).await {
+            let ended = Ended { came, until, _place: place };
+            let _ = self.ended.send(ended).await;
+        }
+    }
+
+    async fn come_of(&self, work: &Received) -> Came {
         let receipt = Receipt { delivery_id: work.delivery_id, fence: work.fence };
-        let came = match self.whom(&work) {
-            Whom::Of(route, secret) => self.call(&work, receipt, &route, secret).await,
+        match self.whom(work) {
+            Whom::Of(route, secret) => self.call(work, receipt, &route, secret).await,
             // It was not tried: it waits as it was until somebody enables its route, or makes it a secret.
             Whom::NotNow => {
                 self.note(Presence::Unasked);
@@ -287,19 +303,25 @@ impl Calling {
                 self.note(Presence::Unasked);
                 let later = self.now().plus(Duration::from_secs(60));
                 let back = Report::given_back(receipt, later, Some("its route names no processor any more"));
-                Came::Report(Report { ending: if_last(&work, back.ending), ..back })
+                // Nobody was asked: what became of the attempts before is for the claim to say.
+                let is_tracked = work.tracking.is_tracked();
+                let ending = if is_tracked { back.ending } else { if_last(work, back.ending) };
+                Came::Report(Report { ending, ..back })
             }
-        };
-        let ended = Ended { came, until: began + self.deadline(), _place: place };
-        let _ = self.ended.send(ended).await;
+        }
     }
 
     /// Who is called for a delivery.
     fn whom(&self, work: &Received) -> Whom {
         let registry = self.gate.registry();
+        if self.gate.leaving.is_cancelled() {
+            return Whom::NotNow;
+        }
         // Of what was queued by another route before this one had the queue, too: it is not this one's to send.
         let route = work.destination.as_ref().and_then(|it| registry.destination(it));
         match route.filter(|it| it.route.processing.kind.is_called()) {
+            // Another node knows more: here it is known in a moment.
+            None if registry.version() < work.message.registry_version => Whom::NotNow,
             None => Whom::Nobody,
             Some(route) if !registry.calls(route) => Whom::NotNow,
             Some(route) => Whom::Of(Arc::clone(route), registry.push_secret(&route.destination).cloned()),
@@ -313,12 +335,17 @@ impl Calling {
         route: &Arc<BoundRoute>,
         secret: Option<Arc<LivePushSecret>>,
     ) -> Came {
-        let began = Instant::now();
+        let (began, now, processing) = (Instant::now(), self.now(), &route.route.processing);
+        // It was held up since it was leased: whom it is for would have no time, and might be at it past the lease.
+        let Some(timeout) = processing.call_time(work.visible_at.since(now)) else {
+            self.note(Presence::Unasked);
+            return Came::Nothing(receipt);
+        };
         let Called { ending, presence } =
-            self.processor.call(Attempt { work, route, secret, now: self.now() }).await;
+            self.processor.call(Attempt { work, route, secret, now, timeout }).await;
         self.note(presence);
-        let processing = &route.route.processing;
         let is_tracked = processing.is_tracked();
+        let ending = if presence == Presence::Unasked { ending.unasked(work.attempt) } else { ending };
         if presence == Presence::Crowded {
             self.tell_of_crowd(work, &ending);
             return Came::Nothing(receipt);

@@ -280,7 +280,7 @@ impl Gate {
         let (delivery, is_replay, for_time) = match &reached.verdict {
             Verdict::Accepted { delivery, .. } => (*delivery, false, wait.first(reached.processing)),
             Verdict::Duplicate { first_seen_at: Some(_) } => {
-                self.came_again(id, reached);
+                self.came_again(id, &reached.destination);
                 return unchanged();
             }
             Verdict::Duplicate { .. }
@@ -290,7 +290,7 @@ impl Gate {
                 return unchanged();
             }
             Verdict::Followed(seen) => {
-                self.came_again(id, reached);
+                self.came_again(id, &reached.destination);
                 if wait == Wait::Never {
                     return unchanged();
                 }
@@ -326,9 +326,10 @@ impl Gate {
         Ok(Verdict::Followed(Box::new(told)))
     }
 
-    fn came_again(&self, id: &IdKey, reached: &Reached) {
+    /// Counts that an id came again (CLM-5).
+    pub(crate) fn came_again(&self, id: &IdKey, destination: &Arc<str>) {
         let IdKey { id, tenant } = id.clone();
-        let key = ClaimKey { id, tenant, destination: Arc::clone(&reached.destination) };
+        let key = ClaimKey { id, tenant, destination: Arc::clone(destination) };
         self.following.came_again(key, self.clock().now());
     }
 
@@ -356,7 +357,10 @@ impl Gate {
             tokio::pin!(report);
             report.as_mut().enable();
             let claims = self.store().claims_of(id, self.clock().now()).await?;
-            let claim = claims.into_iter().find(|it| *it.key.destination == *destination);
+            // Another message may have the id by now, once the first one's claim was over.
+            let is_its =
+                |it: &StoredClaim| it.claim.progress.as_ref().is_some_and(|it| it.delivery == delivery);
+            let claim = claims.into_iter().find(|it| *it.key.destination == *destination && is_its(it));
             let is_over = claim.as_ref().is_none_or(|it| is_over(it.claim.status()));
             let now = Instant::now();
             if is_over || now >= deadline || place.is_err() {

@@ -18,6 +18,7 @@ use snavio_model::telemetry;
 use snavio_model::time::{Clock, Timestamp};
 use snavio_model::trace::{CorrelationId, Traceparent};
 use snavio_store::{Store, StoreError, WaitsEnded};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::answer::{Answer, Reached, Verdict};
@@ -42,7 +43,7 @@ use crate::targets::{TargetState, Targets};
 use crate::ticket::Held;
 use crate::{courier, fast, revocations, shield, slow, snapshot, sweeper};
 
-/// How long calls of processors have to end when the gate stops.
+/// How long calls have to end when the gate stops, where nobody has said how long.
 const CALLS_END_MAX: Duration = Duration::from_secs(10);
 /// How often a message is permitted anew because the registry changed before its commit.
 const PERMITTED_ANEW_MAX: usize = 3;
@@ -124,8 +125,12 @@ pub struct Gate {
     pub(crate) following: Following,
     pub(crate) failing: Failing,
     pub(crate) archive: OnceLock<Arc<Archive>>,
-    /// Calls of processors and receivers that are under way.
+    /// Calls of processors and receivers that are under way, and those who make them.
     pub(crate) calls: TaskTracker,
+    /// Told when no more of them are begun,
+    pub(crate) leaving: CancellationToken,
+    /// and when nobody waits for those under way.
+    pub(crate) calls_given_up: CancellationToken,
     pub(crate) targets: Arc<Targets>,
     tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
     pub(crate) changing: tokio::sync::Mutex<()>,
@@ -178,6 +183,8 @@ impl Gate {
             failing: Failing::default(),
             archive: OnceLock::new(),
             calls: TaskTracker::new(),
+            leaving: CancellationToken::new(),
+            calls_given_up: CancellationToken::new(),
             targets: Arc::default(),
             tasks: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
@@ -219,7 +226,26 @@ impl Gate {
 
     /// Calls HTTP processors and receivers of pushes from now on, through this.
     pub fn call_processors(self: &Arc<Self>, processor: Arc<dyn Processor>) {
-        self.keep(tokio::spawn(courier::run(Arc::clone(self), processor)));
+        self.calls.spawn(courier::run(Arc::clone(self), processor));
+    }
+
+    /// Takes nothing more that somebody is to be called for: others do, or the next to start.
+    pub fn begin_no_more_calls(&self) {
+        self.leaving.cancel();
+    }
+
+    /// The same, and waits for the calls under way, but for no longer than that: of those that are given up then nobody knows
+    /// what came of them.
+    pub async fn end_calls(&self, within: Duration) {
+        self.begin_no_more_calls();
+        self.calls.close();
+        if tokio::time::timeout(within, self.calls.wait()).await.is_err() {
+            tracing::warn!(
+                calls = self.targets.calls(),
+                "calls are given up that have not been answered in time"
+            );
+        }
+        self.calls_given_up.cancel();
     }
 
     /// How whom this node calls for a queue is, if it calls anybody.
@@ -366,7 +392,7 @@ impl Gate {
 
     /// Every arrival ends here, once: in metrics, in the log and, but for what the message log tells itself, in
     /// its tenant's telemetry.
-    fn report(&self, source: &ServiceName, at: Timestamp, ended: &Result<Answer, Refused>) {
+    pub(crate) fn report(&self, source: &ServiceName, at: Timestamp, ended: &Result<Answer, Refused>) {
         match ended {
             Ok(answer) => self.report_taken(source, at, answer),
             Err(Refused { subject, refusal }) => {
@@ -538,10 +564,7 @@ impl Gate {
     pub async fn stop(&self) {
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         tasks.iter().for_each(tokio::task::JoinHandle::abort);
-        self.calls.close();
-        if tokio::time::timeout(CALLS_END_MAX, self.calls.wait()).await.is_err() {
-            tracing::warn!(calls = self.calls.len(), "processors are called that have not answered yet");
-        }
+        self.end_calls(CALLS_END_MAX).await;
         tokio::task::block_in_place(|| self.committer.close());
         self.write_gathered().await;
         // Whatever of its second is left: nobody says it later.

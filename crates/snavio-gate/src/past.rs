@@ -36,15 +36,20 @@ impl Gate {
         Ok(self.horizons().await?.ever_claimed_at(destination))
     }
 
+    /// Whether what came to a destination at a time was claimed there, or may have been.
+    pub async fn claimed_at(&self, destination: &str, at: Timestamp) -> Result<bool, StoreError> {
+        Ok(self.horizons().await?.claimed_at(destination, at))
+    }
+
     /// All of the changelog, read to its end.
     async fn horizons(&self) -> Result<MutexGuard<'_, Horizons>, StoreError> {
         let mut horizons = self.kept_since.0.lock().await;
         loop {
             let changes = self.store().changes_since(horizons.version(), limits::PAGE_MAX).await?;
+            changes.iter().for_each(|it| horizons.add(it));
             if changes.is_empty() {
                 return Ok(horizons);
             }
-            changes.iter().for_each(|it| horizons.add(it));
         }
     }
 

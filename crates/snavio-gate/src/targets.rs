@@ -135,6 +135,11 @@ impl Targets {
         }
     }
 
+    /// How many calls are under way.
+    pub(crate) fn calls(&self) -> usize {
+        lock(&self.all).taken.count()
+    }
+
     /// How the target of a queue is, if there is one.
     pub(crate) fn state(&self, queue: &QueueKey) -> Option<TargetState> {
         lock(&self.all).targets.get(queue).map(|it| it.state())

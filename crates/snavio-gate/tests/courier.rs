@@ -11,9 +11,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use snavio_gate::{Attempt, Gate, Processor, Settings};
 use snavio_model::breaker::{Presence, State};
-use snavio_model::claim::ClaimPolicy;
+use snavio_model::claim::{ClaimPolicy, IdKey, Status};
 use snavio_model::delivery::DeadReason;
-use snavio_model::id::Serial;
+use snavio_model::id::{MessageId, Serial};
 use snavio_model::limits;
 use snavio_model::processing::{Called, Ending, Processing};
 use snavio_model::registry::{
@@ -71,6 +71,8 @@ enum Does {
 struct Outside {
     does: Mutex<HashMap<String, Does>>,
     asked: Mutex<Vec<(String, u32, Timestamp)>>,
+    /// How long calls might take.
+    timeouts: Mutex<Vec<Duration>>,
     let_go: Notify,
 }
 
@@ -91,6 +93,9 @@ impl Processor for Outside {
         let name = attempt.route.route.queue.to_string();
         let does = self.does.lock().unwrap().get(&name).copied().unwrap_or(Does::Takes);
         self.asked.lock().unwrap().push((name.clone(), attempt.work.attempt, attempt.now));
+        self.timeouts.lock().unwrap().push(attempt.timeout);
+        let latest = attempt.now.plus(attempt.timeout + limits::CALL_LEASE_MARGIN);
+        assert!(latest <= attempt.work.visible_at, "a call outlasts its lease");
         let failed =
             |retry_after| Ending::Failed { error: "no".into(), is_final: false, answer: None, retry_after };
         match does {
@@ -523,5 +528,147 @@ async fn what_there_is_no_secret_for_waits_until_there_is_one() {
     let asked = stage.outside.asked("bare");
     assert!(asked.iter().all(|(attempt, at)| *attempt == 1 && *at >= made_at), "{asked:?}");
     assert_eq!(asked.len(), 3, "none was given up");
+    stage.gate.stop().await;
+}
+
+/// CLM-7, DLV-4: however a node is held up between taking work and calling, nobody is called for longer than the work is its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_call_outlasts_its_lease() {
+    let stage = Stage::set(&["slow".to_owned()], 1000).await;
+    let usual = stage.routes[0].route.processing.timeout();
+    let clock = Arc::clone(&stage.clock);
+    let racing = tokio::spawn(async move {
+        loop {
+            clock.pass(Duration::from_secs(4));
+            tokio::time::sleep(Duration::from_micros(100)).await;
+        }
+    });
+    stage
+        .until("calls have less than their time", Duration::ZERO, async || {
+            stage.queue(0, 20).await;
+            let timeouts = stage.outside.timeouts.lock().unwrap().clone();
+            assert!(
+                timeouts.iter().all(|it| 2 * *it >= usual),
+                "too little to be worth an attempt: {timeouts:?}"
+            );
+            timeouts.iter().any(|it| *it < usual).then_some(())
+        })
+        .await;
+    racing.abort();
+    stage
+        .until("all are taken", Duration::from_secs(1), async || {
+            (stage.holds("slow").await == 0).then_some(())
+        })
+        .await;
+    assert_eq!(stage.buried().await, 0);
+    stage.gate.stop().await;
+}
+
+/// An HTTP route of a queue.
+fn processed(name: &str, queue: &str) -> Arc<BoundRoute> {
+    let mut route = samples::route(name, ClaimPolicy::ledger()).route.clone();
+    route.processing = Processing::http("https://gl.example/");
+    route.queue = queue.parse().unwrap();
+    Arc::new(BoundRoute::new(route))
+}
+
+/// DLV-4: what another node knows of is no attempt of a node that does not know it yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_came_by_a_route_that_is_not_known_here_yet_spends_no_attempt() {
+    let stage = Stage::set(&[], 1).await;
+    let [known, new] = ["known", "new"].map(|name| processed(name, "shared"));
+    stage.make(vec![Wish::Put(Entry::Route(known.route.clone()))]).await;
+    let now = stage.clock.now();
+    let mut intake = samples::intake("early", &new, now);
+    intake.message.registry_version = stage.gate.registry().version() + 1;
+    samples::settle(&**stage.gate.store(), vec![intake], now).await;
+    stage
+        .until("it is looked at, and given back", Duration::ZERO, async || {
+            let held = stage.gate.store().attributes(&queue("shared"), stage.clock.now()).await.unwrap();
+            (held.delayed == 1).then_some(())
+        })
+        .await;
+    stage.make(vec![Wish::Put(Entry::Route(new.route.clone()))]).await;
+    stage
+        .until("it is done", Duration::from_secs(1), async || {
+            (stage.holds("shared").await == 0).then_some(())
+        })
+        .await;
+    let asked: Vec<_> = stage.outside.asked("shared").iter().map(|it| it.0).collect();
+    assert_eq!((asked, stage.buried().await), (vec![1], 0), "at its first attempt");
+    stage.gate.stop().await;
+}
+
+/// CLM-7: that nobody is named any more does not say what came of an attempt before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_may_be_done_is_in_doubt_when_its_route_names_nobody_any_more() {
+    let stage = Stage::set(&[], 1).await;
+    let [known, gone] = ["known", "gone"].map(|name| processed(name, "shared"));
+    let gone = Arc::new(BoundRoute::new(Route { receives_max: 2, ..gone.route.clone() }));
+    let now = stage.clock.now();
+    let mut intake = samples::intake("a", &gone, now);
+    intake.message.registry_version = stage.gate.registry().version();
+    samples::settle(&**stage.gate.store(), vec![intake], now).await;
+    let taken = samples::receive(&**stage.gate.store(), "shared", 30, now).await;
+    assert_eq!(taken.len(), 1);
+    stage.clock.pass(Duration::from_secs(60));
+    stage.gate.store().sweep(stage.clock.now()).await.unwrap();
+    stage.make(vec![Wish::Put(Entry::Route(known.route.clone()))]).await;
+    let letter = stage.until("it is given up", Duration::from_secs(1), async || {
+        stage.gate.store().dead_letters("acme", None, Serial(0), 9).await.unwrap().pop()
+    });
+    assert_eq!(letter.await.letter.reason, DeadReason::ReceivesExhausted);
+    let id = IdKey { id: MessageId::stored("a"), tenant: "acme".parse().unwrap() };
+    let claims = stage.gate.store().claims_of(&id, stage.clock.now()).await.unwrap();
+    assert_eq!(claims[0].claim.status(), Status::InDoubt);
+    assert!(stage.outside.asked("shared").is_empty());
+    stage.gate.stop().await;
+}
+
+/// ENG-7, DLV-4: whoever leaves takes nothing more, and hears out whom it has called, however long that may take.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_leaves_takes_nothing_more_and_hears_out_its_calls() {
+    let stage = Stage::set(&["slow".to_owned()], 1).await;
+    let asked = || stage.outside.asked("slow").len();
+    stage.outside.set("slow", Does::HangsAndTakes);
+    stage.queue(0, 100).await;
+    let most = limits::CALLS_PER_QUEUE_MAX;
+    stage
+        .until("as many as may be are called", Duration::ZERO, async || (asked() == most).then_some(()))
+        .await;
+    let ending = {
+        let gate = Arc::clone(&stage.gate);
+        tokio::spawn(async move { gate.end_calls(Duration::from_secs(600)).await })
+    };
+    let is_over = async || {
+        stage.outside.let_go.notify_waiters();
+        ending.is_finished().then_some(())
+    };
+    stage.until("they are heard out", Duration::ZERO, is_over).await;
+    assert_eq!((asked(), stage.holds("slow").await, stage.buried().await), (most, 100 - most as u64, 0));
+    let left = stage.gate.store().attributes(&queue("slow"), stage.clock.now()).await.unwrap();
+    assert_eq!(left.in_flight, 0, "nothing is leased that nobody is called for");
+    stage.gate.stop().await;
+}
+
+/// DLV-4: and not for longer than it is given.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_leaves_gives_up_calls_that_do_not_end() {
+    let stage = Stage::set(&["hung".to_owned()], 1).await;
+    stage.outside.set("hung", Does::Hangs);
+    stage.queue(0, 100).await;
+    let most = limits::CALLS_PER_QUEUE_MAX;
+    let asked = || stage.outside.asked("hung").len();
+    stage
+        .until("as many as may be are called", Duration::ZERO, async || (asked() == most).then_some(()))
+        .await;
+    stage.gate.end_calls(Duration::from_millis(100)).await;
+    stage
+        .until("nobody waits for them any more", Duration::ZERO, async || {
+            stage.gate.target(&queue("hung")).is_none_or(|it| it.calls == 0).then_some(())
+        })
+        .await;
+    let left = stage.gate.store().attributes(&queue("hung"), stage.clock.now()).await.unwrap();
+    assert_eq!((asked(), left.in_flight), (most, most as u64), "their leases end by themselves");
     stage.gate.stop().await;
 }

@@ -1,5 +1,6 @@
 //! Claims: the record that a message id has been taken up for a destination (CLM-1, CLM-3).
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -269,6 +270,7 @@ impl Claim {
     pub fn settled(&mut self, reference: Option<&str>, now: Timestamp) -> Result<(), Fenced> {
         let progress = self.progress.as_mut().filter(|it| it.status.waits_for_a_person()).ok_or(Fenced)?;
         progress.status = Status::Completed;
+        progress.doubted = false;
         progress.reference = reference.map(str::to_owned);
         progress.error = None;
         progress.ended_at = Some(now);
@@ -391,7 +393,14 @@ pub struct Progress {
     pub reference: Option<String>,
     /// What went wrong last, for people; of what is complete, what is missing all the same.
     pub error: Option<String>,
+    /// Whether it goes on though nobody knows what came of one of its attempts: that a later one failed does not say then
+    /// that nothing was done (CLM-7).
+    pub doubted: bool,
 }
+
+/// What stands before what went wrong in stores, where it goes on in doubt. No error that is kept has a character of the kind
+/// that ends it.
+const DOUBTED: &str = "an earlier attempt may have done it;\n";
 
 impl Progress {
     /// Of work that was just handed over.
@@ -404,6 +413,25 @@ impl Progress {
             ended_at: None,
             reference: None,
             error: None,
+            doubted: false,
+        }
+    }
+
+    /// What went wrong, as stores keep it: with the doubt before it.
+    pub fn error_text(&self) -> Option<Cow<'_, str>> {
+        let error = self.error.as_deref();
+        if self.doubted {
+            return Some(Cow::Owned(format!("{DOUBTED}{}", error.unwrap_or_default())));
+        }
+        error.map(Cow::Borrowed)
+    }
+
+    /// Takes back what [`Progress::error_text`] gave.
+    #[must_use]
+    pub fn with_error_text(self, text: Option<String>) -> Self {
+        match text.as_deref().and_then(|text| text.strip_prefix(DOUBTED)) {
+            Some(error) => Self { doubted: true, error: Some(error.to_owned()), ..self },
+            None => Self { error: text, ..self },
         }
     }
 
@@ -413,28 +441,36 @@ impl Progress {
         if matches!(self.status, Status::Completed | Status::Failed { is_final: true } | Status::InDoubt) {
             return Err(Fenced);
         }
+        let is_last = attempt.number >= attempt.most;
+        let is_unknown = matches!(ending, Ending::Unknown { .. });
+        let was_doubted = std::mem::replace(&mut self.doubted, false);
         let (status, next, error) = match ending {
             Ending::Completed { reference, note, .. } => {
                 self.reference.clone_from(reference);
-                (Status::Completed, Next::Done, note.as_ref())
+                (Status::Completed, Next::Done, note.clone())
             }
             Ending::Unknown { error } if attempt.tracking == Tracking::Hold => {
-                (Status::InDoubt, Next::Bury(DeadReason::InDoubt), Some(error))
+                (Status::InDoubt, Next::Bury(DeadReason::InDoubt), Some(error.clone()))
             }
+            // Whoever refuses for good has seen the id, and says so of all attempts.
             Ending::Failed { is_final: true, error, .. } => {
-                (Status::Failed { is_final: true }, Next::Bury(DeadReason::Failed), Some(error))
+                (Status::Failed { is_final: true }, Next::Bury(DeadReason::Failed), Some(error.clone()))
+            }
+            Ending::Failed { error, .. } | Ending::Unknown { error } if !is_last => {
+                self.doubted = was_doubted || is_unknown;
+                (Status::Failed { is_final: false }, Next::Again, Some(error.clone()))
             }
             Ending::Failed { error, .. } | Ending::Unknown { error } => {
-                let is_last = attempt.number >= attempt.most;
-                let bury = Next::Bury(DeadReason::ReceivesExhausted);
-                let next = if is_last { bury } else { Next::Again };
-                let is_known = matches!(ending, Ending::Failed { .. });
-                let failed = Status::Failed { is_final: is_last };
-                (if is_last && !is_known { Status::InDoubt } else { failed }, next, Some(error))
+                let (status, error) = match (is_unknown, was_doubted) {
+                    (false, false) => (Status::Failed { is_final: true }, error.clone()),
+                    (true, _) => (Status::InDoubt, error.clone()),
+                    (false, true) => (Status::InDoubt, format!("{DOUBTED}last: {error}")),
+                };
+                (status, Next::Bury(DeadReason::ReceivesExhausted), Some(error))
             }
         };
         self.status = status;
-        self.error = error.map(|error| printable(error));
+        self.error = error.as_deref().map(printable);
         self.fence = Some(attempt.fence);
         self.attempts = attempt.number;
         self.ended_at = Some(now);
@@ -447,9 +483,11 @@ impl Progress {
             Ending::Completed { reference, .. } => {
                 self.status == Status::Completed && self.reference == *reference
             }
-            // The last attempt's failure is for good, whatever it was told to be.
-            Ending::Failed { .. } => matches!(self.status, Status::Failed { .. }),
-            Ending::Unknown { .. } => matches!(self.status, Status::Failed { .. } | Status::InDoubt),
+            Ending::Failed { is_final: true, .. } => matches!(self.status, Status::Failed { .. }),
+            // The last attempt's failure is for good, whatever it was told to be, or leaves an earlier one's doubt.
+            Ending::Failed { is_final: false, .. } | Ending::Unknown { .. } => {
+                matches!(self.status, Status::Failed { .. } | Status::InDoubt)
+            }
         };
         same && self.fence == Some(fence)
     }
@@ -466,6 +504,7 @@ impl Progress {
     /// The delivery ended without anybody reporting. Of what was handed out nobody knows then whether it is done.
     pub fn buried(&mut self, reason: DeadReason, receives: u32, now: Timestamp) {
         let was_handed_out = self.was_handed_out(receives);
+        self.doubted = false;
         self.status = if was_handed_out { Status::InDoubt } else { Status::Failed { is_final: true } };
         let why = match reason {
             DeadReason::ReceivesExhausted => "it was attempted as often as its route allows",
@@ -498,15 +537,17 @@ impl Progress {
             return;
         }
         self.status = Status::Failed { is_final: false };
+        self.doubted = true;
         self.fence = fence.or(self.fence);
         self.attempts = attempts;
         self.error = Some("its worker did not report back in time".to_owned());
         self.ended_at = Some(now);
     }
 
-    /// A person put the delivery back: it is work again.
+    /// A person put the delivery back: it is work again, and whatever was in doubt is decided.
     pub fn reopened(&mut self) {
         self.status = Status::Processing;
+        self.doubted = false;
         self.error = None;
         self.ended_at = None;
     }

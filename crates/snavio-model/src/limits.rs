@@ -274,6 +274,9 @@ pub const LEGACY_KEY_REPORTED: Duration = Duration::from_secs(3600);
 /// Keys and clients whose reports a node remembers.
 pub const KEY_REPORTS_REMEMBERED_MAX: usize = 10_000;
 
+/// Between the latest end of a call and the end of its lease: what came of it goes on record meanwhile.
+pub const CALL_LEASE_MARGIN: Duration = Duration::from_millis(500);
+
 /// Days for which the message and the answer of a ledger claim stay beside it, when not said (CLM-15).
 pub const HOT_DAYS: u32 = 400;
 /// Records of one segment of the archive: reading one back reads all of them,

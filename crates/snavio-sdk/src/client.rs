@@ -340,9 +340,35 @@ impl Client {
         delay: Duration,
         error: Option<&str>,
     ) -> Result<Value, ApiError> {
+        self.give_back(queue, receipts, delay, error, false).await
+    }
+
+    /// The same where nobody knows whether the work is done: where its route holds what is in doubt, the gateway keeps it for
+    /// a person, and does not hand it out again by itself.
+    pub async fn release_unknown(
+        &self,
+        queue: &str,
+        receipts: &[Receipt],
+        delay: Duration,
+        error: Option<&str>,
+    ) -> Result<Value, ApiError> {
+        self.give_back(queue, receipts, delay, error, true).await
+    }
+
+    async fn give_back(
+        &self,
+        queue: &str,
+        receipts: &[Receipt],
+        delay: Duration,
+        error: Option<&str>,
+        is_unknown: bool,
+    ) -> Result<Value, ApiError> {
         let mut body = json!({ "receipts": receipts, "delay_seconds": delay.as_secs() });
         if let Some(error) = error {
             body["error"] = error.into();
+        }
+        if is_unknown {
+            body["unknown"] = true.into();
         }
         self.call(Method::POST, &format!("/v1/queues/{queue}/release"), Some(&body)).await
     }

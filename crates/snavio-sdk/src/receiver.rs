@@ -89,7 +89,8 @@ impl Receiver {
     /// Receives until `stop` ends, and then waits for what is under way.
     ///
     /// `work` says when a delivery is done, and by which reference ([`Done`]); an error or a panic gives the delivery back
-    /// for a while, with the error's own words but not its causes, which may be nobody else's business. The lease is
+    /// for a while, with the error's own words but not its causes, which may be nobody else's business. After a panic, or an
+    /// `OnceError::Unknown`, the gateway is told that nobody knows whether it is done. The lease is
     /// extended for as long as the work runs, so work that may hang needs a deadline of its own. While the gateway
     /// cannot be reached or asks to come back later, the loop waits. It ends by itself only when the gateway refuses
     /// the consumer for good: a wrong secret, a suspended tenant, a queue that is not its own.
@@ -172,14 +173,18 @@ impl Receiver {
                 let reference = done.reference().filter(|it| is_reference(it));
                 persist(|| self.client.acknowledge_with(queue, receipts[0], reference, None)).await
             }
-            Err(error) => {
+            Err(Trouble { error, is_unknown }) => {
                 let delay = whole_seconds(pause(RELEASED, attempt.saturating_sub(1), random()));
                 tracing::warn!(
-                    queue, delivery = %id, attempt, ?delay, error = &*error as &dyn Error,
+                    queue, delivery = %id, attempt, ?delay, is_unknown, error = &*error as &dyn Error,
                     "the work failed, and the delivery is given back"
                 );
                 let said: String = error.to_string().chars().take(limits::ERROR_CHARS_MAX).collect();
-                persist(|| self.client.release(queue, &receipts, delay, Some(&said))).await
+                persist(async || match is_unknown {
+                    false => self.client.release(queue, &receipts, delay, Some(&said)).await,
+                    true => self.client.release_unknown(queue, &receipts, delay, Some(&said)).await,
+                })
+                .await
             }
         };
         if let Err(error) = settled {
@@ -210,13 +215,39 @@ impl Receiver {
     }
 }
 
-/// How the one task of a set ended.
-fn outcome<T>(ended: Option<Result<Result<T, BoxError>, JoinError>>) -> Result<T, BoxError> {
-    match ended {
-        Some(Ok(ended)) => ended,
-        Some(Err(error)) => Err(error.into()),
-        None => Err("the work was never begun".into()),
-    }
+/// Why work is not done, or may be.
+struct Trouble {
+    error: BoxError,
+    /// Whether it may be done all the same (CLM-7).
+    is_unknown: bool,
+}
+
+/// How the one task of a set ended. Work that panicked may have had its effect before.
+fn outcome<T>(ended: Option<Result<Result<T, BoxError>, JoinError>>) -> Result<T, Trouble> {
+    let (error, is_unknown) = match ended {
+        Some(Ok(Ok(done))) => return Ok(done),
+        Some(Ok(Err(error))) => {
+            let is_unknown = is_unknown(&*error);
+            (error, is_unknown)
+        }
+        Some(Err(error)) => (error.into(), true),
+        None => ("the work was never begun".into(), false),
+    };
+    Err(Trouble { error, is_unknown })
+}
+
+/// Whether an error, or what it comes from, says that nobody knows if the effect is there.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+fn is_unknown(error: &(dyn Error + 'static)) -> bool {
+    use crate::once::OnceError;
+    let says_so = matches!(error.downcast_ref(), Some(OnceError::Unknown(_)));
+    says_so || error.source().is_some_and(is_unknown)
+}
+
+/// None says so without a database.
+#[cfg(not(any(feature = "sqlite", feature = "postgres")))]
+fn is_unknown(_: &(dyn Error + 'static)) -> bool {
+    false
 }
 
 /// Calls again while the failure may pass, a bounded number of times, and not past the longest pause.

@@ -305,14 +305,18 @@ impl Node {
     /// and closes the store.
     pub async fn stop(self) {
         self.app.draining.cancel();
+        self.app.gate.begin_no_more_calls();
         // A node that cannot go on with its store has nothing to serve meanwhile.
         if !self.outdated.is_cancelled() {
             tokio::time::sleep(self.leave).await;
         }
         self.stop.cancel();
-        for task in self.serving {
-            let _ = tokio::time::timeout(self.drain + Duration::from_secs(1), task).await;
-        }
+        let served = async {
+            for task in self.serving {
+                let _ = tokio::time::timeout(self.drain + Duration::from_secs(1), task).await;
+            }
+        };
+        tokio::join!(served, self.app.gate.end_calls(self.drain));
         self.leaving.cancel();
         let _ = tokio::time::timeout(LAST_WORD_MAX, self.heartbeat).await;
         self.app.gate.stop().await;

@@ -149,7 +149,7 @@ fn call(attempt: &Attempt<'_>, headers: Vec<(String, String)>, body: Bytes) -> R
     Ok(Call {
         url,
         target: attempt.route.route.target.clone(),
-        timeout: processing.timeout(),
+        timeout: attempt.timeout,
         reference: processing.reference.clone(),
         in_doubt: processing.in_doubt,
         message_id: work.message.id.clone(),

@@ -48,7 +48,7 @@ impl Default for OnRecord {
 
 impl OnRecord {
     /// Whether a late report goes on record.
-    pub(crate) fn wants(self, fence: Serial, leases: &Leases) -> bool {
+    fn wants(self, fence: Serial, leases: &Leases) -> bool {
         match self {
             Self::This => false,
             Self::Others(others) => leases.put_on_record(fence, others),
@@ -56,7 +56,7 @@ impl OnRecord {
     }
 
     /// The same, where so many more are on record.
-    pub(crate) fn and(self, more: usize) -> Self {
+    fn and(self, more: usize) -> Self {
         match self {
             Self::This => Self::This,
             Self::Others(others) => {
@@ -83,13 +83,14 @@ impl Report {
     pub fn given_back(receipt: Receipt, retry_at: Timestamp, why: Option<&str>) -> Self {
         let error = why.unwrap_or("it was given back").to_owned();
         let ending = Ending::Failed { error, is_final: false, answer: None, retry_after: None };
-        Self {
-            receipt,
-            ending,
-            retry: Retry::At(retry_at),
-            kept_at: Vec::new(),
-            on_record: OnRecord::default(),
-        }
+        Self { ending, retry: Retry::At(retry_at), ..Self::done(receipt) }
+    }
+
+    /// That nobody knows whether it is done, and that it is to be handed out again unless its route holds that; and why, if
+    /// that was said.
+    pub fn given_back_unknown(receipt: Receipt, retry_at: Timestamp, why: Option<&str>) -> Self {
+        let error = why.unwrap_or("it was given back, and may be done").to_owned();
+        Self { ending: Ending::Unknown { error }, ..Self::given_back(receipt, retry_at, None) }
     }
 }
 
@@ -101,15 +102,33 @@ impl Report {
         waits.then(|| Finished::before(ReceiptOutcome::Done, Some(progress.status)))
     }
 
-    /// What was answered, if a claim of this destination keeps it: nothing of an attempt that is followed by another.
-    pub(crate) fn kept_answer(&self, destination: &str, status: Status) -> Option<&Answer> {
-        if status.is_unended() {
+    /// What was answered, if the claim keeps it: nothing of an attempt that is followed by another. One that is audited keeps
+    /// it whatever its route says by now (CLM-5).
+    pub(crate) fn kept_answer(&self, key: &ClaimKey, claim: &Claim) -> Option<&Answer> {
+        if claim.status().is_unended() {
             return None;
         }
         let (Ending::Completed { answer, .. } | Ending::Failed { answer, .. }) = &self.ending else {
             return None;
         };
-        answer.as_ref().filter(|_| self.kept_at.iter().any(|it| **it == *destination))
+        let is_kept = claim.hot_until.is_some() || self.kept_at.contains(&key.destination);
+        answer.as_ref().filter(|_| is_kept)
+    }
+
+    /// What it comes to where its work ended, or is somebody else's: whoever says again what stands is told that it does; all
+    /// others are fenced off, and whoever can have had the work goes on the record, with as many others of this call
+    /// (CLM-7). Where no claim says what became of the work, only the delivery does, if it is there. Decides and touches
+    /// nothing.
+    pub(crate) fn late(&self, is_there: bool, claim: Option<(&Claim, Leases)>, others: usize) -> Finished {
+        let Some((claim, leases)) = claim else {
+            let outcome = if is_there { ReceiptOutcome::Fenced } else { ReceiptOutcome::Gone };
+            return Finished::new(outcome, None);
+        };
+        let (fence, status) = (self.receipt.fence, Some(claim.status()));
+        if claim.progress.as_ref().is_some_and(|it| it.was_ended_by(fence, &self.ending)) {
+            return Finished::before(ReceiptOutcome::Done, status);
+        }
+        Finished::fenced(status, self.on_record.and(others).wants(fence, &leases))
     }
 }
 

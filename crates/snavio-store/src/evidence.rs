@@ -51,9 +51,8 @@ impl Check {
         self.number(progress.fence.map_or(-1, |it| it.0));
         self.number(i64::from(progress.attempts));
         self.number(progress.ended_at.map_or(-1, |it| it.0));
-        for text in [&progress.reference, &progress.error] {
-            self.bytes(text.as_deref().unwrap_or_default().as_bytes());
-        }
+        self.bytes(progress.reference.as_deref().unwrap_or_default().as_bytes());
+        self.bytes(progress.error_text().unwrap_or_default().as_bytes());
     }
 
     /// All of a message but its number.

@@ -31,7 +31,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use snavio_model::claim::IdKey;
 use snavio_model::conflict::{Conflict, ConflictState, Immovable, Move};
-use snavio_model::delivery::{DeadLetter, QueueAttributes, Receipt, ReceiptOutcome};
+use snavio_model::delivery::{DeadLetter, QueueAttributes, Receipt, ReceiptOutcome, Tracking};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::limits;
 use snavio_model::message::{Message, MessageKind, Path};
@@ -145,6 +145,8 @@ pub struct Received {
     pub attempt: u32,
     /// How often it is handed out at most: what its route said when it was queued.
     pub attempts_max: u32,
+    /// Whether a claim waits for what becomes of it: what its route said then, too.
+    pub tracking: Tracking,
     /// When it was enqueued.
     pub queued_at: Timestamp,
     /// Until when nobody else gets it.
@@ -390,7 +392,8 @@ pub trait Conflicts: Send + Sync {
     /// Those under an id, of one owner or of all, in their order: the first thousand.
     async fn conflicts_of(&self, id: &IdKey, owner: Option<&str>) -> Result<Vec<Conflict>, StoreError>;
 
-    /// Moves one on, on the record. Of two at once one wins, and the other is told where it stands now.
+    /// Moves one on, on the record. Of two at once one wins, and the other is told where it stands now; of two that name one
+    /// reversal, too.
     async fn move_conflict(
         &self,
         id: Serial,

@@ -232,6 +232,14 @@ async fn a_dead_letter_whose_claim_is_over_goes_back_only_on_somebodys_word() {
         let (status, refused) = redrive(path, json!({ "why": "mended" })).await;
         assert_eq!((status, &refused["reason"]), (409, &json!("beyond_horizon")), "{refused}");
     }
+    // That the route claims nothing any more does not say that nothing was claimed.
+    let route = json!({ "queue": "notify", "dead_letter_queue": "dead" });
+    let body = Some(route.to_string().into_bytes());
+    let put =
+        desk.node.operator().send(Method::PUT, "/v1/routes/acme/bot/notify", body, "application/json").await;
+    assert_eq!(verdict(put).0, 200);
+    let (status, refused) = redrive(&one, json!({ "why": "mended" })).await;
+    assert_eq!((status, &refused["reason"]), (409, &json!("beyond_horizon")), "{refused}");
     let (status, refused) = redrive(&one, json!({ "beyond_horizon": true })).await;
     assert_eq!((status, &refused["reason"]), (400, &json!("invalid_request")), "{refused}");
     let said = json!({ "why": "billing has not sent it again", "beyond_horizon": true });

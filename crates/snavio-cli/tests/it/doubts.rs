@@ -1,11 +1,16 @@
 //! What may have been done is nobody's to lose, or to do again, by the way (CLM-7, CLM-11), from outside.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
+use snavio_sdk::once::{BoxError, OnceError};
+use snavio_sdk::{Delivery, Receiver};
+use tokio::sync::oneshot;
 
-use crate::node::{new_id, verdict};
+use crate::consuming::id_of;
+use crate::node::{Launch, new_id, verdict};
 use crate::patience::eventually;
 use crate::processing::{Books, Told, http};
 use crate::processor::{Processor, Reply};
@@ -120,4 +125,81 @@ async fn silence_at_the_last_attempt_is_not_told_as_a_failure() {
     assert_eq!((status, &none["redriven"]), (200, &json!(0)), "{none}");
     let (status, done) = books.ask(Method::POST, all, Some(json!({}))).await;
     assert_eq!((status, &done["redriven"]), (200, &json!(1)), "{done}");
+}
+
+/// CLM-7: that the last attempt was refused does not make known what became of one that nobody answered; a refusal for good does.
+#[tokio::test]
+async fn a_failure_after_silence_is_not_told_as_not_done() {
+    let processor = Processor::start().await;
+    let books = Books::with(http(&processor), json!({ "receives_max": 2 })).await;
+    for (last, word, status) in [(503, "in_doubt", "IN_DOUBT"), (422, "FAILED", "FAILED")] {
+        processor.answers([Reply::new(502, "{}"), Reply::new(last, "{}")]);
+        let id = new_id();
+        books.send(&id, 10).await;
+        eventually("its attempts are over", async || {
+            let told = books.send(&id, 10).await;
+            (told.word().1 == word).then_some(())
+        })
+        .await;
+        let claim = books.look_up(&id).await["claims"][0].clone();
+        assert_eq!((&claim["status"], &claim["attempts"]), (&json!(status), &json!(2)), "{claim}");
+    }
+    assert_eq!(processor.asked().len(), 4);
+}
+
+/// CLM-7, CLM-10: a consumer that does not know whether its work is done says so, and so does its loop for it.
+#[tokio::test]
+async fn a_consumer_that_does_not_know_says_so() {
+    let books = Books::set(json!({ "kind": "tracked", "in_doubt": "hold" })).await;
+    let id = new_id();
+    books.send(&id, 10).await;
+    let work = books.take(30).await;
+    let why = Some("the commit got no answer");
+    let told = books.worker().release_unknown("paid", &[work.receipt()], Duration::ZERO, why).await;
+    assert_eq!(told.expect("it is told")["results"][0]["outcome"], "done");
+    assert_eq!(books.send(&id, 10).await.word(), (409, "in_doubt"));
+    assert_eq!(books.look_up(&id).await["claims"][0]["error"], "the commit got no answer");
+
+    let ids = [new_id(), new_id(), new_id()];
+    for id in &ids {
+        books.send(id, 10).await;
+    }
+    let work = {
+        let ids = ids.clone();
+        move |delivery: Delivery| {
+            let place = ids.iter().position(|it| *it == id_of(&delivery)).expect("it is one of them");
+            async move {
+                match place {
+                    0 => panic!("it ended amid its effect"),
+                    1 => Err(BoxError::from(OnceError::Unknown("the connection is gone".into()))),
+                    _ => Err::<(), _>(BoxError::from("it was rolled back")),
+                }
+            }
+        }
+    };
+    let receiver = Receiver::new(Arc::new(books.worker()), "paid".parse().unwrap());
+    let (stop, stopped) = oneshot::channel::<()>();
+    let run = tokio::spawn(async move { receiver.run(work, async { stopped.await.unwrap_or(()) }).await });
+    for (id, outcome) in ids.iter().zip(["in_doubt", "in_doubt", "failed"]) {
+        eventually("it is told", async || (books.look_up(id).await["outcome"] == outcome).then_some(()))
+            .await;
+    }
+    stop.send(()).unwrap();
+    run.await.unwrap().unwrap();
+}
+
+/// ENG-7, CLM-7: whoever stops a node has not lost what its processors are at, as long as requests may take, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_stops_hears_out_its_processors() {
+    let processor = Processor::start().await;
+    processor.answers([Reply::new(201, r#"{"glPostingReference":"JE-1"}"#).after(Duration::from_secs(12))]);
+    let mut books = Books::set(http(&processor)).await;
+    let id = new_id();
+    assert_eq!(books.send_waiting(&id, 10, Some(1)).await.status, 202);
+    eventually("it is called", async || (processor.asked().len() == 1).then_some(())).await;
+    books.node.stop();
+    books.restart(&Launch::default().set("OUTGOING_ALLOWED", "127.0.0.0/8")).await;
+    let replay = books.send(&id, 10).await;
+    assert_eq!((replay.word(), &replay.document["reference"]), ((200, "COMPLETED"), &json!("JE-1")));
+    assert_eq!(processor.asked().len(), 1, "and nobody was asked again");
 }

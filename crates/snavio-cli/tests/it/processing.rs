@@ -11,6 +11,7 @@ use crate::node::{Launch, Node, new_id, verdict};
 use crate::patience::eventually;
 use crate::people::issue;
 use crate::processor::{Processor, Reply, Reserved};
+use crate::shell::Shell;
 use crate::wire::{metric, post_json};
 
 pub(crate) const PAID: &str = "acme/ledger:acme/shop:order.paid";
@@ -611,6 +612,39 @@ async fn work_is_begun_extended_failed_and_completed_by_those_who_do_it() {
         books.ask(Method::GET, "/v1/claims?status=completed", None).await.1["reason"],
         "invalid_request"
     );
+}
+
+/// PIP-1, CLM-5, CLM-8, CLM-21: what is begun is counted and told of as what is sent, and who is banned begins nothing.
+#[tokio::test]
+async fn what_is_begun_is_told_of_as_what_is_sent() {
+    let books = Books::set(json!({ "kind": "tracked" })).await;
+    let begin = async |amount: u32| {
+        let body = json!({ "id": "batch-8", "payload": { "amount": amount } });
+        books.ask(Method::POST, "/v1/claims/import/begin", Some(body)).await
+    };
+    let (status, begun) = begin(10).await;
+    assert_eq!(status, 201, "{begun}");
+    assert_eq!(begin(11).await.1["reason"], "conflict");
+    assert_eq!(begin(10).await.1["reason"], "in_progress");
+    let receipt = json!({ "delivery_id": begun["delivery_id"], "fence": begun["fence"] });
+    let (status, done) = books.ask(Method::POST, "/v1/claims/import/complete", Some(receipt)).await;
+    assert_eq!(status, 200, "{done}");
+    assert_eq!(begin(10).await.0, 200);
+    for (series, count) in [
+        ("events_conflicts_total", 1.0),
+        (r#"events_processed_total{status="conflict"}"#, 1.0),
+        (r#"events_processed_total{status="new"}"#, 1.0),
+        (r#"events_processed_total{status="replay"}"#, 1.0),
+    ] {
+        assert_eq!(metric(&books.node, series).await, Some(count), "{series}");
+    }
+    let count = async || books.look_up("batch-8").await["claims"][0]["count"].as_u64();
+    eventually("it is counted that it came again", async || (count().await == Some(3)).then_some(())).await;
+
+    let set = Shell::at(&books.node).run_words(&["bans", "set", "acme/ledger", "--reason", "floods"]);
+    assert_eq!(set.code, Some(0), "{set:?}");
+    let (status, refused) = begin(10).await;
+    assert_eq!((status, &refused["reason"]), (403, &json!("banned")), "{refused}");
 }
 
 /// CLM-10: work whose worker is gone is taken up by whoever begins it again.

@@ -135,6 +135,19 @@ async fn nothing_is_left_of_those_who_were_woken() {
     waiting.gate.stop().await;
 }
 
+/// CLM-5: whoever follows a message is not told what became of another that has its id by now.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_is_told_what_became_of_another_delivery() {
+    let waiting = Waiting::set().await;
+    let work = &waiting.works[0];
+    let id = IdKey { id: work.message.id.clone(), tenant: work.message.tenant.clone() };
+    for (delivery, is_found) in [(work.delivery_id, true), (waiting.works[1].delivery_id, false)] {
+        let found = waiting.gate.outcome_of(&id, "acme/bot:book", delivery, Duration::ZERO, true).await;
+        assert_eq!(found.unwrap().is_some(), is_found, "{delivery}");
+    }
+    waiting.gate.stop().await;
+}
+
 /// CLM-7: the last two go at the same time, and one of them turns off the light.
 #[test]
 fn nothing_is_left_of_two_who_go_at_once() {

@@ -211,7 +211,7 @@ fn judge(
 }
 
 /// Neither is its tenant suspended, nor is it banned itself.
-fn check_source(registry: &Registry, source: &ServiceName, at: Timestamp) -> Result<(), Refusal> {
+pub(crate) fn check_source(registry: &Registry, source: &ServiceName, at: Timestamp) -> Result<(), Refusal> {
     match registry.tenant(source.tenant()) {
         Some(tenant) if !tenant.suspended => match registry.ban(source, at) {
             Some(_) => Err(Refusal::new(Reason::Banned, "the source is banned")),

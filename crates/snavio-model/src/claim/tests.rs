@@ -108,6 +108,61 @@ fn every_ending_leads_somewhere() {
     }
 }
 
+/// CLM-7: one known failure does not make known what came of the attempts before it.
+#[test]
+fn doubt_about_an_attempt_outlasts_the_failures_of_later_ones() {
+    use Tracking::Retry;
+    let lapse = |progress: &mut Progress, number: u32| {
+        progress.lapsed(Some(Serial(i64::from(number))), number, Timestamp(5));
+    };
+    let fail = |progress: &mut Progress, number: u32, ending: &Ending| {
+        progress.finish(&attempt(i64::from(number), number, Retry), ending, Timestamp(5)).unwrap()
+    };
+    for (second, last, status) in [
+        (None, failed(false), Status::InDoubt),
+        (Some(failed(false)), failed(false), Status::InDoubt),
+        (Some(failed(false)), unknown(), Status::InDoubt),
+        (Some(failed(false)), failed(true), Status::Failed { is_final: true }),
+        (Some(failed(false)), completed("JE-1"), Status::Completed),
+    ] {
+        for first in [Some(unknown()), None] {
+            let mut progress = Progress::new(Serial(7));
+            match first {
+                Some(ending) => drop(fail(&mut progress, 1, &ending)),
+                None => lapse(&mut progress, 1),
+            }
+            match &second {
+                Some(ending) => assert_eq!(fail(&mut progress, 2, ending), Next::Again),
+                None => lapse(&mut progress, 2),
+            }
+            let stored = progress.error_text().map(Cow::into_owned);
+            let read = Progress { doubted: false, error: None, ..progress.clone() }.with_error_text(stored);
+            assert_eq!(read, progress, "a store loses no doubt");
+            fail(&mut progress, 3, &last);
+            assert_eq!((progress.status, progress.doubted), (status, false), "{second:?} {last:?}");
+            assert!(progress.was_ended_by(Serial(3), &last));
+        }
+    }
+    let mut known = Progress::new(Serial(7));
+    fail(&mut known, 1, &unknown());
+    known.reopened();
+    for number in 1..=3 {
+        fail(&mut known, number, &failed(false));
+    }
+    assert_eq!(known.status, Status::Failed { is_final: true }, "a person has decided what was in doubt");
+}
+
+/// CLM-7: a reporter's own words raise no doubt, and lay none.
+#[test]
+fn the_words_of_an_error_are_no_doubt() {
+    let mut progress = Progress::new(Serial(7));
+    let error = format!("{DOUBTED}no");
+    let ending = Ending::Failed { error, is_final: false, answer: None, retry_after: None };
+    progress.finish(&attempt(1, 1, Tracking::Retry), &ending, Timestamp(5)).unwrap();
+    let stored = progress.error_text().map(Cow::into_owned);
+    assert!(!progress.clone().with_error_text(stored).doubted);
+}
+
 /// CLM-7: whether what was handed out is done is not known when it ends without a report, for whatever reason.
 #[test]
 fn what_was_handed_out_and_never_reported_is_in_doubt() {

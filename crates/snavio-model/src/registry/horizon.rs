@@ -113,6 +113,20 @@ impl Horizons {
         self.destinations.get(destination).is_some_and(|it| it.claimed)
     }
 
+    /// Whether what came to a destination at a time was claimed there, or may have been: for a while around a change messages
+    /// are settled by what was before and after it.
+    pub fn claimed_at(&self, destination: &str, at: Timestamp) -> bool {
+        let may_be_of = |it: &Span| {
+            let is_later = it.until.is_some_and(|until| at > until.plus(limits::CLAIM_KEEP_SLACK));
+            !is_later && at >= it.from.minus(limits::CLAIM_KEEP_SLACK)
+        };
+        let Some(past) = self.destinations.get(destination) else { return false };
+        // Of the oldest times, which are taken for one, the shortest keep is known, and some may have been longer.
+        let merged = past.spans.first().filter(|_| past.claimed && past.spans.len() == SPANS_MAX);
+        let claiming = past.spans.iter().filter(|it| !it.keep.is_zero());
+        claiming.chain(merged).any(may_be_of)
+    }
+
     /// Whether whatever services of a tenant sent at a time, or at any, would still be known, wherever it went; but for what
     /// went where claims were never made.
     pub fn keep_all_of(&self, tenant: &str, sent_at: Option<Timestamp>, now: Timestamp) -> bool {
@@ -251,6 +265,20 @@ mod tests {
         assert!(gone.keep_all_of(route().target.tenant(), Some(at(1500)), at(2000)));
     }
 
+    /// CLM-20
+    #[test]
+    fn what_was_claimed_when_it_came_is_known_when_nothing_is_claimed_any_more() {
+        let none = Some(ClaimPolicy::None);
+        let loosened = registered(&[(0, none), (1000, Some(SHORT)), (2000, none), (3000, None)]);
+        for (came_at, was_claimed) in
+            [(500, false), (950, true), (1500, true), (2030, true), (2061, false), (3500, false)]
+        {
+            let claimed = loosened.claimed_at(&route().destination(), at(came_at));
+            assert_eq!(claimed, was_claimed, "{came_at}");
+        }
+        assert!(!loosened.claimed_at("acme/nobody:nothing", at(1500)));
+    }
+
     /// CLM-10
     #[test]
     fn what_was_granted_once_may_have_been_used() {
@@ -274,5 +302,9 @@ mod tests {
         let horizons = registered(&steps);
         assert!(horizons.destinations.values().all(|it| it.spans.len() <= SPANS_MAX));
         assert!(!horizons.keep_all_at(&route().destination(), Some(at(1500)), at(99_500)));
+        let ending: Vec<_> = (0..100)
+            .map(|it| (it * 1000, Some(if it % 2 == 0 { ClaimPolicy::None } else { SHORT })))
+            .collect();
+        assert!(registered(&ending).claimed_at(&route().destination(), at(1500)), "it may have been");
     }
 }

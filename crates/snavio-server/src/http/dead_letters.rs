@@ -171,21 +171,24 @@ async fn original(
     Ok(conflicts::seen_original(app, principal, &conflict).await?.map(|first| first.number.0))
 }
 
-/// CLM-20: whether the claim of a dead letter is over, where its destination claims: the same id may have been taken up
-/// again since.
+/// CLM-20: whether the claim of a dead letter is over, where its destination claims or did when the message came: the same
+/// id may have been taken up again since.
 pub(super) async fn is_beyond_horizon(app: &App, stored: &StoredDeadLetter) -> Result<bool, StoreError> {
     let StoredDeadLetter { letter, message } = stored;
     let destination = &letter.delivery.destination;
-    let registry = app.gate.registry();
-    if registry.destination(destination).is_none_or(|it| it.route.claim.keep().is_none()) {
-        return Ok(false);
-    }
     let key = IdKey { id: message.id.clone(), tenant: message.tenant.clone() };
     let claims = app.gate.store().claims_of(&key, app.clock.now()).await?;
     let is_its_own = |it: &StoredClaim| {
         *it.key.destination == **destination && it.claim.message == letter.delivery.message
     };
-    Ok(!claims.iter().any(is_its_own))
+    if claims.iter().any(is_its_own) {
+        return Ok(false);
+    }
+    let registry = app.gate.registry();
+    let claims_now = registry.destination(destination).is_some_and(|it| it.route.claim.keep().is_some());
+    Ok(letter.delivery.tracking.is_tracked()
+        || claims_now
+        || app.gate.claimed_at(destination, message.received_at).await?)
 }
 
 pub(super) fn beyond_horizon() -> Refusal {

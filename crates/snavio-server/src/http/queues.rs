@@ -208,6 +208,9 @@ pub(super) struct ReleaseBody {
     delay_seconds: u64,
     /// What went wrong, for people: the first 500 characters are kept in the claim where the route is `tracked`.
     error: Option<String>,
+    /// Whether nobody knows if the work is done: it is received again all the same, unless its route holds that.
+    #[serde(default)]
+    unknown: bool,
 }
 
 fn check(receipts: &[Receipt]) -> Result<(), Refusal> {
@@ -285,7 +288,8 @@ pub(super) async fn release(
     let delay = seconds("delay_seconds", Some(body.delay_seconds), Duration::ZERO, limits::VISIBILITY_MAX)?;
     let at = app.clock.now().plus(delay);
     let why = body.error.as_deref().filter(|it| !it.is_empty());
-    let reports = body.receipts.iter().map(|it| Report::given_back(*it, at, why)).collect();
+    let back = if body.unknown { Report::given_back_unknown } else { Report::given_back };
+    let reports = body.receipts.iter().map(|it| back(*it, at, why)).collect();
     finish(&app, &principal, queue, reports, &body.receipts).await
 }
 
@@ -505,7 +509,7 @@ pub(super) fn receivable(registry: &Registry) -> impl Iterator<Item = &QueueKey>
 /// The refusal to put back what nobody could receive (REG-24).
 pub(super) fn no_route() -> Refusal {
     let detail = "no route names the queue it came from; register one, or leave it a dead letter";
-    Refusal::new(Reason::Conflict, detail)
+    Refusal::new(Reason::RegistryConflict, detail)
 }
 
 /// What is known of a queue.

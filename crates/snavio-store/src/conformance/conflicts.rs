@@ -179,6 +179,45 @@ pub async fn a_conflict_is_triaged_and_resolved_once(store: &Arc<dyn Store>) {
     assert!(open.is_empty());
 }
 
+/// CLM-13: one reversal makes up for one posting, also where several people name it at the same moment.
+pub async fn of_conflicts_that_name_one_reversal_at_once_one_does(store: &Arc<dyn Store>) {
+    let act = Act { who: "anna".to_owned(), why: "looked at".to_owned(), at: at(9) };
+    let to = |to, compensating: Option<&str>| Move {
+        to,
+        note: "looked at".to_owned(),
+        compensating: compensating.map(MessageId::stored),
+    };
+    let mut conflicts = Vec::new();
+    for id in (0..10).map(|number| format!("id-{number}")) {
+        settle_saying(&**store, 1, &id, at(0)).await;
+        let conflict = conflict_of(settle_saying(&**store, 2, &id, at(0)).await);
+        let triaged = store.move_conflict(conflict, to(ConflictState::Triaged, None), act.clone()).await;
+        triaged.expect("the store answers").expect("it is there").expect("it moves");
+        conflicts.push(conflict);
+    }
+    let begin = Arc::new(tokio::sync::Barrier::new(conflicts.len()));
+    let movers = conflicts.iter().map(|conflict| {
+        let (store, begin, act, conflict) = (Arc::clone(store), Arc::clone(&begin), act.clone(), *conflict);
+        let to = to(ConflictState::ResolvedAcceptNew, Some("reversal"));
+        tokio::spawn(async move {
+            begin.wait().await;
+            store.move_conflict(conflict, to, act).await.expect("the store answers").expect("it is there")
+        })
+    });
+    let movers: Vec<_> = movers.collect();
+    let (mut won, mut told) = (Vec::new(), Vec::new());
+    for mover in movers {
+        match mover.await.expect("no task panics") {
+            Ok(moved) => won.push(moved.id),
+            Err(Immovable::Named(other)) => told.push(other),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(won.len(), 1, "{won:?}");
+    assert_eq!(told, vec![won[0]; conflicts.len() - 1], "each is told which one");
+    assert_eq!(store.open_conflicts().await.expect("they are counted"), 9);
+}
+
 /// CLM-15, CLM-19: seven years on, and when they are over. What a conflict is about stays for as long as that is kept.
 pub async fn an_id_of_the_ledger_is_known_for_seven_years(store: &Arc<dyn Store>) {
     const DAY: i64 = 86_400;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use snavio_model::claim::Status;
+use snavio_model::claim::{ClaimPolicy, Status};
 use snavio_model::delivery::{DeadReason, ReceiptOutcome};
 use snavio_model::id::Serial;
 use snavio_model::order::Mode;
@@ -14,7 +14,7 @@ use super::eventually;
 use super::ordering::{id_of, numbered, ordered};
 use super::processing::{book, booking, claim, completed, failed, finish, only, take_up, unknown};
 use super::samples::{RECEIVES_MAX, act, at, queue, receipt, receive, settle, settle_one};
-use crate::{ClaimFilter, Purged, Store};
+use crate::{ClaimFilter, Purged, Received, Store};
 
 /// CLM-7: after the last attempt nobody knows more than after any other, whatever the route says of those.
 pub async fn work_whose_last_attempt_was_silent_is_in_doubt(store: &Arc<dyn Store>) {
@@ -40,6 +40,58 @@ pub async fn work_whose_last_attempt_was_silent_is_in_doubt(store: &Arc<dyn Stor
     let work = only(&**store, later).await;
     let done = finish(&**store, completed(receipt(&work), "1"), later).await;
     assert_eq!(done, (ReceiptOutcome::Done, Some(Status::Completed)));
+}
+
+/// CLM-7: that a later attempt failed does not say that an earlier one did nothing; that its processor refuses for good does.
+pub async fn what_fails_after_an_attempt_that_nobody_knows_of_is_in_doubt(store: &Arc<dyn Store>) {
+    let failing = async |mut work: Received, mut now: i64| loop {
+        let is_last = work.attempt == RECEIVES_MAX;
+        let ended = finish(&**store, failed(receipt(&work), false, now + 1), now).await;
+        if is_last {
+            return ended;
+        }
+        now += 1;
+        work = only(&**store, now).await;
+    };
+    let silent = take_up(&**store, "silent", 0).await;
+    store.sweep(at(60)).await.expect("the store sweeps");
+    let ended = failing(only(&**store, 60).await, 61).await;
+    assert_eq!(ended, (ReceiptOutcome::Done, Some(Status::InDoubt)));
+    let told = take_up(&**store, "told", 100).await;
+    finish(&**store, unknown(receipt(&told)), 101).await;
+    let ended = failing(only(&**store, 101).await, 102).await;
+    assert_eq!(ended, (ReceiptOutcome::Done, Some(Status::InDoubt)));
+    let error =
+        claim(&**store, "told", 200).await.claim.progress.and_then(|it| it.error).expect("it says why");
+    assert_eq!(error, "an earlier attempt may have done it; last: no");
+    let filter =
+        ClaimFilter { owner: None, service: None, statuses: vec![Status::InDoubt], after: Serial(0) };
+    let listed = store.open_claims(&filter, 10, at(200)).await.expect("they can be listed");
+    assert_eq!(listed.len(), 2);
+
+    let back = store.redrive("acme", vec![silent.delivery_id], act("it was not done", at(200))).await;
+    assert_eq!(back.expect("it redrives").back, [silent.delivery_id]);
+    let ended = failing(only(&**store, 200).await, 201).await;
+    let for_good = (ReceiptOutcome::Done, Some(Status::Failed { is_final: true }));
+    assert_eq!(ended, for_good, "a person has decided what was in doubt");
+
+    let refused = take_up(&**store, "refused", 300).await;
+    finish(&**store, unknown(receipt(&refused)), 301).await;
+    let second = only(&**store, 301).await;
+    assert_eq!(finish(&**store, failed(receipt(&second), true, 0), 302).await, for_good);
+}
+
+/// CLM-7: a claim that cannot be found does not make known what nobody knows.
+pub async fn what_is_held_and_has_no_claim_is_held_all_the_same(store: &Arc<dyn Store>) {
+    let held = booking(InDoubt::Hold).route.clone();
+    let route = Arc::new(BoundRoute::new(Route { claim: ClaimPolicy::None, ..held }));
+    settle_one(&**store, "a", &route, at(0)).await;
+    let work = only(&**store, 0).await;
+    assert_eq!(finish(&**store, unknown(receipt(&work)), 1).await, (ReceiptOutcome::Done, None));
+    assert!(receive(&**store, "book", 30, at(1000)).await.is_empty(), "and never handed out by itself");
+    let letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
+    let letters: Vec<_> = letters.iter().map(|it| (it.letter.delivery.id, it.letter.reason)).collect();
+    assert_eq!(letters, [(work.delivery_id, DeadReason::InDoubt)]);
 }
 
 /// CLM-7

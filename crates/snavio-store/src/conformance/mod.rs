@@ -13,6 +13,7 @@ pub mod fleet;
 pub mod growth;
 pub mod holds;
 pub mod journal;
+pub mod late;
 pub mod leases;
 pub mod ordering;
 pub mod parking;
@@ -98,6 +99,7 @@ macro_rules! conformance {
                 a_conflict_of_an_event_for_many_is_told_to_each_tenant, as_many_tenants_as_may_subscribe_are_told,
                 another_meaning_of_an_id_has_conflicts_of_its_own,
                 conflicts_do_not_hide_what_comes_after_them,
+                of_conflicts_that_name_one_reversal_at_once_one_does,
                 a_policy_that_is_tightened_compares_with_what_was_taken_before,
                 an_id_means_what_it_did_while_its_work_goes_on,
                 an_id_means_what_it_did_while_a_claim_answers_for_it,
@@ -109,7 +111,7 @@ macro_rules! conformance {
                 an_empty_batch_settles_nothing, serials_rise, what_the_engine_cannot_hold_fails_alone,
                 a_batch_that_nobody_waits_for_is_settled_whole;
             processing: what_is_reported_done_is_complete_and_answered_again,
-                an_answer_is_kept_where_the_route_says_so,
+                an_answer_is_kept_where_the_route_says_so, an_audited_claim_keeps_its_answer_whatever_its_route_says_by_now,
                 why_it_was_given_back_is_in_the_claim,
                 a_worker_that_comes_back_late_is_fenced_off_on_the_record,
                 what_no_lease_was_given_for_is_fenced_off_the_record,
@@ -161,10 +163,15 @@ macro_rules! conformance {
                 an_event_whose_number_one_cannot_read_is_a_dead_letter_there_and_delivered_elsewhere,
                 foreseeing_moves_no_entity, what_was_applied_is_a_duplicate_for_as_long_as_its_entity_is_known;
             doubt: work_whose_last_attempt_was_silent_is_in_doubt,
+                what_fails_after_an_attempt_that_nobody_knows_of_is_in_doubt,
+                what_is_held_and_has_no_claim_is_held_all_the_same,
                 what_nobody_knows_of_is_held_for_a_person_where_the_route_says_so,
                 a_claim_whose_delivery_ends_says_so,
                 what_was_put_back_and_is_purged_is_a_dead_letter_again,
                 what_is_taken_amid_a_purge_is_not_told_as_failed;
+            late: a_report_that_is_told_twice_in_one_call_is_recognised,
+                a_newest_report_counts_beside_a_late_one_of_its_call,
+                without_a_claim_the_delivery_says_whether_a_report_is_late;
             parking: what_is_purged_of_a_lane_is_not_handed_out, what_failed_meanwhile_is_not_passed,
                 what_nobody_took_in_time_is_not_passed, what_is_purged_or_erased_keeps_nothing_parked,
                 what_is_late_or_unreadable_wherever_it_goes_is_refused,

@@ -9,7 +9,7 @@ use snavio_model::delivery::{DeadReason, Receipt, ReceiptOutcome};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::name::TenantName;
 use snavio_model::processing::{Answer, Ending, InDoubt, Processing, ProcessingKind, Retry};
-use snavio_model::registry::BoundRoute;
+use snavio_model::registry::{BoundRoute, Route};
 use snavio_model::settle::Outcome;
 
 use super::samples::{RECEIVES_MAX, act, at, queue, queued, receipt, receive, route, settle_one};
@@ -134,12 +134,24 @@ pub async fn what_is_reported_done_is_complete_and_answered_again(store: &Arc<dy
 
 /// CLM-3
 pub async fn an_answer_is_kept_where_the_route_says_so(store: &Arc<dyn Store>) {
-    let work = take_up(&**store, "a", 0).await;
+    let policy = ClaimPolicy::Event { keep_seconds: 86_400, answers: true };
+    let route = BoundRoute::new(Route { claim: policy, ..book().route.clone() });
+    settle_one(&**store, "a", &Arc::new(route), at(0)).await;
+    let work = only(&**store, 0).await;
     let elsewhere = Report { kept_at: vec!["acme/bot:other".into()], ..completed(receipt(&work), "1") };
     assert_eq!(finish(&**store, elsewhere, 1).await, (ReceiptOutcome::Done, Some(Status::Completed)));
     assert_eq!(store.answer(work.delivery_id).await.expect("answers can be read"), None);
     let progress = claim(&**store, "a", 2).await.claim.progress.expect("it is followed");
     assert_eq!(progress.reference.as_deref(), Some("JE-1"), "the reference is, always");
+}
+
+/// CLM-5: what an auditor asks for does not hang on what a route says when the report comes.
+pub async fn an_audited_claim_keeps_its_answer_whatever_its_route_says_by_now(store: &Arc<dyn Store>) {
+    let work = take_up(&**store, "a", 0).await;
+    let nowhere = Report { kept_at: Vec::new(), ..completed(receipt(&work), "1") };
+    assert_eq!(finish(&**store, nowhere, 1).await, (ReceiptOutcome::Done, Some(Status::Completed)));
+    let kept = store.answer(work.delivery_id).await.expect("answers can be read");
+    assert_eq!(kept, Some(answer("1")));
 }
 
 /// CLM-6: whoever gives it back may say why.

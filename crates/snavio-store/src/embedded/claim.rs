@@ -202,15 +202,15 @@ fn fields(row: &Row<'_>) -> rusqlite::Result<Option<(Claim, i64)>> {
             None => None,
             Some(delivery) => {
                 let Some(status) = Status::stored(row.get(7)?) else { return Ok(None) };
-                Some(Box::new(Progress {
-                    delivery: Serial(delivery),
+                let progress = Progress {
                     status,
                     fence: row.get::<_, Option<i64>>(8)?.map(Serial),
                     attempts: row.get(9)?,
                     ended_at: row.get::<_, Option<i64>>(10)?.map(Timestamp),
                     reference: row.get(11)?,
-                    error: row.get(12)?,
-                }))
+                    ..Progress::new(Serial(delivery))
+                };
+                Some(Box::new(progress.with_error_text(row.get(12)?)))
             }
         },
     };
@@ -250,7 +250,7 @@ impl<'a> Put<'a> {
             progress.map_or(0, |it| it.attempts),
             progress.and_then(|it| it.ended_at).map(|it| it.0),
             progress.and_then(|it| it.reference.as_deref()),
-            progress.and_then(|it| it.error.as_deref()),
+            progress.and_then(Progress::error_text),
         ];
         self.insert.execute(values)?;
         let id = (key.id.as_str(), key.tenant.as_str());
@@ -277,7 +277,7 @@ pub(super) fn update(connection: &Connection, key: &ClaimKey, claim: &Claim) -> 
         progress.map_or(0, |it| it.attempts),
         progress.and_then(|it| it.ended_at).map(|it| it.0),
         progress.and_then(|it| it.reference.as_deref()),
-        progress.and_then(|it| it.error.as_deref()),
+        progress.and_then(Progress::error_text),
         claim.expires_at.0,
     ];
     connection.prepare_cached(&update)?.execute(values).map(|_| ())

@@ -66,6 +66,9 @@ impl Conflicts for EmbeddedStore {
                 Ok(moved) => moved,
                 Err(immovable) => return Ok(Some(Err(immovable))),
             };
+            if let Some(other) = named_by(transaction.connection, &moved)? {
+                return Ok(Some(Err(Immovable::Named(other))));
+            }
             update(transaction.connection, &moved).map_err(sql)?;
             audit::append(transaction, "conflict.move", &id.to_string(), &act, moved.state.as_str())?;
             Ok(Some(Ok(moved)))
@@ -104,6 +107,17 @@ fn find(connection: &Connection, id: Serial) -> Result<Option<Conflict>, StoreEr
     let mut statement = connection.prepare_cached(&query).map_err(sql)?;
     let mut rows = statement.query([id.0]).map_err(sql)?;
     rows.next().map_err(sql)?.map(read).transpose()
+}
+
+/// Another conflict of the owner that names the same reversal, whoever has sent it (CLM-13). Those that were accepted are as
+/// many as people have decided, and no more.
+fn named_by(connection: &Connection, moved: &Conflict) -> Result<Option<Serial>, StoreError> {
+    const NAMED: &str =
+        "SELECT seq FROM conflict WHERE owner = ?1 AND compensating = ?2 AND seq <> ?3 ORDER BY seq LIMIT 1";
+    let Some(reversal) = &moved.compensating else { return Ok(None) };
+    let values = params![moved.owner.as_str(), reversal.as_str(), moved.id.0];
+    let found = connection.query_row(NAMED, values, |row| row.get(0).map(Serial));
+    found.optional().map_err(sql)
 }
 
 fn stored(connection: &Connection, id: Serial) -> Result<Option<StoredConflict>, StoreError> {

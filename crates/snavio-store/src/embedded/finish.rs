@@ -23,7 +23,7 @@ use super::writer::{Job, Transaction, lock, sql};
 use super::{answer, audit, claim, dead_letter, delivery, hold, lease, message, telemetry};
 use crate::lease::{Held, KeptLease};
 use crate::waiting::Waiting;
-use crate::{Act, Finished, HeldBack, OnRecord, Report, StoreError, evidence, over};
+use crate::{Act, Finished, HeldBack, Report, StoreError, evidence, over};
 
 /// A report on an attempt of a delivery that a claim waits for, or that is refused for good.
 pub(super) struct Work {
@@ -94,9 +94,10 @@ impl Job for Finish {
             let id = work.report.receipt.delivery_id;
             // Those of one call are not known to each other.
             let before = self.works.iter().zip(&self.ended);
-            let of_it =
-                before.filter(|(it, (to, _))| to.put_on_record && it.report.receipt.delivery_id == id);
-            let on_record = work.report.on_record.and(of_it.count());
+            let before = before.filter(|(it, _)| it.report.receipt.delivery_id == id).map(|(_, ended)| ended);
+            let others = before.clone().filter(|(to, _)| to.put_on_record).count();
+            let has_left = before.clone().any(|(_, next)| matches!(next, Some(Next::Done | Next::Bury(_))));
+            let is_there = work.handed_out.is_some() && !has_left;
             let found = usable(claim::of_delivery(transaction.connection, id))?.flatten();
             // A number of somebody else's says nothing about theirs.
             let found = found.filter(|(key, _)| key.is_owned_by(self.queue.tenant()));
@@ -118,7 +119,10 @@ impl Job for Finish {
                     });
                     ended
                 }
-                _ => late(transaction, (work, on_record), found, (&self.who, self.now), &mut self.records)?,
+                _ => {
+                    let of = (work, is_there, others);
+                    late(transaction, of, found, (&self.who, self.now), &mut self.records)?
+                }
             };
             self.ended.push(ended);
         }
@@ -178,7 +182,9 @@ fn end(
         Some((key, mut claim)) => match claim.finish(&attempt, ending, now) {
             Ok(next) => {
                 claim::update(transaction.connection, &key, &claim).map_err(sql)?;
-                keep_answer(transaction, &work.report, &key, claim.status())?;
+                if let Some(answer) = work.report.kept_answer(&key, &claim) {
+                    answer::put(transaction.connection, receipt.delivery_id, answer).map_err(sql)?;
+                }
                 (next, Some(claim.status()))
             }
             // It ended before: what is left of the delivery goes, and nothing else happens.
@@ -187,7 +193,7 @@ fn end(
                 (Next::Done, Some(claim.status()))
             }
         },
-        None => (ending.without_claim(), None),
+        None => (ending.without_claim(work.tracking), None),
     };
     let id = receipt.delivery_id;
     match next {
@@ -213,18 +219,6 @@ fn message_id(transaction: &Transaction<'_>, letter: Serial) -> Result<Option<Me
     Ok(logged.flatten().map(|it| it.message.id))
 }
 
-fn keep_answer(
-    transaction: &Transaction<'_>,
-    report: &Report,
-    key: &ClaimKey,
-    status: Status,
-) -> Result<(), StoreError> {
-    match report.kept_answer(&key.destination, status) {
-        Some(answer) => answer::put(transaction.connection, report.receipt.delivery_id, answer).map_err(sql),
-        None => Ok(()),
-    }
-}
-
 fn bury(
     transaction: &Transaction<'_>,
     id: Serial,
@@ -243,31 +237,23 @@ fn bury(
     Ok(())
 }
 
-/// A report on work that ended, or is somebody else's: whoever says again what stands is told that it does; all others
-/// are fenced off, and whoever can have had the work is on the record.
+/// A report on work that ended, or is somebody else's.
 fn late(
     transaction: &mut Transaction<'_>,
-    (work, on_record): (&Work, OnRecord),
+    (work, is_there, others): (&Work, bool, usize),
     found: Option<(ClaimKey, Claim)>,
     (who, now): (&str, Timestamp),
     records: &mut Vec<Record>,
 ) -> Result<(Finished, Option<Next>), StoreError> {
-    let Report { receipt, ending, .. } = &work.report;
-    let Some(found) = found else {
-        return Ok((Finished::new(ReceiptOutcome::Gone, None), None));
-    };
-    let status = Some(found.1.status());
-    let stands = found.1.progress.as_ref().is_some_and(|it| it.was_ended_by(receipt.fence, ending));
-    if stands {
-        return Ok((Finished::before(ReceiptOutcome::Done, status), None));
-    }
-    let goes_on_record = on_record.wants(receipt.fence, &work.leases(&found.1, transaction.numbers.newest()));
-    if goes_on_record {
-        let (act, deed, record) = evidence::fenced(&found, *receipt, who, now);
+    let issued = transaction.numbers.newest();
+    let claim = found.as_ref().map(|(_, claim)| (claim, work.leases(claim, issued)));
+    let finished = work.report.late(is_there, claim, others);
+    if let Some(found) = found.filter(|_| finished.put_on_record) {
+        let (act, deed, record) = evidence::fenced(&found, work.report.receipt, who, now);
         audit::append(transaction, deed.action, &deed.object, &act, &deed.outcome)?;
         records.extend(record);
     }
-    Ok((Finished::fenced(status, goes_on_record), None))
+    Ok((finished, None))
 }
 
 /// Attempts whose time is over: their claims say so, and then they are handed out again (CLM-7).

@@ -159,6 +159,7 @@ fn read_leases(connection: &Connection, leases: &[Lease]) -> Result<Vec<Received
             fence: lease.fence,
             attempt: lease.attempt,
             attempts_max: lease.attempts_max,
+            tracking: lease.tracking,
             queued_at: lease.queued_at,
             visible_at: lease.visible_at,
             destination: check::usable(delivery::destination(connection, lease.delivery))?.flatten(),

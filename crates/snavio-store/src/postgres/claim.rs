@@ -147,7 +147,7 @@ pub(super) async fn update(
     let attempts: Vec<_> = progress().map(|it| i32::try_from(it.attempts).unwrap_or(i32::MAX)).collect();
     let times: Vec<_> = progress().map(|it| it.ended_at.map(|it| it.0)).collect();
     let references: Vec<_> = progress().map(|it| it.reference.as_deref()).collect();
-    let errors: Vec<_> = progress().map(|it| it.error.as_deref()).collect();
+    let errors: Vec<_> = progress().map(Progress::error_text).collect();
     let ends: Vec<_> = claims.iter().map(|(_, claim)| claim.expires_at.0).collect();
     let values: [&(dyn ToSql + Sync); 9] =
         [&deliveries, &checks, &statuses, &fences, &attempts, &times, &references, &errors, &ends];
@@ -467,15 +467,15 @@ fn read(row: &Row, key: &ClaimKey) -> Result<Option<Claim>, tokio_postgres::Erro
         None => None,
         Some(delivery) => {
             let Some(status) = Status::stored(row.try_get(8)?) else { return Ok(None) };
-            Some(Box::new(Progress {
-                delivery: Serial(delivery),
+            let progress = Progress {
                 status,
                 fence: row.try_get::<_, Option<i64>>(9)?.map(Serial),
                 attempts: row.try_get::<_, i32>(10)?.unsigned_abs(),
                 ended_at: time(11)?,
                 reference: row.try_get(12)?,
-                error: row.try_get(13)?,
-            }))
+                ..Progress::new(Serial(delivery))
+            };
+            Some(Box::new(progress.with_error_text(row.try_get(13)?)))
         }
     };
     let claim = Claim {

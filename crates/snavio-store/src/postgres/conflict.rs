@@ -83,6 +83,9 @@ impl Conflicts for PostgresStore {
                 Ok(moved) => moved,
                 Err(immovable) => return Ok(Some(Err(immovable))),
             };
+            if let Some(other) = named_by(&transaction, &moved).await? {
+                return Ok(Some(Err(Immovable::Named(other))));
+            }
             const UPDATE: &str = "UPDATE conflict SET state = $2, notes = $3, compensating = $4, check_value = $5 WHERE seq = $1";
             let (state, check) = (moved.state.as_str(), of_conflict(&moved));
             let compensating = moved.compensating.as_ref().map(MessageId::as_str);
@@ -145,6 +148,20 @@ async fn find(
     let statement = client.prepare_cached(&query).await.map_err(sql)?;
     let row = client.query_opt(&statement, &[&id.0]).await.map_err(sql)?;
     row.as_ref().map(read).transpose()
+}
+
+/// Another conflict of the owner that names the same reversal, whoever has sent it (CLM-13). Whoever names it at the same time
+/// waits until the transaction ends. Those that were accepted are as many as people have decided, and no more.
+async fn named_by(client: &impl GenericClient, moved: &Conflict) -> Result<Option<Serial>, StoreError> {
+    const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('reversal ' || $1 || ' ' || $2, 0))";
+    const NAMED: &str =
+        "SELECT seq FROM conflict WHERE owner = $1 AND compensating = $2 AND seq <> $3 ORDER BY seq LIMIT 1";
+    let Some(reversal) = &moved.compensating else { return Ok(None) };
+    let (owner, reversal) = (moved.owner.as_str(), reversal.as_str());
+    client.execute(LOCK, &[&owner, &reversal]).await.map_err(sql)?;
+    // Each statement sees what was committed before it: here, by whoever had the lock before.
+    let row = client.query_opt(NAMED, &[&owner, &reversal, &moved.id.0]).await.map_err(sql)?;
+    row.map(|row| row.try_get(0).map(Serial).map_err(sql)).transpose()
 }
 
 async fn stored(client: &impl GenericClient, id: Serial) -> Result<Option<StoredConflict>, StoreError> {

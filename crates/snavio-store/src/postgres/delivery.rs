@@ -249,10 +249,10 @@ pub(super) async fn receive(
                  held = 'leased' \
              FROM due WHERE delivery.id = due.id \
              RETURNING delivery.id, delivery.message, delivery.fence, delivery.receives, delivery.queued_at, \
-                 delivery.destination, delivery.receives_max \
+                 delivery.destination, delivery.receives_max, delivery.tracking \
          ) \
          SELECT leased.id, leased.fence, leased.receives, leased.queued_at, leased.destination, \
-             leased.receives_max, {} \
+             leased.receives_max, leased.tracking, {} \
          FROM leased JOIN message ON message.seq = leased.message ORDER BY leased.id",
         message::COLUMNS
     );
@@ -265,12 +265,13 @@ pub(super) async fn receive(
     let mut received = Vec::with_capacity(rows.len());
     for row in &rows {
         // One whose message is damaged is not handed out; it ends as a dead letter after its receives.
-        let Some(logged) = usable(message::read(row, 6))? else { continue };
+        let Some(logged) = usable(message::read(row, 7))? else { continue };
         received.push(Received {
             delivery_id: Serial(row.try_get(0).map_err(sql)?),
             fence: Serial(row.try_get(1).map_err(sql)?),
             attempt: row.try_get::<_, i32>(2).map_err(sql)?.unsigned_abs(),
             attempts_max: row.try_get::<_, i32>(5).map_err(sql)?.unsigned_abs(),
+            tracking: Tracking::stored(row.try_get(6).map_err(sql)?),
             queued_at: Timestamp(row.try_get(3).map_err(sql)?),
             visible_at,
             destination: row.try_get::<_, Option<&str>>(4).map_err(sql)?.map(Into::into),

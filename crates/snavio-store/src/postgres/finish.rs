@@ -26,7 +26,8 @@ use crate::{Act, Deed, Finished, HeldBack, Report, StoreError, evidence};
 /// What reports leave to be written.
 #[derive(Default)]
 struct Written {
-    claims: Vec<(ClaimKey, Claim)>,
+    /// Deliveries whose claims have changed.
+    claims: HashSet<Serial>,
     answers: Vec<(Serial, Answer)>,
     done: Vec<i64>,
     /// Lanes of those that are done.
@@ -55,20 +56,37 @@ pub(super) async fn finish(
     let is_newest = |deliveries: &HashMap<Serial, Shown>, Receipt { delivery_id, fence }: Receipt| {
         deliveries.get(&delivery_id).is_some_and(|it| it.fence == Some(fence))
     };
-    let is_late = reports.iter().any(|it| !is_newest(&deliveries, it.receipt));
-    let issued = if is_late { newest_fence(&transaction).await? } else { Serial(0) };
-    let mut written = Written::default();
-    let mut finished = Vec::with_capacity(reports.len());
+    // The first of two on one delivery may leave the second late.
+    let mut once = HashSet::new();
+    let may_be_late =
+        |it: &Report| !is_newest(&deliveries, it.receipt) || !once.insert(it.receipt.delivery_id);
+    let issued = if reports.iter().any(may_be_late) { newest_fence(&transaction).await? } else { Serial(0) };
+    let (mut written, mut ended) = (Written::default(), HashSet::new());
+    let mut finished: Vec<Finished> = Vec::with_capacity(reports.len());
     for report in reports {
         let id = report.receipt.delivery_id;
-        let is_newest = is_newest(&deliveries, report.receipt);
-        let claim = claims.remove(&id);
+        let (there, claim) = (deliveries.get(&id), claims.get_mut(&id));
         // Said twice in one call, the second finds the first's work done.
-        finished.push(match deliveries.remove(&id) {
-            Some(shown) if is_newest => end(report, shown, claim, now, &mut written),
-            there => late(report, there.as_ref(), claim, (who, now, issued), &mut written),
-        });
+        let there_now = there.filter(|_| is_newest(&deliveries, report.receipt) && ended.insert(id));
+        let came = match there_now {
+            Some(shown) => {
+                let (came, leaves) = end(report, shown, claim, now, &mut written);
+                if leaves {
+                    deliveries.remove(&id);
+                }
+                came
+            }
+            None => {
+                let of_it = reports.iter().zip(&finished).filter(|(it, _)| it.receipt.delivery_id == id);
+                let others = of_it.filter(|(_, came)| came.put_on_record).count();
+                late(report, (there, others), claim.as_deref(), (who, now, issued), &mut written)
+            }
+        };
+        finished.push(came);
     }
+    claims.retain(|id, _| written.claims.contains(id));
+    let claims: Vec<_> = claims.into_values().collect();
+    claim::update(&transaction, &claims).await?;
     write(&transaction, &mut written, now).await?;
     transaction.commit().await.map_err(sql)?;
     Ok((finished, written.records))
@@ -111,24 +129,24 @@ async fn lock(
     rows.iter().map(read).collect::<Result<_, _>>().map_err(sql)
 }
 
-/// A report of the newest lease.
+/// A report of the newest lease, and whether its delivery leaves.
 fn end(
     report: &Report,
-    shown: Shown,
-    found: Option<(ClaimKey, Claim)>,
+    shown: &Shown,
+    found: Option<&mut (ClaimKey, Claim)>,
     now: Timestamp,
     written: &mut Written,
-) -> Finished {
+) -> (Finished, bool) {
     let Report { receipt, ending, .. } = report;
-    let before = report.told_before(found.as_ref());
+    let before = report.told_before(found.as_deref());
     if let Some(before) = before.filter(|_| !shown.is_leased) {
-        return before;
+        return (before, false);
     }
-    let delivery = shown.delivery;
+    let delivery = &shown.delivery;
     // Where it was leased on since, its pause begins anew: whoever reports has not got it.
     let mut told_before = before.is_some();
     let (next, status) = match found {
-        Some((key, mut claim)) => {
+        Some((key, claim)) => {
             let attempt = Attempt {
                 fence: receipt.fence,
                 number: delivery.receives,
@@ -137,11 +155,10 @@ fn end(
             };
             match claim.finish(&attempt, ending, now) {
                 Ok(next) => {
-                    let status = claim.status();
-                    let kept = report.kept_answer(&key.destination, status);
+                    let kept = report.kept_answer(key, claim);
                     written.answers.extend(kept.map(|it| (delivery.id, it.clone())));
-                    written.claims.push((key, claim));
-                    (next, Some(status))
+                    written.claims.insert(delivery.id);
+                    (next, Some(claim.status()))
                 }
                 // It ended before: what is left of the delivery goes, and nothing else happens.
                 Err(Fenced) => {
@@ -150,47 +167,41 @@ fn end(
                 }
             }
         }
-        None => (ending.without_claim(), None),
+        None => (ending.without_claim(delivery.tracking), None),
     };
     match next {
         Next::Done => {
             written.done.push(delivery.id.0);
-            written.lanes.extend(delivery.lane.map(|it| *it));
+            written.lanes.extend(delivery.lane.as_deref().cloned());
         }
         Next::Again => {
             let due = report.retry.due(delivery.receives, delivery.id, now);
             written.again.push((delivery.id.0, due.0));
         }
-        Next::Bury(reason) => written.buried.push(DeadLetter::new(delivery, reason, now).after(ending)),
+        Next::Bury(reason) => {
+            written.buried.push(DeadLetter::new(delivery.clone(), reason, now).after(ending));
+        }
     }
-    Finished { told_before, ..Finished::new(ReceiptOutcome::Done, status) }
+    let finished = Finished { told_before, ..Finished::new(ReceiptOutcome::Done, status) };
+    (finished, next != Next::Again)
 }
 
-/// A report on work that ended, or is somebody else's: whoever says again what stands is told that it does; all others
-/// are fenced off, and whoever can have had the work is on the record.
+/// A report on work that ended, or is somebody else's.
 fn late(
     report: &Report,
-    there: Option<&Shown>,
-    found: Option<(ClaimKey, Claim)>,
+    (there, others): (Option<&Shown>, usize),
+    found: Option<&(ClaimKey, Claim)>,
     (who, now, issued): (&str, Timestamp, Serial),
     written: &mut Written,
 ) -> Finished {
-    let Some(found) = found else {
-        let outcome = if there.is_some() { ReceiptOutcome::Fenced } else { ReceiptOutcome::Gone };
-        return Finished::new(outcome, None);
-    };
-    let status = Some(found.1.status());
-    let Report { receipt, ending, .. } = report;
-    if found.1.progress.as_ref().is_some_and(|it| it.was_ended_by(receipt.fence, ending)) {
-        return Finished::before(ReceiptOutcome::Done, status);
-    }
-    let goes_on_record = report.on_record.wants(receipt.fence, &leases(there, &found.1, issued));
-    if goes_on_record {
-        let (act, deed, record) = evidence::fenced(&found, *receipt, who, now);
+    let claim = found.map(|(_, claim)| (claim, leases(there, claim, issued)));
+    let finished = report.late(there.is_some(), claim, others);
+    if let Some(found) = found.filter(|_| finished.put_on_record) {
+        let (act, deed, record) = evidence::fenced(found, report.receipt, who, now);
         written.fenced.push((act, deed));
         written.records.extend(record);
     }
-    Finished::fenced(status, goes_on_record)
+    finished
 }
 
 /// The leases that a delivery can have had: fences are numbered by themselves here, from one. Of one that is gone it is not
@@ -208,7 +219,6 @@ fn leases(there: Option<&Shown>, claim: &Claim, issued: Serial) -> Leases {
 async fn write(client: &impl GenericClient, written: &mut Written, now: Timestamp) -> Result<(), StoreError> {
     const AGAIN: &str = "UPDATE delivery SET visible_at = new.at, held = 'delayed' \
          FROM unnest($1::bigint[], $2::bigint[]) AS new (id, at) WHERE delivery.id = new.id";
-    claim::update(client, &written.claims).await?;
     answer::put(client, &written.answers).await?;
     if !written.done.is_empty() {
         let statement =

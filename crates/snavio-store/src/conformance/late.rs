@@ -1,0 +1,71 @@
+//! Reports that come late, or twice: what they come to, on every engine alike (CLM-4, CLM-7).
+
+use std::sync::Arc;
+
+use snavio_model::claim::{ClaimPolicy, Status};
+use snavio_model::delivery::ReceiptOutcome;
+use snavio_model::registry::{BoundRoute, Route};
+
+use super::processing::{audited, book, completed, failed, finish, only, take_up};
+use super::samples::{at, queue, receipt, settle_one};
+use crate::{Finished, Report, Store};
+
+async fn told(store: &dyn Store, reports: Vec<Report>, now: i64) -> Vec<Finished> {
+    store.finish(&queue("book"), reports, "acme/bot", at(now)).await.expect("the store finishes")
+}
+
+/// CLM-4: the second of one call finds what the first has left.
+pub async fn a_report_that_is_told_twice_in_one_call_is_recognised(store: &Arc<dyn Store>) {
+    let (done, status) = (ReceiptOutcome::Done, Some(Status::Completed));
+    let work = take_up(&**store, "done", 0).await;
+    let twice = vec![completed(receipt(&work), "1"), completed(receipt(&work), "1")];
+    assert_eq!(told(&**store, twice, 1).await, [Finished::new(done, status), Finished::before(done, status)]);
+
+    let work = take_up(&**store, "again", 2).await;
+    let status = Some(Status::Failed { is_final: false });
+    let twice = vec![failed(receipt(&work), false, 9), failed(receipt(&work), false, 99)];
+    assert_eq!(told(&**store, twice, 3).await, [Finished::new(done, status), Finished::before(done, status)]);
+    assert_eq!(only(&**store, 9).await.attempt, 2, "its pause is the first one's");
+
+    let work = take_up(&**store, "both", 10).await;
+    let both = vec![completed(receipt(&work), "1"), failed(receipt(&work), true, 0)];
+    let [first, second] = told(&**store, both, 11).await[..] else { panic!("two were told") };
+    assert_eq!((first.outcome, first.status), (done, Some(Status::Completed)));
+    assert_eq!((second.outcome, second.status), (ReceiptOutcome::Fenced, Some(Status::Completed)));
+    assert_eq!((second.put_on_record, audited(&**store, "claim.fenced").await), (true, 1));
+}
+
+/// CLM-7: a late one takes nothing from the newest of its call, and of the late ones no more go on record than there were
+/// attempts.
+pub async fn a_newest_report_counts_beside_a_late_one_of_its_call(store: &Arc<dyn Store>) {
+    let zombie = take_up(&**store, "a", 0).await;
+    store.sweep(at(31)).await.expect("the store sweeps");
+    let second = only(&**store, 32).await;
+    let late = || completed(receipt(&zombie), "1");
+    let reports = vec![late(), completed(receipt(&second), "2"), late(), late()];
+    let told = told(&**store, reports, 33).await;
+    let outcomes: Vec<_> = told.iter().map(|it| (it.outcome, it.put_on_record)).collect();
+    let fenced = |on_record| (ReceiptOutcome::Fenced, on_record);
+    assert_eq!(outcomes, [fenced(true), (ReceiptOutcome::Done, false), fenced(true), fenced(false)]);
+    let status = finish(&**store, completed(receipt(&second), "2"), 34).await;
+    assert_eq!(status, (ReceiptOutcome::Done, Some(Status::Completed)));
+}
+
+/// CLM-7, DLV-3
+pub async fn without_a_claim_the_delivery_says_whether_a_report_is_late(store: &Arc<dyn Store>) {
+    let route = Arc::new(BoundRoute::new(Route { claim: ClaimPolicy::None, ..book().route.clone() }));
+    settle_one(&**store, "a", &route, at(0)).await;
+    let zombie = only(&**store, 0).await;
+    store.sweep(at(31)).await.expect("the store sweeps");
+    let second = only(&**store, 32).await;
+    let late = completed(receipt(&zombie), "1");
+    assert_eq!(
+        finish(&**store, late.clone(), 33).await,
+        (ReceiptOutcome::Fenced, None),
+        "it is somebody else's"
+    );
+    let twice = vec![completed(receipt(&second), "2"), completed(receipt(&second), "2")];
+    let [first, again] = told(&**store, twice, 34).await[..] else { panic!("two were told") };
+    assert_eq!((first.outcome, again.outcome), (ReceiptOutcome::Done, ReceiptOutcome::Gone));
+    assert_eq!(finish(&**store, late, 35).await, (ReceiptOutcome::Gone, None), "nobody's any more");
+}
