@@ -42,8 +42,14 @@ pub(crate) fn clear(file: &Path) -> io::Result<()> {
         if !is_staged(name, &entry.file_name()) {
             continue;
         }
-        let left = match File::open(entry.path()) {
+        // For writing: some file systems lock nothing else.
+        let left = match File::options().read(true).write(true).open(entry.path()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let file = entry.path();
+                tracing::warn!(file = %file.display(), "left behind by a writer of another user; remove it by hand");
+                continue;
+            }
             left => left?,
         };
         // Nobody is writing it, and what was opened has not got its own name meanwhile.

@@ -10,6 +10,7 @@ use snavio_model::conflict::{Conflict, ConflictState, Immovable, Move};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::json::{Difference, differences};
 use snavio_model::limits;
+use snavio_model::message::Message;
 use snavio_model::permission::{Over, Permission, Verdict};
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::time::{Clock, Timestamp};
@@ -130,34 +131,40 @@ pub(super) async fn list(
     let owner = filter.tenant.as_deref().or(principal.standing().tenant());
     may(&principal, Permission::Read, owner)?;
     let limit = page_limit(filter.limit)?;
+    // Of a service's conflicts there may be few among those of its tenant: it is looked through a number of them at once.
+    let looked_at = match &principal {
+        Principal::Service(_) => limits::PAGE_MAX,
+        Principal::Operator | Principal::Person(_) => limit,
+    };
     let (mut items, mut next) = (Vec::new(), filter.after);
-    while items.len() < limit {
-        let page = app.gate.store().conflicts(owner, filter.state, Serial(next), limit).await?;
-        let is_last = page.len() < limit;
-        // A page goes on until it has something, or there is nothing more.
-        for conflict in page {
-            next = conflict.id.0;
-            items.extend(is_concerned(&principal, &conflict).then(|| ConflictDocument::from(&conflict)));
-            if items.len() == limit {
-                break;
-            }
-        }
-        if is_last {
+    for conflict in app.gate.store().conflicts(owner, filter.state, Serial(next), looked_at).await? {
+        if items.len() == limit {
             break;
         }
+        next = conflict.id.0;
+        items.extend(is_concerned(&app, &principal, &conflict).then(|| ConflictDocument::from(&conflict)));
     }
     Ok(json(StatusCode::OK, &ConflictPage { items, next }))
 }
 
 /// What another service of the tenant meant by an id is none of this one's business (CLM-1): services are shown conflicts
-/// of what they send or do, people all of those of their tenant.
-pub(super) fn is_concerned(principal: &Principal, conflict: &Conflict) -> bool {
+/// of what they send or do, people all of those of their tenant. A conflict of an event is recorded once for its tenant, at
+/// one of those subscriptions that compare: it concerns all that have the type.
+pub(super) fn is_concerned(app: &App, principal: &Principal, conflict: &Conflict) -> bool {
     match principal {
         Principal::Service(caller) => {
-            conflict.source == caller.service || does(principal, &conflict.destination)
+            conflict.source == caller.service
+                || does(principal, &conflict.destination)
+                || has_type(app, caller.service.as_str(), conflict)
         }
         Principal::Operator | Principal::Person(_) => true,
     }
+}
+
+/// Whether a service is subscribed to the type of the events of a conflict.
+fn has_type(app: &App, service: &str, conflict: &Conflict) -> bool {
+    let of_event = conflict.destination.split_once(':').filter(|(_, of)| of.contains(':'));
+    of_event.is_some_and(|(_, of)| app.gate.registry().destination(&format!("{service}:{of}")).is_some())
 }
 
 /// One conflict, with both messages and where they differ.
@@ -169,7 +176,7 @@ pub(super) async fn show(
     Segments(id): Segments<i64>,
 ) -> Result<Response, Problem> {
     let mut stored = find(&app, &principal, Permission::Read, id).await?;
-    if !is_concerned(&principal, &stored.conflict) {
+    if !is_concerned(&app, &principal, &stored.conflict) {
         return Err(nothing().into());
     }
     let unreadable = fetch_original(&app, &mut stored).await;
@@ -212,14 +219,27 @@ pub(super) async fn seen_original<'a>(
     if is_own(message.source.as_str()) || is_own(message.target.as_str()) {
         return Ok(Some(original));
     }
-    // Whoever subscribed later was never sent it: those who were have a claim of it, which the conflict keeps.
+    // Whoever subscribed later was never sent it: those who were have a claim of it, or had one that is over by now.
     let id = IdKey { id: message.id.clone(), tenant: message.tenant.clone() };
     let claims = app.gate.store().claims_of(&id, Timestamp(i64::MIN)).await?;
     let was_sent = |it: &StoredClaim| {
         it.claim.message == original.number
             && is_own(it.key.destination.split(':').next().unwrap_or_default())
     };
-    Ok(claims.iter().any(was_sent).then_some(original))
+    if claims.iter().any(was_sent) {
+        return Ok(Some(original));
+    }
+    let destination = &stored.conflict.destination;
+    let is_its = is_own(destination.split(':').next().unwrap_or_default()) && is_of(destination, message);
+    let had_claim = is_its && app.gate.claimed_at(destination, original.settled_at).await?;
+    Ok(had_claim.then_some(original))
+}
+
+/// Whether a message went where this destination is, if that was registered then.
+fn is_of(destination: &str, message: &Message) -> bool {
+    let (source, name) = (message.source.as_str(), message.name.as_str());
+    let of_event = message.event.is_some().then(|| destination.split_once(':')).flatten();
+    of_event.is_some_and(|(_, of)| of.split_once(':') == Some((source, name)))
 }
 
 /// What was first may be in the archive (CLM-16). Says why it is not shown, if that cannot be read now.

@@ -1,5 +1,7 @@
 //! Every decision that was taken on a message, as far as its record is kept (PIP-11).
 
+use std::collections::HashMap;
+
 use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
@@ -8,10 +10,11 @@ use serde_json::{Value, json as document};
 use snavio_model::claim::IdKey;
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::limits;
+use snavio_model::message::Message;
 use snavio_model::order::{EntityRecord, Mode, Place};
 use snavio_model::permission::Permission;
 use snavio_model::telemetry::StoredRecord;
-use snavio_model::time::Clock;
+use snavio_model::time::{Clock, Timestamp};
 use snavio_store::{HeldDelivery, StoreError, StoredClaim, Use};
 use utoipa::ToSchema;
 
@@ -75,8 +78,9 @@ pub(super) async fn explain(
         steps.retain(|it| it.basis["source"] == caller.service.as_str());
     }
     let claims = seen_claims(&app, &principal, &key, None).await?;
+    let mut archived = Archived::default();
     for claim in &claims {
-        of_claim(&app, claim, &mut steps).await?;
+        of_claim(&app, claim, &mut archived, &mut steps).await?;
     }
     let (taken, messages_searched_in_part) = match claims.is_empty() {
         true => unclaimed(&app, &key).await?,
@@ -88,7 +92,7 @@ pub(super) async fn explain(
     };
     steps.extend(taken.iter().filter(is_own).map(of_unclaimed));
     let conflicts = app.gate.store().conflicts_of(&key, None).await?;
-    for conflict in conflicts.into_iter().filter(|it| is_concerned(&principal, it)) {
+    for conflict in conflicts.into_iter().filter(|it| is_concerned(&app, &principal, it)) {
         let basis = document!({
             "conflict_id": conflict.id, "original_hash": conflict.original_hash.to_string(),
             "conflicting_hash": conflict.hash.to_string(), "dead_letter": conflict.dead_letter,
@@ -159,9 +163,14 @@ async fn told(app: &App, key: &IdKey) -> Result<(Vec<Step>, bool), StoreError> {
 }
 
 /// What a claim tells: by what its message was judged, and what became of the work.
-async fn of_claim(app: &App, stored: &StoredClaim, steps: &mut Vec<Step>) -> Result<(), StoreError> {
+async fn of_claim(
+    app: &App,
+    stored: &StoredClaim,
+    archived: &mut Archived,
+    steps: &mut Vec<Step>,
+) -> Result<(), StoreError> {
     let StoredClaim { key, claim, held, .. } = stored;
-    steps.extend(of_routing(app, stored).await?);
+    steps.extend(of_routing(app, stored, archived).await?);
     let basis = document!({
         "message": claim.message, "expires_at": claim.expires_at.to_string(),
         "hash": stored.hash.map(|it| it.to_string()), "repeats": stored.repeats,
@@ -188,8 +197,47 @@ async fn of_claim(app: &App, stored: &StoredClaim, steps: &mut Vec<Step>) -> Res
     Ok(())
 }
 
+/// What was read from the archive by what its messages were let in: each is asked for once, and nothing more once it is away
+/// (CLM-17).
+#[derive(Default)]
+struct Archived {
+    read: HashMap<Serial, Option<(Timestamp, Value)>>,
+    is_away: bool,
+}
+
+impl Archived {
+    /// When a message was settled and by what it was let in, if it is there.
+    async fn find(&mut self, app: &App, id: &IdKey, message: Serial) -> Option<&(Timestamp, Value)> {
+        if !self.is_away && !self.read.contains_key(&message) {
+            match app.gate.archived_message(id, message).await {
+                Ok(found) => {
+                    self.read.insert(message, found.map(|it| (it.settled_at, of_archived(&it.message))));
+                }
+                Err(trouble) => {
+                    let error = &trouble as &dyn std::error::Error;
+                    tracing::warn!(error, "by what a message was let in could not be read from the archive");
+                    self.is_away = true;
+                }
+            }
+        }
+        self.read.get(&message)?.as_ref()
+    }
+}
+
+fn of_archived(message: &Message) -> Value {
+    document!({
+        "source": message.source, "target": message.target, "name": message.name,
+        "key_version": message.key_version, "registry_version": message.registry_version,
+        "correlation_id": message.correlation.as_str(), "archived": true,
+    })
+}
+
 /// By what a claim's message was let in, wherever it is now.
-async fn of_routing(app: &App, stored: &StoredClaim) -> Result<Option<Step>, StoreError> {
+async fn of_routing(
+    app: &App,
+    stored: &StoredClaim,
+    archived: &mut Archived,
+) -> Result<Option<Step>, StoreError> {
     let StoredClaim { key, claim, .. } = stored;
     let decision = format!("granted, and routed to {}", key.destination);
     let before = Serial(claim.message.0 + 1);
@@ -205,24 +253,14 @@ async fn of_routing(app: &App, stored: &StoredClaim) -> Result<Option<Step>, Sto
         return Ok(None);
     }
     let id = IdKey { id: key.id.clone(), tenant: key.tenant.clone() };
-    Ok(match app.gate.archived_message(&id, claim.message).await {
-        Ok(found) => found.map(|it| {
-            let message = &it.message;
-            let basis = document!({
-                "source": message.source, "target": message.target, "name": message.name,
-                "key_version": message.key_version, "registry_version": message.registry_version,
-                "correlation_id": message.correlation.as_str(), "archived": true,
-            });
-            step(it.settled_at, "fast", decision, basis)
-        }),
-        Err(trouble) => {
-            let error = &trouble as &dyn std::error::Error;
-            tracing::warn!(error, "by what a message was let in could not be read from the archive");
-            let decision = format!("{decision}; by what is in the archive, which cannot be read now");
-            let basis = document!({ "source": claim.source, "archived": true });
-            Some(step(claim.first_seen_at, "fast", decision, basis))
-        }
-    })
+    if let Some((at, basis)) = archived.find(app, &id, claim.message).await {
+        return Ok(Some(step(*at, "fast", decision, basis.clone())));
+    }
+    Ok(archived.is_away.then(|| {
+        let decision = format!("{decision}; by what is in the archive, which cannot be read now");
+        let basis = document!({ "source": claim.source, "archived": true });
+        step(claim.first_seen_at, "fast", decision, basis)
+    }))
 }
 
 /// Where its number stands in the order of its entity, as that is now: what it was then is told in the answer only.
