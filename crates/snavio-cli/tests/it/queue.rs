@@ -282,9 +282,10 @@ async fn a_dead_letter_goes_back_only_to_a_queue_that_a_route_names() {
     put.expect("the route can name another queue");
     let path = format!("/v1/dead-letters/{letter}/redrive");
     let one = scene.bot.send(Method::POST, &path, Some(json!({ "why": "mended" }))).await;
-    assert_eq!((one.0, &one.1["reason"]), (409, &json!("conflict")), "{one:?}");
+    assert_eq!((one.0, &one.1["reason"]), (409, &json!("registry_conflict")), "{one:?}");
     let dead = Consumer::new(&scene.node, &scene.cast.bot, "bot-dead");
-    assert_eq!(dead.act("redrive", json!({ "why": "mended" })).await.0, 409);
+    let all = dead.act("redrive", json!({ "why": "mended" })).await;
+    assert_eq!((all.0, &all.1["reason"]), (409, &json!("registry_conflict")), "{all:?}");
     assert_eq!(scene.show(&letter).await.0, 200, "it is a dead letter still");
 }
 
