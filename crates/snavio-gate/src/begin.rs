@@ -86,7 +86,7 @@ impl Gate {
         match self.begin_at(beginning, now, held).await {
             Ok((begun, answer)) => {
                 answer.into_iter().for_each(|answer| self.report(&source, now, &Ok(answer)));
-                Ok(begun)
+                begun
             }
             Err(refusal) => {
                 let refused = Refused { subject: Box::new(subject), refusal: refusal.clone() };
@@ -96,13 +96,14 @@ impl Gate {
         }
     }
 
-    /// Whether the work is the caller's, and what is to be told of that: nothing of an attempt that follows another.
+    /// Whether the work is the caller's, and what is to be told of that: nothing of an attempt that follows another. What was
+    /// taken is taken, also where it could not be handed to the caller.
     async fn begin_at(
         &self,
         beginning: Beginning,
         now: Timestamp,
         held: impl Send + 'static,
-    ) -> Result<(Begun, Option<Answer>), Refusal> {
+    ) -> Result<(Result<Begun, Refusal>, Option<Answer>), Refusal> {
         let registry = self.registry();
         shield::check_source(&registry, &beginning.service, now)?;
         let view = registry.service(beginning.service.as_str());
@@ -126,9 +127,8 @@ impl Gate {
         let begun = match settlement.outcomes.first() {
             Some(Outcome::Queued { delivery }) => {
                 let delivery = *delivery;
-                let begun = self.take_up(&id, &route, delivery).await?;
                 let verdict = Verdict::Accepted { path: Path::Slow, delivery, standing: Standing::Free };
-                return Ok((begun, Some(answer.with(verdict))));
+                return Ok((self.take_up(&id, &route, delivery).await, Some(answer.with(verdict))));
             }
             Some(Outcome::Seen { delivery, status, .. }) => {
                 self.came_again(&id, &route.destination);
@@ -153,7 +153,7 @@ impl Gate {
             Begun::New { .. } => None,
             Begun::Known(followed) => Some(answer.with(Verdict::Followed(followed.clone()))),
         };
-        Ok((begun, answer))
+        Ok((Ok(begun), answer))
     }
 
     fn intake(

@@ -36,6 +36,11 @@ impl Gate {
         Ok(self.horizons().await?.ever_claimed_at(destination))
     }
 
+    /// Whether a destination that claims was there at a time.
+    pub async fn claiming_at(&self, destination: &str, at: Timestamp) -> Result<bool, StoreError> {
+        Ok(self.horizons().await?.claiming_at(destination, at))
+    }
+
     /// Whether what came to a destination at a time was claimed there, or may have been.
     pub async fn claimed_at(&self, destination: &str, at: Timestamp) -> Result<bool, StoreError> {
         Ok(self.horizons().await?.claimed_at(destination, at))

@@ -219,7 +219,7 @@ async fn what_waits_for_a_route_that_is_gone_is_not_called_for_and_ends_on_recor
     assert_eq!((&claim["status"], &claim["attempts"]), (&json!("FAILED"), &json!(2)), "{claim}");
     assert_eq!(claim["error"], "its route names no processor any more");
     let (_, letters) = books.ask(Method::GET, "/v1/dead-letters", None).await;
-    assert_eq!(letters["items"][0]["reason"], "failed", "{letters}");
+    assert_eq!(letters["items"][0]["reason"], "receives_exhausted", "{letters}");
     assert_eq!((processor.asked().len(), neighbour.asked().len()), (1, 0), "nobody else is called for it");
 
     let again = json!({ "subscriptions": [paid("paid", &http(&processor))] });

@@ -113,6 +113,13 @@ impl Horizons {
         self.destinations.get(destination).is_some_and(|it| it.claimed)
     }
 
+    /// Whether a destination that claims was there at a time.
+    pub fn claiming_at(&self, destination: &str, at: Timestamp) -> bool {
+        let past = self.destinations.get(destination);
+        let was_then = |it: &Span| !it.keep.is_zero() && at >= it.from && it.until.is_none_or(|end| at < end);
+        past.is_some_and(|past| past.spans.iter().any(was_then))
+    }
+
     /// Whether what came to a destination at a time was claimed there, or may have been: for a while around a change messages
     /// are settled by what was before and after it.
     pub fn claimed_at(&self, destination: &str, at: Timestamp) -> bool {
@@ -277,6 +284,10 @@ mod tests {
             assert_eq!(claimed, was_claimed, "{came_at}");
         }
         assert!(!loosened.claimed_at("acme/nobody:nothing", at(1500)));
+        let once =
+            registered(&[(0, Some(ClaimPolicy::None)), (10, Some(SHORT)), (20, Some(ClaimPolicy::None))]);
+        let claiming = |seconds| once.claiming_at(&route().destination(), at(seconds));
+        assert_eq!([9, 10, 19, 20].map(claiming), [false, true, true, false]);
     }
 
     /// CLM-10

@@ -44,7 +44,7 @@ pub(super) struct Filter {
 #[derive(Serialize, ToSchema)]
 pub(super) struct ConflictPage {
     items: Vec<ConflictDocument>,
-    /// The `after` to go on from.
+    /// The `after` to go on from, also where nothing of a page was the caller's; the end is where it stays the same.
     next: i64,
 }
 
@@ -231,7 +231,7 @@ pub(super) async fn seen_original<'a>(
     }
     let destination = &stored.conflict.destination;
     let is_its = is_own(destination.split(':').next().unwrap_or_default()) && is_of(destination, message);
-    let had_claim = is_its && app.gate.claimed_at(destination, original.settled_at).await?;
+    let had_claim = is_its && app.gate.claiming_at(destination, original.settled_at).await?;
     Ok(had_claim.then_some(original))
 }
 

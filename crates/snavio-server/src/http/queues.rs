@@ -1,6 +1,6 @@
 //! Consuming: receive, acknowledge, extend, release, purge, redrive, attributes (DLV-2, DLV-3).
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -442,7 +442,8 @@ impl Redriven {
 }
 
 /// Puts dead letters of this dead-letter queue back where they came from, a bounded number per call. Those of which nobody
-/// knows whether they were done stay: `/v1/claims/{key}/reprocess` and `settle` are for them.
+/// knows whether they were done stay: `/v1/claims/{key}/reprocess` and `settle` are for them. What was purged goes back by
+/// itself alone.
 #[utoipa::path(post, path = "/v1/queues/{queue}/redrive", tag = "queues", params(("queue" = String, Path), Whose),
     request_body = RedriveBody,
     responses((status = 200, body = Redriven)))]
@@ -459,6 +460,7 @@ pub(super) async fn redrive(
     let receivable: HashSet<_> = receivable(&registry).collect();
     let (mut after, mut done) = (Serial(0), snavio_store::Redriven::default());
     let (mut unnamed, mut beyond) = (0, 0);
+    let mut claimed: HashMap<Arc<str>, bool> = HashMap::new();
     // Past what cannot go back, until something does.
     loop {
         let page = store.dead_letter_origins(&queue, after, limits::PAGE_MAX).await?;
@@ -468,9 +470,16 @@ pub(super) async fn redrive(
         let (named, others): (Vec<_>, Vec<_>) = own.partition(|it| receivable.contains(&it.queue));
         unnamed += others.len();
         let mut ids = Vec::with_capacity(named.len());
-        for DeadLetterOrigin { id, .. } in named {
-            let letter =
-                if body.beyond_horizon { None } else { store.dead_letter(queue.tenant(), id).await? };
+        for DeadLetterOrigin { id, destination, .. } in named {
+            let may_be_over = !body.beyond_horizon
+                && match claimed.get(&destination) {
+                    Some(claimed) => *claimed,
+                    None => {
+                        let is_claimed = app.gate.ever_claimed_at(&destination).await?;
+                        *claimed.entry(destination).or_insert(is_claimed)
+                    }
+                };
+            let letter = if may_be_over { store.dead_letter(queue.tenant(), id).await? } else { None };
             match letter {
                 Some(letter) if is_beyond_horizon(&app, &letter).await? => beyond += 1,
                 _ => ids.push(id),

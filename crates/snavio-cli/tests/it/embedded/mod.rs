@@ -11,3 +11,4 @@ mod flush_order;
 mod move_store;
 mod push;
 mod retention;
+mod shown;
