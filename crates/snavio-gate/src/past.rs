@@ -37,13 +37,13 @@ impl Gate {
     }
 
     /// Whether a destination that claims was there at a time.
-    pub async fn claiming_at(&self, destination: &str, at: Timestamp) -> Result<bool, StoreError> {
-        Ok(self.horizons().await?.claiming_at(destination, at))
+    pub async fn was_claiming_at(&self, destination: &str, at: Timestamp) -> Result<bool, StoreError> {
+        Ok(self.horizons().await?.was_claiming_at(destination, at))
     }
 
     /// Whether what came to a destination at a time was claimed there, or may have been.
-    pub async fn claimed_at(&self, destination: &str, at: Timestamp) -> Result<bool, StoreError> {
-        Ok(self.horizons().await?.claimed_at(destination, at))
+    pub async fn may_have_claimed_at(&self, destination: &str, at: Timestamp) -> Result<bool, StoreError> {
+        Ok(self.horizons().await?.may_have_claimed_at(destination, at))
     }
 
     /// All of the changelog, read to its end.

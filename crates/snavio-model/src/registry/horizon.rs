@@ -114,7 +114,7 @@ impl Horizons {
     }
 
     /// Whether a destination that claims was there at a time.
-    pub fn claiming_at(&self, destination: &str, at: Timestamp) -> bool {
+    pub fn was_claiming_at(&self, destination: &str, at: Timestamp) -> bool {
         let past = self.destinations.get(destination);
         let was_then = |it: &Span| !it.keep.is_zero() && at >= it.from && it.until.is_none_or(|end| at < end);
         past.is_some_and(|past| past.spans.iter().any(was_then))
@@ -122,7 +122,7 @@ impl Horizons {
 
     /// Whether what came to a destination at a time was claimed there, or may have been: for a while around a change messages
     /// are settled by what was before and after it.
-    pub fn claimed_at(&self, destination: &str, at: Timestamp) -> bool {
+    pub fn may_have_claimed_at(&self, destination: &str, at: Timestamp) -> bool {
         let may_be_of = |it: &Span| {
             let is_later = it.until.is_some_and(|until| at > until.plus(limits::CLAIM_KEEP_SLACK));
             !is_later && at >= it.from.minus(limits::CLAIM_KEEP_SLACK)
@@ -280,13 +280,13 @@ mod tests {
         for (came_at, was_claimed) in
             [(500, false), (950, true), (1500, true), (2030, true), (2061, false), (3500, false)]
         {
-            let claimed = loosened.claimed_at(&route().destination(), at(came_at));
+            let claimed = loosened.may_have_claimed_at(&route().destination(), at(came_at));
             assert_eq!(claimed, was_claimed, "{came_at}");
         }
-        assert!(!loosened.claimed_at("acme/nobody:nothing", at(1500)));
+        assert!(!loosened.may_have_claimed_at("acme/nobody:nothing", at(1500)));
         let once =
             registered(&[(0, Some(ClaimPolicy::None)), (10, Some(SHORT)), (20, Some(ClaimPolicy::None))]);
-        let claiming = |seconds| once.claiming_at(&route().destination(), at(seconds));
+        let claiming = |seconds| once.was_claiming_at(&route().destination(), at(seconds));
         assert_eq!([9, 10, 19, 20].map(claiming), [false, true, true, false]);
     }
 
@@ -316,6 +316,9 @@ mod tests {
         let ending: Vec<_> = (0..100)
             .map(|it| (it * 1000, Some(if it % 2 == 0 { ClaimPolicy::None } else { SHORT })))
             .collect();
-        assert!(registered(&ending).claimed_at(&route().destination(), at(1500)), "it may have been");
+        assert!(
+            registered(&ending).may_have_claimed_at(&route().destination(), at(1500)),
+            "it may have been"
+        );
     }
 }

@@ -10,7 +10,6 @@ use snavio_model::conflict::{Conflict, ConflictState, Immovable, Move};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::json::{Difference, differences};
 use snavio_model::limits;
-use snavio_model::message::Message;
 use snavio_model::permission::{Over, Permission, Verdict};
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::time::{Clock, Timestamp};
@@ -229,17 +228,19 @@ pub(super) async fn seen_original<'a>(
     if claims.iter().any(was_sent) {
         return Ok(Some(original));
     }
-    let destination = &stored.conflict.destination;
-    let is_its = is_own(destination.split(':').next().unwrap_or_default()) && is_of(destination, message);
-    let had_claim = is_its && app.gate.claiming_at(destination, original.settled_at).await?;
+    // It is recorded at one of its tenant's subscriptions; a service had a claim at its own.
+    let target = match principal {
+        Principal::Service(caller) => caller.service.as_str(),
+        Principal::Operator | Principal::Person(_) => {
+            stored.conflict.destination.split(':').next().unwrap_or_default()
+        }
+    };
+    if message.event.is_none() || !is_own(target) {
+        return Ok(None);
+    }
+    let subscription = format!("{target}:{}:{}", message.source, message.name);
+    let had_claim = app.gate.was_claiming_at(&subscription, original.settled_at).await?;
     Ok(had_claim.then_some(original))
-}
-
-/// Whether a message went where this destination is, if that was registered then.
-fn is_of(destination: &str, message: &Message) -> bool {
-    let (source, name) = (message.source.as_str(), message.name.as_str());
-    let of_event = message.event.is_some().then(|| destination.split_once(':')).flatten();
-    of_event.is_some_and(|(_, of)| of.split_once(':') == Some((source, name)))
 }
 
 /// What was first may be in the archive (CLM-16). Says why it is not shown, if that cannot be read now.

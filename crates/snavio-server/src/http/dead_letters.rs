@@ -188,7 +188,7 @@ pub(super) async fn is_beyond_horizon(app: &App, stored: &StoredDeadLetter) -> R
     let claims_now = registry.destination(destination).is_some_and(|it| it.route.claim.keep().is_some());
     Ok(letter.delivery.tracking.is_tracked()
         || claims_now
-        || app.gate.claimed_at(destination, message.received_at).await?)
+        || app.gate.may_have_claimed_at(destination, message.received_at).await?)
 }
 
 pub(super) fn beyond_horizon() -> Refusal {
