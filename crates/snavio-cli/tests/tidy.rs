@@ -199,6 +199,21 @@ fn exceptions_say_why_and_nothing_is_left_undone() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
+/// A trace id, a serial or a time contains such a text now and then.
+#[test]
+fn tests_search_answers_for_no_short_digits() {
+    let mut found = Vec::new();
+    let all = ["crates/snavio-cli/tests", "examples"].into_iter().flat_map(|folder| files(folder, ".rs"));
+    for file in all.filter(|file| !file.path.ends_with("tidy.rs")) {
+        let literals = file.text.split("contains(\"").skip(1).filter_map(|rest| rest.split('"').next());
+        let by_chance = literals.filter(|text| {
+            !text.is_empty() && text.len() < 12 && text.bytes().all(|b| b.is_ascii_hexdigit())
+        });
+        found.extend(by_chance.map(|text| format!("{}: contains({text:?})", file.path)));
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
 #[test]
 fn rules_that_tests_name_are_in_the_contract() {
     let contract: String = files("docs/spec", ".md").iter().map(|file| file.text.as_str()).collect();

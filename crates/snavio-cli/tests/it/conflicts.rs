@@ -76,8 +76,8 @@ async fn a_conflicting_duplicate_is_refused_and_both_contents_are_on_record() {
     let desk = Desk::set().await;
     let id = new_id();
     let (first, second) = (
-        r#"{"lines":[{"account":"1200","amount":100}],"postingDate":"2026-11-15"}"#,
-        r#"{"lines":[{"account":"1200","amount":101}],"postingDate":"2026-11-15"}"#,
+        r#"{"lines":[{"account":"cash-at-bank","amount":100}],"postingDate":"2026-11-15"}"#,
+        r#"{"lines":[{"account":"cash-at-bank","amount":101}],"postingDate":"2026-11-15"}"#,
     );
     assert_eq!(desk.post(&id, first).await.0, 202);
     let (status, answer) = desk.post(&id, first).await;
@@ -89,7 +89,7 @@ async fn a_conflicting_duplicate_is_refused_and_both_contents_are_on_record() {
         "{answer}"
     );
     let conflict = answer["conflict_id"].as_i64().unwrap();
-    assert!(!answer.to_string().contains("1200"), "the first payload is not revealed: {answer}");
+    assert!(!answer.to_string().contains("cash-at-bank"), "the first payload is not revealed: {answer}");
     for _ in 0..3 {
         let (status, again) = desk.post(&id, second).await;
         assert_eq!((status, again["conflict_id"].as_i64()), (409, Some(conflict)), "{again}");
@@ -291,7 +291,7 @@ async fn nobody_sees_a_first_message_that_was_meant_for_another_tenant() {
     });
     desk.node.apply(&other).await;
     let id = new_id();
-    assert_eq!(desk.post(&id, r#"{"salary":4711}"#).await.0, 202);
+    assert_eq!(desk.post(&id, r#"{"salary":1471147114}"#).await.0, 202);
     let draft = Draft {
         target: "yota/ledger".into(),
         payload: r#"{"amount":1}"#.into(),
@@ -308,11 +308,12 @@ async fn nobody_sees_a_first_message_that_was_meant_for_another_tenant() {
         "{whole}"
     );
     assert!(
-        !whole.to_string().contains("4711") && whole["conflicting"]["command"]["payload"]["amount"] == 1,
+        !whole.to_string().contains("1471147114")
+            && whole["conflicting"]["command"]["payload"]["amount"] == 1,
         "{whole}"
     );
     let all = desk.node.get(&format!("/v1/conflicts/{conflict}")).await;
-    assert_eq!(all["original"]["command"]["payload"]["salary"], 4711, "an operator sees both");
+    assert_eq!(all["original"]["command"]["payload"]["salary"], 1471147114, "an operator sees both");
 }
 
 /// CLM-1, CLM-8: within a tenant, too, a conflict shows what was first to whoever sent it or was sent it, and to people; and
@@ -341,7 +342,7 @@ async fn a_service_reads_no_others_first_message_by_provoking_a_conflict() {
         let draft = Draft { payload: payload.into(), ..Draft::new("book", &id) };
         post(&node.client(who), draft.sign(who)).await
     };
-    assert_eq!(send(billing, r#"{"salary":4711}"#).await.0, 202);
+    assert_eq!(send(billing, r#"{"salary":1471147114}"#).await.0, 202);
     let (status, answer) = send(spy, r#"{"salary":1}"#).await;
     assert_eq!(status, 409, "{answer}");
     let conflict = answer["conflict_id"].as_i64().unwrap();
@@ -353,7 +354,7 @@ async fn a_service_reads_no_others_first_message_by_provoking_a_conflict() {
         (200, &Value::Null, &json!([])),
         "{whole}"
     );
-    assert!(!whole.to_string().contains("4711"), "{whole}");
+    assert!(!whole.to_string().contains("1471147114"), "{whole}");
     assert_eq!(whole["conflicting"]["command"]["payload"], json!({ "salary": 1 }), "its own");
     let viewer = node.api().with_token(&issue(&node, "Vera", "tenant-viewer", Some("acme")).await.token);
     for who in [token(bot).await, viewer, node.operator()] {
@@ -361,7 +362,7 @@ async fn a_service_reads_no_others_first_message_by_provoking_a_conflict() {
         let salary = &whole["original"]["command"]["payload"]["salary"];
         assert_eq!(
             (status, salary, whole["differences"].as_array().map(Vec::len)),
-            (200, &json!(4711), Some(1))
+            (200, &json!(1471147114), Some(1))
         );
     }
     assert_eq!(get(&token(bystander).await, &path).await.0, 404);

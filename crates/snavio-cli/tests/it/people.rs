@@ -324,5 +324,5 @@ async fn people_onboard_by_the_command_line() {
     assert!(run(&operator, "tokens list").contains(&id));
     run(&operator, &format!("tokens revoke {id} --why left"));
     let ended = acme.run("get services");
-    assert!(ended.code == Some(1) && ended.err.contains("401"), "{ended:?}");
+    assert!(ended.code == Some(1) && ended.err.contains("401 unauthenticated"), "{ended:?}");
 }

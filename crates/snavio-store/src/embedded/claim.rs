@@ -15,7 +15,7 @@ use super::check::{self, Check, unreadable, usable};
 use super::writer::sql;
 use super::{known, message, original};
 use crate::archive::Aside;
-use crate::over::{AUDITED, KEEPS_CLAIM};
+use crate::over::{AUDITED, EXPIRES};
 use crate::{StoreError, StoredClaim};
 
 /// The columns that [`read`] and [`whole`] read.
@@ -25,9 +25,11 @@ const COLUMNS: &str = "source, message, first_seen_at, expires_at, check_value, 
 /// What a row has besides, behind them.
 const ASIDE: &str = "repeats, last_seen_at, archived_at, archive, erased_at";
 
-/// The claim of a key, whose parameters are the digest, the id, the tenant and the destination.
-pub(super) const KEY: &str = "number IN (SELECT number FROM known_id WHERE digest = ?1 AND kind = 0) \
-     AND id = ?2 AND tenant = ?3 AND destination = ?4";
+/// The claim of a key, whose parameters are the digest, the id, the tenant and the destination. There is at most one. A
+/// scalar subquery, since for `IN` SQLite builds a temporary table at each run.
+pub(super) const KEY: &str = "number = (SELECT found.number FROM known_id \
+     CROSS JOIN claim AS found ON found.number = known_id.number \
+     WHERE digest = ?1 AND kind = 0 AND found.id = ?2 AND found.tenant = ?3 AND found.destination = ?4)";
 
 /// Looks claims up.
 pub(super) struct Find<'a>(CachedStatement<'a>);
@@ -302,7 +304,7 @@ pub(super) fn seen_again(
 /// audit go on the record (`retention.rs`).
 pub(super) fn sweep(connection: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<usize> {
     let over = format!(
-        "FROM claim WHERE expires_at <= ?1 AND NOT {KEEPS_CLAIM} AND NOT {AUDITED} ORDER BY expires_at LIMIT ?2"
+        "FROM claim WHERE expires_at <= ?1 AND {EXPIRES} AND NOT {AUDITED} ORDER BY expires_at LIMIT ?2"
     );
     let answers = format!(
         "DELETE FROM answer WHERE delivery IN (SELECT delivery FROM (SELECT delivery {over}) WHERE delivery IS NOT NULL)"

@@ -89,14 +89,19 @@ pub(super) fn release(
     key: &EntityKey,
     number: i64,
 ) -> rusqlite::Result<Option<Arc<str>>> {
-    const RELEASE: &str = "UPDATE delivery SET waits = 0 WHERE lane = ?1 AND lane_number = ?2 AND waits = 1 RETURNING destination";
-    let mut statement = connection.prepare_cached(RELEASE)?;
-    let mut rows = statement.query(params![key.to_text(), number])?;
-    let mut released = None;
-    while let Some(row) = rows.next()? {
-        released = Some(row.get_ref(0)?.as_str()?.into());
+    // One by one: for RETURNING, and for several rows at once, SQLite builds a temporary table.
+    const WAITING: &str =
+        "SELECT id, destination FROM delivery WHERE lane = ?1 AND lane_number = ?2 AND waits = 1";
+    const RELEASE: &str = "UPDATE delivery SET waits = 0 WHERE id = ?1";
+    let mut waiting = connection.prepare_cached(WAITING)?;
+    let read = |row: &Row<'_>| Ok((row.get(0)?, row.get_ref(1)?.as_str()?.into()));
+    let waiting: Vec<(i64, Arc<str>)> =
+        waiting.query_map(params![key.to_text(), number], read)?.collect::<Result<_, _>>()?;
+    let mut release = connection.prepare_cached(RELEASE)?;
+    for (id, _) in &waiting {
+        release.execute([id])?;
     }
-    Ok(released)
+    Ok(waiting.into_iter().last().map(|(_, destination)| destination))
 }
 
 /// Lets all of a lane be handed out that waited, and says their numbers.

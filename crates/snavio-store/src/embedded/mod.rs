@@ -40,6 +40,8 @@ mod registry;
 mod retention;
 mod seal;
 mod segment;
+#[cfg(test)]
+mod statements;
 mod telemetry;
 mod through;
 mod writer;
@@ -52,6 +54,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use snavio_model::claim::IdKey;
 use snavio_model::delivery::{QueueAttributes, Receipt, ReceiptOutcome};
@@ -208,7 +211,8 @@ impl EmbeddedStore {
 
         let read_only = || {
             let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-            let connection = Connection::open_with_flags(&file, flags)?;
+            let mut connection = Connection::open_with_flags(&file, flags)?;
+            configure(&mut connection)?;
             connection.busy_timeout(Duration::from_secs(5))?;
             known::offer_digest(&connection)?;
             Ok(connection)
@@ -280,9 +284,19 @@ fn take_lock(folder: &Path) -> Result<File, OpenError> {
     }
 }
 
+/// What holds for every connection. A statement's plan is made once, without a look at bound values: with one SQLite
+/// parses it again whenever they change, which in a cached statement is at every use.
+fn configure(connection: &mut Connection) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    #[cfg(test)]
+    statements::watch(connection)?;
+    Ok(())
+}
+
 /// A connection that may write: the writer's, or the checkpointer's.
 fn connect(file: &Path, options: &Options) -> rusqlite::Result<Connection> {
-    let connection = Connection::open(file)?;
+    let mut connection = Connection::open(file)?;
+    configure(&mut connection)?;
     // Nobody else writes; this only bounds how long starting the log over waits for readers.
     connection.busy_timeout(Duration::from_millis(50))?;
     connection.set_prepared_statement_cache_capacity(64);

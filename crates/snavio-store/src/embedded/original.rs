@@ -19,8 +19,8 @@ use crate::over::{Walk, keeps_meaning};
 const COLUMNS: &str = "source, message, hash, expires_at, check_value, hash_version, id, tenant";
 
 /// The meaning of an id, whose parameters are the digest, the id and the tenant.
-const KEY: &str =
-    "number IN (SELECT number FROM known_id WHERE digest = ?1 AND kind = 1) AND id = ?2 AND tenant = ?3";
+const KEY: &str = "number = (SELECT found.number FROM known_id CROSS JOIN original AS found ON found.number = known_id.number \
+     WHERE digest = ?1 AND kind = 1 AND found.id = ?2 AND found.tenant = ?3)";
 
 pub(super) fn find(connection: &Connection, key: &IdKey) -> Result<Option<Original>, StoreError> {
     let query = format!(

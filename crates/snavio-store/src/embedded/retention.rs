@@ -11,7 +11,7 @@ use super::writer::{Transaction, sql};
 use super::{audit, claim, erase, hold, known, original};
 use crate::StoreError;
 use crate::archive::{DESTINATIONS_MAX, Expired};
-use crate::over::{AUDITED, ById, KEEPS_CLAIM, Looked, Walk, Walks, needs_claim, needs_original};
+use crate::over::{AUDITED, ById, EXPIRES, Looked, Walk, Walks, needs_claim, needs_original};
 
 const BY_ID: ById = ById {
     claims: "other.number IN (SELECT known_id.number FROM known_id \
@@ -62,7 +62,7 @@ fn sweep_on(
     limit: usize,
 ) -> Result<usize, StoreError> {
     let which = format!(
-        "expires_at >= ?2 AND expires_at <= ?1 AND NOT {KEEPS_CLAIM} AND {} ORDER BY expires_at LIMIT ?3 OFFSET ?4",
+        "expires_at >= ?2 AND expires_at <= ?1 AND {EXPIRES} AND {} ORDER BY expires_at LIMIT ?3 OFFSET ?4",
         if holds.is_empty() { AUDITED } else { "true" }
     );
     let (from, behind) = walk.from(holds, now);
@@ -90,8 +90,8 @@ pub(super) fn make_way(
     key: &ClaimKey,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    let which = "number IN (SELECT number FROM known_id WHERE digest = ?5 AND kind = 0) \
-         AND id = ?2 AND tenant = ?3 AND destination = ?4";
+    let which = "number = (SELECT found.number FROM known_id CROSS JOIN claim AS found ON found.number = known_id.number \
+         WHERE digest = ?5 AND kind = 0 AND found.id = ?2 AND found.tenant = ?3 AND found.destination = ?4)";
     let (id, tenant) = (key.id.as_str(), key.tenant.as_str());
     let values = params![now.0, id, tenant, key.destination, known::digest(id, tenant)];
     let over = select(transaction.connection, which, values).map_err(sql)?;
@@ -197,7 +197,7 @@ mod tests {
         for (from, which) in [("", format!("NOT {AUDITED}")), ("expires_at >= 0 AND", AUDITED.to_owned())] {
             let plan = format!(
                 "EXPLAIN QUERY PLAN SELECT number FROM claim \
-                 WHERE {from} expires_at <= 1 AND NOT {KEEPS_CLAIM} AND {which} ORDER BY expires_at LIMIT 9"
+                 WHERE {from} expires_at <= 1 AND {EXPIRES} AND {which} ORDER BY expires_at LIMIT 9"
             );
             let detail: String = connection.prepare(&plan).unwrap().query_row([], |row| row.get(3)).unwrap();
             assert!(detail.contains("USING INDEX claim_by_expiry (expires_at"), "{detail}");

@@ -47,7 +47,7 @@ async fn a_conflict_shows_what_was_first_to_whoever_was_sent_it_also_when_the_cl
         let body = Some(event.to_string().into_bytes());
         verdict(who.send(Method::POST, "/v1/events", body, "application/json").await)
     };
-    assert_eq!(emit(&node, 4711).await.0, 202);
+    assert_eq!(emit(&node, 1471147114).await.0, 202);
     node.stop();
     let store = snavio_sdk::sqlite::rusqlite::Connection::open(node.data().join("snavio.db")).unwrap();
     assert_eq!(store.execute("DELETE FROM claim", []).unwrap(), 3);
@@ -64,7 +64,7 @@ async fn a_conflict_shows_what_was_first_to_whoever_was_sent_it_also_when_the_cl
         let token = issue(&node, "books", "accounting-ops", Some(tenant)).await.token;
         let (status, whole) = show(&node.api().with_token(&token), of(tenant).await).await;
         assert_eq!((status, whole["original"].is_object()), (200, is_shown), "{tenant}: {whole}");
-        assert_eq!(whole.to_string().contains("4711"), is_shown, "{tenant}: {whole}");
+        assert_eq!(whole.to_string().contains("1471147114"), is_shown, "{tenant}: {whole}");
     }
     let conflict = of("acme").await;
     for who in [shop, ledger, reports] {
