@@ -206,9 +206,8 @@ fn tests_search_answers_for_no_short_digits() {
     let all = ["crates/snavio-cli/tests", "examples"].into_iter().flat_map(|folder| files(folder, ".rs"));
     for file in all.filter(|file| !file.path.ends_with("tidy.rs")) {
         let literals = file.text.split("contains(\"").skip(1).filter_map(|rest| rest.split('"').next());
-        let by_chance = literals.filter(|text| {
-            !text.is_empty() && text.len() < 12 && text.bytes().all(|b| b.is_ascii_hexdigit())
-        });
+        let by_chance = literals
+            .filter(|text| !text.is_empty() && text.len() < 8 && text.bytes().all(|b| b.is_ascii_hexdigit()));
         found.extend(by_chance.map(|text| format!("{}: contains({text:?})", file.path)));
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
