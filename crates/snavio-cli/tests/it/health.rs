@@ -105,7 +105,7 @@ async fn who_waits_is_answered_at_once_when_the_node_stops() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(5), ended)
+    tokio::time::timeout(Duration::from_secs(15), ended)
         .await
         .expect("the node stops without waiting out polls");
     assert_eq!(receiving.answer().json()["deliveries"], serde_json::json!([]));

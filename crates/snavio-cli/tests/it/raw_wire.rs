@@ -61,8 +61,8 @@ impl Wire {
     pub(crate) fn to(node: &Node) -> Self {
         let address = node.url().split_once("://").expect("an address").1;
         let stream = TcpStream::connect(address).expect("the node listens");
-        stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout can be set");
-        stream.set_write_timeout(Some(Duration::from_secs(10))).expect("a timeout can be set");
+        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout can be set");
+        stream.set_write_timeout(Some(Duration::from_secs(30))).expect("a timeout can be set");
         Self(stream)
     }
 

@@ -82,7 +82,7 @@ fn a_request_whose_end_is_ambiguous_is_refused_or_is_the_last() {
     ] {
         let mut wire = Wire::to(&node);
         assert_eq!(wire.ask(post(headers, "abc")).status, 400, "{headers}");
-        assert!(wire.is_hung_up_within(Duration::from_secs(5)), "{headers}");
+        assert!(wire.is_hung_up_within(Duration::from_secs(8)), "{headers}");
     }
     // Two lengths at once: the chunks count, and nothing behind them is taken for a request.
     for headers in
@@ -90,7 +90,7 @@ fn a_request_whose_end_is_ambiguous_is_refused_or_is_the_last() {
     {
         let mut wire = Wire::to(&node);
         assert_eq!(wire.ask(post(headers, "0\r\n\r\n")).status, 415, "{headers}");
-        assert!(wire.is_hung_up_within(Duration::from_secs(5)), "{headers}");
+        assert!(wire.is_hung_up_within(Duration::from_secs(8)), "{headers}");
     }
     // The same length twice is one length, and what comes behind it another request.
     let mut wire = Wire::to(&node);
@@ -136,9 +136,9 @@ fn who_is_slow_with_its_headers_is_hung_up_on() {
     for first in ["", "P", "PRI * HTTP/2", "GET /livez HTTP/1.1\r\nHost: local"] {
         let mut wire = Wire::to(&node);
         wire.send(first);
-        within(Duration::from_secs(5), || {
+        within(Duration::from_secs(9), || {
             // Some are told why; all are hung up on.
-            while !wire.is_hung_up_within(Duration::from_secs(4)) {}
+            while !wire.is_hung_up_within(Duration::from_secs(8)) {}
         });
     }
 }
@@ -158,9 +158,9 @@ async fn announced(length: usize) -> (Node, Wire) {
 async fn who_pauses_within_its_body_is_refused() {
     let (_node, mut wire) = announced(100).await;
     wire.send("{");
-    within(Duration::from_secs(5), || {
+    within(Duration::from_secs(9), || {
         assert_eq!(wire.answer().refusal(), (408, "request_timeout".into()));
-        assert!(wire.is_hung_up_within(Duration::from_secs(4)));
+        assert!(wire.is_hung_up_within(Duration::from_secs(8)));
     });
 }
 
@@ -199,7 +199,7 @@ fn connections_past_the_limit_are_closed_and_those_within_go_on() {
     for wire in &mut held {
         assert_eq!(wire.ask(get("/livez", "localhost")).status, 200);
     }
-    assert!(Wire::to(&node).is_hung_up_within(Duration::from_secs(5)));
+    assert!(Wire::to(&node).is_hung_up_within(Duration::from_secs(8)));
     assert_eq!(held[0].ask(get("/livez", "localhost")).status, 200);
     held.pop();
     let freed = || (!Wire::to(&node).is_hung_up_within(Duration::from_millis(100))).then_some(());

@@ -9,7 +9,7 @@ use snavio_model::limits;
 use snavio_sdk::Credentials;
 
 use crate::node::{Draft, Launch, Node, new_id, post, post_batch, seconds_from_now, verdict};
-use crate::patience::{eventually, within};
+use crate::patience::eventually;
 use crate::queue::Scene;
 use crate::raw_wire::{Wire, head};
 use crate::wire::{Answered, http, metric, post_json};
@@ -392,5 +392,5 @@ async fn a_stream_whose_reader_left_gives_up_its_place_at_once() {
     wire.send(head("GET /v1/telemetry", &token, &["Accept: text/event-stream"]));
     eventually("the stream is open", async || under_way(2.0).await).await;
     drop(wire);
-    within(Duration::from_secs(5), "the place is free", async || under_way(1.0).await).await;
+    eventually("the place is free", async || under_way(1.0).await).await;
 }

@@ -109,11 +109,11 @@ fn who_does_not_finish_its_handshake_is_hung_up_on() {
     for first in [&b""[..], b"\x16\x03\x01"] {
         let mut wire = Wire::to(&node);
         wire.send(first);
-        assert!(wire.is_hung_up_within(std::time::Duration::from_secs(5)));
+        assert!(wire.is_hung_up_within(std::time::Duration::from_secs(8)));
     }
     let mut wire = Wire::to(&node);
     wire.send("GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    while !wire.is_hung_up_within(std::time::Duration::from_secs(5)) {}
+    while !wire.is_hung_up_within(std::time::Duration::from_secs(8)) {}
 }
 
 fn complaint(data: &Path, launch: &Launch) -> String {

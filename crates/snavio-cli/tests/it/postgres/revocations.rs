@@ -150,10 +150,13 @@ async fn stops_the_other(what: &str, method: Method, path: &str, body: Option<Va
 
     let sending = async {
         let mut accepted = 0;
+        let mut last_accepted_at = None;
         loop {
+            // When it was sent: a busy machine may keep its answer for long.
+            let sent_at = tokio::time::Instant::now();
             match send().await {
-                (202, _) => accepted += 1,
-                (_, refusal) => return (accepted, refusal, tokio::time::Instant::now()),
+                (202, _) => (accepted, last_accepted_at) = (accepted + 1, Some(sent_at)),
+                (_, refusal) => return (accepted, refusal, last_accepted_at),
             }
         }
     };
@@ -165,12 +168,11 @@ async fn stops_the_other(what: &str, method: Method, path: &str, body: Option<Va
         asked_at
     };
     let both = async { tokio::join!(sending, taking_back) };
-    let ((accepted, refusal, refused_at), asked_at) =
-        tokio::time::timeout(Duration::from_secs(30), both).await.expect("it is refused at last");
-    assert!(refused_at > asked_at, "{what}: refused before it was taken back: {refusal}");
-    let after = refused_at - asked_at;
-    println!("{what} acted elsewhere after {after:?}; {accepted} commands were taken until then");
-    assert!(accepted > 0, "{what}: the other node took nothing: {refusal}");
+    let ((accepted, refusal, last_accepted_at), asked_at) =
+        tokio::time::timeout(Duration::from_secs(60), both).await.expect("it is refused at last");
+    let last_accepted_at = last_accepted_at.expect("the other node accepts commands before");
+    let after = last_accepted_at.saturating_duration_since(asked_at);
+    println!("{what} acted elsewhere after {after:?}; {accepted} commands were accepted until then");
     assert_eq!(refusal["reason"], reason, "{what}: {refusal}");
     assert!(after < ACTS_WITHIN, "{what}: {after:?}");
 }

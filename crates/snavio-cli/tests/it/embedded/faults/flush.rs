@@ -89,11 +89,10 @@ async fn behind_a_slow_flush_queues_stay_bounded_and_reads_go_on() {
         sending.spawn(async move { actors.send(&Draft::new("pay", &new_id())).await });
     }
     let mut refused = 0;
-    let mut looks = 0;
+    let mut readings = Vec::new();
     eventually("the flood is refused", async || {
         assert!(status(&node).await["waiting"].as_u64().unwrap() <= ROOM);
-        read_something(&node, &cast).await;
-        looks += 1;
+        readings.push(read_something(&node, &cast).await);
         while let Some(sent) = sending.try_join_next() {
             match sent.expect("sending ends") {
                 Sent::Acknowledged => assert!(strace.fired() >= 1, "it was acknowledged before its flush"),
@@ -108,9 +107,12 @@ async fn behind_a_slow_flush_queues_stay_bounded_and_reads_go_on() {
                 Sent::Unknown => panic!("the node went away: {}", node.said()),
             }
         }
-        (refused > 0 && looks >= 5).then_some(())
+        (refused > 0 && readings.len() >= 5).then_some(())
     })
     .await;
+    // The fastest one: a busy machine slows some of them down.
+    let fastest = readings.iter().min().expect("something was read");
+    assert!(*fastest < FLUSH / 2, "reads do not wait for flushes: {readings:?}");
     assert!(strace.seen().contains("fsync("), "no flush was under way: {}", strace.seen());
     let acknowledged =
         sending.join_all().await.into_iter().filter(|sent| *sent == Sent::Acknowledged).count();
@@ -121,12 +123,12 @@ async fn behind_a_slow_flush_queues_stay_bounded_and_reads_go_on() {
     account_after_restart(&mut node, &cast, tally).await;
 }
 
-async fn read_something(node: &Node, cast: &crate::node::Cast) {
-    let reading = async {
-        let bot = node.client(&cast.bot);
-        bot.call(Method::GET, "/v1/queues/pay-inbox", None).await.expect("the queue can be looked at");
-        bot.call(Method::GET, "/v1/dead-letters", None).await.expect("dead letters can be listed");
-        node.operator().call(Method::GET, "/v1/registry", None).await.expect("the registry can be read");
-    };
-    tokio::time::timeout(Duration::from_secs(1), reading).await.expect("reads do not wait for flushes");
+/// Reads from the queue, the store and the registry. Returns how long that took.
+async fn read_something(node: &Node, cast: &crate::node::Cast) -> Duration {
+    let began_at = tokio::time::Instant::now();
+    let bot = node.client(&cast.bot);
+    bot.call(Method::GET, "/v1/queues/pay-inbox", None).await.expect("the queue can be looked at");
+    bot.call(Method::GET, "/v1/dead-letters", None).await.expect("dead letters can be listed");
+    node.operator().call(Method::GET, "/v1/registry", None).await.expect("the registry can be read");
+    began_at.elapsed()
 }
