@@ -2,6 +2,7 @@
 
 mod cmd;
 mod connection;
+mod log;
 mod output;
 
 use std::process::ExitCode;

@@ -84,7 +84,7 @@ impl Moves {
             let runner = Runner::new(self.runner.get_migrations()).set_grouped(true);
             match runner.run_async(client).await {
                 Err(error) if is_held_up(&error) && Instant::now() < until => {
-                    tracing::warn!("a migration waits for a lock that others hold");
+                    tracing::warn!(cause = "locked", "a migration waits for a lock that others hold");
                     tokio::time::sleep(LOCK_PAUSE).await;
                 }
                 Err(error) if is_held_up(&error) => return Err(OpenError::HeldUp(error)),
@@ -109,6 +109,7 @@ impl Moves {
             }
             tracing::warn!(
                 nodes = there.join(", "),
+                cause = "nodes of an older layout run",
                 "waiting for nodes to leave that the new layout does not serve"
             );
             tokio::time::sleep(Duration::from_millis(500).min(patience)).await;
