@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt::{self, Write};
 use std::hash::{Hash, Hasher};
 use std::io::IsTerminal;
+use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,6 +14,8 @@ use snavio_server::config::Config;
 use tokio::time::Instant;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Directive;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -22,14 +25,22 @@ use crate::cmd::Failure;
 const COUNTS: &str = "snavio::log";
 /// The target of lines about single messages.
 const MESSAGES: &str = "snavio::message";
+/// The target of lines about migrations.
+const MIGRATIONS: &str = "refinery_core";
 /// How often counts are written that are due.
 const FLUSH_EVERY: Duration = Duration::from_millis(250);
 
 /// Starts the log of this process.
 pub(crate) fn start(config: &Config) -> Result<LogLimit, Failure> {
-    let filter = tracing_subscriber::EnvFilter::try_new(&config.log_filter)
+    let mut filter = EnvFilter::try_new(&config.log_filter)
         .map_err(|error| Failure::of(format!("log.filter is {:?}", config.log_filter), &error))?;
+    if !config.log_filter.contains(MIGRATIONS) {
+        // Every new store runs all migrations: a line for each tells nobody anything.
+        filter = filter.add_directive(Directive::from_str(&format!("{MIGRATIONS}=warn"))?);
+    }
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // It would write to standard error that it cannot write to standard error, and panic.
+    let builder = builder.log_internal_errors(false);
     // Colours are for eyes: in a file they are noise.
     let builder = builder.with_ansi(std::io::stderr().is_terminal());
     let limit = LogLimit::new();
