@@ -10,7 +10,8 @@ use crate::cmd::Failure;
 /// Where the node is.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct NodeAddress {
-    /// The node's address. One on this machine is never reached through a proxy, whatever HTTP_PROXY says.
+    /// The node's address, for example 127.0.0.1:8080. Without http:// or https:// it is http:// for this machine
+    /// and https:// for others. One on this machine is never reached through a proxy, whatever HTTP_PROXY says.
     #[arg(long, global = true, env = "SNAVIO_URL", default_value = "http://127.0.0.1:8080")]
     url: String,
     /// A PEM file with a root certificate to trust besides the usual ones.

@@ -1,7 +1,10 @@
 //! The binary `snavio`: one file per command in `cmd/`.
+// They panic where nobody reads any more (`| head`): `output` prints.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod cmd;
 mod connection;
+mod log;
 mod output;
 
 use std::process::ExitCode;
@@ -81,7 +84,7 @@ fn main() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("snavio: cannot start: {error}");
+            output::print_error(format_args!("snavio: cannot start: {error}"));
             return ExitCode::FAILURE;
         }
     };

@@ -1,11 +1,13 @@
 //! Printing: tables for people, JSON for programs.
 
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, Write};
+use std::fmt::Display;
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::ValueEnum;
 use comfy_table::Table;
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+use comfy_table::presets::{NOTHING, UTF8_HORIZONTAL_ONLY};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -27,12 +29,11 @@ impl Output {
             return print_line(&document.to_string());
         }
         let mut table = Table::new();
-        table.load_style(UTF8_HORIZONTAL_ONLY);
         table.set_header(columns.iter().map(|column| column.replace('_', " ")));
         for item in items {
             table.add_row(columns.iter().map(|column| cell(&item[*column])));
         }
-        print_line(&table.to_string());
+        print_line(&rendered(table));
     }
 
     /// Prints a list: its items as rows, or the whole document.
@@ -105,8 +106,8 @@ impl Output {
     /// Says why a command failed, beside its results.
     pub(crate) fn failure(self, failure: &Failure) {
         match self {
-            Self::Table => eprintln!("snavio: {failure}"),
-            Self::Json => eprintln!("{}", failure.document()),
+            Self::Table => print_error(format_args!("snavio: {failure}")),
+            Self::Json => print_error(failure.document()),
         }
     }
 }
@@ -132,11 +133,26 @@ pub(crate) fn print_bytes(bytes: &[u8]) {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            eprintln!("snavio: cannot write the result: {error}");
+            print_error(format_args!("snavio: cannot write the result: {error}"));
             std::process::exit(1);
         }
-        _ => {}
+        Err(_) => READER_GONE.store(true, Ordering::Relaxed),
+        Ok(()) => {}
     }
+}
+
+/// Whether somebody stopped reading before everything was printed.
+static READER_GONE: AtomicBool = AtomicBool::new(false);
+
+/// Whether the reader of standard output left before everything was printed. A command must then not act as if the
+/// reader had it.
+pub(crate) fn is_reader_gone() -> bool {
+    READER_GONE.load(Ordering::Relaxed)
+}
+
+/// Prints a line to standard error, if somebody reads it: `eprintln!` panics if nobody does.
+pub(crate) fn print_error(line: impl Display) {
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
 /// JSON on as many lines as it has values, and otherwise as it came: numbers keep their digits.
@@ -185,6 +201,19 @@ pub(crate) fn cell(value: &Value) -> String {
         Value::String(text) => on_a_line(text),
         other => on_a_line(&other.to_string()),
     }
+}
+
+/// A table with borders on a terminal, and without them where a program reads it.
+pub(crate) fn rendered(mut table: Table) -> String {
+    if std::io::stdout().is_terminal() {
+        table.load_style(UTF8_HORIZONTAL_ONLY);
+        return table.to_string();
+    }
+    table.load_style(NOTHING);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    table.trim_fmt()
 }
 
 /// Whatever was sent stays on its line and cannot steer the terminal.

@@ -404,7 +404,12 @@ impl Gate {
                 let id = subject.id.as_ref().map_or("", MessageId::as_str);
                 let correlation = subject.correlation.as_ref().map_or("", CorrelationId::as_str);
                 let traceparent = subject.traceparent.as_ref().map_or("", Traceparent::as_str);
-                tracing::info!(target: "snavio::message", %source, id, correlation, traceparent, reason, "refused");
+                if refusal.reason.contract().status == 503 {
+                    // The node is at fault, and all messages are refused: `cause` limits the lines.
+                    tracing::info!(target: "snavio::message", %source, id, correlation, traceparent, reason, cause = reason, "refused");
+                } else {
+                    tracing::info!(target: "snavio::message", %source, id, correlation, traceparent, reason, "refused");
+                }
                 let record = telemetry::refused(source, subject, refusal, at);
                 record.into_iter().for_each(|record| self.gathering.add(record));
             }

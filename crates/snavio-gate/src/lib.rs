@@ -47,6 +47,8 @@ pub use gate::{Gate, Settings};
 pub use loaded::Loaded;
 pub use service_notes::ServiceNote;
 pub use shield::{Arrival, Form, Vouched};
-pub use snapshot::{SnapshotKeys, Snapshots, Trouble as SnapshotTrouble};
+pub use snapshot::{
+    SnapshotKeys, Snapshots, TROUBLE_CAUSES as SNAPSHOT_TROUBLE_CAUSES, Trouble as SnapshotTrouble,
+};
 pub use targets::TargetState;
 pub use vouching::{UnverifiedWebhook, VerifiedWebhook};

@@ -100,7 +100,10 @@ impl Gate {
             }
         };
         if tokio::time::timeout(REVALIDATION_MAX, refresh).await.is_err() {
-            tracing::warn!("the registry is too old, and the store does not answer");
+            tracing::warn!(
+                cause = "no answer in time",
+                "the registry is too old, and the store does not answer"
+            );
         }
         self.currency.phase_of_senders(self.clock.now())
     }

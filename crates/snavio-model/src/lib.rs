@@ -22,6 +22,7 @@ pub mod id;
 pub mod json;
 pub mod limits;
 pub mod lines;
+pub mod log_limiter;
 pub mod message;
 pub mod name;
 pub mod order;

@@ -309,6 +309,14 @@ pub const FENCED_REMEMBERED_MAX: usize = 10_000;
 pub const REPEATS_GATHERED_MAX: usize = 10_000;
 /// New conflicts that have a line of the log each, in a second, and attempts that failed; of the rest it has the number.
 pub const FLOOD_LINES_MAX: u32 = 10;
+/// How often one cause of failures has a line of the log, at most.
+pub const LOG_LINE_EVERY: Duration = Duration::from_secs(1);
+/// Causes that are told apart at one place that logs; further ones share a line.
+pub const LOG_CAUSES_MAX: usize = 16;
+/// The text that further causes share.
+pub const LOG_OTHER_CAUSES: &str = "other causes";
+/// Characters of a cause by which it is told apart.
+pub const LOG_CAUSE_CHARS_MAX: usize = 300;
 /// Calls of processors and receivers under way at once for one queue of a node.
 pub const CALLS_PER_QUEUE_MAX: usize = 64;
 /// Such calls for all queues of a node, half of them divided by tenants; past that each queue may have one. Each holds a connection and the bytes of a message.

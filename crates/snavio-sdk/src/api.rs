@@ -88,11 +88,13 @@ pub struct Api {
 }
 
 impl Api {
-    /// A node at `base`, for example `http://127.0.0.1:8080`. `ca` is a PEM with further roots to trust. A node on
+    /// A node at `base`, for example `http://127.0.0.1:8080`. Without a scheme it is `http://` for this machine, and
+    /// `https://` for others: a token must not go over a network as it is by mistake. `ca` is a PEM with further roots to trust. A node on
     /// this machine is reached without the proxy that the environment names (`HTTP_PROXY`), others with it.
     pub fn new(base: &str, ca: Option<&[u8]>) -> Result<Self, ApiError> {
         // One provider for the process; a second one asking is told so and goes on with the first.
         let _ = rustls::crypto::ring::default_provider().install_default();
+        let base = &with_scheme(base);
         let unreachable = |source| ApiError::Unreachable { url: base.to_owned(), source };
         // No gateway redirects, and a token must not follow one elsewhere.
         let redirects = reqwest::redirect::Policy::none();
@@ -189,6 +191,14 @@ impl Api {
 }
 
 /// Whether the address is of this machine: what is said to it, tokens above all, is nothing for a proxy.
+fn with_scheme(base: &str) -> String {
+    if base.contains("://") {
+        return base.to_owned();
+    }
+    let plain = format!("http://{base}");
+    if is_loopback(&plain) { plain } else { format!("https://{base}") }
+}
+
 fn is_loopback(base: &str) -> bool {
     let url = reqwest::Url::parse(base).ok();
     let host = url.as_ref().and_then(|url| url.host_str()).unwrap_or_default();

@@ -86,6 +86,11 @@ impl Service<Request<Incoming>> for Doorway {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let mut request = Arriving::wrap(request, self.door.body_timeout);
         let refused = |refusal| Box::pin(ready(Ok(Problem::from(refusal).into_response())));
+        if let Err(refusal) = ambiguous::check_framing(request.headers()) {
+            let mut answer = Problem::from(refusal).into_response();
+            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            return Box::pin(ready(Ok(answer)));
+        }
         let checked = self.door.hosts.check(&request, self.local);
         if let Err(refusal) = checked.and_then(|()| ambiguous::check(request.headers())) {
             return refused(refusal);

@@ -14,7 +14,7 @@ use snavio_store::embedded::{EmbeddedStore, OpenError, Options, Plant};
 use snavio_store::objects::{Objects, ObjectsError};
 use snavio_store::postgres::{self, PostgresStore};
 use snavio_store::{Anchor, Durability, NodeSeen, Store, StoreError};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -41,6 +41,8 @@ pub(crate) const HEARD_LATELY: Duration = Duration::from_secs(10);
 /// A wall clock that is further behind the last commit than this needs a person's word.
 pub const CLOCK_BEHIND_MAX: Duration = Duration::from_secs(3600);
 
+/// Connections that the system accepts before the node does.
+const ACCEPT_BACKLOG: u32 = 1024;
 /// How long a node that stops waits for what it is just saying of itself.
 const LAST_WORD_MAX: Duration = Duration::from_secs(5);
 
@@ -145,12 +147,23 @@ impl Node {
         accept_clock: bool,
         plant: Option<Plant>,
     ) -> Result<Self, StartError> {
+        // Before the store: an address that is taken must leave no store behind.
+        let sockets = Sockets::bind(config)?;
         let store = open(config, plant).await?;
-        Self::start_over(store, config, accept_clock).await
+        Self::start_on(sockets, store, config, accept_clock).await
     }
 
     /// Starts a node over a store that is open already.
     pub async fn start_over(
+        store: Arc<dyn Store>,
+        config: &Config,
+        accept_clock: bool,
+    ) -> Result<Self, StartError> {
+        Self::start_on(Sockets::bind(config)?, store, config, accept_clock).await
+    }
+
+    async fn start_on(
+        sockets: Sockets,
         store: Arc<dyn Store>,
         config: &Config,
         accept_clock: bool,
@@ -167,12 +180,7 @@ impl Node {
         let processors =
             Calls::new(&config.outgoing_allowed).map_err(|error| StartError::Outgoing(error.to_string()))?;
         let tls = config.server.tls.as_ref().map(tls::acceptor).transpose()?;
-        // Before anything runs: an address that is taken must leave nothing behind.
-        let socket = listen(config.server.listen).await?;
-        let admin_socket = match config.admin_listen {
-            Some(admin) => Some(listen(admin).await?),
-            None => None,
-        };
+        let (socket, admin_socket) = sockets.listen(config)?;
         let pinned = pinned(&*store).await?;
         let platform = Platform::open(&config.platform_keys, &config.operator_token_file, &pinned)?;
         let platform = Arc::new(platform);
@@ -461,8 +469,38 @@ fn check_durability(store: &dyn Store, relaxed: bool) -> Result<(), StartError> 
     }
 }
 
-async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
-    TcpListener::bind(address).await.map_err(|error| StartError::Listen(address, error))
+/// The addresses of a node, taken and not listened on yet: until the store is open, clients are refused at once
+/// instead of waiting.
+struct Sockets {
+    api: TcpSocket,
+    admin: Option<TcpSocket>,
+}
+
+impl Sockets {
+    fn bind(config: &Config) -> Result<Self, StartError> {
+        let admin = config.admin_listen.map(bind).transpose()?;
+        Ok(Self { api: bind(config.server.listen)?, admin })
+    }
+
+    fn listen(self, config: &Config) -> Result<(TcpListener, Option<TcpListener>), StartError> {
+        let listen = |socket: TcpSocket, address| {
+            socket.listen(ACCEPT_BACKLOG).map_err(|error| StartError::Listen(address, error))
+        };
+        let api = listen(self.api, config.server.listen)?;
+        let admin = self.admin.zip(config.admin_listen).map(|(socket, address)| listen(socket, address));
+        Ok((api, admin.transpose()?))
+    }
+}
+
+fn bind(address: SocketAddr) -> Result<TcpSocket, StartError> {
+    let bound = || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        // As a listener does: connections of a node before that still end must not keep this one from its address.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        Ok(socket)
+    };
+    bound().map_err(|error| StartError::Listen(address, error))
 }
 
 #[cfg(test)]

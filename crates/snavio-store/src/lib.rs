@@ -16,6 +16,7 @@ mod entities;
 mod evidence;
 pub mod files;
 mod fleet;
+mod history;
 mod lease;
 mod moving;
 pub mod objects;

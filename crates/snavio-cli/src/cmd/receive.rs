@@ -7,10 +7,11 @@ use serde_json::{Value, json};
 use snavio_model::limits;
 use snavio_sdk::{Delivered, Delivery};
 
+use super::Failure;
 use super::ack::check_done;
 use crate::Ended;
 use crate::connection::AsService;
-use crate::output::Output;
+use crate::output::{Output, is_reader_gone};
 
 /// Receive deliveries from a queue.
 ///
@@ -45,6 +46,11 @@ impl Receive {
         let deliveries = client.receive(&self.queue, self.max, visibility, wait).await?;
         let items: Vec<Value> = deliveries.iter().map(item).collect();
         output.rows(&Value::Array(items.clone()), &items, &["receipt", "attempt", "id", "command", "event"]);
+        if self.ack && is_reader_gone() {
+            return Err(Failure::new(
+                "standard output was closed before all deliveries were printed; none was acknowledged",
+            ));
+        }
         if self.ack && !deliveries.is_empty() {
             let receipts: Vec<_> = deliveries.iter().map(Delivery::receipt).collect();
             return check_done(&client.acknowledge(&self.queue, &receipts).await?);

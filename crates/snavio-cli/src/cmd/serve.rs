@@ -1,6 +1,6 @@
 //! `snavio serve`.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -12,6 +12,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::Failure;
 use super::configuration::sources;
 use crate::Ended;
+use crate::log;
 use crate::output::print_text;
 
 /// Run a node.
@@ -56,7 +57,8 @@ impl Serve {
             return Ok(());
         }
         let config = Config::load(&sources)?;
-        start_log(&config)?;
+        let log = log::start(&config)?;
+        tokio::spawn(log.clone().keep_flushing());
         without_huge_pages();
         let node = Node::start(&config, self.accept_clock, planted()).await?;
         let stop = StopSignals::listen()?;
@@ -73,6 +75,7 @@ impl Serve {
         };
         tracing::info!("stopping: finishing what is under way");
         node.stop().await;
+        log.flush();
         if outdated {
             return Err(Failure::new(
                 "another node has brought the store to a layout that this version does not know; upgrade this one",
@@ -95,20 +98,6 @@ impl Serve {
 pub(crate) fn say(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-}
-
-fn start_log(config: &Config) -> Result<(), Failure> {
-    let filter = tracing_subscriber::EnvFilter::try_new(&config.log_filter)
-        .map_err(|error| Failure::of(format!("log.filter is {:?}", config.log_filter), &error))?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    // Colours are for eyes: in a file they are noise.
-    let builder = builder.with_ansi(std::io::stderr().is_terminal());
-    if config.log_json {
-        builder.json().init();
-    } else {
-        builder.init();
-    }
-    Ok(())
 }
 
 /// Huge pages make a heap of small, short-lived things grow without end: one live byte keeps two MiB.

@@ -4,6 +4,7 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use crate::engine::Engine;
 use crate::node::{Launch, Node, binary};
 use crate::patience::poll;
 use crate::shell::Shell;
@@ -151,6 +152,119 @@ fn what_the_client_commands_read_from_the_environment_does_not_stop_a_node() {
     for name in names {
         assert!(help.contains(&name), "{name} is a variable of some command");
     }
+}
+
+/// Command line (10-interfaces)
+#[test]
+fn url_needs_no_scheme() {
+    let node = Node::start();
+    let address = node.url().strip_prefix("http://").unwrap();
+    let port = address.rsplit_once(':').unwrap().1;
+    for url in [address.to_owned(), format!("localhost:{port}"), format!("http://{address}/")] {
+        let shell = Shell::at(&node).with("SNAVIO_URL", "http://127.0.0.1:1");
+        let ended = shell.run(&format!("status --url {url}"));
+        assert_eq!(ended.code, Some(0), "{url}: {}", ended.err);
+        assert_eq!(Shell::at(&node).with("SNAVIO_URL", &url).run("status").code, Some(0), "{url}");
+    }
+    // Elsewhere a token does not go out as it is.
+    let ended = Shell::at(&node).run("status --url nowhere.invalid:8080");
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.err.contains("https://nowhere.invalid:8080"), "{}", ended.err);
+}
+
+/// Command line (10-interfaces)
+#[test]
+fn tables_have_no_borders_without_a_terminal() {
+    let node = Node::start();
+    let shell = Shell::at(&node);
+    let file = shell.write("registry.toml", REGISTRY);
+    assert_eq!(shell.run(&format!("apply -f {file} --credentials-dir keys")).code, Some(0));
+    let routes = shell.run("get routes").out;
+    assert!(routes.is_ascii(), "{routes}");
+    let lines: Vec<Vec<_>> = routes.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines.len(), 2, "a header and a row: {routes}");
+    assert!(routes.lines().all(|line| !line.starts_with(' ') && !line.ends_with(' ')), "{routes:?}");
+    assert!(lines[1].contains(&"acme/bot") && lines[1].contains(&"notify"), "{routes}");
+}
+
+/// Command line (10-interfaces)
+#[test]
+fn closed_output_never_panics() {
+    let node = Node::start();
+    let shell = Shell::at(&node);
+    let file = shell.write("registry.toml", REGISTRY);
+    assert_eq!(shell.run(&format!("apply -f {file} --credentials-dir keys")).code, Some(0));
+    let keys = |name: &str| shell.path(&format!("keys/acme/{name}.json"));
+    let (billing, bot) = (keys("billing"), keys("bot"));
+    let emit = format!("emit -c {billing} --target acme/bot --name notify {{}}");
+    let mut lines: Vec<String> = listed(&shell.run("--help").out);
+    lines.iter_mut().for_each(|line| line.push_str(" --help"));
+    lines.extend(
+        [
+            "--help",
+            "--version",
+            "man",
+            "completions bash",
+            "completions zsh",
+            "completions fish",
+            "completions elvish",
+            "completions powershell",
+            "demo --exit",
+            "serve --print-config",
+            "get tenants",
+            "get services",
+            "get routes",
+            "get grants",
+            "status",
+            "claims list",
+            "conflicts list",
+            "dead-letters list",
+            "bans list",
+            "holds list",
+            "erasures list",
+            "tokens list",
+            "grants requests",
+            "adapters list",
+            "keys list acme/bot",
+            "audit show",
+            "audit verify",
+            "platform-key show",
+            "doctor",
+            "recieve",
+        ]
+        .map(str::to_owned),
+    );
+    lines.push(format!("sign -c {billing} --target acme/bot --name notify {{}}"));
+    lines.push(emit.clone());
+    lines.push(format!("receive -c {bot} inbox --max 10"));
+    for line in lines {
+        for line in [line.clone(), format!("{line} --output json")] {
+            let without_errors = shell.run_unheard(&line);
+            assert!(!matches!(without_errors, None | Some(101)), "{line}: {without_errors:?}");
+            let ended = shell.run_closed(&line);
+            assert!(!ended.err.contains("panicked") && ended.code != Some(101), "{line}: {ended:?}");
+            assert!(ended.code.is_some(), "{line}: {ended:?}");
+        }
+    }
+}
+
+/// Command line (10-interfaces)
+#[test]
+fn receive_acknowledges_only_what_was_printed() {
+    let node = Node::start();
+    let shell = Shell::at(&node);
+    let file = shell.write("registry.toml", &REGISTRY.replace("receives_max = 1", "receives_max = 5"));
+    assert_eq!(shell.run(&format!("apply -f {file} --credentials-dir keys")).code, Some(0));
+    let keys = |name: &str| shell.path(&format!("keys/acme/{name}.json"));
+    let emit = format!("emit -c {} --target acme/bot --name notify {{}}", keys("billing"));
+    assert_eq!(shell.run(&emit).code, Some(0));
+    let receive = format!("receive -c {} inbox --visibility 1 --wait 20 --ack --output json", keys("bot"));
+    let ended = shell.run_closed(&receive);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.err.contains("none was acknowledged"), "{}", ended.err);
+    let again = shell.run(&receive);
+    assert_eq!(again.code, Some(0), "{}", again.err);
+    assert_eq!(again.json().as_array().map(Vec::len), Some(1), "it is delivered again");
 }
 
 /// Command line (10-interfaces)
@@ -329,19 +443,28 @@ async fn a_store_without_its_own_platform_key_is_not_served() {
 
 /// Command line (10-interfaces)
 #[test]
-fn an_address_that_is_taken_is_named_and_nothing_is_begun() {
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let taken = taken.local_addr().unwrap();
+fn used_port_leaves_no_store() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = listener.local_addr().unwrap();
     let free = "127.0.0.1:0";
     for (listen, admin) in [(taken.to_string(), free.to_owned()), (free.to_owned(), taken.to_string())] {
         let shell = Shell::new().with("SNAVIO_ADMIN_LISTEN", &admin);
-        let ended = shell.run(&format!("serve --data data --listen {listen}"));
+        let engine = Engine::chosen();
+        let store = match &engine {
+            Engine::Embedded => "--data data".to_owned(),
+            Engine::Postgres(database) => format!("--store {}", database.url),
+        };
+        let ended = shell.run(&format!("serve {store} --listen {listen}"));
         assert_eq!(
             (ended.code, ended.err.contains(&format!("cannot listen on {taken}"))),
             (Some(1), true),
             "{ended:?}"
         );
-        assert!(!std::path::Path::new(&shell.path("data/operator.token")).exists(), "no secrets are made");
+        assert!(!std::path::Path::new(&shell.path("data")).exists(), "a half-made store is left");
+        if let Engine::Postgres(database) = engine {
+            let tables = database.ask("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'");
+            assert_eq!(tables, "0", "a half-made store is left");
+        }
     }
 }
 

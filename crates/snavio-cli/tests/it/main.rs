@@ -53,6 +53,7 @@ mod scripted_server;
 mod server_limits;
 mod shell;
 mod snapshots;
+mod starting;
 mod strace;
 mod stream;
 mod telemetry;

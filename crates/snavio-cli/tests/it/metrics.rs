@@ -1,13 +1,16 @@
 //! What a node counts, and that nobody can make it count without end.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 use snavio_sdk::ApiError;
+use snavio_testbed::python;
 
 use crate::node::{Draft, Launch, Node, drain, new_id, post};
 use crate::patience::eventually;
-use crate::wire::{http, metric, metrics};
+use crate::wire::{http, metric, metrics, metrics_text};
 
 /// TEL-8
 #[tokio::test]
@@ -95,10 +98,7 @@ async fn every_metric_is_documented() {
     let node = Node::start();
     let cast = node.cast().await;
     post(&node.client(&cast.billing), Draft::new("pay", &new_id()).sign(&cast.billing)).await;
-    let docs =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md")).unwrap();
-    let documented: BTreeSet<_> =
-        docs.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    let documented: BTreeSet<_> = documented().into_keys().collect();
     assert!(documented.len() > 25);
     for series in metrics(&node).await.into_keys() {
         let name = series.split('{').next().unwrap();
@@ -106,6 +106,129 @@ async fn every_metric_is_documented() {
         let ours = ["snavio_", "events_", "event_", "sequence_"];
         assert!(ours.iter().any(|it| name.starts_with(it)), "{series} is not ours");
         assert!(documented.contains(name), "snavio_{name} is not in docs/metrics.md");
+    }
+}
+
+/// The metrics of docs/metrics.md with their kinds.
+fn documented() -> BTreeMap<String, String> {
+    let docs =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md")).unwrap();
+    let row = |line: &str| {
+        let mut cells = line.strip_prefix("| `")?.split('|');
+        let name = cells.next()?.trim().trim_end_matches('`').to_owned();
+        let kind = cells.next()?.trim();
+        ["counter", "gauge", "histogram"].contains(&kind).then(|| (name, kind.to_owned()))
+    };
+    docs.lines().filter_map(row).collect()
+}
+
+/// TEL-8
+#[tokio::test]
+async fn counters_and_gauges_exist_from_first_scrape() {
+    let node = Node::start();
+    let text = metrics_text(&node).await;
+    let documented = documented();
+    assert!(documented.len() > 60, "{documented:?}");
+    let is_embedded = node.get("/v1/status").await["store"]["engine"] == "embedded";
+    for (name, kind) in &documented {
+        const OF_EMBEDDED: [&str; 3] =
+            ["snavio_store_wal_bytes", "snavio_store_deliveries", "snavio_disk_free_bytes"];
+        let is_of_embedded = OF_EMBEDDED.contains(&name.as_str());
+        if kind == "histogram" || is_of_embedded && !is_embedded {
+            continue;
+        }
+        assert!(text.contains(&format!("# HELP {name} ")), "{name} has no HELP:\n{text}");
+        assert!(text.contains(&format!("# TYPE {name} {kind}\n")), "{name} is no {kind}:\n{text}");
+        // Series of queues come with their queues.
+        let is_of_queues = name.starts_with("snavio_queue_") || name.starts_with("snavio_target_breaker");
+        if !is_of_queues && name != "snavio_target_calls" {
+            let has_series = text.lines().any(|line| {
+                line.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with([' ', '{']))
+            });
+            assert!(has_series, "{name} has no series:\n{text}");
+        }
+    }
+}
+
+/// TEL-8
+#[tokio::test]
+async fn scrape_of_twenty_routes_is_small_and_well_formed() {
+    const ROUTES: usize = 20;
+    const BYTES_MAX: usize = 100_000;
+    const CHECK: &str = "
+import json, sys
+from prometheus_client.parser import text_string_to_metric_families
+families = list(text_string_to_metric_families(sys.stdin.read()))
+names = [family.name for family in families]
+assert len(names) == len(set(names)), names
+print(json.dumps({family.name: [family.documentation, family.type, len(family.samples)] for family in families}))
+";
+    let node = Node::start();
+    let route = |n: usize| {
+        json!({
+            "target": "acme/general-ledger", "name": format!("post-journal-entry-{n}"),
+            "queue": format!("general-ledger-inbox-{n}"), "dead_letter_queue": format!("general-ledger-dead-{n}"),
+            "claim": { "policy": "strict" },
+        })
+    };
+    let grant = |n: usize| {
+        let name = format!("post-journal-entry-{n}");
+        json!({ "source": "acme/billing", "target": "acme/general-ledger", "name": name })
+    };
+    let registry = json!({
+        "tenants": [{ "name": "acme" }],
+        "services": [{ "name": "acme/billing" }, { "name": "acme/general-ledger" }],
+        "routes": (0..ROUTES).map(route).collect::<Vec<_>>(),
+        "grants": (0..ROUTES).map(grant).collect::<Vec<_>>(),
+    });
+    let billing = node.apply(&registry).await.remove(0);
+    for n in 0..ROUTES {
+        let mut draft = Draft::new(&format!("post-journal-entry-{n}"), &new_id());
+        draft.target = "acme/general-ledger".into();
+        assert_eq!(post(&node.client(&billing), draft.sign(&billing)).await.0, 202);
+    }
+    let text = metrics_text(&node).await;
+    assert!(text.contains("post-journal-entry-19") && text.contains("general-ledger-inbox-19"));
+    println!("{} bytes, {} lines", text.len(), text.lines().count());
+    assert!(text.len() < BYTES_MAX, "{} bytes:\n{text}", text.len());
+    for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let name = line.split(['{', ' ']).next().unwrap();
+        let base = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| name.strip_suffix(suffix));
+        let is_described = |name: &str| {
+            text.contains(&format!("# HELP {name} ")) && text.contains(&format!("# TYPE {name} "))
+        };
+        assert!(is_described(name) || base.is_some_and(is_described), "{name} has no HELP or TYPE");
+    }
+    let mut parser =
+        python().args(["-c", CHECK]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    parser.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let ended = parser.wait_with_output().unwrap();
+    assert!(ended.status.success(), "prometheus_client refuses the text:\n{text}");
+    let families: BTreeMap<String, (String, String, usize)> = serde_json::from_slice(&ended.stdout).unwrap();
+    assert!(families.len() > 60, "{families:?}");
+    for (name, (help, kind, _)) in &families {
+        assert!(!help.is_empty() && kind != "unknown" && kind != "untyped", "{name}: {help:?} {kind}");
+    }
+}
+
+/// TEL-8
+#[tokio::test]
+async fn open_conflicts_are_right_in_first_scrape() {
+    let node = Node::start();
+    let cast = node.cast().await;
+    let billing = node.client(&cast.billing);
+    // Only the policy `ledger` compares contents.
+    let route =
+        json!({ "queue": "pay-inbox", "dead_letter_queue": "bot-dead", "claim": { "policy": "ledger" } });
+    node.operator().call(reqwest::Method::PUT, "/v1/routes/acme/bot/pay", Some(&route)).await.unwrap();
+    assert_eq!(metric(&node, "events_conflicts_open").await, Some(0.0));
+    for conflicts in 1..=3 {
+        let id = new_id();
+        let mut draft = Draft { payload: r#"{"a":1}"#.into(), ..Draft::new("pay", &id) };
+        assert_eq!(post(&billing, draft.sign(&cast.billing)).await.0, 202);
+        draft.payload = r#"{"a":2}"#.into();
+        assert_eq!(post(&billing, draft.sign(&cast.billing)).await.0, 409);
+        assert_eq!(metric(&node, "events_conflicts_open").await, Some(f64::from(conflicts)));
     }
 }
 

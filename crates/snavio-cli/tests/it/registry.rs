@@ -103,6 +103,45 @@ async fn a_dry_run_says_what_would_change_and_changes_nothing() {
     assert_eq!(desk.get("/v1/tenants/acme/services/new").await["reason"], "not_found");
 }
 
+/// REG-1
+#[tokio::test]
+async fn control_characters_in_entries_are_refused() {
+    let desk = Desk::set().await;
+    let before = desk.get("/v1/registry").await;
+    let issuer =
+        |name: &str, keys: &str| json!({ "issuer": name, "audience": "snavio", "keys": { "file": keys } });
+    for c in ["\0", "\u{1b}", "\u{7f}", "\u{85}", "\r"] {
+        let text = format!("a{c}b");
+        for (path, body) in [
+            ("/v1/issuers", issuer(&text, "/keys")),
+            ("/v1/issuers", issuer("https://ci.example", &format!("/{text}"))),
+            ("/v1/tenants/acme", json!({ "contact": text })),
+            ("/v1/tenants/acme/services/bot", json!({ "description": text })),
+            ("/v1/bans/acme/billing", json!({ "reason": text })),
+        ] {
+            let (status, answer) = desk.call(Method::PUT, path, body).await;
+            assert_eq!(
+                (status, answer["reason"].as_str()),
+                (409, Some("registry_conflict")),
+                "{path}: {answer}"
+            );
+            let detail = answer["detail"].as_str().unwrap();
+            assert!(
+                detail.contains("control character U+") && !detail.contains(char::is_control),
+                "{detail}"
+            );
+        }
+        let mut file = file();
+        file["services"][1]["description"] = text.as_str().into();
+        assert_eq!(desk.apply(file).await.0, 409);
+    }
+    assert_eq!(desk.get("/v1/registry").await, before);
+    let mut file = file();
+    file["services"][1]["description"] = "first line\n\tsecond line".into();
+    assert_eq!(desk.apply(file).await.0, 200);
+    assert_eq!(desk.send("notify").await, 202);
+}
+
 /// REG-1, REG-18
 #[tokio::test]
 async fn a_change_is_in_effect_for_the_very_next_message() {

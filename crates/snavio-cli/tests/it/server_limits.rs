@@ -98,6 +98,68 @@ fn a_request_whose_end_is_ambiguous_is_refused_or_is_the_last() {
     assert_eq!(wire.answer().status, 200);
 }
 
+/// QUA-7
+#[test]
+fn only_one_chunked_transfer_encoding_is_accepted() {
+    let node = Node::start();
+    let hidden = get("/livez", "localhost");
+    let refused = [
+        "Transfer-Encoding: gzip, chunked",
+        "Transfer-Encoding: chunked, chunked",
+        "Transfer-Encoding: chunked,chunked",
+        "Transfer-Encoding: identity, chunked",
+        "Transfer-Encoding: identity",
+        "Transfer-Encoding: chunked, identity",
+        "Transfer-Encoding: xchunked",
+        "Transfer-Encoding: x chunked",
+        "Transfer-Encoding: chunked;q=1",
+        "Transfer-Encoding: ,chunked",
+        "Transfer-Encoding: chunked,",
+        "Transfer-Encoding: \"chunked\"",
+        "Transfer-Encoding:",
+        "Transfer-Encoding : chunked",
+        "Transfer-Encoding: \x0bchunked",
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity",
+        "Transfer-Encoding: gzip,\r\n chunked",
+    ];
+    let accepted = [
+        "Transfer-Encoding: chunked",
+        "Transfer-Encoding: Chunked ",
+        "transfer-encoding:\t CHUNKED\t ",
+        "TRANSFER-ENCODING:chunked",
+    ];
+    for length in ["", "Content-Length: 5\r\n"] {
+        for version in ["1.1", "1.0"] {
+            for (headers, status) in
+                refused.map(|coding| (coding, 400)).into_iter().chain(accepted.map(|coding| (coding, 415)))
+            {
+                // Before 1.1 there was no Transfer-Encoding: no reader of that time ends the body where the chunks end.
+                let status = if version == "1.0" { 400 } else { status };
+                for headers in [format!("{length}{headers}\r\n"), format!("{headers}\r\n{length}")] {
+                    let case = format!("HTTP/{version} {headers:?}");
+                    let mut wire = Wire::to(&node);
+                    let answer = wire.ask(format!(
+                        "POST /v1/token HTTP/{version}\r\nHost: localhost\r\nConnection: keep-alive\r\n\
+                         Content-Type: text/xml\r\n{headers}\r\n0\r\n\r\n{hidden}"
+                    ));
+                    assert_eq!(answer.status, status, "{case}");
+                    if status == 415 && length.is_empty() {
+                        assert_eq!(wire.answer().status, 200, "{case}: the next request is answered");
+                    } else {
+                        assert!(wire.is_hung_up_within(Duration::from_secs(5)), "{case}");
+                    }
+                }
+            }
+        }
+    }
+    let answer =
+        Wire::to(&node).ask("GET /livez HTTP/1.1\r\nHost: evil\r\nTransfer-Encoding: gzip, chunked\r\n\r\n");
+    assert_eq!(answer.refusal(), (400, "invalid_request".into()));
+    assert_eq!(answer.header("connection"), Some("close"));
+}
+
 /// QUA-4
 #[tokio::test]
 async fn a_body_over_its_limit_is_refused_at_once_however_it_comes() {

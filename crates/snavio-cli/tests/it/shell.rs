@@ -53,18 +53,42 @@ impl Shell {
         self.path(name)
     }
 
+    /// Runs `snavio` with the words of a line while nobody reads its standard output.
+    pub(crate) fn run_closed(&self, line: &str) -> Ended {
+        let (reader, writer) = std::io::pipe().expect("a pipe can be made");
+        drop(reader);
+        let mut command = self.command(&line.split_whitespace().collect::<Vec<_>>());
+        let ended = command.stdout(writer).output().expect("the binary can be run");
+        let err = String::from_utf8(ended.stderr).expect("it speaks text");
+        Ended { code: ended.status.code(), out: String::new(), err }
+    }
+
+    /// Runs `snavio` with the words of a line while nobody reads its standard output and its standard error; its
+    /// exit code.
+    pub(crate) fn run_unheard(&self, line: &str) -> Option<i32> {
+        let (reader, writer) = std::io::pipe().expect("a pipe can be made");
+        drop(reader);
+        let mut command = self.command(&line.split_whitespace().collect::<Vec<_>>());
+        let errors = writer.try_clone().expect("a pipe can be shared");
+        command.stdout(writer).stderr(errors).status().expect("the binary can be run").code()
+    }
+
     /// Runs `snavio` with the words of a line.
     pub(crate) fn run(&self, line: &str) -> Ended {
         self.run_words(&line.split_whitespace().collect::<Vec<_>>())
     }
 
-    pub(crate) fn run_words(&self, words: &[&str]) -> Ended {
+    fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(Path::new(binary()));
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("SNAVIO_")) {
             command.env_remove(name);
         }
         command.args(words).current_dir(self.folder.path()).envs(self.settings.iter().cloned());
-        let ended = command.output().expect("the binary can be run");
+        command
+    }
+
+    pub(crate) fn run_words(&self, words: &[&str]) -> Ended {
+        let ended = self.command(words).output().expect("the binary can be run");
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it speaks text");
         Ended { code: ended.status.code(), out: text(ended.stdout), err: text(ended.stderr) }
     }

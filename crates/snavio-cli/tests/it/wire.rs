@@ -26,10 +26,15 @@ pub(crate) fn post_json(
     request.bearer_auth(token).header("content-type", "application/json").body(body)
 }
 
+/// The text of `/metrics`.
+pub(crate) async fn metrics_text(node: &Node) -> String {
+    let answer = node.operator().exchange(Method::GET, "/metrics", None, "").await.expect("the node tells").1;
+    String::from_utf8(answer).expect("figures are text")
+}
+
 /// Everything that `/metrics` shows, by series.
 pub(crate) async fn metrics(node: &Node) -> BTreeMap<String, f64> {
-    let answer = node.operator().exchange(Method::GET, "/metrics", None, "").await.expect("the node tells").1;
-    let text = String::from_utf8(answer).expect("figures are text");
+    let text = metrics_text(node).await;
     let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
     let read = |line: &str| {
         let (series, value) = line.rsplit_once(' ')?;

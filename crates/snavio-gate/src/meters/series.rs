@@ -20,8 +20,11 @@ impl<C: Clone> Series<C> {
 
     /// Counts with the counters of a route, which are made when it comes for the first time.
     pub(super) fn count(&self, destination: &Arc<str>, make: impl FnOnce() -> C, count: impl FnOnce(&C)) {
-        match self.routes.load().get(destination) {
+        let routes = self.routes.load();
+        match routes.get(destination) {
             Some(counters) => count(counters),
+            // Nothing is made that there is no room for: the recorder would show it for ever.
+            None if routes.len() + 1 >= METRIC_SERIES_MAX => count(&self.other),
             None => count(&self.add(destination, make())),
         }
     }

@@ -122,9 +122,34 @@ impl From<ObjectsError> for Trouble {
     }
 }
 
+/// All causes, as [`Trouble::cause`] gives them.
+pub const TROUBLE_CAUSES: [&str; 20] = [
+    "ahead",
+    "changed",
+    "expired",
+    "floor",
+    "incomplete",
+    "malformed",
+    "missing",
+    "mixed",
+    "other_environment",
+    "other_history",
+    "oversized",
+    "rolled_back",
+    "slow",
+    "store",
+    "too_large",
+    "truncated",
+    "unfinished",
+    "unreachable",
+    "wrong_digest",
+    "wrong_signature",
+];
+
 /// Says that a snapshot was not used, and counts it by its cause (REG-21).
 fn refuse(trouble: &Trouble) {
     let cause = trouble.cause();
+    debug_assert!(TROUBLE_CAUSES.contains(&cause), "{cause} is missing in TROUBLE_CAUSES");
     metrics::counter!("snavio_snapshot_load_failures_total", "cause" => cause).increment(1);
     tracing::warn!(cause, error = trouble as &dyn std::error::Error, "a snapshot is refused");
 }

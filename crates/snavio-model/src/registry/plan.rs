@@ -8,7 +8,7 @@ use super::change::{Author, Change, Wish};
 use super::entry::{Entry, Grant, Route};
 use super::identity::GrantRequest;
 use super::key::{EntryKey, Kind};
-use super::soundness::own_problems;
+use super::soundness::{control_character, own_problems};
 use super::{BoundRoute, Registry};
 use crate::adapter::{Adapter, UNSIGNED_ADVICE};
 use crate::limits;
@@ -41,7 +41,7 @@ pub fn plan(
             Wish::Remove(_) => None,
         };
         if after.get(&key).is_some_and(|other| *other != entry) {
-            problems.push(format!("{key} is given twice, and differently"));
+            problems.push(format!("{} is given twice, and differently", printable(&key)));
         }
         after.insert(key, entry);
     }
@@ -68,6 +68,11 @@ pub fn plan(
         after,
     };
     Ok((0..).zip(changed).map(change).collect())
+}
+
+/// A key for a message: a control character in it must not reach a terminal or a log.
+fn printable(key: &EntryKey) -> String {
+    key.to_string().replace(char::is_control, "\u{fffd}")
 }
 
 /// The registry as it would be.
@@ -108,10 +113,18 @@ impl Draft<'_> {
         let key = entry.key();
         let found = match Touched::of(self.registry.get(&key), entry) {
             Touched::Secrets(adapter) => adapter.secrets_problem().into_iter().collect(),
-            Touched::Disabled(route) => route.disabled_problem().into_iter().collect(),
-            Touched::More => self.put_problems(entry),
+            Touched::Disabled(route) => {
+                route.disabled_problem().into_iter().chain(control_character(&route.disabled)).collect()
+            }
+            Touched::More => match control_character(entry) {
+                Some(problem) => vec![problem],
+                None => self.put_problems(entry),
+            },
         };
-        problems.extend(found.into_iter().map(|problem| format!("{key}: {problem}")));
+        if !found.is_empty() {
+            let key = printable(&key);
+            problems.extend(found.into_iter().map(|problem| format!("{key}: {problem}")));
+        }
     }
 
     fn put_problems(&self, entry: &Entry) -> Vec<String> {

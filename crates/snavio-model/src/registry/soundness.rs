@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
+use serde_json::Value;
+
 use super::Role;
 use super::entry::{Entry, Route, Service};
 use super::identity::{Issuer, KeySet, PersonalToken};
@@ -39,6 +42,40 @@ pub(super) fn own_problems(entry: &Entry, window: Duration) -> Vec<String> {
         Entry::EventType(_) | Entry::Grant(_) | Entry::PushSecret(_) | Entry::Key(_) | Entry::Client(_) => {
             Vec::new()
         }
+    }
+}
+
+/// Where the first control character of an entry, or of a part of one, is. PostgreSQL cannot store U+0000, and
+/// control characters forge lines in logs and steer terminals; so C0, DEL and C1 are refused in every text and
+/// every member name. A service's description may have several lines: tab and line feed are allowed there.
+pub(super) fn control_character(part: &impl Serialize) -> Option<String> {
+    let document = match serde_json::to_value(part) {
+        Ok(document) => document,
+        Err(error) => return Some(format!("cannot be written as JSON: {error}")),
+    };
+    control_character_in(&document, "")
+}
+
+fn control_character_in(value: &Value, member: &str) -> Option<String> {
+    match value {
+        Value::String(text) => {
+            let is_multi_line = member == "description";
+            let is_refused = |c: &char| c.is_control() && !(is_multi_line && matches!(c, '\t' | '\n'));
+            let (place, found) = text.chars().enumerate().find(|(_, c)| is_refused(c))?;
+            let (code, place) = (u32::from(found), place + 1);
+            Some(format!(
+                "{member} contains the control character U+{code:04X} at character {place}: remove it"
+            ))
+        }
+        Value::Array(items) => items.iter().find_map(|item| control_character_in(item, member)),
+        Value::Object(members) => members.iter().find_map(|(name, value)| {
+            if name.contains(char::is_control) {
+                return Some(format!("the member name {name:?} contains a control character: remove it"));
+            }
+            let path = if member.is_empty() { name.clone() } else { format!("{member}.{name}") };
+            control_character_in(value, &path)
+        }),
+        Value::Null | Value::Bool(_) | Value::Number(_) => None,
     }
 }
 

@@ -124,6 +124,76 @@ fn free_texts_have_an_end() {
     assert_eq!(problems.len(), 2, "{problems:?}");
 }
 
+/// REG-1
+#[test]
+fn control_characters_are_refused_in_every_text() {
+    let entries = [
+        r#"{"kind":"tenant","name":"acme","contact":"a?b"}"#,
+        r#"{"kind":"service","name":"acme/bot","description":"a?b"}"#,
+        r#"{"kind":"issuer","issuer":"https://a?b","audience":"snavio","keys":{"file":"/keys"}}"#,
+        r#"{"kind":"issuer","issuer":"https://a","audience":"sna?vio","keys":{"file":"/keys"}}"#,
+        r#"{"kind":"issuer","issuer":"https://a","audience":"snavio","keys":{"file":"/a?b"}}"#,
+        r#"{"kind":"issuer","issuer":"https://a","audience":"snavio","keys":{"url":"https://a?b"}}"#,
+        r#"{"kind":"workload","issuer":"https://a?b","subject":"job","service":"acme/bot"}"#,
+        r#"{"kind":"workload","issuer":"https://a","subject":"a?b","service":"acme/bot"}"#,
+        r#"{"kind":"ban","source":"acme/bot","reason":"a?b"}"#,
+        r#"{"kind":"grant_request","source":"acme/bot","target":"acme/bot","name":"x","purpose":"a?b","asked_by":"x","asked_at":1}"#,
+        r#"{"kind":"personal_token","id":"1","person":"a?b","role":"auditor","secret_hash":"","created_at":1,"expires_at":2}"#,
+        r#"{"kind":"client","id":"a?b","service":"acme/bot","secret_hash":"","created_at":1}"#,
+        r#"{"kind":"push_secret","destination":"acme/bot:x?y","secret":"","created_at":1}"#,
+        r#"{"kind":"route","target":"acme/bot","name":"x","queue":"q","dead_letter_queue":"d","claim":{"policy":"strict"},
+            "processing":{"kind":"push","url":"https://a.example/?"}}"#,
+        r#"{"kind":"route","target":"acme/bot","name":"x","queue":"q","dead_letter_queue":"d",
+            "disabled":{"at":"2026-01-01T00:00:00Z","why":"a?b"}}"#,
+        r#"{"kind":"route","target":"acme/bot","name":"x","queue":"q","dead_letter_queue":"d","order":{"entity":"/a?b"}}"#,
+        r#"{"kind":"adapter","name":"a","service":"acme/bot","source":"s","event_type":"t","external_id":[{"header":"x?y"}],
+            "verification":{"scheme":"stripe"},"secrets":["s"]}"#,
+        r#"{"kind":"adapter","name":"a","service":"acme/bot","source":"s","event_type":"t","external_id":[{"pointer":"/x?y"}],
+            "verification":{"scheme":"stripe"},"secrets":["s"]}"#,
+        r#"{"kind":"adapter","name":"a","service":"acme/bot","source":"s","event_type":"t","external_id":[{"header":"x"}],
+            "members":{"x?y":{"header":"x"}},"verification":{"scheme":"stripe"},"secrets":["s"]}"#,
+        r#"{"kind":"adapter","name":"a","service":"acme/bot","source":"s","event_type":"t","external_id":[{"header":"x"}],
+            "id":"external","left_out":["/x?y"],"verification":{"scheme":"stripe"},"secrets":["s"]}"#,
+    ];
+    for text in entries {
+        for (code, is_control) in [
+            ("0000", true),
+            ("0009", true),
+            ("000a", true),
+            ("000d", true),
+            ("001b", true),
+            ("007f", true),
+            ("0085", true),
+            ("009f", true),
+            ("00a0", false),
+            ("2603", false),
+        ] {
+            let entry: Entry = serde_json::from_str(&text.replace('?', &format!("\\u{code}"))).unwrap();
+            let is_line_break = matches!(code, "0009" | "000a");
+            let is_allowed = is_line_break && matches!(entry, Entry::Service(_));
+            let problems = apply(&filled(), vec![Wish::Put(entry)]).err().unwrap_or_default().join("; ");
+            let is_refused = problems.contains("control character");
+            assert_eq!(is_refused, is_control && !is_allowed, "{text} with U+{code}: {problems}");
+            assert!(!problems.contains(char::is_control), "{problems:?}");
+        }
+    }
+}
+
+/// REG-1, DLV-1
+#[test]
+fn disabling_a_route_checks_only_its_reason() {
+    let mut pushed = route("acme/bot", "notify");
+    pushed.processing = Processing::of(crate::processing::ProcessingKind::Push);
+    pushed.processing.url = Some("https://a.example/".to_owned());
+    let registry = apply(&filled(), vec![Wish::Put(Entry::Route(pushed.clone()))]).unwrap();
+    for (why, is_accepted) in [("gone", true), ("gone\0", false)] {
+        let disabled = Some(Box::new(Disabled { at: Some(Timestamp(7)), why: why.to_owned() }));
+        let disabled = Route { disabled, ..pushed.clone() };
+        let applied = apply(&registry, vec![Wish::Put(Entry::Route(disabled))]);
+        assert_eq!(applied.is_ok(), is_accepted, "{applied:?}");
+    }
+}
+
 #[test]
 fn what_others_need_cannot_be_removed_before_them() {
     let registry = filled();

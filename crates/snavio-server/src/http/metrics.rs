@@ -42,8 +42,13 @@ pub(super) async fn open(State(app): State<Shared>) -> Response {
 /// Whatever of it can be told is told: figures are needed most when something fails.
 async fn render(app: &App) -> Response {
     look(app);
+    let held = app.queue_figures.get(Instant::now(), async || counted(app).await).await;
+    if held.is_some() {
+        count_conflicts(app).await;
+    }
+    // Last: whatever was counted for this answer is in it.
     let mut text = app.metrics.render();
-    if let Some(held) = app.queue_figures.get(Instant::now(), async || counted(app).await).await {
+    if let Some(held) = held {
         let registry = app.gate.registry();
         let queues = queues(&registry, &held);
         write_queues(&mut text, &queues);
@@ -60,11 +65,7 @@ const COUNTING_MAX: Duration = Duration::from_secs(4);
 /// What every queue holds, unless the store does not tell.
 async fn counted(app: &App) -> Option<Arc<Held>> {
     let store = app.gate.store();
-    let count = async {
-        metrics::gauge!("events_conflicts_open").set(store.open_conflicts().await? as f64);
-        store.all_attributes(app.clock.now()).await
-    };
-    let asked = tokio::time::timeout(COUNTING_MAX, count).await;
+    let asked = tokio::time::timeout(COUNTING_MAX, store.all_attributes(app.clock.now())).await;
     let silent = || StoreError::Unavailable("it does not answer".into());
     let answer = asked.unwrap_or_else(|_| Err(silent()));
     metrics::gauge!("snavio_store_up").set(if answer.is_ok() { 1.0 } else { 0.0 });
@@ -74,6 +75,23 @@ async fn counted(app: &App) -> Option<Arc<Held>> {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, "the figures of queues could not be read; /metrics leaves them out");
             None
+        }
+    }
+}
+
+/// Counts open conflicts, at every scrape: an index counts them, and an alert hangs on it.
+async fn count_conflicts(app: &App) {
+    match tokio::time::timeout(COUNTING_MAX, app.gate.store().open_conflicts()).await {
+        Ok(Ok(open)) => metrics::gauge!("events_conflicts_open").set(open as f64),
+        Ok(Err(error)) => {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "cannot count open conflicts; /metrics shows the last count");
+        }
+        Err(_) => {
+            tracing::warn!(
+                cause = "no answer in time",
+                "cannot count open conflicts; /metrics shows the last count"
+            );
         }
     }
 }

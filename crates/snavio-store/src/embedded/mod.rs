@@ -149,7 +149,7 @@ pub enum OpenError {
     },
     /// The file was written by a newer version, or a migration failed.
     #[error("cannot bring {0} to this version's layout")]
-    Migration(PathBuf, #[source] refinery::Error),
+    Migration(PathBuf, #[source] layout::MigrateError),
     /// SQLite says no.
     #[error("cannot open {0}")]
     Database(PathBuf, #[source] rusqlite::Error),

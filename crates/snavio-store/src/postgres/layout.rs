@@ -10,6 +10,7 @@ use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
 use super::OpenError;
+use crate::history;
 
 /// The layout that this program writes; migrations after it are for newer ones.
 pub(super) const LAYOUT: i32 = 8;
@@ -81,10 +82,11 @@ impl Moves {
     /// only, lets them pass, and tries again.
     async fn run(&self, client: &mut Client, until: Instant) -> Result<(), OpenError> {
         loop {
+            check_history(client).await?;
             let runner = Runner::new(self.runner.get_migrations()).set_grouped(true);
             match runner.run_async(client).await {
                 Err(error) if is_held_up(&error) && Instant::now() < until => {
-                    tracing::warn!("a migration waits for a lock that others hold");
+                    tracing::warn!(cause = "locked", "a migration waits for a lock that others hold");
                     tokio::time::sleep(LOCK_PAUSE).await;
                 }
                 Err(error) if is_held_up(&error) => return Err(OpenError::HeldUp(error)),
@@ -109,11 +111,37 @@ impl Moves {
             }
             tracing::warn!(
                 nodes = there.join(", "),
+                cause = "nodes of an older layout run",
                 "waiting for nodes to leave that the new layout does not serve"
             );
             tokio::time::sleep(Duration::from_millis(500).min(patience)).await;
         }
     }
+}
+
+async fn check_history(client: &Client) -> Result<(), OpenError> {
+    let is_there = client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&history::TABLE]).await?;
+    if !is_there.try_get::<_, bool>(0)? {
+        return Ok(());
+    }
+    let damaged = |problem: String| {
+        let table = history::TABLE;
+        OpenError::Layout(format!(
+            "the history of migrations ({table}) is damaged: {problem}; restore a backup"
+        ))
+    };
+    let unread = |error: tokio_postgres::Error| damaged(error.to_string());
+    let read = format!("SELECT version, name, applied_on, checksum FROM {} ORDER BY version", history::TABLE);
+    for row in client.query(&read, &[]).await.map_err(unread)? {
+        row.try_get::<_, String>(1).map_err(unread)?;
+        let (version, applied_on) =
+            (row.try_get(0).map_err(unread)?, row.try_get::<_, String>(2).map_err(unread)?);
+        let checksum: String = row.try_get(3).map_err(unread)?;
+        if let Some(problem) = history::problem(version, &applied_on, &checksum) {
+            return Err(damaged(problem));
+        }
+    }
+    Ok(())
 }
 
 async fn oldest_reader(client: &Client) -> Result<Option<i32>, tokio_postgres::Error> {

@@ -13,7 +13,7 @@ use super::round::Spread;
 use super::scenario::{Driver, Pacing, apart, run_apart};
 use crate::Ended;
 use crate::cmd::Failure;
-use crate::output::Output;
+use crate::output::{Output, print_error};
 
 /// Requests in flight, each with an entity of its own: its numbers come in order.
 const IN_FLIGHT: usize = 64;
@@ -59,7 +59,7 @@ async fn measure(engine: &str, driver: &Driver, rounds: usize) -> Result<Vec<Val
     for _ in 0..rounds {
         for (case, figures) in CASES.iter().zip(&mut figures) {
             let figure = round(driver, case).await?;
-            eprintln!("{engine}, {}: {:.0} a second", case.event_type, figure.0);
+            print_error(format_args!("{engine}, {}: {:.0} a second", case.event_type, figure.0));
             figures.push(figure);
         }
     }

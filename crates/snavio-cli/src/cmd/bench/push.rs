@@ -20,7 +20,7 @@ use super::round::Spread;
 use super::scenario::{Pacing, apart};
 use crate::Ended;
 use crate::cmd::Failure;
-use crate::output::Output;
+use crate::output::{Output, print_error};
 
 /// Receivers, each with a route and a queue of its own.
 const RECEIVERS: usize = 50;
@@ -39,11 +39,16 @@ pub(super) async fn run(rounds: usize, pacing: Pacing, output: Output) -> Ended 
     let mut latency: [Vec<Percentiles>; 2] = Default::default();
     for round in 0..rounds {
         let per_second = Stage::set(None).await?.drain(pacing.payload_bytes).await?;
-        eprintln!("round {}: {per_second:.0} pushes a second", round + 1);
+        print_error(format_args!("round {}: {per_second:.0} pushes a second", round + 1));
         throughput.push(per_second);
         for (place, dead) in [None, Some(0)].into_iter().enumerate() {
             let figures = Stage::set(dead).await?.latencies(pacing).await?;
-            eprintln!("round {}: dead {dead:?}: p50 {} µs, p99 {} µs", round + 1, figures.p50, figures.p99);
+            print_error(format_args!(
+                "round {}: dead {dead:?}: p50 {} µs, p99 {} µs",
+                round + 1,
+                figures.p50,
+                figures.p99
+            ));
             latency[place].push(figures);
         }
     }

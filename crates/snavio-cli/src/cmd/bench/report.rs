@@ -1,7 +1,6 @@
 //! The report: tables for people and for the documentation, the whole of it as JSON.
 
 use comfy_table::Table;
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use serde::Serialize;
 
 use super::contest::{Comparison, Ratio};
@@ -10,6 +9,7 @@ use super::machine::Machine;
 use super::memory::{IdleConnections, MemoryOverTime};
 use super::round::{Rounds, Spread};
 use crate::Ended;
+use crate::output::{print_line, rendered};
 
 /// How a report is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,12 +51,12 @@ pub(super) struct Settings {
 impl Report {
     pub(super) fn print(&self, style: Style) -> Ended {
         if style == Style::Json {
-            println!("{}", serde_json::to_string(self)?);
+            print_line(&serde_json::to_string(self)?);
             return Ok(());
         }
-        println!("{}\n", self.heading());
+        print_line(&format!("{}\n", self.heading()));
         for table in self.tables() {
-            println!("{}\n", table.render(style));
+            print_line(&format!("{}\n", table.render(style)));
         }
         Ok(())
     }
@@ -240,12 +240,11 @@ impl Figures {
             return self.markdown();
         }
         let mut table = Table::new();
-        table.load_style(UTF8_HORIZONTAL_ONLY);
         table.set_header(&self.columns);
         for row in &self.rows {
             table.add_row(row);
         }
-        format!("{}\n{table}", self.title)
+        format!("{}\n{}", self.title, rendered(table))
     }
 
     fn markdown(&self) -> String {

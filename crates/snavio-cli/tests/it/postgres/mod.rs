@@ -5,6 +5,7 @@ mod doctor;
 mod fleet;
 mod giving_up;
 mod layout;
+mod log;
 mod platform_key;
 mod promise;
 mod push;

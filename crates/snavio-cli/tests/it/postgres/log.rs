@@ -1,0 +1,85 @@
+//! What a node writes to its log while its database is away (TEL-8).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+use snavio_testbed::Postgres;
+
+use crate::engine::Database;
+use crate::node::{Draft, Launch, Node, new_id, post};
+use crate::patience::eventually;
+
+/// For how long the database is away.
+const AWAY: Duration = Duration::from_secs(10);
+
+/// TEL-8
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outage_writes_one_line_per_cause_and_second() {
+    let server = Postgres::start(&[]).unwrap();
+    let database = Database::at(server.database().unwrap());
+    let launch = Launch::default().set("LOG_FORMAT", "json").set("LOG_FILTER", "info");
+    let node = Node::over(&database, &launch);
+    let cast = node.cast().await;
+    let (billing, bot) = (node.client(&cast.billing), node.client(&cast.bot));
+    assert_eq!(post(&billing, Draft::new("pay", &new_id()).sign(&cast.billing)).await.0, 202);
+    let before = node.said().lines().count();
+
+    server.stop().unwrap();
+    let end = tokio::time::Instant::now() + AWAY;
+    let send = async || {
+        let mut refused = 0_u64;
+        while tokio::time::Instant::now() < end {
+            let (status, _) = post(&billing, Draft::new("pay", &new_id()).sign(&cast.billing)).await;
+            refused += u64::from(status == 503);
+        }
+        refused
+    };
+    let receive = async || {
+        while tokio::time::Instant::now() < end {
+            let _ = bot.call(reqwest::Method::POST, "/v1/queues/pay-inbox/receive", None).await;
+        }
+    };
+    let (a, b, c, d, ()) = tokio::join!(send(), send(), send(), send(), receive());
+    let refused = a + b + c + d;
+    assert!(refused > 100, "the outage was felt: {refused} messages were refused");
+    server.resume().unwrap();
+    eventually("the node takes messages again", async || {
+        (post(&billing, Draft::new("pay", &new_id()).sign(&cast.billing)).await.0 == 202).then_some(())
+    })
+    .await;
+
+    let lines = || -> Vec<Value> {
+        let said = node.said();
+        let lines = said.lines().skip(before).filter_map(|line| serde_json::from_str(line).ok());
+        lines.collect()
+    };
+    let is_refusal = |line: &&Value| {
+        line["fields"]["message"] == "refused" || line["fields"]["cause"] == "refused: unavailable"
+    };
+    let count = |line: &Value| line["fields"]["count"].as_u64().unwrap_or(1);
+    eventually("each refusal is a line or in a count", async || {
+        let all: u64 = lines().iter().filter(is_refusal).map(count).sum();
+        (all >= refused).then_some(())
+    })
+    .await;
+
+    let lines = lines();
+    let mut of_second: BTreeMap<(String, String), u32> = BTreeMap::new();
+    for line in &lines {
+        let fields = &line["fields"];
+        let second = line["timestamp"].as_str().unwrap()[..19].to_owned();
+        let cause = if fields["count"].is_u64() && fields["cause"].is_string() {
+            fields["cause"].to_string()
+        } else {
+            format!("{}: {}{}", fields["message"], fields["error"], fields["cause"])
+        };
+        *of_second.entry((second, cause)).or_default() += 1;
+    }
+    // Two lines a second apart can be in one second of the clock.
+    let most = of_second.iter().max_by_key(|(_, count)| **count).unwrap();
+    assert!(*most.1 <= 2, "{most:?}");
+    let all: u64 = lines.iter().map(count).sum();
+    println!("{refused} refused; {} lines for {all}", lines.len());
+    assert!(lines.len() < 400, "{} lines", lines.len());
+}

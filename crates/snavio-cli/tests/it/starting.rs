@@ -1,0 +1,56 @@
+//! What a node leaves and says when it starts, or cannot start.
+
+use crate::engine::Engine;
+use crate::node::{Launch, Node};
+
+/// TEL-8
+#[test]
+fn first_start_logs_no_migrations() {
+    let mut node = Node::launch(&Launch::default().set("LOG_FILTER", "info"));
+    node.stop();
+    let said = node.said();
+    assert!(said.contains("stopping") && !said.contains("migration") && !said.contains("refinery"), "{said}");
+}
+
+/// Changes the store of a node that has ended.
+fn change_store(node: &Node, statement: &str) {
+    match node.engine() {
+        Engine::Embedded => {
+            let file = node.data().join("snavio.db");
+            snavio_sdk::sqlite::rusqlite::Connection::open(file).unwrap().execute_batch(statement).unwrap();
+        }
+        // The history is read only where a migration may be missing.
+        Engine::Postgres(database) => {
+            database.ask(&format!("{statement}; UPDATE layout SET version = version - 1"));
+        }
+    }
+}
+
+/// ENG-3
+#[test]
+fn damaged_migration_history_ends_in_a_message() {
+    for damage in [
+        "UPDATE refinery_schema_history SET applied_on = 'yesterday' WHERE version = 2",
+        "UPDATE refinery_schema_history SET applied_on = '' WHERE version = 2",
+        "UPDATE refinery_schema_history SET applied_on = NULL WHERE version = 2",
+        "UPDATE refinery_schema_history SET checksum = 'x' WHERE version = 2",
+        "UPDATE refinery_schema_history SET checksum = NULL WHERE version = 2",
+        "UPDATE refinery_schema_history SET name = NULL WHERE version = 2",
+        "UPDATE refinery_schema_history SET checksum = '1' WHERE version = 2",
+        "DELETE FROM refinery_schema_history WHERE version = 2",
+        "DELETE FROM refinery_schema_history",
+        "DROP TABLE refinery_schema_history",
+        "ALTER TABLE refinery_schema_history RENAME COLUMN checksum TO checks",
+    ] {
+        let mut node = Node::start();
+        node.stop();
+        change_store(&node, damage);
+        node.try_restart(&Launch::default());
+        assert_eq!(node.wait().code(), Some(1), "{damage}: {}", node.said());
+        let said = node.said();
+        assert!(!said.contains("panicked"), "{damage}: {said}");
+        let is_about_layout =
+            said.contains("history of migrations") || said.contains("this version's layout");
+        assert!(is_about_layout, "{damage}: {said}");
+    }
+}

@@ -1,0 +1,54 @@
+//! Checks the history of migrations before refinery reads it: refinery panics on a row that it cannot have written.
+
+use snavio_model::time::Timestamp;
+
+/// The name of refinery's table.
+pub(crate) const TABLE: &str = "refinery_schema_history";
+
+/// What is wrong with a row of the history, if anything.
+pub(crate) fn problem(version: i32, applied_on: &str, checksum: &str) -> Option<String> {
+    if !is_time(applied_on) {
+        return Some(format!(
+            "migration {version} has the time {applied_on:?}, which is not RFC 3339 in UTC"
+        ));
+    }
+    let is_checksum = checksum.parse::<u64>().is_ok();
+    (!is_checksum)
+        .then(|| format!("migration {version} has the checksum {checksum:?}, which is not a number"))
+}
+
+/// Whether a text is a time as refinery writes it: RFC 3339 in UTC.
+fn is_time(text: &str) -> bool {
+    text.ends_with('Z') && Timestamp::parse(text).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// ENG-3
+    #[test]
+    fn history_rows_are_checked() {
+        for (applied_on, checksum, is_sound) in [
+            ("2026-11-19T20:26:56.238304123Z", "10733441923546134551", true),
+            ("2026-11-19T20:26:56Z", "0", true),
+            ("2026-11-19T20:26:56Z", "-1", false),
+            ("2026-11-19T20:26:56Z", "1.5", false),
+            ("2026-11-19T20:26:56Z", "", false),
+            ("2026-11-19T20:26:56Z", "18446744073709551616", false),
+            ("", "1", false),
+            ("yesterday", "1", false),
+            ("2026-11-19", "1", false),
+            ("2026-11-19 20:26:56Z", "1", false),
+            ("2026-11-19T20:26:56", "1", false),
+            ("2026-11-19T20:26:56.Z", "1", false),
+            ("2026-11-19T20:26:56+01:00", "1", false),
+            ("2026-02-30T20:26:56Z", "1", false),
+            ("2026-11-19T24:26:56Z", "1", false),
+            ("2026-11-19T20:26:60Z", "1", false),
+            ("2026-11-19T20:26:5é", "1", false),
+        ] {
+            assert_eq!(problem(3, applied_on, checksum).is_none(), is_sound, "{applied_on} {checksum}");
+        }
+    }
+}
