@@ -162,6 +162,11 @@ pub const ORDER_COMPLETIONS_MAX: usize = 16;
 
 /// Exactly-the-same-message memory of a node: entries of one generation, one for each destination of a message.
 pub const RECENT_MESSAGES_MAX: usize = 500_000;
+/// Destinations that a message is remembered at one by one. A message for more is remembered once, for all of them: a
+/// few of those would make the node forget all others, and a new subscription gets the next one.
+pub const REMEMBERED_DESTINATIONS_MAX: usize = 16;
+/// Reservations of that memory: whatever may wait for a commit, and as much again that waits to be handed to it.
+pub const RESERVED_MESSAGES_MAX: usize = 2 * INTAKE_MESSAGES_MAX;
 
 /// Deliveries that one queue may hold before its routes answer `overloaded`.
 pub const QUEUE_DEPTH_MAX: usize = 10_000_000;
