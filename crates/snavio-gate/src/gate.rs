@@ -43,6 +43,7 @@ use crate::shield::Arrival;
 use crate::snapshot::Snapshots;
 use crate::targets::{TargetState, Targets};
 use crate::ticket::Held;
+use crate::wrong_signatures::WrongSignatures;
 use crate::{courier, fast, revocations, shield, slow, snapshot, sweeper};
 
 /// How long calls have to end when the gate stops, where nobody has said how long.
@@ -138,6 +139,7 @@ pub struct Gate {
     memory: Arc<Memory>,
     gathering: Gathering,
     legacy_keys: LegacyKeys,
+    wrong_signatures: WrongSignatures,
     pub(crate) meters: Meters,
     ordering: OrderMeters,
     pub(crate) following: Following,
@@ -194,6 +196,7 @@ impl Gate {
             memory,
             gathering: Gathering::default(),
             legacy_keys: LegacyKeys::default(),
+            wrong_signatures: WrongSignatures::default(),
             meters: Meters::default(),
             ordering: OrderMeters::default(),
             following: Following::default(),
@@ -382,7 +385,11 @@ impl Gate {
 
     /// Everything that memory can decide.
     fn begin(&self, arrival: &Arrival, registry: &Registry) -> Result<Begun, Refused> {
-        let authentic = shield::check(arrival, registry, self.settings.window)?; // no I/O
+        let authentic = shield::check(arrival, registry, self.settings.window) // no I/O
+            .map_err(|Refused { subject, refusal }| {
+                let refusal = self.throttle_signature(&arrival.source, refusal, arrival.received_at);
+                Refused { subject, refusal }
+            })?;
         let permitted =
             fast::permit(authentic, registry, &self.currency, self.settings.dispatch, &self.settings.order)?; // no I/O
         self.meters.used(&self.currency, permitted.caches(), self.clock.now());
@@ -395,6 +402,11 @@ impl Gate {
         let skew = permitted.signed_at().and_then(skew);
         let escalation = permitted.escalation();
         Ok(Begun { answer, intake: permitted.into_intake(), fingerprints, escalation, skew })
+    }
+
+    /// Counts a wrong signature that came with a sender's valid token; past a rate the refusal says when to come back.
+    pub fn throttle_signature(&self, source: &ServiceName, refusal: Refusal, at: Timestamp) -> Refusal {
+        self.wrong_signatures.throttle(source, refusal, at)
     }
 
     /// Ends a message that the memory knows, or adds it to a round.

@@ -227,7 +227,10 @@ pub const PERSONAL_TOKEN_DAYS_MAX: u32 = 365;
 pub const TOKENS_REMEMBERED_MAX: usize = 50_000;
 /// Failed authentications of one address within a window; further ones are told to wait (PIP-1).
 pub const AUTH_FAILURES_MAX: u32 = 20;
-/// The window over which they are counted.
+/// Messages of one sender with a wrong signature within a window; further ones are told to wait (PIP-1). A sender with a
+/// wrong key is told so for more than a few, and a flood of them leaves no telemetry.
+pub const SIGNATURE_FAILURES_MAX: u32 = 100;
+/// The window over which both are counted.
 pub const AUTH_FAILURES_WINDOW: Duration = Duration::from_secs(60);
 /// Addresses whose failures are counted one by one.
 pub const AUTH_CALLERS_MAX: usize = 10_000;
@@ -244,6 +247,11 @@ pub const SEAL_CHANGES_MAX: usize = 256;
 pub const SEALS_PAGE_MAX: usize = 100;
 /// Changes that are looked through to compare two versions of the registry, or to go back to one.
 pub const PAST_CHANGES_MAX: usize = 100_000;
+/// Grants to one target, grants to others, and event types that are compared with a name that is not granted: refusing
+/// must stay cheap.
+pub const GRANTS_COMPARED_MAX: usize = 100;
+/// Nearest names that a refusal names.
+pub const NEAREST_NAMES_MAX: usize = 3;
 /// Requests for grants of one tenant that wait for an answer, those to services that are not there too (REG-8).
 pub const GRANT_REQUESTS_MAX: usize = 500;
 /// Free text that a person gives as a reason.
