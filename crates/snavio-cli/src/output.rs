@@ -36,6 +36,12 @@ impl Output {
         print_line(&rendered(table));
     }
 
+    /// Prints an answer's warnings, a line for each; the document has them in any case.
+    pub(crate) fn warnings(self, document: &Value) {
+        let warnings = document["warnings"].as_array().into_iter().flatten().filter(|_| self == Self::Table);
+        warnings.for_each(|warning| print_line(&format!("warning: {}", cell(warning))));
+    }
+
     /// Prints a list: its items as rows, or the whole document.
     pub(crate) fn list(self, document: &Value, columns: &[&str]) {
         let items = document["items"].as_array().map(Vec::as_slice).unwrap_or_default();

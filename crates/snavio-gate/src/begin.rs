@@ -21,6 +21,7 @@ use snavio_model::trace::Journey;
 use snavio_store::StoreError;
 
 use crate::answer::{Answer, Standing, Verdict};
+use crate::committer::Submission;
 use crate::follow::{Followed, unreadable};
 use crate::gate::Gate;
 use crate::{shield, slow};
@@ -119,7 +120,8 @@ impl Gate {
         self.meters.routed(&route);
         let answer = Answer::known(&intake.message, &intake.destinations);
         let id = IdKey { id: intake.message.id.clone(), tenant: intake.message.tenant.clone() };
-        let settled = slow::settle(vec![intake], &self.committer, Box::new(held)).await;
+        let submission = Submission { intake, reservation: None };
+        let settled = slow::settle(vec![submission], &self.committer, Box::new(held)).await;
         let settlement = settled
             .into_iter()
             .next()

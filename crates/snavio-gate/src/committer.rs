@@ -15,9 +15,10 @@ use snavio_model::fair::{FairQueue, Room};
 use snavio_model::limits;
 use snavio_model::order::EntityKey;
 use snavio_model::settle::{Intake, Settlement};
-use snavio_model::time::Clock;
+use snavio_model::time::{Clock, Timestamp};
 use snavio_store::{Store, StoreError};
 
+use crate::memory::Reservation;
 use crate::ticket::{Answers, Held, Ticket};
 
 /// Why an intake was not settled, as far as is known.
@@ -34,6 +35,13 @@ pub(crate) enum Failure {
 /// What became of an intake.
 pub(crate) type Settled = Result<Settlement, Failure>;
 
+/// An intake and its reservation in the node's memory, which ends before the answer is given.
+pub(crate) struct Submission {
+    pub(crate) intake: Intake,
+    /// Nothing where the memory is not asked.
+    pub(crate) reservation: Option<Reservation>,
+}
+
 struct Waiting {
     intake: Intake,
     reply: Reply,
@@ -43,6 +51,24 @@ struct Waiting {
 struct Reply {
     ticket: Arc<Ticket<Settled>>,
     place: usize,
+    reservation: Option<Reservation>,
+}
+
+impl Reply {
+    fn accept(self, settlement: Settlement, now: Timestamp) {
+        let Self { ticket, place, reservation } = self;
+        // Copies of a message that nothing was recorded of are judged as this one was.
+        if let Some(reservation) = reservation.filter(|_| settlement.message.is_some()) {
+            reservation.confirm(now);
+        }
+        ticket.answer(place, Ok(settlement));
+    }
+
+    fn refuse(self, failure: Failure) {
+        let Self { ticket, place, reservation } = self;
+        drop(reservation);
+        ticket.answer(place, Err(failure));
+    }
 }
 
 /// Takes intakes from many requests.
@@ -108,12 +134,12 @@ impl Committer {
 
     /// Hands in intakes in their order; the answers come when each has its commit, or cannot have one, and until
     /// then something is held.
-    pub(crate) fn settle(&self, intakes: Vec<Intake>, held: Held) -> Answers<Settled> {
-        let (ticket, answers) = Ticket::for_answers(intakes.len(), held);
+    pub(crate) fn settle(&self, submissions: Vec<Submission>, held: Held) -> Answers<Settled> {
+        let (ticket, answers) = Ticket::for_answers(submissions.len(), held);
         let mut refused = Vec::new();
         let mut line = self.0.lock();
-        for (place, intake) in intakes.into_iter().enumerate() {
-            let reply = Reply { ticket: Arc::clone(&ticket), place };
+        for (place, Submission { intake, reservation }) in submissions.into_iter().enumerate() {
+            let reply = Reply { ticket: Arc::clone(&ticket), place, reservation };
             if line.closed {
                 refused.push((reply, Failure::Store));
                 continue;
@@ -126,7 +152,7 @@ impl Committer {
         }
         drop(line);
         for (reply, failure) in refused {
-            reply.ticket.answer(reply.place, Err(failure));
+            reply.refuse(failure);
         }
         self.0.begin_batches();
         answers
@@ -223,8 +249,9 @@ impl Batch {
         match settled {
             Ok(settlements) => {
                 let answered = settlements.len().min(self.replies.len());
-                for (Reply { ticket, place }, settlement) in self.replies.drain(..answered).zip(settlements) {
-                    ticket.answer(place, Ok(settlement));
+                let now = self.shared.clock.now();
+                for (reply, settlement) in self.replies.drain(..answered).zip(settlements) {
+                    reply.accept(settlement, now);
                 }
             }
             Err(error) => {
@@ -238,8 +265,8 @@ impl Batch {
 
     /// Answers all that are not answered yet.
     fn fail(&mut self, failure: Failure) {
-        for Reply { ticket, place } in self.replies.drain(..) {
-            ticket.answer(place, Err(failure));
+        for reply in self.replies.drain(..) {
+            reply.refuse(failure);
         }
     }
 }
@@ -262,7 +289,6 @@ impl Drop for Batch {
 #[cfg(test)]
 mod tests {
     use snavio_model::order::Mode;
-    use snavio_model::time::Timestamp;
     use snavio_store::conformance::ordering::{numbered, ordered};
     use snavio_store::embedded::{EmbeddedStore, Options};
 
@@ -272,7 +298,8 @@ mod tests {
     fn batch(committer: &Committer) -> (Batch, crate::ticket::Answers<Settled>) {
         committer.0.lock().under_way = 1;
         let (ticket, answers) = Ticket::for_answers(2, Box::new(()));
-        let replies = [0, 1].map(|place| Reply { ticket: Arc::clone(&ticket), place }).into();
+        let replies =
+            [0, 1].map(|place| Reply { ticket: Arc::clone(&ticket), place, reservation: None }).into();
         let second = Arc::new(AtomicBool::new(true));
         (Batch { shared: Arc::clone(&committer.0), second, replies, entities: Vec::new() }, answers)
     }
@@ -323,7 +350,7 @@ mod tests {
         ];
         for (place, intake) in waiting.into_iter().enumerate() {
             let (tenant, size) = (intake.message.tenant.clone(), intake.size());
-            let reply = Reply { ticket: Arc::clone(&ticket), place };
+            let reply = Reply { ticket: Arc::clone(&ticket), place, reservation: None };
             assert!(line.queue.push(&tenant, size, Waiting { intake, reply }).is_ok());
         }
         let mut take =

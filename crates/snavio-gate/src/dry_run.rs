@@ -130,10 +130,14 @@ impl Gate {
                 settlement.outcomes.iter().zip(policies).map(|(outcome, policy)| foretold(outcome, policy));
             told.collect::<Vec<_>>().join("; ")
         });
-        // What is only tried is not on record.
-        let went = went.map_err(|refusal| match refusal.conflict {
-            Some(_) => Refusal::new(Reason::Conflict, "its id means something else already: a conflict"),
-            None => refusal,
+        // One answer for both kinds of conflict: two would tell a service that guesses another one's payload under its
+        // id whether the guess is right.
+        let went = went.map_err(|refusal| match refusal.reason {
+            Reason::Conflict => Refusal::new(
+                Reason::Conflict,
+                "this id is in use, for other content or by another service of the tenant; send with a new id",
+            ),
+            _ => refusal,
         });
         steps.note("slow", "claim", went)
     }

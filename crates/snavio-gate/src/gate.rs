@@ -11,7 +11,8 @@ use snavio_model::id::MessageId;
 use snavio_model::message::{Message, Path};
 use snavio_model::name::{QueueKey, ServiceName};
 use snavio_model::order::{OrderDefaults, Place, Placed};
-use snavio_model::refusal::{Refusal, Refused, Subject};
+use snavio_model::recent::Fingerprints;
+use snavio_model::refusal::{Reason, Refusal, Refused, Subject};
 use snavio_model::registry::{DispatchMode, Registry, Route, Unseal};
 use snavio_model::settle::{Intake, Settlement};
 use snavio_model::telemetry;
@@ -23,15 +24,16 @@ use tokio_util::task::TaskTracker;
 
 use crate::answer::{Answer, Reached, Verdict};
 use crate::archive::{self, Archive};
-use crate::committer::Committer;
+use crate::committer::{Committer, Submission};
 use crate::courier::Processor;
 use crate::currency::Currency;
 use crate::failing::Failing;
+use crate::fast::Escalation;
 use crate::follow::{Following, Wait};
 use crate::gathering::Gathering;
 use crate::legacy_keys::{self, LegacyKeys};
 use crate::loaded::Loaded;
-use crate::memory::{Fingerprints, Memory};
+use crate::memory::{Entry, Memory};
 use crate::meters::{Meters, OrderMeters};
 use crate::past::KeptSince;
 use crate::refreshing::too_old;
@@ -41,6 +43,7 @@ use crate::shield::Arrival;
 use crate::snapshot::Snapshots;
 use crate::targets::{TargetState, Targets};
 use crate::ticket::Held;
+use crate::wrong_signatures::WrongSignatures;
 use crate::{courier, fast, revocations, shield, slow, snapshot, sweeper};
 
 /// How long calls have to end when the gate stops, where nobody has said how long.
@@ -88,19 +91,35 @@ impl Default for Settings {
     }
 }
 
-/// A message that passed all that memory can check.
-enum Begun {
-    /// The very same message was accepted a short while ago.
-    Known(Answer),
-    /// Its intake is on its way to the store.
-    Handed(Handed),
+/// A message that is authentic and permitted, before it is settled.
+struct Begun {
+    /// The answer if it is known.
+    answer: Answer,
+    intake: Intake,
+    /// What the node remembers it by.
+    fingerprints: Fingerprints,
+    escalation: Option<Escalation>,
+    skew: Option<telemetry::Record>,
+}
+
+/// Messages that are settled together, and copies that wait for others. Each has its place in the request.
+#[derive(Default)]
+struct Round {
+    submissions: Vec<Submission>,
+    handed: Vec<(usize, Handed)>,
+    copies: Vec<WaitingCopy>,
+}
+
+/// A copy of a message in flight.
+struct WaitingCopy {
+    place: usize,
+    begun: Begun,
+    first_ended: CancellationToken,
 }
 
 /// What is needed of a message once the store has answered.
 struct Handed {
     answer: Answer,
-    /// What it is remembered by.
-    fingerprints: Fingerprints,
     /// At which of its destinations it was known.
     known: Vec<bool>,
     path: Path,
@@ -117,9 +136,10 @@ pub struct Gate {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) committer: Committer,
-    memory: Memory,
+    memory: Arc<Memory>,
     gathering: Gathering,
     legacy_keys: LegacyKeys,
+    wrong_signatures: WrongSignatures,
     pub(crate) meters: Meters,
     ordering: OrderMeters,
     pub(crate) following: Following,
@@ -176,6 +196,7 @@ impl Gate {
             memory,
             gathering: Gathering::default(),
             legacy_keys: LegacyKeys::default(),
+            wrong_signatures: WrongSignatures::default(),
             meters: Meters::default(),
             ordering: OrderMeters::default(),
             following: Following::default(),
@@ -304,31 +325,57 @@ impl Gate {
     async fn accept_once(&self, arrivals: &[Arrival], held: Held) -> Vec<Result<Answer, Refused>> {
         let senders = self.renewed().await;
         let registry = self.registry.load_full();
-        let mut intakes = Vec::with_capacity(arrivals.len());
         let begin = |arrival| match senders {
-            Phase::Fresh | Phase::Stale => self.begin(arrival, &registry, &mut intakes),
+            Phase::Fresh | Phase::Stale => self.begin(arrival, &registry),
             Phase::Expired | Phase::Dropped => Err(shield::refuse(arrival, &registry, too_old())),
         };
         let begun: Vec<_> = arrivals.iter().map(begin).collect();
         drop(registry);
-        let handed_over = tokio::time::Instant::now();
-        let settled = slow::settle(intakes, &self.committer, held); // one durable write
-        let mut settled = settled.await.into_iter();
-        let waited = handed_over.elapsed();
-        let end = |begun: Result<Begun, Refused>| match begun {
-            Ok(Begun::Known(answer)) => Ok(answer),
-            Ok(Begun::Handed(handed)) => {
-                self.meters.settled(handed.path, waited);
-                let ended = settled.next();
-                let ordered = ended.as_ref().map_or(&[][..], |it| &it.ordered);
-                self.ordering.told(&handed.answer, &handed.places, ordered, waited);
-                self.end(handed, ended.map(|it| it.judged))
-            }
-            Err(refused) => Err(refused),
-        };
-        begun.into_iter().map(end).collect()
+        self.settle_all(begun, held).await
     }
 
+    /// Settles messages in rounds: copies of a message in flight wait for its end and are then judged themselves. Only
+    /// the messages of a round hold reservations and none of them waits for a copy, so no two requests wait for each
+    /// other.
+    async fn settle_all(
+        &self,
+        begun: Vec<Result<Begun, Refused>>,
+        held: Held,
+    ) -> Vec<Result<Answer, Refused>> {
+        let mut held = Some(held);
+        let mut ended = Vec::with_capacity(begun.len());
+        let mut round = Round::default();
+        for (place, begun) in begun.into_iter().enumerate() {
+            ended.push(match begun {
+                Ok(begun) => self.enter(place, begun, &mut round),
+                Err(refused) => Some(Err(refused)),
+            });
+        }
+        loop {
+            let Round { submissions, handed, copies } = std::mem::take(&mut round);
+            // The request keeps its turn until the last of its messages is judged.
+            let held = if copies.is_empty() { held.take() } else { None };
+            let held = held.unwrap_or_else(|| Box::new(()));
+            let handed_over = tokio::time::Instant::now();
+            let settled = slow::settle(submissions, &self.committer, held).await; // one durable write
+            let waited = handed_over.elapsed();
+            let mut settled = settled.into_iter();
+            for (place, handed) in handed {
+                self.meters.settled(handed.path, waited);
+                let settled = settled.next();
+                let ordered = settled.as_ref().map_or(&[][..], |it| &it.ordered);
+                self.ordering.told(&handed.answer, &handed.places, ordered, waited);
+                ended[place] = Some(self.end(handed, settled.map(|it| it.judged)));
+            }
+            let Some(WaitingCopy { first_ended, .. }) = copies.first() else {
+                return ended.into_iter().flatten().collect();
+            };
+            first_ended.cancelled().await;
+            for WaitingCopy { place, begun, .. } in copies {
+                ended[place] = self.enter(place, begun, &mut round);
+            }
+        }
+    }
     /// Refuses what could not even be read, on the record like any other arrival.
     pub fn refuse(&self, source: &ServiceName, at: Timestamp, subject: Subject, refusal: Refusal) -> Refused {
         let refused = Refused { subject: Box::new(subject), refusal };
@@ -337,13 +384,12 @@ impl Gate {
     }
 
     /// Everything that memory can decide.
-    fn begin(
-        &self,
-        arrival: &Arrival,
-        registry: &Registry,
-        intakes: &mut Vec<Intake>,
-    ) -> Result<Begun, Refused> {
-        let authentic = shield::check(arrival, registry, self.settings.window)?; // no I/O
+    fn begin(&self, arrival: &Arrival, registry: &Registry) -> Result<Begun, Refused> {
+        let authentic = shield::check(arrival, registry, self.settings.window) // no I/O
+            .map_err(|Refused { subject, refusal }| {
+                let refusal = self.throttle_signature(&arrival.source, refusal, arrival.received_at);
+                Refused { subject, refusal }
+            })?;
         let permitted =
             fast::permit(authentic, registry, &self.currency, self.settings.dispatch, &self.settings.order)?; // no I/O
         self.meters.used(&self.currency, permitted.caches(), self.clock.now());
@@ -352,24 +398,47 @@ impl Gate {
         routes.iter().for_each(|route| self.meters.routed(route));
         self.legacy_keys.notice(message, registry);
         let fingerprints = self.memory.fingerprints(message, routes);
-        let known = self.memory.known(&fingerprints);
-        if !known.is_empty() && !known.contains(&false) {
-            return Ok(Begun::Known(answer));
-        }
-        if let Some(reason) = permitted.escalation() {
-            self.meters.escalated(reason);
-        }
         let skew = |at| telemetry::skew(permitted.message(), at, self.settings.window);
         let skew = permitted.signed_at().and_then(skew);
-        let intake = Intake { known: known.clone(), ..permitted.into_intake() };
-        let (path, places) = (intake.path, intake.places.clone());
-        intakes.push(intake);
-        Ok(Begun::Handed(Handed { answer, fingerprints, known, path, skew, places }))
+        let escalation = permitted.escalation();
+        Ok(Begun { answer, intake: permitted.into_intake(), fingerprints, escalation, skew })
+    }
+
+    /// Counts a wrong signature that came with a sender's valid token; past a rate the refusal says when to come back.
+    pub fn throttle_signature(&self, source: &ServiceName, refusal: Refusal, at: Timestamp) -> Refusal {
+        self.wrong_signatures.throttle(source, refusal, at)
+    }
+
+    /// Ends a message that the memory knows, or adds it to a round.
+    fn enter(&self, place: usize, begun: Begun, round: &mut Round) -> Option<Result<Answer, Refused>> {
+        let Begun { answer, intake, fingerprints, escalation, skew } = begun;
+        match self.memory.enter(fingerprints) {
+            Entry::Known => return Some(Ok(answer)),
+            Entry::Full => {
+                let detail = "too many messages wait for their commit; send it again later";
+                let refusal = Refusal::new(Reason::Overloaded, detail);
+                return Some(Err(Refused { subject: Box::new(answer.subject()), refusal }));
+            }
+            Entry::Copy { message: fingerprints, first_ended } => {
+                let begun = Begun { answer, intake, fingerprints, escalation, skew };
+                round.copies.push(WaitingCopy { place, begun, first_ended });
+            }
+            Entry::Reserved { reservation, known } => {
+                if let Some(reason) = escalation {
+                    self.meters.escalated(reason);
+                }
+                let (path, places) = (intake.path, intake.places.clone());
+                let intake = Intake { known: known.clone(), ..intake };
+                round.submissions.push(Submission { intake, reservation: Some(reservation) });
+                round.handed.push((place, Handed { answer, known, path, skew, places }));
+            }
+        }
+        None
     }
 
     /// What the store's word means for a message.
     fn end(&self, handed: Handed, settled: Option<Result<Settlement, Refusal>>) -> Result<Answer, Refused> {
-        let Handed { answer, fingerprints, known, path, skew, .. } = handed;
+        let Handed { answer, known, path, skew, .. } = handed;
         let lost = || Err(Refusal::lost("the store gave no answer"));
         let refused = |answer: &Answer, refusal| Refused { subject: Box::new(answer.subject()), refusal };
         let settlement = settled.unwrap_or_else(lost).map_err(|refusal| refused(&answer, refusal))?;
@@ -384,7 +453,6 @@ impl Gate {
         };
         let reached = answer.reached.iter().enumerate().map(told).collect::<Result<Vec<_>, Refused>>()?;
         if settlement.message.is_some() {
-            self.memory.remember(&fingerprints, self.clock.now());
             skew.into_iter().for_each(|record| self.gathering.add(record));
         }
         Ok(Answer { reached, ..answer })

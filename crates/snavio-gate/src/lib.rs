@@ -36,6 +36,7 @@ mod sweeper;
 mod targets;
 mod ticket;
 mod vouching;
+mod wrong_signatures;
 
 pub use answer::{Answer, Reached, Standing, Verdict};
 pub use archive::{Archive, Erased, Round as ArchiveRound, Said, Trouble as ArchiveTrouble};

@@ -1,47 +1,50 @@
-//! A node's memory of the signed messages that it has just accepted (PIP-2), one by one for each of their destinations: what
-//! one subscription of an event compares, or who has subscribed since, changes nothing for the others.
+//! A node's memory of the signed messages that it has just accepted, or is about to (PIP-2).
 
+use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use snavio_model::message::Message;
-use snavio_model::recent::{Fingerprint, RecentMessages};
+use snavio_model::recent::{Admission, Fingerprint, Fingerprints, Mark, RecentMessages};
 use snavio_model::registry::BoundRoute;
 use snavio_model::time::Timestamp;
-
-/// Destinations that a message is remembered at one by one. One for more is remembered once, at all of them: a few of those
-/// would make the node forget everybody's, and who subscribes meanwhile waits for the next.
-const NARROW: usize = 16;
-
-/// What a message is remembered by; nothing at all of one that is not signed.
-#[derive(Default)]
-pub(crate) struct Fingerprints {
-    /// At each of its destinations.
-    each: Vec<Option<Fingerprint>>,
-    /// At all of them.
-    all: Fingerprint,
-}
-
-impl Fingerprints {
-    fn is_narrow(&self) -> bool {
-        self.each.iter().flatten().count() <= NARROW
-    }
-}
+use tokio_util::sync::CancellationToken;
 
 /// The memory.
 pub(crate) struct Memory {
-    recent: Mutex<RecentMessages>,
+    state: Mutex<State>,
     hashers: [RandomState; 2],
 }
 
+struct State {
+    recent: RecentMessages,
+    /// Reservations that copies wait for, each with the end of it.
+    awaited: HashMap<Fingerprint, CancellationToken>,
+}
+
+/// The memory's answer to a message.
+pub(crate) enum Entry {
+    /// All of its destinations have accepted this very message.
+    Known,
+    /// A copy waits for its commit, and `first_ended` is cancelled after that.
+    Copy { message: Fingerprints, first_ended: CancellationToken },
+    /// The memory has no room for another message in flight.
+    Full,
+    /// It is reserved, and these destinations know it; empty if none does.
+    Reserved { reservation: Reservation, known: Vec<bool> },
+}
+
 impl Memory {
-    /// One that keeps what may be captured and sent again within the replay window.
-    pub(crate) fn new(window: Duration, now: Timestamp) -> Self {
-        Self { recent: Mutex::new(RecentMessages::new(2 * window, now)), hashers: Default::default() }
+    /// A memory that covers the replay window on both sides.
+    pub(crate) fn new(window: Duration, now: Timestamp) -> Arc<Self> {
+        let recent = RecentMessages::new(2 * window, now);
+        let state = Mutex::new(State { recent, awaited: HashMap::default() });
+        Arc::new(Self { state, hashers: Default::default() })
     }
 
-    /// Only the very same signed message is known again. What is not signed may say anything under its id.
+    /// Only the very same signed message has the same fingerprints. An unsigned one may say anything under its id, and
+    /// has none.
     pub(crate) fn fingerprints(&self, message: &Message, routes: &[Arc<BoundRoute>]) -> Fingerprints {
         if message.key_version.is_none() {
             return Fingerprints::default();
@@ -58,31 +61,80 @@ impl Memory {
             });
             high << 64 | low
         };
-        let of_route = |route: &Arc<BoundRoute>| asks_memory(route).then(|| fingerprint(&route.destination));
+        let mark = |route: &Arc<BoundRoute>| {
+            asks_memory(route).then(|| Mark {
+                fingerprint: fingerprint(&route.destination),
+                is_claimed: route.route.claim.keep().is_some(),
+            })
+        };
         // No destination has an empty name.
-        Fingerprints { each: routes.iter().map(of_route).collect(), all: fingerprint("") }
+        Fingerprints { each: routes.iter().map(mark).collect(), all: fingerprint("") }
     }
 
-    /// At which of its destinations a message is known; nothing at all where at none.
-    pub(crate) fn known(&self, fingerprints: &Fingerprints) -> Vec<bool> {
-        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        let Fingerprints { each, all } = fingerprints;
-        let is_known = |it: &Option<Fingerprint>| it.is_some_and(|it| recent.knows(it) || recent.knows(*all));
-        let is_new = !each.iter().any(is_known);
-        if is_new { Vec::new() } else { each.iter().map(is_known).collect() }
+    /// Reserves a message until its commit, unless it is known or a copy of it is in flight.
+    pub(crate) fn enter(self: &Arc<Self>, message: Fingerprints) -> Entry {
+        if message.each.iter().all(Option::is_none) {
+            let nothing = Reservation { memory: Arc::clone(self), message: Fingerprints::default() };
+            return Entry::Reserved { reservation: nothing, known: Vec::new() };
+        }
+        let mut state = self.lock();
+        match state.recent.admit(&message) {
+            Admission::Known => Entry::Known,
+            Admission::Full => Entry::Full,
+            Admission::Copy(first) => {
+                let first_ended = state.awaited.entry(first).or_default().clone();
+                Entry::Copy { message, first_ended }
+            }
+            Admission::Reserved { known } => {
+                let reservation = Reservation { memory: Arc::clone(self), message };
+                Entry::Reserved { reservation, known }
+            }
+        }
     }
 
-    /// Remembers a message whose commit is durable.
-    pub(crate) fn remember(&self, fingerprints: &Fingerprints, now: Timestamp) {
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        match fingerprints.is_narrow() {
-            true => fingerprints.each.iter().flatten().for_each(|it| recent.remember(*it, now)),
-            false => recent.remember(fingerprints.all, now),
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self, message: &Fingerprints, accepted_at: Option<Timestamp>) {
+        let mut state = self.lock();
+        if let Some(at) = accepted_at {
+            state.recent.remember(message, at);
+        }
+        state.recent.release(message);
+        if state.awaited.is_empty() {
+            return;
+        }
+        let ended: Vec<_> =
+            message.reserved().filter_map(|fingerprint| state.awaited.remove(&fingerprint)).collect();
+        drop(state);
+        ended.iter().for_each(CancellationToken::cancel);
+    }
+}
+
+/// A message in flight. Dropping it releases the message, and the next copy is judged.
+pub(crate) struct Reservation {
+    memory: Arc<Memory>,
+    message: Fingerprints,
+}
+
+impl Reservation {
+    /// Remembers the message: its commit is durable.
+    pub(crate) fn confirm(mut self, now: Timestamp) {
+        let message = std::mem::take(&mut self.message);
+        self.memory.end(&message, Some(now));
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if !self.message.each.is_empty() {
+            self.memory.end(&self.message, None);
         }
     }
 }
 
-/// On routes that compare contents or tell what became of a message, memory answers nothing.
+/// Routes that compare contents or store responses need the store's answer.
 fn asks_memory(route: &BoundRoute) -> bool {
     route.route.claim.compares().is_none() && !route.route.processing.is_tracked()
 }
@@ -91,26 +143,40 @@ fn asks_memory(route: &BoundRoute) -> bool {
 mod tests {
     use super::*;
 
-    fn of(each: &[Fingerprint]) -> Fingerprints {
-        Fingerprints { each: each.iter().copied().map(Some).collect(), all: 1 }
+    fn message() -> Fingerprints {
+        let mark = Mark { fingerprint: 1, is_claimed: false };
+        Fingerprints { each: vec![Some(mark)], all: 2 }
     }
 
-    /// PIP-2, PIP-13
-    #[test]
-    fn who_subscribes_later_is_not_known_and_one_for_many_is_remembered_once() {
-        let now = Timestamp(0);
-        let memory = Memory::new(Duration::from_secs(60), now);
-        memory.remember(&of(&[10, 11]), now);
-        assert_eq!(memory.known(&of(&[10, 11, 12])), [true, true, false]);
-        let many: Vec<_> = (100..100 + NARROW as u128 + 1).collect();
-        let mut wide = of(&many);
-        wide.all = 2;
-        assert!(memory.known(&wide).is_empty());
-        memory.remember(&wide, now);
-        assert!(memory.known(&wide).iter().all(|it| *it));
-        assert!(memory.known(&of(&many)).is_empty(), "nothing is remembered of each");
-        // Also when it is for few by now.
-        let few = Fingerprints { each: vec![Some(100), None], all: 2 };
-        assert_eq!(memory.known(&few), [true, false]);
+    fn reserve(memory: &Arc<Memory>) -> Reservation {
+        match memory.enter(message()) {
+            Entry::Reserved { reservation, .. } => reservation,
+            _ => panic!("the message is known or in flight"),
+        }
+    }
+
+    /// PIP-2
+    #[tokio::test]
+    async fn end_of_a_reservation_wakes_every_copy() {
+        let memory = Memory::new(Duration::from_secs(60), Timestamp(0));
+        for is_accepted in [false, true] {
+            let first = reserve(&memory);
+            let copies: Vec<_> = (0..3)
+                .map(|_| match memory.enter(message()) {
+                    Entry::Copy { first_ended, .. } => first_ended,
+                    _ => panic!("the first is in flight"),
+                })
+                .collect();
+            assert!(copies.iter().all(|first_ended| !first_ended.is_cancelled()));
+            match is_accepted {
+                true => first.confirm(Timestamp(0)),
+                false => drop(first),
+            }
+            for first_ended in copies {
+                first_ended.cancelled().await;
+            }
+            assert!(memory.lock().awaited.is_empty());
+            assert_eq!(matches!(memory.enter(message()), Entry::Known), is_accepted);
+        }
     }
 }

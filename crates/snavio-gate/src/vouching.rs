@@ -64,7 +64,8 @@ impl Gate {
         received_at: Timestamp,
     ) -> Result<Vouched, Refusal> {
         self.check_age().await?;
-        Vouched::check(webhook, body, source, &self.registry(), received_at, self.window())
+        let vouched = Vouched::check(webhook, body, source, &self.registry(), received_at, self.window());
+        vouched.map_err(|refusal| self.throttle_signature(source, refusal, received_at))
     }
 
     /// Checks that a request is from an adapter's provider, by a registry that is not too old.

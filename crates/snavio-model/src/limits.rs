@@ -162,6 +162,11 @@ pub const ORDER_COMPLETIONS_MAX: usize = 16;
 
 /// Exactly-the-same-message memory of a node: entries of one generation, one for each destination of a message.
 pub const RECENT_MESSAGES_MAX: usize = 500_000;
+/// Destinations that a message is remembered at one by one. A message for more is remembered once, for all of them: a
+/// few of those would make the node forget all others, and a new subscription gets the next one.
+pub const REMEMBERED_DESTINATIONS_MAX: usize = 16;
+/// Reservations of that memory: whatever may wait for a commit, and as much again that waits to be handed to it.
+pub const RESERVED_MESSAGES_MAX: usize = 2 * INTAKE_MESSAGES_MAX;
 
 /// Deliveries that one queue may hold before its routes answer `overloaded`.
 pub const QUEUE_DEPTH_MAX: usize = 10_000_000;
@@ -222,7 +227,10 @@ pub const PERSONAL_TOKEN_DAYS_MAX: u32 = 365;
 pub const TOKENS_REMEMBERED_MAX: usize = 50_000;
 /// Failed authentications of one address within a window; further ones are told to wait (PIP-1).
 pub const AUTH_FAILURES_MAX: u32 = 20;
-/// The window over which they are counted.
+/// Messages of one sender with a wrong signature within a window; further ones are told to wait (PIP-1). A sender with a
+/// wrong key is told so for more than a few, and a flood of them leaves no telemetry.
+pub const SIGNATURE_FAILURES_MAX: u32 = 100;
+/// The window over which both are counted.
 pub const AUTH_FAILURES_WINDOW: Duration = Duration::from_secs(60);
 /// Addresses whose failures are counted one by one.
 pub const AUTH_CALLERS_MAX: usize = 10_000;
@@ -239,6 +247,11 @@ pub const SEAL_CHANGES_MAX: usize = 256;
 pub const SEALS_PAGE_MAX: usize = 100;
 /// Changes that are looked through to compare two versions of the registry, or to go back to one.
 pub const PAST_CHANGES_MAX: usize = 100_000;
+/// Grants to one target, grants to others, and event types that are compared with a name that is not granted: refusing
+/// must stay cheap.
+pub const GRANTS_COMPARED_MAX: usize = 100;
+/// Nearest names that a refusal names.
+pub const NEAREST_NAMES_MAX: usize = 3;
 /// Requests for grants of one tenant that wait for an answer, those to services that are not there too (REG-8).
 pub const GRANT_REQUESTS_MAX: usize = 500;
 /// Free text that a person gives as a reason.

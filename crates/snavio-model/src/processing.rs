@@ -423,13 +423,8 @@ impl Ending {
                 (None, Some(format!("{told}; so the reference under {pointer} is not known")))
             }
             (Some(answer), Some(pointer)) => match answer.reference(pointer) {
-                None => {
-                    let what = format!("text or number of 1 to {} bytes", limits::REFERENCE_BYTES_MAX);
-                    let note =
-                        format!("{told} without a reference: under {pointer} is no {what} on one line");
-                    (None, Some(note))
-                }
-                reference => (reference, None),
+                Ok(reference) => (Some(reference), None),
+                Err(why) => (None, Some(format!("{told} without a reference under {pointer}: {why}"))),
             },
         };
         Self::Completed { answer, reference, note }

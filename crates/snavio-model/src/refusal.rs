@@ -15,7 +15,8 @@ use crate::trace::{CorrelationId, Journey, Traceparent};
 pub struct Refusal {
     /// Which rule said no.
     pub reason: Reason,
-    /// What was wrong with this very message, for a person to read. Never a value that was sent.
+    /// What was wrong with this very message, for a person to read. Never a value that was sent, except names that were
+    /// checked to be names.
     pub detail: Cow<'static, str>,
     /// When it makes sense to try again.
     pub retry_after: Option<Duration>,

@@ -1,6 +1,6 @@
-//! Throttled failures: who failed too often within a window is refused until the window is over (PIP-1).
+//! Throttled failures: a caller that failed too often within a window is told to wait until its end (PIP-1).
 //!
-//! Only failures are counted. Whether what is right may pass meanwhile is for the caller to say, by asking first.
+//! Only failures are counted, after they were verified: what is right passes, however often the caller was wrong.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -50,7 +50,7 @@ impl<K: Hash + Eq> Throttle<K> {
         Self { failures_max, window, callers_max, callers, others, swept_at: Timestamp(i64::MIN) }
     }
 
-    /// Whether there were so many failures that nothing more is verified, and for how long.
+    /// Whether there were too many failures, and for how long further ones have to wait.
     pub fn check(&self, caller: &K, now: Timestamp) -> Result<(), Duration> {
         let shared = (self.callers.len() >= self.callers_max).then_some(&self.others);
         match self.callers.get(caller).or(shared) {

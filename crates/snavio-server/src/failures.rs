@@ -1,7 +1,7 @@
 //! Failed authentications, counted by the address they come from, so that guessing is slow (PIP-1).
 
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use http::Extensions;
@@ -11,39 +11,20 @@ use snavio_model::time::Timestamp;
 
 use crate::door::Remote;
 
-/// Who failed how often. What is right is taken however often others at its address were wrong, but for a client's
-/// secret that was guessed at from there: such a guess is not told that it was right.
+/// The failures of each address. Credentials are verified first, which costs a keyed hash: a right one is taken however
+/// often others from its address were wrong. Secrets are too long to be guessed, so that answer helps nobody to guess.
 #[derive(Default)]
-pub(crate) struct Failures {
-    by_address: Mutex<Throttle<IpAddr>>,
-    /// Of registered clients only: names that anybody can make up must not fill it.
-    by_client: Mutex<Throttle<(IpAddr, String)>>,
-}
+pub(crate) struct Failures(Mutex<Throttle<IpAddr>>);
 
 impl Failures {
-    /// Whether a client's secret from this address is verified at all: not after too many that were wrong.
-    pub(crate) fn check(&self, extensions: &Extensions, client: &str, now: Timestamp) -> Result<(), Refusal> {
-        lock(&self.by_client).check(&(caller(extensions), client.to_owned()), now).map_err(throttled)
-    }
-
-    /// Counts a wrong secret of a registered client.
-    pub(crate) fn count(&self, extensions: &Extensions, client: &str, now: Timestamp) {
-        // What it says about waiting is asked for before the next one is verified.
-        let _ = lock(&self.by_client).fail((caller(extensions), client.to_owned()), now);
-    }
-
-    /// Counts the failure and says no: that the credential is wrong, or that there were too many such.
+    /// Counts the failure and refuses it: the credential is wrong, or there were too many wrong ones.
     pub(crate) fn refuse(&self, extensions: &Extensions, now: Timestamp, detail: &'static str) -> Refusal {
         metrics::counter!("snavio_auth_failures_total").increment(1);
-        match lock(&self.by_address).fail(caller(extensions), now) {
+        match self.0.lock().unwrap_or_else(PoisonError::into_inner).fail(caller(extensions), now) {
             Ok(()) => Refusal::new(Reason::Unauthenticated, detail),
             Err(wait) => throttled(wait),
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn throttled(wait: Duration) -> Refusal {

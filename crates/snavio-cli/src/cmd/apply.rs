@@ -63,10 +63,12 @@ impl Apply {
         let changes = answer["changes"].as_array().cloned().unwrap_or_default();
         if output == Output::Table && changes.is_empty() {
             print_line(&format!("nothing to change, version {}", answer["version"]));
+            output.warnings(&answer);
             return Ok(());
         }
         let shown: Vec<_> = changes.into_iter().map(with_differences).collect();
         output.rows(&answer, &shown, &["step", "kind", "name", "difference"]);
+        output.warnings(&answer);
         if output == Output::Table {
             tell_credentials(&answer);
         }

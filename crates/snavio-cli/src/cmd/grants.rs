@@ -137,7 +137,12 @@ impl Grants {
                 (Method::DELETE, path(&["v1", "grants"], &parameters), None)
             }
         };
-        output.object(&api.call(method, &path, body.as_ref()).await?);
+        let mut answer = api.call(method, &path, body.as_ref()).await?;
+        if output == Output::Table {
+            output.warnings(&answer);
+            answer.as_object_mut().and_then(|members| members.remove("warnings"));
+        }
+        output.object(&answer);
         Ok(())
     }
 }

@@ -2,9 +2,13 @@
 
 use std::process::Command;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use reqwest::Method;
 use serde_json::{Value, json};
 use snavio_model::id::MessageId;
+use snavio_model::json::Reader;
+use snavio_model::limits;
 use snavio_model::name::CommandName;
 
 use crate::engine::Engine;
@@ -13,7 +17,7 @@ use crate::patience::eventually;
 use crate::processing::{Books, http};
 use crate::processor::{Processor, Reply};
 use crate::shell::Shell;
-use crate::wire::metric;
+use crate::wire::{Answered, metric, post_json};
 
 /// CLM-5, CLM-6: it is done, so it is called for once, and nothing of it is a dead letter.
 #[tokio::test]
@@ -56,8 +60,8 @@ async fn what_a_processor_has_done_without_a_reference_is_complete_and_says_so()
     processor.answers([Reply::new(200, r#"{"posted":true}"#).header("Content-Type", "application/json")]);
     let books = Books::set(http(&processor)).await;
     let id = new_id();
-    let says = "the processor answered 200 without a reference: under /glPostingReference is no text or number of 1 \
-                to 256 bytes on one line";
+    let says = "the processor answered 200 without a reference under /glPostingReference: no text or number of 1 to \
+                256 bytes on one line is there";
     for status in [201, 200] {
         let told = books.send_waiting(&id, 10, Some(30)).await;
         assert_eq!(told.word(), (status, "COMPLETED"), "{}", told.text);
@@ -184,4 +188,87 @@ async fn a_client_does_not_send_again_what_has_failed_for_good() {
         found["claims"][0]["count"].as_i64().filter(|it| *it > 1)
     });
     assert_eq!(count.await, 2, "once by each");
+}
+
+/// PIP-8, MSG-10, CLM-9: general readers take these answers, and strict ones would refuse a whole batch for one of them.
+#[tokio::test]
+async fn answers_that_strict_readers_refuse_come_in_base64() {
+    let processor = Processor::start().await;
+    let deep = format!(
+        r#"{{"glPostingReference":"JE-1","a":{}{}}}"#,
+        "[".repeat(limits::JSON_DEPTH_MAX),
+        "]".repeat(limits::JSON_DEPTH_MAX)
+    );
+    let unfit = [
+        deep.as_str(),
+        r#"{"glPostingReference":"JE-2","a":1,"a":2}"#,
+        r#"{"glPostingReference":"JE-3","a":"\ud800"}"#,
+        r#"{"glPostingReference":"JE-4","a":1e9999}"#,
+        r#"{"glPostingReference":"JE-5","glPostingReference":"JE-6"}"#,
+    ];
+    let fit = r#"{"glPostingReference":"JE-7"}"#;
+    processor.answers(unfit.iter().chain([&fit]).map(|body| Reply::new(200, body)));
+    let books = Books::set(http(&processor)).await;
+    let events: Vec<_> = (0..=unfit.len())
+        .map(|n| json!({ "eventId": format!("e-{n}"), "eventType": "order.paid", "data": {} }))
+        .collect();
+    let token = books.node.token(&books.shop).await;
+    for replay in [false, true] {
+        let batch = json!(events).to_string();
+        let answer = Answered::to(post_json(&books.node, "/v1/events/batch", &token, batch)).await;
+        let mut reader = Reader::new(answer.text.as_bytes()).unwrap();
+        assert!(reader.skip().is_ok() && reader.finish().is_ok(), "{}", answer.text);
+        let document = answer.document();
+        let mut answers: Vec<_> = document["results"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|result| {
+                assert_eq!((&result["state"], result["replay"] == true), (&json!("COMPLETED"), replay));
+                let encoded = result["response_base64"].as_str().map(|text| STANDARD.decode(text).unwrap());
+                let body = match encoded {
+                    Some(bytes) => String::from_utf8(bytes).unwrap(),
+                    None => format!("as it is: {}", result["response"]),
+                };
+                (body, result["reference"].as_str().unwrap_or_default(), result["error"].as_str())
+            })
+            .collect();
+        answers.sort();
+        let repeated = "the processor answered 200 without a reference under /glPostingReference: a member on the \
+                        way to it is repeated in its object, and readers differ in which one they take";
+        let mut expected: Vec<_> = unfit
+            .iter()
+            .zip(["JE-1", "JE-2", "JE-3", "JE-4", ""])
+            .map(|(body, reference)| {
+                let error = reference.is_empty().then_some(repeated);
+                ((*body).to_owned(), reference, error)
+            })
+            .collect();
+        expected.push((format!("as it is: {fit}"), "JE-7", None));
+        expected.sort();
+        assert_eq!(answers, expected);
+    }
+}
+
+/// PIP-8, MSG-10, CLM-10: a worker's answer, too.
+#[tokio::test]
+async fn workers_answer_that_strict_readers_refuse_comes_in_base64() {
+    let books = Books::set(json!({ "kind": "tracked" })).await;
+    let id = new_id();
+    books.send(&id, 10).await;
+    let work = books.take(30).await;
+    let response = r#"{"total":"1.00","total":"2.00"}"#;
+    let (delivery, fence) = (json!(work.delivery_id), json!(work.fence));
+    let report = format!(r#"{{"delivery_id":{delivery},"fence":{fence},"response":{response}}}"#);
+    let worker = books.worker().authorized().await.unwrap();
+    let path = "/v1/claims/order.paid/complete";
+    let done = worker.send(Method::POST, path, Some(report.into_bytes()), "application/json").await;
+    assert_eq!(done.unwrap().1["outcome"], "done");
+    let replay = books.send(&id, 10).await;
+    assert_eq!(replay.word(), (200, "COMPLETED"), "{}", replay.text);
+    assert!(replay.document.get("response").is_none(), "{}", replay.text);
+    assert_eq!(replay.document["response_base64"], STANDARD.encode(response));
+    let (_, bytes) =
+        worker.exchange(Method::GET, &format!("/v1/claims/{id}/answer"), None, "").await.unwrap();
+    assert_eq!(bytes, response.as_bytes(), "the bytes themselves");
 }

@@ -122,6 +122,38 @@ async fn a_sender_of_another_tenant_is_told_the_verdicts_and_no_queue() {
     }
 }
 
+/// REG-3, CLM-1: a service that knows another one's id cannot test guesses of its payload.
+#[tokio::test]
+async fn right_and_wrong_guesses_get_the_same_dry_run() {
+    let node = Node::start();
+    let cast = node.cast().await;
+    let routes = ["ledger", "event", "strict"].map(|policy| {
+        json!({
+            "target": "acme/bot", "name": policy, "queue": "posts", "dead_letter_queue": "bot-dead",
+            "claim": { "policy": policy },
+        })
+    });
+    let grants = ["acme/billing", "acme/shop"]
+        .map(|source| json!({ "source": source, "target": "acme/bot", "name": "*" }));
+    let registry = json!({ "services": [{ "name": "acme/shop" }], "routes": routes, "grants": grants });
+    let shop = node.apply(&registry).await.remove(0);
+    let service = node.client(&shop).authorized().await.unwrap();
+    for name in ["ledger", "event", "strict"] {
+        let draft = |payload: &str| Draft { payload: payload.into(), ..Draft::new(name, &new_id()) };
+        let secret = draft(r#"{"amount":1200}"#);
+        assert_eq!(post(&node.client(&cast.billing), secret.sign(&cast.billing)).await.0, 202);
+        let mut answers = Vec::new();
+        for payload in [r#"{"amount":1200}"#, r#"{"amount":1201}"#] {
+            let guess = Draft { id: secret.id.clone(), ..draft(payload) };
+            let message: Value = serde_json::from_slice(&guess.sign(&shop)).unwrap();
+            let wanted = json!({ "message": message });
+            answers.push(service.call(Method::POST, "/v1/dry-run", Some(&wanted)).await.unwrap());
+        }
+        assert_eq!(answers[0]["reason"], "conflict", "{}", answers[0]);
+        assert_eq!(answers[0], answers[1], "{name}");
+    }
+}
+
 /// REG-3: a route is proved before it is registered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn register_target_proves_the_route_first() {

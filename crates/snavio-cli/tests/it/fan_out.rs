@@ -1,5 +1,6 @@
 //! One event for several subscriptions (PIP-13): taken as a whole, claimed and delivered at each.
 
+use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
 use snavio_model::time::Timestamp;
@@ -167,6 +168,26 @@ async fn a_captured_event_comes_once_to_whoever_claims_nothing() {
         }
         let path = "/v1/subscriptions/zeta/app/acme/shop/order.paid";
         assert_eq!(shop.operate(Method::DELETE, path, json!({})).await.0, 200);
+    }
+}
+
+/// PIP-13, PIP-2: whatever the others do with copies, a subscription without claims gets one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copies_of_an_event_in_flight_reach_each_subscription_once() {
+    let shop = Shop::set(&Launch::default()).await;
+    shop.subscribe("acme/ledger", "paid", "none").await;
+    shop.subscribe("acme/mail", "mails", "strict").await;
+    shop.subscribe("zeta/app", "orders", "event").await;
+    for round in 0..5 {
+        let id = format!("e-{round}");
+        let captured = Captured::of(&shop, &id);
+        let answers = join_all((0..50).map(|_| captured.send(&shop))).await;
+        let accepted = answers.iter().filter(|answer| answer.status == 202).count();
+        let duplicates = answers.iter().filter(|answer| answer.status == 200).count();
+        assert_eq!((accepted, duplicates), (1, 49), "{answers:?}");
+        for (who, queue) in [(&shop.ledger, "paid"), (&shop.mail, "mails"), (&shop.app, "orders")] {
+            assert_eq!(shop.received(who, queue).await, [id.as_str()], "{queue}");
+        }
     }
 }
 

@@ -7,7 +7,8 @@ use snavio_sdk::{Api, Credentials};
 
 use crate::node::{Draft, Node, new_id, post, verdict};
 use crate::people::issue;
-use crate::wire::metric;
+use crate::shell::Shell;
+use crate::wire::{Answered, metric, post_json};
 
 /// `zeta/bank` takes `pay`; `acme/shop` would like to send it.
 struct Desk {
@@ -261,4 +262,107 @@ async fn requests_go_with_their_services() {
     assert_eq!(call(&desk.acme, "/v1/grant-requests", ask).await.0, 201);
     let gone = desk.node.operator().call(Method::DELETE, "/v1/tenants/new", None).await.unwrap();
     assert!(gone.to_string().contains("grant_request acme/shop>new/none:pay"), "{gone}");
+}
+
+/// PIP-2, REG-2
+#[tokio::test]
+async fn denied_sender_is_told_its_own_nearest_grants() {
+    let node = Node::start();
+    let cast = node.cast().await;
+    let more = json!({
+        "services": [{ "name": "acme/shop" }],
+        "event_types": [{ "owner": "acme/billing", "name": "invoice.sent" }],
+        "grants": [{ "source": "acme/shop", "target": "acme/bot", "name": "notify-all" }],
+    });
+    let shop = node.apply(&more).await.remove(0);
+    let send = async |who: &Credentials, target: &str, name: &str| {
+        let draft = Draft { target: target.into(), ..Draft::new(name, &new_id()) };
+        let (status, problem) = post(&node.client(who), draft.sign(who)).await;
+        assert_eq!((status, &problem["reason"]), (403, &json!("acl-deny")), "{problem}");
+        problem["detail"].as_str().unwrap().to_owned()
+    };
+    for (target, name, detail) in [
+        (
+            "bot",
+            "notify-all",
+            "acme/billing has no grant to send notify-all to acme/bot; the nearest of its grants: notify to acme/bot, ",
+        ),
+        (
+            "acme/none",
+            "pay",
+            "acme/billing has no grant to send pay to acme/none; the nearest of its grants: pay to acme/bot, ",
+        ),
+    ] {
+        let told = send(&cast.billing, target, name).await;
+        assert!(told.starts_with(detail), "{told}");
+        assert!(
+            !told.contains("shop") && !told.contains("notify-all to acme/bot,"),
+            "another's grant: {told}"
+        );
+    }
+    let told = send(&shop, "bot", "notify").await;
+    let expected = "acme/shop has no grant to send notify to acme/bot; the nearest of its grants: notify-all to acme/bot";
+    assert_eq!(told, expected);
+    let told = send(&cast.bot, "billing", "pay").await;
+    assert_eq!(told, "acme/bot has no grant to send pay to acme/billing; it has no grants");
+
+    let event = json!({ "eventId": "e-1", "eventType": "invoice.send", "data": {} }).to_string();
+    let token = node.token(&cast.billing).await;
+    let problem = Answered::to(post_json(&node, "/v1/events", &token, event)).await.document();
+    let expected = "acme/billing has not registered the event type invoice.send; the nearest that it has registered: \
+                    invoice.sent";
+    assert_eq!((&problem["reason"], &problem["detail"]), (&json!("acl-deny"), &json!(expected)));
+    let tried = json!({ "source": "acme/shop", "target": "acme/bot", "name": "notify" });
+    let (_, tried) = call(&node.operator(), "/v1/dry-run", tried).await;
+    let step = tried["steps"].as_array().unwrap().last().unwrap();
+    assert!(step["detail"].as_str().unwrap().contains("notify-all to acme/bot"), "{tried}");
+}
+
+/// REG-2, REG-8
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn grant_for_a_missing_route_has_a_warning() {
+    let desk = Desk::set().await;
+    let warning = "grant acme/shop > zeta/bank: payy: zeta/bank has no route and no event type payy, so messages under this \
+                   grant are refused (route-missing) until one is registered; did you mean pay?";
+    let grant = |name: &str| json!({ "source": "acme/shop", "target": "zeta/bank", "name": name });
+    let put = async |name: &str| {
+        let body = Some(grant(name).to_string().into_bytes());
+        verdict(desk.zeta.send(Method::PUT, "/v1/grants", body, "application/json").await)
+    };
+    let (status, given) = put("payy").await;
+    assert_eq!((status, &given["warnings"]), (201, &json!([warning])), "{given}");
+    assert_eq!((&given["source"], &given["name"]), (&json!("acme/shop"), &json!("payy")), "{given}");
+    for name in ["pay", "*"] {
+        let (status, given) = put(name).await;
+        assert_eq!((status, given.get("warnings")), (201, None), "{given}");
+    }
+    let shop = desk.service(&desk.shop).await;
+    let asked = json!({ "source": "acme/shop", "target": "zeta/bank", "name": "pax" });
+    assert_eq!(call(&shop, "/v1/grant-requests", asked.clone()).await.0, 201);
+    let (status, approved) = call(&desk.zeta, "/v1/grant-requests/approve", asked).await;
+    assert_eq!((status, approved["warnings"].as_array().map(Vec::len)), (200, Some(1)), "{approved}");
+
+    for dry_run in [true, false] {
+        let file = json!({ "grants": [grant("payy"), grant("pay")], "dry_run": dry_run });
+        let (status, applied) = call(&desk.node.operator(), "/v1/registry/apply", file).await;
+        assert_eq!((status, &applied["warnings"]), (200, &json!([warning])), "{applied}");
+        let route =
+            json!({ "target": "zeta/bank", "name": "payy", "queue": "pay", "dead_letter_queue": "dead" });
+        let file = json!({ "grants": [grant("payy")], "routes": [route], "dry_run": true });
+        let (_, applied) = call(&desk.node.operator(), "/v1/registry/apply", file).await;
+        assert_eq!(applied.get("warnings"), None, "the file has the route: {applied}");
+    }
+
+    let shell = Shell::at(&desk.node);
+    let file = shell.write("grants.json", &json!({ "grants": [grant("payy")] }).to_string());
+    let line = format!("warning: {warning}");
+    for words in [
+        &["apply", "-f", &file][..],
+        &["apply", "-f", &file, "--dry-run"],
+        &["grants", "give", "acme/shop", "zeta/bank", "payy"],
+    ] {
+        let ended = shell.run_words(words);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert_eq!(ended.out.lines().filter(|it| *it == line).count(), 1, "{ended:?}");
+    }
 }

@@ -17,6 +17,7 @@ mod conflicts;
 mod consumer;
 mod consumer_kills;
 mod consuming;
+mod copies;
 mod doubts;
 mod dry_run;
 mod embedded;

@@ -1,10 +1,11 @@
 //! Guessing is slow, and disturbs nobody else at the same address.
 
 use reqwest::Method;
+use serde_json::json;
 use snavio_model::limits;
 use snavio_sdk::ApiError;
 
-use crate::node::{Draft, Node, new_id, post, verdict};
+use crate::node::{Draft, Node, new_id, post, post_batch, verdict};
 use crate::wire::http;
 
 /// PIP-1
@@ -38,19 +39,49 @@ async fn bad_tokens_are_throttled_and_known_ones_from_the_same_address_are_not()
 
 /// PIP-1
 #[tokio::test]
-async fn a_client_whose_secret_is_guessed_at_is_not_told_that_a_guess_was_right_and_others_are_not_disturbed()
-{
+async fn right_client_secret_gets_a_token_after_any_number_of_guesses() {
     let node = Node::start();
     let cast = node.cast().await;
     let mut wrong = cast.bot.clone();
     wrong.client_secret = cast.billing.client_secret.clone();
-    for _ in 0..limits::AUTH_FAILURES_MAX {
-        let refused = node.client(&wrong).authorized().await.expect_err("the secret is wrong");
-        assert!(matches!(refused, ApiError::Refused { status: 401, .. }), "{refused:?}");
+    let guess = async || match node.client(&wrong).authorized().await {
+        Err(ApiError::Refused { status, .. }) => status,
+        _ => panic!("the secret is wrong"),
+    };
+    for n in 0..2 * limits::AUTH_FAILURES_MAX {
+        assert_eq!(guess().await, if n < limits::AUTH_FAILURES_MAX { 401 } else { 429 });
     }
-    let right = node.client(&cast.bot).authorized().await.expect_err("throttled");
-    assert!(matches!(right, ApiError::Refused { status: 429, .. }), "{right:?}");
-    assert!(node.client(&cast.billing).authorized().await.is_ok());
+    for right in [&cast.bot, &cast.billing] {
+        assert!(node.client(right).authorized().await.is_ok(), "{}", right.source);
+    }
+    assert_eq!(guess().await, 429, "only what is wrong waits");
+}
+
+/// PIP-1
+#[tokio::test]
+async fn wrong_signatures_throttle_their_sender_alone() {
+    let node = Node::start();
+    let cast = node.cast().await;
+    let grants = json!({ "grants": [{ "source": "acme/bot", "target": "acme/bot", "name": "notify" }] });
+    node.apply(&grants).await;
+    let (billing, bot) = (node.client(&cast.billing), node.client(&cast.bot));
+    // Signed with the other service's key.
+    let forged = |name: &str| Draft::new(name, &new_id()).sign(&cast.bot);
+    let forgeries: Vec<_> = (0..limits::SIGNATURE_FAILURES_MAX + 50).map(|_| forged("notify")).collect();
+    let results = post_batch(&billing, &forgeries).await.unwrap();
+    let (refused, throttled) = results.split_at(limits::SIGNATURE_FAILURES_MAX as usize);
+    assert!(refused.iter().all(|it| it["status"] == 401 && it["reason"] == "hmac_invalid"), "{refused:?}");
+    assert!(throttled.iter().all(|it| it["status"] == 429 && it["reason"] == "auth_throttled"));
+    let (status, problem) = post(&billing, forged("pay")).await;
+    assert_eq!((status, &problem["reason"]), (429, &json!("auth_throttled")), "{problem}");
+    let wait = problem["retry_after_ms"].as_u64().unwrap();
+    assert!((1..=60_000).contains(&wait), "{problem}");
+
+    // What it signs rightly is taken, and another sender is told what is wrong.
+    assert_eq!(post(&billing, Draft::new("notify", &new_id()).sign(&cast.billing)).await.0, 202);
+    assert_eq!(post(&bot, Draft::new("notify", &new_id()).sign(&cast.bot)).await.0, 202);
+    let (status, problem) = post(&bot, Draft::new("notify", &new_id()).sign(&cast.billing)).await;
+    assert_eq!((status, &problem["reason"]), (401, &json!("hmac_invalid")), "{problem}");
 }
 
 /// PIP-1

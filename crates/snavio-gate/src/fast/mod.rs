@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use snavio_model::age::Cache;
 use snavio_model::message::{Message, MessageKind, Path};
+use snavio_model::name::CommandName;
 use snavio_model::order::{OrderDefaults, Place, Placed};
 use snavio_model::processing::ProcessingKind;
 use snavio_model::refusal::{Reason, Refusal, Refused};
@@ -129,7 +130,7 @@ fn places(
 type Found = (Option<Arc<Grant>>, Arc<BoundRoute>);
 
 fn find_route(message: &Message, registry: &Registry) -> Result<Found, Refusal> {
-    let denied = || Refusal::new(Reason::AclDeny, "the source has no grant for this target and name");
+    let denied = || not_granted(message, registry);
     let target = registry.service(message.target.as_str()).ok_or_else(denied)?;
     let at = message.received_at;
     let grant = target.grant(&message.source, &message.name, at).ok_or_else(denied)?;
@@ -143,9 +144,21 @@ fn find_route(message: &Message, registry: &Registry) -> Result<Found, Refusal> 
     Ok((Some(Arc::clone(grant)), Arc::clone(route)))
 }
 
+/// The same whether or not there is such a target or route: the nearest names are those of the source's own grants.
+fn not_granted(message: &Message, registry: &Registry) -> Refusal {
+    let Message { source, target, name, received_at, .. } = message;
+    let nearest = registry.nearest_grants(source, (target, name), *received_at);
+    let nearest: Vec<_> = nearest.iter().map(|grant| format!("{} to {}", grant.name, grant.target)).collect();
+    let known = match nearest.is_empty() {
+        true => "it has no grants".to_owned(),
+        false => format!("the nearest of its grants: {}", nearest.join(", ")),
+    };
+    Refusal::new(Reason::AclDeny, format!("{source} has no grant to send {name} to {target}; {known}"))
+}
+
 /// PIP-13: a type is published by the service that registered it, and by nobody else.
 fn find_subscriptions(message: &Message, registry: &Registry) -> Result<Vec<Found>, Refusal> {
-    let denied = || Refusal::new(Reason::AclDeny, "the source has not registered this event type");
+    let denied = || not_registered(message, registry);
     let publisher = registry.service(message.source.as_str()).ok_or_else(denied)?;
     publisher.event_type(&message.name).ok_or_else(denied)?;
     let subscribed = registry.subscribed(publisher, &message.name, message.received_at);
@@ -153,6 +166,17 @@ fn find_subscriptions(message: &Message, registry: &Registry) -> Result<Vec<Foun
         return Err(Refusal::new(Reason::RouteMissing, "nobody is subscribed to this event type"));
     }
     Ok(subscribed)
+}
+
+fn not_registered(message: &Message, registry: &Registry) -> Refusal {
+    let Message { source, name, .. } = message;
+    let nearest = registry.nearest_event_types(source, name);
+    let nearest: Vec<_> = nearest.into_iter().map(CommandName::as_str).collect();
+    let known = match nearest.is_empty() {
+        true => "it has registered none".to_owned(),
+        false => format!("the nearest that it has registered: {}", nearest.join(", ")),
+    };
+    Refusal::new(Reason::AclDeny, format!("{source} has not registered the event type {name}; {known}"))
 }
 
 /// How quickly a revoked permission must act: the stricter of what route and grant say.

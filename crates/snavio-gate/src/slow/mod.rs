@@ -1,19 +1,19 @@
 //! The slow stage: settled against the store, in one durable commit shared with others (PIP-3 to PIP-5).
 
 use snavio_model::refusal::{Reason, Refusal};
-use snavio_model::settle::{Intake, Ordered, Outcome, Settlement};
+use snavio_model::settle::{Ordered, Outcome, Settlement};
 
-use crate::committer::{Committer, Failure, Settled};
+use crate::committer::{Committer, Failure, Settled, Submission};
 use crate::ticket::Held;
 
 /// Hands the intakes to the committer, as many at a time as a request may, and waits for their commits; holds something until
 /// they are there.
-pub(crate) async fn settle(intakes: Vec<Intake>, committer: &Committer, held: Held) -> Vec<Ended> {
+pub(crate) async fn settle(submissions: Vec<Submission>, committer: &Committer, held: Held) -> Vec<Ended> {
     let ended = |settled: Settled| {
         let ordered = settled.as_ref().map_or_else(|_| Vec::new(), |it| it.ordered.clone());
         Ended { ordered, judged: judged(settled) }
     };
-    let mut portions = portions(intakes, committer.portion());
+    let mut portions = portions(submissions, committer.portion());
     let last = portions.pop().unwrap_or_default();
     let mut all = Vec::new();
     for portion in portions {
@@ -24,16 +24,16 @@ pub(crate) async fn settle(intakes: Vec<Intake>, committer: &Committer, held: He
 }
 
 /// Cuts intakes, in their order, into parts that count as so many messages at most, or are one.
-fn portions(intakes: Vec<Intake>, most: usize) -> Vec<Vec<Intake>> {
+fn portions(submissions: Vec<Submission>, most: usize) -> Vec<Vec<Submission>> {
     let (mut portions, mut portion, mut items) = (Vec::new(), Vec::new(), 0);
-    for intake in intakes {
-        let size = intake.size().items;
+    for submission in submissions {
+        let size = submission.intake.size().items;
         if !portion.is_empty() && items + size > most {
             portions.push(std::mem::take(&mut portion));
             items = 0;
         }
         items += size;
-        portion.push(intake);
+        portion.push(submission);
     }
     portions.push(portion);
     portions

@@ -1,10 +1,12 @@
 //! What a processor answered, and the posting reference in it (CLM-9).
 
-use std::collections::BTreeMap;
+use std::fmt;
 
 use bytes::Bytes;
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use crate::json::Reader;
 use crate::limits;
 
 /// What a processor answered, byte for byte.
@@ -26,31 +28,85 @@ impl Answer {
 
     /// The posting reference: the text, or number, under a JSON pointer in the body. A number is taken as it is written:
     /// read as a double, `2026.10` is `2026.1`, which may be another entry.
-    pub fn reference(&self, pointer: &str) -> Option<String> {
-        let body = serde_json::from_slice(&self.body).ok()?;
-        let names = pointer.split('/').skip(1);
-        let value =
-            names.map(|name| name.replace("~1", "/").replace("~0", "~")).try_fold(body, within)?.get();
-        let found = match value.as_bytes().first()? {
-            b'"' => serde_json::from_str(value).ok()?,
-            b'-' | b'0'..=b'9' => value.to_owned(),
-            _ => return None,
+    pub fn reference(&self, pointer: &str) -> Result<String, NoReference> {
+        let mut value = serde_json::from_slice(&self.body).map_err(|_| NoReference::Unfit)?;
+        for name in pointer.split('/').skip(1) {
+            value = within(value, &name.replace("~1", "/").replace("~0", "~"))?;
+        }
+        let value = value.get();
+        let found = match value.as_bytes().first() {
+            Some(b'"') => serde_json::from_str(value).map_err(|_| NoReference::Unfit)?,
+            Some(b'-' | b'0'..=b'9') => value.to_owned(),
+            _ => return Err(NoReference::Unfit),
         };
-        is_reference(&found).then_some(found)
+        if is_reference(&found) { Ok(found) } else { Err(NoReference::Unfit) }
+    }
+
+    /// Whether the body is JSON that strict readers take too (MSG-10), and so can stand within another document.
+    pub fn is_strict_json(&self) -> bool {
+        let read = |mut reader: Reader<'_>| {
+            reader.skip()?;
+            reader.finish()
+        };
+        Reader::new(&self.body).and_then(read).is_ok()
     }
 }
 
-/// The value under a name within another, or at a place in a list. Of a name that is there twice the last counts, as with
-/// most readers of JSON.
-fn within(value: &RawValue, name: String) -> Option<&RawValue> {
-    match value.get().as_bytes().first()? {
-        b'{' => serde_json::from_str::<BTreeMap<String, &RawValue>>(value.get()).ok()?.remove(&name),
-        b'[' => {
-            let is_plain = name == "0" || !name.starts_with(['0', '+']);
-            let place = name.parse().ok().filter(|_| is_plain)?;
-            serde_json::from_str::<Vec<&RawValue>>(value.get()).ok()?.into_iter().nth(place)
+/// Why an answer has no posting reference under a pointer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NoReference {
+    /// Nothing is there, or no short text or number.
+    #[error("no text or number of 1 to {} bytes on one line is there", limits::REFERENCE_BYTES_MAX)]
+    Unfit,
+    /// One reader takes the first of two equal members, another the last.
+    #[error("a member on the way to it is repeated in its object, and readers differ in which one they take")]
+    Repeated,
+}
+
+/// The value under a name within another, or at a place in a list.
+fn within<'a>(value: &'a RawValue, name: &str) -> Result<&'a RawValue, NoReference> {
+    let text = value.get();
+    match text.as_bytes().first() {
+        Some(b'{') => {
+            let Members(members) = serde_json::from_str(text).map_err(|_| NoReference::Unfit)?;
+            let mut found = members.into_iter().filter(|(member, _)| member == name);
+            let (_, value) = found.next().ok_or(NoReference::Unfit)?;
+            if found.next().is_some() { Err(NoReference::Repeated) } else { Ok(value) }
         }
-        _ => None,
+        Some(b'[') => {
+            let is_plain = name == "0" || !name.starts_with(['0', '+']);
+            let place = name.parse().ok().filter(|_| is_plain);
+            let elements: Vec<_> = serde_json::from_str(text).map_err(|_| NoReference::Unfit)?;
+            place.and_then(|place: usize| elements.get(place).copied()).ok_or(NoReference::Unfit)
+        }
+        _ => Err(NoReference::Unfit),
+    }
+}
+
+/// The members of an object in their order, repeated ones too.
+struct Members<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct All;
+
+        impl<'de> Visitor<'de> for All {
+            type Value = Vec<(String, &'de RawValue)>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("an object")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(members)
+            }
+        }
+
+        deserializer.deserialize_map(All).map(Self)
     }
 }
 
@@ -75,23 +131,49 @@ mod tests {
                 (format!(r#"{{"ref": {number} }}"#), "/ref"),
                 (format!(r#"[null,{{"a/b~":[{number}]}}]"#), "/1/a~1b~0/0"),
             ] {
-                assert_eq!(reference(&body, pointer).as_deref(), Some(number), "{body}");
+                assert_eq!(reference(&body, pointer).as_deref(), Ok(number), "{body}");
             }
         }
         for (body, pointer, found) in [
-            (r#"{"r":1,"r":2}"#, "/r", Some("2")),
-            (r#"{"r":"\u004aE-1"}"#, "/r", Some("JE-1")),
-            (r#"{"":7}"#, "/", Some("7")),
-            ("[7]", "/00", None),
-            ("[7]", "/1", None),
-            ("7", "/r", None),
-            (r#"{"r":{"s":7}}"#, "/r", None),
-            (r#"{"r":true}"#, "/r", None),
-            (r#"{"r":7} and more"#, "/r", None),
-            (r#"{"r":01}"#, "/r", None),
+            (r#"{"r":1,"r":2}"#, "/r", Err(NoReference::Repeated)),
+            (r#"{"r":1,"\u0072":1}"#, "/r", Err(NoReference::Repeated)),
+            (r#"{"a":{"r":1},"b":2,"a":3}"#, "/a/r", Err(NoReference::Repeated)),
+            (r#"{"r":1,"b":2,"b":2}"#, "/r", Ok("1")),
+            (r#"{"r":"\u004aE-1"}"#, "/r", Ok("JE-1")),
+            (r#"{"":7}"#, "/", Ok("7")),
+            ("[7]", "/00", Err(NoReference::Unfit)),
+            ("[7]", "/1", Err(NoReference::Unfit)),
+            ("7", "/r", Err(NoReference::Unfit)),
+            (r#"{"r":{"s":7}}"#, "/r", Err(NoReference::Unfit)),
+            (r#"{"r":true}"#, "/r", Err(NoReference::Unfit)),
+            (r#"{"r":7} and more"#, "/r", Err(NoReference::Unfit)),
+            (r#"{"r":01}"#, "/r", Err(NoReference::Unfit)),
         ] {
-            assert_eq!(reference(body, pointer).as_deref(), found, "{body} {pointer}");
+            assert_eq!(reference(body, pointer).as_deref(), found.as_ref().copied(), "{body} {pointer}");
         }
-        assert_eq!(reference(&format!(r#"{{"r":{}}}"#, "1".repeat(257)), "/r"), None);
+        let long = format!(r#"{{"r":{}}}"#, "1".repeat(257));
+        assert_eq!(reference(&long, "/r"), Err(NoReference::Unfit));
+    }
+
+    /// MSG-10, PIP-8: lenient readers take all of these.
+    #[test]
+    fn strict_json_excludes_bodies_that_break_strict_readers() {
+        let nested = |depth: usize| format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
+        for (body, is_strict) in [
+            (r#" {"a":[1.50,null,"\u00e9"]} "#.to_owned(), true),
+            (nested(limits::JSON_DEPTH_MAX), true),
+            (nested(limits::JSON_DEPTH_MAX + 1), false),
+            (r#"{"a":1,"a":2}"#.to_owned(), false),
+            (r#"{"a":1,"\u0061":2}"#.to_owned(), false),
+            (r#""\ud800""#.to_owned(), false),
+            ("1e9999".to_owned(), false),
+            ("1".repeat(limits::NUMBER_DIGITS_MAX + 1), false),
+            ("{} {}".to_owned(), false),
+            ("<html>".to_owned(), false),
+            (String::new(), false),
+        ] {
+            let answer = Answer { status: 200, content_type: None, body: body.clone().into() };
+            assert_eq!(answer.is_strict_json(), is_strict, "{body}");
+        }
     }
 }

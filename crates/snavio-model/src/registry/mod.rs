@@ -9,6 +9,7 @@ mod horizon;
 mod identity;
 mod key;
 mod live_adapter;
+mod nearest;
 mod past;
 mod plan;
 mod push;

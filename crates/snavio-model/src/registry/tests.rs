@@ -22,15 +22,21 @@ fn author() -> Author {
     Author { who: "operator".into(), why: "test".into(), at: Timestamp(7) }
 }
 
-fn tenant(name: &str) -> Entry {
+pub(super) fn tenant(name: &str) -> Entry {
     Entry::Tenant(Tenant { name: name.parse().unwrap(), contact: None, suspended: false })
 }
 
-fn service(name: &str) -> Entry {
+pub(super) fn service(name: &str) -> Entry {
     Entry::Service(Service::new(name.parse().unwrap()))
 }
 
-fn route(target: &str, name: &str) -> Route {
+pub(super) fn filled_with(entries: Vec<Entry>) -> Registry {
+    let mut registry = Registry::default();
+    registry.fill(entries, &NoSecrets);
+    registry
+}
+
+pub(super) fn route(target: &str, name: &str) -> Route {
     Route {
         target: target.parse().unwrap(),
         name: name.parse().unwrap(),
@@ -50,7 +56,7 @@ fn route(target: &str, name: &str) -> Route {
     }
 }
 
-fn grant(source: &str, target: &str, name: &str) -> Entry {
+pub(super) fn grant(source: &str, target: &str, name: &str) -> Entry {
     let name: GrantedName = name.parse().unwrap();
     Entry::Grant(Grant::new(source.parse().unwrap(), target.parse().unwrap(), name))
 }

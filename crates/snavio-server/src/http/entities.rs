@@ -1,11 +1,14 @@
 //! Entities whose messages are ordered: how far each is, and what a person does about it (ORD-6, ORD-7).
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use snavio_model::claim::IdKey;
+use snavio_model::id::MessageId;
 use snavio_model::name::TenantName;
 use snavio_model::order::{EntityKey, EntityState, Gap, Mode, NumberKind};
 use snavio_model::permission::Permission;
@@ -48,8 +51,9 @@ pub(super) struct EntityDocument {
     tenant: String,
     /// The highest number that was processed.
     last: i64,
-    /// The message that had it.
-    last_id: String,
+    /// The message that had it. Of services, only its sender and its recipients see it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_id: Option<String>,
     /// What its numbers count: `sequence` or `time`.
     counts: &'static str,
     /// The mode that it was last judged by; nothing once it is forgotten.
@@ -79,23 +83,25 @@ pub(super) struct EntityDocument {
 #[schema(as = WaitingMessage)]
 pub(super) struct WaitingDocument {
     number: i64,
-    event_id: String,
+    /// Of services, only its sender and its recipients see it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    event_id: Option<String>,
     until: String,
 }
 
 impl EntityDocument {
-    fn new(key: &EntityKey, state: &EntityState, mode: Option<Mode>) -> Self {
-        let waiting = state.waiting.iter().map(|it| WaitingDocument {
-            number: it.number,
-            event_id: it.id.to_string(),
-            until: it.until.to_string(),
+    fn new(key: &EntityKey, state: &EntityState, mode: Option<Mode>, ids: &VisibleIds) -> Self {
+        let waiting = state.waiting.iter().map(|waiting| WaitingDocument {
+            number: waiting.number,
+            event_id: ids.show(&waiting.id),
+            until: waiting.until.to_string(),
         });
         Self {
             entity: key.entity.clone(),
             scope: key.scope.to_string(),
             tenant: key.tenant.to_string(),
             last: state.last,
-            last_id: state.last_id.to_string(),
+            last_id: ids.show(&state.last_id),
             counts: match state.kind {
                 NumberKind::Sequence => "sequence",
                 NumberKind::Time => "time",
@@ -123,7 +129,8 @@ pub(super) async fn show(
 ) -> Result<Response, Problem> {
     for key in keys(&app, &principal, Permission::Read, entity, &which).await? {
         if let Some(found) = app.gate.store().entity(&key, app.clock.now()).await? {
-            let document = EntityDocument::new(&key, &found.state, Some(found.rules.mode));
+            let ids = visible_ids(&app, &principal, &key, &found.state).await?;
+            let document = EntityDocument::new(&key, &found.state, Some(found.rules.mode), &ids);
             return Ok(json(StatusCode::OK, &document));
         }
     }
@@ -179,7 +186,9 @@ pub(super) async fn reset(
     for key in keys {
         return Ok(match app.gate.store().reset_entity(&key, body.force, act.clone()).await? {
             Reset::Unknown => continue,
-            Reset::Forgotten(was) => json(StatusCode::OK, &EntityDocument::new(&key, &was, None)),
+            Reset::Forgotten(was) => {
+                json(StatusCode::OK, &EntityDocument::new(&key, &was, None, &VisibleIds::All))
+            }
             Reset::Damaged => {
                 let (scope, tenant) = (key.scope.to_string(), key.tenant.to_string());
                 json(StatusCode::OK, &DamagedDocument { entity: key.entity, scope, tenant, damaged: true })
@@ -221,10 +230,57 @@ pub(super) async fn skip(
     for key in keys {
         if let Some(skipped) = app.gate.store().skip_parked(&key, body.number, act.clone()).await? {
             let state = skipped.map_err(|not| Refusal::new(Reason::RegistryConflict, not.to_string()))?;
-            return Ok(json(StatusCode::OK, &EntityDocument::new(&key, &state, None)));
+            return Ok(json(StatusCode::OK, &EntityDocument::new(&key, &state, None, &VisibleIds::All)));
         }
     }
     Err(nothing().into())
+}
+
+/// The ids of messages that a caller sees in an entity. An id is enough to send a guess at its content.
+enum VisibleIds {
+    All,
+    Some(HashSet<MessageId>),
+}
+
+impl VisibleIds {
+    fn show(&self, id: &MessageId) -> Option<String> {
+        let is_visible = match self {
+            Self::All => true,
+            Self::Some(ids) => ids.contains(id),
+        };
+        is_visible.then(|| id.to_string())
+    }
+}
+
+/// People and the service that receives the messages see all ids; another service of its tenant sees those that it sent.
+async fn visible_ids(
+    app: &App,
+    principal: &Principal,
+    key: &EntityKey,
+    state: &EntityState,
+) -> Result<VisibleIds, Problem> {
+    let Principal::Service(caller) = principal else { return Ok(VisibleIds::All) };
+    if recipient(&key.scope) == Some(caller.service.as_str()) {
+        return Ok(VisibleIds::All);
+    }
+    let mut ids = HashSet::new();
+    if key.tenant.as_str() != caller.service.tenant() {
+        return Ok(VisibleIds::Some(ids));
+    }
+    // Routes that order have claims, and those last as long as their entity.
+    for id in state.waiting.iter().map(|waiting| &waiting.id).chain([&state.last_id]) {
+        let claimed = IdKey { id: id.clone(), tenant: key.tenant.clone() };
+        let claims = app.gate.store().claims_of(&claimed, app.clock.now()).await?;
+        if claims.iter().any(|stored| stored.claim.source == caller.service) {
+            ids.insert(claimed.id);
+        }
+    }
+    Ok(VisibleIds::Some(ids))
+}
+
+/// The service that receives what a destination or scope names.
+fn recipient(destination: &str) -> Option<&str> {
+    destination.split([':', '#']).next()
 }
 
 fn nothing() -> Refusal {
@@ -242,10 +298,9 @@ async fn keys(
 ) -> Result<Vec<EntityKey>, Problem> {
     let owner = which.destination.split('/').next().unwrap_or_default();
     whose::tenant(app, principal, permission, Some(owner)).await?;
-    let service = which.destination.split([':', '#']).next();
     if let Principal::Service(caller) = principal
         && permission == Permission::Mend
-        && service != Some(caller.service.as_str())
+        && recipient(&which.destination) != Some(caller.service.as_str())
     {
         return Err(forbidden("only the service whose messages they are may do this").into());
     }

@@ -45,7 +45,8 @@ pub(super) struct AnswerDocument {
     /// The status that the processor answered with.
     #[serde(skip_serializing_if = "Option::is_none")]
     response_status: Option<u16>,
-    /// What it answered, where that is JSON.
+    /// What it answered, where that is JSON that strict readers take: at most 64 levels, no member twice, no lone
+    /// surrogate, no number out of range.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     response: Option<Box<RawValue>>,
@@ -58,7 +59,8 @@ pub(super) struct AnswerDocument {
 
 impl From<&Answer> for AnswerDocument {
     fn from(answer: &Answer) -> Self {
-        let text = std::str::from_utf8(&answer.body).ok();
+        // What strict readers refuse would spoil the whole document for them, and with it the other entries of a batch.
+        let text = answer.is_strict_json().then(|| std::str::from_utf8(&answer.body).ok()).flatten();
         let response = text.and_then(|it| RawValue::from_string(it.to_owned()).ok());
         let is_other = response.is_none() && !answer.body.is_empty();
         Self {

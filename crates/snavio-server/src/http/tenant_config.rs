@@ -149,7 +149,8 @@ async fn entitled<'a>(
     let Some(signature) = webhook(headers).transpose()? else {
         return Ok(Err("the request is not signed"));
     };
-    signed_request::check(&signature, signed_request::TENANT_CONFIG, service, now, app.gate.window())?;
+    signed_request::check(&signature, signed_request::TENANT_CONFIG, service, now, app.gate.window())
+        .map_err(|refusal| app.gate.throttle_signature(&service.name, refusal, now))?;
     app.polls.take(&app.gate, &service.name, &signature, now).await?;
     if !confidential.0 {
         return Ok(Err("the connection is not encrypted: ask over TLS"));

@@ -98,13 +98,10 @@ pub(super) async fn issue(State(app): State<Shared>, request: Request) -> Result
         Err(wrong) => return Ok(wrong.response()),
     };
     match proof(&parts.headers, form) {
-        Ok(Proof::Client(id, secret)) => {
-            app.failures.check(&parts.extensions, &id, app.clock.now())?;
-            match authenticated(&app, &id, &secret) {
-                Some(client) => Ok(told(&token(&app, client.id.clone(), &client.service)?)),
-                None => denied(&app, &parts.extensions, &id),
-            }
-        }
+        Ok(Proof::Client(id, secret)) => match authenticated(&app, &id, &secret) {
+            Some(client) => Ok(told(&token(&app, client.id.clone(), &client.service)?)),
+            None => denied(&app, &parts.extensions),
+        },
         Ok(Proof::Workload { token, is_exchange }) => {
             of_workload(&app, &parts.extensions, &token, is_exchange).await
         }
@@ -237,13 +234,10 @@ fn token(app: &App, sub: String, service: &ServiceName) -> Result<Token, Refusal
     Ok(Token { access_token, token_type: "Bearer", expires_in, issued_token_type: None })
 }
 
-/// Told in RFC 6749's words, until there were too many of them.
-fn denied(app: &App, extensions: &Extensions, client: &str) -> Result<Response, Problem> {
-    let (detail, now) = ("client_id or client_secret is wrong", app.clock.now());
-    if app.gate.registry().client(client).is_some() {
-        app.failures.count(extensions, client, now);
-    }
-    let refusal = app.failures.refuse(extensions, now, detail);
+/// Refuses in RFC 6749's words, until there were too many failures.
+fn denied(app: &App, extensions: &Extensions) -> Result<Response, Problem> {
+    let detail = "client_id or client_secret is wrong";
+    let refusal = app.failures.refuse(extensions, app.clock.now(), detail);
     match refusal.reason {
         Reason::AuthThrottled => Err(refusal.into()),
         _ => Ok(wrong("invalid_client", detail).response()),

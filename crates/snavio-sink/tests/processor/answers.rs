@@ -172,8 +172,8 @@ async fn an_answer_without_an_end_is_hung_up_on() {
 /// CLM-9: the effect is there without it, and another attempt would not bring it.
 #[tokio::test]
 async fn what_is_done_without_a_reference_is_done_and_says_so() {
-    let without = "the processor answered 200 without a reference: under /reference is no text or number of 1 to \
-                   256 bytes on one line";
+    let without = "the processor answered 200 without a reference under /reference: no text or number of 1 to 256 \
+                   bytes on one line is there";
     for body in ["", "{}", "JE-7", r#"{"reference":""}"#, r#"{"reference":["JE-7"]}"#] {
         let server = Server::start(Act::answer("200 OK", "", body)).await;
         let done = processor().send(call(&server.url())).await.ending;

@@ -396,3 +396,32 @@ async fn an_order_that_cannot_be_kept_is_not_registered() {
         .await;
     assert_eq!(status, 404);
 }
+
+/// ORD-6, CLM-1: an id is enough to guess at its content, so other services of the tenant do not see it.
+#[tokio::test]
+async fn only_senders_recipients_and_people_see_ids_of_entities() {
+    let builds = Builds::set(Launch::default()).await;
+    for (name, policy) in [("build", "strict"), ("done", "event")] {
+        let of = order(json!({ "mode": "reorder", "wait_seconds": 3600 }));
+        let subscribed = builds.subscribe("reorder", name, &of, json!({ "claim": { "policy": policy } }));
+        let subscribed = subscribed.await;
+        assert_eq!(subscribed.0, 201, "{}", subscribed.1);
+        for number in ["1", "3"] {
+            assert_eq!(builds.send(&format!("{name}-{number}"), name, "b", number).await.0, 202);
+        }
+        let path = format!("/v1/entities/b?destination=acme/reorder:acme/ci:{name}");
+        let whole = builds.node.get(&path).await;
+        assert_eq!(whole["lastId"], format!("{name}-1"), "{whole}");
+        assert_eq!(whole["waiting"][0]["eventId"], format!("{name}-3"), "{whole}");
+        let seen = async |credentials| {
+            let api = builds.node.client(credentials).authorized().await.unwrap();
+            api.call(Method::GET, &path, None).await.unwrap()
+        };
+        assert_eq!(seen(&builds.ci).await, whole, "the sender");
+        assert_eq!(seen(&builds.subscribers["reorder"]).await, whole, "the recipient");
+        let mut hidden = whole;
+        hidden.as_object_mut().unwrap().remove("lastId");
+        hidden["waiting"][0].as_object_mut().unwrap().remove("eventId");
+        assert_eq!(seen(&builds.subscribers["lenient"]).await, hidden, "another service");
+    }
+}

@@ -1,6 +1,7 @@
 //! Registry files: what shall be registered, in one transaction (REG-4).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
@@ -13,7 +14,7 @@ use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::{
     Author, Change, Entry, EntryKey, EventType, Grant, Kind, Registry, Route, Service, Wish,
 };
-use snavio_model::time::Clock;
+use snavio_model::time::{Clock, Timestamp};
 use utoipa::ToSchema;
 
 use super::super::answer::{json, no_store};
@@ -141,6 +142,9 @@ pub(in crate::http) struct Applied {
     /// Of the routes and subscriptions that push for the first time. Shown once.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     push_secrets: Vec<NewPushSecret>,
+    /// Grants of the file for which there is no route and no event type.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
     dry_run: bool,
 }
 
@@ -188,22 +192,35 @@ pub(in crate::http) async fn apply(
     JsonBody(file): JsonBody<RegistryFile>,
 ) -> Result<Response, Problem> {
     check_own(&app, &principal, &app.gate.registry(), &file)?;
-    let (changes, made) = if file.dry_run {
+    let (changes, made, after) = if file.dry_run {
         let author = Author { who: principal.name(), why: file.why.clone(), at: app.clock.now() };
         let registry = app.gate.registry();
         let (wishes, _) = file.wishes(&app, &registry);
-        (planned(&app, &registry, wishes, &author).await?, Made::default())
+        let changes = planned(&app, &registry, wishes, &author).await?;
+        let after = Arc::new(registry.with(&changes, &*app.platform));
+        (changes, Made::default(), after)
     } else {
-        change(&app, &principal, &file.why, |registry| file.wishes(&app, registry)).await?
+        let (changes, made) =
+            change(&app, &principal, &file.why, |registry| file.wishes(&app, registry)).await?;
+        (changes, made, app.gate.registry())
     };
     let applied = Applied {
         version: changes.last().map_or_else(|| app.gate.registry().version(), |change| change.version),
         changes: changes.iter().map(step).collect(),
         credentials: made.credentials,
         push_secrets: made.push_secrets,
+        warnings: warnings(&file.grants, &after, app.clock.now()),
         dry_run: file.dry_run,
     };
     Ok(no_store(json(StatusCode::OK, &applied)))
+}
+
+fn warnings(grants: &[Grant], registry: &Registry, at: Timestamp) -> Vec<String> {
+    let mut warnings: Vec<_> = grants.iter().filter_map(|grant| registry.grant_warning(grant, at)).collect();
+    let rest = warnings.len().saturating_sub(PROBLEMS_TOLD_MAX);
+    warnings.truncate(PROBLEMS_TOLD_MAX);
+    warnings.extend((rest > 0).then(|| format!("{rest} more grants have no route and no event type")));
+    warnings
 }
 
 /// Whoever applies a file is told each entry that is not theirs to register. What is there of others does not matter

@@ -2,16 +2,19 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use snavio_model::name::{GrantedName, ServiceName};
 use snavio_model::refusal::{Reason, Refusal};
-use snavio_model::registry::{Entry, Grant, Kind};
-use utoipa::IntoParams;
+use snavio_model::registry::{Entry, Grant, Kind, Registry, Wish};
+use snavio_model::time::Clock;
+use utoipa::{IntoParams, ToSchema};
 
+use super::super::answer::json;
 use super::super::extract::{JsonBody, Members, Params, from_members};
-use super::super::{Problem, Shared};
+use super::super::{App, Problem, Shared};
 use super::list::{Cursor, Page, list};
-use super::{Removed, Why, put, remove};
+use super::{Removed, Why, change, remove, shown, status};
 use crate::principal::Principal;
 
 /// All grants that the caller may see: those its tenant gave.
@@ -25,17 +28,38 @@ pub(in crate::http) async fn all(
     list(&app, &principal, Kind::Grant, &cursor)
 }
 
-/// Gives a grant: the target's owner does.
+/// A grant that was given.
+#[derive(Serialize, ToSchema)]
+#[schema(as = GivenGrant)]
+pub(super) struct Given {
+    #[serde(flatten)]
+    #[schema(value_type = Grant)]
+    grant: Value,
+    /// What its giver should know: that there is no route and no event type of this name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+}
+
+impl Given {
+    pub(super) fn new(app: &App, grant: Grant) -> Self {
+        let warning = app.gate.registry().grant_warning(&grant, app.clock.now());
+        Self { grant: shown(&Entry::Grant(grant)), warnings: warning.into_iter().collect() }
+    }
+}
+
+/// Gives a grant: the target's owner does. One for a route that does not exist is accepted with a warning.
 #[utoipa::path(put, path = "/v1/grants", tag = "registry", params(Why),
     request_body = Grant,
-    responses((status = 200, body = Grant), (status = 201, body = Grant)))]
+    responses((status = 200, body = Given), (status = 201, body = Given)))]
 pub(in crate::http) async fn give(
     State(app): State<Shared>,
     principal: Principal,
     Params(why): Params<Why>,
     JsonBody(grant): JsonBody<Grant>,
 ) -> Result<Response, Problem> {
-    put(&app, &principal, &why, |_| Entry::Grant(grant.clone())).await
+    let decide = |_: &Registry| (vec![Wish::Put(Entry::Grant(grant.clone()))], ());
+    let (changes, ()) = change(&app, &principal, &why.why, decide).await?;
+    Ok(json(status(&changes), &Given::new(&app, grant)))
 }
 
 /// Which grant, and why it ends.

@@ -14,8 +14,9 @@ use utoipa::ToSchema;
 use super::super::answer::json;
 use super::super::extract::{JsonBody, Params};
 use super::super::{App, Problem, Shared};
+use super::grants::Given;
 use super::list::{Cursor, Page, list};
-use super::{Removed, Why, change, nothing, put, remove, shown};
+use super::{Removed, Why, change, nothing, put, remove};
 use crate::principal::{Principal, forbidden};
 
 /// Requests that wait for the caller's tenant, and those that it made.
@@ -110,7 +111,7 @@ pub(in crate::http) struct ApproveBody {
 /// Gives the grant that was asked for: the target's owner does, or an operator.
 #[utoipa::path(post, path = "/v1/grant-requests/approve", tag = "registry", params(Why),
     request_body = ApproveBody,
-    responses((status = 200, body = Grant)))]
+    responses((status = 200, body = Given)))]
 pub(in crate::http) async fn approve(
     State(app): State<Shared>,
     principal: Principal,
@@ -125,10 +126,10 @@ pub(in crate::http) async fn approve(
     if app.gate.registry().get(&request).is_none() {
         return Err(nothing());
     }
-    let grant = Entry::Grant(Grant { source, target, name, expires_at, profile });
-    let decide = |_: &Registry| (vec![Wish::Put(grant.clone()), Wish::Remove(request.clone())], ());
-    change(&app, &principal, &why.why, decide).await?;
-    Ok(json(StatusCode::OK, &shown(&grant)))
+    let grant = Grant { source, target, name, expires_at, profile };
+    let wishes = || vec![Wish::Put(Entry::Grant(grant.clone())), Wish::Remove(request.clone())];
+    change(&app, &principal, &why.why, |_| (wishes(), ())).await?;
+    Ok(json(StatusCode::OK, &Given::new(&app, grant)))
 }
 
 /// Which request.

@@ -1,0 +1,38 @@
+//! Messages and requests with a wrong signature, counted by the sender whose token they came with (PIP-1): past a rate
+//! they are told to wait and leave no telemetry. Signatures are verified first, so that right ones pass, and each sender
+//! has its own count.
+
+use std::sync::{Mutex, PoisonError};
+
+use snavio_model::limits;
+use snavio_model::name::ServiceName;
+use snavio_model::refusal::{Reason, Refusal};
+use snavio_model::throttle::Throttle;
+use snavio_model::time::Timestamp;
+
+/// The counts.
+pub(crate) struct WrongSignatures(Mutex<Throttle<ServiceName>>);
+
+impl Default for WrongSignatures {
+    fn default() -> Self {
+        let (most, window) = (limits::SIGNATURE_FAILURES_MAX, limits::AUTH_FAILURES_WINDOW);
+        Self(Mutex::new(Throttle::new(most, window, limits::AUTH_CALLERS_MAX)))
+    }
+}
+
+impl WrongSignatures {
+    /// Counts a refusal for a wrong signature; past the rate it becomes one that says when to come back.
+    pub(crate) fn throttle(&self, source: &ServiceName, refusal: Refusal, now: Timestamp) -> Refusal {
+        if refusal.reason != Reason::HmacInvalid {
+            return refusal;
+        }
+        match self.0.lock().unwrap_or_else(PoisonError::into_inner).fail(source.clone(), now) {
+            Ok(()) => refusal,
+            Err(wait) => {
+                let (most, window) = (limits::SIGNATURE_FAILURES_MAX, limits::AUTH_FAILURES_WINDOW.as_secs());
+                let detail = format!("{source} sent more than {most} wrong signatures within {window} s");
+                Refusal::retry(Reason::AuthThrottled, wait, detail)
+            }
+        }
+    }
+}

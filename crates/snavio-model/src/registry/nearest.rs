@@ -1,0 +1,143 @@
+//! The names nearest to one that is not granted or not there, for refusals and warnings.
+
+use super::{Entry, EntryKey, Grant, Kind, Registry};
+use crate::limits;
+use crate::name::{CommandName, ServiceName};
+use crate::time::Timestamp;
+
+/// Less similar names help nobody.
+const SIMILARITY_MIN: f64 = 0.7;
+
+impl Registry {
+    /// The grants of a source that are nearest to what it may not send, the nearest first. A source learns nothing here
+    /// of what others are granted, or of what its targets have.
+    pub fn nearest_grants(
+        &self,
+        source: &ServiceName,
+        (target, name): (&ServiceName, &CommandName),
+        at: Timestamp,
+    ) -> Vec<&Grant> {
+        let to_target = self.grants_from(format!("{source}>{target}:"));
+        let to_target = to_target.take_while(|grant| grant.source == *source && grant.target == *target);
+        let all = self.grants_from(format!("{source}>")).take_while(|grant| grant.source == *source);
+        let to_others = all.filter(|grant| grant.target != *target);
+        let most = limits::GRANTS_COMPARED_MAX;
+        let is_live = |grant: &&Grant| grant.expires_at.is_none_or(|end| at < end);
+        let grants = to_target.take(most).chain(to_others.take(most)).filter(is_live);
+        let similarity = |grant: &Grant| {
+            strsim::jaro_winkler(target.as_str(), grant.target.as_str())
+                + strsim::jaro_winkler(name.as_str(), grant.name.as_str())
+        };
+        nearest(grants.map(|grant| (similarity(grant), grant)))
+    }
+
+    /// The grants from a name on: those of a source stand side by side, and among them those for one target.
+    fn grants_from(&self, name: String) -> impl Iterator<Item = &Grant> {
+        let entries = self.entries.range::<_, EntryKey>(EntryKey { kind: Kind::Grant, name }..);
+        entries.map_while(|(_, entry)| match entry.as_ref() {
+            Entry::Grant(grant) => Some(grant),
+            _ => None,
+        })
+    }
+
+    /// The event types of a publisher that are nearest to one that it has not registered, the nearest first.
+    pub fn nearest_event_types(&self, publisher: &ServiceName, name: &CommandName) -> Vec<&CommandName> {
+        let types = self.service(publisher.as_str()).into_iter().flat_map(|view| view.event_types());
+        let types = types.take(limits::GRANTS_COMPARED_MAX).map(|event_type| &event_type.name);
+        nearest(types.map(|known| (strsim::jaro_winkler(name.as_str(), known.as_str()), known)))
+    }
+
+    /// What the target's owner should know of a grant: there is nothing that it permits.
+    pub fn grant_warning(&self, grant: &Grant, at: Timestamp) -> Option<String> {
+        let Grant { source, target, name, .. } = grant;
+        let view = self.service(target.as_str()).filter(|_| !name.is_all())?;
+        let known = CommandName::new(name.as_str()).ok()?;
+        if view.route(&known, at).is_some() || view.event_type(&known).is_some() {
+            return None;
+        }
+        let routes = view.routes().map(|route| route.route.name.as_str());
+        let names = routes.chain(view.event_types().map(|event_type| event_type.name.as_str()));
+        let similar = names.map(|known| (strsim::jaro_winkler(name.as_str(), known), known));
+        let similar = nearest(similar.filter(|(similarity, _)| *similarity > SIMILARITY_MIN));
+        let meant = similar.first().map(|known| format!("; did you mean {known}?")).unwrap_or_default();
+        Some(format!(
+            "grant {source} > {target}: {name}: {target} has no route and no event type {name}, so messages under this \
+             grant are refused (route-missing) until one is registered{meant}"
+        ))
+    }
+}
+
+/// The best of some candidates, the best first; of equal ones those that come first.
+fn nearest<T>(candidates: impl Iterator<Item = (f64, T)>) -> Vec<T> {
+    let mut candidates: Vec<_> = candidates.collect();
+    candidates.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+    candidates.into_iter().take(limits::NEAREST_NAMES_MAX).map(|(_, candidate)| candidate).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::EventType;
+    use super::super::tests::{filled_with, grant, route, service, tenant};
+    use super::*;
+
+    fn told(registry: &Registry, target: &str, name: &str) -> Vec<String> {
+        let source = "acme/billing".parse().unwrap();
+        let wanted = (&target.parse().unwrap(), &name.parse().unwrap());
+        let grants = registry.nearest_grants(&source, wanted, Timestamp(0));
+        grants.iter().map(|grant| format!("{} {}", grant.target, grant.name)).collect()
+    }
+
+    /// REG-2
+    #[test]
+    fn nearest_grants_are_the_sources_own() {
+        let registry = filled_with(vec![
+            tenant("acme"),
+            service("acme/billing"),
+            service("acme/bot"),
+            service("acme/bank"),
+            service("acme/shop"),
+            grant("acme/billing", "acme/bot", "notify-user"),
+            grant("acme/billing", "acme/bot", "pay"),
+            grant("acme/billing", "acme/bank", "refund"),
+            grant("acme/billing", "acme/bank", "notify"),
+            grant("acme/shop", "acme/bot", "notify-users"),
+        ]);
+        assert_eq!(
+            told(&registry, "acme/bot", "notify-users")[..2],
+            ["acme/bot notify-user", "acme/bank notify"]
+        );
+        assert_eq!(told(&registry, "acme/bank", "refunds")[0], "acme/bank refund");
+        assert_eq!(told(&registry, "acme/bots", "pay")[0], "acme/bot pay", "another target");
+        assert_eq!(told(&registry, "zeta/x", "y").len(), limits::NEAREST_NAMES_MAX);
+        let source = "acme/bank".parse().unwrap();
+        let wanted = (&"acme/bot".parse().unwrap(), &"pay".parse().unwrap());
+        assert!(registry.nearest_grants(&source, wanted, Timestamp(0)).is_empty(), "it has none");
+    }
+
+    /// REG-8
+    #[test]
+    fn grant_without_route_or_event_type_has_a_warning() {
+        let registry = filled_with(vec![
+            tenant("acme"),
+            service("acme/billing"),
+            service("acme/bot"),
+            Entry::Route(route("acme/bot", "notify")),
+            Entry::EventType(EventType {
+                owner: "acme/bot".parse().unwrap(),
+                name: "bot.stopped".parse().unwrap(),
+                version: Default::default(),
+            }),
+        ]);
+        let warning = |name: &str| match grant("acme/billing", "acme/bot", name) {
+            Entry::Grant(grant) => registry.grant_warning(&grant, Timestamp(0)),
+            _ => None,
+        };
+        for fine in ["notify", "bot.stopped", "*"] {
+            assert_eq!(warning(fine), None, "{fine}");
+        }
+        let misspelt = warning("notfy").unwrap();
+        assert!(misspelt.ends_with("did you mean notify?"), "{misspelt}");
+        let unlike = warning("zzz").unwrap();
+        assert!(unlike.ends_with("until one is registered"), "{unlike}");
+    }
+}
