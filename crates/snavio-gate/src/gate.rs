@@ -517,6 +517,14 @@ impl Gate {
         }
     }
 
+    /// Makes the counters of registered routes, a bounded number of them. To be called before metrics are shown.
+    pub fn begin_route_counters(&self) {
+        for route in self.registry().routes().take(snavio_model::limits::METRIC_SERIES_MAX) {
+            self.meters.begin(route);
+            self.ordering.begin(route);
+        }
+    }
+
     pub(crate) fn legacy_keys(&self) -> &LegacyKeys {
         &self.legacy_keys
     }

@@ -251,6 +251,12 @@ impl Meters {
         }
     }
 
+    /// Makes the counters of a route, so that its first message is not lost to `increase`.
+    pub(crate) fn begin(&self, route: &BoundRoute) {
+        let made = || of_route(route.route.target.as_str(), route.route.name.as_str());
+        self.routes.count(&route.destination, made, |_| {});
+    }
+
     /// A message was permitted onto a route.
     pub(crate) fn routed(&self, route: &BoundRoute) {
         if route.route.claim.keep().is_some() {

@@ -8,7 +8,7 @@ use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use snavio_model::limits;
 use snavio_model::token::{TokenClaims, TokenKey, issue};
-use snavio_sdk::Credentials;
+use snavio_sdk::{ApiError, Credentials};
 
 use crate::node::{Cast, Draft, Node, drain, new_id, seconds_from_now, verdict};
 use crate::wire::{Answered, post_json};
@@ -35,6 +35,16 @@ async fn bad_input_gets_the_answer_of_the_table_and_does_nothing_else() {
     let bot = stage.node.client(&stage.cast.bot);
     for queue in ["notify-inbox", "pay-inbox"] {
         assert!(drain(&bot, queue).await.is_empty(), "something was delivered to {queue}");
+    }
+}
+
+/// QUA-4
+#[tokio::test]
+async fn tenant_filters_refuse_text_that_is_no_name() {
+    let node = Node::start();
+    for path in ["/v1/conflicts?tenant=a%00b", "/v1/holds?tenant=a%00b", "/v1/holds?tenant=A"] {
+        let answer = node.operator().call(Method::GET, path, None).await;
+        assert!(matches!(answer, Err(ApiError::Refused { status: 400, .. })), "{path}: {answer:?}");
     }
 }
 

@@ -152,6 +152,28 @@ async fn counters_and_gauges_exist_from_first_scrape() {
 
 /// TEL-8
 #[tokio::test]
+async fn counters_of_routes_exist_before_their_first_message() {
+    let node = Node::start();
+    node.cast().await;
+    let route = json!({
+        "queue": "pay-inbox", "dead_letter_queue": "bot-dead", "claim": { "policy": "strict" },
+        "order": { "entity": "/account", "number": "/n" },
+    });
+    node.operator().call(reqwest::Method::PUT, "/v1/routes/acme/bot/ordered", Some(&route)).await.unwrap();
+    let now = metrics(&node).await;
+    for series in [
+        r#"snavio_route_commands_total{target="acme/bot",name="notify"}"#,
+        r#"snavio_route_commands_total{target="acme/bot",name="ordered"}"#,
+        r#"event_order_violations_total{route="acme/bot:ordered"}"#,
+        r#"event_sequence_gaps_total{route="acme/bot:ordered"}"#,
+    ] {
+        assert_eq!(now.get(series), Some(&0.0), "{series}");
+    }
+    assert!(!now.contains_key(r#"event_order_violations_total{route="acme/bot:notify"}"#));
+}
+
+/// TEL-8
+#[tokio::test]
 async fn scrape_of_twenty_routes_is_small_and_well_formed() {
     const ROUTES: usize = 20;
     const BYTES_MAX: usize = 100_000;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use metrics::{Counter, Histogram, counter, histogram};
 use snavio_model::order::{Place, Placed, Verdict};
+use snavio_model::registry::BoundRoute;
 use snavio_model::settle::Ordered;
 use snavio_store::WaitEnded;
 
@@ -45,6 +46,13 @@ impl Default for OrderMeters {
 }
 
 impl OrderMeters {
+    /// Makes the counters of a route, if its messages are ordered.
+    pub(crate) fn begin(&self, route: &BoundRoute) {
+        if route.route.order.is_some() {
+            self.count(&route.destination, |_| {});
+        }
+    }
+
     /// Tells how a message stood at those of its destinations that order.
     pub(crate) fn told(&self, answer: &Answer, places: &[Placed], ordered: &[Ordered], took: Duration) {
         for it in ordered {

@@ -10,6 +10,7 @@ use snavio_model::conflict::{Conflict, ConflictState, Immovable, Move};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::json::{Difference, differences};
 use snavio_model::limits;
+use snavio_model::name::TenantName;
 use snavio_model::permission::{Over, Permission, Verdict};
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::time::{Clock, Timestamp};
@@ -29,7 +30,8 @@ use crate::principal::{Principal, forbidden};
 #[into_params(parameter_in = Query)]
 pub(super) struct Filter {
     /// Whose; all of those that the caller may see when not said.
-    tenant: Option<String>,
+    #[param(value_type = Option<String>)]
+    tenant: Option<TenantName>,
     /// Only those in this state.
     state: Option<ConflictState>,
     /// Those after this id.
@@ -127,7 +129,7 @@ pub(super) async fn list(
     principal: Principal,
     Params(filter): Params<Filter>,
 ) -> Result<Response, Problem> {
-    let owner = filter.tenant.as_deref().or(principal.standing().tenant());
+    let owner = filter.tenant.as_ref().map(TenantName::as_str).or(principal.standing().tenant());
     may(&principal, Permission::Read, owner)?;
     let limit = page_limit(filter.limit)?;
     // Of a service's conflicts there may be few among those of its tenant: it is looked through a number of them at once.

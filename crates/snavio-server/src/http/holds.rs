@@ -27,7 +27,8 @@ use crate::principal::{Principal, forbidden};
 #[into_params(parameter_in = Query)]
 pub(super) struct Filter {
     /// Whose; all of those that the caller may see when not said.
-    tenant: Option<String>,
+    #[param(value_type = Option<String>)]
+    tenant: Option<TenantName>,
     /// Those that were lifted too.
     #[serde(default)]
     lifted: bool,
@@ -99,7 +100,7 @@ pub(super) async fn list(
     principal: Principal,
     Params(filter): Params<Filter>,
 ) -> Result<Response, Problem> {
-    let tenant = filter.tenant.as_deref().or(principal.standing().tenant());
+    let tenant = filter.tenant.as_ref().map(TenantName::as_str).or(principal.standing().tenant());
     may(&principal, Permission::Read, tenant)?;
     let limit = page_limit(filter.limit)?;
     let holds = app.gate.store().holds(tenant, filter.lifted, Serial(filter.after), limit).await?;

@@ -121,6 +121,7 @@ impl QueueFigures {
 
 /// Gauges of what is as it is now.
 fn look(app: &App) {
+    app.gate.begin_route_counters();
     let figures = app.gate.store().figures();
     if let Some(own) = figures.own {
         metrics::gauge!("snavio_store_wal_bytes").set(own.wal_bytes as f64);
