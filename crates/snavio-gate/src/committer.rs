@@ -57,7 +57,7 @@ struct Reply {
 impl Reply {
     fn accept(self, settlement: Settlement, now: Timestamp) {
         let Self { ticket, place, reservation } = self;
-        // Copies of a message that nothing was recorded of are judged as this one was.
+        // Where nothing was recorded, the copies are judged themselves.
         if let Some(reservation) = reservation.filter(|_| settlement.message.is_some()) {
             reservation.confirm(now);
         }

@@ -184,7 +184,7 @@ impl Gate {
     ) -> Arc<Self> {
         let currency = Currency::new(loaded.current_at, settings.route_ages, settings.age_jitter);
         let committer = Committer::new(Arc::clone(&store), Arc::clone(&clock), settings.room);
-        let memory = Memory::new(settings.window, clock.now());
+        let memory = Memory::new(settings.window, settings.room, clock.now());
         let gate = Arc::new(Self {
             settings,
             registry: ArcSwap::from_pointee(loaded.registry),

@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use snavio_model::fair::Room;
 use snavio_model::message::Message;
 use snavio_model::recent::{Admission, Fingerprint, Fingerprints, Mark, RecentMessages};
 use snavio_model::registry::BoundRoute;
@@ -36,9 +37,9 @@ pub(crate) enum Entry {
 }
 
 impl Memory {
-    /// A memory that covers the replay window on both sides.
-    pub(crate) fn new(window: Duration, now: Timestamp) -> Arc<Self> {
-        let recent = RecentMessages::new(2 * window, now);
+    /// A memory that covers the replay window on both sides, for an intake with this room.
+    pub(crate) fn new(window: Duration, room: Room, now: Timestamp) -> Arc<Self> {
+        let recent = RecentMessages::new(2 * window, room.items_max, now);
         let state = Mutex::new(State { recent, awaited: HashMap::default() });
         Arc::new(Self { state, hashers: Default::default() })
     }
@@ -158,7 +159,7 @@ mod tests {
     /// PIP-2
     #[tokio::test]
     async fn end_of_a_reservation_wakes_every_copy() {
-        let memory = Memory::new(Duration::from_secs(60), Timestamp(0));
+        let memory = Memory::new(Duration::from_secs(60), Room::default(), Timestamp(0));
         for is_accepted in [false, true] {
             let first = reserve(&memory);
             let copies: Vec<_> = (0..3)

@@ -222,7 +222,12 @@ impl Meters {
             counter.increment(1);
         }
         match reason {
-            Reason::HmacMissing | Reason::HmacInvalid | Reason::KeyUnknown | Reason::KeyExpired => {
+            // A message is throttled for wrong signatures alone.
+            Reason::HmacMissing
+            | Reason::HmacInvalid
+            | Reason::KeyUnknown
+            | Reason::KeyExpired
+            | Reason::AuthThrottled => {
                 self.signature_failures.increment(1);
             }
             Reason::RouteMissing => self.misroutes.increment(1),

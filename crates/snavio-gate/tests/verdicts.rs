@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use serde_json::json;
 use snavio_gate::{Arrival, Form, Gate, Settings, Wait};
 use snavio_model::command::NewCommand;
 use snavio_model::id::MessageId;
 use snavio_model::message::MessageKind;
-use snavio_model::name::ServiceName;
+use snavio_model::name::{QueueKey, QueueName, ServiceName};
 use snavio_model::registry::{Author, Entry, Profile, Sealed, Unseal, Wish, plan};
 use snavio_model::signing::Secret;
 use snavio_model::time::{Clock, Timestamp};
@@ -86,6 +87,12 @@ impl Desk {
 
     /// Sends a command of `acme/billing` at this time, and says what became of it.
     async fn verdict(&self, target: &str, name: &str, at: Timestamp) -> &'static str {
+        let ended = self.gate.accept(self.arrival(target, name, at), Wait::Usual, ()).await;
+        ended.map_or_else(|refused| refused.refusal.reason.code(), |_| "accepted")
+    }
+
+    /// A command of `acme/billing` that arrives at this time.
+    fn arrival(&self, target: &str, name: &str, at: Timestamp) -> Arrival {
         self.clock.0.store(at.0, Ordering::SeqCst);
         let command = NewCommand {
             id: &MessageId::uuid(&uuid::Uuid::now_v7().to_string()).unwrap(),
@@ -97,7 +104,7 @@ impl Desk {
             payload: b"{}",
             correlation_id: None,
         };
-        let arrival = Arrival {
+        Arrival {
             kind: MessageKind::Command,
             form: Form::Native,
             source: billing(),
@@ -108,9 +115,7 @@ impl Desk {
             traceparent: None,
             received_at: at,
             random: [3; 40],
-        };
-        let ended = self.gate.accept(arrival, Wait::Usual, ()).await;
-        ended.map_or_else(|refused| refused.refusal.reason.code(), |_| "accepted")
+        }
     }
 }
 
@@ -216,6 +221,35 @@ async fn a_registry_that_is_too_old_decides_nothing_whatever_the_profile() {
         Postgres::shared().ask(&url, &format!("DELETE FROM registry_change WHERE version = {next}")).unwrap();
         let told = desk.verdict("zeta/bot", "pay", NOON.plus(DROPPED)).await;
         assert_eq!(told, "accepted", "{profile:?}: the store is asked first, and answers");
+        desk.gate.stop().await;
+    }
+}
+
+/// PIP-2, PIP-5: the commit of a sender that stops waiting goes on, and copies of its message wait for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn sender_that_stops_waiting_leaves_one_dispatch() {
+    const ROUNDS: usize = 50;
+    let folder = tempfile::tempdir().unwrap();
+    let embedded = EmbeddedStore::open(&embedded::Options::new(folder.path())).unwrap();
+    let url = Postgres::shared().database().unwrap();
+    let postgres = PostgresStore::open(&postgres::Options::new(&url)).await.unwrap();
+    for store in [Arc::new(embedded) as Arc<dyn Store>, Arc::new(postgres)] {
+        let desk = Desk::set(Arc::clone(&store)).await;
+        let mut in_flight = 0;
+        for _ in 0..ROUNDS {
+            let arrival = desk.arrival("zeta/bot", "pay", after(1));
+            let send = || desk.gate.accept(arrival.clone(), Wait::Usual, ());
+            let mut first = Box::pin(send());
+            in_flight += usize::from(futures_util::poll!(&mut first).is_pending());
+            drop(first);
+            for copy in join_all([send(), send(), send()]).await {
+                assert!(copy.is_ok(), "{copy:?}");
+            }
+        }
+        assert!(in_flight > 0, "no sender stopped waiting for its commit");
+        let queue = QueueKey::new("zeta", &QueueName::new("q").unwrap());
+        let attributes = store.attributes(&queue, desk.clock.now()).await.unwrap();
+        assert_eq!(attributes.depth, ROUNDS as u64, "{attributes:?}");
         desk.gate.stop().await;
     }
 }

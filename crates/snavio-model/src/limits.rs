@@ -165,7 +165,8 @@ pub const RECENT_MESSAGES_MAX: usize = 500_000;
 /// Destinations that a message is remembered at one by one. A message for more is remembered once, for all of them: a
 /// few of those would make the node forget all others, and a new subscription gets the next one.
 pub const REMEMBERED_DESTINATIONS_MAX: usize = 16;
-/// Reservations of that memory: whatever may wait for a commit, and as much again that waits to be handed to it.
+/// Reservations of that memory: whatever may wait for a commit, and as much again that waits to be handed to it. An
+/// intake with more room has twice its room.
 pub const RESERVED_MESSAGES_MAX: usize = 2 * INTAKE_MESSAGES_MAX;
 
 /// Deliveries that one queue may hold before its routes answer `overloaded`.
@@ -389,5 +390,6 @@ const _: () = assert!(BODY_BYTES_MAX <= COMMIT_BYTES_MAX);
 const _: () = assert!(BODY_BYTES_MAX <= PAGE_BYTES_MAX);
 const _: () = assert!(BATCH_MESSAGES_MAX <= BATCH_DESTINATIONS_MAX);
 const _: () = assert!(SUBSCRIPTIONS_PER_TYPE_MAX <= BATCH_DESTINATIONS_MAX);
+const _: () = assert!(INTAKE_MESSAGES_MAX + BATCH_DESTINATIONS_MAX <= RESERVED_MESSAGES_MAX);
 const _: () = assert!(TURN_OF_REQUEST + BATCH_MESSAGES_MAX <= TENANT_TURNS);
 const _: () = assert!(STRICT_KEEP.as_secs() >= 2 * REPLAY_WINDOW.as_secs() + CLAIM_KEEP_SLACK.as_secs());

@@ -78,9 +78,11 @@ pub struct RecentMessages {
 }
 
 impl RecentMessages {
-    /// A memory that keeps each message for at least `keep`, unless there are too many of them.
-    pub fn new(keep: Duration, now: Timestamp) -> Self {
-        Self::bounded(keep, limits::RECENT_MESSAGES_MAX, limits::RESERVED_MESSAGES_MAX, now)
+    /// A memory that keeps each message for at least `keep`, unless there are too many of them. It reserves as many as
+    /// an intake with room for `intake_max` messages can have in flight.
+    pub fn new(keep: Duration, intake_max: usize, now: Timestamp) -> Self {
+        let reserved_max = intake_max.saturating_mul(2).max(limits::RESERVED_MESSAGES_MAX);
+        Self::bounded(keep, limits::RECENT_MESSAGES_MAX, reserved_max, now)
     }
 
     fn bounded(keep: Duration, entries_max: usize, reserved_max: usize, now: Timestamp) -> Self {

@@ -1,6 +1,6 @@
 //! Throttled failures: a caller that failed too often within a window is told to wait until its end (PIP-1).
 //!
-//! Only failures are counted, after they were verified: what is right passes, however often the caller was wrong.
+//! Only failures are counted, after verification: a right attempt passes, however often the caller was wrong.
 
 use std::collections::HashMap;
 use std::hash::Hash;

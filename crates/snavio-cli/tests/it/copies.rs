@@ -122,7 +122,9 @@ async fn crossing_batches_and_streams_end_and_dispatch_once() {
 /// PIP-2, PIP-4: copies of a refused message are judged themselves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refused_first_leaves_its_copies_to_be_judged() {
-    let scene = Scene::launch(&Launch::default().set("STORE_QUEUE_DEPTH_MAX", 1)).await;
+    // The message must stay within the window while it is sent again and again, also on a busy machine.
+    let launch = Launch::default().set("STORE_QUEUE_DEPTH_MAX", 1).set("GATE_REPLAY_WINDOW_SECONDS", 120);
+    let scene = Scene::launch(&launch).await;
     // The depth is counted now and then over PostgreSQL: the queue is full once a message is refused.
     let full = async || (post(&scene.billing, scene.captured()).await.0 == 503).then_some(());
     eventually("the queue is full", full).await;
@@ -143,7 +145,7 @@ async fn refused_first_leaves_its_copies_to_be_judged() {
         answers.contains_key(&202).then_some(answers)
     };
     let answers = eventually("the queue has room", accepted).await;
-    assert_eq!(answers[&202], 1, "{answers:?}");
+    assert_eq!((answers[&202], answers.contains_key(&200)), (1, true), "{answers:?}");
     assert_eq!(scene.batch(&[captured]).await, BTreeMap::from([(200, 1)]));
     assert_eq!(scene.delivered().await, 1);
 }
