@@ -17,6 +17,7 @@ mod entity;
 mod erase;
 mod finish;
 mod fleet;
+mod folder;
 mod handing;
 mod hold;
 mod index;
@@ -33,19 +34,21 @@ mod numbers;
 mod original;
 mod outgoing;
 mod park;
+mod position;
 mod queue;
 mod queue_jobs;
 mod readers;
+mod recover;
 mod registry;
 mod retention;
 mod seal;
 mod segment;
 mod telemetry;
 mod through;
+mod wal;
 mod writer;
 
 use std::collections::BTreeSet;
-use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -65,15 +68,20 @@ use tokio::sync::{Notify, oneshot};
 
 pub use backup::{BackupError, Restored, backup, restore, take_over_archive};
 pub use changelog::Changelog;
+use folder::FolderLock;
+pub use folder::check_remains;
 use index::Ended;
 pub use integrity::{check_integrity, newest_at};
 pub use moved::check_not_moved;
 pub(crate) use moved::mark as mark_as_moved;
 use numbers::Numbers;
 pub(crate) use outgoing::Outgoing;
+pub use position::LogDamage;
+use position::PositionFile;
 use queue::Queues;
 use queue_jobs::{Bury, Purge, Redrive};
 use readers::Readers;
+pub use recover::{Contents, Kept, Recovered, Recovery};
 use writer::{Transaction, Urgency, Writer, lock, sql};
 
 use crate::over::{Looked, Walks};
@@ -86,7 +94,6 @@ use crate::{
 
 /// The database file within the data folder.
 pub const FILE: &str = "snavio.db";
-const LOCK_FILE: &str = "snavio.lock";
 
 /// How the store is opened.
 #[derive(Debug, Clone)]
@@ -106,6 +113,10 @@ impl Options {
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into(), flush: true, queue_depth_max: limits::QUEUE_DEPTH_MAX, plant: None }
     }
+
+    fn flushes(&self) -> bool {
+        self.flush && self.plant != Some(Plant::SkipFlush)
+    }
 }
 
 /// Bugs that a test build can be told to have, to prove that the tests would notice.
@@ -123,6 +134,28 @@ pub enum OpenError {
     /// Another process has the folder.
     #[error("{0} is in use by another process; stop it, or choose another data folder")]
     InUse(PathBuf),
+    /// A new store would overwrite what is left of one.
+    #[error(
+        "{file} is missing or empty, and {remains} beside it may be all that is left of a store: put {file} back, or restore a backup into another folder (snavio restore), or move what is left away to begin a new store"
+    )]
+    Remains {
+        /// The database file.
+        file: PathBuf,
+        /// The files and folders found.
+        remains: String,
+    },
+    /// Acknowledged commits are missing.
+    #[error(
+        "{log} is {damage}; nothing was changed: run snavio recover --data {folder}, which copies all files first"
+    )]
+    Log {
+        /// The folder.
+        folder: PathBuf,
+        /// The log.
+        log: PathBuf,
+        /// Its damage.
+        damage: LogDamage,
+    },
     /// The store is elsewhere.
     #[error(
         "the store in {folder} was moved to {to}: what is sent there would be taken here a second time; delete {mark} to use it all the same"
@@ -181,14 +214,20 @@ impl EmbeddedStore {
     pub fn open(options: &Options) -> Result<Self, OpenError> {
         let folder = |source| OpenError::Folder { folder: options.folder.clone(), source };
         files::make_folder(&options.folder).map_err(folder)?;
-        let lock = take_lock(&options.folder)?;
+        let mut lock = FolderLock::exclusive(&options.folder)?;
         check_not_moved(&options.folder)?;
+        check_remains(&options.folder)?;
         let file = options.folder.join(FILE);
-        // SQLite takes an empty file for a new database, and gives its log the same mode.
-        files::open_file(&file).map_err(folder)?;
+        lock.make_database(&options.folder)?;
+        let scan = folder::check_log(&options.folder)?;
         let database = |error| OpenError::Database(file.clone(), error);
 
         let mut connection = connect(&file, options).map_err(database)?;
+        let position = PositionFile::open(&options.folder, options.flushes()).map_err(folder)?;
+        if scan.commits_behind > 0 {
+            // The end of an interrupted commit stays in the log, and the next one would make two.
+            position.start_log_over(&connection).map_err(database)?.map_err(folder)?;
+        }
         layout::offer_functions(&connection).map_err(database)?;
         layout::migrate(&mut connection).map_err(|error| OpenError::Migration(file.clone(), error))?;
         let epoch = begin_epoch(&connection).map_err(database)?;
@@ -198,6 +237,11 @@ impl EmbeddedStore {
         // SQLite makes the log's file, and does not look whether flushing its folder failed; without its name the
         // log would be lost with the power, and all that was acknowledged in it.
         files::flush_folder(&options.folder).map_err(folder)?;
+        position.begin(&connection).map_err(database)?.map_err(folder)?;
+        if let Some(recovered) = fleet::note(&connection, recover::NOTE).map_err(database)? {
+            tracing::warn!(%recovered, "this store was recovered from a damaged log");
+        }
+        let position = Arc::new(position);
         let last_committed_at = newest_of(&connection).map_err(database)?.unwrap_or(Timestamp(0));
 
         let numbers = Arc::new(Numbers::of_epoch(epoch));
@@ -216,10 +260,12 @@ impl EmbeddedStore {
         let readers = Readers::open(read_only).map_err(database)?;
         let checkpointing = connect(&file, options).map_err(database)?;
         let durability = durability(&connection, options).map_err(database)?;
-        let writer = Writer::start(connection, Arc::clone(&numbers), options.plant, lock).map_err(folder)?;
+        let guard = writer::Guard { position: Arc::clone(&position), lock };
+        let writer = Writer::start(connection, Arc::clone(&numbers), options.plant, guard).map_err(folder)?;
         let wal = options.folder.join(format!("{FILE}-wal"));
-        let checkpointer = checkpoint::Checkpointer::start(checkpointing, wal, Arc::clone(&writer.shared))
-            .map_err(folder)?;
+        let shared = Arc::clone(&writer.shared);
+        let checkpointer =
+            checkpoint::Checkpointer::start(checkpointing, wal, shared, position).map_err(folder)?;
         Ok(Self {
             durability,
             last_committed_at,
@@ -269,26 +315,14 @@ impl EmbeddedStore {
     }
 }
 
-fn take_lock(folder: &Path) -> Result<File, OpenError> {
-    let path = folder.join(LOCK_FILE);
-    let lock =
-        files::open_file(&path).map_err(|source| OpenError::Folder { folder: folder.to_owned(), source })?;
-    match lock.try_lock() {
-        Ok(()) => Ok(lock),
-        Err(TryLockError::WouldBlock) => Err(OpenError::InUse(folder.to_owned())),
-        Err(TryLockError::Error(source)) => Err(OpenError::Folder { folder: folder.to_owned(), source }),
-    }
-}
-
 /// A connection that may write: the writer's, or the checkpointer's.
 fn connect(file: &Path, options: &Options) -> rusqlite::Result<Connection> {
     let connection = Connection::open(file)?;
     // Nobody else writes; this only bounds how long starting the log over waits for readers.
     connection.busy_timeout(Duration::from_millis(50))?;
     connection.set_prepared_statement_cache_capacity(64);
-    let flushes = options.flush && options.plant != Some(Plant::SkipFlush);
     connection.pragma_update(None, "journal_mode", "wal")?;
-    connection.pragma_update(None, "synchronous", if flushes { "full" } else { "off" })?;
+    connection.pragma_update(None, "synchronous", if options.flushes() { "full" } else { "off" })?;
     connection.pragma_update(None, "wal_autocheckpoint", 0)?;
     // A log that grew beside a backup gives its room back when it is started over.
     connection.pragma_update(None, "journal_size_limit", checkpoint::KEPT_BYTES)?;
