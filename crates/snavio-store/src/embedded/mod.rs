@@ -333,9 +333,35 @@ fn connect(file: &Path, options: &Options) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// The time of the newest message or telemetry record.
+/// The time of the newest message or telemetry record, or of the last sweep: by an earlier time, a claim that it deleted would
+/// still count.
 fn newest_of(connection: &Connection) -> rusqlite::Result<Option<Timestamp>> {
-    Ok(message::newest_at(connection)?.max(telemetry::newest_at(connection)?))
+    Ok(message::newest_at(connection)?.max(telemetry::newest_at(connection)?).max(swept_at(connection)?))
+}
+
+/// Note of the last sweep that deleted something, in milliseconds.
+const SWEPT_AT_NOTE: &str = "sweep/at";
+
+/// Nothing in a store of an older layout, which has no notes.
+fn swept_at(connection: &Connection) -> rusqlite::Result<Option<Timestamp>> {
+    if !connection.table_exists(None, "note")? {
+        return Ok(None);
+    }
+    Ok(fleet::note(connection, SWEPT_AT_NOTE)?.and_then(|at| at.parse().ok()).map(Timestamp))
+}
+
+/// Takes down when something was deleted because its time was over. A sweep at an earlier time, after a person has accepted
+/// the wall clock, counts instead.
+fn keep_sweep_time(
+    transaction: &mut Transaction<'_>,
+    now: Timestamp,
+    has_deleted: bool,
+) -> rusqlite::Result<()> {
+    if has_deleted || swept_at(transaction.connection)?.is_some_and(|at| at > now) {
+        fleet::write_note(transaction.connection, SWEPT_AT_NOTE, &now.0.to_string())?;
+        transaction.dirty = true;
+    }
+    Ok(())
 }
 
 /// PIP-12: asks the engine itself what it does, rather than trusting what was set.
@@ -413,6 +439,8 @@ impl Ledger for EmbeddedStore {
             let telemetry = telemetry::sweep(transaction, &mut cursor, now, MOST)?;
             let entities = entity::sweep(transaction.connection, now, MOST).map_err(sql)?;
             transaction.dirty |= entities > 0;
+            let has_deleted = claims > 0 || telemetry > 0 || entities > 0;
+            keep_sweep_time(transaction, now, has_deleted).map_err(sql)?;
             let swept = Swept { claims, telemetry, dead_letters, lapsed, entities, forgotten: 0, is_behind };
             Ok((swept, (cursor, walks)))
         };
