@@ -69,6 +69,13 @@ impl FolderLock {
     }
 }
 
+impl Drop for FolderLock {
+    fn drop(&mut self) {
+        // A process that was forked a moment ago has the descriptors too, and would keep the locks until it has gone on.
+        let _ = self.release();
+    }
+}
+
 fn existing(folder: &Path, name: &str) -> Result<Option<File>, OpenError> {
     match File::open(folder.join(name)) {
         Ok(file) => Ok(Some(file)),

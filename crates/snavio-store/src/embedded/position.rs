@@ -12,14 +12,10 @@ use std::path::{Path, PathBuf};
 use rusqlite::Connection;
 
 use super::FILE;
-use super::wal::{HEADER_BYTES, Header, Salts, Scan};
+use super::wal::{HEADER_BYTES, Header, STARTS_MAX, Salts, Scan};
 use crate::files::{self, beside, flush_folder};
 
 pub(super) const POSITION_FILE: &str = "snavio.position";
-
-/// Starts of the log since its position was last written. It is written twenty times a second; salts of another log are further
-/// away.
-const STARTS_MAX: u32 = 1 << 20;
 
 /// What is known of a log from outside of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

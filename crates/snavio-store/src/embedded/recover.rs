@@ -17,7 +17,7 @@ use snavio_model::time::Timestamp;
 use super::backup::{BackupError, Exclusive, Raised, cannot, check_is_there, raise_numbers};
 use super::folder::{FolderLock, RECOVERY_PREFIX, damage_of, wal_of};
 use super::position::{LogDamage, POSITION_FILE};
-use super::wal::{FrameHeader, HEADER_BYTES, Header, Sums, read_frame};
+use super::wal::{FrameHeader, HEADER_BYTES, Header, Sums, read_frame, salts_of};
 use super::{FILE, audit, check_not_moved, fleet, integrity, layout, meta, newest_of};
 use crate::files::{self, beside, flush_folder};
 use crate::{Act, AuditEntry};
@@ -177,7 +177,7 @@ fn copy_files(folder: &Path, now: Timestamp) -> Result<PathBuf, BackupError> {
     let present: Vec<_> = names.iter().filter(|name| folder.join(name).exists()).collect();
     // The log a second time, as it may be written again, and a third time for looking into it.
     let length = |name: &&String| std::fs::metadata(folder.join(name)).map_or(0, |file| file.len());
-    let needed = 3 * present.iter().map(|name| length(name)).sum::<u64>();
+    let needed = 3 * present.iter().map(length).sum::<u64>();
     let free = files::free_bytes(folder).map_err(cannot("write", &copies))?;
     if free < needed {
         return Err(BackupError::NoRoom { needed, free });
@@ -264,10 +264,7 @@ fn rebuild(copies: &Path, to: &Path) -> io::Result<Option<Vec<u32>>> {
     }
     log.read_exact_at(&mut bytes, 0)?;
     let header = Header::read(&bytes);
-    let mut page = vec![0; header.page_bytes];
-    let first = read_frame(&mut log, &header, 0, &mut page)?.map(|frame| frame.salts);
-    let Some(salts) = (if header.is_sound { Some(header.salts) } else { first }) else { return Ok(None) };
-
+    let Some(salts) = salts_of(&mut log, &header)? else { return Ok(None) };
     let Some(last) = last_commit(&mut log, &header, salts)? else { return Ok(None) };
     let computed = Sums::default().over(&bytes[..24], header.is_big_endian);
     let mut frames = read_frames(&mut log, &header, computed, last)?;

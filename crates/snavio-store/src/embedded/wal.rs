@@ -15,6 +15,9 @@ const PAGE_BYTES: usize = 4096;
 const MAGIC: u32 = 0x377f_0682;
 const VERSION: u32 = 3_007_000;
 
+/// Starts of a log that can lie between two things said of it: salts of another log, or damaged ones, are further away.
+pub(super) const STARTS_MAX: u32 = 1 << 20;
+
 /// The two words that all frames since a start of the log have in common. The first rises by one with each start.
 pub(super) type Salts = [u32; 2];
 
@@ -152,11 +155,7 @@ pub(super) fn scan(log: &mut (impl Read + Seek)) -> io::Result<Scan> {
     if header.is_sound {
         read_chain(log, &header, &mut scan)?;
     }
-    let salts = if header.is_sound {
-        Some(header.salts)
-    } else {
-        frame_header(log, &header, 0)?.map(|first| first.salts)
-    };
+    let salts = salts_of(log, &header)?;
     let Some(salts) = salts.filter(|salts| *salts != [0, 0]) else { return Ok(scan) };
     let mut number = scan.gap;
     while let Some(frame) = frame_header(log, &header, number)? {
@@ -166,6 +165,19 @@ pub(super) fn scan(log: &mut (impl Read + Seek)) -> io::Result<Scan> {
         number += 1;
     }
     Ok(scan)
+}
+
+/// The salts of the newest start of a log. Where its header is damaged, the sector of its first frame may be too.
+pub(super) fn salts_of(log: &mut (impl Read + Seek), header: &Header) -> io::Result<Option<Salts>> {
+    if header.is_sound {
+        return Ok(Some(header.salts));
+    }
+    let first = frame_header(log, header, 0)?.map(|frame| frame.salts);
+    let second = frame_header(log, header, 1)?.map(|frame| frame.salts);
+    let (Some([first_word, _]), Some([second_word, _])) = (first, second) else { return Ok(first) };
+    // The second frame may be of an earlier start, if this one has only one.
+    let is_earlier = (0..=STARTS_MAX).contains(&first_word.wrapping_sub(second_word));
+    Ok(if is_earlier { first } else { second })
 }
 
 /// Follows the checksums as SQLite does.

@@ -9,12 +9,11 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use snavio_model::id::Serial;
 use snavio_model::time::Timestamp;
-use snavio_store::embedded::{BackupError, EmbeddedStore, Kept, OpenError, Options, Recovery};
+use snavio_store::embedded::{EmbeddedStore, Kept, OpenError, Options, Recovery};
 use snavio_store::{Act, Journal, Store};
 
 use super::crash::{Choices, is_long};
 use crate::node::{Draft, Launch, Node, binary, new_id, post};
-use crate::patience::poll;
 use crate::shell::Shell;
 
 /// A killed node, and the ids that it acknowledged, in their order.
@@ -63,80 +62,107 @@ async fn ids_in(store: EmbeddedStore) -> HashSet<String> {
     ids
 }
 
-/// A process that another test forks has the locks of this one for a moment.
-fn unlocked<T>(open: impl Fn() -> Result<T, OpenError>) -> Result<T, OpenError> {
-    poll("the folder is free", || Some(open()).filter(|opened| !matches!(opened, Err(OpenError::InUse(_)))))
-}
-
 fn open(data: &Path) -> Result<EmbeddedStore, OpenError> {
-    unlocked(|| EmbeddedStore::open(&Options::new(data)))
-}
-
-fn prepare(data: &Path, now: Timestamp) -> Recovery {
-    let prepared = unlocked(|| match Recovery::prepare(data, now) {
-        Err(BackupError::Folder(error)) => Err(error),
-        prepared => Ok(prepared),
-    });
-    prepared.expect("the folder is ours").expect("the folder can be read").expect("the log is damaged")
+    EmbeddedStore::open(&Options::new(data))
 }
 
 fn missing(acknowledged: &[String], ids: &HashSet<String>) -> Vec<usize> {
     (0..acknowledged.len()).filter(|number| !ids.contains(&acknowledged[*number])).collect()
 }
 
-/// QUA-1: the last commit cannot be told from one that was under way.
-#[tokio::test(flavor = "multi_thread")]
-async fn flipped_bit_in_the_log_is_refused_or_harmless() {
-    const MESSAGES: usize = 150;
-    let flips = if is_long() { 200 } else { 20 };
-    let mut choices = Choices::new("flipped bits");
-    let (node, acknowledged) = killed_node(MESSAGES).await;
-    let bits = std::fs::metadata(node.data().join("snavio.db-wal")).expect("a log").len() * 8;
-    let (mut refused, mut served, mut all, mut readable, mut unusable) = (0, 0, 0, 0, 0);
-    let mut lost_at_most = 0;
-    for _ in 0..flips {
-        let bit = choices.below(bits);
-        let folder = copy_of(&node.data());
+/// What became of the damaged logs of one killed node.
+#[derive(Debug, Default)]
+struct Outcomes {
+    refused: usize,
+    served: usize,
+    recovered_all: usize,
+    recovered_readable: usize,
+    unusable: usize,
+}
+
+impl Outcomes {
+    /// Damages a copy of a killed node's log and opens it. No acknowledged message may be missing without a refusal, but for
+    /// that of the last commit, which cannot be told from one that was under way.
+    async fn try_damage(
+        &mut self,
+        data: &Path,
+        acknowledged: &[String],
+        what: &str,
+        damage: impl Fn(&mut [u8]),
+    ) {
+        let folder = copy_of(data);
         let data = folder.path().join("data");
-        flip(&data.join("snavio.db-wal"), bit);
+        let log = data.join("snavio.db-wal");
+        let mut bytes = std::fs::read(&log).expect("the log can be read");
+        damage(&mut bytes);
+        std::fs::write(&log, bytes).expect("the log can be written");
+        let is_whole = |missing: &[usize]| missing.is_empty() || missing == [acknowledged.len() - 1];
         match open(&data) {
             Ok(store) => {
-                served += 1;
-                let missing = missing(&acknowledged, &ids_in(store).await);
-                assert!(missing.is_empty() || missing == [MESSAGES - 1], "bit {bit}: {missing:?} are lost");
-                continue;
+                self.served += 1;
+                let missing = missing(acknowledged, &ids_in(store).await);
+                assert!(is_whole(&missing), "{what}: {missing:?} are lost");
+                return;
             }
             Err(error @ OpenError::Log { .. }) => {
-                assert!(error.to_string().contains("snavio recover"), "{error}")
+                assert!(error.to_string().contains("snavio recover"), "{error}");
             }
-            Err(error) => panic!("bit {bit}: {error:?}"),
+            Err(error) => panic!("{what}: {error:?}"),
         }
-        refused += 1;
-        let act = Act { who: "operator".to_owned(), why: String::new(), at: Timestamp(bit as i64) };
-        let recovery = prepare(&data, act.at);
+        self.refused += 1;
+        let act = Act { who: "operator".to_owned(), why: String::new(), at: Timestamp(1) };
+        let recovery = Recovery::prepare(&data, act.at).expect("the folder can be read").expect("damage");
         let Some(kept) = recovery.advice() else {
-            unusable += 1;
-            continue;
+            self.unusable += 1;
+            return;
         };
-        let told = recovery.contents(kept).expect("what is kept is told").messages;
+        let told = recovery.contents(kept).expect("what is kept is told").clone();
         recovery.apply(kept, act).expect("the store can be recovered");
         let ids = ids_in(open(&data).expect("it opens")).await;
-        assert_eq!(ids.len() as i64, told, "bit {bit}");
-        let missing = missing(&acknowledged, &ids);
-        lost_at_most = lost_at_most.max(missing.len());
-        if kept == Kept::All {
-            assert!(missing.is_empty() || missing == [MESSAGES - 1], "bit {bit}: {missing:?} are lost");
-            all += 1;
-        } else {
-            readable += 1;
+        assert_eq!(ids.len() as i64, told.messages, "{what}");
+        if kept == Kept::Readable || !told.lost_pages.is_empty() {
+            self.recovered_readable += 1;
+            return;
         }
+        self.recovered_all += 1;
+        let missing = missing(acknowledged, &ids);
+        assert!(is_whole(&missing), "{what}: {missing:?} are lost");
     }
-    println!(
-        "flipped bits: {flips} in {} bytes, {refused} refused, {served} served; recovered with all {all}, with those \
-         before the damage {readable} ({lost_at_most} messages lost at most), unusable {unusable}",
-        bits / 8
-    );
-    assert!(refused > flips / 2, "the damage went unnoticed");
+}
+
+/// QUA-1
+#[tokio::test(flavor = "multi_thread")]
+async fn flipped_bit_in_the_log_is_refused_or_harmless() {
+    let flips = if is_long() { 200 } else { 20 };
+    let mut choices = Choices::new("flipped bits");
+    let (node, acknowledged) = killed_node(150).await;
+    let bits = std::fs::metadata(node.data().join("snavio.db-wal")).expect("a log").len() * 8;
+    let mut outcomes = Outcomes::default();
+    for _ in 0..flips {
+        let bit = choices.below(bits);
+        let flip = |bytes: &mut [u8]| bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+        outcomes.try_damage(&node.data(), &acknowledged, &format!("bit {bit}"), flip).await;
+    }
+    println!("flipped bits: {flips} in {} bytes: {outcomes:?}", bits / 8);
+    assert!(outcomes.refused > flips / 2, "the damage went unnoticed: {outcomes:?}");
+}
+
+/// QUA-1
+#[tokio::test(flavor = "multi_thread")]
+async fn overwritten_sector_in_the_log_is_refused_or_harmless() {
+    const SECTOR: u64 = 512;
+    let times = if is_long() { 100 } else { 10 };
+    let mut choices = Choices::new("overwritten sectors");
+    let (node, acknowledged) = killed_node(150).await;
+    let sectors = std::fs::metadata(node.data().join("snavio.db-wal")).expect("a log").len() / SECTOR;
+    let mut outcomes = Outcomes::default();
+    for _ in 0..times {
+        let at = (choices.below(sectors) * SECTOR) as usize;
+        let overwrite = |bytes: &mut [u8]| bytes[at..at + SECTOR as usize].fill(0x5a);
+        outcomes.try_damage(&node.data(), &acknowledged, &format!("sector at {at}"), overwrite).await;
+    }
+    println!("overwritten sectors: {times}: {outcomes:?}");
+    assert!(outcomes.refused > times / 2, "the damage went unnoticed: {outcomes:?}");
 }
 
 /// QUA-1, command line (10-interfaces)
