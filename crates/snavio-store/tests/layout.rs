@@ -202,7 +202,7 @@ async fn a_store_that_was_stopped_is_all_in_its_file() {
     store.close().await;
     assert_eq!(
         names(folder.path()),
-        [FILE, "snavio.lock"],
+        [FILE, "snavio.lock", "snavio.position"],
         "no log is left that a copy of the file would miss"
     );
 }
@@ -215,7 +215,7 @@ async fn a_store_that_is_let_go_without_a_word_is_all_in_its_file_too() {
     settle_one(&store, "a", &notify(), at(0)).await;
     store.messages("acme", Serial(0), 10).await.unwrap();
     drop(store);
-    assert_eq!(names(folder.path()), [FILE, "snavio.lock"]);
+    assert_eq!(names(folder.path()), [FILE, "snavio.lock", "snavio.position"]);
     assert_eq!(newest_at(folder.path()).unwrap(), Some(at(0)));
 }
 
@@ -281,7 +281,7 @@ async fn a_restore_that_was_killed_leaves_nothing_that_the_next_one_takes_in() {
     let messages = store.messages("acme", Serial(0), 10).await.unwrap();
     assert_eq!(messages.iter().map(|it| it.message.id.as_str()).collect::<Vec<_>>(), ["kept"]);
     store.close().await;
-    assert_eq!(names(&data), [FILE, "snavio.lock"]);
+    assert_eq!(names(&data), [FILE, "snavio.lock", "snavio.position"]);
 }
 
 /// ENG-2

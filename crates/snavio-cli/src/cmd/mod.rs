@@ -28,6 +28,7 @@ mod pages;
 pub(crate) mod platform_key;
 pub(crate) mod push;
 pub(crate) mod receive;
+pub(crate) mod recover;
 pub(crate) mod register_target;
 pub(crate) mod restore;
 pub(crate) mod serve;

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
@@ -11,7 +12,9 @@ use snavio_model::id::Serial;
 use snavio_model::registry::Skipped;
 use snavio_model::time::Timestamp;
 
-use super::{FILE, OpenError, audit, check_not_moved, fleet, integrity, layout, meta, newest_of, take_lock};
+use super::folder::{self, FolderLock};
+use super::position::{self, PositionFile};
+use super::{FILE, OpenError, audit, check_not_moved, fleet, integrity, layout, meta, newest_of};
 use crate::files::{self, beside, flush_folder, folder_of};
 use crate::{ARCHIVE_UNCONFIRMED, Act, AuditEntry, StoreError};
 
@@ -22,11 +25,12 @@ pub fn backup(folder: &Path, to: &Path) -> Result<u64, BackupError> {
         return Err(BackupError::Exists(to.to_owned()));
     }
     check_not_moved(folder).map_err(BackupError::Moved)?;
-    let connection = open(folder)?;
+    let store = open(folder)?;
     check_room(folder, to)?;
     // With the process id: two backups to one name must not take each other's halves for their own.
     let partial = beside(to, &format!(".{}.partial", std::process::id()));
-    let written = copy_into(&connection, &partial).and_then(|bytes| publish(&partial, to).map(|()| bytes));
+    let written =
+        copy_into(&store.connection, &partial).and_then(|bytes| publish(&partial, to).map(|()| bytes));
     if written.is_err() {
         // A copy that did not get its name must not be taken for a backup. It may not exist at all.
         let _ = std::fs::remove_file(&partial);
@@ -67,14 +71,79 @@ fn sidecars(file: &Path) -> impl Iterator<Item = PathBuf> {
     ["-wal", "-shm", "-journal"].into_iter().map(|ending| beside(file, ending))
 }
 
-pub(super) fn open(folder: &Path) -> Result<Connection, BackupError> {
-    let file = folder.join(FILE);
-    if !file.exists() {
-        return Err(BackupError::Unfit { file, problem: "there is no store".to_owned() });
+/// A connection of somebody beside the node, or without one. Closing it leaves the log as it is.
+pub(super) struct Beside {
+    pub(super) connection: Connection,
+    /// Let go of, but not closed: see [`FolderLock`].
+    _lock: Option<FolderLock>,
+}
+
+/// Opens the store for reading. A damaged one is refused before SQLite sees it, and nothing is changed.
+pub(super) fn open(folder: &Path) -> Result<Beside, BackupError> {
+    let lock = folder::check_to_read(folder).map_err(BackupError::Folder)?;
+    let connection = connect(folder)?;
+    // Reads the log: from here on SQLite's own locks suffice, and a node may start.
+    connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+    if let Some(lock) = &lock {
+        lock.release().map_err(cannot("unlock", folder))?;
     }
-    let connection = Connection::open_with_flags(&file, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    Ok(Beside { connection, _lock: lock })
+}
+
+/// A store that this process has for itself, to change it.
+pub(super) struct Exclusive {
+    pub(super) connection: Connection,
+    position: PositionFile,
+    _lock: FolderLock,
+}
+
+impl Exclusive {
+    pub(super) fn open(folder: &Path) -> Result<Self, BackupError> {
+        check_is_there(folder)?;
+        let lock = FolderLock::exclusive(folder).map_err(BackupError::Folder)?;
+        folder::check_log(folder).map_err(BackupError::Folder)?;
+        Self::over(folder, lock)
+    }
+
+    /// Over a log that is known to be whole, or is given up.
+    pub(super) fn over(folder: &Path, lock: FolderLock) -> Result<Self, BackupError> {
+        let connection = connect(folder)?;
+        let position = PositionFile::open(folder, true).map_err(cannot("write", folder))?;
+        Ok(Self { connection, position, _lock: lock })
+    }
+
+    /// Leaves all in the database file, and nothing in the log.
+    pub(super) fn close(self) -> Result<(), BackupError> {
+        let file = Path::new(position::POSITION_FILE);
+        self.position.start_log_over(&self.connection)?.map_err(cannot("write", file))?;
+        keep_log(&self.connection, false)
+    }
+}
+
+/// Refuses a folder without a database, before anything is made in it.
+pub(super) fn check_is_there(folder: &Path) -> Result<(), BackupError> {
+    folder::check_remains(folder).map_err(BackupError::Folder)?;
+    let file = folder.join(FILE);
+    match file.exists() {
+        true => Ok(()),
+        false => Err(BackupError::Unfit { file, problem: "there is no store".to_owned() }),
+    }
+}
+
+fn connect(folder: &Path) -> Result<Connection, BackupError> {
+    check_is_there(folder)?;
+    let connection = Connection::open_with_flags(folder.join(FILE), OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     connection.busy_timeout(std::time::Duration::from_secs(5))?;
+    // The log is its node's to end: the next start would miss it.
+    let is_filled = std::fs::metadata(folder::wal_of(folder)).is_ok_and(|log| log.len() > 0);
+    keep_log(&connection, is_filled)?;
     Ok(connection)
+}
+
+/// Whether the last connection to close leaves the log as it is, instead of moving it into the database.
+fn keep_log(connection: &Connection, keep: bool) -> Result<(), BackupError> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keep)?;
+    Ok(())
 }
 
 fn check_room(folder: &Path, to: &Path) -> Result<(), BackupError> {
@@ -152,7 +221,7 @@ pub enum BackupError {
     Store(#[from] StoreError),
 }
 
-fn cannot(what: &'static str, file: &Path) -> impl FnOnce(std::io::Error) -> BackupError {
+pub(super) fn cannot(what: &'static str, file: &Path) -> impl FnOnce(std::io::Error) -> BackupError {
     move |source| BackupError::File { what, file: file.to_owned(), source }
 }
 
@@ -171,7 +240,7 @@ pub fn restore(
 ) -> Result<Restored, BackupError> {
     files::make_folder(folder).map_err(cannot("make", folder))?;
     let file = folder.join(FILE);
-    let _lock = take_lock(folder).map_err(BackupError::Folder)?;
+    let _lock = FolderLock::exclusive(folder).map_err(BackupError::Folder)?;
     if file.exists() {
         return Err(BackupError::Exists(file));
     }
@@ -184,6 +253,8 @@ pub fn restore(
     let restored = copy_whole(backup, &partial).and_then(|()| {
         let restored = raise(&partial, backup, takes_over_archive, now)?;
         std::fs::File::open(&partial).and_then(|it| it.sync_all()).map_err(cannot("flush", &partial))?;
+        // Of the store that was here before.
+        files::write_whole(&folder.join(position::POSITION_FILE), b"").map_err(cannot("write", folder))?;
         publish(&partial, &file).map(|()| restored)
     });
     if restored.is_err() {
@@ -220,13 +291,13 @@ fn remove(file: &Path) -> std::io::Result<()> {
 /// Says of a restored store that the one it is a copy of is gone for good, so that the archive is its alone; false if
 /// nobody doubted it. No node may serve over it meanwhile.
 pub fn take_over_archive(folder: &Path, now: Timestamp) -> Result<bool, BackupError> {
-    let mut connection = open(folder)?;
-    let _lock = take_lock(folder).map_err(BackupError::Folder)?;
+    let mut store = Exclusive::open(folder)?;
+    let connection = &mut store.connection;
     check_not_moved(folder).map_err(BackupError::Moved)?;
     let unfit = |problem: String| BackupError::Unfit { file: folder.join(FILE), problem };
-    meta::get(&connection, "epoch").map_err(|_| unfit("it is not a Snavio store".to_owned()))?;
-    layout::offer_functions(&connection)?;
-    layout::migrate(&mut connection).map_err(|error| unfit(error.to_string()))?;
+    meta::get(connection, "epoch").map_err(|_| unfit("it is not a Snavio store".to_owned()))?;
+    layout::offer_functions(connection)?;
+    layout::migrate(connection).map_err(|error| unfit(error.to_string()))?;
     let transaction = connection.transaction()?;
     if !fleet::forget_note(&transaction, ARCHIVE_UNCONFIRMED)? {
         return Ok(false);
@@ -243,6 +314,7 @@ pub fn take_over_archive(folder: &Path, now: Timestamp) -> Result<bool, BackupEr
     };
     audit::insert(&transaction, &entry)?;
     transaction.commit()?;
+    store.close()?;
     Ok(true)
 }
 
@@ -261,37 +333,50 @@ fn raise(
     if let Some(first) = damage.first() {
         return Err(unfit(first.clone()));
     }
-    let epoch = meta::get(&connection, "epoch").map_err(|_| unfit("it is not a Snavio store".into()))?;
+    meta::get(&connection, "epoch").map_err(|_| unfit("it is not a Snavio store".into()))?;
     // Only now that it is one of ours: a foreign file must not become a store by being given our tables.
     layout::offer_functions(&connection)?;
     layout::migrate(&mut connection).map_err(|error| unfit(error.to_string()))?;
     let damaged = integrity::evidence(&connection)?;
-    let version = meta::get(&connection, "registry_version")?;
-    let newest_at = newest_of(&connection)?.unwrap_or(Timestamp(0));
-    let age_seconds = if newest_at.0 == 0 { 0 } else { now.since(newest_at).as_secs() };
-    let past = i64::try_from(age_seconds).unwrap_or(i64::MAX / 2).clamp(1000, Serial::EPOCH_MAX / 16);
-    meta::set(&connection, "epoch", epoch + past)?;
-    let skipped = Skipped { first: version + 1, last: version + VERSIONS_SKIPPED };
-    meta::set(&connection, "registry_version", skipped.last)?;
-    let (name, value) = skipped.note();
-    fleet::write_note(&connection, &name, &value)?;
+    let Raised { epoch, registry_version, newest_at } = raise_numbers(&connection, now)?;
     let archive = match takes_over_archive {
         true => fleet::forget_note(&connection, ARCHIVE_UNCONFIRMED).map(|_| ALONE)?,
         false => fleet::write_note(&connection, ARCHIVE_UNCONFIRMED, &now.to_string())
             .map(|()| "the archive is left alone")?,
     };
     let entry = AuditEntry {
-        number: Serial::first_of(epoch + past),
+        number: Serial::first_of(epoch),
         action: "store.restore".to_owned(),
         object: backup.display().to_string(),
         act: Act { who: "operator".to_owned(), why: String::new(), at: now },
         outcome: format!(
-            "newest commit {newest_at}, epoch {}, registry version {}; {archive}",
-            epoch + past,
-            skipped.last
+            "newest commit {newest_at}, epoch {epoch}, registry version {registry_version}; {archive}"
         ),
     };
     audit::insert(&connection, &entry)?;
     connection.close().map_err(|(_, error)| error)?;
-    Ok(Restored { newest_at, epoch: epoch + past, registry_version: skipped.last, damaged })
+    Ok(Restored { newest_at, epoch, registry_version, damaged })
+}
+
+/// What a store goes on from.
+pub(super) struct Raised {
+    pub(super) epoch: i64,
+    registry_version: i64,
+    newest_at: Timestamp,
+}
+
+/// Raises epoch and registry version past what may have been given out since a store's newest commit, so that no number
+/// means two things.
+pub(super) fn raise_numbers(connection: &Connection, now: Timestamp) -> rusqlite::Result<Raised> {
+    let epoch = meta::get(connection, "epoch")?;
+    let version = meta::get(connection, "registry_version")?;
+    let newest_at = newest_of(connection)?.unwrap_or(Timestamp(0));
+    let age_seconds = if newest_at.0 == 0 { 0 } else { now.since(newest_at).as_secs() };
+    let past = i64::try_from(age_seconds).unwrap_or(i64::MAX / 2).clamp(1000, Serial::EPOCH_MAX / 16);
+    meta::set(connection, "epoch", epoch + past)?;
+    let skipped = Skipped { first: version + 1, last: version + VERSIONS_SKIPPED };
+    meta::set(connection, "registry_version", skipped.last)?;
+    let (name, value) = skipped.note();
+    fleet::write_note(connection, &name, &value)?;
+    Ok(Raised { epoch: epoch + past, registry_version: skipped.last, newest_at })
 }

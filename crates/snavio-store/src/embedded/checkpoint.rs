@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
+use super::position::PositionFile;
 use super::writer::{Shared, lock, sql};
 
 /// Past this length, the log is started over as soon as the checkpointer has caught up.
@@ -28,7 +29,12 @@ pub(super) struct Checkpointer {
 }
 
 impl Checkpointer {
-    pub(super) fn start(connection: Connection, wal: PathBuf, shared: Arc<Shared>) -> std::io::Result<Self> {
+    pub(super) fn start(
+        connection: Connection,
+        wal: PathBuf,
+        shared: Arc<Shared>,
+        position: Arc<PositionFile>,
+    ) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let wal_bytes = Arc::new(AtomicU64::new(0));
         let (stopped, bytes) = (Arc::clone(&stop), Arc::clone(&wal_bytes));
@@ -40,7 +46,7 @@ impl Checkpointer {
                 bytes.store(length(&wal), Ordering::Relaxed);
                 if commits != commits_seen {
                     commits_seen = commits;
-                    look(&connection, &shared);
+                    look(&connection, &shared, &position);
                 }
             }
         })?;
@@ -62,12 +68,9 @@ fn length(wal: &Path) -> u64 {
     std::fs::metadata(wal).map_or(0, |it| it.len())
 }
 
-fn look(connection: &Connection, shared: &Shared) {
+fn look(connection: &Connection, shared: &Shared, position: &PositionFile) {
     const FRAME_BYTES: u64 = 4096 + 24;
-    let looked = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
-        Ok((row.get::<_, i64>(1)?.unsigned_abs(), row.get::<_, i64>(2)?.unsigned_abs()))
-    });
-    match looked.map_err(sql) {
+    match position.record_checkpoint(connection).map_err(sql) {
         Ok((in_log, moved)) => {
             let behind = in_log.saturating_sub(moved) * FRAME_BYTES;
             if in_log * FRAME_BYTES > RESTART_PAST_BYTES && behind < WORTH_A_LOOK_BYTES {

@@ -126,7 +126,7 @@ impl Fleet for EmbeddedStore {
     }
 }
 
-fn note(connection: &Connection, name: &str) -> rusqlite::Result<Option<String>> {
+pub(super) fn note(connection: &Connection, name: &str) -> rusqlite::Result<Option<String>> {
     connection.query_row("SELECT value FROM note WHERE name = ?1", [name], |row| row.get(0)).optional()
 }
 

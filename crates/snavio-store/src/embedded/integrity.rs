@@ -14,17 +14,22 @@ const FINDINGS_MAX: usize = 100;
 
 /// What is damaged in a folder's store, if anything.
 pub fn check_integrity(folder: &Path) -> Result<Vec<String>, BackupError> {
-    let connection = open(folder)?;
-    let damage = structure(&connection)?;
+    let store = open(folder)?;
+    findings(&store.connection)
+}
+
+/// All that is damaged in a store.
+pub(super) fn findings(connection: &Connection) -> Result<Vec<String>, BackupError> {
+    let damage = structure(connection)?;
     if !damage.is_empty() {
         return Ok(damage);
     }
-    evidence(&connection)
+    evidence(connection)
 }
 
 /// The time of the newest record in a folder's store, if it has any: what a node would compare its clock with.
 pub fn newest_at(folder: &Path) -> Result<Option<Timestamp>, BackupError> {
-    Ok(newest_of(&open(folder)?)?)
+    Ok(newest_of(&open(folder)?.connection)?)
 }
 
 /// SQLite's own check of the whole file.

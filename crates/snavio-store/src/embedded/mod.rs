@@ -17,6 +17,7 @@ mod entity;
 mod erase;
 mod finish;
 mod fleet;
+mod folder;
 mod handing;
 mod hold;
 mod index;
@@ -33,9 +34,11 @@ mod numbers;
 mod original;
 mod outgoing;
 mod park;
+mod position;
 mod queue;
 mod queue_jobs;
 mod readers;
+mod recover;
 mod registry;
 mod retention;
 mod seal;
@@ -44,10 +47,10 @@ mod segment;
 mod statements;
 mod telemetry;
 mod through;
+mod wal;
 mod writer;
 
 use std::collections::BTreeSet;
-use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -68,15 +71,20 @@ use tokio::sync::{Notify, oneshot};
 
 pub use backup::{BackupError, Restored, backup, restore, take_over_archive};
 pub use changelog::Changelog;
+use folder::FolderLock;
+pub use folder::check_remains;
 use index::Ended;
 pub use integrity::{check_integrity, newest_at};
 pub use moved::check_not_moved;
 pub(crate) use moved::mark as mark_as_moved;
 use numbers::Numbers;
 pub(crate) use outgoing::Outgoing;
+pub use position::LogDamage;
+use position::PositionFile;
 use queue::Queues;
 use queue_jobs::{Bury, Purge, Redrive};
 use readers::Readers;
+pub use recover::{Contents, Kept, Recovered, Recovery};
 use writer::{Transaction, Urgency, Writer, lock, sql};
 
 use crate::over::{Looked, Walks};
@@ -89,7 +97,6 @@ use crate::{
 
 /// The database file within the data folder.
 pub const FILE: &str = "snavio.db";
-const LOCK_FILE: &str = "snavio.lock";
 
 /// How the store is opened.
 #[derive(Debug, Clone)]
@@ -109,6 +116,10 @@ impl Options {
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into(), flush: true, queue_depth_max: limits::QUEUE_DEPTH_MAX, plant: None }
     }
+
+    fn flushes(&self) -> bool {
+        self.flush && self.plant != Some(Plant::SkipFlush)
+    }
 }
 
 /// Bugs that a test build can be told to have, to prove that the tests would notice.
@@ -126,6 +137,28 @@ pub enum OpenError {
     /// Another process has the folder.
     #[error("{0} is in use by another process; stop it, or choose another data folder")]
     InUse(PathBuf),
+    /// A new store would overwrite what is left of one.
+    #[error(
+        "{file} is missing or empty, and {remains} beside it may be all that is left of a store: put {file} back, or restore a backup into another folder (snavio restore), or move what is left away to begin a new store"
+    )]
+    Remains {
+        /// The database file.
+        file: PathBuf,
+        /// The files and folders found.
+        remains: String,
+    },
+    /// Acknowledged commits are missing.
+    #[error(
+        "{log} is {damage}; nothing was changed: run snavio recover --data {folder}, which copies all files first"
+    )]
+    Log {
+        /// The folder.
+        folder: PathBuf,
+        /// The log.
+        log: PathBuf,
+        /// Its damage.
+        damage: LogDamage,
+    },
     /// The store is elsewhere.
     #[error(
         "the store in {folder} was moved to {to}: what is sent there would be taken here a second time; delete {mark} to use it all the same"
@@ -184,14 +217,20 @@ impl EmbeddedStore {
     pub fn open(options: &Options) -> Result<Self, OpenError> {
         let folder = |source| OpenError::Folder { folder: options.folder.clone(), source };
         files::make_folder(&options.folder).map_err(folder)?;
-        let lock = take_lock(&options.folder)?;
+        let mut lock = FolderLock::exclusive(&options.folder)?;
         check_not_moved(&options.folder)?;
+        check_remains(&options.folder)?;
         let file = options.folder.join(FILE);
-        // SQLite takes an empty file for a new database, and gives its log the same mode.
-        files::open_file(&file).map_err(folder)?;
+        lock.make_database(&options.folder)?;
+        let scan = folder::check_log(&options.folder)?;
         let database = |error| OpenError::Database(file.clone(), error);
 
         let mut connection = connect(&file, options).map_err(database)?;
+        let position = PositionFile::open(&options.folder, options.flushes()).map_err(folder)?;
+        if scan.commits_behind > 0 {
+            // The end of an interrupted commit stays in the log, and the next one would make two.
+            position.start_log_over(&connection).map_err(database)?.map_err(folder)?;
+        }
         layout::offer_functions(&connection).map_err(database)?;
         layout::migrate(&mut connection).map_err(|error| OpenError::Migration(file.clone(), error))?;
         let epoch = begin_epoch(&connection).map_err(database)?;
@@ -201,6 +240,11 @@ impl EmbeddedStore {
         // SQLite makes the log's file, and does not look whether flushing its folder failed; without its name the
         // log would be lost with the power, and all that was acknowledged in it.
         files::flush_folder(&options.folder).map_err(folder)?;
+        position.begin(&connection).map_err(database)?.map_err(folder)?;
+        if let Some(recovered) = fleet::note(&connection, recover::NOTE).map_err(database)? {
+            tracing::warn!(%recovered, "this store was recovered from a damaged log");
+        }
+        let position = Arc::new(position);
         let last_committed_at = newest_of(&connection).map_err(database)?.unwrap_or(Timestamp(0));
 
         let numbers = Arc::new(Numbers::of_epoch(epoch));
@@ -220,10 +264,12 @@ impl EmbeddedStore {
         let readers = Readers::open(read_only).map_err(database)?;
         let checkpointing = connect(&file, options).map_err(database)?;
         let durability = durability(&connection, options).map_err(database)?;
-        let writer = Writer::start(connection, Arc::clone(&numbers), options.plant, lock).map_err(folder)?;
+        let guard = writer::Guard { position: Arc::clone(&position), lock };
+        let writer = Writer::start(connection, Arc::clone(&numbers), options.plant, guard).map_err(folder)?;
         let wal = options.folder.join(format!("{FILE}-wal"));
-        let checkpointer = checkpoint::Checkpointer::start(checkpointing, wal, Arc::clone(&writer.shared))
-            .map_err(folder)?;
+        let shared = Arc::clone(&writer.shared);
+        let checkpointer =
+            checkpoint::Checkpointer::start(checkpointing, wal, shared, position).map_err(folder)?;
         Ok(Self {
             durability,
             last_committed_at,
@@ -273,17 +319,6 @@ impl EmbeddedStore {
     }
 }
 
-fn take_lock(folder: &Path) -> Result<File, OpenError> {
-    let path = folder.join(LOCK_FILE);
-    let lock =
-        files::open_file(&path).map_err(|source| OpenError::Folder { folder: folder.to_owned(), source })?;
-    match lock.try_lock() {
-        Ok(()) => Ok(lock),
-        Err(TryLockError::WouldBlock) => Err(OpenError::InUse(folder.to_owned())),
-        Err(TryLockError::Error(source)) => Err(OpenError::Folder { folder: folder.to_owned(), source }),
-    }
-}
-
 /// What holds for every connection. A statement's plan is made once, without a look at bound values: with one SQLite
 /// parses it again whenever they change, which in a cached statement is at every use.
 fn configure(connection: &mut Connection) -> rusqlite::Result<()> {
@@ -300,9 +335,8 @@ fn connect(file: &Path, options: &Options) -> rusqlite::Result<Connection> {
     // Nobody else writes; this only bounds how long starting the log over waits for readers.
     connection.busy_timeout(Duration::from_millis(50))?;
     connection.set_prepared_statement_cache_capacity(64);
-    let flushes = options.flush && options.plant != Some(Plant::SkipFlush);
     connection.pragma_update(None, "journal_mode", "wal")?;
-    connection.pragma_update(None, "synchronous", if flushes { "full" } else { "off" })?;
+    connection.pragma_update(None, "synchronous", if options.flushes() { "full" } else { "off" })?;
     connection.pragma_update(None, "wal_autocheckpoint", 0)?;
     // A log that grew beside a backup gives its room back when it is started over.
     connection.pragma_update(None, "journal_size_limit", checkpoint::KEPT_BYTES)?;
@@ -313,9 +347,35 @@ fn connect(file: &Path, options: &Options) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// The time of the newest message or telemetry record.
+/// The time of the newest message or telemetry record, or of the last sweep: by an earlier time, a claim that it deleted would
+/// still count.
 fn newest_of(connection: &Connection) -> rusqlite::Result<Option<Timestamp>> {
-    Ok(message::newest_at(connection)?.max(telemetry::newest_at(connection)?))
+    Ok(message::newest_at(connection)?.max(telemetry::newest_at(connection)?).max(swept_at(connection)?))
+}
+
+/// Note of the last sweep that deleted something, in milliseconds.
+const SWEPT_AT_NOTE: &str = "sweep/at";
+
+/// Nothing in a store of an older layout, which has no notes.
+fn swept_at(connection: &Connection) -> rusqlite::Result<Option<Timestamp>> {
+    if !connection.table_exists(None, "note")? {
+        return Ok(None);
+    }
+    Ok(fleet::note(connection, SWEPT_AT_NOTE)?.and_then(|at| at.parse().ok()).map(Timestamp))
+}
+
+/// Takes down when something was deleted because its time was over. A sweep at an earlier time, after a person has accepted
+/// the wall clock, counts instead.
+fn keep_sweep_time(
+    transaction: &mut Transaction<'_>,
+    now: Timestamp,
+    has_deleted: bool,
+) -> rusqlite::Result<()> {
+    if has_deleted || swept_at(transaction.connection)?.is_some_and(|at| at > now) {
+        fleet::write_note(transaction.connection, SWEPT_AT_NOTE, &now.0.to_string())?;
+        transaction.dirty = true;
+    }
+    Ok(())
 }
 
 /// PIP-12: asks the engine itself what it does, rather than trusting what was set.
@@ -393,6 +453,8 @@ impl Ledger for EmbeddedStore {
             let telemetry = telemetry::sweep(transaction, &mut cursor, now, MOST)?;
             let entities = entity::sweep(transaction.connection, now, MOST).map_err(sql)?;
             transaction.dirty |= entities > 0;
+            let has_deleted = claims > 0 || telemetry > 0 || entities > 0;
+            keep_sweep_time(transaction, now, has_deleted).map_err(sql)?;
             let swept = Swept { claims, telemetry, dead_letters, lapsed, entities, forgotten: 0, is_behind };
             Ok((swept, (cursor, walks)))
         };

@@ -1,7 +1,6 @@
 //! Everything in a store, for another engine to take in: read from its beginning to its end, each row checked
 //! (QUA-1), in pages that fit in memory.
 
-use std::fs::File;
 use std::path::Path;
 
 use rusqlite::Connection;
@@ -14,11 +13,11 @@ use snavio_model::limits;
 use snavio_model::processing::Answer;
 use snavio_model::telemetry::StoredRecord;
 
-use super::backup::{BackupError, open};
+use super::backup::{BackupError, Exclusive};
 use super::writer::sql;
 use super::{
     FILE, answer, audit, claim, conflict, dead_letter, delivery, entity, fleet, hold, integrity, layout,
-    message, meta, original, registry, seal, segment, take_lock, telemetry,
+    message, meta, original, registry, seal, segment, telemetry,
 };
 use crate::archive::Aside;
 use crate::lease::KeptLease;
@@ -33,26 +32,23 @@ const PAGE_BYTES: usize = 4 << 20;
 const DAMAGED_TOLD_MAX: usize = 100;
 
 /// A store that nobody serves over, and nobody will while this is there.
-pub(crate) struct Outgoing {
-    connection: Connection,
-    _lock: File,
-}
+pub(crate) struct Outgoing(Exclusive);
 
 impl Outgoing {
     /// Opens the store of a folder and brings it to this version's layout, as a node would. One whose file is not
     /// sound is refused: what cannot be found would be left behind without a word.
     pub(crate) fn open(folder: &Path) -> Result<Self, BackupError> {
-        let mut connection = open(folder)?;
-        let lock = take_lock(folder).map_err(BackupError::Folder)?;
+        let mut store = Exclusive::open(folder)?;
+        let connection = &mut store.connection;
         let unfit = |problem: String| BackupError::Unfit { file: folder.join(FILE), problem };
-        let damage = integrity::structure(&connection).map_err(|error| unfit(error.to_string()))?;
+        let damage = integrity::structure(connection).map_err(|error| unfit(error.to_string()))?;
         if let Some(first) = damage.first() {
             return Err(unfit(first.clone()));
         }
-        meta::get(&connection, "epoch").map_err(|_| unfit("it is not a Snavio store".to_owned()))?;
-        layout::offer_functions(&connection)?;
-        layout::migrate(&mut connection).map_err(|error| unfit(error.to_string()))?;
-        Ok(Self { connection, _lock: lock })
+        meta::get(connection, "epoch").map_err(|_| unfit("it is not a Snavio store".to_owned()))?;
+        layout::offer_functions(connection)?;
+        layout::migrate(connection).map_err(|error| unfit(error.to_string()))?;
+        Ok(Self(store))
     }
 
     /// Hands everything out, page by page.
@@ -61,14 +57,14 @@ impl Outgoing {
         skip_damaged: bool,
         hand_over: impl FnMut(Page) -> Result<(), StoreError>,
     ) -> Result<(), MoveError> {
-        let epoch = meta::get(&self.connection, "epoch").map_err(sql)?;
+        let epoch = meta::get(&self.0.connection, "epoch").map_err(sql)?;
         // The committed epoch is one ahead of the one in use, and numbers may have run over into it.
         if epoch >= Serial::EPOCH_MAX {
             return Err(MoveError::Epochs);
         }
         let above = Serial::first_of(epoch + 1);
         let mut reading = Reading { skip_damaged, damaged: Vec::new(), left_out: 0, above, hand_over };
-        reading.all(&self.connection).map_err(|error| match error {
+        reading.all(&self.0.connection).map_err(|error| match error {
             damaged @ StoreError::Damaged { .. } if skip_damaged => MoveError::Needed(damaged),
             damaged @ StoreError::Damaged { .. } => MoveError::Damaged(damaged),
             error => MoveError::Store(error),

@@ -5,7 +5,6 @@
 //! be trusted, so nothing after it may be acknowledged.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -14,7 +13,9 @@ use rusqlite::{Connection, ErrorCode};
 use tokio::sync::oneshot;
 
 use super::Plant;
+use super::folder::FolderLock;
 use super::numbers::Numbers;
+use super::position::PositionFile;
 use crate::StoreError;
 
 /// Jobs that share one transaction. Each is bounded by itself, so the transaction is.
@@ -88,7 +89,7 @@ impl Writer {
         connection: Connection,
         numbers: Arc<Numbers>,
         plant: Option<Plant>,
-        lock_file: File,
+        guard: Guard,
     ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let writing = Loop {
@@ -97,7 +98,7 @@ impl Writer {
             numbers,
             plant,
             shared: Arc::clone(&shared),
-            _lock_file: lock_file,
+            guard,
         };
         let thread = std::thread::Builder::new().name("snavio-writer".into()).spawn(move || writing.run())?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
@@ -199,8 +200,15 @@ struct Loop {
     committed_epoch: i64,
     plant: Option<Plant>,
     shared: Arc<Shared>,
+    guard: Guard,
+}
+
+/// What outlives the writing connection.
+pub(super) struct Guard {
+    /// Says in the end that all is in the database.
+    pub(super) position: Arc<PositionFile>,
     /// The folder is this process's for as long as anything may still be written.
-    _lock_file: File,
+    pub(super) lock: FolderLock,
 }
 
 impl Loop {
@@ -210,6 +218,24 @@ impl Loop {
             self.commit_in_order(jobs);
             self.restart_log_if_wanted();
         }
+        self.end();
+    }
+
+    /// Moves all into the database file and lets go of it. What fails leaves the log, which the next start reads.
+    fn end(self) {
+        let Self { connection, guard, .. } = self;
+        match guard.position.end(&connection).map_err(sql) {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "the log's position was not written"),
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "the log was not moved into the database"
+                );
+            }
+        }
+        drop(connection);
+        drop(guard.lock);
     }
 
     /// Waits for work; nothing means that the store is closing and all is done.

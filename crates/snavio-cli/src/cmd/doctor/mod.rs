@@ -98,7 +98,7 @@ fn store(config: &Config) -> Finding {
             Err(failure) => Some(failure.to_string()),
         }
     } else {
-        None
+        embedded::check_remains(&config.data_folder).err().map(|error| Failure::from(error).to_string())
     };
     Finding::new(
         "store",

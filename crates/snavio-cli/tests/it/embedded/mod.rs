@@ -8,6 +8,7 @@ mod doctor;
 mod durability;
 mod faults;
 mod flush_order;
+mod log_damage;
 mod move_store;
 mod push;
 mod retention;

@@ -1,0 +1,303 @@
+//! A write-ahead log that was damaged, deleted or separated from its database: a node must not serve over it and drop
+//! acknowledged commits without a message (QUA-1).
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use snavio_model::id::Serial;
+use snavio_model::time::Timestamp;
+use snavio_store::embedded::{EmbeddedStore, Kept, OpenError, Options, Recovery};
+use snavio_store::{Act, Journal, Store};
+
+use super::crash::{Choices, is_long};
+use crate::node::{Draft, Launch, Node, binary, new_id, post};
+use crate::shell::Shell;
+
+/// A killed node, and the ids that it acknowledged, in their order.
+async fn killed_node(messages: usize) -> (Node, Vec<String>) {
+    let mut node = Node::start();
+    let cast = node.cast().await;
+    let billing = node.client(&cast.billing);
+    let mut acknowledged = Vec::new();
+    for number in 0..messages {
+        let draft = Draft::new(if number % 2 == 0 { "pay" } else { "notify" }, &new_id());
+        assert_eq!(post(&billing, draft.sign(&cast.billing)).await.0, 202);
+        acknowledged.push(draft.id);
+        if number == messages / 2 {
+            let grant = json!({ "source": "acme/billing", "target": "acme/bot", "name": "lost" });
+            let revoked = node.operator().call(Method::DELETE, "/v1/grants", Some(&grant)).await;
+            revoked.expect("the grant is revoked");
+        }
+    }
+    node.kill();
+    (node, acknowledged)
+}
+
+fn copy_of(data: &Path) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let copied = Command::new("cp").arg("-a").arg(data).arg(folder.path().join("data")).status();
+    assert!(copied.expect("cp runs").success());
+    folder
+}
+
+fn flip(file: &Path, bit: u64) {
+    let mut bytes = std::fs::read(file).expect("the log can be read");
+    bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+    std::fs::write(file, bytes).expect("the log can be written");
+}
+
+/// The ids of all messages in a store, which is closed again.
+async fn ids_in(store: EmbeddedStore) -> HashSet<String> {
+    let (mut ids, mut after) = (HashSet::new(), Serial(0));
+    loop {
+        let page = store.messages("acme", after, 1000).await.expect("the store can be read");
+        let Some(last) = page.last() else { break };
+        after = last.number;
+        ids.extend(page.iter().map(|logged| logged.message.id.as_str().to_owned()));
+    }
+    store.close().await;
+    ids
+}
+
+fn open(data: &Path) -> Result<EmbeddedStore, OpenError> {
+    EmbeddedStore::open(&Options::new(data))
+}
+
+fn missing(acknowledged: &[String], ids: &HashSet<String>) -> Vec<usize> {
+    (0..acknowledged.len()).filter(|number| !ids.contains(&acknowledged[*number])).collect()
+}
+
+/// What became of the damaged logs of one killed node.
+#[derive(Debug, Default)]
+struct Outcomes {
+    refused: usize,
+    served: usize,
+    recovered_all: usize,
+    recovered_readable: usize,
+    unusable: usize,
+}
+
+impl Outcomes {
+    /// Damages a copy of a killed node's log and opens it. No acknowledged message may be missing without a refusal, but for
+    /// that of the last commit, which cannot be told from one that was under way.
+    async fn try_damage(
+        &mut self,
+        data: &Path,
+        acknowledged: &[String],
+        what: &str,
+        damage: impl Fn(&mut [u8]),
+    ) {
+        let folder = copy_of(data);
+        let data = folder.path().join("data");
+        let log = data.join("snavio.db-wal");
+        let mut bytes = std::fs::read(&log).expect("the log can be read");
+        damage(&mut bytes);
+        std::fs::write(&log, bytes).expect("the log can be written");
+        let is_whole = |missing: &[usize]| missing.is_empty() || missing == [acknowledged.len() - 1];
+        match open(&data) {
+            Ok(store) => {
+                self.served += 1;
+                let missing = missing(acknowledged, &ids_in(store).await);
+                assert!(is_whole(&missing), "{what}: {missing:?} are lost");
+                return;
+            }
+            Err(error @ OpenError::Log { .. }) => {
+                assert!(error.to_string().contains("snavio recover"), "{error}");
+            }
+            Err(error) => panic!("{what}: {error:?}"),
+        }
+        self.refused += 1;
+        let act = Act { who: "operator".to_owned(), why: String::new(), at: Timestamp(1) };
+        let recovery = Recovery::prepare(&data, act.at).expect("the folder can be read").expect("damage");
+        let Some(kept) = recovery.advice() else {
+            self.unusable += 1;
+            return;
+        };
+        let told = recovery.contents(kept).expect("what is kept is told").clone();
+        recovery.apply(kept, act).expect("the store can be recovered");
+        let ids = ids_in(open(&data).expect("it opens")).await;
+        assert_eq!(ids.len() as i64, told.messages, "{what}");
+        if kept == Kept::Readable || !told.lost_pages.is_empty() {
+            self.recovered_readable += 1;
+            return;
+        }
+        self.recovered_all += 1;
+        let missing = missing(acknowledged, &ids);
+        assert!(is_whole(&missing), "{what}: {missing:?} are lost");
+    }
+}
+
+/// QUA-1
+#[tokio::test(flavor = "multi_thread")]
+async fn flipped_bit_in_the_log_is_refused_or_harmless() {
+    let flips = if is_long() { 200 } else { 20 };
+    let mut choices = Choices::new("flipped bits");
+    let (node, acknowledged) = killed_node(150).await;
+    let bits = std::fs::metadata(node.data().join("snavio.db-wal")).expect("a log").len() * 8;
+    let mut outcomes = Outcomes::default();
+    for _ in 0..flips {
+        let bit = choices.below(bits);
+        let flip = |bytes: &mut [u8]| bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+        outcomes.try_damage(&node.data(), &acknowledged, &format!("bit {bit}"), flip).await;
+    }
+    println!("flipped bits: {flips} in {} bytes: {outcomes:?}", bits / 8);
+    assert!(outcomes.refused > flips / 2, "the damage went unnoticed: {outcomes:?}");
+}
+
+/// QUA-1
+#[tokio::test(flavor = "multi_thread")]
+async fn overwritten_sector_in_the_log_is_refused_or_harmless() {
+    const SECTOR: u64 = 512;
+    let times = if is_long() { 100 } else { 10 };
+    let mut choices = Choices::new("overwritten sectors");
+    let (node, acknowledged) = killed_node(150).await;
+    let sectors = std::fs::metadata(node.data().join("snavio.db-wal")).expect("a log").len() / SECTOR;
+    let mut outcomes = Outcomes::default();
+    for _ in 0..times {
+        let at = (choices.below(sectors) * SECTOR) as usize;
+        let overwrite = |bytes: &mut [u8]| bytes[at..at + SECTOR as usize].fill(0x5a);
+        outcomes.try_damage(&node.data(), &acknowledged, &format!("sector at {at}"), overwrite).await;
+    }
+    println!("overwritten sectors: {times}: {outcomes:?}");
+    assert!(outcomes.refused > times / 2, "the damage went unnoticed: {outcomes:?}");
+}
+
+/// QUA-1, command line (10-interfaces)
+#[tokio::test(flavor = "multi_thread")]
+async fn damaged_log_is_named_by_every_opener_until_recovered() {
+    let (mut node, acknowledged) = killed_node(30).await;
+    let data = node.data();
+    let log = data.join("snavio.db-wal");
+    // The first page of the second frame.
+    flip(&log, (32 + 4120 + 24 + 1000) * 8);
+    let before = [log.clone(), data.join("snavio.db")].map(|file| std::fs::read(file).expect("a file"));
+
+    let shell = Shell::new();
+    let data_argument = data.display();
+    for line in [
+        format!("doctor --data {data_argument} --output json"),
+        format!("backup --data {data_argument} --to {}", shell.path("copy.db")),
+        format!("restore --takes-over-archive --data {data_argument}"),
+        format!("audit verify --data {data_argument}"),
+        format!("move-store --from embedded:{data_argument} --to postgres://nobody@127.0.0.1:1/none"),
+        format!("recover --data {data_argument}"),
+    ] {
+        let ended = shell.run(&line);
+        let said = format!("{}{}", ended.out, ended.err);
+        assert!(ended.code != Some(0) && said.contains("damaged at byte 4152"), "{line}: {ended:?}");
+    }
+    node.try_restart(&Launch::default());
+    assert_eq!(node.wait().code(), Some(1));
+    let said = node.said();
+    assert!(said.contains("damaged at byte 4152") && said.contains("snavio recover --data"), "{said}");
+    let after = [log, data.join("snavio.db")].map(|file| std::fs::read(file).expect("a file"));
+    assert!(before == after, "nothing was changed");
+
+    let recovered = shell.run(&format!("recover --data {data_argument} --yes --output json"));
+    assert_eq!(recovered.code, Some(0), "{recovered:?}");
+    let told = recovered.json();
+    assert_eq!((&told["keep"], &told["all"]["messages"]), (&json!("all"), &json!(30)), "{told}");
+    let copied = std::fs::read(Path::new(told["copies"].as_str().expect("a folder")).join("snavio.db-wal"));
+    assert!(copied.expect("a copy") == before[0], "the log is kept as it was found");
+    node.restart(&Launch::default());
+    let audited = |items: &[Value]| items.iter().any(|item| item["action"] == "store.recover");
+    node.items("/v1/audit", audited).await;
+    assert!(node.said().contains("this store was recovered from a damaged log"), "{}", node.said());
+    node.stop();
+    let ids = ids_in(open(&data).expect("it opens")).await;
+    assert_eq!(missing(&acknowledged, &ids), Vec::<usize>::new());
+    let again = shell.run(&format!("recover --data {data_argument} --output json"));
+    assert_eq!((again.code, &again.json()["damage"]), (Some(0), &Value::Null), "{again:?}");
+}
+
+/// QUA-1: also where it is empty, as after a stop.
+#[tokio::test(flavor = "multi_thread")]
+async fn deleted_log_is_refused_after_an_unclean_end() {
+    let (node, _) = killed_node(10).await;
+    let doctor = |data: &Path| Shell::new().run(&format!("doctor --data {} --output json", data.display()));
+    let damages: [(&str, fn(&Path)); 2] = [
+        ("deleted", |log| std::fs::remove_file(log).expect("a log")),
+        ("emptied", |log| std::fs::write(log, b"").expect("a log")),
+    ];
+    for (what, damage) in damages {
+        let folder = copy_of(&node.data());
+        let data = folder.path().join("data");
+        damage(&data.join("snavio.db-wal"));
+        let refused = open(&data).map(|_| ()).expect_err(what);
+        assert!(matches!(refused, OpenError::Log { .. }), "{what}: {refused:?}");
+        let told = doctor(&data);
+        assert!(told.code == Some(1) && told.out.contains("snavio recover"), "{what}: {told:?}");
+        let recovered = Shell::new().run(&format!("recover --data {} --yes", data.display()));
+        assert_eq!(recovered.code, Some(0), "{what}: {recovered:?}");
+        open(&data).expect(what).close().await;
+    }
+}
+
+/// QUA-1
+#[tokio::test(flavor = "multi_thread")]
+async fn store_is_not_made_over_the_remains_of_another() {
+    let (mut node, _) = killed_node(5).await;
+    let data = node.data();
+    let log = std::fs::read(data.join("snavio.db-wal")).expect("a log");
+    let database = std::fs::read(data.join("snavio.db")).expect("a database");
+    for is_empty in [false, true] {
+        if is_empty {
+            std::fs::write(data.join("snavio.db"), b"").expect("it can be written");
+        } else {
+            std::fs::remove_file(data.join("snavio.db")).expect("it can be removed");
+        }
+        node.try_restart(&Launch::default());
+        assert_eq!(node.wait().code(), Some(1));
+        assert!(node.said().contains("snavio.db-wal"), "{}", node.said());
+        let told = Shell::new().run(&format!("doctor --data {} --output json", data.display()));
+        assert!(told.code == Some(1) && told.out.contains("is missing or empty"), "{told:?}");
+        assert!(std::fs::read(data.join("snavio.db-wal")).expect("a log") == log, "it is untouched");
+    }
+    std::fs::write(data.join("snavio.db"), database).expect("it can be written");
+    node.restart(&Launch::default());
+    node.stop();
+    std::fs::remove_file(data.join("snavio.db")).expect("it can be removed");
+    node.try_restart(&Launch::default());
+    assert_eq!(node.wait().code(), Some(1), "stopped or not, there was a store");
+    assert!(node.said().contains("snavio.position"), "{}", node.said());
+}
+
+/// REG-13: a first start that was interrupted can be repeated.
+#[tokio::test(flavor = "multi_thread")]
+async fn store_is_made_beside_a_key_alone() {
+    let mut first = Node::start();
+    first.stop();
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let data = folder.path().join("data");
+    std::fs::create_dir(&data).expect("a folder can be made");
+    for secret in ["platform.key", "operator.token"] {
+        std::fs::copy(first.data().join(secret), data.join(secret)).expect("a secret");
+    }
+    std::fs::write(data.join("snavio.db"), b"").expect("it can be written");
+    std::fs::write(data.join("snavio.lock"), b"").expect("it can be written");
+    Node::launch_in(folder, &Launch::default()).stop();
+}
+
+/// ENG-2
+#[tokio::test(flavor = "multi_thread")]
+async fn second_process_is_refused_without_the_lock_file() {
+    let node = Node::start();
+    node.cast().await;
+    std::fs::remove_file(node.data().join("snavio.lock")).expect("there is a lock file");
+    let second = Command::new(binary())
+        .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+        .arg(node.data())
+        .stdin(Stdio::null())
+        .output()
+        .expect("a second process can be started");
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert_eq!(second.status.code(), Some(1), "{said}");
+    assert!(said.contains("is in use by another process"), "{said}");
+    let backup = Shell::new();
+    let copied =
+        backup.run(&format!("backup --data {} --to {}", node.data().display(), backup.path("copy.db")));
+    assert_eq!(copied.code, Some(0), "{copied:?}");
+}
