@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::claim::{Claim, ClaimKey, IdKey};
+use crate::claim::{ClaimKey, IdKey, Present};
 use crate::conflict::Conflict;
 use crate::delivery::{DeadLetter, Receipt};
 use crate::id::{MessageId, Serial};
@@ -161,21 +161,26 @@ pub fn conflict(conflict: &Conflict) -> Record {
     Record { tenant, kind: "snavio.claim.conflict", at: conflict.flagged_at, source, body }
 }
 
-/// The record of a report on work that was somebody else's by then, for whom the work is (CLM-7).
-pub fn fenced(key: &ClaimKey, claim: &Claim, receipt: Receipt, at: Timestamp) -> Option<Record> {
-    let owner = key.destination.split('/').next().and_then(|it| TenantName::new(it).ok())?;
-    let newest = claim.progress.as_ref().and_then(|it| it.fence);
+/// The record of a report under a lease that was over, for the target's tenant, with the present lease and status (CLM-7).
+pub fn fenced(
+    key: &ClaimKey,
+    source: &ServiceName,
+    receipt: Receipt,
+    present: Present,
+    at: Timestamp,
+) -> Option<Record> {
+    let owner = key.destination.split('/').next().and_then(|tenant| TenantName::new(tenant).ok())?;
     let body = members(json!({
         "command_id": key.id,
-        "source": claim.source,
+        "source": source,
         "destination": &*key.destination,
         "delivery_id": receipt.delivery_id,
         "fence": receipt.fence,
-        "newest_fence": newest,
-        "status": claim.status().as_str(),
+        "newest_fence": present.fence,
+        "status": present.status.as_str(),
         "severity": "critical",
     }));
-    Some(Record { tenant: owner, kind: "snavio.claim.fenced", at, source: Some(claim.source.clone()), body })
+    Some(Record { tenant: owner, kind: "snavio.claim.fenced", at, source: Some(source.clone()), body })
 }
 
 /// The record that what an id said was destroyed, for whoever was sent it (CLM-18).

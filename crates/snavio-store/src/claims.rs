@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use snavio_model::archive::{ClaimPointer, Fault};
-use snavio_model::claim::{Claim, ClaimKey, IdKey, Leases, Status};
+use snavio_model::claim::{Claim, ClaimKey, IdKey, Leases, Present, Status};
 use snavio_model::delivery::{Receipt, ReceiptOutcome};
 use snavio_model::hash::DomainHash;
 use snavio_model::id::{MessageId, Serial};
@@ -207,6 +207,23 @@ pub enum HeldDelivery {
     Due(Timestamp),
 }
 
+impl HeldDelivery {
+    /// The newest lease and the status of a claim whose delivery is held so.
+    pub(crate) fn present(held: Option<Self>, claim: &Claim, now: Timestamp) -> Present {
+        let ended = claim.progress.as_ref().and_then(|progress| progress.fence);
+        match held {
+            Some(Self::Leased { fence, until, .. }) => {
+                let status = claim.status();
+                Present {
+                    fence: Some(fence),
+                    status: if now < until { status.while_leased() } else { status },
+                }
+            }
+            Some(Self::Due(_)) | None => Present { fence: ended, status: claim.status() },
+        }
+    }
+}
+
 impl StoredClaim {
     /// Where its message and its answer are in the archive, if they are there.
     pub fn pointer(&self) -> Option<Result<ClaimPointer, Fault>> {
@@ -216,11 +233,7 @@ impl StoredClaim {
 
     /// Where it stands: one that failed and was taken up again is in progress.
     pub fn status(&self, now: Timestamp) -> Status {
-        let is_taken_up = matches!(self.held, Some(HeldDelivery::Leased { until, .. }) if now < until);
-        match self.claim.status() {
-            Status::Failed { is_final: false } if is_taken_up => Status::Processing,
-            status => status,
-        }
+        HeldDelivery::present(self.held, &self.claim, now).status
     }
 }
 

@@ -171,7 +171,8 @@ macro_rules! conformance {
                 what_is_taken_amid_a_purge_is_not_told_as_failed;
             late: a_report_that_is_told_twice_in_one_call_is_recognised,
                 a_newest_report_counts_beside_a_late_one_of_its_call,
-                without_a_claim_the_delivery_says_whether_a_report_is_late;
+                without_a_claim_the_delivery_says_whether_a_report_is_late,
+                fenced_record_shows_the_present_lease;
             parking: what_is_purged_of_a_lane_is_not_handed_out, what_failed_meanwhile_is_not_passed,
                 what_nobody_took_in_time_is_not_passed, what_is_purged_or_erased_keeps_nothing_parked,
                 what_is_late_or_unreadable_wherever_it_goes_is_refused,

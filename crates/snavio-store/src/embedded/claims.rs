@@ -280,10 +280,11 @@ impl EmbeddedStore {
                 }
                 tracking => {
                     let handed_out = queues.handed_out(queue, receipt.delivery_id);
+                    let held = queues.held(queue.tenant(), receipt.delivery_id);
                     let shown = queues.take_shown(queue, receipt);
                     let tracking = tracking.unwrap_or_default();
                     let lane = queues.parking_lane(receipt.delivery_id);
-                    works.push(Work { place, report, shown, tracking, lane, handed_out });
+                    works.push(Work { place, report, shown, tracking, lane, handed_out, held });
                 }
             }
         }
