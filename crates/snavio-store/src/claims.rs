@@ -244,10 +244,21 @@ pub struct ClaimFilter {
     pub owner: Option<String>,
     /// The service that sent it, or does the work; any when not said.
     pub service: Option<ServiceName>,
-    /// How they stand.
+    /// Their statuses at present.
     pub statuses: Vec<Status>,
     /// Those whose message comes after this one.
     pub after: Serial,
+}
+
+impl ClaimFilter {
+    /// The stored statuses among which the claims are: the lease of a delivery may make another one of them.
+    pub(crate) fn stored_statuses(&self) -> Vec<i16> {
+        let stored = (0..).map_while(Status::stored);
+        let may_be = |status: &Status| {
+            self.statuses.contains(status) || self.statuses.contains(&status.while_leased())
+        };
+        stored.filter(may_be).map(Status::number).collect()
+    }
 }
 
 /// What becomes of claims.

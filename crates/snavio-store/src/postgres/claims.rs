@@ -18,7 +18,7 @@ use super::delivery::{Ask, Which};
 use super::horizon::BLOCK;
 use super::pool::sql;
 use super::{PostgresStore, answer, audit, claim, finish};
-use crate::over::KEEPS_CLAIM;
+use crate::over::{KEEPS_CLAIM, present_status};
 use crate::{
     Act, ClaimFilter, Claims, Finished, HeldBack, Received, Report, StoreError, StoredClaim, evidence,
 };
@@ -109,16 +109,18 @@ impl Claims for PostgresStore {
         now: Timestamp,
     ) -> Result<Vec<StoredClaim>, StoreError> {
         let which = format!(
-            "claim.status = ANY ($1) AND claim.status <> 1 AND claim.message > $2 AND (claim.expires_at > $3 OR {KEEPS_CLAIM}) \
+            "claim.status = ANY ($1) AND claim.status <> 1 AND {} = ANY ($7::smallint[]) AND claim.message > $2 AND (claim.expires_at > $3 OR {KEEPS_CLAIM}) \
              AND ($4::text IS NULL OR starts_with(claim.destination, $4 || '/')) \
              AND ($6::text IS NULL OR claim.source = $6 OR starts_with(claim.destination, $6 || ':')) \
-             ORDER BY claim.message LIMIT $5"
+             ORDER BY claim.message LIMIT $5",
+            present_status("$3")
         );
-        let statuses: Vec<_> = filter.statuses.iter().map(|it| it.number()).collect();
+        let stored = filter.stored_statuses();
+        let statuses: Vec<_> = filter.statuses.iter().map(|status| status.number()).collect();
         let work = async {
             let service = filter.service.as_ref().map(ServiceName::as_str);
-            let values: [&(dyn ToSql + Sync); 6] =
-                [&statuses, &filter.after.0, &now.0, &filter.owner, &(limit as i64), &service];
+            let values: [&(dyn ToSql + Sync); 7] =
+                [&stored, &filter.after.0, &now.0, &filter.owner, &(limit as i64), &service, &statuses];
             claim::listed(&self.client().await?, &which, &values).await
         };
         self.within(work).await
