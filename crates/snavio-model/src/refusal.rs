@@ -243,8 +243,8 @@ reasons! {
     InProgress = "in_progress", 409, Nothing, "In progress", "ask again after the time given, with the same id, or wait for it with Prefer: wait=10";
     /// It failed, and its next attempt is not due yet.
     RetryLater = "retry_later", 409, Nothing, "Failed, and tried again later", "ask again after the time given, with the same id; it is tried again without that too";
-    /// Nobody knows whether it was done.
-    InDoubt = "in_doubt", 409, Nothing, "Held, because nobody knows whether it was done", "ask the target's owner, who decides whether it is done or done again";
+    /// The claim is `IN_DOUBT`.
+    OutcomeUnknown = "outcome_unknown", 409, Nothing, "Outcome unknown", "ask the owner of the target, who looks whether it was done: snavio claims settle if it was, snavio claims reprocess if it was not";
     /// The id may have been taken up again since: its claim is over.
     BeyondHorizon = "beyond_horizon", 409, Nothing, "Its claim is over", "make sure that it was not sent and processed again since; then say beyond_horizon, with a reason";
     /// A legal hold is on it.

@@ -195,8 +195,12 @@ pub trait Queue: Send + Sync {
     /// before, and a claim waits for, becomes a dead letter, since it may be done.
     async fn purge(&self, queue: &QueueKey, act: Act) -> Result<Purged, StoreError>;
 
-    /// Puts dead letters back into the queues they came from, under their old ids, receive counts at zero.
+    /// Puts dead letters back into the queues they came from, under their old ids, receive counts at zero; but none whose
+    /// claim is in doubt (CLM-11).
     async fn redrive(&self, tenant: &str, dead: Vec<Serial>, act: Act) -> Result<Redriven, StoreError>;
+
+    /// Puts the dead letter of one claim back, also where the claim is in doubt: a person has looked (CLM-11).
+    async fn reprocess(&self, tenant: &str, dead: Serial, act: Act) -> Result<Redriven, StoreError>;
 
     /// Depth, in flight, delayed, age.
     async fn attributes(&self, queue: &QueueKey, now: Timestamp) -> Result<QueueAttributes, StoreError>;
@@ -220,6 +224,17 @@ pub struct Redriven {
     pub full: Vec<Serial>,
     /// Those that are dead letters still, because a hold is on what their last attempt answered (CLM-18).
     pub held: Vec<Serial>,
+    /// Those that are dead letters still, because their claims are in doubt (CLM-11).
+    pub in_doubt: Vec<Serial>,
+}
+
+/// Which dead letters go back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Redrive {
+    /// Those whose claims are not in doubt.
+    Decided,
+    /// All.
+    Any,
 }
 
 /// Something a person did: goes on the record with what it did.

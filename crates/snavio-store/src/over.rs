@@ -28,6 +28,11 @@ pub(crate) fn present_status(now: &str) -> String {
     )
 }
 
+/// Of a row of `dead_letter`: whether a redrive of its queue looks at it. Evidence of a conflict and what was purged never go
+/// back with others; those with a claim in doubt are looked at, and stay (CLM-11).
+pub(crate) const REDRIVABLE: &str = "(reason <> 'conflict' AND (reason <> 'purged' AND reason NOT LIKE 'in_doubt%' \
+     OR EXISTS (SELECT 1 FROM claim WHERE claim.delivery = dead_letter.id AND claim.status = 4)))";
+
 /// Of a row of `conflict`: whether it needs what was first, at a time that is this parameter of the statement. A conflict
 /// is kept for seven years of its own, and with it what it is about.
 pub(crate) fn needs_original(now: &str) -> String {

@@ -486,7 +486,7 @@ pub(super) async fn reprocess(
 ) -> Result<Response, Problem> {
     let unsettled = unsettled(&app, &principal, &key, &which).await?;
     let act = act(&app, &principal, &body.why)?;
-    let redriven = app.gate.store().redrive(&unsettled.owner, vec![unsettled.delivery], act).await?;
+    let redriven = app.gate.store().reprocess(&unsettled.owner, unsettled.delivery, act).await?;
     if !redriven.full.is_empty() {
         return Err(Refusal::new(Reason::Overloaded, "its queue is full; it stays as it is").into());
     }

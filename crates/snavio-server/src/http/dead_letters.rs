@@ -17,7 +17,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::answer::json;
 use super::extract::{JsonBody, Params, Segments, page_limit};
 use super::message::MessageDocument;
-use super::queues::{RedriveBody, Redriven, does, no_route, receivable};
+use super::queues::{RedriveBody, Redriven, does, in_doubt, no_route, receivable};
 use super::whose::{self, Whose};
 use super::{App, Problem, Shared, conflicts};
 use crate::principal::{Principal, forbidden};
@@ -223,18 +223,18 @@ pub(super) async fn redrive(
         if is_over && !body.beyond_horizon {
             return Err(beyond_horizon().into());
         }
-        // Of what no claim waits for nobody could say more.
-        let is_followed = letter.letter.delivery.tracking.is_tracked();
-        if letter.letter.reason.is_doubtful() && is_followed && !is_over {
-            let detail = "look whether it was done: then snavio claims settle says so, or snavio claims reprocess has it done again";
-            return Err(Refusal::new(Reason::InDoubt, detail).into());
-        }
     }
     let registry = app.gate.registry();
-    if letter.is_some_and(|it| !receivable(&registry).any(|queue| *queue == it.letter.delivery.queue)) {
+    let origin = letter.as_ref().map(|letter| &letter.letter.delivery.queue);
+    if origin.is_some_and(|origin| !receivable(&registry).any(|queue| queue == origin)) {
         return Err(no_route().into());
     }
-    let redriven = Redriven::of(app.gate.store().redrive(&tenant, vec![Serial(id)], act).await?)?;
+    let redriven = app.gate.store().redrive(&tenant, vec![Serial(id)], act).await?;
+    if let Some(letter) = letter.filter(|_| !redriven.in_doubt.is_empty()) {
+        let (message, destination) = (&letter.message, &letter.letter.delivery.destination);
+        return Err(in_doubt(&format!("id {} of {} at {destination}", message.id, message.tenant)).into());
+    }
+    let redriven = Redriven::of(redriven)?;
     if redriven.redriven == 0 {
         return Err(Refusal::new(Reason::NotFound, "there is no such dead letter").into());
     }

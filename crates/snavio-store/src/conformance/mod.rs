@@ -163,7 +163,7 @@ macro_rules! conformance {
                 a_late_event_is_a_dead_letter_where_it_is_refused_and_delivered_elsewhere,
                 an_event_whose_number_one_cannot_read_is_a_dead_letter_there_and_delivered_elsewhere,
                 foreseeing_moves_no_entity, what_was_applied_is_a_duplicate_for_as_long_as_its_entity_is_known;
-            doubt: work_whose_last_attempt_was_silent_is_in_doubt,
+            doubt: redrive_leaves_claims_in_doubt, work_whose_last_attempt_was_silent_is_in_doubt,
                 what_fails_after_an_attempt_that_nobody_knows_of_is_in_doubt,
                 what_is_held_and_has_no_claim_is_held_all_the_same,
                 what_nobody_knows_of_is_held_for_a_person_where_the_route_says_so,

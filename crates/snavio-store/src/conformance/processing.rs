@@ -8,7 +8,7 @@ use snavio_model::claim::{Claim, ClaimKey, ClaimPolicy, IdKey, Status};
 use snavio_model::delivery::{DeadReason, Receipt, ReceiptOutcome};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::name::TenantName;
-use snavio_model::processing::{Answer, Ending, InDoubt, Processing, ProcessingKind, Retry};
+use snavio_model::processing::{Answer, Ending, Processing, ProcessingKind, Retry, UnknownOutcome};
 use snavio_model::registry::{BoundRoute, Route};
 use snavio_model::settle::Outcome;
 
@@ -18,13 +18,13 @@ use crate::{ClaimFilter, Finished, HeldDelivery, OnRecord, Received, Report, Sto
 
 /// A route whose consumer reports back.
 pub fn book() -> Arc<BoundRoute> {
-    booking(InDoubt::Retry)
+    booking(UnknownOutcome::Retry)
 }
 
 /// A route whose consumer reports back, and what follows if nobody knows.
-pub fn booking(in_doubt: InDoubt) -> Arc<BoundRoute> {
+pub fn booking(on_unknown_outcome: UnknownOutcome) -> Arc<BoundRoute> {
     let mut route = route("book", ClaimPolicy::ledger()).route.clone();
-    route.processing = Processing { in_doubt, ..Processing::of(ProcessingKind::Tracked) };
+    route.processing = Processing { on_unknown_outcome, ..Processing::of(ProcessingKind::Tracked) };
     Arc::new(BoundRoute::new(route))
 }
 
@@ -566,7 +566,8 @@ pub async fn a_claim_outlives_its_work(store: &Arc<dyn Store>) {
 /// CLM-7, CLM-19: a claim in doubt that expired would let the effect happen twice.
 pub async fn doubt_keeps_its_claim_until_a_person_decides(store: &Arc<dyn Store>) {
     let mut route = route("book", ClaimPolicy::Strict { keep_seconds: 181 }).route.clone();
-    route.processing = Processing { in_doubt: InDoubt::Hold, ..Processing::of(ProcessingKind::Tracked) };
+    route.processing =
+        Processing { on_unknown_outcome: UnknownOutcome::Hold, ..Processing::of(ProcessingKind::Tracked) };
     route.receives_max = 1;
     let short = Arc::new(BoundRoute::new(route));
     for id in ["done", "undone"] {
@@ -601,7 +602,7 @@ pub async fn doubt_keeps_its_claim_until_a_person_decides(store: &Arc<dyn Store>
 
     let settled = store.settle_claim("acme", delivery("done"), None, act("seen", at(year))).await;
     assert_eq!(settled.expect("the store settles"), Some(Ok(Status::Completed)));
-    let redriven = store.redrive("acme", vec![delivery("undone")], act("not done", at(year))).await;
+    let redriven = store.reprocess("acme", delivery("undone"), act("not done", at(year))).await;
     redriven.expect("it is put back");
     let work = receive(&**store, "book", 30, at(year)).await.remove(0);
     finish(&**store, completed(receipt(&work), "1"), year + 1).await;
@@ -652,7 +653,7 @@ pub async fn a_late_worker_is_fenced_over_a_restart(backend: &dyn Backend) {
 pub async fn work_outlives_a_restart(backend: &dyn Backend) {
     let store = backend.open().await;
     for id in ["told", "silent"] {
-        settle_one(&*store, id, &booking(InDoubt::Hold), at(0)).await;
+        settle_one(&*store, id, &booking(UnknownOutcome::Hold), at(0)).await;
     }
     let works = receive(&*store, "book", 30, at(0)).await;
     let done = take_up(&*store, "done", 0).await;

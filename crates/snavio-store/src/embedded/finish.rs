@@ -362,6 +362,12 @@ pub(super) fn is_held(transaction: &Transaction<'_>, delivery: Serial) -> Result
     }
 }
 
+/// Whether the claim that waits for a delivery is in doubt.
+pub(super) fn is_in_doubt(transaction: &Transaction<'_>, delivery: Serial) -> Result<bool, StoreError> {
+    let claim = usable(claim::of_delivery(transaction.connection, delivery))?.flatten();
+    Ok(claim.is_some_and(|(_, claim)| claim.status() == Status::InDoubt))
+}
+
 /// A person says that it was done.
 pub(super) fn settle(
     transaction: &mut Transaction<'_>,

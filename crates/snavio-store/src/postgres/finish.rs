@@ -435,6 +435,17 @@ pub(super) async fn held(
     Ok(answered.into_iter().filter(|it| claimed.contains(it) && !free.contains(it)).collect())
 }
 
+/// Those of some deliveries whose claims are in doubt, kept so until the transaction ends.
+pub(super) async fn in_doubt(
+    client: &impl GenericClient,
+    deliveries: &[Serial],
+) -> Result<Vec<Serial>, StoreError> {
+    let claims = claim::lock_of_deliveries(client, deliveries, None).await?;
+    let doubted = claims.into_iter().filter(|(_, claim)| claim.status() == Status::InDoubt);
+    let doubted: HashSet<_> = doubted.filter_map(|(_, claim)| Some(claim.progress?.delivery)).collect();
+    Ok(deliveries.iter().filter(|id| doubted.contains(id)).copied().collect())
+}
+
 /// A person says that it was done. Within a transaction.
 pub(super) async fn settle(
     client: &impl GenericClient,

@@ -118,6 +118,10 @@ impl Queue for NullStore {
         Ok(Redriven::default())
     }
 
+    async fn reprocess(&self, _: &str, _: Serial, _: Act) -> Result<Redriven, StoreError> {
+        Ok(Redriven::default())
+    }
+
     async fn attributes(&self, _: &QueueKey, _: Timestamp) -> Result<QueueAttributes, StoreError> {
         Ok(QueueAttributes::default())
     }
