@@ -10,10 +10,10 @@ use snavio_model::fair::Room;
 use snavio_model::id::MessageId;
 use snavio_model::message::{Message, Path};
 use snavio_model::name::{QueueKey, ServiceName};
-use snavio_model::order::{OrderDefaults, Place, Placed};
+use snavio_model::order::{self, OrderDefaults, Place, Placed};
 use snavio_model::refusal::{Refusal, Refused, Subject};
 use snavio_model::registry::{DispatchMode, Registry, Route, Unseal};
-use snavio_model::settle::{Intake, Settlement};
+use snavio_model::settle::{Intake, Ordered, Settlement};
 use snavio_model::telemetry;
 use snavio_model::time::{Clock, Timestamp};
 use snavio_model::trace::{CorrelationId, Traceparent};
@@ -106,6 +106,15 @@ struct Handed {
     path: Path,
     skew: Option<telemetry::Record>,
     places: Vec<Placed>,
+}
+
+impl Handed {
+    /// The destinations that order, and that the message passes unordered.
+    fn pass_unordered(&self, ordered: &[Ordered]) -> Vec<usize> {
+        let unmarked = (0..self.places.len()).filter(|at| self.places[*at] == Placed::Unmarked);
+        let other_kind = ordered.iter().filter(|it| it.verdict == Some(order::Verdict::Unordered));
+        unmarked.chain(other_kind.map(|it| it.destination)).collect()
+    }
 }
 
 /// The gateway without its HTTP.
@@ -322,7 +331,10 @@ impl Gate {
                 let ended = settled.next();
                 let ordered = ended.as_ref().map_or(&[][..], |it| &it.ordered);
                 self.ordering.told(&handed.answer, &handed.places, ordered, waited);
-                self.end(handed, ended.map(|it| it.judged))
+                let unordered = handed.pass_unordered(ordered);
+                let answer = self.end(handed, ended.map(|it| it.judged))?.passing_unordered(&unordered);
+                self.ordering.passed_unordered(&answer);
+                Ok(answer)
             }
             Err(refused) => Err(refused),
         };

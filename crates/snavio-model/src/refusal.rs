@@ -232,11 +232,11 @@ reasons! {
     /// The id means something else already.
     Conflict = "conflict", 409, Failed, "Conflict", "use a new id for a new message";
     /// A number below the last one of its entity.
-    OutOfOrder = "out_of_order", 409, Failed, "Out of order", "do not send it again: a later message of its entity was processed";
+    OutOfOrder = "out_of_order", 409, Failed, "Out of order", "do not send it again: a later message of its entity was accepted";
     /// The number of its entity's last message, under another id.
     SequenceConflict = "sequence_conflict", 409, Failed, "Number taken", "number the messages of an entity one by one, and use one id for one message";
     /// Not above the last number of an entity that its completion has closed.
-    EntityClosed = "entity_closed", 409, Failed, "Entity is closed", "do not send it again: the completion of its entity was processed";
+    EntityClosed = "entity_closed", 409, Failed, "Entity is closed", "do not send it again: the completion of its entity was accepted";
     /// The conflict does not make this move, or not any more.
     ConflictState = "conflict_state", 409, Nothing, "Not a move of this conflict", "look where the conflict stands, and try again";
     /// The same message is being processed.

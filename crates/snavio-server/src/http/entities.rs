@@ -46,7 +46,7 @@ pub(super) struct EntityDocument {
     scope: String,
     /// The tenant whose messages they are.
     tenant: String,
-    /// The highest number that was processed.
+    /// The highest number that was accepted.
     last: i64,
     /// The message that had it.
     last_id: String,
@@ -64,7 +64,7 @@ pub(super) struct EntityDocument {
     untracked: u64,
     /// Messages that wait for those before them, lowest first.
     waiting: Vec<WaitingDocument>,
-    /// Whether its completion was processed, and nothing since.
+    /// Whether its completion was accepted, and nothing since.
     closed: bool,
     /// The number that failed for good, behind which later ones queue.
     #[serde(skip_serializing_if = "Option::is_none")]
