@@ -44,7 +44,9 @@ use snavio_model::trace::CorrelationId;
 use tokio::sync::Notify;
 
 pub use archive::{ARCHIVE_UNCONFIRMED, Archive, Cooled, CooledUpTo, Erasure, NewHold, NewSegment};
-pub use claims::{ClaimFilter, Claims, Finished, HeldBack, HeldDelivery, OnRecord, Report, StoredClaim};
+pub use claims::{
+    ClaimFilter, ClaimLookUp, Claims, Finished, HeldBack, HeldDelivery, OnRecord, Report, StoredClaim,
+};
 pub use conflict_lines::tell_of_more_conflicts;
 pub use entities::{Entities, Reset, WaitEnded, WaitsEnded};
 pub use fleet::{Fleet, Heard, NodeSeen, NodeState};
@@ -406,6 +408,10 @@ pub trait Conflicts: Send + Sync {
 
     /// Those under an id, of one owner or of all, in their order: the first thousand.
     async fn conflicts_of(&self, id: &IdKey, owner: Option<&str>) -> Result<Vec<Conflict>, StoreError>;
+
+    /// The conflicts of an id, whichever tenant sent it, by the senders and parties that are asked for; a party decides the
+    /// conflict where it owns the destination. [`limits::PAGE_MAX`] at most.
+    async fn conflicts_under(&self, asked: &ClaimLookUp) -> Result<Vec<Conflict>, StoreError>;
 
     /// Moves one on, on the record. Of two at once one wins, and the other is told where it stands now; of two that name one
     /// reversal, too.

@@ -106,7 +106,7 @@ pub(super) fn some_listed(
     which: &str,
     values: &[&dyn rusqlite::ToSql],
     limit: usize,
-    wanted: impl Fn(&Claim) -> bool,
+    wanted: impl Fn(&ClaimKey, &Claim) -> bool,
 ) -> Result<(Vec<StoredClaim>, Option<Serial>), StoreError> {
     let query = format!("SELECT {COLUMNS}, {ASIDE} FROM claim WHERE {which}");
     let mut statement = connection.prepare_cached(&query).map_err(sql)?;
@@ -121,7 +121,7 @@ pub(super) fn some_listed(
         }
         looked_at += 1;
         last = Some(claim.message);
-        if wanted(&claim) {
+        if wanted(&key, &claim) {
             found.extend(usable(stored(connection, row, key, claim))?);
         }
     }

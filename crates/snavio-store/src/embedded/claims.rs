@@ -1,6 +1,6 @@
 //! What becomes of claims, over the tables `claim`, `answer` and `delivery` and the leases in memory.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use snavio_model::claim::{Claim, ClaimKey, IdKey, Status};
 use snavio_model::delivery::{DeadReason, ReceiptOutcome, Tracking};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::limits;
-use snavio_model::name::{QueueKey, ServiceName};
+use snavio_model::name::{QueueKey, ServiceName, TenantName};
 use snavio_model::order::Lane;
 use snavio_model::processing::{Answer, Ending};
 use snavio_model::time::Timestamp;
@@ -25,8 +25,8 @@ use super::writer::{Transaction, Urgency, lock, sql};
 use super::{EmbeddedStore, Queues, answer, audit, claim, finish, hold, known, retention};
 use crate::over::{KEEPS_CLAIM, is_held};
 use crate::{
-    Act, ClaimFilter, Claims, Finished, HeldBack, HeldDelivery, Received, Report, StoreError, StoredClaim,
-    evidence,
+    Act, ClaimFilter, ClaimLookUp, Claims, Finished, HeldBack, HeldDelivery, Received, Report, StoreError,
+    StoredClaim, evidence,
 };
 
 #[async_trait]
@@ -87,6 +87,36 @@ impl Claims for EmbeddedStore {
             );
             let (id, tenant) = (key.id.as_str(), key.tenant.as_str());
             claim::listed(connection, &which, &[&known::digest(id, tenant), &id, &tenant, &now.0], limit)
+        };
+        let found = self.readers.run(find).await?;
+        Ok(self.with_leases(found))
+    }
+
+    async fn claims_under(
+        &self,
+        asked: &ClaimLookUp,
+        now: Timestamp,
+    ) -> Result<Vec<StoredClaim>, StoreError> {
+        let asked = asked.clone();
+        let find = move |connection: &Connection| {
+            let which = format!(
+                "number IN (SELECT number FROM known_id WHERE digest = ?1 AND kind = 0) AND id = ?2 \
+                 AND (expires_at > ?3 OR {KEEPS_CLAIM}) ORDER BY message"
+            );
+            let id = asked.id.as_str();
+            let senders: HashSet<_> = asked.senders.iter().map(TenantName::as_str).collect();
+            // One of all tenants where the id is a UUID.
+            let digests: BTreeSet<_> = senders.iter().map(|sender| known::digest(id, sender)).collect();
+            let wanted =
+                |key: &ClaimKey, _: &Claim| senders.contains(key.tenant.as_str()) && asked.asks_for(key);
+            let mut found = Vec::new();
+            for digest in digests {
+                let most = limits::PAGE_MAX - found.len();
+                found
+                    .extend(claim::some_listed(connection, &which, &[&digest, &id, &now.0], most, wanted)?.0);
+            }
+            found.sort_by(|one, other| one.key.cmp(&other.key));
+            Ok(found)
         };
         let found = self.readers.run(find).await?;
         Ok(self.with_leases(found))
@@ -274,8 +304,9 @@ fn open_claims(
     let service = filter.service.as_ref().map(ServiceName::as_str);
     let values: [&dyn rusqlite::ToSql; 5] = [&stored, &filter.after.0, &now.0, &filter.owner, &service];
     let held = |claim: &Claim| leased.get(&claim.progress.as_ref()?.delivery).copied();
-    let wanted =
-        |claim: &Claim| filter.statuses.contains(&HeldDelivery::present(held(claim), claim, now).status);
+    let wanted = |_: &ClaimKey, claim: &Claim| {
+        filter.statuses.contains(&HeldDelivery::present(held(claim), claim, now).status)
+    };
     let (found, next) = claim::some_listed(connection, &which, &values, limit, wanted)?;
     Ok((found.into_iter().map(|it| StoredClaim { held: held(&it.claim), ..it }).collect(), next))
 }

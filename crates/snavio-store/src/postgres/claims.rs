@@ -8,7 +8,7 @@ use snavio_model::claim::{Claim, ClaimKey, IdKey, Status};
 use snavio_model::delivery::ReceiptOutcome;
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::limits;
-use snavio_model::name::{QueueKey, ServiceName};
+use snavio_model::name::{QueueKey, ServiceName, TenantName};
 use snavio_model::processing::{Answer, Ending};
 use snavio_model::time::Timestamp;
 use tokio_postgres::types::ToSql;
@@ -20,7 +20,8 @@ use super::pool::sql;
 use super::{PostgresStore, answer, audit, claim, finish};
 use crate::over::{KEEPS_CLAIM, present_status};
 use crate::{
-    Act, ClaimFilter, Claims, Finished, HeldBack, Received, Report, StoreError, StoredClaim, evidence,
+    Act, ClaimFilter, ClaimLookUp, Claims, Finished, HeldBack, Received, Report, StoreError, StoredClaim,
+    evidence,
 };
 
 /// Before each try to count ids that came again. Whose claim somebody is at all this time is not counted.
@@ -76,6 +77,28 @@ impl Claims for PostgresStore {
         );
         let work = async {
             let values: [&(dyn ToSql + Sync); 3] = [&id.id.as_str(), &id.tenant.as_str(), &now.0];
+            claim::listed(&self.client().await?, &which, &values).await
+        };
+        self.within(work).await
+    }
+
+    async fn claims_under(
+        &self,
+        asked: &ClaimLookUp,
+        now: Timestamp,
+    ) -> Result<Vec<StoredClaim>, StoreError> {
+        let which = format!(
+            "claim.id = $1 AND claim.tenant = ANY ($2) AND (claim.expires_at > $3 OR {KEEPS_CLAIM}) \
+             AND ($4::text IS NULL OR claim.destination = $4) \
+             AND NOT EXISTS (SELECT FROM unnest($5::text[]) AS party (name) \
+                 WHERE claim.tenant <> party.name AND NOT starts_with(claim.destination, party.name || '/')) \
+             ORDER BY claim.tenant, claim.destination LIMIT {}",
+            limits::PAGE_MAX
+        );
+        let senders: Vec<_> = asked.senders.iter().map(TenantName::as_str).collect();
+        let work = async {
+            let values: [&(dyn ToSql + Sync); 5] =
+                [&asked.id.as_str(), &senders, &now.0, &asked.destination, &asked.parties];
             claim::listed(&self.client().await?, &which, &values).await
         };
         self.within(work).await
