@@ -38,9 +38,13 @@ impl Gate {
         Ok(self.horizons().await?.tenants().cloned().collect())
     }
 
-    /// Whether a destination was ever registered.
-    pub async fn was_destination(&self, destination: &str) -> Result<bool, StoreError> {
-        Ok(self.horizons().await?.was_registered(destination))
+    /// Whether a destination was ever registered at which such claims can be.
+    pub async fn was_destination(
+        &self,
+        destination: &str,
+        involved: Involved<'_>,
+    ) -> Result<bool, StoreError> {
+        Ok(self.horizons().await?.was_registered(destination, involved))
     }
 
     /// Whether claims are made at a destination, or ever were.

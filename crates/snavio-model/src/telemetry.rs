@@ -17,6 +17,29 @@ use crate::registry::{Key, Revocation, Route, Used, event_type_of};
 use crate::time::Timestamp;
 use crate::trace::{CorrelationId, Traceparent};
 
+/// The types of records.
+pub const TYPES: [&str; 19] = [
+    "snavio.command.delivered",
+    "snavio.command.invalid",
+    "snavio.command.failed",
+    "snavio.command.duplicate",
+    "snavio.event.delivered",
+    "snavio.event.invalid",
+    "snavio.event.failed",
+    "snavio.event.duplicate",
+    "snavio.telemetry.skew_near_limit",
+    "snavio.telemetry.skew_sample",
+    DROPPED,
+    "snavio.claim.conflict",
+    "snavio.claim.fenced",
+    "snavio.claim.erased",
+    "snavio.command.executed_after_acl_revoked",
+    "snavio.secret.legacy_key_used",
+    "snavio.secret.key_expiry_imminent",
+    "snavio.route.disabled",
+    "snavio.snapshot.left_out",
+];
+
 /// One record of a tenant's telemetry.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
@@ -353,4 +376,23 @@ fn record(
 ) -> Option<Record> {
     let tenant = TenantName::new(source.tenant()).ok()?;
     Some(Record { tenant, kind, at, source: Some(source.clone()), body })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// TEL-1
+    #[test]
+    fn every_type_of_record_is_listed() {
+        let code = include_str!("telemetry.rs").split("#[cfg(test)]").next().expect("the code");
+        let (list, code) = code.split_once("\n];\n").expect("the list is first");
+        let mut made: Vec<_> = code.split('"').filter(|word| word.starts_with("snavio.")).collect();
+        let mut listed = TYPES.to_vec();
+        assert!(listed.iter().all(|word| list.contains(*word) || *word == DROPPED));
+        made.sort_unstable();
+        made.dedup();
+        listed.sort_unstable();
+        assert_eq!(made, listed);
+    }
 }

@@ -39,8 +39,8 @@ enum Command {
         /// Only those of this tenant's destinations.
         #[arg(long)]
         tenant: Option<String>,
-        /// Only those that stand so.
-        #[arg(long, value_parser = ["processing", "failed", "in_doubt"])]
+        /// Only claims in this status: processing, failed or in_doubt.
+        #[arg(long)]
         status: Option<String>,
         /// Go on after this message.
         #[arg(long, default_value_t = 0)]

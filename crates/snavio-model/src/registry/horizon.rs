@@ -139,9 +139,9 @@ impl Horizons {
         self.tenants.iter()
     }
 
-    /// Whether a destination was ever registered.
-    pub fn was_registered(&self, destination: &str) -> bool {
-        self.destinations.contains_key(destination)
+    /// Whether a destination was ever registered at which such claims can be.
+    pub fn was_registered(&self, destination: &str, involved: Involved<'_>) -> bool {
+        self.destinations.get(destination).is_some_and(|past| self.can_be_at(past, involved))
     }
 
     /// Whether claims are made at a destination, or ever were.
@@ -172,21 +172,25 @@ impl Horizons {
 
     /// Whether every such claim of what was sent at a time, or at any, would still be kept, wherever claims were ever made.
     pub fn keep_all_of(&self, involved: Involved<'_>, sent_at: Option<Timestamp>, now: Timestamp) -> bool {
-        let is_granted = |tenant: &str, past: &Past, name: &str| {
+        let past = self.destinations.values().filter(|past| past.claimed && self.can_be_at(past, involved));
+        past.flat_map(|past| &past.spans).all(|span| span.keeps(sent_at, now))
+    }
+
+    /// Whether such claims can be at a destination, by who could ever send there.
+    fn can_be_at(&self, past: &Past, involved: Involved<'_>) -> bool {
+        let is_granted = |tenant: &str, name: &str| {
             let granted = self.granted.get(tenant);
             granted.is_some_and(|granted| granted.contains(&(past.target.clone(), name.to_owned())))
         };
-        let is_sent_by = |tenant: &str, past: &Past| match &past.publishers {
+        let is_sent_by = |tenant: &str| match &past.publishers {
             Some(publishers) => publishers == tenant,
             None => {
                 past.tenant == tenant
-                    || is_granted(tenant, past, &past.name)
-                    || is_granted(tenant, past, GrantedName::ALL)
+                    || is_granted(tenant, &past.name)
+                    || is_granted(tenant, GrantedName::ALL)
             }
         };
-        let can_be_there = |past: &&Past| involved.can_be_at(&past.tenant, |tenant| is_sent_by(tenant, past));
-        let past = self.destinations.values().filter(|past| past.claimed).filter(can_be_there);
-        past.flat_map(|past| &past.spans).all(|span| span.keeps(sent_at, now))
+        involved.can_be_at(&past.tenant, is_sent_by)
     }
 }
 

@@ -24,6 +24,7 @@ use super::answer::json;
 use super::extract::{JsonBody, Params, Segments, page_limit};
 use super::message::MessageDocument;
 use super::queues::{act, does};
+use super::unknown::{destinations, unknown, unknown_word};
 use super::whose;
 use super::work::check_reference;
 use super::{App, Problem, Shared};
@@ -217,15 +218,13 @@ pub(super) async fn owner(
 }
 
 fn statuses(named: Option<&str>) -> Result<Vec<Status>, Refusal> {
-    let word = match named {
-        None => {
-            let open = ["PROCESSING", "FAILED", "IN_DOUBT"].iter();
-            return Ok(open.flat_map(|word| Status::named(word)).collect());
-        }
-        Some(word) => word,
+    const OPEN: [&str; 3] = ["processing", "failed", "in_doubt"];
+    let Some(word) = named else {
+        return Ok(OPEN.iter().flat_map(|word| Status::named(word)).collect());
     };
     match Status::named(word).as_slice() {
-        [] | [Status::Completed] => {
+        [] => Err(unknown_word("status", word, &OPEN)),
+        [Status::Completed] => {
             let detail =
                 "status is one of processing, failed and in_doubt; what is complete is looked up by its id";
             Err(Refusal::new(Reason::InvalidRequest, detail))
@@ -293,6 +292,11 @@ pub(super) async fn look_up(
     }
     let outcome = match outcome(&claims, &conflicts, now) {
         Some(outcome) => outcome,
+        None if !is_destination(&app, &look_up).await? => {
+            let known = destinations(&app.gate.registry(), &principal);
+            let wrong = which.destination.as_deref().unwrap_or_default();
+            return Err(unknown("destination", wrong, known.iter().map(String::as_str)).into());
+        }
         None if keeps_all(&app, &look_up, &which, sent_at).await => "never_seen",
         None => "beyond_horizon",
     };
@@ -305,6 +309,13 @@ pub(super) async fn look_up(
         conflicts: conflicts.iter().map(|it| it.id.0).collect(),
     };
     Ok(json(StatusCode::OK, &found))
+}
+
+/// Whether the destination that is asked for, if one is, ever was one at which the parties can have claims.
+async fn is_destination(app: &App, look_up: &ClaimLookUp) -> Result<bool, StoreError> {
+    let Some(destination) = &look_up.destination else { return Ok(true) };
+    let involved = Involved { parties: &look_up.parties, sender: None };
+    app.gate.was_destination(destination, involved).await
 }
 
 /// When an id was sent, as far as that is known.
@@ -432,6 +443,9 @@ pub(super) struct Which {
 impl Which {
     /// What the store is asked: nothing but claims that the caller's tenant sent or was sent, if it acts for one.
     async fn look_up(&self, app: &App, principal: &Principal, id: MessageId) -> Result<ClaimLookUp, Problem> {
+        for tenant in [&self.tenant, &self.sender].into_iter().flatten() {
+            whose::known(app, principal, tenant).await?;
+        }
         let own = principal.standing().tenant();
         let parties: BTreeSet<_> = own.into_iter().chain(self.tenant.as_deref()).map(str::to_owned).collect();
         let senders = match &self.sender {

@@ -18,6 +18,7 @@ use super::answer::json;
 use super::extract::{JsonBody, Params, Segments, page_limit};
 use super::message::MessageDocument;
 use super::queues::{RedriveBody, Redriven, does, in_doubt, no_route, receivable};
+use super::unknown::unknown;
 use super::whose::{self, Whose};
 use super::{App, Problem, Shared, conflicts};
 use crate::principal::{Principal, forbidden};
@@ -47,9 +48,25 @@ pub(super) async fn list(
     let queue = queue.map(|queue| QueueKey::new(&tenant, &queue));
     let limit = page_limit(filter.limit)?;
     let letters = app.gate.store().dead_letters(&tenant, queue.as_ref(), Serial(filter.after), limit).await?;
+    if let Some(queue) = queue.as_ref().filter(|_| letters.is_empty()) {
+        check_dead_letter_queue(&app, &tenant, queue).await?;
+    }
     let next = letters.last().map_or(filter.after, |it| it.letter.delivery.id.0);
     let items = letters.iter().map(Head::from).collect();
     Ok(json(StatusCode::OK, &DeadLetters { items, next }))
+}
+
+/// Refuses a queue that no route of the tenant names as its dead-letter queue, and that holds no dead letter.
+async fn check_dead_letter_queue(app: &App, tenant: &str, queue: &QueueKey) -> Result<(), Problem> {
+    let registry = app.gate.registry();
+    let queues = registry.routes().map(|route| &route.dead_letter_queue);
+    let known: Vec<_> = queues.filter(|known| known.tenant() == tenant).collect();
+    if known.contains(&queue)
+        || !app.gate.store().dead_letters(tenant, Some(queue), Serial(0), 1).await?.is_empty()
+    {
+        return Ok(());
+    }
+    Err(unknown("dead-letter queue", queue.queue(), known.into_iter().map(QueueKey::queue)).into())
 }
 
 /// Some dead letters, oldest first.

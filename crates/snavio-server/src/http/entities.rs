@@ -18,6 +18,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::answer::json;
 use super::extract::{JsonBody, Params, Segments};
 use super::queues::act;
+use super::unknown::{destinations, unknown};
 use super::whose;
 use super::{App, Problem, Shared};
 use crate::principal::{Principal, forbidden};
@@ -126,6 +127,10 @@ pub(super) async fn show(
             let document = EntityDocument::new(&key, &found.state, Some(found.rules.mode));
             return Ok(json(StatusCode::OK, &document));
         }
+    }
+    if bound(&app, &which.destination).is_none() && !which.destination.contains('#') {
+        let known = destinations(&app.gate.registry(), &principal);
+        return Err(unknown("destination", &which.destination, known.iter().map(String::as_str)).into());
     }
     Err(nothing().into())
 }
@@ -248,6 +253,9 @@ async fn keys(
         && service != Some(caller.service.as_str())
     {
         return Err(forbidden("only the service whose messages they are may do this").into());
+    }
+    if let Some(of) = &which.of {
+        whose::known(app, principal, of).await?;
     }
     let of = which.of.as_deref().unwrap_or(owner);
     let tenant = TenantName::new(of).map_err(|it| Refusal::new(Reason::InvalidName, it.to_string()))?;

@@ -28,6 +28,7 @@ use super::dead_letters::{beyond_horizon, is_beyond_horizon};
 use super::extract::{JsonBody, Params, Segments, objects, seconds, within};
 use super::message::MessageDocument;
 use super::problem::Document;
+use super::unknown::unknown;
 use super::whose::{self, Whose};
 use super::work::completed;
 use super::{App, Problem, Shared, reason};
@@ -43,10 +44,17 @@ async fn queue(
     name: &str,
     whose: &Whose,
 ) -> Result<QueueKey, Problem> {
-    let nothing = || Refusal::new(Reason::NotFound, "no route of this service names this queue");
     let tenant = whose::tenant(app, principal, permission, whose.tenant.as_deref()).await?;
-    let key = QueueKey::new(&tenant, &QueueName::new(name).map_err(|_| nothing())?);
     let registry = app.gate.registry();
+    let nothing = || {
+        let of_caller = |route: &&Arc<BoundRoute>| match principal {
+            Principal::Service(caller) => route.route.target == caller.service,
+            Principal::Operator | Principal::Person(_) => true,
+        };
+        let queues = registry.routes().filter(of_caller).flat_map(|route| route.queues());
+        unknown("queue", name, queues.filter(|queue| queue.tenant() == tenant).map(QueueKey::queue))
+    };
+    let key = QueueKey::new(&tenant, &QueueName::new(name).map_err(|_| nothing())?);
     let known = match principal {
         Principal::Service(caller) => {
             let service = registry.service(caller.service.as_str());
