@@ -110,6 +110,8 @@ pub struct Reached {
     pub dedupe_mode: &'static str,
     /// What became of it.
     pub verdict: Verdict,
+    /// Whether its route orders, and took it without an order: it has no entity, or no number that counts there (ORD-1).
+    pub passes_unordered: bool,
 }
 
 /// The answer to a message that was not refused.
@@ -139,6 +141,7 @@ impl Answer {
             processing: route.route.processing.kind,
             dedupe_mode: route.route.claim.name(),
             verdict: Verdict::Duplicate { first_seen_at: None },
+            passes_unordered: false,
         };
         Self {
             id: message.id.clone(),
@@ -154,6 +157,16 @@ impl Answer {
     /// The same, where this became of it at each destination.
     pub(crate) fn with(mut self, verdict: Verdict) -> Self {
         self.reached.iter_mut().for_each(|it| it.verdict = verdict.clone());
+        self
+    }
+
+    /// The same, which these destinations order and took without an order.
+    pub(crate) fn passing_unordered(mut self, destinations: &[usize]) -> Self {
+        for at in destinations {
+            if let Some(reached) = self.reached.get_mut(*at) {
+                reached.passes_unordered = reached.verdict.taken_by().is_some();
+            }
+        }
         self
     }
 

@@ -393,7 +393,7 @@ impl Gate {
             }
             (Status::InDoubt, _) => {
                 let detail = "nobody knows whether the message was processed; it is held for a person";
-                Some(Refusal::retry(Reason::InDoubt, DOUBT_ASKED_AGAIN, detail))
+                Some(Refusal::retry(Reason::OutcomeUnknown, DOUBT_ASKED_AGAIN, detail))
             }
             (Status::Completed | Status::Failed { is_final: true }, _) => None,
         }

@@ -10,11 +10,11 @@ use snavio_model::fair::Room;
 use snavio_model::id::MessageId;
 use snavio_model::message::{Message, Path};
 use snavio_model::name::{QueueKey, ServiceName};
-use snavio_model::order::{OrderDefaults, Place, Placed};
+use snavio_model::order::{self, OrderDefaults, Place, Placed};
 use snavio_model::recent::Fingerprints;
 use snavio_model::refusal::{Reason, Refusal, Refused, Subject};
 use snavio_model::registry::{DispatchMode, Registry, Route, Unseal};
-use snavio_model::settle::{Intake, Settlement};
+use snavio_model::settle::{Intake, Ordered, Settlement};
 use snavio_model::telemetry;
 use snavio_model::time::{Clock, Timestamp};
 use snavio_model::trace::{CorrelationId, Traceparent};
@@ -125,6 +125,15 @@ struct Handed {
     path: Path,
     skew: Option<telemetry::Record>,
     places: Vec<Placed>,
+}
+
+impl Handed {
+    /// The destinations that order, and that the message passes unordered.
+    fn pass_unordered(&self, ordered: &[Ordered]) -> Vec<usize> {
+        let unmarked = (0..self.places.len()).filter(|at| self.places[*at] == Placed::Unmarked);
+        let other_kind = ordered.iter().filter(|it| it.verdict == Some(order::Verdict::Unordered));
+        unmarked.chain(other_kind.map(|it| it.destination)).collect()
+    }
 }
 
 /// The gateway without its HTTP.
@@ -365,7 +374,12 @@ impl Gate {
                 let settled = settled.next();
                 let ordered = settled.as_ref().map_or(&[][..], |it| &it.ordered);
                 self.ordering.told(&handed.answer, &handed.places, ordered, waited);
-                ended[place] = Some(self.end(handed, settled.map(|it| it.judged)));
+                let unordered = handed.pass_unordered(ordered);
+                let answer = self
+                    .end(handed, settled.map(|it| it.judged))
+                    .map(|answer| answer.passing_unordered(&unordered))
+                    .inspect(|answer| self.ordering.passed_unordered(answer));
+                ended[place] = Some(answer);
             }
             let Some(WaitingCopy { first_ended, .. }) = copies.first() else {
                 return ended.into_iter().flatten().collect();
@@ -376,6 +390,7 @@ impl Gate {
             }
         }
     }
+
     /// Refuses what could not even be read, on the record like any other arrival.
     pub fn refuse(&self, source: &ServiceName, at: Timestamp, subject: Subject, refusal: Refusal) -> Refused {
         let refused = Refused { subject: Box::new(subject), refusal };

@@ -1,7 +1,8 @@
 //! The registry as it was, by the changes since (REG-5, REG-17).
 
 use snavio_model::limits;
-use snavio_model::registry::{Differences, Horizons};
+use snavio_model::name::TenantName;
+use snavio_model::registry::{Differences, Horizons, Involved};
 use snavio_model::time::Timestamp;
 use snavio_store::StoreError;
 use tokio::sync::{Mutex, MutexGuard};
@@ -14,10 +15,11 @@ use crate::Gate;
 pub(crate) struct KeptSince(Mutex<Horizons>);
 
 impl Gate {
-    /// Whether whatever a tenant sent at a time, or at any, would still be known: at a destination, or wherever it went.
+    /// Whether every claim of what was sent at a time, or at any, would still be kept: at a destination, or at all where such
+    /// claims can be.
     pub async fn keeps_all(
         &self,
-        tenant: &str,
+        involved: Involved<'_>,
         destination: Option<&str>,
         sent_at: Option<Timestamp>,
     ) -> Result<bool, StoreError> {
@@ -27,8 +29,22 @@ impl Gate {
         let sent_at = sent_at.filter(|at| *at <= now.plus(self.window())).map(|at| at.minus(self.window()));
         Ok(match destination {
             Some(destination) => horizons.keep_all_at(destination, sent_at, now),
-            None => horizons.keep_all_of(tenant, sent_at, now),
+            None => horizons.keep_all_of(involved, sent_at, now),
         })
+    }
+
+    /// Every tenant that was ever registered.
+    pub async fn tenants_ever(&self) -> Result<Vec<TenantName>, StoreError> {
+        Ok(self.horizons().await?.tenants().cloned().collect())
+    }
+
+    /// Whether a destination was ever registered at which such claims can be.
+    pub async fn was_destination(
+        &self,
+        destination: &str,
+        involved: Involved<'_>,
+    ) -> Result<bool, StoreError> {
+        Ok(self.horizons().await?.was_registered(destination, involved))
     }
 
     /// Whether claims are made at a destination, or ever were.

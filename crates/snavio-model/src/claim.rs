@@ -344,6 +344,15 @@ impl Status {
         matches!(self, Self::Failed { is_final: true } | Self::InDoubt)
     }
 
+    /// The status while a worker holds the lease of the delivery: an attempt after a failure is in progress.
+    #[must_use]
+    pub fn while_leased(self) -> Self {
+        match self {
+            Self::Failed { is_final: false } => Self::Processing,
+            status => status,
+        }
+    }
+
     /// The word in answers.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -570,6 +579,15 @@ pub struct Attempt {
     pub most: u32,
     /// What follows if nobody knows what came of it.
     pub tracking: Tracking,
+}
+
+/// The newest lease of a claim's delivery and the status of the claim, at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Present {
+    /// The fencing token of the newest lease, ended or not.
+    pub fence: Option<Serial>,
+    /// The status.
+    pub status: Status,
 }
 
 /// The leases that a delivery can have had, for judging what comes late.

@@ -173,11 +173,6 @@ pub enum DeadReason {
 }
 
 impl DeadReason {
-    /// Whether it may have been done, and goes back only on the word of one who has looked (CLM-11).
-    pub fn is_doubtful(self) -> bool {
-        matches!(self, Self::InDoubt | Self::Purged)
-    }
-
     /// The word in answers and stores.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -380,6 +380,9 @@ pub const SNAPSHOT_NEAR_LIMIT_PERCENT: u64 = 80;
 /// Clocks may differ: a snapshot that was made so far ahead of a node's time was made just now.
 pub const SNAPSHOT_AHEAD_MAX: Duration = Duration::from_secs(60);
 
+/// Between two lines of the log about messages that pass a route unordered: a producer without numbers fills no log.
+pub const UNORDERED_LOG_INTERVAL: Duration = Duration::from_secs(60);
+
 const _: () = assert!(SNAPSHOT_OBJECT_BYTES + SNAPSHOT_ENTRY_BYTES_MAX <= SNAPSHOT_OBJECT_BYTES_MAX);
 const _: () =
     assert!(2 * (ARCHIVE_SEGMENT_BYTES + BODY_BYTES_MAX + ANSWER_BYTES_MAX) <= ARCHIVE_SEGMENT_BYTES_MAX);

@@ -41,9 +41,9 @@ pub struct Processing {
     /// For how long an attempt is in progress before it counts as failed; the worker can ask for more.
     #[serde(default = "deadline_default")]
     pub deadline_seconds: u32,
-    /// What follows an attempt of which nobody knows what came of it.
+    /// What follows an attempt whose outcome is unknown.
     #[serde(default)]
-    pub in_doubt: InDoubt,
+    pub on_unknown_outcome: UnknownOutcome,
     /// The pause after the first failed attempt; it doubles with each further one.
     #[serde(default = "backoff_default")]
     pub backoff_seconds: u32,
@@ -72,11 +72,11 @@ impl PushForm {
     }
 }
 
-/// What follows an attempt of which nobody knows what came of it (CLM-7).
+/// What follows an attempt whose outcome is unknown (CLM-7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub enum InDoubt {
+pub enum UnknownOutcome {
     /// The next attempt: the processor must know by the id what it has done.
     #[default]
     Retry,
@@ -116,7 +116,7 @@ impl Processing {
             reference: None,
             timeout_seconds: timeout_default(),
             deadline_seconds: deadline_default(),
-            in_doubt: InDoubt::default(),
+            on_unknown_outcome: UnknownOutcome::default(),
             backoff_seconds: backoff_default(),
             backoff_max_seconds: backoff_max_default(),
         }
@@ -143,10 +143,10 @@ impl Processing {
 
     /// How its deliveries are followed.
     pub fn tracking(&self) -> Tracking {
-        match self.in_doubt {
+        match self.on_unknown_outcome {
             _ if !self.is_tracked() => Tracking::Plain,
-            InDoubt::Retry => Tracking::Retry,
-            InDoubt::Hold => Tracking::Hold,
+            UnknownOutcome::Retry => Tracking::Retry,
+            UnknownOutcome::Hold => Tracking::Hold,
         }
     }
 
@@ -205,8 +205,8 @@ impl Processing {
         if self.kind != ProcessingKind::Push && self.form != PushForm::Native {
             return Some("processing.form is for the kind push".to_owned());
         }
-        if self.kind.is_sent() && (pointer.is_some() || self.in_doubt != InDoubt::Retry) {
-            let what = "processing.reference and in_doubt are of kinds whose outcome is kept";
+        if self.kind.is_sent() && (pointer.is_some() || self.on_unknown_outcome != UnknownOutcome::Retry) {
+            let what = "processing.reference and on_unknown_outcome are of kinds whose outcome is kept";
             return Some(format!("{what}: what is pushed is sent again until it is taken"));
         }
         if let Some(pointer) =
@@ -347,7 +347,7 @@ impl Ending {
         answer: Option<Answer>,
         pointer: Option<&str>,
         retry_after: Option<Duration>,
-        in_doubt: InDoubt,
+        on_unknown_outcome: UnknownOutcome,
     ) -> Self {
         let mut error = format!("the processor answered {status}");
         if answer.is_none() {
@@ -356,7 +356,10 @@ impl Ending {
         match status {
             200..=299 => Self::done(error, answer, pointer),
             502 | 504 => Self::Unknown { error },
-            500..=599 if in_doubt == InDoubt::Hold && !(status == 503 && retry_after.is_some()) => {
+            500..=599
+                if on_unknown_outcome == UnknownOutcome::Hold
+                    && !(status == 503 && retry_after.is_some()) =>
+            {
                 Self::Unknown { error }
             }
             // Somebody is at it still: who says when to come back does not mean for good.

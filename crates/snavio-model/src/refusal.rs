@@ -233,19 +233,19 @@ reasons! {
     /// The id means something else already.
     Conflict = "conflict", 409, Failed, "Conflict", "use a new id for a new message";
     /// A number below the last one of its entity.
-    OutOfOrder = "out_of_order", 409, Failed, "Out of order", "do not send it again: a later message of its entity was processed";
+    OutOfOrder = "out_of_order", 409, Failed, "Out of order", "do not send it again: a later message of its entity was accepted";
     /// The number of its entity's last message, under another id.
     SequenceConflict = "sequence_conflict", 409, Failed, "Number taken", "number the messages of an entity one by one, and use one id for one message";
     /// Not above the last number of an entity that its completion has closed.
-    EntityClosed = "entity_closed", 409, Failed, "Entity is closed", "do not send it again: the completion of its entity was processed";
+    EntityClosed = "entity_closed", 409, Failed, "Entity is closed", "do not send it again: the completion of its entity was accepted";
     /// The conflict does not make this move, or not any more.
     ConflictState = "conflict_state", 409, Nothing, "Not a move of this conflict", "look where the conflict stands, and try again";
     /// The same message is being processed.
     InProgress = "in_progress", 409, Nothing, "In progress", "ask again after the time given, with the same id, or wait for it with Prefer: wait=10";
     /// It failed, and its next attempt is not due yet.
     RetryLater = "retry_later", 409, Nothing, "Failed, and tried again later", "ask again after the time given, with the same id; it is tried again without that too";
-    /// Nobody knows whether it was done.
-    InDoubt = "in_doubt", 409, Nothing, "Held, because nobody knows whether it was done", "ask the target's owner, who decides whether it is done or done again";
+    /// The claim is `IN_DOUBT`.
+    OutcomeUnknown = "outcome_unknown", 409, Nothing, "Outcome unknown", "ask the owner of the target, who looks whether it was done: snavio claims settle if it was, snavio claims reprocess if it was not";
     /// The id may have been taken up again since: its claim is over.
     BeyondHorizon = "beyond_horizon", 409, Nothing, "Its claim is over", "make sure that it was not sent and processed again since; then say beyond_horizon, with a reason";
     /// A legal hold is on it.

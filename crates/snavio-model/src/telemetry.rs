@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::claim::{Claim, ClaimKey, IdKey};
+use crate::claim::{ClaimKey, IdKey, Present};
 use crate::conflict::Conflict;
 use crate::delivery::{DeadLetter, Receipt};
 use crate::id::{MessageId, Serial};
@@ -16,6 +16,29 @@ use crate::refusal::{Refusal, Report, Skew, Subject};
 use crate::registry::{Key, Revocation, Route, Used, event_type_of};
 use crate::time::Timestamp;
 use crate::trace::{CorrelationId, Traceparent};
+
+/// The types of records.
+pub const TYPES: [&str; 19] = [
+    "snavio.command.delivered",
+    "snavio.command.invalid",
+    "snavio.command.failed",
+    "snavio.command.duplicate",
+    "snavio.event.delivered",
+    "snavio.event.invalid",
+    "snavio.event.failed",
+    "snavio.event.duplicate",
+    "snavio.telemetry.skew_near_limit",
+    "snavio.telemetry.skew_sample",
+    DROPPED,
+    "snavio.claim.conflict",
+    "snavio.claim.fenced",
+    "snavio.claim.erased",
+    "snavio.command.executed_after_acl_revoked",
+    "snavio.secret.legacy_key_used",
+    "snavio.secret.key_expiry_imminent",
+    "snavio.route.disabled",
+    "snavio.snapshot.left_out",
+];
 
 /// One record of a tenant's telemetry.
 #[derive(Debug, Clone, PartialEq)]
@@ -161,21 +184,26 @@ pub fn conflict(conflict: &Conflict) -> Record {
     Record { tenant, kind: "snavio.claim.conflict", at: conflict.flagged_at, source, body }
 }
 
-/// The record of a report on work that was somebody else's by then, for whom the work is (CLM-7).
-pub fn fenced(key: &ClaimKey, claim: &Claim, receipt: Receipt, at: Timestamp) -> Option<Record> {
-    let owner = key.destination.split('/').next().and_then(|it| TenantName::new(it).ok())?;
-    let newest = claim.progress.as_ref().and_then(|it| it.fence);
+/// The record of a report under a lease that was over, for the target's tenant, with the present lease and status (CLM-7).
+pub fn fenced(
+    key: &ClaimKey,
+    source: &ServiceName,
+    receipt: Receipt,
+    present: Present,
+    at: Timestamp,
+) -> Option<Record> {
+    let owner = key.destination.split('/').next().and_then(|tenant| TenantName::new(tenant).ok())?;
     let body = members(json!({
         "command_id": key.id,
-        "source": claim.source,
+        "source": source,
         "destination": &*key.destination,
         "delivery_id": receipt.delivery_id,
         "fence": receipt.fence,
-        "newest_fence": newest,
-        "status": claim.status().as_str(),
+        "newest_fence": present.fence,
+        "status": present.status.as_str(),
         "severity": "critical",
     }));
-    Some(Record { tenant: owner, kind: "snavio.claim.fenced", at, source: Some(claim.source.clone()), body })
+    Some(Record { tenant: owner, kind: "snavio.claim.fenced", at, source: Some(source.clone()), body })
 }
 
 /// The record that what an id said was destroyed, for whoever was sent it (CLM-18).
@@ -348,4 +376,23 @@ fn record(
 ) -> Option<Record> {
     let tenant = TenantName::new(source.tenant()).ok()?;
     Some(Record { tenant, kind, at, source: Some(source.clone()), body })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// TEL-1
+    #[test]
+    fn every_type_of_record_is_listed() {
+        let code = include_str!("telemetry.rs").split("#[cfg(test)]").next().expect("the code");
+        let (list, code) = code.split_once("\n];\n").expect("the list is first");
+        let mut made: Vec<_> = code.split('"').filter(|word| word.starts_with("snavio.")).collect();
+        let mut listed = TYPES.to_vec();
+        assert!(listed.iter().all(|word| list.contains(*word) || *word == DROPPED));
+        made.sort_unstable();
+        made.dedup();
+        listed.sort_unstable();
+        assert_eq!(made, listed);
+    }
 }

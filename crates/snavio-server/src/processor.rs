@@ -151,7 +151,7 @@ fn call(attempt: &Attempt<'_>, headers: Vec<(String, String)>, body: Bytes) -> R
         target: attempt.route.route.target.clone(),
         timeout: attempt.timeout,
         reference: processing.reference.clone(),
-        in_doubt: processing.in_doubt,
+        on_unknown_outcome: processing.on_unknown_outcome,
         message_id: work.message.id.clone(),
         source: work.message.source.clone(),
         fence: work.fence,

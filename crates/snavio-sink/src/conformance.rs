@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use snavio_model::breaker::Presence;
 use snavio_model::id::{MessageId, Serial};
-use snavio_model::processing::{Called, Ending, InDoubt};
+use snavio_model::processing::{Called, Ending, UnknownOutcome};
 use snavio_model::trace::{CorrelationId, Traceparent};
 use tokio::time::Instant;
 
@@ -89,7 +89,7 @@ fn call(address: &str, attempt: u32) -> Call {
         target: "acme/ledger".parse().expect("it is a service's name"),
         timeout: AMPLE,
         reference: None,
-        in_doubt: InDoubt::Retry,
+        on_unknown_outcome: UnknownOutcome::Retry,
         message_id: MessageId::stored("0192f0a0-7c3e-7b60-8c1d-1b2a3c4d5e6f"),
         source: "acme/shop".parse().expect("it is a service's name"),
         fence: Serial(268_435_456 + i64::from(attempt)),

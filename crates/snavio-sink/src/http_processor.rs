@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use reqwest::header::CONTENT_TYPE;
 use snavio_model::breaker::Presence;
 use snavio_model::limits;
-use snavio_model::processing::{Answer, Called, Ending, InDoubt};
+use snavio_model::processing::{Answer, Called, Ending, UnknownOutcome};
 
 use crate::address::Network;
 use crate::guard::{Answered, GuardError, Guarded, PostError};
@@ -40,7 +40,10 @@ impl Sink for HttpProcessor {
         match self.guard.post((&call.url, call.target.tenant()), headers, call.body, call.timeout).await {
             Ok(answered) => {
                 let presence = Presence::of_status(answered.status, retry_after(&answered.headers));
-                Called { ending: ending(answered, call.reference.as_deref(), call.in_doubt), presence }
+                Called {
+                    ending: ending(answered, call.reference.as_deref(), call.on_unknown_outcome),
+                    presence,
+                }
             }
             Err(PostError::Unsent(error)) => {
                 let presence = if error.is_crowded() { Presence::Crowded } else { Presence::SILENT };
@@ -58,9 +61,9 @@ fn failed(error: String, is_final: bool) -> Ending {
     Ending::Failed { error, is_final, answer: None, retry_after: None }
 }
 
-fn ending(answered: Answered, pointer: Option<&str>, in_doubt: InDoubt) -> Ending {
+fn ending(answered: Answered, pointer: Option<&str>, on_unknown_outcome: UnknownOutcome) -> Ending {
     let Answered { status, headers, body } = answered;
     let content_type = text(&headers, &CONTENT_TYPE).filter(|it| it.len() <= limits::CONTENT_TYPE_BYTES_MAX);
     let answer = body.map(|body| Answer { status, content_type: content_type.map(str::to_owned), body });
-    Ending::of_http(status, answer, pointer, retry_after(&headers), in_doubt)
+    Ending::of_http(status, answer, pointer, retry_after(&headers), on_unknown_outcome)
 }

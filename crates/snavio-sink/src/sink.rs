@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::name::ServiceName;
-use snavio_model::processing::{Called, InDoubt};
+use snavio_model::processing::{Called, UnknownOutcome};
 use snavio_model::trace::{CorrelationId, Traceparent};
 
 use crate::guard::GuardError;
@@ -26,7 +26,7 @@ pub struct Call {
     /// Where in the answer the posting reference is, as a JSON pointer.
     pub reference: Option<String>,
     /// What follows if nobody knows what came of it.
-    pub in_doubt: InDoubt,
+    pub on_unknown_outcome: UnknownOutcome,
     /// The message's id: by it the other side knows what it has done.
     pub message_id: MessageId,
     /// Who sent it: the id is unique only within this one's tenant.

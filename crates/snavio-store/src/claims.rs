@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use snavio_model::archive::{ClaimPointer, Fault};
-use snavio_model::claim::{Claim, ClaimKey, IdKey, Leases, Status};
+use snavio_model::claim::{Claim, ClaimKey, IdKey, Leases, Present, Status};
+use snavio_model::conflict::Conflict;
 use snavio_model::delivery::{Receipt, ReceiptOutcome};
 use snavio_model::hash::DomainHash;
 use snavio_model::id::{MessageId, Serial};
-use snavio_model::name::{QueueKey, ServiceName};
+use snavio_model::name::{QueueKey, ServiceName, TenantName};
 use snavio_model::processing::{Answer, Ending, Retry};
 use snavio_model::time::Timestamp;
 use snavio_model::trace::CorrelationId;
@@ -207,6 +208,23 @@ pub enum HeldDelivery {
     Due(Timestamp),
 }
 
+impl HeldDelivery {
+    /// The newest lease and the status of a claim whose delivery is held so.
+    pub(crate) fn present(held: Option<Self>, claim: &Claim, now: Timestamp) -> Present {
+        let ended = claim.progress.as_ref().and_then(|progress| progress.fence);
+        match held {
+            Some(Self::Leased { fence, until, .. }) => {
+                let status = claim.status();
+                Present {
+                    fence: Some(fence),
+                    status: if now < until { status.while_leased() } else { status },
+                }
+            }
+            Some(Self::Due(_)) | None => Present { fence: ended, status: claim.status() },
+        }
+    }
+}
+
 impl StoredClaim {
     /// Where its message and its answer are in the archive, if they are there.
     pub fn pointer(&self) -> Option<Result<ClaimPointer, Fault>> {
@@ -216,11 +234,7 @@ impl StoredClaim {
 
     /// Where it stands: one that failed and was taken up again is in progress.
     pub fn status(&self, now: Timestamp) -> Status {
-        let is_taken_up = matches!(self.held, Some(HeldDelivery::Leased { until, .. }) if now < until);
-        match self.claim.status() {
-            Status::Failed { is_final: false } if is_taken_up => Status::Processing,
-            status => status,
-        }
+        HeldDelivery::present(self.held, &self.claim, now).status
     }
 }
 
@@ -231,10 +245,50 @@ pub struct ClaimFilter {
     pub owner: Option<String>,
     /// The service that sent it, or does the work; any when not said.
     pub service: Option<ServiceName>,
-    /// How they stand.
+    /// Their statuses at present.
     pub statuses: Vec<Status>,
     /// Those whose message comes after this one.
     pub after: Serial,
+}
+
+/// Which claims under an id are looked up.
+#[derive(Debug, Clone)]
+pub struct ClaimLookUp {
+    /// The id.
+    pub id: MessageId,
+    /// The tenants among which the sender is.
+    pub senders: Vec<TenantName>,
+    /// Each of these tenants is the sender or owns the destination.
+    pub parties: Vec<String>,
+    /// The destination; any when not given.
+    pub destination: Option<String>,
+}
+
+impl ClaimLookUp {
+    /// Whether a claim under the id is asked for.
+    pub fn asks_for(&self, key: &ClaimKey) -> bool {
+        let is_party = |party: &String| key.tenant.as_str() == party || key.is_owned_by(party);
+        self.parties.iter().all(is_party)
+            && self.destination.as_ref().is_none_or(|asked| **asked == *key.destination)
+    }
+
+    /// Whether each party sent the id of a conflict or decides it.
+    pub(crate) fn has_party_in(&self, conflict: &Conflict) -> bool {
+        let is_party =
+            |party: &String| [conflict.tenant.as_str(), conflict.owner.as_str()].contains(&party.as_str());
+        self.parties.iter().all(is_party)
+    }
+}
+
+impl ClaimFilter {
+    /// The stored statuses among which the claims are: the lease of a delivery may make another one of them.
+    pub(crate) fn stored_statuses(&self) -> Vec<i16> {
+        let stored = (0..).map_while(Status::stored);
+        let may_be = |status: &Status| {
+            self.statuses.contains(status) || self.statuses.contains(&status.while_leased())
+        };
+        stored.filter(may_be).map(Status::number).collect()
+    }
 }
 
 /// What becomes of claims.
@@ -262,6 +316,11 @@ pub trait Claims: Send + Sync {
 
     /// All claims under an id, in the order of their destinations; without those whose time is over by then.
     async fn claims_of(&self, id: &IdKey, now: Timestamp) -> Result<Vec<StoredClaim>, StoreError>;
+
+    /// Claims under an id, whichever tenant sent it, in the order of senders and destinations; without those whose time is
+    /// over by then. [`limits::PAGE_MAX`](snavio_model::limits::PAGE_MAX) at most.
+    async fn claims_under(&self, asked: &ClaimLookUp, now: Timestamp)
+    -> Result<Vec<StoredClaim>, StoreError>;
 
     /// Whether there is any claim under ids of a tenant, or at its destinations. All of them may be looked at.
     async fn has_claims(&self, tenant: &str) -> Result<bool, StoreError>;

@@ -15,7 +15,7 @@ use snavio_model::processing::Answer;
 use snavio_model::telemetry::{self, Record};
 use snavio_model::time::Timestamp;
 
-use crate::{Act, Deed, StoreError};
+use crate::{Act, Deed, HeldDelivery, StoreError};
 
 /// Room for the columns of a usual row.
 const ROW_BYTES: usize = 2048;
@@ -196,24 +196,28 @@ pub(crate) fn of_answer(delivery: Serial, answer: &Answer) -> i64 {
     check.value()
 }
 
-/// What somebody leaves who reports on work that is not theirs any more: for the record, and for its owner (CLM-7).
+/// The audit entry and the telemetry record of a report under a lease that is over (CLM-7). `held` is the present lease of
+/// the delivery, where the queue still has it.
 pub(crate) fn fenced(
     (key, claim): &(ClaimKey, Claim),
+    held: Option<HeldDelivery>,
     receipt: Receipt,
     who: &str,
     at: Timestamp,
 ) -> (Act, Deed, Option<Record>) {
     let act = Act { who: who.to_owned(), why: String::new(), at };
+    let present = HeldDelivery::present(held, claim, at);
+    let newest = present.fence.map_or_else(|| "unknown".to_owned(), |fence| fence.to_string());
     let outcome = format!(
-        "{} of {} at {} is {}; fence {} is not its newest",
+        "{} of {} at {} is {}; the report has fence {}, the newest is {newest}",
         key.id,
         key.tenant,
         key.destination,
-        claim.status().as_str(),
+        present.status.as_str(),
         receipt.fence
     );
     let deed = Deed { action: "claim.fenced", object: receipt.delivery_id.to_string(), outcome };
-    (act, deed, telemetry::fenced(key, claim, receipt, at))
+    (act, deed, telemetry::fenced(key, &claim.source, receipt, present, at))
 }
 
 /// What an attempt leaves whose time is over: for the record (CLM-7).

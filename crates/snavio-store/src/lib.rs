@@ -45,7 +45,9 @@ use snavio_model::trace::CorrelationId;
 use tokio::sync::Notify;
 
 pub use archive::{ARCHIVE_UNCONFIRMED, Archive, Cooled, CooledUpTo, Erasure, NewHold, NewSegment};
-pub use claims::{ClaimFilter, Claims, Finished, HeldBack, HeldDelivery, OnRecord, Report, StoredClaim};
+pub use claims::{
+    ClaimFilter, ClaimLookUp, Claims, Finished, HeldBack, HeldDelivery, OnRecord, Report, StoredClaim,
+};
 pub use conflict_lines::tell_of_more_conflicts;
 pub use entities::{Entities, Reset, WaitEnded, WaitsEnded};
 pub use fleet::{Fleet, Heard, NodeSeen, NodeState};
@@ -196,8 +198,12 @@ pub trait Queue: Send + Sync {
     /// before, and a claim waits for, becomes a dead letter, since it may be done.
     async fn purge(&self, queue: &QueueKey, act: Act) -> Result<Purged, StoreError>;
 
-    /// Puts dead letters back into the queues they came from, under their old ids, receive counts at zero.
+    /// Puts dead letters back into the queues they came from, under their old ids, receive counts at zero; but none whose
+    /// claim is in doubt (CLM-11).
     async fn redrive(&self, tenant: &str, dead: Vec<Serial>, act: Act) -> Result<Redriven, StoreError>;
+
+    /// Puts the dead letter of one claim back, also where the claim is in doubt: a person has looked (CLM-11).
+    async fn reprocess(&self, tenant: &str, dead: Serial, act: Act) -> Result<Redriven, StoreError>;
 
     /// Depth, in flight, delayed, age.
     async fn attributes(&self, queue: &QueueKey, now: Timestamp) -> Result<QueueAttributes, StoreError>;
@@ -221,6 +227,17 @@ pub struct Redriven {
     pub full: Vec<Serial>,
     /// Those that are dead letters still, because a hold is on what their last attempt answered (CLM-18).
     pub held: Vec<Serial>,
+    /// Those that are dead letters still, because their claims are in doubt (CLM-11).
+    pub in_doubt: Vec<Serial>,
+}
+
+/// Which dead letters go back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Redrive {
+    /// Those whose claims are not in doubt.
+    Decided,
+    /// All.
+    Any,
 }
 
 /// Something a person did: goes on the record with what it did.
@@ -392,6 +409,10 @@ pub trait Conflicts: Send + Sync {
 
     /// Those under an id, of one owner or of all, in their order: the first thousand.
     async fn conflicts_of(&self, id: &IdKey, owner: Option<&str>) -> Result<Vec<Conflict>, StoreError>;
+
+    /// The conflicts of an id, whichever tenant sent it, by the senders and parties that are asked for; a party decides the
+    /// conflict where it owns the destination. [`limits::PAGE_MAX`] at most.
+    async fn conflicts_under(&self, asked: &ClaimLookUp) -> Result<Vec<Conflict>, StoreError>;
 
     /// Moves one on, on the record. Of two at once one wins, and the other is told where it stands now; of two that name one
     /// reversal, too.

@@ -23,6 +23,20 @@ pub(crate) const KEEPS_CLAIM: &str = "(claim.status IN (0, 2, 4))";
 /// inserted.
 pub(crate) const EXPIRES: &str = "(claim.status IN (1, 3))";
 
+/// Of a row of `claim`, joined with the row of its delivery: the number of what
+/// [`StoredClaim::status`](crate::StoredClaim::status) says at a time that is this expression.
+pub(crate) fn present_status(now: &str) -> String {
+    format!(
+        "CASE WHEN claim.status = 2 AND delivery.held = 'leased' AND delivery.fence IS NOT NULL \
+         AND delivery.visible_at > {now} THEN 0 ELSE claim.status END"
+    )
+}
+
+/// Of a row of `dead_letter`: whether a redrive of its queue looks at it. Evidence of a conflict and what was purged never go
+/// back with others; those with a claim in doubt are looked at, and stay (CLM-11).
+pub(crate) const REDRIVABLE: &str = "(reason <> 'conflict' AND (reason <> 'purged' AND reason NOT LIKE 'in_doubt%' \
+     OR EXISTS (SELECT 1 FROM claim WHERE claim.delivery = dead_letter.id AND claim.status = 4)))";
+
 /// Of a row of `conflict`: whether it needs what was first, at a time that is this parameter of the statement. A conflict
 /// is kept for seven years of its own, and with it what it is about.
 pub(crate) fn needs_original(now: &str) -> String {
@@ -228,6 +242,29 @@ mod tests {
             assert!(
                 layout.contains(&format!("{index} {condition}")),
                 "the sweep has no index without kept claims"
+            );
+        }
+    }
+
+    /// CLM-2
+    #[test]
+    fn views_show_the_status_of_lists() {
+        let (waiting, taken_up) = (Status::Failed { is_final: false }, Status::Processing);
+        assert_eq!((waiting.while_leased(), waiting.number(), taken_up.number()), (taken_up, 2, 0));
+        for (view, clock) in [
+            (
+                include_str!("embedded/migrations/V14__claim_status.sql"),
+                "(julianday('now') - 2440587.5) * 86400000",
+            ),
+            (
+                include_str!("postgres/migrations/V9__claim_status.sql"),
+                "extract(epoch FROM clock_timestamp()) * 1000",
+            ),
+        ] {
+            let view = view.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(
+                view.contains(&format!("CASE {} WHEN 0 THEN 'PROCESSING'", present_status(clock))),
+                "{view}"
             );
         }
     }

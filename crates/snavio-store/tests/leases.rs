@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use snavio_model::claim::Status;
 use snavio_model::delivery::ReceiptOutcome;
-use snavio_model::processing::InDoubt;
+use snavio_model::processing::UnknownOutcome;
 use snavio_store::conformance::processing::{booking, claim, completed, failed, finish};
 use snavio_store::conformance::samples::{at, ids, notify, queue, receipt, receive, settle_one};
 use snavio_store::embedded::{EmbeddedStore, FILE, Options, backup, check_integrity, restore};
@@ -19,8 +19,13 @@ fn open(folder: &Path) -> EmbeddedStore {
 }
 
 /// A message on a route, taken up at 0 for so long.
-async fn taken_up(store: &EmbeddedStore, id: &str, in_doubt: InDoubt, seconds: u64) -> Received {
-    settle_one(store, id, &booking(in_doubt), at(0)).await;
+async fn taken_up(
+    store: &EmbeddedStore,
+    id: &str,
+    on_unknown_outcome: UnknownOutcome,
+    seconds: u64,
+) -> Received {
+    settle_one(store, id, &booking(on_unknown_outcome), at(0)).await;
     receive(store, "book", seconds, at(0)).await.remove(0)
 }
 
@@ -36,7 +41,7 @@ fn on_record(folder: &Path) -> (Option<String>, Option<i64>, Option<i64>) {
 async fn a_lease_that_ends_in_doubt_is_on_record_before_it_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
-    let work = taken_up(&store, "a", InDoubt::Hold, 600).await;
+    let work = taken_up(&store, "a", UnknownOutcome::Hold, 600).await;
     let leased_until = |until| (Some("leased".to_owned()), Some(at(until).0), Some(work.fence.0));
     assert_eq!(on_record(folder.path()), leased_until(600));
     for seconds in 1..20 {
@@ -56,7 +61,7 @@ async fn a_lease_that_no_claim_waits_for_is_in_memory_only() {
     settle_one(&store, "a", &notify(), at(0)).await;
     let lease = receive(&store, "notify", 600, at(0)).await.remove(0);
     // Behind the count of the receive.
-    settle_one(&store, "b", &booking(InDoubt::Hold), at(0)).await;
+    settle_one(&store, "b", &booking(UnknownOutcome::Hold), at(0)).await;
     let commits = store.figures().commits;
     for now in 0..20 {
         let longer = Duration::from_secs(600);
@@ -85,7 +90,7 @@ async fn lost_since(copy: &Path, store: EmbeddedStore, folder: &Path) -> Embedde
 async fn a_lease_whose_record_was_lost_counts_until_the_next() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&folder.path().join("old"));
-    let zombie = taken_up(&store, "a", InDoubt::Retry, 30).await;
+    let zombie = taken_up(&store, "a", UnknownOutcome::Retry, 30).await;
     assert_eq!(store.sweep(at(31)).await.unwrap().lapsed, 1);
     let copy = folder.path().join("copy.db");
     backup(&folder.path().join("old"), &copy).unwrap();
@@ -101,7 +106,7 @@ async fn a_lease_whose_record_was_lost_counts_until_the_next() {
 async fn a_restored_store_has_the_leases_of_its_copy() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&folder.path().join("old"));
-    let work = taken_up(&store, "a", InDoubt::Hold, 600).await;
+    let work = taken_up(&store, "a", UnknownOutcome::Hold, 600).await;
     let copy = folder.path().join("copy.db");
     backup(&folder.path().join("old"), &copy).unwrap();
     let store = lost_since(&copy, store, &folder.path().join("new")).await;
@@ -116,7 +121,7 @@ async fn a_restored_store_has_the_leases_of_its_copy() {
 async fn what_was_taken_back_is_not_in_doubt_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
-    let work = taken_up(&store, "a", InDoubt::Hold, 600).await;
+    let work = taken_up(&store, "a", UnknownOutcome::Hold, 600).await;
     store.take_back(&queue("book"), vec![receipt(&work)], at(10)).await.unwrap();
     assert_eq!(claim(&store, "a", 1).await.status(at(1)), Status::Processing);
     store.close().await;
@@ -151,12 +156,12 @@ async fn what_was_taken_back_has_spent_no_attempt_after_a_restart() {
 async fn a_lease_from_before_they_were_kept_has_the_usual_time() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
-    let zombie = taken_up(&store, "retried", InDoubt::Retry, 0).await;
+    let zombie = taken_up(&store, "retried", UnknownOutcome::Retry, 0).await;
     assert_eq!(store.sweep(at(0)).await.unwrap().lapsed, 1);
     let retried = receive(&store, "book", 600, at(0)).await.remove(0);
-    let held = taken_up(&store, "held", InDoubt::Hold, 600).await;
-    taken_up(&store, "silent", InDoubt::Hold, 600).await;
-    let given_back = taken_up(&store, "given back", InDoubt::Hold, 600).await;
+    let held = taken_up(&store, "held", UnknownOutcome::Hold, 600).await;
+    taken_up(&store, "silent", UnknownOutcome::Hold, 600).await;
+    let given_back = taken_up(&store, "given back", UnknownOutcome::Hold, 600).await;
     finish(&store, failed(receipt(&given_back), false, 300), 1).await;
     store.close().await;
     drop(store);

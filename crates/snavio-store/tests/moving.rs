@@ -12,7 +12,7 @@ use snavio_model::delivery::{Receipt, ReceiptOutcome};
 use snavio_model::hash::DomainHash;
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::order::{EntityKey, Mode, OnFailure};
-use snavio_model::processing::InDoubt;
+use snavio_model::processing::UnknownOutcome;
 use snavio_model::refusal::{Reason, Refusal, Subject};
 use snavio_model::registry::{
     BoundRoute, Change, Entry, LoggedChange, Seal, SealingKey, Service, Signer as _, Tenant, verify,
@@ -481,17 +481,17 @@ async fn archived_claims_go_over_with_their_pointers_and_holds() {
 async fn work_in_progress_goes_over_with_its_leases() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
-    for (id, in_doubt) in [
-        ("told", InDoubt::Retry),
-        ("silent", InDoubt::Retry),
-        ("held", InDoubt::Hold),
-        ("failed", InDoubt::Hold),
+    for (id, on_unknown_outcome) in [
+        ("told", UnknownOutcome::Retry),
+        ("silent", UnknownOutcome::Retry),
+        ("held", UnknownOutcome::Hold),
+        ("failed", UnknownOutcome::Hold),
     ] {
-        settle_one(&store, id, &booking(in_doubt), at(0)).await;
+        settle_one(&store, id, &booking(on_unknown_outcome), at(0)).await;
     }
     let works = receive(&store, "book", 60, at(0)).await;
     finish(&store, failed(receipt(&works[3]), false, 50), 1).await;
-    settle_one(&store, "waiting", &booking(InDoubt::Hold), at(2)).await;
+    settle_one(&store, "waiting", &booking(UnknownOutcome::Hold), at(2)).await;
     store.close().await;
     drop(store);
     let url = Postgres::shared().database().unwrap();
@@ -518,8 +518,8 @@ async fn work_in_progress_goes_over_with_its_leases() {
 async fn work_whose_lease_was_not_kept_is_not_handed_out_again_where_that_is_for_a_person() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
-    for (id, in_doubt) in [("retried", InDoubt::Retry), ("held", InDoubt::Hold)] {
-        settle_one(&store, id, &booking(in_doubt), at(0)).await;
+    for (id, on_unknown_outcome) in [("retried", UnknownOutcome::Retry), ("held", UnknownOutcome::Hold)] {
+        settle_one(&store, id, &booking(on_unknown_outcome), at(0)).await;
     }
     receive(&store, "book", 60, at(0)).await;
     store.close().await;

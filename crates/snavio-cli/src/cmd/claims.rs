@@ -39,8 +39,8 @@ enum Command {
         /// Only those of this tenant's destinations.
         #[arg(long)]
         tenant: Option<String>,
-        /// Only those that stand so.
-        #[arg(long, value_parser = ["processing", "failed", "in_doubt"])]
+        /// Only claims in this status: processing, failed or in_doubt.
+        #[arg(long)]
         status: Option<String>,
         /// Go on after this message.
         #[arg(long, default_value_t = 0)]
@@ -52,13 +52,8 @@ enum Command {
     Show {
         /// The message's id.
         id: String,
-        /// The tenant whose id it is, when you are there for all.
-        #[arg(long)]
-        tenant: Option<String>,
-        /// Only at this destination, for example acme/ledger:post-entry: where there is nothing, it is then told by how long
-        /// claims are kept there whether there was anything.
-        #[arg(long)]
-        destination: Option<String>,
+        #[command(flatten)]
+        which: Which,
     },
     /// Print what was answered to an id, byte for byte, wherever it is kept.
     ///
@@ -66,12 +61,8 @@ enum Command {
     Answer {
         /// The message's id.
         id: String,
-        /// The tenant whose id it is, when you are there for all.
-        #[arg(long)]
-        tenant: Option<String>,
-        /// At which destination, where the id has more than one.
-        #[arg(long)]
-        destination: Option<String>,
+        #[command(flatten)]
+        which: Which,
     },
     /// Print the message that was taken under an id, wherever it is kept.
     ///
@@ -79,12 +70,8 @@ enum Command {
     Message {
         /// The message's id.
         id: String,
-        /// The tenant whose id it is, when you are there for all.
-        #[arg(long)]
-        tenant: Option<String>,
-        /// At which destination, where the id has more than one.
-        #[arg(long)]
-        destination: Option<String>,
+        #[command(flatten)]
+        which: Which,
     },
     /// Put what failed for good, or is in doubt, back to be processed again, under its old id.
     ///
@@ -92,14 +79,11 @@ enum Command {
     Reprocess {
         /// The messages' ids; without any, all that `--status` names.
         ids: Vec<String>,
-        /// The tenant whose ids they are, or whose destinations.
-        #[arg(long)]
-        tenant: Option<String>,
-        /// At which destination, where an id has more than one.
-        #[arg(long, conflicts_with = "status")]
-        destination: Option<String>,
+        #[command(flatten)]
+        which: Which,
         /// Instead of ids: all that failed for good, or all that are in doubt.
-        #[arg(long, value_parser = ["failed", "in_doubt"], conflicts_with = "ids", required_unless_present = "ids")]
+        #[arg(long, value_parser = ["failed", "in_doubt"], conflicts_with_all = ["ids", "sender", "destination"],
+            required_unless_present = "ids")]
         status: Option<String>,
         /// Why, for the record.
         #[arg(long)]
@@ -111,12 +95,8 @@ enum Command {
     Settle {
         /// The message's id.
         id: String,
-        /// The tenant whose id it is, when you are there for all.
-        #[arg(long)]
-        tenant: Option<String>,
-        /// At which destination, where the id has more than one.
-        #[arg(long)]
-        destination: Option<String>,
+        #[command(flatten)]
+        which: Which,
         /// The posting reference under which it was found.
         #[arg(long)]
         reference: Option<String>,
@@ -143,6 +123,20 @@ enum Command {
     },
 }
 
+/// Which claims of an id; all that you may see when none of these is given.
+#[derive(Args, Default)]
+struct Which {
+    /// Only claims that this tenant sent, or was sent.
+    #[arg(long)]
+    tenant: Option<String>,
+    /// Only claims of the id as this tenant sent it, where several did.
+    #[arg(long)]
+    sender: Option<String>,
+    /// Only the claim at this destination, for example acme/ledger:post-entry.
+    #[arg(long)]
+    destination: Option<String>,
+}
+
 impl Claims {
     pub(crate) async fn run(self, output: Output) -> Ended {
         let api = self.node.api().await?;
@@ -153,8 +147,8 @@ impl Claims {
                 let columns = ["message", "status", "eventId", "destination", "attempts", "dueAt", "error"];
                 output.list(&all, &columns);
             }
-            Command::Show { id, tenant, destination } => {
-                let path = of_one(&id, "", tenant.as_deref(), destination.as_deref())?;
+            Command::Show { id, which } => {
+                let path = of_one(&id, "", &which)?;
                 let mut found = api.call(Method::GET, &path, None).await?;
                 if output == Output::Json {
                     output.object(&found);
@@ -167,24 +161,22 @@ impl Claims {
                     output.object(claim);
                 }
             }
-            Command::Answer { id, tenant, destination } => {
-                let path = of_one(&id, "/answer", tenant.as_deref(), destination.as_deref())?;
+            Command::Answer { id, which } => {
+                let path = of_one(&id, "/answer", &which)?;
                 print_bytes(&api.exchange(Method::GET, &path, None, "").await?.1);
             }
-            Command::Message { id, tenant, destination } => {
-                let path = of_one(&id, "/message", tenant.as_deref(), destination.as_deref())?;
+            Command::Message { id, which } => {
+                let path = of_one(&id, "/message", &which)?;
                 print_bytes(&api.exchange(Method::GET, &path, None, "").await?.1);
             }
-            Command::Reprocess { ids, tenant, destination, status, why } => {
-                let put_back = async |id: &str, destination: Option<&str>, tenant: &str| {
-                    let tenant = Some(tenant).filter(|it| !it.is_empty());
-                    let path = of_one(id, "/reprocess", tenant, destination)?;
+            Command::Reprocess { ids, which, status, why } => {
+                let put_back = async |id: &str, which: &Which| {
+                    let path = of_one(id, "/reprocess", which)?;
                     Ok::<_, Failure>(api.call(Method::POST, &path, Some(&json!({ "why": why }))).await?)
                 };
                 let (mut count, mut refused) = (0, Vec::new());
                 for id in &ids {
-                    let back = put_back(id, destination.as_deref(), tenant.as_deref().unwrap_or_default());
-                    match back.await {
+                    match put_back(id, &which).await {
                         Ok(_) => count += 1,
                         Err(failure) if ids.len() == 1 => return Err(failure),
                         Err(failure) => refused.push(format!("{id}: {failure}")),
@@ -192,7 +184,7 @@ impl Claims {
                 }
                 let mut after = 0;
                 let of_tenant =
-                    tenant.as_ref().map(|it| format!("&tenant={}", in_url(it))).unwrap_or_default();
+                    which.tenant.as_ref().map(|it| format!("&tenant={}", in_url(it))).unwrap_or_default();
                 while let Some(status) = &status {
                     let path = format!("/v1/claims?after={after}&status={status}{of_tenant}");
                     let page = api.call(Method::GET, &path, None).await?;
@@ -204,8 +196,10 @@ impl Claims {
                     // What is tried again by itself needs nobody.
                     for claim in items.iter().filter(|it| it["final"] != false) {
                         let text = |member: &str| claim[member].as_str().unwrap_or_default().to_owned();
+                        let (sender, destination) = (Some(text("tenant")), Some(text("destination")));
+                        let which = Which { tenant: None, sender, destination };
                         // One that is refused, because a hold is on it, keeps nobody behind it waiting.
-                        match put_back(&text("eventId"), Some(&text("destination")), &text("tenant")).await {
+                        match put_back(&text("eventId"), &which).await {
                             Ok(_) => count += 1,
                             Err(failure) => refused.push(format!("{}: {failure}", text("eventId"))),
                         }
@@ -217,8 +211,8 @@ impl Claims {
                     return Err(Failure::new(format!("{} were refused: {}", refused.len(), some.join("; "))));
                 }
             }
-            Command::Settle { id, tenant, destination, reference, why } => {
-                let path = of_one(&id, "/settle", tenant.as_deref(), destination.as_deref())?;
+            Command::Settle { id, which, reference, why } => {
+                let path = of_one(&id, "/settle", &which)?;
                 let body = json!({ "reference": reference, "why": why });
                 output.object(&api.call(Method::POST, &path, Some(&body)).await?);
             }
@@ -239,9 +233,11 @@ impl Claims {
 }
 
 /// The path of one claim, or of what is done to it.
-fn of_one(id: &str, deed: &str, tenant: Option<&str>, destination: Option<&str>) -> Result<String, Failure> {
-    let named = [("tenant", tenant), ("destination", destination)];
-    let named = named.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", in_url(value?))));
+fn of_one(id: &str, deed: &str, which: &Which) -> Result<String, Failure> {
+    let Which { tenant, sender, destination } = which;
+    let named = [("tenant", tenant), ("sender", sender), ("destination", destination)];
+    let named =
+        named.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", in_url(value.as_ref()?))));
     Ok(format!("/v1/claims/{}{deed}?{}", in_path(id)?, named.collect::<Vec<_>>().join("&")))
 }
 

@@ -35,10 +35,9 @@ enum Command {
         /// Only those of this tenant's targets.
         #[arg(long)]
         tenant: Option<String>,
-        /// Only those in this state.
-        #[arg(long, value_parser = [
-            "OPEN", "TRIAGED", "RESOLVED_ACCEPT_ORIGINAL", "RESOLVED_ACCEPT_NEW", "RESOLVED_INVALID_PRODUCER",
-        ])]
+        /// Only conflicts in this state: OPEN, TRIAGED, RESOLVED_ACCEPT_ORIGINAL, RESOLVED_ACCEPT_NEW or
+        /// RESOLVED_INVALID_PRODUCER.
+        #[arg(long)]
         state: Option<String>,
         /// Go on after this id.
         #[arg(long, default_value_t = 0)]

@@ -35,6 +35,7 @@ pub(crate) mod serve;
 pub(crate) mod sign;
 pub(crate) mod status;
 pub(crate) mod tokens;
+mod unknown;
 
 use std::fmt;
 use std::path::Path;

@@ -94,6 +94,65 @@ async fn what_a_processor_refused_at_length_is_refused_for_good() {
     assert_eq!(processor.asked().len(), 1);
 }
 
+/// What a tool that reads the store answers.
+fn in_sql(books: &Books, query: &str) -> String {
+    match books.node.engine() {
+        Engine::Postgres(database) => database.ask(query),
+        Engine::Embedded => {
+            let file = books.node.engine().data(books.node.folder()).join("snavio.db");
+            let asked = Command::new("sqlite3").arg("-readonly").arg(file).arg(query).output().unwrap();
+            assert!(asked.status.success(), "{}", String::from_utf8_lossy(&asked.stderr));
+            String::from_utf8(asked.stdout).unwrap().trim_end().to_owned()
+        }
+    }
+}
+
+/// CLM-2: lists, look-ups and the SQL view show one status.
+#[tokio::test]
+async fn status_is_the_same_in_lists_lookups_and_sql() {
+    let books =
+        Books::set(json!({ "kind": "tracked", "backoff_seconds": 1, "backoff_max_seconds": 1 })).await;
+    let ids = [new_id(), new_id(), new_id()];
+    let [taken_up, waiting, in_doubt] = &ids;
+    let shows = async |id: &str, status: &str| {
+        eventually(&format!("{id} is {status} everywhere"), async || {
+            let mut listed = Vec::new();
+            for word in ["processing", "failed", "in_doubt"] {
+                let (_, page) = books.ask(Method::GET, &format!("/v1/claims?status={word}"), None).await;
+                let claims = page["items"].as_array()?.clone();
+                let of_id = claims.iter().filter(|claim| claim["eventId"] == id);
+                let shown = of_id.filter(|claim| claim["status"] == word.to_uppercase());
+                listed.extend(shown.map(|_| word.to_uppercase()));
+            }
+            let looked_up = books.look_up(id).await["claims"][0]["status"].clone();
+            let query = format!("SELECT status FROM claims WHERE tenant = 'acme' AND event_id = '{id}'");
+            let agree = listed == [status] && looked_up == status && in_sql(&books, &query) == status;
+            agree.then_some(())
+        })
+        .await;
+    };
+    assert_eq!(books.send(taken_up, 10).await.status, 202);
+    let first = books.take(60).await;
+    shows(taken_up, "PROCESSING").await;
+    let fail = json!({ "error": "the ledger is closed" });
+    assert_eq!(books.report("fail", &first, fail).await.0, 200);
+    let again = books.take(60).await;
+    assert_eq!((again.delivery_id, again.attempt), (first.delivery_id, 2));
+    assert_eq!(books.send(waiting, 10).await.status, 202);
+    let work = books.take(60).await;
+    let later = json!({ "error": "the ledger is closed", "retry_after_seconds": 600 });
+    assert_eq!(books.report("fail", &work, later.clone()).await.0, 200);
+    assert_eq!(books.send(in_doubt, 10).await.status, 202);
+    let work = books.take(60).await;
+    assert_eq!(books.report("fail", &work, later).await.0, 200);
+    shows(taken_up, "PROCESSING").await;
+    shows(waiting, "FAILED").await;
+    let purge = Some(json!({ "why": "a test" }));
+    assert_eq!(books.ask(Method::POST, "/v1/queues/paid/purge", purge).await.0, 200);
+    shows(taken_up, "PROCESSING").await;
+    shows(in_doubt, "IN_DOUBT").await;
+}
+
 /// CLM-2: with any tool that reads the store, while a node serves over it.
 #[tokio::test]
 async fn an_auditor_reads_claims_in_sql() {
@@ -108,16 +167,7 @@ async fn an_auditor_reads_claims_in_sql() {
              response_status, length(response_payload), correlation_id, seen, archived_at, deadline \
          FROM claims WHERE tenant = 'acme' AND event_id = '{id}'"
     );
-    let engine = books.node.engine();
-    let shown = match engine {
-        Engine::Postgres(database) => database.ask(&query),
-        Engine::Embedded => {
-            let file = engine.data(books.node.folder()).join("snavio.db");
-            let asked = Command::new("sqlite3").arg("-readonly").arg(file).arg(&query).output().unwrap();
-            assert!(asked.status.success(), "{}", String::from_utf8_lossy(&asked.stderr));
-            String::from_utf8(asked.stdout).unwrap().trim_end().to_owned()
-        }
-    };
+    let shown = in_sql(&books, &query);
     let word = |member: &str| match &claim[member] {
         Value::String(text) => text.clone(),
         other => other.to_string(),

@@ -61,6 +61,7 @@ mod telemetry;
 mod throttle;
 mod tls;
 mod token;
+mod unknown_names;
 mod walk;
 mod webhooks;
 mod wire;

@@ -336,14 +336,14 @@ async fn what_nobody_knows_of_is_held_for_a_person() {
     let processor = Processor::start().await;
     processor.answers([Reply::new(201, "{}").after(Duration::from_secs(4))]);
     let mut held = http(&processor);
-    (held["in_doubt"], held["timeout_seconds"], held["deadline_seconds"]) =
+    (held["on_unknown_outcome"], held["timeout_seconds"], held["deadline_seconds"]) =
         (json!("hold"), json!(1), json!(10));
     let books = Books::set(held).await;
     let id = new_id();
     let told = books.send(&id, 10).await;
-    assert_eq!(told.word(), (409, "in_doubt"), "{}", told.text);
+    assert_eq!(told.word(), (409, "outcome_unknown"), "{}", told.text);
     let again = books.send(&id, 10).await;
-    assert_eq!(again.word(), (409, "in_doubt"), "{}", again.text);
+    assert_eq!(again.word(), (409, "outcome_unknown"), "{}", again.text);
     assert!(again.retry_after.is_some());
     let auditor = issue(&books.node, "accounting-ops", "accounting-ops", Some("acme")).await.token;
     let api = books.node.api().with_token(&auditor);

@@ -26,7 +26,7 @@ async fn paths_queries_and_bodies_that_do_not_fit_are_problems() {
         (Method::GET, "/v1/dead-letters/s3cret?tenant=acme", None, "400 invalid_request"),
         (Method::GET, "/v1/dead-letters?tenant=acme&after=s3cret", None, "400 invalid_request"),
         (Method::GET, "/v1/dead-letters?tenant=acme&limit=1001", None, "400 invalid_request"),
-        (Method::GET, "/v1/registry?kind=s3cret", None, "400 invalid_request"),
+        (Method::GET, "/v1/registry?kind=s3cret", None, "404 not_found"),
         (Method::GET, "/v1/registry?after=s3cret", None, "400 invalid_request"),
         (Method::GET, "/v1/registry/changes?since=s3cret", None, "400 invalid_request"),
         (Method::DELETE, "/v1/grants?source=s3cret", None, "400 invalid_request"),

@@ -123,7 +123,7 @@ fn places(
     if found.iter().all(Result::is_err) {
         return found.swap_remove(0).map(|_| Vec::new());
     }
-    Ok(found.into_iter().map(|it| it.map_or(Placed::Unreadable, Placed::from)).collect())
+    Ok(found.into_iter().map(|place| place.unwrap_or(Placed::Unreadable)).collect())
 }
 
 /// Where a message may go, and by which grant where one is needed.

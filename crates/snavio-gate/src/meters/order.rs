@@ -1,14 +1,16 @@
 //! What is told of order: how messages stood, and what was let go without those before it (ORD-8). The entity is in the log
 //! and never in a label.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use metrics::{Counter, Histogram, counter, histogram};
+use snavio_model::limits::UNORDERED_LOG_INTERVAL;
 use snavio_model::order::{Place, Placed, Verdict};
 use snavio_model::registry::BoundRoute;
 use snavio_model::settle::Ordered;
 use snavio_store::WaitEnded;
+use tokio::time::Instant;
 
 use super::series::Series;
 use crate::answer::Answer;
@@ -24,6 +26,27 @@ pub(crate) struct OrderMeters {
 struct OfRoute {
     violations: Counter,
     gaps: Counter,
+    unordered: Counter,
+    unlogged: Arc<Mutex<Unlogged>>,
+}
+
+/// Messages that passed unordered, and are in no line of the log yet.
+#[derive(Default)]
+struct Unlogged {
+    count: u64,
+    logged_at: Option<Instant>,
+}
+
+impl Unlogged {
+    /// One more; how many a line of the log is about, where one is due.
+    fn add(&mut self, now: Instant) -> Option<u64> {
+        self.count += 1;
+        if self.logged_at.is_some_and(|at| now.duration_since(at) < UNORDERED_LOG_INTERVAL) {
+            return None;
+        }
+        self.logged_at = Some(now);
+        Some(std::mem::take(&mut self.count))
+    }
 }
 
 impl OfRoute {
@@ -31,6 +54,8 @@ impl OfRoute {
         Self {
             violations: counter!("event_order_violations_total", "route" => route.to_owned()),
             gaps: counter!("event_sequence_gaps_total", "route" => route.to_owned()),
+            unordered: counter!("event_unordered_total", "route" => route.to_owned()),
+            unlogged: Arc::default(),
         }
     }
 }
@@ -76,6 +101,23 @@ impl OrderMeters {
         }
     }
 
+    /// Counts a message at the routes that order and took it without an order; logs one line a minute for each route.
+    pub(crate) fn passed_unordered(&self, answer: &Answer) {
+        for reached in answer.reached.iter().filter(|reached| reached.passes_unordered) {
+            let route = &reached.destination;
+            let mut due = None;
+            self.count(route, |counters| {
+                counters.unordered.increment(1);
+                let mut unlogged = counters.unlogged.lock().unwrap_or_else(PoisonError::into_inner);
+                due = unlogged.add(Instant::now());
+            });
+            if let Some(messages) = due {
+                let Answer { id, correlation, .. } = answer;
+                tracing::warn!(target: "snavio::order", %route, %id, %correlation, messages, "messages without an entity, or without a number that counts there, pass an ordered route unordered");
+            }
+        }
+    }
+
     /// Tells what was let go without those before it.
     pub(crate) fn waited(&self, ended: &[WaitEnded]) {
         for WaitEnded { key, destination, number, gap } in ended.iter().filter(|it| it.gap > 0) {
@@ -109,5 +151,19 @@ fn log_violation(answer: &Answer, route: &str, place: &Place, verdict: &Verdict)
             tracing::warn!(target: "snavio::order", %route, entity, %id, %correlation, number, last, distance, "a number that another message has");
         }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// ORD-1
+    #[test]
+    fn unordered_messages_are_logged_once_a_minute() {
+        let mut unlogged = Unlogged::default();
+        let began = Instant::now();
+        let lines = [0, 1, 59, 60, 61, 200].map(|second| unlogged.add(began + Duration::from_secs(second)));
+        assert_eq!(lines, [Some(1), None, None, Some(3), None, Some(2)]);
     }
 }

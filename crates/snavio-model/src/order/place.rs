@@ -32,7 +32,10 @@ impl Place {
     /// Where a message stands at a route; nothing if it passes unordered. A number that is none is refused (ORD-1).
     pub fn find(message: &Message, route: &Route, defaults: &OrderDefaults) -> Result<Option<Self>, Refusal> {
         let marks = Marks::of(message, ordered(route, defaults).map(|it| it.0).into_iter());
-        Self::by(&marks, message, route, defaults)
+        Ok(match Self::by(&marks, message, route, defaults)? {
+            Placed::At(place) => Some(place),
+            Placed::Unordered | Placed::Unmarked | Placed::Unreadable => None,
+        })
     }
 
     /// Where a message stands at each of several routes: what it says of that is read once for all of them.
@@ -40,7 +43,7 @@ impl Place {
         message: &Message,
         routes: impl Iterator<Item = &'r Route> + Clone,
         defaults: &OrderDefaults,
-    ) -> Vec<Result<Option<Self>, Refusal>> {
+    ) -> Vec<Result<Placed, Refusal>> {
         let marks = Marks::of(message, routes.clone().filter_map(|it| Some(ordered(it, defaults)?.0)));
         routes.map(|route| Self::by(&marks, message, route, defaults)).collect()
     }
@@ -50,10 +53,10 @@ impl Place {
         message: &Message,
         route: &Route,
         defaults: &OrderDefaults,
-    ) -> Result<Option<Self>, Refusal> {
-        let Some((order, rules)) = ordered(route, defaults) else { return Ok(None) };
-        let Some(position) = order.position(marks)? else { return Ok(None) };
-        Ok(Some(Self {
+    ) -> Result<Placed, Refusal> {
+        let Some((order, rules)) = ordered(route, defaults) else { return Ok(Placed::Unordered) };
+        let Some(position) = order.position(marks)? else { return Ok(Placed::Unmarked) };
+        Ok(Placed::At(Self {
             key: EntityKey::new(&message.tenant, route, order, &position.entity),
             number: position.number,
             kind: position.kind,
@@ -105,6 +108,8 @@ impl<'a> Lanes<'a> {
 pub enum Placed {
     /// Nobody orders it there.
     Unordered,
+    /// The route orders, and the message has no entity or no number: it passes unordered (ORD-1).
+    Unmarked,
     /// It has this one.
     At(Place),
     /// What it says of its place cannot be one: at one of several destinations that is no fault of its producer's (PIP-13).
@@ -116,7 +121,7 @@ impl Placed {
     pub fn place(&self) -> Option<&Place> {
         match self {
             Self::At(place) => Some(place),
-            Self::Unordered | Self::Unreadable => None,
+            Self::Unordered | Self::Unmarked | Self::Unreadable => None,
         }
     }
 }

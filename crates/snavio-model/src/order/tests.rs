@@ -197,13 +197,18 @@ fn a_place_is_found_for_many_destinations_at_once() {
     let sent = message(r#"{"buildId":"b","eventSequence":7,"a":{"b":"x","c":["e",3]}}"#, Some(kept));
     let defaults = OrderDefaults::default();
     let found = Place::find_each(&sent, routes.iter(), &defaults);
-    let alone: Vec<_> = routes.iter().map(|it| Place::find(&sent, it, &defaults)).collect();
-    assert_eq!(found, alone);
-    let numbers: Vec<_> =
-        found.iter().map(|it| it.as_ref().map(|it| it.as_ref().map(|it| it.number)).ok()).collect();
-    let (free, unreadable) = (Some(None), None);
-    let at = |number| Some(Some(number));
-    assert_eq!(numbers, [at(7), free, at(12), free, at(3), at(7), at(12), free, free, unreadable]);
+    let alone: Vec<_> = routes.iter().map(|route| Place::find(&sent, route, &defaults)).collect();
+    let place = |found: &Result<Placed, Refusal>| found.clone().map(|placed| placed.place().cloned());
+    assert_eq!(found.iter().map(place).collect::<Vec<_>>(), alone);
+    let words = found.iter().map(|found| match found {
+        Ok(Placed::At(place)) => place.number.to_string(),
+        Ok(Placed::Unordered) => "not ordered".to_owned(),
+        Ok(Placed::Unmarked) => "unmarked".to_owned(),
+        Ok(Placed::Unreadable) | Err(_) => "unreadable".to_owned(),
+    });
+    let words: Vec<_> = words.collect();
+    let (free, unmarked) = ("not ordered", "unmarked");
+    assert_eq!(words, ["7", free, "12", unmarked, "3", "7", "12", free, unmarked, "unreadable"]);
 }
 
 /// ORD-1

@@ -32,9 +32,9 @@ fn all_attempts_together_take_their_deadlines_and_pauses() {
 fn an_answer_is_done_tried_again_or_final() {
     let answer = |status| Answer { status, content_type: None, body: r#"{"ref":["JE-1",7,""]}"#.into() };
     let soon = Some(Duration::from_secs(1));
-    let ended = |status, retry_after, in_doubt| {
+    let ended = |status, retry_after, on_unknown_outcome| {
         let answer = Some(answer(status));
-        match Ending::of_http(status, answer, Some("/ref/0"), retry_after, in_doubt) {
+        match Ending::of_http(status, answer, Some("/ref/0"), retry_after, on_unknown_outcome) {
             Ending::Completed { reference, .. } => format!("done {reference:?}"),
             Ending::Failed { is_final: true, .. } => "final".to_owned(),
             Ending::Failed { .. } => "again".to_owned(),
@@ -49,12 +49,12 @@ fn an_answer_is_done_tried_again_or_final() {
         (&[301, 400, 401, 404, 409, 422], "final", "final"),
     ] {
         for status in statuses {
-            assert_eq!(ended(*status, None, InDoubt::Retry), retried, "{status}");
-            assert_eq!(ended(*status, None, InDoubt::Hold), held, "{status}");
+            assert_eq!(ended(*status, None, UnknownOutcome::Retry), retried, "{status}");
+            assert_eq!(ended(*status, None, UnknownOutcome::Hold), held, "{status}");
         }
     }
-    assert_eq!(ended(503, soon, InDoubt::Hold), "again", "it was not let in");
-    assert_eq!(ended(500, soon, InDoubt::Hold), "unknown");
+    assert_eq!(ended(503, soon, UnknownOutcome::Hold), "again", "it was not let in");
+    assert_eq!(ended(500, soon, UnknownOutcome::Hold), "unknown");
     for (pointer, reference) in [("/ref/1", Some("7")), ("/ref/2", None), ("/ref", None), ("/none", None)] {
         assert_eq!(answer(200).reference(pointer).ok().as_deref(), reference, "{pointer}");
     }
@@ -64,7 +64,8 @@ fn an_answer_is_done_tried_again_or_final() {
 #[test]
 fn a_processor_that_is_at_it_still_is_asked_again_and_a_reference_is_one_line() {
     let answer = |body: &str| Answer { status: 409, content_type: None, body: body.to_owned().into() };
-    let later = Ending::of_http(409, Some(answer("{}")), None, Some(Duration::from_secs(3)), InDoubt::Retry);
+    let later =
+        Ending::of_http(409, Some(answer("{}")), None, Some(Duration::from_secs(3)), UnknownOutcome::Retry);
     assert!(matches!(later, Ending::Failed { is_final: false, .. }), "{later:?}");
     for (body, reference) in [(r#"{"r":"JE\u00001"}"#, None), (r#"{"r":"JE-1"}"#, Some("JE-1"))] {
         assert_eq!(answer(body).reference("/r").ok().as_deref(), reference, "{body}");
@@ -91,12 +92,12 @@ fn what_is_done_says_what_is_missing_all_the_same() {
         (None, Some("/r"), None, Some(unknown.as_str())),
     ] {
         let answer = body.map(|it| Answer { status: 201, content_type: None, body: it.into() });
-        let done = Ending::of_http(201, answer.clone(), pointer, None, InDoubt::Retry);
+        let done = Ending::of_http(201, answer.clone(), pointer, None, UnknownOutcome::Retry);
         let [reference, note] = [reference, note].map(|it| it.map(str::to_owned));
         assert_eq!(done, Ending::Completed { answer, reference, note });
     }
     for (status, word) in [(422, "final"), (503, "again"), (502, "unknown")] {
-        let told = match Ending::of_http(status, None, Some("/r"), None, InDoubt::Retry) {
+        let told = match Ending::of_http(status, None, Some("/r"), None, UnknownOutcome::Retry) {
             Ending::Failed { is_final: true, answer: None, error, .. } => format!("final: {error}"),
             Ending::Failed { answer: None, error, .. } => format!("again: {error}"),
             Ending::Unknown { error } => format!("unknown: {error}"),
@@ -185,7 +186,10 @@ fn parameters_that_cannot_work_are_named() {
         (Processing { url: None, ..Processing::push("x") }, "processing.url"),
         (Processing { form: PushForm::Cloudevents, ..http() }, "processing.form"),
         (Processing { reference: Some("/x".to_owned()), ..Processing::push("x") }, "processing.reference"),
-        (Processing { in_doubt: InDoubt::Hold, ..Processing::push("x") }, "in_doubt"),
+        (
+            Processing { on_unknown_outcome: UnknownOutcome::Hold, ..Processing::push("x") },
+            "on_unknown_outcome",
+        ),
         (Processing { timeout_seconds: 30, ..Processing::push("x") }, "before its attempt's deadline"),
         (Processing { kind: ProcessingKind::Tracked, ..http() }, "processing.url"),
         (Processing { timeout_seconds: 30, ..http() }, "before its attempt's deadline: 30 s"),

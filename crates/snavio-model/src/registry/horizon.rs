@@ -6,21 +6,42 @@ use std::time::Duration;
 
 use super::{BoundRoute, Change, Entry, Registry, Route, ServiceView};
 use crate::limits;
-use crate::name::GrantedName;
+use crate::name::{GrantedName, TenantName};
 use crate::time::Timestamp;
 
 /// Times of one destination that are told apart; older ones are taken for one, with the shortest keep of them.
 const SPANS_MAX: usize = 16;
 
+/// Claims by the tenants that they are of: the sender's, and the owner of the destination.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Involved<'a> {
+    /// Each of these is the sender or the owner; any tenant where there are none.
+    pub parties: &'a [String],
+    /// The sender; any when not given.
+    pub sender: Option<&'a TenantName>,
+}
+
+impl Involved<'_> {
+    /// Whether such a claim can be at a destination of this owner, by who can send there.
+    fn can_be_at(&self, owner: &str, is_sent_by: impl Fn(&str) -> bool) -> bool {
+        let is_involved = |party: &String| party == owner || is_sent_by(party);
+        self.parties.iter().all(is_involved) && self.sender.is_none_or(|sender| is_sent_by(sender.as_str()))
+    }
+}
+
 impl Registry {
-    /// The shortest time for which claims are kept on what services of a tenant send: by routes to their own tenant, by those
-    /// of others that they are granted, and by subscriptions to their events. What is older may have been and be gone.
-    /// Nothing if no claim is made of anything.
-    pub fn shortest_keep(&self, tenant: &str) -> Option<Duration> {
+    /// The shortest time for which such claims are kept. A tenant can send by routes to its own services, by those of others
+    /// that it is granted, and by subscriptions to its events. None if no claim is made of anything.
+    pub fn shortest_keep(&self, involved: Involved<'_>) -> Option<Duration> {
         let keeps = self.services().flat_map(|view| {
-            let routes = view.routes().filter(|it| is_sent_by(tenant, view, it));
-            let subscriptions = view.subscriptions().filter(|it| is_published_by(tenant, it));
-            routes.chain(subscriptions).filter_map(|it| it.route.claim.keep()).min()
+            let owner = view.name.tenant();
+            let routes = view
+                .routes()
+                .filter(move |route| involved.can_be_at(owner, |tenant| is_sent_by(tenant, view, route)));
+            let subscriptions = view
+                .subscriptions()
+                .filter(move |route| involved.can_be_at(owner, |tenant| is_published_by(tenant, route)));
+            routes.chain(subscriptions).filter_map(|route| route.route.claim.keep()).min()
         });
         keeps.min()
     }
@@ -45,6 +66,8 @@ pub struct Horizons {
     destinations: BTreeMap<Arc<str>, Past>,
     /// What a tenant's services were ever granted: targets and names.
     granted: BTreeMap<String, BTreeSet<(String, String)>>,
+    /// Every tenant that was ever registered.
+    tenants: BTreeSet<TenantName>,
 }
 
 #[derive(Debug)]
@@ -89,6 +112,9 @@ impl Horizons {
             let of_tenant = self.granted.entry(grant.source.tenant().to_owned()).or_default();
             of_tenant.insert((grant.target.to_string(), grant.name.to_string()));
         }
+        if let Some(Entry::Tenant(tenant)) = &change.after {
+            self.tenants.insert(tenant.name.clone());
+        }
         let (before, after) = (routed(change.before.as_ref()), routed(change.after.as_ref()));
         let Some(route) = after.or(before) else { return };
         let past = self.destinations.entry(route.destination()).or_insert_with(|| Past {
@@ -106,6 +132,16 @@ impl Horizons {
     pub fn keep_all_at(&self, destination: &str, sent_at: Option<Timestamp>, now: Timestamp) -> bool {
         let past = self.destinations.get(destination);
         past.is_some_and(|past| past.spans.iter().all(|it| it.keeps(sent_at, now)))
+    }
+
+    /// Every tenant that was ever registered, in the order of their names.
+    pub fn tenants(&self) -> impl Iterator<Item = &TenantName> {
+        self.tenants.iter()
+    }
+
+    /// Whether a destination was ever registered at which such claims can be.
+    pub fn was_registered(&self, destination: &str, involved: Involved<'_>) -> bool {
+        self.destinations.get(destination).is_some_and(|past| self.can_be_at(past, involved))
     }
 
     /// Whether claims are made at a destination, or ever were.
@@ -134,19 +170,27 @@ impl Horizons {
         claiming.chain(merged).any(may_be_of)
     }
 
-    /// Whether whatever services of a tenant sent at a time, or at any, would still be known, wherever it went; but for what
-    /// went where claims were never made.
-    pub fn keep_all_of(&self, tenant: &str, sent_at: Option<Timestamp>, now: Timestamp) -> bool {
-        let granted = self.granted.get(tenant);
-        let is_granted = |past: &Past| {
-            let has =
-                |name: &str| granted.is_some_and(|it| it.contains(&(past.target.clone(), name.to_owned())));
-            past.publishers.is_none() && (past.tenant == tenant || has(&past.name) || has(GrantedName::ALL))
+    /// Whether every such claim of what was sent at a time, or at any, would still be kept, wherever claims were ever made.
+    pub fn keep_all_of(&self, involved: Involved<'_>, sent_at: Option<Timestamp>, now: Timestamp) -> bool {
+        let past = self.destinations.values().filter(|past| past.claimed && self.can_be_at(past, involved));
+        past.flat_map(|past| &past.spans).all(|span| span.keeps(sent_at, now))
+    }
+
+    /// Whether such claims can be at a destination, by who could ever send there.
+    fn can_be_at(&self, past: &Past, involved: Involved<'_>) -> bool {
+        let is_granted = |tenant: &str, name: &str| {
+            let granted = self.granted.get(tenant);
+            granted.is_some_and(|granted| granted.contains(&(past.target.clone(), name.to_owned())))
         };
-        let is_sent = |past: &&Past| past.publishers.as_deref() == Some(tenant) || is_granted(past);
-        let claims = |past: &&Past| past.claimed;
-        let mut spans = self.destinations.values().filter(is_sent).filter(claims).flat_map(|it| &it.spans);
-        spans.all(|it| it.keeps(sent_at, now))
+        let is_sent_by = |tenant: &str| match &past.publishers {
+            Some(publishers) => publishers == tenant,
+            None => {
+                past.tenant == tenant
+                    || is_granted(tenant, &past.name)
+                    || is_granted(tenant, GrantedName::ALL)
+            }
+        };
+        involved.can_be_at(&past.tenant, is_sent_by)
     }
 }
 
@@ -224,6 +268,12 @@ mod tests {
         horizons
     }
 
+    /// Whether claims are kept that a tenant sent, or was sent.
+    fn kept(horizons: &Horizons, tenant: &str, sent_at: Option<Timestamp>, now: Timestamp) -> bool {
+        let parties = [tenant.to_owned()];
+        horizons.keep_all_of(Involved { parties: &parties, sender: None }, sent_at, now)
+    }
+
     /// CLM-10
     #[test]
     fn what_was_sent_under_a_shorter_keep_may_be_forgotten() {
@@ -245,7 +295,7 @@ mod tests {
             let sent = sent_at.map(at);
             let destination = route().destination();
             assert_eq!(changed.keep_all_at(&destination, sent, at(now)), is_kept, "{sent_at:?} at {now}");
-            assert_eq!(changed.keep_all_of(route().target.tenant(), sent, at(now)), is_kept);
+            assert_eq!(kept(&changed, route().target.tenant(), sent, at(now)), is_kept);
         }
         assert!(
             changed.ever_claimed_at(&route().destination())
@@ -257,10 +307,7 @@ mod tests {
             !always.keep_all_at("acme/nobody:nothing", None, at(0)),
             "and of what never was nothing is said"
         );
-        assert!(
-            always.keep_all_of("elsewhere", None, at(3000 * DAY)),
-            "who can send nothing has sent nothing"
-        );
+        assert!(kept(&always, "elsewhere", None, at(3000 * DAY)), "who can send nothing has sent nothing");
         let unclaimed = registered(&[(0, Some(ClaimPolicy::None)), (10, ledger)]);
         assert!(!unclaimed.keep_all_at(&route().destination(), None, at(20)));
         assert!(unclaimed.ever_claimed_at(&route().destination()), "it is now");
@@ -268,8 +315,8 @@ mod tests {
         assert!(!never.ever_claimed_at(&route().destination()));
         let gone = registered(&[(0, Some(SHORT)), (1000, None)]);
         assert!(gone.ever_claimed_at(&route().destination()), "it was then");
-        assert!(!gone.keep_all_of(route().target.tenant(), Some(at(500)), at(2000)), "it was there then");
-        assert!(gone.keep_all_of(route().target.tenant(), Some(at(1500)), at(2000)));
+        assert!(!kept(&gone, route().target.tenant(), Some(at(500)), at(2000)), "it was there then");
+        assert!(kept(&gone, route().target.tenant(), Some(at(1500)), at(2000)));
     }
 
     /// CLM-20
@@ -294,13 +341,13 @@ mod tests {
     #[test]
     fn what_was_granted_once_may_have_been_used() {
         let mut horizons = registered(&[(0, Some(SHORT))]);
-        assert!(horizons.keep_all_of("zeta", None, at(500)));
+        assert!(kept(&horizons, "zeta", None, at(500)));
         let name: GrantedName = GrantedName::ALL.parse().unwrap();
         let shop = "zeta/shop".parse().unwrap();
         let granted = Entry::Grant(Grant::new(shop, route().target, name));
         let (who, why, key, before) = (String::new(), String::new(), granted.key(), None);
         horizons.add(&Change { version: 9, at: at(1), who, why, key, before, after: Some(granted) });
-        assert!(!horizons.keep_all_of("zeta", None, at(500)));
+        assert!(!kept(&horizons, "zeta", None, at(500)));
         assert_eq!(horizons.version(), 9);
     }
 

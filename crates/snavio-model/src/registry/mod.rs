@@ -33,7 +33,7 @@ pub use entry::{
     event_type_of,
 };
 pub use evidence::{EntryEvidence, Evidence, LoggedChange, SECRET_MEMBERS};
-pub use horizon::Horizons;
+pub use horizon::{Horizons, Involved};
 pub use identity::{GrantRequest, Issuer, KeySet, PersonalToken, Role, Workload};
 pub use key::{EntryKey, Kind};
 pub use live_adapter::LiveAdapter;

@@ -38,7 +38,7 @@ pub(super) fn way<'a>(
         return Way::Ends(seen);
     }
     let place = match intake.places.get(at) {
-        None | Some(Placed::Unordered) => return Way::New,
+        None | Some(Placed::Unordered | Placed::Unmarked) => return Way::New,
         Some(Placed::Unreadable) => return Way::Unreadable,
         Some(Placed::At(place)) => place,
     };

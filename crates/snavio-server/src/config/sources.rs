@@ -201,7 +201,6 @@ fn lookup<'t>(table: &'t Table, setting: &str) -> Option<&'t Value> {
 }
 
 fn nearest(wrong: &str, known: &[String]) -> String {
-    let best =
-        known.iter().map(|it| (strsim::jaro_winkler(wrong, it), it)).max_by(|a, b| a.0.total_cmp(&b.0));
-    best.filter(|(score, _)| *score > 0.7).map(|(_, it)| format!("; did you mean {it}?")).unwrap_or_default()
+    let name = crate::nearest(wrong, known.iter().map(String::as_str));
+    name.map(|name| format!("; did you mean {name}?")).unwrap_or_default()
 }

@@ -1,29 +1,37 @@
 //! Claims: what became of an id, and what a person does with what failed (CLM-2, CLM-10, CLM-11).
 
+use std::collections::BTreeSet;
+
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 use snavio_model::claim::{IdKey, Status};
+use snavio_model::conflict::Conflict;
 use snavio_model::hash::HASH_VERSION;
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::limits;
-use snavio_model::name::TenantName;
+use snavio_model::name::{InvalidName, TenantName};
 use snavio_model::permission::Permission;
 use snavio_model::refusal::{Reason, Refusal};
+use snavio_model::registry::Involved;
 use snavio_model::time::{Clock, Timestamp};
-use snavio_store::{ClaimFilter, HeldBack, HeldDelivery, StoreError, StoredClaim};
+use snavio_store::{ClaimFilter, ClaimLookUp, HeldBack, HeldDelivery, StoreError, StoredClaim};
 use utoipa::{IntoParams, ToSchema};
 
 use super::answer::json;
 use super::extract::{JsonBody, Params, Segments, page_limit};
 use super::message::MessageDocument;
 use super::queues::{act, does};
+use super::unknown::{destinations, unknown, unknown_word};
 use super::whose;
 use super::work::check_reference;
 use super::{App, Problem, Shared};
 use crate::principal::{Principal, forbidden};
+
+/// Claims that are named where an id has several.
+const CANDIDATES_TOLD_MAX: usize = 3;
 
 /// Which claims.
 #[derive(Deserialize, IntoParams)]
@@ -210,15 +218,13 @@ pub(super) async fn owner(
 }
 
 fn statuses(named: Option<&str>) -> Result<Vec<Status>, Refusal> {
-    let word = match named {
-        None => {
-            let open = ["PROCESSING", "FAILED", "IN_DOUBT"].iter();
-            return Ok(open.flat_map(|word| Status::named(word)).collect());
-        }
-        Some(word) => word,
+    const OPEN: [&str; 3] = ["processing", "failed", "in_doubt"];
+    let Some(word) = named else {
+        return Ok(OPEN.iter().flat_map(|word| Status::named(word)).collect());
     };
     match Status::named(word).as_slice() {
-        [] | [Status::Completed] => {
+        [] => Err(unknown_word("status", word, &OPEN)),
+        [Status::Completed] => {
             let detail =
                 "status is one of processing, failed and in_doubt; what is complete is looked up by its id";
             Err(Refusal::new(Reason::InvalidRequest, detail))
@@ -227,15 +233,16 @@ fn statuses(named: Option<&str>) -> Result<Vec<Status>, Refusal> {
     }
 }
 
-/// Which id is looked up.
+/// Which claims of an id are looked up, of those that the caller may see.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct LookUp {
-    /// The tenant whose id it is: the caller's own when not said.
+    /// Only those that this tenant sent, or was sent at one of its destinations.
     tenant: Option<String>,
-    /// Only at this destination, for example `tenant/service:name`. Without one, what is not there may have been at any of
-    /// those that the tenant can send to.
+    /// Only those of the id as this tenant sent it: each sender's ids are its own.
+    sender: Option<String>,
+    /// Only the one at this destination, for example `tenant/service:name`.
     destination: Option<String>,
     /// When it was sent, where its id does not say so: what is older than claims are kept, or were kept then, cannot be known
     /// any more.
@@ -247,7 +254,8 @@ pub(super) struct LookUp {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Found {
     event_id: String,
-    tenant: String,
+    /// The tenants that sent it, as far as the caller may see their claims and conflicts.
+    tenants: BTreeSet<String>,
     /// `completed`, `in_progress`, `failed`, `in_doubt`, `conflict`, `never_seen`, `beyond_horizon`, or `over` where all
     /// that is left is a claim whose time is over.
     outcome: &'static str,
@@ -265,58 +273,69 @@ pub(super) async fn look_up(
     Segments(key): Segments<String>,
     Params(asked): Params<LookUp>,
 ) -> Result<Response, Problem> {
-    let key = id_key(&principal, &key, asked.tenant.as_deref())?;
-    let claims = seen_claims(&app, &principal, &key, asked.destination.as_deref()).await?;
+    let (id, sent_at) = (message_id(&key)?, sent_at(&asked, &key)?);
+    let LookUp { tenant, sender, destination, .. } = asked;
+    let which = Which { tenant, sender, destination };
+    let look_up = which.look_up(&app, &principal, id).await?;
+    let mut claims = claims_under(&app, &principal, &look_up).await?;
+    let is_there = !claims.is_empty();
+    claims.retain(|it| sees(&principal, it));
     let now = app.clock.now();
-    let reads = |owner: &TenantName| principal.standing().reads(owner.as_str());
-    let is_own = principal.standing().reads(key.tenant.as_str());
-    let owner = principal.standing().tenant().filter(|_| !is_own);
-    let conflicts = app.gate.store().conflicts_of(&key, owner).await?;
-    let seen = conflicts.iter().filter(|it| is_own || reads(&it.owner)).map(|it| it.id.0);
-    let conflicts: Vec<_> = seen.collect();
-    // Whether another tenant has used an id is nobody's to learn (CLM-1).
-    if !is_own && claims.is_empty() && conflicts.is_empty() {
-        return Err(Refusal::new(Reason::NotFound, "there is no such claim").into());
+    let standing = principal.standing();
+    let conflicts = app.gate.store().conflicts_under(&look_up).await?;
+    let is_seen = |it: &Conflict| standing.reads(it.tenant.as_str()) || standing.reads(it.owner.as_str());
+    let conflicts: Vec<_> = conflicts.into_iter().filter(is_seen).collect();
+    // Whether another tenant has used an id is nobody's to learn (CLM-1), nor what another service of one's own was answered.
+    if claims.is_empty() && conflicts.is_empty() && (is_there || !which.is_within_reach(&principal)) {
+        let detail = "there is no such claim that you may see";
+        return Err(Refusal::new(Reason::NotFound, detail).into());
     }
-    let outcome = outcome(&app, &claims, &conflicts, &asked, &key).await?;
+    let outcome = match outcome(&claims, &conflicts, now) {
+        Some(outcome) => outcome,
+        None if !is_destination(&app, &look_up).await? => {
+            let known = destinations(&app.gate.registry(), &principal);
+            let wrong = which.destination.as_deref().unwrap_or_default();
+            return Err(unknown("destination", wrong, known.iter().map(String::as_str)).into());
+        }
+        None if keeps_all(&app, &look_up, &which, sent_at).await => "never_seen",
+        None => "beyond_horizon",
+    };
+    let senders = claims.iter().map(|it| &it.key.tenant).chain(conflicts.iter().map(|it| &it.tenant));
     let found = Found {
-        event_id: key.id.to_string(),
-        tenant: key.tenant.to_string(),
+        event_id: look_up.id.to_string(),
+        tenants: senders.map(ToString::to_string).collect(),
         outcome,
         claims: claims.iter().map(|it| ClaimDocument::new(it, now)).collect(),
-        conflicts,
+        conflicts: conflicts.iter().map(|it| it.id.0).collect(),
     };
     Ok(json(StatusCode::OK, &found))
 }
 
-async fn outcome(
-    app: &App,
-    claims: &[StoredClaim],
-    conflicts: &[i64],
-    asked: &LookUp,
-    key: &IdKey,
-) -> Result<&'static str, Refusal> {
-    let now = app.clock.now();
+/// Whether the destination that is asked for, if one is, ever was one at which the parties can have claims.
+async fn is_destination(app: &App, look_up: &ClaimLookUp) -> Result<bool, StoreError> {
+    let Some(destination) = &look_up.destination else { return Ok(true) };
+    let involved = Involved { parties: &look_up.parties, sender: None };
+    app.gate.was_destination(destination, involved).await
+}
+
+/// When an id was sent, as far as that is known.
+fn sent_at(asked: &LookUp, id: &str) -> Result<Option<Timestamp>, Refusal> {
+    let Some(text) = &asked.sent_at else { return Ok(message_id(id)?.made_at()) };
+    let wrong = || Refusal::new(Reason::InvalidRequest, "sent_at is a time in RFC 3339");
+    Timestamp::parse(text).map(Some).ok_or_else(wrong)
+}
+
+/// What became of an id by what is on record of it, if anything is.
+fn outcome(claims: &[StoredClaim], conflicts: &[Conflict], now: Timestamp) -> Option<&'static str> {
     let live = |it: &&StoredClaim| it.claim.is_live(now);
     let is = |status: fn(Status) -> bool| claims.iter().filter(live).any(|it| status(it.status(now)));
     if claims.is_empty() {
-        let sent_at = match &asked.sent_at {
-            Some(text) => Some(
-                Timestamp::parse(text)
-                    .ok_or_else(|| Refusal::new(Reason::InvalidRequest, "sent_at is a time in RFC 3339"))?,
-            ),
-            None => key.id.made_at(),
-        };
-        if !conflicts.is_empty() {
-            return Ok("conflict");
-        }
-        let is_certain = !is_beyond(app, asked, key, sent_at) && keeps_all(app, asked, key, sent_at).await;
-        return Ok(if is_certain { "never_seen" } else { "beyond_horizon" });
+        return (!conflicts.is_empty()).then_some("conflict");
     }
     if !claims.iter().any(|it| it.claim.is_live(now)) {
-        return Ok("over");
+        return Some("over");
     }
-    Ok(if is(|it| it == Status::InDoubt) {
+    Some(if is(|it| it == Status::InDoubt) {
         "in_doubt"
     } else if is(|it| matches!(it, Status::Failed { .. })) {
         "failed"
@@ -327,19 +346,23 @@ async fn outcome(
     })
 }
 
-/// Whether a claim as they are kept now would be over.
-fn is_beyond(app: &App, asked: &LookUp, key: &IdKey, sent_at: Option<Timestamp>) -> bool {
+/// Whether every claim that can have been made of what was sent would be kept still, by what is registered and by what was
+/// since then. Where that cannot be known, nothing is certain.
+async fn keeps_all(app: &App, look_up: &ClaimLookUp, which: &Which, sent_at: Option<Timestamp>) -> bool {
     let registry = app.gate.registry();
-    let kept = match asked.destination.as_deref() {
+    let sender = which.sender.as_ref().and_then(|_| look_up.senders.first());
+    let involved = Involved { parties: &look_up.parties, sender };
+    let destination = which.destination.as_deref();
+    let kept = match destination {
         Some(destination) => registry.destination(destination).and_then(|it| it.route.claim.keep()),
-        None => registry.shortest_keep(key.tenant.as_str()),
+        None => registry.shortest_keep(involved),
     };
-    sent_at.is_some_and(|at| app.clock.now().since(at) >= kept.unwrap_or(limits::STRICT_KEEP))
-}
-
-/// Whether claims as they were kept since would all be there still. Where that cannot be known, nothing is certain.
-async fn keeps_all(app: &App, asked: &LookUp, key: &IdKey, sent_at: Option<Timestamp>) -> bool {
-    let kept = app.gate.keeps_all(key.tenant.as_str(), asked.destination.as_deref(), sent_at).await;
+    let is_beyond =
+        sent_at.is_some_and(|at| app.clock.now().since(at) >= kept.unwrap_or(limits::STRICT_KEEP));
+    if is_beyond {
+        return false;
+    }
+    let kept = app.gate.keeps_all(involved, destination, sent_at).await;
     kept.unwrap_or_else(|error| {
         let error = &error as &dyn std::error::Error;
         tracing::warn!(error, "for how long claims were kept cannot be read from the changelog");
@@ -347,58 +370,103 @@ async fn keeps_all(app: &App, asked: &LookUp, key: &IdKey, sent_at: Option<Times
     })
 }
 
-/// The id that is meant, in the caller's own tenant unless another is named.
-pub(super) fn id_key(principal: &Principal, id: &str, tenant: Option<&str>) -> Result<IdKey, Refusal> {
+/// An id that is asked for.
+fn message_id(id: &str) -> Result<MessageId, Refusal> {
     let wrong = || Refusal::new(Reason::InvalidId, "an id is 1 to 128 printable ASCII characters");
-    let unsaid = || {
-        Refusal::new(
-            Reason::InvalidRequest,
-            "who is there for all tenants says whose: ?tenant=<tenant>, on the command line --tenant <tenant>",
-        )
-    };
-    let tenant = tenant.or(principal.standing().tenant()).ok_or_else(unsaid)?;
-    let tenant =
-        TenantName::new(tenant).map_err(|invalid| Refusal::new(Reason::InvalidName, invalid.to_string()))?;
-    Ok(IdKey { id: MessageId::asked_for(id).ok_or_else(wrong)?, tenant })
+    MessageId::asked_for(id).ok_or_else(wrong)
 }
 
-/// The claims under an id that the caller may see: those of its own tenant's ids, and those of its destinations.
+/// An id of a tenant.
+pub(super) fn id_key(id: &str, tenant: &str) -> Result<IdKey, Refusal> {
+    let tenant =
+        TenantName::new(tenant).map_err(|invalid| Refusal::new(Reason::InvalidName, invalid.to_string()))?;
+    Ok(IdKey { id: message_id(id)?, tenant })
+}
+
+/// The claims that are asked for and that the caller may see: those of its own tenant's ids, and those of its destinations.
 pub(super) async fn seen_claims(
     app: &App,
     principal: &Principal,
-    key: &IdKey,
-    destination: Option<&str>,
+    look_up: &ClaimLookUp,
 ) -> Result<Vec<StoredClaim>, Problem> {
-    let standing = principal.standing();
-    let is_own = standing.reads(key.tenant.as_str());
-    // People also see what is kept past its time, for a hold or a conflict, or is not swept yet.
+    let claims = claims_under(app, principal, look_up).await?;
+    Ok(claims.into_iter().filter(|it| sees(principal, it)).collect())
+}
+
+/// The claims that are asked for. People also see claims that are kept past their time, for a hold or a conflict, or are not
+/// swept yet.
+async fn claims_under(
+    app: &App,
+    principal: &Principal,
+    look_up: &ClaimLookUp,
+) -> Result<Vec<StoredClaim>, StoreError> {
     let not_over = match principal {
         Principal::Service(_) => app.clock.now(),
         Principal::Operator | Principal::Person(_) => Timestamp(i64::MIN),
     };
-    let claims = app.gate.store().claims_of(key, not_over).await?;
-    let owner = |it: &StoredClaim| it.key.destination.split('/').next().unwrap_or_default().to_owned();
-    // What a service was answered is no other's to read (CLM-1): people of the tenant see all of it, services their own.
-    let is_seen = |it: &StoredClaim| match principal {
-        Principal::Service(caller) => {
-            let target = it.key.destination.split(':').next().unwrap_or_default();
-            it.claim.source == caller.service || target == caller.service.as_str()
-        }
-        Principal::Operator | Principal::Person(_) => is_own || standing.reads(&owner(it)),
-    };
-    let is_meant = |it: &StoredClaim| destination.is_none_or(|asked| *it.key.destination == *asked);
-    Ok(claims.into_iter().filter(|it| is_seen(it) && is_meant(it)).collect())
+    app.gate.store().claims_under(look_up, not_over).await
 }
 
-/// Which claim of an id.
+/// Whether the caller may see a claim. What a service was answered is no other's to read (CLM-1): people of the tenant see all
+/// of it, services their own.
+fn sees(principal: &Principal, stored: &StoredClaim) -> bool {
+    let (key, standing) = (&stored.key, principal.standing());
+    match principal {
+        Principal::Service(caller) => {
+            let target = key.destination.split(':').next().unwrap_or_default();
+            stored.claim.source == caller.service || target == caller.service.as_str()
+        }
+        Principal::Operator | Principal::Person(_) => {
+            standing.reads(key.tenant.as_str()) || standing.reads(owner_of(&key.destination))
+        }
+    }
+}
+
+/// The tenant of a destination.
+fn owner_of(destination: &str) -> &str {
+    destination.split('/').next().unwrap_or_default()
+}
+
+/// Which claims of an id, of those that the caller may see.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Which {
-    /// The tenant whose id it is: the caller's own when not said.
+    /// Only those that this tenant sent, or was sent at one of its destinations.
     tenant: Option<String>,
-    /// At which destination, where the id has more than one.
+    /// Only those of the id as this tenant sent it: each sender's ids are its own.
+    sender: Option<String>,
+    /// Only the one at this destination, for example `tenant/service:name`.
     destination: Option<String>,
+}
+
+impl Which {
+    /// What the store is asked: nothing but claims that the caller's tenant sent or was sent, if it acts for one.
+    async fn look_up(&self, app: &App, principal: &Principal, id: MessageId) -> Result<ClaimLookUp, Problem> {
+        for tenant in [&self.tenant, &self.sender].into_iter().flatten() {
+            whose::known(app, principal, tenant).await?;
+        }
+        let own = principal.standing().tenant();
+        let parties: BTreeSet<_> = own.into_iter().chain(self.tenant.as_deref()).map(str::to_owned).collect();
+        let senders = match &self.sender {
+            Some(sender) => {
+                let wrong = |invalid: InvalidName| Refusal::new(Reason::InvalidName, invalid.to_string());
+                vec![TenantName::new(sender).map_err(wrong)?]
+            }
+            None => app.gate.tenants_ever().await?,
+        };
+        let parties = parties.into_iter().collect();
+        Ok(ClaimLookUp { id, senders, parties, destination: self.destination.clone() })
+    }
+
+    /// Whether the caller would see whatever is asked for: all of it is of a tenant whose claims it reads.
+    fn is_within_reach(&self, principal: &Principal) -> bool {
+        let standing = principal.standing();
+        let named = [&self.tenant, &self.sender].into_iter().flatten();
+        let owner = self.destination.as_deref().map(owner_of);
+        let mut named = named.map(String::as_str).chain(owner).peekable();
+        named.peek().is_none() || named.any(|tenant| standing.reads(tenant))
+    }
 }
 
 /// The stored answer itself, byte for byte.
@@ -454,13 +522,18 @@ pub(super) async fn message(
 }
 
 async fn one(app: &App, principal: &Principal, key: &str, which: &Which) -> Result<StoredClaim, Problem> {
-    let key = id_key(principal, key, which.tenant.as_deref())?;
-    let mut claims = seen_claims(app, principal, &key, which.destination.as_deref()).await?;
+    let look_up = which.look_up(app, principal, message_id(key)?).await?;
+    let mut claims = seen_claims(app, principal, &look_up).await?;
     match (claims.len(), claims.pop()) {
         (1, Some(claim)) => Ok(claim),
         (0, _) | (_, None) => Err(Refusal::new(Reason::NotFound, "there is no such claim").into()),
-        _ => {
-            let detail = "the id has several destinations: name one, ?destination=<destination>";
+        (count, Some(last)) => {
+            let some = claims.iter().take(CANDIDATES_TOLD_MAX - 1).chain([&last]);
+            let some = some.map(|it| format!("{} from tenant {}", it.key.destination, it.key.tenant));
+            let detail = format!(
+                "the id has {count} claims, for example at {}: name one by ?destination=<destination> and ?sender=<tenant>",
+                some.collect::<Vec<_>>().join(" and at ")
+            );
             Err(Refusal::new(Reason::InvalidRequest, detail).into())
         }
     }
@@ -486,7 +559,7 @@ pub(super) async fn reprocess(
 ) -> Result<Response, Problem> {
     let unsettled = unsettled(&app, &principal, &key, &which).await?;
     let act = act(&app, &principal, &body.why)?;
-    let redriven = app.gate.store().redrive(&unsettled.owner, vec![unsettled.delivery], act).await?;
+    let redriven = app.gate.store().reprocess(&unsettled.owner, unsettled.delivery, act).await?;
     if !redriven.full.is_empty() {
         return Err(Refusal::new(Reason::Overloaded, "its queue is full; it stays as it is").into());
     }
@@ -518,8 +591,8 @@ async fn unsettled(app: &App, principal: &Principal, key: &str, which: &Which) -
     if !does(principal, &claim.key.destination) {
         return Err(forbidden("only the service that does the work may do this").into());
     }
-    let owner = claim.key.destination.split('/').next().unwrap_or_default().to_owned();
-    let owner = whose::tenant(app, principal, Permission::Mend, Some(&owner)).await?;
+    let owner = owner_of(&claim.key.destination);
+    let owner = whose::tenant(app, principal, Permission::Mend, Some(owner)).await?;
     let status = claim.status(app.clock.now());
     let delivery = claim.claim.progress.as_ref().map(|it| it.delivery);
     let delivery = delivery.filter(|_| status.waits_for_a_person()).ok_or_else(|| no_longer(status))?;

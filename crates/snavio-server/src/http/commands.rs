@@ -102,6 +102,10 @@ pub(super) struct Accepted {
     /// Accepted, and queues behind one of its entity that failed for good.
     #[serde(skip_serializing_if = "Option::is_none")]
     parked: Option<bool>,
+    /// `false` where its route orders by entity, and the message has no entity or no number that counts there: it passes
+    /// unordered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ordered: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     first_seen_at: Option<String>,
     /// It is being processed: ask under `outcome` what became of it.
@@ -133,6 +137,7 @@ impl Default for Accepted {
             skipped: None,
             waiting: None,
             parked: None,
+            ordered: None,
             first_seen_at: None,
             in_progress: None,
             outcome: None,
@@ -486,6 +491,7 @@ fn alone(id: &MessageId, reached: &Reached) -> (StatusCode, Accepted) {
         skipped: (reached.verdict == Verdict::Skipped).then_some(true),
         waiting: stands(Standing::Waiting),
         parked: stands(Standing::Parked),
+        ordered: reached.passes_unordered.then_some(false),
         first_seen_at: told.first_seen_at,
         in_progress: told.outcome.is_some().then_some(true),
         outcome: told.outcome,

@@ -21,6 +21,8 @@ use super::answer::json;
 use super::extract::{JsonBody, Params, Segments, page_limit};
 use super::message::MessageDocument;
 use super::queues::does;
+use super::unknown::unknown_word;
+use super::whose;
 use super::{App, Problem, Shared};
 use crate::principal::{Principal, forbidden};
 
@@ -33,7 +35,8 @@ pub(super) struct Filter {
     #[param(value_type = Option<String>)]
     tenant: Option<TenantName>,
     /// Only those in this state.
-    state: Option<ConflictState>,
+    #[param(value_type = Option<ConflictState>)]
+    state: Option<String>,
     /// Those after this id.
     #[serde(default)]
     after: i64,
@@ -131,6 +134,10 @@ pub(super) async fn list(
 ) -> Result<Response, Problem> {
     let owner = filter.tenant.as_ref().map(TenantName::as_str).or(principal.standing().tenant());
     may(&principal, Permission::Read, owner)?;
+    if let Some(owner) = owner {
+        whose::known(&app, &principal, owner).await?;
+    }
+    let state = filter.state.as_deref().map(conflict_state).transpose()?;
     let limit = page_limit(filter.limit)?;
     // Of a service's conflicts there may be few among those of its tenant: it is looked through a number of them at once.
     let looked_at = match &principal {
@@ -138,7 +145,7 @@ pub(super) async fn list(
         Principal::Operator | Principal::Person(_) => limit,
     };
     let (mut items, mut next) = (Vec::new(), filter.after);
-    for conflict in app.gate.store().conflicts(owner, filter.state, Serial(next), looked_at).await? {
+    for conflict in app.gate.store().conflicts(owner, state, Serial(next), looked_at).await? {
         if items.len() == limit {
             break;
         }
@@ -349,6 +356,13 @@ async fn find(
 }
 
 /// What is another tenant's is not there.
+/// A conflict's state by its word.
+fn conflict_state(word: &str) -> Result<ConflictState, Refusal> {
+    let words = ConflictState::ALL.map(ConflictState::as_str);
+    let state = ConflictState::stored(&word.to_ascii_uppercase());
+    state.ok_or_else(|| unknown_word("state of a conflict", word, &words))
+}
+
 pub(super) fn may(principal: &Principal, permission: Permission, owner: Option<&str>) -> Result<(), Refusal> {
     let over = owner.map_or(Over::Platform, Over::Tenant);
     match principal.standing().judge(permission, over) {

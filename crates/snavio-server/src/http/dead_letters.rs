@@ -17,7 +17,8 @@ use utoipa::{IntoParams, ToSchema};
 use super::answer::json;
 use super::extract::{JsonBody, Params, Segments, page_limit};
 use super::message::MessageDocument;
-use super::queues::{RedriveBody, Redriven, does, no_route, receivable};
+use super::queues::{RedriveBody, Redriven, does, in_doubt, no_route, receivable};
+use super::unknown::unknown;
 use super::whose::{self, Whose};
 use super::{App, Problem, Shared, conflicts};
 use crate::principal::{Principal, forbidden};
@@ -47,9 +48,25 @@ pub(super) async fn list(
     let queue = queue.map(|queue| QueueKey::new(&tenant, &queue));
     let limit = page_limit(filter.limit)?;
     let letters = app.gate.store().dead_letters(&tenant, queue.as_ref(), Serial(filter.after), limit).await?;
+    if let Some(queue) = queue.as_ref().filter(|_| letters.is_empty()) {
+        check_dead_letter_queue(&app, &tenant, queue).await?;
+    }
     let next = letters.last().map_or(filter.after, |it| it.letter.delivery.id.0);
     let items = letters.iter().map(Head::from).collect();
     Ok(json(StatusCode::OK, &DeadLetters { items, next }))
+}
+
+/// Refuses a queue that no route of the tenant names as its dead-letter queue, and that holds no dead letter.
+async fn check_dead_letter_queue(app: &App, tenant: &str, queue: &QueueKey) -> Result<(), Problem> {
+    let registry = app.gate.registry();
+    let queues = registry.routes().map(|route| &route.dead_letter_queue);
+    let known: Vec<_> = queues.filter(|known| known.tenant() == tenant).collect();
+    if known.contains(&queue)
+        || !app.gate.store().dead_letters(tenant, Some(queue), Serial(0), 1).await?.is_empty()
+    {
+        return Ok(());
+    }
+    Err(unknown("dead-letter queue", queue.queue(), known.into_iter().map(QueueKey::queue)).into())
 }
 
 /// Some dead letters, oldest first.
@@ -223,18 +240,18 @@ pub(super) async fn redrive(
         if is_over && !body.beyond_horizon {
             return Err(beyond_horizon().into());
         }
-        // Of what no claim waits for nobody could say more.
-        let is_followed = letter.letter.delivery.tracking.is_tracked();
-        if letter.letter.reason.is_doubtful() && is_followed && !is_over {
-            let detail = "look whether it was done: then snavio claims settle says so, or snavio claims reprocess has it done again";
-            return Err(Refusal::new(Reason::InDoubt, detail).into());
-        }
     }
     let registry = app.gate.registry();
-    if letter.is_some_and(|it| !receivable(&registry).any(|queue| *queue == it.letter.delivery.queue)) {
+    let origin = letter.as_ref().map(|letter| &letter.letter.delivery.queue);
+    if origin.is_some_and(|origin| !receivable(&registry).any(|queue| queue == origin)) {
         return Err(no_route().into());
     }
-    let redriven = Redriven::of(app.gate.store().redrive(&tenant, vec![Serial(id)], act).await?)?;
+    let redriven = app.gate.store().redrive(&tenant, vec![Serial(id)], act).await?;
+    if let Some(letter) = letter.filter(|_| !redriven.in_doubt.is_empty()) {
+        let (message, destination) = (&letter.message, &letter.letter.delivery.destination);
+        return Err(in_doubt(&format!("id {} of {} at {destination}", message.id, message.tenant)).into());
+    }
+    let redriven = Redriven::of(redriven)?;
     if redriven.redriven == 0 {
         return Err(Refusal::new(Reason::NotFound, "there is no such dead letter").into());
     }

@@ -21,6 +21,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::answer::json;
 use super::extract::{JsonBody, Params, Segments};
 use super::queues::act;
+use super::unknown::{destinations, unknown};
 use super::whose;
 use super::{App, Problem, Shared};
 use crate::principal::{Principal, forbidden};
@@ -49,7 +50,7 @@ pub(super) struct EntityDocument {
     scope: String,
     /// The tenant whose messages they are.
     tenant: String,
-    /// The highest number that was processed.
+    /// The highest number that was accepted.
     last: i64,
     /// The message that had it. Of services, only its sender and its recipients see it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,7 +69,7 @@ pub(super) struct EntityDocument {
     untracked: u64,
     /// Messages that wait for those before them, lowest first.
     waiting: Vec<WaitingDocument>,
-    /// Whether its completion was processed, and nothing since.
+    /// Whether its completion was accepted, and nothing since.
     closed: bool,
     /// The number that failed for good, behind which later ones queue.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -133,6 +134,10 @@ pub(super) async fn show(
             let document = EntityDocument::new(&key, &found.state, Some(found.rules.mode), &ids);
             return Ok(json(StatusCode::OK, &document));
         }
+    }
+    if bound(&app, &which.destination).is_none() && !which.destination.contains('#') {
+        let known = destinations(&app.gate.registry(), &principal);
+        return Err(unknown("destination", &which.destination, known.iter().map(String::as_str)).into());
     }
     Err(nothing().into())
 }
@@ -303,6 +308,9 @@ async fn keys(
         && recipient(&which.destination) != Some(caller.service.as_str())
     {
         return Err(forbidden("only the service whose messages they are may do this").into());
+    }
+    if let Some(of) = &which.of {
+        whose::known(app, principal, of).await?;
     }
     let of = which.of.as_deref().unwrap_or(owner);
     let tenant = TenantName::new(of).map_err(|it| Refusal::new(Reason::InvalidName, it.to_string()))?;

@@ -65,7 +65,7 @@ pub(super) async fn erase(
     JsonBody(body): JsonBody<ErasureBody>,
 ) -> Result<Response, Problem> {
     let tenant = whose::tenant(&app, &principal, Permission::Resolve, body.tenant.as_deref()).await?;
-    let id = id_key(&principal, &body.event_id, Some(&tenant))?;
+    let id = id_key(&body.event_id, &tenant)?;
     let act = act(&app, &principal, said(&body.why)?)?;
     let (running, key) = (Arc::clone(&app), id.clone());
     let decides_for = principal.standing().tenant().map(str::to_owned);

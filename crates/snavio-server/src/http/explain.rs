@@ -15,7 +15,7 @@ use snavio_model::order::{EntityRecord, Mode, Place};
 use snavio_model::permission::Permission;
 use snavio_model::telemetry::StoredRecord;
 use snavio_model::time::{Clock, Timestamp};
-use snavio_store::{HeldDelivery, StoreError, StoredClaim, Use};
+use snavio_store::{ClaimLookUp, HeldDelivery, StoreError, StoredClaim, Use};
 use utoipa::ToSchema;
 
 use super::answer::json;
@@ -72,12 +72,18 @@ pub(super) async fn explain(
     Params(whose): Params<Whose>,
 ) -> Result<Response, Problem> {
     let tenant = whose::tenant(&app, &principal, Permission::Read, whose.tenant.as_deref()).await?;
-    let key = id_key(&principal, &id, Some(&tenant))?;
+    let key = id_key(&id, &tenant)?;
     let (mut steps, searched_in_part) = told(&app, &key).await?;
     if let Principal::Service(caller) = &principal {
         steps.retain(|it| it.basis["source"] == caller.service.as_str());
     }
-    let claims = seen_claims(&app, &principal, &key, None).await?;
+    let look_up = ClaimLookUp {
+        id: key.id.clone(),
+        senders: vec![key.tenant.clone()],
+        parties: Vec::new(),
+        destination: None,
+    };
+    let claims = seen_claims(&app, &principal, &look_up).await?;
     let mut archived = Archived::default();
     for claim in &claims {
         of_claim(&app, claim, &mut archived, &mut steps).await?;

@@ -102,6 +102,9 @@ pub(super) async fn list(
 ) -> Result<Response, Problem> {
     let tenant = filter.tenant.as_ref().map(TenantName::as_str).or(principal.standing().tenant());
     may(&principal, Permission::Read, tenant)?;
+    if let Some(tenant) = tenant {
+        whose::known(&app, &principal, tenant).await?;
+    }
     let limit = page_limit(filter.limit)?;
     let holds = app.gate.store().holds(tenant, filter.lifted, Serial(filter.after), limit).await?;
     let next = holds.last().map_or(filter.after, |it| it.id.0);

@@ -34,6 +34,7 @@ mod telemetry;
 mod tenant_config;
 mod timing;
 mod token;
+mod unknown;
 mod whose;
 mod work;
 

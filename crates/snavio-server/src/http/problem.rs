@@ -117,7 +117,7 @@ pub(crate) struct Document {
     /// The number of a message that is late in the order of its entity,
     #[serde(skip_serializing_if = "Option::is_none")]
     number: Option<i64>,
-    /// and the highest of its entity that was processed.
+    /// and the highest of its entity that was accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     last: Option<i64>,
 }

@@ -28,6 +28,7 @@ use super::dead_letters::{beyond_horizon, is_beyond_horizon};
 use super::extract::{JsonBody, Params, Segments, objects, seconds, within};
 use super::message::MessageDocument;
 use super::problem::Document;
+use super::unknown::unknown;
 use super::whose::{self, Whose};
 use super::work::completed;
 use super::{App, Problem, Shared, reason};
@@ -43,10 +44,17 @@ async fn queue(
     name: &str,
     whose: &Whose,
 ) -> Result<QueueKey, Problem> {
-    let nothing = || Refusal::new(Reason::NotFound, "no route of this service names this queue");
     let tenant = whose::tenant(app, principal, permission, whose.tenant.as_deref()).await?;
-    let key = QueueKey::new(&tenant, &QueueName::new(name).map_err(|_| nothing())?);
     let registry = app.gate.registry();
+    let nothing = || {
+        let of_caller = |route: &&Arc<BoundRoute>| match principal {
+            Principal::Service(caller) => route.route.target == caller.service,
+            Principal::Operator | Principal::Person(_) => true,
+        };
+        let queues = registry.routes().filter(of_caller).flat_map(|route| route.queues());
+        unknown("queue", name, queues.filter(|queue| queue.tenant() == tenant).map(QueueKey::queue))
+    };
+    let key = QueueKey::new(&tenant, &QueueName::new(name).map_err(|_| nothing())?);
     let known = match principal {
         Principal::Service(caller) => {
             let service = registry.service(caller.service.as_str());
@@ -418,6 +426,9 @@ pub(super) struct Redriven {
     /// Those that stay because a hold is on what their last attempt answered.
     #[serde(skip_serializing_if = "is_zero")]
     pub(super) held: usize,
+    /// Those that stay because their claims are `IN_DOUBT`: `/v1/claims/{key}/settle` and `reprocess` decide them.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) in_doubt: usize,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
@@ -428,6 +439,9 @@ fn is_zero(count: &usize) -> bool {
 impl Redriven {
     /// What the store did; where it could do nothing for want of room, a refusal that says to come back later.
     pub(super) fn of(done: snavio_store::Redriven) -> Result<Self, Refusal> {
+        if done.back.is_empty() && done.full.is_empty() && !done.in_doubt.is_empty() {
+            return Err(in_doubt("snavio claims list --status in_doubt lists them"));
+        }
         if done.back.is_empty() && done.full.is_empty() && !done.held.is_empty() {
             return Err(held_back());
         }
@@ -437,13 +451,26 @@ impl Redriven {
                 "the queue it came from is full; it stays a dead letter",
             ));
         }
-        Ok(Self { redriven: done.back.len(), more: !done.full.is_empty(), held: done.held.len() })
+        Ok(Self {
+            redriven: done.back.len(),
+            more: !done.full.is_empty(),
+            held: done.held.len(),
+            in_doubt: done.in_doubt.len(),
+        })
     }
 }
 
-/// Puts dead letters of this dead-letter queue back where they came from, a bounded number per call. Those of which nobody
-/// knows whether they were done stay: `/v1/claims/{key}/reprocess` and `settle` are for them. What was purged goes back by
-/// itself alone.
+/// The refusal to redrive claims that are in doubt (CLM-11).
+pub(super) fn in_doubt(which: &str) -> Refusal {
+    let detail = format!(
+        "the claim is IN_DOUBT, and redrive never puts such work back ({which}): look whether it was done, \
+         then decide it with snavio claims settle if it was, or snavio claims reprocess if it was not"
+    );
+    Refusal::new(Reason::OutcomeUnknown, detail)
+}
+
+/// Puts dead letters of this dead-letter queue back where they came from, a bounded number per call. Those whose claims are
+/// `IN_DOUBT` stay: `/v1/claims/{key}/reprocess` and `settle` decide them. What was purged goes back by itself alone.
 #[utoipa::path(post, path = "/v1/queues/{queue}/redrive", tag = "queues", params(("queue" = String, Path), Whose),
     request_body = RedriveBody,
     responses((status = 200, body = Redriven)))]
@@ -488,6 +515,7 @@ pub(super) async fn redrive(
         let redriven = store.redrive(queue.tenant(), ids, body.act(&app, &principal)?).await?;
         done.full.extend(redriven.full);
         done.held.extend(redriven.held);
+        done.in_doubt.extend(redriven.in_doubt);
         done.back.extend(redriven.back);
         if is_last || !done.back.is_empty() {
             if done.back.is_empty() && done.full.is_empty() && unnamed > 0 {

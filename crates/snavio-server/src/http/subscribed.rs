@@ -3,6 +3,7 @@
 use http::StatusCode;
 use serde::Serialize;
 use snavio_gate::{Reached, Standing, Verdict};
+use snavio_model::claim::Status;
 use snavio_model::id::MessageId;
 use snavio_model::percent::in_url;
 use snavio_model::refusal::Reason;
@@ -17,9 +18,12 @@ pub(super) struct Subscribed {
     /// The subscription: `tenant/service:publisher:type`.
     destination: String,
     /// `accepted`, `waiting` (accepted, and waits for those before it in its entity), `parked` (accepted, and queues behind
-    /// one of its entity that failed for good), `duplicate`, `processed`, `skipped` (late where late ones are left out),
+    /// one of its entity that failed for good), `duplicate`, `processed` (its work is complete), `skipped` (late where late ones are left out),
     /// `unanswered` (there is no answer of it) or `dead_letter`.
     verdict: &'static str,
+    /// `false` where the subscription orders by entity, and the event has no entity or no number that counts there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ordered: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     delivery_id: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -49,7 +53,8 @@ impl Subscribed {
             Verdict::Accepted { standing: Standing::Waiting, .. } => ("waiting", None),
             Verdict::Accepted { standing: Standing::Parked, .. } => ("parked", None),
             Verdict::Duplicate { .. } => ("duplicate", None),
-            Verdict::Followed(_) => ("processed", None),
+            Verdict::Followed(followed) if followed.status == Status::Completed => ("processed", None),
+            Verdict::Followed(_) => ("accepted", None),
             Verdict::Skipped => ("skipped", Some(Reason::OutOfOrder.code())),
             Verdict::Unanswered { refusal, .. } => ("unanswered", Some(refusal.reason.code())),
             Verdict::Buried { reason, .. } => ("dead_letter", Some(reason.as_str())),
@@ -57,6 +62,7 @@ impl Subscribed {
         Self {
             destination: reached.destination.to_string(),
             verdict,
+            ordered: reached.passes_unordered.then_some(false),
             delivery_id: told.delivery_id,
             first_seen_at: told.first_seen_at,
             outcome: told.outcome,

@@ -13,13 +13,17 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json as document};
 use snavio_model::id::Serial;
 use snavio_model::limits;
+use snavio_model::name::ServiceName;
 use snavio_model::permission::Permission;
+use snavio_model::refusal::{Reason, Refusal};
+use snavio_model::registry::{EntryKey, Kind};
 use snavio_model::telemetry::StoredRecord;
 use snavio_model::time::Clock;
 use utoipa::{IntoParams, ToSchema};
 
 use super::answer::json;
 use super::extract::{Params, page_limit, seconds};
+use super::unknown::{record_type, unknown_service};
 use super::whose;
 use super::{App, Places, Problem, Shared};
 use crate::principal::Principal;
@@ -83,6 +87,10 @@ pub(super) async fn read(
 ) -> Result<Response, Problem> {
     let tenant = whose::tenant(&app, &principal, Permission::Read, filter.tenant.as_deref()).await?;
     page_limit(filter.limit)?;
+    filter.r#type.as_deref().map(record_type).transpose()?;
+    if let Some(source) = &filter.source {
+        check_source(&app, &principal, &tenant, source).await?;
+    }
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     if accept.contains("text/event-stream") {
         let after = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
@@ -92,6 +100,20 @@ pub(super) async fn read(
         return Ok(stream(app, principal, places, tenant, filter));
     }
     poll(&app, &tenant, &filter).await
+}
+
+/// Refuses a source that is no service of the tenant. Whether there is one of another tenant is not the caller's to learn.
+async fn check_source(app: &App, principal: &Principal, tenant: &str, source: &str) -> Result<(), Problem> {
+    let name = ServiceName::new(source);
+    let name = name.map_err(|invalid| Refusal::new(Reason::InvalidName, invalid.to_string()))?;
+    let registry = app.gate.registry();
+    if name.tenant() != tenant
+        || registry.service(source).is_some()
+        || app.gate.store().was_registered(&EntryKey { kind: Kind::Service, name: source.to_owned() }).await?
+    {
+        return Ok(());
+    }
+    Err(unknown_service(&registry, principal, &name).into())
 }
 
 async fn poll(app: &App, tenant: &str, filter: &Filter) -> Result<Response, Problem> {

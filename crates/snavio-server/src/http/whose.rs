@@ -6,10 +6,11 @@ use snavio_model::id::Serial;
 use snavio_model::name::TenantName;
 use snavio_model::permission::{Over, Permission, Verdict};
 use snavio_model::refusal::{Reason, Refusal};
-use snavio_model::registry::EntryKey;
+use snavio_model::registry::{EntryKey, Kind};
 use snavio_store::StoreError;
 use utoipa::IntoParams;
 
+use super::unknown::{names, unknown};
 use super::{App, Problem};
 use crate::principal::{Principal, forbidden};
 
@@ -40,16 +41,25 @@ pub(super) async fn tenant(
         Verdict::Forbidden => return Err(forbidden("your role may not do this").into()),
         Verdict::Hidden => return Err(nothing().into()),
     }
-    if standing.tenant().is_none() {
-        let tenant = TenantName::new(tenant);
-        let tenant = tenant.map_err(|invalid| Refusal::new(Reason::InvalidName, invalid.to_string()))?;
-        if app.gate.registry().tenant(tenant.as_str()).is_none()
-            && !app.gate.store().was_registered(&EntryKey::tenant(&tenant)).await?
-        {
-            return Err(nothing().into());
-        }
-    }
+    known(app, principal, tenant).await?;
     Ok(tenant.to_owned())
+}
+
+/// Refuses a tenant that never was, to those who act for all tenants: others have been told that it is not theirs.
+pub(super) async fn known(app: &App, principal: &Principal, tenant: &str) -> Result<(), Problem> {
+    if principal.standing().tenant().is_some() {
+        return Ok(());
+    }
+    let name = TenantName::new(tenant);
+    let name = name.map_err(|invalid| Refusal::new(Reason::InvalidName, invalid.to_string()))?;
+    let registry = app.gate.registry();
+    if registry.tenant(name.as_str()).is_some()
+        || app.gate.store().was_registered(&EntryKey::tenant(&name)).await?
+    {
+        return Ok(());
+    }
+    let tenants = names(&registry, principal, Kind::Tenant);
+    Err(unknown("tenant", tenant, tenants.iter().map(String::as_str)).into())
 }
 
 /// Whether the store holds anything under a tenant's name: messages, claims that outlive them, conflicts, telemetry,

@@ -11,7 +11,7 @@ mod server;
 use std::time::Duration;
 
 use snavio_model::id::{MessageId, Serial};
-use snavio_model::processing::{Called, Ending, InDoubt};
+use snavio_model::processing::{Called, Ending, UnknownOutcome};
 use snavio_model::trace::{CorrelationId, Traceparent};
 use snavio_sink::{Call, HttpProcessor, Network};
 
@@ -29,7 +29,7 @@ fn call(url: &str) -> Call {
         target: "acme/ledger".parse().unwrap(),
         timeout: AMPLE,
         reference: Some("/reference".to_owned()),
-        in_doubt: InDoubt::Retry,
+        on_unknown_outcome: UnknownOutcome::Retry,
         message_id: MessageId::stored("0192f0a0-7c3e-7b60-8c1d-1b2a3c4d5e6f"),
         source: "acme/shop".parse().unwrap(),
         fence: Serial(268_435_457),

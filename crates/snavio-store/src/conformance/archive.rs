@@ -12,7 +12,7 @@ use snavio_model::conflict::{ConflictState, Move};
 use snavio_model::hash::DomainHash;
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::name::TenantName;
-use snavio_model::processing::{Ending, InDoubt};
+use snavio_model::processing::{Ending, UnknownOutcome};
 use snavio_model::registry::BoundRoute;
 use snavio_model::settle::{Intake, Outcome};
 
@@ -133,7 +133,7 @@ pub async fn what_is_not_over_or_still_needed_is_not_moved(store: &Arc<dyn Store
     let later = 401;
     let failing = take_up(&**store, "failed", 0).await;
     finish(&**store, failed(receipt(&failing), true, 9), 1).await;
-    settle_one(&**store, "doubt", &booking(InDoubt::Hold), at(0)).await;
+    settle_one(&**store, "doubt", &booking(UnknownOutcome::Hold), at(0)).await;
     let doubt = receive(&**store, "book", 30, at(0)).await.remove(0);
     finish(&**store, unknown(receipt(&doubt)), 1).await;
     posted(&**store, "disputed").await;

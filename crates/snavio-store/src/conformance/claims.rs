@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use snavio_model::claim::{ClaimPolicy, IdKey};
 use snavio_model::id::MessageId;
+use snavio_model::registry::{BoundRoute, Route};
 use snavio_model::settle::Outcome;
 use snavio_model::time::Timestamp;
 
 use super::samples::{
     KEEP_SECONDS, at, intake, intake_of, notify, pay, queued, receive, route, settle, settle_one,
 };
-use crate::Store;
+use crate::{ClaimLookUp, Store};
 
 /// CLM-4: tasks that settle the same ids at the same time, in batches of their own.
 pub async fn of_many_racing_tasks_one_wins(store: &Arc<dyn Store>) {
@@ -103,5 +104,59 @@ pub async fn a_tenant_has_claims_of_its_ids_and_at_its_destinations(store: &Arc<
     settle(&**store, vec![intake_of("zeta/app", "a", &[pay()], at(0))], at(0)).await;
     for (tenant, expected) in [("zeta", true), ("acme", true), ("acm", false), ("bot", false)] {
         assert_eq!(has(tenant).await, expected, "{tenant}");
+    }
+}
+
+/// CLM-1, CLM-10: by the tenants that sent an id and were sent it, whatever the id looks like.
+pub async fn an_id_is_looked_up_among_all_senders(store: &Arc<dyn Store>) {
+    let uuid = "0193a1c2-7d1e-7c3a-9f51-2b6f6f0a9d11";
+    let zeta_route = {
+        let target = "zeta/worker".parse().expect("a service");
+        Arc::new(BoundRoute::new(Route { target, ..pay().route.clone() }))
+    };
+    for id in [uuid, "invoice-4711"] {
+        for source in ["acme/billing", "zeta/billing", "kira/billing"] {
+            settle(&**store, vec![intake_of(source, id, &[pay()], at(0))], at(0)).await;
+        }
+        settle(
+            &**store,
+            vec![intake_of("acme/billing", id, std::slice::from_ref(&zeta_route), at(0))],
+            at(0),
+        )
+        .await;
+        let all = ["acme", "beta", "kira", "zeta"];
+        for (senders, parties, destination, found) in [
+            (
+                &all[..],
+                &[][..],
+                None,
+                &["acme acme/bot:pay", "acme zeta/worker:pay", "kira acme/bot:pay", "zeta acme/bot:pay"][..],
+            ),
+            (
+                &all,
+                &["acme"],
+                None,
+                &["acme acme/bot:pay", "acme zeta/worker:pay", "kira acme/bot:pay", "zeta acme/bot:pay"],
+            ),
+            (&all, &["zeta"], None, &["acme zeta/worker:pay", "zeta acme/bot:pay"]),
+            (&all, &["kira", "acme"], None, &["kira acme/bot:pay"]),
+            (&all, &["kira", "zeta"], None, &[]),
+            (&all, &["acm"], None, &[]),
+            (&["kira", "beta"], &[], None, &["kira acme/bot:pay"]),
+            (&all, &["acme"], Some("zeta/worker:pay"), &["acme zeta/worker:pay"]),
+        ] {
+            let asked = ClaimLookUp {
+                id: MessageId::stored(id),
+                senders: senders.iter().map(|name| name.parse().expect("a tenant")).collect(),
+                parties: parties.iter().map(|name| (*name).to_owned()).collect(),
+                destination: destination.map(str::to_owned),
+            };
+            let claims = store.claims_under(&asked, at(1)).await.expect("the store answers");
+            let claims: Vec<_> =
+                claims.iter().map(|it| format!("{} {}", it.key.tenant, it.key.destination)).collect();
+            assert_eq!(claims, found, "{asked:?}");
+            let later = store.claims_under(&asked, at(2 * i64::from(KEEP_SECONDS))).await;
+            assert!(later.expect("the store answers").is_empty(), "their time is over");
+        }
     }
 }

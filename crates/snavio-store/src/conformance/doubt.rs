@@ -6,7 +6,7 @@ use snavio_model::claim::{ClaimPolicy, Status};
 use snavio_model::delivery::{DeadReason, ReceiptOutcome};
 use snavio_model::id::Serial;
 use snavio_model::order::Mode;
-use snavio_model::processing::{InDoubt, Processing, ProcessingKind};
+use snavio_model::processing::{Processing, ProcessingKind, Retry, UnknownOutcome};
 use snavio_model::registry::{BoundRoute, Route};
 use snavio_model::settle::Outcome;
 
@@ -14,7 +14,7 @@ use super::eventually;
 use super::ordering::{id_of, numbered, ordered};
 use super::processing::{book, booking, claim, completed, failed, finish, only, take_up, unknown};
 use super::samples::{RECEIVES_MAX, act, at, queue, receipt, receive, settle, settle_one};
-use crate::{ClaimFilter, Purged, Received, Store};
+use crate::{ClaimFilter, Purged, Received, Redriven, Report, Store};
 
 /// CLM-7: after the last attempt nobody knows more than after any other, whatever the route says of those.
 pub async fn work_whose_last_attempt_was_silent_is_in_doubt(store: &Arc<dyn Store>) {
@@ -35,7 +35,7 @@ pub async fn work_whose_last_attempt_was_silent_is_in_doubt(store: &Arc<dyn Stor
     assert_eq!(claim(&**store, "a", later).await.status(at(later)), Status::InDoubt);
     let again = settle_one(&**store, "a", &book(), at(later)).await;
     assert!(matches!(again, Outcome::Seen { status: Status::InDoubt, .. }), "{again:?}");
-    let back = store.redrive("acme", vec![work.delivery_id], act("looked", at(later))).await;
+    let back = store.reprocess("acme", work.delivery_id, act("looked", at(later))).await;
     assert_eq!(back.expect("it redrives").back, [work.delivery_id]);
     let work = only(&**store, later).await;
     let done = finish(&**store, completed(receipt(&work), "1"), later).await;
@@ -69,7 +69,7 @@ pub async fn what_fails_after_an_attempt_that_nobody_knows_of_is_in_doubt(store:
     let listed = store.open_claims(&filter, 10, at(200)).await.expect("they can be listed");
     assert_eq!(listed.len(), 2);
 
-    let back = store.redrive("acme", vec![silent.delivery_id], act("it was not done", at(200))).await;
+    let back = store.reprocess("acme", silent.delivery_id, act("it was not done", at(200))).await;
     assert_eq!(back.expect("it redrives").back, [silent.delivery_id]);
     let ended = failing(only(&**store, 200).await, 201).await;
     let for_good = (ReceiptOutcome::Done, Some(Status::Failed { is_final: true }));
@@ -81,9 +81,51 @@ pub async fn what_fails_after_an_attempt_that_nobody_knows_of_is_in_doubt(store:
     assert_eq!(finish(&**store, failed(receipt(&second), true, 0), 302).await, for_good);
 }
 
+/// CLM-11: whatever the route says, redrive leaves each claim that is in doubt, and takes the others.
+pub async fn redrive_leaves_claims_in_doubt(store: &Arc<dyn Store>) {
+    for (route, seconds) in [(UnknownOutcome::Retry, 0), (UnknownOutcome::Hold, 100)] {
+        let (doubted, failing) = (format!("{route:?} doubted"), format!("{route:?} failing"));
+        for id in [&doubted, &failing] {
+            settle_one(&**store, id, &booking(route), at(seconds)).await;
+        }
+        let mut letters = Vec::new();
+        for _ in 0..RECEIVES_MAX {
+            for work in receive(&**store, "book", 30, at(seconds)).await {
+                let is_doubted = work.message.id.as_str() == doubted;
+                let report = match is_doubted {
+                    true => Report { retry: Retry::At(at(seconds)), ..unknown(receipt(&work)) },
+                    false => failed(receipt(&work), true, 0),
+                };
+                finish(&**store, report, seconds).await;
+                letters.push((work.delivery_id, is_doubted));
+            }
+        }
+        letters.sort_unstable();
+        letters.dedup();
+        let of =
+            |wanted| letters.iter().filter(|(_, is)| *is == wanted).map(|(id, _)| *id).collect::<Vec<_>>();
+        let (in_doubt, decided) = (of(true), of(false));
+        assert_eq!((in_doubt.len(), decided.len()), (1, 1), "{letters:?}");
+        assert_eq!(claim(&**store, &doubted, seconds).await.status(at(seconds)), Status::InDoubt);
+        let dead = letters.iter().map(|(id, _)| *id).collect();
+        let redriven =
+            store.redrive("acme", dead, act("all of them", at(seconds))).await.expect("it redrives");
+        assert_eq!(redriven, Redriven { back: decided, in_doubt: in_doubt.clone(), ..Redriven::default() });
+        assert_eq!(claim(&**store, &doubted, seconds).await.status(at(seconds)), Status::InDoubt);
+        let work = only(&**store, seconds).await;
+        assert_eq!(work.message.id.as_str(), failing);
+        finish(&**store, completed(receipt(&work), "1"), seconds).await;
+        let back = store.reprocess("acme", in_doubt[0], act("it was not done", at(seconds))).await;
+        assert_eq!(back.expect("it goes back").back, in_doubt);
+        let work = only(&**store, seconds).await;
+        let done = finish(&**store, completed(receipt(&work), "2"), seconds).await;
+        assert_eq!(done, (ReceiptOutcome::Done, Some(Status::Completed)));
+    }
+}
+
 /// CLM-7: a claim that cannot be found does not make known what nobody knows.
 pub async fn what_is_held_and_has_no_claim_is_held_all_the_same(store: &Arc<dyn Store>) {
-    let held = booking(InDoubt::Hold).route.clone();
+    let held = booking(UnknownOutcome::Hold).route.clone();
     let route = Arc::new(BoundRoute::new(Route { claim: ClaimPolicy::None, ..held }));
     settle_one(&**store, "a", &route, at(0)).await;
     let work = only(&**store, 0).await;
@@ -97,7 +139,7 @@ pub async fn what_is_held_and_has_no_claim_is_held_all_the_same(store: &Arc<dyn 
 /// CLM-7
 pub async fn what_nobody_knows_of_is_held_for_a_person_where_the_route_says_so(store: &Arc<dyn Store>) {
     for id in ["told", "silent"] {
-        settle_one(&**store, id, &booking(InDoubt::Hold), at(0)).await;
+        settle_one(&**store, id, &booking(UnknownOutcome::Hold), at(0)).await;
     }
     let works = receive(&**store, "book", 30, at(0)).await;
     let ended = finish(&**store, unknown(receipt(&works[0])), 1).await;
@@ -120,7 +162,9 @@ pub async fn what_nobody_knows_of_is_held_for_a_person_where_the_route_says_so(s
     assert!(letters.iter().all(|it| it.letter.reason == DeadReason::InDoubt), "{letters:?}");
     let dead_letter_queue = &letters[0].letter.delivery.dead_letter_queue;
     let origins = store.dead_letter_origins(dead_letter_queue, Serial(0), 10).await;
-    assert_eq!(origins.expect("they can be listed"), [], "none goes back with others");
+    let ids: Vec<_> = origins.expect("they can be listed").iter().map(|origin| origin.id).collect();
+    let redriven = store.redrive("acme", ids.clone(), act("all", at(40))).await.expect("it redrives");
+    assert_eq!(redriven, Redriven { in_doubt: ids, ..Redriven::default() });
 }
 
 /// CLM-11: what is purged or nobody takes does not stay in progress for ever.
@@ -145,7 +189,7 @@ pub async fn a_claim_whose_delivery_ends_says_so(store: &Arc<dyn Store>) {
         (Status::InDoubt, 1),
         "it may have been done before"
     );
-    let back = store.redrive("acme", vec![failing.delivery_id], act("it was not done", at(5))).await;
+    let back = store.reprocess("acme", failing.delivery_id, act("it was not done", at(5))).await;
     assert_eq!(back.expect("it redrives").back, [failing.delivery_id], "and goes back on somebody's word");
     let done = finish(&**store, completed(receipt(&working), "1"), 6).await;
     assert_eq!(done, (ReceiptOutcome::Done, Some(Status::Completed)));
@@ -163,18 +207,16 @@ pub async fn a_claim_whose_delivery_ends_says_so(store: &Arc<dyn Store>) {
 pub async fn what_was_put_back_and_is_purged_is_a_dead_letter_again(store: &Arc<dyn Store>) {
     let work = take_up(&**store, "a", 0).await;
     finish(&**store, failed(receipt(&work), true, 0), 1).await;
-    let back = async |now| {
-        let back = store.redrive("acme", vec![work.delivery_id], act("again", at(now))).await;
-        assert_eq!(back.expect("it redrives").back, [work.delivery_id]);
-    };
-    back(2).await;
+    let redriven = store.redrive("acme", vec![work.delivery_id], act("again", at(2))).await;
+    assert_eq!(redriven.expect("it redrives").back, [work.delivery_id]);
     let purged = store.purge(&queue("book"), act("cleaning", at(3))).await.expect("it purges");
     assert_eq!(purged, Purged { deleted: 0, in_doubt: 1, in_progress: 0 });
     assert_eq!(claim(&**store, "a", 4).await.status(at(4)), Status::InDoubt);
     let letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
     let letters: Vec<_> = letters.iter().map(|it| (it.letter.delivery.id, it.letter.reason)).collect();
     assert_eq!(letters, [(work.delivery_id, DeadReason::Purged)]);
-    back(5).await;
+    let back = store.reprocess("acme", work.delivery_id, act("again", at(5))).await;
+    assert_eq!(back.expect("it goes back").back, [work.delivery_id]);
     let again = only(&**store, 5).await;
     let done = finish(&**store, completed(receipt(&again), "1"), 6).await;
     assert_eq!(done, (ReceiptOutcome::Done, Some(Status::Completed)));

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use snavio_model::claim::{ClaimPolicy, Status};
 use snavio_model::delivery::ReceiptOutcome;
+use snavio_model::id::Serial;
 use snavio_model::registry::{BoundRoute, Route};
 
 use super::processing::{audited, book, completed, failed, finish, only, take_up};
 use super::samples::{at, queue, receipt, settle_one};
-use crate::{Finished, Report, Store};
+use crate::{Finished, OnRecord, Report, Store};
 
 async fn told(store: &dyn Store, reports: Vec<Report>, now: i64) -> Vec<Finished> {
     store.finish(&queue("book"), reports, "acme/bot", at(now)).await.expect("the store finishes")
@@ -68,4 +69,38 @@ pub async fn without_a_claim_the_delivery_says_whether_a_report_is_late(store: &
     let [first, again] = told(&**store, twice, 34).await[..] else { panic!("two were told") };
     assert_eq!((first.outcome, again.outcome), (ReceiptOutcome::Done, ReceiptOutcome::Gone));
     assert_eq!(finish(&**store, late, 35).await, (ReceiptOutcome::Gone, None), "nobody's any more");
+}
+
+/// CLM-7, TEL-1
+pub async fn fenced_record_shows_the_present_lease(store: &Arc<dyn Store>) {
+    let zombie = take_up(&**store, "a", 0).await;
+    store.sweep(at(31)).await.expect("the store sweeps");
+    let second = only(&**store, 32).await;
+    let late = || Report { on_record: OnRecord::Others(0), ..completed(receipt(&zombie), "1") };
+    let newest = async || {
+        let records = store.telemetry("acme", Serial(0), 1000).await.expect("telemetry can be read");
+        let fenced =
+            records.iter().rfind(|record| record.kind == "snavio.claim.fenced").expect("one is on record");
+        let audit = store.audit(Serial(0), 1000).await.expect("the record can be read");
+        let outcome = audit.last().expect("one is on record").outcome.clone();
+        let status = fenced.body["status"].as_str().expect("a status").to_owned();
+        assert!(outcome.contains(&format!("is {status};")), "{outcome}");
+        let (fence, newest) = (fenced.body["fence"].as_i64(), fenced.body["newest_fence"].as_i64());
+        assert_eq!((fence, newest), (Some(zombie.fence.0), Some(second.fence.0)), "{fenced:?}");
+        status
+    };
+    told(&**store, vec![late()], 33).await;
+    assert_eq!(newest().await, "PROCESSING", "another worker has it");
+    told(&**store, vec![late(), failed(receipt(&second), false, 99)], 34).await;
+    assert_eq!(newest().await, "PROCESSING", "it came before the failure of its call");
+    told(&**store, vec![late()], 35).await;
+    assert_eq!(newest().await, "FAILED", "and this one after it");
+
+    let work = take_up(&**store, "b", 40).await;
+    store.sweep(at(71)).await.expect("the store sweeps");
+    let third = only(&**store, 72).await;
+    let both = vec![failed(receipt(&third), false, 99), completed(receipt(&work), "1")];
+    told(&**store, both, 73).await;
+    let audit = store.audit(Serial(0), 1000).await.expect("the record can be read");
+    assert!(audit.last().expect("one is on record").outcome.contains("is FAILED;"), "{audit:?}");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use snavio_model::claim::Status;
 use snavio_model::delivery::{DeadReason, Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
-use snavio_model::processing::InDoubt;
+use snavio_model::processing::UnknownOutcome;
 
 use super::processing::{answer, audited, booking, claim, completed, failed, finish};
 use super::samples::{at, ids, queue, receipt, receive, settle_one};
@@ -22,9 +22,9 @@ async fn reopen(backend: &dyn Backend, store: Arc<dyn Store>) -> Arc<dyn Store> 
 }
 
 /// Two messages on a route, taken up at 0 for so long.
-async fn two_taken_up(store: &dyn Store, in_doubt: InDoubt, seconds: u64) -> [Received; 2] {
+async fn two_taken_up(store: &dyn Store, on_unknown_outcome: UnknownOutcome, seconds: u64) -> [Received; 2] {
     for id in ["a", "b"] {
-        settle_one(store, id, &booking(in_doubt), at(0)).await;
+        settle_one(store, id, &booking(on_unknown_outcome), at(0)).await;
     }
     let works = receive(store, "book", seconds, at(0)).await;
     assert_eq!(ids(&works), ["a", "b"]);
@@ -61,7 +61,7 @@ async fn is_in_doubt(store: &dyn Store, id: &str, now: i64) {
 /// CLM-7: not two workers at once. What is reported in time counts; the rest is taken up again past its deadline only.
 pub async fn work_in_progress_is_not_handed_out_again_before_its_deadline(backend: &dyn Backend) {
     let store = backend.open().await;
-    let [told, silent] = two_taken_up(&*store, InDoubt::Retry, 30).await;
+    let [told, silent] = two_taken_up(&*store, UnknownOutcome::Retry, 30).await;
     let store = reopen(backend, store).await;
     is_still_held(&*store, "a", &told, 30, 1).await;
     let store = reopen(backend, store).await;
@@ -83,7 +83,7 @@ pub async fn work_in_progress_is_not_handed_out_again_before_its_deadline(backen
 /// CLM-7: where it is held when nobody knows, it is so by its own deadline.
 pub async fn work_with_a_long_deadline_is_in_doubt_only_past_it(backend: &dyn Backend) {
     let store = backend.open().await;
-    let [told, silent] = two_taken_up(&*store, InDoubt::Hold, 600).await;
+    let [told, silent] = two_taken_up(&*store, UnknownOutcome::Hold, 600).await;
     let store = reopen(backend, store).await;
     is_still_held(&*store, "a", &told, 600, 1).await;
     is_still_held(&*store, "b", &silent, 600, 32).await;
@@ -97,10 +97,10 @@ pub async fn work_with_a_long_deadline_is_in_doubt_only_past_it(backend: &dyn Ba
 
 /// CLM-7: more time that a worker was given is its own after a restart too; the last word counts.
 pub async fn an_extension_outlives_a_restart(backend: &dyn Backend) {
-    for in_doubt in [InDoubt::Retry, InDoubt::Hold] {
+    for on_unknown_outcome in [UnknownOutcome::Retry, UnknownOutcome::Hold] {
         let store = backend.open().await;
-        let name = format!("{in_doubt:?}");
-        settle_one(&*store, &name, &booking(in_doubt), at(0)).await;
+        let name = format!("{on_unknown_outcome:?}");
+        settle_one(&*store, &name, &booking(on_unknown_outcome), at(0)).await;
         let work = receive(&*store, "book", 30, at(0)).await.remove(0);
         for (seconds, now) in [(500, 10), (100, 20)] {
             assert_eq!(extend(&*store, receipt(&work), seconds, now).await, ReceiptOutcome::Done);
@@ -110,9 +110,9 @@ pub async fn an_extension_outlives_a_restart(backend: &dyn Backend) {
         assert_eq!(extend(&*store, receipt(&work), 100, 119).await, ReceiptOutcome::Done, "and again");
         let store = reopen(backend, store).await;
         is_still_held(&*store, &name, &work, 219, 218).await;
-        match in_doubt {
-            InDoubt::Hold => is_in_doubt(&*store, &name, 219).await,
-            InDoubt::Retry => {
+        match on_unknown_outcome {
+            UnknownOutcome::Hold => is_in_doubt(&*store, &name, 219).await,
+            UnknownOutcome::Retry => {
                 assert_eq!(lapsed(&*store, 219).await, 1);
                 let again = receive(&*store, "book", 30, at(219)).await.remove(0);
                 assert_eq!(extend(&*store, receipt(&work), 30, 220).await, ReceiptOutcome::Fenced);
@@ -126,7 +126,7 @@ pub async fn an_extension_outlives_a_restart(backend: &dyn Backend) {
 /// CLM-6: a restart does not cut the pause between two attempts short.
 pub async fn a_pause_outlives_a_restart(backend: &dyn Backend) {
     let store = backend.open().await;
-    let [work, last] = two_taken_up(&*store, InDoubt::Hold, 30).await;
+    let [work, last] = two_taken_up(&*store, UnknownOutcome::Hold, 30).await;
     finish(&*store, failed(receipt(&work), false, 300), 1).await;
     assert_eq!(finish(&*store, completed(receipt(&last), "1"), 1).await, DONE);
     let store = reopen(backend, store).await;
@@ -143,7 +143,7 @@ pub async fn a_pause_outlives_a_restart(backend: &dyn Backend) {
 /// CLM-7: what lapsed before a restart is free after it, and while nobody took it up the late report counts.
 pub async fn what_lapsed_before_a_restart_is_free_after_it(backend: &dyn Backend) {
     let store = backend.open().await;
-    let [late, silent] = two_taken_up(&*store, InDoubt::Retry, 30).await;
+    let [late, silent] = two_taken_up(&*store, UnknownOutcome::Retry, 30).await;
     assert_eq!(lapsed(&*store, 31).await, 2);
     let store = reopen(backend, store).await;
     assert_eq!(finish(&*store, completed(receipt(&late), "1"), 32).await, DONE);
@@ -157,7 +157,7 @@ pub async fn what_lapsed_before_a_restart_is_free_after_it(backend: &dyn Backend
 /// CLM-7: who comes late does not take the work from whoever has it.
 pub async fn a_late_worker_frees_nothing_after_a_restart(backend: &dyn Backend) {
     let store = backend.open().await;
-    let [zombie, _] = two_taken_up(&*store, InDoubt::Retry, 30).await;
+    let [zombie, _] = two_taken_up(&*store, UnknownOutcome::Retry, 30).await;
     assert_eq!(lapsed(&*store, 31).await, 2);
     let second = receive(&*store, "book", 30, at(32)).await.remove(0);
     assert_eq!(second.delivery_id, zombie.delivery_id);
@@ -176,7 +176,7 @@ pub async fn work_that_nobody_got_is_nobodys_after_a_restart(backend: &dyn Backe
     for wakes in 0.. {
         let store = backend.open().await;
         let name = format!("id-{wakes}");
-        settle_one(&*store, &name, &booking(InDoubt::Hold), at(0)).await;
+        settle_one(&*store, &name, &booking(UnknownOutcome::Hold), at(0)).await;
         let got = give_up_after(wakes, receive(&*store, "book", 600, at(0))).await;
         if got.is_none() {
             eventually("it is there again", async || {

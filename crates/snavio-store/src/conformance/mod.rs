@@ -106,7 +106,8 @@ macro_rules! conformance {
                 an_id_means_what_it_did_for_as_long_as_any_keeps_it;
             claims: of_many_racing_tasks_one_wins, one_batch_sees_itself, another_service_finds_it_taken,
                 tenants_do_not_share_ids, a_claim_ends_by_time_alone, destinations_claim_for_themselves,
-                what_is_over_is_shown_to_who_asks_for_it, a_tenant_has_claims_of_its_ids_and_at_its_destinations;
+                what_is_over_is_shown_to_who_asks_for_it,
+                an_id_is_looked_up_among_all_senders, a_tenant_has_claims_of_its_ids_and_at_its_destinations;
             settle: what_is_settled_is_delivered_as_it_came, queues_keep_the_order_of_settling,
                 an_empty_batch_settles_nothing, serials_rise, what_the_engine_cannot_hold_fails_alone,
                 a_batch_that_nobody_waits_for_is_settled_whole;
@@ -121,7 +122,8 @@ macro_rules! conformance {
                 what_failed_for_good_answers_so_until_a_person_puts_it_back,
                 what_a_person_saw_to_be_done_is_complete_on_the_record,
                 what_nobody_knows_of_is_tried_again_otherwise, one_delivery_is_handed_out_by_its_number_once,
-                open_claims_are_listed_by_owner_and_status, ids_that_come_again_are_counted,
+                open_claims_are_listed_by_owner_and_status,
+                listed_claims_have_the_status_that_was_asked_for, ids_that_come_again_are_counted,
                 claims_from_elsewhere_are_taken_over_once,
                 a_failed_attempts_answer_is_not_kept, a_claim_outlives_its_work,
                 doubt_keeps_its_claim_until_a_person_decides,
@@ -162,7 +164,7 @@ macro_rules! conformance {
                 a_late_event_is_a_dead_letter_where_it_is_refused_and_delivered_elsewhere,
                 an_event_whose_number_one_cannot_read_is_a_dead_letter_there_and_delivered_elsewhere,
                 foreseeing_moves_no_entity, what_was_applied_is_a_duplicate_for_as_long_as_its_entity_is_known;
-            doubt: work_whose_last_attempt_was_silent_is_in_doubt,
+            doubt: redrive_leaves_claims_in_doubt, work_whose_last_attempt_was_silent_is_in_doubt,
                 what_fails_after_an_attempt_that_nobody_knows_of_is_in_doubt,
                 what_is_held_and_has_no_claim_is_held_all_the_same,
                 what_nobody_knows_of_is_held_for_a_person_where_the_route_says_so,
@@ -171,7 +173,8 @@ macro_rules! conformance {
                 what_is_taken_amid_a_purge_is_not_told_as_failed;
             late: a_report_that_is_told_twice_in_one_call_is_recognised,
                 a_newest_report_counts_beside_a_late_one_of_its_call,
-                without_a_claim_the_delivery_says_whether_a_report_is_late;
+                without_a_claim_the_delivery_says_whether_a_report_is_late,
+                fenced_record_shows_the_present_lease;
             parking: what_is_purged_of_a_lane_is_not_handed_out, what_failed_meanwhile_is_not_passed,
                 what_nobody_took_in_time_is_not_passed, what_is_purged_or_erased_keeps_nothing_parked,
                 what_is_late_or_unreadable_wherever_it_goes_is_refused,

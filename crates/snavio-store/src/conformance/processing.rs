@@ -8,7 +8,7 @@ use snavio_model::claim::{Claim, ClaimKey, ClaimPolicy, IdKey, Status};
 use snavio_model::delivery::{DeadReason, Receipt, ReceiptOutcome};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::name::TenantName;
-use snavio_model::processing::{Answer, Ending, InDoubt, Processing, ProcessingKind, Retry};
+use snavio_model::processing::{Answer, Ending, Processing, ProcessingKind, Retry, UnknownOutcome};
 use snavio_model::registry::{BoundRoute, Route};
 use snavio_model::settle::Outcome;
 
@@ -18,13 +18,13 @@ use crate::{ClaimFilter, Finished, HeldDelivery, OnRecord, Received, Report, Sto
 
 /// A route whose consumer reports back.
 pub fn book() -> Arc<BoundRoute> {
-    booking(InDoubt::Retry)
+    booking(UnknownOutcome::Retry)
 }
 
 /// A route whose consumer reports back, and what follows if nobody knows.
-pub fn booking(in_doubt: InDoubt) -> Arc<BoundRoute> {
+pub fn booking(on_unknown_outcome: UnknownOutcome) -> Arc<BoundRoute> {
     let mut route = route("book", ClaimPolicy::ledger()).route.clone();
-    route.processing = Processing { in_doubt, ..Processing::of(ProcessingKind::Tracked) };
+    route.processing = Processing { on_unknown_outcome, ..Processing::of(ProcessingKind::Tracked) };
     Arc::new(BoundRoute::new(route))
 }
 
@@ -447,6 +447,44 @@ pub async fn open_claims_are_listed_by_owner_and_status(store: &Arc<dyn Store>) 
     }
 }
 
+/// CLM-2, CLM-11: what failed and was taken up again is being processed, in lists as in look-ups.
+pub async fn listed_claims_have_the_status_that_was_asked_for(store: &Arc<dyn Store>) {
+    for id in ["a", "b", "c", "d"] {
+        settle_one(&**store, id, &book(), at(0)).await;
+    }
+    let works = receive(&**store, "book", 30, at(0)).await;
+    for (work, retry_at) in works.iter().zip([5, 500, 5]) {
+        finish(&**store, failed(receipt(work), false, retry_at), 1).await;
+    }
+    let again = receive(&**store, "book", 30, at(6)).await;
+    assert_eq!(again.iter().map(|work| work.message.id.as_str()).collect::<Vec<_>>(), ["a", "c"]);
+    let listed = async |status: Status, limit: usize, now: i64| {
+        let (mut ids, mut after) = (Vec::new(), Serial(0));
+        loop {
+            let filter = ClaimFilter { owner: None, service: None, statuses: vec![status], after };
+            let page = store.open_claims(&filter, limit, at(now)).await.expect("they are listed");
+            let Some(last) = page.last() else { return ids };
+            after = last.claim.message;
+            for claim in &page {
+                let looked_up = self::claim(&**store, claim.key.id.as_str(), now).await.status(at(now));
+                assert_eq!((claim.status(at(now)), looked_up), (status, status), "{claim:?}");
+            }
+            ids.extend(page.iter().map(|claim| claim.key.id.to_string()));
+        }
+    };
+    let waiting = Status::Failed { is_final: false };
+    for limit in [1, 2, 10] {
+        assert_eq!(listed(Status::Processing, limit, 7).await, ["a", "c", "d"], "{limit} a page");
+        assert_eq!(listed(waiting, limit, 7).await, ["b"], "{limit} a page");
+    }
+    assert_eq!(listed(waiting, 2, 37).await, ["a", "b", "c"], "their leases are over");
+    finish(&**store, failed(receipt(&again[0]), true, 0), 8).await;
+    finish(&**store, completed(receipt(&again[1]), "1"), 8).await;
+    assert_eq!(listed(Status::Failed { is_final: true }, 1, 9).await, ["a"]);
+    assert_eq!(listed(waiting, 1, 9).await, ["b"]);
+    assert_eq!(listed(Status::Processing, 1, 9).await, ["d"]);
+}
+
 /// CLM-5
 pub async fn ids_that_come_again_are_counted(store: &Arc<dyn Store>) {
     settle_one(&**store, "a", &book(), at(0)).await;
@@ -528,7 +566,8 @@ pub async fn a_claim_outlives_its_work(store: &Arc<dyn Store>) {
 /// CLM-7, CLM-19: a claim in doubt that expired would let the effect happen twice.
 pub async fn doubt_keeps_its_claim_until_a_person_decides(store: &Arc<dyn Store>) {
     let mut route = route("book", ClaimPolicy::Strict { keep_seconds: 181 }).route.clone();
-    route.processing = Processing { in_doubt: InDoubt::Hold, ..Processing::of(ProcessingKind::Tracked) };
+    route.processing =
+        Processing { on_unknown_outcome: UnknownOutcome::Hold, ..Processing::of(ProcessingKind::Tracked) };
     route.receives_max = 1;
     let short = Arc::new(BoundRoute::new(route));
     for id in ["done", "undone"] {
@@ -563,7 +602,7 @@ pub async fn doubt_keeps_its_claim_until_a_person_decides(store: &Arc<dyn Store>
 
     let settled = store.settle_claim("acme", delivery("done"), None, act("seen", at(year))).await;
     assert_eq!(settled.expect("the store settles"), Some(Ok(Status::Completed)));
-    let redriven = store.redrive("acme", vec![delivery("undone")], act("not done", at(year))).await;
+    let redriven = store.reprocess("acme", delivery("undone"), act("not done", at(year))).await;
     redriven.expect("it is put back");
     let work = receive(&**store, "book", 30, at(year)).await.remove(0);
     finish(&**store, completed(receipt(&work), "1"), year + 1).await;
@@ -614,7 +653,7 @@ pub async fn a_late_worker_is_fenced_over_a_restart(backend: &dyn Backend) {
 pub async fn work_outlives_a_restart(backend: &dyn Backend) {
     let store = backend.open().await;
     for id in ["told", "silent"] {
-        settle_one(&*store, id, &booking(InDoubt::Hold), at(0)).await;
+        settle_one(&*store, id, &booking(UnknownOutcome::Hold), at(0)).await;
     }
     let works = receive(&*store, "book", 30, at(0)).await;
     let done = take_up(&*store, "done", 0).await;

@@ -22,6 +22,9 @@ use crate::{StoreError, StoredClaim};
 const COLUMNS: &str = "source, message, first_seen_at, expires_at, check_value, hot_until, delivery, status, fence, \
      attempts, ended_at, reference, error, id, tenant, destination";
 
+/// Claims that are looked through in one reading: a long one would keep the log from starting over.
+pub(super) const CLAIMS_READ_AT_ONCE: usize = 50_000;
+
 /// What a row has besides, behind them.
 const ASIDE: &str = "repeats, last_seen_at, archived_at, archive, erased_at";
 
@@ -82,7 +85,7 @@ fn whole(row: &Row<'_>) -> Result<(ClaimKey, Claim), StoreError> {
     Ok((key, claim))
 }
 
-/// Claims with what their lists show, those under one id or those that are open.
+/// Claims with what their lists show.
 pub(super) fn listed(
     connection: &Connection,
     which: &str,
@@ -94,32 +97,72 @@ pub(super) fn listed(
     let mut rows = statement.query(values).map_err(sql)?;
     check::page(&mut rows, limit, |row| {
         let (key, claim) = whole(row)?;
-        let of_row = |row: &Row<'_>| {
-            Ok((
-                row.get::<_, i64>(16)?.unsigned_abs(),
-                row.get::<_, Option<i64>>(17)?.map(Timestamp),
-                row.get::<_, Option<i64>>(18)?.map(Timestamp),
-                row.get(19)?,
-                row.get::<_, Option<i64>>(20)?.map(Timestamp),
-            ))
-        };
-        let (repeats, last_seen_at, archived_at, archive, erased_at) =
-            of_row(row).map_err(|error| unreadable(error, "claim", &key.id))?;
-        let message = message::find_usable(connection, claim.message)?;
-        let (hash, correlation) = message.map(|it| (it.message.domain_hash, it.message.correlation)).unzip();
-        let hash = hash.map_or_else(|| archived_hash(connection, &key), |hash| Ok(Some(hash)))?;
-        Ok(StoredClaim {
-            key,
-            claim,
-            hash,
-            correlation,
-            repeats,
-            last_seen_at,
-            archived_at,
-            archive,
-            erased_at,
-            held: None,
-        })
+        stored(connection, row, key, claim)
+    })
+}
+
+/// Claims that are wanted, in the order of their messages, and the message after which to go on: one reading looks through a
+/// bounded number of them, and ends between two messages.
+pub(super) fn some_listed(
+    connection: &Connection,
+    which: &str,
+    values: &[&dyn rusqlite::ToSql],
+    limit: usize,
+    wanted: impl Fn(&ClaimKey, &Claim) -> bool,
+) -> Result<(Vec<StoredClaim>, Option<Serial>), StoreError> {
+    let query = format!("SELECT {COLUMNS}, {ASIDE} FROM claim WHERE {which}");
+    let mut statement = connection.prepare_cached(&query).map_err(sql)?;
+    let mut rows = statement.query(values).map_err(sql)?;
+    let (mut found, mut looked_at, mut last) = (Vec::new(), 0, None);
+    while found.len() < limit
+        && let Some(row) = rows.next().map_err(sql)?
+    {
+        let Some((key, claim)) = usable(whole(row))? else { continue };
+        if looked_at >= CLAIMS_READ_AT_ONCE && last != Some(claim.message) {
+            return Ok((found, last));
+        }
+        looked_at += 1;
+        last = Some(claim.message);
+        if wanted(&key, &claim) {
+            found.extend(usable(stored(connection, row, key, claim))?);
+        }
+    }
+    Ok((found, None))
+}
+
+/// A claim of [`listed`], with the rest of its row and what its message says.
+fn stored(
+    connection: &Connection,
+    row: &Row<'_>,
+    key: ClaimKey,
+    claim: Claim,
+) -> Result<StoredClaim, StoreError> {
+    let of_row = |row: &Row<'_>| {
+        Ok((
+            row.get::<_, i64>(16)?.unsigned_abs(),
+            row.get::<_, Option<i64>>(17)?.map(Timestamp),
+            row.get::<_, Option<i64>>(18)?.map(Timestamp),
+            row.get(19)?,
+            row.get::<_, Option<i64>>(20)?.map(Timestamp),
+        ))
+    };
+    let (repeats, last_seen_at, archived_at, archive, erased_at) =
+        of_row(row).map_err(|error| unreadable(error, "claim", &key.id))?;
+    let message = message::find_usable(connection, claim.message)?;
+    let (hash, correlation) =
+        message.map(|logged| (logged.message.domain_hash, logged.message.correlation)).unzip();
+    let hash = hash.map_or_else(|| archived_hash(connection, &key), |hash| Ok(Some(hash)))?;
+    Ok(StoredClaim {
+        key,
+        claim,
+        hash,
+        correlation,
+        repeats,
+        last_seen_at,
+        archived_at,
+        archive,
+        erased_at,
+        held: None,
     })
 }
 

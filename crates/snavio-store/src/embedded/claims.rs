@@ -1,5 +1,6 @@
 //! What becomes of claims, over the tables `claim`, `answer` and `delivery` and the leases in memory.
 
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,13 +10,14 @@ use snavio_model::claim::{Claim, ClaimKey, IdKey, Status};
 use snavio_model::delivery::{DeadReason, ReceiptOutcome, Tracking};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::limits;
-use snavio_model::name::{QueueKey, ServiceName};
+use snavio_model::name::{QueueKey, ServiceName, TenantName};
 use snavio_model::order::Lane;
 use snavio_model::processing::{Answer, Ending};
 use snavio_model::time::Timestamp;
 use tokio::sync::oneshot;
 
 use super::check::usable;
+use super::claim::CLAIMS_READ_AT_ONCE;
 use super::finish::{Finish, Lapse, Work};
 use super::index::{Ended, Lapsed};
 use super::park::Parked;
@@ -23,11 +25,9 @@ use super::writer::{Transaction, Urgency, lock, sql};
 use super::{EmbeddedStore, Queues, answer, audit, claim, finish, hold, known, retention};
 use crate::over::{KEEPS_CLAIM, is_held};
 use crate::{
-    Act, ClaimFilter, Claims, Finished, HeldBack, Received, Report, StoreError, StoredClaim, evidence,
+    Act, ClaimFilter, ClaimLookUp, Claims, Finished, HeldBack, HeldDelivery, Received, Report, StoreError,
+    StoredClaim, evidence,
 };
-
-/// Claims that are looked through in one reading: a long one would keep the log from starting over.
-const CLAIMS_READ_AT_ONCE: i64 = 50_000;
 
 #[async_trait]
 impl Claims for EmbeddedStore {
@@ -92,6 +92,36 @@ impl Claims for EmbeddedStore {
         Ok(self.with_leases(found))
     }
 
+    async fn claims_under(
+        &self,
+        asked: &ClaimLookUp,
+        now: Timestamp,
+    ) -> Result<Vec<StoredClaim>, StoreError> {
+        let asked = asked.clone();
+        let find = move |connection: &Connection| {
+            let which = format!(
+                "number IN (SELECT number FROM known_id WHERE digest = ?1 AND kind = 0) AND id = ?2 \
+                 AND (expires_at > ?3 OR {KEEPS_CLAIM}) ORDER BY message"
+            );
+            let id = asked.id.as_str();
+            let senders: HashSet<_> = asked.senders.iter().map(TenantName::as_str).collect();
+            // One of all tenants where the id is a UUID.
+            let digests: BTreeSet<_> = senders.iter().map(|sender| known::digest(id, sender)).collect();
+            let wanted =
+                |key: &ClaimKey, _: &Claim| senders.contains(key.tenant.as_str()) && asked.asks_for(key);
+            let mut found = Vec::new();
+            for digest in digests {
+                let most = limits::PAGE_MAX - found.len();
+                found
+                    .extend(claim::some_listed(connection, &which, &[&digest, &id, &now.0], most, wanted)?.0);
+            }
+            found.sort_by(|one, other| one.key.cmp(&other.key));
+            Ok(found)
+        };
+        let found = self.readers.run(find).await?;
+        Ok(self.with_leases(found))
+    }
+
     async fn has_claims(&self, tenant: &str) -> Result<bool, StoreError> {
         const ANY: &str = "SELECT EXISTS (SELECT 1 FROM claim WHERE tenant = ?1 \
              OR substr(destination, 1, length(?1) + 1) = ?1 || '/')";
@@ -148,7 +178,7 @@ impl Claims for EmbeddedStore {
             let (tenant, id) = of.clone();
             let some = move |connection: &Connection| {
                 let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
-                let values = params![id.as_str(), tenant, last, CLAIMS_READ_AT_ONCE];
+                let values = params![id.as_str(), tenant, last, CLAIMS_READ_AT_ONCE as i64];
                 connection.prepare_cached(SENT_BY_ANYBODY)?.query_row(values, read)
             };
             let some = move |connection: &Connection| some(connection).map_err(sql);
@@ -166,28 +196,26 @@ impl Claims for EmbeddedStore {
         limit: usize,
         now: Timestamp,
     ) -> Result<Vec<StoredClaim>, StoreError> {
-        let ClaimFilter { owner, service, statuses, after } = filter.clone();
-        let find = move |connection: &Connection| {
-            // Each status is a run of its own in the index.
-            let mut found = Vec::new();
-            let which = format!(
-                "status = ?1 AND status <> 1 AND message > ?2 AND (expires_at > ?3 OR {KEEPS_CLAIM}) \
-                 AND (?4 IS NULL OR destination >= ?4 || '/' AND destination < ?4 || '0') \
-                 AND (?5 IS NULL OR source = ?5 OR destination >= ?5 || ':' AND destination < ?5 || ';') \
-                 ORDER BY message"
-            );
-            let service = service.as_ref().map(ServiceName::as_str);
-            for status in statuses {
-                let number = status.number();
-                let values: [&dyn rusqlite::ToSql; 5] = [&number, &after.0, &now.0, &owner, &service];
-                found.extend(claim::listed(connection, &which, &values, limit)?);
+        // Each stored status is a run of its own in the index. Which of them are being processed is known in memory.
+        let leased = Arc::new(lock(&self.queues).leased(now));
+        let mut found = Vec::new();
+        for stored in filter.stored_statuses() {
+            let (mut after, mut of_status) = (Some(filter.after), Vec::new());
+            while let Some(from) = after.filter(|_| of_status.len() < limit) {
+                let (filter, leased) = (ClaimFilter { after: from, ..filter.clone() }, Arc::clone(&leased));
+                let most = limit - of_status.len();
+                let read = move |connection: &Connection| {
+                    open_claims(connection, &filter, stored, &leased, most, now)
+                };
+                let (some, next) = self.readers.run(read).await?;
+                of_status.extend(some);
+                after = next;
             }
-            found.sort_by_key(|it: &StoredClaim| it.claim.message);
-            found.truncate(limit);
-            Ok(found)
-        };
-        let found = self.readers.run(find).await?;
-        Ok(self.with_leases(found))
+            found.extend(of_status);
+        }
+        found.sort_by_key(|claim: &StoredClaim| claim.claim.message);
+        found.truncate(limit);
+        Ok(self.with_due_times(found, now))
     }
 
     async fn answer(&self, delivery: Serial) -> Result<Option<Answer>, StoreError> {
@@ -252,6 +280,37 @@ impl Claims for EmbeddedStore {
     }
 }
 
+/// Who holds the delivery of a claim.
+fn held(queues: &Queues, claim: &StoredClaim) -> Option<HeldDelivery> {
+    let owner = claim.key.destination.split('/').next()?;
+    queues.held(owner, claim.claim.progress.as_ref()?.delivery)
+}
+
+/// Some open claims of one stored status that the filter wants, and from which message to go on.
+fn open_claims(
+    connection: &Connection,
+    filter: &ClaimFilter,
+    stored: i16,
+    leased: &HashMap<Serial, HeldDelivery>,
+    limit: usize,
+    now: Timestamp,
+) -> Result<(Vec<StoredClaim>, Option<Serial>), StoreError> {
+    let which = format!(
+        "status = ?1 AND status <> 1 AND message > ?2 AND (expires_at > ?3 OR {KEEPS_CLAIM}) \
+         AND (?4 IS NULL OR destination >= ?4 || '/' AND destination < ?4 || '0') \
+         AND (?5 IS NULL OR source = ?5 OR destination >= ?5 || ':' AND destination < ?5 || ';') \
+         ORDER BY message"
+    );
+    let service = filter.service.as_ref().map(ServiceName::as_str);
+    let values: [&dyn rusqlite::ToSql; 5] = [&stored, &filter.after.0, &now.0, &filter.owner, &service];
+    let held = |claim: &Claim| leased.get(&claim.progress.as_ref()?.delivery).copied();
+    let wanted = |_: &ClaimKey, claim: &Claim| {
+        filter.statuses.contains(&HeldDelivery::present(held(claim), claim, now).status)
+    };
+    let (found, next) = claim::some_listed(connection, &which, &values, limit, wanted)?;
+    Ok((found.into_iter().map(|it| StoredClaim { held: held(&it.claim), ..it }).collect(), next))
+}
+
 impl EmbeddedStore {
     /// Takes out of the queue what is reported on. What just ends is on its way out, and what is given back is back; the
     /// rest is work for the writer.
@@ -280,10 +339,11 @@ impl EmbeddedStore {
                 }
                 tracking => {
                     let handed_out = queues.handed_out(queue, receipt.delivery_id);
+                    let held = queues.held_in(queue, receipt.delivery_id);
                     let shown = queues.take_shown(queue, receipt);
                     let tracking = tracking.unwrap_or_default();
                     let lane = queues.parking_lane(receipt.delivery_id);
-                    works.push(Work { place, report, shown, tracking, lane, handed_out });
+                    works.push(Work { place, report, shown, tracking, lane, handed_out, held });
                 }
             }
         }
@@ -293,11 +353,20 @@ impl EmbeddedStore {
     /// Claims with who holds their deliveries.
     fn with_leases(&self, claims: Vec<StoredClaim>) -> Vec<StoredClaim> {
         let queues = lock(&self.queues);
-        let held = |it: &StoredClaim| {
-            let owner = it.key.destination.split('/').next()?;
-            queues.held(owner, it.claim.progress.as_ref()?.delivery)
+        claims.into_iter().map(|claim| StoredClaim { held: held(&queues, &claim), ..claim }).collect()
+    }
+
+    /// Claims with when their next attempt is due, where no attempt was in progress. What was leased since stays as it was.
+    fn with_due_times(&self, claims: Vec<StoredClaim>, now: Timestamp) -> Vec<StoredClaim> {
+        let queues = lock(&self.queues);
+        let due = |claim: &StoredClaim| {
+            held(&queues, claim)
+                .filter(|held| !matches!(held, HeldDelivery::Leased { until, .. } if now < *until))
         };
-        claims.into_iter().map(|it| StoredClaim { held: held(&it), ..it }).collect()
+        claims
+            .into_iter()
+            .map(|claim| StoredClaim { held: claim.held.or_else(|| due(&claim)), ..claim })
+            .collect()
     }
 
     /// Puts it on record that attempts did not report in time; what is held for a person is buried.

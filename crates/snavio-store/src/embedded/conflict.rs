@@ -3,6 +3,8 @@
 //!
 //! `check_value` covers every other column but `count` and `last_seen_at`.
 
+use std::collections::HashSet;
+
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use snavio_model::claim::IdKey;
@@ -18,7 +20,7 @@ use super::check::{self, unreadable};
 use super::writer::{Transaction, Urgency, sql};
 use super::{EmbeddedStore, audit, dead_letter, message, telemetry};
 use crate::evidence::{of_conflict, opened, usable};
-use crate::{Act, Conflicts, StoreError, StoredConflict};
+use crate::{Act, ClaimLookUp, Conflicts, StoreError, StoredConflict};
 
 const COLUMNS: &str = "seq, place, tenant, owner, event_id, destination, source, original, original_hash, hash, \
      dead_letter, flagged_at, last_seen_at, count, state, notes, compensating, check_value";
@@ -50,6 +52,27 @@ impl Conflicts for EmbeddedStore {
             let mut statement = connection.prepare_cached(&query).map_err(sql)?;
             let mut rows = statement.query((key.id.as_str(), key.tenant.as_str(), owner)).map_err(sql)?;
             check::page(&mut rows, limits::PAGE_MAX, read)
+        };
+        self.readers.run(find).await
+    }
+
+    async fn conflicts_under(&self, asked: &ClaimLookUp) -> Result<Vec<Conflict>, StoreError> {
+        let asked = asked.clone();
+        let find = move |connection: &Connection| {
+            let query = format!(
+                "SELECT {COLUMNS} FROM conflict WHERE event_id = ?1 ORDER BY event_id, tenant, place"
+            );
+            let mut statement = connection.prepare_cached(&query).map_err(sql)?;
+            let mut rows = statement.query([asked.id.as_str()]).map_err(sql)?;
+            let senders: HashSet<_> = asked.senders.iter().collect();
+            let mut found = Vec::new();
+            while found.len() < limits::PAGE_MAX
+                && let Some(row) = rows.next().map_err(sql)?
+            {
+                let conflict = usable(read(row))?;
+                found.extend(conflict.filter(|it| senders.contains(&it.tenant) && asked.has_party_in(it)));
+            }
+            Ok(found)
         };
         self.readers.run(find).await
     }

@@ -10,6 +10,7 @@ use snavio_model::time::Timestamp;
 
 use super::{check, delivery, message, writer::sql};
 use crate::archive::DESTINATIONS_MAX;
+use crate::over::REDRIVABLE;
 use crate::{DeadLetterOrigin, ListedDeadLetter, StoreError, StoredDeadLetter};
 
 const COLUMNS: &str = "id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max, \
@@ -104,7 +105,7 @@ pub(super) fn origins(
 ) -> Result<Vec<DeadLetterOrigin>, StoreError> {
     let query = format!(
         "SELECT {COLUMNS} FROM dead_letter WHERE dead_letter_queue = ?1 AND id > ?2 \
-         AND reason NOT IN ('conflict', 'purged') AND reason NOT LIKE 'in_doubt%' ORDER BY id"
+         AND {REDRIVABLE} ORDER BY id"
     );
     let mut statement = connection.prepare_cached(&query).map_err(sql)?;
     let mut rows = statement.query((queue.as_str(), after.0)).map_err(sql)?;

@@ -23,7 +23,7 @@ use super::writer::{Job, Transaction, lock, sql};
 use super::{answer, audit, claim, dead_letter, delivery, hold, lease, message, telemetry};
 use crate::lease::{Held, KeptLease};
 use crate::waiting::Waiting;
-use crate::{Act, Finished, HeldBack, Report, StoreError, evidence, over};
+use crate::{Act, Finished, HeldBack, HeldDelivery, Report, StoreError, evidence, over};
 
 /// A report on an attempt of a delivery that a claim waits for, or that is refused for good.
 pub(super) struct Work {
@@ -38,6 +38,8 @@ pub(super) struct Work {
     /// Of a delivery that is there, how often it was handed out, and a number that no lease of it is above: of those from
     /// before the store was opened only some are on record.
     pub(super) handed_out: Option<(u32, Serial)>,
+    /// The present lease of the delivery, if it is there.
+    pub(super) held: Option<HeldDelivery>,
 }
 
 impl Work {
@@ -98,6 +100,8 @@ impl Job for Finish {
             let others = before.clone().filter(|(to, _)| to.put_on_record).count();
             let has_left = before.clone().any(|(_, next)| matches!(next, Some(Next::Done | Next::Bury(_))));
             let is_there = work.handed_out.is_some() && !has_left;
+            // A report of this call that counted has ended the lease.
+            let held = work.held.filter(|_| before.clone().all(|(_, next)| next.is_none()));
             let found = usable(claim::of_delivery(transaction.connection, id))?.flatten();
             // A number of somebody else's says nothing about theirs.
             let found = found.filter(|(key, _)| key.is_owned_by(self.queue.tenant()));
@@ -120,7 +124,7 @@ impl Job for Finish {
                     ended
                 }
                 _ => {
-                    let of = (work, is_there, others);
+                    let of = Late { work, is_there, held, others };
                     late(transaction, of, found, (&self.who, self.now), &mut self.records)?
                 }
             };
@@ -237,10 +241,19 @@ fn bury(
     Ok(())
 }
 
+/// A report under a lease that is over, and what its call leaves of the delivery.
+struct Late<'a> {
+    work: &'a Work,
+    is_there: bool,
+    held: Option<HeldDelivery>,
+    /// Late reports of the same call that went on record.
+    others: usize,
+}
+
 /// A report on work that ended, or is somebody else's.
 fn late(
     transaction: &mut Transaction<'_>,
-    (work, is_there, others): (&Work, bool, usize),
+    Late { work, is_there, held, others }: Late<'_>,
     found: Option<(ClaimKey, Claim)>,
     (who, now): (&str, Timestamp),
     records: &mut Vec<Record>,
@@ -249,7 +262,7 @@ fn late(
     let claim = found.as_ref().map(|(_, claim)| (claim, work.leases(claim, issued)));
     let finished = work.report.late(is_there, claim, others);
     if let Some(found) = found.filter(|_| finished.put_on_record) {
-        let (act, deed, record) = evidence::fenced(&found, work.report.receipt, who, now);
+        let (act, deed, record) = evidence::fenced(&found, held, work.report.receipt, who, now);
         audit::append(transaction, deed.action, &deed.object, &act, &deed.outcome)?;
         records.extend(record);
     }
@@ -347,6 +360,12 @@ pub(super) fn is_held(transaction: &Transaction<'_>, delivery: Serial) -> Result
         // Whose it is cannot be known.
         None => Ok(true),
     }
+}
+
+/// Whether the claim that waits for a delivery is in doubt.
+pub(super) fn is_in_doubt(transaction: &Transaction<'_>, delivery: Serial) -> Result<bool, StoreError> {
+    let claim = usable(claim::of_delivery(transaction.connection, delivery))?.flatten();
+    Ok(claim.is_some_and(|(_, claim)| claim.status() == Status::InDoubt))
 }
 
 /// A person says that it was done.

@@ -306,6 +306,17 @@ impl Index {
         })
     }
 
+    /// The deliveries with a lease that lasts, of those that claims wait for; reports on some may be on their way.
+    pub(super) fn leased(&self, now: Timestamp) -> impl Iterator<Item = (Serial, HeldDelivery)> {
+        let lasting = self.leased.range((now.plus(Duration::from_millis(1)), Serial(i64::MIN))..);
+        let ids = lasting.map(|(_, id)| *id).chain(self.ending.keys().copied());
+        let tracked = ids.filter(|id| self.tracking(*id).is_some_and(Tracking::is_tracked));
+        tracked.filter_map(move |id| match self.held(id)? {
+            held @ HeldDelivery::Leased { until, .. } if now < until => Some((id, held)),
+            _ => None,
+        })
+    }
+
     /// How a delivery is followed, if it is there.
     pub(super) fn tracking(&self, id: Serial) -> Option<Tracking> {
         let known = self.known.get(&id).or_else(|| self.ending.get(&id)).map(|it| it.slot);

@@ -82,7 +82,7 @@ pub(crate) use outgoing::Outgoing;
 pub use position::LogDamage;
 use position::PositionFile;
 use queue::Queues;
-use queue_jobs::{Bury, Purge, Redrive};
+use queue_jobs::{Bury, Purge, PutBack};
 use readers::Readers;
 pub use recover::{Contents, Kept, Recovered, Recovery};
 use writer::{Transaction, Urgency, Writer, lock, sql};
@@ -91,8 +91,8 @@ use crate::over::{Looked, Walks};
 use crate::waiting::Waiting;
 use crate::{
     Act, Anchor, AuditEntry, DeadLetterOrigin, Durability, Figures, Journal, Ledger, ListedDeadLetter,
-    LoggedMessage, OwnFigures, Purged, Queue, Received, Redriven, RegistryLog, Settled, Store, StoreError,
-    StoredDeadLetter, Swept, ToldOf, Use, files,
+    LoggedMessage, OwnFigures, Purged, Queue, Received, Redrive, Redriven, RegistryLog, Settled, Store,
+    StoreError, StoredDeadLetter, Swept, ToldOf, Use, files,
 };
 
 /// The database file within the data folder.
@@ -213,6 +213,24 @@ pub struct EmbeddedStore {
 }
 
 impl EmbeddedStore {
+    /// Puts dead letters back into the queues they came from.
+    async fn put_back(
+        &self,
+        tenant: &str,
+        dead: Vec<Serial>,
+        which: Redrive,
+        act: Act,
+    ) -> Result<Redriven, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let (tenant, queues) = (tenant.to_owned(), Arc::clone(&self.queues));
+        let (back, left) = (Vec::new(), Redriven::default());
+        self.writer.submit(
+            Urgency::Ordinary,
+            Box::new(PutBack { tenant, dead, which, act, queues, back, left, reply }),
+        );
+        answer.await.unwrap_or(Err(StoreError::Closed))
+    }
+
     /// Opens or makes the store in its folder, begins a new epoch and rebuilds what is kept in memory.
     pub fn open(options: &Options) -> Result<Self, OpenError> {
         let folder = |source| OpenError::Folder { folder: options.folder.clone(), source };
@@ -528,11 +546,11 @@ impl Queue for EmbeddedStore {
     }
 
     async fn redrive(&self, tenant: &str, dead: Vec<Serial>, act: Act) -> Result<Redriven, StoreError> {
-        let (reply, answer) = oneshot::channel();
-        let (tenant, queues) = (tenant.to_owned(), Arc::clone(&self.queues));
-        let job = Redrive { tenant, dead, act, queues, back: Vec::new(), left: Redriven::default(), reply };
-        self.writer.submit(Urgency::Ordinary, Box::new(job));
-        answer.await.unwrap_or(Err(StoreError::Closed))
+        self.put_back(tenant, dead, Redrive::Decided, act).await
+    }
+
+    async fn reprocess(&self, tenant: &str, dead: Serial, act: Act) -> Result<Redriven, StoreError> {
+        self.put_back(tenant, vec![dead], Redrive::Any, act).await
     }
 
     async fn attributes(&self, queue: &QueueKey, now: Timestamp) -> Result<QueueAttributes, StoreError> {

@@ -191,6 +191,16 @@ impl Queues {
         of_tenant.into_iter().find_map(|(_, index)| index.held(id)).or(behind)
     }
 
+    /// Who holds a delivery of this queue until when, or when it is handed out again.
+    pub(super) fn held_in(&self, key: &QueueKey, id: Serial) -> Option<HeldDelivery> {
+        self.queues.get(key).and_then(|index| index.held(id))
+    }
+
+    /// The deliveries with a lease that lasts, of those that claims wait for.
+    pub(super) fn leased(&self, now: Timestamp) -> HashMap<Serial, HeldDelivery> {
+        self.queues.values().flat_map(|index| index.leased(now)).collect()
+    }
+
     /// Takes out some of those whose attempt's time is over, until that is on record.
     pub(super) fn take_lapsed(&mut self, now: Timestamp, limit: usize) -> Vec<(QueueKey, Vec<Lapsed>)> {
         let mut lapsed = Vec::new();

@@ -19,7 +19,7 @@ use super::writer::{Job, Transaction, lock, sql};
 use super::{audit, dead_letter, delivery, finish, lease, message, telemetry};
 use crate::lease::KeptLease;
 use crate::waiting::Waiting;
-use crate::{Act, Purged, Redriven, StoreError};
+use crate::{Act, Purged, Redrive, Redriven, StoreError};
 
 /// Leases on their way to the table; who hands out what may be handed out only once waits for that.
 #[derive(Default)]
@@ -210,9 +210,10 @@ impl Job for Purge {
     }
 }
 
-pub(super) struct Redrive {
+pub(super) struct PutBack {
     pub(super) tenant: String,
     pub(super) dead: Vec<Serial>,
+    pub(super) which: Redrive,
     pub(super) act: Act,
     pub(super) queues: Arc<Mutex<Queues>>,
     pub(super) back: Vec<Delivery>,
@@ -221,7 +222,7 @@ pub(super) struct Redrive {
     pub(super) reply: oneshot::Sender<Result<Redriven, StoreError>>,
 }
 
-impl Redrive {
+impl PutBack {
     /// Whether the queue takes one more, those that go back with this commit included.
     fn has_room(&self, queue: &QueueKey) -> bool {
         let back = self.back.iter().filter(|delivery| delivery.queue == *queue).count();
@@ -229,7 +230,7 @@ impl Redrive {
     }
 }
 
-impl Job for Redrive {
+impl Job for PutBack {
     fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
         self.back.clear();
         self.left = Redriven::default();
@@ -237,6 +238,10 @@ impl Job for Redrive {
             let found = usable(dead_letter::find(transaction.connection, &self.tenant, id))?.flatten();
             // What conflicts with what was dispatched before is evidence, and never dispatched itself (CLM-8).
             let Some(letter) = found.filter(|it| it.reason != DeadReason::Conflict) else { continue };
+            if self.which == Redrive::Decided && finish::is_in_doubt(transaction, id)? {
+                self.left.in_doubt.push(id);
+                continue;
+            }
             if letter.delivery.tracking.is_tracked() && finish::is_held(transaction, id)? {
                 self.left.held.push(id);
                 continue;

@@ -8,7 +8,7 @@ use snavio_model::claim::{Claim, ClaimKey, IdKey, Status};
 use snavio_model::delivery::ReceiptOutcome;
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::limits;
-use snavio_model::name::{QueueKey, ServiceName};
+use snavio_model::name::{QueueKey, ServiceName, TenantName};
 use snavio_model::processing::{Answer, Ending};
 use snavio_model::time::Timestamp;
 use tokio_postgres::types::ToSql;
@@ -18,9 +18,10 @@ use super::delivery::{Ask, Which};
 use super::horizon::BLOCK;
 use super::pool::sql;
 use super::{PostgresStore, answer, audit, claim, finish};
-use crate::over::KEEPS_CLAIM;
+use crate::over::{KEEPS_CLAIM, present_status};
 use crate::{
-    Act, ClaimFilter, Claims, Finished, HeldBack, Received, Report, StoreError, StoredClaim, evidence,
+    Act, ClaimFilter, ClaimLookUp, Claims, Finished, HeldBack, Received, Report, StoreError, StoredClaim,
+    evidence,
 };
 
 /// Before each try to count ids that came again. Whose claim somebody is at all this time is not counted.
@@ -81,6 +82,28 @@ impl Claims for PostgresStore {
         self.within(work).await
     }
 
+    async fn claims_under(
+        &self,
+        asked: &ClaimLookUp,
+        now: Timestamp,
+    ) -> Result<Vec<StoredClaim>, StoreError> {
+        let which = format!(
+            "claim.id = $1 AND claim.tenant = ANY ($2) AND (claim.expires_at > $3 OR {KEEPS_CLAIM}) \
+             AND ($4::text IS NULL OR claim.destination = $4) \
+             AND NOT EXISTS (SELECT FROM unnest($5::text[]) AS party (name) \
+                 WHERE claim.tenant <> party.name AND NOT starts_with(claim.destination, party.name || '/')) \
+             ORDER BY claim.tenant, claim.destination LIMIT {}",
+            limits::PAGE_MAX
+        );
+        let senders: Vec<_> = asked.senders.iter().map(TenantName::as_str).collect();
+        let work = async {
+            let values: [&(dyn ToSql + Sync); 5] =
+                [&asked.id.as_str(), &senders, &now.0, &asked.destination, &asked.parties];
+            claim::listed(&self.client().await?, &which, &values).await
+        };
+        self.within(work).await
+    }
+
     async fn has_claims(&self, tenant: &str) -> Result<bool, StoreError> {
         const ANY: &str = "SELECT EXISTS (SELECT FROM claim WHERE tenant = $1 \
              OR starts_with(destination, $1 || '/'))";
@@ -109,16 +132,18 @@ impl Claims for PostgresStore {
         now: Timestamp,
     ) -> Result<Vec<StoredClaim>, StoreError> {
         let which = format!(
-            "claim.status = ANY ($1) AND claim.status <> 1 AND claim.message > $2 AND (claim.expires_at > $3 OR {KEEPS_CLAIM}) \
+            "claim.status = ANY ($1) AND claim.status <> 1 AND {} = ANY ($7::smallint[]) AND claim.message > $2 AND (claim.expires_at > $3 OR {KEEPS_CLAIM}) \
              AND ($4::text IS NULL OR starts_with(claim.destination, $4 || '/')) \
              AND ($6::text IS NULL OR claim.source = $6 OR starts_with(claim.destination, $6 || ':')) \
-             ORDER BY claim.message LIMIT $5"
+             ORDER BY claim.message LIMIT $5",
+            present_status("$3")
         );
-        let statuses: Vec<_> = filter.statuses.iter().map(|it| it.number()).collect();
+        let stored = filter.stored_statuses();
+        let statuses: Vec<_> = filter.statuses.iter().map(|status| status.number()).collect();
         let work = async {
             let service = filter.service.as_ref().map(ServiceName::as_str);
-            let values: [&(dyn ToSql + Sync); 6] =
-                [&statuses, &filter.after.0, &now.0, &filter.owner, &(limit as i64), &service];
+            let values: [&(dyn ToSql + Sync); 7] =
+                [&stored, &filter.after.0, &now.0, &filter.owner, &(limit as i64), &service, &statuses];
             claim::listed(&self.client().await?, &which, &values).await
         };
         self.within(work).await

@@ -23,7 +23,7 @@ use super::client::GenericClient;
 use super::pool::{Trouble, sql};
 use super::{PostgresStore, audit, dead_letter, message, telemetry};
 use crate::evidence::{of_conflict, opened, usable};
-use crate::{Act, Conflicts, Deed, StoreError, StoredConflict};
+use crate::{Act, ClaimLookUp, Conflicts, Deed, StoreError, StoredConflict};
 
 const COLUMNS: &str = "seq, place, tenant, owner, event_id, destination, source, original, original_hash, hash, \
      dead_letter, flagged_at, last_seen_at, count, state, notes, compensating, check_value";
@@ -59,6 +59,29 @@ impl Conflicts for PostgresStore {
             let client = self.client().await?;
             let statement = client.prepare_cached(&query).await.map_err(sql)?;
             let values: [&(dyn ToSql + Sync); 3] = [&id.id.as_str(), &id.tenant.as_str(), &owner];
+            let rows = client.query(&statement, &values).await.map_err(sql)?;
+            let mut found = Vec::with_capacity(rows.len());
+            for row in &rows {
+                found.extend(usable(read(row))?);
+            }
+            Ok(found)
+        };
+        self.within(work).await
+    }
+
+    async fn conflicts_under(&self, asked: &ClaimLookUp) -> Result<Vec<Conflict>, StoreError> {
+        let query = format!(
+            "SELECT {COLUMNS} FROM conflict WHERE event_id = $1 AND tenant = ANY ($2) \
+             AND NOT EXISTS (SELECT FROM unnest($3::text[]) AS party (name) \
+                 WHERE conflict.tenant <> party.name AND conflict.owner <> party.name) \
+             ORDER BY tenant, place LIMIT {}",
+            limits::PAGE_MAX
+        );
+        let senders: Vec<_> = asked.senders.iter().map(TenantName::as_str).collect();
+        let work = async {
+            let client = self.client().await?;
+            let statement = client.prepare_cached(&query).await.map_err(sql)?;
+            let values: [&(dyn ToSql + Sync); 3] = [&asked.id.as_str(), &senders, &asked.parties];
             let rows = client.query(&statement, &values).await.map_err(sql)?;
             let mut found = Vec::with_capacity(rows.len());
             for row in &rows {

@@ -15,6 +15,7 @@ use super::lane::{self, BEHIND};
 use super::pool::sql;
 use super::{delivery, finish, message, park, telemetry};
 use crate::evidence::usable;
+use crate::over::REDRIVABLE;
 use crate::{DeadLetterOrigin, ListedDeadLetter, StoreError, StoredDeadLetter};
 
 /// The columns that [`read`] reads.
@@ -249,9 +250,11 @@ pub(super) async fn origins(
     after: Serial,
     limit: usize,
 ) -> Result<Vec<DeadLetterOrigin>, StoreError> {
-    const ORIGINS: &str = "SELECT id, queue, destination FROM dead_letter WHERE dead_letter_queue = $1 AND id > $2 \
-         AND reason NOT IN ('conflict', 'purged') AND reason NOT LIKE 'in_doubt%' ORDER BY id LIMIT $3";
-    let statement = client.prepare_cached(ORIGINS).await.map_err(sql)?;
+    let origins = format!(
+        "SELECT id, queue, destination FROM dead_letter WHERE dead_letter_queue = $1 AND id > $2 \
+         AND {REDRIVABLE} ORDER BY id LIMIT $3"
+    );
+    let statement = client.prepare_cached(&origins).await.map_err(sql)?;
     let rows = client.query(&statement, &[&queue.as_str(), &after.0, &(limit as i64)]).await.map_err(sql)?;
     let read = |row: &Row| {
         let (queue, destination) = (QueueKey::stored(row.try_get(1)?), row.try_get::<_, &str>(2)?.into());

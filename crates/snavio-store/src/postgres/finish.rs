@@ -21,7 +21,7 @@ use super::pool::sql;
 use super::{answer, audit, claim, dead_letter, delivery, hold, lane, message, park, telemetry};
 use crate::evidence::usable;
 use crate::over::is_held;
-use crate::{Act, Deed, Finished, HeldBack, Report, StoreError, evidence};
+use crate::{Act, Deed, Finished, HeldBack, HeldDelivery, Report, StoreError, evidence};
 
 /// What reports leave to be written.
 #[derive(Default)]
@@ -77,9 +77,12 @@ pub(super) async fn finish(
                 came
             }
             None => {
+                // A report of this call that counted has ended the lease.
+                let held = there.filter(|_| !ended.contains(&id)).and_then(Shown::held);
                 let of_it = reports.iter().zip(&finished).filter(|(it, _)| it.receipt.delivery_id == id);
                 let others = of_it.filter(|(_, came)| came.put_on_record).count();
-                late(report, (there, others), claim.as_deref(), (who, now, issued), &mut written)
+                let of = Late { report, there, held, others };
+                late(of, claim.as_deref(), (who, now, issued), &mut written)
             }
         };
         finished.push(came);
@@ -103,8 +106,15 @@ struct Shown {
     delivery: Delivery,
     /// Under which it was handed out last.
     fence: Option<Serial>,
-    /// Whether it was not given back since.
-    is_leased: bool,
+    /// Until when it is leased; nothing if it was given back since.
+    leased_until: Option<Timestamp>,
+}
+
+impl Shown {
+    fn held(&self) -> Option<HeldDelivery> {
+        let (fence, until) = self.fence.zip(self.leased_until)?;
+        Some(HeldDelivery::Leased { fence, attempt: self.delivery.receives, until })
+    }
 }
 
 /// Locks the deliveries of a queue.
@@ -114,7 +124,7 @@ async fn lock(
     ids: &[Serial],
 ) -> Result<HashMap<Serial, Shown>, StoreError> {
     let text = format!(
-        "SELECT {}, fence, coalesce(held = 'leased', FALSE) FROM delivery WHERE id = ANY ($1) AND queue = $2 ORDER BY id FOR UPDATE",
+        "SELECT {}, fence, CASE WHEN held = 'leased' THEN visible_at END FROM delivery WHERE id = ANY ($1) AND queue = $2 ORDER BY id FOR UPDATE",
         delivery::COLUMNS
     );
     let ids: Vec<_> = ids.iter().map(|it| it.0).collect();
@@ -123,8 +133,8 @@ async fn lock(
     let read = |row: &Row| {
         let delivery = delivery::read(row)?;
         let fence = row.try_get::<_, Option<i64>>(delivery::WIDTH)?.map(Serial);
-        let is_leased = row.try_get(delivery::WIDTH + 1)?;
-        Ok((delivery.id, Shown { delivery, fence, is_leased }))
+        let leased_until = row.try_get::<_, Option<i64>>(delivery::WIDTH + 1)?.map(Timestamp);
+        Ok((delivery.id, Shown { delivery, fence, leased_until }))
     };
     rows.iter().map(read).collect::<Result<_, _>>().map_err(sql)
 }
@@ -139,7 +149,7 @@ fn end(
 ) -> (Finished, bool) {
     let Report { receipt, ending, .. } = report;
     let before = report.told_before(found.as_deref());
-    if let Some(before) = before.filter(|_| !shown.is_leased) {
+    if let Some(before) = before.filter(|_| shown.leased_until.is_none()) {
         return (before, false);
     }
     let delivery = &shown.delivery;
@@ -186,10 +196,18 @@ fn end(
     (finished, next != Next::Again)
 }
 
+/// A report under a lease that is over, and what its call leaves of the delivery.
+struct Late<'a> {
+    report: &'a Report,
+    there: Option<&'a Shown>,
+    held: Option<HeldDelivery>,
+    /// Late reports of the same call that went on record.
+    others: usize,
+}
+
 /// A report on work that ended, or is somebody else's.
 fn late(
-    report: &Report,
-    (there, others): (Option<&Shown>, usize),
+    Late { report, there, held, others }: Late<'_>,
     found: Option<&(ClaimKey, Claim)>,
     (who, now, issued): (&str, Timestamp, Serial),
     written: &mut Written,
@@ -197,7 +215,7 @@ fn late(
     let claim = found.map(|(_, claim)| (claim, leases(there, claim, issued)));
     let finished = report.late(there.is_some(), claim, others);
     if let Some(found) = found.filter(|_| finished.put_on_record) {
-        let (act, deed, record) = evidence::fenced(found, report.receipt, who, now);
+        let (act, deed, record) = evidence::fenced(found, held, report.receipt, who, now);
         written.fenced.push((act, deed));
         written.records.extend(record);
     }
@@ -415,6 +433,17 @@ pub(super) async fn held(
     let claimed = rows.iter().map(|row| row.try_get(0).map(Serial)).collect::<Result<Vec<_>, _>>();
     let claimed = claimed.map_err(sql)?;
     Ok(answered.into_iter().filter(|it| claimed.contains(it) && !free.contains(it)).collect())
+}
+
+/// Those of some deliveries whose claims are in doubt, kept so until the transaction ends.
+pub(super) async fn in_doubt(
+    client: &impl GenericClient,
+    deliveries: &[Serial],
+) -> Result<Vec<Serial>, StoreError> {
+    let claims = claim::lock_of_deliveries(client, deliveries, None).await?;
+    let doubted = claims.into_iter().filter(|(_, claim)| claim.status() == Status::InDoubt);
+    let doubted: HashSet<_> = doubted.filter_map(|(_, claim)| Some(claim.progress?.delivery)).collect();
+    Ok(deliveries.iter().filter(|id| doubted.contains(id)).copied().collect())
 }
 
 /// A person says that it was done. Within a transaction.

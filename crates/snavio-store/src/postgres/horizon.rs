@@ -19,7 +19,7 @@ pub(super) const BLOCK_NUMBERS: usize = 2048;
 
 /// A query that takes a block of numbers, if the database still serves this layout; its column is `base`, and its
 /// numbers are those after it.
-pub(super) const BLOCK: &str = "SELECT take_block(8) AS base";
+pub(super) const BLOCK: &str = "SELECT take_block(9) AS base";
 
 /// One look at a time: what an older one saw must not be taken for news after a newer one.
 #[derive(Default)]

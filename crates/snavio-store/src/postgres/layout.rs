@@ -13,7 +13,7 @@ use super::OpenError;
 use crate::history;
 
 /// The layout that this program writes; migrations after it are for newer ones.
-pub(super) const LAYOUT: i32 = 8;
+pub(super) const LAYOUT: i32 = 9;
 /// The oldest layout whose programs can work beside this one's. Those before it take a claim in doubt for one whose time may
 /// be over: they would take its id up again.
 const OLDEST_READER: i32 = 8;

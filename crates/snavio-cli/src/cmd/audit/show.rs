@@ -4,9 +4,13 @@ use clap::Args;
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use snavio_model::registry::Kind;
+use snavio_sdk::Api;
+
 use crate::Ended;
 use crate::cmd::apply::with_differences;
 use crate::cmd::pages;
+use crate::cmd::unknown::unknown;
 use crate::connection::AsOperator;
 use crate::output::Output;
 
@@ -30,16 +34,41 @@ pub(crate) struct Show {
 
 impl Show {
     pub(crate) async fn run(self, output: Output) -> Ended {
+        let api = self.node.api()?;
+        if let Some(kind) = self.kind.as_deref().filter(|kind| Kind::stored(kind).is_none()) {
+            return Err(unknown("kind of entry", kind, Kind::ALL.map(Kind::as_str)));
+        }
         let since = ("since", self.since.into());
-        let mut all = pages::whole(&self.node.api()?, "registry/changes", &[], since).await?;
+        let mut all = pages::whole(&api, "registry/changes", &[], since).await?;
         let wanted = |asked: &Option<String>, has: &Value| asked.as_deref().is_none_or(|it| has == it);
         let is_wanted = |it: &Value| wanted(&self.kind, &it["kind"]) && wanted(&self.name, &it["name"]);
         let items = all["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
+        if let Some(name) = &self.name {
+            self.check_name(&api, &items, name).await?;
+        }
         let items: Vec<_> = items.into_iter().filter(is_wanted).collect();
         let rows: Vec<_> = items.iter().map(row).collect();
         let columns = ["version", "at", "who", "kind", "name", "what", "why"];
         output.rows(&json!({ "items": items }), &rows, &columns);
         Ok(())
+    }
+}
+
+impl Show {
+    /// Refuses a name that no entry of the kind ever had, as far as the changelog is shown to the caller.
+    async fn check_name(&self, api: &Api, items: &[Value], name: &str) -> Ended {
+        let is_of_kind = |it: &&Value| self.kind.as_deref().is_none_or(|kind| kind == it["kind"]);
+        let has_name = |items: &[Value]| items.iter().filter(is_of_kind).any(|it| it["name"] == name);
+        if has_name(items) {
+            return Ok(());
+        }
+        let mut all = pages::whole(api, "registry/changes", &[], ("since", 0.into())).await?;
+        let all: Vec<_> = all["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
+        if has_name(&all) {
+            return Ok(());
+        }
+        let names = all.iter().filter(is_of_kind).filter_map(|it| it["name"].as_str());
+        Err(unknown("entry in the changelog", name, names))
     }
 }
 

@@ -23,7 +23,7 @@ use snavio_model::settle::{Intake, Outcome, Settlement};
 use snavio_model::telemetry::{Record, StoredRecord};
 use snavio_model::time::Timestamp;
 use snavio_store::{
-    Act, Anchor, Archive, Audit, AuditEntry, ClaimFilter, Claims, Conflicts, Cooled, CooledUpTo,
+    Act, Anchor, Archive, Audit, AuditEntry, ClaimFilter, ClaimLookUp, Claims, Conflicts, Cooled, CooledUpTo,
     DeadLetterOrigin, Deed, Durability, Entities, Erasure, Figures, Finished, Fleet, Heard, HeldBack,
     Journal, Ledger, ListedDeadLetter, LoggedMessage, NewHold, NewSegment, NodeSeen, NodeState, Purged,
     Queue, Received, Redriven, RegistryLog, Report, Reset, Settled, Store, StoreError, StoredClaim,
@@ -118,6 +118,10 @@ impl Queue for NullStore {
         Ok(Redriven::default())
     }
 
+    async fn reprocess(&self, _: &str, _: Serial, _: Act) -> Result<Redriven, StoreError> {
+        Ok(Redriven::default())
+    }
+
     async fn attributes(&self, _: &QueueKey, _: Timestamp) -> Result<QueueAttributes, StoreError> {
         Ok(QueueAttributes::default())
     }
@@ -163,6 +167,10 @@ impl Claims for NullStore {
 
     async fn is_concerned(&self, _: &str, _: &MessageId) -> Result<bool, StoreError> {
         Ok(false)
+    }
+
+    async fn claims_under(&self, _: &ClaimLookUp, _: Timestamp) -> Result<Vec<StoredClaim>, StoreError> {
+        Ok(Vec::new())
     }
 
     async fn claims_of(&self, _: &IdKey, _: Timestamp) -> Result<Vec<StoredClaim>, StoreError> {
@@ -405,6 +413,10 @@ impl Conflicts for NullStore {
 
     async fn conflict(&self, _: Serial) -> Result<Option<StoredConflict>, StoreError> {
         Ok(None)
+    }
+
+    async fn conflicts_under(&self, _: &ClaimLookUp) -> Result<Vec<Conflict>, StoreError> {
+        Ok(Vec::new())
     }
 
     async fn conflicts_of(&self, _: &IdKey, _: Option<&str>) -> Result<Vec<Conflict>, StoreError> {

@@ -11,7 +11,7 @@ use super::{Builds, order};
 use crate::node::{Draft, Launch, Node, new_id, post, post_batch};
 use crate::patience::eventually;
 use crate::shell::Shell;
-use crate::wire::{Answered, post_json};
+use crate::wire::{Answered, metric, post_json};
 
 /// However slow the machine is, what waits does so to the end of its test.
 const WAIT_SECONDS: u32 = limits::ORDER_WAIT_SECONDS_MAX;
@@ -70,6 +70,68 @@ async fn an_event_that_is_left_out_or_waits_is_told_so() {
         (json!(202), "deploy skipped, lenient skipped, reorder dead_letter".to_owned()),
     ];
     assert_eq!(each, expected);
+}
+
+/// ORD-1, ORD-8
+#[tokio::test]
+async fn messages_without_entity_or_number_are_told_unordered() {
+    let builds = Builds::set(Launch::default()).await;
+    for (service, of) in [("strict", order(json!({ "mode": "strict" }))), ("lenient", Value::Null)] {
+        let order = if of.is_null() { json!({}) } else { json!({ "order": of }) };
+        let body = json!({ "queue": service, "dead_letter_queue": "dead", "claim": { "policy": "strict" } });
+        let body = [body, order].into_iter().flat_map(|it| it.as_object().cloned().unwrap()).collect();
+        let path = format!("/v1/subscriptions/acme/{service}/acme/ci/build");
+        assert_eq!(builds.operate(reqwest::Method::PUT, &path, Value::Object(body)).await.0, 201);
+    }
+    let send = async |data: Value| {
+        let event = json!({ "eventId": new_id(), "eventType": "build", "data": data });
+        let answer =
+            Answered::to(post_json(&builds.node, "/v1/events", &builds.token, event.to_string())).await;
+        assert_eq!(answer.status, 202, "{}", answer.document());
+        let each = answer.document()["subscriptions"].as_array().unwrap().clone();
+        let ordered = |name: &str| {
+            let of = each.iter().find(|it| it["destination"].as_str().unwrap().contains(name)).unwrap();
+            of["ordered"].clone()
+        };
+        (ordered("acme/strict"), ordered("acme/lenient"))
+    };
+    for data in [json!({ "buildId": "b" }), json!({ "eventSequence": 7 }), json!({})] {
+        assert_eq!(send(data.clone()).await, (json!(false), Value::Null), "{data}");
+    }
+    assert_eq!(send(json!({ "buildId": "b", "eventSequence": 7 })).await, (Value::Null, Value::Null));
+    let unordered = metric(&builds.node, "event_unordered_total{route=\"acme/strict:acme/ci:build\"}").await;
+    assert_eq!(unordered, Some(3.0));
+    // Of a command the answer itself says so.
+    let commands = Commands::set().await;
+    let mut draft = Draft::new("strict", &new_id());
+    draft.payload = r#"{"build":"b"}"#.to_owned();
+    let (status, answer) =
+        post(&commands.node.client(&commands.billing), draft.sign(&commands.billing)).await;
+    assert_eq!((status, &answer["ordered"]), (202, &json!(false)), "{answer}");
+}
+
+/// ORD-3: a late message that is delivered is accepted, and nothing says that it was processed.
+#[tokio::test]
+async fn late_messages_are_told_accepted() {
+    let builds = Builds::set(Launch::default()).await;
+    for (service, mode) in [("lenient", "lenient"), ("strict", "strict")] {
+        let of = order(json!({ "mode": mode }));
+        assert_eq!(builds.subscribe(service, "build", &of, json!({})).await.0, 201);
+    }
+    assert_eq!(builds.sent("b", 5).await.0, 202);
+    let (status, late) = builds.sent("b", 4).await;
+    assert_eq!((status, words(&late).as_str()), (202, "lenient accepted, strict dead_letter"), "{late}");
+    assert!(!late.to_string().contains("processed"), "{late}");
+    let commands = Commands::set().await;
+    let send = async |number: u32| {
+        let mut draft = Draft::new("strict", &new_id());
+        draft.payload = json!({ "build": "b", "number": number }).to_string();
+        post(&commands.node.client(&commands.billing), draft.sign(&commands.billing)).await
+    };
+    assert_eq!(send(5).await.0, 202);
+    let (status, refused) = send(4).await;
+    assert_eq!((status, &refused["reason"]), (409, &json!("out_of_order")), "{refused}");
+    assert!(refused["advice"].as_str().unwrap().contains("was accepted"), "{refused}");
 }
 
 /// `acme/billing` sends commands to `acme/bot`, which orders them in each way.

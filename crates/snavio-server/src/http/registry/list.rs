@@ -11,6 +11,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::super::answer::json;
 use super::super::extract::{Params, page_limit};
+use super::super::unknown::kind as kind_of;
 use super::super::{App, Problem, Shared};
 use super::shown;
 use crate::principal::Principal;
@@ -67,7 +68,8 @@ pub(super) fn list(
 #[into_params(parameter_in = Query)]
 pub(in crate::http) struct Part {
     /// Only entries of this kind.
-    kind: Option<Kind>,
+    #[param(value_type = Option<Kind>)]
+    kind: Option<String>,
     /// The `next` of the page before.
     after: Option<String>,
     /// Entries of the page: 100 when not said, 1000 at most.
@@ -82,10 +84,11 @@ pub(in crate::http) async fn everything(
     principal: Principal,
     Params(part): Params<Part>,
 ) -> Result<Response, Problem> {
+    let kind = part.kind.as_deref().map(kind_of).transpose()?;
     let first = |kind| EntryKey { kind, name: String::new() };
-    let after = part.after.as_deref().map(parse).transpose()?.or(part.kind.map(first));
+    let after = part.after.as_deref().map(parse).transpose()?.or(kind.map(first));
     let registry = app.gate.registry();
-    let (items, next) = page(&registry, &principal, part.kind, after.as_ref(), part.limit)?;
+    let (items, next) = page(&registry, &principal, kind, after.as_ref(), part.limit)?;
     let next = next.map(|key| key.to_string());
     Ok(json(StatusCode::OK, &RegistryPage { version: registry.version(), items, next }))
 }

@@ -14,6 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::super::answer::{json, no_store};
 use super::super::extract::{JsonBody, Params, Segments};
+use super::super::unknown::kind as kind_of;
 use super::super::{App, Problem, Shared};
 use super::file::{Step, step, steps};
 use super::list::{page, parse};
@@ -28,7 +29,8 @@ use crate::principal::Principal;
 #[into_params(parameter_in = Query)]
 pub(in crate::http) struct Part {
     /// Only entries of this kind.
-    kind: Option<Kind>,
+    #[param(value_type = Option<Kind>)]
+    kind: Option<String>,
     /// The `next` of the page before.
     after: Option<String>,
     /// Entries of the page: 100 when not said, 1000 at most.
@@ -57,11 +59,12 @@ pub(in crate::http) async fn at(
     Params(part): Params<Part>,
 ) -> Result<Response, Problem> {
     principal.may(Permission::Record)?;
+    let kind = part.kind.as_deref().map(kind_of).transpose()?;
     let first = |kind| EntryKey { kind, name: String::new() };
-    let after = part.after.as_deref().map(parse).transpose()?.or(part.kind.map(first));
+    let after = part.after.as_deref().map(parse).transpose()?.or(kind.map(first));
     let registry = app.gate.registry();
     let past = differences(&app, version, registry.version()).await?.undo(&registry, version);
-    let (items, next) = page(&past, &principal, part.kind, after.as_ref(), part.limit)?;
+    let (items, next) = page(&past, &principal, kind, after.as_ref(), part.limit)?;
     Ok(json(StatusCode::OK, &PastPage { version, items, next: next.map(|key| key.to_string()) }))
 }
 
