@@ -176,6 +176,10 @@ fn describe() {
         "event_order_violations_total",
         "messages whose number is not above the last one of their entity"
     );
+    describe_counter!(
+        "event_unordered_total",
+        "messages that passed an ordered route without entity or number"
+    );
     describe_counter!("event_sequence_gaps_total", "times that numbers were missing before a message");
     describe_histogram!("event_sequence_gap_size", "numbers missing in a gap");
     describe_histogram!(

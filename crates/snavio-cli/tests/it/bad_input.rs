@@ -527,7 +527,7 @@ async fn calls_that_do_not_fit_are_told_what_does() {
         (&ack, &receipt(r#","extra":1"#), 400, "unknown field `extra`"),
         (&receive, r#"{"max":"c4n4ry"}"#, 400, "max: expected a whole number"),
         (&receive, r#"{"max":1} x"#, 400, "trailing characters"),
-        (&typo, "{}", 404, "names this queue"),
+        (&typo, "{}", 404, "did you mean notify-inbox"),
         (&inbox("purge").replace("acme", "acm"), "{}", 404, "no such tenant"),
     ] {
         let body = Some(body.as_bytes().to_vec());
@@ -544,7 +544,7 @@ async fn calls_that_do_not_fit_are_told_what_does() {
         ("/v1/registry?knid=route", 400, "unknown field `knid`"),
         ("/v1/telemetry?tenant=acm", 404, "no such tenant"),
         ("/v1/dead-letters?tenant=acm", 404, "no such tenant"),
-        ("/v1/queues/notify-inbx?tenant=acme", 404, "names this queue"),
+        ("/v1/queues/notify-inbx?tenant=acme", 404, "did you mean notify-inbox"),
     ] {
         let (code, problem) = verdict(operator.send(Method::GET, path, None, "").await);
         let detail = problem["detail"].as_str().unwrap_or_default();
