@@ -171,8 +171,12 @@ pub fn check_remains(folder: &Path) -> Result<(), OpenError> {
         entries => entries.map_err(cannot)?,
     };
     for entry in entries {
-        let name = entry.map_err(cannot)?.file_name().to_string_lossy().into_owned();
-        if name.starts_with(RECOVERY_PREFIX) || BESIDE_A_STORE.contains(&name.as_str()) {
+        let entry = entry.map_err(cannot)?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let is_of_a_store = name.starts_with(RECOVERY_PREFIX) || BESIDE_A_STORE.contains(&name.as_str());
+        // An operator may have prepared a folder for an archive.
+        let is_empty = std::fs::read_dir(entry.path()).is_ok_and(|mut within| within.next().is_none());
+        if is_of_a_store && !is_empty {
             remains.push(name);
         }
     }
