@@ -120,3 +120,36 @@ async fn commits_that_were_not_flushed_may_be_missing() {
     EmbeddedStore::open(&relaxed(copied.path())).unwrap().close().await;
     store.close().await;
 }
+
+/// QUA-1
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn remains_of_a_store_keep_a_new_one_from_being_made() {
+    let remains = [
+        LOG,
+        POSITION,
+        "snavio.db.restoring",
+        "snapshot.floor",
+        "archive/a",
+        "claims/identity",
+        "recovery-1/a",
+    ];
+    for (name, is_empty) in remains.into_iter().flat_map(|name| [(name, false), (name, true)]) {
+        let folder = tempfile::tempdir().unwrap();
+        let left = folder.path().join(name);
+        std::fs::create_dir_all(left.parent().unwrap()).unwrap();
+        std::fs::write(&left, b"left").unwrap();
+        if is_empty {
+            std::fs::write(folder.path().join(FILE), b"").unwrap();
+        }
+        let refused = open(folder.path()).map(|_| ()).unwrap_err();
+        let OpenError::Remains { remains, .. } = &refused else { panic!("{name}: {refused:?}") };
+        assert!(name.starts_with(remains.as_str()), "{name}: {remains}");
+        assert_eq!(std::fs::read(&left).unwrap(), b"left");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["platform.key", "operator.token", "snavio.toml", "snavio.db", "snavio.db-journal"] {
+        std::fs::write(folder.path().join(name), b"").unwrap();
+    }
+    std::fs::create_dir(folder.path().join("archive")).unwrap();
+    open(folder.path()).unwrap().close().await;
+}

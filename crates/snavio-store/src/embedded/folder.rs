@@ -5,14 +5,78 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::FILE;
 use super::position::{self, LogDamage, POSITION_FILE, Position};
 use super::wal::{self, Scan};
-use super::{FILE, OpenError};
+use crate::StoreError;
 use crate::files::{self, beside};
 
 pub(super) const LOCK_FILE: &str = "snavio.lock";
 /// Where a recovery keeps what was there before: folders beside the store.
 pub(super) const RECOVERY_PREFIX: &str = "recovery-";
+
+/// Why a store did not open.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process has the folder.
+    #[error("{0} is in use by another process; stop it, or choose another data folder")]
+    InUse(PathBuf),
+    /// A new store would overwrite what is left of one.
+    #[error(
+        "{file} is missing or empty, and {remains} beside it may be all that is left of a store: put {file} back, or restore a backup into another folder (snavio restore), or move what is left away to begin a new store"
+    )]
+    Remains {
+        /// The database file.
+        file: PathBuf,
+        /// The files and folders found.
+        remains: String,
+    },
+    /// Acknowledged commits are missing.
+    #[error(
+        "{log} is {damage}; nothing was changed: run snavio recover --data {folder}, which copies all files first"
+    )]
+    Log {
+        /// The folder.
+        folder: PathBuf,
+        /// The log.
+        log: PathBuf,
+        /// Its damage.
+        damage: LogDamage,
+    },
+    /// The store is elsewhere.
+    #[error(
+        "the store in {folder} was moved to {to}: what is sent there would be taken here a second time; delete {mark} to use it all the same"
+    )]
+    Moved {
+        /// The folder.
+        folder: PathBuf,
+        /// The database that has it.
+        to: String,
+        /// The file that says so.
+        mark: PathBuf,
+    },
+    /// The folder cannot be used.
+    #[error("cannot use data folder {folder}")]
+    Folder {
+        /// Which one.
+        folder: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file was written by a newer version, or a migration failed.
+    #[error("cannot bring {0} to this version's layout")]
+    Migration(PathBuf, #[source] super::layout::MigrateError),
+    /// SQLite says no.
+    #[error("cannot open {0}")]
+    Database(PathBuf, #[source] rusqlite::Error),
+    /// What waits in it cannot be read.
+    #[error("cannot read what waits in {0}")]
+    Read(PathBuf, #[source] StoreError),
+    /// The epochs are used up.
+    #[error("the store has used up its epochs")]
+    Epochs,
+}
 
 /// Locks on a folder, for as long as this lives. It must outlive all connections to the database: closing a descriptor of
 /// its file drops the locks that SQLite has on it in this process.
@@ -107,8 +171,12 @@ pub fn check_remains(folder: &Path) -> Result<(), OpenError> {
         entries => entries.map_err(cannot)?,
     };
     for entry in entries {
-        let name = entry.map_err(cannot)?.file_name().to_string_lossy().into_owned();
-        if name.starts_with(RECOVERY_PREFIX) || BESIDE_A_STORE.contains(&name.as_str()) {
+        let entry = entry.map_err(cannot)?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let is_of_a_store = name.starts_with(RECOVERY_PREFIX) || BESIDE_A_STORE.contains(&name.as_str());
+        // An operator may have prepared a folder for an archive.
+        let is_empty = std::fs::read_dir(entry.path()).is_ok_and(|mut within| within.next().is_none());
+        if is_of_a_store && !is_empty {
             remains.push(name);
         }
     }

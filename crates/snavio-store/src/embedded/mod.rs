@@ -9,6 +9,7 @@ mod check;
 mod checkpoint;
 mod claim;
 mod claims;
+mod clock;
 mod conflict;
 mod dead_letter;
 mod delivery;
@@ -71,8 +72,9 @@ use tokio::sync::{Notify, oneshot};
 
 pub use backup::{BackupError, Restored, backup, restore, take_over_archive};
 pub use changelog::Changelog;
+use clock::{keep_sweep_time, newest_of};
 use folder::FolderLock;
-pub use folder::check_remains;
+pub use folder::{OpenError, check_remains};
 use index::Ended;
 pub use integrity::{check_integrity, newest_at};
 pub use moved::check_not_moved;
@@ -129,69 +131,6 @@ pub enum Plant {
     AcknowledgeBeforeCommit,
     /// Commits without a flush, and says otherwise.
     SkipFlush,
-}
-
-/// Why a store did not open.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// Another process has the folder.
-    #[error("{0} is in use by another process; stop it, or choose another data folder")]
-    InUse(PathBuf),
-    /// A new store would overwrite what is left of one.
-    #[error(
-        "{file} is missing or empty, and {remains} beside it may be all that is left of a store: put {file} back, or restore a backup into another folder (snavio restore), or move what is left away to begin a new store"
-    )]
-    Remains {
-        /// The database file.
-        file: PathBuf,
-        /// The files and folders found.
-        remains: String,
-    },
-    /// Acknowledged commits are missing.
-    #[error(
-        "{log} is {damage}; nothing was changed: run snavio recover --data {folder}, which copies all files first"
-    )]
-    Log {
-        /// The folder.
-        folder: PathBuf,
-        /// The log.
-        log: PathBuf,
-        /// Its damage.
-        damage: LogDamage,
-    },
-    /// The store is elsewhere.
-    #[error(
-        "the store in {folder} was moved to {to}: what is sent there would be taken here a second time; delete {mark} to use it all the same"
-    )]
-    Moved {
-        /// The folder.
-        folder: PathBuf,
-        /// The database that has it.
-        to: String,
-        /// The file that says so.
-        mark: PathBuf,
-    },
-    /// The folder cannot be used.
-    #[error("cannot use data folder {folder}")]
-    Folder {
-        /// Which one.
-        folder: PathBuf,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The file was written by a newer version, or a migration failed.
-    #[error("cannot bring {0} to this version's layout")]
-    Migration(PathBuf, #[source] layout::MigrateError),
-    /// SQLite says no.
-    #[error("cannot open {0}")]
-    Database(PathBuf, #[source] rusqlite::Error),
-    /// What waits in it cannot be read.
-    #[error("cannot read what waits in {0}")]
-    Read(PathBuf, #[source] StoreError),
-    /// The epochs are used up.
-    #[error("the store has used up its epochs")]
-    Epochs,
 }
 
 /// The store of a single node.
@@ -363,37 +302,6 @@ fn connect(file: &Path, options: &Options) -> rusqlite::Result<Connection> {
     connection.pragma_update(None, "cache_size", -8 * 1024)?;
     connection.pragma_update(None, "temp_store", "memory")?;
     Ok(connection)
-}
-
-/// The time of the newest message or telemetry record, or of the last sweep: by an earlier time, a claim that it deleted would
-/// still count.
-fn newest_of(connection: &Connection) -> rusqlite::Result<Option<Timestamp>> {
-    Ok(message::newest_at(connection)?.max(telemetry::newest_at(connection)?).max(swept_at(connection)?))
-}
-
-/// Note of the last sweep that deleted something, in milliseconds.
-const SWEPT_AT_NOTE: &str = "sweep/at";
-
-/// Nothing in a store of an older layout, which has no notes.
-fn swept_at(connection: &Connection) -> rusqlite::Result<Option<Timestamp>> {
-    if !connection.table_exists(None, "note")? {
-        return Ok(None);
-    }
-    Ok(fleet::note(connection, SWEPT_AT_NOTE)?.and_then(|at| at.parse().ok()).map(Timestamp))
-}
-
-/// Takes down when something was deleted because its time was over. A sweep at an earlier time, after a person has accepted
-/// the wall clock, counts instead.
-fn keep_sweep_time(
-    transaction: &mut Transaction<'_>,
-    now: Timestamp,
-    has_deleted: bool,
-) -> rusqlite::Result<()> {
-    if has_deleted || swept_at(transaction.connection)?.is_some_and(|at| at > now) {
-        fleet::write_note(transaction.connection, SWEPT_AT_NOTE, &now.0.to_string())?;
-        transaction.dirty = true;
-    }
-    Ok(())
 }
 
 /// PIP-12: asks the engine itself what it does, rather than trusting what was set.

