@@ -77,7 +77,8 @@ async fn an_id_that_may_have_been_forgotten_before_a_route_was_changed_is_beyond
         assert_eq!(outcome(id, ""), "beyond_horizon", "{id}");
         assert_eq!(outcome(id, "--destination acme/ledger:other"), "never_seen", "{id}");
     }
-    assert_eq!(outcome("any", "--destination acme/ledger:typo"), "beyond_horizon");
+    let typo = shell.run("claims show any --tenant acme --destination acme/ledger:ohter");
+    assert!(typo.code == Some(1) && typo.err.contains("did you mean acme/ledger:other?"), "{typo:?}");
 }
 
 /// PIP-11: a message that no claim leads to is found among the newest.

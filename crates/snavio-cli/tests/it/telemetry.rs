@@ -366,9 +366,9 @@ async fn a_filter_passes_over_a_bounded_number_of_records_and_loses_none() {
         let batch: Vec<_> = (0..500).map(|_| Draft::new("notify", &new_id()).sign(&cast.billing)).collect();
         post_batch(&billing, &batch).await.unwrap();
     }
-    let (items, next) = page(&billing, "type=nothing").await;
+    let (items, next) = page(&billing, "type=snavio.claim.conflict").await;
     assert_eq!(items, 0);
-    let (_, last) = page(&billing, &format!("type=nothing&after={next}")).await;
+    let (_, last) = page(&billing, &format!("type=snavio.claim.conflict&after={next}")).await;
     assert!(next < last, "one request looks at some, not at all of them");
     // More are found in one step than the page holds: the others are on the next one.
     let mut after = 0;

@@ -292,7 +292,7 @@ pub(super) async fn look_up(
     }
     let outcome = match outcome(&claims, &conflicts, now) {
         Some(outcome) => outcome,
-        None if !is_destination(&app, &look_up).await? => {
+        None if !is_destination(&app, &principal, &look_up).await? => {
             let known = destinations(&app.gate.registry(), &principal);
             let wrong = which.destination.as_deref().unwrap_or_default();
             return Err(unknown("destination", wrong, known.iter().map(String::as_str)).into());
@@ -311,11 +311,12 @@ pub(super) async fn look_up(
     Ok(json(StatusCode::OK, &found))
 }
 
-/// Whether the destination that is asked for, if one is, ever was one at which the parties can have claims.
-async fn is_destination(app: &App, look_up: &ClaimLookUp) -> Result<bool, StoreError> {
+/// Whether the destination that is asked for, if one is, ever was one that the caller may know: its tenant's own, or one that it
+/// could send to.
+async fn is_destination(app: &App, principal: &Principal, look_up: &ClaimLookUp) -> Result<bool, StoreError> {
     let Some(destination) = &look_up.destination else { return Ok(true) };
-    let involved = Involved { parties: &look_up.parties, sender: None };
-    app.gate.was_destination(destination, involved).await
+    let own: Vec<_> = principal.standing().tenant().map(str::to_owned).into_iter().collect();
+    app.gate.was_destination(destination, Involved { parties: &own, sender: None }).await
 }
 
 /// When an id was sent, as far as that is known.

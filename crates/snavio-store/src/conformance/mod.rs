@@ -15,6 +15,7 @@ pub mod holds;
 pub mod journal;
 pub mod late;
 pub mod leases;
+pub mod lists;
 pub mod ordering;
 pub mod parking;
 pub mod processing;
@@ -122,12 +123,13 @@ macro_rules! conformance {
                 what_failed_for_good_answers_so_until_a_person_puts_it_back,
                 what_a_person_saw_to_be_done_is_complete_on_the_record,
                 what_nobody_knows_of_is_tried_again_otherwise, one_delivery_is_handed_out_by_its_number_once,
-                open_claims_are_listed_by_owner_and_status,
-                listed_claims_have_the_status_that_was_asked_for, ids_that_come_again_are_counted,
+                ids_that_come_again_are_counted,
                 claims_from_elsewhere_are_taken_over_once,
                 a_failed_attempts_answer_is_not_kept, a_claim_outlives_its_work,
                 doubt_keeps_its_claim_until_a_person_decides,
                 a_report_on_another_tenants_work_finds_nothing;
+            lists: open_claims_are_listed_by_owner_and_status,
+                listed_claims_have_the_status_that_was_asked_for;
             archive: an_archived_id_is_still_known_and_compared, what_is_not_over_or_still_needed_is_not_moved,
                 what_is_moved_twice_moves_once, messages_that_share_an_id_move_once_and_each_by_itself,
                 what_differs_from_what_was_written_stays,
