@@ -472,9 +472,11 @@ impl Gate {
                 let id = subject.id.as_ref().map_or("", MessageId::as_str);
                 let correlation = subject.correlation.as_ref().map_or("", CorrelationId::as_str);
                 let traceparent = subject.traceparent.as_ref().map_or("", Traceparent::as_str);
-                if refusal.reason.contract().status == 503 {
-                    // The node is at fault, and all messages are refused: `cause` limits the lines.
-                    tracing::info!(target: "snavio::message", %source, id, correlation, traceparent, reason, cause = reason, "refused");
+                // Of a message that may have been taken, this line may be the only trace: these are never limited.
+                if refusal.reason.contract().status == 503 && !refusal.in_doubt {
+                    // The node is at fault, and all messages are refused: `cause` limits the lines of each tenant.
+                    let tenant = source.tenant();
+                    tracing::info!(target: "snavio::message", %source, %tenant, id, correlation, traceparent, reason, cause = reason, "refused");
                 } else {
                     tracing::info!(target: "snavio::message", %source, id, correlation, traceparent, reason, "refused");
                 }
