@@ -521,10 +521,16 @@ impl Gate {
 
     /// Makes the counters of registered routes, a bounded number of them. To be called before metrics are shown.
     pub fn begin_route_counters(&self) {
-        for route in self.registry().routes().take(snavio_model::limits::METRIC_SERIES_MAX) {
-            self.meters.begin(route);
-            self.ordering.begin(route);
+        let registry = self.registry();
+        if self.meters.must_begin(registry.version()) {
+            self.meters.begin(registry.routes());
+            self.ordering.begin(registry.routes());
         }
+    }
+
+    /// How many conflicts this node has recorded since its start.
+    pub fn conflicts_recorded(&self) -> u64 {
+        self.meters.conflicts_recorded()
     }
 
     pub(crate) fn legacy_keys(&self) -> &LegacyKeys {

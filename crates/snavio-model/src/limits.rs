@@ -204,6 +204,8 @@ pub const TELEMETRY_LOOKED_AT_MAX: usize = 10 * PAGE_MAX;
 
 /// Series of one metric, whatever is registered (QUA-9).
 pub const METRIC_SERIES_MAX: usize = 2_000;
+/// Those of one tenant's routes.
+pub const METRIC_SERIES_PER_TENANT_MAX: usize = METRIC_SERIES_MAX / TENANT_PART;
 
 /// Entries of one page of a list.
 pub const PAGE_MAX: usize = 1000;

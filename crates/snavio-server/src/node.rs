@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Config, SnapshotConfig, StoreConfig};
 use crate::door::Door;
 use crate::failures::Failures;
-use crate::http::{self, App, QueueFigures};
+use crate::http::{self, App, QueueFigures, SharedCount};
 use crate::key_sets::KeySets;
 use crate::listener::Listener;
 use crate::load::{Bounded, Load};
@@ -246,6 +246,7 @@ impl Node {
             relaxed,
             metrics: metrics.clone(),
             queue_figures: QueueFigures::default(),
+            open_conflicts: SharedCount::default(),
             body_timeout: config.server.body_timeout,
             data_folder: config.data_folder.clone(),
             // A database has its own disk, and its own operators.
