@@ -8,15 +8,22 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use serde::Serialize;
+use serde_json::{Map, Value};
 use snavio_model::limits;
 use snavio_model::log_limiter::LogLimiter;
+use snavio_server::SECURITY_LOG;
 use snavio_server::config::Config;
 use tokio::time::Instant;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::Directive;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::cmd::Failure;
@@ -45,7 +52,7 @@ pub(crate) fn start(config: &Config) -> Result<LogLimit, Failure> {
     let builder = builder.with_ansi(std::io::stderr().is_terminal());
     let limit = LogLimit::new();
     if config.log_json {
-        builder.json().finish().with(limit.clone()).init();
+        builder.event_format(JsonLines).finish().with(limit.clone()).init();
     } else {
         builder.finish().with(limit.clone()).init();
     }
@@ -121,7 +128,7 @@ impl LogLimit {
 fn is_limited(line: &Metadata<'_>) -> bool {
     let has = |name| line.fields().field(name).is_some();
     match line.target() {
-        COUNTS => false,
+        COUNTS | SECURITY_LOG => false,
         MESSAGES => has("cause"),
         ours if ours.starts_with("snavio") => has("cause") || has("error"),
         _ => true,
@@ -140,48 +147,235 @@ impl<S: Subscriber> Layer<S> for LogLimit {
     }
 }
 
-/// What a line says, and why.
+/// What a line says, about what, and why.
 #[derive(Default)]
 struct Cause {
     message: String,
+    /// The fields in [`IDENTITY`], as they are written.
+    identity: String,
     cause: String,
 }
 
+/// Fields that say which object a line is about: the failures of one must not hide those of another.
+const IDENTITY: [&str; 7] = ["destination", "issuer", "object", "queue", "route", "task", "tenant"];
+
 impl Cause {
     fn text(&self) -> String {
-        let Self { message, cause } = self;
-        format!("{message}: {cause}").chars().take(limits::LOG_CAUSE_CHARS_MAX).collect()
+        let Self { message, identity, cause } = self;
+        format!("{message}{identity}: {cause}").chars().take(limits::LOG_CAUSE_CHARS_MAX).collect()
+    }
+
+    fn record(&mut self, field: &Field, value: impl fmt::Display) {
+        // A `String` takes everything.
+        let _ = match field.name() {
+            "message" => write!(self.message, "{value}"),
+            "cause" | "error" => write!(self.cause, "{value}"),
+            name if IDENTITY.contains(&name) => write!(self.identity, " {name}={value}"),
+            _ => Ok(()),
+        };
     }
 }
 
 impl Visit for Cause {
     fn record_str(&mut self, field: &Field, value: &str) {
-        match field.name() {
-            "message" => self.message.push_str(value),
-            "cause" | "error" => self.cause.push_str(value),
-            _ => {}
-        }
+        self.record(field, value);
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
-        if matches!(field.name(), "cause" | "error") {
-            let mut next = Some(value);
-            while let Some(error) = next {
-                let between = if self.cause.is_empty() { "" } else { ": " };
-                // A `String` takes everything.
-                let _ = write!(self.cause, "{between}{error}");
-                next = error.source();
-            }
-        }
+        self.record(field, Chain(value));
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        let text = match field.name() {
-            "message" => &mut self.message,
-            "cause" | "error" => &mut self.cause,
-            _ => return,
+        self.record(field, format_args!("{value:?}"));
+    }
+}
+
+/// An error with all its sources: a store that is unavailable is so for one of many reasons.
+struct Chain<'a>(&'a (dyn Error + 'static));
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}", self.0)?;
+        let mut next = self.0.source();
+        while let Some(error) = next {
+            write!(formatter, ": {error}")?;
+            next = error.source();
+        }
+        Ok(())
+    }
+}
+
+/// Lines in JSON. The library's own have an error without its sources.
+struct JsonLines;
+
+#[derive(Serialize)]
+struct JsonLine<'a> {
+    timestamp: &'a str,
+    level: &'a str,
+    fields: Map<String, Value>,
+    target: &'a str,
+}
+
+impl<S, N> FormatEvent<S, N> for JsonLines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut timestamp = String::new();
+        SystemTime.format_time(&mut Writer::new(&mut timestamp))?;
+        let mut fields = JsonFields::default();
+        event.record(&mut fields);
+        let (metadata, bridged) = (event.metadata(), fields.bridged_target);
+        let line = JsonLine {
+            timestamp: &timestamp,
+            level: metadata.level().as_str(),
+            fields: fields.fields,
+            target: bridged.as_deref().unwrap_or(metadata.target()),
         };
-        // A `String` takes everything.
-        let _ = write!(text, "{value:?}");
+        writeln!(writer, "{}", serde_json::to_string(&line).map_err(|_| fmt::Error)?)
+    }
+}
+
+#[derive(Default)]
+struct JsonFields {
+    fields: Map<String, Value>,
+    /// The target of a line that a library wrote through the crate `log`.
+    bridged_target: Option<String>,
+}
+
+impl JsonFields {
+    fn add(&mut self, field: &Field, value: impl Into<Value>) {
+        match field.name() {
+            "log.target" => self.bridged_target = value.into().as_str().map(str::to_owned),
+            name if name.starts_with("log.") => {}
+            name => {
+                self.fields.insert(name.to_owned(), value.into());
+            }
+        }
+    }
+}
+
+impl Visit for JsonFields {
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.add(field, value);
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.add(field, value);
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.add(field, value);
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.add(field, value);
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.add(field, value);
+    }
+
+    fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
+        self.add(field, Chain(value).to_string());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.add(field, format!("{value:?}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use snavio_store::StoreError;
+    use tracing_subscriber::fmt::MakeWriter;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl MakeWriter<'_> for Written {
+        type Writer = Self;
+
+        fn make_writer(&self) -> Self {
+            self.clone()
+        }
+    }
+
+    /// The lines that are written at once, in JSON and as text.
+    fn lines(log: impl Fn()) -> (Vec<Value>, String) {
+        let (json, text) = (Written::default(), Written::default());
+        let builder = || tracing_subscriber::fmt().with_ansi(false);
+        let subscriber = builder().event_format(JsonLines).with_writer(json.clone()).finish();
+        tracing::subscriber::with_default(subscriber.with(LogLimit::new()), &log);
+        let subscriber = builder().with_writer(text.clone()).finish();
+        tracing::subscriber::with_default(subscriber.with(LogLimit::new()), &log);
+        let read = |written: Written| String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+        let (json, text) = (read(json), read(text));
+        let lines: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), text.lines().count());
+        (lines, text)
+    }
+
+    /// TEL-8
+    #[test]
+    fn failures_of_one_object_do_not_hide_others() {
+        let (lines, _) = lines(|| {
+            for _ in 0..3 {
+                for name in ["a", "b"] {
+                    tracing::info!(target: MESSAGES, tenant = %name, id = name, cause = "overloaded", "refused");
+                    tracing::error!(target: "snavio_server", issuer = name, error = "none", "no keys");
+                    tracing::warn!(target: "snavio_gate", route = %name, error = "none", "not disabled");
+                }
+            }
+        });
+        assert_eq!(lines.len(), 6, "{lines:?}");
+    }
+
+    /// REG-8, TEL-8
+    #[test]
+    fn some_lines_are_never_limited() {
+        let (lines, _) = lines(|| {
+            for _ in 0..3 {
+                tracing::error!(target: SECURITY_LOG, error = "none", "an attempt");
+                tracing::info!(target: MESSAGES, id = "in doubt", reason = "unavailable", "refused");
+            }
+        });
+        assert_eq!(lines.len(), 6, "{lines:?}");
+    }
+
+    /// TEL-8
+    #[test]
+    fn errors_are_written_with_their_sources() {
+        let (lines, text) = lines(|| {
+            for source in ["connection refused", "timed out", "timed out"] {
+                let error = StoreError::Unavailable(source.into());
+                tracing::warn!(target: "snavio_gate", error = &error as &dyn Error, count = 7, "away");
+            }
+        });
+        let errors: Vec<_> = lines.iter().map(|line| line["fields"]["error"].as_str().unwrap()).collect();
+        assert_eq!(errors, ["store is unavailable: connection refused", "store is unavailable: timed out"]);
+        assert_eq!((&lines[0]["level"], &lines[0]["fields"]["count"]), (&"WARN".into(), &7.into()));
+        assert_eq!(lines[0]["target"], "snavio_gate");
+        assert!(text.contains("connection refused") && text.contains("timed out"), "{text}");
     }
 }

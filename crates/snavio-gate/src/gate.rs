@@ -487,9 +487,11 @@ impl Gate {
                 let id = subject.id.as_ref().map_or("", MessageId::as_str);
                 let correlation = subject.correlation.as_ref().map_or("", CorrelationId::as_str);
                 let traceparent = subject.traceparent.as_ref().map_or("", Traceparent::as_str);
-                if refusal.reason.contract().status == 503 {
-                    // The node is at fault, and all messages are refused: `cause` limits the lines.
-                    tracing::info!(target: "snavio::message", %source, id, correlation, traceparent, reason, cause = reason, "refused");
+                // Of a message that may have been taken, this line may be the only trace: these are never limited.
+                if refusal.reason.contract().status == 503 && !refusal.in_doubt {
+                    // The node is at fault, and all messages are refused: `cause` limits the lines of each tenant.
+                    let tenant = source.tenant();
+                    tracing::info!(target: "snavio::message", %source, %tenant, id, correlation, traceparent, reason, cause = reason, "refused");
                 } else {
                     tracing::info!(target: "snavio::message", %source, id, correlation, traceparent, reason, "refused");
                 }
@@ -534,10 +536,16 @@ impl Gate {
 
     /// Makes the counters of registered routes, a bounded number of them. To be called before metrics are shown.
     pub fn begin_route_counters(&self) {
-        for route in self.registry().routes().take(snavio_model::limits::METRIC_SERIES_MAX) {
-            self.meters.begin(route);
-            self.ordering.begin(route);
+        let registry = self.registry();
+        if self.meters.must_begin(registry.version()) {
+            self.meters.begin(registry.routes());
+            self.ordering.begin(registry.routes());
         }
+    }
+
+    /// How many conflicts this node has recorded since its start.
+    pub fn conflicts_recorded(&self) -> u64 {
+        self.meters.conflicts_recorded()
     }
 
     pub(crate) fn legacy_keys(&self) -> &LegacyKeys {

@@ -3,6 +3,8 @@
 //! Labels are reasons, paths, verdicts and the names of registered routes: nothing that a message can choose.
 //! There is a bound all the same (`series.rs`).
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use metrics::{Counter, Histogram, counter, histogram};
@@ -37,6 +39,10 @@ pub(crate) struct Meters {
     fenced_off_record: Counter,
     conflicts: Counter,
     conflicting: Counter,
+    /// Conflicts that this node has recorded.
+    conflicts_recorded: AtomicU64,
+    /// The version of the registry whose routes have counters, plus one.
+    begun: AtomicI64,
     processing_seconds: Histogram,
     push_seconds: [Histogram; 2],
     strict: Counter,
@@ -87,6 +93,10 @@ fn of_route(target: &str, name: &str) -> Counter {
     counter!("snavio_route_commands_total", "target" => target.to_owned(), "name" => name.to_owned())
 }
 
+fn counter_of(route: &BoundRoute) -> Counter {
+    of_route(route.route.target.as_str(), route.route.name.as_str())
+}
+
 fn escalation(reason: Escalation) -> Counter {
     counter!("snavio_escalations_total", "reason" => reason.as_str())
 }
@@ -125,6 +135,8 @@ impl Default for Meters {
             fenced_off_record: counter!("snavio_attempts_fenced_unrecorded_total"),
             conflicts: counter!("events_conflicts_total"),
             conflicting: processed("conflict"),
+            conflicts_recorded: AtomicU64::new(0),
+            begun: AtomicI64::new(0),
             processing_seconds: histogram!("events_processing_latency_seconds"),
             push_seconds: ["failed", "taken"]
                 .map(|outcome| histogram!("snavio_push_seconds", "outcome" => outcome)),
@@ -193,6 +205,16 @@ impl Meters {
     pub(crate) fn conflict(&self) {
         self.conflicts.increment(1);
         self.conflicting.increment(1);
+        self.conflicts_recorded.fetch_add(1, Ordering::Release);
+    }
+
+    /// Whether routes of this version of the registry may lack counters; it is answered once for each version.
+    pub(crate) fn must_begin(&self, version: i64) -> bool {
+        self.begun.swap(version + 1, Ordering::Relaxed) != version + 1
+    }
+
+    pub(crate) fn conflicts_recorded(&self) -> u64 {
+        self.conflicts_recorded.load(Ordering::Acquire)
     }
 
     /// A message is complete.
@@ -256,10 +278,9 @@ impl Meters {
         }
     }
 
-    /// Makes the counters of a route, so that its first message is not lost to `increase`.
-    pub(crate) fn begin(&self, route: &BoundRoute) {
-        let made = || of_route(route.route.target.as_str(), route.route.name.as_str());
-        self.routes.count(&route.destination, made, |_| {});
+    /// Makes the counters of routes, so that the first message of each is not lost to `increase`.
+    pub(crate) fn begin<'a>(&self, routes: impl Iterator<Item = &'a Arc<BoundRoute>>) {
+        self.routes.begin(routes.map(|route| (&route.destination, || counter_of(route))));
     }
 
     /// A message was permitted onto a route.
@@ -267,8 +288,7 @@ impl Meters {
         if route.route.claim.keep().is_some() {
             self.strict.increment(1);
         }
-        let made = || of_route(route.route.target.as_str(), route.route.name.as_str());
-        self.routes.count(&route.destination, made, |it| it.increment(1));
+        self.routes.count(&route.destination, || counter_of(route), |counter| counter.increment(1));
     }
 }
 

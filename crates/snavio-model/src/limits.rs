@@ -204,6 +204,8 @@ pub const TELEMETRY_LOOKED_AT_MAX: usize = 10 * PAGE_MAX;
 
 /// Series of one metric, whatever is registered (QUA-9).
 pub const METRIC_SERIES_MAX: usize = 2_000;
+/// Those of one tenant's routes.
+pub const METRIC_SERIES_PER_TENANT_MAX: usize = METRIC_SERIES_MAX / TENANT_PART;
 
 /// Entries of one page of a list.
 pub const PAGE_MAX: usize = 1000;
@@ -360,6 +362,11 @@ pub const REFERENCE_BYTES_MAX: usize = 256;
 pub const POINTER_BYTES_MAX: usize = 256;
 /// What a processor may answer; larger answers belong in a store of its own.
 pub const ANSWER_BYTES_MAX: usize = 256 * 1024;
+/// Levels that the gateway's own documents put around an answer: a batch, its results, an event, its subscriptions, and
+/// one of them.
+pub const ANSWER_LEVELS_AROUND: usize = 5;
+/// Members that they put beside an answer in an entry, at most.
+pub const ANSWER_MEMBERS_AROUND: usize = 40;
 /// What is kept of an answer's content type: longer ones are none.
 pub const CONTENT_TYPE_BYTES_MAX: usize = 256;
 /// What is kept of an attempt's error, for people.

@@ -33,6 +33,7 @@ mod turns;
 pub use machine::{CLOCK_DISTANCE_MAX, MachineClock, random};
 pub use nearest::nearest;
 pub use node::{CLOCK_BEHIND_MAX, Node, PLATFORM_KEY_PIN, StartError};
+pub use overreach::SECURITY_LOG;
 pub use platform::{OPERATOR_TOKEN_FILE, PLATFORM_KEY_FILE, PlatformError, changelog_public_key};
 pub use platform_key::{KeySource, make_platform_key};
 pub use snavio_store::embedded::Plant;

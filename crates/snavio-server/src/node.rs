@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Config, SnapshotConfig, StoreConfig};
 use crate::door::Door;
 use crate::failures::Failures;
-use crate::http::{self, App, QueueFigures};
+use crate::http::{self, App, QueueFigures, SharedCount};
 use crate::key_sets::KeySets;
 use crate::listener::Listener;
 use crate::load::{Bounded, Load};
@@ -148,9 +148,9 @@ impl Node {
         plant: Option<Plant>,
     ) -> Result<Self, StartError> {
         // Before the store: an address that is taken must leave no store behind.
-        let sockets = Sockets::bind(config)?;
+        let listeners = Listeners::open(config)?;
         let store = open(config, plant).await?;
-        Self::start_on(sockets, store, config, accept_clock).await
+        Self::start_on(listeners, store, config, accept_clock).await
     }
 
     /// Starts a node over a store that is open already.
@@ -159,11 +159,11 @@ impl Node {
         config: &Config,
         accept_clock: bool,
     ) -> Result<Self, StartError> {
-        Self::start_on(Sockets::bind(config)?, store, config, accept_clock).await
+        Self::start_on(Listeners::open(config)?, store, config, accept_clock).await
     }
 
     async fn start_on(
-        sockets: Sockets,
+        listeners: Listeners,
         store: Arc<dyn Store>,
         config: &Config,
         accept_clock: bool,
@@ -180,7 +180,6 @@ impl Node {
         let processors =
             Calls::new(&config.outgoing_allowed).map_err(|error| StartError::Outgoing(error.to_string()))?;
         let tls = config.server.tls.as_ref().map(tls::acceptor).transpose()?;
-        let (socket, admin_socket) = sockets.listen(config)?;
         let pinned = pinned(&*store).await?;
         let platform = Platform::open(&config.platform_keys, &config.operator_token_file, &pinned)?;
         let platform = Arc::new(platform);
@@ -247,6 +246,7 @@ impl Node {
             relaxed,
             metrics: metrics.clone(),
             queue_figures: QueueFigures::default(),
+            open_conflicts: SharedCount::default(),
             body_timeout: config.server.body_timeout,
             data_folder: config.data_folder.clone(),
             // A database has its own disk, and its own operators.
@@ -259,7 +259,7 @@ impl Node {
             draining: draining.clone(),
             stopping: stop.clone(),
         });
-        let address = socket.local_addr().unwrap_or(config.server.listen);
+        let address = listeners.api.local_addr().unwrap_or(config.server.listen);
         let door = |router, load| {
             Arc::new(Door {
                 router: TowerToHyperService::new(router),
@@ -278,8 +278,8 @@ impl Node {
             stopping: stop.clone(),
         };
         tokio::spawn(keep_up(metrics, stop.clone()));
-        let mut serving = vec![tokio::spawn(listener.clone().run(socket))];
-        if let Some(socket) = admin_socket {
+        let mut serving = vec![tokio::spawn(listener.clone().run(listeners.api))];
+        if let Some(socket) = listeners.admin {
             let own = Arc::new(Load::new(limits::ADMIN_CONNECTIONS_MAX, limits::BATCH_BYTES_MAX));
             let door = door(http::admin_router(Arc::clone(&app)), own);
             // Few and local: its connections must not wait for those of the API, nor need its certificate.
@@ -469,38 +469,30 @@ fn check_durability(store: &dyn Store, relaxed: bool) -> Result<(), StartError> 
     }
 }
 
-/// The addresses of a node, taken and not listened on yet: until the store is open, clients are refused at once
-/// instead of waiting.
-struct Sockets {
-    api: TcpSocket,
-    admin: Option<TcpSocket>,
+/// The listeners of a node. They listen before the store opens: only then are the addresses this node's alone (several
+/// sockets can be bound to one address while none listens), and a node that is refused here has made no store. Clients
+/// that come before the node serves wait in the backlog; if the start fails, their connections are reset.
+struct Listeners {
+    api: TcpListener,
+    admin: Option<TcpListener>,
 }
 
-impl Sockets {
-    fn bind(config: &Config) -> Result<Self, StartError> {
-        let admin = config.admin_listen.map(bind).transpose()?;
-        Ok(Self { api: bind(config.server.listen)?, admin })
-    }
-
-    fn listen(self, config: &Config) -> Result<(TcpListener, Option<TcpListener>), StartError> {
-        let listen = |socket: TcpSocket, address| {
-            socket.listen(ACCEPT_BACKLOG).map_err(|error| StartError::Listen(address, error))
-        };
-        let api = listen(self.api, config.server.listen)?;
-        let admin = self.admin.zip(config.admin_listen).map(|(socket, address)| listen(socket, address));
-        Ok((api, admin.transpose()?))
+impl Listeners {
+    fn open(config: &Config) -> Result<Self, StartError> {
+        let admin = config.admin_listen.map(listen).transpose()?;
+        Ok(Self { api: listen(config.server.listen)?, admin })
     }
 }
 
-fn bind(address: SocketAddr) -> Result<TcpSocket, StartError> {
-    let bound = || {
+fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
+    let listening = || {
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-        // As a listener does: connections of a node before that still end must not keep this one from its address.
+        // Connections of a node before that still end must not keep this one from its address.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
-        Ok(socket)
+        socket.listen(ACCEPT_BACKLOG)
     };
-    bound().map_err(|error| StartError::Listen(address, error))
+    listening().map_err(|error| StartError::Listen(address, error))
 }
 
 #[cfg(test)]

@@ -10,6 +10,9 @@ use snavio_store::{Act, Deed};
 use crate::http::App;
 use crate::principal::{Principal, forbidden};
 
+/// The target of log lines that are never limited: each may be the only trace of an attempt.
+pub const SECURITY_LOG: &str = "snavio::security";
+
 /// Who tried how often. Each attempt is counted; who tries all the time fills no record with it.
 #[derive(Default)]
 pub(crate) struct Overreach(Mutex<Throttle<String>>);
@@ -33,11 +36,12 @@ impl Overreach {
         let at = app.clock.now();
         let is_told = self.0.lock().unwrap_or_else(PoisonError::into_inner).fail(who.clone(), at).is_ok();
         if is_told {
-            tracing::warn!(who, action, object, "refused: the source is not the caller's own");
+            tracing::warn!(target: SECURITY_LOG, who, action, object, "refused: the source is not the caller's own");
             let deed = Deed { action, object, outcome: "refused: the source is not the caller's own".into() };
-            let act = Act { who, why: String::new(), at };
+            let act = Act { who: who.clone(), why: String::new(), at };
             if let Err(error) = app.gate.store().put_on_record(act, deed).await {
-                tracing::error!(%error, "an attempt to act for another's source could not be put on the record");
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(target: SECURITY_LOG, error, who, "an attempt to act for another's source could not be put on the record");
             }
         }
     }

@@ -300,6 +300,54 @@ async fn answers_that_strict_readers_refuse_come_in_base64() {
     }
 }
 
+/// MSG-10: readers count levels and members of the whole document.
+#[tokio::test]
+async fn answers_leave_room_for_their_document() {
+    let processor = Processor::start().await;
+    let nested = |levels: usize| {
+        let (open, close) = ("[".repeat(levels - 1), "]".repeat(levels - 1));
+        format!(r#"{{"glPostingReference":"JE-{levels}","a":{open}{close}}}"#)
+    };
+    let large = |reference: &str, members: usize| {
+        let members: Vec<_> = (0..members).map(|n| format!(r#""m{n}":{n}"#)).collect();
+        format!(r#"{{"glPostingReference":"{reference}",{}}}"#, members.join(","))
+    };
+    let mut bodies: Vec<_> = (55..=64).map(nested).collect();
+    bodies.extend([large("JE-1", 6_000), large("JE-2", 6_000), large("JE-3", 100), large("JE-4", 9_990)]);
+    processor.answers(bodies.iter().map(|body| Reply::new(200, body)));
+    let books = Books::set(http(&processor)).await;
+    let token = books.node.token(&books.shop).await;
+    let event = |n: usize| json!({ "eventId": format!("e-{n}"), "eventType": "order.paid", "data": {} });
+    let events: Vec<_> = (0..bodies.len()).map(event).collect();
+    let strict = |answer: &Answered| {
+        let mut reader = Reader::new(answer.text.as_bytes()).unwrap();
+        assert!(reader.skip().is_ok() && reader.finish().is_ok(), "{}", answer.text);
+        answer.document()
+    };
+    for _ in 0..2 {
+        let answer =
+            Answered::to(post_json(&books.node, "/v1/events/batch", &token, json!(events).to_string()));
+        let document = strict(&answer.await);
+        let of = |result: &Value| {
+            (result["reference"].as_str().unwrap().to_owned(), result["response"] == Value::Null)
+        };
+        let mut encoded: Vec<_> = document["results"].as_array().unwrap().iter().map(of).collect();
+        encoded.sort();
+        let expected: Vec<_> = ["JE-1", "JE-2", "JE-4", "JE-60", "JE-61", "JE-62", "JE-63", "JE-64"].into();
+        let is_encoded = encoded.iter().filter(|(_, is_encoded)| *is_encoded).map(|(reference, _)| reference);
+        assert_eq!(is_encoded.collect::<Vec<_>>(), expected);
+        assert_eq!(encoded.len(), bodies.len());
+    }
+    // Alone it has the whole room.
+    for event in &events {
+        let answer = Answered::to(post_json(&books.node, "/v1/events", &token, event.to_string())).await;
+        let document = strict(&answer);
+        let is_plain = document["response"] != Value::Null;
+        let reference = document["reference"].as_str().unwrap();
+        assert_eq!(is_plain, !matches!(reference, "JE-4" | "JE-60" | "JE-61" | "JE-62" | "JE-63" | "JE-64"));
+    }
+}
+
 /// PIP-8, MSG-10, CLM-10: a worker's answer, too.
 #[tokio::test]
 async fn workers_answer_that_strict_readers_refuse_comes_in_base64() {

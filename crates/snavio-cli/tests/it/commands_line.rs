@@ -1,6 +1,8 @@
 //! The command line (docs/spec/10-interfaces.md): examples, exit codes, JSON, helpful errors, and every command
 //! against a real node.
 
+use std::process::Stdio;
+
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -464,6 +466,37 @@ fn used_port_leaves_no_store() {
         if let Engine::Postgres(database) = engine {
             let tables = database.ask("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'");
             assert_eq!(tables, "0", "a half-made store is left");
+        }
+    }
+}
+
+/// Command line (10-interfaces): both bind before either listens, unless the second is refused at once.
+#[test]
+fn two_nodes_on_one_port_leave_one_store() {
+    for _ in 0..5 {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let shell = Shell::new();
+        let mut nodes = ["a", "b"].map(|data| {
+            let words = ["serve", "--data", data, "--listen", &address.to_string()].map(str::to_owned);
+            let mut command = shell.command(&words.each_ref().map(String::as_str));
+            let node = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            (data, node)
+        });
+        let (refused, status) = poll("one of the nodes is refused", || {
+            nodes.iter_mut().find_map(|(data, node)| Some((*data, node.try_wait().unwrap()?)))
+        });
+        assert_eq!(status.code(), Some(1));
+        for (data, node) in &mut nodes {
+            // Rarely both are refused.
+            let is_refused = *data == refused || node.try_wait().unwrap().is_some();
+            assert!(
+                !is_refused || !std::path::Path::new(&shell.path(data)).exists(),
+                "a half-made store is left"
+            );
+            let _ = node.kill();
+            node.wait().unwrap();
         }
     }
 }

@@ -176,7 +176,7 @@ async fn counters_of_routes_exist_before_their_first_message() {
 #[tokio::test]
 async fn scrape_of_twenty_routes_is_small_and_well_formed() {
     const ROUTES: usize = 20;
-    const BYTES_MAX: usize = 100_000;
+    const BYTES_MAX: usize = 80_000;
     const CHECK: &str = "
 import json, sys
 from prometheus_client.parser import text_string_to_metric_families

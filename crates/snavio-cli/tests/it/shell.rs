@@ -78,7 +78,7 @@ impl Shell {
         self.run_words(&line.split_whitespace().collect::<Vec<_>>())
     }
 
-    fn command(&self, words: &[&str]) -> Command {
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(Path::new(binary()));
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("SNAVIO_")) {
             command.env_remove(name);

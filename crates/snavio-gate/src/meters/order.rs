@@ -71,11 +71,10 @@ impl Default for OrderMeters {
 }
 
 impl OrderMeters {
-    /// Makes the counters of a route, if its messages are ordered.
-    pub(crate) fn begin(&self, route: &BoundRoute) {
-        if route.route.order.is_some() {
-            self.count(&route.destination, |_| {});
-        }
+    /// Makes the counters of those routes whose messages are ordered.
+    pub(crate) fn begin<'a>(&self, routes: impl Iterator<Item = &'a Arc<BoundRoute>>) {
+        let ordered = routes.filter(|route| route.route.order.is_some());
+        self.routes.begin(ordered.map(|route| (&route.destination, || OfRoute::of(&route.destination))));
     }
 
     /// Tells how a message stood at those of its destinations that order.

@@ -16,7 +16,7 @@ pub struct Reader<'a> {
     pub(super) text: &'a str,
     pub(super) at: usize,
     depth: usize,
-    /// Members and elements so far.
+    /// Members so far.
     count: usize,
     /// Members of all objects that are open, the innermost last.
     pub(super) members: Vec<Member<'a>>,
@@ -63,6 +63,17 @@ impl<'a> Reader<'a> {
         // Room for the members of most messages, so that it need not grow.
         let members = Vec::with_capacity(16);
         Ok(Self { text, at: 0, depth: 0, count: 0, members, scratch: Vec::new() })
+    }
+
+    /// A reader of a text that is to stand within another document: that has so many levels around it, and so many
+    /// members beside it.
+    pub fn within(bytes: &'a [u8], levels: usize, members: usize) -> Result<Self, Fault> {
+        Ok(Self { depth: levels, count: members, ..Self::new(bytes)? })
+    }
+
+    /// Members of all objects so far.
+    pub fn members_read(&self) -> usize {
+        self.count
     }
 
     /// What comes next, without reading it.

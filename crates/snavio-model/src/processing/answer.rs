@@ -42,13 +42,14 @@ impl Answer {
         if is_reference(&found) { Ok(found) } else { Err(NoReference::Unfit) }
     }
 
-    /// Whether the body is JSON that strict readers take too (MSG-10), and so can stand within another document.
-    pub fn is_strict_json(&self) -> bool {
-        let read = |mut reader: Reader<'_>| {
-            reader.skip()?;
-            reader.finish()
-        };
-        Reader::new(&self.body).and_then(read).is_ok()
+    /// The number of members in the body, if it is JSON that strict readers take within any document of the gateway
+    /// too (MSG-10).
+    pub fn strict_members(&self) -> Option<usize> {
+        let (levels, members) = (limits::ANSWER_LEVELS_AROUND, limits::ANSWER_MEMBERS_AROUND);
+        let mut reader = Reader::within(&self.body, levels, members).ok()?;
+        reader.skip().ok()?;
+        let read = reader.members_read() - members;
+        reader.finish().ok().map(|()| read)
     }
 }
 
@@ -159,10 +160,13 @@ mod tests {
     #[test]
     fn strict_json_excludes_bodies_that_break_strict_readers() {
         let nested = |depth: usize| format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
+        let members = |count: usize| format!("[{}]", vec![r#"{"a":1}"#; count].join(","));
         for (body, is_strict) in [
             (r#" {"a":[1.50,null,"\u00e9"]} "#.to_owned(), true),
-            (nested(limits::JSON_DEPTH_MAX), true),
-            (nested(limits::JSON_DEPTH_MAX + 1), false),
+            (nested(limits::JSON_DEPTH_MAX - limits::ANSWER_LEVELS_AROUND), true),
+            (nested(limits::JSON_DEPTH_MAX - limits::ANSWER_LEVELS_AROUND + 1), false),
+            (members(limits::JSON_MEMBERS_MAX - limits::ANSWER_MEMBERS_AROUND), true),
+            (members(limits::JSON_MEMBERS_MAX - limits::ANSWER_MEMBERS_AROUND + 1), false),
             (r#"{"a":1,"a":2}"#.to_owned(), false),
             (r#"{"a":1,"\u0061":2}"#.to_owned(), false),
             (r#""\ud800""#.to_owned(), false),
@@ -173,7 +177,7 @@ mod tests {
             (String::new(), false),
         ] {
             let answer = Answer { status: 200, content_type: None, body: body.clone().into() };
-            assert_eq!(answer.is_strict_json(), is_strict, "{body}");
+            assert_eq!(answer.strict_members().is_some(), is_strict, "{body}");
         }
     }
 }

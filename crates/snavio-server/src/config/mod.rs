@@ -184,6 +184,13 @@ impl Config {
             "" => None,
             text => address("admin.listen", text, &mut problems),
         };
+        if let (Some(api), Some(admin)) = (listen, admin_listen)
+            && overlap(api, admin)
+        {
+            problems.push(format!(
+                "admin.listen is {admin} and server.listen is {api}: one port of one address; give one of them another port"
+            ));
+        }
         let dispatch = match raw.gate.dispatch.as_str() {
             "adaptive" => DispatchMode::Adaptive,
             "cold-only" => DispatchMode::ColdOnly,
@@ -321,6 +328,13 @@ fn address(name: &str, text: &str, problems: &mut Vec<String>) -> Option<SocketA
         problems.push(format!("{name} is {text:?}; use address:port, for example 127.0.0.1:8080"));
     }
     parsed
+}
+
+/// Whether two listeners would share a port. Binding does not tell: both may bind before either listens.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let [one_ip, other_ip] = [one, other].map(|address| address.ip().to_canonical());
+    let is_shared = one_ip == other_ip || one_ip.is_unspecified() || other_ip.is_unspecified();
+    is_shared && one.port() == other.port() && one.port() != 0
 }
 
 fn tls(server: &raw::Server, problems: &mut Vec<String>) -> Option<TlsConfig> {

@@ -61,6 +61,25 @@ fn all_problems_are_told_at_once() {
 }
 
 #[test]
+fn listeners_need_ports_of_their_own() {
+    for (api, admin, is_refused) in [
+        ("127.0.0.1:8080", "127.0.0.1:8080", true),
+        ("0.0.0.0:8080", "127.0.0.1:8080", true),
+        ("127.0.0.1:8080", "[::]:8080", true),
+        ("127.0.0.1:8080", "[::ffff:127.0.0.1]:8080", true),
+        ("127.0.0.1:8080", "127.0.0.2:8080", false),
+        ("127.0.0.1:8080", "127.0.0.1:8081", false),
+        ("127.0.0.1:0", "127.0.0.1:0", false),
+    ] {
+        let file = file(&format!("[server]\nlisten = \"{api}\"\n[admin]\nlisten = \"{admin}\""));
+        match is_refused {
+            true => assert!(problems(&file)[0].contains("give one of them another port"), "{api} {admin}"),
+            false => assert!(Config::load(&file).is_ok(), "{api} {admin}"),
+        }
+    }
+}
+
+#[test]
 fn a_password_is_hidden_wherever_it_stands() {
     for (url, shown) in [
         ("postgres://me:s3cret@db/x", "postgres://me:***@db/x"),

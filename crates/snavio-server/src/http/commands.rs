@@ -27,7 +27,7 @@ use utoipa::ToSchema;
 use super::answer::json;
 use super::body::{Media, media, read};
 use super::problem::Document;
-use super::processed::Processed;
+use super::processed::{AnswerDocument, Answers, Processed, fit_answers};
 use super::subscribed::{Subscribed, Told, first_seen_at};
 use super::{App, Problem, Shared, events, stream};
 use crate::machine::unpredictable;
@@ -161,6 +161,28 @@ pub(super) enum Entry {
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Results {
     results: Vec<Entry>,
+}
+
+impl Answers for Accepted {
+    fn answers(&mut self) -> Vec<&mut AnswerDocument> {
+        let own = self.processed.as_mut().map(Processed::answer);
+        own.into_iter().chain(self.subscriptions.iter_mut().filter_map(Subscribed::answer)).collect()
+    }
+}
+
+impl Answers for Entry {
+    fn answers(&mut self) -> Vec<&mut AnswerDocument> {
+        match self {
+            Self::Accepted(accepted) => accepted.answers(),
+            Self::Refused(_) => Vec::new(),
+        }
+    }
+}
+
+impl Answers for Results {
+    fn answers(&mut self) -> Vec<&mut AnswerDocument> {
+        self.results.iter_mut().flat_map(Entry::answers).collect()
+    }
 }
 
 /// One command.
@@ -352,8 +374,9 @@ async fn send_array(
         events::note_foreign(&app, &session, &ended).await;
         verdicts(&app, kind, &session.service, &entries, &headers, ended)
     };
-    let results = Outlive::new(work).await;
-    Ok(json(StatusCode::OK, &Results { results }))
+    let mut results = Results { results: Outlive::new(work).await };
+    fit_answers(&mut results);
+    Ok(json(StatusCode::OK, &results))
 }
 
 fn fits(app: &App, body: &Bytes) -> bool {
@@ -469,13 +492,14 @@ fn accepted(app: &App, answer: &Answer) -> (StatusCode, Accepted) {
         [reached] => alone(&answer.id, reached),
         several => together(answer, several),
     };
-    let accepted = Accepted {
+    let mut accepted = Accepted {
         id: answer.id.as_str().to_owned(),
         correlation_id: answer.correlation.as_str().to_owned(),
         subscriptions,
         durability: app.relaxed.then_some("relaxed"),
         ..told
     };
+    fit_answers(&mut accepted);
     (status, accepted)
 }
 

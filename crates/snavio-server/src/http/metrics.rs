@@ -42,10 +42,13 @@ pub(super) async fn open(State(app): State<Shared>) -> Response {
 /// Whatever of it can be told is told: figures are needed most when something fails.
 async fn render(app: &App) -> Response {
     look(app);
-    let held = app.queue_figures.get(Instant::now(), async || counted(app).await).await;
-    if held.is_some() {
-        count_conflicts(app).await;
-    }
+    let now = Instant::now();
+    let until = now + COUNTING_MAX;
+    let queues_held = app.queue_figures.get(now, FIGURES_KEPT, 0, async || counted(app, until).await);
+    let recorded = app.gate.conflicts_recorded();
+    let conflicts =
+        app.open_conflicts.get(now, CONFLICTS_KEPT, recorded, async || count_conflicts(app, until).await);
+    let (held, _) = tokio::join!(queues_held, conflicts);
     // Last: whatever was counted for this answer is in it.
     let mut text = app.metrics.render();
     if let Some(held) = held {
@@ -59,13 +62,13 @@ async fn render(app: &App) -> Response {
 
 type Held = HashMap<QueueKey, QueueAttributes>;
 
-/// How long that may take: who scrapes gives up after ten seconds.
+/// How long all counting may take for one scrape: who scrapes gives up after ten seconds.
 const COUNTING_MAX: Duration = Duration::from_secs(4);
 
 /// What every queue holds, unless the store does not tell.
-async fn counted(app: &App) -> Option<Arc<Held>> {
+async fn counted(app: &App, until: Instant) -> Option<Arc<Held>> {
     let store = app.gate.store();
-    let asked = tokio::time::timeout(COUNTING_MAX, store.all_attributes(app.clock.now())).await;
+    let asked = tokio::time::timeout_at(until, store.all_attributes(app.clock.now())).await;
     let silent = || StoreError::Unavailable("it does not answer".into());
     let answer = asked.unwrap_or_else(|_| Err(silent()));
     metrics::gauge!("snavio_store_up").set(if answer.is_ok() { 1.0 } else { 0.0 });
@@ -79,10 +82,13 @@ async fn counted(app: &App) -> Option<Arc<Held>> {
     }
 }
 
-/// Counts open conflicts, at every scrape: an index counts them, and an alert hangs on it.
-async fn count_conflicts(app: &App) {
-    match tokio::time::timeout(COUNTING_MAX, app.gate.store().open_conflicts()).await {
-        Ok(Ok(open)) => metrics::gauge!("events_conflicts_open").set(open as f64),
+/// Counts open conflicts: an index counts them, and an alert hangs on it.
+async fn count_conflicts(app: &App, until: Instant) -> Option<()> {
+    match tokio::time::timeout_at(until, app.gate.store().open_conflicts()).await {
+        Ok(Ok(open)) => {
+            metrics::gauge!("events_conflicts_open").set(open as f64);
+            return Some(());
+        }
         Ok(Err(error)) => {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, "cannot count open conflicts; /metrics shows the last count");
@@ -94,28 +100,53 @@ async fn count_conflicts(app: &App) {
             );
         }
     }
+    None
 }
 
 /// Counting reads every delivery of the store: many who ask within this time are told the same.
 const FIGURES_KEPT: Duration = Duration::from_secs(5);
+/// Many scrapers cost one query.
+const CONFLICTS_KEPT: Duration = Duration::from_secs(1);
 
-/// What the queues held when they were last counted, and when that was.
-#[derive(Default)]
-pub(crate) struct QueueFigures(Mutex<Option<(Instant, Option<Arc<Held>>)>>);
+/// A count that is shared for a while.
+pub(crate) struct SharedCount<T>(Mutex<Option<LastCount<T>>>);
 
-impl QueueFigures {
-    /// The figures, counted anew if they are old. Whoever asks meanwhile waits for that, also when nothing comes of
-    /// it: a store that does not answer is not asked by each in turn.
-    async fn get(&self, now: Instant, count: impl AsyncFnOnce() -> Option<Arc<Held>>) -> Option<Arc<Held>> {
-        let mut kept = self.0.lock().await;
-        if let Some((at, held)) = &*kept
-            && now.saturating_duration_since(*at) < FIGURES_KEPT
+struct LastCount<T> {
+    at: Instant,
+    /// Which state of this node it was made for.
+    of: u64,
+    count: Option<T>,
+}
+
+/// What the queues held.
+pub(crate) type QueueFigures = SharedCount<Arc<Held>>;
+
+impl<T> Default for SharedCount<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T: Clone> SharedCount<T> {
+    /// The count, made anew if it is old or was made for another state. Whoever asks meanwhile waits for that, also when
+    /// nothing comes of it: a store that does not answer is not asked by each in turn.
+    async fn get(
+        &self,
+        now: Instant,
+        kept: Duration,
+        of: u64,
+        count: impl AsyncFnOnce() -> Option<T>,
+    ) -> Option<T> {
+        let mut last = self.0.lock().await;
+        if let Some(last) = &*last
+            && last.of >= of
+            && now.saturating_duration_since(last.at) < kept
         {
-            return held.clone();
+            return last.count.clone();
         }
-        let held = count().await;
-        *kept = Some((now, held.clone()));
-        held
+        let count = count().await;
+        *last = Some(LastCount { at: now, of, count: count.clone() });
+        count
     }
 }
 
@@ -210,7 +241,7 @@ mod tests {
             let (figures, counts) = (QueueFigures::default(), AtomicUsize::new(0));
             let start = Instant::now();
             let ask = |later| {
-                figures.get(start + later, async || {
+                figures.get(start + later, FIGURES_KEPT, 0, async || {
                     counts.fetch_add(1, Ordering::Relaxed);
                     tokio::task::yield_now().await;
                     told.clone()
@@ -221,6 +252,22 @@ mod tests {
             assert_eq!(counts.load(Ordering::Relaxed), 1);
             assert_eq!(ask(FIGURES_KEPT).await, told);
             assert_eq!(counts.load(Ordering::Relaxed), 2);
+        }
+    }
+    /// TEL-8
+    #[tokio::test]
+    async fn new_conflicts_are_counted_at_once() {
+        let (shared, counts) = (SharedCount::default(), AtomicUsize::new(0));
+        let start = Instant::now();
+        let ask = |later, of| {
+            shared.get(start + later, CONFLICTS_KEPT, of, async || {
+                Some(counts.fetch_add(1, Ordering::Relaxed) + 1)
+            })
+        };
+        for (later, of, expected) in
+            [(0, 0, 1), (500, 0, 1), (600, 1, 2), (600, 1, 2), (700, 0, 2), (1599, 1, 2), (1600, 1, 3)]
+        {
+            assert_eq!(ask(Duration::from_millis(later), of).await, Some(expected), "{later} {of}");
         }
     }
 }

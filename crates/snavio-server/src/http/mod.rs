@@ -64,7 +64,7 @@ use crate::principal::{Caller, Nobody, Principal, Sessions, sends};
 use crate::processor::Calls;
 pub(crate) use admin::admin_router;
 pub(crate) use message::written;
-pub(crate) use metrics::QueueFigures;
+pub(crate) use metrics::{QueueFigures, SharedCount};
 pub(crate) use problem::Problem;
 use registry::{
     adapters, bans, chain, changes, event_types, file, grants, issuers, keys, list, past, push, requests,
@@ -91,6 +91,7 @@ pub(crate) struct App {
     pub(crate) relaxed: bool,
     pub(crate) metrics: metrics_exporter_prometheus::PrometheusHandle,
     pub(crate) queue_figures: QueueFigures,
+    pub(crate) open_conflicts: SharedCount<()>,
     pub(crate) body_timeout: Duration,
     pub(crate) data_folder: PathBuf,
     pub(crate) disk_free_bytes_min: u64,

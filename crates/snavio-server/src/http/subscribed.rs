@@ -10,7 +10,7 @@ use snavio_model::refusal::Reason;
 use snavio_model::time::Timestamp;
 use utoipa::ToSchema;
 
-use super::processed::{Processed, processed};
+use super::processed::{AnswerDocument, Processed, processed};
 
 /// What became of an event at one of its subscriptions.
 #[derive(Debug, Serialize, ToSchema)]
@@ -40,6 +40,10 @@ pub(super) struct Subscribed {
 }
 
 impl Subscribed {
+    pub(super) fn answer(&mut self) -> Option<&mut AnswerDocument> {
+        self.processed.as_mut().map(Processed::answer)
+    }
+
     /// The only one: what became of it there is what became of the event, and is not said twice.
     pub(super) fn alone(id: &MessageId, reached: &Reached) -> Self {
         let (first_seen_at, outcome, processed) = (None, None, None);

@@ -132,7 +132,8 @@ pub(super) fn check_is_there(folder: &Path) -> Result<(), BackupError> {
 
 fn connect(folder: &Path) -> Result<Connection, BackupError> {
     check_is_there(folder)?;
-    let connection = Connection::open_with_flags(folder.join(FILE), OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let mut connection = Connection::open_with_flags(folder.join(FILE), OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    super::configure(&mut connection)?;
     connection.busy_timeout(std::time::Duration::from_secs(5))?;
     // The log is its node's to end: the next start would miss it.
     let is_filled = std::fs::metadata(folder::wal_of(folder)).is_ok_and(|log| log.len() > 0);
@@ -329,6 +330,7 @@ fn raise(
 ) -> Result<Restored, BackupError> {
     let unfit = |problem: String| BackupError::Unfit { file: backup.to_owned(), problem };
     let mut connection = Connection::open(file)?;
+    super::configure(&mut connection)?;
     let damage = integrity::structure(&connection).map_err(|error| unfit(error.to_string()))?;
     if let Some(first) = damage.first() {
         return Err(unfit(first.clone()));

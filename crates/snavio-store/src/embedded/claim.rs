@@ -176,8 +176,8 @@ fn archived_hash(connection: &Connection, key: &ClaimKey) -> Result<Option<Domai
 /// All claims under an id, whether their time is over or not, with what they have besides. A damaged one is an error.
 pub(super) fn of_id(connection: &Connection, id: &IdKey) -> Result<Vec<(Claim, Aside)>, StoreError> {
     let query = format!(
-        "SELECT {COLUMNS}, {ASIDE} FROM claim WHERE number IN (SELECT number FROM known_id WHERE digest = ?1 AND kind = 0) \
-             AND id = ?2 AND tenant = ?3 ORDER BY destination"
+        "SELECT {COLUMNS}, {ASIDE} FROM known_id CROSS JOIN claim ON claim.number = known_id.number \
+             WHERE digest = ?1 AND kind = 0 AND id = ?2 AND tenant = ?3 ORDER BY destination"
     );
     let mut statement = connection.prepare_cached(&query).map_err(sql)?;
     let (id, tenant) = (id.id.as_str(), id.tenant.as_str());

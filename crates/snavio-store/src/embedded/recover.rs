@@ -221,6 +221,7 @@ fn look(copies: &Path, log: &Path, work: &Path) -> Result<Contents, BackupError>
         copy(log, &wal_of(work))?;
     }
     let mut connection = Connection::open(&database)?;
+    super::configure(&mut connection)?;
     connection.pragma_update(None, "wal_autocheckpoint", 0)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     let unfit = |problem: String| BackupError::Unfit { file: copies.join(FILE), problem };

@@ -55,7 +55,8 @@ async fn outage_writes_one_line_per_cause_and_second() {
         lines.collect()
     };
     let is_refusal = |line: &&Value| {
-        line["fields"]["message"] == "refused" || line["fields"]["cause"] == "refused: unavailable"
+        let is_count = |cause: &str| cause.starts_with("refused tenant=acme: unavailable");
+        line["fields"]["message"] == "refused" || line["fields"]["cause"].as_str().is_some_and(is_count)
     };
     let count = |line: &Value| line["fields"]["count"].as_u64().unwrap_or(1);
     eventually("each refusal is a line or in a count", async || {
@@ -72,10 +73,15 @@ async fn outage_writes_one_line_per_cause_and_second() {
         let cause = if fields["count"].is_u64() && fields["cause"].is_string() {
             fields["cause"].to_string()
         } else {
-            format!("{}: {}{}", fields["message"], fields["error"], fields["cause"])
+            let objects = ["task", "queue", "route", "tenant"].map(|name| fields[name].to_string());
+            let objects = objects.join(" ");
+            format!("{}: {objects} {}{}", fields["message"], fields["error"], fields["cause"])
         };
         *of_second.entry((second, cause)).or_default() += 1;
     }
+    let sources = lines.iter().filter_map(|line| line["fields"]["error"].as_str());
+    let with_sources = sources.filter(|error| error.starts_with("store is unavailable: ")).count();
+    assert!(with_sources > 0, "errors are written with their sources");
     // Two lines a second apart can be in one second of the clock.
     let most = of_second.iter().max_by_key(|(_, count)| **count).unwrap();
     assert!(*most.1 <= 2, "{most:?}");
