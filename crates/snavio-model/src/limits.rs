@@ -165,9 +165,12 @@ pub const RECENT_MESSAGES_MAX: usize = 500_000;
 /// Destinations that a message is remembered at one by one. A message for more is remembered once, for all of them: a
 /// few of those would make the node forget all others, and a new subscription gets the next one.
 pub const REMEMBERED_DESTINATIONS_MAX: usize = 16;
-/// Reservations of that memory: whatever may wait for a commit, and as much again that waits to be handed to it. An
-/// intake with more room has twice its room.
+/// Reservations of that memory, one for each message: whatever may wait for a commit, and as much again that waits to be
+/// handed to it. An intake with more room has twice its room.
 pub const RESERVED_MESSAGES_MAX: usize = 2 * INTAKE_MESSAGES_MAX;
+/// How often copies of one message wait, one after another, for a first that is judged and refused. The rest of a
+/// request's copies then get the answer of the last one.
+pub const COPY_ROUNDS_MAX: usize = 4;
 
 /// Deliveries that one queue may hold before its routes answer `overloaded`.
 pub const QUEUE_DEPTH_MAX: usize = 10_000_000;
