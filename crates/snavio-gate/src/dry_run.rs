@@ -87,8 +87,8 @@ impl Gate {
         let authentic = shield::walk(arrival, registry, self.window(), trusted, steps)?;
         let now = self.clock().now();
         let fresh = Currency::of_now(now);
-        let permitted = match fast::permit(authentic, registry, &fresh, self.dispatch(), &self.settings.order)
-        {
+        let (mode, order) = (self.dispatch(), &self.settings.order);
+        let permitted = match fast::permit(authentic, registry, &fresh, mode, order, true) {
             Ok(permitted) => permitted,
             Err(refused) => {
                 let check = match refused.refusal.reason {

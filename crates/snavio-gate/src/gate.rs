@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use snavio_model::age::{AgeLimits, Phase};
 use snavio_model::fair::Room;
 use snavio_model::id::MessageId;
-use snavio_model::limits::COPY_ROUNDS_MAX;
+use snavio_model::limits::{COPY_ROUNDS_MAX, NEAREST_REFUSALS_MAX};
 use snavio_model::message::{Message, Path};
 use snavio_model::name::{QueueKey, ServiceName};
 use snavio_model::order::{EntityKey, OrderDefaults, Place, Placed};
@@ -361,9 +361,15 @@ impl Gate {
     async fn accept_once(&self, arrivals: &[Arrival], held: Held) -> Vec<Result<Answer, Refused>> {
         let senders = self.renewed().await;
         let registry = self.registry.load_full();
-        let begin = |arrival| match senders {
-            Phase::Fresh | Phase::Stale => self.begin(arrival, &registry),
-            Phase::Expired | Phase::Dropped => Err(shield::refuse(arrival, &registry, too_old())),
+        let mut denied = 0;
+        let begin = |arrival| {
+            let begun = match senders {
+                Phase::Fresh | Phase::Stale => self.begin(arrival, &registry, denied < NEAREST_REFUSALS_MAX),
+                Phase::Expired | Phase::Dropped => Err(shield::refuse(arrival, &registry, too_old())),
+            };
+            let is_denied = |refused: &Refused| refused.refusal.reason == Reason::AclDeny;
+            denied += usize::from(begun.as_ref().err().is_some_and(is_denied));
+            begun
         };
         let begun: Vec<_> = arrivals.iter().map(begin).collect();
         drop(registry);
@@ -444,14 +450,14 @@ impl Gate {
     }
 
     /// Everything that memory can decide.
-    fn begin(&self, arrival: &Arrival, registry: &Registry) -> Result<Begun, Refused> {
+    fn begin(&self, arrival: &Arrival, registry: &Registry, names_nearest: bool) -> Result<Begun, Refused> {
         let authentic = shield::check(arrival, registry, self.settings.window) // no I/O
             .map_err(|Refused { subject, refusal }| {
                 let refusal = self.throttle_signature(&arrival.source, refusal, arrival.received_at);
                 Refused { subject, refusal }
             })?;
-        let permitted =
-            fast::permit(authentic, registry, &self.currency, self.settings.dispatch, &self.settings.order)?; // no I/O
+        let Settings { dispatch, order, .. } = &self.settings;
+        let permitted = fast::permit(authentic, registry, &self.currency, *dispatch, order, names_nearest)?; // no I/O
         self.meters.used(&self.currency, permitted.caches(), self.clock.now());
         let (message, routes) = (permitted.message(), permitted.routes());
         let answer = Answer::known(message, routes);

@@ -251,9 +251,13 @@ pub const SEAL_CHANGES_MAX: usize = 256;
 pub const SEALS_PAGE_MAX: usize = 100;
 /// Changes that are looked through to compare two versions of the registry, or to go back to one.
 pub const PAST_CHANGES_MAX: usize = 100_000;
-/// Grants to one target, grants to others, and event types that are compared with a name that is not granted: refusing
+/// Grants, those to the same target first, and event types that are compared with a name that is not granted: refusing
 /// must stay cheap.
-pub const GRANTS_COMPARED_MAX: usize = 100;
+pub const GRANTS_COMPARED_MAX: usize = 20;
+/// Grants that are looked through for those that have not expired.
+pub const GRANTS_LOOKED_THROUGH_MAX: usize = 1000;
+/// Refusals of one request that name the nearest grants.
+pub const NEAREST_REFUSALS_MAX: usize = 5;
 /// Nearest names that a refusal names.
 pub const NEAREST_NAMES_MAX: usize = 3;
 /// Requests for grants of one tenant that wait for an answer, those to services that are not there too (REG-8).
