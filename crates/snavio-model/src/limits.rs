@@ -155,6 +155,8 @@ pub const ORDER_GAPS_MAX: usize = 32;
 pub const ORDER_FAILED_MAX: usize = 32;
 /// Messages of one entity that wait for those before them, whatever its route says (ORD-3),
 pub const ORDER_WAITING_MAX: usize = 256;
+/// Messages of one entity whose sender is looked up for a service that asks for its ids.
+pub const ENTITY_SENDERS_MAX: usize = 32;
 /// and how long they do so: a wait must be shorter than what is remembered.
 pub const ORDER_WAIT_SECONDS_MAX: u32 = 3600;
 /// Types that close an entity.
