@@ -275,7 +275,7 @@ async fn copies_of_an_unsettled_message_end_together() {
     while server.ask(&url, &format!("SELECT count(*) {sleeping}")).unwrap() != "1" {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let asked = std::time::Instant::now();
+    let asked = tokio::time::Instant::now();
     for ended in send().await {
         assert_eq!(ended.unwrap_err().refusal.reason.code(), "unavailable");
     }

@@ -1,11 +1,10 @@
 //! Guessing is slow, and disturbs nobody else at the same address.
 
-use std::time::Instant;
-
 use reqwest::Method;
 use serde_json::{Value, json};
 use snavio_model::limits;
 use snavio_sdk::{ApiError, Command};
+use tokio::time::Instant;
 
 use crate::node::{Draft, Node, new_id, post, post_batch, verdict};
 use crate::wire::http;
