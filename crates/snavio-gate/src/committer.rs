@@ -15,7 +15,7 @@ use snavio_model::fair::{FairQueue, Room};
 use snavio_model::limits;
 use snavio_model::order::EntityKey;
 use snavio_model::settle::{Intake, Settlement};
-use snavio_model::time::{Clock, Timestamp};
+use snavio_model::time::Clock;
 use snavio_store::{Store, StoreError};
 
 use crate::memory::Reservation;
@@ -38,7 +38,7 @@ pub(crate) type Settled = Result<Settlement, Failure>;
 /// An intake and its reservation in the node's memory, which ends before the answer is given.
 pub(crate) struct Submission {
     pub(crate) intake: Intake,
-    /// Nothing where the memory is not asked.
+    /// Nothing where the message is not reserved.
     pub(crate) reservation: Option<Reservation>,
 }
 
@@ -55,19 +55,13 @@ struct Reply {
 }
 
 impl Reply {
-    fn accept(self, settlement: Settlement, now: Timestamp) {
+    /// Ends the reservation of what was not accepted, and gives the answer.
+    fn answer(self, settled: Settled) {
         let Self { ticket, place, reservation } = self;
-        // Where nothing was recorded, the copies are judged themselves.
-        if let Some(reservation) = reservation.filter(|_| settlement.message.is_some()) {
-            reservation.confirm(now);
+        if let Some(reservation) = reservation {
+            reservation.refuse(&settled);
         }
-        ticket.answer(place, Ok(settlement));
-    }
-
-    fn refuse(self, failure: Failure) {
-        let Self { ticket, place, reservation } = self;
-        drop(reservation);
-        ticket.answer(place, Err(failure));
+        ticket.answer(place, settled);
     }
 }
 
@@ -152,7 +146,7 @@ impl Committer {
         }
         drop(line);
         for (reply, failure) in refused {
-            reply.refuse(failure);
+            reply.answer(Err(failure));
         }
         self.0.begin_batches();
         answers
@@ -249,9 +243,12 @@ impl Batch {
         match settled {
             Ok(settlements) => {
                 let answered = settlements.len().min(self.replies.len());
-                let now = self.shared.clock.now();
+                let accepted = self.replies.iter_mut().zip(&settlements);
+                let accepted = accepted.filter(|(_, settlement)| settlement.message.is_some());
+                let confirmed: Vec<_> = accepted.filter_map(|(reply, _)| reply.reservation.take()).collect();
+                Reservation::confirm_all(confirmed, self.shared.clock.now());
                 for (reply, settlement) in self.replies.drain(..answered).zip(settlements) {
-                    reply.accept(settlement, now);
+                    reply.answer(Ok(settlement));
                 }
             }
             Err(error) => {
@@ -266,7 +263,7 @@ impl Batch {
     /// Answers all that are not answered yet.
     fn fail(&mut self, failure: Failure) {
         for reply in self.replies.drain(..) {
-            reply.refuse(failure);
+            reply.answer(Err(failure));
         }
     }
 }
@@ -288,11 +285,17 @@ impl Drop for Batch {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use snavio_model::id::Serial;
     use snavio_model::order::Mode;
+    use snavio_model::recent::{Fingerprints, Mark};
+    use snavio_model::time::Timestamp;
     use snavio_store::conformance::ordering::{numbered, ordered};
     use snavio_store::embedded::{EmbeddedStore, Options};
 
     use super::*;
+    use crate::memory::{Entry, InFlight, Memory};
 
     /// A batch of two that is with the store, and where its answers are waited for.
     fn batch(committer: &Committer) -> (Batch, crate::ticket::Answers<Settled>) {
@@ -324,6 +327,39 @@ mod tests {
         half.answer(Ok(vec![settlement.clone()]));
         drop(half);
         assert_eq!(answers.await, [Ok(settlement), Err(Failure::Lost)]);
+        committer.close();
+    }
+
+    /// PIP-2, PIP-5, MSG-12
+    #[tokio::test(flavor = "multi_thread")]
+    async fn copies_hear_of_every_end_of_a_batch() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(EmbeddedStore::open(&Options::new(folder.path())).unwrap());
+        let committer = Committer::new(store, Arc::new(Timestamp(0)), Room::default());
+        let memory = Memory::new(Duration::from_secs(60), Room::default(), Timestamp(0));
+        let settlement = |message| Settlement::unordered(message, Vec::new());
+        let refused = settlement(None);
+        let ends = [
+            (None, Some(Err(Failure::Lost))),
+            (Some(Err(StoreError::Closed)), Some(Err(Failure::Store))),
+            (Some(Ok(vec![refused.clone(), refused.clone()])), Some(Ok(refused.clone()))),
+            (Some(Ok(vec![settlement(Some(Serial(1))), refused])), None),
+        ];
+        for (answer, told) in ends {
+            let mark = Some(Mark { fingerprint: 1, is_claimed: false });
+            let message = || Fingerprints { each: vec![mark], all: 2 };
+            let Entry::New { in_flight: InFlight::Reserved(first), .. } = memory.enter(message()) else {
+                panic!("it is not in flight");
+            };
+            let (mut batch, answers) = batch(&committer);
+            batch.replies[0].reservation = Some(first);
+            let Entry::Copy { first, .. } = memory.enter(message()) else { panic!("it is in flight") };
+            answer.into_iter().for_each(|answer| batch.answer(answer));
+            drop(batch);
+            assert_eq!(first.end().await, told);
+            assert_eq!(answers.await.len(), 2);
+            assert_eq!(matches!(memory.enter(message()), Entry::Known), told.is_none());
+        }
         committer.close();
     }
 

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use snavio_model::claim::IdKey;
 use snavio_model::delivery::DeadReason;
+use snavio_model::name::ServiceName;
 use snavio_model::permission::Standing;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::{BoundRoute, Registry, Route};
 use snavio_model::settle::Outcome;
+use snavio_model::time::Timestamp;
 
 use crate::committer::Failure;
 use crate::currency::Currency;
@@ -87,8 +90,8 @@ impl Gate {
         let authentic = shield::walk(arrival, registry, self.window(), trusted, steps)?;
         let now = self.clock().now();
         let fresh = Currency::of_now(now);
-        let permitted = match fast::permit(authentic, registry, &fresh, self.dispatch(), &self.settings.order)
-        {
+        let (mode, order) = (self.dispatch(), &self.settings.order);
+        let permitted = match fast::permit(authentic, registry, &fresh, mode, order, true) {
             Ok(permitted) => permitted,
             Err(refused) => {
                 let check = match refused.refusal.reason {
@@ -120,6 +123,8 @@ impl Gate {
             .iter()
             .map(|route| is_inside.then(|| format!(", under policy {},", route.route.claim.name())))
             .collect();
+        let (id, source) = (message.id.clone(), message.source.clone());
+        let id = IdKey { id, tenant: message.tenant.clone() };
         let foreseen = self.store().foresee(permitted.into_intake(), now).await.map_err(|error| {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, "a dry run could not ask the store");
@@ -130,16 +135,26 @@ impl Gate {
                 settlement.outcomes.iter().zip(policies).map(|(outcome, policy)| foretold(outcome, policy));
             told.collect::<Vec<_>>().join("; ")
         });
-        // One answer for both kinds of conflict: two would tell a service that guesses another one's payload under its
-        // id whether the guess is right.
-        let went = went.map_err(|refusal| match refusal.reason {
-            Reason::Conflict => Refusal::new(
-                Reason::Conflict,
-                "this id is in use, for other content or by another service of the tenant; send with a new id",
-            ),
-            _ => refusal,
-        });
+        let went = match went {
+            Err(refusal) if refusal.reason == Reason::Conflict => {
+                // One answer for both kinds of conflict: two would tell a service that guesses another one's payload
+                // under its id whether the guess is right. It names no new id, under which a message that was taken
+                // would be done twice.
+                let detail = match self.is_own_id(&id, &source, now).await {
+                    true => "this id means something else already; a conflict would be put on record",
+                    false => "this id is in use, for other content or by another service of the tenant",
+                };
+                Err(Refusal::new(Reason::Conflict, detail))
+            }
+            went => went,
+        };
         steps.note("slow", "claim", went)
+    }
+
+    /// Whether a service has used an id, and no other service of its tenant has.
+    async fn is_own_id(&self, id: &IdKey, source: &ServiceName, now: Timestamp) -> bool {
+        let claims = self.store().claims_of(id, now).await.unwrap_or_default();
+        !claims.is_empty() && claims.iter().all(|stored| stored.claim.source == *source)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The pipeline on one screen, and the state it reads.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -8,9 +9,10 @@ use arc_swap::ArcSwap;
 use snavio_model::age::{AgeLimits, Phase};
 use snavio_model::fair::Room;
 use snavio_model::id::MessageId;
+use snavio_model::limits::{COPY_ROUNDS_MAX, NEAREST_REFUSALS_MAX};
 use snavio_model::message::{Message, Path};
 use snavio_model::name::{QueueKey, ServiceName};
-use snavio_model::order::{self, OrderDefaults, Place, Placed};
+use snavio_model::order::{self, EntityKey, OrderDefaults, Place, Placed};
 use snavio_model::recent::Fingerprints;
 use snavio_model::refusal::{Reason, Refusal, Refused, Subject};
 use snavio_model::registry::{DispatchMode, Registry, Route, Unseal};
@@ -24,7 +26,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::answer::{Answer, Reached, Verdict};
 use crate::archive::{self, Archive};
-use crate::committer::{Committer, Submission};
+use crate::committer::{Committer, Settled, Submission};
 use crate::courier::Processor;
 use crate::currency::Currency;
 use crate::failing::Failing;
@@ -33,13 +35,14 @@ use crate::follow::{Following, Wait};
 use crate::gathering::Gathering;
 use crate::legacy_keys::{self, LegacyKeys};
 use crate::loaded::Loaded;
-use crate::memory::{Entry, Memory};
+use crate::memory::{Entry, First, InFlight, Memory};
 use crate::meters::{Meters, OrderMeters};
 use crate::past::KeptSince;
 use crate::refreshing::too_old;
 use crate::revocations::Auditing;
 use crate::sealer::Sealing;
 use crate::shield::Arrival;
+use crate::slow::Ended;
 use crate::snapshot::Snapshots;
 use crate::targets::{TargetState, Targets};
 use crate::ticket::Held;
@@ -53,6 +56,18 @@ const PERMITTED_ANEW_MAX: usize = 3;
 
 fn is_outdated(ended: &Result<Answer, Refused>) -> bool {
     ended.as_ref().is_err_and(|refused| refused.refusal.outdated)
+}
+
+/// Waits for the first of a copy. Where the store failed it, the copy fails alike: it must not be dispatched beside a first
+/// that may have been written after all (MSG-12), nor wait for the store anew.
+async fn end_of_first(copy: &mut WaitingMessage) -> Option<Refused> {
+    let settled = copy.first.take()?.end().await?;
+    if let Err(failure) = settled {
+        let refusal = slow::judged(Err(failure)).err()?;
+        return Some(Refused { subject: Box::new(copy.begun.answer.subject()), refusal });
+    }
+    copy.refused = Some(settled);
+    None
 }
 
 /// What the pipeline is told at start.
@@ -102,19 +117,38 @@ struct Begun {
     skew: Option<telemetry::Record>,
 }
 
-/// Messages that are settled together, and copies that wait for others. Each has its place in the request.
+/// Messages that are settled together, and those that wait for the next round. Each has its place in the request.
 #[derive(Default)]
 struct Round {
+    /// Whether no other follows: copies then wait no longer.
+    is_last: bool,
     submissions: Vec<Submission>,
     handed: Vec<(usize, Handed)>,
-    copies: Vec<WaitingCopy>,
+    waiting: Vec<WaitingMessage>,
+    /// The entities of messages that wait.
+    entities: HashSet<EntityKey>,
 }
 
-/// A copy of a message in flight.
-struct WaitingCopy {
+impl Round {
+    /// Whether a message of one of its entities waits that came before it (ORD-3).
+    fn is_passing(&self, intake: &Intake) -> bool {
+        !self.entities.is_empty() && intake.entities().any(|entity| self.entities.contains(entity))
+    }
+
+    fn wait(&mut self, message: WaitingMessage) {
+        self.entities.extend(message.begun.intake.entities().cloned());
+        self.waiting.push(message);
+    }
+}
+
+/// A message that has not been judged yet.
+struct WaitingMessage {
     place: usize,
     begun: Begun,
-    first_ended: CancellationToken,
+    /// The message in flight that it is a copy of.
+    first: Option<First>,
+    /// The judgement of the last one of them that was refused.
+    refused: Option<Settled>,
 }
 
 /// What is needed of a message once the store has answered.
@@ -125,6 +159,8 @@ struct Handed {
     path: Path,
     skew: Option<telemetry::Record>,
     places: Vec<Placed>,
+    /// What to remember after the commit, where the committer does not.
+    claimed: Option<Fingerprints>,
 }
 
 impl Handed {
@@ -334,9 +370,15 @@ impl Gate {
     async fn accept_once(&self, arrivals: &[Arrival], held: Held) -> Vec<Result<Answer, Refused>> {
         let senders = self.renewed().await;
         let registry = self.registry.load_full();
-        let begin = |arrival| match senders {
-            Phase::Fresh | Phase::Stale => self.begin(arrival, &registry),
-            Phase::Expired | Phase::Dropped => Err(shield::refuse(arrival, &registry, too_old())),
+        let mut denied = 0;
+        let begin = |arrival| {
+            let begun = match senders {
+                Phase::Fresh | Phase::Stale => self.begin(arrival, &registry, denied < NEAREST_REFUSALS_MAX),
+                Phase::Expired | Phase::Dropped => Err(shield::refuse(arrival, &registry, too_old())),
+            };
+            let is_denied = |refused: &Refused| refused.refusal.reason == Reason::AclDeny;
+            denied += usize::from(begun.as_ref().err().is_some_and(is_denied));
+            begun
         };
         let begun: Vec<_> = arrivals.iter().map(begin).collect();
         drop(registry);
@@ -345,50 +387,73 @@ impl Gate {
 
     /// Settles messages in rounds: copies of a message in flight wait for its end and are then judged themselves. Only
     /// the messages of a round hold reservations and none of them waits for a copy, so no two requests wait for each
-    /// other.
+    /// other. The request keeps its turn for the first round; the committer bounds what a tenant has in others.
     async fn settle_all(
         &self,
         begun: Vec<Result<Begun, Refused>>,
         held: Held,
     ) -> Vec<Result<Answer, Refused>> {
-        let mut held = Some(held);
-        let mut ended = Vec::with_capacity(begun.len());
-        let mut round = Round::default();
+        let mut ended: Vec<_> = std::iter::repeat_with(|| None).take(begun.len()).collect();
+        let mut waiting = Vec::new();
         for (place, begun) in begun.into_iter().enumerate() {
-            ended.push(match begun {
-                Ok(begun) => self.enter(place, begun, &mut round),
-                Err(refused) => Some(Err(refused)),
-            });
+            match begun {
+                Ok(begun) => waiting.push(WaitingMessage { place, begun, first: None, refused: None }),
+                Err(refused) => ended[place] = Some(Err(refused)),
+            }
         }
-        loop {
-            let Round { submissions, handed, copies } = std::mem::take(&mut round);
-            // The request keeps its turn until the last of its messages is judged.
-            let held = if copies.is_empty() { held.take() } else { None };
-            let held = held.unwrap_or_else(|| Box::new(()));
+        let mut held = Some(held);
+        for round in 0..=COPY_ROUNDS_MAX {
+            let mut round = Round { is_last: round == COPY_ROUNDS_MAX, ..Round::default() };
+            for message in waiting {
+                let place = message.place;
+                ended[place] = self.enter(message, &mut round);
+            }
+            let Round { submissions, handed, waiting: left, .. } = round;
+            let held = held.take().unwrap_or_else(|| Box::new(()));
             let handed_over = tokio::time::Instant::now();
             let settled = slow::settle(submissions, &self.committer, held).await; // one durable write
-            let waited = handed_over.elapsed();
-            let mut settled = settled.into_iter();
-            for (place, handed) in handed {
-                self.meters.settled(handed.path, waited);
-                let settled = settled.next();
-                let ordered = settled.as_ref().map_or(&[][..], |it| &it.ordered);
-                self.ordering.told(&handed.answer, &handed.places, ordered, waited);
-                let unordered = handed.pass_unordered(ordered);
-                let answer = self
-                    .end(handed, settled.map(|it| it.judged))
-                    .map(|answer| answer.passing_unordered(&unordered))
-                    .inspect(|answer| self.ordering.passed_unordered(answer));
-                ended[place] = Some(answer);
+            self.end_all(handed, settled, handed_over.elapsed(), &mut ended);
+            waiting = Vec::new();
+            for mut message in left {
+                match end_of_first(&mut message).await {
+                    Some(refused) => ended[message.place] = Some(Err(refused)),
+                    None => waiting.push(message),
+                }
             }
-            let Some(WaitingCopy { first_ended, .. }) = copies.first() else {
-                return ended.into_iter().flatten().collect();
-            };
-            first_ended.cancelled().await;
-            for WaitingCopy { place, begun, .. } in copies {
-                ended[place] = self.enter(place, begun, &mut round);
+            if waiting.is_empty() {
+                break;
             }
         }
+        ended.into_iter().flatten().collect()
+    }
+
+    /// Ends the messages of a round.
+    fn end_all(
+        &self,
+        handed: Vec<(usize, Handed)>,
+        settled: Vec<Ended>,
+        waited: Duration,
+        ended: &mut [Option<Result<Answer, Refused>>],
+    ) {
+        let mut claimed = Vec::new();
+        let mut settled = settled.into_iter();
+        for (place, mut handed) in handed {
+            self.meters.settled(handed.path, waited);
+            let settled = settled.next();
+            let ordered = settled.as_ref().map_or(&[][..], |ended| &ended.ordered);
+            self.ordering.told(&handed.answer, &handed.places, ordered, waited);
+            let unordered = handed.pass_unordered(ordered);
+            let judged = settled.map(|ended| ended.judged);
+            if matches!(&judged, Some(Ok(settlement)) if settlement.message.is_some()) {
+                claimed.extend(handed.claimed.take());
+            }
+            let answer = self
+                .end(handed, judged)
+                .map(|answer| answer.passing_unordered(&unordered))
+                .inspect(|answer| self.ordering.passed_unordered(answer));
+            ended[place] = Some(answer);
+        }
+        self.memory.remember(&claimed, self.clock.now());
     }
 
     /// Refuses what could not even be read, on the record like any other arrival.
@@ -399,14 +464,14 @@ impl Gate {
     }
 
     /// Everything that memory can decide.
-    fn begin(&self, arrival: &Arrival, registry: &Registry) -> Result<Begun, Refused> {
+    fn begin(&self, arrival: &Arrival, registry: &Registry, names_nearest: bool) -> Result<Begun, Refused> {
         let authentic = shield::check(arrival, registry, self.settings.window) // no I/O
             .map_err(|Refused { subject, refusal }| {
                 let refusal = self.throttle_signature(&arrival.source, refusal, arrival.received_at);
                 Refused { subject, refusal }
             })?;
-        let permitted =
-            fast::permit(authentic, registry, &self.currency, self.settings.dispatch, &self.settings.order)?; // no I/O
+        let Settings { dispatch, order, .. } = &self.settings;
+        let permitted = fast::permit(authentic, registry, &self.currency, *dispatch, order, names_nearest)?; // no I/O
         self.meters.used(&self.currency, permitted.caches(), self.clock.now());
         let (message, routes) = (permitted.message(), permitted.routes());
         let answer = Answer::known(message, routes);
@@ -425,27 +490,44 @@ impl Gate {
     }
 
     /// Ends a message that the memory knows, or adds it to a round.
-    fn enter(&self, place: usize, begun: Begun, round: &mut Round) -> Option<Result<Answer, Refused>> {
+    fn enter(&self, message: WaitingMessage, round: &mut Round) -> Option<Result<Answer, Refused>> {
+        let WaitingMessage { place, begun, refused, .. } = message;
         let Begun { answer, intake, fingerprints, escalation, skew } = begun;
-        match self.memory.enter(fingerprints) {
-            Entry::Known => return Some(Ok(answer)),
-            Entry::Full => {
+        let refuse =
+            |answer: &Answer, refusal| Some(Err(Refused { subject: Box::new(answer.subject()), refusal }));
+        // Copies among those that would pass others wait for their first all the same.
+        let passing = round.is_passing(&intake).then(|| fingerprints.clone());
+        match (self.memory.enter(fingerprints), passing) {
+            (Entry::Known, _) => return Some(Ok(answer)),
+            (Entry::Full, _) => {
                 let detail = "too many messages wait for their commit; send it again later";
-                let refusal = Refusal::new(Reason::Overloaded, detail);
-                return Some(Err(Refused { subject: Box::new(answer.subject()), refusal }));
+                return refuse(&answer, Refusal::new(Reason::Overloaded, detail));
             }
-            Entry::Copy { message: fingerprints, first_ended } => {
+            (Entry::Copy { .. }, _) if round.is_last => {
+                let detail = "copies of this message were refused one after another while it waited; send it again later";
+                let refusal = refused.and_then(|settled| slow::judged(settled).err());
+                return refuse(&answer, refusal.unwrap_or_else(|| Refusal::new(Reason::Overloaded, detail)));
+            }
+            (Entry::Copy { message: fingerprints, first }, _) => {
                 let begun = Begun { answer, intake, fingerprints, escalation, skew };
-                round.copies.push(WaitingCopy { place, begun, first_ended });
+                round.wait(WaitingMessage { place, begun, first: Some(first), refused });
             }
-            Entry::Reserved { reservation, known } => {
+            (Entry::New { .. }, Some(fingerprints)) => {
+                let begun = Begun { answer, intake, fingerprints, escalation, skew };
+                round.wait(WaitingMessage { place, begun, first: None, refused });
+            }
+            (Entry::New { in_flight, known }, None) => {
                 if let Some(reason) = escalation {
                     self.meters.escalated(reason);
                 }
+                let (reservation, claimed) = match in_flight {
+                    InFlight::Reserved(reservation) => (Some(reservation), None),
+                    InFlight::Claimed(message) => (None, message),
+                };
                 let (path, places) = (intake.path, intake.places.clone());
                 let intake = Intake { known: known.clone(), ..intake };
-                round.submissions.push(Submission { intake, reservation: Some(reservation) });
-                round.handed.push((place, Handed { answer, known, path, skew, places }));
+                round.submissions.push(Submission { intake, reservation });
+                round.handed.push((place, Handed { answer, known, path, skew, places, claimed }));
             }
         }
         None
@@ -684,3 +766,6 @@ impl Gate {
         self.store.close().await;
     }
 }
+
+#[cfg(test)]
+mod tests;

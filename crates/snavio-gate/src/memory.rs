@@ -10,7 +10,9 @@ use snavio_model::message::Message;
 use snavio_model::recent::{Admission, Fingerprint, Fingerprints, Mark, RecentMessages};
 use snavio_model::registry::BoundRoute;
 use snavio_model::time::Timestamp;
-use tokio_util::sync::CancellationToken;
+use tokio::sync::watch;
+
+use crate::committer::Settled;
 
 /// The memory.
 pub(crate) struct Memory {
@@ -20,20 +22,39 @@ pub(crate) struct Memory {
 
 struct State {
     recent: RecentMessages,
-    /// Reservations that copies wait for, each with the end of it.
-    awaited: HashMap<Fingerprint, CancellationToken>,
+    /// Reservations that copies wait for.
+    awaited: HashMap<Fingerprint, watch::Sender<Option<Settled>>>,
 }
 
 /// The memory's answer to a message.
 pub(crate) enum Entry {
     /// All of its destinations have accepted this very message.
     Known,
-    /// A copy waits for its commit, and `first_ended` is cancelled after that.
-    Copy { message: Fingerprints, first_ended: CancellationToken },
+    /// A copy waits for its commit.
+    Copy { message: Fingerprints, first: First },
     /// The memory has no room for another message in flight.
     Full,
-    /// It is reserved, and these destinations know it; empty if none does.
-    Reserved { reservation: Reservation, known: Vec<bool> },
+    /// It goes to its commit, and these destinations know it; empty if none does.
+    New { in_flight: InFlight, known: Vec<bool> },
+}
+
+/// A message on its way to its commit.
+pub(crate) enum InFlight {
+    /// Copies wait for it.
+    Reserved(Reservation),
+    /// All of its destinations claim or know it, and their claims decide between copies. It is to be remembered after its
+    /// commit; nothing if the memory is not asked.
+    Claimed(Option<Fingerprints>),
+}
+
+/// The first of some copies, in flight.
+pub(crate) struct First(watch::Receiver<Option<Settled>>);
+
+impl First {
+    /// Waits for its end. If it was not accepted, says why.
+    pub(crate) async fn end(mut self) -> Option<Settled> {
+        self.0.wait_for(Option::is_some).await.ok()?.clone()
+    }
 }
 
 impl Memory {
@@ -75,63 +96,88 @@ impl Memory {
     /// Reserves a message until its commit, unless it is known or a copy of it is in flight.
     pub(crate) fn enter(self: &Arc<Self>, message: Fingerprints) -> Entry {
         if message.each.iter().all(Option::is_none) {
-            let nothing = Reservation { memory: Arc::clone(self), message: Fingerprints::default() };
-            return Entry::Reserved { reservation: nothing, known: Vec::new() };
+            return Entry::New { in_flight: InFlight::Claimed(None), known: Vec::new() };
         }
         let mut state = self.lock();
         match state.recent.admit(&message) {
             Admission::Known => Entry::Known,
             Admission::Full => Entry::Full,
-            Admission::Copy(first) => {
-                let first_ended = state.awaited.entry(first).or_default().clone();
-                Entry::Copy { message, first_ended }
+            Admission::Copy => {
+                let awaited = state.awaited.entry(message.all);
+                let first = awaited.or_insert_with(|| watch::Sender::new(None)).subscribe();
+                Entry::Copy { message, first: First(first) }
             }
-            Admission::Reserved { known } => {
-                let reservation = Reservation { memory: Arc::clone(self), message };
-                Entry::Reserved { reservation, known }
+            Admission::New { known, is_reserved: true } => {
+                let reservation = Reservation { memory: Arc::clone(self), message: Some(message) };
+                Entry::New { in_flight: InFlight::Reserved(reservation), known }
             }
+            Admission::New { known, is_reserved: false } => {
+                Entry::New { in_flight: InFlight::Claimed(Some(message)), known }
+            }
+        }
+    }
+
+    /// Remembers messages without reservations: their commits are durable.
+    pub(crate) fn remember(&self, messages: &[Fingerprints], now: Timestamp) {
+        if !messages.is_empty() {
+            let mut state = self.lock();
+            messages.iter().for_each(|message| state.recent.remember(message, now));
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    fn end(&self, message: &Fingerprints, accepted_at: Option<Timestamp>) {
-        let mut state = self.lock();
-        if let Some(at) = accepted_at {
-            state.recent.remember(message, at);
-        }
-        state.recent.release(message);
-        if state.awaited.is_empty() {
-            return;
-        }
-        let ended: Vec<_> =
-            message.reserved().filter_map(|fingerprint| state.awaited.remove(&fingerprint)).collect();
-        drop(state);
-        ended.iter().for_each(CancellationToken::cancel);
+impl State {
+    /// Ends a reservation, and gives the sender to its copies. They go on when it is dropped, or are told why it was
+    /// not accepted.
+    fn release(&mut self, message: &Fingerprints) -> Option<watch::Sender<Option<Settled>>> {
+        self.recent.release(message);
+        self.awaited.remove(&message.all)
     }
 }
 
 /// A message in flight. Dropping it releases the message, and the next copy is judged.
 pub(crate) struct Reservation {
     memory: Arc<Memory>,
-    message: Fingerprints,
+    /// Nothing once it has ended.
+    message: Option<Fingerprints>,
 }
 
 impl Reservation {
-    /// Remembers the message: its commit is durable.
-    pub(crate) fn confirm(mut self, now: Timestamp) {
-        let message = std::mem::take(&mut self.message);
-        self.memory.end(&message, Some(now));
+    /// Remembers messages of one commit that is durable.
+    pub(crate) fn confirm_all(reservations: Vec<Self>, now: Timestamp) {
+        let Some(memory) = reservations.first().map(|first| Arc::clone(&first.memory)) else { return };
+        let mut state = memory.lock();
+        let messages = reservations.into_iter().filter_map(|mut reservation| reservation.message.take());
+        let release = |message| {
+            state.recent.remember(&message, now);
+            state.release(&message)
+        };
+        let awaited: Vec<_> = messages.filter_map(release).collect();
+        drop(state);
+        drop(awaited);
+    }
+
+    /// Releases the message, which was not accepted, and says why to its copies.
+    pub(crate) fn refuse(mut self, settled: &Settled) {
+        self.end(Some(settled));
+    }
+
+    fn end(&mut self, refused: Option<&Settled>) {
+        let message = self.message.take();
+        let awaited = message.and_then(|message| self.memory.lock().release(&message));
+        if let Some(awaited) = awaited {
+            awaited.send_replace(refused.cloned());
+        }
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        if !self.message.each.is_empty() {
-            self.memory.end(&self.message, None);
-        }
+        self.end(None);
     }
 }
 
@@ -143,6 +189,7 @@ fn asks_memory(route: &BoundRoute) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::committer::Failure;
 
     fn message() -> Fingerprints {
         let mark = Mark { fingerprint: 1, is_claimed: false };
@@ -151,30 +198,31 @@ mod tests {
 
     fn reserve(memory: &Arc<Memory>) -> Reservation {
         match memory.enter(message()) {
-            Entry::Reserved { reservation, .. } => reservation,
+            Entry::New { in_flight: InFlight::Reserved(reservation), .. } => reservation,
             _ => panic!("the message is known or in flight"),
         }
     }
 
-    /// PIP-2
+    /// PIP-2, MSG-12
     #[tokio::test]
     async fn end_of_a_reservation_wakes_every_copy() {
         let memory = Memory::new(Duration::from_secs(60), Room::default(), Timestamp(0));
-        for is_accepted in [false, true] {
+        let lost = Some(Err(Failure::Lost));
+        for (is_accepted, told) in [(false, None), (false, lost), (true, None)] {
             let first = reserve(&memory);
             let copies: Vec<_> = (0..3)
                 .map(|_| match memory.enter(message()) {
-                    Entry::Copy { first_ended, .. } => first_ended,
+                    Entry::Copy { first, .. } => Box::pin(first.end()),
                     _ => panic!("the first is in flight"),
                 })
                 .collect();
-            assert!(copies.iter().all(|first_ended| !first_ended.is_cancelled()));
-            match is_accepted {
-                true => first.confirm(Timestamp(0)),
-                false => drop(first),
+            match &told {
+                Some(settled) => first.refuse(settled),
+                None if is_accepted => Reservation::confirm_all(vec![first], Timestamp(0)),
+                None => drop(first),
             }
-            for first_ended in copies {
-                first_ended.cancelled().await;
+            for copy in copies {
+                assert_eq!(copy.await, told);
             }
             assert!(memory.lock().awaited.is_empty());
             assert_eq!(matches!(memory.enter(message()), Entry::Known), is_accepted);

@@ -243,17 +243,11 @@ impl Meters {
         if let Some(counter) = self.of(kind).refused.get(reason as usize) {
             counter.increment(1);
         }
-        match reason {
-            // A message is throttled for wrong signatures alone.
-            Reason::HmacMissing
-            | Reason::HmacInvalid
-            | Reason::KeyUnknown
-            | Reason::KeyExpired
-            | Reason::AuthThrottled => {
-                self.signature_failures.increment(1);
-            }
-            Reason::RouteMissing => self.misroutes.increment(1),
-            _ => {}
+        if reason.is_of_signature() || reason == Reason::SignatureThrottled {
+            self.signature_failures.increment(1);
+        }
+        if reason == Reason::RouteMissing {
+            self.misroutes.increment(1);
         }
     }
 

@@ -1,5 +1,5 @@
-//! Messages and requests with a wrong signature, counted by the sender whose token they came with (PIP-1): past a rate
-//! they are told to wait and leave no telemetry. Signatures are verified first, so that right ones pass, and each sender
+//! Messages and requests with a wrong or missing signature or key, counted by the sender whose token they came with
+//! (PIP-1): past a rate they are told to wait and leave no telemetry. Signatures are verified first, so that right ones pass, and each sender
 //! has its own count.
 
 use std::sync::{Mutex, PoisonError};
@@ -23,15 +23,18 @@ impl Default for WrongSignatures {
 impl WrongSignatures {
     /// Counts a refusal for a wrong signature; past the rate it becomes one that says when to come back.
     pub(crate) fn throttle(&self, source: &ServiceName, refusal: Refusal, now: Timestamp) -> Refusal {
-        if refusal.reason != Reason::HmacInvalid {
+        if !refusal.reason.is_of_signature() {
             return refusal;
         }
         match self.0.lock().unwrap_or_else(PoisonError::into_inner).fail(source.clone(), now) {
             Ok(()) => refusal,
             Err(wait) => {
                 let (most, window) = (limits::SIGNATURE_FAILURES_MAX, limits::AUTH_FAILURES_WINDOW.as_secs());
-                let detail = format!("{source} sent more than {most} wrong signatures within {window} s");
-                Refusal::retry(Reason::AuthThrottled, wait, detail)
+                let last = refusal.detail;
+                let detail = format!(
+                    "{source} sent more than {most} wrong signatures within {window} s; the last: {last}"
+                );
+                Refusal::retry(Reason::SignatureThrottled, wait, detail)
             }
         }
     }

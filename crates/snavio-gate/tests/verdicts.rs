@@ -253,3 +253,40 @@ async fn sender_that_stops_waiting_leaves_one_dispatch() {
         desk.gate.stop().await;
     }
 }
+
+/// PIP-2, PIP-5: copies wait once for a database that does not answer, and not one after another.
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_of_an_unsettled_message_end_together() {
+    const COPIES: usize = 20;
+    // More than the store tries to settle one batch, and much less than that for each copy.
+    const TOGETHER: Duration = Duration::from_secs(40);
+    let server = Arc::new(Postgres::start(&[]).unwrap());
+    let url = server.database().unwrap();
+    let store = PostgresStore::open(&postgres::Options::new(&url)).await.unwrap();
+    let store: Arc<dyn Store> = Arc::new(store);
+    let desk = Desk::set(Arc::clone(&store)).await;
+    let arrival = desk.arrival("zeta/bot", "pay", after(1));
+    let send = async || desk.gate.accept_all(vec![arrival.clone(); COPIES], Wait::Usual, ()).await;
+
+    let (locking, at) = (Arc::clone(&server), url.clone());
+    let lock = "BEGIN; LOCK TABLE message IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(600)";
+    let holding = std::thread::spawn(move || locking.ask(&at, lock));
+    let sleeping = "FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'";
+    while server.ask(&url, &format!("SELECT count(*) {sleeping}")).unwrap() != "1" {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let asked = tokio::time::Instant::now();
+    for ended in send().await {
+        assert_eq!(ended.unwrap_err().refusal.reason.code(), "unavailable");
+    }
+    assert!(asked.elapsed() < TOGETHER, "{:?}", asked.elapsed());
+
+    server.ask(&url, &format!("SELECT pg_cancel_backend(pid) {sleeping}")).unwrap();
+    assert!(holding.join().unwrap().is_err(), "the lock was held until now");
+    let taken = send().await.into_iter().map(|ended| usize::from(ended.unwrap().taken_by().is_some()));
+    assert!(taken.sum::<usize>() <= 1);
+    let queue = QueueKey::new("zeta", &QueueName::new("q").unwrap());
+    let attributes = store.attributes(&queue, desk.clock.now()).await.unwrap();
+    assert_eq!(attributes.depth, 1, "{attributes:?}");
+    desk.gate.stop().await;
+}

@@ -155,6 +155,8 @@ pub const ORDER_GAPS_MAX: usize = 32;
 pub const ORDER_FAILED_MAX: usize = 32;
 /// Messages of one entity that wait for those before them, whatever its route says (ORD-3),
 pub const ORDER_WAITING_MAX: usize = 256;
+/// Messages of one entity whose sender is looked up for a service that asks for its ids.
+pub const ENTITY_SENDERS_MAX: usize = 32;
 /// and how long they do so: a wait must be shorter than what is remembered.
 pub const ORDER_WAIT_SECONDS_MAX: u32 = 3600;
 /// Types that close an entity.
@@ -165,9 +167,12 @@ pub const RECENT_MESSAGES_MAX: usize = 500_000;
 /// Destinations that a message is remembered at one by one. A message for more is remembered once, for all of them: a
 /// few of those would make the node forget all others, and a new subscription gets the next one.
 pub const REMEMBERED_DESTINATIONS_MAX: usize = 16;
-/// Reservations of that memory: whatever may wait for a commit, and as much again that waits to be handed to it. An
-/// intake with more room has twice its room.
+/// Reservations of that memory, one for each message: whatever may wait for a commit, and as much again that waits to be
+/// handed to it. An intake with more room has twice its room.
 pub const RESERVED_MESSAGES_MAX: usize = 2 * INTAKE_MESSAGES_MAX;
+/// How often copies of one message wait, one after another, for a first that is judged and refused. The rest of a
+/// request's copies then get the answer of the last one.
+pub const COPY_ROUNDS_MAX: usize = 4;
 
 /// Deliveries that one queue may hold before its routes answer `overloaded`.
 pub const QUEUE_DEPTH_MAX: usize = 10_000_000;
@@ -250,9 +255,13 @@ pub const SEAL_CHANGES_MAX: usize = 256;
 pub const SEALS_PAGE_MAX: usize = 100;
 /// Changes that are looked through to compare two versions of the registry, or to go back to one.
 pub const PAST_CHANGES_MAX: usize = 100_000;
-/// Grants to one target, grants to others, and event types that are compared with a name that is not granted: refusing
+/// Grants, those to the same target first, and event types that are compared with a name that is not granted: refusing
 /// must stay cheap.
-pub const GRANTS_COMPARED_MAX: usize = 100;
+pub const GRANTS_COMPARED_MAX: usize = 20;
+/// Grants that are looked through for those that have not expired.
+pub const GRANTS_LOOKED_THROUGH_MAX: usize = 1000;
+/// Refusals of one request that name the nearest grants.
+pub const NEAREST_REFUSALS_MAX: usize = 5;
 /// Nearest names that a refusal names.
 pub const NEAREST_NAMES_MAX: usize = 3;
 /// Requests for grants of one tenant that wait for an answer, those to services that are not there too (REG-8).

@@ -2,8 +2,9 @@
 //! again inside the replay window, is not dispatched again.
 //!
 //! A message is reserved before its commit and remembered after it, so that a copy which arrives between the two is
-//! not judged beside it. All of this is per destination: another subscription of an event, or one that is made
-//! meanwhile, changes nothing for the others.
+//! not judged beside it. A message is remembered per destination: another subscription of an event, or one that is
+//! made meanwhile, changes nothing for the others. It is reserved as a whole, so that an event with many destinations
+//! takes no more room than a command.
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ pub type Fingerprint = u128;
 pub struct Fingerprints {
     /// One for each destination, in order; `None` where the memory is not asked.
     pub each: Vec<Option<Mark>>,
-    /// One for all destinations together: a message with many is remembered by this one alone.
+    /// One for all destinations together: a message is reserved by it, and one with many is remembered by it alone.
     pub all: Fingerprint,
 }
 
@@ -38,14 +39,6 @@ impl Fingerprints {
     fn is_narrow(&self) -> bool {
         self.each.iter().flatten().count() <= limits::REMEMBERED_DESTINATIONS_MAX
     }
-
-    /// The fingerprints to reserve: those of destinations without claims.
-    pub fn reserved(&self) -> impl Iterator<Item = Fingerprint> + Clone {
-        let unclaimed = self.each.iter().flatten().filter(|mark| !mark.is_claimed);
-        let is_narrow = self.is_narrow();
-        let all = (!is_narrow && unclaimed.clone().next().is_some()).then_some(self.all);
-        unclaimed.filter(move |_| is_narrow).map(|mark| mark.fingerprint).chain(all)
-    }
 }
 
 /// The memory's answer to a message.
@@ -53,14 +46,16 @@ impl Fingerprints {
 pub enum Admission {
     /// All of its destinations have accepted this very message.
     Known,
-    /// A copy waits for its commit under this fingerprint: this message must wait for the end of that reservation.
-    Copy(Fingerprint),
+    /// A copy waits for its commit: this message must wait for the end of that reservation.
+    Copy,
     /// As many messages as may be reserved are reserved.
     Full,
-    /// It is reserved until it is confirmed or released.
-    Reserved {
+    /// It goes to its commit.
+    New {
         /// The destinations that have accepted this very message; empty if none has.
         known: Vec<bool>,
+        /// Whether it is reserved until it is released: it is unless all others of its destinations claim.
+        is_reserved: bool,
     },
 }
 
@@ -102,28 +97,23 @@ impl RecentMessages {
         if !known.is_empty() && !known.contains(&false) {
             return Admission::Known;
         }
-        let new = message.each.iter().enumerate().filter(|(place, _)| known.get(*place) != Some(&true));
-        let unclaimed = new.filter_map(|(_, mark)| *mark).filter(|mark| !mark.is_claimed);
-        let find_copy = |mark: Mark| {
-            [mark.fingerprint, message.all]
-                .into_iter()
-                .find(|fingerprint| self.reserved.contains(fingerprint))
-        };
-        if let Some(copy) = unclaimed.filter_map(find_copy).next() {
-            return Admission::Copy(copy);
+        let mut new = message.each.iter().enumerate().filter(|(place, _)| known.get(*place) != Some(&true));
+        let is_reserved = new.any(|(_, mark)| mark.is_some_and(|mark| !mark.is_claimed));
+        if is_reserved && self.reserved.contains(&message.all) {
+            return Admission::Copy;
         }
-        if self.reserved.len() + message.reserved().count() > self.reserved_max {
+        if is_reserved && self.reserved.len() >= self.reserved_max {
             return Admission::Full;
         }
-        self.reserved.extend(message.reserved());
-        Admission::Reserved { known }
+        if is_reserved {
+            self.reserved.insert(message.all);
+        }
+        Admission::New { known, is_reserved }
     }
 
-    /// Ends the reservation of a message, whatever came of it.
+    /// Ends a reservation, whatever came of its message.
     pub fn release(&mut self, message: &Fingerprints) {
-        for fingerprint in message.reserved() {
-            self.reserved.remove(&fingerprint);
-        }
+        self.reserved.remove(&message.all);
     }
 
     /// Remembers a message whose commit is durable.

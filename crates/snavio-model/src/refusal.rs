@@ -218,6 +218,8 @@ reasons! {
     Unauthenticated = "unauthenticated", 401, Nothing, "Not authenticated", "send a valid bearer token; get one at POST /v1/token";
     /// Too many failed attempts.
     AuthThrottled = "auth_throttled", 429, Nothing, "Too many failed attempts", "wait before you try again";
+    /// Too many messages of one sender with wrong signatures or keys.
+    SignatureThrottled = "signature_throttled", 429, Nothing, "Too many wrong signatures", "waiting alone does not help: correct what the detail names last; messages signed rightly are taken at once";
     /// The tenant is suspended.
     Suspended = "suspended", 403, Failed, "Tenant is suspended", "ask the platform's operators";
     /// An operator shut the source out.
@@ -272,5 +274,10 @@ impl Reason {
     /// The stable code.
     pub const fn code(self) -> &'static str {
         self.contract().code
+    }
+
+    /// Whether the signature or key of a message is wrong or missing.
+    pub const fn is_of_signature(self) -> bool {
+        matches!(self, Self::HmacMissing | Self::HmacInvalid | Self::KeyUnknown | Self::KeyExpired)
     }
 }

@@ -48,7 +48,7 @@ impl ApiError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Refused { status, .. } => {
-                matches!(status, 429 | 502 | 503 | 504) && !self.is_final_failure()
+                matches!(status, 429 | 502 | 503 | 504) && !self.is_final_failure() && !self.is_throttled()
             }
             Self::Unreachable { .. } => true,
             Self::Withheld(_) | Self::Message(_) => false,
@@ -60,9 +60,21 @@ impl ApiError {
         matches!(self, Self::Refused { document, .. } if document["state"] == "FAILED")
     }
 
-    /// Whether the gateway did not take the token, which may have been right until a restart or a change of keys.
+    /// Whether the credential, signature or key is wrong, and too many before it were: waiting alone does not help.
+    fn is_throttled(&self) -> bool {
+        matches!(self, Self::Refused { reason, .. } if reason == "auth_throttled" || reason == "signature_throttled")
+    }
+
+    /// Whether the gateway did not take the token, which may have been right until a restart or a change of keys. Where
+    /// others at the same address used wrong ones, it says so in other words.
     pub(crate) fn is_of_the_token(&self) -> bool {
-        matches!(self, Self::Refused { status: 401, reason, .. } if reason == "unauthenticated")
+        matches!(self, Self::Refused { reason, .. } if reason == "unauthenticated" || reason == "auth_throttled")
+    }
+
+    /// Whether another key may help: the gateway did not accept this one, or throttles and does not say why by code.
+    pub(crate) fn may_be_of_the_key(&self) -> bool {
+        self.is_of_the_key()
+            || matches!(self, Self::Refused { reason, .. } if reason == "signature_throttled")
     }
 
     /// Whether the gateway did not accept the key of a message, which may have been right until a rotation.
@@ -235,6 +247,8 @@ mod tests {
             (503, r#"{"reason":"unavailable"}"#, true),
             (502, "<html>", true),
             (429, "{}", true),
+            (429, r#"{"reason":"auth_throttled"}"#, false),
+            (429, r#"{"reason":"signature_throttled"}"#, false),
             (422, r#"{"state":"FAILED"}"#, false),
             (409, "{}", false),
         ] {

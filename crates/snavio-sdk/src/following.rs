@@ -153,7 +153,7 @@ impl Client {
         let Keys { current, previous } = self.following.keys();
         let told = match (self.tenant_config_signed(&current).await, previous) {
             // The current one was taken back: the one before may still be good.
-            (Err(error), Some(previous)) if error.is_of_the_key() => {
+            (Err(error), Some(previous)) if error.may_be_of_the_key() => {
                 self.tenant_config_signed(&previous).await?
             }
             (told, _) => told?,
@@ -212,7 +212,7 @@ impl Client {
         self.follow().await;
         let signer = self.following.current();
         match send(Arc::clone(&signer)).await {
-            Err(error) if error.is_of_the_key() => match self.other_signer(&signer).await {
+            Err(error) if error.may_be_of_the_key() => match self.other_signer(&signer).await {
                 Some(other) => send(other).await,
                 None => Err(error),
             },

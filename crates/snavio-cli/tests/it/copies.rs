@@ -10,6 +10,7 @@ use snavio_sdk::Client;
 
 use crate::node::{Cast, Draft, Launch, Node, drain, new_id, post, post_batch};
 use crate::patience::eventually;
+use crate::wire::metric;
 
 struct Scene {
     node: Node,
@@ -130,6 +131,11 @@ async fn refused_first_leaves_its_copies_to_be_judged() {
     eventually("the queue is full", full).await;
     let captured = scene.captured();
     let copies = vec![captured.clone(); limits::BATCH_MESSAGES_MAX];
+    let settled = async || metric(&scene.node, r#"snavio_settle_seconds_count{path="fast"}"#).await;
+    let before = settled().await.expect("messages were settled");
+    assert_eq!(scene.batch(&copies).await, BTreeMap::from([(503, limits::BATCH_MESSAGES_MAX)]));
+    let judged = settled().await.expect("messages were settled") - before;
+    assert!((1.0..=1.0 + limits::COPY_ROUNDS_MAX as f64).contains(&judged), "{judged} were judged");
     let (batch, lines, requests) = tokio::join!(
         scene.batch(&copies),
         scene.stream(&copies[..limits::STREAM_IN_FLIGHT_MAX]),

@@ -151,7 +151,37 @@ async fn right_and_wrong_guesses_get_the_same_dry_run() {
         }
         assert_eq!(answers[0]["reason"], "conflict", "{}", answers[0]);
         assert_eq!(answers[0], answers[1], "{name}");
+        let told = answers[0]["steps"][6]["detail"].as_str().unwrap();
+        assert_eq!(
+            told,
+            "conflict: this id is in use, for other content or by another service of the tenant"
+        );
     }
+}
+
+/// REG-3, CLM-8
+#[tokio::test]
+async fn altered_content_under_an_own_id_is_foreseen() {
+    let node = Node::start();
+    let cast = node.cast().await;
+    let route = json!({
+        "target": "acme/bot", "name": "post", "queue": "posts", "dead_letter_queue": "bot-dead",
+        "claim": { "policy": "ledger" },
+    });
+    let grant = json!({ "source": "acme/billing", "target": "acme/bot", "name": "post" });
+    node.apply(&json!({ "routes": [route], "grants": [grant] })).await;
+    let draft = |id: &str, payload: &str| Draft { payload: payload.into(), ..Draft::new("post", id) };
+    let id = new_id();
+    let billing = node.client(&cast.billing);
+    assert_eq!(post(&billing, draft(&id, r#"{"amount":1200}"#).sign(&cast.billing)).await.0, 202);
+    let message = signed(&draft(&id, r#"{"amount":1201}"#), &cast);
+    let service = billing.authorized().await.unwrap();
+    let told = service.call(Method::POST, "/v1/dry-run", Some(&json!({ "message": message }))).await.unwrap();
+    let detail = told["steps"][6]["detail"].as_str().unwrap();
+    assert_eq!(
+        detail, "conflict: this id means something else already; a conflict would be put on record",
+        "{told}"
+    );
 }
 
 /// REG-3: a route is proved before it is registered.

@@ -3,9 +3,10 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 use snavio_model::id::Serial;
+use snavio_model::limits;
 use snavio_sdk::{Api, Credentials};
 
-use crate::node::{Draft, Node, new_id, post, verdict};
+use crate::node::{Draft, Node, new_id, post, post_batch, verdict};
 use crate::people::issue;
 use crate::shell::Shell;
 use crate::wire::{Answered, metric, post_json};
@@ -316,6 +317,23 @@ async fn denied_sender_is_told_its_own_nearest_grants() {
     let (_, tried) = call(&node.operator(), "/v1/dry-run", tried).await;
     let step = tried["steps"].as_array().unwrap().last().unwrap();
     assert!(step["detail"].as_str().unwrap().contains("notify-all to acme/bot"), "{tried}");
+
+    // A grant for all names does not cover a critical route.
+    let critical = json!({
+        "target": "acme/bot", "name": "erase", "queue": "q", "dead_letter_queue": "d", "profile": "critical",
+    });
+    let all = json!({ "source": "acme/shop", "target": "acme/bot", "name": "*" });
+    node.apply(&json!({ "routes": [critical], "grants": [all] })).await;
+    let told = send(&shop, "bot", "erase").await;
+    let expected = "acme/shop has no grant to send erase to acme/bot; the nearest of its grants: * to acme/bot, notify-all \
+                    to acme/bot; * does not cover critical routes: ask for a grant by name";
+    assert_eq!(told, expected);
+    // One request names them a few times.
+    let denied = limits::NEAREST_REFUSALS_MAX + 2;
+    let denied: Vec<_> = (0..denied).map(|_| Draft::new("erase", &new_id()).sign(&shop)).collect();
+    let told = post_batch(&node.client(&shop), &denied).await.unwrap();
+    let named = told.iter().filter(|told| told["detail"].as_str().unwrap().contains("nearest")).count();
+    assert_eq!(named, limits::NEAREST_REFUSALS_MAX, "{told:?}");
 }
 
 /// REG-2, REG-8

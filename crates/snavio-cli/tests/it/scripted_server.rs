@@ -62,10 +62,14 @@ fn client(url: &str) -> Client {
 #[tokio::test]
 async fn a_token_that_is_not_taken_any_more_is_renewed_once() {
     let refused = || answer("401 x", "", r#"{"reason":"unauthenticated"}"#);
+    // Others at its address used wrong ones.
+    let throttled = || answer("429 x", "Retry-After: 60\r\n", r#"{"reason":"auth_throttled"}"#);
     let token = || answer("200 x", "", TOKEN);
-    let (url, asked) = serve(vec![token(), refused(), token(), answer("200 x", "", "{}")]);
-    client(&url).call(Method::GET, "/v1/telemetry", None).await.expect("the second token is taken");
-    assert_eq!(asked.join().unwrap().len(), 4);
+    for refused in [refused(), throttled()] {
+        let (url, asked) = serve(vec![token(), refused, token(), answer("200 x", "", "{}")]);
+        client(&url).call(Method::GET, "/v1/telemetry", None).await.expect("the second token is taken");
+        assert_eq!(asked.join().unwrap().len(), 4);
+    }
 
     let (url, asked) = serve(vec![token(), refused(), token(), refused()]);
     let ended = client(&url).call(Method::GET, "/v1/telemetry", None).await;

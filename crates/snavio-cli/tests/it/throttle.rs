@@ -1,9 +1,10 @@
 //! Guessing is slow, and disturbs nobody else at the same address.
 
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 use snavio_model::limits;
-use snavio_sdk::ApiError;
+use snavio_sdk::{ApiError, Command};
+use tokio::time::Instant;
 
 use crate::node::{Draft, Node, new_id, post, post_batch, verdict};
 use crate::wire::http;
@@ -71,9 +72,24 @@ async fn wrong_signatures_throttle_their_sender_alone() {
     let results = post_batch(&billing, &forgeries).await.unwrap();
     let (refused, throttled) = results.split_at(limits::SIGNATURE_FAILURES_MAX as usize);
     assert!(refused.iter().all(|it| it["status"] == 401 && it["reason"] == "hmac_invalid"), "{refused:?}");
-    assert!(throttled.iter().all(|it| it["status"] == 429 && it["reason"] == "auth_throttled"));
+    assert!(throttled.iter().all(|it| it["status"] == 429 && it["reason"] == "signature_throttled"));
     let (status, problem) = post(&billing, forged("pay")).await;
-    assert_eq!((status, &problem["reason"]), (429, &json!("auth_throttled")), "{problem}");
+    assert_eq!((status, &problem["reason"]), (429, &json!("signature_throttled")), "{problem}");
+    let advice = problem["advice"].as_str().unwrap();
+    assert!(advice.starts_with("waiting alone does not help"), "{problem}");
+    let unknown = cast.billing.with_key("hmac-v9".parse().unwrap(), cast.billing.hmac_secret.clone());
+    let mut malformed: Value = serde_json::from_slice(&forged("pay")).unwrap();
+    malformed["metadata"]["hmac"] = "AB".into();
+    for (body, last) in [
+        (Draft::new("pay", &new_id()).sign(&unknown), "names no key of this service"),
+        (malformed.to_string().into_bytes(), "must be 64 lower-case hex digits"),
+    ] {
+        let (status, problem) = post(&billing, body).await;
+        assert_eq!((status, &problem["reason"]), (429, &json!("signature_throttled")), "{problem}");
+        let detail = problem["detail"].as_str().unwrap();
+        let (_, named) = detail.split_once("; the last: ").unwrap();
+        assert!(named.contains(last), "{problem}");
+    }
     let wait = problem["retry_after_ms"].as_u64().unwrap();
     assert!((1..=60_000).contains(&wait), "{problem}");
 
@@ -82,6 +98,33 @@ async fn wrong_signatures_throttle_their_sender_alone() {
     assert_eq!(post(&bot, Draft::new("notify", &new_id()).sign(&cast.bot)).await.0, 202);
     let (status, problem) = post(&bot, Draft::new("notify", &new_id()).sign(&cast.billing)).await;
     assert_eq!((status, &problem["reason"]), (401, &json!("hmac_invalid")), "{problem}");
+}
+
+/// PIP-1
+#[tokio::test]
+async fn unknown_keys_are_throttled_like_wrong_signatures() {
+    let node = Node::start();
+    let cast = node.cast().await;
+    let billing = node.client(&cast.billing);
+    let unknown = cast.billing.with_key("hmac-v9".parse().unwrap(), cast.billing.hmac_secret.clone());
+    let sent = 0..limits::SIGNATURE_FAILURES_MAX + 1;
+    let sent: Vec<_> = sent.map(|_| Draft::new("notify", &new_id()).sign(&unknown)).collect();
+    let results = post_batch(&billing, &sent).await.unwrap();
+    let (last, refused) = results.split_last().unwrap();
+    assert!(refused.iter().all(|entry| entry["reason"] == "key_unknown"), "{refused:?}");
+    assert_eq!((&last["status"], &last["reason"]), (&json!(429), &json!("signature_throttled")));
+
+    // A client answers at once instead of sending it again and again.
+    let client = node.client(&unknown).without_following();
+    let command = Command::new("bot".parse().unwrap(), "notify".parse().unwrap(), b"{}".to_vec());
+    let asked = Instant::now();
+    let Err(ApiError::Refused { status, reason, .. }) = client.send(&command).await else {
+        panic!("its key is unknown");
+    };
+    assert_eq!((status, reason.as_str()), (429, "signature_throttled"));
+    assert!(asked.elapsed() < limits::AUTH_FAILURES_WINDOW / 2, "{:?}", asked.elapsed());
+    // One that follows its keys finds the right one.
+    assert!(node.client(&unknown).send(&command).await.is_ok());
 }
 
 /// PIP-1

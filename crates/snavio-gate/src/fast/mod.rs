@@ -73,18 +73,19 @@ impl Escalation {
 }
 
 /// Checks the grant, then finds the route: without a grant nobody learns whether a route exists. An event goes to whoever
-/// is subscribed.
+/// is subscribed. A refusal names the nearest grants if it may: that costs comparisons.
 pub(crate) fn permit(
     authentic: Authentic,
     registry: &Registry,
     currency: &Currency,
     mode: DispatchMode,
     order: &OrderDefaults,
+    names_nearest: bool,
 ) -> Result<Permitted, Refused> {
     let (message, signed_at) = authentic.into_parts();
     let found = match message.kind() {
-        MessageKind::Command => find_route(&message, registry).map(|found| vec![found]),
-        MessageKind::Event => find_subscriptions(&message, registry),
+        MessageKind::Command => find_route(&message, registry, names_nearest).map(|found| vec![found]),
+        MessageKind::Event => find_subscriptions(&message, registry, names_nearest),
     };
     match found {
         Ok(found) => {
@@ -129,8 +130,8 @@ fn places(
 /// Where a message may go, and by which grant where one is needed.
 type Found = (Option<Arc<Grant>>, Arc<BoundRoute>);
 
-fn find_route(message: &Message, registry: &Registry) -> Result<Found, Refusal> {
-    let denied = || not_granted(message, registry);
+fn find_route(message: &Message, registry: &Registry, names_nearest: bool) -> Result<Found, Refusal> {
+    let denied = || not_granted(message, registry, names_nearest);
     let target = registry.service(message.target.as_str()).ok_or_else(denied)?;
     let at = message.received_at;
     let grant = target.grant(&message.source, &message.name, at).ok_or_else(denied)?;
@@ -145,20 +146,33 @@ fn find_route(message: &Message, registry: &Registry) -> Result<Found, Refusal> 
 }
 
 /// The same whether or not there is such a target or route: the nearest names are those of the source's own grants.
-fn not_granted(message: &Message, registry: &Registry) -> Refusal {
+fn not_granted(message: &Message, registry: &Registry, names_nearest: bool) -> Refusal {
     let Message { source, target, name, received_at, .. } = message;
+    let denied = format!("{source} has no grant to send {name} to {target}");
+    if !names_nearest {
+        return Refusal::new(Reason::AclDeny, denied);
+    }
     let nearest = registry.nearest_grants(source, (target, name), *received_at);
+    let is_for_all = nearest.iter().any(|grant| grant.name.is_all() && grant.target == *target);
     let nearest: Vec<_> = nearest.iter().map(|grant| format!("{} to {}", grant.name, grant.target)).collect();
     let known = match nearest.is_empty() {
         true => "it has no grants".to_owned(),
         false => format!("the nearest of its grants: {}", nearest.join(", ")),
     };
-    Refusal::new(Reason::AclDeny, format!("{source} has no grant to send {name} to {target}; {known}"))
+    let advice = match is_for_all {
+        true => "; * does not cover critical routes: ask for a grant by name",
+        false => "",
+    };
+    Refusal::new(Reason::AclDeny, format!("{denied}; {known}{advice}"))
 }
 
 /// PIP-13: a type is published by the service that registered it, and by nobody else.
-fn find_subscriptions(message: &Message, registry: &Registry) -> Result<Vec<Found>, Refusal> {
-    let denied = || not_registered(message, registry);
+fn find_subscriptions(
+    message: &Message,
+    registry: &Registry,
+    names_nearest: bool,
+) -> Result<Vec<Found>, Refusal> {
+    let denied = || not_registered(message, registry, names_nearest);
     let publisher = registry.service(message.source.as_str()).ok_or_else(denied)?;
     publisher.event_type(&message.name).ok_or_else(denied)?;
     let subscribed = registry.subscribed(publisher, &message.name, message.received_at);
@@ -168,15 +182,19 @@ fn find_subscriptions(message: &Message, registry: &Registry) -> Result<Vec<Foun
     Ok(subscribed)
 }
 
-fn not_registered(message: &Message, registry: &Registry) -> Refusal {
+fn not_registered(message: &Message, registry: &Registry, names_nearest: bool) -> Refusal {
     let Message { source, name, .. } = message;
+    let denied = format!("{source} has not registered the event type {name}");
+    if !names_nearest {
+        return Refusal::new(Reason::AclDeny, denied);
+    }
     let nearest = registry.nearest_event_types(source, name);
     let nearest: Vec<_> = nearest.into_iter().map(CommandName::as_str).collect();
     let known = match nearest.is_empty() {
         true => "it has registered none".to_owned(),
         false => format!("the nearest that it has registered: {}", nearest.join(", ")),
     };
-    Refusal::new(Reason::AclDeny, format!("{source} has not registered the event type {name}; {known}"))
+    Refusal::new(Reason::AclDeny, format!("{denied}; {known}"))
 }
 
 /// How quickly a revoked permission must act: the stricter of what route and grant say.

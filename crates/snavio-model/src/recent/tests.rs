@@ -24,6 +24,10 @@ fn claimed(destination: Fingerprint) -> Fingerprints {
     Fingerprints { each: vec![Some(mark)], all: Fingerprint::MAX }
 }
 
+fn reserved(known: Vec<bool>) -> Admission {
+    Admission::New { known, is_reserved: true }
+}
+
 fn is_known(recent: &mut RecentMessages, message: Fingerprint) -> bool {
     recent.admit(&claimed(message)) == Admission::Known
 }
@@ -56,10 +60,10 @@ fn memory_holds_at_most_two_generations() {
 fn copy_waits_until_the_first_is_remembered_or_released() {
     let mut recent = memory(10);
     let message = unclaimed([1]);
-    assert_eq!(recent.admit(&message), Admission::Reserved { known: vec![] });
-    assert_eq!(recent.admit(&message), Admission::Copy(1));
+    assert_eq!(recent.admit(&message), reserved(vec![]));
+    assert_eq!(recent.admit(&message), Admission::Copy);
     recent.release(&message);
-    assert_eq!(recent.admit(&message), Admission::Reserved { known: vec![] }, "the first was refused");
+    assert_eq!(recent.admit(&message), reserved(vec![]), "the first was refused");
     recent.remember(&message, at(1));
     recent.release(&message);
     assert_eq!(recent.admit(&message), Admission::Known);
@@ -71,19 +75,33 @@ fn copy_waits_until_the_first_is_remembered_or_released() {
 fn copies_at_claimed_destinations_never_wait() {
     let mut recent = memory(0);
     for _ in 0..2 {
-        assert_eq!(recent.admit(&claimed(1)), Admission::Reserved { known: vec![] });
+        assert_eq!(recent.admit(&claimed(1)), Admission::New { known: vec![], is_reserved: false });
+    }
+}
+
+/// PIP-2, PIP-13
+#[test]
+fn copies_wait_for_unclaimed_destinations_alone() {
+    let mut recent = memory(10);
+    recent.remember(&unclaimed([1]), at(0));
+    // Another destination compares contents, and the memory is not asked there.
+    let known = vec![true, false];
+    let message = Fingerprints { each: vec![unclaimed([1]).each[0], None], ..unclaimed([]) };
+    for _ in 0..2 {
+        assert_eq!(recent.admit(&message), Admission::New { known: known.clone(), is_reserved: false });
     }
 }
 
 /// PIP-2, PIP-9
 #[test]
-fn reservations_are_bounded_and_whole() {
-    let mut recent = memory(3);
-    assert_eq!(recent.admit(&unclaimed([1, 2])), Admission::Reserved { known: vec![] });
-    assert_eq!(recent.admit(&unclaimed([3, 4])), Admission::Full);
-    assert_eq!(recent.admit(&unclaimed([3])), Admission::Reserved { known: vec![] });
-    recent.release(&unclaimed([1, 2]));
-    assert_eq!(recent.admit(&unclaimed([4, 5])), Admission::Reserved { known: vec![] });
+fn wide_event_takes_one_reservation() {
+    let mut recent = memory(2);
+    let message = |all, width| Fingerprints { all, ..unclaimed((0..width as Fingerprint).map(|n| all + n)) };
+    assert_eq!(recent.admit(&message(1_000, WIDE - 1)), reserved(vec![]));
+    assert_eq!(recent.admit(&message(2_000, WIDE)), reserved(vec![]));
+    assert_eq!(recent.admit(&message(3_000, 1)), Admission::Full);
+    recent.release(&message(1_000, WIDE - 1));
+    assert_eq!(recent.admit(&message(3_000, 1)), reserved(vec![]));
 }
 
 /// PIP-2, PIP-13
@@ -92,17 +110,17 @@ fn new_subscription_is_not_known_and_wide_events_are_remembered_once() {
     let mut recent = memory(10);
     recent.remember(&unclaimed([10, 11]), at(0));
     let known = vec![true, true, false];
-    assert_eq!(recent.admit(&unclaimed([10, 11, 12])), Admission::Reserved { known });
+    assert_eq!(recent.admit(&unclaimed([10, 11, 12])), reserved(known));
     let wide = Fingerprints { all: 2, ..unclaimed((0..WIDE as Fingerprint).map(|n| 100 + n)) };
-    assert_eq!(recent.admit(&wide), Admission::Reserved { known: vec![] });
+    assert_eq!(recent.admit(&wide), reserved(vec![]));
     let narrow = Fingerprints { all: 2, ..unclaimed([100]) };
-    assert_eq!(recent.admit(&narrow), Admission::Copy(2), "reserved for all destinations together");
+    assert_eq!(recent.admit(&narrow), Admission::Copy, "reserved for all destinations together");
     recent.remember(&wide, at(0));
     recent.release(&wide);
     assert_eq!(recent.admit(&wide), Admission::Known);
     assert_eq!(recent.admit(&narrow), Admission::Known);
     let other = Fingerprints { all: 3, ..unclaimed([100]) };
-    assert_eq!(recent.admit(&other), Admission::Reserved { known: vec![] }, "no fingerprint of its own");
+    assert_eq!(recent.admit(&other), reserved(vec![]), "no fingerprint of its own");
 }
 
 #[derive(Debug, Clone)]
@@ -137,7 +155,7 @@ proptest! {
                         goes.then_some(Mark { fingerprint: place as Fingerprint, is_claimed: false })
                     });
                     let message = Fingerprints { each: marks.flatten().map(Some).collect(), all: 1_000 };
-                    if let Admission::Reserved { known } = recent.admit(&message) {
+                    if let Admission::New { known, is_reserved: true } = recent.admit(&message) {
                         in_flight.push((message, known));
                     }
                 }

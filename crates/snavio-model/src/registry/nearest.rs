@@ -9,8 +9,9 @@ use crate::time::Timestamp;
 const SIMILARITY_MIN: f64 = 0.7;
 
 impl Registry {
-    /// The grants of a source that are nearest to what it may not send, the nearest first. A source learns nothing here
-    /// of what others are granted, or of what its targets have.
+    /// The grants of a source that are nearest to what it may not send, the nearest first. A grant for all names at the
+    /// same target is nearest: it does not cover critical routes. A source learns nothing here of what others are
+    /// granted, or of what its targets have.
     pub fn nearest_grants(
         &self,
         source: &ServiceName,
@@ -21,14 +22,17 @@ impl Registry {
         let to_target = to_target.take_while(|grant| grant.source == *source && grant.target == *target);
         let all = self.grants_from(format!("{source}>")).take_while(|grant| grant.source == *source);
         let to_others = all.filter(|grant| grant.target != *target);
-        let most = limits::GRANTS_COMPARED_MAX;
-        let is_live = |grant: &&Grant| grant.expires_at.is_none_or(|end| at < end);
-        let grants = to_target.take(most).chain(to_others.take(most)).filter(is_live);
+        let grants = to_target.chain(to_others).take(limits::GRANTS_LOOKED_THROUGH_MAX);
+        let live = grants.filter(|grant| grant.expires_at.is_none_or(|end| at < end));
         let similarity = |grant: &Grant| {
-            strsim::jaro_winkler(target.as_str(), grant.target.as_str())
-                + strsim::jaro_winkler(name.as_str(), grant.name.as_str())
+            let of_target = match grant.target == *target {
+                true if grant.name.is_all() => return f64::INFINITY,
+                true => 1.0,
+                false => strsim::jaro_winkler(target.as_str(), grant.target.as_str()),
+            };
+            of_target + strsim::jaro_winkler(name.as_str(), grant.name.as_str())
         };
-        nearest(grants.map(|grant| (similarity(grant), grant)))
+        nearest(live.take(limits::GRANTS_COMPARED_MAX).map(|grant| (similarity(grant), grant)))
     }
 
     /// The grants from a name on: those of a source stand side by side, and among them those for one target.
@@ -112,6 +116,19 @@ mod tests {
         let source = "acme/bank".parse().unwrap();
         let wanted = (&"acme/bot".parse().unwrap(), &"pay".parse().unwrap());
         assert!(registry.nearest_grants(&source, wanted, Timestamp(0)).is_empty(), "it has none");
+    }
+
+    /// REG-2
+    #[test]
+    fn expired_grants_displace_no_live_ones() {
+        let expired = |n: usize| match grant("acme/billing", "acme/bot", &format!("a{n}")) {
+            Entry::Grant(grant) => Entry::Grant(Grant { expires_at: Some(Timestamp(0)), ..grant }),
+            entry => entry,
+        };
+        let mut entries = vec![tenant("acme"), service("acme/billing"), service("acme/bot")];
+        entries.extend((0..2 * limits::GRANTS_COMPARED_MAX).map(expired));
+        entries.extend([grant("acme/billing", "acme/bot", "pay"), grant("acme/billing", "acme/bot", "*")]);
+        assert_eq!(told(&filled_with(entries), "acme/bot", "pays"), ["acme/bot *", "acme/bot pay"]);
     }
 
     /// REG-8

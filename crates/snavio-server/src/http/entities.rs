@@ -9,13 +9,14 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use snavio_model::claim::IdKey;
 use snavio_model::id::MessageId;
+use snavio_model::limits::ENTITY_SENDERS_MAX;
 use snavio_model::name::TenantName;
 use snavio_model::order::{EntityKey, EntityState, Gap, Mode, NumberKind};
 use snavio_model::permission::Permission;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::BoundRoute;
 use snavio_model::time::Clock;
-use snavio_store::Reset;
+use snavio_store::{Reset, StoredClaim};
 use utoipa::{IntoParams, ToSchema};
 
 use super::answer::json;
@@ -257,7 +258,8 @@ impl VisibleIds {
     }
 }
 
-/// People and the service that receives the messages see all ids; another service of its tenant sees those that it sent.
+/// People and the service that receives the messages see all ids; another service of its tenant sees those that it sent,
+/// among the last one and the first that wait: each costs a query.
 async fn visible_ids(
     app: &App,
     principal: &Principal,
@@ -272,11 +274,20 @@ async fn visible_ids(
     if key.tenant.as_str() != caller.service.tenant() {
         return Ok(VisibleIds::Some(ids));
     }
-    // Routes that order have claims, and those last as long as their entity.
-    for id in state.waiting.iter().map(|waiting| &waiting.id).chain([&state.last_id]) {
+    // Routes that order have claims, and those last as long as their entity. A claim elsewhere says nothing of these
+    // messages: anyone can make one, with a guess at their ids.
+    let is_here = |destination: &str| {
+        *destination == *key.scope
+            || scoped(app, &key.tenant, destination, &key.entity)
+                .is_some_and(|scoped| scoped.scope == key.scope)
+    };
+    let shown = [&state.last_id].into_iter().chain(state.waiting.iter().map(|waiting| &waiting.id));
+    for id in shown.take(ENTITY_SENDERS_MAX) {
         let claimed = IdKey { id: id.clone(), tenant: key.tenant.clone() };
         let claims = app.gate.store().claims_of(&claimed, app.clock.now()).await?;
-        if claims.iter().any(|stored| stored.claim.source == caller.service) {
+        let is_own =
+            |stored: &StoredClaim| stored.claim.source == caller.service && is_here(&stored.key.destination);
+        if claims.iter().any(is_own) {
             ids.insert(claimed.id);
         }
     }

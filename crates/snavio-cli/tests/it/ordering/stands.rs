@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde_json::json;
 
 use super::{Builds, ids, order, reason};
-use crate::node::Launch;
+use crate::node::{Draft, Launch, new_id, post};
 use crate::patience::eventually;
 use crate::shell::Shell;
 use crate::wire::metric;
@@ -424,4 +424,27 @@ async fn only_senders_recipients_and_people_see_ids_of_entities() {
         hidden["waiting"][0].as_object_mut().unwrap().remove("eventId");
         assert_eq!(seen(&builds.subscribers["lenient"]).await, hidden, "another service");
     }
+}
+
+/// ORD-6, CLM-1: a claim at another destination does not confirm a guess at an id.
+#[tokio::test]
+async fn claim_elsewhere_shows_no_id_of_an_entity() {
+    let builds = Builds::set(Launch::default()).await;
+    let strict = order(json!({}));
+    assert_eq!(builds.subscribe("strict", "build", &strict, json!({})).await.0, 201);
+    let id = new_id();
+    assert_eq!(builds.send(&id, "build", "b", "1").await.0, 202);
+    let lenient = &builds.subscribers["lenient"];
+    let route = json!({
+        "target": "acme/lenient", "name": "note", "queue": "lenient", "dead_letter_queue": "dead",
+        "claim": { "policy": "strict" },
+    });
+    let grant = json!({ "source": "acme/lenient", "target": "acme/lenient", "name": "note" });
+    builds.node.apply(&json!({ "routes": [route], "grants": [grant] })).await;
+    let guess = Draft { target: "lenient".into(), ..Draft::new("note", &id) };
+    let client = builds.node.client(lenient);
+    assert_eq!(post(&client, guess.sign(lenient)).await.0, 202, "the id is claimed there");
+    let path = "/v1/entities/b?destination=acme/strict:acme/ci:build";
+    let seen = client.authorized().await.unwrap().call(Method::GET, path, None).await.unwrap();
+    assert_eq!((&seen["last"], seen.get("lastId")), (&json!(1), None), "{seen}");
 }
