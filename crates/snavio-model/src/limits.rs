@@ -251,6 +251,10 @@ pub const PAST_CHANGES_MAX: usize = 100_000;
 /// Grants to one target, grants to others, and event types that are compared with a name that is not granted: refusing
 /// must stay cheap.
 pub const GRANTS_COMPARED_MAX: usize = 100;
+/// Known names that are compared with an unknown one of a filter: refusing must stay cheap.
+pub const NAMES_COMPARED_MAX: usize = 1000;
+/// An unknown name that is compared with known ones. The longest legal names are those of grants: two services and a name.
+pub const NAME_COMPARED_BYTES_MAX: usize = 512;
 /// Nearest names that a refusal names.
 pub const NEAREST_NAMES_MAX: usize = 3;
 /// Requests for grants of one tenant that wait for an answer, those to services that are not there too (REG-8).

@@ -293,9 +293,9 @@ pub(super) async fn look_up(
     let outcome = match outcome(&claims, &conflicts, now) {
         Some(outcome) => outcome,
         None if !is_destination(&app, &principal, &look_up).await? => {
-            let known = destinations(&app.gate.registry(), &principal);
+            let registry = app.gate.registry();
             let wrong = which.destination.as_deref().unwrap_or_default();
-            return Err(unknown("destination", wrong, known.iter().map(String::as_str)).into());
+            return Err(unknown("destination", wrong, destinations(&registry, &principal)).into());
         }
         None if keeps_all(&app, &look_up, &which, sent_at).await => "never_seen",
         None => "beyond_horizon",
