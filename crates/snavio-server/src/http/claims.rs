@@ -460,13 +460,13 @@ impl Which {
         Ok(ClaimLookUp { id, senders, parties, destination: self.destination.clone() })
     }
 
-    /// Whether the caller would see whatever is asked for: all of it is of a tenant whose claims it reads.
+    /// Whether the caller would see whatever is asked for. A destination alone hides nothing: of another tenant's ones the
+    /// caller is shown what its own tenant sent there.
     fn is_within_reach(&self, principal: &Principal) -> bool {
         let standing = principal.standing();
-        let named = [&self.tenant, &self.sender].into_iter().flatten();
+        let mut named = [&self.tenant, &self.sender].into_iter().flatten().map(String::as_str).peekable();
         let owner = self.destination.as_deref().map(owner_of);
-        let mut named = named.map(String::as_str).chain(owner).peekable();
-        named.peek().is_none() || named.any(|tenant| standing.reads(tenant))
+        named.peek().is_none() || named.chain(owner).any(|tenant| standing.reads(tenant))
     }
 }
 
