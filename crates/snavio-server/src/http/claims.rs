@@ -277,9 +277,8 @@ pub(super) async fn look_up(
     let LookUp { tenant, sender, destination, .. } = asked;
     let which = Which { tenant, sender, destination };
     let look_up = which.look_up(&app, &principal, id).await?;
-    let mut claims = claims_under(&app, &principal, &look_up).await?;
-    let is_there = !claims.is_empty();
-    claims.retain(|it| sees(&principal, it));
+    let claims = seen_claims(&app, &principal, &look_up).await?;
+    let is_there = !claims.is_empty() || !claims_under(&app, &principal, &look_up).await?.is_empty();
     let now = app.clock.now();
     let standing = principal.standing();
     let conflicts = app.gate.store().conflicts_under(&look_up).await?;
@@ -390,7 +389,11 @@ pub(super) async fn seen_claims(
     principal: &Principal,
     look_up: &ClaimLookUp,
 ) -> Result<Vec<StoredClaim>, Problem> {
-    let claims = claims_under(app, principal, look_up).await?;
+    let service = match principal {
+        Principal::Service(caller) => Some(caller.service.clone()),
+        Principal::Operator | Principal::Person(_) => None,
+    };
+    let claims = claims_under(app, principal, &ClaimLookUp { service, ..look_up.clone() }).await?;
     Ok(claims.into_iter().filter(|it| sees(principal, it)).collect())
 }
 
@@ -457,7 +460,7 @@ impl Which {
             None => app.gate.tenants_ever().await?,
         };
         let parties = parties.into_iter().collect();
-        Ok(ClaimLookUp { id, senders, parties, destination: self.destination.clone() })
+        Ok(ClaimLookUp { id, senders, parties, destination: self.destination.clone(), service: None })
     }
 
     /// Whether the caller would see whatever is asked for. A destination alone hides nothing: of another tenant's ones the
