@@ -25,6 +25,7 @@ pub mod lines;
 pub mod log_limiter;
 pub mod message;
 pub mod name;
+pub mod nearest;
 pub mod order;
 pub mod payload;
 pub mod percent;

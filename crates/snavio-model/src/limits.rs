@@ -262,6 +262,10 @@ pub const GRANTS_COMPARED_MAX: usize = 20;
 pub const GRANTS_LOOKED_THROUGH_MAX: usize = 1000;
 /// Refusals of one request that name the nearest grants.
 pub const NEAREST_REFUSALS_MAX: usize = 5;
+/// Known names that are compared with an unknown one of a filter: refusing must stay cheap.
+pub const NAMES_COMPARED_MAX: usize = 1000;
+/// An unknown name that is compared with known ones. The longest legal names are those of grants: two services and a name.
+pub const NAME_COMPARED_BYTES_MAX: usize = 512;
 /// Nearest names that a refusal names.
 pub const NEAREST_NAMES_MAX: usize = 3;
 /// Requests for grants of one tenant that wait for an answer, those to services that are not there too (REG-8).

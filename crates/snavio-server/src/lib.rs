@@ -16,7 +16,6 @@ mod listener;
 mod load;
 mod machine;
 mod member;
-mod nearest;
 mod node;
 mod outlive;
 mod overreach;
@@ -31,7 +30,6 @@ mod tls;
 mod turns;
 
 pub use machine::{CLOCK_DISTANCE_MAX, MachineClock, random};
-pub use nearest::nearest;
 pub use node::{CLOCK_BEHIND_MAX, Node, PLATFORM_KEY_PIN, StartError};
 pub use overreach::SECURITY_LOG;
 pub use platform::{OPERATOR_TOKEN_FILE, PLATFORM_KEY_FILE, PlatformError, changelog_public_key};

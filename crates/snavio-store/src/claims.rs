@@ -262,13 +262,18 @@ pub struct ClaimLookUp {
     pub parties: Vec<String>,
     /// The destination; any when not given.
     pub destination: Option<String>,
+    /// The service that sent it, or does the work; any when not given.
+    pub service: Option<ServiceName>,
 }
 
 impl ClaimLookUp {
     /// Whether a claim under the id is asked for.
-    pub fn asks_for(&self, key: &ClaimKey) -> bool {
+    pub fn asks_for(&self, key: &ClaimKey, claim: &Claim) -> bool {
         let is_party = |party: &String| key.tenant.as_str() == party || key.is_owned_by(party);
+        let target = key.destination.split(':').next();
+        let is_of = |service: &ServiceName| claim.source == *service || target == Some(service.as_str());
         self.parties.iter().all(is_party)
+            && self.service.as_ref().is_none_or(is_of)
             && self.destination.as_ref().is_none_or(|asked| **asked == *key.destination)
     }
 

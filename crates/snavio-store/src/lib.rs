@@ -541,6 +541,10 @@ pub trait Journal: Send + Sync {
         limit: usize,
     ) -> Result<Vec<DeadLetterOrigin>, StoreError>;
 
+    /// How many dead letters in a dead-letter queue have claims that are in doubt, by destination: they are none of
+    /// [`Journal::dead_letter_origins`].
+    async fn dead_letters_in_doubt(&self, queue: &QueueKey) -> Result<Vec<(Arc<str>, usize)>, StoreError>;
+
     /// One dead letter of a tenant.
     async fn dead_letter(&self, tenant: &str, id: Serial) -> Result<Option<StoredDeadLetter>, StoreError>;
 

@@ -32,10 +32,16 @@ pub(crate) fn present_status(now: &str) -> String {
     )
 }
 
-/// Of a row of `dead_letter`: whether a redrive of its queue looks at it. Evidence of a conflict and what was purged never go
-/// back with others; those with a claim in doubt are looked at, and stay (CLM-11).
-pub(crate) const REDRIVABLE: &str = "(reason <> 'conflict' AND (reason <> 'purged' AND reason NOT LIKE 'in_doubt%' \
-     OR EXISTS (SELECT 1 FROM claim WHERE claim.delivery = dead_letter.id AND claim.status = 4)))";
+/// Of a row of `dead_letter`: whether a redrive of its queue puts it back. Evidence of a conflict, what was purged and those
+/// with a claim in doubt never go back with others (CLM-11).
+pub(crate) const REDRIVABLE: &str = "(reason NOT IN ('conflict', 'purged') AND reason NOT LIKE 'in_doubt%' \
+     AND NOT EXISTS (SELECT 1 FROM claim WHERE claim.delivery = dead_letter.id AND claim.status = 4))";
+
+/// How many dead letters of a queue, the parameter, stay because their claims are in doubt, by destination (CLM-11).
+pub(crate) const DEAD_LETTERS_IN_DOUBT: &str = "SELECT dead_letter.destination, count(*) FROM dead_letter \
+     JOIN claim ON claim.delivery = dead_letter.id \
+     WHERE dead_letter.dead_letter_queue = $1 AND dead_letter.reason <> 'conflict' AND claim.status = 4 \
+     GROUP BY dead_letter.destination";
 
 /// Of a row of `conflict`: whether it needs what was first, at a time that is this parameter of the statement. A conflict
 /// is kept for seven years of its own, and with it what it is about.

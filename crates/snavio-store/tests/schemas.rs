@@ -13,6 +13,8 @@ use snavio_model::archive::hold::Held;
 use snavio_model::claim::{ClaimPolicy, IdKey};
 use snavio_model::delivery::ReceiptOutcome;
 use snavio_model::id::{MessageId, Serial};
+use snavio_model::processing::UnknownOutcome;
+use snavio_model::registry::Entry;
 use snavio_model::settle::Outcome;
 use snavio_store::conformance::samples::{
     acknowledge, act, at, ids, pay, queue, queued, receipt, receive, route, settle_one,
@@ -123,6 +125,41 @@ async fn a_database_of_every_layout_is_brought_up_to_date_and_goes_on() {
         store.close().await;
         assert_eq!(postgres_layout(&url), postgres_layout(&fresh), "layout {version}");
     }
+}
+
+/// CLM-7: entries and changes are sealed as they were written, so the registry reads them under their old names.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn registry_with_old_name_of_setting_is_loaded() {
+    let mut held = route("pay", ClaimPolicy::None).route.clone();
+    held.processing.on_unknown_outcome = UnknownOutcome::Hold;
+    let entry = Entry::Route(held);
+    let body = serde_json::to_string(&entry).unwrap().replace("on_unknown_outcome", "in_doubt");
+    assert!(body.contains(r#""in_doubt":"hold""#), "{body}");
+    let name = entry.key().name;
+    let register = |set_version: &str| {
+        format!(
+            "INSERT INTO registry_entry (kind, name, body) VALUES ('route', '{name}', '{body}'); \
+             INSERT INTO registry_change (version, at, who, why, kind, name, after) \
+             VALUES (1, 1, 'x', '', 'route', '{name}', '{body}'); {set_version}"
+        )
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let file = rusqlite::Connection::open(folder.path().join(FILE)).unwrap();
+    file.execute_batch(&dump("embedded", 12)).unwrap();
+    file.execute_batch(&register("UPDATE meta SET value = 1 WHERE key = 'registry_version'")).unwrap();
+    drop(file);
+    let embedded = EmbeddedStore::open(&embedded::Options::new(folder.path())).unwrap();
+    let url = Postgres::shared().database().unwrap();
+    Postgres::shared().ask(&url, &dump("postgres", 7)).unwrap();
+    Postgres::shared().ask(&url, &register("UPDATE registry_version SET version = 1")).unwrap();
+    let postgres = PostgresStore::open(&postgres::Options::new(&url)).await.unwrap();
+    for store in [&embedded as &dyn Store, &postgres] {
+        assert_eq!(store.load().await.unwrap(), (1, vec![entry.clone()]));
+        let changes = store.changes_since(0, 10).await.unwrap();
+        assert_eq!(changes[0].after.as_ref(), Some(&entry));
+    }
+    embedded.close().await;
+    postgres.close().await;
 }
 
 /// Claims of one id at two destinations, of two messages that are in the archive: what the view says of their contents.

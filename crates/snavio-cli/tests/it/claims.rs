@@ -272,6 +272,48 @@ async fn odd_ids_are_looked_up_or_refused_in_clear_words() {
     }
 }
 
+/// CLM-1, CLM-10: a sender may ask for its own ids at destinations of another tenant that it may send to.
+#[tokio::test]
+async fn sender_learns_never_seen_at_anothers_destination() {
+    let desk = Desk::set().await;
+    let registry = json!({
+        "tenants": [{ "name": "kira" }, { "name": "zeta" }, { "name": "mars" }],
+        "services": [{ "name": "kira/shop" }, { "name": "zeta/shop" }, { "name": "mars/shop" }],
+        "grants": [
+            { "source": "kira/shop", "target": "acme/bot", "name": "book" },
+            { "source": "zeta/shop", "target": "acme/bot", "name": "book" },
+        ],
+    });
+    let [kira, zeta, mars] = <[Credentials; 3]>::try_from(desk.node.apply(&registry).await).unwrap();
+    let seen = new_id();
+    let draft = Draft { target: "acme/bot".to_owned(), ..Draft::new("book", &seen) };
+    assert_eq!(post(&desk.node.client(&zeta), draft.sign(&zeta)).await.0, 202);
+    let person = async |tenant: &str| {
+        let viewer = issue(&desk.node, tenant, "tenant-viewer", Some(tenant)).await;
+        desk.node.api().with_token(&viewer.token)
+    };
+    let callers = [
+        (desk.node.api().with_token(&desk.node.token(&kira).await), "kira"),
+        (person("kira").await, "kira"),
+        (desk.node.api().with_token(&desk.node.token(&zeta).await), "zeta"),
+        (person("zeta").await, "zeta"),
+        (desk.node.api().with_token(&desk.node.token(&mars).await), "mars"),
+        (person("mars").await, "mars"),
+    ];
+    for (caller, tenant) in &callers {
+        for (id, is_sent) in [(&seen, true), (&new_id(), false)] {
+            let path = format!("/v1/claims/{id}?destination=acme/bot:book");
+            let (status, found) = verdict(caller.send(Method::GET, &path, None, "").await);
+            let expected = match *tenant {
+                "zeta" if is_sent => (200, json!("in_progress")),
+                "zeta" | "kira" => (200, json!("never_seen")),
+                _ => (404, Value::Null),
+            };
+            assert_eq!((status, found["outcome"].clone()), expected, "{tenant}: {found}");
+        }
+    }
+}
+
 /// CLM-1, CLM-10, CLM-11: the owner of a destination finds, settles and reprocesses whatever its list shows.
 #[tokio::test]
 async fn owner_finds_claims_of_every_sender() {

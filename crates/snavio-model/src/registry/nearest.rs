@@ -3,10 +3,8 @@
 use super::{Entry, EntryKey, Grant, Kind, Registry};
 use crate::limits;
 use crate::name::{CommandName, ServiceName};
+use crate::nearest::SIMILARITY_MIN;
 use crate::time::Timestamp;
-
-/// Less similar names help nobody.
-const SIMILARITY_MIN: f64 = 0.7;
 
 impl Registry {
     /// The grants of a source that are nearest to what it may not send, the nearest first. A grant for all names at the

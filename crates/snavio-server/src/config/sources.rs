@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use snavio_model::nearest::suggestion;
 use toml::{Table, Value};
 
 use super::{ConfigProblems, DEFAULT};
@@ -121,7 +122,7 @@ fn overlay_file(table: &mut Table, name: &str, content: &str, known: &[String], 
         for (setting, value) in settings {
             let full = format!("{section}.{setting}");
             if !known.contains(&full) {
-                problems.push(format!("{name}: {full} is not a setting{}", nearest(&full, known)));
+                problems.push(format!("{name}: {full} is not a setting{}", suggestion(&full, known)));
                 continue;
             }
             if SECRETS.contains(&full.as_str()) && value.as_str() != Some("") {
@@ -152,7 +153,7 @@ fn overlay_variable(
         Some(setting) => set(table, setting, value, variable, problems),
         None => {
             let variables: Vec<_> = known.iter().map(|setting| as_variable(setting)).collect();
-            problems.push(format!("{variable} is not a setting{}", nearest(variable, &variables)));
+            problems.push(format!("{variable} is not a setting{}", suggestion(variable, &variables)));
         }
     }
 }
@@ -198,9 +199,4 @@ fn lookup_mut<'t>(table: &'t mut Table, setting: &str) -> Option<&'t mut Value> 
 fn lookup<'t>(table: &'t Table, setting: &str) -> Option<&'t Value> {
     let (section, name) = setting.split_once('.')?;
     table.get(section)?.get(name)
-}
-
-fn nearest(wrong: &str, known: &[String]) -> String {
-    let name = crate::nearest(wrong, known.iter().map(String::as_str));
-    name.map(|name| format!("; did you mean {name}?")).unwrap_or_default()
 }

@@ -277,9 +277,8 @@ pub(super) async fn look_up(
     let LookUp { tenant, sender, destination, .. } = asked;
     let which = Which { tenant, sender, destination };
     let look_up = which.look_up(&app, &principal, id).await?;
-    let mut claims = claims_under(&app, &principal, &look_up).await?;
-    let is_there = !claims.is_empty();
-    claims.retain(|it| sees(&principal, it));
+    let claims = seen_claims(&app, &principal, &look_up).await?;
+    let is_there = !claims.is_empty() || !claims_under(&app, &principal, &look_up).await?.is_empty();
     let now = app.clock.now();
     let standing = principal.standing();
     let conflicts = app.gate.store().conflicts_under(&look_up).await?;
@@ -293,9 +292,9 @@ pub(super) async fn look_up(
     let outcome = match outcome(&claims, &conflicts, now) {
         Some(outcome) => outcome,
         None if !is_destination(&app, &principal, &look_up).await? => {
-            let known = destinations(&app.gate.registry(), &principal);
+            let registry = app.gate.registry();
             let wrong = which.destination.as_deref().unwrap_or_default();
-            return Err(unknown("destination", wrong, known.iter().map(String::as_str)).into());
+            return Err(unknown("destination", wrong, destinations(&registry, &principal)).into());
         }
         None if keeps_all(&app, &look_up, &which, sent_at).await => "never_seen",
         None => "beyond_horizon",
@@ -390,7 +389,11 @@ pub(super) async fn seen_claims(
     principal: &Principal,
     look_up: &ClaimLookUp,
 ) -> Result<Vec<StoredClaim>, Problem> {
-    let claims = claims_under(app, principal, look_up).await?;
+    let service = match principal {
+        Principal::Service(caller) => Some(caller.service.clone()),
+        Principal::Operator | Principal::Person(_) => None,
+    };
+    let claims = claims_under(app, principal, &ClaimLookUp { service, ..look_up.clone() }).await?;
     Ok(claims.into_iter().filter(|it| sees(principal, it)).collect())
 }
 
@@ -457,16 +460,16 @@ impl Which {
             None => app.gate.tenants_ever().await?,
         };
         let parties = parties.into_iter().collect();
-        Ok(ClaimLookUp { id, senders, parties, destination: self.destination.clone() })
+        Ok(ClaimLookUp { id, senders, parties, destination: self.destination.clone(), service: None })
     }
 
-    /// Whether the caller would see whatever is asked for: all of it is of a tenant whose claims it reads.
+    /// Whether the caller would see whatever is asked for. A destination alone hides nothing: of another tenant's ones the
+    /// caller is shown what its own tenant sent there.
     fn is_within_reach(&self, principal: &Principal) -> bool {
         let standing = principal.standing();
-        let named = [&self.tenant, &self.sender].into_iter().flatten();
+        let mut named = [&self.tenant, &self.sender].into_iter().flatten().map(String::as_str).peekable();
         let owner = self.destination.as_deref().map(owner_of);
-        let mut named = named.map(String::as_str).chain(owner).peekable();
-        named.peek().is_none() || named.any(|tenant| standing.reads(tenant))
+        named.peek().is_none() || named.chain(owner).any(|tenant| standing.reads(tenant))
     }
 }
 

@@ -355,7 +355,6 @@ async fn find(
     Ok(stored)
 }
 
-/// What is another tenant's is not there.
 /// A conflict's state by its word.
 fn conflict_state(word: &str) -> Result<ConflictState, Refusal> {
     let words = ConflictState::ALL.map(ConflictState::as_str);
@@ -363,6 +362,7 @@ fn conflict_state(word: &str) -> Result<ConflictState, Refusal> {
     state.ok_or_else(|| unknown_word("state of a conflict", word, &words))
 }
 
+/// What is another tenant's is not there.
 pub(super) fn may(principal: &Principal, permission: Permission, owner: Option<&str>) -> Result<(), Refusal> {
     let over = owner.map_or(Over::Platform, Over::Tenant);
     match principal.standing().judge(permission, over) {

@@ -251,7 +251,7 @@ pub(super) async fn redrive(
         let (message, destination) = (&letter.message, &letter.letter.delivery.destination);
         return Err(in_doubt(&format!("id {} of {} at {destination}", message.id, message.tenant)).into());
     }
-    let redriven = Redriven::of(redriven)?;
+    let redriven = Redriven::of(redriven, 0)?;
     if redriven.redriven == 0 {
         return Err(Refusal::new(Reason::NotFound, "there is no such dead letter").into());
     }

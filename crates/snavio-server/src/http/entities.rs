@@ -137,8 +137,8 @@ pub(super) async fn show(
         }
     }
     if bound(&app, &which.destination).is_none() && !which.destination.contains('#') {
-        let known = destinations(&app.gate.registry(), &principal);
-        return Err(unknown("destination", &which.destination, known.iter().map(String::as_str)).into());
+        let registry = app.gate.registry();
+        return Err(unknown("destination", &which.destination, destinations(&registry, &principal)).into());
     }
     Err(nothing().into())
 }

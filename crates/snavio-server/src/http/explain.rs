@@ -82,6 +82,7 @@ pub(super) async fn explain(
         senders: vec![key.tenant.clone()],
         parties: Vec::new(),
         destination: None,
+        service: None,
     };
     let claims = seen_claims(&app, &principal, &look_up).await?;
     let mut archived = Archived::default();

@@ -437,9 +437,9 @@ fn is_zero(count: &usize) -> bool {
 }
 
 impl Redriven {
-    /// What the store did; where it could do nothing for want of room, a refusal that says to come back later.
-    pub(super) fn of(done: snavio_store::Redriven) -> Result<Self, Refusal> {
-        if done.back.is_empty() && done.full.is_empty() && !done.in_doubt.is_empty() {
+    /// What the store did, and how many dead letters stay in doubt; where it could do nothing for want of room, a refusal that says to come back later.
+    pub(super) fn of(done: snavio_store::Redriven, in_doubt_count: usize) -> Result<Self, Refusal> {
+        if done.back.is_empty() && done.full.is_empty() && in_doubt_count > 0 {
             return Err(in_doubt("snavio claims list --status in_doubt lists them"));
         }
         if done.back.is_empty() && done.full.is_empty() && !done.held.is_empty() {
@@ -455,7 +455,7 @@ impl Redriven {
             redriven: done.back.len(),
             more: !done.full.is_empty(),
             held: done.held.len(),
-            in_doubt: done.in_doubt.len(),
+            in_doubt: in_doubt_count,
         })
     }
 }
@@ -515,7 +515,6 @@ pub(super) async fn redrive(
         let redriven = store.redrive(queue.tenant(), ids, body.act(&app, &principal)?).await?;
         done.full.extend(redriven.full);
         done.held.extend(redriven.held);
-        done.in_doubt.extend(redriven.in_doubt);
         done.back.extend(redriven.back);
         if is_last || !done.back.is_empty() {
             if done.back.is_empty() && done.full.is_empty() && unnamed > 0 {
@@ -524,7 +523,10 @@ pub(super) async fn redrive(
             if done.back.is_empty() && done.full.is_empty() && beyond > 0 {
                 return Err(beyond_horizon().into());
             }
-            let redriven = Redriven::of(done)?;
+            // Those that came to be in doubt amid the redrive are among them.
+            let in_doubt = store.dead_letters_in_doubt(&queue).await?;
+            let own = in_doubt.iter().filter(|(destination, _)| does(&principal, destination));
+            let redriven = Redriven::of(done, own.map(|(_, count)| count).sum())?;
             return Ok(json(StatusCode::OK, &Redriven { more: redriven.more || !is_last, ..redriven }));
         }
     }

@@ -1,18 +1,20 @@
 //! Refusals of filters that name what is not there (CLM-11). They say the nearest name that the caller may see, and
 //! never the value that came: that may be a secret in the wrong place.
 
+use std::sync::Arc;
+
+use snavio_model::limits;
 use snavio_model::name::ServiceName;
+use snavio_model::nearest::{nearest, suggestion};
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::{EntryKey, Kind, Registry};
 use snavio_model::telemetry::TYPES;
 
-use crate::nearest;
 use crate::principal::Principal;
 
 /// The refusal of an unknown name; `known` are names that the caller may see.
-pub(super) fn unknown<'a>(what: &str, wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Refusal {
-    let hint = nearest(wrong, known).map(|name| format!("; did you mean {name}?")).unwrap_or_default();
-    Refusal::new(Reason::NotFound, format!("there is no such {what}{hint}"))
+pub(super) fn unknown<T: AsRef<str>>(what: &str, wrong: &str, known: impl IntoIterator<Item = T>) -> Refusal {
+    Refusal::new(Reason::NotFound, format!("there is no such {what}{}", suggestion(wrong, known)))
 }
 
 /// The refusal of a word that is none of a few.
@@ -40,22 +42,22 @@ pub(super) fn record_type(word: &str) -> Result<(), Refusal> {
     if TYPES.contains(&word) { Ok(()) } else { Err(unknown("type of record", word, TYPES)) }
 }
 
-/// The names of the entries of a kind that the caller may see.
+/// The names of the entries of a kind that the caller may see, as many as are compared.
 pub(super) fn names(registry: &Registry, principal: &Principal, kind: Kind) -> Vec<String> {
     let (standing, first) = (principal.standing(), EntryKey { kind, name: String::new() });
     let entries = registry.entries_after(Some(&first)).take_while(|entry| entry.key().kind == kind);
-    entries.filter(|entry| standing.sees(entry)).map(|entry| entry.key().name).collect()
+    let seen = entries.filter(|entry| standing.sees(entry)).map(|entry| entry.key().name);
+    seen.take(limits::NAMES_COMPARED_MAX).collect()
 }
 
 /// The destinations of the tenants that the caller reads.
-pub(super) fn destinations(registry: &Registry, principal: &Principal) -> Vec<String> {
+pub(super) fn destinations(registry: &Registry, principal: &Principal) -> impl Iterator<Item = Arc<str>> {
     let standing = principal.standing();
-    let own = registry.routes().filter(|route| standing.reads(route.route.target.tenant()));
-    own.map(|route| route.destination.to_string()).collect()
+    let own = registry.routes().filter(move |route| standing.reads(route.route.target.tenant()));
+    own.map(|route| Arc::clone(&route.destination))
 }
 
 /// The refusal of an unknown service.
 pub(super) fn unknown_service(registry: &Registry, principal: &Principal, wrong: &ServiceName) -> Refusal {
-    let known = names(registry, principal, Kind::Service);
-    unknown("service", wrong.as_str(), known.iter().map(String::as_str))
+    unknown("service", wrong.as_str(), names(registry, principal, Kind::Service))
 }

@@ -58,8 +58,7 @@ pub(super) async fn known(app: &App, principal: &Principal, tenant: &str) -> Res
     {
         return Ok(());
     }
-    let tenants = names(&registry, principal, Kind::Tenant);
-    Err(unknown("tenant", tenant, tenants.iter().map(String::as_str)).into())
+    Err(unknown("tenant", tenant, names(&registry, principal, Kind::Tenant)).into())
 }
 
 /// Whether the store holds anything under a tenant's name: messages, claims that outlive them, conflicts, telemetry,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use snavio_model::claim::{ClaimPolicy, IdKey};
 use snavio_model::id::MessageId;
+use snavio_model::limits;
 use snavio_model::registry::{BoundRoute, Route};
 use snavio_model::settle::Outcome;
 use snavio_model::time::Timestamp;
@@ -107,6 +108,34 @@ pub async fn a_tenant_has_claims_of_its_ids_and_at_its_destinations(store: &Arc<
     }
 }
 
+/// CLM-1, CLM-10: claims of other services fill no page of a service.
+pub async fn look_up_of_service_finds_its_claim_among_many(store: &Arc<dyn Store>) {
+    let others = (0..limits::PAGE_MAX)
+        .map(|number| route(&format!("a{number}"), ClaimPolicy::Strict { keep_seconds: KEEP_SECONDS }));
+    let target = "zeta/worker".parse().expect("a service");
+    let own = Arc::new(BoundRoute::new(Route { target, ..pay().route.clone() }));
+    for id in ["0193a1c2-7d1e-7c3a-9f51-2b6f6f0a9d11", "invoice-4711"] {
+        let routes: Vec<_> = others.clone().chain([Arc::clone(&own)]).collect();
+        settle(&**store, vec![intake_of("acme/billing", id, &routes, at(0))], at(0)).await;
+        let asked = ClaimLookUp {
+            id: MessageId::stored(id),
+            senders: vec!["acme".parse().expect("a tenant")],
+            parties: vec!["acme".to_owned()],
+            destination: None,
+            service: Some("zeta/worker".parse().expect("a service")),
+        };
+        let found = async |asked: ClaimLookUp| {
+            let claims = store.claims_under(&asked, at(1)).await.expect("the store answers");
+            claims.iter().map(|claim| claim.key.destination.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(found(asked.clone()).await, ["zeta/worker:pay"]);
+        let sender = Some("acme/billing".parse().expect("a service"));
+        assert_eq!(found(ClaimLookUp { service: sender, ..asked.clone() }).await.len(), limits::PAGE_MAX);
+        let idle = Some("zeta/work".parse().expect("a service"));
+        assert!(found(ClaimLookUp { service: idle, ..asked }).await.is_empty());
+    }
+}
+
 /// CLM-1, CLM-10: by the tenants that sent an id and were sent it, whatever the id looks like.
 pub async fn an_id_is_looked_up_among_all_senders(store: &Arc<dyn Store>) {
     let uuid = "0193a1c2-7d1e-7c3a-9f51-2b6f6f0a9d11";
@@ -150,6 +179,7 @@ pub async fn an_id_is_looked_up_among_all_senders(store: &Arc<dyn Store>) {
                 senders: senders.iter().map(|name| name.parse().expect("a tenant")).collect(),
                 parties: parties.iter().map(|name| (*name).to_owned()).collect(),
                 destination: destination.map(str::to_owned),
+                service: None,
             };
             let claims = store.claims_under(&asked, at(1)).await.expect("the store answers");
             let claims: Vec<_> =

@@ -108,7 +108,8 @@ macro_rules! conformance {
             claims: of_many_racing_tasks_one_wins, one_batch_sees_itself, another_service_finds_it_taken,
                 tenants_do_not_share_ids, a_claim_ends_by_time_alone, destinations_claim_for_themselves,
                 what_is_over_is_shown_to_who_asks_for_it,
-                an_id_is_looked_up_among_all_senders, a_tenant_has_claims_of_its_ids_and_at_its_destinations;
+                an_id_is_looked_up_among_all_senders, look_up_of_service_finds_its_claim_among_many,
+                a_tenant_has_claims_of_its_ids_and_at_its_destinations;
             settle: what_is_settled_is_delivered_as_it_came, queues_keep_the_order_of_settling,
                 an_empty_batch_settles_nothing, serials_rise, what_the_engine_cannot_hold_fails_alone,
                 a_batch_that_nobody_waits_for_is_settled_whole;

@@ -100,21 +100,22 @@ impl Claims for EmbeddedStore {
         let asked = asked.clone();
         let find = move |connection: &Connection| {
             let which = format!(
-                "number IN (SELECT number FROM known_id WHERE digest = ?1 AND kind = 0) AND id = ?2 \
+                "number IN (SELECT number FROM known_id \
+                     WHERE digest IN (SELECT unhex(value) FROM json_each(?1)) AND kind = 0) AND id = ?2 \
                  AND (expires_at > ?3 OR {KEEPS_CLAIM}) ORDER BY message"
             );
             let id = asked.id.as_str();
             let senders: HashSet<_> = asked.senders.iter().map(TenantName::as_str).collect();
-            // One of all tenants where the id is a UUID.
+            // One of all tenants where the id is a UUID. Otherwise there is one for each: one statement searches them all.
             let digests: BTreeSet<_> = senders.iter().map(|sender| known::digest(id, sender)).collect();
-            let wanted =
-                |key: &ClaimKey, _: &Claim| senders.contains(key.tenant.as_str()) && asked.asks_for(key);
-            let mut found = Vec::new();
-            for digest in digests {
-                let most = limits::PAGE_MAX - found.len();
-                found
-                    .extend(claim::some_listed(connection, &which, &[&digest, &id, &now.0], most, wanted)?.0);
-            }
+            let hex = |digest: [u8; 16]| format!("\"{:032x}\"", u128::from_be_bytes(digest));
+            let digests: Vec<_> = digests.into_iter().map(hex).collect();
+            let digests = format!("[{}]", digests.join(","));
+            let wanted = |key: &ClaimKey, claim: &Claim| {
+                senders.contains(key.tenant.as_str()) && asked.asks_for(key, claim)
+            };
+            let values: [&dyn rusqlite::ToSql; 3] = [&digests, &id, &now.0];
+            let (mut found, _) = claim::some_listed(connection, &which, &values, limits::PAGE_MAX, wanted)?;
             found.sort_by(|one, other| one.key.cmp(&other.key));
             Ok(found)
         };

@@ -1,5 +1,7 @@
 //! Dead letters: table `dead_letter`, keyed by the id of the delivery that ended, owned by the target's tenant.
 
+use std::sync::Arc;
+
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use snavio_model::delivery::DeadLetter;
 use snavio_model::id::Serial;
@@ -10,7 +12,7 @@ use snavio_model::time::Timestamp;
 
 use super::{check, delivery, message, writer::sql};
 use crate::archive::DESTINATIONS_MAX;
-use crate::over::REDRIVABLE;
+use crate::over::{DEAD_LETTERS_IN_DOUBT, REDRIVABLE};
 use crate::{DeadLetterOrigin, ListedDeadLetter, StoreError, StoredDeadLetter};
 
 const COLUMNS: &str = "id, message, destination, queue, dead_letter_queue, queued_at, receives, receives_max, \
@@ -113,6 +115,16 @@ pub(super) fn origins(
         let delivery = read(row)?.delivery;
         Ok(DeadLetterOrigin { id: delivery.id, queue: delivery.queue, destination: delivery.destination })
     })
+}
+
+/// How many of a dead-letter queue's dead letters have claims that are in doubt, by destination.
+pub(super) fn in_doubt(
+    connection: &Connection,
+    queue: &QueueKey,
+) -> Result<Vec<(Arc<str>, usize)>, StoreError> {
+    let mut statement = connection.prepare_cached(DEAD_LETTERS_IN_DOUBT).map_err(sql)?;
+    let read = |row: &Row<'_>| Ok((row.get(0)?, usize::try_from(row.get::<_, i64>(1)?).unwrap_or_default()));
+    statement.query_map([queue.as_str()], read).and_then(Iterator::collect).map_err(sql)
 }
 
 /// Hands out all dead letters in the order of their numbers.

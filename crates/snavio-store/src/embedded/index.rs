@@ -297,7 +297,8 @@ impl Index {
             return self.fresh.get(place).map(|it| HeldDelivery::Due(it.slot.queued_at));
         };
         Some(match (known.state, known.fence) {
-            (State::Leased(until), Some(fence)) => {
+            // Until it is on record that an attempt lapsed, its claim knows only older fences.
+            (State::Leased(until) | State::Lapsed(until), Some(fence)) => {
                 HeldDelivery::Leased { fence, attempt: known.slot.receives, until }
             }
             (State::Waiting(at) | State::Delayed(at) | State::Lapsed(at) | State::Leased(at), _) => {

@@ -558,6 +558,11 @@ impl Journal for EmbeddedStore {
         self.readers.run(move |connection| dead_letter::origins(connection, &queue, after, limit)).await
     }
 
+    async fn dead_letters_in_doubt(&self, queue: &QueueKey) -> Result<Vec<(Arc<str>, usize)>, StoreError> {
+        let queue = queue.clone();
+        self.readers.run(move |connection| dead_letter::in_doubt(connection, &queue)).await
+    }
+
     async fn dead_letter(&self, tenant: &str, id: Serial) -> Result<Option<StoredDeadLetter>, StoreError> {
         let tenant = tenant.to_owned();
         let find = move |connection: &Connection| {

@@ -92,13 +92,15 @@ impl Claims for PostgresStore {
              AND ($4::text IS NULL OR claim.destination = $4) \
              AND NOT EXISTS (SELECT FROM unnest($5::text[]) AS party (name) \
                  WHERE claim.tenant <> party.name AND NOT starts_with(claim.destination, party.name || '/')) \
+             AND ($6::text IS NULL OR claim.source = $6 OR starts_with(claim.destination, $6 || ':')) \
              ORDER BY claim.tenant, claim.destination LIMIT {}",
             limits::PAGE_MAX
         );
         let senders: Vec<_> = asked.senders.iter().map(TenantName::as_str).collect();
         let work = async {
-            let values: [&(dyn ToSql + Sync); 5] =
-                [&asked.id.as_str(), &senders, &now.0, &asked.destination, &asked.parties];
+            let service = asked.service.as_ref().map(ServiceName::as_str);
+            let values: [&(dyn ToSql + Sync); 6] =
+                [&asked.id.as_str(), &senders, &now.0, &asked.destination, &asked.parties, &service];
             claim::listed(&self.client().await?, &which, &values).await
         };
         self.within(work).await

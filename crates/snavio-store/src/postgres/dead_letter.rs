@@ -1,5 +1,7 @@
 //! Dead letters: table `dead_letter`, keyed by the id of the delivery that ended, owned by the target's tenant.
 
+use std::sync::Arc;
+
 use snavio_model::delivery::{DeadLetter, Delivery};
 use snavio_model::id::Serial;
 use snavio_model::limits;
@@ -15,7 +17,7 @@ use super::lane::{self, BEHIND};
 use super::pool::sql;
 use super::{delivery, finish, message, park, telemetry};
 use crate::evidence::usable;
-use crate::over::REDRIVABLE;
+use crate::over::{DEAD_LETTERS_IN_DOUBT, REDRIVABLE};
 use crate::{DeadLetterOrigin, ListedDeadLetter, StoreError, StoredDeadLetter};
 
 /// The columns that [`read`] reads.
@@ -259,6 +261,20 @@ pub(super) async fn origins(
     let read = |row: &Row| {
         let (queue, destination) = (QueueKey::stored(row.try_get(1)?), row.try_get::<_, &str>(2)?.into());
         Ok(DeadLetterOrigin { id: Serial(row.try_get(0)?), queue, destination })
+    };
+    rows.iter().map(read).collect::<Result<_, _>>().map_err(sql)
+}
+
+/// How many of a dead-letter queue's dead letters have claims that are in doubt, by destination.
+pub(super) async fn in_doubt(
+    client: &impl GenericClient,
+    queue: &QueueKey,
+) -> Result<Vec<(Arc<str>, usize)>, StoreError> {
+    let statement = client.prepare_cached(DEAD_LETTERS_IN_DOUBT).await.map_err(sql)?;
+    let rows = client.query(&statement, &[&queue.as_str()]).await.map_err(sql)?;
+    let read = |row: &Row| {
+        let count = usize::try_from(row.try_get::<_, i64>(1)?).unwrap_or_default();
+        Ok((row.try_get::<_, &str>(0)?.into(), count))
     };
     rows.iter().map(read).collect::<Result<_, _>>().map_err(sql)
 }

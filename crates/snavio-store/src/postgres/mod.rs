@@ -556,6 +556,10 @@ impl Journal for PostgresStore {
         self.within(async { dead_letter::origins(&self.client().await?, queue, after, limit).await }).await
     }
 
+    async fn dead_letters_in_doubt(&self, queue: &QueueKey) -> Result<Vec<(Arc<str>, usize)>, StoreError> {
+        self.within(async { dead_letter::in_doubt(&self.client().await?, queue).await }).await
+    }
+
     async fn dead_letter(&self, tenant: &str, id: Serial) -> Result<Option<StoredDeadLetter>, StoreError> {
         self.within(async { dead_letter::find(&self.client().await?, tenant, id).await }).await
     }

@@ -304,6 +304,10 @@ impl Journal for NullStore {
         Ok(Vec::new())
     }
 
+    async fn dead_letters_in_doubt(&self, _: &QueueKey) -> Result<Vec<(Arc<str>, usize)>, StoreError> {
+        Ok(Vec::new())
+    }
+
     async fn dead_letter(&self, _: &str, _: Serial) -> Result<Option<StoredDeadLetter>, StoreError> {
         Ok(None)
     }

@@ -17,8 +17,10 @@ fn doctor_finds_what_is_wrong_and_says_how_to_mend_it() {
 
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let port = taken.local_addr().expect("it has an address");
+    let taken_too = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let admin_port = taken_too.local_addr().expect("it has an address");
     let settings = format!(
-        "[server]\nlisten = \"{port}\"\ntls_cert = \"no.pem\"\ntls_key = \"no.pem\"\n[admin]\nlisten = \"{port}\"\n\
+        "[server]\nlisten = \"{port}\"\ntls_cert = \"no.pem\"\ntls_key = \"no.pem\"\n[admin]\nlisten = \"{admin_port}\"\n\
          [store]\nurl = \"embedded:data\"\ndisk_free_bytes_min = {}\n",
         i64::MAX
     );

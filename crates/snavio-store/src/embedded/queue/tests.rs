@@ -184,6 +184,20 @@ fn a_lease_that_is_on_record_lasts_as_long_as_it_did() {
     assert_eq!(lapsed(&mut queues, 1100), [(2, Some(second.fence)), (1, Some(Serial(500)))]);
 }
 
+/// CLM-7: until the claim says so, nothing else knows the newest fence.
+#[test]
+fn lapsed_lease_keeps_its_fence_until_it_is_on_record() {
+    let mut queues = queues([]);
+    load(
+        &mut queues,
+        Delivery { tracking: Tracking::Retry, receives: 1, ..delivery(1) },
+        (Some(Held::Leased), Some(1100)),
+    );
+    assert_eq!(queues.take_lapsed(at(1100), 10).len(), 1);
+    let lease = HeldDelivery::Leased { fence: Serial(500), attempt: 1, until: at(1100) };
+    assert_eq!(queues.held("acme", Serial(1)), Some(lease));
+}
+
 /// CLM-7
 #[test]
 fn a_receipt_from_before_a_restart_is_judged_by_the_lease_on_record() {

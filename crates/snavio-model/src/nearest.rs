@@ -1,0 +1,57 @@
+//! The known name that is nearest to an unknown one, for refusals (QUA-5). The unknown one is a caller's text of any length:
+//! the work that it causes is bounded.
+
+use crate::limits;
+
+/// Less similar names help nobody.
+pub(crate) const SIMILARITY_MIN: f64 = 0.7;
+
+/// The known name that is nearest to an unknown one, if any is near. Of many known names the first ones are compared.
+pub fn nearest<T: AsRef<str>>(unknown: &str, known: impl IntoIterator<Item = T>) -> Option<T> {
+    if unknown.len() > limits::NAME_COMPARED_BYTES_MAX {
+        return None;
+    }
+    let known = known.into_iter().take(limits::NAMES_COMPARED_MAX);
+    let candidates = known.map(|name| (strsim::jaro_winkler(unknown, name.as_ref()), name));
+    let best = candidates.max_by(|(one, _), (other, _)| one.total_cmp(other));
+    best.filter(|(similarity, _)| *similarity > SIMILARITY_MIN).map(|(_, name)| name)
+}
+
+/// The end of a refusal that suggests the nearest known name; empty if none is near.
+pub fn suggestion<T: AsRef<str>>(unknown: &str, known: impl IntoIterator<Item = T>) -> String {
+    nearest(unknown, known).map(|name| format!("; did you mean {}?", name.as_ref())).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// QUA-5
+    #[test]
+    fn nearest_name_is_suggested() {
+        assert_eq!(nearest("billin", ["bot", "billing", "bill"]), Some("billing"));
+        assert_eq!(nearest("zzz", ["bot", "billing"]), None);
+        assert_eq!(suggestion("bott", ["bot"]), "; did you mean bot?");
+        assert_eq!(suggestion("zzz", ["bot"]), "");
+    }
+
+    /// QUA-5
+    #[test]
+    fn long_texts_and_many_names_are_not_compared() {
+        let compared = Cell::new(0);
+        let known = || {
+            let name = "x".repeat(limits::NAME_COMPARED_BYTES_MAX);
+            (0..10 * limits::NAMES_COMPARED_MAX)
+                .map(move |_| name.clone())
+                .inspect(|_| compared.set(compared.get() + 1))
+        };
+        let longest = "x".repeat(limits::NAME_COMPARED_BYTES_MAX);
+        assert_eq!(nearest(&format!("{longest}x"), known()), None);
+        assert_eq!(compared.get(), 0);
+        assert_eq!(nearest("y", known()), None);
+        assert_eq!(compared.get(), limits::NAMES_COMPARED_MAX);
+        assert_eq!(nearest(&longest, [&longest]), Some(&longest));
+    }
+}
