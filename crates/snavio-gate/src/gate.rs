@@ -1,6 +1,5 @@
 //! The pipeline on one screen, and the state it reads.
 
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -9,14 +8,12 @@ use arc_swap::ArcSwap;
 use snavio_model::age::{AgeLimits, Phase};
 use snavio_model::fair::Room;
 use snavio_model::id::MessageId;
-use snavio_model::limits::{COPY_ROUNDS_MAX, NEAREST_REFUSALS_MAX};
-use snavio_model::message::{Message, Path};
+use snavio_model::limits::NEAREST_REFUSALS_MAX;
+use snavio_model::message::Message;
 use snavio_model::name::{QueueKey, ServiceName};
-use snavio_model::order::{self, EntityKey, OrderDefaults, Place, Placed};
-use snavio_model::recent::Fingerprints;
+use snavio_model::order::{OrderDefaults, Place};
 use snavio_model::refusal::{Reason, Refusal, Refused, Subject};
 use snavio_model::registry::{DispatchMode, Registry, Route, Unseal};
-use snavio_model::settle::{Intake, Ordered, Settlement};
 use snavio_model::telemetry;
 use snavio_model::time::{Clock, Timestamp};
 use snavio_model::trace::{CorrelationId, Traceparent};
@@ -26,28 +23,30 @@ use tokio_util::task::TaskTracker;
 
 use crate::answer::{Answer, Reached, Verdict};
 use crate::archive::{self, Archive};
-use crate::committer::{Committer, Settled, Submission};
+use crate::committer::Committer;
 use crate::courier::Processor;
 use crate::currency::Currency;
 use crate::failing::Failing;
-use crate::fast::Escalation;
 use crate::follow::{Following, Wait};
 use crate::gathering::Gathering;
 use crate::legacy_keys::{self, LegacyKeys};
 use crate::loaded::Loaded;
-use crate::memory::{Entry, First, InFlight, Memory};
+use crate::memory::Memory;
 use crate::meters::{Meters, OrderMeters};
 use crate::past::KeptSince;
 use crate::refreshing::too_old;
 use crate::revocations::Auditing;
 use crate::sealer::Sealing;
 use crate::shield::Arrival;
-use crate::slow::Ended;
 use crate::snapshot::Snapshots;
 use crate::targets::{TargetState, Targets};
 use crate::ticket::Held;
 use crate::wrong_signatures::WrongSignatures;
-use crate::{courier, fast, revocations, shield, slow, snapshot, sweeper};
+use crate::{courier, fast, revocations, shield, snapshot, sweeper};
+
+mod rounds;
+
+use rounds::Begun;
 
 /// How long calls have to end when the gate stops, where nobody has said how long.
 const CALLS_END_MAX: Duration = Duration::from_secs(10);
@@ -56,18 +55,6 @@ const PERMITTED_ANEW_MAX: usize = 3;
 
 fn is_outdated(ended: &Result<Answer, Refused>) -> bool {
     ended.as_ref().is_err_and(|refused| refused.refusal.outdated)
-}
-
-/// Waits for the first of a copy. Where the store failed it, the copy fails alike: it must not be dispatched beside a first
-/// that may have been written after all (MSG-12), nor wait for the store anew.
-async fn end_of_first(copy: &mut WaitingMessage) -> Option<Refused> {
-    let settled = copy.first.take()?.end().await?;
-    if let Err(failure) = settled {
-        let refusal = slow::judged(Err(failure)).err()?;
-        return Some(Refused { subject: Box::new(copy.begun.answer.subject()), refusal });
-    }
-    copy.refused = Some(settled);
-    None
 }
 
 /// What the pipeline is told at start.
@@ -103,72 +90,6 @@ impl Default for Settings {
             follow_every: Duration::from_secs(1),
             order: OrderDefaults::default(),
         }
-    }
-}
-
-/// A message that is authentic and permitted, before it is settled.
-struct Begun {
-    /// The answer if it is known.
-    answer: Answer,
-    intake: Intake,
-    /// What the node remembers it by.
-    fingerprints: Fingerprints,
-    escalation: Option<Escalation>,
-    skew: Option<telemetry::Record>,
-}
-
-/// Messages that are settled together, and those that wait for the next round. Each has its place in the request.
-#[derive(Default)]
-struct Round {
-    /// Whether no other follows: copies then wait no longer.
-    is_last: bool,
-    submissions: Vec<Submission>,
-    handed: Vec<(usize, Handed)>,
-    waiting: Vec<WaitingMessage>,
-    /// The entities of messages that wait.
-    entities: HashSet<EntityKey>,
-}
-
-impl Round {
-    /// Whether a message of one of its entities waits that came before it (ORD-3).
-    fn is_passing(&self, intake: &Intake) -> bool {
-        !self.entities.is_empty() && intake.entities().any(|entity| self.entities.contains(entity))
-    }
-
-    fn wait(&mut self, message: WaitingMessage) {
-        self.entities.extend(message.begun.intake.entities().cloned());
-        self.waiting.push(message);
-    }
-}
-
-/// A message that has not been judged yet.
-struct WaitingMessage {
-    place: usize,
-    begun: Begun,
-    /// The message in flight that it is a copy of.
-    first: Option<First>,
-    /// The judgement of the last one of them that was refused.
-    refused: Option<Settled>,
-}
-
-/// What is needed of a message once the store has answered.
-struct Handed {
-    answer: Answer,
-    /// At which of its destinations it was known.
-    known: Vec<bool>,
-    path: Path,
-    skew: Option<telemetry::Record>,
-    places: Vec<Placed>,
-    /// What to remember after the commit, where the committer does not.
-    claimed: Option<Fingerprints>,
-}
-
-impl Handed {
-    /// The destinations that order, and that the message passes unordered.
-    fn pass_unordered(&self, ordered: &[Ordered]) -> Vec<usize> {
-        let unmarked = (0..self.places.len()).filter(|at| self.places[*at] == Placed::Unmarked);
-        let other_kind = ordered.iter().filter(|it| it.verdict == Some(order::Verdict::Unordered));
-        unmarked.chain(other_kind.map(|it| it.destination)).collect()
     }
 }
 
@@ -385,77 +306,6 @@ impl Gate {
         self.settle_all(begun, held).await
     }
 
-    /// Settles messages in rounds: copies of a message in flight wait for its end and are then judged themselves. Only
-    /// the messages of a round hold reservations and none of them waits for a copy, so no two requests wait for each
-    /// other. The request keeps its turn for the first round; the committer bounds what a tenant has in others.
-    async fn settle_all(
-        &self,
-        begun: Vec<Result<Begun, Refused>>,
-        held: Held,
-    ) -> Vec<Result<Answer, Refused>> {
-        let mut ended: Vec<_> = std::iter::repeat_with(|| None).take(begun.len()).collect();
-        let mut waiting = Vec::new();
-        for (place, begun) in begun.into_iter().enumerate() {
-            match begun {
-                Ok(begun) => waiting.push(WaitingMessage { place, begun, first: None, refused: None }),
-                Err(refused) => ended[place] = Some(Err(refused)),
-            }
-        }
-        let mut held = Some(held);
-        for round in 0..=COPY_ROUNDS_MAX {
-            let mut round = Round { is_last: round == COPY_ROUNDS_MAX, ..Round::default() };
-            for message in waiting {
-                let place = message.place;
-                ended[place] = self.enter(message, &mut round);
-            }
-            let Round { submissions, handed, waiting: left, .. } = round;
-            let held = held.take().unwrap_or_else(|| Box::new(()));
-            let handed_over = tokio::time::Instant::now();
-            let settled = slow::settle(submissions, &self.committer, held).await; // one durable write
-            self.end_all(handed, settled, handed_over.elapsed(), &mut ended);
-            waiting = Vec::new();
-            for mut message in left {
-                match end_of_first(&mut message).await {
-                    Some(refused) => ended[message.place] = Some(Err(refused)),
-                    None => waiting.push(message),
-                }
-            }
-            if waiting.is_empty() {
-                break;
-            }
-        }
-        ended.into_iter().flatten().collect()
-    }
-
-    /// Ends the messages of a round.
-    fn end_all(
-        &self,
-        handed: Vec<(usize, Handed)>,
-        settled: Vec<Ended>,
-        waited: Duration,
-        ended: &mut [Option<Result<Answer, Refused>>],
-    ) {
-        let mut claimed = Vec::new();
-        let mut settled = settled.into_iter();
-        for (place, mut handed) in handed {
-            self.meters.settled(handed.path, waited);
-            let settled = settled.next();
-            let ordered = settled.as_ref().map_or(&[][..], |ended| &ended.ordered);
-            self.ordering.told(&handed.answer, &handed.places, ordered, waited);
-            let unordered = handed.pass_unordered(ordered);
-            let judged = settled.map(|ended| ended.judged);
-            if matches!(&judged, Some(Ok(settlement)) if settlement.message.is_some()) {
-                claimed.extend(handed.claimed.take());
-            }
-            let answer = self
-                .end(handed, judged)
-                .map(|answer| answer.passing_unordered(&unordered))
-                .inspect(|answer| self.ordering.passed_unordered(answer));
-            ended[place] = Some(answer);
-        }
-        self.memory.remember(&claimed, self.clock.now());
-    }
-
     /// Refuses what could not even be read, on the record like any other arrival.
     pub fn refuse(&self, source: &ServiceName, at: Timestamp, subject: Subject, refusal: Refusal) -> Refused {
         let refused = Refused { subject: Box::new(subject), refusal };
@@ -487,72 +337,6 @@ impl Gate {
     /// Counts a wrong signature that came with a sender's valid token; past a rate the refusal says when to come back.
     pub fn throttle_signature(&self, source: &ServiceName, refusal: Refusal, at: Timestamp) -> Refusal {
         self.wrong_signatures.throttle(source, refusal, at)
-    }
-
-    /// Ends a message that the memory knows, or adds it to a round.
-    fn enter(&self, message: WaitingMessage, round: &mut Round) -> Option<Result<Answer, Refused>> {
-        let WaitingMessage { place, begun, refused, .. } = message;
-        let Begun { answer, intake, fingerprints, escalation, skew } = begun;
-        let refuse =
-            |answer: &Answer, refusal| Some(Err(Refused { subject: Box::new(answer.subject()), refusal }));
-        // Copies among those that would pass others wait for their first all the same.
-        let passing = round.is_passing(&intake).then(|| fingerprints.clone());
-        match (self.memory.enter(fingerprints), passing) {
-            (Entry::Known, _) => return Some(Ok(answer)),
-            (Entry::Full, _) => {
-                let detail = "too many messages wait for their commit; send it again later";
-                return refuse(&answer, Refusal::new(Reason::Overloaded, detail));
-            }
-            (Entry::Copy { .. }, _) if round.is_last => {
-                let detail = "copies of this message were refused one after another while it waited; send it again later";
-                let refusal = refused.and_then(|settled| slow::judged(settled).err());
-                return refuse(&answer, refusal.unwrap_or_else(|| Refusal::new(Reason::Overloaded, detail)));
-            }
-            (Entry::Copy { message: fingerprints, first }, _) => {
-                let begun = Begun { answer, intake, fingerprints, escalation, skew };
-                round.wait(WaitingMessage { place, begun, first: Some(first), refused });
-            }
-            (Entry::New { .. }, Some(fingerprints)) => {
-                let begun = Begun { answer, intake, fingerprints, escalation, skew };
-                round.wait(WaitingMessage { place, begun, first: None, refused });
-            }
-            (Entry::New { in_flight, known }, None) => {
-                if let Some(reason) = escalation {
-                    self.meters.escalated(reason);
-                }
-                let (reservation, claimed) = match in_flight {
-                    InFlight::Reserved(reservation) => (Some(reservation), None),
-                    InFlight::Claimed(message) => (None, message),
-                };
-                let (path, places) = (intake.path, intake.places.clone());
-                let intake = Intake { known: known.clone(), ..intake };
-                round.submissions.push(Submission { intake, reservation });
-                round.handed.push((place, Handed { answer, known, path, skew, places, claimed }));
-            }
-        }
-        None
-    }
-
-    /// What the store's word means for a message.
-    fn end(&self, handed: Handed, settled: Option<Result<Settlement, Refusal>>) -> Result<Answer, Refused> {
-        let Handed { answer, known, path, skew, .. } = handed;
-        let lost = || Err(Refusal::lost("the store gave no answer"));
-        let refused = |answer: &Answer, refusal| Refused { subject: Box::new(answer.subject()), refusal };
-        let settlement = settled.unwrap_or_else(lost).map_err(|refusal| refused(&answer, refusal))?;
-        let unsaid = || refused(&answer, Refusal::lost("the store gave no outcome"));
-        let told = |(place, it): (usize, &Reached)| {
-            if known.get(place) == Some(&true) {
-                return Ok(it.clone());
-            }
-            let outcome = settlement.outcomes.get(place);
-            let verdict = outcome.and_then(|it| Verdict::of(*it, path)).ok_or_else(unsaid)?;
-            Ok(Reached { verdict, ..it.clone() })
-        };
-        let reached = answer.reached.iter().enumerate().map(told).collect::<Result<Vec<_>, Refused>>()?;
-        if settlement.message.is_some() {
-            skew.into_iter().for_each(|record| self.gathering.add(record));
-        }
-        Ok(Answer { reached, ..answer })
     }
 
     /// Every arrival ends here, once: in metrics, in the log and, but for what the message log tells itself, in
@@ -766,6 +550,3 @@ impl Gate {
         self.store.close().await;
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,11 +1,15 @@
+use std::sync::Arc;
+
 use snavio_model::order::Mode;
 use snavio_model::recent::{Fingerprint, Mark};
-use snavio_model::registry::Sealed;
+use snavio_model::registry::{Sealed, Unseal};
 use snavio_model::signing::Secret;
+use snavio_model::time::Timestamp;
 use snavio_store::conformance::ordering::{numbered, ordered};
 use snavio_store::embedded::{EmbeddedStore, Options};
 
 use super::*;
+use crate::Settings;
 use crate::committer::Failure;
 use crate::memory::Reservation;
 
