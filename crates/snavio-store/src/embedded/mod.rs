@@ -277,11 +277,20 @@ impl EmbeddedStore {
 }
 
 /// What holds for every connection. A statement's plan is made once, without a look at bound values: with one SQLite
-/// parses it again whenever they change, which in a cached statement is at every use.
+/// parses it again whenever they change, which in a cached statement is at every use. Closing a connection leaves the log
+/// as it is: the next start would miss a log that `snavio.position` still knows of.
 fn configure(connection: &mut Connection) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    keep_log(connection, true)?;
     #[cfg(test)]
     statements::watch(connection)?;
+    Ok(())
+}
+
+/// Whether the last connection leaves the log as it is when it closes, instead of moving it into the database and deleting
+/// it. It may delete the log only after `snavio.position` says `clean`.
+fn keep_log(connection: &Connection, keep: bool) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keep)?;
     Ok(())
 }
 
