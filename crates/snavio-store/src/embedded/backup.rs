@@ -13,7 +13,10 @@ use snavio_model::time::Timestamp;
 
 use super::folder::{self, FolderLock};
 use super::position::{self, PositionFile};
-use super::{FILE, OpenError, audit, check_not_moved, fleet, integrity, keep_log, layout, meta, newest_of};
+use super::{
+    FILE, OpenError, READERS_WAIT, audit, check_not_moved, fleet, integrity, keep_log, layout, meta,
+    newest_of,
+};
 use crate::files::{self, beside, flush_folder, folder_of};
 use crate::{ARCHIVE_UNCONFIRMED, Act, AuditEntry, StoreError};
 
@@ -93,6 +96,7 @@ pub(super) fn open(folder: &Path) -> Result<Beside, BackupError> {
 pub(super) struct Exclusive {
     pub(super) connection: Connection,
     position: PositionFile,
+    file: PathBuf,
     _lock: FolderLock,
 }
 
@@ -101,20 +105,24 @@ impl Exclusive {
         check_is_there(folder)?;
         let lock = FolderLock::exclusive(folder).map_err(BackupError::Folder)?;
         folder::check_log(folder).map_err(BackupError::Folder)?;
-        Self::over(folder, lock)
+        let store = Self::over(folder, lock)?;
+        store.position.expect_new_log().map_err(cannot("write", folder))?;
+        Ok(store)
     }
 
     /// Over a log that is known to be whole, or is given up.
     pub(super) fn over(folder: &Path, lock: FolderLock) -> Result<Self, BackupError> {
         let connection = connect(folder)?;
         let position = PositionFile::open(folder, true).map_err(cannot("write", folder))?;
-        Ok(Self { connection, position, _lock: lock })
+        Ok(Self { connection, position, file: folder.join(FILE), _lock: lock })
     }
 
     /// Leaves all in the database file, and nothing in the log.
     pub(super) fn close(self) -> Result<(), BackupError> {
         let file = Path::new(position::POSITION_FILE);
-        self.position.start_log_over(&self.connection)?.map_err(cannot("write", file))?;
+        if !self.position.start_log_over(&self.connection)?.map_err(cannot("write", file))? {
+            return Err(BackupError::LogInUse(self.file));
+        }
         Ok(keep_log(&self.connection, false)?)
     }
 }
@@ -132,7 +140,7 @@ pub(super) fn check_is_there(folder: &Path) -> Result<(), BackupError> {
 fn connect(folder: &Path) -> Result<Connection, BackupError> {
     check_is_there(folder)?;
     let connection = Connection::open_with_flags(folder.join(FILE), OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    connection.busy_timeout(std::time::Duration::from_secs(5))?;
+    connection.busy_timeout(READERS_WAIT)?;
     // Only a node ends its log. A node may start, and be killed, while this connection is open.
     keep_log(&connection, true)?;
     Ok(connection)
@@ -194,6 +202,11 @@ pub enum BackupError {
         /// Bytes free.
         free: u64,
     },
+    /// Another program reads an old state of the store.
+    #[error(
+        "another program reads {0}, so its log cannot be moved into it; the change is written, but the store may be refused until that program is closed and the command repeated"
+    )]
+    LogInUse(PathBuf),
     /// A file cannot be read, written or flushed.
     #[error("cannot {what} {file}")]
     File {
