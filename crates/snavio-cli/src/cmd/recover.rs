@@ -1,6 +1,6 @@
 //! `snavio recover`.
 
-use std::io::{BufRead, IsTerminal};
+use std::io::{BufRead, IsTerminal, Write};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -11,7 +11,6 @@ use snavio_store::Act;
 use snavio_store::embedded::{Contents, Kept, Recovery};
 
 use super::Failure;
-use super::serve::say;
 use crate::Ended;
 use crate::output::Output;
 
@@ -46,9 +45,20 @@ enum Keep {
 
 impl Recover {
     pub(crate) fn run(self, output: Output) -> Ended {
+        if !self.yes && !std::io::stdin().is_terminal() {
+            return match Recovery::find_damage(&self.data)? {
+                None => {
+                    self.report_no_damage(output);
+                    Ok(())
+                }
+                Some(damage) => Err(Failure::misuse(format!(
+                    "the log is {damage}; nothing was copied or changed: run recover in a terminal, or use --yes to keep what it proposes"
+                ))),
+            };
+        }
         let now = MachineClock::after(Timestamp(0)).now();
         let Some(recovery) = Recovery::prepare(&self.data, now)? else {
-            output.object(&json!({ "data": self.data, "damage": Value::Null }));
+            self.report_no_damage(output);
             return Ok(());
         };
         let kept = match self.keep {
@@ -61,11 +71,16 @@ impl Recover {
             return Err(unusable(&recovery));
         }
         let proposal = proposal(&recovery, kept);
-        if output == Output::Table {
-            output.object(&proposal);
+        match output {
+            Output::Table => output.object(&proposal),
+            Output::Json if self.yes => {}
+            Output::Json => ask(&format!("{proposal:#}\n")),
         }
         if !self.yes && !is_confirmed()? {
-            return Err(Failure::new("nothing was changed"));
+            let copies = recovery.copies.display();
+            return Err(Failure::new(format!(
+                "the store was not changed; copies of its files are in {copies}"
+            )));
         }
         let act = Act { who: "operator".to_owned(), why: String::new(), at: now };
         let recovered = recovery.apply(kept, act)?;
@@ -79,6 +94,10 @@ impl Recover {
             }
         }
         Ok(())
+    }
+
+    fn report_no_damage(&self, output: Output) {
+        output.object(&json!({ "data": self.data, "damage": Value::Null }));
     }
 }
 
@@ -96,6 +115,7 @@ fn proposal(recovery: &Recovery, kept: Kept) -> Value {
         "readable": contents(&recovery.readable),
         "all": recovery.all.as_ref().map(contents),
         "keep": name(kept),
+        "warning": recovery.warning,
     })
 }
 
@@ -124,15 +144,15 @@ fn unusable(recovery: &Recovery) -> Failure {
     ))
 }
 
+/// Standard output is for the result.
+fn ask(text: &str) {
+    // The answer counts, also where the question cannot be written.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
 fn is_confirmed() -> Result<bool, Failure> {
-    let mut input = std::io::stdin().lock();
-    if !std::io::stdin().is_terminal() {
-        return Err(Failure::misuse(
-            "nothing was changed; use --yes to keep what is proposed without a question",
-        ));
-    }
-    say("\nChange the store accordingly? [y/N] ");
+    ask("\nChange the store accordingly? [y/N] ");
     let mut answer = String::new();
-    input.read_line(&mut answer)?;
+    std::io::stdin().lock().read_line(&mut answer)?;
     Ok(answer.trim().eq_ignore_ascii_case("y"))
 }

@@ -4,7 +4,6 @@
 
 use std::path::{Path, PathBuf};
 
-use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
@@ -14,7 +13,10 @@ use snavio_model::time::Timestamp;
 
 use super::folder::{self, FolderLock};
 use super::position::{self, PositionFile};
-use super::{FILE, OpenError, audit, check_not_moved, fleet, integrity, layout, meta, newest_of};
+use super::{
+    FILE, OpenError, READERS_WAIT, audit, check_not_moved, fleet, integrity, keep_log, layout, meta,
+    newest_of,
+};
 use crate::files::{self, beside, flush_folder, folder_of};
 use crate::{ARCHIVE_UNCONFIRMED, Act, AuditEntry, StoreError};
 
@@ -94,6 +96,7 @@ pub(super) fn open(folder: &Path) -> Result<Beside, BackupError> {
 pub(super) struct Exclusive {
     pub(super) connection: Connection,
     position: PositionFile,
+    file: PathBuf,
     _lock: FolderLock,
 }
 
@@ -102,21 +105,25 @@ impl Exclusive {
         check_is_there(folder)?;
         let lock = FolderLock::exclusive(folder).map_err(BackupError::Folder)?;
         folder::check_log(folder).map_err(BackupError::Folder)?;
-        Self::over(folder, lock)
+        let store = Self::over(folder, lock)?;
+        store.position.expect_new_log().map_err(cannot("write", folder))?;
+        Ok(store)
     }
 
     /// Over a log that is known to be whole, or is given up.
     pub(super) fn over(folder: &Path, lock: FolderLock) -> Result<Self, BackupError> {
         let connection = connect(folder)?;
         let position = PositionFile::open(folder, true).map_err(cannot("write", folder))?;
-        Ok(Self { connection, position, _lock: lock })
+        Ok(Self { connection, position, file: folder.join(FILE), _lock: lock })
     }
 
     /// Leaves all in the database file, and nothing in the log.
     pub(super) fn close(self) -> Result<(), BackupError> {
         let file = Path::new(position::POSITION_FILE);
-        self.position.start_log_over(&self.connection)?.map_err(cannot("write", file))?;
-        keep_log(&self.connection, false)
+        if !self.position.start_log_over(&self.connection)?.map_err(cannot("write", file))? {
+            return Err(BackupError::LogInUse(self.file));
+        }
+        Ok(keep_log(&self.connection, false)?)
     }
 }
 
@@ -134,17 +141,10 @@ fn connect(folder: &Path) -> Result<Connection, BackupError> {
     check_is_there(folder)?;
     let mut connection = Connection::open_with_flags(folder.join(FILE), OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     super::configure(&mut connection)?;
-    connection.busy_timeout(std::time::Duration::from_secs(5))?;
-    // The log is its node's to end: the next start would miss it.
-    let is_filled = std::fs::metadata(folder::wal_of(folder)).is_ok_and(|log| log.len() > 0);
-    keep_log(&connection, is_filled)?;
+    connection.busy_timeout(READERS_WAIT)?;
+    // Only a node ends its log. A node may start, and be killed, while this connection is open.
+    keep_log(&connection, true)?;
     Ok(connection)
-}
-
-/// Whether the last connection to close leaves the log as it is, instead of moving it into the database.
-fn keep_log(connection: &Connection, keep: bool) -> Result<(), BackupError> {
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keep)?;
-    Ok(())
 }
 
 fn check_room(folder: &Path, to: &Path) -> Result<(), BackupError> {
@@ -203,6 +203,11 @@ pub enum BackupError {
         /// Bytes free.
         free: u64,
     },
+    /// Another program reads an old state of the store.
+    #[error(
+        "another program reads {0}, so its log cannot be moved into it; the change is written, but the store may be refused until that program is closed and the command repeated"
+    )]
+    LogInUse(PathBuf),
     /// A file cannot be read, written or flushed.
     #[error("cannot {what} {file}")]
     File {
@@ -267,8 +272,10 @@ pub fn restore(
 
 /// A file with its log beside it is not all of a store.
 fn copy_whole(backup: &Path, to: &Path) -> Result<(), BackupError> {
-    let unmoved = |it: &PathBuf| std::fs::metadata(it).is_ok_and(|it| it.len() > 0);
-    if let Some(log) = sidecars(backup).find(unmoved) {
+    let is_filled = |file: &PathBuf| std::fs::metadata(file).is_ok_and(|file| file.len() > 0);
+    // The index (-shm) holds no content.
+    let mut logs = ["-wal", "-journal"].into_iter().map(|ending| beside(backup, ending));
+    if let Some(log) = logs.find(is_filled) {
         let problem = format!("{} beside it belongs to it; make a copy with snavio backup", log.display());
         return Err(BackupError::Unfit { file: backup.to_owned(), problem });
     }

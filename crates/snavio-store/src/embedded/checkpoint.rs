@@ -44,9 +44,8 @@ impl Checkpointer {
                 std::thread::park_timeout(PAUSE);
                 let commits = shared.commits.load(Ordering::Relaxed);
                 bytes.store(length(&wal), Ordering::Relaxed);
-                if commits != commits_seen {
+                if commits != commits_seen && look(&connection, &shared, &position) {
                     commits_seen = commits;
-                    look(&connection, &shared, &position);
                 }
             }
         })?;
@@ -68,10 +67,12 @@ fn length(wal: &Path) -> u64 {
     std::fs::metadata(wal).map_or(0, |it| it.len())
 }
 
-fn look(connection: &Connection, shared: &Shared, position: &PositionFile) {
+/// False where another checkpoint was in the way.
+fn look(connection: &Connection, shared: &Shared, position: &PositionFile) -> bool {
     const FRAME_BYTES: u64 = 4096 + 24;
     match position.record_checkpoint(connection).map_err(sql) {
-        Ok((in_log, moved)) => {
+        Ok(None) => return false,
+        Ok(Some((in_log, moved))) => {
             let behind = in_log.saturating_sub(moved) * FRAME_BYTES;
             if in_log * FRAME_BYTES > RESTART_PAST_BYTES && behind < WORTH_A_LOOK_BYTES {
                 shared.restart_wanted.store(true, Ordering::Release);
@@ -84,4 +85,5 @@ fn look(connection: &Connection, shared: &Shared, position: &PositionFile) {
             );
         }
     }
+    true
 }

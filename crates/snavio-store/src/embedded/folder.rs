@@ -70,6 +70,11 @@ pub enum OpenError {
     /// SQLite says no.
     #[error("cannot open {0}")]
     Database(PathBuf, #[source] rusqlite::Error),
+    /// Another program reads an old state of the store.
+    #[error(
+        "another program reads {0}, so its log cannot be moved into it; nothing is lost: close that program and start again"
+    )]
+    LogInUse(PathBuf),
     /// What waits in it cannot be read.
     #[error("cannot read what waits in {0}")]
     Read(PathBuf, #[source] StoreError),
@@ -192,8 +197,8 @@ pub fn check_remains(folder: &Path) -> Result<(), OpenError> {
     Err(OpenError::Remains { file: folder.join(FILE), remains: remains.join(", ") })
 }
 
-/// What only a node with a store makes: folders of an archive, and the version of the newest snapshot that it has read.
-const BESIDE_A_STORE: [&str; 3] = ["claims", "archive", "snapshot.floor"];
+/// What only a node with a store makes here: folders of an archive.
+const BESIDE_A_STORE: [&str; 2] = ["claims", "archive"];
 
 /// Where a folder's log is.
 pub(super) fn wal_of(folder: &Path) -> PathBuf {
@@ -230,10 +235,4 @@ pub(super) fn check_to_read(folder: &Path) -> Result<Option<FolderLock>, OpenErr
         check_log(folder)?;
     }
     Ok(lock)
-}
-
-/// What is damaged in a log. No process may write to it meanwhile.
-pub(super) fn damage_of(folder: &Path) -> Result<Option<LogDamage>, OpenError> {
-    let (scan, position) = scan(folder)?;
-    Ok(position::judge(&scan, position))
 }

@@ -100,6 +100,11 @@ use crate::{
 /// The database file within the data folder.
 pub const FILE: &str = "snavio.db";
 
+/// How long a node waits for readers when it starts its log over. Nobody else writes.
+const RESTART_WAIT: Duration = Duration::from_millis(50);
+/// How long a start, or a command, waits for readers that hold the log.
+const READERS_WAIT: Duration = Duration::from_secs(5);
+
 /// How the store is opened.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -184,9 +189,14 @@ impl EmbeddedStore {
 
         let mut connection = connect(&file, options).map_err(database)?;
         let position = PositionFile::open(&options.folder, options.flushes()).map_err(folder)?;
+        position.expect_new_log().map_err(folder)?;
         if scan.commits_behind > 0 {
             // The end of an interrupted commit stays in the log, and the next one would make two.
-            position.start_log_over(&connection).map_err(database)?.map_err(folder)?;
+            connection.busy_timeout(READERS_WAIT).map_err(database)?;
+            if !position.start_log_over(&connection).map_err(database)?.map_err(folder)? {
+                return Err(OpenError::LogInUse(file));
+            }
+            connection.busy_timeout(RESTART_WAIT).map_err(database)?;
         }
         layout::offer_functions(&connection).map_err(database)?;
         layout::migrate(&mut connection).map_err(|error| OpenError::Migration(file.clone(), error))?;
@@ -277,11 +287,20 @@ impl EmbeddedStore {
 }
 
 /// What holds for every connection. A statement's plan is made once, without a look at bound values: with one SQLite
-/// parses it again whenever they change, which in a cached statement is at every use.
+/// parses it again whenever they change, which in a cached statement is at every use. Closing a connection leaves the log
+/// as it is: the next start would miss a log that `snavio.position` still knows of.
 fn configure(connection: &mut Connection) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    keep_log(connection, true)?;
     #[cfg(test)]
     statements::watch(connection)?;
+    Ok(())
+}
+
+/// Whether the last connection leaves the log as it is when it closes, instead of moving it into the database and deleting
+/// it. It may delete the log only after `snavio.position` says `clean`.
+fn keep_log(connection: &Connection, keep: bool) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keep)?;
     Ok(())
 }
 
@@ -289,8 +308,7 @@ fn configure(connection: &mut Connection) -> rusqlite::Result<()> {
 fn connect(file: &Path, options: &Options) -> rusqlite::Result<Connection> {
     let mut connection = Connection::open(file)?;
     configure(&mut connection)?;
-    // Nobody else writes; this only bounds how long starting the log over waits for readers.
-    connection.busy_timeout(Duration::from_millis(50))?;
+    connection.busy_timeout(RESTART_WAIT)?;
     connection.set_prepared_statement_cache_capacity(64);
     connection.pragma_update(None, "journal_mode", "wal")?;
     connection.pragma_update(None, "synchronous", if options.flushes() { "full" } else { "off" })?;

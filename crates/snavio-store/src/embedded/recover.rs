@@ -15,9 +15,9 @@ use snavio_model::id::Serial;
 use snavio_model::time::Timestamp;
 
 use super::backup::{BackupError, Exclusive, Raised, cannot, check_is_there, raise_numbers};
-use super::folder::{FolderLock, RECOVERY_PREFIX, damage_of, wal_of};
-use super::position::{LogDamage, POSITION_FILE};
-use super::wal::{FrameHeader, HEADER_BYTES, Header, Sums, read_frame, salts_of};
+use super::folder::{self, FolderLock, RECOVERY_PREFIX, wal_of};
+use super::position::{self, LogDamage, POSITION_FILE, Position, PositionFile};
+use super::wal::{FrameHeader, HEADER_BYTES, Header, Scan, Sums, read_frame, salts_of};
 use super::{FILE, audit, check_not_moved, fleet, integrity, layout, meta, newest_of};
 use crate::files::{self, beside, flush_folder};
 use crate::{Act, AuditEntry};
@@ -26,6 +26,10 @@ use crate::{Act, AuditEntry};
 pub(super) const NOTE: &str = "store/recovered";
 /// Frames of one log for which a correction is looked for.
 const CORRECTED_MAX: usize = 64;
+
+/// Where the log is missing, or another one.
+const DATABASE_ALONE: &str =
+    "the database file alone may lie between two commits; prefer the last backup if there is one";
 
 /// Which commits a recovery keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +84,10 @@ pub struct Recovery {
     pub readable: Contents,
     /// The state with what is behind it, where that can be read.
     pub all: Option<Contents>,
+    /// The log does not count: it is missing, another one, or the database has everything.
+    is_without_log: bool,
+    /// What else an operator has to know.
+    pub warning: Option<&'static str>,
 }
 
 /// What a recovery did.
@@ -97,13 +105,34 @@ impl Recovery {
         check_not_moved(folder).map_err(BackupError::Folder)?;
         check_is_there(folder)?;
         let lock = FolderLock::exclusive(folder).map_err(BackupError::Folder)?;
-        let Some(damage) = damage_of(folder).map_err(BackupError::Folder)? else { return Ok(None) };
+        let (scan, position) = folder::scan(folder).map_err(BackupError::Folder)?;
+        let Some(damage) = position::judge(&scan, position) else { return Ok(None) };
+        let is_clean = matches!(position, Some(Position::Clean { .. }));
+        let lacks_log = matches!(damage, LogDamage::Missing { .. } | LogDamage::Other);
+        let warning = (lacks_log && !is_clean).then_some(DATABASE_ALONE);
+        let is_without_log = lacks_log || is_clean;
         let copies = copy_files(folder, now)?;
-        let readable = examine(&copies, &copies.join(format!("{FILE}-wal")), Vec::new());
-        let rebuilt = beside(&copies.join(FILE), ".rebuilt-wal");
-        let lost_pages = rebuild(&copies, &rebuilt).map_err(cannot("write", &rebuilt))?;
+        let [shortened, rebuilt] = [Kept::Readable, Kept::All].map(|kept| new_log(&copies, kept));
+        if !is_without_log {
+            copy_readable(&copies, &scan, &shortened)?;
+        }
+        let readable = examine(&copies, &shortened, Vec::new());
+        let lost_pages = match is_without_log {
+            true => None,
+            false => rebuild(&copies, &rebuilt).map_err(cannot("write", &rebuilt))?,
+        };
         let all = lost_pages.map(|lost_pages| examine(&copies, &rebuilt, lost_pages));
-        Ok(Some(Self { folder: folder.to_owned(), lock, damage, copies, readable, all }))
+        let folder = folder.to_owned();
+        Ok(Some(Self { folder, lock, damage, copies, readable, all, is_without_log, warning }))
+    }
+
+    /// What is damaged in a stopped store's log, without a copy.
+    pub fn find_damage(folder: &Path) -> Result<Option<LogDamage>, BackupError> {
+        check_not_moved(folder).map_err(BackupError::Folder)?;
+        check_is_there(folder)?;
+        let _lock = FolderLock::exclusive(folder).map_err(BackupError::Folder)?;
+        let (scan, position) = folder::scan(folder).map_err(BackupError::Folder)?;
+        Ok(position::judge(&scan, position))
     }
 
     /// What is best kept: all if nothing of it is missing, else what is certain. Nothing where neither is sound.
@@ -128,14 +157,18 @@ impl Recovery {
 
     /// Makes the store hold what was chosen, and puts that on its record. May be repeated when it was interrupted.
     pub fn apply(self, kept: Kept, act: Act) -> Result<Recovered, BackupError> {
-        let Self { folder, lock, damage, copies, .. } = self;
+        let Self { folder, lock, damage, copies, is_without_log, warning, .. } = self;
         let log = wal_of(&folder);
         let shm = beside(&folder.join(FILE), "-shm");
-        if kept == Kept::All {
-            let rebuilt = beside(&copies.join(FILE), ".rebuilt-wal");
+        let kept_log = new_log(&copies, kept);
+        begin(&folder, &copies, &kept_log).map_err(cannot("write", &folder))?;
+        // Before SQLite writes: what is behind the damage must not be taken for commits behind those written now.
+        if kept_log.exists() {
             let new = beside(&log, ".new");
-            copy(&rebuilt, &new)?;
+            copy(&kept_log, &new)?;
             std::fs::rename(&new, &log).map_err(cannot("write", &log))?;
+        } else {
+            remove_if_there(&log)?;
         }
         // An index of the log as it was.
         remove_if_there(&shm)?;
@@ -149,9 +182,11 @@ impl Recovery {
         let Raised { epoch, .. } = raise_numbers(&transaction, act.at)?;
         let what = match kept {
             Kept::All => "all commits that verify were kept",
+            Kept::Readable if is_without_log => "the database file was kept, without the log",
             Kept::Readable => "the commits before the damage were kept",
         };
-        let outcome = format!("{what}; the log was {damage}; copies are in {}", copies.display());
+        let warning = warning.map(|warning| format!("; {warning}")).unwrap_or_default();
+        let outcome = format!("{what}{warning}; the log was {damage}; copies are in {}", copies.display());
         fleet::write_note(&transaction, NOTE, &format!("{}: {outcome}", act.at))?;
         let object = folder.display().to_string();
         let number = Serial::first_of(epoch);
@@ -161,6 +196,39 @@ impl Recovery {
         store.close()?;
         Ok(Recovered { kept, epoch })
     }
+}
+
+/// Keeps nodes from a store whose recovery was interrupted: its numbers are not raised yet.
+fn begin(folder: &Path, copies: &Path, kept_log: &Path) -> io::Result<()> {
+    let mut bytes = [0; HEADER_BYTES];
+    if let Some(log) = open_if_there(kept_log)? {
+        log.read_exact_at(&mut bytes, 0)?;
+    }
+    let header = Header::read(&bytes);
+    let log_bytes = std::fs::metadata(wal_of(copies)).map_or(0, |log| log.len());
+    let frames = log_bytes / (header.offset(1) - header.offset(0)) + 1;
+    PositionFile::open(folder, true)?.begin_recovery(header.salts, frames)
+}
+
+/// Where the log is made that a choice puts into the store. Nothing there: the store goes on without a log.
+fn new_log(copies: &Path, kept: Kept) -> PathBuf {
+    let ending = match kept {
+        Kept::All => ".rebuilt-wal",
+        Kept::Readable => ".readable-wal",
+    };
+    beside(&copies.join(FILE), ending)
+}
+
+/// Copies the frames that SQLite would read.
+fn copy_readable(copies: &Path, scan: &Scan, to: &Path) -> Result<(), BackupError> {
+    let Some(header) = scan.header.filter(|header| header.is_sound && scan.frames > 0) else { return Ok(()) };
+    copy(&wal_of(copies), to)?;
+    let cut = || {
+        let log = File::options().write(true).open(to)?;
+        log.set_len(header.offset(scan.frames))?;
+        log.sync_all()
+    };
+    cut().map_err(cannot("write", to))
 }
 
 fn remove_if_there(file: &Path) -> Result<(), BackupError> {
@@ -175,9 +243,9 @@ fn copy_files(folder: &Path, now: Timestamp) -> Result<PathBuf, BackupError> {
     let copies = folder.join(format!("{RECOVERY_PREFIX}{}", now.0));
     let names = [FILE.to_owned(), format!("{FILE}-wal"), POSITION_FILE.to_owned()];
     let present: Vec<_> = names.iter().filter(|name| folder.join(name).exists()).collect();
-    // The log a second time, as it may be written again, and a third time for looking into it.
+    // The log again for each of the two states, and once more to look into it.
     let length = |name: &&String| std::fs::metadata(folder.join(name)).map_or(0, |file| file.len());
-    let needed = 3 * present.iter().map(length).sum::<u64>();
+    let needed = 4 * present.iter().map(length).sum::<u64>();
     let free = files::free_bytes(folder).map_err(cannot("write", &copies))?;
     if free < needed {
         return Err(BackupError::NoRoom { needed, free });

@@ -12,10 +12,10 @@ use std::thread::JoinHandle;
 use rusqlite::{Connection, ErrorCode};
 use tokio::sync::oneshot;
 
-use super::Plant;
 use super::folder::FolderLock;
 use super::numbers::Numbers;
 use super::position::PositionFile;
+use super::{Plant, keep_log};
 use crate::StoreError;
 
 /// Jobs that share one transaction. Each is bounded by itself, so the transaction is.
@@ -225,7 +225,12 @@ impl Loop {
     fn end(self) {
         let Self { connection, guard, .. } = self;
         match guard.position.end(&connection).map_err(sql) {
-            Ok(Ok(_)) => {}
+            Ok(Ok(true)) => {
+                if let Err(error) = keep_log(&connection, false) {
+                    tracing::warn!(%error, "the log was moved into the database, but not deleted");
+                }
+            }
+            Ok(Ok(false)) => tracing::info!("a reader holds the log; the next start reads it"),
             Ok(Err(error)) => tracing::warn!(%error, "the log's position was not written"),
             Err(error) => {
                 tracing::warn!(

@@ -195,6 +195,9 @@ async fn damaged_log_is_named_by_every_opener_until_recovered() {
     assert!(said.contains("damaged at byte 4152") && said.contains("snavio recover --data"), "{said}");
     let after = [log, data.join("snavio.db")].map(|file| std::fs::read(file).expect("a file"));
     assert!(before == after, "nothing was changed");
+    let mut names =
+        std::fs::read_dir(&data).expect("a folder").map(|entry| entry.expect("an entry").file_name());
+    assert!(names.all(|name| !name.to_string_lossy().starts_with("recovery-")), "nothing was copied unasked");
 
     let recovered = shell.run(&format!("recover --data {data_argument} --yes --output json"));
     assert_eq!(recovered.code, Some(0), "{recovered:?}");
@@ -232,6 +235,7 @@ async fn deleted_log_is_refused_after_an_unclean_end() {
         assert!(told.code == Some(1) && told.out.contains("snavio recover"), "{what}: {told:?}");
         let recovered = Shell::new().run(&format!("recover --data {} --yes", data.display()));
         if recovered.code == Some(0) {
+            assert!(recovered.out.contains("may lie between two commits"), "{what}: {recovered:?}");
             open(&data).expect(what).close().await;
         } else {
             // Killed amid a checkpoint: without its log the database is of two times.
