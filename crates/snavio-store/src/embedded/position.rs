@@ -191,7 +191,13 @@ impl PositionFile {
             return Ok(ended);
         }
         let (is_busy, ..) = checkpoint(connection, "TRUNCATE")?;
-        Ok(Ok(!is_busy))
+        Ok(self.forget_deleted_log().map(|()| !is_busy))
+    }
+
+    /// After a clean end: where no log is left, a later one is of another program that wrote to the database.
+    pub(super) fn forget_deleted_log(&self) -> io::Result<()> {
+        let is_filled = std::fs::metadata(&self.wal).is_ok_and(|log| log.len() > 0);
+        if is_filled { Ok(()) } else { self.write(Position::Clean { salts: [0, 0], frames: 0 }) }
     }
 
     fn salts(&self) -> Option<Salts> {

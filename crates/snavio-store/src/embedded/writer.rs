@@ -224,7 +224,9 @@ impl Loop {
     /// Moves all into the database file and lets go of it. What fails leaves the log, which the next start reads.
     fn end(self) {
         let Self { connection, guard, .. } = self;
-        match guard.position.end(&connection).map_err(sql) {
+        let ended = guard.position.end(&connection).map_err(sql);
+        let is_clean = matches!(ended, Ok(Ok(true)));
+        match ended {
             Ok(Ok(true)) => {
                 if let Err(error) = keep_log(&connection, false) {
                     tracing::warn!(%error, "the log was moved into the database, but not deleted");
@@ -240,6 +242,9 @@ impl Loop {
             }
         }
         drop(connection);
+        if is_clean && let Err(error) = guard.position.forget_deleted_log() {
+            tracing::warn!(%error, "the log's position was not written");
+        }
         drop(guard.lock);
     }
 
