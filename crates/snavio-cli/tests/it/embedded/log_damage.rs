@@ -9,6 +9,8 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use snavio_model::id::Serial;
 use snavio_model::time::Timestamp;
+use snavio_sdk::sqlite::rusqlite::config::DbConfig;
+use snavio_sdk::sqlite::rusqlite::{Connection, OpenFlags};
 use snavio_store::embedded::{EmbeddedStore, Kept, OpenError, Options, Recovery};
 use snavio_store::{Act, Journal, Store};
 
@@ -21,6 +23,7 @@ async fn killed_node(messages: usize) -> (Node, Vec<String>) {
     let mut node = Node::start();
     let cast = node.cast().await;
     let billing = node.client(&cast.billing);
+    let reader = reader(&node.data());
     let mut acknowledged = Vec::new();
     for number in 0..messages {
         let draft = Draft::new(if number % 2 == 0 { "pay" } else { "notify" }, &new_id());
@@ -33,7 +36,19 @@ async fn killed_node(messages: usize) -> (Node, Vec<String>) {
         }
     }
     node.kill();
+    drop(reader);
     (node, acknowledged)
+}
+
+/// A reader that keeps the log from starting over: all commits from now on stay in it, however slow the machine is.
+fn reader(data: &Path) -> Connection {
+    let file = data.join("snavio.db");
+    let reader =
+        Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY).expect("the store opens");
+    // The log stays when this is the last connection.
+    reader.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).expect("a setting");
+    reader.execute_batch("BEGIN; SELECT count(*) FROM message").expect("the store can be read");
+    reader
 }
 
 fn copy_of(data: &Path) -> tempfile::TempDir {
