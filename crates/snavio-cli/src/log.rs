@@ -147,7 +147,7 @@ impl<S: Subscriber> Layer<S> for LogLimit {
     }
 }
 
-/// What a line says, about what, and why.
+/// The message, the object and the cause of a line.
 #[derive(Default)]
 struct Cause {
     message: String,

@@ -147,7 +147,7 @@ pub(crate) fn print_bytes(bytes: &[u8]) {
     }
 }
 
-/// Whether somebody stopped reading before everything was printed.
+/// Whether the reader closed the output before everything was printed.
 static READER_GONE: AtomicBool = AtomicBool::new(false);
 
 /// Whether the reader of standard output left before everything was printed. A command must then not act as if the

@@ -3,7 +3,7 @@
 
 use crate::limits;
 
-/// Less similar names help nobody.
+/// Less similar names do not help.
 pub(crate) const SIMILARITY_MIN: f64 = 0.7;
 
 /// The known name that is nearest to an unknown one, if any is near. Of many known names the first ones are compared.

@@ -1,4 +1,4 @@
-//! Failures of filters that name what is not there.
+//! Failures of filters with unknown names.
 
 use snavio_model::nearest::suggestion;
 

@@ -1,4 +1,4 @@
-//! What a node leaves and says when it starts, or cannot start.
+//! Files and messages of a node that starts, or cannot start.
 
 use crate::engine::Engine;
 use crate::node::{Launch, Node};

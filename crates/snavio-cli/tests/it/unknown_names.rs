@@ -1,4 +1,4 @@
-//! Filters that name what is not there: not found, with the nearest name that the caller may see (CLM-11, QUA-5).
+//! Filters with unknown names: not found, with the nearest name that the caller may see (CLM-11, QUA-5).
 
 use reqwest::Method;
 use serde_json::json;

@@ -24,7 +24,7 @@ pub(super) struct Begun {
     /// The answer if it is known.
     pub(super) answer: Answer,
     pub(super) intake: Intake,
-    /// What the node remembers it by.
+    /// The fingerprints for the node's memory.
     pub(super) fingerprints: Fingerprints,
     pub(super) escalation: Option<Escalation>,
     pub(super) skew: Option<telemetry::Record>,

@@ -118,7 +118,7 @@ struct LastCount<T> {
     count: Option<T>,
 }
 
-/// What the queues held.
+/// Figures of the queues.
 pub(crate) type QueueFigures = SharedCount<Arc<Held>>;
 
 impl<T> Default for SharedCount<T> {

@@ -1,4 +1,4 @@
-//! Refusals of filters that name what is not there (CLM-11). They say the nearest name that the caller may see, and
+//! Refusals of filters with unknown names (CLM-11). They say the nearest name that the caller may see, and
 //! never the value that came: that may be a secret in the wrong place.
 
 use std::sync::Arc;

@@ -73,7 +73,7 @@ fn sidecars(file: &Path) -> impl Iterator<Item = PathBuf> {
     ["-wal", "-shm", "-journal"].into_iter().map(|ending| beside(file, ending))
 }
 
-/// A connection of somebody beside the node, or without one. Closing it leaves the log as it is.
+/// A connection of a process beside the node, or without one. Closing it leaves the log as it is.
 pub(super) struct Beside {
     pub(super) connection: Connection,
     /// Let go of, but not closed: see [`FolderLock`].
@@ -367,7 +367,7 @@ fn raise(
     Ok(Restored { newest_at, epoch, registry_version, damaged })
 }
 
-/// What a store goes on from.
+/// The numbers from which a store goes on.
 pub(super) struct Raised {
     pub(super) epoch: i64,
     registry_version: i64,

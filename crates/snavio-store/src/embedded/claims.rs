@@ -281,7 +281,7 @@ impl Claims for EmbeddedStore {
     }
 }
 
-/// Who holds the delivery of a claim.
+/// The lease of a claim's delivery.
 fn held(queues: &Queues, claim: &StoredClaim) -> Option<HeldDelivery> {
     let owner = claim.key.destination.split('/').next()?;
     queues.held(owner, claim.claim.progress.as_ref()?.delivery)

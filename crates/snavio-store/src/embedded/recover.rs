@@ -90,7 +90,7 @@ pub struct Recovery {
     pub warning: Option<&'static str>,
 }
 
-/// What a recovery did.
+/// The result of a recovery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovered {
     /// The commits that were kept.

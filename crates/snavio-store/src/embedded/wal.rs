@@ -131,7 +131,7 @@ impl FrameHeader {
     }
 }
 
-/// What a log holds.
+/// The content of a log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Scan {
     /// None where there is no header: the file is empty or shorter.

@@ -203,7 +203,7 @@ struct Loop {
     guard: Guard,
 }
 
-/// What outlives the writing connection.
+/// Resources that outlive the writing connection.
 pub(super) struct Guard {
     /// Says in the end that all is in the database.
     pub(super) position: Arc<PositionFile>,

@@ -85,7 +85,7 @@ fn missing(acknowledged: &[String], ids: &HashSet<String>) -> Vec<usize> {
     (0..acknowledged.len()).filter(|number| !ids.contains(&acknowledged[*number])).collect()
 }
 
-/// What became of the damaged logs of one killed node.
+/// The outcomes for the damaged logs of one killed node.
 #[derive(Debug, Default)]
 struct Outcomes {
     refused: usize,

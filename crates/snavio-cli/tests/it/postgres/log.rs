@@ -1,4 +1,4 @@
-//! What a node writes to its log while its database is away (TEL-8).
+//! Log lines of a node while its database is away (TEL-8).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
