@@ -24,6 +24,7 @@ mod embedded;
 mod engine;
 mod events;
 mod fan_out;
+mod golden;
 mod grant_requests;
 mod hands;
 mod hanging_up;

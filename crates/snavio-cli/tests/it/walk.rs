@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use crate::golden;
 use crate::node::Node;
 use crate::people::issue;
 use crate::wire::{Answered, http};
@@ -531,7 +532,9 @@ impl Walk {
         Answered::to(request).await
     }
 
-    async fn check(&self, row: &Row) {
+    /// Checks the answers to each caller and returns them in one line.
+    async fn check(&self, row: &Row) -> String {
+        let mut line = format!("{:<7}{}", row.method, row.path);
         for (caller, (name, place)) in CALLERS.iter().enumerate() {
             let told = match row.path {
                 ROLLBACK => self.roll_back(row, caller).await,
@@ -545,7 +548,15 @@ impl Walk {
             if FOREIGN.contains(&caller) {
                 self.check_foreign(row, caller, &told, &what).await;
             }
+            let reason = if told.status < 400 { Value::Null } else { told.document()["reason"].clone() };
+            line.push_str(&format!(
+                " {}{}",
+                told.status,
+                reason.as_str().map(|it| format!(" {it}")).unwrap_or_default()
+            ));
+            line.push(',');
         }
+        line
     }
 
     /// Registers a grant and asks as a caller to go back to before it: it is gone if, and only if, the answer says so.
@@ -600,9 +611,11 @@ async fn every_endpoint_answers_each_caller_as_it_should_and_none_is_missing_her
         .into_iter()
         .flatten()
         .collect();
+    let mut lines = CALLERS.map(|(caller, _)| caller).join(", ");
     for row in &rows {
-        walk.check(row).await;
+        lines = format!("{lines}\n{}", walk.check(row).await.trim_end_matches(','));
     }
+    golden::check("permissions.txt", &(lines + "\n"));
     let document = walk.ask(&open("/openapi.json"), 0, ("", "")).await.document();
     let described = document["paths"].as_object().unwrap().iter().flat_map(|(path, item)| {
         item.as_object().unwrap().keys().map(move |method| (method.to_uppercase(), path.clone()))
