@@ -104,6 +104,8 @@ pub struct Gate {
     pub(crate) committer: Committer,
     memory: Arc<Memory>,
     gathering: Gathering,
+    /// Held while gathered records are written, so that a stop waits for the write before it.
+    writing_gathered: tokio::sync::Mutex<()>,
     legacy_keys: LegacyKeys,
     wrong_signatures: WrongSignatures,
     pub(crate) meters: Meters,
@@ -161,6 +163,7 @@ impl Gate {
             committer,
             memory,
             gathering: Gathering::default(),
+            writing_gathered: tokio::sync::Mutex::default(),
             legacy_keys: LegacyKeys::default(),
             wrong_signatures: WrongSignatures::default(),
             meters: Meters::default(),
@@ -463,6 +466,7 @@ impl Gate {
 
     /// Writes what was gathered; what cannot be written is counted and dropped (observability fails open).
     pub(crate) async fn write_gathered(&self) {
+        let _writing = self.writing_gathered.lock().await;
         self.write_repeats().await;
         snavio_store::tell_of_more_conflicts(self.clock.now());
         self.failing.tell_of_more(self.clock.now());

@@ -19,7 +19,9 @@ pub(crate) async fn write_gathered(gate: Arc<Gate>) {
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        gate.write_gathered().await;
+        let gate = Arc::clone(&gate);
+        // In a task of its own: a stop aborts this loop, and the records of a write that ends halfway would be lost.
+        let _ = tokio::spawn(async move { gate.write_gathered().await }).await;
     }
 }
 

@@ -347,8 +347,7 @@ async fn a_clean_stop_writes_what_was_gathered() {
     scene.node.signal("TERM");
     eventually("the node's end", async || scene.node.ended()).await;
     scene.node.restart(&Launch::default());
-    let page = scene.telemetry(&scene.cast.billing, "?type=snavio.command.failed").await;
-    assert_eq!(page["items"][0]["command_id"], draft.id.as_str(), "{page}");
+    scene.told("snavio.command.failed", &draft.id).await;
 }
 
 async fn page(client: &snavio_sdk::Client, query: &str) -> (usize, i64) {

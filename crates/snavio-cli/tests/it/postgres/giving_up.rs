@@ -163,3 +163,22 @@ async fn clients_that_give_up_cannot_make_a_node_pass_its_connections() {
     let sessions = lock.sessions("application_name = 'snavio'");
     assert!(sessions <= CONNECTIONS, "{sessions} sessions, where {CONNECTIONS} are allowed");
 }
+
+/// TEL-2
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clean_stop_waits_for_telemetry_that_is_being_written() {
+    let database = Database::new();
+    let mut node = Node::over(&database, &Launch::default());
+    let cast = node.cast().await;
+    let draft = Draft::new("lost", &new_id());
+    let lock = Lock::on(&database, "telemetry").await;
+    assert_eq!(post(&node.client(&cast.billing), draft.sign(&cast.billing)).await.0, 404);
+    eventually("a write waits for the lock", async || (lock.sessions(HANGING) > 0).then_some(())).await;
+    node.signal("TERM");
+    // Longer than a node without requests needs to end its tasks.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    drop(lock);
+    eventually("the node's end", async || node.ended()).await;
+    let records = format!("SELECT count(*) FROM telemetry WHERE body LIKE '%{}%'", draft.id);
+    assert_eq!(database.ask(&records), "1");
+}
