@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use snavio_model::limits;
-use snavio_model::log_limiter::LogLimiter;
+use snavio_model::bounds;
+use snavio_model::telemetry::log_limiter::LogLimiter;
 use snavio_server::SECURITY_LOG;
 use snavio_server::config::Config;
 use tokio::time::Instant;
@@ -162,7 +162,7 @@ const IDENTITY: [&str; 7] = ["destination", "issuer", "object", "queue", "route"
 impl Cause {
     fn text(&self) -> String {
         let Self { message, identity, cause } = self;
-        format!("{message}{identity}: {cause}").chars().take(limits::LOG_CAUSE_CHARS_MAX).collect()
+        format!("{message}{identity}: {cause}").chars().take(bounds::LOG_CAUSE_CHARS_MAX).collect()
     }
 
     fn record(&mut self, field: &Field, value: impl fmt::Display) {

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use snavio_model::limits::RECENT_MESSAGES_MAX;
+use snavio_model::bounds::RECENT_MESSAGES_MAX;
 
 /// What a node may grow by between the first quarter of the run and the last, however long that is: the allocator
 /// keeps what it used once.

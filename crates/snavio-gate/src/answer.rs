@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use snavio_model::delivery::DeadReason;
+use snavio_model::delivery::processing::ProcessingKind;
 use snavio_model::id::{MessageId, Serial};
+use snavio_model::message::trace::{CorrelationId, Traceparent};
 use snavio_model::message::{Message, MessageKind, Path};
 use snavio_model::name::{CommandName, ServiceName};
-use snavio_model::processing::ProcessingKind;
 use snavio_model::refusal::{Refusal, Subject};
 use snavio_model::registry::BoundRoute;
 use snavio_model::settle::Outcome;
 use snavio_model::time::Timestamp;
-use snavio_model::trace::{CorrelationId, Traceparent};
 
 use crate::follow::Followed;
 

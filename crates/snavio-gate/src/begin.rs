@@ -5,19 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use snavio_model::age::Cache;
 use snavio_model::claim::{IdKey, Status};
 use snavio_model::delivery::Receipt;
+use snavio_model::delivery::processing::ProcessingKind;
 use snavio_model::hash::DomainHash;
 use snavio_model::id::{MessageId, Serial};
+use snavio_model::message::trace::Journey;
 use snavio_model::message::{Message, MessageKind, Path};
 use snavio_model::name::{CommandName, ServiceName, TenantName};
-use snavio_model::processing::ProcessingKind;
 use snavio_model::refusal::{Reason, Refusal, Refused, Subject};
 use snavio_model::registry::BoundRoute;
+use snavio_model::registry::age::Cache;
 use snavio_model::settle::{Intake, Outcome};
 use snavio_model::time::Timestamp;
-use snavio_model::trace::Journey;
 use snavio_store::StoreError;
 
 use crate::answer::{Answer, Standing, Verdict};

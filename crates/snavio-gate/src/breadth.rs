@@ -1,8 +1,8 @@
 //! For how many a message is, as far as that can be told before anything of it is checked: what it costs to take it through
 //! hangs on that (PIP-9, PIP-13).
 
+use snavio_model::bounds;
 use snavio_model::json::{Found, Pointer};
-use snavio_model::limits;
 use snavio_model::message::MessageKind;
 use snavio_model::name::CommandName;
 use snavio_model::registry::Registry;
@@ -12,7 +12,7 @@ use crate::shield::{Arrival, Form};
 
 /// Where no type of a service has more subscriptions, its events are not looked at: a batch of them is never too wide.
 const NARROW: usize = 16;
-const _: () = assert!(NARROW * limits::BATCH_MESSAGES_MAX <= limits::BATCH_DESTINATIONS_MAX);
+const _: () = assert!(NARROW * bounds::BATCH_MESSAGES_MAX <= bounds::BATCH_DESTINATIONS_MAX);
 
 impl Gate {
     /// As how many messages an arrival counts: once for each destination.
@@ -49,7 +49,7 @@ mod tests {
     use std::sync::Arc;
 
     use snavio_model::registry::{Entry, Sealed, Service, Tenant, Unseal};
-    use snavio_model::signing::Secret;
+    use snavio_model::signature::signing::Secret;
     use snavio_model::time::Timestamp;
 
     use super::*;

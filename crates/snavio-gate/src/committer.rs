@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use metrics::{Histogram, histogram};
+use snavio_model::bounds;
 use snavio_model::claim::IdKey;
-use snavio_model::fair::{FairQueue, Room};
-use snavio_model::limits;
-use snavio_model::order::EntityKey;
+use snavio_model::limit::fair::{FairQueue, Room};
+use snavio_model::ordering::EntityKey;
 use snavio_model::settle::{Intake, Settlement};
 use snavio_model::time::Clock;
 use snavio_store::{Store, StoreError};
@@ -107,7 +107,7 @@ impl Intakes {
             }
             is_free
         };
-        let batch = queue.take_free(limits::COMMIT_MESSAGES_MAX, limits::COMMIT_BYTES_MAX, is_free);
+        let batch = queue.take_free(bounds::COMMIT_MESSAGES_MAX, bounds::COMMIT_BYTES_MAX, is_free);
         entities.extend(batch.iter().flat_map(|it| it.intake.entities()).cloned());
         batch
     }
@@ -122,7 +122,7 @@ impl Committer {
             closed: false,
         });
         let messages_per_batch = histogram!("snavio_commit_messages");
-        let portion = (room.items_max / room.tenant_part.max(1) / 2).max(limits::BATCH_MESSAGES_MAX);
+        let portion = (room.items_max / room.tenant_part.max(1) / 2).max(bounds::BATCH_MESSAGES_MAX);
         Self(Arc::new(Shared { store, clock, intakes, idle: Condvar::new(), messages_per_batch, portion }))
     }
 
@@ -287,9 +287,9 @@ impl Drop for Batch {
 mod tests {
     use std::time::Duration;
 
+    use snavio_model::claim::recent::{Fingerprints, Mark};
     use snavio_model::id::Serial;
-    use snavio_model::order::Mode;
-    use snavio_model::recent::{Fingerprints, Mark};
+    use snavio_model::ordering::Mode;
     use snavio_model::time::Timestamp;
     use snavio_store::conformance::ordering::{numbered, ordered};
     use snavio_store::embedded::{EmbeddedStore, Options};

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
-use snavio_model::breaker::{Allowed, Presence, Turn};
+use snavio_model::bounds;
 use snavio_model::delivery::Receipt;
-use snavio_model::limits;
+use snavio_model::delivery::breaker::{Allowed, Presence, Turn};
+use snavio_model::delivery::processing::{Called, Ending, Retry};
 use snavio_model::name::QueueKey;
-use snavio_model::processing::{Called, Ending, Retry};
 use snavio_model::registry::{BoundRoute, LivePushSecret, Registry};
 use snavio_model::time::Timestamp;
 use snavio_store::{OnRecord, Received, Report, StoreError};
@@ -136,7 +136,7 @@ impl Runner {
         of_queue: &Queue<'_>,
     ) -> Self {
         let known = Arc::new(ArcSwap::from_pointee(of_queue.known.clone()));
-        let (ended, to_be_kept) = mpsc::channel(limits::CALLS_PER_QUEUE_MAX);
+        let (ended, to_be_kept) = mpsc::channel(bounds::CALLS_PER_QUEUE_MAX);
         // Both outlive their runner: a call that was begun is heard out, and what came of it is kept.
         gate.calls.spawn(keep(Arc::clone(gate), queue.clone(), to_be_kept));
         let calling = Calling {
@@ -250,7 +250,7 @@ impl Calling {
             turned.as_mut().enable();
             let now = self.now();
             let most = match self.target.allows(now) {
-                Allowed::All => limits::RECEIVE_MESSAGES_MAX,
+                Allowed::All => bounds::RECEIVE_MESSAGES_MAX,
                 Allowed::Probe => 1,
                 Allowed::NotBefore(until) => {
                     let _ = tokio::time::timeout(until.since(now).min(SLEEP_MAX), turned).await;
@@ -423,7 +423,7 @@ fn if_last(work: &Received, ending: Ending) -> Ending {
 /// Tells the store what came of calls. What ended while it took the last ones goes with one commit.
 async fn keep(gate: Arc<Gate>, queue: QueueKey, mut to_be_kept: mpsc::Receiver<Ended>) {
     let mut ended = Vec::new();
-    while to_be_kept.recv_many(&mut ended, limits::CALLS_PER_QUEUE_MAX).await > 0 {
+    while to_be_kept.recv_many(&mut ended, bounds::CALLS_PER_QUEUE_MAX).await > 0 {
         if keep_all(&gate, &queue, &ended).await.is_err() {
             // Each by itself: one that the store cannot take keeps no other from being kept.
             let one_by_one = ended.iter().map(|it| keep_one(&gate, &queue, it));

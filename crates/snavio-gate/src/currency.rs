@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use snavio_model::age::{AgeLimits, Cache, Phase};
+use snavio_model::registry::age::{AgeLimits, Cache, Phase};
 use snavio_model::time::Timestamp;
 use snavio_store::StoreError;
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use snavio_model::limits;
+use snavio_model::bounds;
 use snavio_model::registry::{Author, BoundRoute, Disabled, Entry, Registry, Route, Wish, plan};
 use snavio_model::telemetry::push_disabled;
 use snavio_model::time::Timestamp;
@@ -59,7 +59,7 @@ fn disabled(registry: &Registry, called: &Arc<BoundRoute>, why: &str, now: Times
         return None;
     }
     let route = &bound.route;
-    let why = why.chars().take(limits::REASON_CHARS_MAX).collect();
+    let why = why.chars().take(bounds::REASON_CHARS_MAX).collect();
     let disabled = Some(Box::new(Disabled { at: Some(now), why }));
     let route = Route { disabled, ..route.clone() };
     Some(Wish::Put(if route.events_of.is_some() { Entry::Subscription(route) } else { Entry::Route(route) }))

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use snavio_model::claim::IdKey;
 use snavio_model::delivery::DeadReason;
+use snavio_model::identity::permission::Standing;
 use snavio_model::name::ServiceName;
-use snavio_model::permission::Standing;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::{BoundRoute, Registry, Route};
 use snavio_model::settle::Outcome;

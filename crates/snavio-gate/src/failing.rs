@@ -3,11 +3,11 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use snavio_model::bounds;
 use snavio_model::claim::Status;
 use snavio_model::id::Serial;
-use snavio_model::limits;
-use snavio_model::lines::Lines;
 use snavio_model::name::QueueKey;
+use snavio_model::telemetry::lines::Lines;
 use snavio_model::time::Timestamp;
 use snavio_store::Report;
 
@@ -20,7 +20,7 @@ pub(crate) struct Failed {
 impl Failed {
     /// By a report, if that says so.
     pub(crate) fn by(report: &Report) -> Option<Self> {
-        let error = report.ending.error()?.chars().take(limits::ERROR_CHARS_MAX).collect();
+        let error = report.ending.error()?.chars().take(bounds::ERROR_CHARS_MAX).collect();
         Some(Self { delivery_id: report.receipt.delivery_id, error })
     }
 }

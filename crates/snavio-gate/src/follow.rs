@@ -8,12 +8,12 @@ use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use snavio_model::bounds;
 use snavio_model::claim::{ClaimKey, IdKey, Status};
 use snavio_model::delivery::ReceiptOutcome;
+use snavio_model::delivery::processing::{Answer as Stored, ProcessingKind};
 use snavio_model::id::Serial;
-use snavio_model::limits;
 use snavio_model::name::{QueueKey, ServiceName, TenantName};
-use snavio_model::processing::{Answer as Stored, ProcessingKind};
 use snavio_model::refusal::{Reason, Refusal, Refused};
 use snavio_model::time::Timestamp;
 use snavio_store::{Finished, HeldDelivery, Report, StoreError, StoredClaim};
@@ -52,8 +52,8 @@ pub enum Wait {
 impl Wait {
     fn first(self, kind: ProcessingKind) -> Duration {
         match (self, kind) {
-            (Self::For(wait), ProcessingKind::Http | ProcessingKind::Tracked) => wait.min(limits::FOLLOW_MAX),
-            (Self::Usual, ProcessingKind::Http) => limits::FOLLOW_USUAL,
+            (Self::For(wait), ProcessingKind::Http | ProcessingKind::Tracked) => wait.min(bounds::FOLLOW_MAX),
+            (Self::Usual, ProcessingKind::Http) => bounds::FOLLOW_USUAL,
             (Self::Never | Self::Usual | Self::For(_), _) => Duration::ZERO,
         }
     }
@@ -61,7 +61,7 @@ impl Wait {
     fn again(self) -> Duration {
         match self {
             Self::Usual | Self::Never => Duration::ZERO,
-            Self::For(wait) => wait.min(limits::FOLLOW_MAX),
+            Self::For(wait) => wait.min(bounds::FOLLOW_MAX),
         }
     }
 }
@@ -120,7 +120,7 @@ pub(crate) struct Following {
 
 impl Default for Following {
     fn default() -> Self {
-        let places = Semaphore::new(limits::FOLLOWERS_MAX);
+        let places = Semaphore::new(bounds::FOLLOWERS_MAX);
         Self { waiting: Mutex::default(), places, repeats: Mutex::default(), late: LateReports::default() }
     }
 }
@@ -153,7 +153,7 @@ impl Following {
     /// Notes that an id came again; past the bound it is not counted, which costs a count and nothing else.
     fn came_again(&self, key: ClaimKey, at: Timestamp) {
         let mut repeats = lock(&self.repeats);
-        if repeats.len() < limits::REPEATS_GATHERED_MAX || repeats.contains_key(&key) {
+        if repeats.len() < bounds::REPEATS_GATHERED_MAX || repeats.contains_key(&key) {
             let (count, last) = repeats.entry(key).or_insert((0, at));
             *count += 1;
             *last = at.max(*last);

@@ -5,18 +5,18 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use snavio_model::age::{AgeLimits, Phase};
-use snavio_model::fair::Room;
+use snavio_model::bounds::NEAREST_REFUSALS_MAX;
 use snavio_model::id::MessageId;
-use snavio_model::limits::NEAREST_REFUSALS_MAX;
+use snavio_model::limit::fair::Room;
 use snavio_model::message::Message;
+use snavio_model::message::trace::{CorrelationId, Traceparent};
 use snavio_model::name::{QueueKey, ServiceName};
-use snavio_model::order::{OrderDefaults, Place};
+use snavio_model::ordering::{OrderDefaults, Place};
 use snavio_model::refusal::{Reason, Refusal, Refused, Subject};
+use snavio_model::registry::age::{AgeLimits, Phase};
 use snavio_model::registry::{DispatchMode, Registry, Route, Unseal};
 use snavio_model::telemetry;
 use snavio_model::time::{Clock, Timestamp};
-use snavio_model::trace::{CorrelationId, Traceparent};
 use snavio_store::{Store, StoreError, WaitsEnded};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -81,7 +81,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            window: snavio_model::limits::REPLAY_WINDOW,
+            window: snavio_model::bounds::REPLAY_WINDOW,
             dispatch: DispatchMode::default(),
             room: Room::default(),
             node: String::new(),

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use snavio_model::limits;
+use snavio_model::bounds;
 use snavio_model::name::{ServiceName, TenantName};
 use snavio_model::telemetry::Record;
 
@@ -35,10 +35,10 @@ impl Gathering {
             record.body.get("reason").and_then(|reason| reason.as_str()).unwrap_or_default().to_owned();
         let place = gathered.records.len();
         let of_tenant = *gathered.by_tenant.entry(record.tenant.clone()).or_default();
-        let full = place >= limits::TELEMETRY_GATHERED_MAX
-            || of_tenant >= limits::TELEMETRY_GATHERED_MAX / limits::TENANT_PART;
+        let full = place >= bounds::TELEMETRY_GATHERED_MAX
+            || of_tenant >= bounds::TELEMETRY_GATHERED_MAX / bounds::TENANT_PART;
         let cause = gathered.by_cause.entry((record.source.clone(), record.kind, reason)).or_default();
-        if cause.kept >= limits::TELEMETRY_PER_CAUSE_MAX || full {
+        if cause.kept >= bounds::TELEMETRY_PER_CAUSE_MAX || full {
             cause.suppressed += 1;
             metrics::counter!("snavio_telemetry_suppressed_total").increment(1);
             return;
@@ -82,11 +82,11 @@ mod tests {
     #[test]
     fn one_tenant_fills_its_own_part() {
         let gathering = Gathering::default();
-        for n in 0..limits::TELEMETRY_GATHERED_MAX {
+        for n in 0..bounds::TELEMETRY_GATHERED_MAX {
             gathering.add(record(&format!("acme/s{}", n % 200), Reason::HmacInvalid));
         }
         gathering.add(record("zeta/calm", Reason::HmacInvalid));
-        let part = limits::TELEMETRY_GATHERED_MAX / limits::TENANT_PART;
+        let part = bounds::TELEMETRY_GATHERED_MAX / bounds::TENANT_PART;
         assert_eq!(gathering.take().len(), part + 1);
     }
 
@@ -100,7 +100,7 @@ mod tests {
         gathering.add(record("acme/flood", Reason::AclDeny));
         gathering.add(record("acme/calm", Reason::HmacInvalid));
         let records = gathering.take();
-        assert_eq!(records.len(), limits::TELEMETRY_PER_CAUSE_MAX + 2);
+        assert_eq!(records.len(), bounds::TELEMETRY_PER_CAUSE_MAX + 2);
         assert_eq!(records[99].body["suppressed"], 150);
         assert!(gathering.take().is_empty());
     }

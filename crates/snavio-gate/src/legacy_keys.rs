@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use snavio_model::limits;
+use snavio_model::bounds;
 use snavio_model::message::Message;
 use snavio_model::name::{KeyVersion, ServiceName};
 use snavio_model::registry::Registry;
-use snavio_model::seldom::Seldom;
+use snavio_model::telemetry::seldom::Seldom;
 use snavio_model::telemetry::{Record, legacy_key_used};
 use tokio::time::MissedTickBehavior;
 
@@ -27,7 +27,7 @@ struct Noticed {
 
 impl Default for LegacyKeys {
     fn default() -> Self {
-        let told = Seldom::new(limits::LEGACY_KEY_REPORTED, limits::KEY_REPORTS_REMEMBERED_MAX);
+        let told = Seldom::new(bounds::LEGACY_KEY_REPORTED, bounds::KEY_REPORTS_REMEMBERED_MAX);
         Self(Mutex::new(Noticed { told, records: Vec::new() }))
     }
 }
@@ -44,7 +44,7 @@ impl LegacyKeys {
         metrics::counter!("snavio_legacy_key_uses_total").increment(1);
         let key = (message.source.clone(), used.clone());
         let mut noticed = self.lock();
-        let has_room = noticed.records.len() < limits::KEY_REPORTS_REMEMBERED_MAX;
+        let has_room = noticed.records.len() < bounds::KEY_REPORTS_REMEMBERED_MAX;
         if has_room && noticed.told.is_due(&key, message.received_at) {
             noticed.told.done(key, message.received_at);
             noticed.records.extend(legacy_key_used(message));

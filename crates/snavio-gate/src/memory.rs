@@ -5,9 +5,9 @@ use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use snavio_model::fair::Room;
+use snavio_model::claim::recent::{Admission, Fingerprint, Fingerprints, Mark, RecentMessages};
+use snavio_model::limit::fair::Room;
 use snavio_model::message::Message;
-use snavio_model::recent::{Admission, Fingerprint, Fingerprints, Mark, RecentMessages};
 use snavio_model::registry::BoundRoute;
 use snavio_model::time::Timestamp;
 use tokio::sync::watch;

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use metrics::{Counter, Histogram, counter, histogram};
-use snavio_model::age::{Cache, Phase};
 use snavio_model::claim::Status;
 use snavio_model::delivery::ReceiptOutcome;
 use snavio_model::message::{MessageKind, Path};
 use snavio_model::refusal::Reason;
+use snavio_model::registry::age::{Cache, Phase};
 use snavio_model::registry::{BoundRoute, Profile};
 use snavio_model::time::Timestamp;
 use snavio_store::Finished;

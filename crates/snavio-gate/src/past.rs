@@ -1,6 +1,6 @@
 //! The registry as it was, by the changes since (REG-5, REG-17).
 
-use snavio_model::limits;
+use snavio_model::bounds;
 use snavio_model::name::TenantName;
 use snavio_model::registry::{Differences, Horizons, Involved};
 use snavio_model::time::Timestamp;
@@ -66,7 +66,7 @@ impl Gate {
     async fn horizons(&self) -> Result<MutexGuard<'_, Horizons>, StoreError> {
         let mut horizons = self.kept_since.0.lock().await;
         loop {
-            let changes = self.store().changes_since(horizons.version(), limits::PAGE_MAX).await?;
+            let changes = self.store().changes_since(horizons.version(), bounds::PAGE_MAX).await?;
             changes.iter().for_each(|it| horizons.add(it));
             if changes.is_empty() {
                 return Ok(horizons);
@@ -83,7 +83,7 @@ impl Gate {
     ) -> Result<Option<Differences>, StoreError> {
         let (mut differences, mut since, mut count) = (Differences::default(), from, 0);
         while since < to {
-            let changes = self.store().changes_since(since, limits::PAGE_MAX).await?;
+            let changes = self.store().changes_since(since, bounds::PAGE_MAX).await?;
             let Some(last) = changes.last() else { break };
             since = last.version;
             for change in changes.into_iter().take_while(|change| change.version <= to) {

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use snavio_model::age::{Cache, Phase};
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::Change;
+use snavio_model::registry::age::{Cache, Phase};
 use snavio_store::StoreError;
 
 use crate::gate::Gate;
@@ -124,7 +124,7 @@ impl Gate {
     async fn read_changes(&self) -> Result<(), StoreError> {
         loop {
             let current = self.registry.load_full();
-            let changes = self.store.changes_since(current.version(), snavio_model::limits::PAGE_MAX).await?;
+            let changes = self.store.changes_since(current.version(), snavio_model::bounds::PAGE_MAX).await?;
             if changes.is_empty() {
                 return Ok(());
             }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use snavio_model::bounds;
 use snavio_model::id::Serial;
-use snavio_model::limits;
 use snavio_model::registry::{Change, Registry, Revocation, Used};
 use snavio_model::telemetry::{self, Record};
 use snavio_model::time::Timestamp;
@@ -67,17 +67,17 @@ impl Gate {
             store.move_note(POSITION, position.as_deref(), &now, Vec::new()).await?;
             return Ok(false);
         };
-        let changes = store.changes_since(version, limits::PAGE_MAX).await?;
+        let changes = store.changes_since(version, bounds::PAGE_MAX).await?;
         let now = self.clock().now();
         let is_due = |change: &&Change| {
             let at = Revocation::of(change).map_or(change.at, |revocation| revocation.at);
-            now >= at.plus(limits::REVOCATION_SETTLED)
+            now >= at.plus(bounds::REVOCATION_SETTLED)
         };
         let due = &changes[..changes.iter().take_while(is_due).count()];
         let Some(last) = due.last() else { return Ok(false) };
         let Some(records) = self.late_by(version, due).await? else { return Ok(false) };
         store.move_note(POSITION, position.as_deref(), &last.version.to_string(), records).await?;
-        Ok(due.len() == limits::PAGE_MAX)
+        Ok(due.len() == bounds::PAGE_MAX)
     }
 
     /// Records of what was sent in spite of these changes after a version; nothing while this node does not know all of
@@ -124,8 +124,8 @@ impl Gate {
         for it in used {
             loop {
                 if coming.is_empty() && is_more {
-                    coming.extend(self.store().changes_since(then.version(), limits::PAGE_MAX).await?);
-                    is_more = coming.len() == limits::PAGE_MAX;
+                    coming.extend(self.store().changes_since(then.version(), bounds::PAGE_MAX).await?);
+                    is_more = coming.len() == bounds::PAGE_MAX;
                 }
                 let Some(change) = coming.pop_front_if(|change: &mut Change| change.at <= it.settled_at)
                 else {
@@ -152,10 +152,10 @@ impl Gate {
     /// the last changes.
     async fn revocations_before(&self, version: i64, due: &[Change]) -> Result<Vec<Revocation>, StoreError> {
         let Some(first) = due.first() else { return Ok(Vec::new()) };
-        let from = (version - limits::PAGE_MAX as i64).max(0);
-        let changes = self.store().changes_since(from, limits::PAGE_MAX).await?;
+        let from = (version - bounds::PAGE_MAX as i64).max(0);
+        let changes = self.store().changes_since(from, bounds::PAGE_MAX).await?;
         let is_recent = |change: &&Change| {
-            change.version <= version && change.at.plus(2 * limits::REVOCATION_SETTLED) >= first.at
+            change.version <= version && change.at.plus(2 * bounds::REVOCATION_SETTLED) >= first.at
         };
         Ok(changes.iter().filter(is_recent).filter_map(Revocation::of).collect())
     }
@@ -171,11 +171,11 @@ impl Gate {
             let Some(first) = revocations.iter().map(|it| it.at).min() else { continue };
             let mut before = Serial(i64::MAX);
             loop {
-                let page = self.store().uses(sender, before, limits::PAGE_MAX).await?;
+                let page = self.store().uses(sender, before, bounds::PAGE_MAX).await?;
                 let Some(oldest) = page.last() else { break };
                 before = oldest.number;
                 // Batches overlap: what is a little older may stand behind what is younger.
-                let is_past = oldest.settled_at.plus(limits::REVOCATION_SETTLED) < first;
+                let is_past = oldest.settled_at.plus(bounds::REVOCATION_SETTLED) < first;
                 found.extend(page.into_iter().filter(|it| revocations.iter().any(|r| r.touches(by(it)))));
                 if is_past {
                     break;

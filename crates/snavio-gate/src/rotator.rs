@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use snavio_model::limits;
+use snavio_model::bounds;
 use snavio_model::registry::{Author, Key, KeyRing, NewSecrets, Registry, plan};
 use snavio_model::telemetry::key_expiry_imminent;
 use snavio_store::StoreError;
@@ -68,7 +68,7 @@ impl Gate {
         let registry = self.registry();
         let now = self.clock().now();
         for ring in KeyRing::all(&registry) {
-            for key in ring.ending(limits::KEY_ENDS_SOON, now) {
+            for key in ring.ending(bounds::KEY_ENDS_SOON, now) {
                 self.report_ending_key(key).await?;
             }
         }
@@ -78,7 +78,7 @@ impl Gate {
     async fn report_ending_key(&self, key: &Key) -> Result<(), StoreError> {
         let now = self.clock().now();
         let polled = self.last_poll(&key.service).await?;
-        if polled.is_some_and(|at| now.since(at) < limits::CONFIG_POLL_MISSED) {
+        if polled.is_some_and(|at| now.since(at) < bounds::CONFIG_POLL_MISSED) {
             return Ok(());
         }
         // A service has one key that ends at a time, so one note is enough. Versions begin anew with a service that is

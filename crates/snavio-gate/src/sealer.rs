@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use snavio_model::limits;
+use snavio_model::bounds;
 use snavio_model::registry::{Fault, LoggedChange, Seal, Signer, Skipped};
 use snavio_store::StoreError;
 use tokio::sync::Mutex;
@@ -138,7 +138,7 @@ impl Sealer {
     /// Over the changes that follow, or over those that a restore skipped.
     async fn next(&self, gate: &Gate, last: Option<&Seal>) -> Result<Seal, Trouble> {
         let (first, now) = (last.map_or(1, |seal| seal.last_version + 1), gate.clock().now());
-        let logged = gate.store().logged_since(first - 1, limits::SEAL_CHANGES_MAX).await?;
+        let logged = gate.store().logged_since(first - 1, bounds::SEAL_CHANGES_MAX).await?;
         if logged.first().is_none_or(|change| change.version != first) {
             let (name, _) = Skipped { first, last: first }.note();
             let noted = gate.store().note(&name).await?;

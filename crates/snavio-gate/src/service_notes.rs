@@ -1,7 +1,7 @@
 //! What is noted of services beside the registry, for all nodes, and forgotten once they are gone: whoever is
 //! registered under such a name later is another.
 
-use snavio_model::limits;
+use snavio_model::bounds;
 use snavio_model::name::ServiceName;
 use snavio_store::StoreError;
 
@@ -44,7 +44,7 @@ impl Gate {
     /// Looks at the notes after this one, as many as make a page, and forgets those of services that are not
     /// registered. Says where to go on: the next look after the last page begins anew.
     pub async fn forget_services(&self, after: &str) -> Result<String, StoreError> {
-        let notes = self.store().notes_after(after, limits::PAGE_MAX).await?;
+        let notes = self.store().notes_after(after, bounds::PAGE_MAX).await?;
         // Only after that: of a service that was registered meanwhile nothing may be forgotten, and what it changed
         // since then is not what was read.
         self.refresh_registry().await?;
@@ -54,7 +54,7 @@ impl Gate {
                 self.store().remove_note(name, value).await?;
             }
         }
-        let is_last = notes.len() < limits::PAGE_MAX;
+        let is_last = notes.len() < bounds::PAGE_MAX;
         Ok(notes.into_iter().next_back().filter(|_| !is_last).map(|(name, _)| name).unwrap_or_default())
     }
 }

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use snavio_model::breaker::{Allowed, Breaker, Presence, State, Turn};
+use snavio_model::delivery::breaker::{Allowed, Breaker, Presence, State, Turn};
+use snavio_model::delivery::share;
+use snavio_model::delivery::share::{Asking, Places, Source};
 use snavio_model::name::QueueKey;
-use snavio_model::share::{self, Asking, Places, Source};
 use snavio_model::time::Timestamp;
 use tokio::sync::Notify;
 
@@ -225,7 +226,7 @@ impl Drop for Place {
 
 #[cfg(test)]
 mod tests {
-    use snavio_model::limits::{BREAKER_FAILURES, CALLS_MAX, CALLS_PER_QUEUE_MAX};
+    use snavio_model::bounds::{BREAKER_FAILURES, CALLS_MAX, CALLS_PER_QUEUE_MAX};
 
     use super::*;
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use snavio_model::adapter::{WebhookRequest, pretend};
-use snavio_model::limits::BODY_BYTES_MAX;
+use snavio_model::bounds::BODY_BYTES_MAX;
 use snavio_model::name::ServiceName;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::LiveAdapter;
+use snavio_model::signature::webhook::WebhookSignature;
 use snavio_model::time::Timestamp;
-use snavio_model::webhook::WebhookSignature;
 
 use crate::Gate;
 use crate::shield::Vouched;

@@ -4,10 +4,10 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use snavio_model::limits;
+use snavio_model::bounds;
+use snavio_model::limit::throttle::Throttle;
 use snavio_model::name::ServiceName;
 use snavio_model::refusal::{Reason, Refusal};
-use snavio_model::throttle::Throttle;
 use snavio_model::time::Timestamp;
 
 /// The counts.
@@ -15,8 +15,8 @@ pub(crate) struct WrongSignatures(Mutex<Throttle<ServiceName>>);
 
 impl Default for WrongSignatures {
     fn default() -> Self {
-        let (most, window) = (limits::SIGNATURE_FAILURES_MAX, limits::AUTH_FAILURES_WINDOW);
-        Self(Mutex::new(Throttle::new(most, window, limits::AUTH_CALLERS_MAX)))
+        let (most, window) = (bounds::SIGNATURE_FAILURES_MAX, bounds::AUTH_FAILURES_WINDOW);
+        Self(Mutex::new(Throttle::new(most, window, bounds::AUTH_CALLERS_MAX)))
     }
 }
 
@@ -29,7 +29,7 @@ impl WrongSignatures {
         match self.0.lock().unwrap_or_else(PoisonError::into_inner).fail(source.clone(), now) {
             Ok(()) => refusal,
             Err(wait) => {
-                let (most, window) = (limits::SIGNATURE_FAILURES_MAX, limits::AUTH_FAILURES_WINDOW.as_secs());
+                let (most, window) = (bounds::SIGNATURE_FAILURES_MAX, bounds::AUTH_FAILURES_WINDOW.as_secs());
                 let last = refusal.detail;
                 let detail = format!(
                     "{source} sent more than {most} wrong signatures within {window} s; the last: {last}"

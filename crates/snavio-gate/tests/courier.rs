@@ -10,16 +10,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use snavio_gate::{Attempt, Gate, Processor, Settings};
-use snavio_model::breaker::{Presence, State};
+use snavio_model::bounds;
 use snavio_model::claim::{ClaimPolicy, IdKey, Status};
 use snavio_model::delivery::DeadReason;
+use snavio_model::delivery::breaker::{Presence, State};
+use snavio_model::delivery::processing::{Called, Ending, Processing};
 use snavio_model::id::{MessageId, Serial};
-use snavio_model::limits;
-use snavio_model::processing::{Called, Ending, Processing};
 use snavio_model::registry::{
     Author, BoundRoute, Disabled, Entry, PushSecret, Route, Sealed, Service, Tenant, Unseal, Wish, plan,
 };
-use snavio_model::signing::Secret;
+use snavio_model::signature::signing::Secret;
 use snavio_model::time::{Clock, Timestamp};
 use snavio_store::Store;
 use snavio_store::conformance::samples::{self, at, queue};
@@ -94,7 +94,7 @@ impl Processor for Outside {
         let does = self.does.lock().unwrap().get(&name).copied().unwrap_or(Does::Takes);
         self.asked.lock().unwrap().push((name.clone(), attempt.work.attempt, attempt.now));
         self.timeouts.lock().unwrap().push(attempt.timeout);
-        let latest = attempt.now.plus(attempt.timeout + limits::CALL_LEASE_MARGIN);
+        let latest = attempt.now.plus(attempt.timeout + bounds::CALL_LEASE_MARGIN);
         assert!(latest <= attempt.work.visible_at, "a call outlasts its lease");
         let failed =
             |retry_after| Ending::Failed { error: "no".into(), is_final: false, answer: None, retry_after };
@@ -256,9 +256,9 @@ async fn while_a_target_is_down_what_waits_loses_no_attempts() {
         (state.breaker == State::Open && state.calls == 0).then_some(state)
     });
     let opened = opened.await;
-    assert!(opened.failures >= limits::BREAKER_FAILURES && opened.probes_at.is_some(), "{opened:?}");
+    assert!(opened.failures >= bounds::BREAKER_FAILURES && opened.probes_at.is_some(), "{opened:?}");
     let before = stage.outside.asked("down").len();
-    assert!(before <= limits::CALLS_PER_QUEUE_MAX, "{before} calls found out what a few could have");
+    assert!(before <= bounds::CALLS_PER_QUEUE_MAX, "{before} calls found out what a few could have");
     // Each probe is one call, and they come ever less often.
     stage
         .until("it was probed", Duration::from_millis(200), async || {
@@ -293,12 +293,12 @@ async fn what_finds_no_place_loses_no_attempts_and_is_not_asked_for_all_the_time
     stage
         .until("all that were under way are over", Duration::ZERO, async || {
             let calls = stage.gate.target(&queue("crowded"))?.calls;
-            (calls == 0 && asked().len() >= limits::BREAKER_FAILURES as usize).then_some(())
+            (calls == 0 && asked().len() >= bounds::BREAKER_FAILURES as usize).then_some(())
         })
         .await;
     tokio::time::sleep(Duration::from_millis(1500)).await;
     let before = asked().len();
-    assert!(before <= 2 * limits::CALLS_PER_QUEUE_MAX, "{before} calls found out what a few could have");
+    assert!(before <= 2 * bounds::CALLS_PER_QUEUE_MAX, "{before} calls found out what a few could have");
     stage
         .until("there was no place for some time", Duration::from_millis(200), async || {
             (asked().len() >= before + 4).then_some(())
@@ -346,9 +346,9 @@ async fn targets_that_hang_hold_up_nobody_else() {
             (before == held && held == under_way() && held > 49).then_some(())
         })
         .await;
-    assert!(held <= limits::CALLS_MAX, "{held} calls hang");
+    assert!(held <= bounds::CALLS_MAX, "{held} calls hang");
     let most = names[1..].iter().filter_map(|it| stage.gate.target(&queue(it))).map(|it| it.calls).max();
-    assert!(most <= Some(limits::CALLS_PER_QUEUE_MAX), "{most:?}");
+    assert!(most <= Some(bounds::CALLS_PER_QUEUE_MAX), "{most:?}");
     // Nothing is leased that is not being called for.
     let mut leased = 0;
     for name in &names[1..] {
@@ -414,7 +414,7 @@ async fn what_waits_when_its_route_is_disabled_spends_no_attempt() {
     let calls = || stage.gate.target(&queue("moving")).map(|it| it.calls);
     stage.outside.set("moving", Does::HangsAndTakes);
     stage.queue(0, 500).await;
-    let most = limits::CALLS_PER_QUEUE_MAX;
+    let most = bounds::CALLS_PER_QUEUE_MAX;
     stage
         .until("as many as may be are called", Duration::ZERO, async || (asked().len() == most).then_some(()))
         .await;
@@ -632,7 +632,7 @@ async fn who_leaves_takes_nothing_more_and_hears_out_its_calls() {
     let asked = || stage.outside.asked("slow").len();
     stage.outside.set("slow", Does::HangsAndTakes);
     stage.queue(0, 100).await;
-    let most = limits::CALLS_PER_QUEUE_MAX;
+    let most = bounds::CALLS_PER_QUEUE_MAX;
     stage
         .until("as many as may be are called", Duration::ZERO, async || (asked() == most).then_some(()))
         .await;
@@ -657,7 +657,7 @@ async fn who_leaves_gives_up_calls_that_do_not_end() {
     let stage = Stage::set(&["hung".to_owned()], 1).await;
     stage.outside.set("hung", Does::Hangs);
     stage.queue(0, 100).await;
-    let most = limits::CALLS_PER_QUEUE_MAX;
+    let most = bounds::CALLS_PER_QUEUE_MAX;
     let asked = || stage.outside.asked("hung").len();
     stage
         .until("as many as may be are called", Duration::ZERO, async || (asked() == most).then_some(()))

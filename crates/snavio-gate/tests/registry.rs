@@ -11,7 +11,7 @@ use snavio_gate::{Arrival, Form, Gate, Settings, Wait};
 use snavio_model::message::MessageKind;
 use snavio_model::refusal::Reason;
 use snavio_model::registry::{Change, Entry, Sealed, Unseal};
-use snavio_model::signing::Secret;
+use snavio_model::signature::signing::Secret;
 use snavio_model::time::{Clock, Timestamp};
 use snavio_store::Store;
 use snavio_store::embedded::{self, EmbeddedStore};

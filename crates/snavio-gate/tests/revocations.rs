@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use snavio_gate::{Answer, Arrival, Form, Gate, Settings, Wait};
-use snavio_model::command::NewCommand;
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::message::MessageKind;
+use snavio_model::message::command::NewCommand;
 use snavio_model::name::{GrantedName, ServiceName};
 use snavio_model::refusal::{Reason, Refused};
 use snavio_model::registry::{
     Acl, Author, Ban, Entry, Grant, Key, Profile, Registry, Sealed, Service, Tenant, Unseal, Wish, plan,
 };
-use snavio_model::signing::Secret;
+use snavio_model::signature::signing::Secret;
 use snavio_model::time::{Clock, Timestamp};
 use snavio_store::Store;
 use snavio_store::postgres::{Options, PostgresStore};

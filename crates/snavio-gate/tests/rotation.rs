@@ -12,7 +12,7 @@ use snavio_model::name::ServiceName;
 use snavio_model::registry::{
     Author, Entry, EntryKey, Key, KeyRing, NewSecrets, Sealed, Service, Tenant, Unseal, Wish, plan, version,
 };
-use snavio_model::signing::Secret;
+use snavio_model::signature::signing::Secret;
 use snavio_model::time::{Clock, Timestamp};
 use snavio_store::Store;
 use snavio_store::embedded::{self, EmbeddedStore};

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use snavio_gate::{Gate, Loaded, Settings, SnapshotKeys, Snapshots};
-use snavio_model::ed25519::{SigningKey, VerifyingKey};
 use snavio_model::id::Serial;
+use snavio_model::registry::snapshot::{Manifest, latest_key, verify};
 use snavio_model::registry::{Change, Entry, Sealed, Unseal};
-use snavio_model::signing::Secret;
-use snavio_model::snapshot::{Manifest, latest_key, verify};
+use snavio_model::signature::ed25519::{SigningKey, VerifyingKey};
+use snavio_model::signature::signing::Secret;
 use snavio_model::time::Timestamp;
 use snavio_store::Store;
 use snavio_store::embedded::{EmbeddedStore, Options};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use snavio_gate::{Gate, Settings};
 use snavio_model::registry::{Sealed, Unseal};
-use snavio_model::signing::Secret;
+use snavio_model::signature::signing::Secret;
 use snavio_model::time::Timestamp;
 use snavio_store::embedded::{EmbeddedStore, Options};
 use snavio_store::{NodeState, Store};

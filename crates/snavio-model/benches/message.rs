@@ -5,12 +5,12 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use snavio_model::command::{CommandEnvelope, NewCommand};
 use snavio_model::id::MessageId;
 use snavio_model::json::Reader;
+use snavio_model::message::command::{CommandEnvelope, NewCommand};
+use snavio_model::message::payload::Payload;
 use snavio_model::name::{CommandName, KeyVersion, ServiceName, TargetText};
-use snavio_model::payload::Payload;
-use snavio_model::signing::Secret;
+use snavio_model::signature::signing::Secret;
 
 /// 400 bytes in the order and spelling of a common producer: unsorted, with white space, money and an escape.
 const PAYLOAD: &str = r#"{"invoiceId": "INV-2026-004711", "customer": {"id": "c-88121", "name": "Zo\u00eb & Sons", "vat": "DE811907980"}, "amount": 1234567.10, "currency": "EUR", "postingDate": "2026-11-15", "effectiveDate": "2026-11-30", "lines": [{"sku": "A-1", "qty": 3, "price": 0.0500}, {"sku": "B-22", "qty": 12, "price": 199.99}], "approved": true, "note": null, "reference": "c0ffee00-1234-4abc-9def-0123456789ab"}"#;

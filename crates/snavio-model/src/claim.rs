@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::bounds;
+use crate::delivery::processing::{Attempts, Ending};
 use crate::delivery::{DeadReason, Tracking};
 use crate::hash::DomainHash;
 use crate::id::{MessageId, Serial};
-use crate::limits;
 use crate::name::{ServiceName, TenantName};
-use crate::processing::{Attempts, Ending};
 use crate::time::Timestamp;
 
 /// How a route treats an id that it has seen before (CLM-3).
@@ -59,23 +59,23 @@ fn seconds(time: Duration) -> u32 {
 }
 
 fn strict_keep_seconds() -> u32 {
-    seconds(limits::STRICT_KEEP)
+    seconds(bounds::STRICT_KEEP)
 }
 
 fn event_keep_seconds() -> u32 {
-    seconds(limits::EVENT_KEEP)
+    seconds(bounds::EVENT_KEEP)
 }
 
 fn seen_keep_seconds() -> u32 {
-    seconds(limits::SEEN_KEEP)
+    seconds(bounds::SEEN_KEEP)
 }
 
 fn hot_days() -> u32 {
-    limits::HOT_DAYS
+    bounds::HOT_DAYS
 }
 
 fn ledger_keep_seconds() -> u32 {
-    seconds(limits::LEDGER_KEEP_MIN)
+    seconds(bounds::LEDGER_KEEP_MIN)
 }
 
 impl ClaimPolicy {
@@ -139,7 +139,7 @@ impl ClaimPolicy {
     /// What is wrong with the policy's parameters, with the arithmetic (CLM-15, CLM-20).
     pub fn problem(self, window: Duration, retries: Attempts) -> Option<String> {
         let keep = self.keep()?;
-        let least = 2 * window + limits::CLAIM_KEEP_SLACK + retries.total();
+        let least = 2 * window + bounds::CLAIM_KEEP_SLACK + retries.total();
         if keep < least {
             let (and, plus) = match retries.count {
                 0 => (" and a wait for the commit", String::new()),
@@ -152,14 +152,14 @@ impl ClaimPolicy {
                 "claim.keep_seconds is {}, but a claim must outlive twice the replay window{and}: 2 × {} s + {} s{plus} = {} s",
                 keep.as_secs(),
                 window.as_secs(),
-                limits::CLAIM_KEEP_SLACK.as_secs(),
+                bounds::CLAIM_KEEP_SLACK.as_secs(),
                 least.as_secs()
             ));
         }
         let is_audited = matches!(self, Self::Ledger { .. });
-        if is_audited && keep < limits::LEDGER_KEEP_MIN {
+        if is_audited && keep < bounds::LEDGER_KEEP_MIN {
             let (days, seconds) =
-                (limits::LEDGER_KEEP_MIN.as_secs() / 86_400, limits::LEDGER_KEEP_MIN.as_secs());
+                (bounds::LEDGER_KEEP_MIN.as_secs() / 86_400, bounds::LEDGER_KEEP_MIN.as_secs());
             return Some(format!(
                 "claim.keep_seconds is {}, but ledger claims are kept for seven years at least: {days} days × 86400 s = {seconds} s",
                 keep.as_secs(),
@@ -168,7 +168,7 @@ impl ClaimPolicy {
         if self.hot().is_some_and(|hot| hot.is_zero() || hot > keep) {
             return Some("claim.hot_days is at least 1, and not longer than the claim is kept".to_owned());
         }
-        let most = if is_audited { limits::LEDGER_KEEP_MAX } else { limits::CLAIM_KEEP_MAX };
+        let most = if is_audited { bounds::LEDGER_KEEP_MAX } else { bounds::CLAIM_KEEP_MAX };
         (keep > most).then(|| format!("claim.keep_seconds is {}, at most {}", keep.as_secs(), most.as_secs()))
     }
 }
@@ -247,7 +247,7 @@ impl Claim {
     /// Whether it is kept for an audit: it goes on the record when it goes (CLM-18). Claims from before there was an
     /// archive do not say when they cool; they are known by how long they are kept, which no other policy may.
     pub fn is_audited(&self) -> bool {
-        self.hot_until.is_some() || self.expires_at.since(self.first_seen_at) >= limits::LEDGER_KEEP_MIN
+        self.hot_until.is_some() || self.expires_at.since(self.first_seen_at) >= bounds::LEDGER_KEEP_MIN
     }
 
     /// How an attempt moves it on, and what is to be done with its delivery. It is kept for as long as the message may
@@ -293,8 +293,8 @@ impl Claim {
     /// Until when the message may still be sent again if its work ended then (CLM-20). No policy may keep its claims for
     /// shorter than the window in force takes, so what it keeps them for is enough; and the longest window always is.
     fn kept_after(&self, ended_at: Timestamp) -> Timestamp {
-        let takes = |window: Duration| 2 * window + limits::CLAIM_KEEP_SLACK;
-        let (least, most) = (takes(limits::REPLAY_WINDOW), takes(limits::REPLAY_WINDOW_MAX));
+        let takes = |window: Duration| 2 * window + bounds::CLAIM_KEEP_SLACK;
+        let (least, most) = (takes(bounds::REPLAY_WINDOW), takes(bounds::REPLAY_WINDOW_MAX));
         ended_at.plus(self.expires_at.since(self.first_seen_at).clamp(least, most))
     }
 
@@ -528,7 +528,7 @@ impl Progress {
         let unknown = if was_handed_out { "; whether it is done is not known" } else { "" };
         let last = self.error.take().map(|last| format!("; last: {last}")).unwrap_or_default();
         let error = format!("{why}{unknown}{last}");
-        self.error = Some(error.chars().take(limits::ERROR_CHARS_MAX).collect());
+        self.error = Some(error.chars().take(bounds::ERROR_CHARS_MAX).collect());
         self.attempts = self.attempts.max(receives);
         self.ended_at = Some(now);
     }
@@ -565,7 +565,7 @@ impl Progress {
 /// What is kept of an error's text.
 fn printable(error: &str) -> String {
     let printable = |it: char| if it.is_control() { ' ' } else { it };
-    error.chars().map(printable).take(limits::ERROR_CHARS_MAX).collect()
+    error.chars().map(printable).take(bounds::ERROR_CHARS_MAX).collect()
 }
 
 /// An attempt that is to be ended.
@@ -624,5 +624,7 @@ pub enum Next {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fenced;
 
+pub mod conflict;
+pub mod recent;
 #[cfg(test)]
 mod tests;

@@ -1,14 +1,18 @@
 //! Deliveries: a message on its way to one destination, its leases, and what ends it (DLV-2, DLV-3).
 
+pub mod breaker;
+pub mod processing;
+pub mod share;
+
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::bounds;
+use crate::delivery::processing::Ending;
 use crate::id::Serial;
-use crate::limits;
 use crate::name::QueueKey;
-use crate::order::Lane;
-use crate::processing::Ending;
+use crate::ordering::Lane;
 use crate::registry::BoundRoute;
 use crate::time::Timestamp;
 
@@ -106,7 +110,7 @@ impl Delivery {
         if receives >= receives_max {
             return Some(DeadReason::ReceivesExhausted);
         }
-        (now.since(queued_at) >= limits::QUEUE_RETENTION).then_some(DeadReason::RetentionExpired)
+        (now.since(queued_at) >= bounds::QUEUE_RETENTION).then_some(DeadReason::RetentionExpired)
     }
 }
 
@@ -233,7 +237,7 @@ impl DeadLetter {
     #[must_use]
     pub fn after(self, ending: &Ending) -> Self {
         let printable = |it: char| if it.is_control() { ' ' } else { it };
-        let short = |error: &str| error.chars().map(printable).take(limits::ERROR_CHARS_MAX).collect();
+        let short = |error: &str| error.chars().map(printable).take(bounds::ERROR_CHARS_MAX).collect();
         Self { error: ending.error().map(short), ..self }
     }
 
@@ -302,7 +306,7 @@ mod tests {
             assert_eq!(stored, Some((letter.reason, letter.error)));
         }
         let long = plain.after(&Ending::Unknown { error: "ä".repeat(9_999) });
-        assert_eq!(long.error.unwrap().chars().count(), limits::ERROR_CHARS_MAX);
+        assert_eq!(long.error.unwrap().chars().count(), bounds::ERROR_CHARS_MAX);
         for unfit in ["", "lost", "lost: failed", "failedx"] {
             assert_eq!(DeadLetter::stored_reason(unfit), None, "{unfit}");
         }

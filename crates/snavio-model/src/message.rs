@@ -1,17 +1,23 @@
 //! A message that passed the shield, as it is stored, delivered and answered.
 
+pub mod command;
+pub mod event;
+pub(crate) mod form;
+pub mod payload;
+pub mod trace;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::adapter::EVIDENCE;
-use crate::event::EventEnvelope;
 use crate::hash::DomainHash;
 use crate::id::MessageId;
+use crate::message::event::EventEnvelope;
+use crate::message::trace::{CorrelationId, Traceparent};
 use crate::name::{CommandName, KeyVersion, ServiceName, TenantName};
 use crate::refusal::Subject;
 use crate::time::Timestamp;
-use crate::trace::{CorrelationId, Traceparent};
 
 /// What kind of message something is: the two are written, signed and addressed differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -260,7 +260,7 @@ impl fmt::Display for QueueKey {
 
 /// Only what looks like a member's name is repeated: an answer must not echo whatever text was sent.
 pub fn is_short_identifier(text: &str) -> bool {
-    text.len() <= crate::limits::NAMED_MEMBER_BYTES_MAX
+    text.len() <= crate::bounds::NAMED_MEMBER_BYTES_MAX
         && text.starts_with(|first: char| first.is_ascii_alphabetic())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }

@@ -1,17 +1,17 @@
 //! The known name that is nearest to an unknown one, for refusals (QUA-5). The unknown one is a caller's text of any length:
 //! the work that it causes is bounded.
 
-use crate::limits;
+use crate::bounds;
 
 /// Less similar names do not help.
 pub(crate) const SIMILARITY_MIN: f64 = 0.7;
 
 /// The known name that is nearest to an unknown one, if any is near. Of many known names the first ones are compared.
 pub fn nearest<T: AsRef<str>>(unknown: &str, known: impl IntoIterator<Item = T>) -> Option<T> {
-    if unknown.len() > limits::NAME_COMPARED_BYTES_MAX {
+    if unknown.len() > bounds::NAME_COMPARED_BYTES_MAX {
         return None;
     }
-    let known = known.into_iter().take(limits::NAMES_COMPARED_MAX);
+    let known = known.into_iter().take(bounds::NAMES_COMPARED_MAX);
     let candidates = known.map(|name| (strsim::jaro_winkler(unknown, name.as_ref()), name));
     let best = candidates.max_by(|(one, _), (other, _)| one.total_cmp(other));
     best.filter(|(similarity, _)| *similarity > SIMILARITY_MIN).map(|(_, name)| name)
@@ -42,16 +42,16 @@ mod tests {
     fn long_texts_and_many_names_are_not_compared() {
         let compared = Cell::new(0);
         let known = || {
-            let name = "x".repeat(limits::NAME_COMPARED_BYTES_MAX);
-            (0..10 * limits::NAMES_COMPARED_MAX)
+            let name = "x".repeat(bounds::NAME_COMPARED_BYTES_MAX);
+            (0..10 * bounds::NAMES_COMPARED_MAX)
                 .map(move |_| name.clone())
                 .inspect(|_| compared.set(compared.get() + 1))
         };
-        let longest = "x".repeat(limits::NAME_COMPARED_BYTES_MAX);
+        let longest = "x".repeat(bounds::NAME_COMPARED_BYTES_MAX);
         assert_eq!(nearest(&format!("{longest}x"), known()), None);
         assert_eq!(compared.get(), 0);
         assert_eq!(nearest("y", known()), None);
-        assert_eq!(compared.get(), limits::NAMES_COMPARED_MAX);
+        assert_eq!(compared.get(), bounds::NAMES_COMPARED_MAX);
         assert_eq!(nearest(&longest, [&longest]), Some(&longest));
     }
 }

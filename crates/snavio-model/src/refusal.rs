@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::id::{MessageId, Serial};
 use crate::message::MessageKind;
+use crate::message::trace::{CorrelationId, Journey, Traceparent};
 use crate::name::{CommandName, ServiceName};
 use crate::time::Timestamp;
-use crate::trace::{CorrelationId, Journey, Traceparent};
 
 /// Why something was refused, in the words of the contract, with what the caller needs to know.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

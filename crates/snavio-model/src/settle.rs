@@ -27,8 +27,8 @@ pub use outcome::{Outcome, Settlement};
 use taking::{Taking, Way, way};
 pub use working::{Known, Recorded, Working};
 
+use crate::bounds;
 use crate::claim::{Claim, ClaimKey};
-use crate::limits;
 use crate::message::Message;
 use crate::name::QueueKey;
 use crate::registry::BoundRoute;
@@ -143,7 +143,7 @@ fn check_claim(
         Some(_) => Some(Outcome::Taken),
         // A claim is over at its very end, so the wait that it was made to outlast is too long at its own.
         None => {
-            (now.since(intake.message.received_at) >= limits::CLAIM_KEEP_SLACK).then_some(Outcome::TooLate)
+            (now.since(intake.message.received_at) >= bounds::CLAIM_KEEP_SLACK).then_some(Outcome::TooLate)
         }
     }
 }

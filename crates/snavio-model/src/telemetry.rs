@@ -1,21 +1,25 @@
 //! Telemetry records: what happened, told to the tenant it happened to (TEL-1).
 
+pub mod lines;
+pub mod log_limiter;
+pub mod seldom;
+
 use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::bounds;
+use crate::claim::conflict::Conflict;
 use crate::claim::{ClaimKey, IdKey, Present};
-use crate::conflict::Conflict;
 use crate::delivery::{DeadLetter, Receipt};
 use crate::id::{MessageId, Serial};
-use crate::limits;
+use crate::message::trace::{CorrelationId, Traceparent};
 use crate::message::{Message, MessageKind, Path};
 use crate::name::{ServiceName, TenantName};
 use crate::refusal::{Refusal, Report, Skew, Subject};
 use crate::registry::{Key, Revocation, Route, Used, event_type_of};
 use crate::time::Timestamp;
-use crate::trace::{CorrelationId, Traceparent};
 
 /// The types of records.
 pub const TYPES: [&str; 19] = [
@@ -253,7 +257,7 @@ pub fn executed_after_revoked(revocation: &Revocation, late: &Late<'_>, at: Time
 pub fn skew(message: &Message, sent_at: Timestamp, window: Duration) -> Option<Record> {
     let skew = Skew { sent_at, received_at: message.received_at };
     let distance = skew.received_at.skew(skew.sent_at).as_millis() as u64;
-    let near = distance * 100 >= window.as_millis() as u64 * limits::SKEW_NEAR_LIMIT_PERCENT;
+    let near = distance * 100 >= window.as_millis() as u64 * bounds::SKEW_NEAR_LIMIT_PERCENT;
     let kind = if near {
         "snavio.telemetry.skew_near_limit"
     } else if is_sampled(&message.id) {

@@ -6,15 +6,15 @@
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
-use snavio_model::command::{CommandEnvelope, NewCommand};
 use snavio_model::hash::DomainHash;
 use snavio_model::id::MessageId;
 use snavio_model::json::Pointer;
+use snavio_model::message::command::{CommandEnvelope, NewCommand};
+use snavio_model::message::payload::Payload;
 use snavio_model::name::{CommandName, KeyVersion, ServiceName, TargetText};
-use snavio_model::payload::Payload;
 use snavio_model::refusal::Refusal;
-use snavio_model::signing::{Secret, Signature};
-use snavio_model::webhook::{self, WebhookSignature};
+use snavio_model::signature::signing::{Secret, Signature};
+use snavio_model::signature::webhook::{self, WebhookSignature};
 
 fn vectors<T: DeserializeOwned>(file: &str) -> T {
     let path = format!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/vectors/{}"), file);

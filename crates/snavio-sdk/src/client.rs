@@ -7,14 +7,14 @@ use std::time::Duration;
 use reqwest::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use snavio_model::command::NewCommand;
 use snavio_model::delivery::Receipt;
-use snavio_model::event::NewEvent;
 use snavio_model::id::{MessageId, Serial};
+use snavio_model::message::command::NewCommand;
+use snavio_model::message::event::NewEvent;
+use snavio_model::message::trace::CorrelationId;
 use snavio_model::name::{CommandName, EventVersion, KeyVersion, ServiceName, TargetText};
-use snavio_model::signing::Secret;
+use snavio_model::signature::signing::Secret;
 use snavio_model::time::Timestamp;
-use snavio_model::trace::CorrelationId;
 use tokio::sync::Mutex;
 use zeroize::Zeroize;
 

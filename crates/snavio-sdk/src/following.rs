@@ -7,11 +7,11 @@ use std::time::Duration;
 use reqwest::Method;
 use serde::Deserialize;
 use serde_json::Value;
-use snavio_model::limits;
+use snavio_model::bounds;
 use snavio_model::name::KeyVersion;
-use snavio_model::signed_request::{TENANT_CONFIG, TENANT_CONFIG_PATH};
-use snavio_model::signing::Secret;
-use snavio_model::webhook;
+use snavio_model::signature::signed_request::{TENANT_CONFIG, TENANT_CONFIG_PATH};
+use snavio_model::signature::signing::Secret;
+use snavio_model::signature::webhook;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 use zeroize::Zeroizing;
@@ -74,7 +74,7 @@ impl Following {
     pub(crate) fn new(credentials: Credentials) -> Result<Self, ApiError> {
         let current = Arc::new(Signer::new(credentials)?);
         let keys = RwLock::new(Keys { current, previous: None });
-        Ok(Self { keys, every: Some(limits::CONFIG_POLL), keep: None, polled: Mutex::new(None) })
+        Ok(Self { keys, every: Some(bounds::CONFIG_POLL), keep: None, polled: Mutex::new(None) })
     }
 
     /// The key to sign with.

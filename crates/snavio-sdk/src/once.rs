@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use snavio_model::bounds;
 use snavio_model::hash::DomainHash;
 use snavio_model::json::Fault;
-use snavio_model::limits;
 use snavio_model::name::{CommandName, ServiceName};
 
 use crate::client::now;
@@ -27,7 +27,7 @@ pub const RESULT_BYTES_MAX: usize = 64 * 1024;
 /// For so long a consumer waits for another one that is at the same message, or for the database's lock.
 pub const WAIT_MAX: Duration = Duration::from_secs(30);
 /// The gateway delivers for this long: claims that are forgotten earlier would let an effect happen twice.
-pub const KEPT_MIN: Duration = limits::QUEUE_RETENTION;
+pub const KEPT_MIN: Duration = bounds::QUEUE_RETENTION;
 
 /// What became of a delivery, with the result that its effect left.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
+use snavio_model::bounds;
 use snavio_model::delivery::Receipt;
-use snavio_model::limits;
+use snavio_model::delivery::processing::is_reference;
 use snavio_model::name::QueueName;
-use snavio_model::processing::is_reference;
 use tokio::task::{JoinError, JoinSet};
 
 use crate::{ApiError, Client, Delivery};
@@ -67,7 +67,7 @@ pub struct Receiver {
 impl Receiver {
     /// For a queue of the client's service: 10 deliveries at once, leased for 30 seconds at a time.
     pub fn new(client: Arc<Client>, queue: QueueName) -> Self {
-        let (at_once, visibility) = (limits::RECEIVE_MESSAGES_MAX, limits::VISIBILITY_DEFAULT);
+        let (at_once, visibility) = (bounds::RECEIVE_MESSAGES_MAX, bounds::VISIBILITY_DEFAULT);
         Self { client, queue, at_once, visibility }
     }
 
@@ -82,7 +82,7 @@ impl Receiver {
     /// runs; this is how long others wait for the deliveries of a consumer that died.
     #[must_use]
     pub fn visibility(mut self, visibility: Duration) -> Self {
-        self.visibility = visibility.clamp(VISIBILITY_MIN, limits::VISIBILITY_MAX);
+        self.visibility = visibility.clamp(VISIBILITY_MIN, bounds::VISIBILITY_MAX);
         self
     }
 
@@ -145,8 +145,8 @@ impl Receiver {
         while under_way.len() >= self.at_once {
             under_way.join_next().await;
         }
-        let max = (self.at_once - under_way.len()).min(limits::RECEIVE_MESSAGES_MAX);
-        self.client.receive(self.queue.as_str(), max, self.visibility, limits::RECEIVE_WAIT_MAX).await
+        let max = (self.at_once - under_way.len()).min(bounds::RECEIVE_MESSAGES_MAX);
+        self.client.receive(self.queue.as_str(), max, self.visibility, bounds::RECEIVE_WAIT_MAX).await
     }
 
     /// Has the work of one delivery done, and ends or gives back the delivery.
@@ -179,7 +179,7 @@ impl Receiver {
                     queue, delivery = %id, attempt, ?delay, is_unknown, error = &*error as &dyn Error,
                     "the work failed, and the delivery is given back"
                 );
-                let said: String = error.to_string().chars().take(limits::ERROR_CHARS_MAX).collect();
+                let said: String = error.to_string().chars().take(bounds::ERROR_CHARS_MAX).collect();
                 persist(async || match is_unknown {
                     false => self.client.release(queue, &receipts, delay, Some(&said)).await,
                     true => self.client.release_unknown(queue, &receipts, delay, Some(&said)).await,

@@ -15,7 +15,7 @@ use http::header::EXPECT;
 use http::{Request, Version};
 use http_body_util::BodyExt;
 use hyper::body::{Frame, Incoming, SizeHint};
-use snavio_model::limits;
+use snavio_model::bounds;
 use tokio::time::Sleep;
 
 /// Why a body ended early.
@@ -89,7 +89,7 @@ impl Drop for Arriving {
     fn drop(&mut self) {
         let unread = self.incoming.take().filter(|incoming| self.linger && !incoming.is_end_stream());
         if let (Some(incoming), Ok(runtime)) = (unread, tokio::runtime::Handle::try_current()) {
-            runtime.spawn(tokio::time::timeout(limits::LINGER, discard(incoming)));
+            runtime.spawn(tokio::time::timeout(bounds::LINGER, discard(incoming)));
         }
     }
 }
@@ -98,7 +98,7 @@ async fn discard(mut incoming: Incoming) {
     let mut bytes = 0;
     while let Some(Ok(frame)) = incoming.frame().await {
         bytes += frame.data_ref().map_or(0, Bytes::len);
-        if bytes > limits::LINGER_BYTES_MAX {
+        if bytes > bounds::LINGER_BYTES_MAX {
             return;
         }
     }

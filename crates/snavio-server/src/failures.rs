@@ -5,8 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use http::Extensions;
+use snavio_model::limit::throttle::Throttle;
 use snavio_model::refusal::{Reason, Refusal};
-use snavio_model::throttle::Throttle;
 use snavio_model::time::Timestamp;
 
 use crate::door::Remote;

@@ -8,7 +8,7 @@ use hyper::rt::{Read, Write};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use snavio_model::limits;
+use snavio_model::bounds;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
@@ -116,18 +116,18 @@ impl Listener {
             .http1()
             .timer(TokioTimer::new())
             .header_read_timeout(self.header_timeout)
-            .max_headers(limits::HEADERS_MAX)
-            .max_buf_size(limits::HEADER_BYTES_MAX);
+            .max_headers(bounds::HEADERS_MAX)
+            .max_buf_size(bounds::HEADER_BYTES_MAX);
         builder
             .http2()
             .timer(TokioTimer::new())
             .keep_alive_interval(HTTP2_PING)
-            .max_concurrent_streams(limits::HTTP2_STREAMS_MAX)
-            .max_pending_accept_reset_streams(limits::HTTP2_RESETS_MAX)
-            .max_local_error_reset_streams(limits::HTTP2_RESETS_MAX)
-            .initial_stream_window_size(limits::HTTP2_STREAM_BYTES)
-            .initial_connection_window_size(limits::HTTP2_CONNECTION_BYTES)
-            .max_header_list_size(limits::HTTP2_HEADER_BYTES_MAX);
+            .max_concurrent_streams(bounds::HTTP2_STREAMS_MAX)
+            .max_pending_accept_reset_streams(bounds::HTTP2_RESETS_MAX)
+            .max_local_error_reset_streams(bounds::HTTP2_RESETS_MAX)
+            .initial_stream_window_size(bounds::HTTP2_STREAM_BYTES)
+            .initial_connection_window_size(bounds::HTTP2_CONNECTION_BYTES)
+            .max_header_list_size(bounds::HTTP2_HEADER_BYTES_MAX);
         let connection = builder.serve_connection(io, doorway);
         let _ = watcher.watch(connection.into_owned()).await;
     }

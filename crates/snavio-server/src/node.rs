@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use hyper_util::service::TowerToHyperService;
 use snavio_gate::{Archive, Gate, Loaded, Snapshots};
-use snavio_model::age::JITTER_MAX;
-use snavio_model::limits;
+use snavio_model::bounds;
+use snavio_model::registry::age::JITTER_MAX;
 use snavio_model::registry::{NewSecrets, Registry, Sealed};
 use snavio_model::time::{Clock, Timestamp};
 use snavio_store::embedded::{EmbeddedStore, OpenError, Options, Plant};
@@ -231,11 +231,11 @@ impl Node {
             gate,
             platform,
             sessions: Sessions::new(
-                config.server.requests_max / limits::TENANT_PART,
-                config.server.bodies_bytes_max / limits::TENANT_PART,
+                config.server.requests_max / bounds::TENANT_PART,
+                config.server.bodies_bytes_max / bounds::TENANT_PART,
             ),
             load: Arc::clone(&load),
-            hook_bodies: Bounded::new(config.server.bodies_bytes_max / limits::TENANT_PART),
+            hook_bodies: Bounded::new(config.server.bodies_bytes_max / bounds::TENANT_PART),
             failures: Failures::default(),
             polls: Polls::default(),
             overreach: Overreach::default(),
@@ -280,10 +280,10 @@ impl Node {
         tokio::spawn(keep_up(metrics, stop.clone()));
         let mut serving = vec![tokio::spawn(listener.clone().run(listeners.api))];
         if let Some(socket) = listeners.admin {
-            let own = Arc::new(Load::new(limits::ADMIN_CONNECTIONS_MAX, limits::BATCH_BYTES_MAX));
+            let own = Arc::new(Load::new(bounds::ADMIN_CONNECTIONS_MAX, bounds::BATCH_BYTES_MAX));
             let door = door(http::admin_router(Arc::clone(&app)), own);
             // Few and local: its connections must not wait for those of the API, nor need its certificate.
-            let connections = Arc::new(Semaphore::new(limits::ADMIN_CONNECTIONS_MAX));
+            let connections = Arc::new(Semaphore::new(bounds::ADMIN_CONNECTIONS_MAX));
             let listener = Listener { door, connections, tls: None, ..listener };
             serving.push(tokio::spawn(listener.run(socket)));
         }

@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use snavio_model::limit::throttle::Throttle;
 use snavio_model::refusal::Refusal;
-use snavio_model::throttle::Throttle;
 use snavio_model::time::Clock;
 use snavio_store::{Act, Deed};
 

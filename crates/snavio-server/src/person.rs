@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use snavio_model::identity::permission::Standing;
 use snavio_model::name::TenantName;
-use snavio_model::permission::Standing;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::{PersonalToken, Registry};
 use snavio_model::time::Timestamp;

@@ -10,11 +10,12 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use snavio_gate::SnapshotKeys;
 use snavio_model::adapter::ForeignSecret;
-use snavio_model::ed25519::{SigningKey, VerifyingKey};
+use snavio_model::identity::token;
+use snavio_model::identity::token::{TokenClaims, TokenFault, TokenKey};
 use snavio_model::registry::{NewSecrets, PublicKey, Sealed, Signer, Unseal};
-use snavio_model::signing::Secret;
+use snavio_model::signature::ed25519::{SigningKey, VerifyingKey};
+use snavio_model::signature::signing::Secret;
 use snavio_model::time::Timestamp;
-use snavio_model::token::{self, TokenClaims, TokenFault, TokenKey};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 

@@ -11,9 +11,9 @@ use aes_gcm::{Aes256Gcm, Nonce};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use snavio_model::adapter::ForeignSecret;
+use snavio_model::identity::token::TokenKey;
 use snavio_model::registry::{Sealed, SealingKey};
-use snavio_model::signing::Secret;
-use snavio_model::token::TokenKey;
+use snavio_model::signature::signing::Secret;
 use snavio_store::files;
 use zeroize::Zeroizing;
 

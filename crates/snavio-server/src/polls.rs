@@ -4,14 +4,14 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use snavio_gate::{Gate, ServiceNote};
-use snavio_model::limits;
+use snavio_model::bounds;
+use snavio_model::limit::throttle::Throttle;
 use snavio_model::name::{KeyVersion, ServiceName};
 use snavio_model::refusal::{Reason, Refusal};
-use snavio_model::seldom::Seldom;
-use snavio_model::signed_request;
-use snavio_model::throttle::Throttle;
+use snavio_model::signature::signed_request;
+use snavio_model::signature::webhook::WebhookSignature;
+use snavio_model::telemetry::seldom::Seldom;
 use snavio_model::time::Timestamp;
-use snavio_model::webhook::WebhookSignature;
 use snavio_store::{Act, Deed, StoreError};
 
 use crate::http::Problem;
@@ -39,12 +39,12 @@ pub(crate) struct Polls {
 
 impl Default for Polls {
     fn default() -> Self {
-        let most = limits::KEY_REPORTS_REMEMBERED_MAX;
+        let most = bounds::KEY_REPORTS_REMEMBERED_MAX;
         Self {
             taking: tokio::sync::Mutex::default(),
             replayed: Mutex::default(),
-            noted: Mutex::new(Seldom::new(limits::CONFIG_POLL_NOTED, most)),
-            recorded: Mutex::new(Seldom::new(limits::CONFIG_POLL_NOTED, most)),
+            noted: Mutex::new(Seldom::new(bounds::CONFIG_POLL_NOTED, most)),
+            recorded: Mutex::new(Seldom::new(bounds::CONFIG_POLL_NOTED, most)),
         }
     }
 }

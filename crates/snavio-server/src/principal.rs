@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use sha2::{Digest, Sha256};
-use snavio_model::limits;
+use snavio_model::bounds;
+use snavio_model::identity::permission::{Over, Permission, Standing, Verdict};
+use snavio_model::identity::token::TokenFault;
 use snavio_model::name::ServiceName;
-use snavio_model::permission::{Over, Permission, Standing, Verdict};
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::Registry;
 use snavio_model::time::Timestamp;
-use snavio_model::token::TokenFault;
 
 use crate::http::class_of;
 use crate::load::{Bounded, Load, Taken, overloaded};
@@ -329,9 +329,9 @@ impl Sessions {
 
     fn remember(&self, digest: [u8; 32], session: Arc<Session>, now: Timestamp) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= limits::TOKENS_REMEMBERED_MAX {
+        if known.len() >= bounds::TOKENS_REMEMBERED_MAX {
             known.retain(|_, session| now < session.expires_at);
-            if known.len() >= limits::TOKENS_REMEMBERED_MAX {
+            if known.len() >= bounds::TOKENS_REMEMBERED_MAX {
                 known.clear();
             }
         }
@@ -340,7 +340,7 @@ impl Sessions {
 
     fn tenant(&self, tenant: &str) -> Arc<OfTenant> {
         let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
-        if tenants.len() >= limits::TOKENS_REMEMBERED_MAX {
+        if tenants.len() >= bounds::TOKENS_REMEMBERED_MAX {
             tenants.retain(|_, tenant| Arc::strong_count(tenant) > 1);
         }
         let make = || {

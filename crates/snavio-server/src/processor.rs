@@ -5,11 +5,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use snavio_gate::{Attempt, Processor};
-use snavio_model::breaker::Presence;
 use snavio_model::cloudevents::CloudEvent;
+use snavio_model::delivery::breaker::Presence;
+use snavio_model::delivery::processing::{Called, Ending, Processing, ProcessingKind, PushForm};
 use snavio_model::message::Message;
-use snavio_model::processing::{Called, Ending, Processing, ProcessingKind, PushForm};
-use snavio_model::webhook;
+use snavio_model::signature::webhook;
 use snavio_sink::guard::GuardError;
 use snavio_sink::{Call, HttpProcessor, HttpPush, Network, Sink};
 

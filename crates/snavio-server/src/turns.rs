@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use snavio_model::limits;
+use snavio_model::bounds;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A tenant's turns, in the order they are asked for.
@@ -15,7 +15,7 @@ pub(crate) struct Turns(Arc<Semaphore>);
 
 impl Default for Turns {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(limits::TENANT_TURNS)))
+        Self(Arc::new(Semaphore::new(bounds::TENANT_TURNS)))
     }
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Turn {
 impl Turns {
     /// Waits for a turn for a request with so many messages, an event counting once for each destination.
     pub(crate) async fn take(&self, messages: usize) -> Turn {
-        self.part(messages.saturating_add(limits::TURN_OF_REQUEST)).await
+        self.part(messages.saturating_add(bounds::TURN_OF_REQUEST)).await
     }
 
     /// Waits for a turn for so much more of a request that had its own.
@@ -38,7 +38,7 @@ impl Turns {
 
     async fn part(&self, cost: usize) -> Turn {
         // However much it is, others of its tenant come through beside it.
-        let cost = u32::try_from(cost.min(limits::TENANT_TURNS / 2)).unwrap_or(u32::MAX);
+        let cost = u32::try_from(cost.min(bounds::TENANT_TURNS / 2)).unwrap_or(u32::MAX);
         Turn { _permit: Arc::clone(&self.0).acquire_many_owned(cost).await.ok() }
     }
 }
@@ -53,7 +53,7 @@ mod tests {
     #[tokio::test]
     async fn a_tenant_goes_through_a_few_at_a_time_and_in_order() {
         let turns = Turns::default();
-        let at_once = limits::TENANT_TURNS / (limits::TURN_OF_REQUEST + 1);
+        let at_once = bounds::TENANT_TURNS / (bounds::TURN_OF_REQUEST + 1);
         let mut held: Vec<_> = (0..at_once).filter_map(|_| turns.take(1).now_or_never()).collect();
         assert_eq!(held.len(), at_once);
         let (mut next, mut later) = (Box::pin(turns.take(1)), Box::pin(turns.take(1)));
@@ -67,11 +67,11 @@ mod tests {
     #[tokio::test]
     async fn the_largest_batch_gets_its_turn() {
         let turns = Turns::default();
-        drop(turns.take(limits::BATCH_MESSAGES_MAX).await);
+        drop(turns.take(bounds::BATCH_MESSAGES_MAX).await);
         let largest = turns.take(usize::MAX / 2).now_or_never();
         assert!(largest.is_some());
         assert!(
-            turns.take(limits::BATCH_MESSAGES_MAX).now_or_never().is_some(),
+            turns.take(bounds::BATCH_MESSAGES_MAX).now_or_never().is_some(),
             "others come through beside it"
         );
     }

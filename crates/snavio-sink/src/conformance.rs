@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use snavio_model::breaker::Presence;
+use snavio_model::delivery::breaker::Presence;
+use snavio_model::delivery::processing::{Called, Ending, UnknownOutcome};
 use snavio_model::id::{MessageId, Serial};
-use snavio_model::processing::{Called, Ending, UnknownOutcome};
-use snavio_model::trace::{CorrelationId, Traceparent};
+use snavio_model::message::trace::{CorrelationId, Traceparent};
 use tokio::time::Instant;
 
 use crate::{Call, Sink};

@@ -15,7 +15,7 @@ use bytes::{Bytes, BytesMut};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{CONTENT_LENGTH, HeaderMap, HeaderValue};
 use reqwest::{Body, Client, Response, Url};
-use snavio_model::limits;
+use snavio_model::bounds;
 use tokio::time::Instant;
 
 use crate::address::{Network, is_allowed, may_be_called};
@@ -201,7 +201,7 @@ impl Guarded {
         timeout: Duration,
     ) -> Result<Answered, PostError> {
         let begun = self.begin_post((address, tenant), headers, body, timeout).await?;
-        begun.read(limits::ANSWER_BYTES_MAX).await.map_err(PostError::Unanswered)
+        begun.read(bounds::ANSWER_BYTES_MAX).await.map_err(PostError::Unanswered)
     }
 
     /// Sends a body to an address that a tenant named, once, and says what the answer begins with.

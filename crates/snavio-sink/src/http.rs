@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use reqwest::header::{DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
-use snavio_model::limits;
+use snavio_model::bounds;
 
 use crate::guard::{Forbidden, GuardError, causes};
 use crate::sink::Call;
@@ -58,7 +58,7 @@ pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
         Ok(seconds) => Duration::from_secs(seconds),
         Err(_) => date(asked)?.duration_since(date(text(headers, &DATE)?)?).unwrap_or_default(),
     };
-    Some(wait.min(Duration::from_secs(limits::BACKOFF_SECONDS_MAX.into())))
+    Some(wait.min(Duration::from_secs(bounds::BACKOFF_SECONDS_MAX.into())))
 }
 
 fn date(text: &str) -> Option<SystemTime> {

@@ -5,9 +5,9 @@
 
 use async_trait::async_trait;
 use reqwest::header::CONTENT_TYPE;
-use snavio_model::breaker::Presence;
-use snavio_model::limits;
-use snavio_model::processing::{Answer, Called, Ending, UnknownOutcome};
+use snavio_model::bounds;
+use snavio_model::delivery::breaker::Presence;
+use snavio_model::delivery::processing::{Answer, Called, Ending, UnknownOutcome};
 
 use crate::address::Network;
 use crate::guard::{Answered, GuardError, Guarded, PostError};
@@ -63,7 +63,7 @@ fn failed(error: String, is_final: bool) -> Ending {
 
 fn ending(answered: Answered, pointer: Option<&str>, on_unknown_outcome: UnknownOutcome) -> Ending {
     let Answered { status, headers, body } = answered;
-    let content_type = text(&headers, &CONTENT_TYPE).filter(|it| it.len() <= limits::CONTENT_TYPE_BYTES_MAX);
+    let content_type = text(&headers, &CONTENT_TYPE).filter(|it| it.len() <= bounds::CONTENT_TYPE_BYTES_MAX);
     let answer = body.map(|body| Answer { status, content_type: content_type.map(str::to_owned), body });
     Ending::of_http(status, answer, pointer, retry_after(&headers), on_unknown_outcome)
 }

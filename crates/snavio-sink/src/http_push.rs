@@ -4,9 +4,9 @@
 //! says nothing, the message is sent again, under the same ids: a receiver must know by `webhook-id` what it has done.
 
 use async_trait::async_trait;
-use snavio_model::breaker::Presence;
-use snavio_model::limits;
-use snavio_model::processing::{Called, Ending};
+use snavio_model::bounds;
+use snavio_model::delivery::breaker::Presence;
+use snavio_model::delivery::processing::{Called, Ending};
 
 use crate::address::Network;
 use crate::guard::{GuardError, Guarded, PostError};
@@ -45,7 +45,7 @@ impl Sink for HttpPush {
                 let (status, asked) = (begun.status, retry_after(&begun.headers));
                 // Read to its end, so that the connection can be used again. What it says does not matter, nor whether it
                 // comes: the status is there.
-                let _ = begun.read(limits::PUSH_ANSWER_BYTES_MAX).await;
+                let _ = begun.read(bounds::PUSH_ANSWER_BYTES_MAX).await;
                 let presence = match status {
                     410 => Presence::Gone,
                     _ => Presence::of_status(status, asked),

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use snavio_model::limits;
+use snavio_model::bounds;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 
@@ -84,8 +84,8 @@ impl Lookups {
         let places = |most| Arc::new(Semaphore::new(most));
         Self {
             names,
-            answering_places: places(limits::LOOKUPS_ANSWERING_MAX),
-            other_places: places(limits::LOOKUPS_MAX - limits::LOOKUPS_ANSWERING_MAX),
+            answering_places: places(bounds::LOOKUPS_ANSWERING_MAX),
+            other_places: places(bounds::LOOKUPS_MAX - bounds::LOOKUPS_ANSWERING_MAX),
             by_tenant: Mutex::default(),
             by_name: Mutex::default(),
             answering: Mutex::default(),
@@ -142,8 +142,8 @@ impl Lookups {
     fn note_answer(&self, name: &str, tenant: &str) {
         let mut answering = lock(&self.answering);
         let is_full = |all: &HashMap<String, HashMap<_, _>>| {
-            all.values().map(HashMap::len).sum::<usize>() >= limits::NAMES_ANSWERING_MAX
-                || all.get(tenant).is_some_and(|it| it.len() >= limits::NAMES_ANSWERING_PER_TENANT_MAX)
+            all.values().map(HashMap::len).sum::<usize>() >= bounds::NAMES_ANSWERING_MAX
+                || all.get(tenant).is_some_and(|it| it.len() >= bounds::NAMES_ANSWERING_PER_TENANT_MAX)
         };
         if is_full(&answering) {
             answering.values_mut().for_each(|it| it.retain(|_, at| at.elapsed() < ANSWERS_FOR));
@@ -170,7 +170,7 @@ impl Lookups {
         let mut all = lock(&self.by_tenant);
         // Those that nobody waits for have nothing to remember.
         all.retain(|_, it| Arc::strong_count(it) > 1);
-        let new = || Arc::new(Semaphore::new(limits::LOOKUPS_PER_TENANT_MAX));
+        let new = || Arc::new(Semaphore::new(bounds::LOOKUPS_PER_TENANT_MAX));
         Arc::clone(all.entry((tenant.to_owned(), answers)).or_insert_with(new))
     }
 
@@ -246,17 +246,17 @@ mod tests {
     async fn names_are_looked_up_so_many_at_a_time_whoever_has_given_up() {
         let guard = stuck();
         let name = |number: usize| (format!("shop-{number}.example"), format!("tenant-{number}"));
-        for (name, tenant) in (0..3 * limits::LOOKUPS_MAX).step_by(2).map(name) {
+        for (name, tenant) in (0..3 * bounds::LOOKUPS_MAX).step_by(2).map(name) {
             guard.lookups.note_answer(&name, &tenant);
         }
         let call = async |number: usize| {
             let (name, tenant) = name(number);
             let ended = post(&guard, &name, &tenant, SHORT).await;
             assert!(matches!(ended, PostError::Unsent(_)), "its own time is over: {ended:?}");
-            assert!(waiting(&guard) <= limits::LOOKUPS_MAX);
+            assert!(waiting(&guard) <= bounds::LOOKUPS_MAX);
         };
-        futures_util::future::join_all((0..3 * limits::LOOKUPS_MAX).map(call)).await;
-        assert_eq!(waiting(&guard), limits::LOOKUPS_MAX, "they have not ended");
+        futures_util::future::join_all((0..3 * bounds::LOOKUPS_MAX).map(call)).await;
+        assert_eq!(waiting(&guard), bounds::LOOKUPS_MAX, "they have not ended");
         let Names::Stuck { may, .. } = &guard.lookups.names else { panic!("it is stuck") };
         may.add_permits(1);
         let all_ended = async {
@@ -272,7 +272,7 @@ mod tests {
     async fn one_name_has_one_place_however_many_wait_for_it() {
         let guard = stuck();
         let call = async |_| post(&guard, "dead.example", "acme", SHORT).await;
-        futures_util::future::join_all((0..3 * limits::LOOKUPS_MAX).map(call)).await;
+        futures_util::future::join_all((0..3 * bounds::LOOKUPS_MAX).map(call)).await;
         assert_eq!(waiting(&guard), 1);
     }
 
@@ -281,13 +281,13 @@ mod tests {
     async fn a_tenants_names_keep_no_other_tenant_from_its_own() {
         let guard = stuck();
         let call = async |number: usize| post(&guard, &format!("dead-{number}.example"), "slow", AMPLE).await;
-        let ended = futures_util::future::join_all((0..limits::LOOKUPS_MAX).map(call)).await;
-        assert_eq!(waiting(&guard), limits::LOOKUPS_PER_TENANT_MAX);
+        let ended = futures_util::future::join_all((0..bounds::LOOKUPS_MAX).map(call)).await;
+        assert_eq!(waiting(&guard), bounds::LOOKUPS_PER_TENANT_MAX);
         let crowded = ended.iter().filter(|it| is_crowded(it)).count();
-        assert_eq!(crowded, limits::LOOKUPS_MAX - limits::LOOKUPS_PER_TENANT_MAX);
+        assert_eq!(crowded, bounds::LOOKUPS_MAX - bounds::LOOKUPS_PER_TENANT_MAX);
         let other = post(&guard, "other.example", "acme", AMPLE).await;
         assert!(!is_crowded(&other), "it is looked up: {other:?}");
-        assert_eq!(waiting(&guard), limits::LOOKUPS_PER_TENANT_MAX + 1);
+        assert_eq!(waiting(&guard), bounds::LOOKUPS_PER_TENANT_MAX + 1);
     }
 
     /// DLV-4: however short its time is, a call that found no place is not one that nobody answered.
@@ -297,7 +297,7 @@ mod tests {
         let call = async |number: usize| {
             post(&guard, &format!("dead-{number}.example"), "acme", SHORT).await;
         };
-        futures_util::future::join_all((0..limits::LOOKUPS_PER_TENANT_MAX).map(call)).await;
+        futures_util::future::join_all((0..bounds::LOOKUPS_PER_TENANT_MAX).map(call)).await;
         let late = post(&guard, "alive.example", "acme", SHORT).await;
         assert!(is_crowded(&late), "{late:?}");
     }
@@ -310,10 +310,10 @@ mod tests {
         let call = async |number: usize| {
             post(&guard, &format!("dead-{number}.example"), "acme", SHORT).await;
         };
-        futures_util::future::join_all((0..limits::LOOKUPS_PER_TENANT_MAX).map(call)).await;
+        futures_util::future::join_all((0..bounds::LOOKUPS_PER_TENANT_MAX).map(call)).await;
         let late = post(&guard, "alive.example", "acme", AMPLE).await;
         assert!(!is_crowded(&late), "{late:?}");
-        assert_eq!(waiting(&guard), limits::LOOKUPS_PER_TENANT_MAX + 1);
+        assert_eq!(waiting(&guard), bounds::LOOKUPS_PER_TENANT_MAX + 1);
         assert!(!guard.lookups.answers("alive.example", "acme"), "it hangs now");
     }
 
@@ -326,8 +326,8 @@ mod tests {
             let (name, tenant) = (format!("dead-{number}.example"), format!("tenant-{}", number % 16));
             post(&guard, &name, &tenant, SHORT).await;
         };
-        futures_util::future::join_all((0..2 * limits::LOOKUPS_MAX).map(call)).await;
-        let others = limits::LOOKUPS_MAX - limits::LOOKUPS_ANSWERING_MAX;
+        futures_util::future::join_all((0..2 * bounds::LOOKUPS_MAX).map(call)).await;
+        let others = bounds::LOOKUPS_MAX - bounds::LOOKUPS_ANSWERING_MAX;
         assert_eq!(waiting(&guard), others);
         assert!(is_crowded(&post(&guard, "new.example", "acme", SHORT).await));
         let late = post(&guard, "alive.example", "acme", AMPLE).await;
@@ -350,12 +350,12 @@ mod tests {
     #[tokio::test]
     async fn each_tenants_names_that_answer_are_known() {
         let lookups = Lookups::by(Names::System, AMPLE);
-        for number in 0..2 * limits::NAMES_ANSWERING_PER_TENANT_MAX {
+        for number in 0..2 * bounds::NAMES_ANSWERING_PER_TENANT_MAX {
             lookups.note_answer(&format!("shop-{number}.example"), "many");
         }
         lookups.note_answer("alive.example", "acme");
         assert!(lookups.answers("alive.example", "acme") && !lookups.answers("alive.example", "many"));
-        assert_eq!(lock(&lookups.answering)["many"].len(), limits::NAMES_ANSWERING_PER_TENANT_MAX);
+        assert_eq!(lock(&lookups.answering)["many"].len(), bounds::NAMES_ANSWERING_PER_TENANT_MAX);
     }
 
     /// QUA-6: what a name stood for is kept for a moment, and then it is asked again.

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use snavio_model::delivery::processing::{Called, UnknownOutcome};
 use snavio_model::id::{MessageId, Serial};
+use snavio_model::message::trace::{CorrelationId, Traceparent};
 use snavio_model::name::ServiceName;
-use snavio_model::processing::{Called, UnknownOutcome};
-use snavio_model::trace::{CorrelationId, Traceparent};
 
 use crate::guard::GuardError;
 

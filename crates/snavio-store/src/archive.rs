@@ -9,9 +9,9 @@ use std::collections::{BTreeSet, HashSet};
 use async_trait::async_trait;
 use snavio_model::archive::hold::{Held, Hold, Lifted};
 use snavio_model::archive::{ClaimPointer, Pointer, Record};
+use snavio_model::bounds;
 use snavio_model::claim::{ClaimKey, IdKey};
 use snavio_model::id::Serial;
-use snavio_model::limits;
 use snavio_model::name::TenantName;
 use snavio_model::telemetry::{self, Record as TelemetryRecord};
 use snavio_model::time::Timestamp;
@@ -24,7 +24,7 @@ pub(crate) const LOOKED_AT_MAX: usize = 1_000;
 /// Deliveries have the numbers that follow their message's: a message has no more of them than this.
 pub(crate) const DESTINATIONS_MAX: i64 = 4_096;
 // Those of a conflict come with a record each.
-const _: () = assert!(2 * limits::SUBSCRIPTIONS_PER_TYPE_MAX as i64 <= DESTINATIONS_MAX);
+const _: () = assert!(2 * bounds::SUBSCRIPTIONS_PER_TYPE_MAX as i64 <= DESTINATIONS_MAX);
 /// A segment that was begun so long ago, and is pointed to by nothing, will not be finished by anybody: an hour.
 pub(crate) const BEGUN_MAX: std::time::Duration = std::time::Duration::from_secs(3_600);
 
@@ -153,7 +153,7 @@ pub trait Archive: Send + Sync {
     ) -> Result<Erasure, StoreError>;
 
     /// Holds something, on the record. The same again is another hold. Nothing if the tenant has as many in force as it
-    /// may ([`limits::HOLDS_PER_TENANT_MAX`]).
+    /// may ([`bounds::HOLDS_PER_TENANT_MAX`]).
     async fn set_hold(&self, hold: NewHold, act: Act) -> Result<Option<Hold>, StoreError>;
 
     /// Holds after a number, of one tenant or of all, those that were lifted too if asked for.

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use snavio_model::archive::{ClaimPointer, Fault};
+use snavio_model::claim::conflict::Conflict;
 use snavio_model::claim::{Claim, ClaimKey, IdKey, Leases, Present, Status};
-use snavio_model::conflict::Conflict;
+use snavio_model::delivery::processing::{Answer, Ending, Retry};
 use snavio_model::delivery::{Receipt, ReceiptOutcome};
 use snavio_model::hash::DomainHash;
 use snavio_model::id::{MessageId, Serial};
+use snavio_model::message::trace::CorrelationId;
 use snavio_model::name::{QueueKey, ServiceName, TenantName};
-use snavio_model::processing::{Answer, Ending, Retry};
 use snavio_model::time::Timestamp;
-use snavio_model::trace::CorrelationId;
 
 use crate::{Act, Received, StoreError};
 
@@ -323,7 +323,7 @@ pub trait Claims: Send + Sync {
     async fn claims_of(&self, id: &IdKey, now: Timestamp) -> Result<Vec<StoredClaim>, StoreError>;
 
     /// Claims under an id, whichever tenant sent it, in the order of senders and destinations; without those whose time is
-    /// over by then. [`limits::PAGE_MAX`](snavio_model::limits::PAGE_MAX) at most.
+    /// over by then. [`limits::PAGE_MAX`](snavio_model::bounds::PAGE_MAX) at most.
     async fn claims_under(&self, asked: &ClaimLookUp, now: Timestamp)
     -> Result<Vec<StoredClaim>, StoreError>;
 

@@ -3,8 +3,8 @@
 
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-use snavio_model::conflict::Conflict;
-use snavio_model::lines::Lines;
+use snavio_model::claim::conflict::Conflict;
+use snavio_model::telemetry::lines::Lines;
 use snavio_model::time::Timestamp;
 
 /// The log is the process's, and so is this.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use sha2::{Digest as _, Sha256};
-use snavio_model::order::{EntityKey, EntityRecord, EntityState, NotParked};
+use snavio_model::ordering::{EntityKey, EntityRecord, EntityState, NotParked};
 use snavio_model::time::Timestamp;
 
 use crate::{Act, Deed, StoreError};

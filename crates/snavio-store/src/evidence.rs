@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
+use snavio_model::claim::conflict::Conflict;
 use snavio_model::claim::{Claim, ClaimKey, IdKey, Original, Status};
-use snavio_model::conflict::Conflict;
 use snavio_model::delivery::Receipt;
-use snavio_model::event::EventEnvelope;
+use snavio_model::delivery::processing::Answer;
 use snavio_model::id::{MessageId, Serial};
+use snavio_model::message::event::EventEnvelope;
 use snavio_model::message::{Message, Path};
 use snavio_model::name::{InvalidName, KeyVersion};
-use snavio_model::order::EntityKey;
-use snavio_model::processing::Answer;
+use snavio_model::ordering::EntityKey;
 use snavio_model::telemetry::{self, Record};
 use snavio_model::time::Timestamp;
 

@@ -30,18 +30,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use snavio_model::bounds;
 use snavio_model::claim::IdKey;
-use snavio_model::conflict::{Conflict, ConflictState, Immovable, Move};
+use snavio_model::claim::conflict::{Conflict, ConflictState, Immovable, Move};
 use snavio_model::delivery::{DeadLetter, QueueAttributes, Receipt, ReceiptOutcome, Tracking};
 use snavio_model::id::{MessageId, Serial};
-use snavio_model::limits;
+use snavio_model::message::trace::CorrelationId;
 use snavio_model::message::{Message, MessageKind, Path};
 use snavio_model::name::{CommandName, KeyVersion, QueueKey, ServiceName};
 use snavio_model::registry::{Change, Entry, EntryKey, LoggedChange, Seal};
 use snavio_model::settle::{Intake, Settlement};
 use snavio_model::telemetry::{self, Record, StoredRecord};
 use snavio_model::time::Timestamp;
-use snavio_model::trace::CorrelationId;
 use tokio::sync::Notify;
 
 pub use archive::{ARCHIVE_UNCONFIRMED, Archive, Cooled, CooledUpTo, Erasure, NewHold, NewSegment};
@@ -133,7 +133,7 @@ impl Swept {
     pub fn is_partial(&self) -> bool {
         let most = self.claims.max(self.telemetry).max(self.dead_letters);
         let most = most.max(self.lapsed).max(self.forgotten).max(self.entities);
-        most >= limits::SWEEP_ROWS_MAX || self.is_behind
+        most >= bounds::SWEEP_ROWS_MAX || self.is_behind
     }
 }
 
@@ -411,7 +411,7 @@ pub trait Conflicts: Send + Sync {
     async fn conflicts_of(&self, id: &IdKey, owner: Option<&str>) -> Result<Vec<Conflict>, StoreError>;
 
     /// The conflicts of an id, whichever tenant sent it, by the senders and parties that are asked for; a party decides the
-    /// conflict where it owns the destination. [`limits::PAGE_MAX`] at most.
+    /// conflict where it owns the destination. [`bounds::PAGE_MAX`] at most.
     async fn conflicts_under(&self, asked: &ClaimLookUp) -> Result<Vec<Conflict>, StoreError>;
 
     /// Moves one on, on the record. Of two at once one wins, and the other is told where it stands now; of two that name one
@@ -493,7 +493,7 @@ pub trait Audit: Send + Sync {
 /// what is damaged is told of, left out and not counted, so that it never stands in the way of the rest.
 #[async_trait]
 pub trait Journal: Send + Sync {
-    /// Messages of a tenant after a number, oldest first, up to a number and [`limits::PAGE_BYTES_MAX`] of payload:
+    /// Messages of a tenant after a number, oldest first, up to a number and [`bounds::PAGE_BYTES_MAX`] of payload:
     /// only an empty page is the end.
     async fn messages(
         &self,

@@ -6,12 +6,12 @@
 use std::path::Path;
 
 use snavio_model::archive::hold::Hold;
+use snavio_model::claim::conflict::Conflict;
 use snavio_model::claim::{Claim, ClaimKey, IdKey, Original};
-use snavio_model::conflict::Conflict;
+use snavio_model::delivery::processing::Answer;
 use snavio_model::delivery::{DeadLetter, Delivery};
 use snavio_model::id::Serial;
-use snavio_model::order::{EntityKey, EntityRecord};
-use snavio_model::processing::Answer;
+use snavio_model::ordering::{EntityKey, EntityRecord};
 use snavio_model::registry::{Entry, LoggedChange, Seal};
 use snavio_model::telemetry::StoredRecord;
 use tokio::sync::mpsc;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use foldhash::{HashMap, HashSet};
 use snavio_model::archive::hold::InForce;
+use snavio_model::bounds;
 use snavio_model::claim::{Claim, ClaimKey, IdKey};
-use snavio_model::limits;
 use snavio_model::settle::Known;
 use snavio_model::time::Timestamp;
 
@@ -14,7 +14,7 @@ use crate::archive::Aside;
 /// Of a row of `claim`: what [`Claim::is_audited`] says, for those that are not in memory.
 pub(crate) const AUDITED: &str =
     "(claim.hot_until IS NOT NULL OR claim.expires_at - claim.first_seen_at >= 220924800000)";
-const _: () = assert!(limits::LEDGER_KEEP_MIN.as_millis() == 220_924_800_000);
+const _: () = assert!(bounds::LEDGER_KEEP_MIN.as_millis() == 220_924_800_000);
 
 /// Of a row of `claim`: what [`Status::keeps_claim`](snavio_model::claim::Status::keeps_claim) says.
 pub(crate) const KEEPS_CLAIM: &str = "(claim.status IN (0, 2, 4))";
@@ -48,7 +48,7 @@ pub(crate) const DEAD_LETTERS_IN_DOUBT: &str = "SELECT dead_letter.destination, 
 pub(crate) fn needs_original(now: &str) -> String {
     format!(
         "(conflict.state IN ('OPEN', 'TRIAGED') OR conflict.flagged_at > {now} - {})",
-        limits::LEDGER_KEEP_MIN.as_millis()
+        bounds::LEDGER_KEEP_MIN.as_millis()
     )
 }
 

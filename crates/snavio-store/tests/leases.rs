@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use snavio_model::claim::Status;
 use snavio_model::delivery::ReceiptOutcome;
-use snavio_model::processing::UnknownOutcome;
+use snavio_model::delivery::processing::UnknownOutcome;
 use snavio_store::conformance::processing::{booking, claim, completed, failed, finish};
 use snavio_store::conformance::samples::{at, ids, notify, queue, receipt, receive, settle_one};
 use snavio_store::embedded::{EmbeddedStore, FILE, Options, backup, check_integrity, restore};

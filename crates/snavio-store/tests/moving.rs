@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use snavio_model::archive::{self, segment};
 use snavio_model::claim::{ClaimPolicy, IdKey, Status};
+use snavio_model::delivery::processing::UnknownOutcome;
 use snavio_model::delivery::{Receipt, ReceiptOutcome};
 use snavio_model::hash::DomainHash;
 use snavio_model::id::{MessageId, Serial};
-use snavio_model::order::{EntityKey, Mode, OnFailure};
-use snavio_model::processing::UnknownOutcome;
+use snavio_model::ordering::{EntityKey, Mode, OnFailure};
 use snavio_model::refusal::{Reason, Refusal, Subject};
 use snavio_model::registry::{
     BoundRoute, Change, Entry, LoggedChange, Seal, SealingKey, Service, Signer as _, Tenant, verify,

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use snavio_model::archive::hold::Held;
 use snavio_model::claim::{ClaimPolicy, IdKey};
 use snavio_model::delivery::ReceiptOutcome;
+use snavio_model::delivery::processing::UnknownOutcome;
 use snavio_model::id::{MessageId, Serial};
-use snavio_model::processing::UnknownOutcome;
 use snavio_model::registry::Entry;
 use snavio_model::settle::Outcome;
 use snavio_store::conformance::samples::{

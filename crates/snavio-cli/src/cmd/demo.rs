@@ -5,15 +5,16 @@ use std::time::Duration;
 use clap::Args;
 use reqwest::Method;
 use serde_json::{Value, json};
-use snavio_model::command::NewCommand;
+use snavio_model::bounds;
 use snavio_model::id::MessageId;
-use snavio_model::limits;
+use snavio_model::message::command::NewCommand;
 use snavio_model::time::{Clock, Timestamp};
 use snavio_sdk::{Api, ApiError, Client, Credentials, DeliveredCommand, Delivery};
 use snavio_server::config::{Config, Sources};
 use snavio_server::{MachineClock, Node};
 
-use super::{Failure, serve::StopSignals};
+use super::Failure;
+use super::serve::StopSignals;
 use crate::Ended;
 use crate::output::{Output, print_line};
 
@@ -123,7 +124,7 @@ impl Tour {
         let forged = String::from_utf8_lossy(&signed(&Message::new("notify-user"))?).replace("u-1", "u-2");
         let late = Message { timestamp: seconds_ago(120), ..Message::new("notify-user") };
         let huge = Message {
-            payload: format!("\"{}\"", "x".repeat(limits::BODY_BYTES_DEFAULT)),
+            payload: format!("\"{}\"", "x".repeat(bounds::BODY_BYTES_DEFAULT)),
             ..Message::new("notify-user")
         };
         let steps = [

@@ -6,8 +6,8 @@ use clap::Args;
 use serde_json::Value;
 use snavio_model::adapter::event_id;
 use snavio_model::id::MessageId;
+use snavio_model::message::trace::CorrelationId;
 use snavio_model::name::{CommandName, EventVersion, InvalidName, TargetText};
-use snavio_model::trace::CorrelationId;
 use snavio_sdk::{ApiError, Command, Event};
 
 use super::Failure;

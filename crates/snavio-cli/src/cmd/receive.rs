@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
-use snavio_model::limits;
+use snavio_model::bounds;
 use snavio_sdk::{Delivered, Delivery};
 
 use super::Failure;
@@ -32,7 +32,7 @@ pub(crate) struct Receive {
     #[arg(long, default_value_t = 0)]
     wait: u64,
     /// Seconds for which they are hidden from others.
-    #[arg(long, default_value_t = limits::VISIBILITY_DEFAULT.as_secs())]
+    #[arg(long, default_value_t = bounds::VISIBILITY_DEFAULT.as_secs())]
     visibility: u64,
     /// Acknowledge them once they are printed.
     #[arg(long)]

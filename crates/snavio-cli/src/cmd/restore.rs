@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
-use snavio_model::time::Clock;
-use snavio_model::time::Timestamp;
+use snavio_model::time::{Clock, Timestamp};
 use snavio_server::MachineClock;
 use snavio_store::embedded;
 

@@ -11,9 +11,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Failure;
 use super::configuration::sources;
-use crate::Ended;
-use crate::log;
 use crate::output::print_text;
+use crate::{Ended, log};
 
 /// Run a node.
 ///

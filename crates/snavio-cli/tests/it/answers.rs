@@ -6,9 +6,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use reqwest::Method;
 use serde_json::{Value, json};
+use snavio_model::bounds;
 use snavio_model::id::MessageId;
 use snavio_model::json::Reader;
-use snavio_model::limits;
 use snavio_model::name::CommandName;
 
 use crate::engine::Engine;
@@ -246,8 +246,8 @@ async fn answers_that_strict_readers_refuse_come_in_base64() {
     let processor = Processor::start().await;
     let deep = format!(
         r#"{{"glPostingReference":"JE-1","a":{}{}}}"#,
-        "[".repeat(limits::JSON_DEPTH_MAX),
-        "]".repeat(limits::JSON_DEPTH_MAX)
+        "[".repeat(bounds::JSON_DEPTH_MAX),
+        "]".repeat(bounds::JSON_DEPTH_MAX)
     );
     let unfit = [
         deep.as_str(),

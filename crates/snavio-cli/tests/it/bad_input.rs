@@ -6,8 +6,8 @@ use base64::Engine as _;
 use futures_util::stream;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
-use snavio_model::limits;
-use snavio_model::token::{TokenClaims, TokenKey, issue};
+use snavio_model::bounds;
+use snavio_model::identity::token::{TokenClaims, TokenKey, issue};
 use snavio_sdk::{ApiError, Credentials};
 
 use crate::node::{Cast, Draft, Node, drain, new_id, seconds_from_now, verdict};
@@ -54,11 +54,11 @@ async fn what_is_just_within_the_rules_passes() {
     let stage = Stage::set().await;
     let body_at_the_limit = {
         let mut draft = stage.draft();
-        let room = limits::BODY_BYTES_DEFAULT - draft.sign(&stage.cast.billing).len();
+        let room = bounds::BODY_BYTES_DEFAULT - draft.sign(&stage.cast.billing).len();
         draft.payload = format!(r#"{{"user":"{CANARY}{}"}}"#, "x".repeat(room));
         draft.sign(&stage.cast.billing)
     };
-    assert_eq!(body_at_the_limit.len(), limits::BODY_BYTES_DEFAULT);
+    assert_eq!(body_at_the_limit.len(), bounds::BODY_BYTES_DEFAULT);
     let with = |change: &dyn Fn(&mut Draft)| {
         let mut draft = stage.draft();
         change(&mut draft);
@@ -415,7 +415,7 @@ impl Stage {
     }
 
     fn request_rows(&self) -> Vec<Row> {
-        let over = || vec![b' '; limits::BODY_BYTES_DEFAULT + 1];
+        let over = || vec![b' '; bounds::BODY_BYTES_DEFAULT + 1];
         let chunks: Vec<_> = over().chunks(50_000).map(|it| Ok::<_, std::io::Error>(it.to_vec())).collect();
         let chunked = reqwest::Body::wrap_stream(stream::iter(chunks));
         let typed = |header: &str, value: &str| {
@@ -564,7 +564,7 @@ async fn advice_fits_what_was_sent() {
     let told = |problem: &Value| format!("{} {}", problem["detail"], problem["advice"]);
     assert!(told(&problem).contains("x-www-form-urlencoded"), "{problem}");
     assert!(!told(&problem).contains("application/json"), "{problem}");
-    let many = format!("[{}]", ["{}"; limits::BATCH_MESSAGES_MAX + 1].join(","));
+    let many = format!("[{}]", ["{}"; bounds::BATCH_MESSAGES_MAX + 1].join(","));
     let token = node.token(&cast.billing).await;
     let answer = Answered::to(post_json(&node, "/v1/commands/batch", &token, many)).await;
     assert_eq!(answer.status, 413);

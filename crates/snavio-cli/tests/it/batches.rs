@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::{Stream, StreamExt, stream};
 use serde_json::{Value, json};
-use snavio_model::limits;
+use snavio_model::bounds;
 use tokio::sync::mpsc;
 
 use crate::node::{Cast, Draft, Launch, Node, drain, new_id, seconds_from_now};
@@ -68,7 +68,7 @@ fn drafts(name: &str, count: usize) -> Vec<Draft> {
 async fn five_hundred_messages_are_one_batch_with_a_verdict_each_in_order() {
     // They take two commits, whose order is theirs only where one follows the other.
     let scene = Scene::launch(&Launch::default().set("STORE_BATCHES_AT_ONCE", 1)).await;
-    let drafts = drafts("notify", limits::BATCH_MESSAGES_MAX);
+    let drafts = drafts("notify", bounds::BATCH_MESSAGES_MAX);
     let entries: Vec<_> = drafts.iter().map(|draft| scene.sign(draft)).collect();
     let verdicts = scene.verdicts(&entries).await;
     let expected: Vec<_> = drafts.iter().map(|draft| (202, draft.id.clone())).collect();
@@ -85,11 +85,11 @@ async fn five_hundred_messages_are_one_batch_with_a_verdict_each_in_order() {
 async fn a_batch_past_its_limits_is_refused_as_a_whole() {
     let scene = Scene::set().await;
     let entries: Vec<_> =
-        drafts("notify", limits::BATCH_MESSAGES_MAX + 1).iter().map(|it| scene.sign(it)).collect();
+        drafts("notify", bounds::BATCH_MESSAGES_MAX + 1).iter().map(|it| scene.sign(it)).collect();
     assert_eq!(scene.post(&entries).await.refusal(), (413, "too_large".into()));
     let entry = scene.sign(&Draft::new("notify", &new_id()));
     let mut large = format!("[{entry}");
-    large.push_str(&" ".repeat(limits::BATCH_BYTES_MAX - large.len()));
+    large.push_str(&" ".repeat(bounds::BATCH_BYTES_MAX - large.len()));
     large.push(']');
     assert_eq!(scene.post_text(large).await.refusal(), (413, "too_large".into()));
     for text in ["{}", "[", "[1,]", "", "[] x", "[[", "nothing"] {
@@ -117,7 +117,7 @@ async fn one_bad_entry_of_any_kind_affects_no_other() {
         scene.sign(&draft)
     };
     let forged = String::from_utf8_lossy(&Draft::new("notify", &new_id()).sign(&scene.cast.bot)).into_owned();
-    let large = format!(r#"{{"x":"{}"}}"#, "x".repeat(limits::BODY_BYTES_DEFAULT));
+    let large = format!(r#"{{"x":"{}"}}"#, "x".repeat(bounds::BODY_BYTES_DEFAULT));
     let kinds = [
         (forged, 401, "hmac_invalid"),
         (bad(&|draft| draft.timestamp = seconds_from_now(-90)), 401, "timestamp_out_of_window"),
@@ -282,7 +282,7 @@ async fn too_long_a_line_ends_the_stream_after_what_came_before_it() {
     let lines = Lines::open(&scene).await;
     lines.send(format!("{}\n", scene.sign(&before)));
     for _ in 0..6 {
-        lines.send(vec![b'x'; limits::BODY_BYTES_DEFAULT / 5]);
+        lines.send(vec![b'x'; bounds::BODY_BYTES_DEFAULT / 5]);
     }
     let mut lines = lines;
     assert_eq!(lines.next().await.as_ref().map(verdict), Some((202, before.id.clone())));

@@ -2,7 +2,7 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use snavio_model::limits::BATCH_MESSAGES_MAX;
+use snavio_model::bounds::BATCH_MESSAGES_MAX;
 use snavio_sdk::{Api, Credentials};
 
 use crate::node::{Draft, Node, new_id, post, post_batch, verdict};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::Value;
-use snavio_model::limits;
+use snavio_model::bounds;
 use snavio_sdk::Client;
 
 use crate::node::{Cast, Draft, Launch, Node, drain, new_id, post, post_batch};
@@ -77,7 +77,7 @@ fn one_of(copies: usize) -> BTreeMap<u64, usize> {
 #[tokio::test]
 async fn copies_in_one_batch_are_dispatched_once() {
     let scene = Scene::launch(&Launch::default()).await;
-    let copies = limits::BATCH_MESSAGES_MAX;
+    let copies = bounds::BATCH_MESSAGES_MAX;
     assert_eq!(scene.batch(&vec![scene.captured(); copies]).await, one_of(copies));
     assert_eq!(scene.delivered().await, 1);
 }
@@ -86,7 +86,7 @@ async fn copies_in_one_batch_are_dispatched_once() {
 #[tokio::test]
 async fn copies_in_one_stream_are_dispatched_once() {
     let scene = Scene::launch(&Launch::default()).await;
-    let copies = limits::STREAM_IN_FLIGHT_MAX;
+    let copies = bounds::STREAM_IN_FLIGHT_MAX;
     assert_eq!(scene.stream(&vec![scene.captured(); copies]).await, one_of(copies));
     assert_eq!(scene.delivered().await, 1);
 }
@@ -130,19 +130,19 @@ async fn refused_first_leaves_its_copies_to_be_judged() {
     let full = async || (post(&scene.billing, scene.captured()).await.0 == 503).then_some(());
     eventually("the queue is full", full).await;
     let captured = scene.captured();
-    let copies = vec![captured.clone(); limits::BATCH_MESSAGES_MAX];
+    let copies = vec![captured.clone(); bounds::BATCH_MESSAGES_MAX];
     let settled = async || metric(&scene.node, r#"snavio_settle_seconds_count{path="fast"}"#).await;
     let before = settled().await.expect("messages were settled");
-    assert_eq!(scene.batch(&copies).await, BTreeMap::from([(503, limits::BATCH_MESSAGES_MAX)]));
+    assert_eq!(scene.batch(&copies).await, BTreeMap::from([(503, bounds::BATCH_MESSAGES_MAX)]));
     let judged = settled().await.expect("messages were settled") - before;
-    assert!((1.0..=1.0 + limits::COPY_ROUNDS_MAX as f64).contains(&judged), "{judged} were judged");
+    assert!((1.0..=1.0 + bounds::COPY_ROUNDS_MAX as f64).contains(&judged), "{judged} were judged");
     let (batch, lines, requests) = tokio::join!(
         scene.batch(&copies),
-        scene.stream(&copies[..limits::STREAM_IN_FLIGHT_MAX]),
+        scene.stream(&copies[..bounds::STREAM_IN_FLIGHT_MAX]),
         scene.requests(&copies[..50]),
     );
-    assert_eq!(batch, BTreeMap::from([(503, limits::BATCH_MESSAGES_MAX)]));
-    assert_eq!(lines, BTreeMap::from([(503, limits::STREAM_IN_FLIGHT_MAX)]));
+    assert_eq!(batch, BTreeMap::from([(503, bounds::BATCH_MESSAGES_MAX)]));
+    assert_eq!(lines, BTreeMap::from([(503, bounds::STREAM_IN_FLIGHT_MAX)]));
     assert_eq!(requests, BTreeMap::from([(503, 50)]));
 
     scene.delivered().await;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
+use snavio_model::signature::webhook;
 use snavio_model::time::Timestamp;
-use snavio_model::webhook;
 use snavio_sdk::{Credentials, DeliveredEvent, Delivery, Event};
 
 use crate::node::{Launch, Node, drain, new_id, seconds_from_now, verdict};

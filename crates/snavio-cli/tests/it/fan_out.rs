@@ -3,8 +3,9 @@
 use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
+use snavio_model::bounds;
+use snavio_model::signature::webhook;
 use snavio_model::time::Timestamp;
-use snavio_model::{limits, webhook};
 use snavio_sdk::Credentials;
 
 use crate::node::{Launch, Node, drain, seconds_from_now, verdict};
@@ -344,7 +345,7 @@ async fn a_batch_for_too_many_subscriptions_in_all_is_refused_before_anything_is
         let body = Value::from(events).to_string();
         Answered::to(post_json(&shop.node, "/v1/events/batch", &shop.token, body)).await
     };
-    let too_many = limits::BATCH_DESTINATIONS_MAX / wide + 1;
+    let too_many = bounds::BATCH_DESTINATIONS_MAX / wide + 1;
     let refused = batch(too_many).await;
     assert_eq!((refused.status, &refused.document()["reason"]), (413, &json!("too_large")));
     assert!(refused.text.contains("split it"), "{}", refused.text);

@@ -2,8 +2,8 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
+use snavio_model::bounds;
 use snavio_model::id::Serial;
-use snavio_model::limits;
 use snavio_sdk::{Api, Credentials};
 
 use crate::node::{Draft, Node, new_id, post, post_batch, verdict};
@@ -155,7 +155,7 @@ async fn what_waits_for_an_answer_is_bounded() {
         let body = json!({ "source": source, "target": "nobody/there", "name": format!("c{n}") });
         call(&desk.acme, "/v1/grant-requests", body).await
     };
-    for n in 0..snavio_model::limits::GRANT_REQUESTS_MAX {
+    for n in 0..snavio_model::bounds::GRANT_REQUESTS_MAX {
         assert_eq!(ask(n).await.0, 201);
     }
     let (status, problem) = ask(1000).await;
@@ -329,11 +329,11 @@ async fn denied_sender_is_told_its_own_nearest_grants() {
                     to acme/bot; * does not cover critical routes: ask for a grant by name";
     assert_eq!(told, expected);
     // One request names them a few times.
-    let denied = limits::NEAREST_REFUSALS_MAX + 2;
+    let denied = bounds::NEAREST_REFUSALS_MAX + 2;
     let denied: Vec<_> = (0..denied).map(|_| Draft::new("erase", &new_id()).sign(&shop)).collect();
     let told = post_batch(&node.client(&shop), &denied).await.unwrap();
     let named = told.iter().filter(|told| told["detail"].as_str().unwrap().contains("nearest")).count();
-    assert_eq!(named, limits::NEAREST_REFUSALS_MAX, "{told:?}");
+    assert_eq!(named, bounds::NEAREST_REFUSALS_MAX, "{told:?}");
 }
 
 /// REG-2, REG-8

@@ -8,7 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use reqwest::Method;
 use ring::hmac;
 use serde_json::{Value, json};
-use snavio_model::{limits, webhook};
+use snavio_model::bounds;
+use snavio_model::signature::webhook;
 use snavio_sdk::DeliveredEvent;
 use snavio_testbed::python;
 
@@ -524,7 +525,7 @@ async fn guessing_at_a_secret_is_slow_and_keeps_nobody_out() {
     let shop = Shop::with_adapters(json!({})).await;
     let telegram = &PROVIDERS[0];
     assert_eq!(shop.right(telegram).await.0, 202);
-    for n in 0..limits::AUTH_FAILURES_MAX {
+    for n in 0..bounds::AUTH_FAILURES_MAX {
         let headers = (telegram.headers)(&format!("a guess at it, number {n}"), TELEGRAM);
         assert_eq!(shop.hook("acme/telegram", &headers, TELEGRAM).await.status, 401);
     }
@@ -541,7 +542,7 @@ async fn guessing_at_a_secret_is_slow_and_keeps_nobody_out() {
         assert_eq!(shop.right(provider).await.0, 202, "{}", provider.preset);
     }
     let stripe = &PROVIDERS[3];
-    for _ in 0..=limits::AUTH_FAILURES_MAX {
+    for _ in 0..=bounds::AUTH_FAILURES_MAX {
         shop.hook("acme/stripe", &(stripe.headers)("a secret of another's", STRIPE), STRIPE).await;
     }
     assert_eq!(shop.right(stripe).await.0, 200, "a signature is not guessed");

@@ -8,7 +8,7 @@ use reqwest::Method;
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 use snavio_model::id::Serial;
-use snavio_model::webhook;
+use snavio_model::signature::webhook;
 use snavio_sdk::{ApiError, Client, Command, Credentials};
 
 use crate::node::{Draft, Node, new_id, post, seconds_from_now};

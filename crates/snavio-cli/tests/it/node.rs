@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use snavio_model::command::NewCommand;
 use snavio_model::id::MessageId;
+use snavio_model::message::command::NewCommand;
 use snavio_model::name::{CommandName, ServiceName, TargetText};
 use snavio_model::time::Timestamp;
 use snavio_sdk::{Api, ApiError, Client, Credentials, Delivery};

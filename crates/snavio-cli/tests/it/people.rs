@@ -2,7 +2,7 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use snavio_model::limits;
+use snavio_model::bounds;
 use snavio_sdk::Api;
 
 use crate::node::{Cast, Draft, Node, new_id, post, verdict};
@@ -260,7 +260,7 @@ async fn guessing_at_a_persons_token_is_throttled_and_the_right_one_is_taken_all
         let request = http(&desk.node).get(format!("{}/v1/tenants", desk.node.url()));
         Answered::to(request.bearer_auth(token)).await.status
     };
-    for n in 0..limits::AUTH_FAILURES_MAX {
+    for n in 0..bounds::AUTH_FAILURES_MAX {
         assert_eq!(guess(format!("snavpt_{}_{n}", anna.id)).await, 401);
     }
     assert_eq!(guess(format!("snavpt_{}_more", anna.id)).await, 429);

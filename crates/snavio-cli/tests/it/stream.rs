@@ -2,7 +2,7 @@
 
 use reqwest::Method;
 use serde_json::Value;
-use snavio_model::limits;
+use snavio_model::bounds;
 
 use crate::node::{Draft, Launch, Node, drain, new_id, post};
 use crate::raw_wire::{self, Wire};
@@ -106,7 +106,7 @@ async fn more_open_streams_than_a_tenant_has_turns_all_go_on() {
     let cast = node.cast().await;
     let token = node.token(&cast.billing).await;
     let line = || chunk(&[Draft::new("notify", &new_id()).sign(&cast.billing), b"\n".to_vec()].concat());
-    let count = limits::TENANT_TURNS / limits::TURN_OF_REQUEST + 1;
+    let count = bounds::TENANT_TURNS / bounds::TURN_OF_REQUEST + 1;
     let mut open: Vec<_> = (0..count).map(|_| Wire::to(&node)).collect();
     for wire in &mut open {
         wire.send(head(&token));

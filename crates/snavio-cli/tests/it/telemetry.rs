@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use reqwest::Method;
 use serde_json::{Value, json};
-use snavio_model::limits;
+use snavio_model::bounds;
 use snavio_sdk::Credentials;
 
 use crate::node::{Draft, Launch, Node, new_id, post, post_batch, seconds_from_now, verdict};
@@ -94,14 +94,14 @@ async fn a_refusal_of_the_message_itself_is_told_as_invalid_and_one_for_other_ca
 async fn what_was_refused_before_it_was_read_is_told_too() {
     let scene = Scene::set().await;
     let token = scene.node.token(&scene.cast.billing).await;
-    let over = vec![b' '; limits::BODY_BYTES_DEFAULT + 1];
+    let over = vec![b' '; bounds::BODY_BYTES_DEFAULT + 1];
     let too_large = post_json(&scene.node, "/v1/commands", &token, over);
     let url = format!("{}/v1/commands", scene.node.url());
     let xml =
         http(&scene.node).post(&url).bearer_auth(&token).header("content-type", "text/xml").body("<a/>");
     let signed = Draft::new("notify", &new_id()).sign(&scene.cast.billing);
     let headers = post_json(&scene.node, "/v1/commands", &token, signed).header("webhook-signature", "v1,x");
-    let entry = format!(r#"[{{"x":"{}"}}]"#, "x".repeat(limits::BODY_BYTES_DEFAULT));
+    let entry = format!(r#"[{{"x":"{}"}}]"#, "x".repeat(bounds::BODY_BYTES_DEFAULT));
     let in_batch = post_json(&scene.node, "/v1/commands/batch", &token, entry);
     for (what, request, reason, count) in [
         ("too large", too_large, "too_large", 1),

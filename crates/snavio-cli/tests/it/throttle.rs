@@ -2,7 +2,7 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use snavio_model::limits;
+use snavio_model::bounds;
 use snavio_sdk::{ApiError, Command};
 use tokio::time::Instant;
 
@@ -22,7 +22,7 @@ async fn bad_tokens_are_throttled_and_known_ones_from_the_same_address_are_not()
         let (status, problem) = verdict(api.send(Method::GET, "/v1/registry", None, "").await);
         (status, problem["reason"].as_str().unwrap_or_default().to_owned(), problem)
     };
-    for n in 0..limits::AUTH_FAILURES_MAX {
+    for n in 0..bounds::AUTH_FAILURES_MAX {
         assert_eq!(guess(&format!("snavop_{n}")).await.0, 401);
     }
     let (status, reason, problem) = guess("snavop_more").await;
@@ -49,8 +49,8 @@ async fn right_client_secret_gets_a_token_after_any_number_of_guesses() {
         Err(ApiError::Refused { status, .. }) => status,
         _ => panic!("the secret is wrong"),
     };
-    for n in 0..2 * limits::AUTH_FAILURES_MAX {
-        assert_eq!(guess().await, if n < limits::AUTH_FAILURES_MAX { 401 } else { 429 });
+    for n in 0..2 * bounds::AUTH_FAILURES_MAX {
+        assert_eq!(guess().await, if n < bounds::AUTH_FAILURES_MAX { 401 } else { 429 });
     }
     for right in [&cast.bot, &cast.billing] {
         assert!(node.client(right).authorized().await.is_ok(), "{}", right.source);
@@ -68,9 +68,9 @@ async fn wrong_signatures_throttle_their_sender_alone() {
     let (billing, bot) = (node.client(&cast.billing), node.client(&cast.bot));
     // Signed with the other service's key.
     let forged = |name: &str| Draft::new(name, &new_id()).sign(&cast.bot);
-    let forgeries: Vec<_> = (0..limits::SIGNATURE_FAILURES_MAX + 50).map(|_| forged("notify")).collect();
+    let forgeries: Vec<_> = (0..bounds::SIGNATURE_FAILURES_MAX + 50).map(|_| forged("notify")).collect();
     let results = post_batch(&billing, &forgeries).await.unwrap();
-    let (refused, throttled) = results.split_at(limits::SIGNATURE_FAILURES_MAX as usize);
+    let (refused, throttled) = results.split_at(bounds::SIGNATURE_FAILURES_MAX as usize);
     assert!(refused.iter().all(|it| it["status"] == 401 && it["reason"] == "hmac_invalid"), "{refused:?}");
     assert!(throttled.iter().all(|it| it["status"] == 429 && it["reason"] == "signature_throttled"));
     let (status, problem) = post(&billing, forged("pay")).await;
@@ -107,7 +107,7 @@ async fn unknown_keys_are_throttled_like_wrong_signatures() {
     let cast = node.cast().await;
     let billing = node.client(&cast.billing);
     let unknown = cast.billing.with_key("hmac-v9".parse().unwrap(), cast.billing.hmac_secret.clone());
-    let sent = 0..limits::SIGNATURE_FAILURES_MAX + 1;
+    let sent = 0..bounds::SIGNATURE_FAILURES_MAX + 1;
     let sent: Vec<_> = sent.map(|_| Draft::new("notify", &new_id()).sign(&unknown)).collect();
     let results = post_batch(&billing, &sent).await.unwrap();
     let (last, refused) = results.split_last().unwrap();
@@ -122,7 +122,7 @@ async fn unknown_keys_are_throttled_like_wrong_signatures() {
         panic!("its key is unknown");
     };
     assert_eq!((status, reason.as_str()), (429, "signature_throttled"));
-    assert!(asked.elapsed() < limits::AUTH_FAILURES_WINDOW / 2, "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < bounds::AUTH_FAILURES_WINDOW / 2, "{:?}", asked.elapsed());
     // One that follows its keys finds the right one.
     assert!(node.client(&unknown).send(&command).await.is_ok());
 }
@@ -137,7 +137,7 @@ async fn bad_client_secrets_are_throttled_with_a_hint() {
         let request = client.post(format!("{}/v1/token", node.url())).body(form);
         request.header("content-type", "application/x-www-form-urlencoded").send()
     };
-    for _ in 0..limits::AUTH_FAILURES_MAX {
+    for _ in 0..bounds::AUTH_FAILURES_MAX {
         assert_eq!(guess().await.unwrap().status(), 401);
     }
     let answer = guess().await.unwrap();
@@ -150,7 +150,7 @@ async fn bad_client_secrets_are_throttled_with_a_hint() {
 #[tokio::test]
 async fn who_shows_nothing_is_asked_for_a_token_however_often() {
     let node = Node::start();
-    for _ in 0..2 * limits::AUTH_FAILURES_MAX {
+    for _ in 0..2 * bounds::AUTH_FAILURES_MAX {
         assert_eq!(verdict(node.api().send(Method::GET, "/v1/registry", None, "").await).0, 401);
     }
 }

@@ -2,8 +2,8 @@
 
 use reqwest::RequestBuilder;
 use serde_json::{Value, json};
+use snavio_model::signature::webhook;
 use snavio_model::time::Timestamp;
-use snavio_model::webhook;
 
 use crate::node::{Cast, Draft, Node, drain, new_id, seconds_from_now};
 use crate::wire::{Answered, post_json};

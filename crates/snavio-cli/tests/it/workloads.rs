@@ -12,7 +12,7 @@ use reqwest::Method;
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair};
 use serde_json::{Value, json};
-use snavio_model::limits;
+use snavio_model::bounds;
 
 use crate::node::{Cast, Draft, Launch, Node, new_id, verdict};
 use crate::wire::http;
@@ -214,7 +214,7 @@ async fn what_is_not_wholly_right_is_not_exchanged() {
 #[tokio::test]
 async fn guessing_at_assertions_is_throttled() {
     let desk = Desk::set().await;
-    for _ in 0..limits::AUTH_FAILURES_MAX {
+    for _ in 0..bounds::AUTH_FAILURES_MAX {
         assert_eq!(desk.told("guess").await.0, 400);
     }
     let (status, document) = desk.exchange("guess").await;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use snavio_model::archive::{Record, segment};
+use snavio_model::bounds;
 use snavio_model::id::Serial;
-use snavio_model::limits;
 use snavio_model::time::Timestamp;
 use snavio_store::NewSegment;
 use tokio::time::MissedTickBehavior;
@@ -111,7 +111,7 @@ impl Gate {
 
     async fn move_cooled(&self, archive: &Archive, round: &mut Round) -> Result<(), Trouble> {
         let now = self.clock().now();
-        for _ in 0..limits::ARCHIVE_SEGMENTS_PER_ROUND {
+        for _ in 0..bounds::ARCHIVE_SEGMENTS_PER_ROUND {
             let after = archive.progress().cooled;
             let cooled = self.store().cooled(after, now).await?;
             let mut left = vec![cooled.records];
@@ -144,7 +144,7 @@ impl Gate {
     ) -> Result<Moved, Trouble> {
         let unkept = |number| Trouble::Unkept { number };
         let Some(segment) = segment::write(&records) else { return halved(records, unkept) };
-        if segment.text.len() > limits::ARCHIVE_SEGMENT_BYTES_MAX {
+        if segment.text.len() > bounds::ARCHIVE_SEGMENT_BYTES_MAX {
             return halved(records, |number| Trouble::TooLarge { number });
         }
         let last = records.iter().flat_map(|it| &it.claims).map(|it| it.expires_at).max();

@@ -15,10 +15,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use snavio_model::archive::segment::{self, Segment, Verified};
 use snavio_model::archive::{Answered, Fault, Pointer, Record};
+use snavio_model::bounds;
 use snavio_model::claim::IdKey;
+use snavio_model::delivery::processing::Answer;
 use snavio_model::id::Serial;
-use snavio_model::limits;
-use snavio_model::processing::Answer;
 use snavio_model::time::Timestamp;
 use snavio_store::objects::{Objects, ObjectsError};
 use snavio_store::{CooledUpTo, StoreError, StoredClaim};
@@ -166,7 +166,7 @@ impl Archive {
 
     /// The text of a segment as it is there.
     async fn text(&self, object: &str) -> Result<Vec<u8>, Trouble> {
-        let found = self.objects.get(object, limits::ARCHIVE_SEGMENT_BYTES_MAX).await?;
+        let found = self.objects.get(object, bounds::ARCHIVE_SEGMENT_BYTES_MAX).await?;
         let packed: Bytes = found.ok_or_else(|| Trouble::Missing { object: object.to_owned() })?.bytes;
         let altered = Fault::Altered { object: object.to_owned() };
         apart(move || unpacked(&packed)).await?.ok_or_else(|| altered.into())
@@ -191,8 +191,8 @@ impl Archive {
 fn unpacked(packed: &[u8]) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     let unpack = zstd::stream::read::Decoder::new(packed).ok()?;
-    unpack.take(limits::ARCHIVE_SEGMENT_BYTES_MAX as u64 + 1).read_to_end(&mut text).ok()?;
-    (text.len() <= limits::ARCHIVE_SEGMENT_BYTES_MAX).then_some(text)
+    unpack.take(bounds::ARCHIVE_SEGMENT_BYTES_MAX as u64 + 1).read_to_end(&mut text).ok()?;
+    (text.len() <= bounds::ARCHIVE_SEGMENT_BYTES_MAX).then_some(text)
 }
 
 /// Whether a text is a segment with these records, each where its pointer says.
@@ -263,8 +263,8 @@ async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
 
 #[cfg(test)]
 mod tests {
-    use snavio_model::event::EventEnvelope;
     use snavio_model::message::Path;
+    use snavio_model::message::event::EventEnvelope;
     use snavio_model::refusal::Reason;
     use snavio_store::conformance::samples::{at, event_intake, message, notify};
 

@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use snavio_model::archive::segment::Verified;
 use snavio_model::archive::{Pointer, Record};
-use snavio_model::limits;
+use snavio_model::bounds;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
@@ -65,7 +65,7 @@ impl Default for Reading {
 
 impl Reading {
     fn at(pace: Pace) -> Self {
-        let places = || Semaphore::new(limits::ARCHIVE_READS_AT_ONCE);
+        let places = || Semaphore::new(bounds::ARCHIVE_READS_AT_ONCE);
         Self { pace, places: places(), finding: places(), known: Mutex::default() }
     }
 
@@ -152,7 +152,7 @@ impl Known {
     fn remember(&mut self, object: String, segment: Arc<Verified>) {
         self.remembered.push_back(Remembered { object, since: Instant::now(), segment });
         let mut bytes: usize = self.remembered.iter().map(|it| it.segment.bytes()).sum();
-        while bytes > limits::ARCHIVE_REMEMBERED_BYTES_MAX
+        while bytes > bounds::ARCHIVE_REMEMBERED_BYTES_MAX
             && let Some(oldest) = self.remembered.pop_front()
         {
             bytes -= oldest.segment.bytes();
@@ -243,7 +243,7 @@ mod tests {
         let fetch = || Arc::clone(&fetches).take(Duration::from_millis(100));
         let all = join_all(wanted.iter().map(|it| reading.segment(it, fetch))).await;
         assert!(all.iter().all(Result::is_ok), "waiting is not what takes too long");
-        assert_eq!(fetches.most.load(Ordering::Relaxed), limits::ARCHIVE_READS_AT_ONCE);
+        assert_eq!(fetches.most.load(Ordering::Relaxed), bounds::ARCHIVE_READS_AT_ONCE);
     }
 
     /// CLM-17
@@ -265,7 +265,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_remembered_is_bounded() {
         let reading = Arc::new(Reading::default());
-        let bytes = limits::ARCHIVE_REMEMBERED_BYTES_MAX / 4;
+        let bytes = bounds::ARCHIVE_REMEMBERED_BYTES_MAX / 4;
         for object in ["a", "b", "c", "d", "e"] {
             reading.segment(object, async move || Ok(verified(bytes))).await.unwrap();
         }

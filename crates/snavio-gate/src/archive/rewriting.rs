@@ -112,7 +112,7 @@ mod tests {
 
     use snavio_model::claim::ClaimPolicy;
     use snavio_model::registry::{Sealed, Unseal};
-    use snavio_model::signing::Secret;
+    use snavio_model::signature::signing::Secret;
     use snavio_store::Store;
     use snavio_store::conformance::samples::{acknowledge, at, queue, receipt, receive, route, settle_one};
     use snavio_store::embedded::{EmbeddedStore, Options};

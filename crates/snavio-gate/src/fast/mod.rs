@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use snavio_model::age::Cache;
+use snavio_model::delivery::processing::ProcessingKind;
 use snavio_model::message::{Message, MessageKind, Path};
 use snavio_model::name::CommandName;
-use snavio_model::order::{OrderDefaults, Place, Placed};
-use snavio_model::processing::ProcessingKind;
+use snavio_model::ordering::{OrderDefaults, Place, Placed};
 use snavio_model::refusal::{Reason, Refusal, Refused};
+use snavio_model::registry::age::Cache;
 use snavio_model::registry::{BoundRoute, DispatchMode, Grant, Profile, Registry};
 use snavio_model::settle::Intake;
 use snavio_model::time::Timestamp;

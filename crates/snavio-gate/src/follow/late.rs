@@ -5,9 +5,9 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
+use snavio_model::bounds;
 use snavio_model::delivery::Receipt;
 use snavio_model::id::Serial;
-use snavio_model::limits;
 use snavio_store::{Finished, OnRecord};
 
 use super::lock;
@@ -51,7 +51,7 @@ impl UnderWay<'_> {
     pub(super) fn ended<'a>(self, ended: impl Iterator<Item = (&'a Receipt, &'a Finished)>) {
         let mut known = lock(&self.late.0);
         let late: Vec<_> = ended.filter(|(_, finished)| finished.put_on_record).collect();
-        if known.len() >= limits::FENCED_REMEMBERED_MAX && !late.is_empty() {
+        if known.len() >= bounds::FENCED_REMEMBERED_MAX && !late.is_empty() {
             known.retain(|_, told| {
                 told.retain(|(_, is_on_record)| !is_on_record);
                 !told.is_empty()
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn what_is_remembered_has_its_bound() {
         let late = LateReports::default();
-        for delivery in 0..=limits::FENCED_REMEMBERED_MAX as i64 {
+        for delivery in 0..=bounds::FENCED_REMEMBERED_MAX as i64 {
             let told = receipt(delivery, 1);
             let (under_way, _) = late.begin(&[told]);
             ended(under_way, &told, true);

@@ -1,10 +1,10 @@
 //! Who waits, over a real store: nothing is left of them, however their waiting ends (CLM-7).
 
 use snavio_model::claim::ClaimPolicy;
+use snavio_model::delivery::processing::{Processing, ProcessingKind};
 use snavio_model::id::MessageId;
-use snavio_model::processing::{Processing, ProcessingKind};
 use snavio_model::registry::{BoundRoute, Sealed, Unseal};
-use snavio_model::signing::Secret;
+use snavio_model::signature::signing::Secret;
 use snavio_model::time::Clock;
 use snavio_store::conformance::samples::{at, intake, queue, receipt, receive, route, settle};
 use snavio_store::embedded::{EmbeddedStore, Options};
@@ -92,7 +92,7 @@ impl Waiting {
 
     fn nobody_is_left(&self) {
         assert_eq!(lock(&self.gate.following.waiting).len(), 0);
-        assert_eq!(self.gate.following.places.available_permits(), limits::FOLLOWERS_MAX);
+        assert_eq!(self.gate.following.places.available_permits(), bounds::FOLLOWERS_MAX);
     }
 }
 

@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use snavio_model::limits::COPY_ROUNDS_MAX;
+use snavio_model::bounds::COPY_ROUNDS_MAX;
+use snavio_model::claim::recent::Fingerprints;
 use snavio_model::message::Path;
-use snavio_model::order::{self, EntityKey, Placed};
-use snavio_model::recent::Fingerprints;
+use snavio_model::ordering::{EntityKey, Placed};
 use snavio_model::refusal::{Reason, Refusal, Refused};
 use snavio_model::settle::{Intake, Ordered, Settlement};
-use snavio_model::telemetry;
+use snavio_model::{ordering, telemetry};
 
 use super::Gate;
 use crate::answer::{Answer, Reached, Verdict};
@@ -80,7 +80,7 @@ impl Handed {
     /// The destinations that order, and that the message passes unordered.
     fn pass_unordered(&self, ordered: &[Ordered]) -> Vec<usize> {
         let unmarked = (0..self.places.len()).filter(|at| self.places[*at] == Placed::Unmarked);
-        let other_kind = ordered.iter().filter(|one| one.verdict == Some(order::Verdict::Unordered));
+        let other_kind = ordered.iter().filter(|one| one.verdict == Some(ordering::Verdict::Unordered));
         unmarked.chain(other_kind.map(|one| one.destination)).collect()
     }
 }

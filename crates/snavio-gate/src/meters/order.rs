@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use metrics::{Counter, Histogram, counter, histogram};
-use snavio_model::limits::UNORDERED_LOG_INTERVAL;
-use snavio_model::order::{Place, Placed, Verdict};
+use snavio_model::bounds::UNORDERED_LOG_INTERVAL;
+use snavio_model::ordering::{Place, Placed, Verdict};
 use snavio_model::registry::BoundRoute;
 use snavio_model::settle::Ordered;
 use snavio_store::WaitEnded;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
-use snavio_model::limits::{METRIC_SERIES_MAX, METRIC_SERIES_PER_TENANT_MAX};
+use snavio_model::bounds::{METRIC_SERIES_MAX, METRIC_SERIES_PER_TENANT_MAX};
 
 /// The counters of each route by its destination, and those that all routes past the bounds share. The recorder shows a
 /// series for as long as the process runs: those of removed routes stay.

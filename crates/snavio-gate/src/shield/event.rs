@@ -7,14 +7,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use snavio_model::adapter::{UNSIGNED_ADVICE, WebhookRequest};
 use snavio_model::cloudevents::CloudEvent;
-use snavio_model::event::{EventEnvelope, NativeEvent};
+use snavio_model::message::event::{EventEnvelope, NativeEvent};
+use snavio_model::message::trace::Journey;
 use snavio_model::message::{Message, MessageKind};
 use snavio_model::name::{KeyVersion, ServiceName};
 use snavio_model::refusal::{Reason, Refusal, Refused, Subject};
 use snavio_model::registry::{LiveAdapter, Registry, ServiceView};
+use snavio_model::signature::webhook::WebhookSignature;
 use snavio_model::time::Timestamp;
-use snavio_model::trace::Journey;
-use snavio_model::webhook::WebhookSignature;
 
 use super::{Arrival, Authentic, Form, begin, check_source, check_window, service, verify};
 

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use snavio_model::command::CommandEnvelope;
+use snavio_model::message::command::CommandEnvelope;
+use snavio_model::message::trace::{CorrelationId, Journey, Traceparent};
 use snavio_model::message::{Message, MessageKind};
 use snavio_model::name::{KeyVersion, ServiceName};
 use snavio_model::refusal::{Reason, Refusal, Refused, Skew, Subject};
 use snavio_model::registry::{LiveKey, Registry, ServiceView};
-use snavio_model::signing::Signature;
+use snavio_model::signature::signing::Signature;
+use snavio_model::signature::webhook::WebhookSignature;
 use snavio_model::time::Timestamp;
-use snavio_model::trace::{CorrelationId, Journey, Traceparent};
-use snavio_model::webhook::WebhookSignature;
 
 use crate::dry_run::Steps;
 pub use event::Vouched;

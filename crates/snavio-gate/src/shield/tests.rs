@@ -1,10 +1,10 @@
 use serde_json::{Value, json};
 use snavio_model::adapter::{Adapter, ForeignSecret, Preset, WebhookRequest};
-use snavio_model::command::NewCommand;
 use snavio_model::id::MessageId;
+use snavio_model::message::command::NewCommand;
 use snavio_model::registry::{Entry, EventType, Key, Sealed, Service, Tenant, Unseal};
-use snavio_model::signing::Secret;
-use snavio_model::webhook;
+use snavio_model::signature::signing::Secret;
+use snavio_model::signature::webhook;
 
 use super::*;
 

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use snavio_model::ed25519::{SigningKey, VerifyingKey};
-use snavio_model::snapshot::{Fault, Manifest, verify};
+use snavio_model::registry::snapshot::{Fault, Manifest, verify};
+use snavio_model::signature::ed25519::{SigningKey, VerifyingKey};
 use snavio_store::StoreError;
 use snavio_store::objects::{Objects, ObjectsError};
 

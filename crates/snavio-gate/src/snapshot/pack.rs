@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use snavio_model::limits;
-use snavio_model::registry::{Entry, EntryKey, Registry};
-use snavio_model::snapshot::{
+use snavio_model::bounds;
+use snavio_model::registry::snapshot::{
     Fault, Object, Scope, header, judge_object, object_key, read_entries, write_entry,
 };
+use snavio_model::registry::{Entry, EntryKey, Registry};
 
 /// How hard entries are packed: harder saves little and takes long.
 const LEVEL: i32 = 3;
@@ -40,7 +40,7 @@ impl Packer {
         let mut last = None;
         for entry in registry.entries_after(self.after.as_ref()) {
             let is_next = entries.first().is_some_and(|first: &&Entry| kind_differs(first, entry));
-            if is_next || lines.len() >= limits::SNAPSHOT_OBJECT_BYTES {
+            if is_next || lines.len() >= bounds::SNAPSHOT_OBJECT_BYTES {
                 break;
             }
             last = Some(entry);
@@ -95,7 +95,7 @@ fn pack(version: i64, entries: &[&Entry], lines: &[u8]) -> Result<Packed, Fault>
 pub(super) fn unpack(object: &Object, version: i64, bytes: &[u8]) -> Result<Vec<Entry>, Fault> {
     let packed = judge_object(object, version, bytes)?;
     let room =
-        usize::try_from(object.text_bytes).unwrap_or(usize::MAX).min(limits::SNAPSHOT_OBJECT_BYTES_MAX);
+        usize::try_from(object.text_bytes).unwrap_or(usize::MAX).min(bounds::SNAPSHOT_OBJECT_BYTES_MAX);
     let unfit = |error| Fault::Malformed { what: format!("{} cannot be unpacked: {error}", object.key) };
     let lines = zstd::bulk::decompress(packed, room).map_err(unfit)?;
     read_entries(object, &lines)
@@ -110,7 +110,7 @@ pub(super) fn unfit(registry: &Registry) -> BTreeMap<String, String> {
     for entry in registry.entries() {
         line.clear();
         let too_long = match write(entry, &mut line) {
-            Ok(()) => (line.len() > limits::SNAPSHOT_ENTRY_BYTES_MAX).then(|| "it is too long".to_owned()),
+            Ok(()) => (line.len() > bounds::SNAPSHOT_ENTRY_BYTES_MAX).then(|| "it is too long".to_owned()),
             Err(fault) => Some(fault.to_string()),
         };
         if let Some(problem) = too_long.or_else(|| scope.problem(entry)) {

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt};
-use snavio_model::limits;
+use snavio_model::bounds;
+use snavio_model::registry::snapshot::{Fault, Manifest, Object, Scope, Standard, latest_key, trail};
 use snavio_model::registry::{Entry, Registry, Unseal};
-use snavio_model::snapshot::{Fault, Manifest, Object, Scope, Standard, latest_key, trail};
 use snavio_model::time::Clock;
 use snavio_store::Store;
 use snavio_store::objects::Found;
@@ -66,7 +66,7 @@ impl Snapshots {
 
     /// The manifest as it is there now, if there is one.
     pub(super) async fn latest(&self) -> Result<Option<Found>, Trouble> {
-        Ok(self.objects.get(latest_key(), limits::SNAPSHOT_MANIFEST_BYTES_MAX).await?)
+        Ok(self.objects.get(latest_key(), bounds::SNAPSHOT_MANIFEST_BYTES_MAX).await?)
     }
 
     /// The store must have been in the state that the snapshot shows: what follows is read as the difference. One
@@ -108,7 +108,7 @@ impl Snapshots {
 
     /// The bytes of an object, which are whose they may be.
     pub(super) async fn fetch(&self, object: &Object) -> Result<bytes::Bytes, Trouble> {
-        let found = self.objects.get(&object.key, limits::SNAPSHOT_OBJECT_BYTES_MAX).await?;
+        let found = self.objects.get(&object.key, bounds::SNAPSHOT_OBJECT_BYTES_MAX).await?;
         let missing = || Fault::Missing { key: object.key.clone() };
         Ok(found.ok_or_else(missing)?.bytes)
     }

@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use snavio_model::limits;
 use snavio_model::name::TenantName;
 use snavio_model::registry::Registry;
-use snavio_model::snapshot::{Fault, Manifest, Object, judge_object, latest_key, publish, version_of_key};
-use snavio_model::telemetry;
+use snavio_model::registry::snapshot::{
+    Fault, Manifest, Object, judge_object, latest_key, publish, version_of_key,
+};
 use snavio_model::time::Timestamp;
+use snavio_model::{bounds, telemetry};
 use snavio_store::objects::Seen;
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -190,7 +191,7 @@ impl Writer {
             self.snapshots.objects.put(&object.key, content_bytes).await?;
             content.objects.push(object);
         }
-        if bytes * 100 >= bytes_max.saturating_mul(limits::SNAPSHOT_NEAR_LIMIT_PERCENT) {
+        if bytes * 100 >= bytes_max.saturating_mul(bounds::SNAPSHOT_NEAR_LIMIT_PERCENT) {
             tracing::warn!(
                 bytes,
                 bytes_max,

@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 use snavio_model::claim::ClaimPolicy;
-use snavio_model::processing::Answer;
+use snavio_model::delivery::processing::Answer;
 use snavio_store::conformance::samples::{at, intake, route, settle};
 
 use crate::books::{Books, key, moved};

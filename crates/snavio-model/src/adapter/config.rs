@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::id::check_source;
 use super::verification::Verification;
+use crate::bounds;
 use crate::cloudevents::kept;
 use crate::json::Pointer;
-use crate::limits;
 use crate::name::{AdapterName, CommandName, ServiceName};
 use crate::registry::Sealed;
 
@@ -108,10 +108,10 @@ impl Adapter {
         if let Err(invalid) = check_source(&self.source) {
             return Some(format!("source: {invalid}"));
         }
-        if !(1..=limits::EXTERNAL_ID_PARTS_MAX).contains(&parts) {
+        if !(1..=bounds::EXTERNAL_ID_PARTS_MAX).contains(&parts) {
             return Some(format!(
                 "external_id has {parts} parts, not 1 to {}",
-                limits::EXTERNAL_ID_PARTS_MAX
+                bounds::EXTERNAL_ID_PARTS_MAX
             ));
         }
         if self.data == DataRule::Members && self.members.is_empty() {
@@ -129,13 +129,13 @@ impl Adapter {
 
     /// What is wrong with its secrets alone, if anything.
     pub(crate) fn secrets_problem(&self) -> Option<String> {
-        let fits = (1..=limits::ADAPTER_SECRETS_MAX).contains(&self.secrets.len());
-        (!fits).then(|| format!("an adapter has 1 to {} secrets", limits::ADAPTER_SECRETS_MAX))
+        let fits = (1..=bounds::ADAPTER_SECRETS_MAX).contains(&self.secrets.len());
+        (!fits).then(|| format!("an adapter has 1 to {} secrets", bounds::ADAPTER_SECRETS_MAX))
     }
 
     fn prefix_problem(&self) -> Option<&'static str> {
         let prefix = self.id_prefix.as_deref()?;
-        let fits = (1..=limits::ID_PREFIX_CHARS_MAX).contains(&prefix.len())
+        let fits = (1..=bounds::ID_PREFIX_CHARS_MAX).contains(&prefix.len())
             && prefix.bytes().all(|byte| matches!(byte, b'!'..=b'~'));
         if !fits {
             return Some("id_prefix must be 1 to 32 printable ASCII characters without spaces");
@@ -187,8 +187,8 @@ impl Adapter {
     }
 
     fn bounds_problem(&self) -> Option<String> {
-        if self.members.len().max(self.left_out.len()) > limits::ADAPTER_MEMBERS_MAX {
-            return Some(format!("members and left_out have at most {} each", limits::ADAPTER_MEMBERS_MAX));
+        if self.members.len().max(self.left_out.len()) > bounds::ADAPTER_MEMBERS_MAX {
+            return Some(format!("members and left_out have at most {} each", bounds::ADAPTER_MEMBERS_MAX));
         }
         let is_unfit = |name: &&String| name.is_empty() || name.len() > 64 || *name == kept::MEMBER;
         if let Some(name) = self.members.keys().find(is_unfit) {
@@ -196,8 +196,8 @@ impl Adapter {
                 "members: {name:?} is no name for a member (1 to 64 bytes, not cloudevents)"
             ));
         }
-        let is_long = |pointer: &Pointer| pointer.to_string().len() > limits::POINTER_BYTES_MAX;
-        let long = || format!("a pointer has at most {} bytes", limits::POINTER_BYTES_MAX);
+        let is_long = |pointer: &Pointer| pointer.to_string().len() > bounds::POINTER_BYTES_MAX;
+        let long = || format!("a pointer has at most {} bytes", bounds::POINTER_BYTES_MAX);
         if self.left_out.iter().any(is_long) {
             return Some(long());
         }

@@ -3,15 +3,15 @@
 use super::config::{Adapter, DataRule, IdRule, Origin};
 use super::id::event_id;
 use super::request::WebhookRequest;
-use crate::event::NewEvent;
 use crate::id::MessageId;
 use crate::json::{Fault, Found, Lookups, Reader, write_string};
+use crate::message::event::NewEvent;
 use crate::name::CommandName;
 use crate::refusal::{Reason, Refusal};
 use crate::time::Timestamp;
 
 impl Adapter {
-    /// The native event that a request is, as JSON: what [`crate::event::NativeEvent::parse`] takes.
+    /// The native event that a request is, as JSON: what [`crate::message::event::NativeEvent::parse`] takes.
     pub fn event(&self, request: &WebhookRequest<'_>) -> Result<Vec<u8>, Refusal> {
         self.check_body(request)?;
         let seen = &self.look_up(request)?;

@@ -4,9 +4,9 @@
 use sha2::{Digest as _, Sha256};
 
 use super::python::dumps;
+use crate::bounds::ID_SOURCE_CHARS_MAX;
 use crate::id::MessageId;
 use crate::json::Fault;
-use crate::limits::ID_SOURCE_CHARS_MAX;
 
 /// A text that ids cannot name as their source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

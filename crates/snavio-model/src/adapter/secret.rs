@@ -9,8 +9,8 @@ use sha2::{Digest as _, Sha256};
 use subtle::{Choice, ConstantTimeEq as _};
 use zeroize::{ZeroizeOnDrop, Zeroizing};
 
-use crate::limits::{FOREIGN_SECRET_CHARS_MAX, FOREIGN_SECRET_CHARS_MIN};
-use crate::signing::HmacSha256;
+use crate::bounds::{FOREIGN_SECRET_CHARS_MAX, FOREIGN_SECRET_CHARS_MIN};
+use crate::signature::signing::HmacSha256;
 
 /// A text that is not a provider's secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -3,10 +3,10 @@
 use super::request::WebhookRequest;
 use super::secret::ForeignSecret;
 use super::verification::{Encoding, any, given, unseen, unverified};
-use crate::limits::WEBHOOK_SIGNATURES_MAX;
+use crate::bounds::WEBHOOK_SIGNATURES_MAX;
 use crate::refusal::Refusal;
+use crate::signature::webhook::whole_seconds;
 use crate::time::Timestamp;
-use crate::webhook::whole_seconds;
 
 pub(super) const HEADER: &str = "stripe-signature";
 

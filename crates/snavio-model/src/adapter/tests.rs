@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::*;
-use crate::event::NativeEvent;
+use crate::message::event::NativeEvent;
 use crate::name::{AdapterName, ServiceName};
 use crate::refusal::{Reason, Refusal};
 use crate::registry::Sealed;
-use crate::signing::HmacSha256;
+use crate::signature::signing::HmacSha256;
 use crate::time::Timestamp;
 
 const NOW: Timestamp = Timestamp(1_794_731_400_000);

@@ -12,10 +12,10 @@ use super::config::{Origin, header_problem};
 use super::request::WebhookRequest;
 use super::secret::{ForeignSecret, InvalidForeignSecret};
 use super::stripe;
-use crate::limits::{SIGNATURE_EVIDENCE_CHARS_MAX, SIGNATURE_TOLERANCE_SECONDS_MAX};
+use crate::bounds::{SIGNATURE_EVIDENCE_CHARS_MAX, SIGNATURE_TOLERANCE_SECONDS_MAX};
 use crate::refusal::{Reason, Refusal, Skew};
+use crate::signature::webhook::WebhookSignature;
 use crate::time::Timestamp;
-use crate::webhook::WebhookSignature;
 
 /// How it is known that a request is the provider's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

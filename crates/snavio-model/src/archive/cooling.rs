@@ -1,7 +1,7 @@
 //! What may be moved to the archive, and why the rest stays (CLM-15, CLM-16, CLM-18).
 
+use crate::bounds;
 use crate::claim::{Claim, Status};
-use crate::limits;
 use crate::time::Timestamp;
 
 /// Who still needs a message where it is.
@@ -31,7 +31,7 @@ pub enum Stays {
 /// Why a message stays, if it does: judged by all claims that it won, of whatever policy. Decides and touches nothing.
 pub fn stays(received_at: Timestamp, claims: &[Claim], needed: Needed, now: Timestamp) -> Option<Stays> {
     let is_hot = |it: &Claim| it.hot_until.is_some_and(|until| now < until);
-    let is_unread = now < received_at.plus(limits::TELEMETRY_RETENTION);
+    let is_unread = now < received_at.plus(bounds::TELEMETRY_RETENTION);
     let is_kept = claims.iter().any(|it| it.hot_until.is_some());
     if !is_kept || is_unread || claims.iter().any(is_hot) {
         return Some(Stays::Hot);

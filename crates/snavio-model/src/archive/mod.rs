@@ -13,9 +13,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::claim::IdKey;
+use crate::delivery::processing::Answer;
 use crate::id::Serial;
 use crate::message::{Message, Path};
-use crate::processing::Answer;
 use crate::time::Timestamp;
 
 /// A message as it stood in the log, with what was answered to it.

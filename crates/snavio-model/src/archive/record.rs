@@ -6,14 +6,14 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 use super::{ArchivedClaim, Record};
-use crate::event::EventEnvelope;
+use crate::delivery::processing::Answer;
 use crate::hash::DomainHash;
 use crate::id::{MessageId, Serial};
+use crate::message::event::EventEnvelope;
+use crate::message::trace::{CorrelationId, Traceparent};
 use crate::message::{Message, Path};
 use crate::name::{CommandName, KeyVersion, ServiceName, TenantName};
-use crate::processing::Answer;
 use crate::time::Timestamp;
-use crate::trace::{CorrelationId, Traceparent};
 
 /// The columns of a message as the stores name them.
 #[derive(Serialize, Deserialize)]

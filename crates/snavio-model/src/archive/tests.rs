@@ -6,10 +6,10 @@ use super::cooling::{Needed, Stays, stays};
 use super::hold::{Held, Hold, InForce, Lifted};
 use super::*;
 use crate::claim::{Claim, ClaimKey, Progress, Status};
-use crate::event::EventEnvelope;
 use crate::hash::DomainHash;
 use crate::id::MessageId;
-use crate::trace::{CorrelationId, Traceparent};
+use crate::message::event::EventEnvelope;
+use crate::message::trace::{CorrelationId, Traceparent};
 
 const DAY: u64 = 86_400;
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::processing::Processing;
+use crate::delivery::processing::Processing;
 
 /// CLM-20
 #[test]
@@ -37,8 +37,8 @@ fn a_claim_must_outlive_the_attempts_of_its_route() {
 #[test]
 fn a_claim_must_outlive_the_pushes_of_its_route() {
     let push = Processing::push("https://shop.example/hook");
-    let problem = |attempts| ClaimPolicy::strict().problem(limits::REPLAY_WINDOW, push.longest(attempts));
-    assert_eq!(problem(limits::RECEIVES_DEFAULT), None);
+    let problem = |attempts| ClaimPolicy::strict().problem(bounds::REPLAY_WINDOW, push.longest(attempts));
+    assert_eq!(problem(bounds::RECEIVES_DEFAULT), None);
     let told = problem(6).unwrap_or_default();
     assert!(told.ends_with("2 × 60 s + 60 s + 6 × 20 s + 31 s = 331 s"), "{told}");
 }
@@ -253,7 +253,7 @@ fn unfinished_work_keeps_its_claim_and_finished_work_for_as_long_as_it_may_be_se
         assert!(claim.is_live(late), "it is tried again");
         claim.finish(&attempt(10, 2, Tracking::Retry), &ending, late).unwrap();
         assert_eq!(claim.status().as_str(), status);
-        let kept = late.plus(2 * limits::REPLAY_WINDOW + limits::CLAIM_KEEP_SLACK);
+        let kept = late.plus(2 * bounds::REPLAY_WINDOW + bounds::CLAIM_KEEP_SLACK);
         assert_eq!(claim.expires_at, kept);
         assert!(!claim.is_live(kept));
     }
@@ -279,9 +279,9 @@ fn unfinished_work_keeps_its_claim_and_finished_work_for_as_long_as_it_may_be_se
 fn work_that_ends_late_keeps_its_claim_for_as_long_as_the_window_in_force_takes() {
     let ended = Timestamp(10_000_000);
     for window in [1, 60, 120, 900].map(Duration::from_secs) {
-        let takes = 2 * window + limits::CLAIM_KEEP_SLACK;
-        let keeps = [takes, takes + Duration::from_secs(7), limits::EVENT_KEEP];
-        for keep in keeps.map(|it| it.max(limits::CLAIM_KEEP_SLACK)) {
+        let takes = 2 * window + bounds::CLAIM_KEEP_SLACK;
+        let keeps = [takes, takes + Duration::from_secs(7), bounds::EVENT_KEEP];
+        for keep in keeps.map(|it| it.max(bounds::CLAIM_KEEP_SLACK)) {
             let keep_seconds = u32::try_from(keep.as_secs()).unwrap();
             let policy = ClaimPolicy::Strict { keep_seconds };
             assert_eq!(policy.problem(window, Attempts::default()), None, "it goes with the window");
@@ -290,11 +290,11 @@ fn work_that_ends_late_keeps_its_claim_for_as_long_as_the_window_in_force_takes(
             // A resend that was signed just before the end, by a clock that goes ahead as far as it may.
             let resent = Timestamp(ended.plus(takes).0 - 1);
             assert!(claim.is_live(resent), "window {window:?}, kept {keep:?}");
-            assert!(!claim.is_live(ended.plus(limits::EVENT_KEEP)), "and not for ever");
+            assert!(!claim.is_live(ended.plus(bounds::EVENT_KEEP)), "and not for ever");
         }
     }
-    let longest = 2 * limits::REPLAY_WINDOW_MAX + limits::CLAIM_KEEP_SLACK;
-    let mut claim = claim(i64::try_from(limits::EVENT_KEEP.as_millis()).unwrap());
+    let longest = 2 * bounds::REPLAY_WINDOW_MAX + bounds::CLAIM_KEEP_SLACK;
+    let mut claim = claim(i64::try_from(bounds::EVENT_KEEP.as_millis()).unwrap());
     let ended = Timestamp(100_000_000);
     claim.finish(&attempt(9, 1, Tracking::Retry), &completed("JE-1"), ended).unwrap();
     assert_eq!(claim.expires_at, ended.plus(longest));
@@ -321,7 +321,7 @@ fn errors_are_kept_printable_and_short() {
     let ending = Ending::Failed { error, is_final: false, answer: None, retry_after: None };
     progress.finish(&attempt(9, 1, Tracking::Retry), &ending, Timestamp(5)).unwrap();
     let kept = progress.error.unwrap();
-    assert!(kept.starts_with("a bc") && kept.len() == limits::ERROR_CHARS_MAX, "{kept}");
+    assert!(kept.starts_with("a bc") && kept.len() == bounds::ERROR_CHARS_MAX, "{kept}");
 }
 
 /// CLM-1
@@ -364,7 +364,7 @@ fn policies_read_as_the_contract_names_them() {
         let policy: ClaimPolicy = serde_json::from_str(&text).unwrap();
         let told = (policy.name(), policy.keep().unwrap().as_secs(), policy.compares().is_some());
         assert_eq!(told, (name, keep, compares));
-        assert_eq!(policy.problem(limits::REPLAY_WINDOW, Attempts::default()), None);
+        assert_eq!(policy.problem(bounds::REPLAY_WINDOW, Attempts::default()), None);
     }
     assert!(read(r#"{"policy":"strict","keep":1}"#).is_err());
 }

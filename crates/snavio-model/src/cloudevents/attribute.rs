@@ -1,7 +1,7 @@
 //! Attributes: their names, and the types of their values.
 
+use crate::bounds::CLOUDEVENT_NAME_BYTES_MAX;
 use crate::json::{Fault, Kind, Reader, write_string};
-use crate::limits::CLOUDEVENT_NAME_BYTES_MAX;
 
 /// The value of an attribute. What CloudEvents calls a URI, a time or binary is text here and in JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use super::data::{Data, DataKind};
 use super::draft::{Draft, wrong_data};
 use super::event::CloudEvent;
 use super::media;
-use crate::limits::CLOUDEVENT_HEADER_BYTES_MAX;
+use crate::bounds::CLOUDEVENT_HEADER_BYTES_MAX;
 use crate::percent::in_header;
 use crate::refusal::{Reason, Refused};
 

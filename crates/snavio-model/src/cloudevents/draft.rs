@@ -5,15 +5,15 @@ use super::data::Data;
 use super::event::CloudEvent;
 use super::kept::{self, Attributes};
 use super::source::{SOURCE_RULE, Source};
-use crate::form::{Form, missing};
+use crate::bounds::CLOUDEVENT_EXTENSIONS_MAX;
 use crate::id::MessageId;
 use crate::json::Fault;
-use crate::limits::CLOUDEVENT_EXTENSIONS_MAX;
 use crate::message::MessageKind;
+use crate::message::form::{Form, missing};
+use crate::message::trace::{CorrelationId, Traceparent};
 use crate::name::{CommandName, EventVersion, is_short_identifier};
 use crate::refusal::{Reason, Refusal, Refused, Subject};
 use crate::time::Timestamp;
-use crate::trace::{CorrelationId, Traceparent};
 
 /// What has been read so far.
 #[derive(Default)]

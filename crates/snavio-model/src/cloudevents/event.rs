@@ -7,14 +7,14 @@ use super::data::Data;
 use super::kept::{Attributes, Kept};
 use super::media;
 use super::source::Source;
-use crate::event::NativeEvent;
+use crate::bounds::BODY_BYTES_MAX;
 use crate::id::MessageId;
-use crate::limits::BODY_BYTES_MAX;
 use crate::message::Message;
+use crate::message::event::NativeEvent;
+use crate::message::payload::Payload;
+use crate::message::trace::{CorrelationId, Traceparent};
 use crate::name::{CommandName, EventVersion, ServiceName, TargetText};
-use crate::payload::Payload;
 use crate::refusal::{Reason, Refusal};
-use crate::trace::{CorrelationId, Traceparent};
 
 /// A CloudEvent whose form is right, read from a request or made from a message that is delivered.
 #[derive(Debug, Clone, PartialEq, Eq)]

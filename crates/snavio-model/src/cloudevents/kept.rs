@@ -10,8 +10,8 @@ use super::attribute::{Value, is_attribute_char, is_name};
 use super::data::DataKind;
 use super::media;
 use super::source::{Source, URI_RULE, is_absolute_uri};
+use crate::bounds::CLOUDEVENT_EXTENSIONS_MAX;
 use crate::json::{Fault, Kind, Pointer, Reader, write_string};
-use crate::limits::CLOUDEVENT_EXTENSIONS_MAX;
 
 /// The member of an event's metadata.
 pub const MEMBER: &str = "cloudevents";

@@ -7,14 +7,14 @@ use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::event::EventEnvelope;
+use crate::bounds::JSON_MEMBERS_MAX;
 use crate::id::MessageId;
-use crate::limits::JSON_MEMBERS_MAX;
+use crate::message::event::EventEnvelope;
+use crate::message::trace::{CorrelationId, Traceparent};
 use crate::message::{Message, MessageKind};
 use crate::name::{CommandName, EventVersion, ServiceName, TargetText, TenantName};
 use crate::refusal::{Reason, Refused};
 use crate::time::Timestamp;
-use crate::trace::{CorrelationId, Traceparent};
 
 const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
@@ -193,7 +193,7 @@ fn data_of_every_kind_survives() {
 /// MSG-6, MSG-10
 #[test]
 fn data_that_grows_past_all_bounds_as_json_is_refused() {
-    let text = "\u{1}".repeat(crate::limits::BODY_BYTES_MAX / 5);
+    let text = "\u{1}".repeat(crate::bounds::BODY_BYTES_MAX / 5);
     let headers = [("ce-specversion", "1.0"), ("ce-id", "1"), ("ce-type", "T"), ("ce-source", "shop")];
     let headers = headers.into_iter().chain([("content-type", "text/plain")]);
     let event = CloudEvent::binary(headers, text.as_bytes()).unwrap();

@@ -4,8 +4,8 @@ use super::attribute::Value;
 use super::data::DataKind;
 use super::event::CloudEvent;
 use crate::json::write_string;
+use crate::message::trace::{CorrelationId, Traceparent};
 use crate::name::{EventVersion, ServiceName};
-use crate::trace::{CorrelationId, Traceparent};
 
 impl CloudEvent<'_> {
     /// The event in structured mode.

@@ -65,16 +65,16 @@ pub enum FaultKind {
     /// A character at which some readers end the text.
     #[error("escaped null character")]
     NullCharacter,
-    /// Past [`crate::limits::JSON_MEMBERS_MAX`].
+    /// Past [`crate::bounds::JSON_MEMBERS_MAX`].
     #[error("too many members")]
     TooMany,
     /// The same decoded name twice in one object.
     #[error("repeated member name")]
     DuplicateMember,
-    /// Past [`crate::limits::NUMBER_DIGITS_MAX`] or [`crate::limits::NUMBER_EXPONENT_MAX`].
+    /// Past [`crate::bounds::NUMBER_DIGITS_MAX`] or [`crate::bounds::NUMBER_EXPONENT_MAX`].
     #[error("number out of range")]
     NumberRange,
-    /// Past [`crate::limits::JSON_DEPTH_MAX`].
+    /// Past [`crate::bounds::JSON_DEPTH_MAX`].
     #[error("nesting too deep")]
     TooDeep,
 }

@@ -4,7 +4,7 @@
 //! never converted: they are only laid out anew.
 
 use super::{Fault, FaultKind};
-use crate::limits::{NUMBER_DIGITS_MAX, NUMBER_EXPONENT_MAX};
+use crate::bounds::{NUMBER_DIGITS_MAX, NUMBER_EXPONENT_MAX};
 
 /// Digits before the point up to which RFC 8785 writes a number out.
 const PLAIN_DIGITS_MAX: usize = 21;

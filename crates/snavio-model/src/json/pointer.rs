@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::JSON_DEPTH_MAX;
+use crate::bounds::JSON_DEPTH_MAX;
 
 /// A text that is not a pointer to an object's member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use super::member::{Member, sort_key};
 use super::text::plain_end;
 use super::{Fault, FaultKind};
-use crate::limits::{JSON_DEPTH_MAX, JSON_MEMBERS_MAX};
+use crate::bounds::{JSON_DEPTH_MAX, JSON_MEMBERS_MAX};
 
 /// Reads one document from front to back. After a fault there is nothing more to be had from it.
 #[derive(Debug)]

@@ -13,8 +13,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::evidence::Evidence;
 use super::verify::Fault;
-use crate::ed25519::{SIGNATURE_BYTES, SigningKey, VerifyingKey};
-use crate::limits;
+use crate::bounds;
+use crate::signature::ed25519::{SIGNATURE_BYTES, SigningKey, VerifyingKey};
 use crate::time::Timestamp;
 
 /// The form of a seal, and of everything in its head.
@@ -171,7 +171,8 @@ pub struct Seal {
 
 /// Bytes of any number, as hex.
 mod bytes {
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
 
     pub(super) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(&hex::encode(bytes))
@@ -198,7 +199,7 @@ impl Seal {
         signer: &dyn Signer,
     ) -> Result<Self, Fault> {
         let first_version = follows(before);
-        let changes = &changes[..changes.len().min(limits::SEAL_CHANGES_MAX)];
+        let changes = &changes[..changes.len().min(bounds::SEAL_CHANGES_MAX)];
         let following = (first_version..).zip(changes).take_while(|(version, it)| it.version == *version);
         let digests: Vec<_> = following.map(|(_, change)| change.digest()).collect();
         if digests.is_empty() {

@@ -10,11 +10,11 @@ use super::identity::{GrantRequest, Issuer, PersonalToken, Workload};
 use super::key::{EntryKey, Kind};
 use super::push::{Disabled, PushSecret};
 use crate::adapter::Adapter;
+use crate::bounds;
 use crate::claim::ClaimPolicy;
-use crate::limits;
+use crate::delivery::processing::{Processing, ProcessingKind};
 use crate::name::{CommandName, EventVersion, GrantedName, KeyVersion, QueueName, ServiceName, TenantName};
-use crate::order::Order;
-use crate::processing::{Processing, ProcessingKind};
+use crate::ordering::Order;
 use crate::time::Timestamp;
 
 /// One registered thing.
@@ -105,12 +105,12 @@ impl Service {
 
     /// Days between two of its keys.
     pub fn key_days(&self) -> u32 {
-        self.key_days.unwrap_or(limits::KEY_DAYS)
+        self.key_days.unwrap_or(bounds::KEY_DAYS)
     }
 
     /// Days for which a key is accepted beside the one after it.
     pub fn key_overlap_days(&self) -> u32 {
-        self.key_overlap_days.unwrap_or(limits::KEY_OVERLAP_DAYS)
+        self.key_overlap_days.unwrap_or(bounds::KEY_OVERLAP_DAYS)
     }
 }
 
@@ -222,7 +222,7 @@ impl Acl {
 }
 
 fn receives_default() -> u32 {
-    limits::RECEIVES_DEFAULT
+    bounds::RECEIVES_DEFAULT
 }
 
 fn drain_default() -> u32 {

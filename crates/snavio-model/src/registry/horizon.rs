@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{BoundRoute, Change, Entry, Registry, Route, ServiceView};
-use crate::limits;
+use crate::bounds;
 use crate::name::{GrantedName, TenantName};
 use crate::time::Timestamp;
 
@@ -94,7 +94,7 @@ impl Span {
     /// change messages are still settled by what was before.
     fn keeps(&self, sent_at: Option<Timestamp>, now: Timestamp) -> bool {
         let earliest = sent_at.map_or(self.from, |at| at.max(self.from));
-        let is_later = self.until.is_some_and(|until| earliest > until.plus(limits::CLAIM_KEEP_SLACK));
+        let is_later = self.until.is_some_and(|until| earliest > until.plus(bounds::CLAIM_KEEP_SLACK));
         is_later || now < earliest.plus(self.keep)
     }
 }
@@ -160,8 +160,8 @@ impl Horizons {
     /// are settled by what was before and after it.
     pub fn may_have_claimed_at(&self, destination: &str, at: Timestamp) -> bool {
         let may_be_of = |it: &Span| {
-            let is_later = it.until.is_some_and(|until| at > until.plus(limits::CLAIM_KEEP_SLACK));
-            !is_later && at >= it.from.minus(limits::CLAIM_KEEP_SLACK)
+            let is_later = it.until.is_some_and(|until| at > until.plus(bounds::CLAIM_KEEP_SLACK));
+            !is_later && at >= it.from.minus(bounds::CLAIM_KEEP_SLACK)
         };
         let Some(past) = self.destinations.get(destination) else { return false };
         // Of the oldest times, which are taken for one, the shortest keep is known, and some may have been longer.
@@ -229,9 +229,9 @@ fn keep(route: &Route) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Grant;
     use super::*;
     use crate::claim::ClaimPolicy;
+    use crate::registry::Grant;
 
     const DAY: i64 = 86_400;
     const SHORT: ClaimPolicy = ClaimPolicy::Event { keep_seconds: 180, answers: false };

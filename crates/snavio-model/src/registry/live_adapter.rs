@@ -46,7 +46,7 @@ mod tests {
     use crate::adapter::{Origin, Preset, Verification};
     use crate::claim::ClaimPolicy;
     use crate::registry::{Author, EntryEvidence, EventType, Route, Sealed, Service, Tenant, Wish, plan};
-    use crate::signing::Secret;
+    use crate::signature::signing::Secret;
     use crate::time::Timestamp;
 
     /// Texts are sealed as they are.

@@ -1,5 +1,6 @@
 //! The registry as the dispatch path reads it: everything in memory, by name, at one version.
 
+pub mod age;
 mod building;
 mod chain;
 mod change;
@@ -16,6 +17,7 @@ mod push;
 mod revocation;
 mod rotation;
 mod service;
+pub mod snapshot;
 mod soundness;
 mod verify;
 
@@ -47,9 +49,9 @@ pub(crate) use soundness::problems_alone;
 pub use verify::{Fault, Verified, Verifier, verify};
 
 use crate::adapter::ForeignSecret;
+use crate::delivery::processing::ProcessingKind;
 use crate::name::{CommandName, QueueKey, ServiceName, TenantName};
-use crate::processing::ProcessingKind;
-use crate::signing::Secret;
+use crate::signature::signing::Secret;
 use crate::time::Timestamp;
 
 /// A map of which a copy that differs in one entry shares the rest: a change costs the same in a registry of any size.

@@ -1,7 +1,7 @@
 //! The names nearest to one that is not granted or not there, for refusals and warnings.
 
 use super::{Entry, EntryKey, Grant, Kind, Registry};
-use crate::limits;
+use crate::bounds;
 use crate::name::{CommandName, ServiceName};
 use crate::nearest::SIMILARITY_MIN;
 use crate::time::Timestamp;
@@ -20,7 +20,7 @@ impl Registry {
         let to_target = to_target.take_while(|grant| grant.source == *source && grant.target == *target);
         let all = self.grants_from(format!("{source}>")).take_while(|grant| grant.source == *source);
         let to_others = all.filter(|grant| grant.target != *target);
-        let grants = to_target.chain(to_others).take(limits::GRANTS_LOOKED_THROUGH_MAX);
+        let grants = to_target.chain(to_others).take(bounds::GRANTS_LOOKED_THROUGH_MAX);
         let live = grants.filter(|grant| grant.expires_at.is_none_or(|end| at < end));
         let similarity = |grant: &Grant| {
             let of_target = match grant.target == *target {
@@ -30,7 +30,7 @@ impl Registry {
             };
             of_target + strsim::jaro_winkler(name.as_str(), grant.name.as_str())
         };
-        nearest(live.take(limits::GRANTS_COMPARED_MAX).map(|grant| (similarity(grant), grant)))
+        nearest(live.take(bounds::GRANTS_COMPARED_MAX).map(|grant| (similarity(grant), grant)))
     }
 
     /// The grants from a name on: those of a source stand side by side, and among them those for one target.
@@ -45,7 +45,7 @@ impl Registry {
     /// The event types of a publisher that are nearest to one that it has not registered, the nearest first.
     pub fn nearest_event_types(&self, publisher: &ServiceName, name: &CommandName) -> Vec<&CommandName> {
         let types = self.service(publisher.as_str()).into_iter().flat_map(|view| view.event_types());
-        let types = types.take(limits::GRANTS_COMPARED_MAX).map(|event_type| &event_type.name);
+        let types = types.take(bounds::GRANTS_COMPARED_MAX).map(|event_type| &event_type.name);
         nearest(types.map(|known| (strsim::jaro_winkler(name.as_str(), known.as_str()), known)))
     }
 
@@ -73,14 +73,14 @@ impl Registry {
 fn nearest<T>(candidates: impl Iterator<Item = (f64, T)>) -> Vec<T> {
     let mut candidates: Vec<_> = candidates.collect();
     candidates.sort_by(|(one, _), (other, _)| other.total_cmp(one));
-    candidates.into_iter().take(limits::NEAREST_NAMES_MAX).map(|(_, candidate)| candidate).collect()
+    candidates.into_iter().take(bounds::NEAREST_NAMES_MAX).map(|(_, candidate)| candidate).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::EventType;
-    use super::super::tests::{filled_with, grant, route, service, tenant};
     use super::*;
+    use crate::registry::EventType;
+    use crate::registry::tests::{filled_with, grant, route, service, tenant};
 
     fn told(registry: &Registry, target: &str, name: &str) -> Vec<String> {
         let source = "acme/billing".parse().unwrap();
@@ -110,7 +110,7 @@ mod tests {
         );
         assert_eq!(told(&registry, "acme/bank", "refunds")[0], "acme/bank refund");
         assert_eq!(told(&registry, "acme/bots", "pay")[0], "acme/bot pay", "another target");
-        assert_eq!(told(&registry, "zeta/x", "y").len(), limits::NEAREST_NAMES_MAX);
+        assert_eq!(told(&registry, "zeta/x", "y").len(), bounds::NEAREST_NAMES_MAX);
         let source = "acme/bank".parse().unwrap();
         let wanted = (&"acme/bot".parse().unwrap(), &"pay".parse().unwrap());
         assert!(registry.nearest_grants(&source, wanted, Timestamp(0)).is_empty(), "it has none");
@@ -124,7 +124,7 @@ mod tests {
             entry => entry,
         };
         let mut entries = vec![tenant("acme"), service("acme/billing"), service("acme/bot")];
-        entries.extend((0..2 * limits::GRANTS_COMPARED_MAX).map(expired));
+        entries.extend((0..2 * bounds::GRANTS_COMPARED_MAX).map(expired));
         entries.extend([grant("acme/billing", "acme/bot", "pay"), grant("acme/billing", "acme/bot", "*")]);
         assert_eq!(told(&filled_with(entries), "acme/bot", "pays"), ["acme/bot *", "acme/bot pay"]);
     }

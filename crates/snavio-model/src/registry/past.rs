@@ -40,7 +40,7 @@ impl Differences {
 struct LeavesSealed;
 
 impl super::Unseal for LeavesSealed {
-    fn unseal(&self, _: &super::Sealed) -> Option<crate::signing::Secret> {
+    fn unseal(&self, _: &super::Sealed) -> Option<crate::signature::signing::Secret> {
         None
     }
 }

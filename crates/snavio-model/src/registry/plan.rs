@@ -11,10 +11,10 @@ use super::key::{EntryKey, Kind};
 use super::soundness::{control_character, own_problems};
 use super::{BoundRoute, Registry};
 use crate::adapter::{Adapter, UNSIGNED_ADVICE};
-use crate::limits;
+use crate::bounds;
+use crate::delivery::processing::{ProcessingKind, Taker};
 use crate::name::{CommandName, ServiceName};
-use crate::order::Order;
-use crate::processing::{ProcessingKind, Taker};
+use crate::ordering::Order;
 use crate::time::Timestamp;
 
 /// Turns wishes into changes against the registry as it is: what changes nothing is left out, and the result
@@ -25,11 +25,11 @@ pub fn plan(
     author: &Author,
     window: Duration,
 ) -> Result<Vec<Change>, Vec<String>> {
-    if wishes.len() > limits::REGISTRY_CHANGES_MAX {
+    if wishes.len() > bounds::REGISTRY_CHANGES_MAX {
         return Err(vec![format!(
             "{} changes at once, at most {}",
             wishes.len(),
-            limits::REGISTRY_CHANGES_MAX
+            bounds::REGISTRY_CHANGES_MAX
         )]);
     }
     let mut problems = Vec::new();
@@ -160,8 +160,8 @@ impl Draft<'_> {
         let key = EntryKey::grant_request(&request.source, &request.target, &request.name);
         let tenant = request.source.tenant();
         let waiting = self.registry.requests_of(tenant).filter(|it| it.key() != key);
-        if waiting.count() >= limits::GRANT_REQUESTS_MAX {
-            let most = limits::GRANT_REQUESTS_MAX;
+        if waiting.count() >= bounds::GRANT_REQUESTS_MAX {
+            let most = bounds::GRANT_REQUESTS_MAX;
             problems.push(format!("{most} requests of tenant {tenant} wait already: withdraw some first"));
         }
         problems
@@ -284,8 +284,8 @@ impl Draft<'_> {
         let is_missing = is_foreign && !self.exists(&of_type);
         let mut problems: Vec<_> =
             is_missing.then(|| format!("{of_type} is not registered")).into_iter().collect();
-        if self.other_subscriptions(route, publisher) >= limits::SUBSCRIPTIONS_PER_TYPE_MAX {
-            let most = limits::SUBSCRIPTIONS_PER_TYPE_MAX;
+        if self.other_subscriptions(route, publisher) >= bounds::SUBSCRIPTIONS_PER_TYPE_MAX {
+            let most = bounds::SUBSCRIPTIONS_PER_TYPE_MAX;
             problems.push(format!("{of_type} has {most} subscriptions already, and can have no more"));
         }
         problems
@@ -306,7 +306,7 @@ impl Draft<'_> {
         let there =
             there.filter(|it| is_other(&it.route) && !self.after.contains_key(&it.route.key())).count();
         // Where few are there, as is usual, what is wished for is not gone through for each of them.
-        if there + self.after.len() < limits::SUBSCRIPTIONS_PER_TYPE_MAX {
+        if there + self.after.len() < bounds::SUBSCRIPTIONS_PER_TYPE_MAX {
             return there;
         }
         let wished = self.after.values().flatten();
@@ -449,13 +449,13 @@ fn adapter_refers_to(adapter: &Adapter) -> Vec<EntryKey> {
 /// route without claims takes every repeat, and says so.
 fn outlived(adapter: &Adapter, route: &Route) -> Option<String> {
     let (tolerance, keep) = adapter.verification.tolerance().zip(route.claim.keep())?;
-    let least = 2 * tolerance + limits::CLAIM_KEEP_SLACK;
+    let least = 2 * tolerance + bounds::CLAIM_KEEP_SLACK;
     (keep < least).then(|| {
         format!(
             "claim.keep_seconds is {}, but a claim must outlive twice the tolerance of the adapter whose events it is for, and a wait for the commit: 2 × {} s + {} s = {} s",
             keep.as_secs(),
             tolerance.as_secs(),
-            limits::CLAIM_KEEP_SLACK.as_secs(),
+            bounds::CLAIM_KEEP_SLACK.as_secs(),
             least.as_secs()
         )
     })

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use super::Unseal;
 use super::entry::{Route, Sealed, event_type_of};
 use super::key::{EntryKey, Kind};
-use crate::limits;
-use crate::processing::ProcessingKind;
-use crate::signing::Secret;
+use crate::bounds;
+use crate::delivery::processing::ProcessingKind;
+use crate::signature::signing::Secret;
 use crate::time::Timestamp;
 
 /// The secret that requests to a destination are signed with, and the one before it while receivers may still know only that.
@@ -122,8 +122,8 @@ impl Disabled {
         if !kind.is_sent() {
             return Some("disabled is for processing.kind push".to_owned());
         }
-        let is_long = self.why.chars().count() > limits::REASON_CHARS_MAX;
-        is_long.then(|| format!("disabled.why is longer than {} characters", limits::REASON_CHARS_MAX))
+        let is_long = self.why.chars().count() > bounds::REASON_CHARS_MAX;
+        is_long.then(|| format!("disabled.why is longer than {} characters", bounds::REASON_CHARS_MAX))
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Registry;
 use super::change::Change;
 use super::entry::{Entry, Grant};
-use crate::limits;
+use crate::bounds;
 use crate::message::MessageKind;
 use crate::name::{CommandName, GrantedName, KeyVersion, ServiceName, TenantName};
 use crate::time::Timestamp;
@@ -69,7 +69,7 @@ impl Revocation {
     /// What a change took back, if it did. An end that was brought forward is one if it comes so soon that nodes may
     /// not know of it by then.
     pub fn of(change: &Change) -> Option<Self> {
-        let settled = change.at.plus(limits::REVOCATION_SETTLED);
+        let settled = change.at.plus(bounds::REVOCATION_SETTLED);
         let is_over = |end: Option<Timestamp>| end.is_some_and(|end| end <= change.at);
         // From when on something is gone that ended at the one time before, and ends at the other now.
         let gone_from = |before: Option<Timestamp>, now: Option<Timestamp>| {
@@ -196,8 +196,8 @@ fn of_grant(grant: &Grant) -> Revoked {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Ban, Key, Sealed, Tenant};
     use super::*;
+    use crate::registry::{Ban, Key, Sealed, Tenant};
 
     const NOON: Timestamp = Timestamp(1_000_000);
 
@@ -348,8 +348,8 @@ mod tests {
     struct Nothing;
 
     impl crate::registry::Unseal for Nothing {
-        fn unseal(&self, _: &Sealed) -> Option<crate::signing::Secret> {
-            Some(crate::signing::Secret::from_bytes([1; 32]))
+        fn unseal(&self, _: &Sealed) -> Option<crate::signature::signing::Secret> {
+            Some(crate::signature::signing::Secret::from_bytes([1; 32]))
         }
     }
 
@@ -386,7 +386,7 @@ mod tests {
         let with = |entries: &[Option<Entry>]| {
             let mut registry = Registry::default();
             for name in ["acme/billing", "zeta/bot"] {
-                registry.put(Entry::Service(super::super::Service::new(name.parse().unwrap())), &Nothing);
+                registry.put(Entry::Service(crate::registry::Service::new(name.parse().unwrap())), &Nothing);
             }
             entries.iter().flatten().for_each(|entry| registry.put(entry.clone(), &Nothing));
             registry

@@ -9,7 +9,7 @@ use super::change::Wish;
 use super::entry::{Entry, Key, Sealed, Service};
 use super::key::{EntryKey, Kind};
 use super::{LiveKey, Registry};
-use crate::limits;
+use crate::bounds;
 use crate::name::{KeyVersion, ServiceName};
 use crate::time::Timestamp;
 
@@ -200,8 +200,8 @@ impl<'a> KeyRing<'a> {
     fn forgotten(&self, now: Timestamp) -> Vec<Wish> {
         let Some((_, older)) = self.keys.split_last() else { return Vec::new() };
         let ended: Vec<_> = older.iter().filter(|key| !key.is_good(now)).collect();
-        let too_many = (self.keys.len() + 1).saturating_sub(limits::KEYS_KEPT_MAX);
-        let is_old = |key: &Key| key.ends_at().is_some_and(|end| now.since(end) > limits::KEY_KEPT);
+        let too_many = (self.keys.len() + 1).saturating_sub(bounds::KEYS_KEPT_MAX);
+        let is_old = |key: &Key| key.ends_at().is_some_and(|end| now.since(end) > bounds::KEY_KEPT);
         let gone = ended.iter().enumerate().filter(|(place, key)| *place < too_many || is_old(key));
         gone.map(|(_, key)| Wish::Remove(EntryKey::key(&key.service, &key.version))).collect()
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{EventType, Grant, Profile, Route, Shared};
 use crate::name::{CommandName, GrantedName, KeyVersion, QueueKey, ServiceName, TenantName};
-use crate::signing::Secret;
+use crate::signature::signing::Secret;
 use crate::time::Timestamp;
 
 /// A service with all that is looked up through it.

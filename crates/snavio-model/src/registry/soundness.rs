@@ -8,9 +8,9 @@ use serde_json::Value;
 use super::Role;
 use super::entry::{Entry, Route, Service};
 use super::identity::{Issuer, KeySet, PersonalToken};
+use crate::bounds;
 use crate::claim::ClaimPolicy;
-use crate::limits;
-use crate::processing::PushForm;
+use crate::delivery::processing::PushForm;
 
 /// As [`own_problems`], however long the replay window is.
 pub(crate) fn problems_alone(entry: &Entry) -> Vec<String> {
@@ -31,13 +31,13 @@ pub(super) fn own_problems(entry: &Entry, window: Duration) -> Vec<String> {
             problems
         }
         Entry::Subscription(route) => route_problems(route, window),
-        Entry::Tenant(tenant) => too_long("contact", tenant.contact.as_ref(), limits::CONTACT_CHARS_MAX),
+        Entry::Tenant(tenant) => too_long("contact", tenant.contact.as_ref(), bounds::CONTACT_CHARS_MAX),
         Entry::Service(service) => service_problems(service),
         Entry::PersonalToken(token) => token_problems(token),
-        Entry::GrantRequest(it) => too_long("purpose", Some(&it.purpose), limits::DESCRIPTION_CHARS_MAX),
+        Entry::GrantRequest(it) => too_long("purpose", Some(&it.purpose), bounds::DESCRIPTION_CHARS_MAX),
         Entry::Issuer(issuer) => issuer_problems(issuer),
-        Entry::Workload(it) => too_long("subject", Some(&it.subject), limits::DESCRIPTION_CHARS_MAX),
-        Entry::Ban(ban) => too_long("reason", Some(&ban.reason), limits::DESCRIPTION_CHARS_MAX),
+        Entry::Workload(it) => too_long("subject", Some(&it.subject), bounds::DESCRIPTION_CHARS_MAX),
+        Entry::Ban(ban) => too_long("reason", Some(&ban.reason), bounds::DESCRIPTION_CHARS_MAX),
         Entry::Adapter(adapter) => adapter.problem().into_iter().collect(),
         Entry::EventType(_) | Entry::Grant(_) | Entry::PushSecret(_) | Entry::Key(_) | Entry::Client(_) => {
             Vec::new()
@@ -85,10 +85,10 @@ fn too_long(member: &str, text: Option<&String>, chars_max: usize) -> Vec<String
 }
 
 fn service_problems(service: &Service) -> Vec<String> {
-    let mut problems = too_long("description", service.description.as_ref(), limits::DESCRIPTION_CHARS_MAX);
+    let mut problems = too_long("description", service.description.as_ref(), bounds::DESCRIPTION_CHARS_MAX);
     let (every, overlap) = (service.key_days(), service.key_overlap_days());
-    if !(1..=limits::KEY_DAYS_MAX).contains(&every) {
-        problems.push(format!("key_days is {every}, 1 to {}", limits::KEY_DAYS_MAX));
+    if !(1..=bounds::KEY_DAYS_MAX).contains(&every) {
+        problems.push(format!("key_days is {every}, 1 to {}", bounds::KEY_DAYS_MAX));
     }
     if overlap == 0 || overlap >= every.max(1) {
         problems.push(format!(
@@ -99,7 +99,7 @@ fn service_problems(service: &Service) -> Vec<String> {
 }
 
 fn token_problems(token: &PersonalToken) -> Vec<String> {
-    let mut problems = too_long("person", Some(&token.person), limits::CONTACT_CHARS_MAX);
+    let mut problems = too_long("person", Some(&token.person), bounds::CONTACT_CHARS_MAX);
     let role = token.role.as_str();
     match (&token.tenant, token.role) {
         (None, role_of) if role_of.is_of_a_tenant() => {
@@ -122,10 +122,10 @@ fn issuer_problems(issuer: &Issuer) -> Vec<String> {
         if text.is_empty() || text.contains(char::is_whitespace) {
             problems.push(format!("{member} must be given, without spaces"));
         }
-        problems.extend(too_long(member, Some(text), limits::CONTACT_CHARS_MAX));
+        problems.extend(too_long(member, Some(text), bounds::CONTACT_CHARS_MAX));
     }
     let (KeySet::File(place) | KeySet::Url(place)) = &issuer.keys;
-    problems.extend(too_long("keys", Some(place), limits::DESCRIPTION_CHARS_MAX));
+    problems.extend(too_long("keys", Some(place), bounds::DESCRIPTION_CHARS_MAX));
     problems
 }
 
@@ -137,8 +137,8 @@ fn route_problems(route: &Route, window: Duration) -> Vec<String> {
     if route.queue.as_str().ends_with(".fifo") || route.dead_letter_queue.as_str().ends_with(".fifo") {
         problems.push("FIFO queues are not taken: order is kept per entity by the gateway".to_owned());
     }
-    if !(1..=limits::RECEIVES_MAX).contains(&route.receives_max) {
-        problems.push(format!("receives_max is {}, 1 to {}", route.receives_max, limits::RECEIVES_MAX));
+    if !(1..=bounds::RECEIVES_MAX).contains(&route.receives_max) {
+        problems.push(format!("receives_max is {}, 1 to {}", route.receives_max, bounds::RECEIVES_MAX));
     }
     if route.expected_drain_seconds == 0 {
         problems.push("expected_drain_seconds must be at least 1".to_owned());

@@ -2,10 +2,10 @@ use std::time::Duration;
 
 use super::*;
 use crate::adapter::{Adapter, Preset};
+use crate::bounds;
 use crate::claim::ClaimPolicy;
-use crate::limits;
+use crate::delivery::processing::{Processing, PushForm};
 use crate::name::{GrantedName, QueueName};
-use crate::processing::{Processing, PushForm};
 use crate::time::Timestamp;
 
 struct NoSecrets;
@@ -124,7 +124,7 @@ fn free_texts_have_an_end() {
         let bot = Entry::Service(Service { description, ..Service::new("acme/bot".parse().unwrap()) });
         apply(&Registry::default(), vec![Wish::Put(tenant), Wish::Put(bot)])
     };
-    let (contact, description) = (limits::CONTACT_CHARS_MAX, limits::DESCRIPTION_CHARS_MAX);
+    let (contact, description) = (bounds::CONTACT_CHARS_MAX, bounds::DESCRIPTION_CHARS_MAX);
     assert!(with(contact, description).is_ok());
     let problems = with(contact + 1, description + 1).unwrap_err();
     assert_eq!(problems.len(), 2, "{problems:?}");
@@ -189,7 +189,7 @@ fn control_characters_are_refused_in_every_text() {
 #[test]
 fn disabling_a_route_checks_only_its_reason() {
     let mut pushed = route("acme/bot", "notify");
-    pushed.processing = Processing::of(crate::processing::ProcessingKind::Push);
+    pushed.processing = Processing::of(crate::delivery::processing::ProcessingKind::Push);
     pushed.processing.url = Some("https://a.example/".to_owned());
     let registry = apply(&filled(), vec![Wish::Put(Entry::Route(pushed.clone()))]).unwrap();
     for (why, is_accepted) in [("gone", true), ("gone\0", false)] {
@@ -442,7 +442,7 @@ fn a_type_has_as_many_subscriptions_as_are_wanted() {
 /// PIP-13, QUA-1: all deliveries of an event are in one commit, so there is a bound on how many there are.
 #[test]
 fn a_type_has_a_bounded_number_of_subscriptions() {
-    let most = limits::SUBSCRIPTIONS_PER_TYPE_MAX;
+    let most = bounds::SUBSCRIPTIONS_PER_TYPE_MAX;
     let wishes = |count: usize| -> Vec<Wish> {
         let name = |place: usize| format!("acme/s-{place}");
         let service = |place| put(Entry::Service(Service::new(name(place).parse().unwrap())));
@@ -609,7 +609,7 @@ fn a_push_is_disabled_and_enabled_though_it_could_not_be_registered_anew() {
     assert_eq!(apply(&off, vec![put(&pushed)]).unwrap().version(), off.version() + 1, "its owner enables it");
     for (other, says) in [
         (
-            Route { disabled: because(&"x".repeat(limits::REASON_CHARS_MAX + 1)), ..pushed.clone() },
+            Route { disabled: because(&"x".repeat(bounds::REASON_CHARS_MAX + 1)), ..pushed.clone() },
             "disabled.why is longer",
         ),
         (Route { receives_max: 9, ..disabled }, "has not granted its events"),

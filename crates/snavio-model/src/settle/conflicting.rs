@@ -5,11 +5,11 @@ use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use std::sync::Arc;
 
 use super::{Delta, Intake, Known, NewConflict, Outcome, Recorded, Working, id_key};
+use crate::bounds;
 use crate::claim::IdKey;
-use crate::conflict::{Conflict, ConflictState, Dispute};
+use crate::claim::conflict::{Conflict, ConflictState, Dispute};
 use crate::delivery::{DeadLetter, DeadReason, Delivery};
 use crate::id::Serial;
-use crate::limits;
 use crate::name::TenantName;
 use crate::registry::BoundRoute;
 use crate::time::Timestamp;
@@ -52,7 +52,7 @@ fn conflict(
     for (owner, route) in deciders(intake) {
         let dispute = meeting.dispute(owner);
         let of_owner = by_owner.get(&Some(&dispute.owner)).map_or(&[][..], Vec::as_slice);
-        let is_full = recorded.len() + new.len() >= limits::CONFLICTS_OF_ID_MAX;
+        let is_full = recorded.len() + new.len() >= bounds::CONFLICTS_OF_ID_MAX;
         if let Some(again) = met_again(of_owner, &dispute, is_full) {
             first.get_or_insert(count(again, delta));
             continue;
@@ -143,6 +143,6 @@ fn met_again<'a>(recorded: &[&'a Recorded], dispute: &Dispute, is_full: bool) ->
         recorded.iter().copied().filter(is_beside)
     };
     let same = beside().find(|it| it.dispute.as_ref() == Some(dispute));
-    let most = if is_full { 1 } else { limits::CONFLICTS_PER_ID_MAX };
+    let most = if is_full { 1 } else { bounds::CONFLICTS_PER_ID_MAX };
     same.or_else(|| beside().next_back().filter(|_| beside().count() >= most))
 }

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::Intake;
+use crate::claim::conflict::Conflict;
 use crate::claim::{Claim, ClaimKey, IdKey, Original};
-use crate::conflict::Conflict;
 use crate::delivery::{DeadLetter, Delivery};
 use crate::id::Serial;
 use crate::message::{Message, Path};
-use crate::order::{EntityKey, EntityRecord};
+use crate::ordering::{EntityKey, EntityRecord};
 
 /// A conflict to be recorded, with the dead letter that carries its message.
 #[derive(Debug, Clone)]

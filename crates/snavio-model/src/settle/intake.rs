@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::fair::Size;
-use crate::limits;
+use crate::bounds;
+use crate::limit::fair::Size;
 use crate::message::{Message, Path};
-use crate::order::{EntityKey, Placed};
+use crate::ordering::{EntityKey, Placed};
 use crate::registry::{Acl, BoundRoute};
 use crate::time::Timestamp;
 
@@ -35,7 +35,7 @@ impl Intake {
     /// How much of the room for what waits it takes: an event for many is as much as many.
     pub fn size(&self) -> Size {
         let items = self.destinations.len().max(1);
-        Size { items, bytes: self.message.bytes() + (items - 1) * limits::DELIVERY_BYTES }
+        Size { items, bytes: self.message.bytes() + (items - 1) * bounds::DELIVERY_BYTES }
     }
 
     /// How many numbers judging it may give out: one for its message and one for each delivery; of a conflict one for the

@@ -4,7 +4,7 @@
 use super::taking::Way;
 use super::{Delta, Intake, Outcome, Settlement, Working};
 use crate::delivery::Delivery;
-use crate::order::{
+use crate::ordering::{
     Action, AfterFailure, Arrival, EntityKey, EntityRecord, EntityState, Judged, Place, Released, Verdict,
     end_waits, judge,
 };

@@ -6,7 +6,7 @@ use super::{Delta, Intake, Ordered, Outcome, Working, check_claim, claim_key, or
 use crate::claim::{Claim, Progress};
 use crate::delivery::{DeadLetter, DeadReason, Delivery};
 use crate::id::Serial;
-use crate::order::{Action, Judged, Lane, Place, Placed, Verdict};
+use crate::ordering::{Action, Judged, Lane, Place, Placed, Verdict};
 use crate::refusal::Reason;
 use crate::time::Timestamp;
 

@@ -5,16 +5,16 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
+use crate::claim::conflict::Conflict;
 use crate::claim::{ClaimPolicy, IdKey, Original, Status};
-use crate::conflict::Conflict;
+use crate::delivery::processing::{Attempts, Processing, ProcessingKind};
 use crate::delivery::{DeadLetter, DeadReason, Delivery};
 use crate::hash::DomainHash;
 use crate::id::{MessageId, Serial};
 use crate::message::Path;
+use crate::message::trace::{CorrelationId, Traceparent};
 use crate::name::{QueueName, ServiceName, TenantName};
-use crate::processing::{Attempts, Processing, ProcessingKind};
 use crate::registry::{Acl, DispatchMode, Profile, Route};
-use crate::trace::{CorrelationId, Traceparent};
 
 mod conflicting;
 mod known;
@@ -373,7 +373,7 @@ fn a_claim_that_cannot_be_read_refuses_its_own_id_only() {
 /// CLM-20
 #[test]
 fn what_waited_past_the_slack_of_its_claim_is_refused_and_leaves_nothing() {
-    let slack = limits::CLAIM_KEEP_SLACK;
+    let slack = bounds::CLAIM_KEEP_SLACK;
     let moment = Duration::from_millis(1);
     for (waited, destination, outcome) in [
         (Duration::ZERO, pay(), "queued"),
@@ -401,7 +401,7 @@ fn what_waited_past_the_slack_of_its_claim_is_refused_and_leaves_nothing() {
 #[test]
 fn a_claim_of_the_shortest_time_outlasts_every_copy() {
     let window = Duration::from_secs(60);
-    let keep = 2 * window + limits::CLAIM_KEEP_SLACK;
+    let keep = 2 * window + bounds::CLAIM_KEEP_SLACK;
     let keep_seconds = u32::try_from(keep.as_secs()).unwrap();
     let claim = ClaimPolicy::Strict { keep_seconds };
     assert_eq!(claim.problem(window, Attempts::default()), None);
@@ -409,7 +409,7 @@ fn a_claim_of_the_shortest_time_outlasts_every_copy() {
     let mut backend = Backend::new();
     let signed_at = at(1000);
     backend.settle(&batch, signed_at.minus(window));
-    for waited in (0..=limits::CLAIM_KEEP_SLACK.as_secs() + 1).map(Duration::from_secs) {
+    for waited in (0..=bounds::CLAIM_KEEP_SLACK.as_secs() + 1).map(Duration::from_secs) {
         let copy = backend.settle_after(waited, &batch, signed_at.plus(window + waited));
         assert!(!matches!(copy[0].outcomes[0], Outcome::Queued { .. }), "{waited:?}: {copy:?}");
     }

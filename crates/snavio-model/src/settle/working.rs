@@ -2,12 +2,12 @@
 
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
+use crate::claim::conflict::Dispute;
 use crate::claim::{Claim, ClaimKey, IdKey, Original};
-use crate::conflict::Dispute;
 use crate::hash::DomainHash;
 use crate::id::Serial;
 use crate::name::QueueKey;
-use crate::order::{EntityKey, EntityRecord};
+use crate::ordering::{EntityKey, EntityRecord};
 
 /// What a backend loads for a batch, and judge changes as it goes along.
 #[derive(Debug)]

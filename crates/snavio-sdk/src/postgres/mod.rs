@@ -15,7 +15,7 @@ use tokio_postgres::error::SqlState;
 use crate::once::OnceError;
 
 /// Rows that one transaction deletes: others write in between.
-const CLEANUP_ROWS: i64 = snavio_model::limits::SWEEP_ROWS_MAX as i64;
+const CLEANUP_ROWS: i64 = snavio_model::bounds::SWEEP_ROWS_MAX as i64;
 
 fn failed(error: tokio_postgres::Error) -> OnceError {
     match error.code() {

@@ -14,7 +14,7 @@ pub use rusqlite;
 use crate::once::OnceError;
 
 /// Rows that one transaction deletes: others write in between.
-const CLEANUP_ROWS: usize = snavio_model::limits::SWEEP_ROWS_MAX;
+const CLEANUP_ROWS: usize = snavio_model::bounds::SWEEP_ROWS_MAX;
 
 fn failed(error: rusqlite::Error) -> OnceError {
     match error.sqlite_error_code() {

@@ -9,11 +9,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use snavio_model::age::AgeLimits;
-use snavio_model::fair::Room;
-use snavio_model::limits;
-use snavio_model::order::OrderDefaults;
+use snavio_model::bounds;
+use snavio_model::limit::fair::Room;
+use snavio_model::ordering::OrderDefaults;
 use snavio_model::registry::DispatchMode;
+use snavio_model::registry::age::AgeLimits;
 use snavio_sink::Network;
 use snavio_store::objects::Place;
 use snavio_store::postgres;
@@ -159,21 +159,21 @@ impl Config {
                 problems.push(format!("{name} is {value}; use {least} to {most}"));
             }
         };
-        within("gate.body_bytes_max", raw.gate.body_bytes_max, 1024, limits::BODY_BYTES_MAX);
-        let window_max = limits::REPLAY_WINDOW_MAX.as_secs() as usize;
+        within("gate.body_bytes_max", raw.gate.body_bytes_max, 1024, bounds::BODY_BYTES_MAX);
+        let window_max = bounds::REPLAY_WINDOW_MAX.as_secs() as usize;
         within("gate.replay_window_seconds", raw.gate.replay_window_seconds, 1, window_max);
         within("gate.route_stale_seconds", raw.gate.route_stale_seconds, 2, 600);
         within("gate.route_fresh_seconds", raw.gate.route_fresh_seconds, 1, raw.gate.route_stale_seconds);
         within("gate.intake_messages_max", raw.gate.intake_messages_max, 4, 10_000_000);
         within("gate.intake_bytes_max", raw.gate.intake_bytes_max, 4 << 20, 64 << 30);
-        within("order.ttl_hours", raw.order.ttl_hours, 1, (limits::ORDER_TTL_MAX.as_secs() / 3600) as usize);
+        within("order.ttl_hours", raw.order.ttl_hours, 1, (bounds::ORDER_TTL_MAX.as_secs() / 3600) as usize);
         within("store.connections_max", raw.store.connections_max, 2, 1_000);
         within("store.batches_at_once", raw.store.batches_at_once, 1, 16);
         within("store.queue_depth_max", raw.store.queue_depth_max, 1, 1_000_000_000);
         within("server.connections_max", raw.server.connections_max, 1, 1_000_000);
         within("server.requests_max", raw.server.requests_max, 4, 10_000_000);
         // One tenant's part must hold a batch.
-        let bodies_min = limits::BATCH_BYTES_MAX * limits::TENANT_PART;
+        let bodies_min = bounds::BATCH_BYTES_MAX * bounds::TENANT_PART;
         within("server.bodies_bytes_max", raw.server.bodies_bytes_max, bodies_min, 64 << 30);
         within("server.header_timeout_seconds", raw.server.header_timeout_seconds, 1, 3600);
         within("server.body_timeout_seconds", raw.server.body_timeout_seconds, 1, 3600);
@@ -258,7 +258,7 @@ impl Config {
                 room: Room {
                     items_max: raw.gate.intake_messages_max,
                     bytes_max: raw.gate.intake_bytes_max,
-                    tenant_part: limits::TENANT_PART,
+                    tenant_part: bounds::TENANT_PART,
                 },
                 node: String::new(),
                 route_ages: AgeLimits {

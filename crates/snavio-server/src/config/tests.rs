@@ -14,9 +14,9 @@ fn without_any_source_it_is_the_documented_default() {
     assert_eq!(config.server.listen.to_string(), "127.0.0.1:8080");
     let keys: Vec<_> = config.platform_keys.iter().map(KeySource::name).collect();
     assert_eq!(keys, [PathBuf::from("./snavio-data/platform.key")]);
-    assert_eq!(config.gate.window, limits::REPLAY_WINDOW);
-    assert_eq!(config.queue_depth_max, limits::QUEUE_DEPTH_MAX);
-    assert_eq!(config.body_bytes_max, limits::BODY_BYTES_DEFAULT);
+    assert_eq!(config.gate.window, bounds::REPLAY_WINDOW);
+    assert_eq!(config.queue_depth_max, bounds::QUEUE_DEPTH_MAX);
+    assert_eq!(config.body_bytes_max, bounds::BODY_BYTES_DEFAULT);
     let room = Room::default();
     assert_eq!(config.gate.room.items_max, room.items_max);
     assert_eq!(config.gate.room.bytes_max, room.bytes_max);
@@ -155,7 +155,7 @@ fn snapshots_need_a_place_and_an_environment_and_keep_credentials_to_themselves(
     sources.environment.insert("AWS_SECRET_ACCESS_KEY".into(), "canary".into());
     let snapshot = Config::load(&sources).unwrap().snapshot.unwrap();
     assert_eq!((snapshot.interval, snapshot.preload), (Duration::from_secs(45), true));
-    assert_eq!(snapshot.bytes_max, limits::SNAPSHOT_BYTES_DEFAULT);
+    assert_eq!(snapshot.bytes_max, bounds::SNAPSHOT_BYTES_DEFAULT);
     let last = snapshot.place.options.last().unwrap();
     assert_eq!((last.0.as_str(), last.1.as_str()), ("AWS_REGION", "eu-west-1"), "a setting wins");
     assert!(!format!("{snapshot:?}").contains("canary"));

@@ -6,7 +6,7 @@ use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use snavio_model::id::Serial;
-use snavio_model::permission::Permission;
+use snavio_model::identity::permission::Permission;
 use snavio_store::AuditEntry;
 use utoipa::{IntoParams, ToSchema};
 

@@ -8,8 +8,8 @@ use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
 use http_body_util::BodyExt;
+use snavio_model::bounds;
 use snavio_model::cloudevents::{UTF8_RULE, is_utf8};
-use snavio_model::limits;
 use snavio_model::refusal::{Reason, Refusal};
 use tokio::time::{Instant, timeout_at};
 
@@ -95,7 +95,7 @@ pub(super) async fn read(app: &App, parts: &Parts, mut body: Body, limit: usize)
 /// How long so many bytes may take. Pauses are bounded elsewhere; this is against a client that never pauses and
 /// never ends, and keeps its room meanwhile.
 fn time_for(bytes: usize) -> Duration {
-    Duration::from_millis((bytes as u64).saturating_mul(1000) / limits::BODY_BYTES_PER_SECOND_MIN)
+    Duration::from_millis((bytes as u64).saturating_mul(1000) / bounds::BODY_BYTES_PER_SECOND_MIN)
 }
 
 fn too_slow() -> Refusal {

@@ -6,11 +6,11 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use snavio_model::bounds;
 use snavio_model::claim::{Claim, ClaimKey};
 use snavio_model::id::{MessageId, Serial};
-use snavio_model::limits;
+use snavio_model::identity::permission::Permission;
 use snavio_model::name::{ServiceName, TenantName};
-use snavio_model::permission::Permission;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::time::{Clock, Timestamp};
 use utoipa::ToSchema;
@@ -19,8 +19,7 @@ use super::answer::json;
 use super::claims::{self, Found, LookUp};
 use super::extract::{JsonBody, Params, Segments, objects, within};
 use super::queues::act;
-use super::whose;
-use super::{Problem, Shared};
+use super::{Problem, Shared, whose};
 use crate::principal::Principal;
 
 /// Ids that were seen elsewhere.
@@ -65,7 +64,7 @@ pub(super) async fn import(
     principal: Principal,
     JsonBody(body): JsonBody<ImportBody>,
 ) -> Result<Response, Problem> {
-    within("the number of items", body.items.len(), 1, limits::PAGE_MAX)?;
+    within("the number of items", body.items.len(), 1, bounds::PAGE_MAX)?;
     let owner = body.destination.split('/').next().unwrap_or_default();
     for tenant in [owner, body.source.tenant()] {
         whose::tenant(&app, &principal, Permission::Manage, Some(tenant)).await?;

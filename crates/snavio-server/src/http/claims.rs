@@ -7,13 +7,13 @@ use axum::response::{IntoResponse, Response};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
+use snavio_model::bounds;
+use snavio_model::claim::conflict::Conflict;
 use snavio_model::claim::{IdKey, Status};
-use snavio_model::conflict::Conflict;
 use snavio_model::hash::HASH_VERSION;
 use snavio_model::id::{MessageId, Serial};
-use snavio_model::limits;
+use snavio_model::identity::permission::Permission;
 use snavio_model::name::{InvalidName, TenantName};
-use snavio_model::permission::Permission;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::Involved;
 use snavio_model::time::{Clock, Timestamp};
@@ -25,9 +25,8 @@ use super::extract::{JsonBody, Params, Segments, page_limit};
 use super::message::MessageDocument;
 use super::queues::{act, does};
 use super::unknown::{destinations, unknown, unknown_word};
-use super::whose;
 use super::work::check_reference;
-use super::{App, Problem, Shared};
+use super::{App, Problem, Shared, whose};
 use crate::principal::{Principal, forbidden};
 
 /// Claims that are named where an id has several.
@@ -198,7 +197,7 @@ async fn open_page(
         claims.retain(|it| message(it) != parted);
         return Ok(claims);
     }
-    let mut claims = store.open_claims(asked, limits::SUBSCRIPTIONS_PER_TYPE_MAX, now).await?;
+    let mut claims = store.open_claims(asked, bounds::SUBSCRIPTIONS_PER_TYPE_MAX, now).await?;
     claims.retain(|it| message(it) == parted);
     Ok(claims)
 }
@@ -358,7 +357,7 @@ async fn keeps_all(app: &App, look_up: &ClaimLookUp, which: &Which, sent_at: Opt
         None => registry.shortest_keep(involved),
     };
     let is_beyond =
-        sent_at.is_some_and(|at| app.clock.now().since(at) >= kept.unwrap_or(limits::STRICT_KEEP));
+        sent_at.is_some_and(|at| app.clock.now().since(at) >= kept.unwrap_or(bounds::STRICT_KEEP));
     if is_beyond {
         return false;
     }

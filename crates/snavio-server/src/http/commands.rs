@@ -12,16 +12,16 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Serialize;
 use serde_json::Value;
 use snavio_gate::{Answer, Arrival, Form, Reached, Standing, Verdict, Wait};
+use snavio_model::bounds;
 use snavio_model::claim::Status;
 use snavio_model::id::MessageId;
 use snavio_model::json::split_array;
-use snavio_model::limits;
+use snavio_model::message::trace::{CorrelationId, Journey, Traceparent};
 use snavio_model::message::{MessageKind, Path};
 use snavio_model::name::ServiceName;
 use snavio_model::refusal::{Reason, Refusal, Refused, Subject};
+use snavio_model::signature::webhook::WebhookSignature;
 use snavio_model::time::Clock;
-use snavio_model::trace::{CorrelationId, Journey, Traceparent};
-use snavio_model::webhook::WebhookSignature;
 use utoipa::ToSchema;
 
 use super::answer::json;
@@ -338,10 +338,10 @@ async fn send_array(
     parts: &Parts,
     body: Body,
 ) -> Result<Response, Refusal> {
-    let body = read(&app, parts, body, limits::BATCH_BYTES_MAX).await?;
-    let entries = split_array(&body, limits::BATCH_MESSAGES_MAX).map_err(Refusal::from)?;
-    if entries.len() > limits::BATCH_MESSAGES_MAX {
-        let detail = format!("a batch holds at most {} messages; split it", limits::BATCH_MESSAGES_MAX);
+    let body = read(&app, parts, body, bounds::BATCH_BYTES_MAX).await?;
+    let entries = split_array(&body, bounds::BATCH_MESSAGES_MAX).map_err(Refusal::from)?;
+    if entries.len() > bounds::BATCH_MESSAGES_MAX {
+        let detail = format!("a batch holds at most {} messages; split it", bounds::BATCH_MESSAGES_MAX);
         return Err(Refusal::new(Reason::TooLarge, detail));
     }
     let entries: Vec<_> = entries.into_iter().map(|entry| body.slice_ref(entry)).collect();
@@ -361,8 +361,8 @@ async fn send_array(
     let wait = wait(&headers)?;
     let unfit = entries.len() - arrivals.len();
     let breadth: usize = arrivals.iter().map(|it| app.gate.breadth(it)).sum();
-    if breadth > limits::BATCH_DESTINATIONS_MAX {
-        let most = limits::BATCH_DESTINATIONS_MAX;
+    if breadth > bounds::BATCH_DESTINATIONS_MAX {
+        let most = bounds::BATCH_DESTINATIONS_MAX;
         let detail = format!(
             "the events of a batch go to at most {most} subscriptions, each counted for each event, and these to {breadth}; split it"
         );

@@ -5,13 +5,13 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use snavio_model::bounds;
 use snavio_model::claim::IdKey;
-use snavio_model::conflict::{Conflict, ConflictState, Immovable, Move};
+use snavio_model::claim::conflict::{Conflict, ConflictState, Immovable, Move};
 use snavio_model::id::{MessageId, Serial};
+use snavio_model::identity::permission::{Over, Permission, Verdict};
 use snavio_model::json::{Difference, differences};
-use snavio_model::limits;
 use snavio_model::name::TenantName;
-use snavio_model::permission::{Over, Permission, Verdict};
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::time::{Clock, Timestamp};
 use snavio_store::{Act, LoggedMessage, StoreError, StoredClaim, StoredConflict};
@@ -22,8 +22,7 @@ use super::extract::{JsonBody, Params, Segments, page_limit};
 use super::message::MessageDocument;
 use super::queues::does;
 use super::unknown::unknown_word;
-use super::whose;
-use super::{App, Problem, Shared};
+use super::{App, Problem, Shared, whose};
 use crate::principal::{Principal, forbidden};
 
 /// Which conflicts.
@@ -141,7 +140,7 @@ pub(super) async fn list(
     let limit = page_limit(filter.limit)?;
     // Of a service's conflicts there may be few among those of its tenant: it is looked through a number of them at once.
     let looked_at = match &principal {
-        Principal::Service(_) => limits::PAGE_MAX,
+        Principal::Service(_) => bounds::PAGE_MAX,
         Principal::Operator | Principal::Person(_) => limit,
     };
     let (mut items, mut next) = (Vec::new(), filter.after);
@@ -279,7 +278,7 @@ pub(super) async fn fetch_original(app: &App, stored: &mut StoredConflict) -> Op
 
 /// Large payloads take their time, and nobody else's.
 async fn compared(original: Bytes, conflicting: Bytes) -> Vec<Difference> {
-    let compare = move || differences(&original, &conflicting, limits::CONFLICT_DIFFERENCES_MAX);
+    let compare = move || differences(&original, &conflicting, bounds::CONFLICT_DIFFERENCES_MAX);
     tokio::task::spawn_blocking(compare).await.unwrap_or_default()
 }
 

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serde_json::value::RawValue;
 use snavio_gate::{Arrival, Form, Step, StepVerdict};
+use snavio_model::identity::permission::{Over, Permission, Verdict};
 use snavio_model::message::MessageKind;
 use snavio_model::name::{CommandName, ServiceName};
-use snavio_model::permission::{Over, Permission, Verdict};
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::time::Clock;
 use utoipa::ToSchema;
@@ -144,7 +144,7 @@ fn probe(app: &App, target: &ServiceName, name: &CommandName) -> String {
         "metadata": {
             "id": uuid::Builder::from_random_bytes(id).into_uuid().to_string(),
             "timestamp": app.clock.now().to_string(),
-            "type": snavio_model::command::COMMAND_TYPE,
+            "type": snavio_model::message::command::COMMAND_TYPE,
         },
         "command": { "target": target, "name": name, "payload": {} },
     });

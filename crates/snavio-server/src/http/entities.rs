@@ -7,12 +7,12 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use snavio_model::bounds::ENTITY_SENDERS_MAX;
 use snavio_model::claim::IdKey;
 use snavio_model::id::MessageId;
-use snavio_model::limits::ENTITY_SENDERS_MAX;
+use snavio_model::identity::permission::Permission;
 use snavio_model::name::TenantName;
-use snavio_model::order::{EntityKey, EntityState, Gap, Mode, NumberKind};
-use snavio_model::permission::Permission;
+use snavio_model::ordering::{EntityKey, EntityState, Gap, Mode, NumberKind};
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::BoundRoute;
 use snavio_model::time::Clock;
@@ -23,8 +23,7 @@ use super::answer::json;
 use super::extract::{JsonBody, Params, Segments};
 use super::queues::act;
 use super::unknown::{destinations, unknown};
-use super::whose;
-use super::{App, Problem, Shared};
+use super::{App, Problem, Shared, whose};
 use crate::principal::{Principal, forbidden};
 
 /// Which entity of that name.

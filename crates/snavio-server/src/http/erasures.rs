@@ -7,9 +7,9 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use snavio_model::bounds;
 use snavio_model::id::Serial;
-use snavio_model::limits;
-use snavio_model::permission::{Over, Permission, Verdict};
+use snavio_model::identity::permission::{Over, Permission, Verdict};
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_store::Erasure;
 use utoipa::{IntoParams, ToSchema};
@@ -19,8 +19,7 @@ use super::claims::{id_key, owner};
 use super::extract::{JsonBody, Params, page_limit};
 use super::holds::said;
 use super::queues::act;
-use super::whose;
-use super::{Problem, Shared};
+use super::{Problem, Shared, whose};
 use crate::outlive::Outlive;
 use crate::principal::Principal;
 
@@ -155,7 +154,7 @@ pub(super) async fn list(
     let limit = page_limit(page.limit)?;
     let (mut items, mut next) = (Vec::new(), page.after);
     for _ in 0..PAGES_MAX {
-        let entries = app.gate.store().audit(Serial(next), limits::PAGE_MAX).await?;
+        let entries = app.gate.store().audit(Serial(next), bounds::PAGE_MAX).await?;
         for entry in &entries {
             if items.len() >= limit {
                 break;
@@ -172,7 +171,7 @@ pub(super) async fn list(
                 });
             }
         }
-        if items.len() >= limit || entries.len() < limits::PAGE_MAX {
+        if items.len() >= limit || entries.len() < bounds::PAGE_MAX {
             break;
         }
     }

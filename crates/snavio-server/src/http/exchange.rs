@@ -1,7 +1,8 @@
 //! A workload's own token, exchanged for one of the platform's (REG-7): nobody keeps a long-lived secret for it.
 
 use http::Extensions;
-use snavio_model::assertion::{self, Assertion};
+use snavio_model::identity::assertion;
+use snavio_model::identity::assertion::Assertion;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::Workload;
 use snavio_model::time::Clock;

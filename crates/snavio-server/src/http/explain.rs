@@ -7,12 +7,12 @@ use axum::response::Response;
 use http::StatusCode;
 use serde::Serialize;
 use serde_json::{Value, json as document};
+use snavio_model::bounds;
 use snavio_model::claim::IdKey;
 use snavio_model::id::{MessageId, Serial};
-use snavio_model::limits;
+use snavio_model::identity::permission::Permission;
 use snavio_model::message::Message;
-use snavio_model::order::{EntityRecord, Mode, Place};
-use snavio_model::permission::Permission;
+use snavio_model::ordering::{EntityRecord, Mode, Place};
 use snavio_model::telemetry::StoredRecord;
 use snavio_model::time::{Clock, Timestamp};
 use snavio_store::{ClaimLookUp, HeldDelivery, StoreError, StoredClaim, Use};
@@ -120,7 +120,7 @@ async fn unclaimed(app: &App, key: &IdKey) -> Result<(Vec<Use>, bool), StoreErro
     let (mut taken, mut before, mut left) = (Vec::new(), Serial(i64::MAX), MESSAGES_MAX);
     loop {
         let page =
-            app.gate.store().uses(key.tenant.as_str(), before, left.clamp(1, limits::PAGE_MAX)).await?;
+            app.gate.store().uses(key.tenant.as_str(), before, left.clamp(1, bounds::PAGE_MAX)).await?;
         let Some(oldest) = page.last() else { return Ok((taken, false)) };
         if left == 0 {
             return Ok((taken, true));

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value};
-use snavio_model::limits;
+use snavio_model::bounds;
 use snavio_model::name::is_short_identifier;
 use snavio_model::refusal::{Reason, Refusal};
 
@@ -59,7 +59,7 @@ impl<T: DeserializeOwned> FromRequest<Shared> for JsonBody<T> {
 
     async fn from_request(request: Request, app: &Shared) -> Result<Self, Problem> {
         let (parts, body) = request.into_parts();
-        let bytes = read(app, &parts, body, limits::BATCH_BYTES_MAX).await?;
+        let bytes = read(app, &parts, body, bounds::BATCH_BYTES_MAX).await?;
         if bytes.is_empty() {
             return parse(b"{}");
         }
@@ -96,7 +96,7 @@ fn unfit_at(path: &str, error: &serde_json::Error) -> Refusal {
     let told = without_values(&error.to_string());
     // A path may hold names that were sent: it is told only if it looks like one of ours.
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_.[]".contains(c);
-    let is_told = path.len() <= limits::NAMED_MEMBER_BYTES_MAX && path != "." && path.chars().all(is_plain);
+    let is_told = path.len() <= bounds::NAMED_MEMBER_BYTES_MAX && path != "." && path.chars().all(is_plain);
     let place = if is_told && !path.is_empty() { format!("{path}: ") } else { String::new() };
     Refusal::new(Reason::InvalidRequest, format!("the body does not fit: {place}{told}"))
 }
@@ -159,7 +159,7 @@ pub(super) fn seconds(
 
 /// How many entries a page holds.
 pub(super) fn page_limit(asked: Option<usize>) -> Result<usize, Refusal> {
-    within("limit", asked.unwrap_or(limits::PAGE_DEFAULT), 1, limits::PAGE_MAX)
+    within("limit", asked.unwrap_or(bounds::PAGE_DEFAULT), 1, bounds::PAGE_MAX)
 }
 
 /// A value that is written as an object: serde would also take a list of its members in their order, which is

@@ -8,7 +8,7 @@ use axum::response::Response;
 use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
-use snavio_model::permission::Permission;
+use snavio_model::identity::permission::Permission;
 use snavio_model::registry::Signer as _;
 use snavio_store::{Anchor, Durability, NodeSeen, StoreError, files};
 use utoipa::ToSchema;

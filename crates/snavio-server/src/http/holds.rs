@@ -5,10 +5,10 @@ use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use snavio_model::archive::hold::{Held, Hold};
+use snavio_model::bounds;
 use snavio_model::id::{MessageId, Serial};
-use snavio_model::limits;
+use snavio_model::identity::permission::{Over, Permission, Verdict};
 use snavio_model::name::TenantName;
-use snavio_model::permission::{Over, Permission, Verdict};
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::{EntryKey, Kind};
 use snavio_store::NewHold;
@@ -17,8 +17,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::answer::json;
 use super::extract::{JsonBody, Params, Segments, page_limit};
 use super::queues::act;
-use super::whose;
-use super::{App, Problem, Shared};
+use super::{App, Problem, Shared, whose};
 use crate::principal::{Principal, forbidden};
 
 /// Which holds.
@@ -142,7 +141,7 @@ pub(super) async fn set(
         TenantName::new(&tenant).map_err(|invalid| Refusal::new(Reason::InvalidName, invalid.to_string()))?;
     let hold = app.gate.store().set_hold(NewHold { tenant, held }, act).await?;
     let hold = hold.ok_or_else(|| {
-        let most = limits::HOLDS_PER_TENANT_MAX;
+        let most = bounds::HOLDS_PER_TENANT_MAX;
         let detail = format!("the tenant has {most} holds in force, as many as may be: lift some");
         Refusal::new(Reason::RegistryConflict, detail)
     })?;

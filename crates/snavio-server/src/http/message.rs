@@ -3,9 +3,9 @@
 
 use serde::Serialize;
 use serde_json::value::RawValue;
-use snavio_model::command::COMMAND_TYPE;
-use snavio_model::event::EventEnvelope;
 use snavio_model::message::Message;
+use snavio_model::message::command::COMMAND_TYPE;
+use snavio_model::message::event::EventEnvelope;
 use snavio_model::refusal::{Reason, Refusal};
 use utoipa::ToSchema;
 

@@ -9,11 +9,11 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use snavio_gate::TargetState;
-use snavio_model::breaker::State as BreakerState;
+use snavio_model::bounds;
 use snavio_model::delivery::QueueAttributes;
-use snavio_model::limits;
+use snavio_model::delivery::breaker::State as BreakerState;
+use snavio_model::identity::permission::Permission;
 use snavio_model::name::QueueKey;
-use snavio_model::permission::Permission;
 use snavio_model::registry::Registry;
 use snavio_model::time::Clock;
 use snavio_store::{StoreError, files};
@@ -174,7 +174,7 @@ fn look(app: &App) {
 /// The queues that routes name, a bounded number of them, each with what it holds: nothing, if the store knows none.
 fn queues<'a>(registry: &'a Registry, held: &Held) -> Vec<(&'a QueueKey, QueueAttributes)> {
     let named: BTreeSet<_> = registry.queues().collect();
-    let named = named.into_iter().take(limits::METRIC_SERIES_MAX);
+    let named = named.into_iter().take(bounds::METRIC_SERIES_MAX);
     named.map(|queue| (queue, held.get(queue).copied().unwrap_or_default())).collect()
 }
 

@@ -6,10 +6,10 @@ use http::StatusCode;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use snavio_gate::Followed;
+use snavio_model::bounds;
 use snavio_model::claim::Status;
+use snavio_model::delivery::processing::Answer;
 use snavio_model::json::Reader;
-use snavio_model::limits;
-use snavio_model::processing::Answer;
 use utoipa::ToSchema;
 
 /// What became of a message.
@@ -107,7 +107,7 @@ pub(super) fn fit_answers(document: &mut impl Answers) {
     }
     // Each answer's own member is not among these.
     let around = members(document).saturating_add(count);
-    let room = limits::JSON_MEMBERS_MAX.saturating_sub(around);
+    let room = bounds::JSON_MEMBERS_MAX.saturating_sub(around);
     let mut answers = document.answers();
     for (answer, text) in answers.iter_mut().zip(texts) {
         answer.response = text;

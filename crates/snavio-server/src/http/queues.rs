@@ -9,13 +9,13 @@ use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use snavio_model::breaker::State as BreakerState;
+use snavio_model::bounds;
+use snavio_model::delivery::breaker::State as BreakerState;
+use snavio_model::delivery::processing::Taker;
 use snavio_model::delivery::{QueueAttributes, Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
-use snavio_model::limits;
+use snavio_model::identity::permission::Permission;
 use snavio_model::name::{QueueKey, QueueName};
-use snavio_model::permission::Permission;
-use snavio_model::processing::Taker;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::{BoundRoute, Disabled, Registry};
 use snavio_model::time::Clock;
@@ -97,14 +97,14 @@ pub(super) async fn receive(
 ) -> Result<Response, Problem> {
     let queue = queue(&app, &principal, Permission::Mend, &name, &whose).await?;
     check_taken_by_consumers(&app, &principal, &queue)?;
-    let max = within("max", body.max.unwrap_or(1), 1, limits::RECEIVE_MESSAGES_MAX)?;
+    let max = within("max", body.max.unwrap_or(1), 1, bounds::RECEIVE_MESSAGES_MAX)?;
     let visibility = seconds(
         "visibility_seconds",
         body.visibility_seconds,
-        limits::VISIBILITY_DEFAULT,
-        limits::VISIBILITY_MAX,
+        bounds::VISIBILITY_DEFAULT,
+        bounds::VISIBILITY_MAX,
     )?;
-    let wait = seconds("wait_seconds", Some(body.wait_seconds), Duration::ZERO, limits::RECEIVE_WAIT_MAX)?;
+    let wait = seconds("wait_seconds", Some(body.wait_seconds), Duration::ZERO, bounds::RECEIVE_WAIT_MAX)?;
     let received = wait_for_deliveries(&app, &principal, &queue, max, visibility, wait).await?;
     let deliveries = received.iter().map(Delivery::try_from).collect::<Result<_, _>>()?;
     Ok(json(StatusCode::OK, &Deliveries { deliveries }))
@@ -222,7 +222,7 @@ pub(super) struct ReleaseBody {
 }
 
 fn check(receipts: &[Receipt]) -> Result<(), Refusal> {
-    within("the number of receipts", receipts.len(), 1, limits::ACK_MESSAGES_MAX).map(|_| ())
+    within("the number of receipts", receipts.len(), 1, bounds::ACK_MESSAGES_MAX).map(|_| ())
 }
 
 /// Ends deliveries for good. `done` is durable.
@@ -272,8 +272,8 @@ pub(super) async fn extend(
     let visibility = seconds(
         "visibility_seconds",
         body.visibility_seconds,
-        limits::VISIBILITY_DEFAULT,
-        limits::VISIBILITY_MAX,
+        bounds::VISIBILITY_DEFAULT,
+        bounds::VISIBILITY_MAX,
     )?;
     let now = app.clock.now();
     let outcomes = app.gate.store().extend(&queue, body.receipts.clone(), visibility, now).await?;
@@ -293,7 +293,7 @@ pub(super) async fn release(
 ) -> Result<Response, Problem> {
     check(&body.receipts)?;
     let queue = queue(&app, &principal, Permission::Mend, &name, &whose).await?;
-    let delay = seconds("delay_seconds", Some(body.delay_seconds), Duration::ZERO, limits::VISIBILITY_MAX)?;
+    let delay = seconds("delay_seconds", Some(body.delay_seconds), Duration::ZERO, bounds::VISIBILITY_MAX)?;
     let at = app.clock.now().plus(delay);
     let why = body.error.as_deref().filter(|it| !it.is_empty());
     let back = if body.unknown { Report::given_back_unknown } else { Report::given_back };
@@ -490,8 +490,8 @@ pub(super) async fn redrive(
     let mut claimed: HashMap<Arc<str>, bool> = HashMap::new();
     // Past what cannot go back, until something does.
     loop {
-        let page = store.dead_letter_origins(&queue, after, limits::PAGE_MAX).await?;
-        let is_last = page.len() < limits::PAGE_MAX;
+        let page = store.dead_letter_origins(&queue, after, bounds::PAGE_MAX).await?;
+        let is_last = page.len() < bounds::PAGE_MAX;
         after = page.last().map_or(after, |it| it.id);
         let own = page.into_iter().filter(|it| does(&principal, &it.destination));
         let (named, others): (Vec<_>, Vec<_>) = own.partition(|it| receivable.contains(&it.queue));

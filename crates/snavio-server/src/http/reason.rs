@@ -1,12 +1,12 @@
 //! Why somebody does something, as it goes on the record.
 
-use snavio_model::limits;
+use snavio_model::bounds;
 use snavio_model::refusal::{Reason, Refusal};
 
 /// Takes a reason that the record can hold. Control characters say nothing to whoever reads it, and not every
 /// store can keep them.
 pub(super) fn check(why: &str) -> Result<(), Refusal> {
-    if why.chars().count() > limits::REASON_CHARS_MAX {
+    if why.chars().count() > bounds::REASON_CHARS_MAX {
         return Err(Refusal::new(Reason::InvalidRequest, "the reason is too long"));
     }
     if why.chars().any(char::is_control) {
@@ -25,8 +25,8 @@ mod tests {
         for (why, taken) in [
             ("", true),
             ("naïve ☃", true),
-            (&"é".repeat(limits::REASON_CHARS_MAX), true),
-            (&"x".repeat(limits::REASON_CHARS_MAX + 1), false),
+            (&"é".repeat(bounds::REASON_CHARS_MAX), true),
+            (&"x".repeat(bounds::REASON_CHARS_MAX + 1), false),
             ("a\0b", false),
             ("a\nb", false),
             ("\u{1b}[2J", false),

@@ -12,7 +12,7 @@ use futures_util::stream::{FuturesOrdered, Stream};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 use snavio_gate::Arrival;
-use snavio_model::limits;
+use snavio_model::bounds;
 use snavio_model::message::MessageKind;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::time::Clock;
@@ -35,7 +35,7 @@ pub(super) fn send_lines(
     places: Places,
     room: Room,
 ) -> Response {
-    let (sender, mut lines) = mpsc::channel(limits::STREAM_ANSWERS_WAITING_MAX);
+    let (sender, mut lines) = mpsc::channel(bounds::STREAM_ANSWERS_WAITING_MAX);
     let whole = Arc::new(AtomicBool::new(false));
     let answers = Answers { sender: Some(sender), patience: app.body_timeout, whole: Arc::clone(&whole) };
     tokio::spawn(async move {
@@ -121,9 +121,9 @@ struct Size {
 impl Size {
     /// Whether one more may come.
     fn has_room(&self) -> bool {
-        self.messages < limits::STREAM_IN_FLIGHT_MAX
-            && self.bytes < limits::STREAM_IN_FLIGHT_BYTES_MAX
-            && self.destinations < limits::STREAM_IN_FLIGHT_DESTINATIONS_MAX
+        self.messages < bounds::STREAM_IN_FLIGHT_MAX
+            && self.bytes < bounds::STREAM_IN_FLIGHT_BYTES_MAX
+            && self.destinations < bounds::STREAM_IN_FLIGHT_DESTINATIONS_MAX
     }
 
     fn with(self, more: Self) -> Self {
@@ -326,7 +326,7 @@ mod tests {
         assert!(lines.next().now_or_never().is_none(), "the first waits");
         drop(others);
         let (first, _, held) = lines.next().await.unwrap().unwrap();
-        let rest = limits::TENANT_TURNS - 3 * limits::TURN_OF_REQUEST - 1;
+        let rest = bounds::TENANT_TURNS - 3 * bounds::TURN_OF_REQUEST - 1;
         let others = [rest / 2, rest - rest / 2]
             .map(|part| turns.take(part).now_or_never().expect("it holds its request's part and one"));
         assert!(lines.next().now_or_never().is_none(), "the second waits");
@@ -343,18 +343,18 @@ mod tests {
     /// PIP-9, PIP-13
     #[test]
     fn no_more_of_a_stream_is_under_way_than_its_verdicts_have_room_for() {
-        let event = Size { messages: 1, bytes: 100, destinations: limits::SUBSCRIPTIONS_PER_TYPE_MAX };
+        let event = Size { messages: 1, bytes: 100, destinations: bounds::SUBSCRIPTIONS_PER_TYPE_MAX };
         let mut held = Size::default();
         while held.has_room() {
             held = held.with(event);
         }
-        assert_eq!(held.destinations, limits::STREAM_IN_FLIGHT_DESTINATIONS_MAX);
+        assert_eq!(held.destinations, bounds::STREAM_IN_FLIGHT_DESTINATIONS_MAX);
         assert!(held.without(event).has_room());
         let narrow = Size { destinations: 1, ..event };
         let mut held = Size::default();
-        (0..limits::STREAM_IN_FLIGHT_MAX).for_each(|_| held = held.with(narrow));
+        (0..bounds::STREAM_IN_FLIGHT_MAX).for_each(|_| held = held.with(narrow));
         assert!(!held.has_room() && held.without(narrow).has_room());
-        assert!(!Size { bytes: limits::STREAM_IN_FLIGHT_BYTES_MAX, ..narrow }.has_room());
+        assert!(!Size { bytes: bounds::STREAM_IN_FLIGHT_BYTES_MAX, ..narrow }.has_room());
     }
 
     /// PIP-9

@@ -11,10 +11,10 @@ use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json as document};
+use snavio_model::bounds;
 use snavio_model::id::Serial;
-use snavio_model::limits;
+use snavio_model::identity::permission::Permission;
 use snavio_model::name::ServiceName;
-use snavio_model::permission::Permission;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::{EntryKey, Kind};
 use snavio_model::telemetry::StoredRecord;
@@ -24,8 +24,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::answer::json;
 use super::extract::{Params, page_limit, seconds};
 use super::unknown::{record_type, unknown_service};
-use super::whose;
-use super::{App, Places, Problem, Shared};
+use super::{App, Places, Problem, Shared, whose};
 use crate::principal::Principal;
 
 /// How long an event stream stays silent before it says that it is still there.
@@ -117,7 +116,7 @@ async fn check_source(app: &App, principal: &Principal, tenant: &str, source: &s
 }
 
 async fn poll(app: &App, tenant: &str, filter: &Filter) -> Result<Response, Problem> {
-    let wait = seconds("wait_seconds", Some(filter.wait_seconds), Duration::ZERO, limits::RECEIVE_WAIT_MAX)?;
+    let wait = seconds("wait_seconds", Some(filter.wait_seconds), Duration::ZERO, bounds::RECEIVE_WAIT_MAX)?;
     let deadline = tokio::time::Instant::now() + wait;
     let (records, next) = next_page(app, tenant, filter, Serial(filter.after), deadline).await?;
     let items = records.iter().map(shown).collect();
@@ -134,7 +133,7 @@ async fn next_page(
     deadline: tokio::time::Instant,
 ) -> Result<(Vec<StoredRecord>, Serial), Problem> {
     let limit = page_limit(filter.limit)?;
-    let step = if filter.is_any() { limit } else { limits::PAGE_MAX };
+    let step = if filter.is_any() { limit } else { bounds::PAGE_MAX };
     let store = app.gate.store();
     let written = store.telemetry_written(tenant);
     let mut looked_at = 0;
@@ -151,7 +150,7 @@ async fn next_page(
             taken.truncate(limit);
             after = taken[limit - 1].number;
         }
-        let enough = !taken.is_empty() || looked_at >= limits::TELEMETRY_LOOKED_AT_MAX;
+        let enough = !taken.is_empty() || looked_at >= bounds::TELEMETRY_LOOKED_AT_MAX;
         if enough || (end_reached && !app.wait(more, deadline).await) {
             return Ok((taken, after));
         }
@@ -161,7 +160,7 @@ async fn next_page(
 /// Goes on until its reader leaves, the node stops, or its caller may not read any more.
 fn stream(app: Shared, principal: Principal, places: Places, tenant: String, filter: Filter) -> Response {
     let (events, sent) =
-        tokio::sync::mpsc::channel::<Result<Bytes, Infallible>>(limits::STREAM_ANSWERS_WAITING_MAX);
+        tokio::sync::mpsc::channel::<Result<Bytes, Infallible>>(bounds::STREAM_ANSWERS_WAITING_MAX);
     tokio::spawn(async move {
         let _places = places;
         let mut after = Serial(filter.after);

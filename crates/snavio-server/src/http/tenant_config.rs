@@ -7,12 +7,12 @@ use axum::response::Response;
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
-use snavio_model::limits;
+use snavio_model::bounds;
 use snavio_model::name::{KeyVersion, ServiceName};
 use snavio_model::registry::{
     Entry, EntryKey, EventType, Grant, KeyRing, Kind, LiveKey, Registry, Route, ServiceView,
 };
-use snavio_model::signed_request;
+use snavio_model::signature::signed_request;
 use snavio_model::time::{Clock, Timestamp};
 use utoipa::ToSchema;
 use zeroize::Zeroizing;
@@ -95,9 +95,9 @@ pub(super) struct Listed<T> {
 
 impl<T> Listed<T> {
     fn of(items: impl Iterator<Item = T>, key: impl Fn(&T) -> EntryKey) -> Self {
-        let mut items: Vec<_> = items.take(limits::PAGE_MAX + 1).collect();
-        let more = items.len() > limits::PAGE_MAX;
-        items.truncate(limits::PAGE_MAX);
+        let mut items: Vec<_> = items.take(bounds::PAGE_MAX + 1).collect();
+        let more = items.len() > bounds::PAGE_MAX;
+        items.truncate(bounds::PAGE_MAX);
         items.sort_by_cached_key(key);
         Self { items, more }
     }
@@ -204,15 +204,15 @@ fn held(registry: &Registry, source: &ServiceName) -> Listed<Grant> {
 fn limits_of(app: &App) -> Limits {
     Limits {
         body_bytes_max: app.body_bytes_max,
-        batch_messages_max: limits::BATCH_MESSAGES_MAX,
-        batch_bytes_max: limits::BATCH_BYTES_MAX,
+        batch_messages_max: bounds::BATCH_MESSAGES_MAX,
+        batch_bytes_max: bounds::BATCH_BYTES_MAX,
         replay_window_seconds: app.gate.window().as_secs(),
-        token_seconds: limits::TOKEN_LIFETIME.as_secs(),
-        receive_messages_max: limits::RECEIVE_MESSAGES_MAX,
-        receive_wait_seconds_max: limits::RECEIVE_WAIT_MAX.as_secs(),
-        visibility_seconds_max: limits::VISIBILITY_MAX.as_secs(),
-        ack_messages_max: limits::ACK_MESSAGES_MAX,
-        poll_seconds: limits::CONFIG_POLL.as_secs(),
+        token_seconds: bounds::TOKEN_LIFETIME.as_secs(),
+        receive_messages_max: bounds::RECEIVE_MESSAGES_MAX,
+        receive_wait_seconds_max: bounds::RECEIVE_WAIT_MAX.as_secs(),
+        visibility_seconds_max: bounds::VISIBILITY_MAX.as_secs(),
+        ack_messages_max: bounds::ACK_MESSAGES_MAX,
+        poll_seconds: bounds::CONFIG_POLL.as_secs(),
     }
 }
 

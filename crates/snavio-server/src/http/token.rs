@@ -13,12 +13,12 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
-use snavio_model::limits;
+use snavio_model::bounds;
+use snavio_model::identity::token::TokenClaims;
 use snavio_model::name::ServiceName;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::{Client, EntryKey};
 use snavio_model::time::Clock;
-use snavio_model::token::TokenClaims;
 use utoipa::ToSchema;
 use zeroize::Zeroizing;
 
@@ -139,7 +139,7 @@ async fn form(app: &App, parts: &Parts, body: Body) -> Result<Result<Form, OAuth
         let detail = "the content type must be application/x-www-form-urlencoded";
         return Err(Refusal::new(Reason::UnsupportedMediaType, detail));
     }
-    let bytes = read(app, parts, body, limits::FORM_BYTES_MAX).await?;
+    let bytes = read(app, parts, body, bounds::FORM_BYTES_MAX).await?;
     let unfit =
         |_| wrong("invalid_request", "send grant_type and what goes with it as a form, each member once");
     Ok(serde_urlencoded::from_bytes(&bytes).map_err(unfit))
@@ -223,7 +223,7 @@ fn authenticated(app: &App, id: &str, secret: &str) -> Option<Arc<Client>> {
 fn token(app: &App, sub: String, service: &ServiceName) -> Result<Token, Refusal> {
     check_active(&app.gate.registry(), service.tenant())?;
     let now = app.clock.now().0 / 1000;
-    let expires_in = limits::TOKEN_LIFETIME.as_secs();
+    let expires_in = bounds::TOKEN_LIFETIME.as_secs();
     let claims = TokenClaims {
         sub,
         service: service.clone(),

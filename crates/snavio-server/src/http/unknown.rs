@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use snavio_model::limits;
+use snavio_model::bounds;
 use snavio_model::name::ServiceName;
 use snavio_model::nearest::{nearest, suggestion};
 use snavio_model::refusal::{Reason, Refusal};
@@ -47,7 +47,7 @@ pub(super) fn names(registry: &Registry, principal: &Principal, kind: Kind) -> V
     let (standing, first) = (principal.standing(), EntryKey { kind, name: String::new() });
     let entries = registry.entries_after(Some(&first)).take_while(|entry| entry.key().kind == kind);
     let seen = entries.filter(|entry| standing.sees(entry)).map(|entry| entry.key().name);
-    seen.take(limits::NAMES_COMPARED_MAX).collect()
+    seen.take(bounds::NAMES_COMPARED_MAX).collect()
 }
 
 /// The destinations of the tenants that the caller reads.

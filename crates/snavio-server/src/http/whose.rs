@@ -3,8 +3,8 @@
 
 use serde::Deserialize;
 use snavio_model::id::Serial;
+use snavio_model::identity::permission::{Over, Permission, Verdict};
 use snavio_model::name::TenantName;
-use snavio_model::permission::{Over, Permission, Verdict};
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::{EntryKey, Kind};
 use snavio_store::StoreError;

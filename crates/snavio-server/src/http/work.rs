@@ -10,16 +10,16 @@ use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use snavio_gate::{Beginning, Begun};
+use snavio_model::bounds;
 use snavio_model::claim::Status;
+use snavio_model::delivery::processing::{Answer, Ending, is_reference};
 use snavio_model::delivery::{Receipt, ReceiptOutcome};
 use snavio_model::id::{MessageId, Serial};
-use snavio_model::limits;
+use snavio_model::message::trace::Journey;
 use snavio_model::name::{CommandName, QueueKey};
-use snavio_model::processing::{Answer, Ending, is_reference};
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::BoundRoute;
 use snavio_model::time::Clock;
-use snavio_model::trace::Journey;
 use snavio_store::{OnRecord, Report};
 use utoipa::ToSchema;
 
@@ -185,15 +185,15 @@ pub(super) fn check_reference(reference: Option<&str>) -> Result<(), Refusal> {
     if reference.is_none_or(is_reference) {
         return Ok(());
     }
-    let detail = format!("reference must be 1 to {} bytes on one line", limits::REFERENCE_BYTES_MAX);
+    let detail = format!("reference must be 1 to {} bytes on one line", bounds::REFERENCE_BYTES_MAX);
     Err(Refusal::new(Reason::InvalidRequest, detail))
 }
 
 fn stored_answer(status: u16, response: Option<Box<RawValue>>) -> Result<Option<Answer>, Refusal> {
     let Some(response) = response else { return Ok(None) };
     let body = Bytes::from(Box::<str>::from(response).into_string());
-    if body.len() > limits::ANSWER_BYTES_MAX {
-        let detail = format!("response is larger than {} bytes", limits::ANSWER_BYTES_MAX);
+    if body.len() > bounds::ANSWER_BYTES_MAX {
+        let detail = format!("response is larger than {} bytes", bounds::ANSWER_BYTES_MAX);
         return Err(Refusal::new(Reason::TooLarge, detail));
     }
     Ok(Some(Answer { status, content_type: Some("application/json".to_owned()), body }))
@@ -264,7 +264,7 @@ async fn report(
         Ending::Failed { retry_after, .. } => *retry_after,
         _ => None,
     };
-    let retry = route.route.processing.retry(retry_after.map(|it| it.min(limits::VISIBILITY_MAX)));
+    let retry = route.route.processing.retry(retry_after.map(|it| it.min(bounds::VISIBILITY_MAX)));
     let kept_at = route.keeps_answers_at();
     let report = Report { receipt, ending, retry, kept_at, on_record: OnRecord::default() };
     let (running, who, queue): (_, _, QueueKey) = (Arc::clone(app), principal.name(), route.queue.clone());
@@ -292,7 +292,7 @@ pub(super) async fn extend(
     JsonBody(body): JsonBody<MoreTimeBody>,
 ) -> Result<Response, Problem> {
     let route = route(&app, &principal, &name)?;
-    let more = seconds("seconds", body.seconds, route.route.processing.deadline(), limits::VISIBILITY_MAX)?;
+    let more = seconds("seconds", body.seconds, route.route.processing.deadline(), bounds::VISIBILITY_MAX)?;
     let receipt = Receipt { delivery_id: body.delivery_id, fence: body.fence };
     let now = app.clock.now();
     let outcomes = app.gate.store().extend(&route.queue, vec![receipt], more, now).await?;

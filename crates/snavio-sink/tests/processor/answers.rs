@@ -1,7 +1,7 @@
 //! What a processor answers, and what is made of it.
 
-use snavio_model::limits::ANSWER_BYTES_MAX;
-use snavio_model::processing::Ending;
+use snavio_model::bounds::ANSWER_BYTES_MAX;
+use snavio_model::delivery::processing::Ending;
 use snavio_sink::Sink;
 use tokio::time::Instant;
 

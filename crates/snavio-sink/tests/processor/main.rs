@@ -10,9 +10,9 @@ mod server;
 
 use std::time::Duration;
 
+use snavio_model::delivery::processing::{Called, Ending, UnknownOutcome};
 use snavio_model::id::{MessageId, Serial};
-use snavio_model::processing::{Called, Ending, UnknownOutcome};
-use snavio_model::trace::{CorrelationId, Traceparent};
+use snavio_model::message::trace::{CorrelationId, Traceparent};
 use snavio_sink::{Call, HttpProcessor, Network};
 
 /// More than anything here takes.

@@ -1,7 +1,7 @@
 //! HTTP push: what a receiver is sent, and what is made of what it says (DLV-1, DLV-4).
 
-use snavio_model::breaker::Presence;
-use snavio_model::processing::{Called, Ending};
+use snavio_model::delivery::breaker::Presence;
+use snavio_model::delivery::processing::{Called, Ending};
 use snavio_sink::{Call, HttpPush, Network, Sink};
 
 use crate::server::{Act, Server};

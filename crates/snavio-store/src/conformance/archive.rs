@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use snavio_model::archive::hold::Held;
 use snavio_model::archive::{Answered, ClaimPointer, Pointer, Record, segment};
+use snavio_model::claim::conflict::{ConflictState, Move};
 use snavio_model::claim::{IdKey, Status};
-use snavio_model::conflict::{ConflictState, Move};
+use snavio_model::delivery::processing::{Ending, UnknownOutcome};
 use snavio_model::hash::DomainHash;
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::name::TenantName;
-use snavio_model::processing::{Ending, UnknownOutcome};
 use snavio_model::registry::BoundRoute;
 use snavio_model::settle::{Intake, Outcome};
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use snavio_model::bounds;
 use snavio_model::claim::{ClaimPolicy, IdKey};
 use snavio_model::id::MessageId;
-use snavio_model::limits;
 use snavio_model::registry::{BoundRoute, Route};
 use snavio_model::settle::Outcome;
 use snavio_model::time::Timestamp;
@@ -110,7 +110,7 @@ pub async fn a_tenant_has_claims_of_its_ids_and_at_its_destinations(store: &Arc<
 
 /// CLM-1, CLM-10: claims of other services fill no page of a service.
 pub async fn look_up_of_service_finds_its_claim_among_many(store: &Arc<dyn Store>) {
-    let others = (0..limits::PAGE_MAX)
+    let others = (0..bounds::PAGE_MAX)
         .map(|number| route(&format!("a{number}"), ClaimPolicy::Strict { keep_seconds: KEEP_SECONDS }));
     let target = "zeta/worker".parse().expect("a service");
     let own = Arc::new(BoundRoute::new(Route { target, ..pay().route.clone() }));
@@ -130,7 +130,7 @@ pub async fn look_up_of_service_finds_its_claim_among_many(store: &Arc<dyn Store
         };
         assert_eq!(found(asked.clone()).await, ["zeta/worker:pay"]);
         let sender = Some("acme/billing".parse().expect("a service"));
-        assert_eq!(found(ClaimLookUp { service: sender, ..asked.clone() }).await.len(), limits::PAGE_MAX);
+        assert_eq!(found(ClaimLookUp { service: sender, ..asked.clone() }).await.len(), bounds::PAGE_MAX);
         let idle = Some("zeta/work".parse().expect("a service"));
         assert!(found(ClaimLookUp { service: idle, ..asked }).await.is_empty());
     }

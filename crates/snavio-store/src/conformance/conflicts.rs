@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use snavio_model::bounds;
+use snavio_model::claim::conflict::{Conflict, ConflictState, Immovable, Move};
 use snavio_model::claim::{ClaimPolicy, IdKey, Status};
-use snavio_model::conflict::{Conflict, ConflictState, Immovable, Move};
 use snavio_model::delivery::DeadReason;
+use snavio_model::delivery::processing::{Processing, ProcessingKind};
 use snavio_model::hash::DomainHash;
 use snavio_model::id::{MessageId, Serial};
-use snavio_model::limits;
 use snavio_model::message::{Message, Path};
-use snavio_model::processing::{Processing, ProcessingKind};
 use snavio_model::registry::{BoundRoute, Route};
 use snavio_model::settle::{Intake, Outcome};
 use snavio_model::time::Timestamp;
@@ -339,7 +339,7 @@ pub async fn as_many_tenants_as_may_subscribe_are_told(store: &Arc<dyn Store>) {
         let target = format!("t{at}/gl").parse().expect("a service");
         Arc::new(BoundRoute::new(Route { target, ..post().route.clone() }))
     };
-    let all: Vec<_> = (0..limits::SUBSCRIPTIONS_PER_TYPE_MAX).map(of).collect();
+    let all: Vec<_> = (0..bounds::SUBSCRIPTIONS_PER_TYPE_MAX).map(of).collect();
     let sent = |what| Intake { destinations: all.clone(), ..saying(what, "a", at(1)) };
     assert!(queued(settle(&**store, vec![sent(1)], at(1)).await[0].outcomes[0]).is_some());
     conflict_of(settle(&**store, vec![sent(2)], at(1)).await[0].outcomes[999]);

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use snavio_model::claim::{ClaimPolicy, Status};
+use snavio_model::delivery::processing::{Processing, ProcessingKind, Retry, UnknownOutcome};
 use snavio_model::delivery::{DeadReason, ReceiptOutcome};
 use snavio_model::id::Serial;
-use snavio_model::order::Mode;
-use snavio_model::processing::{Processing, ProcessingKind, Retry, UnknownOutcome};
+use snavio_model::ordering::Mode;
 use snavio_model::registry::{BoundRoute, Route};
 use snavio_model::settle::Outcome;
 

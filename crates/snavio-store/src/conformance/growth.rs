@@ -1,6 +1,6 @@
 //! What is kept levels off (CLM-19).
 
-use snavio_model::limits;
+use snavio_model::bounds;
 
 use super::Backend;
 use super::samples::{KEEP_SECONDS, at, intake, pay, queued, settle, settle_one};
@@ -12,7 +12,7 @@ pub async fn claims_level_off_under_steady_traffic(backend: &dyn Backend) {
     const PER_STEP: usize = 40;
     let store = backend.open().await;
     // Some backends keep a claim a little longer than it counts.
-    let keep = KEEP_SECONDS as usize + limits::CLAIM_KEEP_SLACK.as_secs() as usize;
+    let keep = KEEP_SECONDS as usize + bounds::CLAIM_KEEP_SLACK.as_secs() as usize;
     let most = PER_STEP * (keep / STEP_SECONDS as usize + 1);
     let mut rows = Vec::new();
     for now in (0..20 * 60).step_by(STEP_SECONDS as usize) {

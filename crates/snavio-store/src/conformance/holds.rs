@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use snavio_model::archive::hold::{Held, Hold};
+use snavio_model::bounds;
+use snavio_model::claim::conflict::{ConflictState, Move};
 use snavio_model::claim::{Claim, ClaimKey, ClaimPolicy};
-use snavio_model::conflict::{ConflictState, Move};
+use snavio_model::delivery::processing::{Processing, ProcessingKind};
 use snavio_model::hash::DomainHash;
 use snavio_model::id::{MessageId, Serial};
-use snavio_model::limits;
 use snavio_model::name::TenantName;
-use snavio_model::processing::{Processing, ProcessingKind};
 use snavio_model::registry::{BoundRoute, Route};
 use snavio_model::settle::{Intake, Outcome};
 
@@ -77,7 +77,7 @@ pub async fn short_lived_claims_are_held_too(store: &Arc<dyn Store>) {
 
 /// CLM-18, CLM-19: a sweep looks at a bounded number, goes on behind what stays, and comes back once it may go.
 pub async fn what_is_held_does_not_stand_in_the_way(store: &Arc<dyn Store>) {
-    const HELD: usize = limits::SWEEP_ROWS_MAX + 100;
+    const HELD: usize = bounds::SWEEP_ROWS_MAX + 100;
     for part in (0..HELD).collect::<Vec<_>>().chunks(700) {
         let batch = part.iter().map(|n| intake(&n.to_string(), &pay(), at(0))).collect();
         settle(&**store, batch, at(0)).await;
@@ -96,7 +96,7 @@ pub async fn what_is_held_does_not_stand_in_the_way(store: &Arc<dyn Store>) {
     assert_eq!(swept, [0, 1, 0, 0], "all that is held ends at one moment, and the other behind it");
     lift(&**store, &held).await;
     let swept = [store.sweep(later).await, store.sweep(later).await].map(|it| it.expect("it sweeps").claims);
-    assert_eq!(swept, [limits::SWEEP_ROWS_MAX, 100]);
+    assert_eq!(swept, [bounds::SWEEP_ROWS_MAX, 100]);
 }
 
 /// A route of another tenant.
@@ -362,7 +362,7 @@ pub async fn whoever_was_sent_an_id_holds_it_too(store: &Arc<dyn Store>) {
 pub async fn a_tenant_has_a_bounded_number_of_holds(store: &Arc<dyn Store>) {
     let id = |n: usize| Held::Id(MessageId::stored(&n.to_string()));
     let first = hold(&**store, acme(), id(0)).await.expect("there is room");
-    for n in 1..limits::HOLDS_PER_TENANT_MAX {
+    for n in 1..bounds::HOLDS_PER_TENANT_MAX {
         hold(&**store, acme(), id(n)).await.expect("there is room");
     }
     assert_eq!(hold(&**store, acme(), Held::Tenant).await, None);

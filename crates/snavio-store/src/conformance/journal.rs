@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use snavio_model::bounds;
 use snavio_model::claim::IdKey;
-use snavio_model::event::EventEnvelope;
 use snavio_model::id::{MessageId, Serial};
-use snavio_model::limits;
+use snavio_model::message::event::EventEnvelope;
 use snavio_model::name::TenantName;
 use snavio_model::refusal::{Reason, Refusal, Subject};
 use snavio_model::telemetry::{Record, StoredRecord, refused};
@@ -117,16 +117,16 @@ pub async fn a_reader_amid_writers_misses_nothing(store: &Arc<dyn Store>) {
 
 /// PIP-9: a page of the largest messages fits in memory.
 pub async fn a_page_of_messages_is_bounded_in_bytes(store: &Arc<dyn Store>) {
-    const MESSAGES: usize = limits::PAGE_BYTES_MAX / limits::BODY_BYTES_MAX + 2;
+    const MESSAGES: usize = bounds::PAGE_BYTES_MAX / bounds::BODY_BYTES_MAX + 2;
     for n in 0..MESSAGES {
         let mut intake = intake_of("acme/billing", &format!("id-{n}"), &[notify()], at(0));
         // What is large may also be an event's metadata.
         if n % 2 == 0 {
-            intake.message.payload = vec![b' '; limits::BODY_BYTES_MAX].into();
+            intake.message.payload = vec![b' '; bounds::BODY_BYTES_MAX].into();
         } else {
             intake = event_intake(&format!("id-{n}"), &notify(), at(0));
             let event = intake.message.event.as_deref().cloned().expect("it is an event");
-            let metadata = Some(format!(r#"{{"x":"{}"}}"#, "x".repeat(limits::BODY_BYTES_MAX - 512)));
+            let metadata = Some(format!(r#"{{"x":"{}"}}"#, "x".repeat(bounds::BODY_BYTES_MAX - 512)));
             intake.message.event = Some(Arc::new(EventEnvelope { metadata, ..event }));
         }
         settle(&**store, vec![intake], at(0)).await;
@@ -134,9 +134,9 @@ pub async fn a_page_of_messages_is_bounded_in_bytes(store: &Arc<dyn Store>) {
     let mut read = 0;
     let mut after = Serial(0);
     loop {
-        let page = store.messages("acme", after, limits::PAGE_MAX).await.expect("messages can be read");
+        let page = store.messages("acme", after, bounds::PAGE_MAX).await.expect("messages can be read");
         let bytes: usize = page.iter().map(|it| it.message.content_bytes()).sum();
-        assert!(bytes <= limits::PAGE_BYTES_MAX, "{bytes}");
+        assert!(bytes <= bounds::PAGE_BYTES_MAX, "{bytes}");
         let Some(last) = page.last() else { break };
         after = last.number;
         read += page.len();

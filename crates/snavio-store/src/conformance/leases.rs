@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use snavio_model::claim::Status;
+use snavio_model::delivery::processing::UnknownOutcome;
 use snavio_model::delivery::{DeadReason, Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
-use snavio_model::processing::UnknownOutcome;
 
 use super::processing::{answer, audited, booking, claim, completed, failed, finish};
 use super::samples::{at, ids, queue, receipt, receive, settle_one};

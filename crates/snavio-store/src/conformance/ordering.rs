@@ -5,17 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use snavio_model::bounds;
 use snavio_model::claim::ClaimPolicy;
 use snavio_model::delivery::DeadReason;
+use snavio_model::delivery::processing::{Processing, ProcessingKind};
 use snavio_model::id::Serial;
 use snavio_model::json::Pointer;
-use snavio_model::limits;
 use snavio_model::message::Message;
 use snavio_model::name::ServiceName;
-use snavio_model::order::{
+use snavio_model::ordering::{
     EntityKey, EntityState, Mode, NotParked, OnFailure, Order, OrderDefaults, Place, Placed, Verdict,
 };
-use snavio_model::processing::{Processing, ProcessingKind};
 use snavio_model::registry::{BoundRoute, Route};
 use snavio_model::settle::{Intake, Outcome, Settlement};
 use snavio_model::time::Timestamp;
@@ -246,11 +246,11 @@ pub async fn a_wait_that_ends_hands_out_in_order_and_records_the_gap(store: &Arc
 
 /// ORD-3: of more entities than are looked at in one go, whoever ends waits is told that there are more.
 pub async fn waits_end_however_many_entities_have_them(store: &Arc<dyn Store>) {
-    const ENTITIES: usize = limits::SWEEP_ROWS_MAX + 1;
+    const ENTITIES: usize = bounds::SWEEP_ROWS_MAX + 1;
     let reorder = [ordered("reorder", Mode::Reorder, |_| {})];
     let of = |number| (0..ENTITIES).map(move |it| (format!("e{it}"), number));
     let all: Vec<_> = of(1).chain(of(3)).collect();
-    for some in all.chunks(limits::COMMIT_MESSAGES_MAX) {
+    for some in all.chunks(bounds::COMMIT_MESSAGES_MAX) {
         let batch =
             some.iter().map(|(it, number)| numbered(&id_of(it, *number), it, *number, &reorder, at(0)));
         settle(&**store, batch.collect(), at(0)).await;
@@ -398,7 +398,7 @@ pub async fn refused_work_parks_and_a_settled_claim_lets_it_go_on(store: &Arc<dy
     }
     let first = receive(&**store, "parking", 30, at(0)).await;
     assert_eq!(numbers(&first), [1]);
-    let ending = snavio_model::processing::Ending::Failed {
+    let ending = snavio_model::delivery::processing::Ending::Failed {
         error: "no".to_owned(),
         is_final: true,
         answer: None,

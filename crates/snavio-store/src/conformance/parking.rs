@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use snavio_model::bounds;
 use snavio_model::claim::IdKey;
 use snavio_model::delivery::DeadReason;
 use snavio_model::id::{MessageId, Serial};
-use snavio_model::limits;
 use snavio_model::name::TenantName;
-use snavio_model::order::{Mode, OnFailure, Placed};
+use snavio_model::ordering::{Mode, OnFailure, Placed};
 use snavio_model::settle::Outcome;
 
 use super::eventually;
@@ -63,7 +63,7 @@ pub async fn what_nobody_took_in_time_is_not_passed(store: &Arc<dyn Store>) {
         send(&**store, "e", number, &parking, at(0)).await;
     }
     let dead = exhaust(&**store, "parking", 1, at(0)).await;
-    let days = i64::try_from(limits::QUEUE_RETENTION.as_secs()).expect("days");
+    let days = i64::try_from(bounds::QUEUE_RETENTION.as_secs()).expect("days");
     send(&**store, "e", 4, &parking, at(days - 1)).await;
     eventually("they are dead letters", async || {
         store.sweep(at(days)).await.expect("the store sweeps");

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use snavio_model::claim::{Claim, ClaimKey, ClaimPolicy, IdKey, Status};
+use snavio_model::delivery::processing::{Answer, Ending, Processing, ProcessingKind, Retry, UnknownOutcome};
 use snavio_model::delivery::{DeadReason, Receipt, ReceiptOutcome};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::name::TenantName;
-use snavio_model::processing::{Answer, Ending, Processing, ProcessingKind, Retry, UnknownOutcome};
 use snavio_model::registry::{BoundRoute, Route};
 use snavio_model::settle::Outcome;
 

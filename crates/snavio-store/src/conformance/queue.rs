@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use snavio_model::bounds;
+use snavio_model::delivery::processing::Ending;
 use snavio_model::delivery::{DeadReason, Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
-use snavio_model::limits;
-use snavio_model::processing::Ending;
 
 use super::samples::{
     self, RECEIVES_MAX, act, at, ids, intake, notify, pay, queue, queued, receipt, receive, settle,
@@ -217,7 +217,7 @@ async fn letter_error(store: &dyn Store, id: Serial) -> Option<String> {
 
 /// DLV-2
 pub async fn what_nobody_takes_ends_after_its_retention(store: &Arc<dyn Store>) {
-    let retention = i64::try_from(limits::QUEUE_RETENTION.as_secs()).expect("two weeks");
+    let retention = i64::try_from(bounds::QUEUE_RETENTION.as_secs()).expect("two weeks");
     settle_one(&**store, "a", &notify(), at(0)).await;
     settle_one(&**store, "b", &notify(), at(10)).await;
     let early = store.sweep(at(retention - 1)).await.expect("the store sweeps");
@@ -293,7 +293,7 @@ pub async fn a_purge_takes_what_was_there_and_is_on_the_record(store: &Arc<dyn S
 /// DLV-2: a long queue goes in steps, each with its line on the record.
 pub async fn a_purge_of_a_long_queue_takes_all_of_it(store: &Arc<dyn Store>) {
     const BATCH: usize = 250;
-    let batches = limits::SWEEP_ROWS_MAX / BATCH + 1;
+    let batches = bounds::SWEEP_ROWS_MAX / BATCH + 1;
     for batch in 0..batches {
         let messages = (0..BATCH).map(|n| intake(&format!("{batch}-{n}"), &notify(), at(0))).collect();
         settle(&**store, messages, at(0)).await;

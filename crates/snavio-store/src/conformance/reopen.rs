@@ -4,9 +4,9 @@ pub use super::ordering::order_outlives_a_restart;
 pub use super::processing::{a_late_worker_is_fenced_over_a_restart, work_outlives_a_restart};
 use std::sync::Arc;
 
+use snavio_model::bounds;
 use snavio_model::delivery::ReceiptOutcome;
 use snavio_model::id::Serial;
-use snavio_model::limits;
 use snavio_model::refusal::{Reason, Refusal, Subject};
 use snavio_model::registry::{Change, Entry, Tenant};
 use snavio_model::settle::Outcome;
@@ -168,7 +168,7 @@ pub async fn a_redriven_delivery_does_not_keep_its_elders(backend: &dyn Backend)
     settle_one(&*store, "elder", &notify(), at(0)).await;
     store.redrive("acme", vec![dead], act("mended", at(1000))).await.expect("the store redrives");
     let store = reopen(backend, store).await;
-    let retention = i64::try_from(limits::QUEUE_RETENTION.as_secs()).expect("two weeks");
+    let retention = i64::try_from(bounds::QUEUE_RETENTION.as_secs()).expect("two weeks");
     let swept = store.sweep(at(retention)).await.expect("the store sweeps");
     assert_eq!(swept.dead_letters, 1);
     assert_eq!(ids(&receive(&*store, "notify", 30, at(retention)).await), ["redriven"]);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use snavio_model::id::Serial;
-use snavio_model::order::Mode;
+use snavio_model::ordering::Mode;
 
 use super::ordering::{drain, key, ordered, send, state, strict, word};
 use super::samples::{act, at};

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use snavio_model::claim::ClaimPolicy;
 use snavio_model::delivery::{Receipt, ReceiptOutcome};
-use snavio_model::event::EventEnvelope;
 use snavio_model::hash::DomainHash;
 use snavio_model::id::{MessageId, Serial};
+use snavio_model::message::event::EventEnvelope;
+use snavio_model::message::trace::{CorrelationId, Traceparent};
 use snavio_model::message::{Message, Path};
 use snavio_model::name::{QueueKey, QueueName, ServiceName, TenantName};
 use snavio_model::registry::{Acl, BoundRoute, DispatchMode, Profile, Route};
 use snavio_model::settle::{Intake, Outcome, Settlement};
 use snavio_model::time::Timestamp;
-use snavio_model::trace::{CorrelationId, Traceparent};
 
 use crate::{Act, Received, Report, Store, StoreError};
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use snavio_model::bounds;
 use snavio_model::id::Serial;
-use snavio_model::limits;
 use snavio_model::refusal::{Reason, Refusal, Subject};
 use snavio_model::telemetry::refused;
 
@@ -14,7 +14,7 @@ pub(super) async fn sweep(store: &dyn Store, now: i64) -> Swept {
     let mut all = Swept::default();
     loop {
         let swept = store.sweep(at(now)).await.expect("the store sweeps");
-        assert!(swept.claims <= limits::SWEEP_ROWS_MAX, "a sweep is bounded");
+        assert!(swept.claims <= bounds::SWEEP_ROWS_MAX, "a sweep is bounded");
         all.claims += swept.claims;
         all.telemetry += swept.telemetry;
         if !swept.is_partial() {
@@ -29,7 +29,7 @@ pub async fn telemetry_ages_out_and_says_so(store: &Arc<dyn Store>) {
     let record = |now| refused(&source, &Subject::default(), &Refusal::new(Reason::AclDeny, ""), at(now));
     let records: Vec<_> = [0, 1, 2, 5_000].into_iter().filter_map(record).collect();
     store.record(records).await.expect("they are recorded");
-    let retention = i64::try_from(limits::TELEMETRY_RETENTION.as_secs()).expect("two weeks");
+    let retention = i64::try_from(bounds::TELEMETRY_RETENTION.as_secs()).expect("two weeks");
     assert_eq!(sweep(&**store, retention).await.telemetry, 0);
     assert_eq!(sweep(&**store, retention + 3).await.telemetry, 3);
     let told = store.telemetry("acme", Serial(0), 10).await.expect("telemetry can be read");
@@ -44,7 +44,7 @@ pub async fn that_telemetry_was_dropped_is_dropped_in_silence(store: &Arc<dyn St
     let source = "acme/billing".parse().expect("a service");
     let record = refused(&source, &Subject::default(), &Refusal::new(Reason::AclDeny, ""), at(0));
     store.record(record.into_iter().collect()).await.expect("it is recorded");
-    let retention = i64::try_from(limits::TELEMETRY_RETENTION.as_secs()).expect("two weeks");
+    let retention = i64::try_from(bounds::TELEMETRY_RETENTION.as_secs()).expect("two weeks");
     assert_eq!(sweep(&**store, retention + 1).await.telemetry, 1);
     assert_eq!(sweep(&**store, 2 * retention + 2).await.telemetry, 1);
     assert!(store.telemetry("acme", Serial(0), 10).await.expect("telemetry can be read").is_empty());
@@ -52,13 +52,13 @@ pub async fn that_telemetry_was_dropped_is_dropped_in_silence(store: &Arc<dyn St
 
 /// TEL-4: however many tenants there are, and whichever come first.
 pub async fn every_tenants_telemetry_ages_out(store: &Arc<dyn Store>) {
-    const TENANTS: usize = limits::SWEEP_ROWS_MAX + 50;
+    const TENANTS: usize = bounds::SWEEP_ROWS_MAX + 50;
     let record = |n| {
         let source = format!("tenant-{n}/billing").parse().expect("a service");
         refused(&source, &Subject::default(), &Refusal::new(Reason::AclDeny, ""), at(0))
     };
     store.record((0..TENANTS).filter_map(record).collect()).await.expect("they are recorded");
-    let retention = i64::try_from(limits::TELEMETRY_RETENTION.as_secs()).expect("two weeks");
+    let retention = i64::try_from(bounds::TELEMETRY_RETENTION.as_secs()).expect("two weeks");
     let mut swept = 0;
     for _ in 0..3 {
         swept += sweep(&**store, retention + 1).await.telemetry;

@@ -1,8 +1,8 @@
 //! What was answered to deliveries: table `answer`, keyed by the delivery.
 
 use rusqlite::{Connection, Row, params};
+use snavio_model::delivery::processing::Answer;
 use snavio_model::id::Serial;
-use snavio_model::processing::Answer;
 
 use super::check;
 use super::writer::sql;

@@ -7,9 +7,9 @@ use rusqlite::{Connection, params};
 use snavio_model::archive::cooling::{Needed, stays};
 use snavio_model::archive::hold::Hold;
 use snavio_model::archive::{ArchivedClaim, ClaimPointer, Pointer, Record};
+use snavio_model::bounds;
 use snavio_model::claim::IdKey;
 use snavio_model::id::{MessageId, Serial};
-use snavio_model::limits;
 use snavio_model::name::TenantName;
 use snavio_model::time::Timestamp;
 
@@ -221,7 +221,7 @@ fn cooled(connection: &Connection, after: Option<CooledUpTo>, now: Timestamp) ->
         let Some(record) = usable(movable(connection, &id, up_to.message, now))?.flatten() else { continue };
         bytes += record.bytes();
         found.records.push(record);
-        if found.records.len() >= limits::ARCHIVE_RECORDS_MAX || bytes >= limits::ARCHIVE_SEGMENT_BYTES {
+        if found.records.len() >= bounds::ARCHIVE_RECORDS_MAX || bytes >= bounds::ARCHIVE_SEGMENT_BYTES {
             return Ok(found);
         }
     }

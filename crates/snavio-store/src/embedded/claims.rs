@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::{Connection, params};
+use snavio_model::bounds;
 use snavio_model::claim::{Claim, ClaimKey, IdKey, Status};
+use snavio_model::delivery::processing::{Answer, Ending};
 use snavio_model::delivery::{DeadReason, ReceiptOutcome, Tracking};
 use snavio_model::id::{MessageId, Serial};
-use snavio_model::limits;
 use snavio_model::name::{QueueKey, ServiceName, TenantName};
-use snavio_model::order::Lane;
-use snavio_model::processing::{Answer, Ending};
+use snavio_model::ordering::Lane;
 use snavio_model::time::Timestamp;
 use tokio::sync::oneshot;
 
@@ -79,7 +79,7 @@ impl Claims for EmbeddedStore {
     }
 
     async fn claims_of(&self, id: &IdKey, now: Timestamp) -> Result<Vec<StoredClaim>, StoreError> {
-        let (key, limit) = (id.clone(), limits::PAGE_MAX);
+        let (key, limit) = (id.clone(), bounds::PAGE_MAX);
         let find = move |connection: &Connection| {
             let which = format!(
                 "number IN (SELECT number FROM known_id WHERE digest = ?1 AND kind = 0) AND id = ?2 AND tenant = ?3 \
@@ -115,7 +115,7 @@ impl Claims for EmbeddedStore {
                 senders.contains(key.tenant.as_str()) && asked.asks_for(key, claim)
             };
             let values: [&dyn rusqlite::ToSql; 3] = [&digests, &id, &now.0];
-            let (mut found, _) = claim::some_listed(connection, &which, &values, limits::PAGE_MAX, wanted)?;
+            let (mut found, _) = claim::some_listed(connection, &which, &values, bounds::PAGE_MAX, wanted)?;
             found.sort_by(|one, other| one.key.cmp(&other.key));
             Ok(found)
         };

@@ -7,11 +7,11 @@ use std::collections::HashSet;
 
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, Row, params};
+use snavio_model::bounds;
 use snavio_model::claim::IdKey;
-use snavio_model::conflict::{Conflict, ConflictState, Immovable, Move};
+use snavio_model::claim::conflict::{Conflict, ConflictState, Immovable, Move};
 use snavio_model::hash::DomainHash;
 use snavio_model::id::{MessageId, Serial};
-use snavio_model::limits;
 use snavio_model::name::{ServiceName, TenantName};
 use snavio_model::settle::{NewConflict, Recorded};
 use snavio_model::time::Timestamp;
@@ -51,7 +51,7 @@ impl Conflicts for EmbeddedStore {
             );
             let mut statement = connection.prepare_cached(&query).map_err(sql)?;
             let mut rows = statement.query((key.id.as_str(), key.tenant.as_str(), owner)).map_err(sql)?;
-            check::page(&mut rows, limits::PAGE_MAX, read)
+            check::page(&mut rows, bounds::PAGE_MAX, read)
         };
         self.readers.run(find).await
     }
@@ -66,7 +66,7 @@ impl Conflicts for EmbeddedStore {
             let mut rows = statement.query([asked.id.as_str()]).map_err(sql)?;
             let senders: HashSet<_> = asked.senders.iter().collect();
             let mut found = Vec::new();
-            while found.len() < limits::PAGE_MAX
+            while found.len() < bounds::PAGE_MAX
                 && let Some(row) = rows.next().map_err(sql)?
             {
                 let conflict = usable(read(row))?;

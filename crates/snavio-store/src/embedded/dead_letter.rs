@@ -7,10 +7,11 @@ use snavio_model::delivery::DeadLetter;
 use snavio_model::id::Serial;
 use snavio_model::message::Message;
 use snavio_model::name::QueueKey;
-use snavio_model::order::Lane;
+use snavio_model::ordering::Lane;
 use snavio_model::time::Timestamp;
 
-use super::{check, delivery, message, writer::sql};
+use super::writer::sql;
+use super::{check, delivery, message};
 use crate::archive::DESTINATIONS_MAX;
 use crate::over::{DEAD_LETTERS_IN_DOUBT, REDRIVABLE};
 use crate::{DeadLetterOrigin, ListedDeadLetter, StoreError, StoredDeadLetter};

@@ -10,7 +10,7 @@ use rusqlite::{CachedStatement, Connection, Row, params};
 use snavio_model::delivery::{Delivery, Tracking};
 use snavio_model::id::Serial;
 use snavio_model::name::QueueKey;
-use snavio_model::order::{EntityKey, Lane, NumberKind};
+use snavio_model::ordering::{EntityKey, Lane, NumberKind};
 use snavio_model::time::Timestamp;
 
 use super::writer::sql;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use rusqlite::Connection;
-use snavio_model::limits;
-use snavio_model::order::{EntityKey, EntityRecord, EntityState, NotParked, end_waits};
+use snavio_model::bounds;
+use snavio_model::ordering::{EntityKey, EntityRecord, EntityState, NotParked, end_waits};
 use snavio_model::time::Timestamp;
 use tokio::sync::oneshot;
 
@@ -94,8 +94,8 @@ impl Entities for EmbeddedStore {
         }
         let end = move |transaction: &mut Transaction<'_>| {
             let mut ended = Vec::new();
-            let overdue = entity::overdue(transaction.connection, now, limits::SWEEP_ROWS_MAX)?;
-            let is_partial = overdue.len() == limits::SWEEP_ROWS_MAX;
+            let overdue = entity::overdue(transaction.connection, now, bounds::SWEEP_ROWS_MAX)?;
+            let is_partial = overdue.len() == bounds::SWEEP_ROWS_MAX;
             for (key, record) in overdue {
                 let (state, released) = end_waits(record.state, &record.rules, now);
                 let record = EntityRecord { state, ..record };

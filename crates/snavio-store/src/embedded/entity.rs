@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, Row, params};
 use snavio_model::name::TenantName;
-use snavio_model::order::{EntityKey, EntityRecord};
+use snavio_model::ordering::{EntityKey, EntityRecord};
 use snavio_model::time::Timestamp;
 
 use super::check::{self, unreadable, usable};

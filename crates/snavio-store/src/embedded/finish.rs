@@ -6,11 +6,11 @@
 use std::sync::{Arc, Mutex};
 
 use snavio_model::claim::{Attempt, Claim, ClaimKey, Fenced, Leases, Next, Status};
+use snavio_model::delivery::processing::Ending;
 use snavio_model::delivery::{DeadLetter, DeadReason, Delivery, ReceiptOutcome, Tracking};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::name::QueueKey;
-use snavio_model::order::Lane;
-use snavio_model::processing::Ending;
+use snavio_model::ordering::Lane;
 use snavio_model::telemetry::{Record, dead_lettered};
 use snavio_model::time::Timestamp;
 use tokio::sync::oneshot;

@@ -2,8 +2,8 @@
 
 use rusqlite::{Connection, Row, params};
 use snavio_model::archive::hold::{Hold, InForce, Lifted};
+use snavio_model::bounds;
 use snavio_model::id::Serial;
-use snavio_model::limits;
 use snavio_model::name::TenantName;
 use snavio_model::time::Timestamp;
 
@@ -25,7 +25,7 @@ pub(super) fn set(
     const COUNT: &str = "SELECT count(*) FROM hold WHERE tenant = ?1 AND lifted_at IS NULL";
     let mut statement = transaction.connection.prepare_cached(COUNT).map_err(sql)?;
     let in_force = statement.query_row([hold.tenant.as_str()], |row| row.get::<_, i64>(0)).map_err(sql)?;
-    if in_force >= limits::HOLDS_PER_TENANT_MAX as i64 {
+    if in_force >= bounds::HOLDS_PER_TENANT_MAX as i64 {
         return Ok(None);
     }
     let hold = hold.with(transaction.numbers.next(), act);

@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use snavio_model::bounds;
 use snavio_model::delivery::{
     DeadReason, Delivery, QueueAttributes, Receipt, ReceiptOutcome, Tracking, check_receipt,
 };
 use snavio_model::id::Serial;
-use snavio_model::limits;
 use snavio_model::time::Timestamp;
 use tokio::sync::Notify;
 
@@ -245,8 +245,8 @@ impl Index {
         numbers: &Numbers,
     ) -> Found {
         self.advance(now);
-        let mut found = Found { leases: Vec::new(), ended: self.end_spent(limits::SWEEP_ROWS_MAX) };
-        while found.leases.len() < max && found.ended.len() < limits::SWEEP_ROWS_MAX && !self.is_full() {
+        let mut found = Found { leases: Vec::new(), ended: self.end_spent(bounds::SWEEP_ROWS_MAX) };
+        while found.leases.len() < max && found.ended.len() < bounds::SWEEP_ROWS_MAX && !self.is_full() {
             let Some(known) = self.next() else { break };
             match known.slot.ended(now) {
                 Some(ended) => {
@@ -256,7 +256,7 @@ impl Index {
                 None => found.leases.push(self.lease(known, numbers.next(), now.plus(visibility))),
             }
         }
-        let left_some = found.leases.len() == max || found.ended.len() == limits::SWEEP_ROWS_MAX;
+        let left_some = found.leases.len() == max || found.ended.len() == bounds::SWEEP_ROWS_MAX;
         if left_some && self.may_hand_out() {
             // Others may be waiting for what this call left.
             self.arrivals.notify_one();
@@ -470,7 +470,7 @@ impl Index {
     pub(super) fn end_overdue(&mut self, now: Timestamp, limit: usize) -> Vec<Ended> {
         self.advance(now);
         let mut ended = self.end_spent(limit);
-        let is_over = |at: Timestamp| now.since(at) >= limits::QUEUE_RETENTION;
+        let is_over = |at: Timestamp| now.since(at) >= bounds::QUEUE_RETENTION;
         let known = self.by_age.iter().take_while(|(at, _)| is_over(*at));
         let known = known.filter_map(|(_, id)| self.known.get(id));
         let known = known.filter(|it| matches!(it.state, State::Waiting(_))).map(|it| it.slot);
@@ -504,13 +504,13 @@ impl Index {
     }
 
     fn is_full(&self) -> bool {
-        self.leased.len() >= limits::QUEUE_IN_FLIGHT_MAX
+        self.leased.len() >= bounds::QUEUE_IN_FLIGHT_MAX
     }
 
     /// Makes visible whatever has become so: each delivery once per lease or delay.
     fn advance(&mut self, now: Timestamp) {
         while let Some(&(NOT_DATED, id)) = self.leased.last() {
-            self.move_to(id, State::Leased(now.plus(limits::VISIBILITY_DEFAULT)));
+            self.move_to(id, State::Leased(now.plus(bounds::VISIBILITY_DEFAULT)));
         }
         while let Some(&(until, id)) = self.leased.first().filter(|(until, _)| *until <= now) {
             let is_tracked = self.known.get(&id).is_some_and(|it| it.slot.tracking.is_tracked());

@@ -8,7 +8,7 @@ use std::time::Duration;
 use snavio_model::delivery::Delivery;
 use snavio_model::id::Serial;
 use snavio_model::name::QueueKey;
-use snavio_model::order::{EntityKey, Lane, NumberKind};
+use snavio_model::ordering::{EntityKey, Lane, NumberKind};
 use snavio_model::time::Timestamp;
 
 use super::index::Slot;

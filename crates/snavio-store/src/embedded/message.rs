@@ -7,13 +7,13 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 use rusqlite::{CachedStatement, Connection, Row, ToSql, params};
+use snavio_model::bounds;
 use snavio_model::hash::{DomainHash, HASH_VERSION};
 use snavio_model::id::{MessageId, Serial};
-use snavio_model::limits;
+use snavio_model::message::trace::{CorrelationId, Traceparent};
 use snavio_model::message::{Message, MessageKind, Path};
 use snavio_model::name::{CommandName, ServiceName, TenantName};
 use snavio_model::time::Timestamp;
-use snavio_model::trace::{CorrelationId, Traceparent};
 
 use super::check::{self, unreadable, usable};
 use super::writer::sql;
@@ -120,7 +120,7 @@ pub(super) fn of_tenant(
     after: Serial,
     limit: usize,
 ) -> Result<Vec<LoggedMessage>, StoreError> {
-    let mut room = limits::PAGE_BYTES_MAX;
+    let mut room = bounds::PAGE_BYTES_MAX;
     let mut found: Vec<LoggedMessage> = Vec::new();
     each_of_tenant(connection, tenant, after, |logged| {
         let bytes = logged.message.content_bytes();

@@ -60,10 +60,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
+use snavio_model::bounds;
 use snavio_model::claim::IdKey;
 use snavio_model::delivery::{QueueAttributes, Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
-use snavio_model::limits;
 use snavio_model::name::QueueKey;
 use snavio_model::settle::{Delta, Intake, Settlement};
 use snavio_model::telemetry::{Record, StoredRecord};
@@ -121,7 +121,7 @@ pub struct Options {
 impl Options {
     /// The usual settings for a folder.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
-        Self { folder: folder.into(), flush: true, queue_depth_max: limits::QUEUE_DEPTH_MAX, plant: None }
+        Self { folder: folder.into(), flush: true, queue_depth_max: bounds::QUEUE_DEPTH_MAX, plant: None }
     }
 
     fn flushes(&self) -> bool {
@@ -382,7 +382,7 @@ impl Ledger for EmbeddedStore {
     }
 
     async fn sweep(&self, now: Timestamp) -> Result<Swept, StoreError> {
-        const MOST: usize = limits::SWEEP_ROWS_MAX;
+        const MOST: usize = bounds::SWEEP_ROWS_MAX;
         let late = lock(&self.queues).take_lapsed(now, MOST);
         let lapsed = late.iter().map(|(_, lapsed)| lapsed.len()).sum();
         let late: Vec<_> = late.into_iter().flat_map(|(queue, it)| self.lapse(&queue, it, now)).collect();
@@ -459,8 +459,8 @@ impl Queue for EmbeddedStore {
         let up_to = self.numbers.next();
         let mut purged = Purged::default();
         loop {
-            let ended = lock(&self.queues).end_up_to(queue, up_to, limits::SWEEP_ROWS_MAX);
-            let is_last = ended.len() < limits::SWEEP_ROWS_MAX;
+            let ended = lock(&self.queues).end_up_to(queue, up_to, bounds::SWEEP_ROWS_MAX);
+            let is_last = ended.len() < bounds::SWEEP_ROWS_MAX;
             let some = self.purge_some(queue, ended, act.clone()).await?;
             purged.deleted += some.deleted;
             purged.in_doubt += some.in_doubt;

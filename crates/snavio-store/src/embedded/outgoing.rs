@@ -5,12 +5,12 @@ use std::path::Path;
 
 use rusqlite::Connection;
 use snavio_model::archive::hold::Hold;
+use snavio_model::bounds;
+use snavio_model::claim::conflict::Conflict;
 use snavio_model::claim::{Claim, ClaimKey, IdKey, Original};
-use snavio_model::conflict::Conflict;
+use snavio_model::delivery::processing::Answer;
 use snavio_model::delivery::{DeadLetter, Delivery};
 use snavio_model::id::Serial;
-use snavio_model::limits;
-use snavio_model::processing::Answer;
 use snavio_model::telemetry::StoredRecord;
 
 use super::backup::{BackupError, Exclusive};
@@ -117,7 +117,7 @@ impl<H: FnMut(Page) -> Result<(), StoreError>> Reading<H> {
         }
         let mut after = 0;
         loop {
-            let seals = seal::page(connection, after, limits::SEALS_PAGE_MAX)?;
+            let seals = seal::page(connection, after, bounds::SEALS_PAGE_MAX)?;
             let Some(last) = seals.last() else { return Ok(()) };
             after = last.number;
             (self.hand_over)(Page::Seals(seals))?;

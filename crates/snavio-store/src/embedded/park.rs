@@ -1,7 +1,7 @@
 //! Entities that are parked behind a message that failed for good, and go on again (ORD-7).
 
 use snavio_model::id::MessageId;
-use snavio_model::order::{EntityKey, EntityRecord, EntityState, Lane};
+use snavio_model::ordering::{EntityKey, EntityRecord, EntityState, Lane};
 use snavio_model::time::Timestamp;
 
 use super::check::usable;

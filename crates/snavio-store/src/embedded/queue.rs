@@ -8,11 +8,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use snavio_model::bounds;
 use snavio_model::delivery::{DeadReason, Delivery, QueueAttributes, Receipt, ReceiptOutcome, Tracking};
 use snavio_model::id::Serial;
-use snavio_model::limits;
 use snavio_model::name::QueueKey;
-use snavio_model::order::{EntityKey, Lane};
+use snavio_model::ordering::{EntityKey, Lane};
 use snavio_model::time::Timestamp;
 use tokio::sync::Notify;
 
@@ -337,7 +337,7 @@ impl Queues {
 
     /// Takes out those that stand behind others and that nobody took in time.
     fn end_overdue_behind(&mut self, key: &QueueKey, now: Timestamp, limit: usize) -> Vec<Ended> {
-        let is_over = |at: Timestamp| now.since(at) >= limits::QUEUE_RETENTION;
+        let is_over = |at: Timestamp| now.since(at) >= bounds::QUEUE_RETENTION;
         let old = self.lanes.by_age(key).take_while(|(at, _)| is_over(*at)).take(limit);
         let old = old.map(|(_, id)| id).collect();
         self.end_behind(old, DeadReason::RetentionExpired)

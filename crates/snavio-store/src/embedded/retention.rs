@@ -184,9 +184,9 @@ fn delete_message(connection: &Connection, over: &Over, now: Timestamp) -> rusql
 
 #[cfg(test)]
 mod tests {
-    use super::super::{EmbeddedStore, FILE, Options};
     use super::*;
     use crate::Store as _;
+    use crate::embedded::{EmbeddedStore, FILE, Options};
 
     /// CLM-19: a sweep finds what is over by its index, which leaves out what is not over at any time.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

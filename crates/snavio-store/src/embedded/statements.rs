@@ -36,10 +36,10 @@ pub(super) fn watch(connection: &mut Connection) -> rusqlite::Result<()> {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::{EmbeddedStore, FILE, Options, connect};
     use super::*;
     use crate::Store;
     use crate::conformance::{claims, conflicts, events, ordering, processing, queue, settle};
+    use crate::embedded::{EmbeddedStore, FILE, Options, connect};
 
     /// Runs what a busy node does all day: each case on a store of its own. Gives back the statements of them all.
     macro_rules! run {
@@ -78,7 +78,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         EmbeddedStore::open(&Options::new(folder.path())).unwrap().close().await;
         let connection = connect(&folder.path().join(FILE), &Options::new(folder.path())).unwrap();
-        super::super::known::offer_digest(&connection).unwrap();
+        crate::embedded::known::offer_digest(&connection).unwrap();
         let opens = |sql: &str| {
             let mut explain = connection.prepare(&format!("EXPLAIN {sql}")).unwrap();
             let mut codes = explain.raw_query();

@@ -4,9 +4,9 @@
 use std::ops::ControlFlow;
 
 use rusqlite::{Connection, Row, params};
+use snavio_model::bounds;
 use snavio_model::claim::IdKey;
 use snavio_model::id::Serial;
-use snavio_model::limits;
 use snavio_model::name::{ServiceName, TenantName};
 use snavio_model::telemetry::{self, DROPPED, Record, StoredRecord};
 use snavio_model::time::Timestamp;
@@ -71,7 +71,7 @@ pub(super) fn told_of(connection: &Connection, id: &IdKey, most: usize) -> Resul
     let mut rows = statement.query([id.tenant.as_str()]).map_err(sql)?;
     let (mut told, mut looked_at) = (ToldOf::default(), 0);
     while let Some(row) = rows.next().map_err(sql)? {
-        if looked_at == most || told.records.len() == limits::PAGE_MAX {
+        if looked_at == most || told.records.len() == bounds::PAGE_MAX {
             return Ok(ToldOf { is_part: true, ..told });
         }
         looked_at += 1;
@@ -119,7 +119,7 @@ pub(super) fn sweep(
     now: Timestamp,
     limit: usize,
 ) -> Result<usize, StoreError> {
-    let horizon = now.minus(limits::TELEMETRY_RETENTION);
+    let horizon = now.minus(bounds::TELEMETRY_RETENTION);
     let mut deleted = 0;
     for _ in 0..limit {
         let Some(tenant) = tenant_after(transaction.connection, cursor).map_err(sql)? else {

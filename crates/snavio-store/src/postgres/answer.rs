@@ -1,8 +1,8 @@
 //! What was answered to deliveries: table `answer`, keyed by the delivery.
 
 use foldhash::{HashMap, HashMapExt};
+use snavio_model::delivery::processing::Answer;
 use snavio_model::id::Serial;
-use snavio_model::processing::Answer;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 

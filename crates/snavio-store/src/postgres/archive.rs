@@ -5,9 +5,9 @@ use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use snavio_model::archive::cooling::{Needed, stays};
 use snavio_model::archive::hold::Hold;
 use snavio_model::archive::{ArchivedClaim, ClaimPointer, Pointer, Record};
+use snavio_model::bounds;
 use snavio_model::claim::{Claim, IdKey};
 use snavio_model::id::{MessageId, Serial};
-use snavio_model::limits;
 use snavio_model::name::TenantName;
 use snavio_model::time::Timestamp;
 use tokio_postgres::types::ToSql;
@@ -182,8 +182,8 @@ async fn cooled(
         let records = movable(client, &asked, now, "").await?;
         bytes += records.iter().map(Record::bytes).sum::<usize>();
         found.records.extend(records);
-        let is_full = found.records.len() + AT_ONCE > limits::ARCHIVE_RECORDS_MAX;
-        if is_full || bytes >= limits::ARCHIVE_SEGMENT_BYTES {
+        let is_full = found.records.len() + AT_ONCE > bounds::ARCHIVE_RECORDS_MAX;
+        if is_full || bytes >= bounds::ARCHIVE_SEGMENT_BYTES {
             return Ok(found);
         }
     }
@@ -237,7 +237,7 @@ fn record(
     logged: LoggedMessage,
     hash_version: u16,
     claims: Vec<(Claim, Aside)>,
-    answers: &HashMap<Serial, Option<snavio_model::processing::Answer>>,
+    answers: &HashMap<Serial, Option<snavio_model::delivery::processing::Answer>>,
 ) -> Option<Record> {
     let erased_at = claims.iter().filter_map(|(_, aside)| aside.erased_at).max().map(Timestamp);
     let mut archived = Vec::new();

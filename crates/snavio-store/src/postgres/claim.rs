@@ -4,14 +4,14 @@
 //! came again, where it is in the archive and when it was erased, plus those numbers (QUA-1).
 
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
+use snavio_model::bounds;
 use snavio_model::claim::{Claim, ClaimKey, IdKey, Progress, Status};
 use snavio_model::hash::DomainHash;
 use snavio_model::id::{MessageId, Serial};
-use snavio_model::limits;
+use snavio_model::message::trace::CorrelationId;
 use snavio_model::name::{ServiceName, TenantName};
 use snavio_model::settle::{self, Intake};
 use snavio_model::time::Timestamp;
-use snavio_model::trace::CorrelationId;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
@@ -505,7 +505,7 @@ pub(super) async fn sweep(
     );
     let statement = client.prepare_cached(&sweep).await.map_err(sql)?;
     // Not at the very end: a batch that was judged before it may still be on its way (CLM-20).
-    let before = now.minus(limits::CLAIM_KEEP_SLACK);
+    let before = now.minus(bounds::CLAIM_KEEP_SLACK);
     let row = client.query_one(&statement, &[&before.0, &(limit as i64)]).await.map_err(sql)?;
     Ok(usize::try_from(row.try_get::<_, i64>(0).map_err(sql)?).unwrap_or(usize::MAX))
 }

@@ -4,12 +4,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use snavio_model::bounds;
 use snavio_model::claim::{Claim, ClaimKey, IdKey, Status};
 use snavio_model::delivery::ReceiptOutcome;
+use snavio_model::delivery::processing::{Answer, Ending};
 use snavio_model::id::{MessageId, Serial};
-use snavio_model::limits;
 use snavio_model::name::{QueueKey, ServiceName, TenantName};
-use snavio_model::processing::{Answer, Ending};
 use snavio_model::time::Timestamp;
 use tokio_postgres::types::ToSql;
 
@@ -73,7 +73,7 @@ impl Claims for PostgresStore {
     async fn claims_of(&self, id: &IdKey, now: Timestamp) -> Result<Vec<StoredClaim>, StoreError> {
         let which = format!(
             "claim.id = $1 AND claim.tenant = $2 AND (claim.expires_at > $3 OR {KEEPS_CLAIM}) ORDER BY claim.destination LIMIT {}",
-            limits::PAGE_MAX
+            bounds::PAGE_MAX
         );
         let work = async {
             let values: [&(dyn ToSql + Sync); 3] = [&id.id.as_str(), &id.tenant.as_str(), &now.0];
@@ -94,7 +94,7 @@ impl Claims for PostgresStore {
                  WHERE claim.tenant <> party.name AND NOT starts_with(claim.destination, party.name || '/')) \
              AND ($6::text IS NULL OR claim.source = $6 OR starts_with(claim.destination, $6 || ':')) \
              ORDER BY claim.tenant, claim.destination LIMIT {}",
-            limits::PAGE_MAX
+            bounds::PAGE_MAX
         );
         let senders: Vec<_> = asked.senders.iter().map(TenantName::as_str).collect();
         let work = async {

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use foldhash::HashMap;
+use snavio_model::bounds;
 use snavio_model::claim::IdKey;
-use snavio_model::conflict::{Conflict, ConflictState, Immovable, Move};
+use snavio_model::claim::conflict::{Conflict, ConflictState, Immovable, Move};
 use snavio_model::delivery::DeadLetter;
 use snavio_model::hash::DomainHash;
 use snavio_model::id::{MessageId, Serial};
-use snavio_model::limits;
 use snavio_model::name::{ServiceName, TenantName};
 use snavio_model::settle::{self, Delta, Intake, Known, NewConflict, Recorded};
 use snavio_model::time::Timestamp;
@@ -53,7 +53,7 @@ impl Conflicts for PostgresStore {
         let query = format!(
             "SELECT {COLUMNS} FROM conflict WHERE event_id = $1 AND tenant = $2 \
              AND ($3::text IS NULL OR owner = $3) ORDER BY place LIMIT {}",
-            limits::PAGE_MAX
+            bounds::PAGE_MAX
         );
         let work = async {
             let client = self.client().await?;
@@ -75,7 +75,7 @@ impl Conflicts for PostgresStore {
              AND NOT EXISTS (SELECT FROM unnest($3::text[]) AS party (name) \
                  WHERE conflict.tenant <> party.name AND conflict.owner <> party.name) \
              ORDER BY tenant, place LIMIT {}",
-            limits::PAGE_MAX
+            bounds::PAGE_MAX
         );
         let senders: Vec<_> = asked.senders.iter().map(TenantName::as_str).collect();
         let work = async {

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use snavio_model::bounds;
 use snavio_model::delivery::{DeadLetter, Delivery};
 use snavio_model::id::Serial;
-use snavio_model::limits;
 use snavio_model::message::Message;
 use snavio_model::name::QueueKey;
 use snavio_model::telemetry::{Record, dead_lettered};
@@ -95,7 +95,7 @@ async fn bury_some(
         message::COLUMNS,
         delivery::COLUMNS
     );
-    let oldest = now.minus(limits::QUEUE_RETENTION);
+    let oldest = now.minus(bounds::QUEUE_RETENTION);
     let limit = limit as i64;
     let statement = client.prepare_cached(&found).await.map_err(sql)?;
     let rows = client.query(&statement, &[&now.0, &oldest.0, &limit]).await.map_err(sql)?;

@@ -5,13 +5,13 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use snavio_model::bounds;
 use snavio_model::delivery::{
     DeadLetter, DeadReason, Delivery, QueueAttributes, Receipt, ReceiptOutcome, Tracking,
 };
 use snavio_model::id::Serial;
-use snavio_model::limits;
 use snavio_model::name::QueueKey;
-use snavio_model::order::{EntityKey, Lane, NumberKind};
+use snavio_model::ordering::{EntityKey, Lane, NumberKind};
 use snavio_model::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -257,7 +257,7 @@ pub(super) async fn receive(
         message::COLUMNS
     );
     let visible_at = now.plus(visibility);
-    let oldest = now.minus(limits::QUEUE_RETENTION);
+    let oldest = now.minus(bounds::QUEUE_RETENTION);
     let statement = client.prepare_cached(&receive).await.map_err(sql)?;
     let values: [&(dyn ToSql + Sync); 6] =
         [&queue.as_str(), &now.0, &oldest.0, &(max as i64), &visible_at.0, &only];
@@ -379,7 +379,7 @@ pub(super) async fn purge_some(
     act: &Act,
 ) -> Result<(Purged, bool), StoreError> {
     let transaction = client.transaction().await.map_err(sql)?;
-    let (purged, is_partial) = purge(&transaction, queue, up_to, limits::SWEEP_ROWS_MAX, act.at).await?;
+    let (purged, is_partial) = purge(&transaction, queue, up_to, bounds::SWEEP_ROWS_MAX, act.at).await?;
     let deed = Deed { action: "queue.purge", object: queue.to_string(), outcome: purged.outcome() };
     audit::append(&transaction, act, &[deed]).await?;
     transaction.commit().await.map_err(sql)?;

@@ -3,9 +3,9 @@
 use async_trait::async_trait;
 use foldhash::HashMap;
 use futures_util::future::{join, join3};
-use snavio_model::limits;
+use snavio_model::bounds;
 use snavio_model::name::QueueKey;
-use snavio_model::order::{EntityKey, EntityRecord, EntityState, NotParked, Released, end_waits};
+use snavio_model::ordering::{EntityKey, EntityRecord, EntityState, NotParked, Released, end_waits};
 use snavio_model::time::Timestamp;
 
 use super::client::{GenericClient, Transaction};
@@ -16,7 +16,7 @@ use crate::evidence::alert;
 use crate::{Act, Entities, Reset, StoreError, WaitEnded, WaitsEnded};
 
 /// Entities whose waits are ended in one transaction: they are kept from others meanwhile.
-const AT_ONCE: usize = limits::SWEEP_ROWS_MAX / 8;
+const AT_ONCE: usize = bounds::SWEEP_ROWS_MAX / 8;
 
 #[async_trait]
 impl Entities for PostgresStore {

@@ -4,7 +4,7 @@
 //! there yet has no row to lock. Whoever needs several takes them in the order of their locks.
 
 use foldhash::{HashMap, HashSet};
-use snavio_model::order::{EntityKey, EntityRecord};
+use snavio_model::ordering::{EntityKey, EntityRecord};
 use snavio_model::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -156,15 +156,15 @@ fn read(row: &Row) -> Result<(EntityKey, EntityRecord), StoreError> {
 
 #[cfg(test)]
 mod tests {
-    use snavio_model::order::Mode;
+    use snavio_model::ordering::Mode;
     use snavio_model::settle::Outcome;
     use snavio_testbed::Postgres;
 
-    use super::super::{Options, PostgresStore};
     use super::*;
     use crate::Store;
     use crate::conformance::ordering::{numbered, ordered};
     use crate::conformance::samples::{at, settle};
+    use crate::postgres::{Options, PostgresStore};
 
     /// ORD-2, ENG-7: a node that vanishes between two statements leaves its entities before what waits for them is given up.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

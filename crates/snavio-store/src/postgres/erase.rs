@@ -7,7 +7,7 @@ use snavio_model::archive::Pointer;
 use snavio_model::archive::hold::InForce;
 use snavio_model::claim::{Claim, ClaimKey, IdKey};
 use snavio_model::id::Serial;
-use snavio_model::order::EntityKey;
+use snavio_model::ordering::EntityKey;
 use snavio_model::telemetry::Record;
 use snavio_model::time::Timestamp;
 use tokio_postgres::types::ToSql;

@@ -6,11 +6,11 @@
 use std::collections::{HashMap, HashSet};
 
 use snavio_model::claim::{Attempt, Claim, ClaimKey, Fenced, Leases, Next, Status};
+use snavio_model::delivery::processing::Answer;
 use snavio_model::delivery::{DeadLetter, DeadReason, Delivery, Receipt, ReceiptOutcome, Tracking};
 use snavio_model::id::Serial;
 use snavio_model::name::QueueKey;
-use snavio_model::order::Lane;
-use snavio_model::processing::Answer;
+use snavio_model::ordering::Lane;
 use snavio_model::telemetry::{Record, dead_lettered};
 use snavio_model::time::Timestamp;
 use tokio_postgres::Row;

@@ -1,8 +1,8 @@
 //! Legal holds: table `hold`, numbered by serial; a row is in force until it is lifted (CLM-18).
 
 use snavio_model::archive::hold::{Hold, InForce, Lifted};
+use snavio_model::bounds;
 use snavio_model::id::Serial;
-use snavio_model::limits;
 use snavio_model::name::TenantName;
 use snavio_model::time::Timestamp;
 use tokio_postgres::Row;
@@ -26,7 +26,7 @@ pub(super) async fn set(client: &mut Client, hold: NewHold, act: &Act) -> Result
     let transaction = client.transaction().await.map_err(sql)?;
     transaction.execute(ALONE, &[]).await.map_err(sql)?;
     let row = transaction.query_one(COUNT, &[&hold.tenant.as_str()]).await.map_err(sql)?;
-    if row.try_get::<_, i64>(0).map_err(sql)? >= limits::HOLDS_PER_TENANT_MAX as i64 {
+    if row.try_get::<_, i64>(0).map_err(sql)? >= bounds::HOLDS_PER_TENANT_MAX as i64 {
         return Ok(None);
     }
     let base: i64 = transaction.query_one(BLOCK, &[]).await.and_then(|row| row.try_get(0)).map_err(sql)?;

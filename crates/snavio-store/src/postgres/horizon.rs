@@ -91,9 +91,9 @@ mod tests {
     use snavio_model::settle::Outcome;
     use snavio_testbed::Postgres;
 
-    use super::super::{Options, PostgresStore, pool};
     use super::*;
     use crate::conformance::samples::{at, pay, settle_one};
+    use crate::postgres::{Options, PostgresStore, pool};
     use crate::{Journal, Store};
 
     fn known(up_to: i64, pending: Option<(i64, &[&str])>) -> Known {
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn blocks_are_taken_by_this_layout_and_under_the_lock_that_is_looked_at() {
-        assert_eq!(BLOCK, format!("SELECT take_block({}) AS base", super::super::layout::LAYOUT));
+        assert_eq!(BLOCK, format!("SELECT take_block({}) AS base", crate::postgres::layout::LAYOUT));
         let (high, low) = LOCK;
         let function = include_str!("migrations/V2__members.sql");
         assert!(function.contains(&format!("pg_advisory_xact_lock_shared({high}, {low})")), "{high}, {low}");

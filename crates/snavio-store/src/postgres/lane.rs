@@ -8,7 +8,7 @@ use futures_util::future::join;
 use snavio_model::claim::IdKey;
 use snavio_model::id::Serial;
 use snavio_model::name::QueueKey;
-use snavio_model::order::EntityKey;
+use snavio_model::ordering::EntityKey;
 use tokio_postgres::Row;
 
 use super::client::GenericClient;

@@ -4,14 +4,14 @@
 //! statement that writes the row (QUA-1).
 
 use bytes::Bytes;
+use snavio_model::bounds;
 use snavio_model::hash::{DomainHash, HASH_VERSION};
 use snavio_model::id::{MessageId, Serial};
-use snavio_model::limits;
+use snavio_model::message::trace::{CorrelationId, Traceparent};
 use snavio_model::message::{Message, MessageKind, Path};
 use snavio_model::name::{CommandName, ServiceName, TenantName};
 use snavio_model::settle::Intake;
 use snavio_model::time::Timestamp;
-use snavio_model::trace::{CorrelationId, Traceparent};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
@@ -346,7 +346,7 @@ pub(super) async fn page(
          ) AS fit USING (seq) WHERE fit.bytes <= $5 OR fit.place = 1 ORDER BY message.seq"
     );
     let statement = client.prepare_cached(&query).await.map_err(sql)?;
-    let bytes = limits::PAGE_BYTES_MAX as i64;
+    let bytes = bounds::PAGE_BYTES_MAX as i64;
     let mut page = Page { messages: Vec::new(), complete_to: after.0 };
     while page.messages.is_empty() && page.complete_to < up_to {
         let values: [&(dyn ToSql + Sync); 5] = [&tenant, &page.complete_to, &up_to, &(limit as i64), &bytes];

@@ -48,10 +48,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use snavio_model::bounds;
 use snavio_model::claim::IdKey;
 use snavio_model::delivery::{QueueAttributes, Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
-use snavio_model::limits;
 use snavio_model::name::QueueKey;
 use snavio_model::settle::{Intake, Settlement};
 use snavio_model::telemetry::{Record, StoredRecord};
@@ -131,7 +131,7 @@ impl Options {
             ca_file: None,
             connections_max: 16,
             batches_at_once: 2,
-            queue_depth_max: limits::QUEUE_DEPTH_MAX,
+            queue_depth_max: bounds::QUEUE_DEPTH_MAX,
         }
     }
 }
@@ -253,7 +253,7 @@ impl PostgresStore {
 
     /// One bounded sweep.
     async fn sweep_some(&self, now: Timestamp) -> Result<Swept, StoreError> {
-        const MOST: usize = limits::SWEEP_ROWS_MAX;
+        const MOST: usize = bounds::SWEEP_ROWS_MAX;
         let mut client = self.inner.pool.get_kept().await?;
         let lapsed = self.lapse(&mut client, now, MOST).await?;
         let mut walks = self.inner.walks().clone();
@@ -262,7 +262,7 @@ impl PostgresStore {
         *self.inner.walks() = walks;
         let (dead_letters, buried) = dead_letter::bury(&mut client, now, MOST).await?;
         let transaction = client.transaction().await.map_err(sql)?;
-        let horizon = now.minus(limits::TELEMETRY_RETENTION);
+        let horizon = now.minus(bounds::TELEMETRY_RETENTION);
         let (telemetry, dropped) = telemetry::sweep(&transaction, horizon, now, MOST).await?;
         telemetry::append(&transaction, &dropped).await?;
         transaction.commit().await.map_err(sql)?;

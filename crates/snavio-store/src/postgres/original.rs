@@ -4,10 +4,10 @@
 
 use foldhash::{HashMap, HashMapExt};
 use snavio_model::archive::hold::InForce;
+use snavio_model::bounds;
 use snavio_model::claim::{IdKey, Original};
 use snavio_model::hash::{DomainHash, HASH_VERSION};
 use snavio_model::id::Serial;
-use snavio_model::limits;
 use snavio_model::name::ServiceName;
 use snavio_model::settle::{self, Intake, Known};
 use snavio_model::time::Timestamp;
@@ -199,7 +199,7 @@ pub(super) async fn sweep(
     );
     const DELETE: &str = "DELETE FROM original USING unnest($1::text[], $2::text[]) AS old (id, tenant) \
          WHERE original.id = old.id AND original.tenant = old.tenant";
-    let before = now.minus(limits::CLAIM_KEEP_SLACK);
+    let before = now.minus(bounds::CLAIM_KEEP_SLACK);
     let (from, behind) = walk.from(holds, now);
     let statement = client.prepare_cached(&over).await.map_err(sql)?;
     let values: [&(dyn ToSql + Sync); 4] = [&from, &before.0, &(limit as i64), &behind];

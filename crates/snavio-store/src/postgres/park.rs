@@ -4,7 +4,7 @@
 use snavio_model::delivery::DeadLetter;
 use snavio_model::id::MessageId;
 use snavio_model::name::QueueKey;
-use snavio_model::order::{EntityKey, EntityRecord, EntityState, Lane};
+use snavio_model::ordering::{EntityKey, EntityRecord, EntityState, Lane};
 use snavio_model::time::Timestamp;
 
 use super::client::GenericClient;

@@ -3,8 +3,8 @@
 
 use foldhash::{HashSet, HashSetExt};
 use snavio_model::archive::hold::InForce;
+use snavio_model::bounds;
 use snavio_model::claim::ClaimKey;
-use snavio_model::limits;
 use snavio_model::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -70,7 +70,7 @@ async fn sweep_on(
         if holds.is_empty() { AUDITED } else { "true" }
     );
     // Not at the very end: a batch that was judged before it may still be on its way (CLM-20).
-    let before = now.minus(limits::CLAIM_KEEP_SLACK);
+    let before = now.minus(bounds::CLAIM_KEEP_SLACK);
     let (from, behind) = walk.from(holds, now);
     let values: [&(dyn ToSql + Sync); 4] = [&before.0, &from, &(limit as i64), &behind];
     let rows = select(client, &which, &values).await?;

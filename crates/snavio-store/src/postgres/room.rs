@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use foldhash::{HashMap, HashMapExt};
-use snavio_model::limits;
+use snavio_model::bounds;
 use snavio_model::name::QueueKey;
 use tokio::time::Instant;
 
@@ -59,7 +59,7 @@ impl Rooms {
         client: &impl GenericClient,
         queue: &QueueKey,
     ) -> Result<bool, StoreError> {
-        const MOST: usize = limits::QUEUE_IN_FLIGHT_MAX;
+        const MOST: usize = bounds::QUEUE_IN_FLIGHT_MAX;
         // Those behind others in their lanes are not looked at: they are visible at no time.
         const LEASED: &str = "SELECT count(*) FROM ( \
              SELECT FROM delivery WHERE queue = $1 AND held = 'leased' \
@@ -163,7 +163,7 @@ impl Counts {
         let now = Instant::now();
         let mut counts = self.lock();
         // Those that nobody asks for any more are let go before their number grows past that of queues in use.
-        if counts.len() >= limits::METRIC_SERIES_MAX {
+        if counts.len() >= bounds::METRIC_SERIES_MAX {
             counts.retain(|_, it| now < it.good_until);
         }
         counts.insert(queue.clone(), Counted { count, good_until: now + good_for });

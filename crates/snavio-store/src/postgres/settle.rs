@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use foldhash::{HashMap, HashMapExt, HashSet};
 use futures_util::future::{join3, join4};
+use snavio_model::bounds;
 use snavio_model::claim::{Claim, ClaimKey};
 use snavio_model::id::Serial;
-use snavio_model::limits;
 use snavio_model::name::QueueKey;
 use snavio_model::settle::{self, Delta, Intake, Outcome, Settlement, Working};
 use snavio_model::telemetry::dead_lettered;
@@ -588,8 +588,8 @@ fn judge(
 
 /// The statement that writes a batch: whole, or not at all.
 pub(super) fn statement() -> String {
-    const _: () = assert!(2 * limits::COMMIT_MESSAGES_MAX < BLOCK_NUMBERS);
-    const _: () = assert!(2 * limits::SUBSCRIPTIONS_PER_TYPE_MAX < BLOCK_NUMBERS);
+    const _: () = assert!(2 * bounds::COMMIT_MESSAGES_MAX < BLOCK_NUMBERS);
+    const _: () = assert!(2 * bounds::SUBSCRIPTIONS_PER_TYPE_MAX < BLOCK_NUMBERS);
     format!(
         "WITH block AS MATERIALIZED ({BLOCK} WHERE $48::bigint IS NULL \
              OR $48 = (SELECT version FROM registry_version FOR SHARE)), \

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use snavio_model::bounds;
 use snavio_model::claim::IdKey;
 use snavio_model::id::Serial;
-use snavio_model::limits;
 use snavio_model::name::{ServiceName, TenantName};
 use snavio_model::telemetry::{self, DROPPED, Record, StoredRecord};
 use snavio_model::time::Timestamp;
@@ -118,7 +118,7 @@ pub(super) async fn told_of(
          SELECT seq, kind, at, source, body, (SELECT count(*) FROM newest) > $2::bigint \
          FROM (SELECT * FROM newest ORDER BY seq DESC LIMIT $2::bigint) AS looked_at \
          WHERE strpos(body, $3) > 0 OR seq = (SELECT max(seq) FROM newest) ORDER BY seq DESC LIMIT $4";
-    let (name, limit) = (ToldOf::name(id), limits::PAGE_MAX as i64);
+    let (name, limit) = (ToldOf::name(id), bounds::PAGE_MAX as i64);
     let statement = client.prepare_cached(TOLD).await.map_err(sql)?;
     let values: [&(dyn ToSql + Sync); 4] = [&id.tenant.as_str(), &(most as i64), &name, &limit];
     let rows = client.query(&statement, &values).await.map_err(sql)?;
@@ -127,7 +127,7 @@ pub(super) async fn told_of(
         told.is_part |= row.try_get::<_, bool>(5).map_err(sql)?;
         told.records.extend(usable(read(row))?);
     }
-    told.is_part |= rows.len() == limits::PAGE_MAX;
+    told.is_part |= rows.len() == bounds::PAGE_MAX;
     Ok(told)
 }
 

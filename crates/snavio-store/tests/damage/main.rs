@@ -10,10 +10,10 @@ mod postgres;
 
 use snavio_model::archive::hold::Held;
 use snavio_model::claim::{ClaimPolicy, IdKey};
+use snavio_model::delivery::processing::Ending;
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::name::TenantName;
-use snavio_model::order::{EntityKey, Mode, OnFailure};
-use snavio_model::processing::Ending;
+use snavio_model::ordering::{EntityKey, Mode, OnFailure};
 use snavio_model::settle::Outcome;
 use snavio_store::conformance::ordering::{numbered, ordered};
 use snavio_store::conformance::processing::{failed, finish, take_up};

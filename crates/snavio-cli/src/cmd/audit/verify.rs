@@ -6,7 +6,7 @@ use clap::Args;
 use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use snavio_model::limits;
+use snavio_model::bounds;
 use snavio_model::registry::{
     Digest, Evidence, Fault, LoggedChange, PublicKey, Seal, Skipped, Verified, Verifier,
 };
@@ -210,7 +210,7 @@ impl Source {
     }
 
     async fn seals(&self, after: i64) -> Result<Vec<Seal>, Failure> {
-        const MOST: usize = limits::SEALS_PAGE_MAX;
+        const MOST: usize = bounds::SEALS_PAGE_MAX;
         match self {
             Self::Node(api) => {
                 let page: Seals = get(api, &format!("/v1/registry/seals?after={after}&limit={MOST}")).await?;
@@ -222,7 +222,7 @@ impl Source {
     }
 
     async fn changes(&self, since: i64) -> Result<Vec<Evidence>, Failure> {
-        const MOST: usize = limits::PAGE_MAX;
+        const MOST: usize = bounds::PAGE_MAX;
         let logged = match self {
             Self::Node(api) => {
                 let path = format!("/v1/registry/evidence?since={since}&limit={MOST}");

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use snavio_testbed::Postgres;
 
-use super::install;
-use super::machine;
 use super::process::Background;
 use super::scenario::apart;
+use super::{install, machine};
 use crate::cmd::Failure;
 
 /// A running server.

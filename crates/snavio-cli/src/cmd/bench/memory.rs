@@ -9,12 +9,11 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 
-use super::clock;
-use super::machine;
 use super::messages::Ids;
 use super::node::Policy;
 use super::round::Spread;
 use super::scenario::{Cell, Driver, apart};
+use super::{clock, machine};
 use crate::cmd::Failure;
 
 /// Between two looks at the server's memory.

@@ -1,9 +1,9 @@
 //! Messages made and signed before they are measured: signing is the producer's work, not the gateway's.
 
-use snavio_model::command::NewCommand;
 use snavio_model::id::MessageId;
+use snavio_model::message::command::NewCommand;
 use snavio_model::name::{CommandName, TargetText};
-use snavio_model::signing::Secret;
+use snavio_model::signature::signing::Secret;
 use snavio_model::time::Timestamp;
 use snavio_sdk::Credentials;
 

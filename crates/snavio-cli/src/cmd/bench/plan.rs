@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use super::contest::{Comparison, Contestant, Ours, Ratio, alternate};
-use super::fairness;
-use super::fleet;
 use super::machine::Machine;
-use super::memory;
 use super::messages::Ids;
 use super::node::{Keeps, Policy, Target};
 use super::peers::Peer;
@@ -16,6 +13,7 @@ use super::peers::redis::{Flush, Redis};
 use super::report::{Report, Settings};
 use super::round::{Round, Rounds};
 use super::scenario::{Cell, Driver, Pacing};
+use super::{fairness, fleet, memory};
 use crate::cmd::Failure;
 use crate::output::print_error;
 

@@ -1,8 +1,7 @@
 //! HTTP push: how many a second to fifty receivers, and what one of them that is dead does to the latency of the others.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;

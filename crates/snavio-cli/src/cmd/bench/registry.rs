@@ -10,13 +10,12 @@ use async_trait::async_trait;
 use reqwest::Method;
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use snavio_model::limits::REGISTRY_CHANGES_MAX;
+use snavio_model::bounds::REGISTRY_CHANGES_MAX;
 use snavio_model::name::{CommandName, ServiceName};
 use snavio_model::registry::{Change, Entry, Grant};
 use snavio_sdk::Api;
-use snavio_store::RegistryLog;
-use snavio_store::Store;
 use snavio_store::embedded::{EmbeddedStore, Options};
+use snavio_store::{RegistryLog, Store};
 
 use tokio::sync::Mutex;
 

@@ -1,7 +1,6 @@
 //! What doctor says of a database: asked as a node would ask it, with nothing changed.
 
-use snavio_model::time::Clock;
-use snavio_model::time::Timestamp;
+use snavio_model::time::{Clock, Timestamp};
 use snavio_server::config::Config;
 use snavio_server::{CLOCK_DISTANCE_MAX, KeySource, MachineClock, PLATFORM_KEY_PIN, PlatformError};
 use snavio_store::Durability;

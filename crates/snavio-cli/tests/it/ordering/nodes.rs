@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use snavio_model::limits;
+use snavio_model::bounds;
 use tokio::task::JoinSet;
 
 use super::{Builds, order};
@@ -30,7 +30,7 @@ async fn of_a_batch_or_stream_in_order_nothing_is_refused() {
     let builds = builds().await;
     let of = order(json!({ "mode": "strict" }));
     assert_eq!(builds.subscribe("deploy", "build", &of, json!({})).await.0, 201);
-    let count = limits::BATCH_MESSAGES_MAX;
+    let count = bounds::BATCH_MESSAGES_MAX;
     for round in 0..5 {
         let entries: Vec<_> = (1..=count).map(|number| event(&format!("batch{round}"), number)).collect();
         let body = json!(entries).to_string();

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use snavio_model::limits;
+use snavio_model::bounds;
 use snavio_sdk::{Client, Delivery};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -276,7 +276,7 @@ async fn run(what: &str, kills: usize, size: &Size) -> Run {
 /// On the node that there is, and on another one of the same store where that is asked for.
 async fn run_on(mut builds: Builds, has_other: bool, what: &str, kills: usize, size: &Size) -> Run {
     let mut choices = Choices::new(what);
-    let wait_seconds = if kills == 0 { limits::ORDER_WAIT_SECONDS_MAX } else { size.wait_seconds };
+    let wait_seconds = if kills == 0 { bounds::ORDER_WAIT_SECONDS_MAX } else { size.wait_seconds };
     builds.subscribe_all(wait_seconds).await;
     let sent = plan(size, &mut choices);
     let mut other = has_other.then(|| Node::over(builds.node.engine().database(), &builds.launch));

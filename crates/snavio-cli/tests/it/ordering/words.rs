@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use snavio_model::limits;
+use snavio_model::bounds;
 use snavio_sdk::{Command, Credentials};
 
 use super::{Builds, order};
@@ -14,7 +14,7 @@ use crate::shell::Shell;
 use crate::wire::{Answered, metric, post_json};
 
 /// However slow the machine is, what waits does so to the end of its test.
-const WAIT_SECONDS: u32 = limits::ORDER_WAIT_SECONDS_MAX;
+const WAIT_SECONDS: u32 = bounds::ORDER_WAIT_SECONDS_MAX;
 
 /// The words of an answer: those of the message itself, then what each of its subscriptions says.
 fn words(answer: &Value) -> String {

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use snavio_model::signing::Secret;
-use snavio_model::webhook::WebhookSignature;
+use snavio_model::signature::signing::Secret;
+use snavio_model::signature::webhook::WebhookSignature;
 use snavio_sdk::Credentials;
 
 use crate::node::{Draft, Launch, Node, new_id, post, verdict};

@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
-use snavio_model::order::Mode;
-use snavio_model::recent::{Fingerprint, Mark};
+use snavio_model::claim::recent::{Fingerprint, Mark};
+use snavio_model::ordering::Mode;
 use snavio_model::registry::{Sealed, Unseal};
-use snavio_model::signing::Secret;
+use snavio_model::signature::signing::Secret;
 use snavio_model::time::Timestamp;
 use snavio_store::conformance::ordering::{numbered, ordered};
 use snavio_store::embedded::{EmbeddedStore, Options};

@@ -1,6 +1,6 @@
 use super::super::{Author, Tenant, Unseal, plan};
 use super::*;
-use crate::signing::Secret;
+use crate::signature::signing::Secret;
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
@@ -102,7 +102,7 @@ fn keys_that_ended_long_ago_are_forgotten_but_never_the_newest() {
     let mut many: Vec<Row> = (1..=40).map(|n| (n, -1, Some(0), None)).collect();
     many.push((41, 0, None, None));
     let left = rotated(&many);
-    assert_eq!(left.split(", ").count(), limits::KEYS_KEPT_MAX, "{left}");
+    assert_eq!(left.split(", ").count(), bounds::KEYS_KEPT_MAX, "{left}");
     assert!(left.ends_with("40 ended until 0, 41 previous until 7, 42 current"), "{left}");
 }
 

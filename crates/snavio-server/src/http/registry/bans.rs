@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
-use snavio_model::permission::Permission;
+use snavio_model::identity::permission::Permission;
 use snavio_model::registry::{Ban, Entry, EntryKey, Kind};
 use snavio_model::time::Timestamp;
 use utoipa::ToSchema;

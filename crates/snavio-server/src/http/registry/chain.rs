@@ -5,8 +5,8 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
-use snavio_model::limits;
-use snavio_model::permission::Permission;
+use snavio_model::bounds;
+use snavio_model::identity::permission::Permission;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::{Evidence, LoggedChange, Seal, Signer as _, Skipped};
 use snavio_store::StoreError;
@@ -52,7 +52,7 @@ pub(in crate::http) async fn seals(
     Params(page): Params<After>,
 ) -> Result<Response, Problem> {
     principal.may(Permission::Record)?;
-    let most = limits::SEALS_PAGE_MAX;
+    let most = bounds::SEALS_PAGE_MAX;
     let limit = within("limit", page.limit.unwrap_or(most), 1, most)?;
     let version = app.gate.store().version().await?;
     let notes = app.gate.store().notes(Skipped::NOTES).await?;

@@ -5,8 +5,8 @@ use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use snavio_model::limits;
-use snavio_model::permission::{Over, Permission, Standing, Verdict};
+use snavio_model::bounds;
+use snavio_model::identity::permission::{Over, Permission, Standing, Verdict};
 use snavio_model::registry::{Change, Entry, Kind};
 use utoipa::{IntoParams, ToSchema};
 
@@ -79,7 +79,7 @@ async fn page(
     if standing.judge(Permission::Record, over) != Verdict::Allowed {
         return Err(forbidden("your role does not show who did what").into());
     }
-    let step = if standing.tenant().is_none() { limit } else { limits::PAGE_MAX };
+    let step = if standing.tenant().is_none() { limit } else { bounds::PAGE_MAX };
     let (mut seen, mut looked_at) = (Vec::new(), 0);
     loop {
         let changes = app.gate.store().changes_since(since, step).await?;
@@ -92,7 +92,7 @@ async fn page(
             let next = seen.last().map_or(since, |change| change.version);
             return Ok((seen, next));
         }
-        if is_last || looked_at >= limits::CHANGES_LOOKED_AT_MAX {
+        if is_last || looked_at >= bounds::CHANGES_LOOKED_AT_MAX {
             return Ok((seen, since));
         }
     }

@@ -8,8 +8,8 @@ use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use snavio_model::identity::permission::{Over, Permission, Verdict};
 use snavio_model::name::ServiceName;
-use snavio_model::permission::{Over, Permission, Verdict};
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::{
     Author, Change, Entry, EntryKey, EventType, Grant, Kind, Registry, Route, Service, Wish,

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use snavio_model::name::{QueueKey, TenantName};
-use snavio_model::order::{Lanes, OrderDefaults};
+use snavio_model::ordering::{Lanes, OrderDefaults};
 use snavio_model::registry::{Change, Entry, EntryKey, Registry, Route};
 use snavio_model::time::Clock;
 use snavio_store::StoreError;

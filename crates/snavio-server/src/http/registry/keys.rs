@@ -178,7 +178,7 @@ fn revocation(
 fn document(
     source: &ServiceName,
     hmac_version: KeyVersion,
-    secret: snavio_model::signing::Secret,
+    secret: snavio_model::signature::signing::Secret,
 ) -> NewKeyDocument {
     NewKeyDocument { source: source.clone(), hmac_version, hmac_secret: secret.expose() }
 }

@@ -5,8 +5,8 @@ use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use snavio_model::limits;
-use snavio_model::permission::Permission;
+use snavio_model::bounds;
+use snavio_model::identity::permission::Permission;
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::registry::{Author, Change, Differences, Entry, EntryKey, Kind, Registry, Rollback, Wish};
 use snavio_model::time::Clock;
@@ -241,9 +241,9 @@ async fn differences(app: &App, from: i64, to: i64) -> Result<Differences, Probl
         let detail = format!("versions are 0 to {now}, the earlier one first");
         return Err(Refusal::new(Reason::InvalidRequest, detail).into());
     }
-    let differences = app.gate.differences(from, to, limits::PAST_CHANGES_MAX).await?;
+    let differences = app.gate.differences(from, to, bounds::PAST_CHANGES_MAX).await?;
     let too_many = || {
-        let detail = format!("the versions are more than {} changes apart", limits::PAST_CHANGES_MAX);
+        let detail = format!("the versions are more than {} changes apart", bounds::PAST_CHANGES_MAX);
         Refusal::new(Reason::InvalidRequest, detail)
     };
     Ok(differences.ok_or_else(too_many)?)

@@ -7,7 +7,7 @@ use axum::response::Response;
 use http::header::CACHE_CONTROL;
 use http::{HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
-use snavio_model::limits;
+use snavio_model::bounds;
 use snavio_model::name::TenantName;
 use snavio_model::registry::{Entry, EntryKey, Kind, PersonalToken, Role, Wish};
 use snavio_model::time::Clock;
@@ -73,8 +73,8 @@ pub(in crate::http) async fn issue(
     JsonBody(body): JsonBody<TokenBody>,
 ) -> Result<Response, Problem> {
     principal.operator()?;
-    let days = body.days.unwrap_or(limits::PERSONAL_TOKEN_DAYS);
-    within("days", days as usize, 1, limits::PERSONAL_TOKEN_DAYS_MAX as usize)?;
+    let days = body.days.unwrap_or(bounds::PERSONAL_TOKEN_DAYS);
+    within("days", days as usize, 1, bounds::PERSONAL_TOKEN_DAYS_MAX as usize)?;
     let made = NewToken::make(&app.platform);
     let created_at = app.clock.now();
     let token = PersonalToken {

@@ -147,7 +147,7 @@ fn a_purge_takes_what_was_there_in_bounded_steps() {
 /// DLV-2
 #[test]
 fn the_last_attempt_from_before_a_restart_has_a_leases_time_to_end_well() {
-    let seconds = i64::try_from(limits::VISIBILITY_DEFAULT.as_secs()).unwrap();
+    let seconds = i64::try_from(bounds::VISIBILITY_DEFAULT.as_secs()).unwrap();
     let mut queues = queues([]);
     for id in [1, 2] {
         load(&mut queues, Delivery { receives: 2, ..delivery(id) }, (None, None));
@@ -226,14 +226,14 @@ fn is_woken(arrivals: &Notify) -> bool {
 /// DLV-2
 #[test]
 fn a_wake_up_is_passed_on_only_when_there_is_more_to_hand_out() {
-    let most = i64::try_from(limits::QUEUE_IN_FLIGHT_MAX).unwrap();
+    let most = i64::try_from(bounds::QUEUE_IN_FLIGHT_MAX).unwrap();
     let mut queues = queues(1..=most + 2);
     let arrivals = queues.arrivals(&key());
     assert!(is_woken(&arrivals));
     queues.receive(&key(), 1, VISIBILITY, at(0));
     assert!(is_woken(&arrivals), "there is more");
-    let leases = queues.receive(&key(), limits::QUEUE_IN_FLIGHT_MAX, VISIBILITY, at(0)).leases;
-    assert_eq!(leases.len(), limits::QUEUE_IN_FLIGHT_MAX - 1);
+    let leases = queues.receive(&key(), bounds::QUEUE_IN_FLIGHT_MAX, VISIBILITY, at(0)).leases;
+    assert_eq!(leases.len(), bounds::QUEUE_IN_FLIGHT_MAX - 1);
     assert!(!is_woken(&arrivals), "there is more, and it may not be handed out");
     assert!(receive(&mut queues, 1).is_empty());
     assert!(!is_woken(&arrivals), "or those who wait would wake each other for nothing");
@@ -245,7 +245,7 @@ fn a_wake_up_is_passed_on_only_when_there_is_more_to_hand_out() {
 #[test]
 fn a_receive_ends_a_bounded_number() {
     let past = 15 * 86_400;
-    let most = limits::SWEEP_ROWS_MAX;
+    let most = bounds::SWEEP_ROWS_MAX;
     let mut queues = queues(1..=i64::try_from(most).unwrap() + 5);
     let arrivals = queues.arrivals(&key());
     assert_eq!(queues.receive(&key(), 10, VISIBILITY, at(past)).ended.len(), most);

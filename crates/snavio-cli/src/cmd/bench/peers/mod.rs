@@ -8,13 +8,12 @@ pub(super) mod redis;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use super::clock;
 use super::load::{Load, Wire};
 use super::machine::Watch;
 use super::process::Running;
 use super::round::{Round, per};
 use super::scenario::run_apart;
-use super::{machine, messages};
+use super::{clock, machine, messages};
 use crate::cmd::Failure;
 
 /// How long a peer may take to listen.

@@ -5,8 +5,8 @@ use std::fmt;
 use std::ops::AddAssign;
 use std::time::Duration;
 
+use snavio_model::bounds;
 use snavio_model::id::Serial;
-use snavio_model::limits;
 use snavio_sdk::Delivery;
 use tokio::time::Instant;
 
@@ -22,7 +22,7 @@ struct Acknowledged {
 }
 
 /// How long a strict route knows an id at the least, with some room for asking.
-const STRICT_KEEP: Duration = limits::STRICT_KEEP.saturating_sub(Duration::from_secs(20));
+const STRICT_KEEP: Duration = bounds::STRICT_KEEP.saturating_sub(Duration::from_secs(20));
 
 /// The books of one run against one store.
 #[derive(Debug, Default)]

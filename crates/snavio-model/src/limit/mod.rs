@@ -1,0 +1,4 @@
+//! Limits: fair queueing between tenants, throttling of senders.
+
+pub mod fair;
+pub mod throttle;
