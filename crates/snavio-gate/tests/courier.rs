@@ -23,7 +23,7 @@ use snavio_model::signature::signing::Secret;
 use snavio_model::time::{Clock, Timestamp};
 use snavio_store::Store;
 use snavio_store::conformance::samples::{self, at, queue};
-use snavio_store::embedded::{EmbeddedStore, Options};
+use snavio_store::engine::sqlite::{EmbeddedStore, Options};
 use tokio::sync::Notify;
 
 /// A clock that is set by hand.

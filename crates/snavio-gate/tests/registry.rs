@@ -14,8 +14,9 @@ use snavio_model::registry::{Change, Entry, Sealed, Unseal};
 use snavio_model::signature::signing::Secret;
 use snavio_model::time::{Clock, Timestamp};
 use snavio_store::Store;
-use snavio_store::embedded::{self, EmbeddedStore};
-use snavio_store::postgres::{self, PostgresStore};
+use snavio_store::engine::postgres::PostgresStore;
+use snavio_store::engine::sqlite::EmbeddedStore;
+use snavio_store::engine::{postgres, sqlite};
 use snavio_testbed::Postgres;
 
 const NOON: Timestamp = Timestamp(1_800_000_000_000);
@@ -45,7 +46,7 @@ impl Unseal for NoKeys {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_that_somebody_else_made_takes_effect_by_itself() {
     let folder = tempfile::tempdir().unwrap();
-    follows(Arc::new(EmbeddedStore::open(&embedded::Options::new(folder.path())).unwrap())).await;
+    follows(Arc::new(EmbeddedStore::open(&sqlite::Options::new(folder.path())).unwrap())).await;
 }
 
 /// REG-18, ENG-7
@@ -77,11 +78,11 @@ async fn follows(store: Arc<dyn Store>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_cannot_read_a_change_says_so_and_soon_takes_no_messages() {
     let folder = tempfile::tempdir().unwrap();
-    let open = || EmbeddedStore::open(&embedded::Options::new(folder.path())).unwrap();
+    let open = || EmbeddedStore::open(&sqlite::Options::new(folder.path())).unwrap();
     open().close().await;
     let unreadable = [("tenant", r#"{"kind":"tenant","name":"acme","mood":"new"}"#), ("mood", "{}")];
     for (kind, entry) in unreadable {
-        let file = folder.path().join(embedded::FILE);
+        let file = folder.path().join(sqlite::FILE);
         run(&file, "DELETE FROM registry_change");
         run(
             &file,

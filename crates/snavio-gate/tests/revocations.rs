@@ -18,7 +18,7 @@ use snavio_model::registry::{
 use snavio_model::signature::signing::Secret;
 use snavio_model::time::{Clock, Timestamp};
 use snavio_store::Store;
-use snavio_store::postgres::{Options, PostgresStore};
+use snavio_store::engine::postgres::{Options, PostgresStore};
 use snavio_testbed::Postgres;
 
 const NOON: Timestamp = Timestamp(1_800_000_000_000);

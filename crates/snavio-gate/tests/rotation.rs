@@ -15,8 +15,9 @@ use snavio_model::registry::{
 use snavio_model::signature::signing::Secret;
 use snavio_model::time::{Clock, Timestamp};
 use snavio_store::Store;
-use snavio_store::embedded::{self, EmbeddedStore};
-use snavio_store::postgres::{self, PostgresStore};
+use snavio_store::engine::postgres::PostgresStore;
+use snavio_store::engine::sqlite::EmbeddedStore;
+use snavio_store::engine::{postgres, sqlite};
 use snavio_testbed::Postgres;
 
 const NOON: Timestamp = Timestamp(1_800_000_000_000);
@@ -102,7 +103,7 @@ fn keys(gate: &Gate) -> String {
 }
 
 fn embedded(folder: &tempfile::TempDir) -> Arc<dyn Store> {
-    Arc::new(EmbeddedStore::open(&embedded::Options::new(folder.path())).unwrap())
+    Arc::new(EmbeddedStore::open(&sqlite::Options::new(folder.path())).unwrap())
 }
 
 /// REG-10

@@ -14,7 +14,7 @@ use snavio_model::signature::ed25519::{SigningKey, VerifyingKey};
 use snavio_model::signature::signing::Secret;
 use snavio_model::time::Timestamp;
 use snavio_store::Store;
-use snavio_store::embedded::{EmbeddedStore, Options};
+use snavio_store::engine::sqlite::{EmbeddedStore, Options};
 use snavio_store::objects::{Objects, Place};
 
 const NOON: Timestamp = Timestamp(1_800_000_000_000);

@@ -9,7 +9,7 @@ use snavio_gate::{Gate, Settings};
 use snavio_model::registry::{Sealed, Unseal};
 use snavio_model::signature::signing::Secret;
 use snavio_model::time::Timestamp;
-use snavio_store::embedded::{EmbeddedStore, Options};
+use snavio_store::engine::sqlite::{EmbeddedStore, Options};
 use snavio_store::{NodeState, Store};
 
 const NOON: Timestamp = Timestamp(1_800_000_000_000);

@@ -17,8 +17,9 @@ use snavio_model::registry::{Author, Entry, Profile, Sealed, Unseal, Wish, plan}
 use snavio_model::signature::signing::Secret;
 use snavio_model::time::{Clock, Timestamp};
 use snavio_store::Store;
-use snavio_store::embedded::{self, EmbeddedStore};
-use snavio_store::postgres::{self, PostgresStore};
+use snavio_store::engine::postgres::PostgresStore;
+use snavio_store::engine::sqlite::EmbeddedStore;
+use snavio_store::engine::{postgres, sqlite};
 use snavio_testbed::Postgres;
 
 const NOON: Timestamp = Timestamp(1_800_000_000_000);
@@ -185,7 +186,7 @@ async fn every_case_of_who_may_send_what_has_its_verdict() {
     ];
     for (case, wishes, target, name, verdict) in cases {
         let folder = tempfile::tempdir().unwrap();
-        let store = EmbeddedStore::open(&embedded::Options::new(folder.path())).unwrap();
+        let store = EmbeddedStore::open(&sqlite::Options::new(folder.path())).unwrap();
         let desk = Desk::set(Arc::new(store)).await;
         desk.make(wishes).await;
         assert_eq!(desk.verdict(target, name, after(1)).await, verdict, "{case}");
@@ -230,7 +231,7 @@ async fn a_registry_that_is_too_old_decides_nothing_whatever_the_profile() {
 async fn sender_that_stops_waiting_leaves_one_dispatch() {
     const ROUNDS: usize = 50;
     let folder = tempfile::tempdir().unwrap();
-    let embedded = EmbeddedStore::open(&embedded::Options::new(folder.path())).unwrap();
+    let embedded = EmbeddedStore::open(&sqlite::Options::new(folder.path())).unwrap();
     let url = Postgres::shared().database().unwrap();
     let postgres = PostgresStore::open(&postgres::Options::new(&url)).await.unwrap();
     for store in [Arc::new(embedded) as Arc<dyn Store>, Arc::new(postgres)] {

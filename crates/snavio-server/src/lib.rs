@@ -34,5 +34,5 @@ pub use node::{CLOCK_BEHIND_MAX, Node, PLATFORM_KEY_PIN, StartError};
 pub use overreach::SECURITY_LOG;
 pub use platform::{OPERATOR_TOKEN_FILE, PLATFORM_KEY_FILE, PlatformError, changelog_public_key};
 pub use platform_key::{KeySource, make_platform_key};
-pub use snavio_store::embedded::Plant;
+pub use snavio_store::engine::sqlite::Plant;
 pub use tls::{TlsError, check_tls};

@@ -1,6 +1,7 @@
 //! Files and folders as a node keeps them: for their owner's eyes only, whatever the umask of whoever starts it,
 //! and with their names on stable storage.
 
+pub(crate) mod staged;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};

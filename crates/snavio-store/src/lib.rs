@@ -6,24 +6,14 @@
 //! of each other. A backend implements all of them over one engine, because a claim, its delivery and their telemetry commit together. Nothing is judged
 //! here: that is `snavio_model::settle`.
 
-mod archive;
-mod claims;
-mod conflict_lines;
+pub(crate) mod api;
 #[cfg(feature = "conformance")]
 pub mod conformance;
-pub mod embedded;
-mod entities;
-mod evidence;
+pub mod engine;
 pub mod files;
-mod fleet;
-mod history;
-mod lease;
-mod moving;
 pub mod objects;
-mod over;
-pub mod postgres;
-mod staged;
-mod waiting;
+pub(crate) mod record;
+mod transfer;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -44,14 +34,16 @@ use snavio_model::telemetry::{self, Record, StoredRecord};
 use snavio_model::time::Timestamp;
 use tokio::sync::Notify;
 
-pub use archive::{ARCHIVE_UNCONFIRMED, Archive, Cooled, CooledUpTo, Erasure, NewHold, NewSegment};
-pub use claims::{
+pub use crate::api::archive::{
+    ARCHIVE_UNCONFIRMED, Archive, Cooled, CooledUpTo, Erasure, NewHold, NewSegment,
+};
+pub use crate::api::claims::{
     ClaimFilter, ClaimLookUp, Claims, Finished, HeldBack, HeldDelivery, OnRecord, Report, StoredClaim,
 };
-pub use conflict_lines::tell_of_more_conflicts;
-pub use entities::{Entities, Reset, WaitEnded, WaitsEnded};
-pub use fleet::{Fleet, Heard, NodeSeen, NodeState};
-pub use moving::{MoveError, Moved, move_store};
+pub use crate::api::entities::{Entities, Reset, WaitEnded, WaitsEnded};
+pub use crate::api::fleet::{Fleet, Heard, NodeSeen, NodeState};
+pub use crate::engine::conflict_log::tell_of_more_conflicts;
+pub use crate::transfer::{MoveError, Moved, move_store};
 
 /// Why a store did not do what it was asked.
 #[derive(Debug, thiserror::Error)]

@@ -14,7 +14,8 @@ use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{Error, GetOptions, ObjectStore, ObjectStoreExt, PutMode, UpdateVersion};
 
-use crate::{files, staged};
+use crate::files;
+use crate::files::staged;
 
 /// How long one request may take, and how long a connection to a bucket.
 #[cfg(feature = "s3")]

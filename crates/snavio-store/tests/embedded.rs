@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use snavio_store::Store;
 use snavio_store::conformance::Backend;
-use snavio_store::embedded::{EmbeddedStore, FILE, Options};
+use snavio_store::engine::sqlite::{EmbeddedStore, FILE, Options};
 
 struct Embedded(tempfile::TempDir);
 

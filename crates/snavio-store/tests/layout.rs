@@ -7,7 +7,7 @@ use std::path::Path;
 use snavio_model::id::Serial;
 use snavio_model::settle::Outcome;
 use snavio_store::conformance::samples::{RECEIVES_MAX, act, at, notify, queue, queued, receive, settle_one};
-use snavio_store::embedded::{
+use snavio_store::engine::sqlite::{
     BackupError, EmbeddedStore, FILE, OpenError, Options, backup, check_integrity, newest_at, restore,
 };
 use snavio_store::{Durability, Journal, Ledger, Queue, Redriven, Store};

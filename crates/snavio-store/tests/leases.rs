@@ -11,7 +11,7 @@ use snavio_model::delivery::ReceiptOutcome;
 use snavio_model::delivery::processing::UnknownOutcome;
 use snavio_store::conformance::processing::{booking, claim, completed, failed, finish};
 use snavio_store::conformance::samples::{at, ids, notify, queue, receipt, receive, settle_one};
-use snavio_store::embedded::{EmbeddedStore, FILE, Options, backup, check_integrity, restore};
+use snavio_store::engine::sqlite::{EmbeddedStore, FILE, Options, backup, check_integrity, restore};
 use snavio_store::{Ledger, Queue, Received, Store};
 
 fn open(folder: &Path) -> EmbeddedStore {

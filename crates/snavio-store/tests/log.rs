@@ -8,7 +8,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 use snavio_store::conformance::samples::{at, notify, settle_one};
-use snavio_store::embedded::{
+use snavio_store::engine::sqlite::{
     Changelog, EmbeddedStore, FILE, Kept, LogDamage, OpenError, Options, Recovery, backup, check_integrity,
     restore, take_over_archive,
 };

@@ -25,8 +25,9 @@ use snavio_store::conformance::samples::{
     RECEIVES_MAX, acknowledge, act, at, event_intake, ids, intake, intake_of, message, notify, pay, queue,
     queued, receipt, receive, route, settle, settle_one,
 };
-use snavio_store::embedded::{self, EmbeddedStore, FILE};
-use snavio_store::postgres::{self, PostgresStore};
+use snavio_store::engine::postgres::PostgresStore;
+use snavio_store::engine::sqlite::{EmbeddedStore, FILE};
+use snavio_store::engine::{postgres, sqlite};
 use snavio_store::{
     Archive, Claims, Conflicts, Entities, Fleet, Journal, Ledger, MoveError, Moved, NewHold, NewSegment,
     Queue, RegistryLog, Store, move_store,
@@ -34,7 +35,7 @@ use snavio_store::{
 use snavio_testbed::Postgres;
 
 fn open(folder: &Path) -> EmbeddedStore {
-    EmbeddedStore::open(&embedded::Options::new(folder)).unwrap()
+    EmbeddedStore::open(&sqlite::Options::new(folder)).unwrap()
 }
 
 async fn open_database(url: &str) -> PostgresStore {
@@ -213,7 +214,7 @@ async fn what_ids_mean_and_their_conflicts_go_over() {
         it.message.domain_hash = DomainHash([what; 32]);
         it
     };
-    let store = EmbeddedStore::open(&embedded::Options::new(folder.path())).unwrap();
+    let store = EmbeddedStore::open(&sqlite::Options::new(folder.path())).unwrap();
     settle(&store, vec![saying(1), saying(2)], at(0)).await;
     let before = store.conflicts(None, None, Serial(0), 10).await.unwrap();
     store.close().await;
@@ -235,7 +236,7 @@ async fn what_ids_mean_and_their_conflicts_go_over() {
 async fn an_event_goes_over_as_it_came() {
     let folder = tempfile::tempdir().unwrap();
     let event = event_intake("a", &notify(), at(0));
-    let store = EmbeddedStore::open(&embedded::Options::new(folder.path())).unwrap();
+    let store = EmbeddedStore::open(&sqlite::Options::new(folder.path())).unwrap();
     settle(&store, vec![event.clone()], at(0)).await;
     store.close().await;
     drop(store);
@@ -285,12 +286,11 @@ async fn a_store_in_use_is_not_moved_and_a_folder_without_one_neither() {
     let folder = tempfile::tempdir().unwrap();
     let url = Postgres::shared().database().unwrap();
     let none = move_to(folder.path(), &url).await.unwrap_err();
-    assert!(matches!(none, MoveError::From(embedded::BackupError::Unfit { .. })), "{none:?}");
+    assert!(matches!(none, MoveError::From(sqlite::BackupError::Unfit { .. })), "{none:?}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing was made there");
     let store = open(folder.path());
     let refused = move_to(folder.path(), &url).await.unwrap_err();
-    let in_use =
-        matches!(refused, MoveError::From(embedded::BackupError::Folder(embedded::OpenError::InUse(_))));
+    let in_use = matches!(refused, MoveError::From(sqlite::BackupError::Folder(sqlite::OpenError::InUse(_))));
     assert!(in_use, "{refused:?}");
     store.close().await;
 }

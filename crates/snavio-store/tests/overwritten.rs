@@ -10,7 +10,7 @@ use snavio_model::id::MessageId;
 use snavio_store::conformance::samples::{
     acknowledge, act, at, intake, queue, receipt, receive, route, settle,
 };
-use snavio_store::embedded::{EmbeddedStore, FILE, Options};
+use snavio_store::engine::sqlite::{EmbeddedStore, FILE, Options};
 use snavio_store::{Archive, Erasure, Ledger, NewSegment, Store};
 
 const DAY: i64 = 86_400;

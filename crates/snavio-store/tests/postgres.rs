@@ -14,7 +14,7 @@ use snavio_store::conformance::Backend;
 use snavio_store::conformance::ordering::{numbered, ordered};
 use snavio_store::conformance::processing::take_up;
 use snavio_store::conformance::samples::{act, at, pay, queue, receipt, receive, settle, settle_one};
-use snavio_store::postgres::{Options, PostgresStore};
+use snavio_store::engine::postgres::{Options, PostgresStore};
 use snavio_store::{Archive, Claims, Ledger, NewHold, Received, Report, Store};
 use snavio_testbed::Postgres;
 

@@ -19,8 +19,9 @@ use snavio_model::settle::Outcome;
 use snavio_store::conformance::samples::{
     acknowledge, act, at, ids, pay, queue, queued, receipt, receive, route, settle_one,
 };
-use snavio_store::embedded::{self, EmbeddedStore, FILE, check_integrity};
-use snavio_store::postgres::{self, PostgresStore};
+use snavio_store::engine::postgres::PostgresStore;
+use snavio_store::engine::sqlite::{EmbeddedStore, FILE, check_integrity};
+use snavio_store::engine::{postgres, sqlite};
 use snavio_store::{NewHold, Store};
 use snavio_testbed::Postgres;
 
@@ -30,7 +31,10 @@ fn here(path: &str) -> PathBuf {
 
 /// The versions of an engine's migrations.
 fn versions(engine: &str) -> Vec<u32> {
-    let files = std::fs::read_dir(here("src").join(engine).join("migrations")).unwrap();
+    let files = std::fs::read_dir(
+        here("src/engine").join(if engine == "embedded" { "sqlite" } else { engine }).join("migrations"),
+    )
+    .unwrap();
     let version = |file: std::fs::DirEntry| {
         let name = file.file_name().into_string().unwrap();
         name.strip_prefix('V').and_then(|it| it.split_once("__")).unwrap().0.parse().unwrap()
@@ -82,13 +86,13 @@ fn embedded_layout(folder: &Path) -> Vec<(String, String)> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_embedded_store_of_every_layout_is_brought_up_to_date_and_goes_on() {
     let fresh = tempfile::tempdir().unwrap();
-    EmbeddedStore::open(&embedded::Options::new(fresh.path())).unwrap().close().await;
+    EmbeddedStore::open(&sqlite::Options::new(fresh.path())).unwrap().close().await;
     for version in versions("embedded") {
         let folder = tempfile::tempdir().unwrap();
         let file = rusqlite::Connection::open(folder.path().join(FILE)).unwrap();
         file.execute_batch(&dump("embedded", version)).unwrap();
         drop(file);
-        let store = EmbeddedStore::open(&embedded::Options::new(folder.path())).unwrap();
+        let store = EmbeddedStore::open(&sqlite::Options::new(folder.path())).unwrap();
         goes_on(&store).await;
         store.close().await;
         assert_eq!(check_integrity(folder.path()).unwrap(), Vec::<String>::new(), "layout {version}");
@@ -148,7 +152,7 @@ async fn registry_with_old_name_of_setting_is_loaded() {
     file.execute_batch(&dump("embedded", 12)).unwrap();
     file.execute_batch(&register("UPDATE meta SET value = 1 WHERE key = 'registry_version'")).unwrap();
     drop(file);
-    let embedded = EmbeddedStore::open(&embedded::Options::new(folder.path())).unwrap();
+    let embedded = EmbeddedStore::open(&sqlite::Options::new(folder.path())).unwrap();
     let url = Postgres::shared().database().unwrap();
     Postgres::shared().ask(&url, &dump("postgres", 7)).unwrap();
     Postgres::shared().ask(&url, &register("UPDATE registry_version SET version = 1")).unwrap();
@@ -170,7 +174,7 @@ const ARCHIVED: &str = "SELECT count(domain_payload_hash) FROM claims WHERE even
 async fn the_view_says_what_an_archived_claim_means() {
     let folder = tempfile::tempdir().unwrap();
     let url = Postgres::shared().database().unwrap();
-    let embedded = EmbeddedStore::open(&embedded::Options::new(folder.path())).unwrap();
+    let embedded = EmbeddedStore::open(&sqlite::Options::new(folder.path())).unwrap();
     let postgres = PostgresStore::open(&postgres::Options::new(&url)).await.unwrap();
     for store in [&embedded as &dyn Store, &postgres] {
         for destination in ["post", "copy"] {
@@ -202,7 +206,7 @@ async fn what_restores_skipped_before_there_was_a_chain_is_noted() {
     .unwrap();
     file.execute_batch(RESTORED).unwrap();
     drop(file);
-    let embedded = EmbeddedStore::open(&embedded::Options::new(folder.path())).unwrap();
+    let embedded = EmbeddedStore::open(&sqlite::Options::new(folder.path())).unwrap();
     let url = Postgres::shared().database().unwrap();
     Postgres::shared().ask(&url, &dump("postgres", 1)).unwrap();
     let raise = format!("DELETE FROM registry_change; UPDATE registry_version SET version = 9; {RESTORED}");
@@ -233,7 +237,7 @@ async fn ledger_claims_of_before_the_archive_are_kept_for_an_audit() {
     file.execute_batch(&dump("embedded", 5)).unwrap();
     file.execute_batch(&ledger_claim(346712418)).unwrap();
     drop(file);
-    let embedded = EmbeddedStore::open(&embedded::Options::new(folder.path())).unwrap();
+    let embedded = EmbeddedStore::open(&sqlite::Options::new(folder.path())).unwrap();
     let url = Postgres::shared().database().unwrap();
     Postgres::shared().ask(&url, &dump("postgres", 4)).unwrap();
     Postgres::shared().ask(&url, &ledger_claim(902015896)).unwrap();

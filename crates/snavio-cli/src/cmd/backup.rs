@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
-use snavio_store::embedded;
+use snavio_store::engine::sqlite;
 
 use crate::Ended;
 use crate::output::Output;
@@ -27,7 +27,7 @@ pub(crate) struct Backup {
 
 impl Backup {
     pub(crate) fn run(self, output: Output) -> Ended {
-        let bytes = embedded::backup(&self.data, &self.to)?;
+        let bytes = sqlite::backup(&self.data, &self.to)?;
         output.object(&json!({ "file": self.to, "bytes": bytes }));
         Ok(())
     }

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::json;
 use snavio_server::config::{Config, StoreConfig};
-use snavio_store::{Moved, postgres};
+use snavio_store::Moved;
+use snavio_store::engine::postgres;
 
 use super::Failure;
 use super::configuration::sources;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use snavio_model::time::{Clock, Timestamp};
 use snavio_server::MachineClock;
 use snavio_store::Act;
-use snavio_store::embedded::{Contents, Kept, Recovery};
+use snavio_store::engine::sqlite::{Contents, Kept, Recovery};
 
 use super::Failure;
 use crate::Ended;

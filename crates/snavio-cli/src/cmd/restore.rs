@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 use snavio_model::time::{Clock, Timestamp};
 use snavio_server::MachineClock;
-use snavio_store::embedded;
+use snavio_store::engine::sqlite;
 
 use crate::Ended;
 use crate::output::{Output, print_text};
@@ -32,11 +32,11 @@ impl Restore {
     pub(crate) fn run(self, output: Output) -> Ended {
         let now = MachineClock::after(Timestamp(0)).now();
         let Some(from) = &self.from else {
-            let was_doubted = embedded::take_over_archive(&self.data, now)?;
+            let was_doubted = sqlite::take_over_archive(&self.data, now)?;
             output.object(&json!({ "archive_taken_over": self.data, "was_doubted": was_doubted }));
             return Ok(());
         };
-        let restored = embedded::restore(from, &self.data, self.takes_over_archive, now)?;
+        let restored = sqlite::restore(from, &self.data, self.takes_over_archive, now)?;
         output.object(&json!({
             "restored": self.data,
             "newest_commit": restored.newest_at.to_string(),

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use snavio_store::Store;
-use snavio_store::embedded::{self, EmbeddedStore};
-use snavio_store::postgres::{self, PostgresStore};
+use snavio_store::engine::postgres::PostgresStore;
+use snavio_store::engine::sqlite::EmbeddedStore;
+use snavio_store::engine::{postgres, sqlite};
 use snavio_testbed::Postgres;
 
 /// Which engine, and where.
@@ -117,7 +118,7 @@ impl Engine {
     pub(crate) async fn open(&self, folder: &Path) -> Arc<dyn Store> {
         match self {
             Self::Embedded => {
-                let options = embedded::Options::new(self.data(folder));
+                let options = sqlite::Options::new(self.data(folder));
                 Arc::new(EmbeddedStore::open(&options).expect("the store opens"))
             }
             Self::Postgres(database) => {

@@ -269,7 +269,7 @@ mod tests {
     use snavio_store::conformance::samples::{at, event_intake, message, notify};
 
     use super::*;
-    use crate::follow::unreadable;
+    use crate::outcome::follow::unreadable;
 
     fn record(id: &str) -> Record {
         let message = message("acme/billing", id, at(0));

@@ -115,7 +115,7 @@ mod tests {
     use snavio_model::signature::signing::Secret;
     use snavio_store::Store;
     use snavio_store::conformance::samples::{acknowledge, at, queue, receipt, receive, route, settle_one};
-    use snavio_store::embedded::{EmbeddedStore, Options};
+    use snavio_store::engine::sqlite::{EmbeddedStore, Options};
     use snavio_store::objects::{Objects, Place};
 
     use super::*;

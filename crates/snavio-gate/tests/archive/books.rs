@@ -17,7 +17,8 @@ use snavio_model::settle::Outcome;
 use snavio_model::signature::signing::Secret;
 use snavio_model::time::{Clock, Timestamp};
 use snavio_store::conformance::samples::{at, intake, queue, receive, route, settle};
-use snavio_store::embedded::{self, EmbeddedStore, Options};
+use snavio_store::engine::sqlite;
+use snavio_store::engine::sqlite::{EmbeddedStore, Options};
 use snavio_store::objects::{Objects, Place};
 use snavio_store::{Act, NewSegment, OnRecord, Report, Store, StoredClaim};
 
@@ -75,8 +76,8 @@ impl Books {
     /// The store of a backup that is made now.
     pub(crate) fn restored(&self, takes_over_archive: bool) -> Arc<dyn Store> {
         let [data, backup, copy] = ["data", "backup.db", "copy"].map(|it| self.folder.path().join(it));
-        embedded::backup(&data, &backup).unwrap();
-        embedded::restore(&backup, &copy, takes_over_archive, self.clock.now()).unwrap();
+        sqlite::backup(&data, &backup).unwrap();
+        sqlite::restore(&backup, &copy, takes_over_archive, self.clock.now()).unwrap();
         Arc::new(EmbeddedStore::open(&Options::new(copy)).unwrap())
     }
 

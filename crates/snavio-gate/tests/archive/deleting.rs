@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use snavio_model::archive::hold::Held;
 use snavio_model::id::MessageId;
-use snavio_store::postgres::{Options, PostgresStore};
+use snavio_store::engine::postgres::{Options, PostgresStore};
 use snavio_store::{NewHold, Store};
 use snavio_testbed::Postgres;
 

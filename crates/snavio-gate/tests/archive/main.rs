@@ -16,7 +16,7 @@ use snavio_gate::{ArchiveTrouble, Gate, Settings};
 use snavio_model::id::Serial;
 use snavio_model::time::Clock;
 use snavio_store::conformance::samples::{at, intake, settle};
-use snavio_store::embedded::{EmbeddedStore, Options};
+use snavio_store::engine::sqlite::{EmbeddedStore, Options};
 use snavio_store::{Erasure, Store};
 
 use books::{Books, DAY, NoKeys, book, is_conflict, is_replay, key, moved};

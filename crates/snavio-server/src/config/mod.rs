@@ -15,8 +15,8 @@ use snavio_model::ordering::OrderDefaults;
 use snavio_model::registry::DispatchMode;
 use snavio_model::registry::age::AgeLimits;
 use snavio_sink::Network;
+use snavio_store::engine::postgres;
 use snavio_store::objects::Place;
-use snavio_store::postgres;
 use zeroize::Zeroizing;
 
 use crate::host::Hosts;

@@ -15,7 +15,7 @@ use super::ordering::{
     WAIT, drain, exhaust, id_of, key, numbered, ordered, parking, send, state, strict, word,
 };
 use super::samples::{act, at, queue, receive, settle};
-use crate::archive::Erasure;
+use crate::api::archive::Erasure;
 use crate::{Purged, Store};
 
 /// ORD-3: what a purge deletes is gone, whether it was in front or behind.

@@ -4,7 +4,7 @@ use snavio_model::id::Serial;
 use snavio_store::conformance::samples::{
     RECEIVES_MAX, act, at, ids, notify, pay, queue, queued, receive, settle_one,
 };
-use snavio_store::embedded::{EmbeddedStore, FILE, Options, backup, check_integrity, restore};
+use snavio_store::engine::sqlite::{EmbeddedStore, FILE, Options, backup, check_integrity, restore};
 use snavio_store::{Journal, Ledger, Queue, Store, StoreError};
 
 use crate::Damaged;

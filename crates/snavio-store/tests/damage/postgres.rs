@@ -2,7 +2,7 @@
 
 use snavio_model::id::Serial;
 use snavio_store::conformance::samples::{RECEIVES_MAX, at, ids, notify, queue, queued, receive, settle_one};
-use snavio_store::postgres::{Options, PostgresStore};
+use snavio_store::engine::postgres::{Options, PostgresStore};
 use snavio_store::{Journal, Ledger, Store, StoreError};
 use snavio_testbed::Postgres;
 

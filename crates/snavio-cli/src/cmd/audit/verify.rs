@@ -13,7 +13,7 @@ use snavio_model::registry::{
 use snavio_sdk::Api;
 use snavio_server::changelog_public_key;
 use snavio_server::config::StoreConfig;
-use snavio_store::{embedded, postgres};
+use snavio_store::engine::{postgres, sqlite};
 
 use crate::Ended;
 use crate::cmd::Failure;
@@ -81,7 +81,7 @@ impl Verify {
         let key = own.map(changelog_public_key).transpose()?;
         Ok(match config.store {
             StoreConfig::Embedded { .. } => {
-                Source::Folder(embedded::Changelog::open(&config.data_folder)?, key)
+                Source::Folder(sqlite::Changelog::open(&config.data_folder)?, key)
             }
             StoreConfig::Postgres { url, ca_file, .. } => {
                 let options = postgres::Options { ca_file, ..postgres::Options::new(url) };
@@ -176,7 +176,7 @@ fn tell(verified: &Verified, keys: &[PublicKey], on_its_word: bool, output: Outp
 /// Who gives what is verified.
 enum Source {
     Node(Api),
-    Folder(embedded::Changelog, Option<PublicKey>),
+    Folder(sqlite::Changelog, Option<PublicKey>),
     Database(postgres::Changelog, Option<PublicKey>),
 }
 

@@ -14,7 +14,7 @@ use snavio_model::bounds::REGISTRY_CHANGES_MAX;
 use snavio_model::name::{CommandName, ServiceName};
 use snavio_model::registry::{Change, Entry, Grant};
 use snavio_sdk::Api;
-use snavio_store::embedded::{EmbeddedStore, Options};
+use snavio_store::engine::sqlite::{EmbeddedStore, Options};
 use snavio_store::{RegistryLog, Store};
 
 use tokio::sync::Mutex;

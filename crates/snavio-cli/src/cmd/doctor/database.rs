@@ -4,7 +4,7 @@ use snavio_model::time::{Clock, Timestamp};
 use snavio_server::config::Config;
 use snavio_server::{CLOCK_DISTANCE_MAX, KeySource, MachineClock, PLATFORM_KEY_PIN, PlatformError};
 use snavio_store::Durability;
-use snavio_store::postgres::{Examined, Options, examine};
+use snavio_store::engine::postgres::{Examined, Options, examine};
 
 use super::Finding;
 use crate::cmd::Failure;

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use snavio_model::time::{Clock, Timestamp};
 use snavio_server::config::{Config, StoreConfig};
 use snavio_server::{CLOCK_BEHIND_MAX, KeySource, MachineClock, check_tls};
-use snavio_store::{embedded, files, postgres};
+use snavio_store::engine::{postgres, sqlite};
+use snavio_store::files;
 
 use super::Failure;
 use super::configuration::StorePlace;
@@ -92,13 +93,13 @@ impl Doctor {
 
 fn store(config: &Config) -> Finding {
     let problem = if has_store(config) {
-        let checked = embedded::check_not_moved(&config.data_folder).map_err(Failure::from);
-        match checked.and_then(|()| Ok(embedded::check_integrity(&config.data_folder)?)) {
+        let checked = sqlite::check_not_moved(&config.data_folder).map_err(Failure::from);
+        match checked.and_then(|()| Ok(sqlite::check_integrity(&config.data_folder)?)) {
             Ok(damage) => (!damage.is_empty()).then(|| damage.join("; ")),
             Err(failure) => Some(failure.to_string()),
         }
     } else {
-        embedded::check_remains(&config.data_folder).err().map(|error| Failure::from(error).to_string())
+        sqlite::check_remains(&config.data_folder).err().map(|error| Failure::from(error).to_string())
     };
     Finding::new(
         "store",
@@ -109,7 +110,7 @@ fn store(config: &Config) -> Finding {
 
 /// Compares what a node would: the newest record with the wall clock.
 fn clock(config: &Config) -> Finding {
-    let newest = match has_store(config).then(|| embedded::newest_at(&config.data_folder)).transpose() {
+    let newest = match has_store(config).then(|| sqlite::newest_at(&config.data_folder)).transpose() {
         Ok(newest) => newest.flatten(),
         Err(error) => {
             let problem = Some(format!("cannot ask the store for its time: {}", Failure::from(error)));
@@ -123,7 +124,7 @@ fn clock(config: &Config) -> Finding {
 }
 
 fn has_store(config: &Config) -> bool {
-    matches!(config.store, StoreConfig::Embedded { .. }) && config.data_folder.join(embedded::FILE).exists()
+    matches!(config.store, StoreConfig::Embedded { .. }) && config.data_folder.join(sqlite::FILE).exists()
 }
 
 fn disk(config: &Config) -> Finding {
@@ -150,7 +151,7 @@ fn open_to_others<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Option<St
 /// The store holds every payload. A node makes its files private; those that came from elsewhere may not be.
 fn privacy(config: &Config) -> Finding {
     let folder = &config.data_folder;
-    let files = ["", "-wal", "-shm"].map(|ending| folder.join(format!("{}{ending}", embedded::FILE)));
+    let files = ["", "-wal", "-shm"].map(|ending| folder.join(format!("{}{ending}", sqlite::FILE)));
     let problem = open_to_others(std::iter::once(folder).chain(&files));
     Finding::new("privacy", problem, "chmod 700 on the data folder, chmod 600 on the files in it")
 }

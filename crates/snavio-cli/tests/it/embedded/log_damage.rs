@@ -11,7 +11,7 @@ use snavio_model::id::Serial;
 use snavio_model::time::Timestamp;
 use snavio_sdk::sqlite::rusqlite::config::DbConfig;
 use snavio_sdk::sqlite::rusqlite::{Connection, OpenFlags};
-use snavio_store::embedded::{EmbeddedStore, Kept, OpenError, Options, Recovery};
+use snavio_store::engine::sqlite::{EmbeddedStore, Kept, OpenError, Options, Recovery};
 use snavio_store::{Act, Journal, Store};
 
 use super::crash::{Choices, is_long};

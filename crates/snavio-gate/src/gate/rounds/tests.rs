@@ -6,12 +6,12 @@ use snavio_model::registry::{Sealed, Unseal};
 use snavio_model::signature::signing::Secret;
 use snavio_model::time::Timestamp;
 use snavio_store::conformance::ordering::{numbered, ordered};
-use snavio_store::embedded::{EmbeddedStore, Options};
+use snavio_store::engine::sqlite::{EmbeddedStore, Options};
 
 use super::*;
 use crate::Settings;
-use crate::committer::Failure;
-use crate::memory::Reservation;
+use crate::commit::committer::Failure;
+use crate::pipeline::memory::Reservation;
 
 const NOON: Timestamp = Timestamp(1_800_000_000_000);
 

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use snavio_store::embedded::check_integrity;
+use snavio_store::engine::sqlite::check_integrity;
 
 use super::actors::{Gone, UNFIT, close};
 use super::seed::Choices;

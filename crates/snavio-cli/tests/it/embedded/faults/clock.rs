@@ -6,7 +6,7 @@ use std::time::Duration;
 use reqwest::Method;
 use serde_json::Value;
 use snavio_model::time::Timestamp;
-use snavio_store::embedded::{EmbeddedStore, Options};
+use snavio_store::engine::sqlite::{EmbeddedStore, Options};
 use snavio_store::{Ledger, Store};
 
 use crate::node::{Draft, Launch, Node, new_id, post};

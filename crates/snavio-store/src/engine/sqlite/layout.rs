@@ -1,0 +1,77 @@
+//! The tables and their versions: every change of the layout is a file in `migrations`, run once and in order.
+
+use refinery::Runner;
+use rusqlite::functions::FunctionFlags;
+use rusqlite::{Connection, OptionalExtension};
+
+use super::check::{Check, column};
+use super::known;
+use crate::engine::migration_history;
+
+mod embedded {
+    refinery::embed_migrations!("src/engine/sqlite/migrations");
+}
+
+/// Brings a store to this version's layout. One transaction for the layout and the note that it was made: a kill
+/// in between must leave neither.
+pub(super) fn migrate(connection: &mut Connection) -> Result<(), MigrateError> {
+    check_history(connection)?;
+    Ok(runner().set_grouped(true).run(connection).map(|_| ())?)
+}
+
+/// Why a store was not brought to this version's layout.
+#[derive(Debug, thiserror::Error)]
+pub enum MigrateError {
+    /// Somebody has changed the history.
+    #[error("the history of migrations (refinery_schema_history) is damaged: {0}; restore a backup")]
+    History(String),
+    /// The history cannot be read.
+    #[error("the history of migrations (refinery_schema_history) cannot be read; restore a backup")]
+    Unread(#[from] rusqlite::Error),
+    /// The file was written by a newer version, or a migration failed.
+    #[error(transparent)]
+    Run(#[from] refinery::Error),
+}
+
+fn check_history(connection: &Connection) -> Result<(), MigrateError> {
+    let find = "SELECT name FROM sqlite_master WHERE type = 'table' AND name = ?1";
+    if connection.query_row(find, [migration_history::TABLE], |_| Ok(())).optional()?.is_none() {
+        return Ok(());
+    }
+    let read = format!(
+        "SELECT version, name, applied_on, checksum FROM {} ORDER BY version",
+        migration_history::TABLE
+    );
+    let mut statement = connection.prepare(&read)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let _: String = row.get(1)?;
+        let (version, applied_on, checksum): (_, String, String) = (row.get(0)?, row.get(2)?, row.get(3)?);
+        if let Some(problem) = migration_history::problem(version, &applied_on, &checksum) {
+            return Err(MigrateError::History(problem));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a store has this version's layout, so that its rows can be read as this version writes them.
+pub(super) fn is_current(connection: &Connection) -> rusqlite::Result<bool> {
+    let newest = runner().get_migrations().iter().map(|it| i64::from(it.version())).max();
+    let made = "SELECT max(version) FROM refinery_schema_history";
+    Ok(connection.query_row(made, [], |row| row.get::<_, Option<i64>>(0))? == newest)
+}
+
+fn runner() -> Runner {
+    embedded::migrations::runner()
+}
+
+/// What is needed beyond SQL: the check value of rows that had none, and the digests of ids.
+pub(super) fn offer_functions(connection: &Connection) -> rusqlite::Result<()> {
+    known::offer_digest(connection)?;
+    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
+    connection.create_scalar_function("snavio_check_value", -1, flags, |context| {
+        let mut check = Check::default();
+        (0..context.len()).for_each(|place| column(&mut check, context.get_raw(place)));
+        Ok(check.value())
+    })
+}
