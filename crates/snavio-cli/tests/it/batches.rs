@@ -1,4 +1,4 @@
-//! Batches and streams (PIP-8): each entry has its own verdict, in order, and none affects another.
+//! Batches and streams (PIP-8): each entry gets its own verdict, in order, and no entry affects another.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ impl Scene {
 
     async fn delivered(&self, name: &str) -> Vec<String> {
         let deliveries = drain(&self.node.client(&self.cast.bot), &format!("{name}-inbox")).await;
-        let ids = deliveries.iter().map(|it| it.message.id().unwrap_or_default().to_owned());
+        let ids = deliveries.iter().map(|delivery| delivery.message.id().unwrap_or_default().to_owned());
         ids.collect()
     }
 }
@@ -65,8 +65,8 @@ fn drafts(name: &str, count: usize) -> Vec<Draft> {
 
 /// PIP-8
 #[tokio::test]
-async fn five_hundred_messages_are_one_batch_with_a_verdict_each_in_order() {
-    // They take two commits, whose order is theirs only where one follows the other.
+async fn full_batch_gets_a_verdict_each_in_order() {
+    // The batch takes two commits. They keep the order of its messages only if one follows the other.
     let scene = Scene::launch(&Launch::default().set("STORE_BATCHES_AT_ONCE", 1)).await;
     let drafts = drafts("notify", limits::BATCH_MESSAGES_MAX);
     let entries: Vec<_> = drafts.iter().map(|draft| scene.sign(draft)).collect();
@@ -74,18 +74,15 @@ async fn five_hundred_messages_are_one_batch_with_a_verdict_each_in_order() {
     let expected: Vec<_> = drafts.iter().map(|draft| (202, draft.id.clone())).collect();
     assert!(verdicts == expected, "{:?}", verdicts.iter().zip(&expected).find(|(is, should)| is != should));
     let sent: Vec<_> = drafts.into_iter().map(|draft| draft.id).collect();
-    assert!(
-        scene.delivered("notify").await == sent,
-        "they are delivered in the order in which they were sent"
-    );
+    assert!(scene.delivered("notify").await == sent, "deliveries keep the order of the batch");
 }
 
 /// PIP-8, MSG-10
 #[tokio::test]
-async fn a_batch_past_its_limits_is_refused_as_a_whole() {
+async fn batch_over_its_limits_is_refused_whole() {
     let scene = Scene::set().await;
     let entries: Vec<_> =
-        drafts("notify", limits::BATCH_MESSAGES_MAX + 1).iter().map(|it| scene.sign(it)).collect();
+        drafts("notify", limits::BATCH_MESSAGES_MAX + 1).iter().map(|draft| scene.sign(draft)).collect();
     assert_eq!(scene.post(&entries).await.refusal(), (413, "too_large".into()));
     let entry = scene.sign(&Draft::new("notify", &new_id()));
     let mut large = format!("[{entry}");
@@ -100,7 +97,7 @@ async fn a_batch_past_its_limits_is_refused_as_a_whole() {
 
 /// PIP-8
 #[tokio::test]
-async fn an_empty_batch_has_no_verdicts() {
+async fn empty_batch_has_no_verdicts() {
     let scene = Scene::set().await;
     let answer = scene.post(&[]).await;
     assert_eq!((answer.status, answer.document()), (200, json!({ "results": [] })));
@@ -108,21 +105,22 @@ async fn an_empty_batch_has_no_verdicts() {
 
 /// PIP-8
 #[tokio::test]
-async fn one_bad_entry_of_any_kind_affects_no_other() {
+async fn bad_entry_of_any_kind_affects_no_other() {
     let scene = Scene::set().await;
     let good = drafts("notify", 12);
-    let bad = |change: &dyn Fn(&mut Draft)| {
-        let mut draft = Draft::new("notify", &new_id());
-        change(&mut draft);
-        scene.sign(&draft)
-    };
+    let [late, ungranted, routeless] = [
+        Draft { timestamp: seconds_from_now(-90), ..Draft::new("notify", &new_id()) },
+        Draft::new("delete-user", &new_id()),
+        Draft::new("lost", &new_id()),
+    ]
+    .map(|draft| scene.sign(&draft));
     let forged = String::from_utf8_lossy(&Draft::new("notify", &new_id()).sign(&scene.cast.bot)).into_owned();
     let large = format!(r#"{{"x":"{}"}}"#, "x".repeat(limits::BODY_BYTES_DEFAULT));
     let kinds = [
         (forged, 401, "hmac_invalid"),
-        (bad(&|draft| draft.timestamp = seconds_from_now(-90)), 401, "timestamp_out_of_window"),
-        (bad(&|draft| draft.name = "delete-user".into()), 403, "acl-deny"),
-        (bad(&|draft| draft.name = "lost".into()), 404, "route-missing"),
+        (late, 401, "timestamp_out_of_window"),
+        (ungranted, 403, "acl-deny"),
+        (routeless, 404, "route-missing"),
         ("17".to_owned(), 400, "malformed"),
         ("NaN".to_owned(), 400, "malformed"),
         ("{}".to_owned(), 400, "malformed"),
@@ -150,9 +148,9 @@ async fn one_bad_entry_of_any_kind_affects_no_other() {
     assert_eq!(scene.delivered("notify").await, sent);
 }
 
-/// MSG-10, PIP-8: where the array itself is broken there is no telling its entries apart.
+/// MSG-10, PIP-8: the gateway cannot separate the entries of a broken array, so it refuses all of them.
 #[tokio::test]
-async fn an_entry_that_breaks_the_array_breaks_the_batch_and_nothing_is_taken() {
+async fn entry_that_breaks_the_array_fails_the_whole_batch() {
     let scene = Scene::set().await;
     let good = scene.sign(&Draft::new("notify", &new_id()));
     for broken in ["{", r#"{"a":1"#, "\"a"] {
@@ -164,7 +162,7 @@ async fn an_entry_that_breaks_the_array_breaks_the_batch_and_nothing_is_taken() 
 
 /// PIP-8, CLM-4
 #[tokio::test]
-async fn of_two_entries_with_one_id_the_first_is_taken_and_the_second_is_its_duplicate() {
+async fn second_entry_with_an_id_is_a_duplicate() {
     let scene = Scene::set().await;
     for _ in 0..25 {
         let first = Draft::new("pay", &new_id());
@@ -178,7 +176,7 @@ async fn of_two_entries_with_one_id_the_first_is_taken_and_the_second_is_its_dup
     assert_eq!(scene.delivered("pay").await.len(), 25 * 4);
 }
 
-/// A stream of lines under way: the request's body stays open for as long as this is kept.
+/// An open stream of lines. Dropping `lines` ends the request's body.
 struct Lines {
     lines: mpsc::UnboundedSender<Vec<u8>>,
     answers: std::pin::Pin<Box<dyn Stream<Item = reqwest::Result<bytes::Bytes>> + Send>>,
@@ -204,7 +202,7 @@ impl Lines {
         self.lines.send(part.into()).expect("the request is open");
     }
 
-    /// The next line of the answer; nothing at its end.
+    /// The next line of the answer, or `None` at its end.
     async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
@@ -232,7 +230,7 @@ impl Lines {
 
 /// PIP-8
 #[tokio::test]
-async fn a_stream_is_answered_line_by_line_while_it_is_still_open() {
+async fn open_stream_is_answered_line_by_line() {
     let scene = Scene::set().await;
     let mut lines = Lines::open(&scene).await;
     for draft in drafts("notify", 3) {
@@ -240,7 +238,7 @@ async fn a_stream_is_answered_line_by_line_while_it_is_still_open() {
         assert_eq!(lines.next().await.as_ref().map(verdict), Some((202, draft.id)));
     }
     lines.send("17\n");
-    assert_eq!(lines.next().await.map(|it| it["reason"].clone()), Some(json!("malformed")));
+    assert_eq!(lines.next().await.map(|result| result["reason"].clone()), Some(json!("malformed")));
     let slow = Draft::new("notify", &new_id());
     let text = scene.sign(&slow);
     let (begin, end) = text.split_at(100);
@@ -250,7 +248,7 @@ async fn a_stream_is_answered_line_by_line_while_it_is_still_open() {
     assert_eq!(
         lines.next().await.as_ref().map(verdict),
         Some((202, slow.id)),
-        "in pieces, and blank lines passed over"
+        "a line may come in pieces, and blank lines are skipped"
     );
     let last = Draft::new("notify", &new_id());
     lines.send(scene.sign(&last));
@@ -261,7 +259,7 @@ async fn a_stream_is_answered_line_by_line_while_it_is_still_open() {
 
 /// PIP-8
 #[tokio::test]
-async fn a_long_stream_is_answered_in_order_and_all_of_it() {
+async fn long_stream_is_answered_completely_in_order() {
     let scene = Scene::set().await;
     let drafts = drafts("notify", 1200);
     let lines = Lines::open(&scene).await;
@@ -276,7 +274,7 @@ async fn a_long_stream_is_answered_in_order_and_all_of_it() {
 
 /// PIP-8, MSG-10
 #[tokio::test]
-async fn too_long_a_line_ends_the_stream_after_what_came_before_it() {
+async fn overlong_line_ends_the_stream_after_earlier_lines() {
     let scene = Scene::set().await;
     let before = Draft::new("notify", &new_id());
     let lines = Lines::open(&scene).await;

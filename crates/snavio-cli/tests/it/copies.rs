@@ -1,4 +1,5 @@
-//! Copies of one signed message that are in flight together (PIP-2): one is dispatched, on routes without claims too.
+//! Copies of one signed message that are in flight at the same time (PIP-2): the gateway dispatches one of
+//! them, on routes without claims too.
 
 use std::collections::BTreeMap;
 
@@ -28,12 +29,12 @@ impl Scene {
     }
 
     /// A signed message for the route without claims.
-    fn captured(&self) -> Vec<u8> {
+    fn signed_message(&self) -> Vec<u8> {
         Draft::new("notify", &new_id()).sign(&self.cast.billing)
     }
 
     async fn batch(&self, entries: &[Vec<u8>]) -> BTreeMap<u64, usize> {
-        count(post_batch(&self.billing, entries).await.expect("the batch is answered"))
+        count_statuses(post_batch(&self.billing, entries).await.expect("the batch is answered"))
     }
 
     async fn stream(&self, entries: &[Vec<u8>]) -> BTreeMap<u64, usize> {
@@ -41,7 +42,9 @@ impl Scene {
         let (body, path) = (entries.join(&b'\n'), "/v1/commands/batch");
         let answer = api.exchange(Method::POST, path, Some(body), "application/x-ndjson").await;
         let answer = String::from_utf8(answer.expect("the stream is answered").1).expect("answers are text");
-        count(answer.lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect())
+        count_statuses(
+            answer.lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect(),
+        )
     }
 
     async fn requests(&self, entries: &[Vec<u8>]) -> BTreeMap<u64, usize> {
@@ -50,7 +53,7 @@ impl Scene {
             answer["status"] = status.into();
             answer
         });
-        count(join_all(sent).await)
+        count_statuses(join_all(sent).await)
     }
 
     async fn delivered(&self) -> usize {
@@ -58,8 +61,8 @@ impl Scene {
     }
 }
 
-/// The number of answers by their status. An answer of 200 must be that of a duplicate.
-fn count(answers: Vec<Value>) -> BTreeMap<u64, usize> {
+/// The number of answers by status. Asserts that an answer is a duplicate exactly if its status is 200.
+fn count_statuses(answers: Vec<Value>) -> BTreeMap<u64, usize> {
     let mut counts = BTreeMap::new();
     for answer in answers {
         let status = answer["status"].as_u64().expect("each answer has its status");
@@ -69,7 +72,8 @@ fn count(answers: Vec<Value>) -> BTreeMap<u64, usize> {
     counts
 }
 
-fn one_of(copies: usize) -> BTreeMap<u64, usize> {
+/// The statuses of copies of which the gateway accepts one.
+fn accepted_once(copies: usize) -> BTreeMap<u64, usize> {
     BTreeMap::from([(202, 1), (200, copies - 1)])
 }
 
@@ -78,7 +82,7 @@ fn one_of(copies: usize) -> BTreeMap<u64, usize> {
 async fn copies_in_one_batch_are_dispatched_once() {
     let scene = Scene::launch(&Launch::default()).await;
     let copies = limits::BATCH_MESSAGES_MAX;
-    assert_eq!(scene.batch(&vec![scene.captured(); copies]).await, one_of(copies));
+    assert_eq!(scene.batch(&vec![scene.signed_message(); copies]).await, accepted_once(copies));
     assert_eq!(scene.delivered().await, 1);
 }
 
@@ -87,7 +91,7 @@ async fn copies_in_one_batch_are_dispatched_once() {
 async fn copies_in_one_stream_are_dispatched_once() {
     let scene = Scene::launch(&Launch::default()).await;
     let copies = limits::STREAM_IN_FLIGHT_MAX;
-    assert_eq!(scene.stream(&vec![scene.captured(); copies]).await, one_of(copies));
+    assert_eq!(scene.stream(&vec![scene.signed_message(); copies]).await, accepted_once(copies));
     assert_eq!(scene.delivered().await, 1);
 }
 
@@ -96,17 +100,18 @@ async fn copies_in_one_stream_are_dispatched_once() {
 async fn copies_in_parallel_requests_are_dispatched_once() {
     let scene = Scene::launch(&Launch::default()).await;
     for _ in 0..10 {
-        assert_eq!(scene.requests(&vec![scene.captured(); 50]).await, one_of(50));
+        assert_eq!(scene.requests(&vec![scene.signed_message(); 50]).await, accepted_once(50));
         assert_eq!(scene.delivered().await, 1);
     }
 }
 
-/// PIP-2: two batches that hold the same messages in opposite order wait for each other's and never for good.
+/// PIP-2: two batches with the same messages in opposite order wait for each other's messages, but never
+/// deadlock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn crossing_batches_and_streams_end_and_dispatch_once() {
     let scene = Scene::launch(&Launch::default()).await;
     for _ in 0..5 {
-        let messages: Vec<_> = (0..100).map(|_| scene.captured()).collect();
+        let messages: Vec<_> = (0..100).map(|_| scene.signed_message()).collect();
         let reversed: Vec<_> = messages.iter().rev().cloned().collect();
         let all = [scene.batch(&messages), scene.batch(&reversed)];
         let streams = [scene.stream(&messages), scene.stream(&reversed)];
@@ -120,16 +125,19 @@ async fn crossing_batches_and_streams_end_and_dispatch_once() {
     }
 }
 
-/// PIP-2, PIP-4: copies of a refused message are judged themselves.
+/// PIP-2, PIP-4: the refusal of a message does not decide about its copies. The gateway judges them again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refused_first_leaves_its_copies_to_be_judged() {
-    // The message must stay within the window while it is sent again and again, also on a busy machine.
+async fn copies_of_a_refused_message_are_judged_themselves() {
+    // The message must stay within the replay window while the test repeats it, also on a busy machine.
     let launch = Launch::default().set("STORE_QUEUE_DEPTH_MAX", 1).set("GATE_REPLAY_WINDOW_SECONDS", 120);
     let scene = Scene::launch(&launch).await;
-    // The depth is counted now and then over PostgreSQL: the queue is full once a message is refused.
-    let full = async || (post(&scene.billing, scene.captured()).await.0 == 503).then_some(());
-    eventually("the queue is full", full).await;
-    let captured = scene.captured();
+    // On PostgreSQL a node counts a queue's depth only from time to time: the queue is full once it refuses a
+    // message.
+    eventually("the queue is full", async || {
+        (post(&scene.billing, scene.signed_message()).await.0 == 503).then_some(())
+    })
+    .await;
+    let captured = scene.signed_message();
     let copies = vec![captured.clone(); limits::BATCH_MESSAGES_MAX];
     let settled = async || metric(&scene.node, r#"snavio_settle_seconds_count{path="fast"}"#).await;
     let before = settled().await.expect("messages were settled");
@@ -146,11 +154,11 @@ async fn refused_first_leaves_its_copies_to_be_judged() {
     assert_eq!(requests, BTreeMap::from([(503, 50)]));
 
     scene.delivered().await;
-    let accepted = async || {
+    let answers = eventually("the queue has room", async || {
         let answers = scene.batch(&copies).await;
         answers.contains_key(&202).then_some(answers)
-    };
-    let answers = eventually("the queue has room", accepted).await;
+    })
+    .await;
     assert_eq!((answers[&202], answers.contains_key(&200)), (1, true), "{answers:?}");
     assert_eq!(scene.batch(&[captured]).await, BTreeMap::from([(200, 1)]));
     assert_eq!(scene.delivered().await, 1);
