@@ -304,7 +304,7 @@ async fn denied_sender_gets_its_own_nearest_grants() {
         assert_eq!((status, &problem["reason"]), (403, &json!("acl-deny")), "{problem}");
         problem["detail"].as_str().unwrap().to_owned()
     };
-    for (target, name, detail) in [
+    for (target, name, expected) in [
         (
             "bot",
             "notify-all",
@@ -317,7 +317,7 @@ async fn denied_sender_gets_its_own_nearest_grants() {
         ),
     ] {
         let detail = send(&cast.billing, target, name).await;
-        assert!(detail.starts_with(detail), "{detail}");
+        assert!(detail.starts_with(expected), "{detail}");
         assert!(
             !detail.contains("shop") && !detail.contains("notify-all to acme/bot,"),
             "it reveals another service's grant: {detail}"
