@@ -10,7 +10,7 @@ use crate::wire::{Answered, http};
 /// MSG-7, REG-1
 #[tokio::test]
 async fn adapter_is_put_shown_listed_and_removed() {
-    let shop = Shop::set().await;
+    let shop = Shop::start().await;
     let shell = Shell::at(&shop.node);
     shell.write("one.secret", "the first secret\n");
     shell.write("two.secret", "the second secret");
@@ -55,7 +55,7 @@ fn hub_step(answer: &Value) -> Option<&Value> {
 /// MSG-7, REG-4
 #[tokio::test]
 async fn apply_prunes_adapters_the_file_lacks() {
-    let shop = Shop::set().await;
+    let shop = Shop::start().await;
     let shell = Shell::at(&shop.node);
     let apply = |adapters: &str| {
         let registry = format!(
@@ -80,7 +80,7 @@ async fn apply_prunes_adapters_the_file_lacks() {
 /// MSG-7
 #[tokio::test]
 async fn external_id_derives_the_same_event_id_as_python() {
-    let shop = Shop::set().await;
+    let shop = Shop::start().await;
     let shell = Shell::at(&shop.node);
     let credentials = shell.write("shop.json", &serde_json::to_string(&shop.shop).unwrap());
     let emit = |external_id: &str, data: &str| {

@@ -235,7 +235,7 @@ struct TwoTenants {
 }
 
 impl TwoTenants {
-    async fn set() -> Self {
+    async fn start() -> Self {
         let node = Node::launch(&Launch::default());
         let registry = json!({
             "tenants": [{ "name": "acme" }, { "name": "zeta" }],
@@ -267,7 +267,7 @@ impl TwoTenants {
 /// refuses a hold on an id that it does not know.
 #[tokio::test]
 async fn recipient_holds_an_id_and_unknown_ids_are_refused() {
-    let two = TwoTenants::set().await;
+    let two = TwoTenants::start().await;
     let id = new_id();
     let (sender, recipient) =
         (two.person("accounting-ops", "acme").await, two.person("accounting-ops", "zeta").await);
@@ -303,7 +303,7 @@ async fn recipient_holds_an_id_and_unknown_ids_are_refused() {
 /// telemetry record, and each tenant's auditor sees that tenant's own erasures.
 #[tokio::test]
 async fn evidence_of_another_tenants_conflict_is_not_erased() {
-    let two = TwoTenants::set().await;
+    let two = TwoTenants::start().await;
     let id = new_id();
     let mut conflict = Value::Null;
     for amount in [10, 11] {

@@ -19,20 +19,20 @@ const CANARY: &str = "c4n4ry";
 /// QUA-4, MSG-10, MSG-12, PIP-1
 #[tokio::test]
 async fn bad_input_gets_its_listed_refusal_and_no_effect() {
-    let stage = Stage::set().await;
+    let fixture = Fixture::start().await;
     let mut resident = Vec::new();
     for _ in 0..3 {
-        for row in stage.rows() {
-            row.check(&stage).await;
+        for row in fixture.rows() {
+            row.check(&fixture).await;
         }
-        resident.push(stage.resident_bytes());
+        resident.push(fixture.resident_bytes());
     }
     // The first round fills caches and pools. Memory must level off after it.
     assert!(resident[2] < resident[0] + (16 << 20), "the process grows: {resident:?}");
 
-    let alive = stage.node.api().send(Method::GET, "/livez", None, "").await.expect("the node is alive");
+    let alive = fixture.node.api().send(Method::GET, "/livez", None, "").await.expect("the node is alive");
     assert_eq!(alive.0, 200);
-    let bot = stage.node.client(&stage.cast.bot);
+    let bot = fixture.node.client(&fixture.cast.bot);
     for queue in ["notify-inbox", "pay-inbox"] {
         assert!(drain(&bot, queue).await.is_empty(), "something was delivered to {queue}");
     }
@@ -51,30 +51,30 @@ async fn tenant_filters_refuse_invalid_names() {
 /// MSG-10, MSG-1, MSG-13
 #[tokio::test]
 async fn messages_just_within_the_limits_pass() {
-    let stage = Stage::set().await;
+    let fixture = Fixture::start().await;
     let body_at_the_limit = {
-        let mut draft = stage.draft();
-        let room = limits::BODY_BYTES_DEFAULT - draft.sign(&stage.cast.billing).len();
+        let mut draft = fixture.draft();
+        let room = limits::BODY_BYTES_DEFAULT - draft.sign(&fixture.cast.billing).len();
         draft.payload = format!(r#"{{"user":"{CANARY}{}"}}"#, "x".repeat(room));
-        draft.sign(&stage.cast.billing)
+        draft.sign(&fixture.cast.billing)
     };
     assert_eq!(body_at_the_limit.len(), limits::BODY_BYTES_DEFAULT);
     let passing = [
         ("a body at the limit", body_at_the_limit),
-        ("signed 58 s ago", stage.signed(|draft| draft.timestamp = seconds_from_now(-58)).text),
-        ("signed 58 s ahead", stage.signed(|draft| draft.timestamp = seconds_from_now(58)).text),
-        ("a target without its tenant", stage.signed(|draft| draft.target = "bot".into()).text),
-        ("an id in upper case", stage.signed(|draft| draft.id = draft.id.to_uppercase()).text),
-        ("depth 64", stage.signed(|draft| draft.payload = nested_array(62)).text),
-        ("34 digits", stage.signed(|draft| draft.payload = "9".repeat(34)).text),
+        ("signed 58 s ago", fixture.signed(|draft| draft.timestamp = seconds_from_now(-58)).text),
+        ("signed 58 s ahead", fixture.signed(|draft| draft.timestamp = seconds_from_now(58)).text),
+        ("a target without its tenant", fixture.signed(|draft| draft.target = "bot".into()).text),
+        ("an id in upper case", fixture.signed(|draft| draft.id = draft.id.to_uppercase()).text),
+        ("depth 64", fixture.signed(|draft| draft.payload = nested_array(62)).text),
+        ("34 digits", fixture.signed(|draft| draft.payload = "9".repeat(34)).text),
     ];
     let mut sent = HashSet::new();
     for (case, body) in passing {
-        let answer = Answered::to(post_json(&stage.node, "/v1/commands", &stage.token, body)).await;
+        let answer = Answered::to(post_json(&fixture.node, "/v1/commands", &fixture.token, body)).await;
         assert_eq!(answer.status, 202, "{case}: {}", answer.text);
         sent.insert(answer.document()["id"].clone());
     }
-    let delivered = drain(&stage.node.client(&stage.cast.bot), "notify-inbox").await;
+    let delivered = drain(&fixture.node.client(&fixture.cast.bot), "notify-inbox").await;
     let delivered: HashSet<_> = delivered
         .into_iter()
         .map(|delivery| delivery.message.as_command().unwrap().metadata["id"].clone())
@@ -84,7 +84,7 @@ async fn messages_just_within_the_limits_pass() {
 
 /// A node with the usual cast, a suspended tenant `dark`, and tokens of a service, of the suspended one, of a
 /// removed one, and an expired one.
-struct Stage {
+struct Fixture {
     node: Node,
     cast: Cast,
     suspended: Credentials,
@@ -94,8 +94,8 @@ struct Stage {
     expired_token: String,
 }
 
-impl Stage {
-    async fn set() -> Self {
+impl Fixture {
+    async fn start() -> Self {
         let node = Node::start();
         let cast = node.cast().await;
         let more = json!({
@@ -161,7 +161,7 @@ impl Row {
         Self { case, request, answer: (status, reason), id: None }
     }
 
-    async fn check(self, stage: &Stage) {
+    async fn check(self, fixture: &Fixture) {
         let Self { case, request, answer: (status, reason), id } = self;
         let answer = Answered::to(request).await;
         assert_eq!(answer.refusal(), (status, reason.to_owned()), "{case}: {}", answer.text);
@@ -174,8 +174,8 @@ impl Row {
             assert!(document[member].as_str().is_some_and(|text| !text.is_empty()), "{case}: {member}");
         }
         assert_eq!(document["id"].as_str(), id.as_deref(), "{case}");
-        let billing = &stage.cast.billing;
-        for secret in [CANARY, &stage.token, &billing.client_secret, &billing.hmac_secret] {
+        let billing = &fixture.cast.billing;
+        for secret in [CANARY, &fixture.token, &billing.client_secret, &billing.hmac_secret] {
             assert!(!answer.text.contains(secret), "{case} echoes: {}", answer.text);
         }
     }
@@ -187,7 +187,7 @@ struct Message {
     text: Vec<u8>,
 }
 
-impl Stage {
+impl Fixture {
     fn signed(&self, change: impl FnOnce(&mut Draft)) -> Message {
         let mut draft = self.draft();
         change(&mut draft);

@@ -12,15 +12,15 @@ use crate::patience::eventually;
 use crate::people::issue;
 use crate::shell::Shell;
 
-struct Desk {
+struct Fixture {
     node: Node,
     billing: Credentials,
     bot: Credentials,
     other: Credentials,
 }
 
-impl Desk {
-    async fn set() -> Self {
+impl Fixture {
+    async fn start() -> Self {
         let node = Node::start();
         let [mut book, notify, see] = [("book", "ledger"), ("notify", "none"), ("see", "seen")].map(|(name, claim)| {
             json!({
@@ -64,12 +64,12 @@ impl Desk {
 /// CLM-10, CLM-11
 #[tokio::test]
 async fn failed_claims_are_listed_shown_and_reprocessed() {
-    let desk = Desk::set().await;
+    let fixture = Fixture::start().await;
     let ids = [new_id(), new_id(), new_id()];
     for id in &ids {
-        desk.fail(id).await;
+        fixture.fail(id).await;
     }
-    let shell = Shell::at(&desk.node);
+    let shell = Shell::at(&fixture.node);
     let listed = shell.run("claims list --tenant acme --status failed --output json").json();
     let found: Vec<_> =
         listed["items"].as_array().unwrap().iter().map(|claim| claim["eventId"].clone()).collect();
@@ -100,14 +100,14 @@ async fn failed_claims_are_listed_shown_and_reprocessed() {
 /// the others from being reprocessed.
 #[tokio::test]
 async fn reprocess_selects_by_destination_and_skips_refused_ids() {
-    let desk = Desk::set().await;
-    let shell = Shell::at(&desk.node);
+    let fixture = Fixture::start().await;
+    let shell = Shell::at(&fixture.node);
     let (id, other) = (new_id(), new_id());
     for id in [&id, &other] {
-        desk.fail(id).await;
+        fixture.fail(id).await;
     }
     // The same id, with the same content, at another destination.
-    assert_eq!(desk.send("see", &id).await.0, 202);
+    assert_eq!(fixture.send("see", &id).await.0, 202);
     let why = ["--tenant", "acme", "--why", "mended", "--output", "json"];
     let reprocess = |more: &[&str]| shell.run_words(&[&["claims", "reprocess"][..], more, &why].concat());
     let several = reprocess(&[&id]);
@@ -123,14 +123,14 @@ async fn reprocess_selects_by_destination_and_skips_refused_ids() {
 /// PIP-11
 #[tokio::test]
 async fn every_decision_on_a_message_can_be_explained() {
-    let desk = Desk::set().await;
+    let fixture = Fixture::start().await;
     let id = new_id();
-    desk.fail(&id).await;
-    desk.send("nothing", &id).await;
+    fixture.fail(&id).await;
+    fixture.send("nothing", &id).await;
     let mut draft = Draft::new("book", &id);
     draft.payload = r#"{"other":1}"#.to_owned();
-    post(&desk.node.client(&desk.billing), draft.sign(&desk.billing)).await;
-    let shell = Shell::at(&desk.node);
+    post(&fixture.node.client(&fixture.billing), draft.sign(&fixture.billing)).await;
+    let shell = Shell::at(&fixture.node);
     let explain = format!("explain {id} --tenant acme");
     let steps = eventually("all steps are on record", async || {
         let explained = shell.run(&format!("{explain} --output json")).json();
@@ -158,8 +158,8 @@ async fn every_decision_on_a_message_can_be_explained() {
     // Another service of the tenant learns nothing about this service's message or its conflict.
     let path = format!("/v1/messages/{id}/explain");
 
-    for (service, conflicts) in [(&desk.billing, 1), (&desk.bot, 1), (&desk.other, 0)] {
-        let explained = desk.node.client(service).call(Method::GET, &path, None).await.unwrap();
+    for (service, conflicts) in [(&fixture.billing, 1), (&fixture.bot, 1), (&fixture.other, 0)] {
+        let explained = fixture.node.client(service).call(Method::GET, &path, None).await.unwrap();
         assert_eq!(explained.to_string().matches("a conflict at").count(), conflicts, "{explained}");
     }
     let unknown = shell.run(&format!("explain {} --tenant acme", new_id()));
@@ -169,8 +169,8 @@ async fn every_decision_on_a_message_can_be_explained() {
 /// CLM-10
 #[tokio::test]
 async fn imported_seen_events_are_duplicates() {
-    let desk = Desk::set().await;
-    let shell = Shell::at(&desk.node);
+    let fixture = Fixture::start().await;
+    let shell = Shell::at(&fixture.node);
     let (known, old, unknown) = (new_id(), new_id(), new_id());
     let table = snavio_sdk::sqlite::rusqlite::Connection::open(shell.path("kira.db")).unwrap();
     let seen = crate::node::seconds_from_now(-3600);
@@ -183,14 +183,14 @@ async fn imported_seen_events_are_duplicates() {
     let import = "claims import --from kira.db --source acme/billing --destination acme/bot:see --why moving --output json";
     assert_eq!(shell.run(import).json(), json!({ "imported": 1, "left_out": 1 }));
     assert_eq!(shell.run(import).json(), json!({ "imported": 0, "left_out": 2 }), "imported only once");
-    let (status, answer) = desk.send("see", &known).await;
+    let (status, answer) = fixture.send("see", &known).await;
     assert_eq!(
         (status, &answer["duplicate"], &answer["first_seen_at"]),
         (200, &json!(true), &json!(seen)),
         "{answer}"
     );
-    assert_eq!(desk.send("see", &unknown).await.0, 202);
-    assert_eq!(desk.send("see", &old).await.0, 202);
+    assert_eq!(fixture.send("see", &unknown).await.0, 202);
+    assert_eq!(fixture.send("see", &old).await.0, 202);
     let compared = shell.run(&import.replace("bot:see", "bot:book"));
     assert!(compared.code == Some(1) && compared.err.contains("its policy is ledger"), "{compared:?}");
     let unknown_source = shell.run(&import.replace("acme/billing", "acme/biling"));
@@ -214,11 +214,11 @@ async fn redrive(worker: &snavio_sdk::Client, path: &str, body: Value) -> (u16, 
 /// CLM-20
 #[tokio::test]
 async fn redrive_beyond_the_horizon_needs_explicit_consent() {
-    let desk = Desk::set().await;
+    let fixture = Fixture::start().await;
     for _ in 0..2 {
-        assert_eq!(desk.send("notify", &new_id()).await.0, 202);
+        assert_eq!(fixture.send("notify", &new_id()).await.0, 202);
     }
-    let worker = desk.node.client(&desk.bot);
+    let worker = fixture.node.client(&fixture.bot);
     let letters = eventually("both are dead letters", async || {
         worker.receive("notify", 10, Duration::ZERO, Duration::ZERO).await.unwrap();
         let letters = worker.call(Method::GET, "/v1/dead-letters", None).await.unwrap();
@@ -229,8 +229,11 @@ async fn redrive_beyond_the_horizon_needs_explicit_consent() {
     // From now on the route makes claims, but these two messages have none.
     let route = json!({ "queue": "notify", "dead_letter_queue": "dead", "claim": { "policy": "strict" } });
     let body = Some(route.to_string().into_bytes());
-    let put =
-        desk.node.operator().send(Method::PUT, "/v1/routes/acme/bot/notify", body, "application/json").await;
+    let put = fixture
+        .node
+        .operator()
+        .send(Method::PUT, "/v1/routes/acme/bot/notify", body, "application/json")
+        .await;
     assert_eq!(verdict(put).0, 200);
 
     let one = format!("/v1/dead-letters/{}/redrive", letters[0]["id"]);
@@ -241,8 +244,11 @@ async fn redrive_beyond_the_horizon_needs_explicit_consent() {
     // The route now makes no claims, but it may have made some before.
     let route = json!({ "queue": "notify", "dead_letter_queue": "dead" });
     let body = Some(route.to_string().into_bytes());
-    let put =
-        desk.node.operator().send(Method::PUT, "/v1/routes/acme/bot/notify", body, "application/json").await;
+    let put = fixture
+        .node
+        .operator()
+        .send(Method::PUT, "/v1/routes/acme/bot/notify", body, "application/json")
+        .await;
     assert_eq!(verdict(put).0, 200);
     let (status, refused) = redrive(&worker, &one, json!({ "why": "mended" })).await;
     assert_eq!((status, &refused["reason"]), (409, &json!("beyond_horizon")), "{refused}");
@@ -253,7 +259,7 @@ async fn redrive_beyond_the_horizon_needs_explicit_consent() {
         let (status, answer) = redrive(&worker, path, consent.clone()).await;
         assert_eq!((status, &answer["redriven"]), (200, &json!(1)), "{answer}");
     }
-    let deeds = desk.node.get("/v1/audit").await;
+    let deeds = fixture.node.get("/v1/audit").await;
     let redrives =
         deeds["items"].as_array().unwrap().iter().filter(|action| action["action"] == "dead_letter.redrive");
     assert!(
@@ -265,8 +271,8 @@ async fn redrive_beyond_the_horizon_needs_explicit_consent() {
 /// CLM-10: an id may equal a word of the API, or a path segment such as `..`.
 #[tokio::test]
 async fn odd_ids_are_looked_up_or_refused_in_clear_words() {
-    let desk = Desk::set().await;
-    let shell = Shell::at(&desk.node);
+    let fixture = Fixture::start().await;
+    let shell = Shell::at(&fixture.node);
     for id in ["import", "a/b", "...", "x?y"] {
         let shown = shell.run_words(&["claims", "show", id, "--tenant", "acme", "--output", "json"]);
         assert_eq!((shown.code, &shown.json()["eventId"]), (Some(0), &json!(id)), "{shown:?}");
@@ -282,7 +288,7 @@ async fn odd_ids_are_looked_up_or_refused_in_clear_words() {
 /// CLM-1, CLM-10: a sender can look up its own ids at another tenant's destination that it has a grant for.
 #[tokio::test]
 async fn sender_learns_never_seen_at_anothers_destination() {
-    let desk = Desk::set().await;
+    let fixture = Fixture::start().await;
     let registry = json!({
         "tenants": [{ "name": "kira" }, { "name": "zeta" }, { "name": "mars" }],
         "services": [{ "name": "kira/shop" }, { "name": "zeta/shop" }, { "name": "mars/shop" }],
@@ -291,15 +297,15 @@ async fn sender_learns_never_seen_at_anothers_destination() {
             { "source": "zeta/shop", "target": "acme/bot", "name": "book" },
         ],
     });
-    let [kira, zeta, mars] = <[Credentials; 3]>::try_from(desk.node.apply(&registry).await).unwrap();
+    let [kira, zeta, mars] = <[Credentials; 3]>::try_from(fixture.node.apply(&registry).await).unwrap();
     let seen = new_id();
     let draft = Draft { target: "acme/bot".to_owned(), ..Draft::new("book", &seen) };
-    assert_eq!(post(&desk.node.client(&zeta), draft.sign(&zeta)).await.0, 202);
+    assert_eq!(post(&fixture.node.client(&zeta), draft.sign(&zeta)).await.0, 202);
     let mut callers = Vec::new();
     for (service, tenant) in [(&kira, "kira"), (&zeta, "zeta"), (&mars, "mars")] {
-        callers.push((desk.node.api().with_token(&desk.node.token(service).await), tenant));
-        let viewer = issue(&desk.node, tenant, "tenant-viewer", Some(tenant)).await;
-        callers.push((desk.node.api().with_token(&viewer.token), tenant));
+        callers.push((fixture.node.api().with_token(&fixture.node.token(service).await), tenant));
+        let viewer = issue(&fixture.node, tenant, "tenant-viewer", Some(tenant)).await;
+        callers.push((fixture.node.api().with_token(&viewer.token), tenant));
     }
     for (caller, tenant) in &callers {
         for (id, is_sent) in [(&seen, true), (&new_id(), false)] {
@@ -319,7 +325,7 @@ async fn sender_learns_never_seen_at_anothers_destination() {
 /// shows.
 #[tokio::test]
 async fn owner_finds_claims_of_every_sender() {
-    let desk = Desk::set().await;
+    let fixture = Fixture::start().await;
     let registry = json!({
         "tenants": [{ "name": "acme" }, { "name": "kira" }, { "name": "zeta" }],
         "services": [{ "name": "kira/shop" }, { "name": "zeta/shop" }, { "name": "zeta/idle" }],
@@ -328,16 +334,16 @@ async fn owner_finds_claims_of_every_sender() {
             { "source": "zeta/shop", "target": "acme/bot", "name": "book" },
         ],
     });
-    let senders = <[Credentials; 3]>::try_from(desk.node.apply(&registry).await).unwrap();
-    let shell = Shell::at(&desk.node);
-    let auditor = issue(&desk.node, "ada", "auditor", Some("acme")).await;
-    let auditor = desk.node.api().with_token(&auditor.token);
+    let senders = <[Credentials; 3]>::try_from(fixture.node.apply(&registry).await).unwrap();
+    let shell = Shell::at(&fixture.node);
+    let auditor = issue(&fixture.node, "ada", "auditor", Some("acme")).await;
+    let auditor = fixture.node.api().with_token(&auditor.token);
     let get = async |path: &str| verdict(auditor.send(Method::GET, path, None, "").await);
-    let worker = desk.node.client(&desk.bot);
+    let worker = fixture.node.client(&fixture.bot);
     for id in [&new_id(), &new_id()] {
         for sender in &senders[..2] {
             let draft = Draft { target: "acme/bot".to_owned(), ..Draft::new("book", id) };
-            assert_eq!(post(&desk.node.client(sender), draft.sign(sender)).await.0, 202);
+            assert_eq!(post(&fixture.node.client(sender), draft.sign(sender)).await.0, 202);
             let work =
                 worker.receive("book", 1, Duration::from_secs(30), Duration::from_secs(5)).await.unwrap();
             let body = json!({
@@ -361,10 +367,14 @@ async fn owner_finds_claims_of_every_sender() {
             );
         }
         // A sender sees only its own claims, and a service that sent nothing sees none.
-        let kira =
-            desk.node.client(&senders[0]).call(Method::GET, &format!("/v1/claims/{id}"), None).await.unwrap();
+        let kira = fixture
+            .node
+            .client(&senders[0])
+            .call(Method::GET, &format!("/v1/claims/{id}"), None)
+            .await
+            .unwrap();
         assert_eq!(kira["tenants"], json!(["kira"]), "{kira}");
-        let idle = desk.node.client(&senders[2]);
+        let idle = fixture.node.client(&senders[2]);
         for path in [id.to_owned(), format!("{id}?tenant=kira"), format!("{id}?sender=kira")] {
             let hidden = idle.call(Method::GET, &format!("/v1/claims/{path}"), None).await;
             assert!(

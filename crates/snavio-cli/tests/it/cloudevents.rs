@@ -84,7 +84,7 @@ fn metadata(event: &DeliveredEvent) -> Value {
 /// MSG-6, MSG-9, MSG-11
 #[tokio::test]
 async fn third_party_client_sends_whole_events_in_all_modes() {
-    let shop = Shop::set().await;
+    let shop = Shop::start().await;
     let (status, answer) = shop.python("structured", &[whole("e-1")]);
     assert_eq!((status, &answer["id"], &answer["correlation_id"]), (202, &json!("e-1"), &json!("journey-7")));
     let (status, answer) = shop.python("binary", &[whole("e-1")]);
@@ -133,7 +133,7 @@ async fn third_party_client_sends_whole_events_in_all_modes() {
 /// MSG-6
 #[tokio::test]
 async fn text_bytes_and_no_data_map_alike_in_all_modes() {
-    let shop = Shop::set().await;
+    let shop = Shop::start().await;
     let event = |id: &str, content_type: &str| {
         let attributes =
             json!({ "id": id, "type": "order.paid", "source": "shop", "datacontenttype": content_type });
@@ -168,7 +168,7 @@ async fn text_bytes_and_no_data_map_alike_in_all_modes() {
 /// MSG-4, MSG-6
 #[tokio::test]
 async fn third_party_signatures_are_accepted_where_required() {
-    let shop = Shop::with(json!({ "signed_events": true })).await;
+    let shop = Shop::with_settings(json!({ "signed_events": true })).await;
     assert_eq!(shop.python("structured", &[whole("e-1")]).1["reason"], "hmac_missing");
     let (status, answer) = shop.python_signed("structured", &[whole("e-1")], "e-1");
     assert_eq!(status, 202, "{answer}");
@@ -189,7 +189,7 @@ async fn third_party_signatures_are_accepted_where_required() {
 /// MSG-4, MSG-6
 #[tokio::test]
 async fn optional_binary_mode_signature_covers_id_and_data() {
-    let shop = Shop::set().await;
+    let shop = Shop::start().await;
     let (status, answer) = shop.python_signed("binary", &[whole("e-1")], "e-1");
     assert_eq!(status, 202, "{answer}");
     let (status, answer) = shop.python_signed("binary", &[whole("e-2")], "e-1");
@@ -201,7 +201,7 @@ async fn optional_binary_mode_signature_covers_id_and_data() {
 /// MSG-6, QUA-7
 #[tokio::test]
 async fn ambiguous_requests_are_refused() {
-    let shop = Shop::set().await;
+    let shop = Shop::start().await;
     let structured = ("content-type", "application/cloudevents+json");
     let batch = ("content-type", "application/cloudevents-batch+json");
     let json = ("content-type", "application/json");

@@ -564,7 +564,10 @@ async fn credentials_are_never_lost() {
         (shown[0]["source"].as_str(), shown.as_array().map(Vec::len)),
         (Some("acme/billing"), Some(1))
     );
-    node.client(&serde_json::from_value(shown[0].clone()).unwrap()).authorized().await.expect("the credentials work");
+    node.client(&serde_json::from_value(shown[0].clone()).unwrap())
+        .authorized()
+        .await
+        .expect("the credentials work");
     check_mode(&shell, "keys/acme/bot.json");
 }
 

@@ -13,14 +13,14 @@ use crate::shell::Shell;
 use crate::wire::metric;
 
 /// `acme/billing` posts to `zeta/ledger`. The people of tenant `zeta` resolve its conflicts.
-struct Desk {
+struct Fixture {
     node: Node,
     billing: Credentials,
     ledger: Credentials,
 }
 
-impl Desk {
-    async fn set() -> Self {
+impl Fixture {
+    async fn start() -> Self {
         let node = Node::start();
         let registry = json!({
             "tenants": [{ "name": "acme" }, { "name": "zeta" }],
@@ -90,16 +90,16 @@ fn count_opened(items: &[Value]) -> usize {
 /// CLM-5, CLM-8, CLM-14: 409, one conflict, one dead letter that names it, one critical record, and no loop.
 #[tokio::test]
 async fn conflicting_duplicate_is_refused_with_both_contents_on_record() {
-    let desk = Desk::set().await;
+    let fixture = Fixture::start().await;
     let id = new_id();
     let (first, second) = (
         r#"{"lines":[{"account":"cash-at-bank","amount":100}],"postingDate":"2026-11-15"}"#,
         r#"{"lines":[{"account":"cash-at-bank","amount":101}],"postingDate":"2026-11-15"}"#,
     );
-    assert_eq!(desk.post(&id, first).await.0, 202);
-    let (status, answer) = desk.post(&id, first).await;
+    assert_eq!(fixture.post(&id, first).await.0, 202);
+    let (status, answer) = fixture.post(&id, first).await;
     assert_eq!((status, &answer["duplicate"]), (200, &json!(true)));
-    let (status, answer) = desk.post(&id, second).await;
+    let (status, answer) = fixture.post(&id, second).await;
     assert_eq!(
         (status, &answer["reason"], &answer["accepted"]),
         (409, &json!("conflict"), &json!(false)),
@@ -108,11 +108,11 @@ async fn conflicting_duplicate_is_refused_with_both_contents_on_record() {
     let conflict = answer["conflict_id"].as_i64().unwrap();
     assert!(!answer.to_string().contains("cash-at-bank"), "the first payload is not revealed: {answer}");
     for _ in 0..3 {
-        let (status, again) = desk.post(&id, second).await;
+        let (status, again) = fixture.post(&id, second).await;
         assert_eq!((status, again["conflict_id"].as_i64()), (409, Some(conflict)), "{again}");
     }
 
-    let books = desk.person("accounting-ops", "zeta").await;
+    let books = fixture.person("accounting-ops", "zeta").await;
     // Lists end before the first commit that is still under way, so they may lag for a moment.
     let listed = eventually("the conflict is listed", async || {
         let (_, page) = get(&books, "/v1/conflicts?state=OPEN").await;
@@ -134,7 +134,7 @@ async fn conflicting_duplicate_is_refused_with_both_contents_on_record() {
     );
 
     let letter = listed["dlqMessageRef"].as_i64().unwrap();
-    let ledger = desk.node.client(&desk.ledger);
+    let ledger = fixture.node.client(&fixture.ledger);
     let only_item = async |path: &str| {
         eventually(path, async || {
             let listed = ledger.call(Method::GET, path, None).await.unwrap();
@@ -163,9 +163,9 @@ async fn conflicting_duplicate_is_refused_with_both_contents_on_record() {
     assert!(redrive.contains("never dispatched"), "{redrive}");
     let record = only_item("/v1/telemetry?type=snavio.claim.conflict").await;
     assert_eq!((&record["severity"], record["conflict_id"].as_i64()), (&json!("critical"), Some(conflict)));
-    desk.node.items("/v1/audit", |items| count_opened(items) == 1).await;
-    assert_eq!(metric(&desk.node, "events_conflicts_total").await, Some(4.0));
-    assert_eq!(metric(&desk.node, "events_conflicts_open").await, Some(1.0));
+    fixture.node.items("/v1/audit", |items| count_opened(items) == 1).await;
+    assert_eq!(metric(&fixture.node, "events_conflicts_total").await, Some(4.0));
+    assert_eq!(metric(&fixture.node, "events_conflicts_open").await, Some(1.0));
     let received =
         ledger.receive("entries", 10, std::time::Duration::from_secs(30), std::time::Duration::ZERO).await;
     assert_eq!(received.unwrap().len(), 1, "posted once");
@@ -174,10 +174,10 @@ async fn conflicting_duplicate_is_refused_with_both_contents_on_record() {
 /// CLM-12, CLM-13, QUA-5
 #[tokio::test]
 async fn conflict_moves_only_by_permitted_roles_and_transitions() {
-    let desk = Desk::set().await;
+    let fixture = Fixture::start().await;
     let id = new_id();
-    desk.post(&id, r#"{"a":1}"#).await;
-    let conflict = desk.post(&id, r#"{"a":2}"#).await.1["conflict_id"].as_i64().unwrap();
+    fixture.post(&id, r#"{"a":1}"#).await;
+    let conflict = fixture.post(&id, r#"{"a":2}"#).await.1["conflict_id"].as_i64().unwrap();
     for (role, tenant, sees, moves) in [
         ("accounting-ops", "acme", 404, 404),
         ("tenant-admin", "acme", 404, 404),
@@ -185,7 +185,7 @@ async fn conflict_moves_only_by_permitted_roles_and_transitions() {
         ("tenant-viewer", "zeta", 200, 403),
         ("auditor", "zeta", 200, 403),
     ] {
-        let person = desk.person(role, tenant).await;
+        let person = fixture.person(role, tenant).await;
         assert_eq!(get(&person, &format!("/v1/conflicts/{conflict}")).await.0, sees, "{role} of {tenant}");
         assert_eq!(
             move_conflict(&person, conflict, "TRIAGED", "mine", None).await.0,
@@ -193,7 +193,7 @@ async fn conflict_moves_only_by_permitted_roles_and_transitions() {
             "{role} of {tenant}"
         );
     }
-    let books = desk.person("accounting-ops", "zeta").await;
+    let books = fixture.person("accounting-ops", "zeta").await;
     let assert_refused = async |state: &str, note: &str, compensating: Option<&str>| {
         let (status, answer) = move_conflict(&books, conflict, state, note, compensating).await;
         assert_eq!((status, &answer["reason"]), (409, &json!("conflict_state")), "{state}: {answer}");
@@ -209,12 +209,12 @@ async fn conflict_moves_only_by_permitted_roles_and_transitions() {
     assert_eq!((status, &unsent["reason"]), (409, &json!("conflict_state")), "{unsent}");
     let detail = unsent["detail"].as_str().unwrap();
     assert!(detail.contains("send the reversal first, then name it"), "{detail}");
-    assert_eq!(desk.post(&reversal, r#"{"a":-1}"#).await.0, 202);
+    assert_eq!(fixture.post(&reversal, r#"{"a":-1}"#).await.0, 202);
     let (status, done) = accept_new(&books, conflict, &reversal).await;
     assert_eq!((status, &done["conflictState"]), (200, &json!("RESOLVED_ACCEPT_NEW")), "{done}");
     assert_eq!(done["compensatingEventId"], reversal);
     assert_refused("RESOLVED_ACCEPT_ORIGINAL", "changed my mind", None).await;
-    let shell = Shell::at(&desk.node);
+    let shell = Shell::at(&fixture.node);
     let listed = eventually("the conflict is listed", async || {
         let listed = shell.run("conflicts list --tenant zeta --output json").json();
         listed["items"][0]["conflictId"].as_i64()
@@ -237,24 +237,24 @@ async fn accept_new(caller: &Api, conflict: i64, reversal: &str) -> (u16, Value)
 /// only one conflict.
 #[tokio::test]
 async fn reversal_follows_its_conflict_and_is_named_once() {
-    let desk = Desk::set().await;
+    let fixture = Fixture::start().await;
     let (unrelated, reversal) = (new_id(), new_id());
-    desk.post(&unrelated, r#"{"a":5}"#).await;
+    fixture.post(&unrelated, r#"{"a":5}"#).await;
     let mut conflicts = Vec::new();
     for id in [new_id(), new_id()] {
         // The clock must advance between the unrelated message and the conflicts.
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        desk.post(&id, r#"{"a":1}"#).await;
-        conflicts.push(desk.post(&id, r#"{"a":2}"#).await.1["conflict_id"].as_i64().unwrap());
+        fixture.post(&id, r#"{"a":1}"#).await;
+        conflicts.push(fixture.post(&id, r#"{"a":2}"#).await.1["conflict_id"].as_i64().unwrap());
     }
-    let books = desk.person("accounting-ops", "zeta").await;
+    let books = fixture.person("accounting-ops", "zeta").await;
     for conflict in &conflicts {
         assert_eq!(move_conflict(&books, *conflict, "TRIAGED", "asked the shop", None).await.0, 200);
     }
     let (status, answer) = accept_new(&books, conflicts[0], &unrelated).await;
     assert_eq!((status, &answer["reason"]), (409, &json!("conflict_state")), "{answer}");
     assert!(answer["detail"].as_str().unwrap().contains("before the conflict was noticed"), "{answer}");
-    assert_eq!(desk.post(&reversal, r#"{"a":-1}"#).await.0, 202);
+    assert_eq!(fixture.post(&reversal, r#"{"a":-1}"#).await.0, 202);
     assert_eq!(accept_new(&books, conflicts[0], &reversal).await.0, 200);
     eventually("the refusal names the first conflict", async || {
         let (status, answer) = accept_new(&books, conflicts[1], &new_id()).await;
@@ -265,7 +265,7 @@ async fn reversal_follows_its_conflict_and_is_named_once() {
     })
     .await;
     let own = new_id();
-    assert_eq!(desk.post(&own, r#"{"a":-2}"#).await.0, 202);
+    assert_eq!(fixture.post(&own, r#"{"a":-2}"#).await.0, 202);
     assert_eq!(accept_new(&books, conflicts[1], &own).await.0, 200);
 }
 
@@ -273,13 +273,13 @@ async fn reversal_follows_its_conflict_and_is_named_once() {
 /// gateway, which refuses it.
 #[tokio::test]
 async fn finance_lists_its_dead_letters_with_its_own_token() {
-    let desk = Desk::set().await;
+    let fixture = Fixture::start().await;
     let id = new_id();
-    desk.post(&id, r#"{"a":1}"#).await;
-    desk.post(&id, r#"{"a":2}"#).await;
-    let token = issue(&desk.node, "books", "accounting-ops", Some("zeta")).await.token;
-    let books = Shell::new().with("SNAVIO_URL", desk.node.url()).with("SNAVIO_TOKEN", &token);
-    let operator = Shell::at(&desk.node);
+    fixture.post(&id, r#"{"a":1}"#).await;
+    fixture.post(&id, r#"{"a":2}"#).await;
+    let token = issue(&fixture.node, "books", "accounting-ops", Some("zeta")).await.token;
+    let books = Shell::new().with("SNAVIO_URL", fixture.node.url()).with("SNAVIO_TOKEN", &token);
+    let operator = Shell::at(&fixture.node);
     for (shell, tenant_flag) in [(&books, ""), (&operator, "--tenant zeta")] {
         let letters = eventually("the dead letter is listed", async || {
             let ended =
@@ -304,7 +304,7 @@ async fn finance_lists_its_dead_letters_with_its_own_token() {
 /// QUA-5, CLM-8: the first message under an id may have gone to another tenant than the second.
 #[tokio::test]
 async fn first_message_for_another_tenant_stays_hidden() {
-    let desk = Desk::set().await;
+    let fixture = Fixture::start().await;
     let other = json!({
         "tenants": [{ "name": "yota" }], "services": [{ "name": "yota/ledger" }],
         "routes": [{
@@ -313,18 +313,18 @@ async fn first_message_for_another_tenant_stays_hidden() {
         }],
         "grants": [{ "source": "acme/billing", "target": "yota/ledger", "name": "post-entry" }],
     });
-    desk.node.apply(&other).await;
+    fixture.node.apply(&other).await;
     let id = new_id();
-    assert_eq!(desk.post(&id, r#"{"salary":1471147114}"#).await.0, 202);
+    assert_eq!(fixture.post(&id, r#"{"salary":1471147114}"#).await.0, 202);
     let draft = Draft {
         target: "yota/ledger".into(),
         payload: r#"{"amount":1}"#.into(),
         ..Draft::new("post-entry", &id)
     };
-    let (status, answer) = post(&desk.node.client(&desk.billing), draft.sign(&desk.billing)).await;
+    let (status, answer) = post(&fixture.node.client(&fixture.billing), draft.sign(&fixture.billing)).await;
     assert_eq!(status, 409, "{answer}");
     let conflict = answer["conflict_id"].as_i64().unwrap();
-    let books = desk.person("accounting-ops", "yota").await;
+    let books = fixture.person("accounting-ops", "yota").await;
     let (status, whole) = get(&books, &format!("/v1/conflicts/{conflict}")).await;
     assert_eq!(
         (status, &whole["original"], &whole["differences"]),
@@ -336,12 +336,12 @@ async fn first_message_for_another_tenant_stays_hidden() {
             && whole["conflicting"]["command"]["payload"]["amount"] == 1,
         "{whole}"
     );
-    let all = desk.node.get(&format!("/v1/conflicts/{conflict}")).await;
+    let all = fixture.node.get(&format!("/v1/conflicts/{conflict}")).await;
     assert_eq!(all["original"]["command"]["payload"]["salary"], 1471147114, "an operator sees both");
 }
 
 /// CLM-1, CLM-8: within a tenant, too, a conflict shows the first message only to its sender, its recipient
-/// and people. A service sees no other service's claims or conflicts.
+/// and people. A service sees claims and conflicts only of messages that it sent or received.
 #[tokio::test]
 async fn provoked_conflict_does_not_reveal_another_services_message() {
     let node = Node::start();
@@ -408,7 +408,7 @@ async fn provoked_conflict_does_not_reveal_another_services_message() {
 /// MSG-8, MSG-9, CLM-8: pairs of contents that have one content hash (200), and pairs that have two (409).
 #[tokio::test]
 async fn content_hash_separates_duplicates_from_conflicts() {
-    let desk = Desk::set().await;
+    let fixture = Fixture::start().await;
     for (first, second, status) in [
         (r#"{"a":1,"b":2}"#, r#"{"b":2,"a":1}"#, 200),
         (r#"{"a":1}"#, r#"{"a":1.0}"#, 200),
@@ -418,8 +418,8 @@ async fn content_hash_separates_duplicates_from_conflicts() {
         (r#"{"offset":1}"#, r#"{"offset":2}"#, 409),
     ] {
         let id = new_id();
-        assert_eq!(desk.post(&id, first).await.0, 202, "{first}");
-        let (actual, answer) = desk.post(&id, second).await;
+        assert_eq!(fixture.post(&id, first).await.0, 202, "{first}");
+        let (actual, answer) = fixture.post(&id, second).await;
         assert_eq!(actual, status, "{first} {second}: {answer}");
     }
 }
@@ -427,10 +427,10 @@ async fn content_hash_separates_duplicates_from_conflicts() {
 /// CLM-8: the gateway accepts one of 20 different contents that arrive at the same time under one id.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn racing_contents_yield_a_single_accepted_message() {
-    let desk = Desk::set().await;
+    let fixture = Fixture::start().await;
     let id = new_id();
     let bodies: Vec<_> = (0..20).map(|amount| format!(r#"{{"a":{amount}}}"#)).collect();
-    let answers = futures_util::future::join_all(bodies.iter().map(|body| desk.post(&id, body))).await;
+    let answers = futures_util::future::join_all(bodies.iter().map(|body| fixture.post(&id, body))).await;
     let [accepted, refused] =
         [202, 409].map(|wanted| answers.iter().filter(|(status, _)| *status == wanted).count());
     assert_eq!((accepted, refused), (1, 19), "{answers:?}");
@@ -442,14 +442,14 @@ async fn racing_contents_yield_a_single_accepted_message() {
 async fn flood_of_contents_under_an_id_leaves_bounded_records() {
     const CONTENTS: usize = 10_000;
     const RECORDS: usize = 100;
-    let desk = Desk::set().await;
+    let fixture = Fixture::start().await;
     let id = new_id();
-    let client = desk.node.client(&desk.billing);
-    assert_eq!(desk.post(&id, r#"{"a":"first"}"#).await.0, 202);
-    assert_eq!(desk.post(&id, r#"{"a":0}"#).await.0, 409);
+    let client = fixture.node.client(&fixture.billing);
+    assert_eq!(fixture.post(&id, r#"{"a":"first"}"#).await.0, 202);
+    assert_eq!(fixture.post(&id, r#"{"a":0}"#).await.0, 409);
     for part in (1..CONTENTS).collect::<Vec<_>>().chunks(BATCH_MESSAGES_MAX) {
         let bodies: Vec<_> =
-            part.iter().map(|amount| desk.sign(&id, &format!(r#"{{"a":{amount}}}"#))).collect();
+            part.iter().map(|amount| fixture.sign(&id, &format!(r#"{{"a":{amount}}}"#))).collect();
         let answers = post_batch(&client, &bodies).await.unwrap();
         assert_eq!(answers.len(), part.len());
         assert!(
@@ -457,15 +457,15 @@ async fn flood_of_contents_under_an_id_leaves_bounded_records() {
             "{answers:?}"
         );
     }
-    let conflicts = desk
+    let conflicts = fixture
         .node
         .items("/v1/conflicts?limit=1000", |items| {
             items.iter().filter_map(|conflict| conflict["count"].as_u64()).sum::<u64>() == CONTENTS as u64
         })
         .await;
     assert_eq!(conflicts.len(), RECORDS);
-    assert_eq!(metric(&desk.node, "events_conflicts_total").await, Some(CONTENTS as f64));
-    let books = desk.node.client(&desk.ledger);
+    assert_eq!(metric(&fixture.node, "events_conflicts_total").await, Some(CONTENTS as f64));
+    let books = fixture.node.client(&fixture.ledger);
     for list in ["telemetry?type=snavio.claim.conflict&", "dead-letters?"] {
         eventually(list, async || {
             let listed = books.call(Method::GET, &format!("/v1/{list}limit=1000"), None).await.unwrap();
@@ -473,7 +473,7 @@ async fn flood_of_contents_under_an_id_leaves_bounded_records() {
         })
         .await;
     }
-    desk.node.items("/v1/audit?limit=1000", |items| count_opened(items) == RECORDS).await;
+    fixture.node.items("/v1/audit?limit=1000", |items| count_opened(items) == RECORDS).await;
 }
 
 /// The conflicts that a log reports: the number with a line of their own, and the count of each summary line.
@@ -493,41 +493,42 @@ fn count_in_log(log: &str) -> (usize, Vec<usize>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn flood_of_conflicts_is_summarized_in_the_log() {
     const IDS: usize = 400;
-    let mut desk = Desk::set().await;
-    desk.flood(IDS).await;
+    let mut fixture = Fixture::start().await;
+    fixture.flood(IDS).await;
     let (single, summaries) = eventually("the log counts all conflicts", async || {
-        let (single, summaries) = count_in_log(&desk.node.said());
+        let (single, summaries) = count_in_log(&fixture.node.said());
         (single + summaries.iter().sum::<usize>() == IDS).then_some((single, summaries))
     })
     .await;
     // A summary covers at most a second. The two batches may have taken several seconds.
     assert!((10..=100).contains(&single) && !summaries.is_empty(), "{single} lines, and {summaries:?}");
     assert!(single <= 10 * (summaries.len() + 1), "{single} lines, and {summaries:?}");
-    let deeds = desk.node.get("/v1/audit?limit=1000").await;
+    let deeds = fixture.node.get("/v1/audit?limit=1000").await;
     assert_eq!(count_opened(deeds["items"].as_array().unwrap()), IDS);
-    assert_eq!(metric(&desk.node, "events_conflicts_total").await, Some(IDS as f64));
-    let books = desk.node.client(&desk.ledger);
+    assert_eq!(metric(&fixture.node, "events_conflicts_total").await, Some(IDS as f64));
+    let books = fixture.node.client(&fixture.ledger);
     let records =
         books.call(Method::GET, "/v1/telemetry?type=snavio.claim.conflict&limit=1000", None).await.unwrap();
     assert_eq!(records["items"].as_array().unwrap().len(), IDS);
 
     // A node that stops logs the summary of its last second.
-    desk.flood(20).await;
-    desk.node.stop();
-    let (single, summaries) = count_in_log(&desk.node.said());
+    fixture.flood(20).await;
+    fixture.node.stop();
+    let (single, summaries) = count_in_log(&fixture.node.said());
     assert_eq!(single + summaries.iter().sum::<usize>(), IDS + 20);
 }
 
 /// CLM-15
 #[tokio::test]
 async fn ledger_retention_under_seven_years_is_refused() {
-    let desk = Desk::set().await;
+    let fixture = Fixture::start().await;
     let route = json!({ "routes": [{
         "target": "zeta/ledger", "name": "post-entry", "queue": "entries", "dead_letter_queue": "exceptions",
         "claim": { "policy": "ledger", "keep_seconds": 2556 * 86_400 },
     }] });
     let body = Some(route.to_string().into_bytes());
-    let sent = desk.node.operator().send(Method::POST, "/v1/registry/apply", body, "application/json").await;
+    let sent =
+        fixture.node.operator().send(Method::POST, "/v1/registry/apply", body, "application/json").await;
     let (status, answer) = verdict(sent);
     assert_eq!(status, 409, "{answer}");
     assert!(answer["detail"].as_str().unwrap().contains("2557 days × 86400 s = 220924800 s"), "{answer}");
@@ -537,14 +538,14 @@ async fn ledger_retention_under_seven_years_is_refused() {
 #[tokio::test]
 async fn command_line_lists_are_complete() {
     const CONFLICTS: usize = 1_001;
-    let desk = Desk::set().await;
+    let fixture = Fixture::start().await;
     let mut left = CONFLICTS;
     while left > 0 {
         let some = left.min(BATCH_MESSAGES_MAX);
-        desk.flood(some).await;
+        fixture.flood(some).await;
         left -= some;
     }
-    let shell = Shell::at(&desk.node);
+    let shell = Shell::at(&fixture.node);
     eventually("all conflicts are listed", async || {
         let listed = shell.run("conflicts list --tenant zeta --output json").json();
         (listed["items"].as_array().map(Vec::len) == Some(CONFLICTS)).then_some(())
@@ -554,7 +555,7 @@ async fn command_line_lists_are_complete() {
     assert_eq!(table.out.lines().filter(|line| line.contains("OPEN")).count(), CONFLICTS, "{}", table.err);
     let deeds = shell.run("audit deeds --output json").json();
     assert_eq!(count_opened(deeds["items"].as_array().unwrap()), CONFLICTS);
-    let ledger = shell.write("ledger.json", &serde_json::to_string(&desk.ledger).unwrap());
+    let ledger = shell.write("ledger.json", &serde_json::to_string(&fixture.ledger).unwrap());
     let letters = shell.run(&format!("dead-letters list -c {ledger} --output json")).json();
     let letters: std::collections::BTreeSet<_> =
         letters["items"].as_array().unwrap().iter().map(|letter| letter["id"].as_i64()).collect();
@@ -569,15 +570,16 @@ fn line_with(lines: &[&str], text: &str) -> usize {
 /// CLM-14
 #[tokio::test]
 async fn conflict_show_prints_both_messages_and_all_notes() {
-    let desk = Desk::set().await;
+    let fixture = Fixture::start().await;
     let id = new_id();
     assert_eq!(
-        desk.post(&id, r#"{"amount": 1.00000000000000000000000000000001, "to": "1200"}"#).await.0,
+        fixture.post(&id, r#"{"amount": 1.00000000000000000000000000000001, "to": "1200"}"#).await.0,
         202
     );
-    let conflict = desk.post(&id, r#"{"amount": 1.00000000000000000000000000000002, "to": "1200"}"#).await.1;
+    let conflict =
+        fixture.post(&id, r#"{"amount": 1.00000000000000000000000000000002, "to": "1200"}"#).await.1;
     let conflict = conflict["conflict_id"].to_string();
-    let shell = Shell::at(&desk.node);
+    let shell = Shell::at(&fixture.node);
     for words in [
         &["triage", &conflict, "--note", "asked the shop"][..],
         &["resolve", &conflict, "--accept", "original", "--note", "sent twice"],

@@ -13,13 +13,13 @@ use crate::node::{Cast, Draft, Launch, Node, drain, new_id, post, post_batch};
 use crate::patience::eventually;
 use crate::wire::metric;
 
-struct Scene {
+struct Fixture {
     node: Node,
     cast: Cast,
     billing: Client,
 }
 
-impl Scene {
+impl Fixture {
     async fn launch(launch: &Launch) -> Self {
         let node = Node::launch(launch);
         let cast = node.cast().await;
@@ -80,28 +80,28 @@ fn accepted_once(copies: usize) -> BTreeMap<u64, usize> {
 /// PIP-2, PIP-8
 #[tokio::test]
 async fn copies_in_one_batch_are_dispatched_once() {
-    let scene = Scene::launch(&Launch::default()).await;
+    let fixture = Fixture::launch(&Launch::default()).await;
     let copies = limits::BATCH_MESSAGES_MAX;
-    assert_eq!(scene.batch(&vec![scene.signed_message(); copies]).await, accepted_once(copies));
-    assert_eq!(scene.delivered().await, 1);
+    assert_eq!(fixture.batch(&vec![fixture.signed_message(); copies]).await, accepted_once(copies));
+    assert_eq!(fixture.delivered().await, 1);
 }
 
 /// PIP-2, PIP-8
 #[tokio::test]
 async fn copies_in_one_stream_are_dispatched_once() {
-    let scene = Scene::launch(&Launch::default()).await;
+    let fixture = Fixture::launch(&Launch::default()).await;
     let copies = limits::STREAM_IN_FLIGHT_MAX;
-    assert_eq!(scene.stream(&vec![scene.signed_message(); copies]).await, accepted_once(copies));
-    assert_eq!(scene.delivered().await, 1);
+    assert_eq!(fixture.stream(&vec![fixture.signed_message(); copies]).await, accepted_once(copies));
+    assert_eq!(fixture.delivered().await, 1);
 }
 
 /// PIP-2
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copies_in_parallel_requests_are_dispatched_once() {
-    let scene = Scene::launch(&Launch::default()).await;
+    let fixture = Fixture::launch(&Launch::default()).await;
     for _ in 0..10 {
-        assert_eq!(scene.requests(&vec![scene.signed_message(); 50]).await, accepted_once(50));
-        assert_eq!(scene.delivered().await, 1);
+        assert_eq!(fixture.requests(&vec![fixture.signed_message(); 50]).await, accepted_once(50));
+        assert_eq!(fixture.delivered().await, 1);
     }
 }
 
@@ -109,19 +109,19 @@ async fn copies_in_parallel_requests_are_dispatched_once() {
 /// deadlock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn crossing_batches_and_streams_end_and_dispatch_once() {
-    let scene = Scene::launch(&Launch::default()).await;
+    let fixture = Fixture::launch(&Launch::default()).await;
     for _ in 0..5 {
-        let messages: Vec<_> = (0..100).map(|_| scene.signed_message()).collect();
+        let messages: Vec<_> = (0..100).map(|_| fixture.signed_message()).collect();
         let reversed: Vec<_> = messages.iter().rev().cloned().collect();
-        let all = [scene.batch(&messages), scene.batch(&reversed)];
-        let streams = [scene.stream(&messages), scene.stream(&reversed)];
+        let all = [fixture.batch(&messages), fixture.batch(&reversed)];
+        let streams = [fixture.stream(&messages), fixture.stream(&reversed)];
         let (batches, streams) = tokio::join!(join_all(all), join_all(streams));
         let mut sum = BTreeMap::new();
         for (status, count) in batches.into_iter().chain(streams).flatten() {
             *sum.entry(status).or_default() += count;
         }
         assert_eq!(sum, BTreeMap::from([(202, 100), (200, 300)]));
-        assert_eq!(scene.delivered().await, 100);
+        assert_eq!(fixture.delivered().await, 100);
     }
 }
 
@@ -130,36 +130,36 @@ async fn crossing_batches_and_streams_end_and_dispatch_once() {
 async fn copies_of_a_refused_message_are_judged_themselves() {
     // The message must stay within the replay window while the test repeats it, also on a busy machine.
     let launch = Launch::default().set("STORE_QUEUE_DEPTH_MAX", 1).set("GATE_REPLAY_WINDOW_SECONDS", 120);
-    let scene = Scene::launch(&launch).await;
+    let fixture = Fixture::launch(&launch).await;
     // On PostgreSQL a node counts a queue's depth only from time to time: the queue is full once it refuses a
     // message.
     eventually("the queue is full", async || {
-        (post(&scene.billing, scene.signed_message()).await.0 == 503).then_some(())
+        (post(&fixture.billing, fixture.signed_message()).await.0 == 503).then_some(())
     })
     .await;
-    let captured = scene.signed_message();
+    let captured = fixture.signed_message();
     let copies = vec![captured.clone(); limits::BATCH_MESSAGES_MAX];
-    let settled = async || metric(&scene.node, r#"snavio_settle_seconds_count{path="fast"}"#).await;
+    let settled = async || metric(&fixture.node, r#"snavio_settle_seconds_count{path="fast"}"#).await;
     let before = settled().await.expect("messages were settled");
-    assert_eq!(scene.batch(&copies).await, BTreeMap::from([(503, limits::BATCH_MESSAGES_MAX)]));
+    assert_eq!(fixture.batch(&copies).await, BTreeMap::from([(503, limits::BATCH_MESSAGES_MAX)]));
     let judged = settled().await.expect("messages were settled") - before;
     assert!((1.0..=1.0 + limits::COPY_ROUNDS_MAX as f64).contains(&judged), "{judged} were judged");
     let (batch, lines, requests) = tokio::join!(
-        scene.batch(&copies),
-        scene.stream(&copies[..limits::STREAM_IN_FLIGHT_MAX]),
-        scene.requests(&copies[..50]),
+        fixture.batch(&copies),
+        fixture.stream(&copies[..limits::STREAM_IN_FLIGHT_MAX]),
+        fixture.requests(&copies[..50]),
     );
     assert_eq!(batch, BTreeMap::from([(503, limits::BATCH_MESSAGES_MAX)]));
     assert_eq!(lines, BTreeMap::from([(503, limits::STREAM_IN_FLIGHT_MAX)]));
     assert_eq!(requests, BTreeMap::from([(503, 50)]));
 
-    scene.delivered().await;
+    fixture.delivered().await;
     let answers = eventually("the queue has room", async || {
-        let answers = scene.batch(&copies).await;
+        let answers = fixture.batch(&copies).await;
         answers.contains_key(&202).then_some(answers)
     })
     .await;
     assert_eq!((answers[&202], answers.contains_key(&200)), (1, true), "{answers:?}");
-    assert_eq!(scene.batch(&[captured]).await, BTreeMap::from([(200, 1)]));
-    assert_eq!(scene.delivered().await, 1);
+    assert_eq!(fixture.batch(&[captured]).await, BTreeMap::from([(200, 1)]));
+    assert_eq!(fixture.delivered().await, 1);
 }

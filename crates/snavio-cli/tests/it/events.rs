@@ -39,12 +39,12 @@ fn event(id: &str, amount: u32) -> Value {
 }
 
 impl Shop {
-    pub(crate) async fn set() -> Self {
-        Self::with(json!({})).await
+    pub(crate) async fn start() -> Self {
+        Self::with_settings(json!({})).await
     }
 
     /// With these settings of service `acme/shop`.
-    pub(crate) async fn with(mut settings: Value) -> Self {
+    pub(crate) async fn with_settings(mut settings: Value) -> Self {
         let node = Node::start();
         settings["name"] = json!("acme/shop");
         let registry = json!({
@@ -127,7 +127,7 @@ impl Shop {
 /// MSG-5, MSG-10, MSG-11, TEL-1
 #[tokio::test]
 async fn event_is_delivered_in_native_form_with_defaults() {
-    let shop = Shop::set().await;
+    let shop = Shop::start().await;
     let least = r#"{"eventId":"Order 7","eventType":"order.paid","payload":{ "amount": 10.00 }}"#;
     let (status, answer) = shop.post_text(least.to_owned()).await;
     assert_eq!(
@@ -165,7 +165,7 @@ async fn event_is_delivered_in_native_form_with_defaults() {
 /// CLM-5, CLM-8, CLM-14, MSG-9
 #[tokio::test]
 async fn repeated_event_is_duplicate_and_changed_content_a_conflict() {
-    let shop = Shop::set().await;
+    let shop = Shop::start().await;
     assert_eq!(shop.post(&event("e-1", 10)).await.0, 202);
     let mut again = event("e-1", 10);
     again["metadata"] = json!({ "requestId": "r-2" });
@@ -203,7 +203,7 @@ async fn repeated_event_is_duplicate_and_changed_content_a_conflict() {
 /// MSG-5, PIP-13, PIP-14, REG-8
 #[tokio::test]
 async fn service_publishes_only_its_own_registered_types() {
-    let shop = Shop::set().await;
+    let shop = Shop::start().await;
     for (member, value, status, reason) in [
         ("eventType", json!("order.unknown"), 403, "acl-deny"),
         ("eventType", json!("posted"), 403, "acl-deny"),
@@ -236,7 +236,7 @@ async fn service_publishes_only_its_own_registered_types() {
 /// PIP-13, REG-8, QUA-5
 #[tokio::test]
 async fn foreign_subscription_needs_a_grant_at_registration_and_use() {
-    let shop = Shop::set().await;
+    let shop = Shop::start().await;
     let path = "/v1/subscriptions/zeta/app/acme/shop/order.lost";
     let admin =
         shop.node.api().with_token(&issue(&shop.node, "Zoe", "tenant-admin", Some("zeta")).await.token);
@@ -280,7 +280,7 @@ async fn foreign_subscription_needs_a_grant_at_registration_and_use() {
 /// after it.
 #[tokio::test]
 async fn later_subscriber_does_not_see_earlier_events() {
-    let shop = Shop::set().await;
+    let shop = Shop::start().await;
     assert_eq!(shop.post(&event("order-1", 1471147114)).await.0, 202);
     let grant = json!({ "source": "zeta/app", "target": "acme/shop", "name": "order.paid" });
     assert_eq!(shop.call_as_operator(Method::PUT, "/v1/grants", Some(grant)).await.0, 201);
@@ -305,7 +305,7 @@ async fn later_subscriber_does_not_see_earlier_events() {
 /// REG-1, REG-4, REG-24, PIP-13
 #[tokio::test]
 async fn types_and_subscriptions_are_registered_like_everything_else() {
-    let shop = Shop::set().await;
+    let shop = Shop::start().await;
     let of_type = format!("{TYPES}/order.sent");
     let (status, shown) =
         shop.call_as_operator(Method::PUT, &of_type, Some(json!({ "version": "1.2" }))).await;
@@ -359,7 +359,7 @@ fn result_statuses(answer: &Answered) -> Vec<Value> {
 /// MSG-4, PIP-1
 #[tokio::test]
 async fn required_signature_missing_or_wrong_is_refused() {
-    let shop = Shop::with(json!({ "signed_events": true })).await;
+    let shop = Shop::with_settings(json!({ "signed_events": true })).await;
     assert_eq!(shop.refusal(&event("e-1", 1)).await, (401, "hmac_missing".to_owned()));
     for (id, by, seconds, status, reason) in [
         ("e-1", &shop.ledger, 0, 401, "hmac_invalid"),
@@ -397,7 +397,7 @@ async fn required_signature_missing_or_wrong_is_refused() {
 /// PIP-8, MSG-10
 #[tokio::test]
 async fn bad_event_in_a_batch_affects_no_other() {
-    let shop = Shop::set().await;
+    let shop = Shop::start().await;
     let entries =
         [event("e-1", 1), json!({ "eventId": "e-2" }), event("e-1", 1), event("e-3", 1), event("e-1", 2)];
     let body = json!(entries).to_string();
@@ -426,7 +426,7 @@ async fn bad_event_in_a_batch_affects_no_other() {
 /// PIP-2: the memory of recent messages recognizes only signed events as copies.
 #[tokio::test]
 async fn claimless_route_recognizes_signed_but_not_unsigned_copies() {
-    let shop = Shop::set().await;
+    let shop = Shop::start().await;
     let mut claimless = subscription("acme/ledger", "order.paid", "paid");
     claimless["claim"] = json!({ "policy": "none" });
     let path = "/v1/subscriptions/acme/ledger/acme/shop/order.paid";
@@ -450,7 +450,7 @@ async fn claimless_route_recognizes_signed_but_not_unsigned_copies() {
 /// INT-1, CLM-10
 #[tokio::test]
 async fn clients_and_the_command_line_send_events() {
-    let shop = Shop::with(json!({ "signed_events": true })).await;
+    let shop = Shop::with_settings(json!({ "signed_events": true })).await;
     let mut sent = Event::new("order.paid".parse().unwrap(), br#"{"amount":1}"#.to_vec());
     sent.metadata = Some(br#"{"userId":"u-1"}"#.to_vec());
     let client = shop.node.client(&shop.shop);
@@ -512,7 +512,7 @@ async fn clients_and_the_command_line_send_events() {
 /// QUA-1, DLV-3
 #[tokio::test]
 async fn event_outlives_its_node() {
-    let mut shop = Shop::set().await;
+    let mut shop = Shop::start().await;
     assert_eq!(shop.post(&event("e-1", 1)).await.0, 202);
     shop.node.kill();
     shop.node.restart(&Launch::default());

@@ -27,7 +27,7 @@ fn subscription(policy: &str) -> Value {
 }
 
 impl Shop {
-    async fn set(launch: &Launch) -> Self {
+    async fn start(launch: &Launch) -> Self {
         let node = Node::launch(launch);
         let services =
             ["acme/shop", "acme/ledger", "acme/mail", "zeta/app"].map(|name| json!({ "name": name }));
@@ -124,7 +124,7 @@ fn expected_verdicts<const N: usize>(verdicts: [(&str, &str); N]) -> Vec<(String
 /// PIP-13, CLM-1, CLM-8
 #[tokio::test]
 async fn event_is_delivered_once_to_each_subscription() {
-    let shop = Shop::set(&Launch::default()).await;
+    let shop = Shop::start(&Launch::default()).await;
     let (status, verdicts) = shop.post("e-1", 1).await;
     assert_eq!(
         (status, verdicts),
@@ -159,7 +159,7 @@ async fn event_is_delivered_once_to_each_subscription() {
 /// subscription made since then.
 #[tokio::test]
 async fn later_subscriber_gets_a_remembered_event() {
-    let shop = Shop::set(&Launch::default()).await;
+    let shop = Shop::start(&Launch::default()).await;
     shop.subscribe("acme/ledger", "paid", "strict").await;
     shop.subscribe("acme/mail", "mails", "strict").await;
     let captured = Captured::of(&shop, "e-1");
@@ -180,7 +180,7 @@ async fn later_subscriber_gets_a_remembered_event() {
 /// others and every order of the subscriptions.
 #[tokio::test]
 async fn captured_event_reaches_claimless_subscriptions_once() {
-    let shop = Shop::set(&Launch::default()).await;
+    let shop = Shop::start(&Launch::default()).await;
     for (id, ledger_policy, mail_policy) in [("e-1", "event", "none"), ("e-2", "none", "event")] {
         shop.subscribe("acme/ledger", "paid", ledger_policy).await;
         shop.subscribe("acme/mail", "mails", mail_policy).await;
@@ -211,7 +211,7 @@ async fn captured_event_reaches_claimless_subscriptions_once() {
 /// others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copies_of_an_event_in_flight_reach_each_subscription_once() {
-    let shop = Shop::set(&Launch::default()).await;
+    let shop = Shop::start(&Launch::default()).await;
     shop.subscribe("acme/ledger", "paid", "none").await;
     shop.subscribe("acme/mail", "mails", "strict").await;
     shop.subscribe("zeta/app", "orders", "event").await;
@@ -233,7 +233,7 @@ async fn copies_of_an_event_in_flight_reach_each_subscription_once() {
 #[tokio::test]
 async fn event_missed_by_a_full_queue_can_be_redriven() {
     let settings = vec![("SNAVIO_STORE_QUEUE_DEPTH_MAX".to_owned(), "1".to_owned())];
-    let shop = Shop::set(&Launch { settings, ..Launch::default() }).await;
+    let shop = Shop::start(&Launch { settings, ..Launch::default() }).await;
     assert_eq!(shop.post("e-0", 1).await.0, 202);
     assert_eq!(shop.received(&shop.ledger, "paid").await, ["e-0"]);
     // The gateway does not count a queue for every message: it may still accept a few into a full queue.
@@ -269,7 +269,7 @@ async fn event_missed_by_a_full_queue_can_be_redriven() {
 /// and the other subscriptions get the event.
 #[tokio::test]
 async fn unreadable_order_affects_only_its_own_subscription() {
-    let shop = Shop::set(&Launch::default()).await;
+    let shop = Shop::start(&Launch::default()).await;
     let mut body = subscription("seen");
     body["order"] = json!({ "entity": "/amount", "number": "/currency", "mode": "strict" });
     body["queue"] = json!("orders");
@@ -334,7 +334,7 @@ async fn unreadable_order_affects_only_its_own_subscription() {
 async fn wide_event_batch_is_settled_in_bounded_commits() {
     const SUBSCRIBERS: usize = 300;
     const EVENTS: usize = 40;
-    let shop = Shop::set(&Launch::default()).await;
+    let shop = Shop::start(&Launch::default()).await;
     let services: Vec<_> = (0..SUBSCRIBERS).map(|n| json!({ "name": format!("acme/s{n}") })).collect();
     let subscriptions: Vec<_> = (0..SUBSCRIBERS)
         .map(|n| {
@@ -372,7 +372,7 @@ async fn count_commits(node: &Node) -> f64 {
 /// once. So a batch has a limit for them, and the gateway checks it before it settles anything.
 #[tokio::test]
 async fn batch_over_the_destination_limit_is_refused_unsettled() {
-    let shop = Shop::set(&Launch::default()).await;
+    let shop = Shop::start(&Launch::default()).await;
     let wide = 41;
     let services: Vec<_> = (0..wide).map(|n| json!({ "name": format!("acme/s{n}") })).collect();
     let subscriptions: Vec<_> = (0..wide)

@@ -12,7 +12,7 @@ use crate::shell::Shell;
 use crate::wire::{Answered, metric, post_json};
 
 /// `zeta/bank` has the route `pay`, and `acme/shop` has no grant for it yet.
-struct Desk {
+struct Fixture {
     node: Node,
     shop: Credentials,
     bank: Credentials,
@@ -29,8 +29,8 @@ fn grant_of(source: &str) -> Value {
     json!({ "source": source, "target": "zeta/bank", "name": "pay" })
 }
 
-impl Desk {
-    async fn set() -> Self {
+impl Fixture {
+    async fn start() -> Self {
         let node = Node::start();
         let registry = json!({
             "tenants": [{ "name": "acme" }, { "name": "zeta" }],
@@ -76,33 +76,33 @@ async fn pending(caller: &Api) -> Vec<Value> {
 /// REG-8
 #[tokio::test]
 async fn approved_grant_request_lets_the_first_message_through() {
-    let desk = Desk::set().await;
-    let shop = desk.service(&desk.shop).await;
-    assert_eq!(desk.pay().await, 403);
+    let fixture = Fixture::start().await;
+    let shop = fixture.service(&fixture.shop).await;
+    assert_eq!(fixture.pay().await, 403);
     let mut request = grant_of("acme/shop");
     request["purpose"] = "orders".into();
     assert_eq!(call(&shop, "/v1/grant-requests", request.clone()).await.0, 201);
     assert_eq!(call(&shop, "/v1/grant-requests", request).await.0, 200, "requested already");
-    for caller in [&shop, &desk.acme, &desk.zeta] {
+    for caller in [&shop, &fixture.acme, &fixture.zeta] {
         let [request] = <[Value; 1]>::try_from(pending(caller).await).unwrap();
         assert_eq!((&request["source"], &request["purpose"]), (&json!("acme/shop"), &json!("orders")));
     }
     // The requester cannot approve its own request.
-    for caller in [&shop, &desk.acme] {
+    for caller in [&shop, &fixture.acme] {
         assert_eq!(call(caller, "/v1/grant-requests/approve", grant_of("acme/shop")).await.0, 404);
     }
-    assert_eq!(desk.pay().await, 403);
+    assert_eq!(fixture.pay().await, 403);
 
-    let version = desk.node.get("/v1/registry").await["version"].as_i64().unwrap();
+    let version = fixture.node.get("/v1/registry").await["version"].as_i64().unwrap();
     let mut approve = grant_of("acme/shop");
     approve["expires_at"] = "2020-01-01T00:00:00Z".into();
-    assert_eq!(call(&desk.zeta, "/v1/grant-requests/approve", approve.clone()).await.0, 400);
+    assert_eq!(call(&fixture.zeta, "/v1/grant-requests/approve", approve.clone()).await.0, 400);
     approve["expires_at"] = "2999-01-01T00:00:00Z".into();
-    let (status, grant) = call(&desk.zeta, "/v1/grant-requests/approve?why=fine", approve).await;
+    let (status, grant) = call(&fixture.zeta, "/v1/grant-requests/approve?why=fine", approve).await;
     assert_eq!((status, &grant["expires_at"]), (200, &json!("2999-01-01T00:00:00.000Z")));
-    assert_eq!(desk.pay().await, 202);
-    assert!(pending(&desk.zeta).await.is_empty());
-    let log = desk.node.get(&format!("/v1/registry/changes?since={version}")).await;
+    assert_eq!(fixture.pay().await, 202);
+    assert!(pending(&fixture.zeta).await.is_empty());
+    let log = fixture.node.get(&format!("/v1/registry/changes?since={version}")).await;
     let steps = log["items"]
         .as_array()
         .unwrap()
@@ -117,27 +117,27 @@ async fn approved_grant_request_lets_the_first_message_through() {
 /// REG-8
 #[tokio::test]
 async fn request_is_declined_by_owner_or_withdrawn_by_requester() {
-    let desk = Desk::set().await;
-    let bank = desk.service(&desk.bank).await;
-    for (requester, decliner) in [(&desk.acme, &desk.zeta), (&desk.acme, &desk.acme)] {
+    let fixture = Fixture::start().await;
+    let bank = fixture.service(&fixture.bank).await;
+    for (requester, decliner) in [(&fixture.acme, &fixture.zeta), (&fixture.acme, &fixture.acme)] {
         assert_eq!(call(requester, "/v1/grant-requests", grant_of("acme/shop")).await.0, 201);
         assert_eq!(call(&bank, "/v1/grant-requests/decline", grant_of("acme/shop")).await.0, 403);
         assert_eq!(call(decliner, "/v1/grant-requests/decline?why=no", grant_of("acme/shop")).await.0, 200);
         assert_eq!(call(decliner, "/v1/grant-requests/decline", grant_of("acme/shop")).await.0, 404);
-        assert!(pending(&desk.zeta).await.is_empty());
+        assert!(pending(&fixture.zeta).await.is_empty());
     }
-    assert_eq!(desk.pay().await, 403);
-    assert_eq!(call(&desk.zeta, "/v1/grant-requests/approve", grant_of("acme/shop")).await.0, 404);
+    assert_eq!(fixture.pay().await, 403);
+    assert_eq!(call(&fixture.zeta, "/v1/grant-requests/approve", grant_of("acme/shop")).await.0, 404);
 }
 
 /// REG-8: the gateway refuses the attempt in the same words whether or not the source exists, counts it and
 /// audits it.
 #[tokio::test]
 async fn request_for_a_foreign_source_is_refused() {
-    let mut desk = Desk::set().await;
-    let bank = desk.service(&desk.bank).await;
+    let mut fixture = Fixture::start().await;
+    let bank = fixture.service(&fixture.bank).await;
     let attempts =
-        [(&bank, "acme/shop"), (&bank, "no/body"), (&desk.zeta, "acme/shop"), (&desk.zeta, "no/body")];
+        [(&bank, "acme/shop"), (&bank, "no/body"), (&fixture.zeta, "acme/shop"), (&fixture.zeta, "no/body")];
     let mut answers = Vec::new();
     for (caller, source) in attempts {
         let (status, mut problem) = call(caller, "/v1/grant-requests", grant_of(source)).await;
@@ -148,11 +148,11 @@ async fn request_for_a_foreign_source_is_refused() {
         answers.push(problem);
     }
     assert!(answers.iter().all(|answer| *answer == answers[0]));
-    assert!(pending(&desk.node.operator()).await.is_empty());
-    assert_eq!(metric(&desk.node, "snavio_foreign_source_total").await, Some(4.0));
-    assert!(desk.node.said().contains("the source is not the caller's own"));
-    desk.node.stop();
-    let store = desk.node.engine().open(desk.node.folder()).await;
+    assert!(pending(&fixture.node.operator()).await.is_empty());
+    assert_eq!(metric(&fixture.node, "snavio_foreign_source_total").await, Some(4.0));
+    assert!(fixture.node.said().contains("the source is not the caller's own"));
+    fixture.node.stop();
+    let store = fixture.node.engine().open(fixture.node.folder()).await;
     let record = store.audit(Serial(0), 10).await.unwrap();
     let attempts_on_record: Vec<_> =
         record.iter().map(|action| (action.action.as_str(), action.object.as_str())).collect();
@@ -168,16 +168,16 @@ async fn request_for_a_foreign_source_is_refused() {
 /// nor fills the registry.
 #[tokio::test]
 async fn pending_requests_are_bounded() {
-    let desk = Desk::set().await;
-    desk.node.apply(&json!({ "services": [{ "name": "acme/stall" }] })).await;
+    let fixture = Fixture::start().await;
+    fixture.node.apply(&json!({ "services": [{ "name": "acme/stall" }] })).await;
     for n in 0..snavio_model::limits::GRANT_REQUESTS_MAX {
-        assert_eq!(desk.request_numbered(n).await.0, 201);
+        assert_eq!(fixture.request_numbered(n).await.0, 201);
     }
-    let (status, problem) = desk.request_numbered(1000).await;
+    let (status, problem) = fixture.request_numbered(1000).await;
     let detail = problem["detail"].as_str().unwrap();
     assert!(status == 409 && detail.contains("500 requests of tenant acme wait already"), "{problem}");
-    assert_eq!(desk.request_numbered(1).await.0, 200);
-    let bank = desk.service(&desk.bank).await;
+    assert_eq!(fixture.request_numbered(1).await.0, 200);
+    let bank = fixture.service(&fixture.bank).await;
     let other = json!({ "source": "zeta/bank", "target": "acme/shop", "name": "refund" });
     assert_eq!(call(&bank, "/v1/grant-requests", other).await.0, 201, "other tenants can still request");
 }
@@ -186,7 +186,7 @@ async fn pending_requests_are_bounded() {
 /// the target.
 #[tokio::test]
 async fn request_reveals_nothing_of_another_tenant() {
-    let desk = Desk::set().await;
+    let fixture = Fixture::start().await;
     let answers_for = async |target: &str| {
         let body = json!({ "source": "acme/shop", "target": target, "name": "pay", "purpose": "orders" });
         let mut answers = Vec::new();
@@ -197,11 +197,11 @@ async fn request_reveals_nothing_of_another_tenant() {
             if path.len() > "/v1/grant-requests".len() {
                 body.as_object_mut().unwrap().remove("purpose");
             }
-            let (status, mut answer) = call(&desk.acme, &path, body).await;
+            let (status, mut answer) = call(&fixture.acme, &path, body).await;
             for own in ["asked_at", "correlation_id", "traceparent"] {
                 answer[own].take();
             }
-            let listed = pending(&desk.acme).await.len();
+            let listed = pending(&fixture.acme).await.len();
             answers.push((status, answer.to_string().replace(target, "a target"), listed));
         }
         answers
@@ -213,7 +213,7 @@ async fn request_reveals_nothing_of_another_tenant() {
     assert_eq!(answers_for("nobody/random").await, existing);
 
     let (status, problem) = call(
-        &desk.acme,
+        &fixture.acme,
         "/v1/grant-requests",
         json!({ "source": "acme/shop", "target": "acme/random", "name": "pay" }),
     )
@@ -221,12 +221,12 @@ async fn request_reveals_nothing_of_another_tenant() {
     assert!(status == 409 && problem.to_string().contains("acme/random is not registered"), "{problem}");
     // The owner of the name sees the request, and cannot approve it while the target is not registered.
     let random = json!({ "source": "acme/shop", "target": "zeta/random", "name": "pay" });
-    assert_eq!(call(&desk.acme, "/v1/grant-requests", random.clone()).await.0, 201);
-    assert_eq!(pending(&desk.zeta).await.len(), 1);
-    let (status, problem) = call(&desk.zeta, "/v1/grant-requests/approve", random.clone()).await;
+    assert_eq!(call(&fixture.acme, "/v1/grant-requests", random.clone()).await.0, 201);
+    assert_eq!(pending(&fixture.zeta).await.len(), 1);
+    let (status, problem) = call(&fixture.zeta, "/v1/grant-requests/approve", random.clone()).await;
     assert!(status == 409 && problem.to_string().contains("zeta/random is not registered"), "{problem}");
-    desk.node.apply(&json!({ "services": [{ "name": "zeta/random" }] })).await;
-    assert_eq!(call(&desk.zeta, "/v1/grant-requests/approve", random).await.0, 200);
+    fixture.node.apply(&json!({ "services": [{ "name": "zeta/random" }] })).await;
+    assert_eq!(call(&fixture.zeta, "/v1/grant-requests/approve", random).await.0, 200);
 }
 
 async fn get_text(caller: &Api, path: &str) -> String {
@@ -237,36 +237,36 @@ async fn get_text(caller: &Api, path: &str) -> String {
 /// platform-wide auditors see which person or service made it.
 #[tokio::test]
 async fn foreign_tenant_does_not_see_the_requester() {
-    let desk = Desk::set().await;
-    let auditor = issue(&desk.node, "otto", "auditor", None).await.token;
-    let auditor = desk.node.api().with_token(&auditor);
-    let [acme, zeta] = &desk.token_ids;
+    let fixture = Fixture::start().await;
+    let auditor = issue(&fixture.node, "otto", "auditor", None).await.token;
+    let auditor = fixture.node.api().with_token(&auditor);
+    let [acme, zeta] = &fixture.token_ids;
 
     let log = "/v1/registry/changes?limit=1000";
     let ask = "/v1/grant-requests?why=between-us";
-    assert_eq!(call(&desk.acme, ask, grant_of("acme/shop")).await.0, 201);
-    assert_eq!(pending(&desk.zeta).await[0]["asked_by"], "acme");
+    assert_eq!(call(&fixture.acme, ask, grant_of("acme/shop")).await.0, 201);
+    assert_eq!(pending(&fixture.zeta).await[0]["asked_by"], "acme");
     for path in ["/v1/grant-requests", "/v1/registry", log] {
-        let text = get_text(&desk.zeta, path).await;
+        let text = get_text(&fixture.zeta, path).await;
         assert!(text.contains("acme/shop") && !text.contains(acme) && !text.contains("between-us"), "{text}");
     }
-    for caller in [&desk.acme, &desk.node.operator(), &auditor] {
+    for caller in [&fixture.acme, &fixture.node.operator(), &auditor] {
         assert!(get_text(caller, "/v1/grant-requests").await.contains(acme));
     }
-    assert!(get_text(&desk.node.operator(), log).await.contains("between-us"));
+    assert!(get_text(&fixture.node.operator(), log).await.contains("between-us"));
 
     let decline = "/v1/grant-requests/decline?why=between-us";
-    assert_eq!(call(&desk.acme, decline, grant_of("acme/shop")).await.0, 200);
-    let text = get_text(&desk.zeta, log).await;
+    assert_eq!(call(&fixture.acme, decline, grant_of("acme/shop")).await.0, 200);
+    let text = get_text(&fixture.zeta, log).await;
     assert!(!text.contains(acme) && !text.contains("between-us"), "{text}");
     // The target's owner does not see a service's client id either. It sees its own people's actions in full.
-    let shop = desk.service(&desk.shop).await;
+    let shop = fixture.service(&fixture.shop).await;
     assert_eq!(call(&shop, ask, grant_of("acme/shop")).await.0, 201);
-    assert_eq!(pending(&desk.zeta).await[0]["asked_by"], "acme");
-    assert_eq!(call(&desk.zeta, "/v1/grant-requests/decline?why=no", grant_of("acme/shop")).await.0, 200);
-    let text = get_text(&desk.zeta, log).await;
+    assert_eq!(pending(&fixture.zeta).await[0]["asked_by"], "acme");
+    assert_eq!(call(&fixture.zeta, "/v1/grant-requests/decline?why=no", grant_of("acme/shop")).await.0, 200);
+    let text = get_text(&fixture.zeta, log).await;
     assert!(
-        text.contains(zeta) && !text.contains(&desk.shop.client_id) && !text.contains("between-us"),
+        text.contains(zeta) && !text.contains(&fixture.shop.client_id) && !text.contains("between-us"),
         "{text}"
     );
 }
@@ -274,16 +274,19 @@ async fn foreign_tenant_does_not_see_the_requester() {
 /// REG-24: the removal of a service removes its requests and the requests for grants of it.
 #[tokio::test]
 async fn requests_are_removed_with_their_services() {
-    let desk = Desk::set().await;
-    assert_eq!(call(&desk.acme, "/v1/grant-requests", grant_of("acme/shop")).await.0, 201);
-    let removed = desk.acme.call(Method::DELETE, "/v1/tenants/acme/services/shop", None).await.unwrap();
+    let fixture = Fixture::start().await;
+    assert_eq!(call(&fixture.acme, "/v1/grant-requests", grant_of("acme/shop")).await.0, 201);
+    let removed = fixture.acme.call(Method::DELETE, "/v1/tenants/acme/services/shop", None).await.unwrap();
     assert!(removed.to_string().contains("grant_request acme/shop>zeta/bank:pay"), "{removed}");
-    assert!(pending(&desk.zeta).await.is_empty());
+    assert!(pending(&fixture.zeta).await.is_empty());
     // A later tenant of the same name must not see the requests of the removed one.
-    desk.node.apply(&json!({ "tenants": [{ "name": "new" }], "services": [{ "name": "acme/shop" }] })).await;
+    fixture
+        .node
+        .apply(&json!({ "tenants": [{ "name": "new" }], "services": [{ "name": "acme/shop" }] }))
+        .await;
     let ask = json!({ "source": "acme/shop", "target": "new/none", "name": "pay" });
-    assert_eq!(call(&desk.acme, "/v1/grant-requests", ask).await.0, 201);
-    let removed = desk.node.operator().call(Method::DELETE, "/v1/tenants/new", None).await.unwrap();
+    assert_eq!(call(&fixture.acme, "/v1/grant-requests", ask).await.0, 201);
+    let removed = fixture.node.operator().call(Method::DELETE, "/v1/tenants/new", None).await.unwrap();
     assert!(removed.to_string().contains("grant_request acme/shop>new/none:pay"), "{removed}");
 }
 
@@ -371,34 +374,34 @@ async fn put_grant(caller: &Api, name: &str) -> (u16, Value) {
 /// REG-2, REG-8
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn grant_for_a_missing_route_has_a_warning() {
-    let desk = Desk::set().await;
+    let fixture = Fixture::start().await;
     let warning = "grant acme/shop > zeta/bank: payy: zeta/bank has no route and no event type payy, so messages under this \
                    grant are refused (route-missing) until one is registered; did you mean pay?";
-    let (status, granted) = put_grant(&desk.zeta, "payy").await;
+    let (status, granted) = put_grant(&fixture.zeta, "payy").await;
     assert_eq!((status, &granted["warnings"]), (201, &json!([warning])), "{granted}");
     assert_eq!((&granted["source"], &granted["name"]), (&json!("acme/shop"), &json!("payy")), "{granted}");
     for name in ["pay", "*"] {
-        let (status, granted) = put_grant(&desk.zeta, name).await;
+        let (status, granted) = put_grant(&fixture.zeta, name).await;
         assert_eq!((status, granted.get("warnings")), (201, None), "{granted}");
     }
-    let shop = desk.service(&desk.shop).await;
+    let shop = fixture.service(&fixture.shop).await;
     let asked = json!({ "source": "acme/shop", "target": "zeta/bank", "name": "pax" });
     assert_eq!(call(&shop, "/v1/grant-requests", asked.clone()).await.0, 201);
-    let (status, approved) = call(&desk.zeta, "/v1/grant-requests/approve", asked).await;
+    let (status, approved) = call(&fixture.zeta, "/v1/grant-requests/approve", asked).await;
     assert_eq!((status, approved["warnings"].as_array().map(Vec::len)), (200, Some(1)), "{approved}");
 
     for dry_run in [true, false] {
         let file = json!({ "grants": [shop_grant("payy"), shop_grant("pay")], "dry_run": dry_run });
-        let (status, applied) = call(&desk.node.operator(), "/v1/registry/apply", file).await;
+        let (status, applied) = call(&fixture.node.operator(), "/v1/registry/apply", file).await;
         assert_eq!((status, &applied["warnings"]), (200, &json!([warning])), "{applied}");
         let route =
             json!({ "target": "zeta/bank", "name": "payy", "queue": "pay", "dead_letter_queue": "dead" });
         let file = json!({ "grants": [shop_grant("payy")], "routes": [route], "dry_run": true });
-        let (_, applied) = call(&desk.node.operator(), "/v1/registry/apply", file).await;
+        let (_, applied) = call(&fixture.node.operator(), "/v1/registry/apply", file).await;
         assert_eq!(applied.get("warnings"), None, "the file has the route: {applied}");
     }
 
-    let shell = Shell::at(&desk.node);
+    let shell = Shell::at(&fixture.node);
     let file = shell.write("grants.json", &json!({ "grants": [shop_grant("payy")] }).to_string());
     let line = format!("warning: {warning}");
     for words in [

@@ -105,7 +105,7 @@ impl Shop {
     /// A shop with an adapter for each provider, under its preset's name. The ledger subscribes to all their
     /// events.
     async fn with_adapters(settings: Value) -> Self {
-        let shop = Self::with(settings).await;
+        let shop = Self::with_settings(settings).await;
         let types: Vec<_> = PROVIDERS
             .iter()
             .map(|provider| json!({ "owner": "acme/shop", "name": provider.event_type }))
@@ -408,7 +408,7 @@ async fn secrets_rotate_with_overlap_and_are_never_shown() {
 /// MSG-7, REG-1
 #[tokio::test]
 async fn unusable_adapter_is_not_registered() {
-    let shop = Shop::set().await;
+    let shop = Shop::start().await;
     shop.node.apply(&json!({ "event_types": [{ "owner": "acme/shop", "name": "stripe.event" }] })).await;
     let secrets_expected = "an adapter has 1 to 4 secrets";
     let preset_expected = "preset must be telegram, google-calendar, github or stripe";
@@ -458,7 +458,7 @@ async fn unusable_adapter_is_not_registered() {
 /// subscribers, during the work and after it.
 #[tokio::test]
 async fn provider_learns_acceptance_but_no_outcome() {
-    let shop = Shop::set().await;
+    let shop = Shop::start().await;
     let registry = json!({
         "event_types": [{ "owner": "acme/shop", "name": "stripe.event" }],
         "subscriptions": [{
@@ -496,7 +496,7 @@ async fn provider_learns_acceptance_but_no_outcome() {
 /// MSG-7, MSG-10
 #[tokio::test]
 async fn member_data_needs_a_valid_whole_body() {
-    let shop = Shop::set().await;
+    let shop = Shop::start().await;
     let settings = json!({
         "service": "acme/shop", "source": "till", "event_type": "order.paid", "id": "external",
         "external_id": [{ "pointer": "/sale" }], "data": "members",
@@ -549,7 +549,7 @@ async fn signed_events_need_a_signature_over_the_whole_event() {
 /// MSG-7, CLM-20
 #[tokio::test]
 async fn claim_retention_shorter_than_adapter_tolerance_is_refused() {
-    let shop = Shop::set().await;
+    let shop = Shop::start().await;
     let [tolerant, tight, too_tolerant] = [3600, 120, 121].map(|tolerance| {
         json!({
             "preset": "stripe", "service": "acme/shop", "event_type": "order.lost", "secrets": [SECRET],
@@ -612,7 +612,7 @@ async fn guessed_secrets_are_throttled_without_locking_out_providers() {
 /// adapter keeps the two apart.
 #[tokio::test]
 async fn id_prefixes_separate_an_event_of_two_adapters() {
-    let shop = Shop::set().await;
+    let shop = Shop::start().await;
 
     let posted = json!({
         "target": "acme/ledger", "events_of": "acme/ledger", "name": "posted", "queue": "paid",
@@ -642,7 +642,7 @@ async fn id_prefixes_separate_an_event_of_two_adapters() {
 /// MSG-7, MSG-4: the signature of Standard Webhooks covers the id, the time and the body.
 #[tokio::test]
 async fn standard_webhooks_provider_signs_its_whole_event() {
-    let shop = Shop::with(json!({ "signed_events": true })).await;
+    let shop = Shop::with_settings(json!({ "signed_events": true })).await;
     let secret = shop.shop.hmac_secret.clone();
     let settings = json!({
         "service": "acme/shop", "source": "svix", "event_type": "order.paid", "id": "external",
@@ -665,7 +665,7 @@ async fn standard_webhooks_provider_signs_its_whole_event() {
 /// MSG-7
 #[tokio::test]
 async fn adapter_reads_base64_signature_and_type_suffix() {
-    let shop = Shop::set().await;
+    let shop = Shop::start().await;
     let settings = json!({
         "service": "acme/shop", "source": "ci", "event_type": "order",
         "event_type_suffix": { "pointer": "/kind" }, "external_id": [{ "pointer": "/build/id" }],
