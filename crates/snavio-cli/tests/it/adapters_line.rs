@@ -1,4 +1,4 @@
-//! Adapters and ids from content on the command line (MSG-7).
+//! The `adapters` commands, adapters in registry files, and event ids derived from content (MSG-7).
 
 use serde_json::{Value, json};
 
@@ -9,8 +9,8 @@ use crate::wire::{Answered, http};
 
 /// MSG-7, REG-1
 #[tokio::test]
-async fn an_adapter_is_put_shown_listed_and_removed() {
-    let shop = Shop::set().await;
+async fn adapter_is_put_shown_listed_and_removed() {
+    let shop = Shop::start().await;
     let shell = Shell::at(&shop.node);
     shell.write("one.secret", "the first secret\n");
     shell.write("two.secret", "the second secret");
@@ -34,22 +34,30 @@ async fn an_adapter_is_put_shown_listed_and_removed() {
         .run("adapters put ci --service acme/shop --file ci.json --secret-file one.secret --output json");
     assert_eq!((made.code, &made.json()["id"]), (Some(0), &json!("derived")), "{made:?}");
     let listed = shell.run("adapters list --output json").json();
-    let names: Vec<_> = listed.as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap()).collect();
+    let names: Vec<_> =
+        listed.as_array().unwrap().iter().map(|adapter| adapter["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["bot", "ci"]);
     assert_eq!(shell.run("get adapters --output json").json(), listed);
     let shown = shell.run("adapters show acme/bot --output json").json();
     assert_eq!(shown["verification"]["header"], "X-Telegram-Bot-Api-Secret-Token");
     assert_eq!(shell.run("adapters remove acme/bot --why over").code, Some(0));
     assert_eq!(shell.run("adapters show acme/bot").code, Some(1));
-    assert_eq!(shell.run("adapters show bot").code, Some(2), "a name alone is none");
+    assert_eq!(shell.run("adapters show bot").code, Some(2), "the tenant is missing");
+}
+
+/// The step of an apply that concerns the adapter `acme/hub`.
+fn hub_step(answer: &Value) -> Option<&Value> {
+    let mut changes = answer["changes"].as_array().unwrap().iter();
+    let adapter = changes.find(|change| change["kind"] == "adapter" && change["name"] == "acme/hub");
+    adapter.map(|change| &change["step"])
 }
 
 /// MSG-7, REG-4
 #[tokio::test]
-async fn a_file_names_adapters_and_prunes_those_it_does_not_name() {
-    let shop = Shop::set().await;
+async fn apply_prunes_adapters_the_file_lacks() {
+    let shop = Shop::start().await;
     let shell = Shell::at(&shop.node);
-    let file = |adapters: &str| {
+    let apply = |adapters: &str| {
         let registry = format!(
             "tenants: [{{ name: acme }}]\nservices: [{{ name: acme/shop }}, {{ name: acme/ledger }}]\n\
             event_types: [{{ owner: acme/shop, name: order.paid }}]\nadapters:\n{adapters}"
@@ -57,26 +65,22 @@ async fn a_file_names_adapters_and_prunes_those_it_does_not_name() {
         shell.write("registry.yaml", &registry);
         shell.run("apply -f registry.yaml --prune --output json").json()
     };
-    let step = |answer: &Value, name: &str| {
-        let changes = answer["changes"].as_array().unwrap();
-        changes.iter().find(|it| it["kind"] == "adapter" && it["name"] == name).map(|it| it["step"].clone())
-    };
     let hub = "  - { name: hub, preset: github, service: acme/shop, event_type: order.paid, secrets: [a secret of theirs] }\n";
-    assert_eq!(step(&file(hub), "acme/hub"), Some(json!("add")));
-    assert_eq!(file(hub)["changes"], json!([]), "the same again");
+    assert_eq!(hub_step(&apply(hub)), Some(&json!("add")));
+    assert_eq!(apply(hub)["changes"], json!([]), "the same file changes nothing");
     let without = hub.replace(", secrets: [a secret of theirs]", "");
-    assert_eq!(file(&without)["changes"], json!([]), "its secrets stay");
+    assert_eq!(apply(&without)["changes"], json!([]), "a file without secrets keeps the registered ones");
     let suffix = without.replace(" }", ", event_type_suffix: { header: X-GitHub-Event } }");
-    let changed = file(&suffix);
-    assert_eq!(step(&changed, "acme/hub"), Some(json!("change")));
+    let changed = apply(&suffix);
+    assert_eq!(hub_step(&changed), Some(&json!("change")));
     assert!(!changed.to_string().contains("secrets"), "{changed}");
-    assert_eq!(step(&file("  []\n"), "acme/hub"), Some(json!("remove")));
+    assert_eq!(hub_step(&apply("  []\n")), Some(&json!("remove")));
 }
 
 /// MSG-7
 #[tokio::test]
-async fn an_event_sent_with_an_external_id_has_the_id_of_the_reference() {
-    let shop = Shop::set().await;
+async fn external_id_derives_the_same_event_id_as_python() {
+    let shop = Shop::start().await;
     let shell = Shell::at(&shop.node);
     let credentials = shell.write("shop.json", &serde_json::to_string(&shop.shop).unwrap());
     let emit = |external_id: &str, data: &str| {
@@ -100,7 +104,7 @@ async fn an_event_sent_with_an_external_id_has_the_id_of_the_reference() {
         assert_eq!(again.json()["duplicate"], true, "{again:?}");
     }
     assert_eq!(shop.delivered().await.len(), cases.len());
-    assert_eq!(emit("x", "{").code, Some(2), "no JSON");
+    assert_eq!(emit("x", "{").code, Some(2), "the data is not JSON");
     let both = format!("emit -c {credentials} --event order.paid --external-id x --id y 1");
     assert_eq!(shell.run(&both).code, Some(2));
 }

@@ -1,4 +1,5 @@
-//! Holds, erasures and the archive, as far as they can be seen without years passing (CLM-17, CLM-18).
+//! Legal holds, erasures and the archive, in the parts that a test can see without years passing (CLM-17,
+//! CLM-18).
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -10,7 +11,7 @@ use crate::people::issue;
 use crate::shell::Shell;
 use crate::wire::metric;
 
-/// `acme/ledger` does work of its own, by a route that keeps it for an audit.
+/// `acme/ledger` begins its own work through the claims API, on a route with the claim policy `ledger`.
 struct Books {
     node: Node,
     ledger: Api,
@@ -38,7 +39,7 @@ impl Books {
             .await
     }
 
-    /// Work that was begun and is complete.
+    /// Begins and completes work under this id.
     async fn post(&self, id: &str) {
         let (status, begun) = self.begin(id, 10).await;
         assert_eq!(status, 201, "{begun}");
@@ -50,32 +51,32 @@ impl Books {
     }
 }
 
-async fn call(who: &Api, path: &str, body: Value) -> (u16, Value) {
-    verdict(who.send(Method::POST, path, Some(body.to_string().into_bytes()), "application/json").await)
+async fn call(caller: &Api, path: &str, body: Value) -> (u16, Value) {
+    verdict(caller.send(Method::POST, path, Some(body.to_string().into_bytes()), "application/json").await)
 }
 
-async fn get(who: &Api, path: &str) -> (u16, Value) {
-    verdict(who.send(Method::GET, path, None, "").await)
+async fn get(caller: &Api, path: &str) -> (u16, Value) {
+    verdict(caller.send(Method::GET, path, None, "").await)
 }
 
-/// The erasures that somebody sees, once there are so many: lists may be a moment behind.
-async fn erasures(who: &Api, count: usize) -> Vec<Value> {
+/// Waits until the caller's list has `count` erasures, because lists may lag, and returns them.
+async fn listed_erasures(caller: &Api, count: usize) -> Vec<Value> {
     eventually("the erasures are listed", async || {
-        let (status, listed) = get(who, "/v1/erasures").await;
+        let (status, listed) = get(caller, "/v1/erasures").await;
         assert_eq!(status, 200, "{listed}");
-        listed["items"].as_array().filter(|it| it.len() == count).cloned()
+        listed["items"].as_array().filter(|items| items.len() == count).cloned()
     })
     .await
 }
 
 /// CLM-18
 #[tokio::test]
-async fn what_is_held_cannot_be_erased_and_what_is_erased_is_still_known() {
+async fn held_id_is_not_erased_and_erased_id_stays_known() {
     let books = Books::open(&Launch::default()).await;
     let operator = books.node.operator();
     let id = new_id();
     let erasure = json!({ "tenant": "acme", "eventId": id, "why": "request 4711" });
-    assert_eq!(call(&operator, "/v1/erasures", erasure.clone()).await.0, 404, "there is nothing yet");
+    assert_eq!(call(&operator, "/v1/erasures", erasure.clone()).await.0, 404, "the id is unknown");
     assert_eq!(books.begin(&id, 10).await.0, 201);
     let (status, busy) = call(&operator, "/v1/erasures", erasure.clone()).await;
     assert_eq!((status, &busy["reason"]), (409, &json!("in_progress")), "{busy}");
@@ -93,9 +94,16 @@ async fn what_is_held_cannot_be_erased_and_what_is_erased_is_still_known() {
     assert!(held["detail"].as_str().unwrap().contains(&hold.to_string()), "{held}");
     let listed = shell.run("holds list --tenant acme --output json").json();
     assert_eq!(listed["items"][0]["why"], "a lawsuit", "{listed}");
-    let lifted =
-        shell.run_words(&["holds", "lift", &hold.to_string(), "--why", "it is over", "--output", "json"]);
-    assert_eq!((lifted.code, &lifted.json()["liftedWhy"]), (Some(0), &json!("it is over")));
+    let lifted = shell.run_words(&[
+        "holds",
+        "lift",
+        &hold.to_string(),
+        "--why",
+        "the lawsuit ended",
+        "--output",
+        "json",
+    ]);
+    assert_eq!((lifted.code, &lifted.json()["liftedWhy"]), (Some(0), &json!("the lawsuit ended")));
 
     let erased =
         shell.run_words(&["erase", &id, "--tenant", "acme", "--why", "request 4711", "--output", "json"]);
@@ -127,18 +135,19 @@ async fn what_is_held_cannot_be_erased_and_what_is_erased_is_still_known() {
     let (status, whole) = get(&operator, &format!("/v1/conflicts/{conflict}")).await;
     assert_eq!((status, &whole["original"]["erased"]), (200, &json!(true)), "{whole}");
 
-    assert_eq!(erasures(&operator, 1).await[0]["why"], "request 4711");
-    let all = ["hold.set", "hold.lift", "claim.erase"];
-    let has = |items: &[Value], action: &str| items.iter().any(|it| it["action"] == action);
-    books.node.items("/v1/audit", |items| all.iter().all(|action| has(items, action))).await;
+    assert_eq!(listed_erasures(&operator, 1).await[0]["why"], "request 4711");
+    let actions = ["hold.set", "hold.lift", "claim.erase"];
+    let is_audited =
+        |items: &[Value]| actions.iter().all(|action| items.iter().any(|item| item["action"] == *action));
+    books.node.items("/v1/audit", is_audited).await;
 }
 
 /// CLM-18, REG-9
 #[tokio::test]
-async fn accounting_holds_and_lifts_and_says_why() {
+async fn accounting_sets_holds_in_its_own_tenant() {
     let books = Books::open(&Launch::default()).await;
     let token = issue(&books.node, "books", "accounting-ops", Some("acme")).await.token;
-    let books_keeper = books.node.api().with_token(&token);
+    let bookkeeper = books.node.api().with_token(&token);
     for (body, status) in [
         (json!({ "why": "" }), 400),
         (json!({ "why": "x", "eventId": "a", "destination": "acme/ledger:import" }), 400),
@@ -148,40 +157,39 @@ async fn accounting_holds_and_lifts_and_says_why() {
         (json!({ "why": "x", "destination": "acme/ledger:import" }), 201),
         (json!({ "why": "all of it" }), 201),
     ] {
-        let (answered, told) = call(&books_keeper, "/v1/holds", body.clone()).await;
-        assert_eq!(answered, status, "{body}: {told}");
+        let (actual, answer) = call(&bookkeeper, "/v1/holds", body.clone()).await;
+        assert_eq!(actual, status, "{body}: {answer}");
     }
-    let (_, page) = get(&books_keeper, "/v1/holds").await;
+    let (_, page) = get(&bookkeeper, "/v1/holds").await;
     assert_eq!(page["items"].as_array().map(Vec::len), Some(2), "{page}");
     let id = new_id();
     books.post(&id).await;
-    let (status, held) = call(&books_keeper, "/v1/erasures", json!({ "eventId": id, "why": "x" })).await;
+    let (status, held) = call(&bookkeeper, "/v1/erasures", json!({ "eventId": id, "why": "x" })).await;
     assert_eq!((status, &held["reason"]), (409, &json!("held")), "{held}");
 }
 
-/// CLM-18: a hold keeps claims, and where none are made it would keep nothing.
+/// CLM-18: a hold keeps claims, so the gateway refuses one on a destination that has never made claims.
 #[tokio::test]
-async fn a_destination_without_claims_is_not_held() {
+async fn destination_without_claims_is_not_held() {
     let books = Books::open(&Launch::default()).await;
-    let route = |claim: &str| {
-        json!({ "routes": [{
-            "target": "acme/ledger", "name": "tell", "queue": "told", "dead_letter_queue": "dead",
-            "claim": { "policy": claim },
-        }] })
-    };
     let hold = json!({ "tenant": "acme", "destination": "acme/ledger:tell", "why": "a lawsuit" });
     for (policy, status) in [("none", 404), ("strict", 201), ("none", 201)] {
-        books.node.apply(&route(policy)).await;
-        let (answered, told) = call(&books.node.operator(), "/v1/holds", hold.clone()).await;
-        assert_eq!(answered, status, "{policy}: {told}");
-        let says = told["detail"].as_str().unwrap_or_default();
-        assert!(status == 201 || says.contains("a hold would be on nothing"), "{told}");
+        let route = json!({
+            "target": "acme/ledger", "name": "tell", "queue": "told", "dead_letter_queue": "dead",
+            "claim": { "policy": policy },
+        });
+        books.node.apply(&json!({ "routes": [route] })).await;
+        let (actual, answer) = call(&books.node.operator(), "/v1/holds", hold.clone()).await;
+        assert_eq!(actual, status, "{policy}: {answer}");
+        let detail = answer["detail"].as_str().unwrap_or_default();
+        assert!(status == 201 || detail.contains("a hold would be on nothing"), "{answer}");
     }
 }
 
-/// CLM-18: what a tenant left behind can be held after it is gone; a name that nobody ever had is a typo.
+/// CLM-18: the records of a removed tenant can still be held. The gateway refuses a name that no tenant or
+/// route ever had, because it must be a typing error.
 #[tokio::test]
-async fn what_a_former_tenant_left_behind_can_be_held() {
+async fn former_tenants_records_can_be_held() {
     let books = Books::open(&Launch::default()).await;
     let operator = books.node.operator();
     let more = json!({ "tenants": [{ "name": "brief" }], "services": [{ "name": "brief/app" }], "routes": [{
@@ -197,8 +205,8 @@ async fn what_a_former_tenant_left_behind_can_be_held() {
         "/v1/tenants/brief/services/app",
         "/v1/tenants/brief",
     ] {
-        let (status, gone) = verdict(operator.send(Method::DELETE, path, None, "").await);
-        assert_eq!(status, 200, "{path}: {gone}");
+        let (status, removed) = verdict(operator.send(Method::DELETE, path, None, "").await);
+        assert_eq!(status, 200, "{path}: {removed}");
     }
     for (body, status) in [
         (json!({ "tenant": "brief", "why": "x" }), 201),
@@ -207,13 +215,16 @@ async fn what_a_former_tenant_left_behind_can_be_held() {
         (json!({ "tenant": "brief", "destination": "brief/app:tell", "why": "it never made claims" }), 404),
         (json!({ "tenant": "breif", "why": "x" }), 404),
     ] {
-        let (answered, told) = call(&operator, "/v1/holds", body.clone()).await;
-        assert_eq!(answered, status, "{body}: {told}");
+        let (actual, answer) = call(&operator, "/v1/holds", body.clone()).await;
+        assert_eq!(actual, status, "{body}: {answer}");
     }
     let erasure = json!({ "tenant": "brief", "eventId": "a", "why": "x" });
-    let (status, told) = call(&operator, "/v1/erasures", erasure).await;
-    assert_eq!(status, 404, "{told}");
-    assert!(told["detail"].as_str().is_some_and(|it| it.contains("nothing leads from this id")), "{told}");
+    let (status, answer) = call(&operator, "/v1/erasures", erasure).await;
+    assert_eq!(status, 404, "{answer}");
+    assert!(
+        answer["detail"].as_str().is_some_and(|detail| detail.contains("nothing leads from this id")),
+        "{answer}"
+    );
 }
 
 /// `acme/shop` posts to `zeta/gl`.
@@ -224,7 +235,7 @@ struct TwoTenants {
 }
 
 impl TwoTenants {
-    async fn set() -> Self {
+    async fn start() -> Self {
         let node = Node::launch(&Launch::default());
         let registry = json!({
             "tenants": [{ "name": "acme" }, { "name": "zeta" }],
@@ -252,101 +263,103 @@ impl TwoTenants {
     }
 }
 
-/// CLM-18: whoever was sent something holds it by its id, and whoever sent it cannot erase it; a hold on what is not there is
-/// none, and is refused.
+/// CLM-18: the recipient of a message holds it by its id, and then the sender cannot erase it. The gateway
+/// refuses a hold on an id that it does not know.
 #[tokio::test]
-async fn whoever_was_sent_an_id_holds_it_and_nobody_holds_nothing() {
-    let two = TwoTenants::set().await;
+async fn recipient_holds_an_id_and_unknown_ids_are_refused() {
+    let two = TwoTenants::start().await;
     let id = new_id();
-    let (ours, theirs) =
+    let (sender, recipient) =
         (two.person("accounting-ops", "acme").await, two.person("accounting-ops", "zeta").await);
     let hold = json!({ "eventId": id, "why": "a lawsuit" });
-    for who in [&ours, &theirs] {
-        let (status, told) = call(who, "/v1/holds", hold.clone()).await;
-        assert_eq!((status, &told["reason"]), (404, &json!("not_found")), "{told}");
-        assert!(told["detail"].as_str().unwrap().contains("a hold would be on nothing"), "{told}");
+    for caller in [&sender, &recipient] {
+        let (status, answer) = call(caller, "/v1/holds", hold.clone()).await;
+        assert_eq!((status, &answer["reason"]), (404, &json!("not_found")), "{answer}");
+        assert!(answer["detail"].as_str().unwrap().contains("a hold would be on nothing"), "{answer}");
     }
     assert_eq!(two.post(&id, 10).await.0, 202);
     assert_eq!(drain(&two.node.client(&two.gl), "post").await.len(), 1);
 
-    let (status, held) = call(&theirs, "/v1/holds", hold).await;
+    let (status, held) = call(&recipient, "/v1/holds", hold).await;
     assert_eq!(status, 201, "{held}");
     let erase = json!({ "eventId": id, "why": "request 4711" });
-    let (status, told) = call(&ours, "/v1/erasures", erase.clone()).await;
-    assert_eq!((status, &told["reason"]), (409, &json!("held")), "{told}");
+    let (status, answer) = call(&sender, "/v1/erasures", erase.clone()).await;
+    assert_eq!((status, &answer["reason"]), (409, &json!("held")), "{answer}");
     let lift = format!("/v1/holds/{}/lift", held["holdId"]);
-    assert_eq!(call(&ours, &lift, json!({ "why": "x" })).await.0, 404, "it is not theirs to lift");
-    assert_eq!(call(&theirs, &lift, json!({ "why": "it is over" })).await.0, 200);
-    let (status, told) = call(&ours, "/v1/erasures", erase).await;
-    assert_eq!(status, 200, "{told}");
-    // Whoever may erase sees what was; whoever may only look does not.
-    for (who, count) in [(&ours, 1), (&theirs, 0)] {
-        erasures(who, count).await;
+    assert_eq!(call(&sender, &lift, json!({ "why": "x" })).await.0, 404, "the sender cannot lift it");
+    assert_eq!(call(&recipient, &lift, json!({ "why": "the lawsuit ended" })).await.0, 200);
+    let (status, answer) = call(&sender, "/v1/erasures", erase).await;
+    assert_eq!(status, 200, "{answer}");
+    // Only the tenant that may erase the id sees the erasure. A viewer cannot list erasures at all.
+    for (caller, count) in [(&sender, 1), (&recipient, 0)] {
+        listed_erasures(caller, count).await;
     }
     assert_eq!(get(&two.person("tenant-viewer", "acme").await, "/v1/erasures").await.0, 403);
-    assert_eq!(get(&ours, "/v1/erasures?tenant=zeta").await.0, 404);
+    assert_eq!(get(&sender, "/v1/erasures?tenant=zeta").await.0, 404);
 }
 
-/// CLM-18, CLM-8: whoever sent two contents to another tenant cannot destroy what that one must decide by; the other is
-/// told once it is destroyed, and both tenants' auditors see their own erasures.
+/// CLM-18, CLM-8: a tenant that sent two contents under one id to another tenant cannot erase them while the
+/// other tenant still needs them to decide the conflict. After the erasure, the other tenant gets one
+/// telemetry record, and each tenant's auditor sees that tenant's own erasures.
 #[tokio::test]
-async fn evidence_of_anothers_conflict_is_not_erased() {
-    let two = TwoTenants::set().await;
+async fn evidence_of_another_tenants_conflict_is_not_erased() {
+    let two = TwoTenants::start().await;
     let id = new_id();
     let mut conflict = Value::Null;
     for amount in [10, 11] {
         conflict = two.post(&id, amount).await.1["conflict_id"].clone();
     }
     assert_eq!(drain(&two.node.client(&two.gl), "post").await.len(), 1);
-    let as_ = async |role, tenant| two.person(role, tenant).await;
     let erase = json!({ "tenant": "acme", "eventId": id, "why": "request 4711" });
-    let ours = as_("accounting-ops", "acme").await;
-    let (status, told) = call(&ours, "/v1/erasures", erase.clone()).await;
-    assert_eq!((status, &told["reason"]), (409, &json!("conflict_state")), "{told}");
-    assert!(told["detail"].as_str().unwrap().contains(&conflict.to_string()), "{told}");
-    let theirs = as_("accounting-ops", "zeta").await;
-    let (_, whole) = get(&theirs, &format!("/v1/conflicts/{conflict}")).await;
+    let sender = two.person("accounting-ops", "acme").await;
+    let (status, answer) = call(&sender, "/v1/erasures", erase.clone()).await;
+    assert_eq!((status, &answer["reason"]), (409, &json!("conflict_state")), "{answer}");
+    assert!(answer["detail"].as_str().unwrap().contains(&conflict.to_string()), "{answer}");
+    let recipient = two.person("accounting-ops", "zeta").await;
+    let (_, whole) = get(&recipient, &format!("/v1/conflicts/{conflict}")).await;
     assert_eq!(whole["differences"].as_array().map(Vec::len), Some(1), "{whole}");
     for state in ["TRIAGED", "RESOLVED_ACCEPT_ORIGINAL"] {
         let path = format!("/v1/conflicts/{conflict}/state");
-        assert_eq!(call(&theirs, &path, json!({ "state": state, "note": "seen" })).await.0, 200);
+        assert_eq!(call(&recipient, &path, json!({ "state": state, "note": "seen" })).await.0, 200);
     }
-    let (status, told) = call(&ours, "/v1/erasures", erase).await;
-    assert_eq!(status, 200, "{told}");
-    eventually("it is told of once", async || {
-        let (_, told) = get(&theirs, "/v1/telemetry?type=snavio.claim.erased").await;
-        (told["items"].as_array().map(Vec::len) == Some(1)).then_some(())
+    let (status, answer) = call(&sender, "/v1/erasures", erase).await;
+    assert_eq!(status, 200, "{answer}");
+    eventually("the recipient has one record of the erasure", async || {
+        let (_, page) = get(&recipient, "/v1/telemetry?type=snavio.claim.erased").await;
+        (page["items"].as_array().map(Vec::len) == Some(1)).then_some(())
     })
     .await;
     for (tenant, count) in [("acme", 1), ("zeta", 0)] {
-        erasures(&as_("auditor", tenant).await, count).await;
+        listed_erasures(&two.person("auditor", tenant).await, count).await;
     }
 }
 
 /// CLM-17, CLM-21
 #[tokio::test]
-async fn an_archive_that_cannot_be_written_is_warned_of_and_counted() {
+async fn unwritable_archive_is_logged_and_counted() {
     let folder = tempfile::tempdir().unwrap();
-    let in_the_way = folder.path().join("archive");
-    std::fs::write(&in_the_way, "a file").unwrap();
-    let launch = Launch::default().set("ARCHIVE_URL", format!("file://{}", in_the_way.display()));
+    let blocking_file = folder.path().join("archive");
+    std::fs::write(&blocking_file, "a file").unwrap();
+    let launch = Launch::default().set("ARCHIVE_URL", format!("file://{}", blocking_file.display()));
     let books = Books::open(&launch).await;
-    let failures = eventually("it is counted", async || {
-        metric(&books.node, "events_archive_failures_total").await.filter(|it| *it >= 1.0)
+    let failures = eventually("the failure is counted", async || {
+        metric(&books.node, "events_archive_failures_total").await.filter(|failures| *failures >= 1.0)
     });
     failures.await;
-    let backlog = async || metric(&books.node, "events_archive_backlog").await;
-    assert_eq!(eventually("what waits is counted", backlog).await, 0.0);
+    let backlog =
+        eventually("the backlog is counted", async || metric(&books.node, "events_archive_backlog").await);
+    assert_eq!(backlog.await, 0.0);
     assert!(books.node.said().contains("the archive cannot be used"), "{}", books.node.said());
     books.post(&new_id()).await;
 }
 
-/// CLM-17, CLM-18: a node that names another archive than its store's says what to do, and goes on with everything else.
+/// CLM-17, CLM-18: if the setting names another archive than the store belongs to, the node logs an error
+/// with advice, and all its other work goes on.
 #[tokio::test]
-async fn a_node_with_another_archive_than_its_stores_says_so() {
+async fn node_reports_an_archive_other_than_its_stores() {
     let folder = tempfile::tempdir().unwrap();
-    let place = |name: &str| format!("file://{}", folder.path().join(name).display());
-    let mut books = Books::open(&Launch::default().set("ARCHIVE_URL", place("one"))).await;
+    let url = |name: &str| format!("file://{}", folder.path().join(name).display());
+    let mut books = Books::open(&Launch::default().set("ARCHIVE_URL", url("one"))).await;
     let identity = folder.path().join("one/claims/identity");
     let named = eventually("the archive was used", async || {
         std::fs::read_to_string(&identity).ok().filter(|named| !named.is_empty())
@@ -354,11 +367,11 @@ async fn a_node_with_another_archive_than_its_stores_says_so() {
     .await;
     assert!(!books.node.said().contains("the archive cannot be used"), "{}", books.node.said());
     books.node.stop();
-    books.node.restart(&Launch::default().set("ARCHIVE_URL", place("other")));
-    let told = async || {
-        let said = books.node.said();
-        let words = ["archive.url names another archive", "there says nothing", &named];
-        words.iter().all(|it| said.contains(it)).then_some(())
-    };
-    eventually("it is told of", told).await;
+    books.node.restart(&Launch::default().set("ARCHIVE_URL", url("other")));
+    eventually("the node logs it", async || {
+        let log = books.node.said();
+        let phrases = ["archive.url names another archive", "there says nothing", &named];
+        phrases.iter().all(|phrase| log.contains(phrase)).then_some(())
+    })
+    .await;
 }

@@ -1,5 +1,5 @@
-//! What people ask on the command line about what was sent, and what they are told when it was not taken (CLM-6, CLM-8,
-//! CLM-10, CLM-18).
+//! Command-line look-ups of sent messages (`claims`, `explain`, `erasures`), and the advice of `emit` after a
+//! refusal (CLM-6, CLM-8, CLM-10, CLM-18).
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use crate::processing::{Books, http};
 use crate::processor::{Processor, Reply};
 use crate::shell::{Ended, Shell};
 
-/// An id that was made so long ago, and says so.
+/// A time-ordered id from so many seconds ago.
 fn id_made(seconds_ago: u64) -> String {
     let (now, _) = Uuid::now_v7().get_timestamp().unwrap().to_unix();
     Uuid::new_v7(Timestamp::from_unix(NoContext, now - seconds_ago, 0)).to_string()
@@ -23,9 +23,24 @@ fn route(target: &str, name: &str, claim: &str) -> Value {
     json!({ "target": target, "name": name, "queue": name, "dead_letter_queue": "dead", "claim": { "policy": claim } })
 }
 
-/// CLM-10: what could not have been forgotten yet was never there.
+/// Runs `claims show` and returns the outcome that it prints.
+fn shown_outcome(shell: &Shell, id: &str, more: &str) -> Value {
+    let shown = shell.run(&format!("claims show {id} --tenant acme --output json {more}"));
+    assert_eq!(shown.code, Some(0), "{shown:?}");
+    shown.json()["outcome"].clone()
+}
+
+/// Two routes of one service: `post` with this claim policy, and `other` with `ledger`.
+fn registry_with(claim: &str) -> Value {
+    json!({
+        "tenants": [{ "name": "acme" }], "services": [{ "name": "acme/ledger" }],
+        "routes": [route("acme/ledger", "post", claim), route("acme/ledger", "other", "ledger")],
+    })
+}
+
+/// CLM-10: an id without a claim was never seen if a claim of its age could not have expired yet.
 #[tokio::test]
-async fn an_id_was_never_seen_where_every_claim_on_it_would_still_be_kept() {
+async fn unknown_id_is_never_seen_within_claim_retention() {
     let node = Node::start();
     let registry = json!({
         "tenants": [{ "name": "acme" }, { "name": "zeta" }],
@@ -37,43 +52,29 @@ async fn an_id_was_never_seen_where_every_claim_on_it_would_still_be_kept() {
     node.apply(&registry).await;
     let shell = Shell::at(&node);
     let id = id_made(7200);
-    let outcome = |more: &str| {
-        let shown = shell.run(&format!("claims show {id} --tenant acme --output json {more}"));
-        assert_eq!(shown.code, Some(0), "{shown:?}");
-        shown.json()["outcome"].clone()
-    };
-    assert_eq!(outcome(""), "never_seen", "others' routes are no way of its own");
+    let outcome = |more: &str| shown_outcome(&shell, &id, more);
+    assert_eq!(outcome(""), "never_seen", "acme has no grant to zeta's route");
     assert_eq!(outcome("--destination acme/ledger:post"), "never_seen");
     assert_eq!(outcome("--destination zeta/bot:run"), "beyond_horizon");
-    // With a grant it may have been sent there.
+    // With a grant, acme may have sent the id to zeta's route, and a claim there would have expired already.
     node.apply(&json!({ "grants": [{ "source": "acme/shop", "target": "zeta/bot", "name": "*" }] })).await;
     assert_eq!(outcome(""), "beyond_horizon");
     assert_eq!(outcome("--destination acme/ledger:post"), "never_seen");
 }
 
-/// CLM-10: what a destination keeps today says nothing of what it kept when an id was sent.
+/// CLM-10: the retention that a destination has today says nothing about its retention when an id was sent.
 #[tokio::test]
-async fn an_id_that_may_have_been_forgotten_before_a_route_was_changed_is_beyond_the_horizon() {
+async fn id_older_than_a_route_change_is_beyond_the_horizon() {
     let node = Node::start();
-    let registry = |claim: &str| {
-        json!({
-            "tenants": [{ "name": "acme" }], "services": [{ "name": "acme/ledger" }],
-            "routes": [route("acme/ledger", "post", claim), route("acme/ledger", "other", "ledger")],
-        })
-    };
-    node.apply(&registry("none")).await;
+    node.apply(&registry_with("none")).await;
     let shell = Shell::at(&node);
-    let outcome = |id: &str, more: &str| {
-        let shown = shell.run(&format!("claims show {id} --tenant acme --output json {more}"));
-        assert_eq!(shown.code, Some(0), "{shown:?}");
-        shown.json()["outcome"].clone()
-    };
+    let outcome = |id: &str, more: &str| shown_outcome(&shell, id, more);
     let post = "--destination acme/ledger:post";
     let old = id_made(60);
-    assert_eq!(outcome(&old, ""), "never_seen", "where nothing was ever claimed nothing is forgotten");
-    node.apply(&registry("ledger")).await;
+    assert_eq!(outcome(&old, ""), "never_seen", "a route that never made claims does not count");
+    node.apply(&registry_with("ledger")).await;
     for id in [&old, "no-time-of-its-own"] {
-        assert_eq!(outcome(id, post), "beyond_horizon", "{id}: it was sent and not claimed, perhaps");
+        assert_eq!(outcome(id, post), "beyond_horizon", "{id}: it may have been sent and not claimed");
         assert_eq!(outcome(id, ""), "beyond_horizon", "{id}");
         assert_eq!(outcome(id, "--destination acme/ledger:other"), "never_seen", "{id}");
     }
@@ -81,9 +82,9 @@ async fn an_id_that_may_have_been_forgotten_before_a_route_was_changed_is_beyond
     assert!(typo.code == Some(1) && typo.err.contains("did you mean acme/ledger:other?"), "{typo:?}");
 }
 
-/// PIP-11: a message that no claim leads to is found among the newest.
+/// PIP-11: `explain` finds a message without a claim only among the newest messages.
 #[tokio::test]
-async fn what_is_over_is_explained_while_its_message_is_among_the_newest() {
+async fn explain_finds_unclaimed_messages_among_the_newest() {
     let node = Node::start();
     let cast = node.cast().await;
     let id = new_id();
@@ -97,62 +98,65 @@ async fn what_is_over_is_explained_while_its_message_is_among_the_newest() {
     assert_eq!(steps[0]["decision"], "granted, and taken as acme/bot notify; no claim of it is kept");
     assert_eq!(explained["messages_searched_in_part"], false, "{explained}");
     let of_bot = node.client(&cast.bot).call(Method::GET, &format!("/v1/messages/{id}/explain"), None).await;
-    assert_eq!(of_bot.unwrap()["steps"], json!([]), "services see what they sent");
+    assert_eq!(of_bot.unwrap()["steps"], json!([]), "a service sees only messages that it sent");
 }
 
-/// CLM-5, CLM-16, CLM-18: an auditor's questions have commands.
+async fn shell_of_role(node: &Node, role: &str) -> Shell {
+    let token = issue(node, role, role, Some("acme")).await.token;
+    Shell::new().with("SNAVIO_URL", node.url()).with("SNAVIO_TOKEN", &token)
+}
+
+/// CLM-5, CLM-16, CLM-18: an auditor reads responses, messages and erasures by commands.
 #[tokio::test]
-async fn an_auditor_reads_answers_and_erasures() {
+async fn auditor_reads_responses_and_erasures() {
     let processor = Processor::start().await;
     let books = Books::set(http(&processor)).await;
     let id = new_id();
-    let said = r#"{"glPostingReference": "JE-1",  "amount":1.10}"#;
-    processor.answers([Reply::new(201, said).header("Content-Type", "application/json")]);
+    let body = r#"{"glPostingReference": "JE-1",  "amount":1.10}"#;
+    processor.answers([Reply::new(201, body).header("Content-Type", "application/json")]);
     assert_eq!(books.send(&id, 10).await.status, 201);
     let node = &books.node;
-    let of = async |role: &str| {
-        let token = issue(node, role, role, Some("acme")).await.token;
-        Shell::new().with("SNAVIO_URL", node.url()).with("SNAVIO_TOKEN", &token)
-    };
-    let (auditor, accounting) = (of("auditor").await, of("accounting-ops").await);
+    let auditor = shell_of_role(node, "auditor").await;
+    let accounting = shell_of_role(node, "accounting-ops").await;
     let answer = auditor.run(&format!("claims answer {id}"));
-    assert_eq!((answer.code, answer.out.as_str()), (Some(0), said), "byte for byte: {answer:?}");
+    assert_eq!((answer.code, answer.out.as_str()), (Some(0), body), "byte for byte: {answer:?}");
     let message = auditor.run(&format!("claims message {id}")).json();
     assert_eq!((&message["eventId"], &message["data"]), (&json!(id), &json!({ "amount": 10 })), "{message}");
     let erased = accounting.run_words(&["erase", &id, "--tenant", "acme", "--why", "request 4711"]);
     assert_eq!(erased.code, Some(0), "{erased:?}");
-    for who in [&auditor, &accounting] {
-        // Lists may be a moment behind.
+    for shell in [&auditor, &accounting] {
+        // Lists may lag for a moment.
         eventually("the erasure is listed", async || {
-            let listed = who.run("erasures list --output json").json();
+            let listed = shell.run("erasures list --output json").json();
             (listed["items"][0]["why"] == "request 4711").then_some(())
         })
         .await;
-        assert!(who.run("erasures list --tenant acme").out.contains("request 4711"));
+        assert!(shell.run("erasures list --tenant acme").out.contains("request 4711"));
     }
-    let gone = auditor.run(&format!("claims answer {id}"));
-    assert!(gone.code == Some(1) && gone.err.contains("its answer was erased"), "{gone:?}");
-    let gone = auditor.run(&format!("claims message {id}"));
-    assert!(gone.code == Some(1) && gone.err.contains("what it said was erased"), "{gone:?}");
+    let erased = auditor.run(&format!("claims answer {id}"));
+    assert!(erased.code == Some(1) && erased.err.contains("its answer was erased"), "{erased:?}");
+    let erased = auditor.run(&format!("claims message {id}"));
+    assert!(erased.code == Some(1) && erased.err.contains("what it said was erased"), "{erased:?}");
     let deeds = auditor.run("audit deeds");
     assert!(deeds.code == Some(1) && deeds.err.contains("403 forbidden"), "{deeds:?}");
 }
 
-/// CLM-11: a page never parts the claims of one message, or those behind would be on none.
+/// CLM-11: a page never splits the claims of one message. Otherwise the next page, which starts behind that
+/// message, would lack the rest of them.
 #[tokio::test]
-async fn pages_of_claims_leave_none_out() {
+async fn claim_pages_leave_none_out() {
     let node = Node::start();
-    let subscription = |target: &str| {
+    let subscriptions = ["acme/a", "acme/b", "acme/c"].map(|target| {
         json!({
             "target": target, "events_of": "acme/shop", "name": "paid", "queue": "paid", "dead_letter_queue": "dead",
             "claim": { "policy": "ledger" }, "processing": { "kind": "tracked" },
         })
-    };
+    });
     let registry = json!({
         "tenants": [{ "name": "acme" }],
         "services": [{ "name": "acme/shop" }, { "name": "acme/a" }, { "name": "acme/b" }, { "name": "acme/c" }],
         "event_types": [{ "owner": "acme/shop", "name": "paid" }],
-        "subscriptions": [subscription("acme/a"), subscription("acme/b"), subscription("acme/c")],
+        "subscriptions": subscriptions,
     });
     let credentials: Vec<Credentials> = node.apply(&registry).await;
     let shop = node.client(&credentials[0]).authorized().await.unwrap();
@@ -168,7 +172,9 @@ async fn pages_of_claims_leave_none_out() {
             if items.is_empty() {
                 break;
             }
-            found.extend(items.iter().map(|it| (it["eventId"].to_string(), it["destination"].to_string())));
+            found.extend(
+                items.iter().map(|claim| (claim["eventId"].to_string(), claim["destination"].to_string())),
+            );
             after = page["next"].clone();
         }
         found.sort();
@@ -177,7 +183,7 @@ async fn pages_of_claims_leave_none_out() {
     }
 }
 
-/// Whoever sent something again is told what there is to do, and nothing that would not help.
+/// A shell that sends with `emit` and a service's credentials.
 struct Sender {
     shell: Shell,
     credentials: String,
@@ -193,22 +199,32 @@ impl Sender {
     fn emit(&self, words: &[&str]) -> Ended {
         self.shell.run_words(&[&["emit", "-c", &self.credentials], words].concat())
     }
+
+    fn emit_paid(&self, id: &str, data: &str) -> Ended {
+        self.emit(&["--event", "order.paid", "--id", id, data])
+    }
+
+    fn emit_build(&self, number: u32) -> Ended {
+        let payload = json!({ "build": "b-1", "n": number }).to_string();
+        self.emit(&["--target", "ci", "--name", "build", &payload])
+    }
 }
 
+/// The part of an error that advises a retry under the same id.
 const RETRY: &str = "a retry must use the same, --id";
 
-/// CLM-6, CLM-8, MSG-12
+/// CLM-6, CLM-8, MSG-12: `emit` gives advice that fits the refusal, and advises a retry only if a retry can
+/// help.
 #[tokio::test(flavor = "multi_thread")]
-async fn emit_says_what_to_do_about_a_refusal() {
+async fn emit_advises_on_a_refusal() {
     let processor = Processor::start().await;
     let books = Books::set(http(&processor)).await;
     let sender = Sender::new(&books.node, &books.shop);
     let id = new_id();
-    let emit = |id: &str, data: &str| sender.emit(&["--event", "order.paid", "--id", id, data]);
-    assert_eq!(emit(&id, "1").code, Some(0));
-    let conflict = emit(&id, "2");
-    for told in ["409 conflict", "needs another id", "use a new id for a new message"] {
-        assert!(conflict.err.contains(told), "{told}: {conflict:?}");
+    assert_eq!(sender.emit_paid(&id, "1").code, Some(0));
+    let conflict = sender.emit_paid(&id, "2");
+    for expected in ["409 conflict", "needs another id", "use a new id for a new message"] {
+        assert!(conflict.err.contains(expected), "{expected}: {conflict:?}");
     }
     assert!(!conflict.err.contains(RETRY), "{conflict:?}");
 
@@ -216,9 +232,9 @@ async fn emit_says_what_to_do_about_a_refusal() {
     let no = r#"{"code":"period_closed"}"#;
     processor.answers([Reply::new(422, no).header("Content-Type", "application/json")]);
     for _ in 0..2 {
-        let failed = emit(&failing, "1");
-        for told in ["422 ", no, "failed for good"] {
-            assert!(failed.err.contains(told), "{told}: {failed:?}");
+        let failed = sender.emit_paid(&failing, "1");
+        for expected in ["422 ", no, "failed for good"] {
+            assert!(failed.err.contains(expected), "{expected}: {failed:?}");
         }
         assert!(failed.code == Some(1) && !failed.err.contains(RETRY), "{failed:?}");
     }
@@ -236,12 +252,12 @@ async fn emit_says_what_to_do_about_a_refusal() {
         &id,
         "1",
     ]);
-    assert!(lost.err.contains(RETRY), "nobody knows: {lost:?}");
+    assert!(lost.err.contains(RETRY), "the outcome is unknown: {lost:?}");
 }
 
 /// ORD-1, MSG-12
 #[tokio::test]
-async fn emit_says_by_which_number_a_message_is_late() {
+async fn emit_shows_the_numbers_of_a_late_message() {
     let node = Node::start();
     let mut build = route("acme/ci", "build", "strict");
     build["order"] = json!({ "entity": "/build", "number": "/n", "mode": "strict" });
@@ -251,14 +267,10 @@ async fn emit_says_by_which_number_a_message_is_late() {
     });
     let credentials: Vec<Credentials> = node.apply(&registry).await;
     let sender = Sender::new(&node, &credentials[0]);
-    let emit = |n: u32| {
-        let payload = json!({ "build": "b-1", "n": n }).to_string();
-        sender.emit(&["--target", "ci", "--name", "build", &payload])
-    };
-    assert_eq!(emit(7).code, Some(0));
-    let late = emit(3);
-    for told in ["409 out_of_order", "its number is 3, and 7 was processed", "do not send it again"] {
-        assert!(late.err.contains(told), "{told}: {late:?}");
+    assert_eq!(sender.emit_build(7).code, Some(0));
+    let late = sender.emit_build(3);
+    for expected in ["409 out_of_order", "its number is 3, and 7 was processed", "do not send it again"] {
+        assert!(late.err.contains(expected), "{expected}: {late:?}");
     }
     assert!(!late.err.contains(RETRY), "{late:?}");
 }

@@ -1,4 +1,4 @@
-//! QUA-4: bad input gets exactly the answer of the table, and does nothing else.
+//! QUA-4: each bad input in a table gets exactly its listed refusal, and has no other effect.
 
 use std::collections::HashSet;
 
@@ -13,26 +13,26 @@ use snavio_sdk::{ApiError, Credentials};
 use crate::node::{Cast, Draft, Node, drain, new_id, seconds_from_now, verdict};
 use crate::wire::{Answered, post_json};
 
-/// What must never come back: it stands wherever a producer's own values stand.
+/// Stands in place of a producer's own values. No answer may contain it.
 const CANARY: &str = "c4n4ry";
 
 /// QUA-4, MSG-10, MSG-12, PIP-1
 #[tokio::test]
-async fn bad_input_gets_the_answer_of_the_table_and_does_nothing_else() {
-    let stage = Stage::set().await;
-    let mut grown = Vec::new();
+async fn bad_input_gets_its_listed_refusal_and_no_effect() {
+    let fixture = Fixture::start().await;
+    let mut resident = Vec::new();
     for _ in 0..3 {
-        for row in stage.rows() {
-            row.check(&stage).await;
+        for row in fixture.rows() {
+            row.check(&fixture).await;
         }
-        grown.push(stage.resident_bytes());
+        resident.push(fixture.resident_bytes());
     }
-    // The first round fills caches and pools; what comes after must level off.
-    assert!(grown[2] < grown[0] + (16 << 20), "the process grows: {grown:?}");
+    // The first round fills caches and pools. Memory must level off after it.
+    assert!(resident[2] < resident[0] + (16 << 20), "the process grows: {resident:?}");
 
-    let alive = stage.node.api().send(Method::GET, "/livez", None, "").await.expect("the node is alive");
+    let alive = fixture.node.api().send(Method::GET, "/livez", None, "").await.expect("the node is alive");
     assert_eq!(alive.0, 200);
-    let bot = stage.node.client(&stage.cast.bot);
+    let bot = fixture.node.client(&fixture.cast.bot);
     for queue in ["notify-inbox", "pay-inbox"] {
         assert!(drain(&bot, queue).await.is_empty(), "something was delivered to {queue}");
     }
@@ -40,7 +40,7 @@ async fn bad_input_gets_the_answer_of_the_table_and_does_nothing_else() {
 
 /// QUA-4
 #[tokio::test]
-async fn tenant_filters_refuse_text_that_is_no_name() {
+async fn tenant_filters_refuse_invalid_names() {
     let node = Node::start();
     for path in ["/v1/conflicts?tenant=a%00b", "/v1/holds?tenant=a%00b", "/v1/holds?tenant=A"] {
         let answer = node.operator().call(Method::GET, path, None).await;
@@ -50,54 +50,52 @@ async fn tenant_filters_refuse_text_that_is_no_name() {
 
 /// MSG-10, MSG-1, MSG-13
 #[tokio::test]
-async fn what_is_just_within_the_rules_passes() {
-    let stage = Stage::set().await;
+async fn messages_just_within_the_limits_pass() {
+    let fixture = Fixture::start().await;
     let body_at_the_limit = {
-        let mut draft = stage.draft();
-        let room = bounds::BODY_BYTES_DEFAULT - draft.sign(&stage.cast.billing).len();
+        let mut draft = fixture.draft();
+        let room = bounds::BODY_BYTES_DEFAULT - draft.sign(&fixture.cast.billing).len();
         draft.payload = format!(r#"{{"user":"{CANARY}{}"}}"#, "x".repeat(room));
-        draft.sign(&stage.cast.billing)
+        draft.sign(&fixture.cast.billing)
     };
     assert_eq!(body_at_the_limit.len(), bounds::BODY_BYTES_DEFAULT);
-    let with = |change: &dyn Fn(&mut Draft)| {
-        let mut draft = stage.draft();
-        change(&mut draft);
-        draft.sign(&stage.cast.billing)
-    };
     let passing = [
         ("a body at the limit", body_at_the_limit),
-        ("signed 58 s ago", with(&|draft| draft.timestamp = seconds_from_now(-58))),
-        ("signed 58 s ahead", with(&|draft| draft.timestamp = seconds_from_now(58))),
-        ("a target alone", with(&|draft| draft.target = "bot".into())),
-        ("an id in upper case", with(&|draft| draft.id = draft.id.to_uppercase())),
-        ("depth 64", with(&|draft| draft.payload = nested(62))),
-        ("34 digits", with(&|draft| draft.payload = "9".repeat(34))),
+        ("signed 58 s ago", fixture.signed(|draft| draft.timestamp = seconds_from_now(-58)).text),
+        ("signed 58 s ahead", fixture.signed(|draft| draft.timestamp = seconds_from_now(58)).text),
+        ("a target without its tenant", fixture.signed(|draft| draft.target = "bot".into()).text),
+        ("an id in upper case", fixture.signed(|draft| draft.id = draft.id.to_uppercase()).text),
+        ("depth 64", fixture.signed(|draft| draft.payload = nested_array(62)).text),
+        ("34 digits", fixture.signed(|draft| draft.payload = "9".repeat(34)).text),
     ];
     let mut sent = HashSet::new();
-    for (what, body) in passing {
-        let answer = Answered::to(post_json(&stage.node, "/v1/commands", &stage.token, body)).await;
-        assert_eq!(answer.status, 202, "{what}: {}", answer.text);
+    for (case, body) in passing {
+        let answer = Answered::to(post_json(&fixture.node, "/v1/commands", &fixture.token, body)).await;
+        assert_eq!(answer.status, 202, "{case}: {}", answer.text);
         sent.insert(answer.document()["id"].clone());
     }
-    let delivered = drain(&stage.node.client(&stage.cast.bot), "notify-inbox").await;
-    let delivered: HashSet<_> =
-        delivered.into_iter().map(|it| it.message.as_command().unwrap().metadata["id"].clone()).collect();
+    let delivered = drain(&fixture.node.client(&fixture.cast.bot), "notify-inbox").await;
+    let delivered: HashSet<_> = delivered
+        .into_iter()
+        .map(|delivery| delivery.message.as_command().unwrap().metadata["id"].clone())
+        .collect();
     assert_eq!(delivered, sent);
 }
 
-/// A node with the usual cast, a suspended tenant, a stranger, and a client that is gone.
-struct Stage {
+/// A node with the usual cast, a suspended tenant `dark`, and tokens of a service, of the suspended one, of a
+/// removed one, and an expired one.
+struct Fixture {
     node: Node,
     cast: Cast,
-    dark: Credentials,
+    suspended: Credentials,
     token: String,
-    dark_token: String,
+    suspended_token: String,
     removed_token: String,
     expired_token: String,
 }
 
-impl Stage {
-    async fn set() -> Self {
+impl Fixture {
+    async fn start() -> Self {
         let node = Node::start();
         let cast = node.cast().await;
         let more = json!({
@@ -105,15 +103,15 @@ impl Stage {
             "services": [{ "name": "acme/gone" }, { "name": "dark/lamp" }],
             "grants": [{ "source": "dark/lamp", "target": "acme/bot", "name": "notify" }],
         });
-        let [gone, dark] = <[_; 2]>::try_from(node.apply(&more).await).expect("two services were made");
-        let removed_token = node.token(&gone).await;
+        let [removed, suspended] =
+            <[_; 2]>::try_from(node.apply(&more).await).expect("two services were made");
+        let removed_token = node.token(&removed).await;
         let path = "/v1/tenants/acme/services/gone";
         node.operator().call(Method::DELETE, path, None).await.expect("the service can be removed");
-        let (token, dark_token) = (node.token(&cast.billing).await, node.token(&dark).await);
-        let suspended = json!({ "tenants": [{ "name": "dark", "suspended": true }] });
-        node.apply(&suspended).await;
-        let expired_token = expired(&node, &cast.billing);
-        Self { node, cast, dark, token, dark_token, removed_token, expired_token }
+        let (token, suspended_token) = (node.token(&cast.billing).await, node.token(&suspended).await);
+        node.apply(&json!({ "tenants": [{ "name": "dark", "suspended": true }] })).await;
+        let expired_token = make_expired_token(&node, &cast.billing);
+        Self { node, cast, suspended, token, suspended_token, removed_token, expired_token }
     }
 
     fn draft(&self) -> Draft {
@@ -124,7 +122,7 @@ impl Stage {
     fn resident_bytes(&self) -> u64 {
         let path = format!("/proc/{}/statm", self.node.pid());
         let pages = std::fs::read_to_string(path).expect("the process is there");
-        pages.split(' ').nth(1).and_then(|it| it.parse::<u64>().ok()).expect("a number of pages") * 4096
+        pages.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).expect("a number of pages") * 4096
     }
 
     fn post(&self, token: &str, body: impl Into<reqwest::Body>) -> RequestBuilder {
@@ -132,59 +130,64 @@ impl Stage {
     }
 }
 
-/// A token that this very platform issued, ten minutes and a second ago.
-fn expired(node: &Node, credentials: &Credentials) -> String {
+/// A token under the node's own platform key, issued 601 seconds ago and expired one second ago.
+fn make_expired_token(node: &Node, credentials: &Credentials) -> String {
     let key = std::fs::read_to_string(node.secret("platform.key")).expect("the key was made");
     let key = base64::engine::general_purpose::STANDARD.decode(key.trim()).expect("base64");
     let tokens = TokenKey::new(&TokenKey::new(&key).digest(&[b"snavio", b"tokens"]));
-    let at = |seconds| {
+    let [issued, expired] = [-601, -1].map(|seconds| {
         let at = snavio_model::time::Timestamp::parse(&seconds_from_now(seconds)).expect("a time");
         at.0 / 1000
-    };
-    let claims = |iat, exp| TokenClaims {
+    });
+    let claims = TokenClaims {
         sub: credentials.client_id.clone(),
         service: credentials.source.clone(),
-        iat,
-        exp,
+        iat: issued,
+        exp: expired,
     };
-    issue(&tokens, &claims(at(-601), at(-1)))
+    issue(&tokens, &claims)
 }
 
+/// A request and the refusal that it must get.
 struct Row {
-    what: &'static str,
+    case: &'static str,
     request: RequestBuilder,
     answer: (u16, &'static str),
     id: Option<String>,
 }
 
 impl Row {
-    async fn check(self, stage: &Stage) {
-        let Self { what, request, answer: (status, reason), id } = self;
+    fn without_id(case: &'static str, request: RequestBuilder, status: u16, reason: &'static str) -> Self {
+        Self { case, request, answer: (status, reason), id: None }
+    }
+
+    async fn check(self, fixture: &Fixture) {
+        let Self { case, request, answer: (status, reason), id } = self;
         let answer = Answered::to(request).await;
-        assert_eq!(answer.refusal(), (status, reason.to_owned()), "{what}: {}", answer.text);
-        assert_eq!(answer.content_type, "application/problem+json", "{what}");
+        assert_eq!(answer.refusal(), (status, reason.to_owned()), "{case}: {}", answer.text);
+        assert_eq!(answer.content_type, "application/problem+json", "{case}");
         let document = answer.document();
-        assert_eq!(document["accepted"], false, "{what}");
-        assert_eq!(document["status"], status, "{what}");
-        assert_eq!(document["type"], format!("urn:snavio:problem:{reason}"), "{what}");
+        assert_eq!(document["accepted"], false, "{case}");
+        assert_eq!(document["status"], status, "{case}");
+        assert_eq!(document["type"], format!("urn:snavio:problem:{reason}"), "{case}");
         for member in ["title", "detail"] {
-            assert!(document[member].as_str().is_some_and(|it| !it.is_empty()), "{what}: {member}");
+            assert!(document[member].as_str().is_some_and(|text| !text.is_empty()), "{case}: {member}");
         }
-        assert_eq!(document["id"].as_str(), id.as_deref(), "{what}");
-        let billing = &stage.cast.billing;
-        for secret in [CANARY, &stage.token, &billing.client_secret, &billing.hmac_secret] {
-            assert!(!answer.text.contains(secret), "{what} echoes: {}", answer.text);
+        assert_eq!(document["id"].as_str(), id.as_deref(), "{case}");
+        let billing = &fixture.cast.billing;
+        for secret in [CANARY, &fixture.token, &billing.client_secret, &billing.hmac_secret] {
+            assert!(!answer.text.contains(secret), "{case} echoes: {}", answer.text);
         }
     }
 }
 
-/// A message in the making, and what the gateway can know of it.
+/// A draft, and the text that is sent in its place.
 struct Message {
     draft: Draft,
     text: Vec<u8>,
 }
 
-impl Stage {
+impl Fixture {
     fn signed(&self, change: impl FnOnce(&mut Draft)) -> Message {
         let mut draft = self.draft();
         change(&mut draft);
@@ -192,7 +195,7 @@ impl Stage {
         Message { draft, text }
     }
 
-    /// A signed message, changed as a document.
+    /// A signed message with its document changed after signing.
     fn edited(&self, change: impl FnOnce(&mut Value)) -> Message {
         let Message { draft, text } = self.signed(|_| {});
         let mut value = serde_json::from_slice(&text).expect("a message is JSON");
@@ -200,10 +203,11 @@ impl Stage {
         Message { draft, text: value.to_string().into_bytes() }
     }
 
-    /// A signed message with other bytes in one place.
+    /// A signed message with the bytes `from` replaced after signing.
     fn spliced(&self, from: &str, to: &[u8]) -> Message {
         let Message { draft, text } = self.signed(|_| {});
-        let at = text.windows(from.len()).position(|it| it == from.as_bytes()).expect("it is there");
+        let at =
+            text.windows(from.len()).position(|window| window == from.as_bytes()).expect("the text has it");
         let text = [&text[..at], to, &text[at + from.len()..]].concat();
         Message { draft, text }
     }
@@ -215,50 +219,74 @@ impl Stage {
             .collect()
     }
 
-    fn row(&self, what: &'static str, message: Message, status: u16, reason: &'static str) -> Row {
+    fn row(&self, case: &'static str, message: Message, status: u16, reason: &'static str) -> Row {
         let request = self.post(&self.token, message.text);
-        Row { what, request, answer: (status, reason), id: Some(message.draft.id) }
+        Row { case, request, answer: (status, reason), id: Some(message.draft.id) }
+    }
+
+    fn with_metadata(&self, member: &str, value: impl Into<Value>) -> Message {
+        let value = value.into();
+        self.edited(|message| message["metadata"][member] = value)
+    }
+
+    fn with_command(&self, member: &str, value: impl Into<Value>) -> Message {
+        let value = value.into();
+        self.edited(|message| message["command"][member] = value)
+    }
+
+    fn without(&self, part: &str, member: &str) -> Message {
+        self.edited(|message| drop(message[part].as_object_mut().map(|members| members.remove(member))))
+    }
+
+    fn signed_at(&self, seconds: i64) -> Message {
+        self.signed(|draft| draft.timestamp = seconds_from_now(seconds))
     }
 
     fn signature_rows(&self) -> Vec<Row> {
-        let hmac = |text: &str| self.edited(|it| it["metadata"]["hmac"] = text.into());
-        let other = |member: &str, value: &str| self.edited(|it| it["command"][member] = value.into());
-        let missing = self.edited(|it| drop(it["metadata"].as_object_mut().map(|it| it.remove("hmac"))));
-        let upper = self.edited(|it| {
-            let text = it["metadata"]["hmac"].as_str().map(str::to_uppercase);
-            it["metadata"]["hmac"] = text.into();
+        let missing = self.without("metadata", "hmac");
+        let upper = self.edited(|message| {
+            let text = message["metadata"]["hmac"].as_str().map(str::to_uppercase);
+            message["metadata"]["hmac"] = text.into();
         });
-        let no_version =
-            self.edited(|it| drop(it["metadata"].as_object_mut().map(|it| it.remove("version_id"))));
+        let no_version = self.without("metadata", "version_id");
         let of_bot = {
             let draft = self.draft();
             let text = draft.sign(&self.cast.bot);
             Message { draft, text }
         };
-        let late = |seconds| self.signed(|draft| draft.timestamp = seconds_from_now(seconds));
         let late_and_forged = {
-            let mut message = late(-61);
+            let mut message = self.signed_at(-61);
             message.text = String::from_utf8_lossy(&message.text).replace(CANARY, "other").into_bytes();
             message
         };
-        let renewed = self.edited(|it| it["metadata"]["timestamp"] = seconds_from_now(1).into());
-        let renamed = self.edited(|it| it["metadata"]["version_id"] = "hmac-v9".into());
+        let renewed = self.with_metadata("timestamp", seconds_from_now(1));
+        let renamed = self.with_metadata("version_id", "hmac-v9");
         vec![
             self.row("no signature", missing, 401, "hmac_missing"),
-            self.row("bad hex", hmac(&"zz".repeat(32)), 401, "hmac_invalid"),
-            self.row("too short", hmac(&"ab".repeat(31)), 401, "hmac_invalid"),
-            self.row("too long", hmac(&"ab".repeat(33)), 401, "hmac_invalid"),
-            self.row("empty", hmac(""), 401, "hmac_invalid"),
+            self.row("bad hex", self.with_metadata("hmac", "zz".repeat(32)), 401, "hmac_invalid"),
+            self.row("too short", self.with_metadata("hmac", "ab".repeat(31)), 401, "hmac_invalid"),
+            self.row("too long", self.with_metadata("hmac", "ab".repeat(33)), 401, "hmac_invalid"),
+            self.row("empty", self.with_metadata("hmac", ""), 401, "hmac_invalid"),
             self.row("upper-case hex", upper, 401, "hmac_invalid"),
-            self.row("another signature", hmac(&"ab".repeat(32)), 401, "hmac_invalid"),
-            self.row("another payload", other("payload", "changed"), 401, "hmac_invalid"),
-            self.row("re-aimed at another name", other("name", "pay"), 401, "hmac_invalid"),
-            self.row("re-aimed at another target", other("target", "acme/billing"), 401, "hmac_invalid"),
-            self.row("the same target by another name", other("target", "bot"), 401, "hmac_invalid"),
+            self.row("another signature", self.with_metadata("hmac", "ab".repeat(32)), 401, "hmac_invalid"),
+            self.row("another payload", self.with_command("payload", "changed"), 401, "hmac_invalid"),
+            self.row("sent to another name", self.with_command("name", "pay"), 401, "hmac_invalid"),
+            self.row(
+                "sent to another target",
+                self.with_command("target", "acme/billing"),
+                401,
+                "hmac_invalid",
+            ),
+            self.row(
+                "the same target in short form",
+                self.with_command("target", "bot"),
+                401,
+                "hmac_invalid",
+            ),
             self.row("timestamp renewed without signing", renewed, 401, "hmac_invalid"),
             self.row("signed with another service's key", of_bot, 401, "hmac_invalid"),
-            self.row("61 s old", late(-61), 401, "timestamp_out_of_window"),
-            self.row("far ahead", late(90), 401, "timestamp_out_of_window"),
+            self.row("61 s old", self.signed_at(-61), 401, "timestamp_out_of_window"),
+            self.row("far ahead", self.signed_at(90), 401, "timestamp_out_of_window"),
             self.row(
                 "the window comes before the signature",
                 late_and_forged,
@@ -271,68 +299,68 @@ impl Stage {
     }
 
     fn form_rows(&self) -> Vec<Row> {
-        let metadata = |member: &str, value: Value| self.edited(|it| it["metadata"][member] = value);
-        let command = |member: &str, value: Value| self.edited(|it| it["command"][member] = value);
-        let top = self.edited(|it| it["extra"] = CANARY.into());
-        let without = |part: &str, member: &str| {
-            self.edited(|it| drop(it[part].as_object_mut().map(|it| it.remove(member))))
-        };
+        let extra = self.edited(|message| message["extra"] = CANARY.into());
         let mut rows = vec![
             self.row(
                 "23:59:60",
-                metadata("timestamp", "2026-12-31T23:59:60Z".into()),
+                self.with_metadata("timestamp", "2026-12-31T23:59:60Z"),
                 400,
                 "invalid_timestamp",
             ),
             self.row(
                 "a number as timestamp",
-                metadata("timestamp", 1_794_731_400.into()),
+                self.with_metadata("timestamp", 1_794_731_400),
                 400,
                 "invalid_timestamp",
             ),
             self.row(
                 "a timestamp without offset",
-                metadata("timestamp", "2026-11-15T08:30:00".into()),
+                self.with_metadata("timestamp", "2026-11-15T08:30:00"),
                 400,
                 "invalid_timestamp",
             ),
-            self.row("command.source", command("source", "acme/billing".into()), 400, "source_present"),
-            self.row("an unknown member of all", top, 400, "unknown_field"),
-            self.row("an unknown member of metadata", metadata("hmac2", CANARY.into()), 400, "unknown_field"),
+            self.row("command.source", self.with_command("source", "acme/billing"), 400, "source_present"),
+            self.row("an unknown member of the message", extra, 400, "unknown_field"),
             self.row(
-                "an unknown member that is no name",
-                metadata(&format!("<{CANARY}>"), 1.into()),
+                "an unknown member of metadata",
+                self.with_metadata("hmac2", CANARY),
                 400,
                 "unknown_field",
             ),
-            self.row("an unknown member of command", command("note", CANARY.into()), 400, "unknown_field"),
-            self.row("another type", metadata("type", "snavio.event".into()), 400, "malformed"),
-            self.row("no type", without("metadata", "type"), 400, "malformed"),
-            self.row("no timestamp", without("metadata", "timestamp"), 400, "malformed"),
-            self.row("no payload", without("command", "payload"), 400, "malformed"),
-            self.row("no target", without("command", "target"), 400, "malformed"),
+            self.row(
+                "an unknown member that is not a name",
+                self.with_metadata(&format!("<{CANARY}>"), 1),
+                400,
+                "unknown_field",
+            ),
+            self.row("an unknown member of command", self.with_command("note", CANARY), 400, "unknown_field"),
+            self.row("another type", self.with_metadata("type", "snavio.event"), 400, "malformed"),
+            self.row("no type", self.without("metadata", "type"), 400, "malformed"),
+            self.row("no timestamp", self.without("metadata", "timestamp"), 400, "malformed"),
+            self.row("no payload", self.without("command", "payload"), 400, "malformed"),
+            self.row("no target", self.without("command", "target"), 400, "malformed"),
             self.row(
                 "a correlation id with a line break",
-                metadata("correlation_id", "a\nb".into()),
+                self.with_metadata("correlation_id", "a\nb"),
                 400,
                 "malformed",
             ),
             self.row(
                 "a name with a control character",
-                command("name", "no\u{7}tify".into()),
+                self.with_command("name", "no\u{7}tify"),
                 400,
                 "invalid_name",
             ),
             self.row(
                 "a target with a line break",
-                command("target", "acme/bot\n".into()),
+                self.with_command("target", "acme/bot\n"),
                 400,
                 "invalid_name",
             ),
-            self.row("a target in three parts", command("target", "a/b/c".into()), 400, "invalid_name"),
+            self.row("a target in three parts", self.with_command("target", "a/b/c"), 400, "invalid_name"),
             self.row(
                 "a key with a line break",
-                metadata("version_id", "hmac-v1\n".into()),
+                self.with_metadata("version_id", "hmac-v1\n"),
                 400,
                 "invalid_name",
             ),
@@ -351,44 +379,57 @@ impl Stage {
             ),
         ];
         for member in ["replayed", "replay_id", "replay_reason"] {
-            rows.push(self.row("a reserved member", metadata(member, CANARY.into()), 400, "reserved_field"));
-            rows.push(self.row("a reserved member", command(member, CANARY.into()), 400, "reserved_field"));
+            rows.push(self.row(
+                "a reserved member",
+                self.with_metadata(member, CANARY),
+                400,
+                "reserved_field",
+            ));
+            rows.push(self.row(
+                "a reserved member",
+                self.with_command(member, CANARY),
+                400,
+                "reserved_field",
+            ));
         }
         for id in ["00000000-0000-0000-0000-000000000000", "0192f0a07c3e7b608c1d1b2a3c4d5e6f", "7"] {
-            let mut row = self.row("not an id", metadata("id", id.into()), 400, "invalid_id");
+            let mut row = self.row("not an id", self.with_metadata("id", id), 400, "invalid_id");
             row.id = None;
             rows.push(row);
         }
         rows
     }
 
+    /// A signed message with another JSON text as its payload's `user`.
+    fn with_user(&self, text: &str) -> Message {
+        self.spliced(&format!(r#""{CANARY}""#), text.as_bytes())
+    }
+
+    /// A body from which the gateway can read no id.
+    fn unreadable_row(&self, case: &'static str, text: &[u8], reason: &'static str) -> Row {
+        Row { case, request: self.post(&self.token, text.to_vec()), answer: (400, reason), id: None }
+    }
+
     fn json_rows(&self) -> Vec<Row> {
-        let value = |text: &str| self.spliced(&format!(r#""{CANARY}""#), text.as_bytes());
-        let nameless = |what, text: &[u8], reason| Row {
-            what,
-            request: self.post(&self.token, text.to_vec()),
-            answer: (400, reason),
-            id: None,
-        };
         let whole = self.signed(|_| {});
         let trailing = Message { text: [&whole.text[..], b" x"].concat(), draft: whole.draft.clone() };
         let cut = Message { text: whole.text[..whole.text.len() - 1].to_vec(), draft: whole.draft.clone() };
         let broken_utf8 = self.spliced(CANARY, b"c4n\xff");
         let many = self.signed(|draft| draft.payload = format!("[{}]", vec![r#"{"a":1}"#; 9_991].join(",")));
-        let deep = self.signed(|draft| draft.payload = nested(63));
+        let deep = self.signed(|draft| draft.payload = nested_array(63));
         let bom = [b"\xef\xbb\xbf", &whole.text[..]].concat();
         vec![
-            nameless("{", b"{", "malformed"),
-            nameless("nothing", b"", "malformed"),
-            nameless("a byte-order mark", &bom, "malformed"),
-            nameless("an array", b"[]", "malformed"),
-            nameless("a bomb of brackets", &[b'['; 200_000], "too_deep"),
+            self.unreadable_row("{", b"{", "malformed"),
+            self.unreadable_row("an empty body", b"", "malformed"),
+            self.unreadable_row("a byte-order mark", &bom, "malformed"),
+            self.unreadable_row("an array", b"[]", "malformed"),
+            self.unreadable_row("a bomb of brackets", &[b'['; 200_000], "too_deep"),
             self.row("cut off", cut, 400, "malformed"),
-            self.row("NaN", value("NaN"), 400, "malformed"),
+            self.row("NaN", self.with_user("NaN"), 400, "malformed"),
             self.row("trailing text", trailing, 400, "malformed"),
-            nameless("invalid UTF-8", &broken_utf8.text, "malformed"),
-            self.row("a NUL", value(r#""a\u0000b""#), 400, "malformed"),
-            self.row("a lone surrogate", value(r#""\ud800""#), 400, "malformed"),
+            self.unreadable_row("invalid UTF-8", &broken_utf8.text, "malformed"),
+            self.row("a NUL", self.with_user(r#""a\u0000b""#), 400, "malformed"),
+            self.row("a lone surrogate", self.with_user(r#""\ud800""#), 400, "malformed"),
             self.row("depth 65", deep, 400, "too_deep"),
             self.row("10,001 members", many, 400, "malformed"),
             self.row(
@@ -398,7 +439,7 @@ impl Stage {
                 "duplicate_member",
             ),
             self.row(
-                "a repeated member, written otherwise",
+                "a repeated member in another spelling",
                 self.spliced(r#""user":"#, br#""\u0075ser":1,"user":"#),
                 400,
                 "duplicate_member",
@@ -409,51 +450,54 @@ impl Stage {
                 400,
                 "duplicate_member",
             ),
-            self.row("too large an exponent", value("1e6145"), 400, "number_range"),
-            self.row("too many digits", value(&"1".repeat(35)), 400, "number_range"),
+            self.row("too large an exponent", self.with_user("1e6145"), 400, "number_range"),
+            self.row("too many digits", self.with_user(&"1".repeat(35)), 400, "number_range"),
         ]
+    }
+
+    /// A good message in a request with this header and no content type.
+    fn post_with_header(&self, header: &str, value: &str) -> RequestBuilder {
+        let url = format!("{}/v1/commands", self.node.url());
+        let request = crate::wire::http(&self.node).post(url).bearer_auth(&self.token);
+        request.header(header, value).body(self.signed(|_| {}).text)
     }
 
     fn request_rows(&self) -> Vec<Row> {
-        let over = || vec![b' '; bounds::BODY_BYTES_DEFAULT + 1];
-        let chunks: Vec<_> = over().chunks(50_000).map(|it| Ok::<_, std::io::Error>(it.to_vec())).collect();
+        let oversized = vec![b' '; bounds::BODY_BYTES_DEFAULT + 1];
+        let chunks: Vec<_> =
+            oversized.chunks(50_000).map(|chunk| Ok::<_, std::io::Error>(chunk.to_vec())).collect();
         let chunked = reqwest::Body::wrap_stream(stream::iter(chunks));
-        let typed = |header: &str, value: &str| {
-            let url = format!("{}/v1/commands", self.node.url());
-            let request = crate::wire::http(&self.node).post(url).bearer_auth(&self.token);
-            request.header(header, value).body(self.signed(|_| {}).text)
-        };
-        let row = |what, request, status, reason| Row { what, request, answer: (status, reason), id: None };
-        let gzip = typed("content-encoding", "gzip").header("content-type", "application/json");
-        vec![
-            row("one byte over the limit", self.post(&self.token, over()), 413, "too_large"),
-            row("one byte over the limit, chunked", self.post(&self.token, chunked), 413, "too_large"),
-            row("text/xml", typed("content-type", "text/xml"), 415, "unsupported_media_type"),
-            row(
-                "another charset",
-                typed("content-type", "application/json; charset=UTF-16"),
-                415,
-                "unsupported_media_type",
+        let gzip =
+            self.post_with_header("content-encoding", "gzip").header("content-type", "application/json");
+        let mut rows = vec![
+            Row::without_id("one byte over the limit", self.post(&self.token, oversized), 413, "too_large"),
+            Row::without_id(
+                "one byte over the limit, chunked",
+                self.post(&self.token, chunked),
+                413,
+                "too_large",
             ),
-            row("no content type", typed("x-nothing", "1"), 415, "unsupported_media_type"),
-            row(
-                "a stream where one is wanted",
-                typed("content-type", "application/x-ndjson"),
-                415,
-                "unsupported_media_type",
-            ),
-            row("gzip", gzip, 415, "unsupported_media_type"),
-        ]
+            Row::without_id("gzip", gzip, 415, "unsupported_media_type"),
+        ];
+        for (case, header, value) in [
+            ("text/xml", "content-type", "text/xml"),
+            ("another charset", "content-type", "application/json; charset=UTF-16"),
+            ("no content type", "x-nothing", "1"),
+            ("a stream in place of one message", "content-type", "application/x-ndjson"),
+        ] {
+            let request = self.post_with_header(header, value);
+            rows.push(Row::without_id(case, request, 415, "unsupported_media_type"));
+        }
+        rows
+    }
+
+    /// A good message in a request without a token.
+    fn post_without_token(&self) -> RequestBuilder {
+        let request = crate::wire::http(&self.node).post(format!("{}/v1/commands", self.node.url()));
+        request.header("content-type", "application/json").body(self.signed(|_| {}).text)
     }
 
     fn caller_rows(&self) -> Vec<Row> {
-        let body = || self.signed(|_| {}).text;
-        let row = |what, request, status, reason| Row { what, request, answer: (status, reason), id: None };
-        let url = format!("{}/v1/commands", self.node.url());
-        let bare = || {
-            let request = crate::wire::http(&self.node).post(&url);
-            request.header("content-type", "application/json").body(body())
-        };
         let mut altered = self.token.clone();
         altered.pop();
         let no_algorithm = {
@@ -461,82 +505,104 @@ impl Stage {
             let claims = self.token.split('.').nth(1).expect("a token has three parts");
             format!("{}.{claims}.", engine.encode(r#"{"alg":"none","typ":"JWT"}"#))
         };
+        let body = self.signed(|_| {}).text;
         let operator = self.node.operator_token();
+        let bare = self.post_without_token();
+        let basic = self.post_without_token().basic_auth("a", Some("b"));
+        let bare_broken = self.post_without_token().body("{");
         let mut rows = vec![
-            row("no token", bare(), 401, "unauthenticated"),
-            row("another scheme", bare().basic_auth("a", Some("b")), 401, "unauthenticated"),
-            row("a bad token", self.post("not-a-token", body()), 401, "unauthenticated"),
-            row("an altered token", self.post(&altered, body()), 401, "unauthenticated"),
-            row("a token without an algorithm", self.post(&no_algorithm, body()), 401, "unauthenticated"),
-            row("an expired token", self.post(&self.expired_token, body()), 401, "unauthenticated"),
-            row("a removed client's token", self.post(&self.removed_token, body()), 401, "unauthenticated"),
-            row("no token is told before bad JSON", bare().body("{"), 401, "unauthenticated"),
-            row("the operator is no service", self.post(&operator, body()), 403, "forbidden"),
+            Row::without_id("no token", bare, 401, "unauthenticated"),
+            Row::without_id("another scheme", basic, 401, "unauthenticated"),
+            Row::without_id("no token comes before bad JSON", bare_broken, 401, "unauthenticated"),
+            Row::without_id("the operator is not a service", self.post(&operator, body), 403, "forbidden"),
         ];
+        for (case, token) in [
+            ("a bad token", "not-a-token"),
+            ("an altered token", &altered),
+            ("a token without an algorithm", &no_algorithm),
+            ("an expired token", &self.expired_token),
+            ("a removed client's token", &self.removed_token),
+        ] {
+            let request = self.post(token, self.signed(|_| {}).text);
+            rows.push(Row::without_id(case, request, 401, "unauthenticated"));
+        }
         rows.extend(self.suspended_rows());
         rows
     }
 
-    /// PIP-1: suspension comes after the form and before all else.
+    /// A message of the suspended tenant, with one member changed after signing.
+    fn suspended_row(
+        &self,
+        case: &'static str,
+        change: Option<(&str, &str, Value)>,
+        seconds: i64,
+        answer: (u16, &'static str),
+    ) -> Row {
+        let draft = Draft { timestamp: seconds_from_now(seconds), ..self.draft() };
+        let text = draft.sign(&self.suspended);
+        let mut message: Value = serde_json::from_slice(&text).expect("a message is JSON");
+        if let Some((part, member, value)) = change {
+            message[part][member] = value;
+        }
+        let request = self.post(&self.suspended_token, message.to_string());
+        Row { case, request, answer, id: Some(draft.id) }
+    }
+
+    /// PIP-1: the gateway checks suspension after the form and before everything else.
     fn suspended_rows(&self) -> Vec<Row> {
-        let row = |what, change: &dyn Fn(&mut Value), timestamp: String, answer: (u16, &'static str)| {
-            let draft = Draft { timestamp, ..self.draft() };
-            let mut value = serde_json::from_slice(&draft.sign(&self.dark)).expect("a message is JSON");
-            change(&mut value);
-            let request = self.post(&self.dark_token, value.to_string());
-            Row { what, request, answer, id: Some(draft.id) }
-        };
         let suspended = (403, "suspended");
-        let now = || seconds_from_now(0);
+        let source = Some(("command", "source", json!(1)));
+        let signature = Some(("metadata", "hmac", json!("")));
+        let form = Some(("metadata", "type", json!(1)));
+        let name = Some(("command", "name", json!("")));
         vec![
-            row("suspended", &|_| {}, now(), suspended),
-            row("suspended before source", &|it| it["command"]["source"] = 1.into(), now(), suspended),
-            row("suspended before the window", &|_| {}, seconds_from_now(-90), suspended),
-            row("suspended before the signature", &|it| it["metadata"]["hmac"] = "".into(), now(), suspended),
-            row("form before suspended", &|it| it["metadata"]["type"] = 1.into(), now(), (400, "malformed")),
-            row(
-                "names before suspended",
-                &|it| it["command"]["name"] = "".into(),
-                now(),
-                (400, "invalid_name"),
-            ),
+            self.suspended_row("suspended", None, 0, suspended),
+            self.suspended_row("suspended before source", source, 0, suspended),
+            self.suspended_row("suspended before the window", None, -90, suspended),
+            self.suspended_row("suspended before the signature", signature, 0, suspended),
+            self.suspended_row("form before suspended", form, 0, (400, "malformed")),
+            self.suspended_row("names before suspended", name, 0, (400, "invalid_name")),
         ]
     }
 }
 
-/// A payload that is so many levels deep by itself.
-fn nested(levels: usize) -> String {
+/// A JSON array that is this many levels deep.
+fn nested_array(levels: usize) -> String {
     format!("{}{}", "[".repeat(levels), "]".repeat(levels))
 }
 
 /// MSG-12
 #[tokio::test]
-async fn calls_that_do_not_fit_are_told_what_does() {
+async fn invalid_calls_report_the_expected_input() {
     let node = Node::start();
     node.cast().await;
     let operator = node.operator();
-    let inbox = |what: &str| format!("/v1/queues/notify-inbox/{what}?tenant=acme");
-    let (receive, ack, apply) = (inbox("receive"), inbox("ack"), "/v1/registry/apply".to_owned());
-    let receipt = |more: &str| format!(r#"{{"receipts":[{{"delivery_id":1,"fence":2{more}}}]}}"#);
+    let [receive, ack, purge] =
+        ["receive", "ack", "purge"].map(|action| format!("/v1/queues/notify-inbox/{action}?tenant=acme"));
+    let apply = "/v1/registry/apply".to_owned();
+    let extra_receipt_member = r#"{"receipts":[{"delivery_id":1,"fence":2,"extra":1}]}"#;
     let typo = "/v1/queues/notify-inbx/purge?tenant=acme".to_owned();
-    for (path, body, status, told) in [
+    for (path, body, status, expected) in [
         (&receive, "[1,2,3]", 400, "expected an object"),
         (&apply, "[]", 400, "expected an object"),
         (&ack, r#"{"receipts":[[1,2]]}"#, 400, "receipts[0]: expected an object"),
         (&apply, r#"{"tenants":[["x",null,false]]}"#, 400, "tenants[0]: expected an object"),
-        (&ack, &receipt(r#","extra":1"#), 400, "unknown field `extra`"),
+        (&ack, extra_receipt_member, 400, "unknown field `extra`"),
         (&receive, r#"{"max":"c4n4ry"}"#, 400, "max: expected a whole number"),
         (&receive, r#"{"max":1} x"#, 400, "trailing characters"),
         (&typo, "{}", 404, "did you mean notify-inbox"),
-        (&inbox("purge").replace("acme", "acm"), "{}", 404, "no such tenant"),
+        (&purge.replace("acme", "acm"), "{}", 404, "no such tenant"),
     ] {
         let body = Some(body.as_bytes().to_vec());
         let (code, problem) = verdict(operator.send(Method::POST, path, body, "application/json").await);
         let detail = problem["detail"].as_str().unwrap_or_default();
         assert_eq!(code, status, "{path}: {problem}");
-        assert!(detail.contains(told) && !detail.contains(CANARY), "{told:?} is not said in {detail:?}");
+        assert!(
+            detail.contains(expected) && !detail.contains(CANARY),
+            "{expected:?} is not said in {detail:?}"
+        );
     }
-    for (path, status, told) in [
+    for (path, status, expected) in [
         ("/v1/telemetry?tenant=acme&limits=5", 400, "expected one of `tenant`, `after`, `limit`"),
         ("/v1/telemetry?tenant=acme&c4n4ry%20=5", 400, "a field is unknown, expected one of"),
         ("/v1/telemetry?tenant=acme&wait_seconds=21", 400, "wait_seconds must be 0 to 20"),
@@ -549,24 +615,27 @@ async fn calls_that_do_not_fit_are_told_what_does() {
         let (code, problem) = verdict(operator.send(Method::GET, path, None, "").await);
         let detail = problem["detail"].as_str().unwrap_or_default();
         assert_eq!(code, status, "{path}: {problem}");
-        assert!(detail.contains(told) && !detail.contains(CANARY), "{told:?} is not said in {detail:?}");
+        assert!(
+            detail.contains(expected) && !detail.contains(CANARY),
+            "{expected:?} is not said in {detail:?}"
+        );
     }
 }
 
 /// MSG-12
 #[tokio::test]
-async fn advice_fits_what_was_sent() {
+async fn advice_fits_the_request() {
     let node = Node::start();
     let cast = node.cast().await;
     let form = node.api().send(Method::POST, "/v1/token", Some(b"{}".to_vec()), "application/json").await;
     let (status, problem) = verdict(form);
     assert_eq!(status, 415);
-    let told = |problem: &Value| format!("{} {}", problem["detail"], problem["advice"]);
-    assert!(told(&problem).contains("x-www-form-urlencoded"), "{problem}");
-    assert!(!told(&problem).contains("application/json"), "{problem}");
+    let advice = |problem: &Value| format!("{} {}", problem["detail"], problem["advice"]);
+    assert!(advice(&problem).contains("x-www-form-urlencoded"), "{problem}");
+    assert!(!advice(&problem).contains("application/json"), "{problem}");
     let many = format!("[{}]", ["{}"; bounds::BATCH_MESSAGES_MAX + 1].join(","));
     let token = node.token(&cast.billing).await;
     let answer = Answered::to(post_json(&node, "/v1/commands/batch", &token, many)).await;
     assert_eq!(answer.status, 413);
-    assert!(told(&answer.document()).contains("split"), "{}", answer.text);
+    assert!(advice(&answer.document()).contains("split"), "{}", answer.text);
 }

@@ -1,4 +1,4 @@
-//! Batches and streams (PIP-8): each entry has its own verdict, in order, and none affects another.
+//! Batches and streams (PIP-8): each entry gets its own verdict, in order, and no entry affects another.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use tokio::sync::mpsc;
 use crate::node::{Cast, Draft, Launch, Node, drain, new_id, seconds_from_now};
 use crate::wire::{Answered, http, post_json};
 
-struct Scene {
+struct Fixture {
     node: Node,
     cast: Cast,
     token: String,
 }
 
-impl Scene {
-    async fn set() -> Self {
+impl Fixture {
+    async fn start() -> Self {
         Self::launch(&Launch::default()).await
     }
 
@@ -49,7 +49,7 @@ impl Scene {
 
     async fn delivered(&self, name: &str) -> Vec<String> {
         let deliveries = drain(&self.node.client(&self.cast.bot), &format!("{name}-inbox")).await;
-        let ids = deliveries.iter().map(|it| it.message.id().unwrap_or_default().to_owned());
+        let ids = deliveries.iter().map(|delivery| delivery.message.id().unwrap_or_default().to_owned());
         ids.collect()
     }
 }
@@ -65,64 +65,63 @@ fn drafts(name: &str, count: usize) -> Vec<Draft> {
 
 /// PIP-8
 #[tokio::test]
-async fn five_hundred_messages_are_one_batch_with_a_verdict_each_in_order() {
-    // They take two commits, whose order is theirs only where one follows the other.
-    let scene = Scene::launch(&Launch::default().set("STORE_BATCHES_AT_ONCE", 1)).await;
+async fn full_batch_gets_a_verdict_each_in_order() {
+    // The batch takes two commits. They keep the order of its messages only if one follows the other.
+    let fixture = Fixture::launch(&Launch::default().set("STORE_BATCHES_AT_ONCE", 1)).await;
     let drafts = drafts("notify", bounds::BATCH_MESSAGES_MAX);
-    let entries: Vec<_> = drafts.iter().map(|draft| scene.sign(draft)).collect();
-    let verdicts = scene.verdicts(&entries).await;
+    let entries: Vec<_> = drafts.iter().map(|draft| fixture.sign(draft)).collect();
+    let verdicts = fixture.verdicts(&entries).await;
     let expected: Vec<_> = drafts.iter().map(|draft| (202, draft.id.clone())).collect();
     assert!(verdicts == expected, "{:?}", verdicts.iter().zip(&expected).find(|(is, should)| is != should));
     let sent: Vec<_> = drafts.into_iter().map(|draft| draft.id).collect();
-    assert!(
-        scene.delivered("notify").await == sent,
-        "they are delivered in the order in which they were sent"
-    );
+    assert!(fixture.delivered("notify").await == sent, "deliveries keep the order of the batch");
 }
 
 /// PIP-8, MSG-10
 #[tokio::test]
-async fn a_batch_past_its_limits_is_refused_as_a_whole() {
-    let scene = Scene::set().await;
+async fn batch_over_its_limits_is_refused_whole() {
+    let fixture = Fixture::start().await;
     let entries: Vec<_> =
-        drafts("notify", bounds::BATCH_MESSAGES_MAX + 1).iter().map(|it| scene.sign(it)).collect();
-    assert_eq!(scene.post(&entries).await.refusal(), (413, "too_large".into()));
-    let entry = scene.sign(&Draft::new("notify", &new_id()));
+        drafts("notify", bounds::BATCH_MESSAGES_MAX + 1).iter().map(|draft| fixture.sign(draft)).collect();
+    assert_eq!(fixture.post(&entries).await.refusal(), (413, "too_large".into()));
+    let entry = fixture.sign(&Draft::new("notify", &new_id()));
     let mut large = format!("[{entry}");
     large.push_str(&" ".repeat(bounds::BATCH_BYTES_MAX - large.len()));
     large.push(']');
-    assert_eq!(scene.post_text(large).await.refusal(), (413, "too_large".into()));
+    assert_eq!(fixture.post_text(large).await.refusal(), (413, "too_large".into()));
     for text in ["{}", "[", "[1,]", "", "[] x", "[[", "nothing"] {
-        assert_eq!(scene.post_text(text.into()).await.refusal(), (400, "malformed".into()), "{text:?}");
+        assert_eq!(fixture.post_text(text.into()).await.refusal(), (400, "malformed".into()), "{text:?}");
     }
-    assert!(scene.delivered("notify").await.is_empty());
+    assert!(fixture.delivered("notify").await.is_empty());
 }
 
 /// PIP-8
 #[tokio::test]
-async fn an_empty_batch_has_no_verdicts() {
-    let scene = Scene::set().await;
-    let answer = scene.post(&[]).await;
+async fn empty_batch_has_no_verdicts() {
+    let fixture = Fixture::start().await;
+    let answer = fixture.post(&[]).await;
     assert_eq!((answer.status, answer.document()), (200, json!({ "results": [] })));
 }
 
 /// PIP-8
 #[tokio::test]
-async fn one_bad_entry_of_any_kind_affects_no_other() {
-    let scene = Scene::set().await;
+async fn bad_entry_of_any_kind_affects_no_other() {
+    let fixture = Fixture::start().await;
     let good = drafts("notify", 12);
-    let bad = |change: &dyn Fn(&mut Draft)| {
-        let mut draft = Draft::new("notify", &new_id());
-        change(&mut draft);
-        scene.sign(&draft)
-    };
-    let forged = String::from_utf8_lossy(&Draft::new("notify", &new_id()).sign(&scene.cast.bot)).into_owned();
+    let [late, ungranted, routeless] = [
+        Draft { timestamp: seconds_from_now(-90), ..Draft::new("notify", &new_id()) },
+        Draft::new("delete-user", &new_id()),
+        Draft::new("lost", &new_id()),
+    ]
+    .map(|draft| fixture.sign(&draft));
+    let forged =
+        String::from_utf8_lossy(&Draft::new("notify", &new_id()).sign(&fixture.cast.bot)).into_owned();
     let large = format!(r#"{{"x":"{}"}}"#, "x".repeat(bounds::BODY_BYTES_DEFAULT));
     let kinds = [
         (forged, 401, "hmac_invalid"),
-        (bad(&|draft| draft.timestamp = seconds_from_now(-90)), 401, "timestamp_out_of_window"),
-        (bad(&|draft| draft.name = "delete-user".into()), 403, "acl-deny"),
-        (bad(&|draft| draft.name = "lost".into()), 404, "route-missing"),
+        (late, 401, "timestamp_out_of_window"),
+        (ungranted, 403, "acl-deny"),
+        (routeless, 404, "route-missing"),
         ("17".to_owned(), 400, "malformed"),
         ("NaN".to_owned(), 400, "malformed"),
         ("{}".to_owned(), 400, "malformed"),
@@ -131,11 +130,11 @@ async fn one_bad_entry_of_any_kind_affects_no_other() {
         (r#"{"metadata":{"id":1e9999}}"#.to_owned(), 400, "number_range"),
         (large, 413, "too_large"),
     ];
-    let mut entries = vec![scene.sign(&good[0])];
+    let mut entries = vec![fixture.sign(&good[0])];
     for ((entry, ..), draft) in kinds.iter().zip(&good[1..]) {
-        entries.extend([entry.clone(), scene.sign(draft)]);
+        entries.extend([entry.clone(), fixture.sign(draft)]);
     }
-    let answer = scene.post(&entries).await;
+    let answer = fixture.post(&entries).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
     let results = answer.document()["results"].as_array().cloned().unwrap_or_default();
     assert_eq!(results.len(), entries.len());
@@ -147,38 +146,39 @@ async fn one_bad_entry_of_any_kind_affects_no_other() {
         assert_eq!(result["accepted"], false);
     }
     let sent: Vec<_> = good.iter().take(kinds.len() + 1).map(|draft| draft.id.clone()).collect();
-    assert_eq!(scene.delivered("notify").await, sent);
+    assert_eq!(fixture.delivered("notify").await, sent);
 }
 
-/// MSG-10, PIP-8: where the array itself is broken there is no telling its entries apart.
+/// MSG-10, PIP-8: the gateway cannot separate the entries of a broken array, so it refuses all of them.
 #[tokio::test]
-async fn an_entry_that_breaks_the_array_breaks_the_batch_and_nothing_is_taken() {
-    let scene = Scene::set().await;
-    let good = scene.sign(&Draft::new("notify", &new_id()));
+async fn entry_that_breaks_the_array_fails_the_whole_batch() {
+    let fixture = Fixture::start().await;
+    let good = fixture.sign(&Draft::new("notify", &new_id()));
     for broken in ["{", r#"{"a":1"#, "\"a"] {
-        let answer = scene.post(&[good.clone(), broken.to_owned()]).await;
+        let answer = fixture.post(&[good.clone(), broken.to_owned()]).await;
         assert_eq!(answer.refusal().0, 400, "{broken}: {}", answer.text);
     }
-    assert!(scene.delivered("notify").await.is_empty());
+    assert!(fixture.delivered("notify").await.is_empty());
 }
 
 /// PIP-8, CLM-4
 #[tokio::test]
-async fn of_two_entries_with_one_id_the_first_is_taken_and_the_second_is_its_duplicate() {
-    let scene = Scene::set().await;
+async fn second_entry_with_an_id_is_a_duplicate() {
+    let fixture = Fixture::start().await;
     for _ in 0..25 {
         let first = Draft::new("pay", &new_id());
         let again = Draft { timestamp: seconds_from_now(1), ..first.clone() };
         let neighbours = drafts("pay", 3);
-        let mut entries = vec![scene.sign(&first), scene.sign(&again)];
-        entries.extend(neighbours.iter().map(|draft| scene.sign(draft)));
-        let statuses: Vec<_> = scene.verdicts(&entries).await.into_iter().map(|(status, _)| status).collect();
+        let mut entries = vec![fixture.sign(&first), fixture.sign(&again)];
+        entries.extend(neighbours.iter().map(|draft| fixture.sign(draft)));
+        let statuses: Vec<_> =
+            fixture.verdicts(&entries).await.into_iter().map(|(status, _)| status).collect();
         assert_eq!(statuses, [202, 200, 202, 202, 202]);
     }
-    assert_eq!(scene.delivered("pay").await.len(), 25 * 4);
+    assert_eq!(fixture.delivered("pay").await.len(), 25 * 4);
 }
 
-/// A stream of lines under way: the request's body stays open for as long as this is kept.
+/// An open stream of lines. Dropping `lines` ends the request's body.
 struct Lines {
     lines: mpsc::UnboundedSender<Vec<u8>>,
     answers: std::pin::Pin<Box<dyn Stream<Item = reqwest::Result<bytes::Bytes>> + Send>>,
@@ -186,14 +186,14 @@ struct Lines {
 }
 
 impl Lines {
-    async fn open(scene: &Scene) -> Self {
+    async fn open(fixture: &Fixture) -> Self {
         let (lines, sent) = mpsc::unbounded_channel::<Vec<u8>>();
         let body = stream::unfold(sent, |mut sent| async {
             let part = sent.recv().await?;
             Some((Ok::<_, std::io::Error>(part), sent))
         });
-        let request = http(&scene.node).post(format!("{}/v1/commands/batch", scene.node.url()));
-        let request = request.bearer_auth(&scene.token).header("content-type", "application/x-ndjson");
+        let request = http(&fixture.node).post(format!("{}/v1/commands/batch", fixture.node.url()));
+        let request = request.bearer_auth(&fixture.token).header("content-type", "application/x-ndjson");
         let response = request.body(reqwest::Body::wrap_stream(body)).send().await.expect("the node answers");
         assert_eq!(response.status().as_u16(), 200);
         assert_eq!(response.headers()["content-type"], "application/x-ndjson");
@@ -204,7 +204,7 @@ impl Lines {
         self.lines.send(part.into()).expect("the request is open");
     }
 
-    /// The next line of the answer; nothing at its end.
+    /// The next line of the answer, or `None` at its end.
     async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
@@ -232,17 +232,17 @@ impl Lines {
 
 /// PIP-8
 #[tokio::test]
-async fn a_stream_is_answered_line_by_line_while_it_is_still_open() {
-    let scene = Scene::set().await;
-    let mut lines = Lines::open(&scene).await;
+async fn open_stream_is_answered_line_by_line() {
+    let fixture = Fixture::start().await;
+    let mut lines = Lines::open(&fixture).await;
     for draft in drafts("notify", 3) {
-        lines.send(format!("{}\n", scene.sign(&draft)));
+        lines.send(format!("{}\n", fixture.sign(&draft)));
         assert_eq!(lines.next().await.as_ref().map(verdict), Some((202, draft.id)));
     }
     lines.send("17\n");
-    assert_eq!(lines.next().await.map(|it| it["reason"].clone()), Some(json!("malformed")));
+    assert_eq!(lines.next().await.map(|result| result["reason"].clone()), Some(json!("malformed")));
     let slow = Draft::new("notify", &new_id());
-    let text = scene.sign(&slow);
+    let text = fixture.sign(&slow);
     let (begin, end) = text.split_at(100);
     lines.send(begin);
     lines.send("");
@@ -250,23 +250,23 @@ async fn a_stream_is_answered_line_by_line_while_it_is_still_open() {
     assert_eq!(
         lines.next().await.as_ref().map(verdict),
         Some((202, slow.id)),
-        "in pieces, and blank lines passed over"
+        "a line may come in pieces, and blank lines are skipped"
     );
     let last = Draft::new("notify", &new_id());
-    lines.send(scene.sign(&last));
+    lines.send(fixture.sign(&last));
     let rest = lines.finish().await;
     assert_eq!(rest.iter().map(verdict).collect::<Vec<_>>(), [(202, last.id)], "the last needs no line feed");
-    assert_eq!(scene.delivered("notify").await.len(), 5);
+    assert_eq!(fixture.delivered("notify").await.len(), 5);
 }
 
 /// PIP-8
 #[tokio::test]
-async fn a_long_stream_is_answered_in_order_and_all_of_it() {
-    let scene = Scene::set().await;
+async fn long_stream_is_answered_completely_in_order() {
+    let fixture = Fixture::start().await;
     let drafts = drafts("notify", 1200);
-    let lines = Lines::open(&scene).await;
+    let lines = Lines::open(&fixture).await;
     for part in drafts.chunks(40) {
-        lines.send(part.iter().map(|draft| format!("{}\n", scene.sign(draft))).collect::<String>());
+        lines.send(part.iter().map(|draft| format!("{}\n", fixture.sign(draft))).collect::<String>());
     }
     let answers = lines.finish().await;
     let expected: Vec<_> = drafts.iter().map(|draft| (202, draft.id.clone())).collect();
@@ -276,11 +276,11 @@ async fn a_long_stream_is_answered_in_order_and_all_of_it() {
 
 /// PIP-8, MSG-10
 #[tokio::test]
-async fn too_long_a_line_ends_the_stream_after_what_came_before_it() {
-    let scene = Scene::set().await;
+async fn overlong_line_ends_the_stream_after_earlier_lines() {
+    let fixture = Fixture::start().await;
     let before = Draft::new("notify", &new_id());
-    let lines = Lines::open(&scene).await;
-    lines.send(format!("{}\n", scene.sign(&before)));
+    let lines = Lines::open(&fixture).await;
+    lines.send(format!("{}\n", fixture.sign(&before)));
     for _ in 0..6 {
         lines.send(vec![b'x'; bounds::BODY_BYTES_DEFAULT / 5]);
     }
@@ -289,5 +289,5 @@ async fn too_long_a_line_ends_the_stream_after_what_came_before_it() {
     let refused = lines.next().await.expect("the line is answered");
     assert_eq!((&refused["status"], &refused["reason"]), (&json!(413), &json!("too_large")));
     assert_eq!(lines.next().await, None);
-    assert_eq!(scene.delivered("notify").await, [before.id]);
+    assert_eq!(fixture.delivered("notify").await, [before.id]);
 }

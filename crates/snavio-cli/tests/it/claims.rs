@@ -1,5 +1,5 @@
-//! Claims on the command line and on the record: looked up, explained, taken over, and beyond their horizon (CLM-10,
-//! CLM-11, CLM-20, PIP-11).
+//! Claims on the command line: look-up, reprocess, settle, explain, import, and redrive beyond the horizon
+//! (CLM-10, CLM-11, CLM-20, PIP-11).
 
 use std::time::Duration;
 
@@ -12,34 +12,27 @@ use crate::patience::eventually;
 use crate::people::issue;
 use crate::shell::Shell;
 
-struct Desk {
+struct Fixture {
     node: Node,
     billing: Credentials,
     bot: Credentials,
     other: Credentials,
 }
 
-impl Desk {
-    async fn set() -> Self {
+impl Fixture {
+    async fn start() -> Self {
         let node = Node::start();
-        let route = |name: &str, claim: &str, more: Value| {
-            let mut route = json!({
+        let [mut book, notify, see] = [("book", "ledger"), ("notify", "none"), ("see", "seen")].map(|(name, claim)| {
+            json!({
                 "target": "acme/bot", "name": name, "queue": name, "dead_letter_queue": "dead", "receives_max": 1,
                 "claim": { "policy": claim },
-            });
-            for (member, value) in more.as_object().unwrap() {
-                route[member] = value.clone();
-            }
-            route
-        };
+            })
+        });
+        book["processing"] = json!({ "kind": "tracked" });
         let registry = json!({
             "tenants": [{ "name": "acme" }],
             "services": [{ "name": "acme/billing" }, { "name": "acme/bot" }, { "name": "acme/other" }],
-            "routes": [
-                route("book", "ledger", json!({ "processing": { "kind": "tracked" } })),
-                route("notify", "none", json!({})),
-                route("see", "seen", json!({})),
-            ],
+            "routes": [book, notify, see],
             "grants": [{ "source": "acme/billing", "target": "acme/bot", "name": "*" }],
             "event_types": [{ "owner": "acme/billing", "name": "paid" }],
             "subscriptions": [{
@@ -55,6 +48,7 @@ impl Desk {
         post(&self.node.client(&self.billing), Draft::new(name, id).sign(&self.billing)).await
     }
 
+    /// Sends a message to `book` and reports a final failure.
     async fn fail(&self, id: &str) {
         assert_eq!(self.send("book", id).await.0, 202);
         let worker = self.node.client(&self.bot);
@@ -69,20 +63,24 @@ impl Desk {
 
 /// CLM-10, CLM-11
 #[tokio::test]
-async fn failed_work_is_listed_shown_and_put_back_one_by_one_or_all() {
-    let desk = Desk::set().await;
+async fn failed_claims_are_listed_shown_and_reprocessed() {
+    let fixture = Fixture::start().await;
     let ids = [new_id(), new_id(), new_id()];
     for id in &ids {
-        desk.fail(id).await;
+        fixture.fail(id).await;
     }
-    let shell = Shell::at(&desk.node);
+    let shell = Shell::at(&fixture.node);
     let listed = shell.run("claims list --tenant acme --status failed --output json").json();
-    let found: Vec<_> = listed["items"].as_array().unwrap().iter().map(|it| it["eventId"].clone()).collect();
+    let found: Vec<_> =
+        listed["items"].as_array().unwrap().iter().map(|claim| claim["eventId"].clone()).collect();
     assert_eq!(json!(found), json!(ids));
     let shown = shell.run(&format!("claims show {} --tenant acme", ids[0]));
     assert!(shown.out.contains("no such account") && shown.out.contains("failed"), "{shown:?}");
-    let unsaid = shell.run(&format!("claims show {}", ids[0]));
-    assert!(unsaid.code == Some(0) && unsaid.out.contains("acme/bot:book"), "{unsaid:?}");
+    let without_tenant = shell.run(&format!("claims show {}", ids[0]));
+    assert!(
+        without_tenant.code == Some(0) && without_tenant.out.contains("acme/bot:book"),
+        "{without_tenant:?}"
+    );
     let one = shell.run(&format!("claims reprocess {} --tenant acme --why mended --output json", ids[0]));
     assert_eq!(one.json()["reprocessed"], 1, "{one:?}");
     let settle = format!("claims settle {} --tenant acme --reference JE-1 --why seen --output json", ids[1]);
@@ -93,21 +91,23 @@ async fn failed_work_is_listed_shown_and_put_back_one_by_one_or_all() {
     let neither = shell.run("claims reprocess --tenant acme --why mended");
     assert_eq!(neither.code, Some(2), "{neither:?}");
     let open = shell.run("claims list --tenant acme --output json").json();
-    let open: Vec<_> = open["items"].as_array().unwrap().iter().map(|it| it["status"].clone()).collect();
+    let open: Vec<_> =
+        open["items"].as_array().unwrap().iter().map(|claim| claim["status"].clone()).collect();
     assert_eq!(open, ["PROCESSING"; 2]);
 }
 
-/// CLM-11: an id that failed at one of its destinations, and one that cannot be put back among those that can.
+/// CLM-11: with several claims under one id, reprocessing needs the destination. A refused id does not keep
+/// the others from being reprocessed.
 #[tokio::test]
-async fn what_is_put_back_is_named_by_its_destination_and_what_is_refused_keeps_nobody() {
-    let desk = Desk::set().await;
-    let shell = Shell::at(&desk.node);
+async fn reprocess_selects_by_destination_and_skips_refused_ids() {
+    let fixture = Fixture::start().await;
+    let shell = Shell::at(&fixture.node);
     let (id, other) = (new_id(), new_id());
     for id in [&id, &other] {
-        desk.fail(id).await;
+        fixture.fail(id).await;
     }
     // The same id, with the same content, at another destination.
-    assert_eq!(desk.send("see", &id).await.0, 202);
+    assert_eq!(fixture.send("see", &id).await.0, 202);
     let why = ["--tenant", "acme", "--why", "mended", "--output", "json"];
     let reprocess = |more: &[&str]| shell.run_words(&[&["claims", "reprocess"][..], more, &why].concat());
     let several = reprocess(&[&id]);
@@ -123,54 +123,54 @@ async fn what_is_put_back_is_named_by_its_destination_and_what_is_refused_keeps_
 /// PIP-11
 #[tokio::test]
 async fn every_decision_on_a_message_can_be_explained() {
-    let desk = Desk::set().await;
+    let fixture = Fixture::start().await;
     let id = new_id();
-    desk.fail(&id).await;
-    desk.send("nothing", &id).await;
+    fixture.fail(&id).await;
+    fixture.send("nothing", &id).await;
     let mut draft = Draft::new("book", &id);
     draft.payload = r#"{"other":1}"#.to_owned();
-    post(&desk.node.client(&desk.billing), draft.sign(&desk.billing)).await;
-    let shell = Shell::at(&desk.node);
+    post(&fixture.node.client(&fixture.billing), draft.sign(&fixture.billing)).await;
+    let shell = Shell::at(&fixture.node);
     let explain = format!("explain {id} --tenant acme");
     let steps = eventually("all steps are on record", async || {
         let explained = shell.run(&format!("{explain} --output json")).json();
         let steps = explained["steps"].as_array().unwrap().clone();
-        let has = |text: &str| steps.iter().any(|it| it.to_string().contains(text));
         ["route-missing", "routed to acme/bot:book", "was claimed", "it is FAILED", "a conflict at"]
             .iter()
-            .all(|it| has(it))
+            .all(|text| steps.iter().any(|step| step.to_string().contains(text)))
             .then_some(steps)
     })
     .await;
-    let routed = steps.iter().find(|it| it["decision"] == "granted, and routed to acme/bot:book").unwrap();
+    let routed =
+        steps.iter().find(|step| step["decision"] == "granted, and routed to acme/bot:book").unwrap();
     assert_eq!(
         (&routed["basis"]["key_version"], &routed["basis"]["source"]),
         (&json!("hmac-v1"), &json!("acme/billing"))
     );
-    let processing = steps.iter().find(|it| it["stage"] == "processing").unwrap();
+    let processing = steps.iter().find(|step| step["stage"] == "processing").unwrap();
     assert_eq!(processing["basis"]["error"], "no such account");
-    let told = shell.run(&explain).out;
+    let explanation = shell.run(&explain).out;
     assert!(
-        told.contains("  processing: it is FAILED\n") && told.contains("\n  error: no such account\n"),
-        "{told}"
+        explanation.contains("  processing: it is FAILED\n")
+            && explanation.contains("\n  error: no such account\n"),
+        "{explanation}"
     );
-    // Another service of the tenant learns nothing of what this one meant by its id.
+    // Another service of the tenant learns nothing about this service's message or its conflict.
     let path = format!("/v1/messages/{id}/explain");
-    let explained =
-        async |who: &Credentials| desk.node.client(who).call(Method::GET, &path, None).await.unwrap();
-    let conflicts = |it: &Value| it.to_string().matches("a conflict at").count();
-    assert_eq!(conflicts(&explained(&desk.billing).await), 1);
-    assert_eq!(conflicts(&explained(&desk.bot).await), 1, "it was meant for this one");
-    assert_eq!(conflicts(&explained(&desk.other).await), 0);
-    let nothing = shell.run(&format!("explain {} --tenant acme", new_id()));
-    assert!(nothing.out.contains("nothing is on record"), "{nothing:?}");
+
+    for (service, conflicts) in [(&fixture.billing, 1), (&fixture.bot, 1), (&fixture.other, 0)] {
+        let explained = fixture.node.client(service).call(Method::GET, &path, None).await.unwrap();
+        assert_eq!(explained.to_string().matches("a conflict at").count(), conflicts, "{explained}");
+    }
+    let unknown = shell.run(&format!("explain {} --tenant acme", new_id()));
+    assert!(unknown.out.contains("nothing is on record"), "{unknown:?}");
 }
 
 /// CLM-10
 #[tokio::test]
-async fn ids_of_a_seen_events_table_are_duplicates_once_they_are_taken_over() {
-    let desk = Desk::set().await;
-    let shell = Shell::at(&desk.node);
+async fn imported_seen_events_are_duplicates() {
+    let fixture = Fixture::start().await;
+    let shell = Shell::at(&fixture.node);
     let (known, old, unknown) = (new_id(), new_id(), new_id());
     let table = snavio_sdk::sqlite::rusqlite::Connection::open(shell.path("kira.db")).unwrap();
     let seen = crate::node::seconds_from_now(-3600);
@@ -182,19 +182,22 @@ async fn ids_of_a_seen_events_table_are_duplicates_once_they_are_taken_over() {
     table.execute_batch(&fill).unwrap();
     let import = "claims import --from kira.db --source acme/billing --destination acme/bot:see --why moving --output json";
     assert_eq!(shell.run(import).json(), json!({ "imported": 1, "left_out": 1 }));
-    assert_eq!(shell.run(import).json(), json!({ "imported": 0, "left_out": 2 }), "once");
-    let (status, answer) = desk.send("see", &known).await;
+    assert_eq!(shell.run(import).json(), json!({ "imported": 0, "left_out": 2 }), "imported only once");
+    let (status, answer) = fixture.send("see", &known).await;
     assert_eq!(
         (status, &answer["duplicate"], &answer["first_seen_at"]),
         (200, &json!(true), &json!(seen)),
         "{answer}"
     );
-    assert_eq!(desk.send("see", &unknown).await.0, 202);
-    assert_eq!(desk.send("see", &old).await.0, 202);
+    assert_eq!(fixture.send("see", &unknown).await.0, 202);
+    assert_eq!(fixture.send("see", &old).await.0, 202);
     let compared = shell.run(&import.replace("bot:see", "bot:book"));
     assert!(compared.code == Some(1) && compared.err.contains("its policy is ledger"), "{compared:?}");
-    let nobody = shell.run(&import.replace("acme/billing", "acme/biling"));
-    assert!(nobody.code == Some(1) && nobody.err.contains("there is no service acme/biling"), "{nobody:?}");
+    let unknown_source = shell.run(&import.replace("acme/billing", "acme/biling"));
+    assert!(
+        unknown_source.code == Some(1) && unknown_source.err.contains("there is no service acme/biling"),
+        "{unknown_source:?}"
+    );
     let subscribed = import.replace("acme/bot:see", "acme/bot:acme/billing:paid");
     let other = shell.run(&subscribed.replace("acme/billing --", "acme/other --"));
     assert!(other.code == Some(1) && other.err.contains("to events of acme/billing"), "{other:?}");
@@ -203,63 +206,73 @@ async fn ids_of_a_seen_events_table_are_duplicates_once_they_are_taken_over() {
     assert!(missing.code == Some(1) && missing.err.contains("none.db"), "{missing:?}");
 }
 
+async fn redrive(worker: &snavio_sdk::Client, path: &str, body: Value) -> (u16, Value) {
+    let api = worker.authorized().await.unwrap();
+    verdict(api.send(Method::POST, path, Some(body.to_string().into_bytes()), "application/json").await)
+}
+
 /// CLM-20
 #[tokio::test]
-async fn a_dead_letter_whose_claim_is_over_goes_back_only_on_somebodys_word() {
-    let desk = Desk::set().await;
+async fn redrive_beyond_the_horizon_needs_explicit_consent() {
+    let fixture = Fixture::start().await;
     for _ in 0..2 {
-        assert_eq!(desk.send("notify", &new_id()).await.0, 202);
+        assert_eq!(fixture.send("notify", &new_id()).await.0, 202);
     }
-    let worker = desk.node.client(&desk.bot);
-    let letters = eventually("they are dead letters", async || {
+    let worker = fixture.node.client(&fixture.bot);
+    let letters = eventually("both are dead letters", async || {
         worker.receive("notify", 10, Duration::ZERO, Duration::ZERO).await.unwrap();
         let letters = worker.call(Method::GET, "/v1/dead-letters", None).await.unwrap();
         let letters = letters["items"].as_array().unwrap().clone();
         (letters.len() == 2).then_some(letters)
     })
     .await;
-    // From now on the route claims, and of these there is no claim.
+    // From now on the route makes claims, but these two messages have none.
     let route = json!({ "queue": "notify", "dead_letter_queue": "dead", "claim": { "policy": "strict" } });
     let body = Some(route.to_string().into_bytes());
-    let put =
-        desk.node.operator().send(Method::PUT, "/v1/routes/acme/bot/notify", body, "application/json").await;
+    let put = fixture
+        .node
+        .operator()
+        .send(Method::PUT, "/v1/routes/acme/bot/notify", body, "application/json")
+        .await;
     assert_eq!(verdict(put).0, 200);
-    let redrive = async |path: &str, body: Value| {
-        let api = worker.authorized().await.unwrap();
-        verdict(api.send(Method::POST, path, Some(body.to_string().into_bytes()), "application/json").await)
-    };
+
     let one = format!("/v1/dead-letters/{}/redrive", letters[0]["id"]);
     for path in [one.as_str(), "/v1/queues/dead/redrive"] {
-        let (status, refused) = redrive(path, json!({ "why": "mended" })).await;
+        let (status, refused) = redrive(&worker, path, json!({ "why": "mended" })).await;
         assert_eq!((status, &refused["reason"]), (409, &json!("beyond_horizon")), "{refused}");
     }
-    // That the route claims nothing any more does not say that nothing was claimed.
+    // The route now makes no claims, but it may have made some before.
     let route = json!({ "queue": "notify", "dead_letter_queue": "dead" });
     let body = Some(route.to_string().into_bytes());
-    let put =
-        desk.node.operator().send(Method::PUT, "/v1/routes/acme/bot/notify", body, "application/json").await;
+    let put = fixture
+        .node
+        .operator()
+        .send(Method::PUT, "/v1/routes/acme/bot/notify", body, "application/json")
+        .await;
     assert_eq!(verdict(put).0, 200);
-    let (status, refused) = redrive(&one, json!({ "why": "mended" })).await;
+    let (status, refused) = redrive(&worker, &one, json!({ "why": "mended" })).await;
     assert_eq!((status, &refused["reason"]), (409, &json!("beyond_horizon")), "{refused}");
-    let (status, refused) = redrive(&one, json!({ "beyond_horizon": true })).await;
+    let (status, refused) = redrive(&worker, &one, json!({ "beyond_horizon": true })).await;
     assert_eq!((status, &refused["reason"]), (400, &json!("invalid_request")), "{refused}");
-    let said = json!({ "why": "billing has not sent it again", "beyond_horizon": true });
+    let consent = json!({ "why": "billing has not sent it again", "beyond_horizon": true });
     for path in [one.as_str(), "/v1/queues/dead/redrive"] {
-        let (status, back) = redrive(path, said.clone()).await;
-        assert_eq!((status, &back["redriven"]), (200, &json!(1)), "{back}");
+        let (status, answer) = redrive(&worker, path, consent.clone()).await;
+        assert_eq!((status, &answer["redriven"]), (200, &json!(1)), "{answer}");
     }
-    let deeds = desk.node.get("/v1/audit").await;
-    let on_record =
-        deeds["items"].as_array().unwrap().iter().filter(|it| it["action"] == "dead_letter.redrive");
-    assert!(on_record.clone().all(|it| it["why"] == "beyond the horizon: billing has not sent it again"));
-    assert_eq!(on_record.count(), 2);
+    let deeds = fixture.node.get("/v1/audit").await;
+    let redrives =
+        deeds["items"].as_array().unwrap().iter().filter(|action| action["action"] == "dead_letter.redrive");
+    assert!(
+        redrives.clone().all(|action| action["why"] == "beyond the horizon: billing has not sent it again")
+    );
+    assert_eq!(redrives.count(), 2);
 }
 
-/// CLM-10: an id may be a word of the API, and even a step of a path.
+/// CLM-10: an id may equal a word of the API, or a path segment such as `..`.
 #[tokio::test]
 async fn odd_ids_are_looked_up_or_refused_in_clear_words() {
-    let desk = Desk::set().await;
-    let shell = Shell::at(&desk.node);
+    let fixture = Fixture::start().await;
+    let shell = Shell::at(&fixture.node);
     for id in ["import", "a/b", "...", "x?y"] {
         let shown = shell.run_words(&["claims", "show", id, "--tenant", "acme", "--output", "json"]);
         assert_eq!((shown.code, &shown.json()["eventId"]), (Some(0), &json!(id)), "{shown:?}");
@@ -272,10 +285,10 @@ async fn odd_ids_are_looked_up_or_refused_in_clear_words() {
     }
 }
 
-/// CLM-1, CLM-10: a sender may ask for its own ids at destinations of another tenant that it may send to.
+/// CLM-1, CLM-10: a sender can look up its own ids at another tenant's destination that it has a grant for.
 #[tokio::test]
 async fn sender_learns_never_seen_at_anothers_destination() {
-    let desk = Desk::set().await;
+    let fixture = Fixture::start().await;
     let registry = json!({
         "tenants": [{ "name": "kira" }, { "name": "zeta" }, { "name": "mars" }],
         "services": [{ "name": "kira/shop" }, { "name": "zeta/shop" }, { "name": "mars/shop" }],
@@ -284,22 +297,16 @@ async fn sender_learns_never_seen_at_anothers_destination() {
             { "source": "zeta/shop", "target": "acme/bot", "name": "book" },
         ],
     });
-    let [kira, zeta, mars] = <[Credentials; 3]>::try_from(desk.node.apply(&registry).await).unwrap();
+    let [kira, zeta, mars] = <[Credentials; 3]>::try_from(fixture.node.apply(&registry).await).unwrap();
     let seen = new_id();
     let draft = Draft { target: "acme/bot".to_owned(), ..Draft::new("book", &seen) };
-    assert_eq!(post(&desk.node.client(&zeta), draft.sign(&zeta)).await.0, 202);
-    let person = async |tenant: &str| {
-        let viewer = issue(&desk.node, tenant, "tenant-viewer", Some(tenant)).await;
-        desk.node.api().with_token(&viewer.token)
-    };
-    let callers = [
-        (desk.node.api().with_token(&desk.node.token(&kira).await), "kira"),
-        (person("kira").await, "kira"),
-        (desk.node.api().with_token(&desk.node.token(&zeta).await), "zeta"),
-        (person("zeta").await, "zeta"),
-        (desk.node.api().with_token(&desk.node.token(&mars).await), "mars"),
-        (person("mars").await, "mars"),
-    ];
+    assert_eq!(post(&fixture.node.client(&zeta), draft.sign(&zeta)).await.0, 202);
+    let mut callers = Vec::new();
+    for (service, tenant) in [(&kira, "kira"), (&zeta, "zeta"), (&mars, "mars")] {
+        callers.push((fixture.node.api().with_token(&fixture.node.token(service).await), tenant));
+        let viewer = issue(&fixture.node, tenant, "tenant-viewer", Some(tenant)).await;
+        callers.push((fixture.node.api().with_token(&viewer.token), tenant));
+    }
     for (caller, tenant) in &callers {
         for (id, is_sent) in [(&seen, true), (&new_id(), false)] {
             let path = format!("/v1/claims/{id}?destination=acme/bot:book");
@@ -314,10 +321,11 @@ async fn sender_learns_never_seen_at_anothers_destination() {
     }
 }
 
-/// CLM-1, CLM-10, CLM-11: the owner of a destination finds, settles and reprocesses whatever its list shows.
+/// CLM-1, CLM-10, CLM-11: the owner of a destination finds, settles and reprocesses every claim that its list
+/// shows.
 #[tokio::test]
 async fn owner_finds_claims_of_every_sender() {
-    let desk = Desk::set().await;
+    let fixture = Fixture::start().await;
     let registry = json!({
         "tenants": [{ "name": "acme" }, { "name": "kira" }, { "name": "zeta" }],
         "services": [{ "name": "kira/shop" }, { "name": "zeta/shop" }, { "name": "zeta/idle" }],
@@ -326,16 +334,16 @@ async fn owner_finds_claims_of_every_sender() {
             { "source": "zeta/shop", "target": "acme/bot", "name": "book" },
         ],
     });
-    let senders = <[Credentials; 3]>::try_from(desk.node.apply(&registry).await).unwrap();
-    let shell = Shell::at(&desk.node);
-    let auditor = issue(&desk.node, "ada", "auditor", Some("acme")).await;
-    let auditor = desk.node.api().with_token(&auditor.token);
+    let senders = <[Credentials; 3]>::try_from(fixture.node.apply(&registry).await).unwrap();
+    let shell = Shell::at(&fixture.node);
+    let auditor = issue(&fixture.node, "ada", "auditor", Some("acme")).await;
+    let auditor = fixture.node.api().with_token(&auditor.token);
     let get = async |path: &str| verdict(auditor.send(Method::GET, path, None, "").await);
-    let worker = desk.node.client(&desk.bot);
+    let worker = fixture.node.client(&fixture.bot);
     for id in [&new_id(), &new_id()] {
         for sender in &senders[..2] {
             let draft = Draft { target: "acme/bot".to_owned(), ..Draft::new("book", id) };
-            assert_eq!(post(&desk.node.client(sender), draft.sign(sender)).await.0, 202);
+            assert_eq!(post(&fixture.node.client(sender), draft.sign(sender)).await.0, 202);
             let work =
                 worker.receive("book", 1, Duration::from_secs(30), Duration::from_secs(5)).await.unwrap();
             let body = json!({
@@ -343,28 +351,36 @@ async fn owner_finds_claims_of_every_sender() {
             });
             worker.call(Method::POST, "/v1/claims/book/fail", Some(&body)).await.unwrap();
         }
-        let found_by = async |found: Value| {
+        let mut look_ups = Vec::new();
+        for path in [id.to_owned(), format!("{id}?tenant=acme"), format!("{id}?destination=acme/bot:book")] {
+            look_ups.push(get(&format!("/v1/claims/{path}")).await.1);
+            look_ups.push(worker.call(Method::GET, &format!("/v1/claims/{path}"), None).await.unwrap());
+        }
+        for flags in ["", "--tenant acme", "--destination acme/bot:book"] {
+            look_ups.push(shell.run(&format!("claims show {id} {flags} --output json")).json());
+        }
+        for found in look_ups {
             assert_eq!(
                 (&found["outcome"], &found["tenants"]),
                 (&json!("failed"), &json!(["kira", "zeta"])),
                 "{found}"
             );
-        };
-        for path in [id.to_owned(), format!("{id}?tenant=acme"), format!("{id}?destination=acme/bot:book")] {
-            found_by(get(&format!("/v1/claims/{path}")).await.1).await;
-            found_by(worker.call(Method::GET, &format!("/v1/claims/{path}"), None).await.unwrap()).await;
         }
-        for flags in ["", "--tenant acme", "--destination acme/bot:book"] {
-            found_by(shell.run(&format!("claims show {id} {flags} --output json")).json()).await;
-        }
-        // A sender sees its own, and nobody else any.
-        let kira =
-            desk.node.client(&senders[0]).call(Method::GET, &format!("/v1/claims/{id}"), None).await.unwrap();
+        // A sender sees only its own claims, and a service that sent nothing sees none.
+        let kira = fixture
+            .node
+            .client(&senders[0])
+            .call(Method::GET, &format!("/v1/claims/{id}"), None)
+            .await
+            .unwrap();
         assert_eq!(kira["tenants"], json!(["kira"]), "{kira}");
-        let idle = desk.node.client(&senders[2]);
+        let idle = fixture.node.client(&senders[2]);
         for path in [id.to_owned(), format!("{id}?tenant=kira"), format!("{id}?sender=kira")] {
             let hidden = idle.call(Method::GET, &format!("/v1/claims/{path}"), None).await;
-            assert!(hidden.as_ref().is_err_and(|it| it.to_string().contains("no such claim")), "{hidden:?}");
+            assert!(
+                hidden.as_ref().is_err_and(|error| error.to_string().contains("no such claim")),
+                "{hidden:?}"
+            );
         }
         let never = idle.call(Method::GET, &format!("/v1/claims/{}", new_id()), None).await.unwrap();
         assert_eq!((&never["outcome"], &never["tenants"]), (&json!("never_seen"), &json!([])), "{never}");

@@ -1,5 +1,4 @@
-//! CloudEvents over HTTP from outside (MSG-6), sent by a client that others wrote, and signed by a library that others
-//! wrote (MSG-4).
+//! CloudEvents over HTTP (MSG-6), sent by a third-party client and signed by a third-party library (MSG-4).
 
 use std::io::Write as _;
 use std::process::Stdio;
@@ -14,7 +13,7 @@ use crate::wire::{Answered, http, metric};
 
 const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-/// An event with everything that a CloudEvent may have.
+/// An event with every attribute that a CloudEvent may have.
 pub(crate) fn whole(id: &str) -> Value {
     json!({
         "attributes": {
@@ -34,25 +33,26 @@ fn with(mut event: Value, attribute: &str, value: &str) -> Value {
 }
 
 impl Shop {
-    fn asked(&self, mode: &str, events: &[Value]) -> Value {
+    /// The input of the Python client.
+    fn python_input(&self, mode: &str, events: &[Value]) -> Value {
         json!({ "url": self.node.url(), "token": self.token, "mode": mode, "events": events })
     }
 
-    /// What the Python client is answered.
+    /// Sends events with the Python client, and returns the answer.
     fn python(&self, mode: &str, events: &[Value]) -> (u16, Value) {
-        sent_by_python(&self.asked(mode, events))
+        sent_by_python(&self.python_input(mode, events))
     }
 
-    /// The same, signed under a secret of the shop's.
+    /// Sends events with the Python client, signed under the shop's secret.
     fn python_signed(&self, mode: &str, events: &[Value], webhook_id: &str) -> (u16, Value) {
-        let mut asked = self.asked(mode, events);
-        asked["secret"] = json!(self.shop.hmac_secret);
-        asked["webhook_id"] = json!(webhook_id);
-        sent_by_python(&asked)
+        let mut input = self.python_input(mode, events);
+        input["secret"] = json!(self.shop.hmac_secret);
+        input["webhook_id"] = json!(webhook_id);
+        sent_by_python(&input)
     }
 
-    /// A request with any headers.
-    async fn raw(&self, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answered {
+    /// Sends a request with any headers.
+    async fn post_raw(&self, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answered {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             let value = HeaderValue::from_bytes(value.as_bytes()).unwrap();
@@ -63,7 +63,7 @@ impl Shop {
     }
 }
 
-/// Has the public package make events and send them, and says what it is answered.
+/// Makes and sends events with the public Python package, and returns the answer.
 pub(crate) fn sent_by_python(asked: &Value) -> (u16, Value) {
     let mut client = python()
         .args(["-c", include_str!("cloudevents.py")])
@@ -83,8 +83,8 @@ fn metadata(event: &DeliveredEvent) -> Value {
 
 /// MSG-6, MSG-9, MSG-11
 #[tokio::test]
-async fn a_foreign_client_sends_one_event_in_all_modes_and_nothing_of_it_is_lost() {
-    let shop = Shop::set().await;
+async fn third_party_client_sends_whole_events_in_all_modes() {
+    let shop = Shop::start().await;
     let (status, answer) = shop.python("structured", &[whole("e-1")]);
     assert_eq!((status, &answer["id"], &answer["correlation_id"]), (202, &json!("e-1"), &json!("journey-7")));
     let (status, answer) = shop.python("binary", &[whole("e-1")]);
@@ -101,7 +101,7 @@ async fn a_foreign_client_sends_one_event_in_all_modes_and_nothing_of_it_is_lost
     let (status, answer) = shop
         .python("batch", &[whole("e-2"), whole("e-3"), foreign, changed, with(whole("e-5"), "type", "a b")]);
     let results = answer["results"].as_array().unwrap();
-    let statuses: Vec<_> = results.iter().map(|it| it["status"].as_u64().unwrap()).collect();
+    let statuses: Vec<_> = results.iter().map(|result| result["status"].as_u64().unwrap()).collect();
     assert_eq!((status, &statuses[..]), (200, &[200, 202, 400, 409, 400][..]), "{answer}");
     assert_eq!(
         (&results[2]["reason"], &results[4]["reason"]),
@@ -109,7 +109,7 @@ async fn a_foreign_client_sends_one_event_in_all_modes_and_nothing_of_it_is_lost
     );
 
     let delivered = shop.delivered().await;
-    let ids: Vec<_> = delivered.iter().map(|it| it.event_id.as_str()).collect();
+    let ids: Vec<_> = delivered.iter().map(|event| event.event_id.as_str()).collect();
     assert_eq!(ids, ["e-1", "e-2", "e-3"]);
     for event in &delivered {
         assert_eq!((event.event_type.as_str(), event.source.as_str()), ("order.paid", "acme/shop"));
@@ -132,8 +132,8 @@ async fn a_foreign_client_sends_one_event_in_all_modes_and_nothing_of_it_is_lost
 
 /// MSG-6
 #[tokio::test]
-async fn text_bytes_and_no_data_at_all_become_json_in_the_same_way_in_all_modes() {
-    let shop = Shop::set().await;
+async fn text_bytes_and_no_data_map_alike_in_all_modes() {
+    let shop = Shop::start().await;
     let event = |id: &str, content_type: &str| {
         let attributes =
             json!({ "id": id, "type": "order.paid", "source": "shop", "datacontenttype": content_type });
@@ -143,21 +143,23 @@ async fn text_bytes_and_no_data_at_all_become_json_in_the_same_way_in_all_modes(
     text["data"] = json!("é <b>");
     let mut bytes = event("bytes", "image/png");
     bytes["data_base64"] = json!("/wAB");
-    let mut none = event("none", "application/json");
-    none["attributes"].as_object_mut().unwrap().remove("datacontenttype");
-    for event in [&text, &bytes, &none] {
+    let mut without_data = event("none", "application/json");
+    without_data["attributes"].as_object_mut().unwrap().remove("datacontenttype");
+    for event in [&text, &bytes, &without_data] {
         assert_eq!(shop.python("structured", std::slice::from_ref(event)).0, 202, "{event}");
         let (status, answer) = shop.python("binary", std::slice::from_ref(event));
         assert_eq!((status, &answer["duplicate"]), (200, &json!(true)), "{event} {answer}");
     }
     let delivered = shop.delivered().await;
-    let said: Vec<_> = delivered.iter().map(|it| (it.data.get(), metadata(it))).collect();
-    let kept = |content_type: &str, data: &str| json!({ "cloudevents": { "datacontenttype": content_type, "data": data }});
+    let mapped: Vec<_> = delivered.iter().map(|event| (event.data.get(), metadata(event))).collect();
     assert_eq!(
-        said,
+        mapped,
         [
-            ("\"é <b>\"", kept("text/plain", "text")),
-            (r#"{"data_base64":"/wAB"}"#, kept("image/png", "base64")),
+            ("\"é <b>\"", json!({ "cloudevents": { "datacontenttype": "text/plain", "data": "text" }})),
+            (
+                r#"{"data_base64":"/wAB"}"#,
+                json!({ "cloudevents": { "datacontenttype": "image/png", "data": "base64" }})
+            ),
             ("null", json!({ "cloudevents": { "data": "none" }})),
         ]
     );
@@ -165,8 +167,8 @@ async fn text_bytes_and_no_data_at_all_become_json_in_the_same_way_in_all_modes(
 
 /// MSG-4, MSG-6
 #[tokio::test]
-async fn a_foreign_library_signs_what_must_be_signed() {
-    let shop = Shop::with(json!({ "signed_events": true })).await;
+async fn third_party_signatures_are_accepted_where_required() {
+    let shop = Shop::with_settings(json!({ "signed_events": true })).await;
     assert_eq!(shop.python("structured", &[whole("e-1")]).1["reason"], "hmac_missing");
     let (status, answer) = shop.python_signed("structured", &[whole("e-1")], "e-1");
     assert_eq!(status, 202, "{answer}");
@@ -186,8 +188,8 @@ async fn a_foreign_library_signs_what_must_be_signed() {
 
 /// MSG-4, MSG-6
 #[tokio::test]
-async fn in_binary_mode_a_signature_that_need_not_be_there_holds_for_the_id_and_the_data() {
-    let shop = Shop::set().await;
+async fn optional_binary_mode_signature_covers_id_and_data() {
+    let shop = Shop::start().await;
     let (status, answer) = shop.python_signed("binary", &[whole("e-1")], "e-1");
     assert_eq!(status, 202, "{answer}");
     let (status, answer) = shop.python_signed("binary", &[whole("e-2")], "e-1");
@@ -198,23 +200,22 @@ async fn in_binary_mode_a_signature_that_need_not_be_there_holds_for_the_id_and_
 
 /// MSG-6, QUA-7
 #[tokio::test]
-async fn what_could_be_read_in_two_ways_is_refused() {
-    let shop = Shop::set().await;
+async fn ambiguous_requests_are_refused() {
+    let shop = Shop::start().await;
     let structured = ("content-type", "application/cloudevents+json");
     let batch = ("content-type", "application/cloudevents-batch+json");
     let json = ("content-type", "application/json");
+    let json_utf16 = ("content-type", "application/json; charset=utf-16");
+    let structured_utf16 = ("content-type", "application/cloudevents+json; charset=utf-16");
+    let batch_utf16 = ("content-type", "application/cloudevents-batch+json; charset=\"UTF-16\"");
     let ce = [("ce-specversion", "1.0"), ("ce-id", "e-1"), ("ce-type", "order.paid"), ("ce-source", "shop")];
     let binary = |others: &[(&'static str, &'static str)]| [&ce[..], others].concat();
     let body = br#"{"specversion":"1.0","id":"e-1","type":"order.paid","source":"shop"}"#;
     let native = br#"{"eventId":"e-1","eventType":"order.paid","data":1}"#;
-    let with = |from: &str, to: &str| String::from_utf8_lossy(body).replace(from, to).into_bytes();
-    let spaced = with("e-1", "e-1 ");
-    let foreign = with("}", r#","datacontenttype":"application/json; charset=utf-16","data":1}"#);
-    let utf16 = |of: &(&'static str, &str)| match of.1 {
-        "application/json" => (of.0, "application/json; charset=utf-16"),
-        "application/cloudevents+json" => (of.0, "application/cloudevents+json; charset=utf-16"),
-        _ => (of.0, "application/cloudevents-batch+json; charset=\"UTF-16\""),
-    };
+    let text = String::from_utf8_lossy(body);
+    let spaced = text.replace("e-1", "e-1 ").into_bytes();
+    let utf16_data = r#","datacontenttype":"application/json; charset=utf-16","data":1}"#;
+    let utf16_data = text.replace('}', utf16_data).into_bytes();
     let (one, many) = ("/v1/events", "/v1/events/batch");
     for (path, headers, body, status, reason) in [
         (one, vec![structured, json], &body[..], 400, "invalid_request"),
@@ -234,20 +235,20 @@ async fn what_could_be_read_in_two_ways_is_refused() {
         (one, vec![structured], native, 400, "malformed"),
         (one, vec![batch], b"[]", 415, "unsupported_media_type"),
         (many, vec![structured], body, 415, "unsupported_media_type"),
-        (one, vec![utf16(&structured)], body, 415, "unsupported_media_type"),
-        (many, vec![utf16(&batch)], b"[]", 415, "unsupported_media_type"),
-        (one, binary(&[utf16(&json)]), b"1", 415, "unsupported_media_type"),
-        (one, vec![utf16(&json)], native, 415, "unsupported_media_type"),
+        (one, vec![structured_utf16], body, 415, "unsupported_media_type"),
+        (many, vec![batch_utf16], b"[]", 415, "unsupported_media_type"),
+        (one, binary(&[json_utf16]), b"1", 415, "unsupported_media_type"),
+        (one, vec![json_utf16], native, 415, "unsupported_media_type"),
         (one, vec![structured], &spaced, 400, "invalid_id"),
         (one, vec![json], br#"{"eventId":" e-1","eventType":"order.paid","data":1}"#, 400, "invalid_id"),
-        (one, vec![structured], &foreign, 400, "malformed"),
+        (one, vec![structured], &utf16_data, 400, "malformed"),
         (many, binary(&[json]), b"[]", 415, "unsupported_media_type"),
         (one, vec![("content-type", "application/cloudevents+avro")], body, 415, "unsupported_media_type"),
         ("/v1/commands", vec![structured], body, 415, "unsupported_media_type"),
     ] {
-        let answer = shop.raw(path, &headers, body).await;
+        let answer = shop.post_raw(path, &headers, body).await;
         assert_eq!(answer.refusal(), (status, reason.to_owned()), "{headers:?}: {}", answer.text);
     }
-    assert!(shop.delivered().await.is_empty(), "nothing was taken");
-    assert_eq!(shop.raw(one, &binary(&[json]), b"1").await.status, 202);
+    assert!(shop.delivered().await.is_empty(), "the gateway accepted none of them");
+    assert_eq!(shop.post_raw(one, &binary(&[json]), b"1").await.status, 202);
 }

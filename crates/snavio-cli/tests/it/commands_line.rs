@@ -1,5 +1,5 @@
-//! The command line (docs/spec/10-interfaces.md): examples, exit codes, JSON, helpful errors, and every command
-//! against a real node.
+//! The command line (docs/spec/10-interfaces.md): examples, exit codes, JSON output, helpful errors, and the
+//! commands against a real node.
 
 use std::process::Stdio;
 
@@ -34,8 +34,7 @@ target = "acme/bot"
 name = "notify"
 "#;
 
-/// The commands that a help text lists.
-fn listed(help: &str) -> Vec<String> {
+fn commands_in_help(help: &str) -> Vec<String> {
     let commands =
         help.split("Commands:").nth(1).unwrap_or_default().split("Options:").next().unwrap_or_default();
     let lines = commands.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
@@ -47,12 +46,12 @@ fn listed(help: &str) -> Vec<String> {
 #[test]
 fn every_command_has_help_with_an_example() {
     let shell = Shell::new();
-    let commands = listed(&shell.run("--help").out);
+    let commands = commands_in_help(&shell.run("--help").out);
     assert!(commands.len() >= 12, "{commands:?}");
     let mut all: Vec<String> = Vec::new();
     for command in commands {
-        let nested = listed(&shell.run(&format!("{command} --help")).out);
-        all.extend(nested.iter().map(|it| format!("{command} {it}")));
+        let nested = commands_in_help(&shell.run(&format!("{command} --help")).out);
+        all.extend(nested.iter().map(|name| format!("{command} {name}")));
         all.push(command);
     }
     for command in all {
@@ -65,7 +64,7 @@ fn every_command_has_help_with_an_example() {
 
 /// Command line (10-interfaces)
 #[test]
-fn exit_codes_tell_success_from_failure_from_misuse() {
+fn exit_codes_separate_success_failure_and_misuse() {
     let shell = Shell::new();
     let credentials = shell.write("c.json", &credentials().to_string());
     for (line, code) in [
@@ -89,8 +88,8 @@ fn exit_codes_tell_success_from_failure_from_misuse() {
     ] {
         let ended = shell.run(line);
         assert_eq!(ended.code, Some(code), "{line:?}: {ended:?}");
-        let told = if code == 0 { &ended.out } else { &ended.err };
-        assert!(!told.is_empty(), "{line:?} says nothing");
+        let output = if code == 0 { &ended.out } else { &ended.err };
+        assert!(!output.is_empty(), "{line:?} prints nothing");
     }
     for line in [
         format!("ack -c {credentials} inbox not-a-receipt"),
@@ -113,10 +112,10 @@ fn credentials() -> Value {
 
 /// Command line (10-interfaces)
 #[test]
-fn a_slip_of_the_keyboard_is_told_the_nearest_name() {
+fn typo_is_answered_with_the_nearest_name() {
     let shell = Shell::new();
-    let told = shell.run("recieve inbox").err;
-    assert!(told.contains("'receive'"), "{told}");
+    let error = shell.run("recieve inbox").err;
+    assert!(error.contains("'receive'"), "{error}");
     let file =
         shell.write("snavio.toml", "[server]\nlisten_adress = \"127.0.0.1:1\"\n[gate]\nbody_byte_max = 1\n");
     let ended = shell.run(&format!("serve --config {file}"));
@@ -124,18 +123,18 @@ fn a_slip_of_the_keyboard_is_told_the_nearest_name() {
     for nearest in ["did you mean server.listen?", "did you mean gate.body_bytes_max?"] {
         assert!(ended.err.contains(nearest), "{}", ended.err);
     }
-    let told = Shell::new().with("SNAVIO_SERVER_LISEN", "x").run("serve").err;
-    assert!(told.contains("did you mean SNAVIO_SERVER_LISTEN?"), "{told}");
+    let error = Shell::new().with("SNAVIO_SERVER_LISEN", "x").run("serve").err;
+    assert!(error.contains("did you mean SNAVIO_SERVER_LISTEN?"), "{error}");
 }
 
 /// Command line (10-interfaces)
 #[test]
-fn the_effective_configuration_is_printed_as_a_file_that_can_be_used() {
+fn printed_configuration_is_a_usable_file() {
     let shell = Shell::new().with("SNAVIO_GATE_REPLAY_WINDOW_SECONDS", "45");
     let file = shell.write("snavio.toml", "[server]\nlisten = \"127.0.0.1:1\"\nconnections_max = 7\n");
     let printed = shell.run(&format!("serve --config {file} --listen 127.0.0.1:2 --print-config"));
     assert_eq!(printed.code, Some(0), "{}", printed.err);
-    let table: toml::Table = printed.out.parse().expect("it is TOML");
+    let table: toml::Table = printed.out.parse().expect("the output is TOML");
     assert_eq!(table["server"]["listen"].as_str(), Some("127.0.0.1:2"), "a flag wins");
     assert_eq!(table["server"]["connections_max"].as_integer(), Some(7));
     assert_eq!(table["gate"]["replay_window_seconds"].as_integer(), Some(45));
@@ -145,14 +144,15 @@ fn the_effective_configuration_is_printed_as_a_file_that_can_be_used() {
 
 /// Command line (10-interfaces)
 #[test]
-fn what_the_client_commands_read_from_the_environment_does_not_stop_a_node() {
+fn client_variables_do_not_stop_a_node() {
     let names = ["URL", "TOKEN", "CREDENTIALS", "CA"].map(|name| format!("SNAVIO_{name}"));
     let shell = names.iter().fold(Shell::new(), |shell, name| shell.with(name, "x"));
     let printed = shell.run("serve --print-config");
     assert_eq!(printed.code, Some(0), "{}", printed.err);
-    let help: String = ["get", "emit", "receive"].map(|it| shell.run(&format!("{it} --help")).out).concat();
+    let help: String =
+        ["get", "emit", "receive"].map(|command| shell.run(&format!("{command} --help")).out).concat();
     for name in names {
-        assert!(help.contains(&name), "{name} is a variable of some command");
+        assert!(help.contains(&name), "a client command reads {name}");
     }
 }
 
@@ -168,7 +168,7 @@ fn url_needs_no_scheme() {
         assert_eq!(ended.code, Some(0), "{url}: {}", ended.err);
         assert_eq!(Shell::at(&node).with("SNAVIO_URL", &url).run("status").code, Some(0), "{url}");
     }
-    // Elsewhere a token does not go out as it is.
+    // The client does not send a token to another machine without TLS.
     let ended = Shell::at(&node).run("status --url nowhere.invalid:8080");
     assert_eq!(ended.code, Some(1));
     assert!(ended.err.contains("https://nowhere.invalid:8080"), "{}", ended.err);
@@ -196,10 +196,9 @@ fn closed_output_never_panics() {
     let shell = Shell::at(&node);
     let file = shell.write("registry.toml", REGISTRY);
     assert_eq!(shell.run(&format!("apply -f {file} --credentials-dir keys")).code, Some(0));
-    let keys = |name: &str| shell.path(&format!("keys/acme/{name}.json"));
-    let (billing, bot) = (keys("billing"), keys("bot"));
+    let [billing, bot] = ["billing", "bot"].map(|name| shell.path(&format!("keys/acme/{name}.json")));
     let emit = format!("emit -c {billing} --target acme/bot --name notify {{}}");
-    let mut lines: Vec<String> = listed(&shell.run("--help").out);
+    let mut lines: Vec<String> = commands_in_help(&shell.run("--help").out);
     lines.iter_mut().for_each(|line| line.push_str(" --help"));
     lines.extend(
         [
@@ -257,16 +256,16 @@ fn receive_acknowledges_only_what_was_printed() {
     let shell = Shell::at(&node);
     let file = shell.write("registry.toml", &REGISTRY.replace("receives_max = 1", "receives_max = 5"));
     assert_eq!(shell.run(&format!("apply -f {file} --credentials-dir keys")).code, Some(0));
-    let keys = |name: &str| shell.path(&format!("keys/acme/{name}.json"));
-    let emit = format!("emit -c {} --target acme/bot --name notify {{}}", keys("billing"));
+    let [billing, bot] = ["billing", "bot"].map(|name| shell.path(&format!("keys/acme/{name}.json")));
+    let emit = format!("emit -c {billing} --target acme/bot --name notify {{}}");
     assert_eq!(shell.run(&emit).code, Some(0));
-    let receive = format!("receive -c {} inbox --visibility 1 --wait 20 --ack --output json", keys("bot"));
+    let receive = format!("receive -c {bot} inbox --visibility 1 --wait 20 --ack --output json");
     let ended = shell.run_closed(&receive);
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.err.contains("none was acknowledged"), "{}", ended.err);
     let again = shell.run(&receive);
     assert_eq!(again.code, Some(0), "{}", again.err);
-    assert_eq!(again.json().as_array().map(Vec::len), Some(1), "it is delivered again");
+    assert_eq!(again.json().as_array().map(Vec::len), Some(1), "the message is delivered again");
 }
 
 /// Command line (10-interfaces)
@@ -281,36 +280,37 @@ fn completions_know_the_commands() {
 
 /// Command line (10-interfaces)
 #[test]
-fn the_man_page_knows_the_commands() {
+fn man_page_knows_the_commands() {
     let page = Shell::new().run("man").out;
     assert!(page.contains(".TH snavio 1") && page.contains("dead\\-letters"), "{page}");
 }
 
 /// Command line (10-interfaces)
 #[test]
-fn the_demo_speaks_json() {
+fn demo_outputs_json() {
     let tour = Shell::new().run("demo --exit --output json").json();
     let statuses: Vec<_> =
-        tour["verdicts"].as_array().unwrap().iter().map(|it| it["status"].clone()).collect();
+        tour["verdicts"].as_array().unwrap().iter().map(|verdict| verdict["status"].clone()).collect();
     assert_eq!(json!(statuses), json!([202, 200, 202, 401, 401, 403, 404, 400, 413]));
     assert_eq!(tour["deliveries"].as_array().map(Vec::len), Some(2));
-    // About one message in a hundred also leaves a sample of its clock.
-    let is_sample = |it: &&Value| it["type"] == "snavio.telemetry.skew_sample";
-    let told: Vec<_> = tour["telemetry"].as_array().unwrap().iter().filter(|it| !is_sample(it)).collect();
-    let failed = told.iter().filter(|it| it["type"] == "snavio.command.failed").count();
-    assert_eq!((told.len(), failed), (8, 1), "each of acme's messages has its record: {told:?}");
+    // About one message in a hundred also produces a record of its clock skew.
+    let is_sample = |record: &&Value| record["type"] == "snavio.telemetry.skew_sample";
+    let records: Vec<_> =
+        tour["telemetry"].as_array().unwrap().iter().filter(|record| !is_sample(record)).collect();
+    let failed = records.iter().filter(|record| record["type"] == "snavio.command.failed").count();
+    assert_eq!((records.len(), failed), (8, 1), "each of acme's messages has its record: {records:?}");
 }
 
 /// Command line (10-interfaces)
 #[tokio::test]
-async fn a_command_travels_by_the_command_line_alone() {
+async fn command_travels_by_the_command_line_alone() {
     let node = Node::start();
     let shell = Shell::at(&node);
     let file = shell.write("registry.toml", REGISTRY);
 
     let planned =
         shell.run(&format!("apply -f {file} --dry-run --credentials-dir none --output json")).json();
-    assert!(!std::path::Path::new(&shell.path("none")).exists(), "what is only planned makes no folder");
+    assert!(!std::path::Path::new(&shell.path("none")).exists(), "a dry run makes no folder");
     assert_eq!(planned["dry_run"], true);
     let applied = shell.run(&format!("apply -f {file} --why first --credentials-dir keys --output json"));
     assert_eq!(applied.code, Some(0), "{}", applied.err);
@@ -339,16 +339,16 @@ async fn a_command_travels_by_the_command_line_alone() {
     assert!(refused.err.contains("ask the target's owner for a grant"), "{refused:?}");
     assert!(!refused.err.contains("a retry must use the same"), "{refused:?}");
     let words = ["emit", "-c", billing, "--target", "bot", "--name", "other", "{}", "--output", "json"];
-    let told: Value = serde_json::from_str(&shell.run_words(&words).err).expect("JSON for programs");
-    assert_eq!(told["problem"]["reason"], "acl-deny", "{told}");
+    let error: Value = serde_json::from_str(&shell.run_words(&words).err).expect("JSON for programs");
+    assert_eq!(error["problem"]["reason"], "acl-deny", "{error}");
 
     let received = shell.run(&format!("receive -c {bot} inbox --wait 5 --visibility 0 --output json")).json();
     assert_eq!(received[0]["id"], emitted.json()["id"]);
     assert!(
-        received[0]["command"].as_str().is_some_and(|it| it.contains(r#"{"user": "u-1"}"#)),
+        received[0]["command"].as_str().is_some_and(|command| command.contains(r#"{"user": "u-1"}"#)),
         "{received}"
     );
-    // Its one receive is used up, so that the next look makes a dead letter of it.
+    // Its only receive is used up, so the next receive makes it a dead letter.
     assert_eq!(shell.run(&format!("receive -c {bot} inbox --output json")).json(), json!([]));
     let letter = poll("a dead letter", || {
         let listed = shell.run(&format!("dead-letters list -c {bot} --output json")).json();
@@ -370,11 +370,11 @@ async fn a_command_travels_by_the_command_line_alone() {
     assert_eq!(again.json()["results"][0]["outcome"], "gone");
     assert_eq!((again.code, again.err.contains("7 is gone")), (Some(1), true), "{again:?}");
 
-    for what in ["tenants", "services", "routes", "grants", "keys", "clients", "changes"] {
-        let shown = shell.run(&format!("get {what} --output json"));
-        assert_eq!(shown.code, Some(0), "{what}: {}", shown.err);
+    for kind in ["tenants", "services", "routes", "grants", "keys", "clients", "changes"] {
+        let shown = shell.run(&format!("get {kind} --output json"));
+        assert_eq!(shown.code, Some(0), "{kind}: {}", shown.err);
         shown.json();
-        assert_eq!(shell.run(&format!("get {what}")).code, Some(0), "{what}");
+        assert_eq!(shell.run(&format!("get {kind}")).code, Some(0), "{kind}");
     }
     assert_eq!(shell.run("get routes --output json").json()[0]["queue"], "inbox");
     assert_eq!(shell.run("status --output json").json()["nodes"].as_array().map(Vec::len), Some(1));
@@ -386,12 +386,12 @@ fn check_mode(shell: &Shell, file: &str) {
 
     let mode =
         std::fs::metadata(shell.path(file)).expect("the credentials were written").permissions().mode();
-    assert_eq!(mode & 0o777, 0o600, "{file} is for its owner alone");
+    assert_eq!(mode & 0o777, 0o600, "only the owner can read {file}");
 }
 
 /// MSG-3, command line (10-interfaces)
 #[tokio::test]
-async fn a_message_signed_by_the_command_line_is_taken() {
+async fn message_signed_by_the_command_line_is_accepted() {
     let node = Node::start();
     let shell = Shell::at(&node);
     let file = shell.write("registry.toml", REGISTRY);
@@ -400,7 +400,7 @@ async fn a_message_signed_by_the_command_line_is_taken() {
     let words = ["sign", "-c", billing, "--target", "acme/bot", "--name", "notify", r#"{"n": 1.0}"#];
     let signed = shell.run_words(&words);
     let text = std::fs::read_to_string(shell.path(billing)).expect("the credentials were written");
-    let client = node.client(&serde_json::from_str(&text).expect("they are JSON"));
+    let client = node.client(&serde_json::from_str(&text).expect("the credentials are JSON"));
     assert_eq!(crate::node::post(&client, signed.out.into_bytes()).await.0, 202);
     let explained = shell.run_words(&[&words[..], &["--explain"]].concat()).out;
     let lines: Vec<_> = explained.lines().collect();
@@ -410,7 +410,7 @@ async fn a_message_signed_by_the_command_line_is_taken() {
 
 /// REG-13
 #[tokio::test]
-async fn a_store_without_its_own_platform_key_is_not_served() {
+async fn store_without_its_own_platform_key_is_not_served() {
     let mut node = Node::start();
     node.stop();
     let (key, token) = (node.secret("platform.key"), node.secret("operator.token"));
@@ -420,7 +420,7 @@ async fn a_store_without_its_own_platform_key_is_not_served() {
     node.try_restart(&Launch::default());
     assert_eq!(node.wait().code(), Some(1));
     assert!(node.said().contains("platform.key is missing"), "{}", node.said());
-    assert!(!key.exists(), "none is made in its place");
+    assert!(!key.exists(), "the node makes no new key");
     std::fs::rename(&aside, &key).unwrap();
     node.restart(&Launch::default());
     let cast = node.cast().await;
@@ -440,16 +440,16 @@ async fn a_store_without_its_own_platform_key_is_not_served() {
 
     std::fs::write(&key, right).unwrap();
     node.restart(&Launch::default());
-    node.client(&cast.billing).authorized().await.expect("its secrets hold again");
+    node.client(&cast.billing).authorized().await.expect("its secrets work again");
 }
 
 /// Command line (10-interfaces)
 #[test]
 fn used_port_leaves_no_store() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let taken = listener.local_addr().unwrap();
+    let used = listener.local_addr().unwrap();
     let free = "127.0.0.1:0";
-    for (listen, admin) in [(taken.to_string(), free.to_owned()), (free.to_owned(), taken.to_string())] {
+    for (listen, admin) in [(used.to_string(), free.to_owned()), (free.to_owned(), used.to_string())] {
         let shell = Shell::new().with("SNAVIO_ADMIN_LISTEN", &admin);
         let engine = Engine::chosen();
         let store = match &engine {
@@ -458,7 +458,7 @@ fn used_port_leaves_no_store() {
         };
         let ended = shell.run(&format!("serve {store} --listen {listen}"));
         assert_eq!(
-            (ended.code, ended.err.contains(&format!("cannot listen on {taken}"))),
+            (ended.code, ended.err.contains(&format!("cannot listen on {used}"))),
             (Some(1), true),
             "{ended:?}"
         );
@@ -470,7 +470,8 @@ fn used_port_leaves_no_store() {
     }
 }
 
-/// Command line (10-interfaces): both bind before either listens, unless the second is refused at once.
+/// Command line (10-interfaces): either both nodes bind the port before one of them listens on it, or the
+/// second node fails at once.
 #[test]
 fn two_nodes_on_one_port_leave_one_store() {
     for _ in 0..5 {
@@ -489,7 +490,7 @@ fn two_nodes_on_one_port_leave_one_store() {
         });
         assert_eq!(status.code(), Some(1));
         for (data, node) in &mut nodes {
-            // Rarely both are refused.
+            // In rare cases both nodes are refused.
             let is_refused = *data == refused || node.try_wait().unwrap().is_some();
             assert!(
                 !is_refused || !std::path::Path::new(&shell.path(data)).exists(),
@@ -503,40 +504,40 @@ fn two_nodes_on_one_port_leave_one_store() {
 
 /// CLM-20
 #[tokio::test]
-async fn a_longer_window_than_the_registered_claims_allow_is_refused_with_the_arithmetic() {
+async fn replay_window_longer_than_claims_is_refused_with_arithmetic() {
     let mut node = Node::start();
     node.cast().await;
     node.stop();
     node.try_restart(&Launch::default().set("GATE_REPLAY_WINDOW_SECONDS", 121));
     assert_eq!(node.wait().code(), Some(1));
-    let said = node.said();
-    assert!(said.contains("route acme/bot:pay") && said.contains("2 × 121 s + 60 s = 302 s"), "{said}");
+    let log = node.said();
+    assert!(log.contains("route acme/bot:pay") && log.contains("2 × 121 s + 60 s = 302 s"), "{log}");
     node.restart(&Launch::default().set("GATE_REPLAY_WINDOW_SECONDS", 120));
 }
 
 /// Command line (10-interfaces)
 #[test]
-fn variables_that_are_no_text_and_readers_that_leave_stop_nothing() {
+fn non_text_variables_and_closed_readers_stop_nothing() {
     use std::os::unix::ffi::OsStrExt;
     use std::process::{Command, Stdio};
 
     let odd = std::ffi::OsStr::from_bytes(b"caf\xe9");
     for words in [&["serve", "--print-config"][..], &["doctor", "--output", "json", "--data", "nowhere"]] {
         let plain = Command::new(binary()).args(words).output().unwrap();
-        let said = |it: &[u8]| String::from_utf8_lossy(it).into_owned();
+        let text = |output: &[u8]| String::from_utf8_lossy(output).into_owned();
         assert!(
             matches!(plain.status.code(), Some(0 | 1)) && !plain.stdout.is_empty(),
             "{words:?}: {plain:?}"
         );
         let ended = Command::new(binary()).args(words).env("ODD", odd).env(odd, "x").output().unwrap();
-        assert_eq!(ended.status.code(), plain.status.code(), "{words:?}: {}", said(&ended.stderr));
-        assert_eq!(said(&ended.stdout), said(&plain.stdout), "{words:?}");
+        assert_eq!(ended.status.code(), plain.status.code(), "{words:?}: {}", text(&ended.stderr));
+        assert_eq!(text(&ended.stdout), text(&plain.stdout), "{words:?}");
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let mut command = Command::new(binary());
         let ended = command.args(words).stdout(writer).stderr(Stdio::piped()).output().unwrap();
-        assert_eq!(ended.status.code(), plain.status.code(), "{words:?}: {}", said(&ended.stderr));
-        assert_eq!(said(&ended.stderr), said(&plain.stderr), "{words:?}");
+        assert_eq!(ended.status.code(), plain.status.code(), "{words:?}: {}", text(&ended.stderr));
+        assert_eq!(text(&ended.stderr), text(&plain.stderr), "{words:?}");
     }
 }
 
@@ -546,12 +547,12 @@ async fn credentials_are_never_lost() {
     let node = Node::start();
     let shell = Shell::at(&node);
     let file = shell.write("registry.toml", REGISTRY);
-    // Where nothing can be written nothing is registered.
+    // If the credentials cannot be written, nothing is registered.
     shell.write("taken", "");
     let ended = shell.run(&format!("apply -f {file} --credentials-dir taken"));
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert_eq!(shell.run("get services --output json").json(), json!([]));
-    // What is there already is kept, and what could not be kept is shown.
+    // An existing file is kept, and credentials that could not be written are printed.
     std::fs::create_dir_all(shell.path("keys/acme")).unwrap();
     let old = shell.write("keys/acme/billing.json", "an older one");
     let ended = shell.run(&format!("apply -f {file} --credentials-dir keys --output json"));
@@ -563,13 +564,16 @@ async fn credentials_are_never_lost() {
         (shown[0]["source"].as_str(), shown.as_array().map(Vec::len)),
         (Some("acme/billing"), Some(1))
     );
-    node.client(&serde_json::from_value(shown[0].clone()).unwrap()).authorized().await.expect("they hold");
+    node.client(&serde_json::from_value(shown[0].clone()).unwrap())
+        .authorized()
+        .await
+        .expect("the credentials work");
     check_mode(&shell, "keys/acme/bot.json");
 }
 
 /// REG-4
 #[tokio::test]
-async fn a_registry_file_that_says_dry_run_is_not_applied_and_its_reason_is_kept() {
+async fn registry_file_sets_dry_run_and_note() {
     let node = Node::start();
     let shell = Shell::at(&node);
     let dry = shell.write("dry.toml", &format!("dry_run = true\n{REGISTRY}"));
@@ -582,7 +586,7 @@ async fn a_registry_file_that_says_dry_run_is_not_applied_and_its_reason_is_kept
 
 /// ENG-2
 #[tokio::test]
-async fn a_node_that_finds_an_open_key_file_does_not_start() {
+async fn node_refuses_a_key_file_readable_by_others() {
     use std::os::unix::fs::PermissionsExt;
 
     let mut node = Node::start();
@@ -599,7 +603,7 @@ async fn a_node_that_finds_an_open_key_file_does_not_start() {
 
 /// REG-7
 #[test]
-fn the_operators_token_goes_to_no_proxy_on_the_way_to_this_machine() {
+fn requests_to_this_machine_bypass_the_proxy() {
     let node = Node::start();
     let shell =
         Shell::at(&node).with("HTTP_PROXY", "http://127.0.0.1:1").with("http_proxy", "http://127.0.0.1:1");
@@ -609,7 +613,7 @@ fn the_operators_token_goes_to_no_proxy_on_the_way_to_this_machine() {
 
 /// Command line (10-interfaces)
 #[test]
-fn a_password_in_the_configuration_is_not_shown() {
+fn password_in_the_configuration_is_masked() {
     let shell = Shell::new().with("SNAVIO_STORE_URL", "postgres://me:hidden/w@rd@db.example/snavio");
     let printed = shell.run("serve --print-config").out;
     assert!(

@@ -1,4 +1,4 @@
-//! A consumer under test: a service at its queue, with every call a consumer can make.
+//! A consumer of one queue, with every call that a consumer can make.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use snavio_sdk::{Client, Credentials, Delivery};
 
 use crate::node::{Node, verdict};
 
-/// A service at one of its queues.
+/// A service and one of its queues.
 pub(crate) struct Consumer {
     pub(crate) client: Client,
     queue: String,
@@ -24,25 +24,25 @@ impl Consumer {
         self.wait(visibility_seconds, 0).await
     }
 
-    /// Receives, waiting for the first one.
+    /// Receives, and waits for the first delivery.
     pub(crate) async fn wait(&self, visibility_seconds: u64, wait_seconds: u64) -> Vec<Delivery> {
         let (visibility, wait) = (Duration::from_secs(visibility_seconds), Duration::from_secs(wait_seconds));
         self.client.receive(&self.queue, 10, visibility, wait).await.expect("the queue can be received from")
     }
 
-    /// Receives the one delivery that must be there.
+    /// Receives exactly one delivery.
     pub(crate) async fn receive_one(&self, visibility_seconds: u64) -> Delivery {
         let [one] = <[_; 1]>::try_from(self.receive(visibility_seconds).await).expect("one delivery");
         one
     }
 
-    /// Calls an action of the queue: status and answer.
+    /// Calls an action of the queue, and returns status and answer.
     pub(crate) async fn act(&self, action: &str, body: Value) -> (u16, Value) {
         let path = format!("/v1/queues/{}/{action}", self.queue);
         self.send(Method::POST, &path, Some(body)).await
     }
 
-    /// `done`, `gone` or `fenced`, for one delivery.
+    /// Calls an action for one delivery, and returns the status and its outcome: `done`, `gone` or `fenced`.
     pub(crate) async fn outcome(&self, action: &str, delivery: &Delivery, more: Value) -> (u16, String) {
         let mut body = more;
         body["receipts"] = json!([delivery.receipt()]);

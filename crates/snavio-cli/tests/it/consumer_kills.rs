@@ -1,4 +1,5 @@
-//! A consumer's process killed again and again while messages flow: its effects are the messages, each once (CLM-10).
+//! The test kills a consumer's process repeatedly while messages flow. Each message still has exactly one
+//! effect (CLM-10).
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -18,15 +19,15 @@ use crate::node::{Cast, Draft, Node, new_id, post, seconds_from_now};
 use crate::patience::{eventually, within};
 
 const KILLS: usize = 10;
-/// Tell the consumer's process where to find what it needs.
+/// The variables by which the consumer's process finds the node and its files.
 const URL: &str = "TEST_CONSUMER_URL";
 const FOLDER: &str = "TEST_CONSUMER_FOLDER";
-/// Longer than the leases of the last killed process, and draining what it left.
+/// Longer than the leases of the last killed process and the time to drain the rest of the queue.
 const DRAINED_WITHIN: Duration = Duration::from_secs(90);
 
 /// CLM-10
 #[tokio::test(flavor = "multi_thread")]
-async fn a_consumer_that_is_killed_again_and_again_has_each_effect_once() {
+async fn repeatedly_killed_consumer_has_each_effect_once() {
     let node = Node::start();
     let cast = cast(&node).await;
     let credentials = serde_json::to_vec(&cast.bot).unwrap();
@@ -38,7 +39,7 @@ async fn a_consumer_that_is_killed_again_and_again_has_each_effect_once() {
     let mut at_work = 0;
     for _ in 0..KILLS {
         let before = count(node.folder(), "begun");
-        let mut process = spawn(&node);
+        let mut process = spawn_consumer(&node);
         eventually("the process is at work", async || (count(node.folder(), "begun") > before).then_some(()))
             .await;
         tokio::time::sleep(Duration::from_millis(random_below(400))).await;
@@ -50,11 +51,12 @@ async fn a_consumer_that_is_killed_again_and_again_has_each_effect_once() {
     stop.store(true, Ordering::SeqCst);
     let sent: BTreeSet<String> = sending.await.unwrap();
 
-    let mut last = spawn(&node);
+    let mut last = spawn_consumer(&node);
     let bot = Consumer::new(&node, &cast.bot, "inbox");
     within(DRAINED_WITHIN, "an empty queue", async || {
         let attributes = bot.attributes().await;
-        let is_empty = ["depth", "in_flight", "delayed"].iter().all(|it| attributes[it] == json!(0));
+        let is_empty =
+            ["depth", "in_flight", "delayed"].iter().all(|attribute| attributes[attribute] == json!(0));
         is_empty.then_some(())
     })
     .await;
@@ -62,14 +64,20 @@ async fn a_consumer_that_is_killed_again_and_again_has_each_effect_once() {
     last.wait().unwrap();
 
     let (effects, attempts) = (books.effects().await, count(node.folder(), "begun"));
-    let known = count(node.folder(), "known");
-    let (messages, had) = (sent.len(), effects.len());
-    println!("{KILLS} kills: messages {messages}, attempts {attempts}, known again {known}, effects {had}");
-    assert!(known > 0, "some were committed, not acknowledged, and came again");
+    let repeated = count(node.folder(), "done-before");
+    let (messages, effect_count) = (sent.len(), effects.len());
+    println!(
+        "{KILLS} kills: messages {messages}, attempts {attempts}, repeated {repeated}, effects {effect_count}"
+    );
+    assert!(
+        repeated > 0,
+        "some deliveries came again after their commit, because they were not acknowledged"
+    );
     assert_eq!(effects, sent.into_iter().collect::<Vec<_>>());
 }
 
-/// `acme/billing` may send `notify` to `acme/bot`, whose consumer may die as often as it likes.
+/// `acme/billing` may send `notify` to `acme/bot`. `receives_max` is high enough for every kill of the
+/// consumer.
 async fn cast(node: &Node) -> Cast {
     let registry = json!({
         "tenants": [{ "name": "acme" }],
@@ -84,7 +92,7 @@ async fn cast(node: &Node) -> Cast {
     Cast { billing, bot }
 }
 
-/// Sends until told to stop, every fifth message twice, and says which.
+/// Sends messages until `stop` is set, every fifth one twice, and returns their ids.
 async fn send(client: Client, credentials: Credentials, stop: Arc<AtomicBool>) -> BTreeSet<String> {
     let mut sent = BTreeSet::new();
     while !stop.load(Ordering::SeqCst) {
@@ -101,20 +109,20 @@ async fn send(client: Client, credentials: Credentials, stop: Arc<AtomicBool>) -
     sent
 }
 
-/// How many lines of the consumers' log begin with a word.
+/// The number of lines in the consumers' log that begin with a word.
 fn count(folder: &Path, word: &str) -> usize {
     let log = std::fs::read_to_string(folder.join("log")).unwrap_or_default();
     log.lines().filter(|line| line.starts_with(word)).count()
 }
 
-/// The last digits of a time-ordered id are random.
+/// A random number below `bound`, from the last digits of a time-ordered id, which are random.
 fn random_below(bound: u64) -> u64 {
     u64::from_str_radix(&new_id()[28..], 16).unwrap() % bound
 }
 
-fn spawn(node: &Node) -> Child {
+fn spawn_consumer(node: &Node) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "consumer_kills::a_consumers_process", "--ignored", "--nocapture"])
+        .args(["--exact", "consumer_kills::consumer_process", "--ignored", "--nocapture"])
         .env(URL, node.url())
         .env(FOLDER, node.folder())
         .stdout(Stdio::null())
@@ -124,7 +132,7 @@ fn spawn(node: &Node) -> Child {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "runs in processes that the test above starts and kills"]
-async fn a_consumers_process() {
+async fn consumer_process() {
     let folder = PathBuf::from(std::env::var(FOLDER).unwrap());
     let credentials = serde_json::from_slice(&std::fs::read(folder.join("bot.json")).unwrap()).unwrap();
     let api = Api::new(&std::env::var(URL).unwrap(), None).unwrap();
@@ -136,13 +144,13 @@ async fn a_consumers_process() {
         let (books, log) = (books.clone(), Arc::clone(&log));
         async move {
             let (id, attempt) = (id_of(&delivery), delivery.attempt);
-            // One write for a line, so that none is torn.
+            // Each line is a single write, so that a kill never tears it.
             (&*log).write_all(format!("begun {id}\n").as_bytes()).unwrap();
             let once = books.once(delivery, || Ok(())).await?;
             if attempt > 1 && matches!(once, Once::DoneBefore(_)) {
-                (&*log).write_all(format!("known {id}\n").as_bytes()).unwrap();
+                (&*log).write_all(format!("done-before {id}\n").as_bytes()).unwrap();
             }
-            // So that a kill finds some that are committed and not acknowledged.
+            // The pause makes some kills fall between commit and acknowledgement.
             tokio::time::sleep(Duration::from_millis(random_below(40))).await;
             Ok::<_, OnceError>(once)
         }

@@ -1,4 +1,4 @@
-//! A consumer's loop at a real node, with its claims in a SQLite database of its own (CLM-10).
+//! The SDK's `Receiver` against a real node, with the consumer's claims in its own SQLite database (CLM-10).
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ use crate::patience::eventually;
 use crate::processing;
 use crate::queue::Scene;
 
-/// A consumer's database: its claims, and effects that are rows.
+/// A consumer's database, with its claims. Each effect is a row.
 #[derive(Clone)]
 pub(crate) struct Books {
     claims: Claims,
@@ -30,7 +30,7 @@ impl Books {
         let (claims, database) = (Claims::of("bot".parse().unwrap()), Database::open(path).unwrap());
         let books = Self { claims: claims.clone(), database };
         books
-            .ask(move |connection| {
+            .query(move |connection| {
                 claims.create_table(connection).unwrap();
                 connection
                     .execute_batch("CREATE TABLE IF NOT EXISTS effect (message TEXT NOT NULL)")
@@ -40,17 +40,17 @@ impl Books {
         books
     }
 
-    /// Has the effect of a delivery, with something on the way that may go wrong.
+    /// Performs the effect of a delivery once. `work` runs within its transaction and may fail.
     pub(crate) async fn once(
         &self,
         delivery: Delivery,
-        on_the_way: impl FnOnce() -> Result<(), BoxError> + Send + 'static,
+        work: impl FnOnce() -> Result<(), BoxError> + Send + 'static,
     ) -> Result<Once, OnceError> {
         let result = format!("done for {}", id_of(&delivery));
-        self.once_with(delivery, move || on_the_way().map(|()| Some(result))).await
+        self.once_with(delivery, move || work().map(|()| Some(result))).await
     }
 
-    /// Has the effect of a delivery, with the result that this says.
+    /// Performs the effect of a delivery once, with this result.
     async fn once_with(
         &self,
         delivery: Delivery,
@@ -68,9 +68,9 @@ impl Books {
         self.database.run(work).await
     }
 
-    /// The messages that had an effect, as often as they had one, in order of their ids.
+    /// The message id of each effect, sorted. An id appears once for each effect of its message.
     pub(crate) async fn effects(&self) -> Vec<String> {
-        self.ask(|connection| {
+        self.query(|connection| {
             let mut select = connection.prepare("SELECT message FROM effect ORDER BY 1").unwrap();
             let rows = select.query_map([], |row| row.get(0)).unwrap();
             rows.collect::<Result<_, _>>().unwrap()
@@ -78,8 +78,8 @@ impl Books {
         .await
     }
 
-    async fn ask<T: Send + 'static>(&self, ask: impl FnOnce(&mut Connection) -> T + Send + 'static) -> T {
-        self.database.run(move |connection| Ok(ask(connection))).await.unwrap()
+    async fn query<T: Send + 'static>(&self, query: impl FnOnce(&mut Connection) -> T + Send + 'static) -> T {
+        self.database.run(move |connection| Ok(query(connection))).await.unwrap()
     }
 }
 
@@ -87,13 +87,13 @@ pub(crate) fn id_of(delivery: &Delivery) -> String {
     delivery.message.id().unwrap().to_owned()
 }
 
-/// A receiver at work on the notify queue.
-struct Working {
+/// A receiver that runs on the notify queue.
+struct RunningReceiver {
     stop: oneshot::Sender<()>,
     run: JoinHandle<Result<(), ApiError>>,
 }
 
-impl Working {
+impl RunningReceiver {
     fn start<F, E>(
         scene: &Scene,
         change: impl FnOnce(Receiver) -> Receiver,
@@ -110,18 +110,19 @@ impl Working {
         Self { stop, run: tokio::spawn(run) }
     }
 
-    /// Tells it to stop, and waits for its end.
+    /// Stops the receiver, and waits for its end.
     async fn stop(self) {
         self.stop.send(()).unwrap();
         self.run.await.unwrap().unwrap();
     }
 }
 
-/// Waits until nothing is in the queue any more, neither waiting nor leased.
-async fn emptied(scene: &Scene) {
+/// Waits until the queue has no delivery, neither visible nor leased nor delayed.
+async fn wait_until_empty(scene: &Scene) {
     eventually("an empty queue", async || {
         let attributes = scene.bot.attributes().await;
-        let is_empty = ["depth", "in_flight", "delayed"].iter().all(|it| attributes[it] == json!(0));
+        let is_empty =
+            ["depth", "in_flight", "delayed"].iter().all(|attribute| attributes[attribute] == json!(0));
         is_empty.then_some(())
     })
     .await;
@@ -129,7 +130,7 @@ async fn emptied(scene: &Scene) {
 
 /// CLM-10
 #[tokio::test]
-async fn an_effect_that_fails_or_panics_is_rolled_back_and_its_delivery_given_back() {
+async fn failed_or_panicking_effect_is_rolled_back_and_released() {
     let scene = Scene::set().await;
     let books = Books::open(&scene.node.folder().join("books.db")).await;
     let id = scene.send("notify").await;
@@ -140,90 +141,94 @@ async fn an_effect_that_fails_or_panics_is_rolled_back_and_its_delivery_given_ba
             let (books, attempt) = (books.clone(), delivery.attempt);
             attempts.lock().unwrap().push(attempt);
             async move {
-                let on_the_way = move || match attempt {
-                    1 => panic!("the first attempt panics"),
-                    2 => Err("the second attempt fails".into()),
-                    _ => Ok(()),
-                };
-                books.once(delivery, on_the_way).await
+                books
+                    .once(delivery, move || match attempt {
+                        1 => panic!("the first attempt panics"),
+                        2 => Err("the second attempt fails".into()),
+                        _ => Ok(()),
+                    })
+                    .await
             }
         }
     };
-    let working = Working::start(&scene, |receiver| receiver, work);
+    let receiver = RunningReceiver::start(&scene, |receiver| receiver, work);
     eventually("the effect", async || (!books.effects().await.is_empty()).then_some(())).await;
-    working.stop().await;
+    receiver.stop().await;
     assert_eq!(*attempts.lock().unwrap(), [1, 2, 3]);
     assert_eq!(books.effects().await, [id]);
-    emptied(&scene).await;
+    wait_until_empty(&scene).await;
 }
 
 /// CLM-10
 #[tokio::test]
-async fn what_was_committed_and_not_acknowledged_is_acknowledged_without_an_effect_when_it_comes_again() {
+async fn committed_delivery_is_acknowledged_without_a_second_effect() {
     let scene = Scene::set().await;
     let books = Books::open(&scene.node.folder().join("books.db")).await;
     let id = scene.send("notify").await;
-    // The first consumer dies after its commit: nobody acknowledges, and the lease ends.
+    // The first consumer dies after its commit and before its acknowledgement, so the lease ends.
     let first = scene.bot.receive_one(1).await;
     assert!(matches!(books.once(first, || Ok(())).await, Ok(Once::Done(_))));
 
-    let (told, hear) = oneshot::channel();
-    let told = Arc::new(Mutex::new(Some(told)));
+    let (sender, second_result) = oneshot::channel();
+    let sender = Arc::new(Mutex::new(Some(sender)));
     let work = {
         let books = books.clone();
         move |delivery: Delivery| {
-            let (books, told) = (books.clone(), told.lock().unwrap().take().unwrap());
+            let (books, sender) = (books.clone(), sender.lock().unwrap().take().unwrap());
             async move {
-                let once = books.once(delivery, || panic!("nothing runs again")).await;
-                told.send(once.as_ref().map(Once::clone).ok()).unwrap();
+                let once = books.once(delivery, || panic!("the effect runs a second time")).await;
+                sender.send(once.as_ref().map(Once::clone).ok()).unwrap();
                 once
             }
         }
     };
-    let working = Working::start(&scene, |receiver| receiver, work);
-    assert_eq!(hear.await.unwrap(), Some(Once::DoneBefore(Some(format!("done for {id}")))));
-    working.stop().await;
+    let receiver = RunningReceiver::start(&scene, |receiver| receiver, work);
+    assert_eq!(second_result.await.unwrap(), Some(Once::DoneBefore(Some(format!("done for {id}")))));
+    receiver.stop().await;
     assert_eq!(books.effects().await, [id]);
-    emptied(&scene).await;
+    wait_until_empty(&scene).await;
 }
 
 /// CLM-10
 #[tokio::test]
-async fn a_lease_is_extended_for_as_long_as_the_effect_takes_and_stopping_waits_for_it() {
+async fn lease_is_extended_during_the_effect_and_stop_waits() {
     let scene = Scene::set().await;
     let books = Books::open(&scene.node.folder().join("books.db")).await;
     let first = scene.send("notify").await;
-    let (begun, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (begun, resume) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let work = {
-        let (books, begun, go_on) = (books.clone(), Arc::clone(&begun), Arc::clone(&go_on));
+        let (books, begun, resume) = (books.clone(), Arc::clone(&begun), Arc::clone(&resume));
         move |delivery: Delivery| {
-            let (books, begun, go_on) = (books.clone(), Arc::clone(&begun), Arc::clone(&go_on));
+            let (books, begun, resume) = (books.clone(), Arc::clone(&begun), Arc::clone(&resume));
             async move {
                 begun.notify_one();
-                go_on.notified().await;
+                resume.notified().await;
                 books.once(delivery, || Ok(())).await
             }
         }
     };
-    let working =
-        Working::start(&scene, |receiver| receiver.at_once(1).visibility(Duration::from_secs(3)), work);
+    let receiver = RunningReceiver::start(
+        &scene,
+        |receiver| receiver.at_once(1).visibility(Duration::from_secs(3)),
+        work,
+    );
     begun.notified().await;
     assert!(scene.bot.wait(30, 7).await.is_empty(), "hidden for longer than twice its first lease");
 
     let second = scene.send("notify").await;
-    let stopping = tokio::spawn(working.stop());
-    go_on.notify_one();
+    let stopping = tokio::spawn(receiver.stop());
+    resume.notify_one();
     stopping.await.unwrap();
-    assert_eq!(books.effects().await, [first], "what was under way is finished");
+    assert_eq!(books.effects().await, [first], "the running effect is finished");
     let left = scene.bot.receive_one(30).await;
-    assert_eq!((id_of(&left), left.attempt), (second, 1), "and nothing more is taken");
+    assert_eq!((id_of(&left), left.attempt), (second, 1), "a stopping receiver leases nothing more");
     let attributes = scene.bot.attributes().await;
     assert_eq!((&attributes["depth"], &attributes["in_flight"]), (&json!(0), &json!(1)));
 }
 
 /// CLM-10
 #[tokio::test]
-async fn no_more_deliveries_are_worked_on_at_once_than_asked_for() {
+async fn receiver_respects_its_concurrency_limit() {
     let scene = Scene::set().await;
     let mut sent = Vec::new();
     for _ in 0..20 {
@@ -244,9 +249,9 @@ async fn no_more_deliveries_are_worked_on_at_once_than_asked_for() {
             }
         }
     };
-    let working = Working::start(&scene, |receiver| receiver.at_once(3), work);
-    emptied(&scene).await;
-    working.stop().await;
+    let receiver = RunningReceiver::start(&scene, |receiver| receiver.at_once(3), work);
+    wait_until_empty(&scene).await;
+    receiver.stop().await;
     sent.sort();
     assert_eq!(books.effects().await, sent);
     assert_eq!(most.load(Ordering::SeqCst), 3);
@@ -254,7 +259,7 @@ async fn no_more_deliveries_are_worked_on_at_once_than_asked_for() {
 
 /// CLM-10
 #[tokio::test]
-async fn another_services_message_under_a_known_id_is_not_taken_for_done() {
+async fn known_id_of_another_service_is_not_done() {
     let scene = Scene::set().await;
     let books = Books::open(&scene.node.folder().join("books.db")).await;
     let id = scene.send("notify").await;
@@ -267,17 +272,17 @@ async fn another_services_message_under_a_known_id_is_not_taken_for_done() {
     first.message = serde_json::from_value(message).unwrap();
     assert!(matches!(books.once(first, || Ok(())).await, Ok(Once::Done(_))));
     let conflict = books.once(delivery, || Ok(())).await;
-    let said = conflict.unwrap_err().to_string();
+    let error = conflict.unwrap_err().to_string();
     assert_eq!(
-        said,
+        error,
         "the message's id was used by acme/shop before: this one, by acme/billing, is another message"
     );
     assert_eq!(books.effects().await, [id]);
 }
 
-/// CLM-9, CLM-10: a result that is no reference does not keep done work from being told.
+/// CLM-9, CLM-10: the loop reports done work as complete even if its result is not a valid reference.
 #[tokio::test]
-async fn done_work_is_complete_whatever_its_result_looks_like() {
+async fn done_work_completes_without_a_valid_reference() {
     let books = processing::Books::set(json!({ "kind": "tracked" })).await;
     let own = Books::open(&books.node.folder().join("books.db")).await;
     let results = [("posted to 12\n00", None), ("", None), ("JE-7", Some("JE-7"))];
@@ -288,16 +293,17 @@ async fn done_work_is_complete_whatever_its_result_looks_like() {
     let work = {
         let (own, ids) = (own.clone(), ids.clone());
         move |delivery: Delivery| {
-            let place = ids.iter().position(|it| *it == id_of(&delivery)).expect("it is one of them");
+            let index =
+                ids.iter().position(|id| *id == id_of(&delivery)).expect("the delivery has one of the ids");
             let own = own.clone();
-            async move { own.once_with(delivery, move || Ok(Some(results[place].0.to_owned()))).await }
+            async move { own.once_with(delivery, move || Ok(Some(results[index].0.to_owned()))).await }
         }
     };
     let receiver = Receiver::new(Arc::new(books.worker()), "paid".parse().unwrap());
     let (stop, stopped) = oneshot::channel::<()>();
     let run = tokio::spawn(async move { receiver.run(work, async { stopped.await.unwrap_or(()) }).await });
     for (id, (_, reference)) in ids.iter().zip(results) {
-        let claim = eventually("it is complete", async || {
+        let claim = eventually("the claim is complete", async || {
             let found = books.look_up(id).await;
             (found["outcome"] == "completed").then(|| found["claims"][0].clone())
         })

@@ -1,4 +1,4 @@
-//! The engine under a node: the embedded one, or, with `TEST_ENGINE=postgres`, a new database for each node.
+//! The storage engine under a node: embedded, or, with `TEST_ENGINE=postgres`, a new database for each node.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,16 +12,14 @@ use snavio_store::engine::sqlite::EmbeddedStore;
 use snavio_store::engine::{postgres, sqlite};
 use snavio_testbed::Postgres;
 
-/// Which engine, and where.
 #[derive(Debug, Clone)]
 pub(crate) enum Engine {
-    /// A folder in the node's own.
+    /// The store is in a subfolder of the node's folder.
     Embedded,
-    /// A database.
     Postgres(Database),
 }
 
-/// A database, and the folder of the secrets that all nodes over it have.
+/// A database, and the folder with the secrets that all nodes over it share.
 #[derive(Debug, Clone)]
 pub(crate) struct Database {
     pub(crate) url: String,
@@ -29,23 +27,23 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    /// A new, empty one. The first node over it makes the secrets.
+    /// A new, empty database. The first node over it makes the secrets.
     pub(crate) fn new() -> Self {
         Self::at(Postgres::shared().database().expect("a database can be made"))
     }
 
-    /// One by its URL.
+    /// The database at this URL.
     pub(crate) fn at(url: impl Into<String>) -> Self {
         let secrets = tempfile::tempdir().expect("a temporary folder can be made");
         Self { url: url.into(), secrets: Arc::new(secrets) }
     }
 
-    /// The same secrets for another database, or for this one by another URL.
+    /// The same secrets with another database, or with another URL of this one.
     pub(crate) fn moved_to(&self, url: impl Into<String>) -> Self {
         Self { url: url.into(), secrets: Arc::clone(&self.secrets) }
     }
 
-    /// With secrets as an operator would make them before the first of several nodes is started.
+    /// Makes the secrets, as an operator does before the start of the first of several nodes.
     pub(crate) fn with_secrets(self) -> Self {
         let random = || STANDARD.encode([(); 2].map(|()| uuid::Uuid::now_v7().into_bytes()).concat());
         for (name, prefix) in [("platform.key", ""), ("operator.token", "snavop_")] {
@@ -57,23 +55,23 @@ impl Database {
         self
     }
 
-    /// The settings that name the secrets.
+    /// The settings that name the files of the secrets.
     pub(crate) fn settings(&self) -> [(&'static str, String); 2] {
-        let path = |name: &str| self.secrets.path().join(name).display().to_string();
         [
-            ("SNAVIO_PLATFORM_KEY_FILE", path("platform.key")),
-            ("SNAVIO_PLATFORM_OPERATOR_TOKEN_FILE", path("operator.token")),
+            ("SNAVIO_PLATFORM_KEY_FILE", "platform.key"),
+            ("SNAVIO_PLATFORM_OPERATOR_TOKEN_FILE", "operator.token"),
         ]
+        .map(|(setting, name)| (setting, self.secrets.path().join(name).display().to_string()))
     }
 
-    /// Runs statements in it as somebody beside the nodes, and gives back what they print.
+    /// Runs SQL statements outside the nodes, and returns their output.
     pub(crate) fn ask(&self, statements: &str) -> String {
         Postgres::shared().ask(&self.url, statements).expect("the database answers")
     }
 }
 
 impl Engine {
-    /// The one that this run of the tests is for.
+    /// The engine that this run of the tests uses.
     pub(crate) fn chosen() -> Self {
         match std::env::var("TEST_ENGINE").as_deref() {
             Err(_) | Ok("embedded") => Self::Embedded,
@@ -82,7 +80,8 @@ impl Engine {
         }
     }
 
-    /// The database. The embedded engine has none: a test that looks into it belongs in module postgres.
+    /// The database. Panics on the embedded engine, which has none: a test that needs it belongs in module
+    /// postgres.
     pub(crate) fn database(&self) -> &Database {
         match self {
             Self::Embedded => panic!("the embedded engine has no database"),
@@ -90,7 +89,7 @@ impl Engine {
         }
     }
 
-    /// Tells `snavio serve` to use it.
+    /// Adds the arguments and variables that make `snavio serve` use this engine.
     pub(crate) fn tell(&self, command: &mut Command, folder: &Path) {
         match self {
             Self::Embedded => command.arg("--data").arg(self.data(folder)),
@@ -98,7 +97,7 @@ impl Engine {
         };
     }
 
-    /// The store's folder within the node's.
+    /// The store's folder within the node's. Panics on PostgreSQL, where the store has no folder.
     pub(crate) fn data(&self, folder: &Path) -> PathBuf {
         match self {
             Self::Embedded => folder.join("data"),
@@ -106,7 +105,7 @@ impl Engine {
         }
     }
 
-    /// Where the platform's secrets are.
+    /// The folder of the platform's secrets.
     pub(crate) fn secrets(&self, folder: &Path) -> PathBuf {
         match self {
             Self::Embedded => self.data(folder),
@@ -114,7 +113,7 @@ impl Engine {
         }
     }
 
-    /// The store itself, of a node that has ended.
+    /// Opens the store of a node that has ended.
     pub(crate) async fn open(&self, folder: &Path) -> Arc<dyn Store> {
         match self {
             Self::Embedded => {
@@ -128,26 +127,31 @@ impl Engine {
         }
     }
 
-    /// Everything it keeps, by file or table, as whoever gets hold of it would see it.
+    /// The whole content of the store, by file or table, as a thief of it would see it.
     pub(crate) fn kept(&self, folder: &Path) -> Vec<(String, Vec<u8>)> {
         match self {
-            Self::Embedded => files(&self.data(folder)),
+            Self::Embedded => read_files(&self.data(folder)),
             Self::Postgres(database) => tables(database),
         }
     }
 }
 
-/// The files of a folder, but for those that hold the platform's secrets.
-pub(crate) fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
+/// The files of a folder, without those that hold the platform's secrets.
+pub(crate) fn read_files(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let all =
         std::fs::read_dir(folder).expect("the folder is there").map(|file| file.expect("a file").path());
-    let is_secret = |path: &Path| path.extension().is_some_and(|it| it == "key" || it == "token");
-    let store = all.filter(|path| path.is_file() && !is_secret(path));
-    store.map(|path| (path.display().to_string(), std::fs::read(&path).expect("it can be read"))).collect()
+    let is_secret =
+        |path: &Path| path.extension().is_some_and(|extension| extension == "key" || extension == "token");
+    let visible = all.filter(|path| path.is_file() && !is_secret(path));
+    visible.map(|path| (path.display().to_string(), std::fs::read(&path).expect("it can be read"))).collect()
 }
 
 fn tables(database: &Database) -> Vec<(String, Vec<u8>)> {
     const TABLES: &str = "SELECT tablename FROM pg_tables WHERE schemaname = 'public'";
-    let rows = |table: &str| database.ask(&format!("SELECT whole::text FROM \"{table}\" AS whole"));
-    database.ask(TABLES).lines().map(|table| (table.to_owned(), rows(table).into_bytes())).collect()
+    let names = database.ask(TABLES);
+    let tables = names.lines().map(|table| {
+        let rows = database.ask(&format!("SELECT whole::text FROM \"{table}\" AS whole"));
+        (table.to_owned(), rows.into_bytes())
+    });
+    tables.collect()
 }

@@ -1,4 +1,4 @@
-//! How a node says how it is, and how it stops.
+//! A node's health and status endpoints, its admin listener, and its orderly stop.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::patience::eventually;
 use crate::raw_wire::{Wire, head, json_request};
 use crate::wire::{http, metric};
 
-/// What `/readyz` answers.
+/// Status and document of `/readyz`.
 pub(crate) async fn readiness(node: &Node) -> (u16, Value) {
     let answer = http(node).get(format!("{}/readyz", node.url())).send().await.unwrap();
     (answer.status().as_u16(), answer.json().await.unwrap())
@@ -19,7 +19,7 @@ pub(crate) async fn readiness(node: &Node) -> (u16, Value) {
 
 /// TEL-9
 #[tokio::test]
-async fn a_node_that_is_well_is_live_and_ready() {
+async fn healthy_node_is_live_and_ready() {
     let node = Node::start();
     assert_eq!(http(&node).get(format!("{}/livez", node.url())).send().await.unwrap().status(), 200);
     let (status, document) = readiness(&node).await;
@@ -32,7 +32,7 @@ async fn a_node_that_is_well_is_live_and_ready() {
 
 /// PIP-12
 #[tokio::test]
-async fn a_node_that_may_be_relaxed_and_is_not_says_durable_everywhere() {
+async fn node_that_may_be_relaxed_reports_durable() {
     let node = Node::launch(&Launch::default().set("STORE_RELAXED", true));
     assert_eq!(readiness(&node).await.1["durability"], "durable");
     let status = node.operator().call(Method::GET, "/v1/status", None).await.unwrap();
@@ -41,7 +41,7 @@ async fn a_node_that_may_be_relaxed_and_is_not_says_durable_everywhere() {
 
 /// TEL-9
 #[tokio::test]
-async fn status_tells_versions_and_lags_to_operators_only() {
+async fn status_shows_versions_and_lags_to_operators_only() {
     let node = Node::start();
     let cast = node.cast().await;
     let status = node.operator().call(Method::GET, "/v1/status", None).await.unwrap();
@@ -50,7 +50,7 @@ async fn status_tells_versions_and_lags_to_operators_only() {
     for member in ["uptime_seconds", "registry_version", "waiting", "clock_distance_ms"] {
         assert!(status[member].is_number(), "{member} is missing");
     }
-    // A database has its own disk and its own time.
+    // Free disk space and the time at start are facts of the embedded store only.
     let embedded = matches!(node.engine(), Engine::Embedded);
     assert_eq!(status["disk_free_bytes"].is_number(), embedded);
     assert_eq!(status["store"]["newest_at_start"].is_string(), embedded);
@@ -60,13 +60,13 @@ async fn status_tells_versions_and_lags_to_operators_only() {
 
 /// TEL-8
 #[tokio::test]
-async fn the_admin_listener_needs_no_token_and_answers_as_problems() {
+async fn admin_listener_needs_no_token_and_answers_with_problems() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let admin = format!("127.0.0.1:{port}");
     let node = Node::launch(&Launch::default().set("ADMIN_LISTEN", &admin));
     assert!(
         node.api().send(Method::GET, "/metrics", None, "").await.is_err(),
-        "not without a token elsewhere"
+        "the other listener needs a token"
     );
     let client = http(&node);
     for path in ["/metrics", "/v1/status", "/readyz", "/livez"] {
@@ -81,7 +81,7 @@ async fn the_admin_listener_needs_no_token_and_answers_as_problems() {
 
 /// DLV-2
 #[tokio::test]
-async fn who_waits_is_answered_at_once_when_the_node_stops() {
+async fn waiting_requests_are_answered_when_the_node_stops() {
     let mut node = Node::start();
     let cast = node.cast().await;
     let token = node.token(&cast.bot).await;
@@ -95,9 +95,11 @@ async fn who_waits_is_answered_at_once_when_the_node_stops() {
     let mut idle = Wire::to(&node);
     idle.ask("GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let _silent = Wire::to(&node);
-    // These three, and the question itself.
-    let waiting = async || (metric(&node, "snavio_requests_in_flight").await == Some(4.0)).then_some(());
-    eventually("all of them wait", waiting).await;
+    // The three requests above, and the request for the metric itself.
+    eventually("all three requests wait", async || {
+        (metric(&node, "snavio_requests_in_flight").await == Some(4.0)).then_some(())
+    })
+    .await;
 
     node.signal("TERM");
     let ended = async {
