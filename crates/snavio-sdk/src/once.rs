@@ -25,7 +25,8 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub const ID_BYTES_MAX: usize = 128;
 /// The longest result of an effect. Store larger results in a table of your own.
 pub const RESULT_BYTES_MAX: usize = 64 * 1024;
-/// How long a consumer waits for another one that processes the same message, or for the database's lock.
+/// The time that a consumer waits for another one that processes the same message, or for the database's
+/// lock.
 pub const WAIT_MAX: Duration = Duration::from_secs(30);
 /// The shortest retention of claims. The gateway delivers a message for this long, so that a claim with a
 /// shorter retention would let an effect happen twice.

@@ -27,7 +27,8 @@ const AT_ONCE_MAX: usize = 256;
 const EXTENSIONS_PER_LEASE: u32 = 3;
 /// The shortest lease. Leases are whole seconds.
 const VISIBILITY_MIN: Duration = Duration::from_secs(EXTENSIONS_PER_LEASE as u64);
-/// How often a failed acknowledgement or release is repeated. After that the lease ends by itself.
+/// The number of times that a failed acknowledgement or release is repeated. After that the lease ends by
+/// itself.
 const SETTLE_FAILURES_MAX: u32 = 6;
 /// The first and the longest pause while the gateway is unreachable.
 const RECONNECT_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));

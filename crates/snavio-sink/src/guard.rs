@@ -28,8 +28,9 @@ const DOCUMENT_BYTES_MAX: usize = 64 * 1024;
 const FETCH_TIME_MAX: Duration = Duration::from_secs(10);
 /// Limit for establishing a connection, name resolution included.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(3);
-/// How long an idle connection is kept. Servers keep idle connections for two seconds and more. A server that
-/// closes one just when a call begins leaves that call with an unknown outcome, so this limit is shorter.
+/// The time that an idle connection is kept. Servers keep idle connections for two seconds and more. A server
+/// that closes one just when a call begins leaves that call with an unknown outcome, so this limit is
+/// shorter.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(1);
 const IDLE_PER_HOST_MAX: usize = 64;
 
@@ -96,7 +97,7 @@ pub struct Forbidden {
 /// Why a POST has no response.
 #[derive(Debug, thiserror::Error)]
 pub enum PostError {
-    /// Nothing of the body was sent, and nothing will be.
+    /// No part of the body was sent, and no part will be.
     #[error("nothing was sent")]
     Unsent(#[source] GuardError),
     /// The request may have been sent and processed.
@@ -154,26 +155,8 @@ impl Guarded {
         // is ignored.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let allowed: Arc<[Network]> = allowed.into();
-        let client = |is_plain| {
-            Client::builder()
-                .redirect(reqwest::redirect::Policy::none())
-                // A proxy would resolve names itself, without this guard.
-                .no_proxy()
-                .dns_resolver(Guard {
-                    lookups: Arc::clone(&lookups),
-                    allowed: Arc::clone(&allowed),
-                    is_plain,
-                })
-                .https_only(!is_plain)
-                // HTTP/1.1 carries one call at a time over a connection, so that a call that hangs blocks no
-                // other.
-                .http1_only()
-                .pool_idle_timeout(IDLE_TIME_MAX)
-                .pool_max_idle_per_host(IDLE_PER_HOST_MAX)
-                .connect_timeout(CONNECT_TIME_MAX)
-                .build()
-        };
-        Ok(Self { secure: client(false)?, plain: client(true)?, lookups, allowed })
+        let (secure, plain) = (client(&lookups, &allowed, false)?, client(&lookups, &allowed, true)?);
+        Ok(Self { secure, plain, lookups, allowed })
     }
 
     /// Checks whether the address may be called, as far as this can be judged before its name is resolved.
@@ -243,6 +226,21 @@ impl Guarded {
     fn client(&self, url: &Url) -> &Client {
         if url.scheme() == "http" { &self.plain } else { &self.secure }
     }
+}
+
+fn client(lookups: &Arc<Lookups>, allowed: &Arc<[Network]>, is_plain: bool) -> reqwest::Result<Client> {
+    Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        // A proxy would resolve names itself, without this guard.
+        .no_proxy()
+        .dns_resolver(Guard { lookups: Arc::clone(lookups), allowed: Arc::clone(allowed), is_plain })
+        .https_only(!is_plain)
+        // HTTP/1.1 carries one call at a time over a connection, so that a call that hangs blocks no other.
+        .http1_only()
+        .pool_idle_timeout(IDLE_TIME_MAX)
+        .pool_max_idle_per_host(IDLE_PER_HOST_MAX)
+        .connect_timeout(CONNECT_TIME_MAX)
+        .build()
 }
 
 /// Reads the body of a response, or returns `None` if it is longer than `bytes_max`. In that case it stops

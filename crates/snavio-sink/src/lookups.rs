@@ -17,9 +17,9 @@ use snavio_model::limits;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 
-/// How long a lookup waits for a free place.
+/// The time that a lookup waits for a free place.
 const PLACE_TIME_MAX: Duration = Duration::from_secs(2);
-/// How long a name counts as recently resolved.
+/// The time that a name counts as recently resolved.
 const RESOLVED_FOR: Duration = Duration::from_secs(3600);
 /// Stands for a lookup without a tenant: such a name is not in any tenant's share.
 pub(crate) const NO_TENANT: &str = "";
@@ -42,7 +42,7 @@ pub(crate) struct Lookups {
     by_name: Mutex<HashMap<String, PendingLookup>>,
     /// The names of each tenant that resolved, with the time.
     resolved: Mutex<HashMap<String, HashMap<String, Instant>>>,
-    /// How long the result of a lookup is kept.
+    /// The time that the result of a lookup is kept.
     ttl: Duration,
 }
 
@@ -82,11 +82,11 @@ impl Resolver {
 
 impl Lookups {
     pub(crate) fn new(resolver: Resolver, ttl: Duration) -> Self {
-        let places = |count| Arc::new(Semaphore::new(count));
+        let other_places = limits::LOOKUPS_MAX - limits::LOOKUPS_ANSWERING_MAX;
         Self {
             resolver,
-            resolved_places: places(limits::LOOKUPS_ANSWERING_MAX),
-            other_places: places(limits::LOOKUPS_MAX - limits::LOOKUPS_ANSWERING_MAX),
+            resolved_places: Arc::new(Semaphore::new(limits::LOOKUPS_ANSWERING_MAX)),
+            other_places: Arc::new(Semaphore::new(other_places)),
             by_tenant: Mutex::default(),
             by_name: Mutex::default(),
             resolved: Mutex::default(),
@@ -143,14 +143,10 @@ impl Lookups {
 
     fn mark_resolved(&self, name: &str, tenant: &str) {
         let mut resolved = lock(&self.resolved);
-        let is_full = |all: &HashMap<String, HashMap<_, _>>| {
-            all.values().map(HashMap::len).sum::<usize>() >= limits::NAMES_ANSWERING_MAX
-                || all.get(tenant).is_some_and(|names| names.len() >= limits::NAMES_ANSWERING_PER_TENANT_MAX)
-        };
-        if is_full(&resolved) {
+        if is_full(&resolved, tenant) {
             resolved.values_mut().for_each(|names| names.retain(|_, at| at.elapsed() < RESOLVED_FOR));
         }
-        if !is_full(&resolved) {
+        if !is_full(&resolved, tenant) {
             resolved.entry(tenant.to_owned()).or_default().insert(name.to_owned(), Instant::now());
         }
     }
@@ -173,8 +169,8 @@ impl Lookups {
         let mut all = lock(&self.by_tenant);
         // A share without waiting or running lookups has no state worth keeping.
         all.retain(|_, places| Arc::strong_count(places) > 1);
-        let new = || Arc::new(Semaphore::new(limits::LOOKUPS_PER_TENANT_MAX));
-        Arc::clone(all.entry((tenant.to_owned(), has_resolved)).or_insert_with(new))
+        let places = all.entry((tenant.to_owned(), has_resolved));
+        Arc::clone(places.or_insert_with(|| Arc::new(Semaphore::new(limits::LOOKUPS_PER_TENANT_MAX))))
     }
 
     #[cfg(test)]
@@ -209,6 +205,12 @@ impl Lookups {
     }
 }
 
+/// Whether there is no room for another resolved name, of this tenant or at all.
+fn is_full(resolved: &HashMap<String, HashMap<String, Instant>>, tenant: &str) -> bool {
+    resolved.values().map(HashMap::len).sum::<usize>() >= limits::NAMES_ANSWERING_MAX
+        || resolved.get(tenant).is_some_and(|names| names.len() >= limits::NAMES_ANSWERING_PER_TENANT_MAX)
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -239,6 +241,23 @@ mod tests {
     async fn post(guard: &Guarded, name: &str, tenant: &str, timeout: Duration) -> PostError {
         let url = format!("https://{name}/");
         guard.post((&url, tenant), Default::default(), "{}".into(), timeout).await.unwrap_err()
+    }
+
+    /// Posts to this number of hanging names at the same time.
+    async fn post_to_dead_names(
+        guard: &Guarded,
+        count: usize,
+        tenant: &str,
+        timeout: Duration,
+    ) -> Vec<PostError> {
+        let posts = (0..count).map(|number| async move {
+            post(guard, &format!("dead-{number}.example"), tenant, timeout).await
+        });
+        futures_util::future::join_all(posts).await
+    }
+
+    async fn find(lookups: &Arc<Lookups>) -> Vec<SocketAddr> {
+        Arc::clone(lookups).find("shop.example", "acme").await.unwrap()
     }
 
     fn is_crowded(error: &PostError) -> bool {
@@ -280,8 +299,8 @@ mod tests {
     #[tokio::test]
     async fn name_takes_one_place_for_all_waiting_callers() {
         let guard = stuck_guard();
-        let call = async |_| post(&guard, "dead.example", "acme", SHORT).await;
-        futures_util::future::join_all((0..3 * limits::LOOKUPS_MAX).map(call)).await;
+        let posts = (0..3 * limits::LOOKUPS_MAX).map(|_| post(&guard, "dead.example", "acme", SHORT));
+        futures_util::future::join_all(posts).await;
         assert_eq!(waiting(&guard), 1);
     }
 
@@ -289,8 +308,7 @@ mod tests {
     #[tokio::test]
     async fn tenants_hanging_names_leave_places_to_others() {
         let guard = stuck_guard();
-        let call = async |number: usize| post(&guard, &format!("dead-{number}.example"), "slow", AMPLE).await;
-        let ended = futures_util::future::join_all((0..limits::LOOKUPS_MAX).map(call)).await;
+        let ended = post_to_dead_names(&guard, limits::LOOKUPS_MAX, "slow", AMPLE).await;
         assert_eq!(waiting(&guard), limits::LOOKUPS_PER_TENANT_MAX);
         let crowded = ended.iter().filter(|error| is_crowded(error)).count();
         assert_eq!(crowded, limits::LOOKUPS_MAX - limits::LOOKUPS_PER_TENANT_MAX);
@@ -303,10 +321,7 @@ mod tests {
     #[tokio::test]
     async fn wait_for_place_is_not_silence_of_target() {
         let guard = stuck_guard();
-        let call = async |number: usize| {
-            post(&guard, &format!("dead-{number}.example"), "acme", SHORT).await;
-        };
-        futures_util::future::join_all((0..limits::LOOKUPS_PER_TENANT_MAX).map(call)).await;
+        post_to_dead_names(&guard, limits::LOOKUPS_PER_TENANT_MAX, "acme", SHORT).await;
         let late = post(&guard, "alive.example", "acme", SHORT).await;
         assert!(is_crowded(&late), "{late:?}");
     }
@@ -316,10 +331,7 @@ mod tests {
     async fn recently_resolved_name_has_a_place_beside_hanging_names() {
         let guard = stuck_guard();
         guard.lookups.mark_resolved("alive.example", "acme");
-        let call = async |number: usize| {
-            post(&guard, &format!("dead-{number}.example"), "acme", SHORT).await;
-        };
-        futures_util::future::join_all((0..limits::LOOKUPS_PER_TENANT_MAX).map(call)).await;
+        post_to_dead_names(&guard, limits::LOOKUPS_PER_TENANT_MAX, "acme", SHORT).await;
         let late = post(&guard, "alive.example", "acme", AMPLE).await;
         assert!(!is_crowded(&late), "{late:?}");
         assert_eq!(waiting(&guard), limits::LOOKUPS_PER_TENANT_MAX + 1);
@@ -373,13 +385,12 @@ mod tests {
     #[tokio::test]
     async fn lookup_result_expires() {
         let addresses = ["127.0.0.3:1", "127.0.0.2:1", "127.0.0.1:1"].map(|address| address.parse().unwrap());
-        let script = || Resolver::Script(Mutex::new(addresses.to_vec()));
-        let lookups = Arc::new(Lookups::new(script(), AMPLE));
-        let find =
-            async |lookups: &Arc<Lookups>| Arc::clone(lookups).find("shop.example", "acme").await.unwrap();
+        let script = Resolver::Script(Mutex::new(addresses.to_vec()));
+        let lookups = Arc::new(Lookups::new(script, AMPLE));
         assert_eq!(find(&lookups).await, [addresses[2]]);
         assert_eq!(find(&lookups).await, [addresses[2]]);
-        let briefly = Arc::new(Lookups::new(script(), Duration::ZERO));
+        let script = Resolver::Script(Mutex::new(addresses.to_vec()));
+        let briefly = Arc::new(Lookups::new(script, Duration::ZERO));
         assert_eq!(find(&briefly).await, [addresses[2]]);
         while !lock(&briefly.by_name).is_empty() {
             tokio::task::yield_now().await;

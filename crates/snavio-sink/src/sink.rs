@@ -20,8 +20,7 @@ use crate::guard::GuardError;
 #[derive(Debug, Clone)]
 pub struct Call {
     pub url: String,
-    /// The service that owns the destination. Its tenant is the unit by which shared resources of calls are
-    /// divided.
+    /// The service that owns the destination. Shared resources of calls are divided by its tenant.
     pub target: ServiceName,
     /// The limit for the whole attempt, from its first step to the last byte of the response.
     pub timeout: Duration,
