@@ -1,4 +1,4 @@
-//! The pipeline on one screen, and the state it reads.
+//! The pipeline, and the state that its stages read.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -49,35 +49,36 @@ use crate::task::{legacy_keys, revocations, sweeper};
 
 mod rounds;
 
-use rounds::Begun;
+use rounds::PermittedMessage;
 
-/// How long calls have to end when the gate stops, where nobody has said how long.
+/// The time that `stop` waits for calls in flight, unless the caller has ended them before.
 const CALLS_END_MAX: Duration = Duration::from_secs(10);
-/// How often a message is permitted anew because the registry changed before its commit.
-const PERMITTED_ANEW_MAX: usize = 3;
+/// The number of times that a message is permitted again because the registry changed before its commit.
+const REPERMIT_MAX: usize = 3;
 
 fn is_outdated(ended: &Result<Answer, Refused>) -> bool {
     ended.as_ref().is_err_and(|refused| refused.refusal.outdated)
 }
 
-/// What the pipeline is told at start.
+/// The settings of the pipeline.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// How far signing and receipt may be apart (PIP-1).
+    /// The replay window: the most that the signed time and the time of receipt may differ (PIP-1).
     pub window: Duration,
-    /// Which path messages may take on this node (PIP-7).
+    /// The path that messages may take on this node (PIP-7).
     pub dispatch: DispatchMode,
-    /// Room for messages that wait for their commit.
+    /// The limits of the intake.
     pub room: Room,
-    /// The node's name among those of its store.
+    /// The node's name, unique among the nodes of its store.
     pub node: String,
-    /// How old routes may be in memory (REG-14).
+    /// The age limits of routes in memory (REG-14).
     pub route_ages: AgeLimits,
-    /// How much this node shortens the ages of what it has in memory, in thousandths (REG-14).
+    /// The amount by which this node shortens its age limits, in thousandths (REG-14). It spreads the
+    /// refreshes of nodes.
     pub age_jitter: u32,
-    /// How often the store is asked for changes of the registry.
+    /// The interval at which the node asks the store for changes of the registry.
     pub follow_every: Duration,
-    /// How messages are ordered on routes that do not say otherwise (ORD-3).
+    /// The order policy of routes that do not set one (ORD-3).
     pub order: OrderDefaults,
 }
 
@@ -96,7 +97,7 @@ impl Default for Settings {
     }
 }
 
-/// The gateway without its HTTP.
+/// The gateway without its HTTP interface.
 pub struct Gate {
     pub(crate) settings: Settings,
     pub(crate) registry: ArcSwap<Registry>,
@@ -107,7 +108,7 @@ pub struct Gate {
     pub(crate) committer: Committer,
     memory: Arc<Memory>,
     gathering: Gathering,
-    /// Held while gathered records are written, so that a stop waits for the write before it.
+    /// Held while gathered records are written, so that `stop` waits for a write in progress.
     writing_gathered: tokio::sync::Mutex<()>,
     legacy_keys: LegacyKeys,
     wrong_signatures: WrongSignatures,
@@ -116,11 +117,11 @@ pub struct Gate {
     pub(crate) following: Following,
     pub(crate) failing: Failing,
     pub(crate) archive: OnceLock<Arc<Archive>>,
-    /// Calls of processors and receivers that are under way, and those who make them.
+    /// The calls in flight to processors and receivers, and the runners that make them.
     pub(crate) calls: TaskTracker,
-    /// Told when no more of them are begun,
+    /// Cancelled when no new call may begin.
     pub(crate) leaving: CancellationToken,
-    /// and when nobody waits for those under way.
+    /// Cancelled when the calls in flight are given up.
     pub(crate) calls_given_up: CancellationToken,
     pub(crate) targets: Arc<Targets>,
     tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
@@ -134,7 +135,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Loads the registry and starts the committer and the tasks.
+    /// Loads the registry, and starts the committer and the background tasks.
     pub async fn start(
         settings: Settings,
         store: Arc<dyn Store>,
@@ -145,7 +146,7 @@ impl Gate {
         Ok(Self::start_with(loaded, settings, store, clock, unseal).await)
     }
 
-    /// Starts with a registry that was loaded before, and brings it up to the store's version by the difference.
+    /// Starts with a registry that is already loaded, and reads the changes since then from the store.
     pub async fn start_with(
         loaded: Loaded,
         settings: Settings,
@@ -188,10 +189,10 @@ impl Gate {
             auditing: Auditing::default(),
         });
         if let Err(error) = gate.refresh_registry().await {
-            // `follow_registry` asks again; until then the registry is as old as it is.
+            // `follow_registry` tries again. Until then the registry keeps its age, and its age limits apply.
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "the registry's changes could not be read"
+                "changes of the registry could not be read"
             );
         }
         let tasks = [
@@ -199,75 +200,75 @@ impl Gate {
             tokio::spawn(sweeper::sweep(Arc::clone(&gate))),
             tokio::spawn(sweeper::follow_registry(Arc::clone(&gate))),
             tokio::spawn(revocations::audit(Arc::clone(&gate))),
-            tokio::spawn(legacy_keys::tell(Arc::clone(&gate))),
+            tokio::spawn(legacy_keys::report_uses(Arc::clone(&gate))),
         ];
-        tasks.into_iter().for_each(|task| gate.keep(task));
+        tasks.into_iter().for_each(|task| gate.add_task(task));
         gate
     }
 
-    /// Writes snapshots of the registry from now on, when this node is the one that does (REG-20).
+    /// From now on, writes snapshots of the registry while this node leads the task (REG-20).
     pub fn write_snapshots(self: &Arc<Self>, snapshots: Arc<Snapshots>) {
-        self.keep(tokio::spawn(snapshot::write_snapshots(Arc::clone(self), snapshots)));
+        self.add_task(tokio::spawn(snapshot::write_snapshots(Arc::clone(self), snapshots)));
     }
 
-    /// Reads the archive from now on, and moves what has cooled there when this node is the one that does (CLM-18).
+    /// From now on, reads the archive, and moves cooled records there while this node leads the task
+    /// (CLM-18).
     pub fn use_archive(self: &Arc<Self>, archive: Arc<Archive>) {
         if self.archive.set(archive).is_ok() {
-            self.keep(tokio::spawn(archive::archive(Arc::clone(self))));
+            self.add_task(tokio::spawn(archive::archive(Arc::clone(self))));
         }
     }
 
-    /// Calls HTTP processors and receivers of pushes from now on, through this.
+    /// From now on, calls HTTP processors and receivers of pushes through `processor`.
     pub fn call_processors(self: &Arc<Self>, processor: Arc<dyn Processor>) {
         self.calls.spawn(courier::run(Arc::clone(self), processor));
     }
 
-    /// Takes nothing more that somebody is to be called for: others do, or the next to start.
+    /// Leases no further deliveries for outside calls. Other nodes, or the next process, call for them.
     pub fn begin_no_more_calls(&self) {
         self.leaving.cancel();
     }
 
-    /// The same, and waits for the calls under way, but for no longer than that: of those that are given up then nobody knows
-    /// what came of them.
+    /// Begins no further calls and waits for those in flight, at most `within`. The outcomes of calls that
+    /// are given up then are unknown.
     pub async fn end_calls(&self, within: Duration) {
         self.begin_no_more_calls();
         self.calls.close();
         if tokio::time::timeout(within, self.calls.wait()).await.is_err() {
-            tracing::warn!(
-                calls = self.targets.calls(),
-                "calls are given up that have not been answered in time"
-            );
+            tracing::warn!(calls = self.targets.calls(), "calls without a response in time are given up");
         }
         self.calls_given_up.cancel();
     }
 
-    /// How whom this node calls for a queue is, if it calls anybody.
+    /// The state of the target that this node calls for a queue, if there is one.
     pub fn target(&self, queue: &QueueKey) -> Option<TargetState> {
         self.targets.state(queue)
     }
 
-    /// Puts a record among those that wait for a commit.
-    pub(crate) fn tell(&self, record: telemetry::Record) {
+    /// Adds a telemetry record to those that wait for a commit.
+    pub(crate) fn record_telemetry(&self, record: telemetry::Record) {
         self.gathering.add(record);
     }
 
-    /// Takes a task that ends with the gate.
-    pub(crate) fn keep(&self, task: tokio::task::JoinHandle<()>) {
+    /// Adds a background task that ends with the gate.
+    pub(crate) fn add_task(&self, task: tokio::task::JoinHandle<()>) {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(task);
     }
 
-    /// Takes a message from its arrival to its one outcome. What is held is let go when its commit is done.
+    /// Takes one message from its arrival to its outcome. `held` is dropped when the message's commit is
+    /// done.
     pub async fn accept(
         &self,
         arrival: Arrival,
         wait: Wait,
         held: impl Send + 'static,
     ) -> Result<Answer, Refused> {
-        let gone = || Refusal::lost("the message was not judged").into();
-        self.accept_all(vec![arrival], wait, held).await.pop().unwrap_or_else(|| Err(gone()))
+        let ended = self.accept_all(vec![arrival], wait, held).await.pop();
+        ended.unwrap_or_else(|| Err(Refusal::lost("the message was not judged").into()))
     }
 
-    /// Takes messages that came together, each to its own outcome, in their order.
+    /// Takes the messages of one request, each to its own outcome, in their order. `held` is dropped when
+    /// their commits are done.
     pub async fn accept_all(
         &self,
         arrivals: Vec<Arrival>,
@@ -275,7 +276,7 @@ impl Gate {
         held: impl Send + 'static,
     ) -> Vec<Result<Answer, Refused>> {
         let mut ended = self.accept_once(&arrivals, Box::new(held)).await;
-        for _ in 0..PERMITTED_ANEW_MAX {
+        for _ in 0..REPERMIT_MAX {
             let outdated: Vec<_> = (0..ended.len()).filter(|place| is_outdated(&ended[*place])).collect();
             if outdated.is_empty() || self.refresh_registry().await.is_err() {
                 break;
@@ -293,9 +294,9 @@ impl Gate {
         ended
     }
 
-    /// Takes messages through the stages once, by the registry as it is.
+    /// Takes messages through the stages once, by the current registry.
     async fn accept_once(&self, arrivals: &[Arrival], held: Held) -> Vec<Result<Answer, Refused>> {
-        let senders = self.renewed().await;
+        let senders = self.refresh_if_needed().await;
         let registry = self.registry.load_full();
         let mut denied = 0;
         let begin = |arrival| {
@@ -303,8 +304,8 @@ impl Gate {
                 Phase::Fresh | Phase::Stale => self.begin(arrival, &registry, denied < NEAREST_REFUSALS_MAX),
                 Phase::Expired | Phase::Dropped => Err(shield::refuse(arrival, &registry, too_old())),
             };
-            let is_denied = |refused: &Refused| refused.refusal.reason == Reason::AclDeny;
-            denied += usize::from(begun.as_ref().err().is_some_and(is_denied));
+            let refused = begun.as_ref().err();
+            denied += usize::from(refused.is_some_and(|refused| refused.refusal.reason == Reason::AclDeny));
             begun
         };
         let begun: Vec<_> = arrivals.iter().map(begin).collect();
@@ -312,15 +313,20 @@ impl Gate {
         self.settle_all(begun, held).await
     }
 
-    /// Refuses what could not even be read, on the record like any other arrival.
+    /// Refuses a message that could not be parsed, and reports it like any other arrival.
     pub fn refuse(&self, source: &ServiceName, at: Timestamp, subject: Subject, refusal: Refusal) -> Refused {
         let refused = Refused { subject: Box::new(subject), refusal };
         self.report(source, at, &Err(refused.clone()));
         refused
     }
 
-    /// Everything that memory can decide.
-    fn begin(&self, arrival: &Arrival, registry: &Registry, names_nearest: bool) -> Result<Begun, Refused> {
+    /// The stages that decide in memory.
+    fn begin(
+        &self,
+        arrival: &Arrival,
+        registry: &Registry,
+        names_nearest: bool,
+    ) -> Result<PermittedMessage, Refused> {
         let authentic = shield::check(arrival, registry, self.settings.window) // no I/O
             .map_err(|Refused { subject, refusal }| {
                 let refusal = self.throttle_signature(&arrival.source, refusal, arrival.received_at);
@@ -332,21 +338,22 @@ impl Gate {
         let (message, routes) = (permitted.message(), permitted.routes());
         let answer = Answer::known(message, routes);
         routes.iter().for_each(|route| self.meters.routed(route));
-        self.legacy_keys.notice(message, registry);
+        self.legacy_keys.record(message, registry);
         let fingerprints = self.memory.fingerprints(message, routes);
-        let skew = |at| telemetry::skew(permitted.message(), at, self.settings.window);
-        let skew = permitted.signed_at().and_then(skew);
+        let signed_at = permitted.signed_at();
+        let skew = signed_at.and_then(|at| telemetry::skew(permitted.message(), at, self.settings.window));
         let escalation = permitted.escalation();
-        Ok(Begun { answer, intake: permitted.into_intake(), fingerprints, escalation, skew })
+        Ok(PermittedMessage { answer, intake: permitted.into_intake(), fingerprints, escalation, skew })
     }
 
-    /// Counts a wrong signature that came with a sender's valid token; past a rate the refusal says when to come back.
+    /// Counts a wrong signature of a source with a valid token. Above a rate, the refusal gets a time for the
+    /// retry.
     pub fn throttle_signature(&self, source: &ServiceName, refusal: Refusal, at: Timestamp) -> Refusal {
         self.wrong_signatures.throttle(source, refusal, at)
     }
 
-    /// Every arrival ends here, once: in metrics, in the log and, but for what the message log tells itself, in
-    /// its tenant's telemetry.
+    /// Every arrival ends here exactly once: in metrics, in the log, and in its tenant's telemetry. Accepted
+    /// messages are not added to the telemetry here, because it is read from the message log.
     pub(crate) fn report(&self, source: &ServiceName, at: Timestamp, ended: &Result<Answer, Refused>) {
         match ended {
             Ok(answer) => self.report_taken(source, at, answer),
@@ -359,9 +366,11 @@ impl Gate {
                 let id = subject.id.as_ref().map_or("", MessageId::as_str);
                 let correlation = subject.correlation.as_ref().map_or("", CorrelationId::as_str);
                 let traceparent = subject.traceparent.as_ref().map_or("", Traceparent::as_str);
-                // Of a message that may have been taken, this line may be the only trace: these are never limited.
+                // For a message that may have been accepted, this line may be the only trace, so such lines
+                // are never limited.
                 if refusal.reason.contract().status == 503 && !refusal.in_doubt {
-                    // The node is at fault, and all messages are refused: `cause` limits the lines of each tenant.
+                    // The node is at fault and refuses all messages, so the field `cause` limits the lines of
+                    // each tenant.
                     let tenant = source.tenant();
                     tracing::info!(target: "snavio::message", %source, %tenant, id, correlation, traceparent, reason, cause = reason, "refused");
                 } else {
@@ -375,11 +384,11 @@ impl Gate {
 
     fn report_taken(&self, source: &ServiceName, at: Timestamp, answer: &Answer) {
         let Answer { id, correlation, traceparent, kind, .. } = answer;
-        // It is complete since it is in its queue.
-        let is_complete = |it: &&Reached| {
-            matches!(it.verdict, Verdict::Accepted { .. })
-                && !it.processing.is_tracked()
-                && it.dedupe_mode != "none"
+        // Without a report on its outcome, a message is complete when it is in its queue.
+        let is_complete = |reached: &&Reached| {
+            matches!(reached.verdict, Verdict::Accepted { .. })
+                && !reached.processing.is_tracked()
+                && reached.dedupe_mode != "none"
         };
         answer.reached.iter().filter(is_complete).for_each(|_| self.meters.processed());
         match answer.taken_by() {
@@ -391,7 +400,7 @@ impl Gate {
             None => {
                 self.meters.duplicate(*kind);
                 tracing::debug!(target: "snavio::message", %source, %id, %correlation, %traceparent, "duplicate");
-                let dedupe_mode = answer.reached.first().map_or("none", |it| it.dedupe_mode);
+                let dedupe_mode = answer.reached.first().map_or("none", |reached| reached.dedupe_mode);
                 let record = telemetry::duplicate(source, &answer.subject(), dedupe_mode, at);
                 record.into_iter().for_each(|record| self.gathering.add(record));
             }
@@ -406,16 +415,16 @@ impl Gate {
         }
     }
 
-    /// Makes the counters of registered routes, a bounded number of them. To be called before metrics are shown.
+    /// Creates the counters of registered routes, up to a bound. Call it before metrics are shown.
     pub fn begin_route_counters(&self) {
         let registry = self.registry();
-        if self.meters.must_begin(registry.version()) {
-            self.meters.begin(registry.routes());
-            self.ordering.begin(registry.routes());
+        if self.meters.needs_route_counters(registry.version()) {
+            self.meters.create_route_counters(registry.routes());
+            self.ordering.create_route_counters(registry.routes());
         }
     }
 
-    /// How many conflicts this node has recorded since its start.
+    /// The number of conflicts that this node has recorded since its start.
     pub fn conflicts_recorded(&self) -> u64 {
         self.meters.conflicts_recorded()
     }
@@ -424,32 +433,33 @@ impl Gate {
         &self.legacy_keys
     }
 
-    /// The registry as it is now.
+    /// The current registry.
     pub fn registry(&self) -> Arc<Registry> {
         self.registry.load_full()
     }
 
-    /// The store behind the pipeline.
+    /// The store of the pipeline.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    /// The pipeline's clock.
+    /// The clock of the pipeline.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.clock
     }
 
-    /// The replay window in force.
+    /// The replay window.
     pub fn window(&self) -> Duration {
         self.settings.window
     }
 
-    /// How messages are ordered on routes that do not say otherwise.
+    /// The order policy of routes that do not set one (ORD-3).
     pub fn order_defaults(&self) -> &OrderDefaults {
         &self.settings.order
     }
 
-    /// Where a message stands in the order of its entity at a route; nothing if it passes unordered there.
+    /// The position of a message in the order of its entity at a route; `None` if the message passes
+    /// unordered there.
     pub fn place(&self, message: &Message, route: &Route) -> Option<Place> {
         Place::find(message, route, &self.settings.order).ok().flatten()
     }
@@ -462,17 +472,18 @@ impl Gate {
         self.settings.follow_every
     }
 
-    /// Messages that wait for a commit.
+    /// The number of messages that wait for their commit.
     pub fn waiting(&self) -> usize {
         self.committer.waiting()
     }
 
-    /// Writes what was gathered; what cannot be written is counted and dropped (observability fails open).
+    /// Writes gathered records. Records that cannot be written are counted and dropped, because observability
+    /// fails open.
     pub(crate) async fn write_gathered(&self) {
         let _writing = self.writing_gathered.lock().await;
         self.write_repeats().await;
         snavio_store::tell_of_more_conflicts(self.clock.now());
-        self.failing.tell_of_more(self.clock.now());
+        self.failing.log_suppressed(self.clock.now());
         let records = self.gathering.take();
         if records.is_empty() {
             return;
@@ -488,19 +499,24 @@ impl Gate {
         }
     }
 
-    /// Whether this node does a task that one node does for all (ENG-7).
+    /// Whether this node leads a task that one node does for all (ENG-7). `term` is the length of the
+    /// leadership without renewal.
     pub(crate) async fn leads(&self, task: &str, term: Duration) -> bool {
         self.store.lead(task, &self.settings.node, term).await.unwrap_or_else(|error| {
-            tracing::warn!(error = &error as &dyn std::error::Error, task, "who leads could not be asked");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                task,
+                "leadership of a task could not be read"
+            );
             false
         })
     }
 
-    /// Sweeps nothing from now on, or does again: by a time that is not to be trusted a node would end claims that
-    /// others still go by.
+    /// Suspends or resumes the expiry sweep. With a clock that cannot be trusted, a node would expire claims
+    /// that other nodes still use.
     pub fn hold_sweeps(&self, hold: bool) {
         if self.sweeps_held.swap(hold, Ordering::Relaxed) != hold {
-            tracing::warn!(hold, "whether this node sweeps hangs on its clock, and has changed");
+            tracing::warn!(hold, "expiry sweeps were suspended or resumed because of this node's clock");
         }
     }
 
@@ -508,7 +524,7 @@ impl Gate {
         self.sweeps_held.load(Ordering::Relaxed)
     }
 
-    /// Ends waits whose time is over (ORD-3), a bounded number; true when there may be more.
+    /// Ends expired waits (ORD-3), a bounded number. Returns true if there may be more.
     pub(crate) async fn end_waits(&self) -> bool {
         match self.store.end_waits(self.clock.now()).await {
             Ok(WaitsEnded { ended, is_partial }) => {
@@ -516,18 +532,18 @@ impl Gate {
                 is_partial
             }
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "waits could not be ended");
+                tracing::warn!(error = &error as &dyn std::error::Error, "expired waits could not be ended");
                 false
             }
         }
     }
 
-    /// One bounded sweep; true when there may be more to do.
+    /// Runs one bounded expiry sweep. Returns true if there may be more to do.
     pub(crate) async fn sweep(&self) -> bool {
         match self.store.sweep(self.clock.now()).await {
             Ok(swept) => {
                 self.meters.lapsed(swept.lapsed);
-                self.failing.lapsed(swept.lapsed, self.clock.now());
+                self.failing.log_lapsed(swept.lapsed, self.clock.now());
                 swept.is_partial()
             }
             Err(error) => {
@@ -537,21 +553,22 @@ impl Gate {
         }
     }
 
-    /// Finishes what is under way, writes what was gathered, seals what was changed, hands on what it led and closes the store.
+    /// Stops the gate: ends the calls, settles waiting messages, writes gathered records, seals the
+    /// changelog, gives up leadership and closes the store.
     pub async fn stop(&self) {
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         tasks.iter().for_each(tokio::task::JoinHandle::abort);
         self.end_calls(CALLS_END_MAX).await;
         tokio::task::block_in_place(|| self.committer.close());
         self.write_gathered().await;
-        // Whatever of its second is left: nobody says it later.
+        // The suppressed lines of the current second: no later call would log them.
         snavio_store::tell_of_more_conflicts(Timestamp(i64::MAX));
-        self.failing.tell_of_more(Timestamp(i64::MAX));
+        self.failing.log_suppressed(Timestamp(i64::MAX));
         self.sealing.round(self).await;
         if let Err(error) = self.store.leave(&self.settings.node).await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "the store was not told that this node leaves"
+                "this node could not give up its leadership in the store"
             );
         }
         self.store.close().await;

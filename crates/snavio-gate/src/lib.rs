@@ -1,8 +1,9 @@
-//! The pipeline: shield, fast, slow, and the tasks that run beside it.
+//! The pipeline: the stages shield, fast and slow, and the background tasks.
 //!
-//! The path of a message: [`Gate::accept`] takes an [`Arrival`], `shield` makes it authentic, `fast` permits it
-//! from memory or says why memory does not suffice, `slow` settles it in one durable commit. A stage eats the
-//! type that the one before it yields, and never calls an earlier one; only `gate.rs`, and `dry_run.rs` which walks the same way, name two of them.
+//! [`Gate::accept`] takes an [`Arrival`]. `shield` authenticates it, `fast` permits it from memory or says
+//! why it must escalate, and `slow` settles it in one durable commit. Each stage consumes the type that the
+//! previous one returns. A stage never calls another stage: only `gate.rs`, and `dry_run.rs` which takes the
+//! same path, name two of them.
 
 mod archive;
 pub(crate) mod commit;

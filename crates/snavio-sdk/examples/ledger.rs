@@ -1,4 +1,4 @@
-//! A consumer with its effects in PostgreSQL: `ledger <node> <credentials.json> <queue> <postgres://…>`.
+//! A consumer that posts entries in PostgreSQL: `ledger <node> <credentials.json> <queue> <postgres://…>`.
 
 use std::sync::Arc;
 
@@ -32,18 +32,19 @@ async fn main() -> Result<(), BoxError> {
         let (claims, url) = (claims.clone(), url.clone());
         async move { pay(&claims, &url, &delivery).await }
     };
-    let told_to_stop = async { drop(tokio::signal::ctrl_c().await) };
-    Ok(Receiver::new(client, queue.parse()?).run(work, told_to_stop).await?)
+    let stop = async { drop(tokio::signal::ctrl_c().await) };
+    Ok(Receiver::new(client, queue.parse()?).run(work, stop).await?)
 }
 
-/// Done once, however often it is delivered. A real consumer takes the connection from its pool.
+/// Has one effect for each message, even if the gateway delivers it several times. A real consumer takes the
+/// connection from its pool.
 async fn pay(claims: &Claims, url: &str, delivery: &Delivery) -> Result<Once, BoxError> {
     let mut database = connect(url).await?;
     let effect = async |transaction: &Transaction<'_>| post_entry(transaction, delivery).await;
     Ok(claims.once(&mut database, delivery, effect).await?)
 }
 
-/// The effect, and the result that is told again to whoever comes later.
+/// The effect. Later deliveries of the same message get its result.
 async fn post_entry(transaction: &Transaction<'_>, delivery: &Delivery) -> Result<Option<String>, BoxError> {
     let Pay { account, cents } = delivery.message.payload()?;
     transaction.execute("INSERT INTO entry VALUES ($1, $2)", &[&account, &cents]).await?;
@@ -52,7 +53,7 @@ async fn post_entry(transaction: &Transaction<'_>, delivery: &Delivery) -> Resul
 
 async fn connect(url: &str) -> Result<tokio_postgres::Client, tokio_postgres::Error> {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
-    // It ends with the client; what goes wrong with it, the client's calls say.
+    // The task ends with the client, and the client's calls return the errors of the connection.
     tokio::spawn(connection);
     Ok(client)
 }

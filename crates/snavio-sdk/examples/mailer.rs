@@ -1,6 +1,7 @@
-//! A consumer with its effects in SQLite: `mailer <node> <credentials.json> <queue> <database>`.
+//! A consumer with SQLite: `mailer <node> <credentials.json> <queue> <database>`.
 //!
-//! The effect is a row of an outbox. Something else sends what is in it, because a mail cannot be rolled back.
+//! The effect is a row in an outbox table. A separate program sends the mails of the outbox, because a sent
+//! mail cannot be rolled back.
 
 use std::sync::Arc;
 
@@ -31,8 +32,8 @@ async fn main() -> Result<(), BoxError> {
         let (claims, database) = (claims.clone(), database.clone());
         async move { notify(claims, database, delivery).await }
     };
-    let told_to_stop = async { drop(tokio::signal::ctrl_c().await) };
-    Ok(Receiver::new(client, queue.parse()?).run(work, told_to_stop).await?)
+    let stop = async { drop(tokio::signal::ctrl_c().await) };
+    Ok(Receiver::new(client, queue.parse()?).run(work, stop).await?)
 }
 
 async fn prepare(claims: &Claims, database: &Database) -> Result<(), OnceError> {
@@ -45,7 +46,7 @@ async fn prepare(claims: &Claims, database: &Database) -> Result<(), OnceError> 
     database.run(work).await
 }
 
-/// Done once, however often it is delivered.
+/// Has one effect for each message, even if the gateway delivers it several times.
 async fn notify(claims: Claims, database: Database, delivery: Delivery) -> Result<Once, OnceError> {
     let work = move |connection: &mut Connection| {
         claims.once(connection, &delivery, |transaction| put_into_outbox(transaction, &delivery))
@@ -53,7 +54,7 @@ async fn notify(claims: Claims, database: Database, delivery: Delivery) -> Resul
     database.run(work).await
 }
 
-/// The effect, and the result that is told again to whoever comes later.
+/// The effect. Later deliveries of the same message get its result.
 fn put_into_outbox(transaction: &Transaction<'_>, delivery: &Delivery) -> Result<Option<String>, BoxError> {
     let message: Notify = delivery.message.payload()?;
     transaction.execute("INSERT INTO outbox (recipient) VALUES (?1)", [&message.user])?;

@@ -1,4 +1,4 @@
-//! JSON over HTTP with a bearer token, and refusals as errors.
+//! The HTTP connection to a node: JSON with a bearer token, and refusals as errors.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -6,45 +6,43 @@ use std::time::Duration;
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
-/// Why a call failed.
+/// The error of a call to the gateway.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
-    /// The gateway said no, and why.
+    /// The gateway refused the request.
     #[error("{status} {reason}: {detail}")]
     Refused {
-        /// The HTTP status.
         status: u16,
-        /// The stable reason code.
+        /// The code of the refusal, for example `acl-deny`. Codes are stable.
         reason: String,
-        /// What was wrong, and what to do.
+        /// A text for people: the problem, and the remedy.
         detail: String,
-        /// When to come back.
+        /// The wait that the gateway asks for before a retry.
         retry_after: Option<Duration>,
-        /// The whole document.
+        /// The whole response document.
         document: Value,
-        /// The same as it came: numbers have all their digits.
+        /// The response as text. It keeps all digits of numbers, which `document` may round.
         text: Box<str>,
     },
-    /// The gateway was not reached, or hung up.
+    /// The gateway could not be reached, or the connection closed before the response.
     #[error("cannot reach {url}")]
     Unreachable {
-        /// Where it was looked for.
         url: String,
-        /// Why.
         #[source]
         source: reqwest::Error,
     },
-    /// The gateway did not tell the key to sign with, and why.
-    #[error("the key to sign with is not told: {0}")]
+    /// The gateway did not return the signing key. The text has the cause.
+    #[error("the gateway did not return the signing key: {0}")]
     Withheld(String),
-    /// The message could not be made.
-    #[error("the message is not right")]
+    /// The message is invalid, or the gateway's response could not be read.
+    #[error("invalid message or response")]
     Message(#[from] snavio_model::refusal::Refusal),
 }
 
 impl ApiError {
-    /// Whether the same call may go through later: overload, outage, a lost connection. What failed for good is answered
-    /// the same however often it is sent, whatever status its processor gave or the gateway gives in its place.
+    /// Whether the same call may succeed later: the gateway is overloaded or down, or the connection was
+    /// lost. A message that failed for good is not retryable: the gateway gives the same response to every
+    /// retry, whatever its status code is.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Refused { status, .. } => {
@@ -55,34 +53,37 @@ impl ApiError {
         }
     }
 
-    /// Whether the message was taken, and failed for good.
+    /// Whether the gateway accepted the message and its processing failed for good.
     pub fn is_final_failure(&self) -> bool {
         matches!(self, Self::Refused { document, .. } if document["state"] == "FAILED")
     }
 
-    /// Whether the credential, signature or key is wrong, and too many before it were: waiting alone does not help.
+    /// Whether the gateway throttles this caller after too many wrong credentials, signatures or keys.
+    /// Waiting alone does not help.
     fn is_throttled(&self) -> bool {
         matches!(self, Self::Refused { reason, .. } if reason == "auth_throttled" || reason == "signature_throttled")
     }
 
-    /// Whether the gateway did not take the token, which may have been right until a restart or a change of keys. Where
-    /// others at the same address used wrong ones, it says so in other words.
-    pub(crate) fn is_of_the_token(&self) -> bool {
+    /// Whether the gateway rejected the token. The token may have been valid until a restart or a change of
+    /// keys. `auth_throttled` counts, too: the gateway answers with it if other callers at the same address
+    /// used wrong tokens.
+    pub(crate) fn is_token_rejected(&self) -> bool {
         matches!(self, Self::Refused { reason, .. } if reason == "unauthenticated" || reason == "auth_throttled")
     }
 
-    /// Whether another key may help: the gateway did not accept this one, or throttles and does not say why by code.
-    pub(crate) fn may_be_of_the_key(&self) -> bool {
+    /// Whether another key may help: the gateway rejected this key, or it throttles, and then its code does
+    /// not tell the cause.
+    pub(crate) fn may_be_key_rejected(&self) -> bool {
         self.is_of_the_key()
             || matches!(self, Self::Refused { reason, .. } if reason == "signature_throttled")
     }
 
-    /// Whether the gateway did not accept the key of a message, which may have been right until a rotation.
+    /// Whether the gateway rejected the key of a message. The key may have been valid until a rotation.
     pub fn is_of_the_key(&self) -> bool {
         matches!(self, Self::Refused { status: 401, reason, .. } if reason == "key_expired" || reason == "key_unknown")
     }
 
-    /// When the gateway asked to come back.
+    /// The wait that the gateway asks for before a retry.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Refused { retry_after, .. } => *retry_after,
@@ -91,7 +92,7 @@ impl ApiError {
     }
 }
 
-/// A connection to a node.
+/// A connection to a node. It needs no service's credentials; operators' tools use it with a token.
 #[derive(Debug, Clone)]
 pub struct Api {
     http: reqwest::Client,
@@ -100,15 +101,19 @@ pub struct Api {
 }
 
 impl Api {
-    /// A node at `base`, for example `http://127.0.0.1:8080`. Without a scheme it is `http://` for this machine, and
-    /// `https://` for others: a token must not go over a network as it is by mistake. `ca` is a PEM with further roots to trust. A node on
-    /// this machine is reached without the proxy that the environment names (`HTTP_PROXY`), others with it.
+    /// Connects to a node at `base`, for example `http://127.0.0.1:8080`.
+    ///
+    /// If `base` has no scheme, the scheme is `http://` for this machine and `https://` for other hosts, so
+    /// that a token does not cross a network unencrypted by mistake. `ca` is a PEM file with additional root
+    /// certificates to trust. Calls to this machine ignore the proxy of the environment (`HTTP_PROXY`),
+    /// because a token must not go through it. Calls to other hosts use the proxy.
     pub fn new(base: &str, ca: Option<&[u8]>) -> Result<Self, ApiError> {
-        // One provider for the process; a second one asking is told so and goes on with the first.
+        // The process has one crypto provider. A second installation fails and keeps the first, so the error
+        // is ignored.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let base = &with_scheme(base);
         let unreachable = |source| ApiError::Unreachable { url: base.to_owned(), source };
-        // No gateway redirects, and a token must not follow one elsewhere.
+        // The gateway never redirects, and a token must not follow a redirect to another host.
         let redirects = reqwest::redirect::Policy::none();
         let mut builder =
             reqwest::Client::builder().timeout(Duration::from_secs(40)).tcp_nodelay(true).redirect(redirects);
@@ -125,29 +130,29 @@ impl Api {
         Ok(Self { http, base: base.trim_end_matches('/').to_owned(), token: None })
     }
 
-    /// The same node, with a bearer token.
+    /// A connection to the same node with a bearer token.
     #[must_use]
     pub fn with_token(&self, token: &str) -> Self {
         Self { token: Some(token.to_owned()), ..self.clone() }
     }
 
-    /// The node's address.
+    /// The base URL of the node.
     pub fn base(&self) -> &str {
         &self.base
     }
 
-    /// Whether nobody on the way can read what is said: it is encrypted, or does not leave the machine.
+    /// Whether the connection is encrypted or stays on this machine.
     pub(crate) fn is_confidential(&self) -> bool {
         self.base.starts_with("https://") || is_loopback(&self.base)
     }
 
-    /// Calls with a JSON body, or none.
+    /// Sends a request with an optional JSON body and returns the response document.
     pub async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, ApiError> {
         let bytes = body.map(|body| body.to_string().into_bytes());
         self.send(method, path, bytes, "application/json").await.map(|(_, document)| document)
     }
 
-    /// Calls with bytes of a content type, and says the status too.
+    /// Sends a request with a body of a content type and returns the status and the response document.
     pub async fn send(
         &self,
         method: Method,
@@ -159,7 +164,8 @@ impl Api {
         Ok((status, document(&bytes)))
     }
 
-    /// Calls with bytes of a content type, and gives back the bytes of a successful answer.
+    /// Sends a request with a body of a content type and returns the status and the bytes of a successful
+    /// response.
     pub async fn exchange(
         &self,
         method: Method,
@@ -170,7 +176,7 @@ impl Api {
         self.exchange_with(method, path, body, content_type, &[]).await
     }
 
-    /// The same, with further headers.
+    /// Like [`Api::exchange`], with additional headers.
     pub(crate) async fn exchange_with(
         &self,
         method: Method,
@@ -193,7 +199,8 @@ impl Api {
         let unreachable = |source| ApiError::Unreachable { url: url.clone(), source };
         let response = request.send().await.map_err(unreachable)?;
         let status = response.status();
-        let retry_after = response.headers().get("retry-after").and_then(|it| it.to_str().ok()?.parse().ok());
+        let retry_after =
+            response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
         let bytes = response.bytes().await.map_err(unreachable)?;
         if status.is_success() {
             return Ok((status.as_u16(), bytes.into()));
@@ -202,7 +209,7 @@ impl Api {
     }
 }
 
-/// Whether the address is of this machine: what is said to it, tokens above all, is nothing for a proxy.
+/// Adds the scheme to an address that has none.
 fn with_scheme(base: &str) -> String {
     if base.contains("://") {
         return base.to_owned();
@@ -223,12 +230,18 @@ pub(crate) fn document(bytes: &[u8]) -> Value {
         .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(bytes).into_owned()))
 }
 
+/// The first of the members that is a string, or an empty text.
+fn first_text(document: &Value, names: [&str; 2]) -> String {
+    let mut texts = names.into_iter().filter_map(|name| document.get(name).and_then(Value::as_str));
+    texts.next().unwrap_or_default().to_owned()
+}
+
 fn refused(status: StatusCode, retry_after: Option<Duration>, bytes: &[u8]) -> ApiError {
-    let (document, told) = (document(bytes), String::from_utf8_lossy(bytes).into());
-    let text = |name: &str| document.get(name).and_then(Value::as_str).map(str::to_owned);
-    let reason = text("reason").or_else(|| text("error")).unwrap_or_default();
-    let detail = text("detail").or_else(|| text("error_description")).unwrap_or_default();
-    ApiError::Refused { status: status.as_u16(), reason, detail, retry_after, document, text: told }
+    let (document, text) = (document(bytes), String::from_utf8_lossy(bytes).into());
+    // The token endpoint uses the names of OAuth.
+    let reason = first_text(&document, ["reason", "error"]);
+    let detail = first_text(&document, ["detail", "error_description"]);
+    ApiError::Refused { status: status.as_u16(), reason, detail, retry_after, document, text }
 }
 
 #[cfg(test)]
@@ -237,7 +250,7 @@ mod tests {
 
     /// CLM-6
     #[test]
-    fn what_failed_for_good_is_not_worth_another_try() {
+    fn message_failed_for_good_is_not_retryable() {
         let refused =
             |status, body: &str| refused(StatusCode::from_u16(status).unwrap(), None, body.as_bytes());
         for (status, body, is_retryable) in [
@@ -258,7 +271,7 @@ mod tests {
 
     /// REG-7
     #[test]
-    fn a_node_on_this_machine_is_known_by_its_address() {
+    fn loopback_base_is_recognized() {
         for base in ["http://127.0.0.1:8080", "http://LOCALHOST/", "https://[::1]:1", "http://127.9.9.9"] {
             assert!(is_loopback(base), "{base}");
         }
@@ -269,7 +282,7 @@ mod tests {
 
     /// REG-11
     #[test]
-    fn what_goes_to_another_machine_is_confidential_over_tls_only() {
+    fn remote_base_is_confidential_only_over_tls() {
         for (base, expected) in
             [("http://127.0.0.1:8080", true), ("https://10.0.0.1", true), ("http://10.0.0.1", false)]
         {

@@ -1,5 +1,5 @@
-//! A service's own client: it holds the service's credentials, fetches its token, signs what it sends, and follows its
-//! keys (`following.rs`).
+//! The client of one service. It holds the service's credentials, fetches access tokens, signs messages, and
+//! follows key rotations (`following.rs`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,9 +23,9 @@ use crate::delivered::Delivered;
 use crate::following::{Following, Signer, signed};
 use crate::{Api, ApiError};
 
-/// A token this close to its end is renewed.
+/// A token is renewed this long before it expires.
 const TOKEN_MARGIN: Duration = Duration::from_secs(60);
-/// Pauses between the attempts of one send.
+/// Pauses between the attempts of one `send`.
 const PAUSES: [Duration; 5] = [
     Duration::from_millis(50),
     Duration::from_millis(200),
@@ -34,18 +34,17 @@ const PAUSES: [Duration; 5] = [
     Duration::from_secs(5),
 ];
 
-/// What registering a service answered: who it is, and its secrets.
+/// The credentials of a service, as the gateway returns them when the service is registered. Both secrets are
+/// erased from memory on drop.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Credentials {
-    /// The service.
+    /// The service's name, `tenant/service`.
     pub source: ServiceName,
-    /// Its OAuth client.
+    /// The OAuth client id of the service.
     pub client_id: String,
-    /// The client's secret.
     pub client_secret: String,
-    /// The version of its HMAC key.
     pub hmac_version: KeyVersion,
-    /// The key, as `whsec_…`.
+    /// The HMAC key, as `whsec_…`.
     pub hmac_secret: String,
 }
 
@@ -63,7 +62,7 @@ impl Drop for Credentials {
 }
 
 impl Credentials {
-    /// The same, with another key.
+    /// The same credentials with another key.
     #[must_use]
     pub fn with_key(&self, hmac_version: KeyVersion, hmac_secret: String) -> Self {
         let (source, client_id, client_secret) =
@@ -71,7 +70,7 @@ impl Credentials {
         Self { source, client_id, client_secret, hmac_version, hmac_secret }
     }
 
-    /// The HMAC key itself.
+    /// Decodes the HMAC key. Fails if `hmac_secret` is not `whsec_` and the base64 of 32 bytes.
     pub fn secret(&self) -> Result<Secret, ApiError> {
         use snavio_model::refusal::{Reason, Refusal};
 
@@ -81,23 +80,22 @@ impl Credentials {
     }
 }
 
-/// A command to send.
+/// A command to send to one target.
 #[derive(Debug, Clone)]
 pub struct Command {
-    /// The id; the same on every retry.
+    /// The message id. It is the same on every retry.
     pub id: MessageId,
-    /// Where it goes.
+    /// The service that the command is for: `tenant/service`, or `service` alone within the sender's tenant.
     pub target: TargetText,
-    /// Its name.
     pub name: CommandName,
-    /// Its payload, as JSON.
+    /// The payload as JSON text.
     pub payload: Vec<u8>,
-    /// The journey it belongs to.
+    /// The correlation id. Without it, the gateway sets one.
     pub correlation: Option<CorrelationId>,
 }
 
 impl Command {
-    /// A command under a new, time-ordered id.
+    /// Creates a command with a new, time-ordered id.
     pub fn new(target: TargetText, name: CommandName, payload: Vec<u8>) -> Self {
         Self { id: new_id(), target, name, payload, correlation: None }
     }
@@ -106,24 +104,23 @@ impl Command {
 /// An event to send, of a type that the client's own service publishes.
 #[derive(Debug, Clone)]
 pub struct Event {
-    /// The id; the same on every retry.
+    /// The message id. It is the same on every retry.
     pub id: MessageId,
-    /// Its type.
     pub event_type: CommandName,
-    /// When it happened; when the gateway takes it, without it.
+    /// The time of the event. Without it, the gateway uses the time of receipt.
     pub timestamp: Option<String>,
-    /// The version of its type; the type's own without it.
+    /// The version of the event type. Without it, the version of the registered type applies.
     pub version: Option<EventVersion>,
-    /// What it says, as JSON.
+    /// The business content as JSON text.
     pub data: Vec<u8>,
-    /// What else belongs to it, as a JSON object.
+    /// Additional metadata as a JSON object.
     pub metadata: Option<Vec<u8>>,
-    /// The journey it belongs to.
+    /// The correlation id. Without it, the gateway sets one.
     pub correlation: Option<CorrelationId>,
 }
 
 impl Event {
-    /// An event under a new, time-ordered id.
+    /// Creates an event with a new, time-ordered id.
     pub fn new(event_type: CommandName, data: Vec<u8>) -> Self {
         let id = new_id();
         Self { id, event_type, timestamp: None, version: None, data, metadata: None, correlation: None }
@@ -134,14 +131,15 @@ pub(crate) fn new_id() -> MessageId {
     MessageId::stored(&uuid::Uuid::now_v7().to_string())
 }
 
-/// The gateway's answer to a message it did not refuse.
+/// The gateway's response to a message that it did not refuse.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// The HTTP status: 202 accepted, 201 processed, 200 a duplicate, a replay, or late and left out.
+    /// The HTTP status: 202 accepted; 201 processed; 200 a duplicate, a replayed response, or a late message
+    /// that its route skips.
     pub status: u16,
-    /// The whole document.
+    /// The whole response document.
     pub document: Value,
-    /// The same as it came: numbers have all their digits.
+    /// The response as text. It keeps all digits of numbers, which `document` may round.
     pub text: Box<str>,
 }
 
@@ -150,54 +148,55 @@ impl Answer {
         Self { status, document: document(bytes), text: String::from_utf8_lossy(bytes).into() }
     }
 
-    /// Whether it was seen before, so that nothing was dispatched: a duplicate, or a replay of what was processed.
+    /// Whether the gateway has seen the id before and dispatched nothing now: a duplicate, or the replayed
+    /// response of a message that is already processed.
     pub fn is_duplicate(&self) -> bool {
-        self.says("duplicate") || self.says("replay")
+        self.is_set("duplicate") || self.is_set("replay")
     }
 
-    /// Whether it is late in the order of its entity where late ones are left out: recorded, and not delivered.
+    /// Whether the message is late in the order of its entity and its route skips late messages. The gateway
+    /// recorded it and does not deliver it.
     pub fn is_skipped(&self) -> bool {
-        self.says("skipped")
+        self.is_set("skipped")
     }
 
-    /// Whether it is accepted, and waits for those before it in its entity. An event for several says so of each in
-    /// `subscriptions`.
+    /// Whether the message is accepted and waits for missing messages of its entity. For an event with
+    /// several subscriptions, see `subscriptions` in the document.
     pub fn is_waiting(&self) -> bool {
-        self.says("waiting")
+        self.is_set("waiting")
     }
 
-    /// Whether it is accepted, and queues behind one of its entity that failed for good. An event for several says so of
-    /// each in `subscriptions`.
+    /// Whether the message is accepted and parked behind a message of its entity that failed for good. For an
+    /// event with several subscriptions, see `subscriptions` in the document.
     pub fn is_parked(&self) -> bool {
-        self.says("parked")
+        self.is_set("parked")
     }
 
-    fn says(&self, word: &str) -> bool {
+    fn is_set(&self, word: &str) -> bool {
         self.document[word] == true
     }
 }
 
-/// A delivery, as received.
+/// A delivery that this consumer has leased.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Delivery {
-    /// Its id: the same over attempts. Store it with your effect.
+    /// The delivery id. It is the same on every attempt. Store it with your effect.
     pub delivery_id: Serial,
-    /// Rises with every attempt.
+    /// The fencing token. It rises with every attempt.
     pub fence: Serial,
-    /// Which attempt this is.
+    /// The number of this attempt, counted from 1.
     pub attempt: u32,
-    /// The message.
     pub message: Delivered,
 }
 
 impl Delivery {
-    /// What acknowledges it.
+    /// The receipt handle, which acknowledges, extends or releases the delivery.
     pub fn receipt(&self) -> Receipt {
         Receipt { delivery_id: self.delivery_id, fence: self.fence }
     }
 }
 
-/// A service's client.
+/// Sends messages and receives deliveries as one service.
 pub struct Client {
     pub(crate) api: Api,
     pub(crate) following: Following,
@@ -205,18 +204,21 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client for a service at a node. It asks for its configuration with its first command, and every 12 hours
-    /// while it sends, and signs with a new key as soon as there is one: see [`Client::keeping`].
+    /// Creates a client for a service at a node.
+    ///
+    /// While the client sends, it asks the gateway for its configuration: with the first message and then
+    /// every 12 hours. It signs with a new key as soon as it has one. To store a new key for the next start,
+    /// see [`Client::keeping`].
     pub fn new(api: Api, credentials: Credentials) -> Result<Self, ApiError> {
         Ok(Self { api, following: Following::new(credentials)?, token: Mutex::new(None) })
     }
 
-    /// The message as it goes over the wire, signed now.
+    /// The command as it goes over the wire, signed with the current key and time.
     pub fn sign(&self, command: &Command) -> Result<Vec<u8>, ApiError> {
         sign(command, &self.following.current())
     }
 
-    /// The text that [`Client::sign`] would sign now, for looking at.
+    /// The text that [`Client::sign`] would sign now, for debugging.
     pub fn signing_text(&self, command: &Command) -> Result<String, ApiError> {
         let signer = self.following.current();
         Ok(new_command(command, &signer.credentials, &now().to_string()).signing_text()?.to_string())
@@ -228,8 +230,8 @@ impl Client {
         Ok(Answer::new(status, &bytes))
     }
 
-    /// Sends an event, and again under the same id while the failure may pass, obeying the gateway's hints. The request is
-    /// signed, whether or not the service's events must be.
+    /// Sends an event. Retries under the same id while the error is retryable, with the waits that the
+    /// gateway asks for. The request is signed, even if the service's events need no signature.
     pub async fn send_event(&self, event: &Event) -> Result<Answer, ApiError> {
         let body = new_event(event).write()?;
         self.persist(|| self.signing(|signer| self.send_event_signed(event, &body, signer))).await
@@ -247,12 +249,14 @@ impl Client {
         Ok(Answer::new(status, &bytes))
     }
 
-    /// Sends a command, and again under the same id while the failure may pass, obeying the gateway's hints.
+    /// Sends a command. Retries under the same id while the error is retryable, with the waits that the
+    /// gateway asks for.
     pub async fn send(&self, command: &Command) -> Result<Answer, ApiError> {
         self.persist(|| self.send_once(command)).await
     }
 
-    /// Sends a command once, freshly signed; and once more when its key was not accepted and there is another.
+    /// Sends a command once, signed with the current time. If the gateway rejects the key and the client has
+    /// another one, it sends the command a second time with that key.
     pub async fn send_once(&self, command: &Command) -> Result<Answer, ApiError> {
         self.signing(|signer| self.send_signed(command, signer)).await
     }
@@ -273,7 +277,8 @@ impl Client {
         }
     }
 
-    /// Receives up to `max` deliveries, waiting up to `wait` for the first.
+    /// Receives up to `max` deliveries and leases them for `visibility`. Waits up to `wait` for the first
+    /// one.
     pub async fn receive(
         &self,
         queue: &str,
@@ -294,15 +299,18 @@ impl Client {
         Ok(page.deliveries)
     }
 
-    /// Ends deliveries for good; the answer says which were done, gone or fenced.
+    /// Acknowledges deliveries: the work is done, and they are not delivered again. The response has an
+    /// `outcome` for each receipt: `done`, `gone` or `fenced`.
     pub async fn acknowledge(&self, queue: &str, receipts: &[Receipt]) -> Result<Value, ApiError> {
         let body = json!({ "receipts": receipts });
         self.call(Method::POST, &format!("/v1/queues/{queue}/ack"), Some(&body)).await
     }
 
-    /// Ends a delivery for good, and says what came of it, for senders who ask: the reference that the work is known by,
-    /// 1 to 256 bytes, and what to answer. Both are kept where the route is `tracked`, the answer where its claims keep
-    /// answers too.
+    /// Acknowledges a delivery and reports its result, which producers can query.
+    ///
+    /// `reference` is the id of the result in your system, 1 to 256 bytes. `response` is the response for the
+    /// producer. The gateway keeps both if the route is `tracked`, and the response only if the claims of the
+    /// route keep responses.
     pub async fn acknowledge_with(
         &self,
         queue: &str,
@@ -320,7 +328,8 @@ impl Client {
         self.call(Method::POST, &format!("/v1/queues/{queue}/ack"), Some(&body)).await
     }
 
-    /// Hides deliveries for `visibility` from now on; the answer says which were done, gone or fenced.
+    /// Extends the leases of deliveries to `visibility` from now. The response has an `outcome` for each
+    /// receipt: `done`, `gone` or `fenced`.
     pub async fn extend(
         &self,
         queue: &str,
@@ -331,8 +340,9 @@ impl Client {
         self.call(Method::POST, &format!("/v1/queues/{queue}/extend"), Some(&body)).await
     }
 
-    /// Gives deliveries back, to be received again after `delay`; the answer says which were done, gone or fenced. What
-    /// went wrong is kept where the route is `tracked`, and told to senders who ask.
+    /// Releases deliveries; they become visible again after `delay`. The response has an `outcome` for each
+    /// receipt: `done`, `gone` or `fenced`. If the route is `tracked`, the gateway keeps `error`, and
+    /// producers can query it.
     pub async fn release(
         &self,
         queue: &str,
@@ -340,11 +350,11 @@ impl Client {
         delay: Duration,
         error: Option<&str>,
     ) -> Result<Value, ApiError> {
-        self.give_back(queue, receipts, delay, error, false).await
+        self.release_with(queue, receipts, delay, error, false).await
     }
 
-    /// The same where nobody knows whether the work is done: where its route holds what is in doubt, the gateway keeps it for
-    /// a person, and does not hand it out again by itself.
+    /// Releases deliveries whose outcome is unknown: the work may be done. If the route holds messages with
+    /// an unknown outcome, the gateway keeps them for a person and does not deliver them again by itself.
     pub async fn release_unknown(
         &self,
         queue: &str,
@@ -352,10 +362,10 @@ impl Client {
         delay: Duration,
         error: Option<&str>,
     ) -> Result<Value, ApiError> {
-        self.give_back(queue, receipts, delay, error, true).await
+        self.release_with(queue, receipts, delay, error, true).await
     }
 
-    async fn give_back(
+    async fn release_with(
         &self,
         queue: &str,
         receipts: &[Receipt],
@@ -373,13 +383,14 @@ impl Client {
         self.call(Method::POST, &format!("/v1/queues/{queue}/release"), Some(&body)).await
     }
 
-    /// Calls any endpoint as this service.
+    /// Calls any endpoint of the gateway as this service.
     pub async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, ApiError> {
         let body = body.map(|body| body.to_string().into_bytes());
         self.exchange(method, path, body).await.map(|(_, bytes)| document(&bytes))
     }
 
-    /// Calls with a token, and with a new one when the one at hand is not taken any more.
+    /// Sends a request with a token. If the gateway rejects the token, fetches a new one and sends the
+    /// request again.
     async fn exchange(
         &self,
         method: Method,
@@ -399,7 +410,7 @@ impl Client {
         let json = "application/json";
         let api = self.authorized().await?;
         match api.exchange_with(method.clone(), path, body.clone(), json, headers).await {
-            Err(error) if error.is_of_the_token() => {
+            Err(error) if error.is_token_rejected() => {
                 *self.token.lock().await = None;
                 self.authorized().await?.exchange_with(method, path, body, json, headers).await
             }
@@ -407,7 +418,8 @@ impl Client {
         }
     }
 
-    /// The node, with a token that still holds.
+    /// A connection to the node with a valid access token of this service. Fetches a token if there is none,
+    /// or if it expires within a minute.
     pub async fn authorized(&self) -> Result<Api, ApiError> {
         let mut token = self.token.lock().await;
         if let Some((text, ends)) = token.as_ref()
@@ -463,7 +475,7 @@ fn new_event(event: &Event) -> NewEvent<'_> {
 pub(crate) fn unreadable(error: &serde_json::Error) -> ApiError {
     use snavio_model::refusal::{Reason, Refusal};
 
-    Refusal::new(Reason::InvalidRequest, format!("the gateway's answer cannot be read: {error}")).into()
+    Refusal::new(Reason::InvalidRequest, format!("cannot read the gateway's response: {error}")).into()
 }
 
 #[expect(clippy::disallowed_methods, reason = "a client signs with its own clock")]
@@ -478,9 +490,9 @@ mod tests {
 
     use super::*;
 
-    /// CLM-5: whoever books what is new must not book a replay.
+    /// CLM-5: a program that books new messages must not book a replayed response.
     #[test]
-    fn a_replay_was_seen_before_as_a_duplicate_was() {
+    fn replayed_response_counts_as_duplicate() {
         for (document, is_duplicate) in [
             (json!({ "accepted": true }), false),
             (json!({ "duplicate": true }), true),

@@ -1,4 +1,4 @@
-//! The message within a delivery: a command, or an event in its native form.
+//! The message in a delivery: a command, or an event in its native form.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -6,48 +6,44 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use snavio_model::name::{CommandName, EventVersion, ServiceName};
 
-/// The message within a delivery.
+/// The message in a delivery.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "Box<RawValue>")]
 pub enum Delivered {
-    /// Something to do.
     Command(DeliveredCommand),
-    /// Something that has happened.
     Event(DeliveredEvent),
 }
 
-/// A command as it is delivered.
+/// A delivered command.
 #[derive(Debug, Clone, Deserialize)]
 pub struct DeliveredCommand {
-    /// Id, times, correlation.
+    /// The id, times and correlation id.
     pub metadata: Value,
-    /// Source, target, name, payload as it came.
+    /// The source, target, name and payload, byte for byte as the producer sent them.
     pub command: Box<RawValue>,
 }
 
-/// An event as it is delivered.
+/// A delivered event.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeliveredEvent {
-    /// Its producer's id for it.
+    /// The id that the producer gave the message.
     pub event_id: String,
-    /// Its type.
     pub event_type: CommandName,
-    /// The journey it belongs to.
     pub correlation_id: String,
-    /// When it happened, as its producer wrote it.
+    /// The time of the event, as the producer wrote it.
     pub timestamp: String,
-    /// The version of its type.
+    /// The version of the event type.
     pub version: EventVersion,
-    /// Who published it.
+    /// The producer.
     pub source: ServiceName,
-    /// Its place in a W3C trace.
+    /// The W3C trace context.
     pub traceparent: String,
-    /// When the gateway took it.
+    /// The time at which the gateway accepted the event.
     pub received_at: String,
-    /// What it says, as it came.
+    /// The business content, byte for byte as the producer sent it.
     pub data: Box<RawValue>,
-    /// What else its producer said, as it came.
+    /// The producer's additional metadata, byte for byte.
     pub metadata: Option<Box<RawValue>>,
 }
 
@@ -69,35 +65,35 @@ impl TryFrom<Box<RawValue>> for Delivered {
 }
 
 impl Delivered {
-    /// Its producer's id for it.
+    /// The id that the producer gave the message.
     pub fn id(&self) -> Option<&str> {
         match self {
-            Self::Command(it) => it.metadata["id"].as_str(),
-            Self::Event(it) => Some(&it.event_id),
+            Self::Command(command) => command.metadata["id"].as_str(),
+            Self::Event(event) => Some(&event.event_id),
         }
     }
 
-    /// The command that it is, if it is one.
+    /// Returns the command, unless the message is an event.
     pub fn as_command(&self) -> Option<&DeliveredCommand> {
         match self {
-            Self::Command(it) => Some(it),
+            Self::Command(command) => Some(command),
             Self::Event(_) => None,
         }
     }
 
-    /// The event that it is, if it is one.
+    /// Returns the event, unless the message is a command.
     pub fn as_event(&self) -> Option<&DeliveredEvent> {
         match self {
-            Self::Event(it) => Some(it),
+            Self::Event(event) => Some(event),
             Self::Command(_) => None,
         }
     }
 
-    /// Its payload, an event's `data`, read into a type of the consumer's.
+    /// Deserializes the payload of a command, or the `data` of an event.
     pub fn payload<'a, T: Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
         match self {
-            Self::Command(it) => it.payload(),
-            Self::Event(it) => serde_json::from_str(it.data.get()),
+            Self::Command(command) => command.payload(),
+            Self::Event(event) => serde_json::from_str(event.data.get()),
         }
     }
 }
@@ -120,7 +116,7 @@ mod tests {
 
     /// DLV-3, MSG-5
     #[test]
-    fn a_delivery_carries_a_command_or_an_event() {
+    fn delivery_carries_command_or_event() {
         let command = r#"{"metadata":{"id":"c-1"},"command":{"source":"acme/shop","payload": [1.0] }}"#;
         let event = r#"{"eventId":"e-1","eventType":"order.paid","correlationId":"c","timestamp":"t",
             "version":"1.0","source":"acme/shop","traceparent":"p","receivedAt":"r","data": [1.0] ,

@@ -1,9 +1,16 @@
-//! Client for producers and consumers: signs, sends, retries with the same id, receives, acknowledges.
+//! Rust client of Snavio, for producers and consumers.
 //!
-//! Signing comes from the model, so that a client and the gateway can never disagree about it.
+//! - [`Client`] signs and sends commands and events. It retries under the same message id, so that a retry is
+//!   at most a duplicate.
+//! - [`Receiver`] is the loop of a consumer: it receives deliveries from a queue, runs your work, and
+//!   acknowledges or releases each delivery.
+//! - The module `once` commits your effect and its claim in one transaction of your own database, so that
+//!   each message has one effect. Enable the feature `sqlite` or `postgres`.
 //!
-//! A consumer's effects happen once (module `once`) if they and the claim are in one transaction of its own database:
-//! feature `sqlite` or `postgres`. [`Receiver`] is the loop around it. docs/guides/consumers.md says how they are used.
+//! The client and the gateway share the code that signs and verifies, so that they cannot disagree about a
+//! signature.
+//!
+//! See docs/guides/producing.md and docs/guides/consumers.md for complete programs.
 
 mod api;
 mod client;
@@ -22,7 +29,7 @@ pub use client::{Answer, Client, Command, Credentials, Delivery, Event};
 pub use delivered::{Delivered, DeliveredCommand, DeliveredEvent};
 pub use receiver::{Done, Receiver};
 
-/// The producers' guide: its program compiles.
+/// Compiles the program of the producers' guide.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guides/producing.md")]
 struct ProducingGuide;

@@ -1,9 +1,10 @@
-//! Doing it once, in a consumer's own database (CLM-10): what both databases share.
+//! One effect for each message, in the consumer's own database (CLM-10): the common part of both databases.
 //!
-//! The claim is a row of `snavio_claim`, inserted before the effect and committed with it. Its key is the consumer's
-//! name, the sender's tenant and the message's id, so of any number of transactions that try, one commits. That is
-//! also why a consumer needs no fence of the gateway: one whose lease ended long ago and who comes back finds the claim
-//! of the other, or is found; and what it acknowledges then, the gateway refuses.
+//! The claim is a row of `snavio_claim`. The SDK inserts it before the effect and commits it with the effect.
+//! Its key is the consumer's name, the producer's tenant and the message id, so that only one of any number
+//! of concurrent transactions commits. A consumer therefore needs no fencing token. A worker whose lease
+//! ended long ago may still run: either it finds the claim of the other worker, or the other worker finds its
+//! claim. The gateway refuses its late acknowledgement.
 
 use std::time::Duration;
 
@@ -17,29 +18,31 @@ use snavio_model::name::{CommandName, ServiceName};
 use crate::client::now;
 use crate::{Delivered, DeliveredCommand, DeliveredEvent};
 
-/// Whatever an effect fails with.
+/// The error of an effect.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A message's id, or that of an event in the seen-store.
+/// The longest message id, and the longest event id in the seen-store.
 pub const ID_BYTES_MAX: usize = 128;
-/// What is stored with a claim: larger results belong in a table of the consumer's.
+/// The longest result of an effect. Store larger results in a table of your own.
 pub const RESULT_BYTES_MAX: usize = 64 * 1024;
-/// For so long a consumer waits for another one that is at the same message, or for the database's lock.
+/// The time that a consumer waits for another one that processes the same message, or for the database's
+/// lock.
 pub const WAIT_MAX: Duration = Duration::from_secs(30);
-/// The gateway delivers for this long: claims that are forgotten earlier would let an effect happen twice.
+/// The shortest retention of claims. The gateway delivers a message for this long, so that a claim with a
+/// shorter retention would let an effect happen twice.
 pub const KEPT_MIN: Duration = bounds::QUEUE_RETENTION;
 
-/// What became of a delivery, with the result that its effect left.
+/// The outcome of a delivery, with the result of its effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Once {
-    /// The effect is committed, with its claim.
+    /// The effect ran now and is committed with its claim.
     Done(Option<String>),
-    /// It was committed before; nothing ran now.
+    /// An earlier delivery committed the effect; nothing ran now.
     DoneBefore(Option<String>),
 }
 
 impl Once {
-    /// The result that the effect left, whenever it ran.
+    /// The result of the effect, no matter which delivery ran it.
     pub fn result(&self) -> Option<&str> {
         match self {
             Self::Done(result) | Self::DoneBefore(result) => result.as_deref(),
@@ -47,53 +50,55 @@ impl Once {
     }
 }
 
-/// Why a call did not do what it was asked. But for [`OnceError::Unknown`], nothing was done; and in every case the
-/// delivery may be delivered again.
+/// The error of a call. Except for [`OnceError::Unknown`], nothing was committed. After every error the
+/// message may be delivered again.
 #[derive(Debug, thiserror::Error)]
 pub enum OnceError {
-    /// What the effect said. It was rolled back, and the claim with it.
+    /// The effect returned an error. The SDK rolled back the effect and the claim.
     #[error("the effect failed and was rolled back")]
     Effect(#[source] BoxError),
-    /// Another service of the sender's tenant used the id first: this is another message, and it was not done.
+    /// Another service of the producer's tenant used the message id first. This is a different message, and
+    /// its effect did not run.
     #[error("the message's id was used by {first} before: this one, by {source_service}, is another message")]
     Conflict {
-        /// Whose message was done.
+        /// The service that used the id first.
         first: String,
-        /// Whose message this is.
+        /// The producer of this message.
         source_service: ServiceName,
     },
-    /// The same service used the id for another content before: this is another message, and it was not done.
-    #[error("the message's id was used for another content before: this one was not done")]
+    /// The same service used the id before for other content. This is a different message, and its effect did
+    /// not run.
+    #[error("the message's id was used before with other content; the effect of this message did not run")]
     OtherContent,
-    /// The answer to the commit was lost. The next delivery finds the claim, or does the effect.
+    /// The response of the commit was lost. The next delivery finds the claim, or runs the effect.
     #[error("whether it was committed is unknown; deliver it again")]
     Unknown(#[source] BoxError),
-    /// Another consumer is at it, and did not end within [`WAIT_MAX`].
+    /// Another consumer holds the lock and did not end within [`WAIT_MAX`].
     #[error("another consumer holds the lock; deliver it again later")]
     Busy(#[source] BoxError),
-    /// Something does not have the shape it must have.
+    /// An argument or the delivery is invalid.
     #[error("{0}")]
     Unfit(&'static str),
-    /// The consumer's database failed, or is not as it must be.
+    /// The consumer's database failed, or its tables or transaction are not as the SDK needs them.
     #[error("the consumer's database failed")]
     Database(#[source] BoxError),
 }
 
-/// Whose message it is: what a claim is about.
+/// The identity of a message, as the claim stores it.
 pub(crate) struct Origin {
     pub(crate) source: ServiceName,
     pub(crate) id: String,
-    /// What it says, in hex: the domain hash.
+    /// The content hash, in hexadecimal.
     pub(crate) hash: String,
 }
 
 impl Origin {
     pub(crate) fn of(message: &Delivered) -> Result<Self, OnceError> {
         let (source, hash) = match message {
-            Delivered::Command(it) => said_by_command(it)?,
-            Delivered::Event(it) => said_by_event(it)?,
+            Delivered::Command(message) => command_content(message)?,
+            Delivered::Event(message) => event_content(message)?,
         };
-        let id = message.id().ok_or(OnceError::Unfit("the delivery's message has no id"))?;
+        let id = message.id().ok_or(OnceError::Unfit("invalid delivery: its message has no id"))?;
         Ok(Self { source, id: check_id(id)?.to_owned(), hash: hash.to_string() })
     }
 
@@ -101,9 +106,9 @@ impl Origin {
         self.source.tenant()
     }
 
-    /// What a claim that is already there means for this message.
-    pub(crate) fn judge(self, there: Claimed) -> Result<Once, OnceError> {
-        let Claimed { source: first, hash, result } = there;
+    /// Judges the message by the claim that exists for its id.
+    pub(crate) fn judge(self, there: StoredClaim) -> Result<Once, OnceError> {
+        let StoredClaim { source: first, hash, result } = there;
         if first != self.source.as_str() {
             return Err(OnceError::Conflict { first, source_service: self.source });
         }
@@ -111,8 +116,8 @@ impl Origin {
     }
 }
 
-/// Who sent a command, and what it says.
-fn said_by_command(message: &DeliveredCommand) -> Result<(ServiceName, DomainHash), OnceError> {
+/// The producer and the content hash of a command.
+fn command_content(message: &DeliveredCommand) -> Result<(ServiceName, DomainHash), OnceError> {
     #[derive(Deserialize)]
     struct Command<'a> {
         source: ServiceName,
@@ -122,30 +127,31 @@ fn said_by_command(message: &DeliveredCommand) -> Result<(ServiceName, DomainHas
         payload: &'a RawValue,
     }
     let command = serde_json::from_str::<Command<'_>>(message.command.get());
-    let Command { source, target, name, payload } = command
-        .map_err(|_| OnceError::Unfit("the delivery does not say its source, target, name and payload"))?;
+    let Command { source, target, name, payload } = command.map_err(|_| {
+        OnceError::Unfit("invalid delivery: its command lacks a valid source, target, name or payload")
+    })?;
     let hash = DomainHash::of_command_without(&target, &name, payload.get().as_bytes(), &[]);
-    Ok((source, hash.map_err(no_json)?))
+    Ok((source, hash.map_err(invalid_json)?))
 }
 
-/// Who published an event, and what it says.
-fn said_by_event(event: &DeliveredEvent) -> Result<(ServiceName, DomainHash), OnceError> {
+/// The producer and the content hash of an event.
+fn event_content(event: &DeliveredEvent) -> Result<(ServiceName, DomainHash), OnceError> {
     let hash = DomainHash::of_event_without(event.event_type.as_str(), event.data.get().as_bytes(), &[]);
-    Ok((event.source.clone(), hash.map_err(no_json)?))
+    Ok((event.source.clone(), hash.map_err(invalid_json)?))
 }
 
-fn no_json(_: Fault) -> OnceError {
-    OnceError::Unfit("the delivery's payload is no JSON")
+fn invalid_json(_: Fault) -> OnceError {
+    OnceError::Unfit("invalid delivery: its payload is not JSON")
 }
 
-/// A claim that is already there.
-pub(crate) struct Claimed {
+/// A claim that exists in the database.
+pub(crate) struct StoredClaim {
     pub(crate) source: String,
     pub(crate) hash: String,
     pub(crate) result: Option<String>,
 }
 
-/// An id that both databases keep as it is.
+/// Checks that an id is valid in both databases.
 pub(crate) fn check_id(id: &str) -> Result<&str, OnceError> {
     let fits = (1..=ID_BYTES_MAX).contains(&id.len()) && id.bytes().all(|byte| (b' '..=b'~').contains(&byte));
     if fits { Ok(id) } else { Err(OnceError::Unfit("an id must be 1 to 128 printable ASCII characters")) }
@@ -165,12 +171,13 @@ pub(crate) fn check_kept(kept: Duration) -> Result<(), OnceError> {
     Err(OnceError::Unfit("claims must be kept for at least 14 days, for as long as the gateway delivers"))
 }
 
-/// The claim is not there any more after its effect, though nothing failed.
-pub(crate) fn left() -> OnceError {
-    OnceError::Database("the effect ended the transaction it was given".into())
+/// The error if the claim is missing after the effect, although no statement failed.
+pub(crate) fn transaction_ended() -> OnceError {
+    OnceError::Database("the effect ended its transaction; remove its commit or rollback".into())
 }
 
-/// A time as the Python reference writes it, so that both order and read each other's.
+/// The time `ago`, in the format of the Python reference. Both programs read each other's rows and order them
+/// as text.
 pub(crate) fn seen_text(ago: Duration) -> String {
     format!("{}000+00:00", now().minus(ago).to_string().trim_end_matches('Z'))
 }
@@ -187,7 +194,7 @@ mod tests {
 
     /// CLM-10, CLM-1
     #[test]
-    fn an_origin_is_a_bounded_id_and_a_service() {
+    fn command_origin_is_bounded_id_and_service() {
         let named = json!({ "source": "acme/billing", "target": "acme/bot", "name": "pay", "payload": { "b": 1, "a": 2 } });
         let origin = Origin::of(&delivered(&json!({ "id": "id-1" }), &named)).unwrap();
         assert_eq!((origin.tenant(), origin.id.as_str()), ("acme", "id-1"));
@@ -211,7 +218,7 @@ mod tests {
 
     /// CLM-10, MSG-9
     #[test]
-    fn the_origin_of_an_event_is_its_publisher_and_says_what_the_gateway_hashed() {
+    fn event_origin_has_publisher_and_gateways_hash() {
         let event = |id: &str| -> Delivered {
             let event = json!({
                 "eventId": id, "eventType": "order.paid", "correlationId": "c", "timestamp": "t",
@@ -229,7 +236,7 @@ mod tests {
 
     /// CLM-10
     #[test]
-    fn times_of_the_seen_store_are_as_pythons_isoformat_writes_them() {
+    fn seen_store_times_match_pythons_isoformat() {
         let text = seen_text(Duration::ZERO);
         assert_eq!((text.len(), &text[19..20], &text[23..]), (32, ".", "000+00:00"), "{text}");
     }

@@ -1,9 +1,9 @@
-//! Addresses, and which of them may be called (QUA-6): those of hosts on the public internet, and those that an
-//! operator allows.
+//! IP addresses and the rule that decides whether the gateway may call them (QUA-6): public internet
+//! addresses, and the networks that an operator allows.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Addresses that an operator allows though they are not public: `10.1.0.0/16`, or one address.
+/// A network that an operator allows although it is not public: `10.1.0.0/16`, or one address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
     first: u128,
@@ -11,7 +11,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Reads `address` or `address/bits`.
+    /// Parses `address` or `address/bits`.
     pub fn parse(text: &str) -> Option<Self> {
         let (address, bits) = match text.split_once('/') {
             Some((address, bits)) => (address, Some(bits.parse::<u32>().ok()?)),
@@ -23,34 +23,34 @@ impl Network {
         if bits > longest {
             return None;
         }
-        // IPv4 addresses are the last 32 bits of IPv6's.
-        Some(Self { first: numbered(address), bits: bits + 128 - longest })
+        // An IPv4 address is the last 32 bits of its mapped IPv6 address.
+        Some(Self { first: to_bits(address), bits: bits + 128 - longest })
     }
 
-    fn holds(self, address: IpAddr) -> bool {
-        let differing = numbered(address) ^ self.first;
+    fn contains(self, address: IpAddr) -> bool {
+        let differing = to_bits(address) ^ self.first;
         differing.leading_zeros() >= self.bits
     }
 }
 
-fn numbered(address: IpAddr) -> u128 {
+fn to_bits(address: IpAddr) -> u128 {
     match address.to_canonical() {
         IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
         IpAddr::V6(address) => address.to_bits(),
     }
 }
 
-/// Whether an address may be called over TLS.
+/// Whether the gateway may call an address over TLS.
 pub(crate) fn may_be_called(address: IpAddr, allowed: &[Network]) -> bool {
     is_public(address) || is_allowed(address, allowed)
 }
 
-/// Whether an operator allowed it, which is what plain HTTP needs.
+/// Whether an operator allowed the address. Plain HTTP requires this.
 pub(crate) fn is_allowed(address: IpAddr, allowed: &[Network]) -> bool {
-    allowed.iter().any(|network| network.holds(address))
+    allowed.iter().any(|network| network.contains(address))
 }
 
-/// Whether an address is a host on the public internet and nothing else.
+/// Whether an address belongs to a host on the public internet.
 fn is_public(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(address) => is_public_v4(address),
@@ -59,8 +59,9 @@ fn is_public(address: IpAddr) -> bool {
 }
 
 fn is_public_v4(address: Ipv4Addr) -> bool {
-    // What IANA lists as not globally reachable, and the address under which one cloud serves its hosts.
-    const OTHERS: [(Ipv4Addr, u32); 17] = [
+    // IANA's networks that are not globally reachable, and 168.63.129.16, the address at which one cloud
+    // provider serves its own hosts.
+    const NOT_PUBLIC: [(Ipv4Addr, u32); 17] = [
         (Ipv4Addr::new(0, 0, 0, 0), 8),
         (Ipv4Addr::new(10, 0, 0, 0), 8),
         (Ipv4Addr::new(100, 64, 0, 0), 10),
@@ -79,13 +80,12 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
         (Ipv4Addr::new(224, 0, 0, 0), 4),
         (Ipv4Addr::new(240, 0, 0, 0), 4),
     ];
-    let within =
-        |(first, bits): &(Ipv4Addr, u32)| (address.to_bits() ^ first.to_bits()).leading_zeros() >= *bits;
-    !OTHERS.iter().any(within)
+    !NOT_PUBLIC.iter().any(|(first, bits)| (address.to_bits() ^ first.to_bits()).leading_zeros() >= *bits)
 }
 
-/// Only what is handed out for hosts (2000::/3), without what stands for an IPv4 address, is for documents, or for
-/// protocols of their own. Mapped (::ffff:0:0/96) and translated (64:ff9b::/96, NAT64) addresses are outside of it.
+/// Public are only global unicast addresses (2000::/3), without protocol assignments, documentation addresses
+/// and 6to4, which embeds an IPv4 address. Mapped (::ffff:0:0/96) and translated (64:ff9b::/96, NAT64)
+/// addresses are outside 2000::/3.
 fn is_public_v6(address: Ipv6Addr) -> bool {
     let [a, b, ..] = address.segments();
     let is_global = a & 0xe000 == 0x2000;
@@ -147,7 +147,7 @@ mod tests {
 
     /// QUA-6
     #[test]
-    fn networks_hold_their_own_addresses() {
+    fn network_contains_its_own_addresses() {
         for (network, address, held) in [
             ("10.1.0.0/16", "10.1.255.255", true),
             ("10.1.0.0/16", "10.2.0.0", false),
@@ -159,7 +159,7 @@ mod tests {
             ("fd00::/8", "fd12::1", true),
             ("fd00::/8", "fe12::1", false),
         ] {
-            let held_by = Network::parse(network).unwrap().holds(address.parse().unwrap());
+            let held_by = Network::parse(network).unwrap().contains(address.parse().unwrap());
             assert_eq!(held_by, held, "{network} {address}");
         }
         for wrong in ["", "10.0.0.0/33", "10.0.0.0/x", "::/129", "host", "10.0.0.0/"] {

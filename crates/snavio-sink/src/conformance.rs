@@ -1,5 +1,6 @@
-//! What every sink must do (DLV-1, DLV-4, QUA-6), as functions over [`Outside`]: a sink's own test file only says how it and
-//! somebody for it to call are made, and [`conformance!`](crate::conformance!) runs them all.
+//! The contract of a sink (DLV-1, DLV-4, QUA-6), as test functions over [`Outside`]. A sink's test file
+//! implements `Outside`, which makes the sink and a receiver for it to call.
+//! [`conformance!`](crate::conformance!) runs all functions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,88 +15,86 @@ use tokio::time::Instant;
 
 use crate::{Call, Sink};
 
-/// More than any attempt here takes that is answered.
+/// A timeout that no answered attempt reaches.
 const AMPLE: Duration = Duration::from_secs(20);
-/// For attempts that must run out of time.
+/// A timeout for attempts that must reach it.
 const SHORT: Duration = Duration::from_secs(2);
-/// What is sent in short: nothing, too, as an event without data is in binary mode.
+/// Short bodies. The empty one is real: an event without data in binary mode has no body.
 const BODIES: [&str; 2] = [r#"{"amount":"10.00"}"#, ""];
-/// What somebody who is busy asks for.
+/// The `Retry-After` of a busy receiver.
 pub const ASKED_FOR: Duration = Duration::from_secs(7);
 
-/// How somebody treats what is sent.
+/// The behaviour of a receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Behaviour {
-    /// Takes it, and says so.
+    /// Accepts the message and confirms it.
     Takes,
-    /// Is busy, and asks to be left alone for [`ASKED_FOR`].
+    /// Is busy and asks for the next attempt after [`ASKED_FOR`].
     IsBusy,
-    /// Says that it does not want this one.
+    /// Refuses this message.
     Refuses,
-    /// Reads it, and never says anything.
+    /// Reads the message and never answers.
     IsSilent,
-    /// Reads it, and hangs up.
+    /// Reads the message and closes the connection.
     HangsUp,
-    /// Takes it, and says so without an end.
+    /// Accepts the message and sends a response without an end.
     Floods,
 }
 
-/// What somebody was sent.
+/// A message that a receiver got.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taken {
-    /// The message's id.
     pub message_id: String,
-    /// The delivery's.
     pub delivery_id: String,
-    /// The message.
     pub body: Vec<u8>,
 }
 
-/// Somebody on this machine who is sent something.
+/// A receiver on this machine.
 #[async_trait]
 pub trait Receiver: Send + Sync {
-    /// Where it is.
+    /// Its URL.
     fn address(&self) -> String;
 
-    /// The same address in other words, each of which must be seen through.
+    /// The same address in other notations. The sink must recognize each of them.
     fn disguises(&self) -> Vec<String>;
 
-    /// What it was sent next.
+    /// Waits for the next message.
     async fn next(&mut self) -> Taken;
 
-    /// How often it was connected to.
+    /// The number of connections so far.
     fn connections(&self) -> usize;
 }
 
-/// A sink under test, and those whom it calls.
+/// A sink under test and the receivers that it calls.
 #[async_trait]
 pub trait Outside: Send + Sync {
-    /// The sink; it may call this machine, or as in production may not.
+    /// The sink. With `calls_this_machine` it may call loopback addresses; without, as in production, it may
+    /// not.
     fn sink(&self, calls_this_machine: bool) -> Arc<dyn Sink>;
 
-    /// Somebody on this machine who behaves so.
+    /// A new receiver on this machine with this behaviour.
     async fn receiver(&self, behaviour: Behaviour) -> Box<dyn Receiver>;
 
-    /// An address on this machine where nobody is.
+    /// An address on this machine on which no process listens.
     async fn nobody(&self) -> String;
 
-    /// Whether a refusal is for good; otherwise it is tried again like everything else.
+    /// Whether a refused message failed for good; otherwise it is retried like any other failure.
     fn refuses_for_good(&self) -> bool;
 }
 
 fn call(address: &str, attempt: u32) -> Call {
     Call {
         url: address.to_owned(),
-        target: "acme/ledger".parse().expect("it is a service's name"),
+        target: "acme/ledger".parse().expect("valid service name"),
         timeout: AMPLE,
         reference: None,
         on_unknown_outcome: UnknownOutcome::Retry,
         message_id: MessageId::stored("0192f0a0-7c3e-7b60-8c1d-1b2a3c4d5e6f"),
-        source: "acme/shop".parse().expect("it is a service's name"),
+        source: "acme/shop".parse().expect("valid service name"),
         fence: Serial(268_435_456 + i64::from(attempt)),
         delivery_id: Serial(268_435_456),
         attempt,
-        correlation: CorrelationId::new("order 7").expect("it is a correlation id"),
+        correlation: CorrelationId::new("order 7").expect("valid correlation id"),
         traceparent: Traceparent::from_random([7; 24]),
         headers: vec![("content-type".to_owned(), "application/json".to_owned())],
         body: r#"{"amount":"10.00"}"#.into(),
@@ -107,7 +106,7 @@ async fn send(outside: &dyn Outside, call: Call) -> Called {
 }
 
 /// DLV-4
-pub async fn what_is_taken_is_done(outside: &dyn Outside) {
+pub async fn accepted_message_is_completed(outside: &dyn Outside) {
     let mut receiver = outside.receiver(Behaviour::Takes).await;
     let called = send(outside, call(&receiver.address(), 1)).await;
     assert!(matches!(called.ending, Ending::Completed { .. }), "{called:?}");
@@ -116,20 +115,20 @@ pub async fn what_is_taken_is_done(outside: &dyn Outside) {
 }
 
 /// DLV-4
-pub async fn who_is_busy_is_called_again_when_it_asked_for_that(outside: &dyn Outside) {
+pub async fn busy_receiver_sets_time_of_next_attempt(outside: &dyn Outside) {
     let mut receiver = outside.receiver(Behaviour::IsBusy).await;
     let called = send(outside, call(&receiver.address(), 1)).await;
     let Ending::Failed { is_final: false, retry_after, error, .. } = &called.ending else {
         panic!("{called:?}")
     };
     assert_eq!(*retry_after, Some(ASKED_FOR));
-    assert!(!error.is_empty(), "people are told why");
+    assert!(!error.is_empty(), "the error has a text");
     assert_eq!(called.presence, Presence::Down { retry_after: Some(ASKED_FOR) });
     receiver.next().await;
 }
 
-/// DLV-4: a refusal is of one message, and says that somebody is there for others.
-pub async fn who_refuses_is_there(outside: &dyn Outside) {
+/// DLV-4: a refusal concerns one message; the receiver is up for others.
+pub async fn refusing_receiver_is_up(outside: &dyn Outside) {
     let mut receiver = outside.receiver(Behaviour::Refuses).await;
     let called = send(outside, call(&receiver.address(), 1)).await;
     let Ending::Failed { is_final, .. } = called.ending else { panic!("{called:?}") };
@@ -138,7 +137,7 @@ pub async fn who_refuses_is_there(outside: &dyn Outside) {
 }
 
 /// CLM-7, DLV-4
-pub async fn what_is_not_answered_in_time_is_in_doubt(outside: &dyn Outside) {
+pub async fn timeout_leaves_outcome_unknown(outside: &dyn Outside) {
     let mut receiver = outside.receiver(Behaviour::IsSilent).await;
     let began = Instant::now();
     let called = send(outside, Call { timeout: SHORT, ..call(&receiver.address(), 1) }).await;
@@ -146,14 +145,14 @@ pub async fn what_is_not_answered_in_time_is_in_doubt(outside: &dyn Outside) {
     assert_eq!(called.presence, Presence::SILENT);
     assert!(
         (SHORT..AMPLE / 2).contains(&began.elapsed()),
-        "its time was {SHORT:?}, not {:?}",
+        "the timeout was {SHORT:?}, and the attempt took {:?}",
         began.elapsed()
     );
     receiver.next().await;
 }
 
 /// CLM-7
-pub async fn what_was_sent_before_the_connection_was_lost_is_in_doubt(outside: &dyn Outside) {
+pub async fn lost_connection_leaves_outcome_unknown(outside: &dyn Outside) {
     let mut receiver = outside.receiver(Behaviour::HangsUp).await;
     let called = send(outside, call(&receiver.address(), 1)).await;
     assert!(matches!(called.ending, Ending::Unknown { .. }), "{called:?}");
@@ -162,7 +161,7 @@ pub async fn what_was_sent_before_the_connection_was_lost_is_in_doubt(outside: &
 }
 
 /// DLV-4
-pub async fn who_is_not_there_was_sent_nothing(outside: &dyn Outside) {
+pub async fn unreachable_receiver_was_sent_nothing(outside: &dyn Outside) {
     for body in BODIES {
         let called = send(outside, Call { body: body.into(), ..call(&outside.nobody().await, 1) }).await;
         assert!(matches!(called.ending, Ending::Failed { is_final: false, .. }), "{body:?}: {called:?}");
@@ -185,39 +184,40 @@ pub async fn ids_stay_the_same_over_attempts(outside: &dyn Outside) {
 }
 
 /// MSG-10
-pub async fn bytes_arrive_as_they_are(outside: &dyn Outside) {
+pub async fn body_arrives_unchanged(outside: &dyn Outside) {
     let mut receiver = outside.receiver(Behaviour::Takes).await;
     let every: Vec<u8> = (0..=255).cycle().take(200_000).collect();
     for body in [&b"{ \"a\" :\t1.00 }\n"[..], b"", "\"\u{1f600}\\u00e9\"".as_bytes(), &every] {
         let called =
             send(outside, Call { body: Bytes::copy_from_slice(body), ..call(&receiver.address(), 1) }).await;
         assert!(matches!(called.ending, Ending::Completed { .. }), "{called:?}");
-        assert!(receiver.next().await.body == body, "{} bytes came otherwise", body.len());
+        assert!(receiver.next().await.body == body, "{} bytes arrived changed", body.len());
     }
 }
 
-/// QUA-6: nothing is, whatever is sent, nor is anybody told which address a name stands for here.
-pub async fn nothing_is_sent_to_where_it_may_not_be(outside: &dyn Outside) {
+/// QUA-6: nothing is sent, even with an empty body, and no error shows the address that a name resolves to.
+pub async fn forbidden_address_is_not_called(outside: &dyn Outside) {
     let receiver = outside.receiver(Behaviour::Takes).await;
     for address in receiver.disguises().into_iter().chain([receiver.address()]) {
         for body in BODIES {
             let called = outside.sink(false).send(Call { body: body.into(), ..call(&address, 1) }).await;
             let Ending::Failed { error, .. } = &called.ending else { panic!("{address}: {called:?}") };
-            let tells =
-                ["127.0.0.1", "::1"].into_iter().find(|it| !address.contains(it) && error.contains(it));
-            assert_eq!(tells, None, "{address}: {error}");
+            let leaked = ["127.0.0.1", "::1"]
+                .into_iter()
+                .find(|loopback| !address.contains(loopback) && error.contains(loopback));
+            assert_eq!(leaked, None, "{address}: {error}");
         }
     }
     assert_eq!(receiver.connections(), 0, "not even connected to");
 }
 
 /// QUA-6
-pub async fn no_more_is_read_than_is_needed(outside: &dyn Outside) {
+pub async fn endless_response_is_not_read_to_its_end(outside: &dyn Outside) {
     let mut receiver = outside.receiver(Behaviour::Floods).await;
     let began = Instant::now();
     let called = send(outside, call(&receiver.address(), 1)).await;
     assert!(matches!(called.ending, Ending::Completed { .. }), "{called:?}");
-    assert!(began.elapsed() < AMPLE / 2, "it waited for an end that does not come");
+    assert!(began.elapsed() < AMPLE / 2, "it read an endless response");
     receiver.next().await;
 }
 
@@ -226,10 +226,10 @@ pub async fn no_more_is_read_than_is_needed(outside: &dyn Outside) {
 macro_rules! conformance {
     ($outside:expr) => {
         $crate::conformance! { @each $outside,
-            what_is_taken_is_done, who_is_busy_is_called_again_when_it_asked_for_that, who_refuses_is_there,
-            what_is_not_answered_in_time_is_in_doubt, what_was_sent_before_the_connection_was_lost_is_in_doubt,
-            who_is_not_there_was_sent_nothing, ids_stay_the_same_over_attempts, bytes_arrive_as_they_are,
-            nothing_is_sent_to_where_it_may_not_be, no_more_is_read_than_is_needed
+            accepted_message_is_completed, busy_receiver_sets_time_of_next_attempt, refusing_receiver_is_up,
+            timeout_leaves_outcome_unknown, lost_connection_leaves_outcome_unknown,
+            unreachable_receiver_was_sent_nothing, ids_stay_the_same_over_attempts, body_arrives_unchanged,
+            forbidden_address_is_not_called, endless_response_is_not_read_to_its_end
         }
     };
     (@each $outside:expr, $($rule:ident),+) => {

@@ -1,4 +1,4 @@
-//! What all calls over HTTP share: their headers, and what is said of those that came to nothing.
+//! Shared parts of all HTTP calls: request headers, and the error texts of calls without a response.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,10 +8,10 @@ use snavio_model::bounds;
 use crate::guard::{Forbidden, GuardError, causes};
 use crate::sink::Call;
 
-/// The headers of a call, the message's id under a name of the kind's own.
+/// The headers of a call. `id_name` is the header of this kind that carries the message's id.
 pub(crate) fn headers(call: &Call, id_name: &'static str) -> Result<HeaderMap, String> {
     let id = call.message_id.as_str();
-    // Whoever reads a header takes spaces off its ends, and then two ids would be one.
+    // Readers of a header trim spaces at both ends, and then two different ids would become equal.
     if id.trim_ascii() != id {
         let name = id_name.split('-').map(capitalised).collect::<Vec<_>>().join("-");
         return Err(format!("the message's id begins or ends with a space, which no {name} can carry"));
@@ -26,17 +26,17 @@ pub(crate) fn headers(call: &Call, id_name: &'static str) -> Result<HeaderMap, S
         ("x-correlation-id", call.correlation.as_str()),
         ("traceparent", call.traceparent.as_str()),
     ] {
-        headers.insert(HeaderName::from_static(name), told(value)?);
+        headers.insert(HeaderName::from_static(name), header_value(value)?);
     }
     for (name, value) in &call.headers {
         let name =
-            HeaderName::from_bytes(name.as_bytes()).map_err(|_| "a header's name is none".to_owned())?;
-        headers.insert(name, told(value)?);
+            HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("invalid header name {name:?}"))?;
+        headers.insert(name, header_value(value)?);
     }
     Ok(headers)
 }
 
-fn told(value: &str) -> Result<HeaderValue, String> {
+fn header_value(value: &str) -> Result<HeaderValue, String> {
     HeaderValue::from_str(value).map_err(|_| "the message's id cannot be told in a header".to_owned())
 }
 
@@ -45,13 +45,13 @@ fn capitalised(word: &str) -> String {
     letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect()
 }
 
-/// The text of a header.
+/// The trimmed value of a header, if it is text.
 pub(crate) fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name)?.to_str().ok().map(str::trim)
 }
 
-/// How long the other side asks to wait, in seconds or until a date. A date is counted from the one that the answer
-/// itself bears, so that it does not matter how far the two clocks are apart.
+/// The wait that the response asks for, in seconds or until a date. A date is compared with the response's
+/// own `Date`, so that the difference between the two clocks does not matter.
 pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let asked = text(headers, &RETRY_AFTER)?;
     let wait = match asked.parse::<u64>() {
@@ -65,38 +65,40 @@ fn date(text: &str) -> Option<SystemTime> {
     httpdate::parse_http_date(text).ok()
 }
 
-/// Why nothing was sent, for people of the tenant whose processor or receiver it is.
-pub(crate) fn unsent(whom: &str, error: &GuardError, timeout: Duration) -> String {
+/// The error text of a call that sent nothing. People of the tenant that owns the processor or receiver read
+/// it.
+pub(crate) fn unsent_error(party: &str, error: &GuardError, timeout: Duration) -> String {
     match error {
-        GuardError::Name(forbidden) => not_called(whom, forbidden),
-        GuardError::Address(why) => format!("the {whom} may not be called: {why}"),
+        GuardError::Name(forbidden) => forbidden_error(party, forbidden),
+        GuardError::Address(problem) => format!("the {party} may not be called: {problem}"),
         GuardError::Call(cause) if cause.is_timeout() => {
-            format!("the {whom} could not be reached within {timeout:?}; nothing was sent")
+            format!("the {party} could not be reached within {timeout:?}; nothing was sent")
         }
-        error => format!("the {whom} could not be reached; nothing was sent: {}", innermost(error)),
+        error => format!("the {party} could not be reached; nothing was sent: {}", innermost(error)),
     }
 }
 
-/// What a name stands for inside this network is for the operator, and never for whoever named it (QUA-6).
-fn not_called(whom: &str, forbidden: &Forbidden) -> String {
-    tracing::warn!(%forbidden, "a {whom} was not called");
+/// Logs the resolved address for the operator and returns a text without it: the tenant that named the host
+/// may be probing this network (QUA-6).
+fn forbidden_error(party: &str, forbidden: &Forbidden) -> String {
+    tracing::warn!(%forbidden, "a {party} was not called");
     format!(
-        "the {whom} may not be called: its name stands for an address that is not public; see outgoing.allowed"
+        "the {party} may not be called: its name stands for an address that is not public; see outgoing.allowed"
     )
 }
 
-/// What is known of a call that was sent and not answered.
-pub(crate) fn unanswered(whom: &str, error: &GuardError, timeout: Duration) -> String {
+/// The error text of a call that was sent and has no response.
+pub(crate) fn unanswered_error(party: &str, error: &GuardError, timeout: Duration) -> String {
     match error {
         GuardError::Call(cause) if cause.is_timeout() => {
-            format!("the {whom} did not answer within {timeout:?}; it may have done it")
+            format!("the {party} did not answer within {timeout:?}; it may have done it")
         }
-        GuardError::Name(forbidden) => not_called(whom, forbidden),
-        error => format!("the {whom}'s answer was lost; it may have done it: {}", innermost(error)),
+        GuardError::Name(forbidden) => forbidden_error(party, forbidden),
+        error => format!("the {party}'s answer was lost; it may have done it: {}", innermost(error)),
     }
 }
 
-/// The cause of all: what is around it says only that something failed.
+/// The innermost cause; the outer errors say only that a call failed.
 fn innermost(error: &GuardError) -> String {
     causes(error).last().map(ToString::to_string).unwrap_or_default()
 }
@@ -111,7 +113,7 @@ mod tests {
 
     /// CLM-6, DLV-4
     #[test]
-    fn the_other_side_asks_for_time_in_seconds_or_until_a_date() {
+    fn retry_after_is_seconds_or_a_date() {
         let date = (DATE, "Sun, 06 Nov 1994 08:49:37 GMT");
         for (asked, seconds) in [
             ("0", Some(0)),
@@ -128,8 +130,8 @@ mod tests {
             ("99999999999999999999999", None),
             ("", None),
         ] {
-            let told = retry_after(&answer(&[(RETRY_AFTER, asked), date.clone()]));
-            assert_eq!(told, seconds.map(Duration::from_secs), "{asked:?}");
+            let wait = retry_after(&answer(&[(RETRY_AFTER, asked), date.clone()]));
+            assert_eq!(wait, seconds.map(Duration::from_secs), "{asked:?}");
         }
         assert_eq!(retry_after(&answer(&[(RETRY_AFTER, "Sun, 06 Nov 1994 08:50:37 GMT")])), None);
         assert_eq!(retry_after(&HeaderMap::new()), None);

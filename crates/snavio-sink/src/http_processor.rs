@@ -1,7 +1,8 @@
-//! An HTTP processor: called once for each attempt, and its answer is what came of that (CLM-9).
+//! The HTTP processor sink: one call for each attempt, and the response is the outcome (CLM-9).
 //!
-//! What matters is to tell apart what had no effect and what may have had one. Nothing was sent: it failed. An answer
-//! came, whole or too long to be kept: its status says. Anything else nobody knows.
+//! The sink must tell an attempt without an effect from one that may have had an effect. If nothing was sent,
+//! the attempt failed. If a response came, its status decides, even if the body is too long to keep. In every
+//! other case the outcome is unknown.
 
 use async_trait::async_trait;
 use reqwest::header::CONTENT_TYPE;
@@ -11,16 +12,16 @@ use snavio_model::delivery::processing::{Answer, Called, Ending, UnknownOutcome}
 
 use crate::address::Network;
 use crate::guard::{Answered, GuardError, Guarded, PostError};
-use crate::http::{headers, retry_after, text, unanswered, unsent};
+use crate::http::{headers, retry_after, text, unanswered_error, unsent_error};
 use crate::sink::{Call, Sink};
 
-/// Calls HTTP processors.
+/// Calls HTTP processors and reads their responses.
 pub struct HttpProcessor {
     guard: Guarded,
 }
 
 impl HttpProcessor {
-    /// Calls public addresses over TLS, and those allowed also without.
+    /// A sink that calls public addresses over TLS. It also calls the allowed networks, with or without TLS.
     pub fn new(allowed: &[Network]) -> Result<Self, GuardError> {
         Ok(Self { guard: Guarded::new(allowed)? })
     }
@@ -38,19 +39,19 @@ impl Sink for HttpProcessor {
             Err(error) => return Called { ending: failed(error, true), presence: Presence::Unasked },
         };
         match self.guard.post((&call.url, call.target.tenant()), headers, call.body, call.timeout).await {
-            Ok(answered) => {
-                let presence = Presence::of_status(answered.status, retry_after(&answered.headers));
+            Ok(response) => {
+                let presence = Presence::of_status(response.status, retry_after(&response.headers));
                 Called {
-                    ending: ending(answered, call.reference.as_deref(), call.on_unknown_outcome),
+                    ending: ending(response, call.reference.as_deref(), call.on_unknown_outcome),
                     presence,
                 }
             }
             Err(PostError::Unsent(error)) => {
                 let presence = if error.is_crowded() { Presence::Crowded } else { Presence::SILENT };
-                Called { ending: failed(unsent("processor", &error, call.timeout), false), presence }
+                Called { ending: failed(unsent_error("processor", &error, call.timeout), false), presence }
             }
             Err(PostError::Unanswered(error)) => {
-                let ending = Ending::Unknown { error: unanswered("processor", &error, call.timeout) };
+                let ending = Ending::Unknown { error: unanswered_error("processor", &error, call.timeout) };
                 Called { ending, presence: Presence::SILENT }
             }
         }
@@ -61,9 +62,10 @@ fn failed(error: String, is_final: bool) -> Ending {
     Ending::Failed { error, is_final, answer: None, retry_after: None }
 }
 
-fn ending(answered: Answered, pointer: Option<&str>, on_unknown_outcome: UnknownOutcome) -> Ending {
-    let Answered { status, headers, body } = answered;
-    let content_type = text(&headers, &CONTENT_TYPE).filter(|it| it.len() <= bounds::CONTENT_TYPE_BYTES_MAX);
+fn ending(response: Answered, pointer: Option<&str>, on_unknown_outcome: UnknownOutcome) -> Ending {
+    let Answered { status, headers, body } = response;
+    let content_type =
+        text(&headers, &CONTENT_TYPE).filter(|value| value.len() <= bounds::CONTENT_TYPE_BYTES_MAX);
     let answer = body.map(|body| Answer { status, content_type: content_type.map(str::to_owned), body });
     Ending::of_http(status, answer, pointer, retry_after(&headers), on_unknown_outcome)
 }

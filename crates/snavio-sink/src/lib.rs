@@ -1,7 +1,9 @@
-//! Outside destinations: what this gateway calls, one file for each kind, and the guard that all of them go through.
+//! Sinks: outside destinations that the gateway calls, one file for each kind, and the guard that every
+//! outgoing call goes through.
 //!
-//! The only place of a node that makes calls. It depends on the model, knows no store, and decides nothing about a
-//! message: what came of a call is a [`Called`](snavio_model::delivery::processing::Called), and the rest is the caller's.
+//! A node makes outgoing calls only in this crate. The crate depends on the model, knows no store, and
+//! decides nothing about a message. It returns the outcome of a call as a
+//! [`Called`](snavio_model::delivery::processing::Called), and the caller decides the rest.
 
 mod address;
 #[cfg(feature = "conformance")]

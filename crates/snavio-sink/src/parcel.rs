@@ -1,8 +1,9 @@
-//! A body of which it is known whether it was sent.
+//! A request body that records whether it was sent.
 //!
-//! Only when nothing was sent can a failed call be told from one that may have had an effect. Whoever takes the body
-//! first has it: the connection, which may then have sent it, or the caller, who takes it back, and then it never will
-//! be. An error alone does not say: a call may run out of time at the very moment at which its connection is there.
+//! A failed call had certainly no effect only if nothing of its body was sent. The connection and the caller
+//! compete for the body: the first one takes it. If the connection takes it, it may have sent it. If the
+//! caller reclaims it, it is never sent. The error of a call does not tell: a call may time out at the moment
+//! in which its connection is established.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,31 +12,32 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-/// The caller's end of a body.
+/// The caller's handle of a body.
 pub(crate) struct Parcel(Arc<Mutex<Option<Bytes>>>);
 
-/// The connection's end of it.
+/// The connection's handle of the same body.
 pub(crate) struct Outgoing {
     parcel: Arc<Mutex<Option<Bytes>>>,
     bytes: u64,
     is_taken: bool,
 }
 
-/// The connection came too late.
+/// The caller reclaimed the body before the connection took it.
 #[derive(Debug, thiserror::Error)]
-#[error("the body was taken back before it was sent")]
-pub(crate) struct TakenBack;
+#[error("the body was reclaimed before it was sent")]
+pub(crate) struct BodyReclaimed;
 
 impl Parcel {
-    /// Both ends of a body. An empty one is never asked for, so it counts as sent from the beginning.
-    pub(crate) fn of(body: Bytes) -> (Self, Outgoing) {
+    /// Returns both handles of a body. A connection never asks for an empty body, so an empty body counts as
+    /// sent from the beginning.
+    pub(crate) fn new(body: Bytes) -> (Self, Outgoing) {
         let (bytes, is_taken) = (body.len() as u64, body.is_empty());
         let parcel = Arc::new(Mutex::new(Some(body).filter(|body| !body.is_empty())));
         (Self(Arc::clone(&parcel)), Outgoing { parcel, bytes, is_taken })
     }
 
-    /// Whether nothing of the body was sent, nor will be.
-    pub(crate) fn take_back(self) -> bool {
+    /// Reclaims the body. Returns true if nothing of it was sent; then nothing of it will be sent.
+    pub(crate) fn reclaim(self) -> bool {
         take(&self.0).is_some()
     }
 }
@@ -46,17 +48,17 @@ fn take(parcel: &Mutex<Option<Bytes>>) -> Option<Bytes> {
 
 impl Body for Outgoing {
     type Data = Bytes;
-    type Error = TakenBack;
+    type Error = BodyReclaimed;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, TakenBack>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyReclaimed>>> {
         if self.is_taken {
             return Poll::Ready(None);
         }
         self.is_taken = true;
-        Poll::Ready(Some(take(&self.parcel).map(Frame::data).ok_or(TakenBack)))
+        Poll::Ready(Some(take(&self.parcel).map(Frame::data).ok_or(BodyReclaimed)))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -84,17 +86,17 @@ mod tests {
 
     /// CLM-7
     #[test]
-    fn a_body_is_sent_or_taken_back_and_never_both() {
-        let (parcel, mut outgoing) = Parcel::of("hello".into());
+    fn body_is_either_sent_or_reclaimed() {
+        let (parcel, mut outgoing) = Parcel::new("hello".into());
         assert_eq!(outgoing.size_hint().exact(), Some(5));
         assert_eq!((poll(&mut outgoing), poll(&mut outgoing)), ("b\"hello\"".to_owned(), "end".to_owned()));
-        assert!(!parcel.take_back());
+        assert!(!parcel.reclaim());
 
-        let (parcel, mut outgoing) = Parcel::of("hello".into());
-        assert!(parcel.take_back());
-        assert_eq!(poll(&mut outgoing), "the body was taken back before it was sent");
+        let (parcel, mut outgoing) = Parcel::new("hello".into());
+        assert!(parcel.reclaim());
+        assert_eq!(poll(&mut outgoing), "the body was reclaimed before it was sent");
 
-        let (parcel, outgoing) = Parcel::of(Bytes::new());
-        assert!(outgoing.is_end_stream() && !parcel.take_back());
+        let (parcel, outgoing) = Parcel::new(Bytes::new());
+        assert!(outgoing.is_end_stream() && !parcel.reclaim());
     }
 }

@@ -1,7 +1,9 @@
-//! What every sink does (DLV-1): one attempt at handing a message to somebody outside, and what came of it.
+//! The interface of a sink (DLV-1): it makes one attempt to deliver a message to an outside party and returns
+//! the outcome.
 //!
-//! A sink keeps nothing between attempts and decides nothing about a message: when it is tried again, how often, and how many
-//! are under way at once is the caller's business. What it must hold to is the suite in [`conformance`](crate::conformance).
+//! A sink keeps nothing between attempts and decides nothing about a message. The caller decides when and how
+//! often an attempt is repeated, and how many calls are in flight. The suite in
+//! [`conformance`](crate::conformance) is the contract of a sink.
 
 use std::time::Duration;
 
@@ -14,46 +16,43 @@ use snavio_model::name::ServiceName;
 
 use crate::guard::GuardError;
 
-/// One attempt.
+/// One attempt to deliver a message.
 #[derive(Debug, Clone)]
 pub struct Call {
-    /// Where.
     pub url: String,
-    /// Whose destination that is: what calls have in common is divided by tenants.
+    /// The service that owns the destination. Shared resources of calls are divided by its tenant.
     pub target: ServiceName,
-    /// How long it may take, from the first step to the last byte of the answer.
+    /// The limit for the whole attempt, from its first step to the last byte of the response.
     pub timeout: Duration,
-    /// Where in the answer the posting reference is, as a JSON pointer.
+    /// JSON pointer to the posting reference in the response.
     pub reference: Option<String>,
-    /// What follows if nobody knows what came of it.
+    /// The route's policy for an attempt with an unknown outcome.
     pub on_unknown_outcome: UnknownOutcome,
-    /// The message's id: by it the other side knows what it has done.
+    /// The message's id. The other side deduplicates by it.
     pub message_id: MessageId,
-    /// Who sent it: the id is unique only within this one's tenant.
+    /// The producer. The message id is unique only within the producer's tenant.
     pub source: ServiceName,
-    /// Rises with every attempt.
+    /// The fencing token; it rises with every attempt.
     pub fence: Serial,
-    /// The same over attempts.
+    /// Stays the same over all attempts.
     pub delivery_id: Serial,
-    /// Which attempt this is, counted from one.
+    /// The number of this attempt, counted from 1.
     pub attempt: u32,
-    /// The journey of the message,
     pub correlation: CorrelationId,
-    /// and its place in a trace.
     pub traceparent: Traceparent,
-    /// What the body is, and what else goes with it: a signature, attributes of an event. Names in lower case.
+    /// The kind's own headers: content type, signature, attributes of an event. Names are in lower case.
     pub headers: Vec<(String, String)>,
-    /// The message.
+    /// The message's bytes.
     pub body: Bytes,
 }
 
-/// Hands messages to somebody outside.
+/// Delivers messages to one kind of outside destination.
 #[async_trait]
 pub trait Sink: Send + Sync {
-    /// Whether an address may be used, as far as can be told before its name is resolved; if not, why.
+    /// Checks whether an address may be used, as far as this can be judged before its name is resolved.
     fn check(&self, address: &str) -> Result<(), GuardError>;
 
-    /// Makes one attempt, within its time, and says what came of it. Only the sink knows whether anything was sent: what it
-    /// says is believed.
+    /// Makes one attempt within `call.timeout` and returns its outcome. Only the sink knows whether it sent
+    /// anything, so the caller trusts the outcome.
     async fn send(&self, call: Call) -> Called;
 }

@@ -1,8 +1,9 @@
-//! Real servers for tests and benches, each on a free port in a temporary folder (ENG-8).
+//! Real servers for tests and benches, each on a free port with a temporary folder (ENG-8).
 //!
-//! A node of the gateway is one too ([`Serving`]); it is killed when dropped. A database server ends with the process
-//! that started it, however that ends: a keeper beside it reads from a pipe that
-//! only this process holds, and when it is closed, stops the server and removes its folder.
+//! A node of the gateway ([`Serving`]) is killed when its handle is dropped. A database server ends with the
+//! process that started it, even if that process is killed. A keeper process reads from a pipe of which only
+//! the starting process has the other end. When the pipe closes, the keeper stops the server and removes its
+//! folder.
 
 mod postgres;
 mod python;
@@ -18,18 +19,18 @@ pub use postgres::Postgres;
 pub use python::python;
 pub use serving::Serving;
 
-/// A port of the loopback interface that nobody listens on.
+/// A port of the loopback interface on which no process listens.
 pub fn free_port() -> io::Result<u16> {
     TcpListener::bind("127.0.0.1:0")?.local_addr().map(|address| address.port())
 }
 
-/// A program by its name, in the search path or where Debian puts those of PostgreSQL.
+/// Finds a program in the search path, or where Debian installs the programs of PostgreSQL.
 fn program(name: &str) -> io::Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<_> = std::env::split_paths(&path).collect();
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut versions: Vec<_> = versions.map(|version| version.path()).collect();
-    // All programs of one version, and of the newest.
+    // Take all programs from the newest version, never from two versions.
     let number = |path: &PathBuf| path.file_name()?.to_str()?.parse::<u32>().ok();
     versions.sort_by_key(|path| std::cmp::Reverse(number(path)));
     folders.extend(versions.into_iter().map(|version| version.join("bin")));
@@ -41,7 +42,7 @@ fn program(name: &str) -> io::Result<PathBuf> {
     found.ok_or_else(missing)
 }
 
-/// Runs a command to its end; what it said is the error if it failed.
+/// Runs a command to its end and returns its output. If it fails, the error has its standard error output.
 fn succeed(command: &mut Command) -> io::Result<String> {
     let Output { status, stdout, stderr } = command.stdin(Stdio::null()).output()?;
     if status.success() {
@@ -51,7 +52,8 @@ fn succeed(command: &mut Command) -> io::Result<String> {
     Err(io::Error::other(format!("{name} ended with {status}: {}", String::from_utf8_lossy(&stderr))))
 }
 
-/// A command that runs as the user of Debian's package where this process is root: PostgreSQL refuses to be root.
+/// A command that runs as this user if the current process is root, because PostgreSQL refuses to run as
+/// root.
 fn as_user(user: &str, program: impl AsRef<OsStr>) -> Command {
     if !rustix::process::geteuid().is_root() {
         return Command::new(program);

@@ -8,14 +8,16 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Between two looks whether it has ended, and how many there are: half a minute, more than a node may take to stop.
-const LOOK: Duration = Duration::from_millis(5);
-const LOOKS_MAX: u32 = 6_000;
+/// The pause between two checks whether the process has ended, and the number of checks: half a minute in
+/// total, more than a node may take to stop.
+const CHECK_PAUSE: Duration = Duration::from_millis(5);
+const CHECKS_MAX: u32 = 6_000;
 
-/// A node's process, which may have ended before it served. It is killed when dropped.
+/// The process of a node, which may end before it serves. It is killed when dropped.
 pub struct Serving {
     child: Child,
-    /// Kept for as long as the process: a node whose output nobody can read any more would fail at its next word.
+    /// The node's standard output. It stays open as long as the process, because a node that writes to a
+    /// closed pipe fails.
     out: Option<BufReader<ChildStdout>>,
     printed: String,
     url: Option<String>,
@@ -23,8 +25,8 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Starts a command that runs `snavio serve`, and does not wait for it. What it writes to its standard error is
-    /// added to a file.
+    /// Starts a command that runs `snavio serve` and does not wait for it. The node's standard error is
+    /// appended to a file.
     pub fn spawn(command: &mut Command, stderr: &Path) -> io::Result<Self> {
         let file = File::options().create(true).append(true).open(stderr)?;
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(file).spawn()?;
@@ -32,7 +34,7 @@ impl Serving {
         Ok(Self { child, out, printed: String::new(), url: None, stderr: stderr.to_owned() })
     }
 
-    /// Waits until it serves or has ended.
+    /// Waits until the node serves or has ended.
     pub fn settle(&mut self) {
         let Some(out) = self.out.as_mut() else { return };
         for line in out.lines().map_while(Result::ok) {
@@ -44,52 +46,55 @@ impl Serving {
         }
     }
 
-    /// What it wrote to its standard output, once it has ended.
+    /// The node's standard output. If the node still serves, waits until it has ended.
     pub fn printed(&mut self) -> String {
         if let Some(out) = self.out.as_mut() {
-            // What cannot be read any more was not written.
+            // An error ends the output like an end of file.
             let _ = out.read_to_string(&mut self.printed);
         }
         self.printed.clone()
     }
 
-    /// Where it serves, if it came so far.
+    /// The URL of the node, if it has begun to serve.
     pub fn url(&self) -> Option<&str> {
         self.url.as_deref()
     }
 
-    /// What it wrote to its standard error, after whatever was in the file before.
+    /// The node's standard error, after any earlier content of the file.
     pub fn said(&self) -> String {
-        std::fs::read_to_string(&self.stderr).unwrap_or_else(|error| format!("nothing is kept: {error}"))
+        std::fs::read_to_string(&self.stderr).unwrap_or_else(|error| format!("cannot read the log: {error}"))
     }
 
-    /// The process.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// How it ended, if it has.
+    /// The exit status, if the process has ended.
     pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
     }
 
-    /// Waits for its end.
+    /// Waits at most half a minute for the end of the process.
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
-        for _ in 0..LOOKS_MAX {
+        for _ in 0..CHECKS_MAX {
             if let Some(status) = self.ended()? {
                 return Ok(status);
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(CHECK_PAUSE);
         }
-        Err(io::Error::new(io::ErrorKind::TimedOut, format!("the node does not end: {}", self.said())))
+        Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!("the node did not end within 30 s: {}", self.said()),
+        ))
     }
 
-    /// Tells it to stop, as an operator would.
+    /// Sends SIGTERM, as an operator would.
     pub fn tell_to_stop(&self) -> io::Result<()> {
         Ok(kill_process(Pid::from_child(&self.child), Signal::TERM)?)
     }
 
-    /// Kills it as a power cut would, as far as a process can tell, and does not wait for its end.
+    /// Kills the process, which a process can hardly tell from a power cut. Does not wait for its end.
     pub fn kill(&mut self) -> io::Result<()> {
         self.child.kill()
     }
@@ -97,7 +102,7 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

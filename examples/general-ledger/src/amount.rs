@@ -1,44 +1,46 @@
-//! Money, in whole hundredths. It is never a float, neither here nor on the way: JSON carries it as a string.
+//! Amounts of money in whole hundredths. They are never floats, neither in memory nor in JSON, which has them
+//! as strings.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::Deserialize;
 
-/// Digits before the point: sums of many entries still fit.
+/// The most digits before the decimal point. The sum of many entries still fits into an `i64`.
 const WHOLE_DIGITS_MAX: usize = 13;
 
-/// An amount that is not negative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Amount {
     pub(crate) cents: i64,
 }
 
-/// Not an amount.
+/// The error for a text that is not an amount.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an amount is a string of at most 13 digits, with two decimals or none: \"1250.00\"")]
-pub(crate) struct NotAnAmount;
+pub(crate) struct AmountError;
 
 impl FromStr for Amount {
-    type Err = NotAnAmount;
+    type Err = AmountError;
 
-    fn from_str(text: &str) -> Result<Self, NotAnAmount> {
+    fn from_str(text: &str) -> Result<Self, AmountError> {
         let (whole, decimals) = text.split_once('.').unwrap_or((text, "00"));
-        let is_number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
+        fn is_number(digits: &str) -> bool {
+            digits.bytes().all(|byte| byte.is_ascii_digit())
+        }
         let fits = (1..=WHOLE_DIGITS_MAX).contains(&whole.len()) && decimals.len() == 2;
         if !fits || !is_number(whole) || !is_number(decimals) {
-            return Err(NotAnAmount);
+            return Err(AmountError);
         }
-        let cents = format!("{whole}{decimals}").parse().map_err(|_| NotAnAmount)?;
+        let cents = format!("{whole}{decimals}").parse().map_err(|_| AmountError)?;
         Ok(Self { cents })
     }
 }
 
 impl TryFrom<String> for Amount {
-    type Error = NotAnAmount;
+    type Error = AmountError;
 
-    fn try_from(text: String) -> Result<Self, NotAnAmount> {
+    fn try_from(text: String) -> Result<Self, AmountError> {
         text.parse()
     }
 }
@@ -56,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_are_read_exactly_or_not_at_all() {
+    fn amounts_are_parsed_exactly_or_refused() {
         for (text, cents, shown) in [
             ("0.00", 0, "0.00"),
             ("0.01", 1, "0.01"),
@@ -85,11 +87,11 @@ mod tests {
             "١٫٠٠",
             "12345678901234.00",
         ] {
-            assert_eq!(text.parse::<Amount>(), Err(NotAnAmount), "{text}");
+            assert_eq!(text.parse::<Amount>(), Err(AmountError), "{text}");
         }
         assert!(
             serde_json::from_str::<Amount>("10.00").is_err(),
-            "a JSON number went through a float somewhere"
+            "a JSON number may have been a float on the way"
         );
     }
 }

@@ -1,8 +1,9 @@
-//! The ledger as a consumer: takes entries from a queue of the gateway.
+//! The ledger as a consumer of a queue of the gateway.
 //!
-//! `Claims::once` keeps the record of what was done, in the transaction of the entry itself. Its result, the posting
-//! reference, is reported back with the acknowledgement, and where the route is `tracked`, senders are told it. What is
-//! not an entry is given back, and ends as a dead letter, where a person sees it.
+//! `Claims::once` stores its claim in the transaction of the journal entry. Its result is the posting
+//! reference. The receiver reports the reference with the acknowledgement, and if the route is `tracked`, the
+//! gateway returns it to producers. If a message is not a valid entry, the receiver releases its delivery;
+//! after the last attempt it is a dead letter, where a person sees it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use crate::entry::Entry;
 use crate::ledger;
 use crate::message::Message;
 
-/// Consumes until it is told to stop.
+/// Consumes until the process gets an interrupt.
 pub(crate) async fn consume(
     gateway: &str,
     queue: &str,
@@ -34,15 +35,15 @@ pub(crate) async fn consume(
 
     let work = move |delivery: Delivery| {
         let (claims, books) = (claims.clone(), books.clone());
-        // What `once` gives back is acknowledged with its result, the reference.
+        // The receiver acknowledges with the result of `once`, the reference.
         async move { books.run(move |books| post_once(&claims, books, &delivery)).await }
     };
-    let told_to_stop = async { drop(tokio::signal::ctrl_c().await) };
+    let stop = async { drop(tokio::signal::ctrl_c().await) };
     println!("general-ledger is consuming {queue}");
-    Ok(Receiver::new(client, queue.parse()?).visibility(lease).run(work, told_to_stop).await?)
+    Ok(Receiver::new(client, queue.parse()?).visibility(lease).run(work, stop).await?)
 }
 
-/// Posted once, however often it is delivered. The claim keeps the reference.
+/// Posts the entry of a message once, even if it is delivered several times. The claim keeps the reference.
 fn post_once(claims: &Claims, books: &mut Connection, delivery: &Delivery) -> Result<Once, OnceError> {
     let once = claims.once(books, delivery, |transaction| post(transaction, delivery))?;
     tracing::info!(delivery = %delivery.delivery_id, reference = once.result(), "posted");
@@ -50,7 +51,7 @@ fn post_once(claims: &Claims, books: &mut Connection, delivery: &Delivery) -> Re
 }
 
 fn post(transaction: &Transaction<'_>, delivery: &Delivery) -> Result<Option<String>, BoxError> {
-    let message = Message::of(&delivery.message).ok_or("the delivery does not say what it is")?;
+    let message = Message::of(&delivery.message).ok_or("the delivery has no valid command or event")?;
     let entry = Entry::read(message.payload)?;
     Ok(Some(ledger::post(transaction, &message.tenant, &message.id, &entry)?))
 }
@@ -64,7 +65,7 @@ mod tests {
 
     /// CLM-10
     #[test]
-    fn an_entry_that_is_delivered_again_is_not_posted_again() {
+    fn redelivered_entry_is_not_posted_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("books.db");
         let mut books = ledger::open(&path, WAIT_MAX).unwrap();
@@ -87,7 +88,7 @@ mod tests {
         let unbalanced = post(delivery("id-2", "10.01"));
         assert!(matches!(unbalanced, Err(OnceError::Effect(_))), "{unbalanced:?}");
         let next = Once::Done(Some("JE-2026-000002".to_owned()));
-        assert_eq!(post(delivery("id-2", "10.00")).unwrap(), next, "what was rolled back left no gap");
+        assert_eq!(post(delivery("id-2", "10.00")).unwrap(), next, "the rolled back entry left no gap");
         let balance = trial_balance::read(&path).unwrap();
         assert_eq!((balance.entries, balance.problems.as_slice()), (2, &[][..]));
     }

@@ -1,15 +1,15 @@
-//! A journal entry: only one that balances can be made.
+//! Journal entries. An `Entry` always balances.
 
 use jiff::civil::Date;
 use serde::Deserialize;
 
 use crate::amount::Amount;
 
-/// More lines belong into several entries.
+/// An entry with more lines must be split.
 const LINES_MAX: usize = 1000;
 const ACCOUNT_BYTES_MAX: usize = 64;
 
-/// An entry whose debits equal its credits: only [`Entry::read`] can make one.
+/// An entry with equal debits and credits. Only [`Entry::read`] makes one.
 #[derive(Debug)]
 pub(crate) struct Entry {
     posting_date: Date,
@@ -18,7 +18,7 @@ pub(crate) struct Entry {
     total: Amount,
 }
 
-/// One line, on one side.
+/// A line with either a debit or a credit.
 #[derive(Debug)]
 pub(crate) struct Line {
     pub(crate) account: String,
@@ -26,9 +26,9 @@ pub(crate) struct Line {
     pub(crate) credit: Amount,
 }
 
-/// Why an entry is none. It would be none the next time too.
+/// Why a payload is not a valid entry. A retry with the same payload fails in the same way.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unfit {
+pub(crate) enum InvalidEntry {
     #[error("the payload is not a journal entry: {0}")]
     Shape(#[from] serde_json::Error),
     #[error("postingDate must be a date: 2026-11-15")]
@@ -46,8 +46,8 @@ pub(crate) enum Unfit {
 }
 
 impl Entry {
-    /// Reads a payload, and judges it.
-    pub(crate) fn read(payload: &str) -> Result<Self, Unfit> {
+    /// Parses and checks a payload.
+    pub(crate) fn read(payload: &str) -> Result<Self, InvalidEntry> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Raw {
@@ -57,12 +57,12 @@ impl Entry {
         }
         let Raw { posting_date, currency, lines } = serde_json::from_str(payload)?;
         let is_date = posting_date.len() == "2026-11-15".len();
-        let posting_date = posting_date.parse().ok().filter(|_| is_date).ok_or(Unfit::Date)?;
+        let posting_date = posting_date.parse().ok().filter(|_| is_date).ok_or(InvalidEntry::Date)?;
         if currency.len() != 3 || !currency.bytes().all(|byte| byte.is_ascii_uppercase()) {
-            return Err(Unfit::Currency);
+            return Err(InvalidEntry::Currency);
         }
         if !(2..=LINES_MAX).contains(&lines.len()) {
-            return Err(Unfit::Lines);
+            return Err(InvalidEntry::Lines);
         }
         let lines = lines.into_iter().map(Line::read).collect::<Result<Vec<_>, _>>()?;
         let total = balance(&lines)?;
@@ -81,7 +81,7 @@ impl Entry {
         &self.lines
     }
 
-    /// All debits, which are all credits.
+    /// The sum of the debits, which equals the sum of the credits.
     pub(crate) fn total(&self) -> Amount {
         self.total
     }
@@ -95,35 +95,35 @@ struct RawLine {
 }
 
 impl Line {
-    fn read(raw: RawLine) -> Result<Self, Unfit> {
+    fn read(raw: RawLine) -> Result<Self, InvalidEntry> {
         let RawLine { account, debit, credit } = raw;
         if !(1..=ACCOUNT_BYTES_MAX).contains(&account.len()) {
-            return Err(Unfit::Account);
+            return Err(InvalidEntry::Account);
         }
         let (debit, credit) = match (debit, credit) {
             (Some(debit), None) => (debit, Amount::default()),
             (None, Some(credit)) => (Amount::default(), credit),
-            _ => return Err(Unfit::Sides),
+            _ => return Err(InvalidEntry::Sides),
         };
         if debit == credit {
-            return Err(Unfit::Sides);
+            return Err(InvalidEntry::Sides);
         }
         Ok(Self { account, debit, credit })
     }
 }
 
-/// What both sides come to. A thousand lines of thirteen digits fit.
-fn balance(lines: &[Line]) -> Result<Amount, Unfit> {
+/// The sum of either side, if both are equal. A thousand lines of thirteen digits cannot overflow.
+fn balance(lines: &[Line]) -> Result<Amount, InvalidEntry> {
     let debits = Amount { cents: lines.iter().map(|line| line.debit.cents).sum() };
     let credits = Amount { cents: lines.iter().map(|line| line.credit.cents).sum() };
-    if debits == credits { Ok(debits) } else { Err(Unfit::Unbalanced { debits, credits }) }
+    if debits == credits { Ok(debits) } else { Err(InvalidEntry::Unbalanced { debits, credits }) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn told(payload: &str) -> String {
+    fn outcome(payload: &str) -> String {
         match Entry::read(payload) {
             Ok(entry) => format!("{} {} {}", entry.posting_date, entry.currency, entry.total),
             Err(unfit) => unfit.to_string(),
@@ -135,10 +135,10 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_balances_to_the_cent() {
+    fn entry_balances_to_the_cent() {
         let bank = r#"{"account":"1200","debit":"119.00"}"#;
         let sales = r#"{"account":"8400","credit":"100.00"}"#;
-        for (lines, says) in [
+        for (lines, expected) in [
             (format!(r#"{bank},{sales},{{"account":"1776","credit":"19.00"}}"#), "2026-11-15 EUR 119.00"),
             (
                 format!(r#"{bank},{sales},{{"account":"1776","credit":"18.99"}}"#),
@@ -156,22 +156,22 @@ mod tests {
             ),
             (format!(r#"{bank},{{"account":"","credit":"1.00"}}"#), "an account has 1 to 64 bytes"),
         ] {
-            assert_eq!(told(&with_lines(&lines)), says);
+            assert_eq!(outcome(&with_lines(&lines)), expected);
         }
         let number = with_lines(&format!(r#"{bank},{{"account":"8400","credit":119.00}}"#));
         assert!(
-            told(&number).starts_with("the payload is not a journal entry: invalid type: floating point")
+            outcome(&number).starts_with("the payload is not a journal entry: invalid type: floating point")
         );
         let most = vec![
             r#"{"account":"a","debit":"9999999999999.99"},{"account":"b","credit":"9999999999999.99"}"#;
             500
         ];
-        assert_eq!(told(&with_lines(&most.join(","))), "2026-11-15 EUR 4999999999999995.00");
+        assert_eq!(outcome(&with_lines(&most.join(","))), "2026-11-15 EUR 4999999999999995.00");
     }
 
     #[test]
-    fn dates_and_currencies_are_what_they_say() {
-        for (date, currency, says) in [
+    fn invalid_dates_and_currencies_are_refused() {
+        for (date, currency, expected) in [
             ("2026-02-29", "EUR", "postingDate must be a date: 2026-11-15"),
             ("2026-11-15T00:00:00", "EUR", "postingDate must be a date: 2026-11-15"),
             ("20261115", "EUR", "postingDate must be a date: 2026-11-15"),
@@ -179,7 +179,7 @@ mod tests {
             ("2026-11-15", "EURO", "currency must be three capital letters"),
         ] {
             let payload = format!(r#"{{"postingDate":"{date}","currency":"{currency}","lines":[]}}"#);
-            assert_eq!(told(&payload), says);
+            assert_eq!(outcome(&payload), expected);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The books, in SQLite.
 //!
-//! An entry, its lines, its number and the record of what was answered are one transaction: they are all there or none
-//! of them is, whenever the process or the machine dies.
+//! One transaction holds an entry, its lines, its number and the response. So a crash at any moment leaves
+//! all of them or none.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,29 +16,30 @@ use snavio_sdk::sqlite::rusqlite::{
 use crate::entry::Entry;
 use crate::message::Message;
 
-/// Opens the books, or makes them.
+/// Opens the database, or creates it.
 pub(crate) fn open(path: &Path, lock_wait: Duration) -> Result<Connection, OnceError> {
     let connection = Connection::open(path).map_err(failed)?;
     connection.busy_timeout(lock_wait).map_err(failed)?;
     connection.pragma_update(None, "journal_mode", "WAL").map_err(failed)?;
-    // What is answered must be on the disk.
+    // A response may be sent only after its commit is on disk.
     connection.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
     connection.pragma_update(None, "foreign_keys", true).map_err(failed)?;
     connection.execute_batch(include_str!("ledger.sql")).map_err(failed)?;
     Ok(connection)
 }
 
-/// Posts what a message says and gives the answer; or the answer of the first time, if it was posted before. The same
-/// id with other content is [`OnceError::OtherContent`].
+/// Posts the entry of a message and returns the response. If the message was posted before, returns the first
+/// response. The same id with other content is [`OnceError::OtherContent`].
 pub(crate) fn post_once(
     connection: &mut Connection,
     message: &Message<'_>,
     entry: &Entry,
 ) -> Result<String, OnceError> {
-    // With the write lock from the beginning: of two that come at once, one finds what the other did.
+    // Takes the write lock at once, so that the second of two concurrent requests finds the entry of the
+    // first.
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
     let hash = hex::encode(Sha256::digest(message.payload));
-    if let Some((first_hash, answer)) = answered(&transaction, message).map_err(failed)? {
+    if let Some((first_hash, answer)) = stored_response(&transaction, message).map_err(failed)? {
         return if first_hash == hash { Ok(answer) } else { Err(OnceError::OtherContent) };
     }
     let reference = post(&transaction, &message.tenant, &message.id, entry).map_err(failed)?;
@@ -50,8 +51,8 @@ pub(crate) fn post_once(
     Ok(answer)
 }
 
-/// What was answered before, and the hash of what it was answered to.
-fn answered(
+/// The stored response to a message id and the hash of the payload that it answered.
+fn stored_response(
     transaction: &Transaction<'_>,
     message: &Message<'_>,
 ) -> rusqlite::Result<Option<(String, String)>> {
@@ -60,7 +61,8 @@ fn answered(
     transaction.query_row(select, params![message.tenant, message.id], read).optional()
 }
 
-/// Writes an entry under the next reference of its year, within the transaction of whoever makes sure that it is once.
+/// Writes an entry under the next reference of its year. The caller's transaction must make sure that a
+/// message is posted once.
 pub(crate) fn post(
     transaction: &Transaction<'_>,
     tenant: &str,
@@ -87,7 +89,7 @@ pub(crate) fn post(
     Ok(reference)
 }
 
-/// What is answered: members in this order, for whoever reads it as text.
+/// The response. Members keep this order, because some readers compare the text.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Answer<'a> {

@@ -1,7 +1,9 @@
-//! A general ledger beside Snavio: posts balanced journal entries, each once, however often it is asked to.
+//! A general ledger beside Snavio. It posts balanced journal entries, and each message is posted once, even
+//! after repeated requests.
 //!
-//! `serve` is called by the gateway (an HTTP processor), `consume` takes from one of its queues; both write into the
-//! same SQLite database, and `trial-balance` says whether its books are in order. README.md says how they are run.
+//! The gateway calls `serve` as an HTTP processor; `consume` receives from a queue of the gateway. Both write
+//! to the same SQLite database. `trial-balance` checks whether its books are in order. README.md shows how to
+//! run it.
 
 mod amount;
 mod consume;
@@ -19,7 +21,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use snavio_sdk::once::BoxError;
 
-/// Posts balanced journal entries, each once.
+/// Post balanced journal entries, each once
 #[derive(Parser)]
 #[command(version)]
 struct Cli {
@@ -29,40 +31,40 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Serves POST /journal-entries, for a gateway whose route calls an HTTP processor
+    /// Serve POST /journal-entries for a gateway whose route calls an HTTP processor
     Serve {
-        /// Where to listen; port 0 is any that is free
+        /// The address to listen on; port 0 takes any free port
         #[arg(long, default_value = "127.0.0.1:8090")]
         listen: SocketAddr,
-        /// The database file, made where it is missing
+        /// The database file; created if it does not exist
         #[arg(long)]
         database: PathBuf,
-        /// How long to wait for a database that somebody else writes to, before answering 503
+        /// The wait for the database's write lock before answering 503
         #[arg(long, default_value_t = 2000)]
         lock_wait_ms: u64,
-        /// Waits so long after an entry is posted before it answers, to see what callers make of it
+        /// Wait this long between the commit of an entry and the response, to test callers
         #[arg(long, default_value_t = 0)]
         slow_ms: u64,
     },
-    /// Takes entries from a queue of the gateway
+    /// Post the entries from a queue of the gateway
     Consume {
-        /// The gateway, for example http://127.0.0.1:8080
+        /// The URL of the gateway, for example http://127.0.0.1:8080
         #[arg(long)]
         gateway: String,
-        /// The queue
+        /// The name of the queue
         #[arg(long)]
         queue: String,
-        /// The file with the service's credentials, as `snavio apply --credentials-dir` wrote it
+        /// The file with the service's credentials, as written by `snavio apply --credentials-dir`
         #[arg(long)]
         credentials: PathBuf,
-        /// The database file, made where it is missing
+        /// The database file; created if it does not exist
         #[arg(long)]
         database: PathBuf,
-        /// How long others wait for entries that this one held when it died
+        /// The visibility timeout: if this consumer dies, others get its entries after this time
         #[arg(long, default_value_t = 30)]
         lease_seconds: u64,
     },
-    /// Prints every account and its sums, and fails unless debits equal credits and no reference is missing
+    /// Print the sums of every account; fail unless every entry balances and no reference is missing
     TrialBalance {
         /// The database file
         #[arg(long)]
@@ -76,7 +78,7 @@ async fn main() -> ExitCode {
     match run(Cli::parse().command).await {
         Ok(code) => code,
         Err(error) => {
-            tracing::error!(error = &*error as &dyn std::error::Error, "cannot go on");
+            tracing::error!(error = &*error as &dyn std::error::Error, "general-ledger failed");
             ExitCode::FAILURE
         }
     }

@@ -1,22 +1,22 @@
-//! What the gateway posts: a command message, or a native event. Both are read for who sent what under which id.
+//! Messages of the gateway: commands and native events. The ledger reads the producer, the id and the content
+//! from both.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use snavio_sdk::Delivered;
 
-/// A message.
 #[derive(Debug)]
 pub(crate) struct Message<'a> {
-    /// Its id, unique for its sender's tenant.
+    /// The message id, unique within the producer's tenant.
     pub(crate) id: String,
-    /// The sender's tenant; empty when the message does not say who sent it.
+    /// The producer's tenant; empty if the message does not name its producer.
     pub(crate) tenant: String,
-    /// What it says, as it came.
+    /// The content, byte for byte as the producer sent it.
     pub(crate) payload: &'a str,
 }
 
 impl<'a> Message<'a> {
-    /// Reads either form; none if it is neither.
+    /// Parses a command or an event; returns `None` for anything else.
     pub(crate) fn read(body: &'a [u8]) -> Option<Self> {
         let wire: Wire<'a> = serde_json::from_slice(body).ok()?;
         match wire.command {
@@ -25,7 +25,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// The same of a delivery.
+    /// Reads the message of a delivery.
     pub(crate) fn of(delivered: &'a Delivered) -> Option<Self> {
         match delivered {
             Delivered::Command(delivered) => {
@@ -46,7 +46,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The members of both forms.
+/// The members of commands and events.
 #[derive(Deserialize)]
 struct Wire<'a> {
     #[serde(rename = "eventId")]
@@ -77,11 +77,11 @@ mod tests {
 
     #[test]
     fn commands_and_events_are_read_alike() {
-        let told = |body: &str| {
+        let read = |body: &str| {
             let message = Message::read(body.as_bytes())?;
             Some(format!("{} {} {}", message.tenant, message.id, message.payload))
         };
-        for (body, says) in [
+        for (body, expected) in [
             (
                 r#"{"metadata":{"id":"id-1","correlation_id":"c"},"command":{"source":"acme/shop","target":"acme/gl","name":"post","payload":{"a": 1}}}"#,
                 Some(r#"acme id-1 {"a": 1}"#),
@@ -96,7 +96,7 @@ mod tests {
             ("[]", None),
             ("", None),
         ] {
-            assert_eq!(told(body).as_deref(), says, "{body}");
+            assert_eq!(read(body).as_deref(), expected, "{body}");
         }
     }
 }

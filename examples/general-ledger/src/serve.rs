@@ -1,11 +1,11 @@
 //! The ledger as an HTTP processor: `POST /journal-entries`.
 //!
-//! | answer | means | the gateway then |
+//! | response | meaning | the gateway |
 //! | --- | --- | --- |
 //! | 201 | posted, now or before: the same bytes each time | is done |
-//! | 400, 409, 422 | never will be | does not ask again |
-//! | 503 | the books are locked | asks again, after `Retry-After` |
-//! | 500 | something is broken | asks again |
+//! | 400, 409, 422 | invalid for good | does not retry |
+//! | 503 | the database is locked | retries after `Retry-After` |
+//! | 500 | the ledger failed | retries |
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -25,63 +25,63 @@ use snavio_sdk::sqlite::Database;
 use snavio_sdk::sqlite::rusqlite::Connection;
 use tokio::net::TcpListener;
 
-use crate::entry::{Entry, Unfit};
+use crate::entry::{Entry, InvalidEntry};
 use crate::ledger;
 use crate::message::Message;
 
-struct Desk {
+struct Service {
     database: Database,
     slow: Duration,
 }
 
-/// Serves until it is told to stop.
+/// Serves until the process gets an interrupt.
 pub(crate) async fn serve(listen: SocketAddr, books: Connection, slow: Duration) -> Result<(), BoxError> {
-    let desk = Arc::new(Desk { database: Database::over(books), slow });
-    let router = Router::new().route("/journal-entries", post(post_entry)).with_state(desk);
+    let service = Arc::new(Service { database: Database::over(books), slow });
+    let router = Router::new().route("/journal-entries", post(post_entry)).with_state(service);
     let listener = TcpListener::bind(listen).await?;
     let mut out = std::io::stdout();
     writeln!(out, "general-ledger is serving http://{}", listener.local_addr()?)?;
     out.flush()?;
-    let told_to_stop = async { drop(tokio::signal::ctrl_c().await) };
-    Ok(axum::serve(listener, router).with_graceful_shutdown(told_to_stop).await?)
+    let stop = async { drop(tokio::signal::ctrl_c().await) };
+    Ok(axum::serve(listener, router).with_graceful_shutdown(stop).await?)
 }
 
-/// Why there is no entry.
+/// Why a request posted no entry.
 #[derive(Debug, thiserror::Error)]
-enum Refused {
+enum PostError {
     #[error("send a command message or an event, with its id as Idempotency-Key")]
     Message,
     #[error(transparent)]
-    Entry(#[from] Unfit),
+    Entry(#[from] InvalidEntry),
     #[error(transparent)]
     Ledger(#[from] OnceError),
 }
 
-async fn post_entry(State(desk): State<Arc<Desk>>, headers: HeaderMap, body: Bytes) -> Response {
-    match attempt(&desk, &headers, body).await {
+async fn post_entry(State(service): State<Arc<Service>>, headers: HeaderMap, body: Bytes) -> Response {
+    match post_message(&service, &headers, body).await {
         Ok(answer) => (StatusCode::CREATED, [(CONTENT_TYPE, "application/json")], answer).into_response(),
         Err(refused) => refused.into_response(),
     }
 }
 
-async fn attempt(desk: &Desk, headers: &HeaderMap, body: Bytes) -> Result<String, Refused> {
-    let key = headers.get("idempotency-key").and_then(|it| it.to_str().ok()).map(str::to_owned);
+async fn post_message(service: &Service, headers: &HeaderMap, body: Bytes) -> Result<String, PostError> {
+    let key = headers.get("idempotency-key").and_then(|value| value.to_str().ok()).map(str::to_owned);
     let work = move |books: &mut Connection| {
         let message = Message::read(&body).filter(|message| Some(&message.id) == key.as_ref());
         let Some(message) = message else {
-            return Ok(Err(Refused::Message));
+            return Ok(Err(PostError::Message));
         };
         match Entry::read(message.payload) {
             Ok(entry) => ledger::post_once(books, &message, &entry).map(Ok),
             Err(unfit) => Ok(Err(unfit.into())),
         }
     };
-    let answer = desk.database.run(work).await??;
-    tokio::time::sleep(desk.slow).await;
+    let answer = service.database.run(work).await??;
+    tokio::time::sleep(service.slow).await;
     Ok(answer)
 }
 
-impl IntoResponse for Refused {
+impl IntoResponse for PostError {
     fn into_response(self) -> Response {
         let status = match &self {
             Self::Message => StatusCode::BAD_REQUEST,

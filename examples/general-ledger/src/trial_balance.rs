@@ -1,4 +1,4 @@
-//! The trial balance: what is on each account, and whether the books are in order.
+//! The trial balance: the sums of each account, and a check of the books.
 
 use std::fmt;
 use std::path::Path;
@@ -7,13 +7,13 @@ use snavio_sdk::sqlite::rusqlite::{self, Connection, OpenFlags};
 
 use crate::amount::Amount;
 
-/// The books at one moment.
+/// The state of the books at one moment.
 #[derive(Debug)]
 pub(crate) struct TrialBalance {
     accounts: Vec<Account>,
-    /// How many entries there are.
+    /// The number of entries.
     pub(crate) entries: i64,
-    /// What is not in order.
+    /// The inconsistencies that the checks found.
     pub(crate) problems: Vec<String>,
 }
 
@@ -25,7 +25,7 @@ struct Account {
     credit: Amount,
 }
 
-/// Reads the books, in one transaction, while others may be writing.
+/// Reads the books in one transaction, while other processes may write.
 pub(crate) fn read(path: &Path) -> rusqlite::Result<TrialBalance> {
     let mut books = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     let books = books.transaction()?;
@@ -38,15 +38,15 @@ pub(crate) fn read(path: &Path) -> rusqlite::Result<TrialBalance> {
     let accounts = books.prepare(accounts)?.query_map([], account)?.collect::<Result<_, _>>()?;
     let entries = books.query_row("SELECT COUNT(*) FROM journal_entry", [], |row| row.get(0))?;
     let mut problems = Vec::new();
-    for (query, says) in CHECKS {
+    for (query, problem) in CHECKS {
         let found =
             books.prepare(query)?.query_map([], |row| row.get(0))?.collect::<Result<Vec<String>, _>>()?;
-        problems.extend(found.into_iter().map(|it| format!("{it} {says}")));
+        problems.extend(found.into_iter().map(|name| format!("{name} {problem}")));
     }
     Ok(TrialBalance { accounts, entries, problems })
 }
 
-/// Each finds what is wrong, by name.
+/// Each query returns the names of inconsistent records.
 const CHECKS: [(&str, &str); 3] = [
     (
         "SELECT reference FROM journal_entry LEFT JOIN line USING (reference) GROUP BY reference

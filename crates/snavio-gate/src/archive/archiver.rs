@@ -1,6 +1,7 @@
-//! Moves what has cooled, for all nodes of a store: copy, verify, then point to it and delete, in bounded steps (CLM-18).
-//! It takes no input and may run at any time, twice, anywhere: what was written and not pointed to is written again as
-//! the same object, or ends after an hour; what was written and is pointed to only in part is written again without the rest.
+//! Moves cooled records to the archive, for all nodes of a store, in bounded steps: copy, verify, then point
+//! to the copy and delete the original (CLM-18). The task takes no input, may run at any time, twice, and on
+//! any node. A segment without pointers is written again as the same object, or ends after an hour. A segment
+//! with only some of its records pointed to is rewritten without the others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,29 +13,29 @@ use snavio_model::time::Timestamp;
 use snavio_store::NewSegment;
 use tokio::time::MissedTickBehavior;
 
-use super::{Archive, Trouble, are_unkept};
+use super::{Archive, Trouble, are_unreadable};
 use crate::Gate;
 
-/// How often it is looked for what has cooled.
-const LOOKING: Duration = Duration::from_secs(30);
-/// How long a node moves for all before it is asked again whether it lives.
+/// The interval of rounds.
+const ROUND_INTERVAL: Duration = Duration::from_secs(30);
+/// The term for which a node leads the task without renewal.
 const TERM: Duration = Duration::from_secs(60);
 /// Objects that are deleted in one step.
 const DELETED_AT_ONCE: usize = 100;
 const UNUSABLE: &str = "the archive cannot be used";
 
-/// The task of one node that moves for all.
+/// The name of the task that one node leads.
 const TASK: &str = "archiver";
 
-/// Moves what has cooled, for as long as the gate lives.
+/// Runs the archiver until the gate stops.
 pub(crate) async fn archive(gate: Arc<Gate>) {
-    let mut tick = tokio::time::interval(LOOKING);
+    let mut tick = tokio::time::interval(ROUND_INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut is_known = false;
+    let mut is_confirmed = false;
     loop {
         tick.tick().await;
         let mut round = None;
-        // By a time that is not to be trusted, what is hot would be moved and what is kept deleted.
+        // With a clock that cannot be trusted, hot records would be moved and retained records deleted.
         while !gate.holds_sweeps() && gate.leads(TASK, TERM).await {
             let done = gate.archive_once().await;
             round = Some(done);
@@ -42,70 +43,78 @@ pub(crate) async fn archive(gate: Arc<Gate>) {
                 break;
             }
         }
-        // Who does not lead may do so next, and erase at any time: a wrong archive is told of at the start.
-        is_known = is_known
+        // A node that does not lead may lead next, and may erase at any time. So a wrong archive is reported
+        // at the start on every node.
+        is_confirmed = is_confirmed
             || match round {
                 Some(Round { failures, .. }) => failures == 0,
-                None => gate.knows_archive().await,
+                None => gate.confirm_archive().await,
             };
         if let Ok(archive) = gate.archive() {
-            archive.reading.forget_old();
+            archive.reader.evict_old();
         }
     }
 }
 
-/// What one round did.
+/// The result of one round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Round {
-    /// Records that moved.
+    /// Records that were moved.
     pub moved: usize,
-    /// Segments that were written again without what nothing points to.
+    /// Segments that were rewritten without records that no claim points to.
     pub rewritten: usize,
-    /// Objects that were deleted.
     pub deleted: usize,
-    /// Things that went wrong.
+    /// Steps that failed.
     pub failures: usize,
-    /// Whether there is more to do at once.
+    /// Whether another round can continue at once.
     pub is_partial: bool,
 }
 
 impl Gate {
-    /// Moves what has cooled and deletes what nothing points to any more, in a bounded number of steps. What goes wrong is
-    /// counted and told, and tried again the next time (CLM-17).
+    /// Moves cooled records, and deletes objects without pointers, in a bounded number of steps. Failures are
+    /// counted and logged, and the next round tries again (CLM-17).
     pub async fn archive_once(&self) -> Round {
         let mut round = Round::default();
-        match self.own_archive().await {
+        match self.confirmed_archive().await {
             Ok(archive) => {
                 let moved = self.move_cooled(archive, &mut round).await;
-                failed(moved, &mut round, "what has cooled was not moved to the archive");
+                count_failure(moved, &mut round, "cooled records could not be moved to the archive");
                 if round.moved == 0 && round.failures == 0 {
-                    failed(archive.prove().await, &mut round, UNUSABLE);
+                    count_failure(archive.prove().await, &mut round, UNUSABLE);
                 }
-                let rewritten = self.tighten(archive, &mut round).await;
-                failed(rewritten, &mut round, "what nothing points to was not taken out of segments");
+                let rewritten = self.rewrite_loose(archive, &mut round).await;
+                count_failure(
+                    rewritten,
+                    &mut round,
+                    "unreferenced records could not be removed from segments",
+                );
                 let deleted = self.delete_spent(archive, &mut round).await;
-                failed(deleted, &mut round, "what nothing points to was not deleted from the archive");
+                count_failure(
+                    deleted,
+                    &mut round,
+                    "unreferenced objects could not be deleted from the archive",
+                );
             }
-            Err(trouble) => failed(Err(trouble), &mut round, UNUSABLE),
+            Err(trouble) => count_failure(Err(trouble), &mut round, UNUSABLE),
         }
         match self.store().archive_backlog(self.clock().now()).await {
             Ok(backlog) => metrics::gauge!("events_archive_backlog").set(backlog as f64),
-            Err(error) => failed(Err(error.into()), &mut round, "what has cooled was not counted"),
+            Err(error) => count_failure(Err(error.into()), &mut round, "cooled records could not be counted"),
         }
         round.is_partial &= round.failures == 0;
         round
     }
 
-    /// The archive, if it is the one of this store.
-    async fn own_archive(&self) -> Result<&Arc<Archive>, Trouble> {
+    /// The archive, if it is this store's.
+    async fn confirmed_archive(&self) -> Result<&Arc<Archive>, Trouble> {
         let archive = self.archive()?;
         archive.identify(&**self.store()).await?;
         Ok(archive)
     }
 
-    async fn knows_archive(&self) -> bool {
+    async fn confirm_archive(&self) -> bool {
         let mut round = Round::default();
-        failed(self.own_archive().await.map(|_| ()), &mut round, UNUSABLE);
+        count_failure(self.confirmed_archive().await.map(|_| ()), &mut round, UNUSABLE);
         round.failures == 0
     }
 
@@ -115,13 +124,13 @@ impl Gate {
             let after = archive.progress().cooled;
             let cooled = self.store().cooled(after, now).await?;
             let mut left = vec![cooled.records];
-            while let Some(records) = left.pop().filter(|it| !it.is_empty()) {
+            while let Some(records) = left.pop().filter(|records| !records.is_empty()) {
                 match self.move_some(archive, records, now).await {
-                    Ok(Moved::All(moved)) => round.moved += moved,
-                    Ok(Moved::Halved(first, second)) => left.extend([second, first]),
-                    // One that is too large, or is not read back as it is, does not keep the others.
+                    Ok(MoveResult::All(moved)) => round.moved += moved,
+                    Ok(MoveResult::Split(first, second)) => left.extend([second, first]),
+                    // A record that is too large or does not read back must not block the others.
                     Err(one @ (Trouble::TooLarge { .. } | Trouble::Unkept { .. } | Trouble::Fault(_))) => {
-                        failed(Err(one), round, "a message was not moved to the archive");
+                        count_failure(Err(one), round, "a message could not be moved to the archive");
                     }
                     Err(trouble) => return Err(trouble),
                 }
@@ -135,31 +144,31 @@ impl Gate {
         Ok(())
     }
 
-    /// Copies records into one segment, verifies it, points to it and deletes what moved.
+    /// Copies records into one segment, verifies it, points to it and deletes the originals.
     async fn move_some(
         &self,
         archive: &Archive,
         records: Vec<Record>,
         now: Timestamp,
-    ) -> Result<Moved, Trouble> {
+    ) -> Result<MoveResult, Trouble> {
         let unkept = |number| Trouble::Unkept { number };
-        let Some(segment) = segment::write(&records) else { return halved(records, unkept) };
+        let Some(segment) = segment::write(&records) else { return split(records, unkept) };
         if segment.text.len() > bounds::ARCHIVE_SEGMENT_BYTES_MAX {
-            return halved(records, |number| Trouble::TooLarge { number });
+            return split(records, |number| Trouble::TooLarge { number });
         }
-        let last = records.iter().flat_map(|it| &it.claims).map(|it| it.expires_at).max();
+        let last = records.iter().flat_map(|record| &record.claims).map(|claim| claim.expires_at).max();
         let expires_at = last.unwrap_or(now);
         let new = NewSegment { object: segment.key.clone(), records: records.len(), expires_at };
         if !self.store().begin_segment(new, now).await? {
-            // It is being deleted: what belongs in it goes the next time.
-            return Ok(Moved::All(0));
+            // The same segment is being deleted; a later round moves these records.
+            return Ok(MoveResult::All(0));
         }
         match archive.put(&segment, &records).await {
-            Err(Trouble::Fault(_)) if are_unkept(&segment, &records) => return halved(records, unkept),
+            Err(Trouble::Fault(_)) if are_unreadable(&segment, &records) => return split(records, unkept),
             put => put?,
         }
         let pointed = records.into_iter().zip(segment.pointers).collect();
-        Ok(Moved::All(self.store().moved(pointed, now).await?))
+        Ok(MoveResult::All(self.store().moved(pointed, now).await?))
     }
 
     async fn delete_spent(&self, archive: &Archive, round: &mut Round) -> Result<(), Trouble> {
@@ -171,15 +180,19 @@ impl Gate {
             archive.identify(&**self.store()).await?;
         }
         for object in &spent {
-            // Another node may have taken over meanwhile.
+            // Another node may lead now.
             if !self.leads(TASK, TERM).await {
                 return Ok(());
             }
             match self.delete_ended(archive, object).await {
                 Ok(deleted) => round.deleted += usize::from(deleted),
-                // One that cannot be deleted does not keep the others.
+                // An object that cannot be deleted must not block the others.
                 Err(trouble) => {
-                    failed(Err(trouble), round, "what nothing points to was not deleted from the archive");
+                    count_failure(
+                        Err(trouble),
+                        round,
+                        "unreferenced objects could not be deleted from the archive",
+                    );
                 }
             }
         }
@@ -188,26 +201,26 @@ impl Gate {
     }
 }
 
-/// What became of records that were to be moved.
-enum Moved {
-    /// So many moved; the others changed meanwhile.
+/// The result of a move.
+enum MoveResult {
+    /// This number of records moved; the others changed meanwhile.
     All(usize),
-    /// They do not go into one segment.
-    Halved(Vec<Record>, Vec<Record>),
+    /// The records do not fit into one segment.
+    Split(Vec<Record>, Vec<Record>),
 }
 
-fn halved(mut records: Vec<Record>, alone: impl FnOnce(Serial) -> Trouble) -> Result<Moved, Trouble> {
+fn split(mut records: Vec<Record>, alone: impl FnOnce(Serial) -> Trouble) -> Result<MoveResult, Trouble> {
     if let [one] = records.as_slice() {
         return Err(alone(one.number));
     }
     let second = records.split_off(records.len() / 2);
-    Ok(Moved::Halved(records, second))
+    Ok(MoveResult::Split(records, second))
 }
 
-pub(super) fn failed(done: Result<(), Trouble>, round: &mut Round, what: &'static str) {
+pub(super) fn count_failure(done: Result<(), Trouble>, round: &mut Round, problem: &'static str) {
     if let Err(trouble) = done {
         round.failures += 1;
         metrics::counter!("events_archive_failures_total").increment(1);
-        tracing::warn!(error = &trouble as &dyn std::error::Error, "{what}");
+        tracing::warn!(error = &trouble as &dyn std::error::Error, "{problem}");
     }
 }

@@ -1,4 +1,4 @@
-//! Erasing what is in the archive: its segment is written again without what it said, and the old object deleted
+//! Erases content in the archive: its segment is rewritten without the content, and the old object is deleted
 //! (CLM-18).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,20 +12,20 @@ use snavio_store::{Act, Erasure};
 use super::Trouble;
 use crate::Gate;
 
-/// How often an erasure begins again because what is to be erased was moved meanwhile.
+/// The number of times that an erasure starts again because its records were moved meanwhile.
 const TRIES: usize = 5;
 
-/// What came of an erasure.
+/// The result of an erasure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Erased {
-    /// What the store says.
     pub erasure: Erasure,
-    /// Objects of the archive that are still to be deleted, or to be written again, and may have it in them.
+    /// The number of archive objects that are still to be deleted or rewritten and may have the content.
     pub objects_left: u64,
 }
 
 impl Gate {
-    /// Destroys what an id says, wherever it is, for somebody who may resolve conflicts of one tenant, or of all.
+    /// Destroys the content of an id in the store and in the archive. The caller may resolve the conflicts of
+    /// the tenant `decides_for`, or of all tenants if it is `None`.
     pub async fn erase(&self, id: &IdKey, decides_for: Option<&str>, act: Act) -> Result<Erased, Trouble> {
         let mut rewritten = Vec::new();
         let mut turn = None;
@@ -42,17 +42,17 @@ impl Gate {
             if turn.is_none() {
                 turn = Some(self.archive()?.rewriting.lock().await);
             }
-            rewritten = self.rewrite_without(id, act.at).await?;
+            rewritten = self.rewrite_erased(id, act.at).await?;
         }
         self.abandon(&rewritten).await;
         Ok(Erased { erasure: Erasure::Moved, objects_left: 0 })
     }
 
-    /// Writes the segments of an id again without what it says, and says where each of their records is now.
-    async fn rewrite_without(&self, id: &IdKey, at: Timestamp) -> Result<Vec<(Pointer, Pointer)>, Trouble> {
+    /// Rewrites the segments of an id without its content. Returns the old and new pointers of their records.
+    async fn rewrite_erased(&self, id: &IdKey, at: Timestamp) -> Result<Vec<(Pointer, Pointer)>, Trouble> {
         let archive = self.archive()?;
         let mut wanted: BTreeMap<String, Vec<(Pointer, Serial)>> = BTreeMap::new();
-        for claim in self.claims_ever(id).await?.iter().filter(|it| it.erased_at.is_none()) {
+        for claim in self.all_claims(id).await?.iter().filter(|stored| stored.erased_at.is_none()) {
             if let Some(pointer) = claim.pointer().transpose()? {
                 let of_object = wanted.entry(pointer.record.object.clone()).or_default();
                 of_object.push((pointer.record, claim.claim.message));
@@ -60,7 +60,8 @@ impl Gate {
         }
         let mut rewritten = Vec::new();
         for (object, pointers) in wanted {
-            let change = |pointer: &Pointer, record: Record| without(id, at, &pointers, pointer, record);
+            let change =
+                |pointer: &Pointer, record: Record| erased_record(id, at, &pointers, pointer, record);
             match self.rewrite(archive, &object, change).await {
                 Ok(some) => rewritten.extend(some),
                 Err(trouble) => {
@@ -72,30 +73,30 @@ impl Gate {
         Ok(rewritten)
     }
 
-    /// Deletes objects that nothing points to any more; what cannot be deleted now is the archiver's.
+    /// Deletes objects without pointers. The archiver deletes them later if they cannot be deleted now.
     async fn delete_old(&self, rewritten: &[(Pointer, Pointer)]) {
         let Ok(archive) = self.archive() else { return };
         for object in rewritten.iter().map(|(old, _)| &old.object).collect::<BTreeSet<_>>() {
             if let Err(trouble) = self.delete_ended(archive, object).await {
                 let error = &trouble as &dyn std::error::Error;
-                tracing::warn!(error, "what was erased is in an object that could not be deleted yet");
+                tracing::warn!(error, "erased content is in an object that could not be deleted yet");
             }
         }
     }
 }
 
-/// A record as it is after an erasure. One that claims of the id point to and that is another's is no reason to believe
-/// that the id's own is erased.
-fn without(
+/// A record after an erasure. A record of another message that the id's claims point to is a fault: it does
+/// not prove that the id's own record is erased.
+fn erased_record(
     id: &IdKey,
     at: Timestamp,
     pointers: &[(Pointer, Serial)],
     pointer: &Pointer,
     record: Record,
 ) -> Result<Record, Fault> {
-    if pointers.iter().any(|(it, number)| it == pointer && !record.is_of(id, *number)) {
+    if pointers.iter().any(|(known, number)| known == pointer && !record.is_of(id, *number)) {
         return Err(Fault::Record { object: pointer.object.clone(), place: pointer.place });
     }
-    let is_meant = record.message.id == id.id && record.message.tenant == id.tenant;
-    Ok(if is_meant { record.erased(at) } else { record })
+    let is_of_id = record.message.id == id.id && record.message.tenant == id.tenant;
+    Ok(if is_of_id { record.erased(at) } else { record })
 }

@@ -1,5 +1,6 @@
-//! Which archive is whose. Pointers and rows of a store are about one place; over another one, what is not there would be
-//! taken for deleted. So an object says which archive it is, and the store has it pinned: the first one that it used.
+//! The identity of an archive. The pointers and rows of a store refer to one archive. With another archive,
+//! missing objects would look deleted. So an object in the archive has the archive's name, and the store pins
+//! the name of the first archive that it used.
 
 use std::fmt;
 
@@ -9,13 +10,13 @@ use snavio_store::{ARCHIVE_UNCONFIRMED, Store};
 
 use super::{Archive, Trouble};
 
-/// The object that says which archive it is.
+/// The object with the archive's name.
 pub(super) const IDENTITY: &str = "claims/identity";
-/// What the store calls it.
+/// The name of the pin in the store.
 const PIN: &str = "archive";
 const BYTES_MAX: usize = 256;
 
-/// What an archive says of itself.
+/// The name that an archive has, if any.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said(pub Option<String>);
 
@@ -26,19 +27,20 @@ impl fmt::Display for Said {
 }
 
 impl Archive {
-    /// Whether this is the archive of the store, and of no other. One that has none yet takes this one.
+    /// Checks that this is the archive of the store and of no other store. A store without an archive takes
+    /// this one.
     pub(super) async fn identify(&self, store: &dyn Store) -> Result<(), Trouble> {
         if let Some(since) = store.note(ARCHIVE_UNCONFIRMED).await? {
             return Err(Trouble::Copy { since });
         }
         let pinned = store.pinned(PIN).await?;
-        let mut found = self.said().await?;
+        let mut found = self.stored_name().await?;
         let own = match pinned {
             Some(own) => own,
             None => {
                 let name = match found {
                     Some(name) => name,
-                    None => self.name_it().await?,
+                    None => self.set_name().await?,
                 };
                 found = Some(name.clone());
                 store.pin(PIN, &name).await?
@@ -50,7 +52,7 @@ impl Archive {
         Err(Trouble::Foreign { own, found: Said(found) })
     }
 
-    async fn said(&self) -> Result<Option<String>, Trouble> {
+    async fn stored_name(&self) -> Result<Option<String>, Trouble> {
         let Some(found) = self.objects.get(IDENTITY, BYTES_MAX).await? else { return Ok(None) };
         let name = String::from_utf8_lossy(&found.bytes).trim().to_owned();
         if name.is_empty() {
@@ -59,12 +61,12 @@ impl Archive {
         Ok(Some(name))
     }
 
-    /// Gives it a name, unless somebody else does so first.
-    async fn name_it(&self) -> Result<String, Trouble> {
+    /// Names the archive, unless another node does so first, and returns its name.
+    async fn set_name(&self) -> Result<String, Trouble> {
         match self.objects.replace(IDENTITY, self.name.clone().into(), None).await {
             Ok(()) => Ok(self.name.clone()),
             Err(ObjectsError::Changed { .. }) => {
-                self.said().await?.ok_or_else(|| Trouble::Missing { object: IDENTITY.to_owned() })
+                self.stored_name().await?.ok_or_else(|| Trouble::Missing { object: IDENTITY.to_owned() })
             }
             Err(error) => Err(error.into()),
         }

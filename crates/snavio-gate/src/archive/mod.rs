@@ -1,6 +1,7 @@
-//! The archive in object storage: where payloads and answers of claims are that have cooled (CLM-15 to CLM-18). One node
-//! moves them for all (`archiver.rs`); any node reads them back (`reading.rs`), and writes segments again without what is
-//! erased (`erasing.rs`, `rewriting.rs`). Which archive it is, an object in it says (`identity.rs`).
+//! The archive in object storage holds the messages and responses of claims that have cooled (CLM-15 to
+//! CLM-18). One node moves them for all nodes (`archiver.rs`). Any node reads them (`reading.rs`) and
+//! rewrites segments without erased records (`erasing.rs`, `rewriting.rs`). An object in the archive
+//! identifies it (`identity.rs`).
 
 mod archiver;
 mod erasing;
@@ -29,29 +30,30 @@ pub use erasing::Erased;
 pub use identity::Said;
 
 use self::identity::IDENTITY;
-use self::reading::Reading;
+use self::reading::SegmentReader;
 use crate::Gate;
 
-/// How hard segments are packed: harder saves little and takes long.
+/// The compression level of segments. A higher level saves little and takes long.
 const LEVEL: i32 = 3;
 
-/// An object that is written to see whether one can be.
+/// An object that is written to test whether the storage can be used.
 const PROOF: &str = "claims/proof";
 
-/// Segments in one place.
+/// The segments of one archive.
 pub struct Archive {
     objects: Objects,
-    /// What it is called if nobody has named it yet.
+    /// The archive's name, if no node has named it yet.
     name: String,
-    /// Whether something was written there and read back.
+    /// Whether an object was written to the storage and read back.
     is_proven: AtomicBool,
-    reading: Arc<Reading>,
-    /// Segments are written again one at a time: two at once would undo each other's work.
+    reader: Arc<SegmentReader>,
+    /// Held while a segment is rewritten: two concurrent rewrites would undo each other.
     rewriting: tokio::sync::Mutex<()>,
     progress: Mutex<Progress>,
 }
 
-/// How far the archiver came: the next round goes on from there, or what stays would keep it from what comes after.
+/// The archiver's position. The next round continues there. Otherwise records that cannot be moved would
+/// block those after them.
 #[derive(Debug, Default)]
 struct Progress {
     cooled: Option<CooledUpTo>,
@@ -59,79 +61,70 @@ struct Progress {
     spent: String,
 }
 
-/// Why something was not moved to the archive, or not read from there.
+/// The error of a move to the archive or of a read from it.
 #[derive(Debug, thiserror::Error)]
 pub enum Trouble {
-    /// The storage did not do what it was asked.
+    /// The object storage failed.
     #[error(transparent)]
     Objects(#[from] ObjectsError),
-    /// What is there is not what was written.
+    /// The content of an object is not as it was written.
     #[error(transparent)]
     Fault(#[from] Fault),
-    /// An object is not there.
+    /// An object is missing.
     #[error("{object} is not in the archive")]
-    Missing {
-        /// Which.
-        object: String,
-    },
-    /// It took too long.
+    Missing { object: String },
     #[error("the archive gave no answer in time")]
     Slow,
-    /// A record has more bytes than may be read back.
+    /// A record is larger than the archive can read back.
     #[error("message {number} and its answers are too large for the archive")]
-    TooLarge {
-        /// Which.
-        number: Serial,
-    },
-    /// A record does not read as it is, wherever it is written.
+    TooLarge { number: Serial },
+    /// A record does not read back as it was written, independent of the storage.
     #[error("message {number} and its answers would not come back from the archive as they are")]
-    Unkept {
-        /// Which.
-        number: Serial,
-    },
-    /// It is not the archive that the store's pointers lead to.
+    Unkept { number: Serial },
+    /// The store's pointers refer to another archive.
     #[error(
         "archive.url names another archive than this store's: {IDENTITY} there says {found}, and should say {own}; name \
          the same archive on all nodes, and where it was moved, move all of its objects, {IDENTITY} too"
     )]
     Foreign {
-        /// Which one is the store's.
+        /// The name of the store's archive.
         own: String,
-        /// What this one says it is.
+        /// The name in the configured archive.
         found: Said,
     },
-    /// The store is a copy, and the one that it was copied from may still have the archive.
+    /// The store is a copy, and the original store may still use the archive.
     #[error(
         "this store was restored at {since}: nothing is moved, rewritten or deleted in the archive until it is certain that \
          no node serves over the store that it is a copy of; then stop this node and run snavio restore \
          --takes-over-archive --data <folder> (over PostgreSQL see docs/guides/fleet.md)"
     )]
     Copy {
-        /// Since when it is one.
+        /// The time of the restore.
         since: String,
     },
-    /// What somebody else tried to read for all who wait did not come.
+    /// Another task's read failed, and this task waited for the same read.
     #[error(transparent)]
     Read(Arc<Self>),
-    /// This node was not told where the archive is.
+    /// This node has no archive configured.
     #[error("this node has no archive: set archive.url")]
     Unset,
-    /// It cannot be packed or unpacked.
-    #[error("it cannot be packed or unpacked")]
+    /// Compression or decompression failed.
+    #[error("a segment cannot be compressed or decompressed")]
     Packing(#[source] std::io::Error),
-    /// The store did not answer.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A task of this program ended before its time.
-    #[error("the work on it was not finished")]
+    /// A background task of this process ended early.
+    #[error("a background task ended early; try again")]
     Unfinished,
 }
 
 impl Archive {
-    /// Segments among these objects. It is called so if nobody has named it yet: no two may have one name.
+    /// An archive in this object storage. `name` is its name if no node has named it yet; every store needs a
+    /// different name.
     pub fn new(objects: Objects, name: String) -> Self {
         let (is_proven, progress, rewriting) = Default::default();
-        Self { objects, name, is_proven, reading: Arc::default(), rewriting, progress }
+        Self { objects, name, is_proven, reader: Arc::default(), rewriting, progress }
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
@@ -141,7 +134,8 @@ impl Archive {
     /// Writes a segment, reads it back and verifies every record (CLM-18).
     async fn put(&self, segment: &Segment, records: &[Record]) -> Result<(), Trouble> {
         let text = segment.text.clone();
-        let packed = apart(move || zstd::bulk::compress(&text, LEVEL)).await?.map_err(Trouble::Packing)?;
+        let packed =
+            run_blocking(move || zstd::bulk::compress(&text, LEVEL)).await?.map_err(Trouble::Packing)?;
         self.objects.put(&segment.key, packed.into()).await?;
         let text = self.text(&segment.key).await?;
         verify(segment, records, &text)?;
@@ -149,14 +143,15 @@ impl Archive {
         Ok(())
     }
 
-    /// Whether the place can be used at all: who names a wrong one hears of it before anything has cooled.
+    /// Tests whether the storage can be used, so that an operator learns of a wrong setting before any record
+    /// has cooled.
     async fn prove(&self) -> Result<(), Trouble> {
         if self.is_proven.load(Ordering::Relaxed) {
             return Ok(());
         }
         self.objects.put(PROOF, PROOF.into()).await?;
         let found = self.objects.get(PROOF, PROOF.len()).await?;
-        if found.is_none_or(|it| it.bytes != PROOF) {
+        if found.is_none_or(|object| object.bytes != PROOF) {
             return Err(Fault::Altered { object: PROOF.to_owned() }.into());
         }
         self.objects.delete(&[PROOF.to_owned()]).await?;
@@ -164,30 +159,30 @@ impl Archive {
         Ok(())
     }
 
-    /// The text of a segment as it is there.
+    /// The text of a segment, as the storage has it.
     async fn text(&self, object: &str) -> Result<Vec<u8>, Trouble> {
         let found = self.objects.get(object, bounds::ARCHIVE_SEGMENT_BYTES_MAX).await?;
         let packed: Bytes = found.ok_or_else(|| Trouble::Missing { object: object.to_owned() })?.bytes;
         let altered = Fault::Altered { object: object.to_owned() };
-        apart(move || unpacked(&packed)).await?.ok_or_else(|| altered.into())
+        run_blocking(move || unpacked(&packed)).await?.ok_or_else(|| altered.into())
     }
 
-    /// The record of a message, where a pointer says that it is.
+    /// Reads the record of a message at a pointer.
     async fn read(self: &Arc<Self>, pointer: Pointer, id: &IdKey, number: Serial) -> Result<Record, Trouble> {
         let (archive, object) = (Arc::clone(self), pointer.object.clone());
         let fetch = move || async move {
             let text = archive.text(&object).await?;
-            apart(move || Verified::new(&object, text)).await?.map_err(Trouble::from)
+            run_blocking(move || Verified::new(&object, text)).await?.map_err(Trouble::from)
         };
-        let segment = self.reading.segment(&pointer.object, fetch).await?;
+        let segment = self.reader.segment(&pointer.object, fetch).await?;
         let another = Fault::Record { object: pointer.object.clone(), place: pointer.place };
-        let record = self.reading.find(segment, pointer).await?;
-        // A pointer that was altered must not lead to somebody else's answer.
+        let record = self.reader.find(segment, pointer).await?;
+        // An altered pointer must not lead to another message's response.
         if record.is_of(id, number) { Ok(record) } else { Err(another.into()) }
     }
 }
 
-/// What was packed, unless it is not, or is more than a segment may have.
+/// Decompresses a segment; `None` if it is not valid or larger than a segment may be.
 fn unpacked(packed: &[u8]) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     let unpack = zstd::stream::read::Decoder::new(packed).ok()?;
@@ -195,7 +190,7 @@ fn unpacked(packed: &[u8]) -> Option<Vec<u8>> {
     (text.len() <= bounds::ARCHIVE_SEGMENT_BYTES_MAX).then_some(text)
 }
 
-/// Whether a text is a segment with these records, each where its pointer says.
+/// Verifies that a text is a segment with these records, each where its pointer says.
 fn verify(segment: &Segment, records: &[Record], text: &[u8]) -> Result<(), Trouble> {
     let found = segment::read_pointed(&segment.key, text)?;
     let written = segment.pointers.iter().zip(records);
@@ -205,13 +200,13 @@ fn verify(segment: &Segment, records: &[Record], text: &[u8]) -> Result<(), Trou
     Ok(())
 }
 
-/// Whether the records themselves do not read as they were written, whatever the place does to them.
-fn are_unkept(segment: &Segment, records: &[Record]) -> bool {
+/// Whether the records themselves do not read back as they were written, independent of the storage.
+fn are_unreadable(segment: &Segment, records: &[Record]) -> bool {
     verify(segment, records, &segment.text).is_err()
 }
 
 impl Gate {
-    /// What was answered to the delivery of a claim, from wherever it is (CLM-5, CLM-16).
+    /// The stored response of a claim's delivery, from the store or the archive (CLM-5, CLM-16).
     pub async fn answer_of(&self, claim: &StoredClaim, delivery: Serial) -> Result<Option<Answer>, Trouble> {
         if claim.archive.is_none() {
             let answer = self.store().answer(delivery).await?;
@@ -220,12 +215,12 @@ impl Gate {
                 return Ok(answer);
             }
         }
-        // It may have been moved since it was looked up, or written again.
+        // The response may have been moved, or its segment rewritten, since the claim was read.
         let id = IdKey { id: claim.key.id.clone(), tenant: claim.key.tenant.clone() };
-        let claims = self.claims_ever(&id).await?;
-        let Some(claim) = claims.into_iter().find(|it| it.key == claim.key) else { return Ok(None) };
+        let claims = self.all_claims(&id).await?;
+        let Some(claim) = claims.into_iter().find(|stored| stored.key == claim.key) else { return Ok(None) };
         let Some(pointer) = claim.pointer().transpose()? else { return Ok(None) };
-        // CLM-17: what is known without the archive does not wait for it.
+        // CLM-17: a response that is known without the archive does not depend on the archive.
         match pointer.answered {
             Answered::No => return Ok(None),
             Answered::With(status) if claim.erased_at.is_some() => {
@@ -237,17 +232,17 @@ impl Gate {
         Ok(record.answer(&claim.key.destination).cloned())
     }
 
-    /// A message under an id that is in the archive, if a claim points to it.
+    /// The archived message of an id, if a claim points to it.
     pub async fn archived_message(&self, id: &IdKey, number: Serial) -> Result<Option<Record>, Trouble> {
-        let claims = self.claims_ever(id).await?;
-        let of_message = claims.iter().filter(|it| it.claim.message == number);
+        let claims = self.all_claims(id).await?;
+        let of_message = claims.iter().filter(|stored| stored.claim.message == number);
         let Some(pointer) = of_message.filter_map(StoredClaim::pointer).next() else { return Ok(None) };
         self.archive()?.read(pointer?.record, id, number).await.map(Some)
     }
 
-    /// All claims under an id, those too whose time is over: they are kept for a hold, or for a conflict that nobody has
-    /// decided.
-    async fn claims_ever(&self, id: &IdKey) -> Result<Vec<StoredClaim>, StoreError> {
+    /// All claims of an id, including expired ones: they are kept for a legal hold, or for a conflict that is
+    /// not resolved.
+    async fn all_claims(&self, id: &IdKey) -> Result<Vec<StoredClaim>, StoreError> {
         self.store().claims_of(id, Timestamp(i64::MIN)).await
     }
 
@@ -256,8 +251,8 @@ impl Gate {
     }
 }
 
-/// Does what takes long on a thread of its own.
-async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Trouble> {
+/// Runs long work on a blocking thread.
+async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Trouble> {
     tokio::task::spawn_blocking(work).await.map_err(|_| Trouble::Unfinished)
 }
 
@@ -277,9 +272,9 @@ mod tests {
         Record { number, path, settled_at, hash_version: 1, message, claims: Vec::new(), erased_at: None }
     }
 
-    /// CLM-18: what is read back must be what was written, all of it and where it is pointed to.
+    /// CLM-18: a segment must read back completely and unchanged, with every record where its pointer says.
     #[test]
-    fn only_a_segment_that_reads_as_it_was_written_is_verified() {
+    fn altered_segment_fails_verification() {
         let records = [record("a"), record("b")];
         let segment = segment::write(&records).unwrap();
         assert!(verify(&segment, &records, &segment.text).is_ok());
@@ -290,26 +285,26 @@ mod tests {
             assert!(matches!(verify(&segment, &records, text), Err(Trouble::Fault(Fault::Altered { .. }))));
         }
         let swapped = [record("b"), record("a")];
-        assert!(verify(&segment, &swapped, &segment.text).is_err(), "another's records");
-        assert!(!are_unkept(&segment, &records), "whatever is wrong is the place's fault");
+        assert!(verify(&segment, &swapped, &segment.text).is_err(), "the records of another segment");
+        assert!(!are_unreadable(&segment, &records), "the records themselves are valid");
     }
 
-    /// CLM-17, CLM-18: one that would not come back is told from a place that alters what is put there.
+    /// CLM-17, CLM-18: a record that cannot be read back is distinguished from a storage that alters objects.
     #[test]
-    fn a_record_that_would_not_come_back_is_known_without_the_place() {
+    fn unreadable_record_is_detected_without_storage() {
         let mut odd = record("b");
         let event = event_intake("b", &notify(), at(0)).message.event.unwrap();
         odd.message.event =
             Some(EventEnvelope { metadata: Some("no JSON".to_owned()), ..(*event).clone() }.into());
         let records = [record("a"), odd];
         for (some, unkept) in [(&records[..], true), (&records[..1], false), (&records[1..], true)] {
-            assert_eq!(segment::write(some).is_none_or(|it| are_unkept(&it, some)), unkept);
+            assert_eq!(segment::write(some).is_none_or(|segment| are_unreadable(&segment, some)), unkept);
         }
     }
 
     /// CLM-17
     #[test]
-    fn who_wants_what_is_in_the_archive_is_told_when_to_come_back() {
+    fn refusal_of_unreadable_archive_has_retry_after() {
         for trouble in [Trouble::Unset, Trouble::Slow, Trouble::Missing { object: String::new() }] {
             let refusal = unreadable(&trouble);
             assert_eq!((refusal.reason, refusal.retry_after.is_some()), (Reason::Unavailable, true));

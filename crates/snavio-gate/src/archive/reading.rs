@@ -1,5 +1,5 @@
-//! Reading segments back for those who want something of them. Many who come together mostly want the same one: each is
-//! fetched and verified once for all of them, few at a time, and remembered for a moment.
+//! Reads segments for callers. Many concurrent callers mostly want the same segment. Each segment is fetched
+//! and verified once for all of them, a few at a time, and cached for a moment.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,63 +13,65 @@ use snavio_model::bounds;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-use super::{Trouble, apart};
+use super::{Trouble, run_blocking};
 
-/// How long things take at most.
+/// Time limits.
 #[derive(Debug, Clone, Copy)]
-struct Pace {
-    /// Fetching a segment, once it is its turn.
+struct ReadLimits {
+    /// The limit for fetching a segment, after it has got a place.
     fetching: Duration,
-    /// Waiting for one, turns of others included.
+    /// The limit for the whole wait, including the wait for a place.
     waiting: Duration,
-    /// Remembering one: what is erased should not stay in memory either.
+    /// The time that a segment is cached. It is short, because erased content should not stay in memory
+    /// either.
     remembering: Duration,
 }
 
-const PACE: Pace = Pace {
+const READ_LIMITS: ReadLimits = ReadLimits {
     fetching: Duration::from_secs(5),
     waiting: Duration::from_secs(30),
     remembering: Duration::from_secs(60),
 };
 
-type Fetched = Result<Arc<Verified>, Arc<Trouble>>;
-type Fetching = BoxFuture<'static, Fetched>;
+type FetchResult = Result<Arc<Verified>, Arc<Trouble>>;
+type Fetch = BoxFuture<'static, FetchResult>;
 
-/// Segments that are being fetched, and those that were a short while ago.
-pub(super) struct Reading {
-    pace: Pace,
+/// Segments in flight and cached segments.
+pub(super) struct SegmentReader {
+    time_limits: ReadLimits,
     places: Semaphore,
-    /// To find something in one takes a thread: not one for each of many who come together.
+    /// Bounds the blocking threads that search segments, so that many callers do not take one each.
     finding: Semaphore,
-    known: Mutex<Known>,
+    cache: Mutex<SegmentCache>,
 }
 
 #[derive(Default)]
-struct Known {
-    under_way: HashMap<String, WeakShared<Fetching>>,
+struct SegmentCache {
+    in_flight: HashMap<String, WeakShared<Fetch>>,
     /// Oldest first.
-    remembered: VecDeque<Remembered>,
+    cached: VecDeque<CachedSegment>,
 }
 
-struct Remembered {
+struct CachedSegment {
     object: String,
     since: Instant,
     segment: Arc<Verified>,
 }
 
-impl Default for Reading {
+impl Default for SegmentReader {
     fn default() -> Self {
-        Self::at(PACE)
+        Self::with_limits(READ_LIMITS)
     }
 }
 
-impl Reading {
-    fn at(pace: Pace) -> Self {
-        let places = || Semaphore::new(bounds::ARCHIVE_READS_AT_ONCE);
-        Self { pace, places: places(), finding: places(), known: Mutex::default() }
+impl SegmentReader {
+    fn with_limits(time_limits: ReadLimits) -> Self {
+        let (places, finding) = (bounds::ARCHIVE_READS_AT_ONCE, bounds::ARCHIVE_READS_AT_ONCE);
+        let (places, finding) = (Semaphore::new(places), Semaphore::new(finding));
+        Self { time_limits, places, finding, cache: Mutex::default() }
     }
 
-    /// A segment as it is remembered, or as it is fetched for all who wait for it.
+    /// Returns a segment from the cache, or fetches it once for all callers that wait for it.
     pub(super) async fn segment<F>(
         self: &Arc<Self>,
         object: &str,
@@ -79,88 +81,89 @@ impl Reading {
         F: Future<Output = Result<Verified, Trouble>> + Send + 'static,
     {
         let fetching = {
-            let mut known = self.known();
-            known.forget_old(self.pace.remembering);
-            if let Some(segment) = known.recall(object) {
+            let mut cache = self.cache();
+            cache.evict_old(self.time_limits.remembering);
+            if let Some(segment) = cache.get(object) {
                 return Ok(segment);
             }
-            match known.under_way.get(object).and_then(WeakShared::upgrade) {
+            match cache.in_flight.get(object).and_then(WeakShared::upgrade) {
                 Some(fetching) => fetching,
-                None => self.begin(&mut known, object, fetch()),
+                None => self.begin(&mut cache, object, fetch()),
             }
         };
-        let fetched = timeout(self.pace.waiting, fetching).await.map_err(|_| Trouble::Slow)?;
+        let fetched = timeout(self.time_limits.waiting, fetching).await.map_err(|_| Trouble::Slow)?;
         fetched.map_err(Trouble::Read)
     }
 
     fn begin(
         self: &Arc<Self>,
-        known: &mut Known,
+        cache: &mut SegmentCache,
         object: &str,
         fetch: impl Future<Output = Result<Verified, Trouble>> + Send + 'static,
-    ) -> Shared<Fetching> {
-        let (reading, key) = (Arc::clone(self), object.to_owned());
-        let fetching: Fetching = async move {
-            let fetched = reading.in_turn(fetch).await.map(Arc::new).map_err(Arc::new);
-            let mut known = reading.known();
-            known.under_way.remove(&key);
+    ) -> Shared<Fetch> {
+        let (reader, key) = (Arc::clone(self), object.to_owned());
+        let fetching: Fetch = async move {
+            let fetched = reader.with_place(fetch).await.map(Arc::new).map_err(Arc::new);
+            let mut cache = reader.cache();
+            cache.in_flight.remove(&key);
             if let Ok(segment) = &fetched {
-                known.remember(key, Arc::clone(segment));
+                cache.insert(key, Arc::clone(segment));
             }
             fetched
         }
         .boxed();
         let fetching = fetching.shared();
-        // Nobody waits any more for some of the others.
-        known.under_way.retain(|_, it| it.upgrade().is_some());
-        known.under_way.extend(fetching.downgrade().map(|it| (object.to_owned(), it)));
+        // Remove fetches that no caller waits for.
+        cache.in_flight.retain(|_, fetch| fetch.upgrade().is_some());
+        cache.in_flight.extend(fetching.downgrade().map(|fetch| (object.to_owned(), fetch)));
         fetching
     }
 
-    /// The time it may take begins when it is its turn: however many come together, all of them get there.
-    async fn in_turn<T>(&self, fetch: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
+    /// The time limit begins when the fetch gets a place, so that every one of many concurrent fetches gets
+    /// its full time.
+    async fn with_place<T>(&self, fetch: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
         let _place = self.places.acquire().await.map_err(|_| Trouble::Unfinished)?;
-        timeout(self.pace.fetching, fetch).await.unwrap_or(Err(Trouble::Slow))
+        timeout(self.time_limits.fetching, fetch).await.unwrap_or(Err(Trouble::Slow))
     }
 
-    /// The record of a segment that a pointer names.
+    /// The record at a pointer in a segment.
     pub(super) async fn find(&self, segment: Arc<Verified>, pointer: Pointer) -> Result<Record, Trouble> {
         let _place = self.finding.acquire().await.map_err(|_| Trouble::Unfinished)?;
-        apart(move || segment.find(&pointer)).await?.map_err(Trouble::from)
+        run_blocking(move || segment.find(&pointer)).await?.map_err(Trouble::from)
     }
 
-    /// Forgets what was remembered for long enough.
-    pub(super) fn forget_old(&self) {
-        self.known().forget_old(self.pace.remembering);
+    /// Removes cached segments that are too old.
+    pub(super) fn evict_old(&self) {
+        self.cache().evict_old(self.time_limits.remembering);
     }
 
-    /// Forgets a segment whose object is gone.
-    pub(super) fn forget(&self, object: &str) {
-        self.known().remembered.retain(|it| it.object != object);
+    /// Removes a segment from the cache after its object was deleted.
+    pub(super) fn evict(&self, object: &str) {
+        self.cache().cached.retain(|segment| segment.object != object);
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cache(&self) -> MutexGuard<'_, SegmentCache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
-    fn recall(&self, object: &str) -> Option<Arc<Verified>> {
-        self.remembered.iter().find(|it| it.object == object).map(|it| Arc::clone(&it.segment))
+impl SegmentCache {
+    fn get(&self, object: &str) -> Option<Arc<Verified>> {
+        self.cached.iter().find(|cached| cached.object == object).map(|cached| Arc::clone(&cached.segment))
     }
 
-    fn remember(&mut self, object: String, segment: Arc<Verified>) {
-        self.remembered.push_back(Remembered { object, since: Instant::now(), segment });
-        let mut bytes: usize = self.remembered.iter().map(|it| it.segment.bytes()).sum();
+    fn insert(&mut self, object: String, segment: Arc<Verified>) {
+        self.cached.push_back(CachedSegment { object, since: Instant::now(), segment });
+        let mut bytes: usize = self.cached.iter().map(|cached| cached.segment.bytes()).sum();
         while bytes > bounds::ARCHIVE_REMEMBERED_BYTES_MAX
-            && let Some(oldest) = self.remembered.pop_front()
+            && let Some(oldest) = self.cached.pop_front()
         {
             bytes -= oldest.segment.bytes();
         }
     }
 
-    fn forget_old(&mut self, remembering: Duration) {
-        self.remembered.retain(|it| it.since.elapsed() < remembering);
+    fn evict_old(&mut self, remembering: Duration) {
+        self.cached.retain(|cached| cached.since.elapsed() < remembering);
     }
 }
 
@@ -176,7 +179,7 @@ mod tests {
 
     use super::*;
 
-    /// A segment of about so many bytes.
+    /// A segment of about this size.
     fn verified(bytes: usize) -> Verified {
         let mut message = message("acme/billing", "a", at(0));
         message.payload = vec![b'x'; bytes * 3 / 4].into();
@@ -194,7 +197,7 @@ mod tests {
         Verified::new(&segment.key, segment.text).unwrap()
     }
 
-    /// How often something was fetched, and how many at once.
+    /// The number of fetches, in total and at the same time.
     #[derive(Default)]
     struct Fetches {
         all: AtomicUsize,
@@ -203,6 +206,9 @@ mod tests {
     }
 
     impl Fetches {
+        fn count(&self) -> usize {
+            self.all.load(Ordering::Relaxed)
+        }
         async fn take(self: Arc<Self>, time: Duration) -> Result<Verified, Trouble> {
             self.all.fetch_add(1, Ordering::Relaxed);
             let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
@@ -213,65 +219,80 @@ mod tests {
         }
     }
 
-    /// CLM-16: a batch of replays, all from one segment.
+    /// CLM-16: a batch of duplicates, all from one segment.
     #[tokio::test]
-    async fn many_who_want_one_segment_have_it_fetched_once() {
+    async fn segment_is_fetched_once_for_all_callers() {
         let fetches = Arc::new(Fetches::default());
         let fetch = || Arc::clone(&fetches).take(Duration::from_millis(100));
-        let count = || fetches.all.load(Ordering::Relaxed);
-        let reading = Arc::new(Reading::default());
-        let all = join_all((0..500).map(|_| reading.segment("one", fetch))).await;
+
+        let reader = Arc::new(SegmentReader::default());
+        let all = join_all((0..500).map(|_| reader.segment("one", fetch))).await;
         assert!(all.iter().all(Result::is_ok));
-        assert!(reading.segment("one", fetch).await.is_ok());
-        assert_eq!(count(), 1, "and it is remembered");
-        reading.forget("one");
-        assert!(reading.segment("one", fetch).await.is_ok());
-        assert_eq!(count(), 2, "until its object is gone");
-        let forgetful = Arc::new(Reading::at(Pace { remembering: Duration::ZERO, ..PACE }));
+        assert!(reader.segment("one", fetch).await.is_ok());
+        assert_eq!(fetches.count(), 1, "the segment is cached");
+        reader.evict("one");
+        assert!(reader.segment("one", fetch).await.is_ok());
+        assert_eq!(fetches.count(), 2, "it is fetched again after its object was deleted");
+        let forgetful =
+            Arc::new(SegmentReader::with_limits(ReadLimits { remembering: Duration::ZERO, ..READ_LIMITS }));
         for _ in 0..2 {
             assert!(forgetful.segment("one", fetch).await.is_ok());
         }
-        assert_eq!(count(), 4, "or its time is over");
+        assert_eq!(fetches.count(), 4, "it is fetched again after its time in the cache");
     }
 
-    /// CLM-16: a batch of replays, each from another segment: few are in memory at once, and all of them get there.
+    /// CLM-16: a batch of duplicates, each from another segment: only a few are in memory at once, and all
+    /// are served.
     #[tokio::test]
-    async fn many_who_want_different_segments_wait_for_their_turns() {
+    async fn fetches_of_many_segments_are_bounded() {
         let fetches = Arc::new(Fetches::default());
-        let reading = Arc::new(Reading::at(Pace { fetching: Duration::from_secs(1), ..PACE }));
-        let wanted: Vec<_> = (0..60).map(|it| it.to_string()).collect();
+        let reader = Arc::new(SegmentReader::with_limits(ReadLimits {
+            fetching: Duration::from_secs(1),
+            ..READ_LIMITS
+        }));
+        let wanted: Vec<_> = (0..60).map(|number| number.to_string()).collect();
         let fetch = || Arc::clone(&fetches).take(Duration::from_millis(100));
-        let all = join_all(wanted.iter().map(|it| reading.segment(it, fetch))).await;
-        assert!(all.iter().all(Result::is_ok), "waiting is not what takes too long");
+        let all = join_all(wanted.iter().map(|object| reader.segment(object, fetch))).await;
+        assert!(all.iter().all(Result::is_ok), "the wait for a place does not count");
         assert_eq!(fetches.most.load(Ordering::Relaxed), bounds::ARCHIVE_READS_AT_ONCE);
     }
 
     /// CLM-17
     #[tokio::test]
-    async fn nobody_waits_for_ever() {
-        let never = || std::future::pending::<Result<Verified, Trouble>>();
-        let (short, long) = (Duration::from_millis(50), Duration::from_secs(60));
-        let reading = Arc::new(Reading::at(Pace { fetching: short, waiting: long, ..PACE }));
-        let both = tokio::join!(reading.segment("one", never), reading.segment("one", never));
-        for slow in [both.0, both.1] {
-            assert!(matches!(slow, Err(Trouble::Read(it)) if matches!(*it, Trouble::Slow)));
+    async fn archive_read_times_out() {
+        fn never() -> std::future::Pending<Result<Verified, Trouble>> {
+            std::future::pending()
         }
-        let reading = Arc::new(Reading::at(Pace { fetching: long, waiting: short, ..PACE }));
-        assert!(matches!(reading.segment("one", never).await, Err(Trouble::Slow)));
-        assert!(reading.segment("one", async || Ok(verified(1))).await.is_ok(), "nor does the next one");
+        let (short, long) = (Duration::from_millis(50), Duration::from_secs(60));
+        let reader = Arc::new(SegmentReader::with_limits(ReadLimits {
+            fetching: short,
+            waiting: long,
+            ..READ_LIMITS
+        }));
+        let both = tokio::join!(reader.segment("one", never), reader.segment("one", never));
+        for slow in [both.0, both.1] {
+            assert!(matches!(slow, Err(Trouble::Read(cause)) if matches!(*cause, Trouble::Slow)));
+        }
+        let reader = Arc::new(SegmentReader::with_limits(ReadLimits {
+            fetching: long,
+            waiting: short,
+            ..READ_LIMITS
+        }));
+        assert!(matches!(reader.segment("one", never).await, Err(Trouble::Slow)));
+        assert!(reader.segment("one", async || Ok(verified(1))).await.is_ok(), "the next fetch succeeds");
     }
 
     /// CLM-16
     #[tokio::test]
-    async fn what_is_remembered_is_bounded() {
-        let reading = Arc::new(Reading::default());
+    async fn segment_cache_is_bounded() {
+        let reader = Arc::new(SegmentReader::default());
         let bytes = bounds::ARCHIVE_REMEMBERED_BYTES_MAX / 4;
         for object in ["a", "b", "c", "d", "e"] {
-            reading.segment(object, async move || Ok(verified(bytes))).await.unwrap();
+            reader.segment(object, async move || Ok(verified(bytes))).await.unwrap();
         }
-        let remembered: Vec<_> = reading.known().remembered.iter().map(|it| it.object.clone()).collect();
-        assert_eq!(remembered, ["c", "d", "e"], "with what comes with each, three of them fit");
-        reading.segment("large", async move || Ok(verified(5 * bytes))).await.unwrap();
-        assert!(reading.known().remembered.is_empty(), "it is too large to be remembered");
+        let cached: Vec<_> = reader.cache().cached.iter().map(|cached| cached.object.clone()).collect();
+        assert_eq!(cached, ["c", "d", "e"], "three segments with their overhead fit");
+        reader.segment("large", async move || Ok(verified(5 * bytes))).await.unwrap();
+        assert!(reader.cache().cached.is_empty(), "it is too large for the cache");
     }
 }

@@ -1,31 +1,36 @@
-//! Writing segments again: with what claims point to and nothing else. What is left over in a segment, because whoever
-//! moved was interrupted or a message changed meanwhile, could be found by nobody, and erased by nobody (CLM-18).
+//! Rewrites segments, with only the records that claims point to. An interrupted move or a message that
+//! changed meanwhile leaves unreferenced records in a segment. Such records could be neither found nor erased
+//! (CLM-18).
 
 use std::collections::{BTreeSet, HashSet};
 
 use snavio_model::archive::{Fault, Pointer, Record, segment};
 use snavio_store::NewSegment;
 
-use super::archiver::failed;
-use super::{Archive, Round, Trouble, apart};
+use super::archiver::count_failure;
+use super::{Archive, Round, Trouble, run_blocking};
 use crate::Gate;
 
-/// Segments that are written again in one round.
+/// Segments that are rewritten in one round.
 const REWRITTEN_AT_ONCE: usize = 10;
 
 impl Gate {
-    /// Writes segments again that have something in them which nothing points to.
-    pub(super) async fn tighten(&self, archive: &Archive, round: &mut Round) -> Result<(), Trouble> {
+    /// Rewrites segments that have unreferenced records.
+    pub(super) async fn rewrite_loose(&self, archive: &Archive, round: &mut Round) -> Result<(), Trouble> {
         let after = archive.progress().loose.clone();
         let loose = self.store().loose_segments(&after, REWRITTEN_AT_ONCE).await?;
         let last = loose.last().filter(|_| loose.len() == REWRITTEN_AT_ONCE);
         archive.progress().loose = last.cloned().unwrap_or_default();
         for object in &loose {
-            match self.tighten_one(archive, object).await {
+            match self.rewrite_one(archive, object).await {
                 Ok(()) => round.rewritten += 1,
-                // One that cannot be read does not keep the others.
+                // A segment that cannot be read must not block the others.
                 Err(trouble) => {
-                    failed(Err(trouble), round, "what nothing points to was not taken out of a segment");
+                    count_failure(
+                        Err(trouble),
+                        round,
+                        "unreferenced records could not be removed from a segment",
+                    );
                 }
             }
         }
@@ -33,7 +38,7 @@ impl Gate {
         Ok(())
     }
 
-    async fn tighten_one(&self, archive: &Archive, object: &str) -> Result<(), Trouble> {
+    async fn rewrite_one(&self, archive: &Archive, object: &str) -> Result<(), Trouble> {
         let _turn = archive.rewriting.lock().await;
         let rewritten = self.rewrite(archive, object, |_, record| Ok(record)).await?;
         if !self.store().repoint(rewritten.clone()).await? {
@@ -42,8 +47,9 @@ impl Gate {
         Ok(())
     }
 
-    /// Writes a segment again with those of its records that claims point to, each as `change` leaves it, and says where
-    /// they are now: nowhere if nothing points to it, or the new one is being deleted.
+    /// Rewrites a segment with the records that claims point to, each as `change` returns it. Returns the old
+    /// and new pointers. The result is empty if no claim points to the segment, or if the new segment is
+    /// being deleted.
     pub(super) async fn rewrite(
         &self,
         archive: &Archive,
@@ -53,14 +59,14 @@ impl Gate {
         archive.identify(&**self.store()).await?;
         let mut pointed: HashSet<_> = self.store().pointed(object).await?.into_iter().collect();
         let text = match archive.text(object).await {
-            // Somebody else wrote it again meanwhile.
+            // Another task rewrote the segment meanwhile.
             Err(Trouble::Missing { .. }) if self.store().pointed(object).await?.is_empty() => {
                 return Ok(Vec::new());
             }
             text => text?,
         };
         let key = object.to_owned();
-        let there = apart(move || segment::read_pointed(&key, &text)).await??;
+        let there = run_blocking(move || segment::read_pointed(&key, &text)).await??;
         let (mut old, mut records) = (Vec::new(), Vec::new());
         for (pointer, record) in there.into_iter().filter(|(pointer, _)| pointed.remove(pointer)) {
             records.push(change(&pointer, record)?);
@@ -72,7 +78,7 @@ impl Gate {
         let Some(new) = segment::write(&records) else { return Ok(Vec::new()) };
         if new.key != object {
             let now = self.clock().now();
-            let last = records.iter().flat_map(|it| &it.claims).map(|it| it.expires_at).max();
+            let last = records.iter().flat_map(|record| &record.claims).map(|claim| claim.expires_at).max();
             let (key, expires_at) = (new.key.clone(), last.unwrap_or(now));
             let segment = NewSegment { object: key, records: records.len(), expires_at };
             if !self.store().begin_segment(segment, now).await? {
@@ -83,24 +89,25 @@ impl Gate {
         Ok(old.into_iter().zip(new.pointers).collect())
     }
 
-    /// Lets go of what was written again and is not pointed to after all: it says what others may just have erased.
+    /// Gives up rewritten segments that got no pointers after all: they may contain content that was just
+    /// erased.
     pub(super) async fn abandon(&self, rewritten: &[(Pointer, Pointer)]) {
         for object in rewritten.iter().map(|(_, new)| &new.object).collect::<BTreeSet<_>>() {
             if let Err(error) = self.store().settle_segment(object, self.clock().now()).await {
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, object, "a segment that nothing points to is left for an hour");
+                tracing::warn!(error, object, "an unreferenced segment is left for an hour");
             }
         }
     }
 
-    /// Deletes the object of a segment that is ending, and says whether it was: the row is asked just before, because
-    /// another node may have deleted it meanwhile and somebody written it again.
+    /// Deletes the object of a segment that is ending. Returns whether it did. It asks the store just before,
+    /// because another node may have deleted the segment meanwhile, and a third may have written it again.
     pub(super) async fn delete_ended(&self, archive: &Archive, object: &String) -> Result<bool, Trouble> {
         if !self.store().is_ending(object).await? {
             return Ok(false);
         }
         archive.objects.delete(std::slice::from_ref(object)).await?;
-        archive.reading.forget(object);
+        archive.reader.evict(object);
         self.store().forget_segment(object, self.clock().now()).await?;
         Ok(true)
     }
@@ -129,10 +136,10 @@ mod tests {
         }
     }
 
-    /// CLM-18: between the list of what is ending and the deletion, another node may have deleted it, and somebody
-    /// written the same again.
+    /// CLM-18: between the list of ending segments and the deletion, another node may have deleted the
+    /// object, and a third may have written it again.
     #[tokio::test(flavor = "multi_thread")]
-    async fn an_object_is_deleted_only_while_its_row_says_so() {
+    async fn object_is_deleted_only_while_its_segment_ends() {
         let folder = tempfile::tempdir().unwrap();
         let store: Arc<dyn Store> =
             Arc::new(EmbeddedStore::open(&Options::new(folder.path().join("data"))).unwrap());
@@ -156,14 +163,14 @@ mod tests {
         store.settle_segment(&object, later).await.unwrap();
         let spent = store.spent_segments("", 10, later).await.unwrap();
         assert_eq!(spent, std::slice::from_ref(&object));
-        // Another deletes it, and the same is written again.
+        // Another node deletes the object, and the same segment is written again.
         store.forget_segment(&object, later).await.unwrap();
         assert!(store.begin_segment(new, later).await.unwrap());
         archive.put(&segment, &records).await.unwrap();
-        assert!(!gate.delete_ended(&archive, &object).await.unwrap(), "it is being moved");
+        assert!(!gate.delete_ended(&archive, &object).await.unwrap(), "the segment is being moved");
         let pointed = records.into_iter().zip(segment.pointers).collect();
         assert_eq!(store.moved(pointed, later).await.unwrap(), 1);
-        assert!(!gate.delete_ended(&archive, &object).await.unwrap(), "it is pointed to");
+        assert!(!gate.delete_ended(&archive, &object).await.unwrap(), "claims point to the segment");
         assert!(archive.text(&object).await.is_ok());
         gate.stop().await;
     }

@@ -1,9 +1,10 @@
-//! The committer: requests hand in their intakes, and whatever waits is settled together, in turns by tenant.
+//! The committer gathers the intakes of many requests and settles them in batches, fairly between tenants.
 //!
-//! No timer and no thread: whoever hands in while nothing is under way begins a batch, and the end of a batch
-//! begins the next with what has come meanwhile. As many batches at a time as the store says it can use; where it is
-//! one, what came first is settled first. Of an entity whose messages are ordered that is so in any case: none of them is
-//! in two batches at a time (ORD-3).
+//! It has no timer and no thread. A request that submits intakes while no batch is in flight starts a batch.
+//! The end of a batch starts the next one with the intakes that came meanwhile. The store says how many
+//! batches may be in flight. With one batch at a time, intakes are settled in the order in which they came.
+//! For the messages of an ordered entity this order holds in any case: an entity is in at most one batch at a
+//! time (ORD-3).
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,33 +22,33 @@ use snavio_store::{Store, StoreError};
 use crate::commit::ticket::{Answers, Held, Ticket};
 use crate::pipeline::memory::Reservation;
 
-/// Why an intake was not settled, as far as is known.
+/// Why an intake was not settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The tenant's part of the room, or the whole of it, is full. Nothing was written.
+    /// The tenant's share of the intake, or the whole intake, is full. Nothing was written.
     Full,
-    /// The store said no, or is closing. Nothing was written.
+    /// The store refused or is closing. Nothing was written.
     Store,
-    /// The store let go of the batch without a word: it may have been written (MSG-12).
+    /// The store dropped the batch without an answer. The batch may have been written (MSG-12).
     Lost,
 }
 
-/// What became of an intake.
+/// The result for one intake.
 pub(crate) type Settled = Result<Settlement, Failure>;
 
-/// An intake and its reservation in the node's memory, which ends before the answer is given.
+/// An intake and its reservation in the node's memory. The reservation ends before the result is returned.
 pub(crate) struct Submission {
     pub(crate) intake: Intake,
-    /// Nothing where the message is not reserved.
+    /// `None` if the message is not reserved.
     pub(crate) reservation: Option<Reservation>,
 }
 
-struct Waiting {
+struct WaitingIntake {
     intake: Intake,
     reply: Reply,
 }
 
-/// The place of an intake among those it was handed in with.
+/// Returns the result of one intake to its request.
 struct Reply {
     ticket: Arc<Ticket<Settled>>,
     place: usize,
@@ -55,7 +56,7 @@ struct Reply {
 }
 
 impl Reply {
-    /// Ends the reservation of what was not accepted, and gives the answer.
+    /// Ends the reservation of a message that was not accepted, and returns the result.
     fn answer(self, settled: Settled) {
         let Self { ticket, place, reservation } = self;
         if let Some(reservation) = reservation {
@@ -65,50 +66,56 @@ impl Reply {
     }
 }
 
-/// Takes intakes from many requests.
+/// Settles the intakes of many requests in batches.
 pub(crate) struct Committer(Arc<Shared>);
 
 struct Shared {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     intakes: Mutex<Intakes>,
-    /// Fires when nothing is under way any more.
+    /// Notified when no batch is in flight any more.
     idle: Condvar,
     messages_per_batch: Histogram,
     portion: usize,
 }
 
 struct Intakes {
-    queue: FairQueue<Waiting>,
-    /// Batches that are with the store; the end of each takes the next.
+    queue: FairQueue<WaitingIntake>,
+    /// The number of batches that the store is settling. The end of each one takes the next.
     under_way: usize,
-    /// The entities of their messages: the next one of an entity is taken once those before it are settled.
+    /// The ordered entities of the batches in flight. An entity's next message is taken after the batch with
+    /// its previous one has ended.
     entities: HashSet<EntityKey>,
     closed: bool,
 }
 
+fn id_key(intake: &Intake) -> IdKey {
+    IdKey { id: intake.message.id.clone(), tenant: intake.message.tenant.clone() }
+}
+
 impl Intakes {
-    /// Takes what may be settled beside the batches that are under way; nothing if all of it must wait for them. What is of
-    /// an entity of theirs steps aside, and all that is of an entity, or has the id, of what has stepped aside before it: what
-    /// an id means is what came first under it.
-    fn take(&mut self) -> Vec<Waiting> {
+    /// Takes the next batch of intakes that may be settled beside the batches in flight. The batch is empty
+    /// if every waiting intake must wait for them.
+    ///
+    /// A message of an entity in flight is passed over. Later messages with an entity or an id of a passed
+    /// message are passed over, too, because the content that an id stands for is decided by the first
+    /// message with that id.
+    fn take(&mut self) -> Vec<WaitingIntake> {
         let Self { queue, entities, .. } = self;
         let mut passed: HashSet<EntityKey> = HashSet::new();
         let mut passed_ids: HashSet<IdKey> = HashSet::new();
-        let id_of = |it: &Intake| IdKey { id: it.message.id.clone(), tenant: it.message.tenant.clone() };
-        let is_free = |it: &Waiting| {
-            let is_free = !it.intake.entities().any(|key| entities.contains(key) || passed.contains(key))
-                && (passed_ids.is_empty() || !passed_ids.contains(&id_of(&it.intake)));
+        let is_free = |WaitingIntake { intake, .. }: &WaitingIntake| {
+            let is_free = !intake.entities().any(|key| entities.contains(key) || passed.contains(key))
+                && (passed_ids.is_empty() || !passed_ids.contains(&id_key(intake)));
             if !is_free {
-                passed_ids.insert(id_of(&it.intake));
-                let new: Vec<_> =
-                    it.intake.entities().filter(|key| !passed.contains(*key)).cloned().collect();
+                passed_ids.insert(id_key(intake));
+                let new: Vec<_> = intake.entities().filter(|key| !passed.contains(*key)).cloned().collect();
                 passed.extend(new);
             }
             is_free
         };
         let batch = queue.take_free(bounds::COMMIT_MESSAGES_MAX, bounds::COMMIT_BYTES_MAX, is_free);
-        entities.extend(batch.iter().flat_map(|it| it.intake.entities()).cloned());
+        entities.extend(batch.iter().flat_map(|waiting| waiting.intake.entities()).cloned());
         batch
     }
 }
@@ -126,49 +133,52 @@ impl Committer {
         Self(Arc::new(Shared { store, clock, intakes, idle: Condvar::new(), messages_per_batch, portion }))
     }
 
-    /// Hands in intakes in their order; the answers come when each has its commit, or cannot have one, and until
-    /// then something is held.
+    /// Submits intakes in their order. Each result comes after the commit of its intake, or when it cannot be
+    /// committed. `held` is dropped after the last result.
     pub(crate) fn settle(&self, submissions: Vec<Submission>, held: Held) -> Answers<Settled> {
         let (ticket, answers) = Ticket::for_answers(submissions.len(), held);
         let mut refused = Vec::new();
-        let mut line = self.0.lock();
+        let mut intakes = self.0.lock();
         for (place, Submission { intake, reservation }) in submissions.into_iter().enumerate() {
             let reply = Reply { ticket: Arc::clone(&ticket), place, reservation };
-            if line.closed {
+            if intakes.closed {
                 refused.push((reply, Failure::Store));
                 continue;
             }
             let tenant = intake.message.tenant.clone();
             let size = intake.size();
-            if let Err(Waiting { reply, .. }) = line.queue.push(&tenant, size, Waiting { intake, reply }) {
+            if let Err(WaitingIntake { reply, .. }) =
+                intakes.queue.push(&tenant, size, WaitingIntake { intake, reply })
+            {
                 refused.push((reply, Failure::Full));
             }
         }
-        drop(line);
+        drop(intakes);
         for (reply, failure) in refused {
             reply.answer(Err(failure));
         }
-        self.0.begin_batches();
+        self.0.start_batches();
         answers
     }
 
-    /// As much as one request hands in at a time, an event counting once for each destination: half of its tenant's part, or
-    /// one large request of events for many would be refused for its own sake.
+    /// The number of messages that one request submits at a time; an event counts once for each destination.
+    /// It is half of the tenant's share, because a large request of events with many destinations would
+    /// otherwise be refused because of its own size.
     pub(crate) fn portion(&self) -> usize {
         self.0.portion
     }
 
-    /// Messages that wait for a batch.
+    /// The number of messages that wait for a batch.
     pub(crate) fn waiting(&self) -> usize {
         self.0.lock().queue.len()
     }
 
-    /// Takes nothing more, and returns when all that waited is settled.
+    /// Refuses new intakes, and returns when all waiting intakes are settled.
     pub(crate) fn close(&self) {
-        let mut line = self.0.lock();
-        line.closed = true;
-        while line.under_way > 0 {
-            line = self.0.idle.wait(line).unwrap_or_else(PoisonError::into_inner);
+        let mut intakes = self.0.lock();
+        intakes.closed = true;
+        while intakes.under_way > 0 {
+            intakes = self.0.idle.wait(intakes).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
@@ -178,48 +188,53 @@ impl Shared {
         self.intakes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins as many batches as may be under way, and as there are.
-    fn begin_batches(self: &Arc<Self>) {
-        while let Some(batch) = self.begin() {
+    /// Starts batches while the store permits another one and intakes wait.
+    fn start_batches(self: &Arc<Self>) {
+        while let Some(batch) = self.start_batch() {
             self.settle_batches(Some(batch));
         }
     }
 
-    fn begin(&self) -> Option<Vec<Waiting>> {
+    fn start_batch(&self) -> Option<Vec<WaitingIntake>> {
         let mut intakes = self.lock();
         if intakes.under_way >= self.store.batches_at_once() {
             return None;
         }
-        let batch = Some(intakes.take()).filter(|it| !it.is_empty());
+        let batch = Some(intakes.take()).filter(|batch| !batch.is_empty());
         intakes.under_way += usize::from(batch.is_some());
         batch
     }
 
-    /// Hands one batch to the store; its end begins the next. A store may answer before it returns: then this
-    /// goes on by itself, for else each batch would stand on the stack of the one before.
-    fn settle_batches(self: &Arc<Self>, mut next: Option<Vec<Waiting>>) {
+    /// Passes one batch to the store; the end of the batch starts the next one. A store may answer before
+    /// `settle` returns. In this case the loop continues here, because a recursive call would add a stack
+    /// frame for each batch.
+    fn settle_batches(self: &Arc<Self>, mut next: Option<Vec<WaitingIntake>>) {
         while let Some(batch) = next {
             let (intakes, replies): (Vec<_>, Vec<_>) =
                 batch.into_iter().map(|waiting| (waiting.intake, waiting.reply)).unzip();
             self.messages_per_batch.record(intakes.len() as f64);
-            let second = Arc::new(AtomicBool::new(false));
+            let has_first_event = Arc::new(AtomicBool::new(false));
             let entities = intakes.iter().flat_map(Intake::entities).cloned().collect();
-            let mut batch =
-                Batch { shared: Arc::clone(self), second: Arc::clone(&second), replies, entities };
+            let mut batch = Batch {
+                shared: Arc::clone(self),
+                has_first_event: Arc::clone(&has_first_event),
+                replies,
+                entities,
+            };
             self.store.settle(intakes, self.clock.now(), Box::new(move |settled| batch.answer(settled)));
-            if !second.swap(true, Ordering::AcqRel) {
+            if !has_first_event.swap(true, Ordering::AcqRel) {
                 return;
             }
             next = self.next_batch();
         }
     }
 
-    /// What follows a batch that has ended.
-    fn next_batch(&self) -> Option<Vec<Waiting>> {
+    /// Takes the batch that follows an ended one.
+    fn next_batch(&self) -> Option<Vec<WaitingIntake>> {
         let mut intakes = self.lock();
         let batch = intakes.take();
         if batch.is_empty() {
-            // What is left, if anything, waits for another one that is under way.
+            // The remaining intakes, if any, wait for another batch in flight.
             intakes.under_way -= 1;
             self.idle.notify_all();
             return None;
@@ -228,13 +243,14 @@ impl Shared {
     }
 }
 
-/// A batch that is with the store. Its end, however it comes, begins the next.
+/// A batch that the store is settling. Its end starts the next one, even if the store drops it.
 struct Batch {
     shared: Arc<Shared>,
-    /// Whether the other of the two has happened: the store's answer, and its return from being asked.
-    second: Arc<AtomicBool>,
+    /// The next batch starts after two events: the store's answer, and the return of `settle`. True after the
+    /// first of them.
+    has_first_event: Arc<AtomicBool>,
     replies: Vec<Reply>,
-    /// Those of its messages.
+    /// The ordered entities of its messages.
     entities: Vec<EntityKey>,
 }
 
@@ -254,13 +270,13 @@ impl Batch {
             Err(error) => {
                 let messages = self.replies.len();
                 tracing::warn!(error = &error as &dyn std::error::Error, messages, "batch not settled");
-                let in_doubt = matches!(error, StoreError::Lost(_));
-                self.fail(if in_doubt { Failure::Lost } else { Failure::Store });
+                let is_lost = matches!(error, StoreError::Lost(_));
+                self.fail(if is_lost { Failure::Lost } else { Failure::Store });
             }
         }
     }
 
-    /// Answers all that are not answered yet.
+    /// Fails all replies that have no result yet.
     fn fail(&mut self, failure: Failure) {
         for reply in self.replies.drain(..) {
             reply.answer(Err(failure));
@@ -276,9 +292,9 @@ impl Drop for Batch {
             intakes.entities.remove(key);
         }
         drop(intakes);
-        if self.second.swap(true, Ordering::AcqRel) {
+        if self.has_first_event.swap(true, Ordering::AcqRel) {
             self.shared.settle_batches(self.shared.next_batch());
-            self.shared.begin_batches();
+            self.shared.start_batches();
         }
     }
 }
@@ -297,19 +313,19 @@ mod tests {
     use super::*;
     use crate::pipeline::memory::{Entry, InFlight, Memory};
 
-    /// A batch of two that is with the store, and where its answers are waited for.
+    /// A batch of two intakes in the store, and their results.
     fn batch(committer: &Committer) -> (Batch, crate::commit::ticket::Answers<Settled>) {
         committer.0.lock().under_way = 1;
         let (ticket, answers) = Ticket::for_answers(2, Box::new(()));
         let replies =
             [0, 1].map(|place| Reply { ticket: Arc::clone(&ticket), place, reservation: None }).into();
-        let second = Arc::new(AtomicBool::new(true));
-        (Batch { shared: Arc::clone(&committer.0), second, replies, entities: Vec::new() }, answers)
+        let has_first_event = Arc::new(AtomicBool::new(true));
+        (Batch { shared: Arc::clone(&committer.0), has_first_event, replies, entities: Vec::new() }, answers)
     }
 
     /// PIP-5, MSG-12
     #[tokio::test(flavor = "multi_thread")]
-    async fn what_is_not_known_of_a_batch_is_not_told_and_holds_up_no_other() {
+    async fn lost_batch_fails_its_intakes_and_blocks_no_other() {
         let folder = tempfile::tempdir().unwrap();
         let store = Arc::new(EmbeddedStore::open(&Options::new(folder.path())).unwrap());
         let committer = Committer::new(store, Arc::new(Timestamp(0)), Room::default());
@@ -332,7 +348,7 @@ mod tests {
 
     /// PIP-2, PIP-5, MSG-12
     #[tokio::test(flavor = "multi_thread")]
-    async fn copies_hear_of_every_end_of_a_batch() {
+    async fn copies_learn_every_end_of_a_batch() {
         let folder = tempfile::tempdir().unwrap();
         let store = Arc::new(EmbeddedStore::open(&Options::new(folder.path())).unwrap());
         let committer = Committer::new(store, Arc::new(Timestamp(0)), Room::default());
@@ -345,31 +361,32 @@ mod tests {
             (Some(Ok(vec![refused.clone(), refused.clone()])), Some(Ok(refused.clone()))),
             (Some(Ok(vec![settlement(Some(Serial(1))), refused])), None),
         ];
-        for (answer, told) in ends {
-            let mark = Some(Mark { fingerprint: 1, is_claimed: false });
-            let message = || Fingerprints { each: vec![mark], all: 2 };
+        for (answer, expected) in ends {
+            fn message() -> Fingerprints {
+                Fingerprints { each: vec![Some(Mark { fingerprint: 1, is_claimed: false })], all: 2 }
+            }
             let Entry::New { in_flight: InFlight::Reserved(first), .. } = memory.enter(message()) else {
-                panic!("it is not in flight");
+                panic!("expected a new message");
             };
             let (mut batch, answers) = batch(&committer);
             batch.replies[0].reservation = Some(first);
-            let Entry::Copy { first, .. } = memory.enter(message()) else { panic!("it is in flight") };
+            let Entry::Copy { first, .. } = memory.enter(message()) else { panic!("expected a copy") };
             answer.into_iter().for_each(|answer| batch.answer(answer));
             drop(batch);
-            assert_eq!(first.end().await, told);
+            assert_eq!(first.end().await, expected);
             assert_eq!(answers.await.len(), 2);
-            assert_eq!(matches!(memory.enter(message()), Entry::Known), told.is_none());
+            assert_eq!(matches!(memory.enter(message()), Entry::Known), expected.is_none());
         }
         committer.close();
     }
 
-    /// ORD-3, PIP-9: what one subscriber counts together holds up nothing else of its publisher.
+    /// ORD-3, PIP-9: the ordered messages of one subscriber do not delay other messages of their publisher.
     #[test]
-    fn what_is_of_a_busy_entity_steps_aside_with_all_that_must_not_pass_it() {
+    fn message_of_busy_entity_waits_with_its_successors() {
         let (one, other) = (ordered("one", Mode::Strict, |_| {}), ordered("other", Mode::Strict, |_| {}));
         let both = [Arc::clone(&one), Arc::clone(&other)];
         let at = Timestamp(0);
-        let mut line = Intakes {
+        let mut intakes = Intakes {
             queue: FairQueue::new(Room::default()),
             under_way: 1,
             entities: numbered("0", "e", 0, &both[..1], at).entities().cloned().collect(),
@@ -387,14 +404,20 @@ mod tests {
         for (place, intake) in waiting.into_iter().enumerate() {
             let (tenant, size) = (intake.message.tenant.clone(), intake.size());
             let reply = Reply { ticket: Arc::clone(&ticket), place, reservation: None };
-            assert!(line.queue.push(&tenant, size, Waiting { intake, reply }).is_ok());
+            assert!(intakes.queue.push(&tenant, size, WaitingIntake { intake, reply }).is_ok());
         }
-        let mut take =
-            || -> Vec<_> { line.take().iter().map(|it| it.intake.message.id.to_string()).collect() };
+        let mut take = || -> Vec<_> {
+            intakes.take().iter().map(|waiting| waiting.intake.message.id.to_string()).collect()
+        };
         assert_eq!(take(), ["of another entity", "unordered"]);
         assert!(take().is_empty());
-        line.entities.clear();
-        let rest: Vec<_> = line.take().iter().map(|it| it.intake.message.id.to_string()).collect();
-        assert_eq!(rest, ["busy", "behind it at the other", "busy, too", "busy"], "an id is what came first");
+        intakes.entities.clear();
+        let rest: Vec<_> =
+            intakes.take().iter().map(|waiting| waiting.intake.message.id.to_string()).collect();
+        assert_eq!(
+            rest,
+            ["busy", "behind it at the other", "busy, too", "busy"],
+            "the first message decides the content of an id"
+        );
     }
 }

@@ -1,11 +1,11 @@
-//! A ticket: many answers from other threads, waited for together with one wake-up.
+//! A ticket collects many answers from other threads, and wakes the waiting task once.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// Where answers are given.
+/// The side that gives the answers.
 pub(crate) struct Ticket<T>(Mutex<State<T>>);
 
 struct State<T> {
@@ -15,14 +15,14 @@ struct State<T> {
     waker: Option<Waker>,
 }
 
-/// Something that is let go as soon as all answers are there, before anybody has looked at them.
+/// A value that is dropped as soon as all answers are given, before the waiting task reads them.
 pub(crate) type Held = Box<dyn Send>;
 
-/// Where they are waited for. Who stops waiting loses nothing but the answers.
+/// A future of all answers. Dropping it loses only the answers.
 pub(crate) struct Answers<T>(Arc<Ticket<T>>);
 
 impl<T> Ticket<T> {
-    /// A ticket for so many answers.
+    /// Creates a ticket for `count` answers.
     pub(crate) fn for_answers(count: usize, held: Held) -> (Arc<Self>, Answers<T>) {
         let answers = std::iter::repeat_with(|| None).take(count).collect();
         let state = State { answers, missing: count, held: Some(held), waker: None };
@@ -30,7 +30,7 @@ impl<T> Ticket<T> {
         (Arc::clone(&ticket), Answers(ticket))
     }
 
-    /// Gives the answer at a place. The first one counts.
+    /// Gives the answer for a place. Only the first answer for a place counts.
     pub(crate) fn answer(&self, place: usize, answer: T) {
         let mut state = self.lock();
         if let Some(open @ None) = state.answers.get_mut(place) {
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn answers_come_in_the_order_of_their_places_whoever_gives_them() {
+    async fn answers_keep_the_order_of_their_places() {
         for _ in 0..200 {
             let (ticket, answers) = Ticket::for_answers(8, Box::new(()));
             let givers: Vec<_> = (0..8)
@@ -89,19 +89,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_answers_are_not_waited_for() {
+    async fn ticket_without_answers_is_ready() {
         assert!(Ticket::<u8>::for_answers(0, Box::new(())).1.await.is_empty());
     }
 
     #[tokio::test]
-    async fn a_second_answer_changes_nothing() {
+    async fn second_answer_for_a_place_is_ignored() {
         let held = Arc::new(());
         let (ticket, answers) = Ticket::for_answers(2, Box::new(Arc::clone(&held)));
         ticket.answer(0, 'a');
         ticket.answer(0, 'b');
         assert_eq!(Arc::strong_count(&held), 2);
         ticket.answer(1, 'c');
-        assert_eq!(Arc::strong_count(&held), 1, "let go with the last answer");
+        assert_eq!(Arc::strong_count(&held), 1, "dropped with the last answer");
         assert_eq!(answers.await, ['a', 'c']);
     }
 }

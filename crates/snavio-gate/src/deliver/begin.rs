@@ -1,5 +1,5 @@
-//! Work that its own processor begins (CLM-10): claimed, kept and handed out like any other, without having come through
-//! a queue.
+//! Work that a processor begins by itself through the claims API (CLM-10). It is claimed, stored and leased
+//! like any other work, without having come through a queue.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,23 +26,22 @@ use crate::outcome::answer::{Answer, Standing, Verdict};
 use crate::outcome::follow::{Followed, unreadable};
 use crate::pipeline::{settle as slow, shield};
 
-/// What a processor is about to do.
+/// A processor's request to begin work.
 #[derive(Debug, Clone)]
 pub struct Beginning {
-    /// Who.
+    /// The processor's service.
     pub service: ServiceName,
-    /// By which of its routes.
+    /// The name of the service's route.
     pub name: CommandName,
-    /// Under which id.
     pub id: MessageId,
-    /// What it is about, as JSON.
+    /// The business content, as JSON.
     pub payload: Bytes,
-    /// What it belongs to.
+    /// The correlation id and trace context.
     pub journey: Journey,
 }
 
 impl Beginning {
-    /// What is said of it where it is refused.
+    /// The subject of a refusal.
     fn subject(&self) -> Subject {
         Subject {
             id: Some(self.id.clone()),
@@ -53,30 +52,30 @@ impl Beginning {
     }
 }
 
-/// Whether the work is the caller's now.
+/// The result of a request to begin work.
 #[derive(Debug, Clone)]
 pub enum Begun {
-    /// It is, until it reports or its time is over.
+    /// The caller holds the lease of the work until it reports or the deadline passes.
     New {
-        /// What it reports with.
+        /// The receipt handle for the report.
         receipt: Receipt,
-        /// Which attempt it is.
+        /// The number of the attempt, counted from 1.
         attempt: u32,
-        /// Until when it must report, or ask for more time.
+        /// The end of the lease. The caller must report or extend before it.
         deadline: Timestamp,
     },
-    /// It ended before.
+    /// The work ended earlier, with this outcome.
     Known(Box<Followed>),
 }
 
 fn unavailable(error: &StoreError) -> Refusal {
-    tracing::warn!(error = error as &dyn std::error::Error, "a claim could not be begun");
-    Refusal::new(Reason::Unavailable, "the store cannot answer at the moment")
+    tracing::warn!(error = error as &dyn std::error::Error, "work could not be claimed or leased");
+    Refusal::new(Reason::Unavailable, "the store cannot answer now")
 }
 
 impl Gate {
-    /// Claims an id for work that the caller does itself, or says what became of it before. It ends in metrics and telemetry
-    /// as what came through a queue does.
+    /// Claims an id for work that the caller does itself, or returns the outcome of earlier work under the
+    /// id. Metrics and telemetry count the message like one that came through a queue.
     pub async fn begin_work(
         &self,
         beginning: Beginning,
@@ -97,8 +96,8 @@ impl Gate {
         }
     }
 
-    /// Whether the work is the caller's, and what is to be told of that: nothing of an attempt that follows another. What was
-    /// taken is taken, also where it could not be handed to the caller.
+    /// Returns the result for the caller and the answer to report. There is no answer to report for a further
+    /// attempt. A new claim is reported even if its delivery could not be leased to the caller.
     async fn begin_at(
         &self,
         beginning: Beginning,
@@ -108,11 +107,11 @@ impl Gate {
         let registry = self.registry();
         shield::check_source(&registry, &beginning.service, now)?;
         let view = registry.service(beginning.service.as_str());
-        let route = view.and_then(|it| it.route(&beginning.name, now)).cloned();
-        let missing = || Refusal::new(Reason::NotFound, "this service has no route of this name");
+        let route = view.and_then(|service| service.route(&beginning.name, now)).cloned();
+        let missing = || Refusal::new(Reason::NotFound, "this service has no route with this name");
         let route = route.ok_or_else(missing)?;
         if route.route.processing.kind != ProcessingKind::Reported {
-            let detail = "work is begun here on routes whose processing.kind is reported";
+            let detail = "only routes with processing.kind reported begin work here";
             return Err(Refusal::new(Reason::InvalidRequest, detail));
         }
         let intake = self.intake(beginning, &route, registry.version(), now)?;
@@ -125,25 +124,25 @@ impl Gate {
         let settlement = settled
             .into_iter()
             .next()
-            .map_or_else(|| Err(Refusal::lost("it was not judged")), |it| it.judged)?;
+            .map_or_else(|| Err(Refusal::lost("the message was not judged")), |settled| settled.judged)?;
         let begun = match settlement.outcomes.first() {
             Some(Outcome::Queued { delivery }) => {
                 let delivery = *delivery;
                 let verdict = Verdict::Accepted { path: Path::Slow, delivery, standing: Standing::Free };
-                return Ok((self.take_up(&id, &route, delivery).await, Some(answer.with(verdict))));
+                return Ok((self.lease_to_caller(&id, &route, delivery).await, Some(answer.with(verdict))));
             }
             Some(Outcome::Seen { delivery, status, .. }) => {
-                self.came_again(&id, &route.destination);
+                self.count_repeat(&id, &route.destination);
                 match status {
                     Status::Processing | Status::Failed { is_final: false } => {
-                        self.take_up(&id, &route, *delivery).await?
+                        self.lease_to_caller(&id, &route, *delivery).await?
                     }
-                    _ => self.known(&id, &route, *delivery).await?,
+                    _ => self.earlier_outcome(&id, &route, *delivery).await?,
                 }
             }
-            // Of a time when nobody reported on it, or from elsewhere.
+            // The claim was made when its route did not report outcomes, or it was imported.
             Some(Outcome::Duplicate { first_seen_at }) => {
-                self.came_again(&id, &route.destination);
+                self.count_repeat(&id, &route.destination);
                 let first_seen_at = *first_seen_at;
                 let kept_until = first_seen_at.plus(route.route.claim.keep().unwrap_or_default());
                 let known = Followed::seen(Serial(0), Status::Completed, first_seen_at, kept_until);
@@ -198,27 +197,37 @@ impl Gate {
         })
     }
 
-    /// The work is the caller's, unless somebody else is at it or its next attempt is not due.
-    async fn take_up(&self, id: &IdKey, route: &BoundRoute, delivery: Serial) -> Result<Begun, Refusal> {
+    /// Leases the delivery to the caller, unless another worker holds it or its next attempt is not due.
+    async fn lease_to_caller(
+        &self,
+        id: &IdKey,
+        route: &BoundRoute,
+        delivery: Serial,
+    ) -> Result<Begun, Refusal> {
         let (now, deadline) = (self.clock().now(), route.route.processing.deadline());
         let taken = self.store().take(&route.queue, delivery, deadline, now).await;
         if let Some(work) = taken.map_err(|error| unavailable(&error))? {
             let receipt = Receipt { delivery_id: work.delivery_id, fence: work.fence };
             return Ok(Begun::New { receipt, attempt: work.attempt, deadline: work.visible_at });
         }
-        self.known(id, route, delivery).await
+        self.earlier_outcome(id, route, delivery).await
     }
 
-    async fn known(&self, id: &IdKey, route: &BoundRoute, delivery: Serial) -> Result<Begun, Refusal> {
+    async fn earlier_outcome(
+        &self,
+        id: &IdKey,
+        route: &BoundRoute,
+        delivery: Serial,
+    ) -> Result<Begun, Refusal> {
         let claim = self.outcome_of(id, &route.destination, delivery, Duration::ZERO, true).await;
         let claim = claim.map_err(|error| unavailable(&error))?;
-        let claim = claim.ok_or_else(|| Refusal::lost("the claim is not there any more"))?;
-        if let Some(refusal) = self.not_yet(&claim, claim.status(self.clock().now())) {
+        let claim = claim.ok_or_else(|| Refusal::lost("the claim has expired"))?;
+        if let Some(refusal) = self.pending_refusal(&claim, claim.status(self.clock().now())) {
             return Err(refusal);
         }
-        let followed = self.told(claim, delivery, true).await;
+        let followed = self.read_outcome(claim, delivery, true).await;
         let followed = followed.map_err(|trouble| {
-            tracing::warn!(error = &trouble as &dyn std::error::Error, "an answer could not be read");
+            tracing::warn!(error = &trouble as &dyn std::error::Error, "a stored response could not be read");
             unreadable(&trouble)
         })?;
         Ok(Begun::Known(Box::new(followed)))

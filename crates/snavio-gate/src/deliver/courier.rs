@@ -1,8 +1,11 @@
-//! The courier: takes deliveries that somebody outside is to be called for from their queues, calls, and reports what came of
-//! it: HTTP processors (CLM-9) and receivers of pushes (DLV-1). Each queue has a runner of its own with a bounded number of
-//! calls under way, and no more of all calls than its share (`targets.rs`), so that a target that is slow or down holds up
-//! nobody else's. One that is down is left alone for a while, and meanwhile nothing is taken for it: what waits loses no attempt.
-//! Nor does what there was no place to call for, or what is called for no more when its turn comes.
+//! The courier leases the deliveries that the gateway passes to an HTTP endpoint, calls the endpoint, and
+//! reports the outcome to the store. Endpoints are HTTP processors (CLM-9) and receivers of pushes (DLV-1).
+//!
+//! Each queue has its own runner with a bounded number of calls in flight. A runner takes no more of the
+//! node's calls than its share (`targets.rs`), so that a slow or failed target delays only its own queue.
+//! While a circuit breaker is open, the runner leases nothing for its target, so that waiting deliveries lose
+//! no attempt. A delivery also loses no attempt if the node has no place for its call, or if its route is no
+//! longer called when its turn comes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -23,98 +26,100 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::Gate;
-use crate::deliver::targets::{Place, Target};
+use crate::deliver::targets::{CallPlace, Target};
 
-/// How often new routes are looked for.
-const LOOKING: Duration = Duration::from_millis(500);
-/// How long a runner sleeps when nothing wakes it: deliveries that come due wake nobody on another node.
+/// The interval at which the courier looks for new routes.
+const ROUTES_POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// The longest sleep of an idle runner. A runner must look by itself, because a delivery that becomes due on
+/// another node wakes no runner here.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
-/// Between two tries to tell the store what came of a call, growing.
-const TELLING: Duration = Duration::from_millis(50);
-const TELLING_MAX: Duration = Duration::from_secs(2);
-/// For how long a delivery is left alone that was not called for.
+/// The pause between two attempts to report an outcome to the store. It grows up to `REPORT_PAUSE_MAX`.
+const REPORT_PAUSE: Duration = Duration::from_millis(50);
+const REPORT_PAUSE_MAX: Duration = Duration::from_secs(2);
+/// The time that a delivery stays invisible after it was leased and not called.
 const UNTRIED_PAUSE: Duration = Duration::from_secs(1);
-/// Who reports, on the record.
+/// The reporter's name on the record.
 const COURIER: &str = "gateway (courier)";
 
 /// One attempt at a delivery.
 pub struct Attempt<'a> {
-    /// The delivery.
     pub work: &'a Received,
-    /// Its route.
     pub route: &'a BoundRoute,
-    /// What a push is signed with.
+    /// The secret that signs a push.
     pub secret: Option<Arc<LivePushSecret>>,
-    /// When.
     pub now: Timestamp,
-    /// How long it may take: its lease does not end before.
+    /// The limit of the call. It ends before the lease ends.
     pub timeout: Duration,
 }
 
-/// Calls what is outside. What it says is believed: only it knows whether anything was sent.
+/// Calls an outside endpoint. Only the implementation knows whether it sent anything, so the courier trusts
+/// its outcome.
 #[async_trait]
 pub trait Processor: Send + Sync {
-    /// One attempt.
+    /// Makes one attempt and returns its outcome.
     async fn call(&self, attempt: Attempt<'_>) -> Called;
 }
 
-/// Keeps a runner for every queue that somebody is called for, until the gate leaves; ends when they have.
+/// Keeps a runner for every queue with deliveries for an endpoint. Ends after the gate begins to leave and
+/// all runners have ended.
 pub(crate) async fn run(gate: Arc<Gate>, processor: Arc<dyn Processor>) {
     let mut runners: HashMap<QueueKey, Runner> = HashMap::new();
-    let mut known = None;
+    let mut version = None;
     loop {
         let registry = gate.registry();
-        if known != Some(registry.version()) {
-            known = Some(registry.version());
-            let called = called(&registry);
+        if version != Some(registry.version()) {
+            version = Some(registry.version());
+            let called = called_queues(&registry);
             runners.retain(|queue, _| called.contains_key(queue));
-            // All of them are known before the first is called: each has its part of the places then.
-            let target = |queue: &QueueKey, it: &Queue<'_>| gate.targets.of(queue, &it.urls);
-            let targets: Vec<_> = called.iter().map(|(queue, it)| (queue, it, target(queue, it))).collect();
-            for (queue, of_queue, target) in targets {
+            // Register all targets before the first runner starts, because the shares depend on their number.
+            let targets: Vec<_> = called
+                .iter()
+                .map(|(queue, called)| (queue, called, gate.targets.target_of(queue, &called.urls)))
+                .collect();
+            for (queue, called, target) in targets {
                 match runners.get(queue) {
-                    Some(runner) => runner.follow(of_queue),
+                    Some(runner) => runner.update(called),
                     None => {
-                        let runner = Runner::start(&gate, &processor, target, queue.clone(), of_queue);
+                        let runner = Runner::start(&gate, &processor, target, queue.clone(), called);
                         runners.insert(queue.clone(), runner);
                     }
                 }
             }
         }
         drop(registry);
-        if gate.leaving.run_until_cancelled(tokio::time::sleep(LOOKING)).await.is_none() {
+        if gate.leaving.run_until_cancelled(tokio::time::sleep(ROUTES_POLL_INTERVAL)).await.is_none() {
             break;
         }
     }
     for runner in runners.values_mut() {
-        // Whatever it took last goes back, or is being called for.
+        // The runner releases or calls the deliveries that it leased last.
         let _ = (&mut runner.task).await;
     }
 }
 
-/// A queue that somebody is called for.
+/// A queue with deliveries for an endpoint.
 #[derive(Default)]
-struct Queue<'a> {
-    known: Known,
+struct CalledQueue<'a> {
+    config: QueueConfig,
     urls: BTreeSet<&'a str>,
 }
 
-/// What a runner must know of its queue's routes.
+/// The part of the registry that a runner needs about the routes of its queue.
 #[derive(Debug, Clone, Default)]
-struct Known {
-    /// The time that an attempt may take: the longest of them.
+struct QueueConfig {
+    /// The longest time that an attempt of any of the routes may take.
     deadline: Duration,
     destinations: Vec<Arc<str>>,
 }
 
-/// The queues that somebody is called for.
-fn called(registry: &Registry) -> HashMap<QueueKey, Queue<'_>> {
-    let mut queues: HashMap<_, Queue<'_>> = HashMap::new();
-    for bound in registry.routes().filter(|it| registry.calls(it)) {
+/// Collects the queues that the gateway calls an endpoint for.
+fn called_queues(registry: &Registry) -> HashMap<QueueKey, CalledQueue<'_>> {
+    let mut queues: HashMap<_, CalledQueue<'_>> = HashMap::new();
+    for bound in registry.routes().filter(|route| registry.calls(route)) {
         let processing = &bound.route.processing;
         let queue = queues.entry(bound.queue.clone()).or_default();
-        queue.known.deadline = processing.deadline().max(queue.known.deadline);
-        queue.known.destinations.push(Arc::clone(&bound.destination));
+        queue.config.deadline = processing.deadline().max(queue.config.deadline);
+        queue.config.destinations.push(Arc::clone(&bound.destination));
         queue.urls.extend(processing.url.as_deref());
     }
     queues
@@ -123,7 +128,7 @@ fn called(registry: &Registry) -> HashMap<QueueKey, Queue<'_>> {
 struct Runner {
     gate: Arc<Gate>,
     queue: QueueKey,
-    known: Arc<ArcSwap<Known>>,
+    config: Arc<ArcSwap<QueueConfig>>,
     task: JoinHandle<()>,
 }
 
@@ -133,28 +138,29 @@ impl Runner {
         processor: &Arc<dyn Processor>,
         target: Arc<Target>,
         queue: QueueKey,
-        of_queue: &Queue<'_>,
+        called: &CalledQueue<'_>,
     ) -> Self {
-        let known = Arc::new(ArcSwap::from_pointee(of_queue.known.clone()));
-        let (ended, to_be_kept) = mpsc::channel(bounds::CALLS_PER_QUEUE_MAX);
-        // Both outlive their runner: a call that was begun is heard out, and what came of it is kept.
-        gate.calls.spawn(keep(Arc::clone(gate), queue.clone(), to_be_kept));
-        let calling = Calling {
+        let config = Arc::new(ArcSwap::from_pointee(called.config.clone()));
+        let (ended, ended_calls) = mpsc::channel(bounds::CALLS_PER_QUEUE_MAX);
+        // The reporting task and its calls outlive the runner: a call that has begun runs to its end, and its
+        // outcome is reported.
+        gate.calls.spawn(report_ended_calls(Arc::clone(gate), queue.clone(), ended_calls));
+        let caller = QueueCaller {
             gate: Arc::clone(gate),
             processor: Arc::clone(processor),
             target,
             queue: queue.clone(),
-            known: Arc::clone(&known),
+            config: Arc::clone(&config),
             ended,
         };
-        Self { gate: Arc::clone(gate), queue, known, task: gate.calls.spawn(calling.run()) }
+        Self { gate: Arc::clone(gate), queue, config, task: gate.calls.spawn(caller.run()) }
     }
 }
 
 impl Runner {
-    /// Goes by what the routes say now.
-    fn follow(&self, of_queue: &Queue<'_>) {
-        self.known.store(Arc::new(of_queue.known.clone()));
+    /// Updates the runner to the current routes.
+    fn update(&self, called: &CalledQueue<'_>) {
+        self.config.store(Arc::new(called.config.clone()));
     }
 }
 
@@ -165,44 +171,44 @@ impl Drop for Runner {
     }
 }
 
-struct Calling {
+struct QueueCaller {
     gate: Arc<Gate>,
     processor: Arc<dyn Processor>,
     target: Arc<Target>,
     queue: QueueKey,
-    known: Arc<ArcSwap<Known>>,
-    ended: mpsc::Sender<Ended>,
+    config: Arc<ArcSwap<QueueConfig>>,
+    ended: mpsc::Sender<EndedCall>,
 }
 
-/// A call that ended, and keeps its place until the store has taken what came of it.
-struct Ended {
-    came: Came,
-    /// When the attempt's time is over.
+/// A call that has ended. It holds its place until the store has its outcome.
+struct EndedCall {
+    outcome: CallOutcome,
+    /// The end of the lease.
     until: Instant,
-    _place: Place,
+    _place: CallPlace,
 }
 
-/// What came of a call.
-enum Came {
-    /// An attempt.
+/// The outcome of a call.
+enum CallOutcome {
+    /// The attempt ended; the report has its outcome.
     Report(Report),
-    /// Nothing: it was not called for, and the delivery goes back as it was.
-    Nothing(Receipt),
+    /// No call was made. The delivery becomes visible again without losing an attempt.
+    NotCalled(Receipt),
 }
 
-/// Who is called for a delivery, by the registry as it is.
-enum Whom {
-    /// Somebody, by this route, and what a push is signed with.
-    Of(Arc<BoundRoute>, Option<Arc<LivePushSecret>>),
-    /// Nobody for now: its route is disabled, has lost its secret, or is not known here yet.
-    NotNow,
-    /// Nobody: its route is gone, or is another one by now.
-    Nobody,
+/// The decision about a delivery, by the current registry.
+enum CallDecision {
+    /// Call the endpoint of this route. A push is signed with the secret.
+    Call(Arc<BoundRoute>, Option<Arc<LivePushSecret>>),
+    /// Do not call now: the route is disabled, lacks its secret, or is not known on this node yet.
+    Later,
+    /// No endpoint exists: the route is removed or is another kind now.
+    NoEndpoint,
 }
 
-impl Calling {
+impl QueueCaller {
     fn deadline(&self) -> Duration {
-        self.known.load().deadline
+        self.config.load().deadline
     }
 
     fn now(&self) -> Timestamp {
@@ -217,13 +223,13 @@ impl Calling {
             let arrival = arrivals.notified();
             tokio::pin!(arrival);
             arrival.as_mut().enable();
-            let Some(places) = leaving.run_until_cancelled(this.places()).await else { break };
-            let works = if this.is_on() { this.receive(places.len()).await } else { Vec::new() };
+            let Some(places) = leaving.run_until_cancelled(this.take_places()).await else { break };
+            let works = if this.has_called_route() { this.receive(places.len()).await } else { Vec::new() };
             let is_idle = works.is_empty();
             if !is_idle {
-                this.target.begun(this.deadline(), this.now());
+                this.target.begin_call(this.deadline(), this.now());
             }
-            // Places that nothing was found for are free at once.
+            // Places without a delivery are released here.
             for (work, place) in works.into_iter().zip(places) {
                 this.gate.calls.spawn(Arc::clone(&this).attempt(work, place));
             }
@@ -233,27 +239,31 @@ impl Calling {
         }
     }
 
-    /// Whether anybody is called for this queue, as the registry is now: a runner ends only some time after its last route
-    /// was disabled, and would take and give back all that waits meanwhile.
-    fn is_on(&self) -> bool {
-        let (registry, known) = (self.gate.registry(), self.known.load());
-        let mut routes = known.destinations.iter().filter_map(|it| registry.destination(it));
-        routes.any(|it| registry.calls(it))
+    /// Whether any route of this queue is called, by the current registry. The runner itself ends only some
+    /// time after its last route was disabled. Without this check it would lease and release every waiting
+    /// delivery until then.
+    fn has_called_route(&self) -> bool {
+        let (registry, config) = (self.gate.registry(), self.config.load());
+        let mut routes =
+            config.destinations.iter().filter_map(|destination| registry.destination(destination));
+        routes.any(|route| registry.calls(route))
     }
 
-    /// Waits until calls may be made, and takes places for them: nothing is leased that cannot be called for at once.
-    async fn places(&self) -> Vec<Place> {
+    /// Waits until the breaker and the shares permit calls, and takes places for them. A delivery is leased
+    /// only if its call can begin at once.
+    async fn take_places(&self) -> Vec<CallPlace> {
         loop {
-            let (freed, turned) = (self.gate.targets.freed().notified(), self.target.turned.notified());
-            tokio::pin!(freed, turned);
+            let (freed, breaker_changed) =
+                (self.gate.targets.freed().notified(), self.target.breaker_changed.notified());
+            tokio::pin!(freed, breaker_changed);
             freed.as_mut().enable();
-            turned.as_mut().enable();
+            breaker_changed.as_mut().enable();
             let now = self.now();
             let most = match self.target.allows(now) {
                 Allowed::All => bounds::RECEIVE_MESSAGES_MAX,
                 Allowed::Probe => 1,
                 Allowed::NotBefore(until) => {
-                    let _ = tokio::time::timeout(until.since(now).min(SLEEP_MAX), turned).await;
+                    let _ = tokio::time::timeout(until.since(now).min(SLEEP_MAX), breaker_changed).await;
                     continue;
                 }
             };
@@ -272,7 +282,7 @@ impl Calling {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     queue = %self.queue,
-                    "work that somebody is called for could not be taken"
+                    "deliveries for an endpoint could not be leased"
                 );
                 tokio::time::sleep(SLEEP_MAX).await;
                 Vec::new()
@@ -280,51 +290,55 @@ impl Calling {
         }
     }
 
-    /// One attempt, given up with the calls of a gate that ends: then nobody knows what came of it.
-    async fn attempt(self: Arc<Self>, work: Received, place: Place) {
+    /// Runs one attempt. A gate that stops gives its calls up, and then their outcomes are unknown.
+    async fn attempt(self: Arc<Self>, work: Received, place: CallPlace) {
         let until = Instant::now() + work.visible_at.since(self.now());
-        if let Some(came) = self.gate.calls_given_up.run_until_cancelled(self.come_of(&work)).await {
-            let ended = Ended { came, until, _place: place };
+        if let Some(outcome) = self.gate.calls_given_up.run_until_cancelled(self.process(&work)).await {
+            let ended = EndedCall { outcome, until, _place: place };
             let _ = self.ended.send(ended).await;
         }
     }
 
-    async fn come_of(&self, work: &Received) -> Came {
+    async fn process(&self, work: &Received) -> CallOutcome {
         let receipt = Receipt { delivery_id: work.delivery_id, fence: work.fence };
-        match self.whom(work) {
-            Whom::Of(route, secret) => self.call(work, receipt, &route, secret).await,
-            // It was not tried: it waits as it was until somebody enables its route, or makes it a secret.
-            Whom::NotNow => {
-                self.note(Presence::Unasked);
-                Came::Nothing(receipt)
+        match self.decide(work) {
+            CallDecision::Call(route, secret) => self.call(work, receipt, &route, secret).await,
+            // No attempt was made. The delivery waits until a person enables the route or sets its secret.
+            CallDecision::Later => {
+                self.record_presence(Presence::Unasked);
+                CallOutcome::NotCalled(receipt)
             }
-            // It is given back, and a dead letter once its attempts are spent.
-            Whom::Nobody => {
-                self.note(Presence::Unasked);
+            // The delivery is released with a delay. It becomes a dead letter once its attempts are used up.
+            CallDecision::NoEndpoint => {
+                self.record_presence(Presence::Unasked);
                 let later = self.now().plus(Duration::from_secs(60));
                 let back = Report::given_back(receipt, later, Some("its route names no processor any more"));
-                // Nobody was asked: what became of the attempts before is for the claim to say.
+                // No endpoint was called. On a tracked route the claim decides by the outcomes of the earlier
+                // attempts.
                 let is_tracked = work.tracking.is_tracked();
-                let ending = if is_tracked { back.ending } else { if_last(work, back.ending) };
-                Came::Report(Report { ending, ..back })
+                let ending = if is_tracked { back.ending } else { mark_if_last(work, back.ending) };
+                CallOutcome::Report(Report { ending, ..back })
             }
         }
     }
 
-    /// Who is called for a delivery.
-    fn whom(&self, work: &Received) -> Whom {
+    /// Decides whether to call an endpoint for a delivery, and by which of its routes.
+    fn decide(&self, work: &Received) -> CallDecision {
         let registry = self.gate.registry();
         if self.gate.leaving.is_cancelled() {
-            return Whom::NotNow;
+            return CallDecision::Later;
         }
-        // Of what was queued by another route before this one had the queue, too: it is not this one's to send.
-        let route = work.destination.as_ref().and_then(|it| registry.destination(it));
-        match route.filter(|it| it.route.processing.kind.is_called()) {
-            // Another node knows more: here it is known in a moment.
-            None if registry.version() < work.message.registry_version => Whom::NotNow,
-            None => Whom::Nobody,
-            Some(route) if !registry.calls(route) => Whom::NotNow,
-            Some(route) => Whom::Of(Arc::clone(route), registry.push_secret(&route.destination).cloned()),
+        // A delivery may come from another route that used this queue before. The gateway does not send it by
+        // the queue's current route.
+        let route = work.destination.as_ref().and_then(|destination| registry.destination(destination));
+        match route.filter(|route| route.route.processing.kind.is_called()) {
+            // Another node has a newer registry; this node will have it in a moment.
+            None if registry.version() < work.message.registry_version => CallDecision::Later,
+            None => CallDecision::NoEndpoint,
+            Some(route) if !registry.calls(route) => CallDecision::Later,
+            Some(route) => {
+                CallDecision::Call(Arc::clone(route), registry.push_secret(&route.destination).cloned())
+            }
         }
     }
 
@@ -334,137 +348,154 @@ impl Calling {
         receipt: Receipt,
         route: &Arc<BoundRoute>,
         secret: Option<Arc<LivePushSecret>>,
-    ) -> Came {
+    ) -> CallOutcome {
         let (began, now, processing) = (Instant::now(), self.now(), &route.route.processing);
-        // It was held up since it was leased: whom it is for would have no time, and might be at it past the lease.
+        // The delivery waited too long after its lease began. The endpoint would have too little time and
+        // could still work on it after the lease.
         let Some(timeout) = processing.call_time(work.visible_at.since(now)) else {
-            self.note(Presence::Unasked);
-            return Came::Nothing(receipt);
+            self.record_presence(Presence::Unasked);
+            return CallOutcome::NotCalled(receipt);
         };
         let Called { ending, presence } =
             self.processor.call(Attempt { work, route, secret, now, timeout }).await;
-        self.note(presence);
+        self.record_presence(presence);
         let is_tracked = processing.is_tracked();
         let ending = if presence == Presence::Unasked { ending.unasked(work.attempt) } else { ending };
         if presence == Presence::Crowded {
-            self.tell_of_crowd(work, &ending);
-            return Came::Nothing(receipt);
+            self.log_crowded(work, &ending);
+            return CallOutcome::NotCalled(receipt);
         }
         if is_tracked {
             self.gate.meters.processed_in(began.elapsed());
         } else {
             self.gate.meters.pushed(ending.error().is_none(), began.elapsed());
         }
-        self.tell(work, &ending, is_tracked);
+        self.log_outcome(work, &ending, is_tracked);
         let retry_after = match &ending {
             Ending::Failed { retry_after, .. } => *retry_after,
             _ => None,
         };
         let retry = processing.retry(retry_after);
-        // What follows an attempt that a claim waits for is decided with its claim; of all others it is decided here.
+        // On tracked routes the claim decides about a retry. On all other routes it is decided here.
         if is_tracked {
             let kept_at = route.keeps_answers_at();
-            return Came::Report(Report { receipt, ending, retry, kept_at, on_record: OnRecord::default() });
+            return CallOutcome::Report(Report {
+                receipt,
+                ending,
+                retry,
+                kept_at,
+                on_record: OnRecord::default(),
+            });
         }
         if presence == Presence::Gone
             && let Err(error) = self.gate.disable_push(route, ending.error().unwrap_or_default()).await
         {
             let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, route = %route.destination, "a route was not disabled; its receiver is asked again");
+            tracing::warn!(error, route = %route.destination, "a route could not be disabled; its receiver will be called again");
         }
         let retry = Retry::At(retry.due(work.attempt, work.delivery_id, self.now()));
-        let ending = if_last(work, ending);
-        Came::Report(Report { receipt, ending, retry, kept_at: Vec::new(), on_record: OnRecord::default() })
+        let ending = mark_if_last(work, ending);
+        CallOutcome::Report(Report {
+            receipt,
+            ending,
+            retry,
+            kept_at: Vec::new(),
+            on_record: OnRecord::default(),
+        })
     }
 
-    fn tell_of_crowd(&self, work: &Received, ending: &Ending) {
+    fn log_crowded(&self, work: &Received, ending: &Ending) {
         let (id, queue, why) = (&work.message.id, &self.queue, ending.error());
-        self.gate.failing.tell(1, self.now(), || {
-            tracing::warn!(target: "snavio::message", %id, %queue, why, "it was not called for, and waits");
+        self.gate.failing.log_limited(1, self.now(), || {
+            tracing::warn!(target: "snavio::message", %id, %queue, why, "no free place for the call; the delivery waits");
         });
     }
 
-    fn tell(&self, work: &Received, ending: &Ending, is_tracked: bool) {
+    fn log_outcome(&self, work: &Received, ending: &Ending, is_tracked: bool) {
         let (id, attempt) = (&work.message.id, work.attempt);
         let whom = if is_tracked { "processor" } else { "receiver" };
         match ending {
             Ending::Completed { reference, .. } => {
-                tracing::debug!(target: "snavio::message", %id, attempt, reference, whom, "it is done");
+                tracing::debug!(target: "snavio::message", %id, attempt, reference, whom, "endpoint completed the delivery");
             }
-            Ending::Failed { error, is_final, .. } => self.gate.failing.tell(1, self.now(), || {
-                tracing::warn!(target: "snavio::message", %id, attempt, is_final, error, whom, "it was refused");
+            Ending::Failed { error, is_final, .. } => self.gate.failing.log_limited(1, self.now(), || {
+                tracing::warn!(target: "snavio::message", %id, attempt, is_final, error, whom, "endpoint refused the delivery");
             }),
-            Ending::Unknown { error } => self.gate.failing.tell(1, self.now(), || {
-                tracing::warn!(target: "snavio::message", %id, attempt, error, whom, "what was done is not known");
+            Ending::Unknown { error } => self.gate.failing.log_limited(1, self.now(), || {
+                tracing::warn!(target: "snavio::message", %id, attempt, error, whom, "outcome of the call is unknown");
             }),
         }
     }
 
-    /// Takes to heart what a call told of its target.
-    fn note(&self, presence: Presence) {
+    /// Passes the outcome of a call to the target's circuit breaker.
+    fn record_presence(&self, presence: Presence) {
         let queue = &self.queue;
-        match self.target.ended(presence, self.now()) {
+        match self.target.end_call(presence, self.now()) {
             Some(Turn::Opened(until)) => {
                 metrics::counter!("snavio_target_breaks_total").increment(1);
                 tracing::warn!(%queue, %until, "a target is down, and left alone for a while");
             }
-            Some(Turn::Closed) => tracing::info!(%queue, "a target is there again"),
+            Some(Turn::Closed) => tracing::info!(%queue, "a target is up again"),
             None => {}
         }
     }
 }
 
-/// The last attempt ends with what went wrong: whoever looks at the dead letter finds it there. Which is the last was said
-/// when the message was queued, whatever its route says by now.
-fn if_last(work: &Received, ending: Ending) -> Ending {
+/// Marks the outcome of the last attempt as final, so that the dead letter has its error. The maximum number
+/// of attempts was fixed when the message was queued; later changes of the route do not count.
+fn mark_if_last(work: &Received, ending: Ending) -> Ending {
     if work.attempt >= work.attempts_max { ending.last() } else { ending }
 }
 
-/// Tells the store what came of calls. What ended while it took the last ones goes with one commit.
-async fn keep(gate: Arc<Gate>, queue: QueueKey, mut to_be_kept: mpsc::Receiver<Ended>) {
+/// Reports the outcomes of ended calls to the store. Calls that end while the store takes a report go
+/// together into the next commit.
+async fn report_ended_calls(gate: Arc<Gate>, queue: QueueKey, mut ended_calls: mpsc::Receiver<EndedCall>) {
     let mut ended = Vec::new();
-    while to_be_kept.recv_many(&mut ended, bounds::CALLS_PER_QUEUE_MAX).await > 0 {
-        if keep_all(&gate, &queue, &ended).await.is_err() {
-            // Each by itself: one that the store cannot take keeps no other from being kept.
-            let one_by_one = ended.iter().map(|it| keep_one(&gate, &queue, it));
+    while ended_calls.recv_many(&mut ended, bounds::CALLS_PER_QUEUE_MAX).await > 0 {
+        if report_all(&gate, &queue, &ended).await.is_err() {
+            // Report each one alone, so that a report that the store cannot take does not block the others.
+            let one_by_one = ended.iter().map(|call| report_with_retries(&gate, &queue, call));
             futures_util::future::join_all(one_by_one).await;
         }
         ended.clear();
     }
 }
 
-/// Tells the store what came of some calls. Told again it changes nothing.
-async fn keep_all(gate: &Gate, queue: &QueueKey, ended: &[Ended]) -> Result<(), StoreError> {
+/// Reports the outcomes of some calls. A repeated report changes nothing.
+async fn report_all(gate: &Gate, queue: &QueueKey, ended: &[EndedCall]) -> Result<(), StoreError> {
     let (mut reports, mut back) = (Vec::new(), Vec::new());
-    for it in ended {
-        match &it.came {
-            Came::Report(report) => reports.push(report.clone()),
-            Came::Nothing(receipt) => back.push(*receipt),
+    for call in ended {
+        match &call.outcome {
+            CallOutcome::Report(report) => reports.push(report.clone()),
+            CallOutcome::NotCalled(receipt) => back.push(*receipt),
         }
     }
     if !back.is_empty() {
         gate.store().take_back(queue, back, gate.clock().now().plus(UNTRIED_PAUSE)).await?;
     }
     if !reports.is_empty() {
-        gate.finish_told(queue, reports, COURIER).await?;
+        gate.finish_logged(queue, reports, COURIER).await?;
     }
     Ok(())
 }
 
-/// Tells the store what came of one call, until it answers or the attempt's time is over: then the next attempt asks
-/// again, under the same id.
-async fn keep_one(gate: &Gate, queue: &QueueKey, ended: &Ended) {
-    let mut pause = TELLING;
+/// Reports the outcome of one call until the store answers or the lease ends. After that the next attempt
+/// calls the endpoint again under the same id.
+async fn report_with_retries(gate: &Gate, queue: &QueueKey, ended: &EndedCall) {
+    let mut pause = REPORT_PAUSE;
     loop {
-        match keep_all(gate, queue, std::slice::from_ref(ended)).await {
+        match report_all(gate, queue, std::slice::from_ref(ended)).await {
             Ok(()) => return,
             Err(error) if Instant::now() + pause >= ended.until => {
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "what came of a call could not be kept; it will be called again");
+                tracing::warn!(
+                    error,
+                    "the outcome of a call could not be stored; the endpoint will be called again"
+                );
                 return;
             }
             Err(_) => tokio::time::sleep(pause).await,
         }
-        pause = (2 * pause).min(TELLING_MAX);
+        pause = (2 * pause).min(REPORT_PAUSE_MAX);
     }
 }

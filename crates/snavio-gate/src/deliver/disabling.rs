@@ -1,5 +1,5 @@
-//! A receiver that says it is gone (410) is not sent anything any more (DLV-1): a change of the registry, on the record, that
-//! every node goes by until somebody enables the route again.
+//! Disables the route of a receiver that answers 410 Gone (DLV-1). This is a change of the registry, so that
+//! every node stops pushing until a person enables the route again.
 
 use std::sync::Arc;
 
@@ -11,31 +11,32 @@ use snavio_store::StoreError;
 
 use crate::Gate;
 
-/// Who makes these changes, for the changelog.
+/// The author of these changes in the changelog.
 const WHO: &str = "snavio (push)";
-/// How often it is decided anew when somebody else changed the registry meanwhile.
+/// The number of times that the change is planned again after a concurrent change of the registry.
 const ATTEMPTS_MAX: usize = 5;
 
 impl Gate {
-    /// Pushes nothing by this route any more, if nobody has touched it since its receiver was called.
+    /// Disables the route, unless it was changed after its receiver was called.
     pub(crate) async fn disable_push(&self, called: &Arc<BoundRoute>, why: &str) -> Result<(), StoreError> {
         let _turn = self.registry_turn().await;
         for _ in 0..ATTEMPTS_MAX {
             let (registry, now) = (self.registry(), self.clock().now());
-            let Some(wish) = disabled(&registry, called, why, now) else { return Ok(()) };
+            let Some(wish) = disable_wish(&registry, called, why, now) else { return Ok(()) };
             let author = Author { who: WHO.to_owned(), why: why.to_owned(), at: now };
             let changes = match plan(&registry, vec![wish], &author, self.window()) {
                 Ok(changes) => changes,
                 Err(problems) => {
                     let problems = problems.join("; ");
-                    tracing::error!(route = %called.destination, problems, "a route was not disabled");
+                    tracing::error!(route = %called.destination, problems, "a route could not be disabled");
                     return Ok(());
                 }
             };
             match self.change_registry(changes).await {
                 Ok(()) => {
-                    tracing::warn!(route = %called.destination, why, "nothing is pushed any more by this route");
-                    self.tell_of(push_disabled(&called.route, why, now));
+                    tracing::warn!(route = %called.destination, why, "a route is disabled because its receiver is gone");
+                    let record = push_disabled(&called.route, why, now);
+                    record.into_iter().for_each(|record| self.record_telemetry(record));
                     metrics::counter!("snavio_push_disabled_total").increment(1);
                     return Ok(());
                 }
@@ -45,16 +46,12 @@ impl Gate {
         }
         Ok(())
     }
-
-    fn tell_of(&self, record: Option<snavio_model::telemetry::Record>) {
-        record.into_iter().for_each(|it| self.tell(it));
-    }
 }
 
-fn disabled(registry: &Registry, called: &Arc<BoundRoute>, why: &str, now: Timestamp) -> Option<Wish> {
+fn disable_wish(registry: &Registry, called: &Arc<BoundRoute>, why: &str, now: Timestamp) -> Option<Wish> {
     let bound = registry.destination(&called.destination)?;
-    // Somebody gave it another address, disabled it already, or has enabled it since: what was said before that says nothing
-    // of it as it is now, and the next call finds out.
+    // The route has another address now, is disabled already, or was enabled again. The 410 does not apply to
+    // it as it is now, and the next call will show its state.
     if !Arc::ptr_eq(bound, called) || bound.route.disabled.is_some() {
         return None;
     }

@@ -1,4 +1,5 @@
-//! Those whom a node calls, one for each queue: how many calls are under way, and whether it is called now (DLV-4).
+//! The targets that a node calls, one for each queue: the number of calls in flight, and the circuit breaker
+//! (DLV-4).
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -13,83 +14,84 @@ use snavio_model::name::QueueKey;
 use snavio_model::time::Timestamp;
 use tokio::sync::Notify;
 
-/// How a target is, as this node knows it.
+/// The state of a target, as this node knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TargetState {
-    /// Whether it is called.
+    /// The state of the circuit breaker.
     pub breaker: State,
-    /// Calls in a row that found it down.
+    /// The number of consecutive calls that found the target down.
     pub failures: u32,
-    /// When it is tried again, while it is not called.
+    /// The time of the next probe, while the circuit breaker is open.
     pub probes_at: Option<Timestamp>,
-    /// When a call is tried again, while none finds a place on this node to look its name up.
+    /// The time of the next call, while this node has no free place to resolve the target's name.
     pub crowded_until: Option<Timestamp>,
-    /// Calls under way.
+    /// The number of calls in flight.
     pub calls: usize,
 }
 
 /// All targets of a node.
 #[derive(Default)]
 pub(crate) struct Targets {
-    all: Mutex<All>,
+    all: Mutex<TargetTable>,
     hasher: RandomState,
-    /// Told when a call has ended.
+    /// Notified when a call ends.
     freed: Notify,
 }
 
 #[derive(Default)]
-struct All {
+struct TargetTable {
     targets: HashMap<QueueKey, Arc<Target>>,
-    /// Those that have targets, or calls under way.
-    tenants: HashMap<Arc<str>, OfTenant>,
+    /// The tenants with targets or with calls in flight.
+    tenants: HashMap<Arc<str>, TenantCalls>,
     taken: Places,
 }
 
-/// What one tenant has of them.
+/// The targets and the taken places of one tenant.
 #[derive(Default)]
-struct OfTenant {
+struct TenantCalls {
     targets: usize,
     taken: Places,
 }
 
-impl All {
-    /// Changes what a tenant has, and forgets one that has nothing.
-    fn change(&mut self, tenant: &Arc<str>, change: impl FnOnce(&mut OfTenant)) {
-        let of_tenant = self.tenants.entry(Arc::clone(tenant)).or_default();
-        change(of_tenant);
-        if of_tenant.targets == 0 && of_tenant.taken.count() == 0 {
+impl TargetTable {
+    /// Changes the numbers of a tenant, and removes the tenant if it has no targets and no calls.
+    fn change(&mut self, tenant: &Arc<str>, change: impl FnOnce(&mut TenantCalls)) {
+        let tenant_calls = self.tenants.entry(Arc::clone(tenant)).or_default();
+        change(tenant_calls);
+        if tenant_calls.targets == 0 && tenant_calls.taken.count() == 0 {
             self.tenants.remove(tenant);
         }
     }
 
-    /// How things stand for a target that has those places.
+    /// The input for the decision about shares, for a target with these places.
     fn asking(&self, tenant: &str, target: Places) -> Asking {
-        let of_tenant = self.tenants.get(tenant);
+        let tenant_calls = self.tenants.get(tenant);
         Asking {
             target,
-            tenant: of_tenant.map_or_else(Places::default, |it| it.taken),
+            tenant: tenant_calls.map_or_else(Places::default, |calls| calls.taken),
             all: self.taken,
-            targets: of_tenant.map_or(0, |it| it.targets),
+            targets: tenant_calls.map_or(0, |calls| calls.targets),
             tenants: self.tenants.len(),
         }
     }
 }
 
-/// One of them.
+/// One target.
 pub(crate) struct Target {
     tenant: Arc<str>,
     breaker: Mutex<Breaker>,
-    /// The same for what its calls take here: where there was no place for several in a row, one at a time finds out whether
-    /// there is.
+    /// A second breaker, for a node without free places for name lookups. After several calls in a row
+    /// without a place, one call at a time probes for a free place.
     room: Mutex<Breaker>,
-    /// Whether its calls all go to one address; the breaker of several would be nobody's.
+    /// Whether all calls of the target go to one address. With several addresses the circuit breaker is not
+    /// used, because it could not tell which address is down.
     is_one: AtomicBool,
-    /// What those addresses are, as a number.
+    /// A hash of the addresses.
     address: AtomicU64,
-    /// Places of calls under way; changed only with [`All`] in hand.
+    /// The places of the calls in flight. Change it only while holding the lock of [`TargetTable`].
     calls: Mutex<Places>,
-    /// Told when the breaker has turned.
-    pub(crate) turned: Notify,
+    /// Notified when the state of a breaker changes.
+    pub(crate) breaker_changed: Notify,
     seed: u64,
 }
 
@@ -98,13 +100,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Targets {
-    /// The target of a queue, by the addresses that are called for it. Another address is another target: what is known of
-    /// the one before says nothing of it.
-    pub(crate) fn of(&self, queue: &QueueKey, addresses: &BTreeSet<&str>) -> Arc<Target> {
+    /// Returns the target of a queue, for the addresses that are called for it. If the addresses change, it
+    /// is a new target: the breakers start anew.
+    pub(crate) fn target_of(&self, queue: &QueueKey, addresses: &BTreeSet<&str>) -> Arc<Target> {
         let (is_one, address) = (addresses.len() == 1, self.hasher.hash_one(addresses));
         let mut all = lock(&self.all);
         if !all.targets.contains_key(queue) {
-            all.change(&queue.tenant().into(), |it| it.targets += 1);
+            all.change(&queue.tenant().into(), |calls| calls.targets += 1);
         }
         let new = || {
             Arc::new(Target {
@@ -114,7 +116,7 @@ impl Targets {
                 is_one: AtomicBool::new(is_one),
                 address: AtomicU64::new(address),
                 calls: Mutex::default(),
-                turned: Notify::new(),
+                breaker_changed: Notify::new(),
                 seed: RandomState::new().hash_one(queue),
             })
         };
@@ -123,44 +125,44 @@ impl Targets {
         if target.address.swap(address, Ordering::Relaxed) != address {
             *lock(&target.breaker) = Breaker::default();
             *lock(&target.room) = Breaker::default();
-            target.turned.notify_waiters();
+            target.breaker_changed.notify_waiters();
         }
         Arc::clone(target)
     }
 
-    /// Forgets a target that is not called any more.
+    /// Removes a target that is not called any more.
     pub(crate) fn forget(&self, queue: &QueueKey) {
         let mut all = lock(&self.all);
         if let Some(target) = all.targets.remove(queue) {
-            all.change(&target.tenant, |it| it.targets = it.targets.saturating_sub(1));
+            all.change(&target.tenant, |calls| calls.targets = calls.targets.saturating_sub(1));
         }
     }
 
-    /// How many calls are under way.
+    /// The number of calls in flight.
     pub(crate) fn calls(&self) -> usize {
         lock(&self.all).taken.count()
     }
 
-    /// How the target of a queue is, if there is one.
+    /// The state of the target of a queue, if there is one.
     pub(crate) fn state(&self, queue: &QueueKey) -> Option<TargetState> {
-        lock(&self.all).targets.get(queue).map(|it| it.state())
+        lock(&self.all).targets.get(queue).map(|target| target.state())
     }
 
-    /// Takes places for calls to a target: as many as its share allows, and at most so many.
-    pub(crate) fn take(self: &Arc<Self>, target: &Arc<Target>, most: usize) -> Vec<Place> {
+    /// Takes places for calls to a target: as many as its share permits, at most `max`.
+    pub(crate) fn take(self: &Arc<Self>, target: &Arc<Target>, max: usize) -> Vec<CallPlace> {
         let (mut all, mut has) = (lock(&self.all), lock(&target.calls));
-        let more = share::may_take(&all.asking(&target.tenant, *has), most);
+        let more = share::may_take(&all.asking(&target.tenant, *has), max);
         has.add(more);
         all.taken.add(more);
-        all.change(&target.tenant, |it| it.taken.add(more));
+        all.change(&target.tenant, |calls| calls.taken.add(more));
         let place = |source| {
             let (targets, target) = (Arc::clone(self), Arc::clone(target));
-            Place { targets, target, source }
+            CallPlace { targets, target, source }
         };
         more.sources().map(place).collect()
     }
 
-    /// Told when a call has ended, to whomever.
+    /// Notified when any call of the node ends.
     pub(crate) fn freed(&self) -> &Notify {
         &self.freed
     }
@@ -178,47 +180,48 @@ impl Target {
         }
     }
 
-    /// What may be called now.
+    /// The calls that both breakers permit now.
     pub(crate) fn allows(&self, now: Timestamp) -> Allowed {
         let room = lock(&self.room).allows(now);
         lock(&self.breaker).allows(now).and(room)
     }
 
-    /// A call begins.
-    pub(crate) fn begun(&self, deadline: Duration, now: Timestamp) {
+    /// Records the start of a call.
+    pub(crate) fn begin_call(&self, deadline: Duration, now: Timestamp) {
         lock(&self.room).begun(deadline, now);
         lock(&self.breaker).begun(deadline, now);
     }
 
-    /// A call has ended. Says what that changed for its target, of which a call without a place tells nothing.
-    pub(crate) fn ended(&self, presence: Presence, now: Timestamp) -> Option<Turn> {
+    /// Records the end of a call, and returns the change of the target's circuit breaker. A call without a
+    /// place says nothing about its target.
+    pub(crate) fn end_call(&self, presence: Presence, now: Timestamp) -> Option<Turn> {
         if lock(&self.room).ended(presence.of_room(), self.seed, now).is_some() {
-            self.turned.notify_waiters();
+            self.breaker_changed.notify_waiters();
         }
         if !self.is_one.load(Ordering::Relaxed) {
             return None;
         }
         let turn = lock(&self.breaker).ended(presence, self.seed, now);
         if turn.is_some() {
-            self.turned.notify_waiters();
+            self.breaker_changed.notify_waiters();
         }
         turn
     }
 }
 
-/// A place among a node's calls, kept until what came of the call is.
-pub(crate) struct Place {
+/// One of the node's places for calls. It is held until the outcome of the call is stored.
+pub(crate) struct CallPlace {
     targets: Arc<Targets>,
     target: Arc<Target>,
     source: Source,
 }
 
-impl Drop for Place {
+impl Drop for CallPlace {
     fn drop(&mut self) {
         let (mut all, mut has) = (lock(&self.targets.all), lock(&self.target.calls));
         has.free(self.source);
         all.taken.free(self.source);
-        all.change(&self.target.tenant, |it| it.taken.free(self.source));
+        all.change(&self.target.tenant, |calls| calls.taken.free(self.source));
         drop((all, has));
         self.targets.freed.notify_waiters();
     }
@@ -236,11 +239,11 @@ mod tests {
 
     /// DLV-4
     #[test]
-    fn places_come_back_and_those_that_hang_leave_some() {
+    fn hanging_calls_leave_places_and_return_them() {
         let targets = Arc::<Targets>::default();
         let address = BTreeSet::from(["a"]);
-        let calm = targets.of(&queue(99), &address);
-        let all: Vec<_> = (0..60).map(|n| targets.of(&queue(n), &address)).collect();
+        let calm = targets.target_of(&queue(99), &address);
+        let all: Vec<_> = (0..60).map(|n| targets.target_of(&queue(n), &address)).collect();
         let in_turns = std::iter::repeat_n(&all, CALLS_PER_QUEUE_MAX).flatten();
         let hanging: Vec<_> = in_turns.flat_map(|target| targets.take(target, 1)).collect();
         assert!((CALLS_MAX / 2..=CALLS_MAX).contains(&hanging.len()), "{}", hanging.len());
@@ -251,19 +254,19 @@ mod tests {
         assert_eq!(targets.state(&queue(99)).unwrap().calls, 0);
         drop(hanging);
         assert_eq!(lock(&targets.all).taken, Places::default());
-        assert!(all.iter().all(|it| it.state().calls == 0));
+        assert!(all.iter().all(|target| target.state().calls == 0));
     }
 
     /// DLV-4
     #[test]
-    fn a_tenant_with_many_targets_that_hang_leaves_another_its_part() {
+    fn hanging_targets_of_a_tenant_leave_others_their_share() {
         let targets = Arc::<Targets>::default();
         let address = BTreeSet::from(["a"]);
         let calm = QueueKey::stored("zeta/q");
-        let calm_target = targets.of(&calm, &address);
-        let many: Vec<_> = (0..600).map(|n| targets.of(&queue(n), &address)).collect();
-        let mut hanging: Vec<_> = many.iter().flat_map(|it| targets.take(it, 10)).collect();
-        hanging.extend(many.iter().flat_map(|it| targets.take(it, 10)));
+        let calm_target = targets.target_of(&calm, &address);
+        let many: Vec<_> = (0..600).map(|n| targets.target_of(&queue(n), &address)).collect();
+        let mut hanging: Vec<_> = many.iter().flat_map(|target| targets.take(target, 10)).collect();
+        hanging.extend(many.iter().flat_map(|target| targets.take(target, 10)));
         assert!(hanging.len() >= 600, "each has one: {}", hanging.len());
         let places = targets.take(&calm_target, CALLS_PER_QUEUE_MAX);
         assert_eq!(places.len(), CALLS_PER_QUEUE_MAX);
@@ -277,23 +280,23 @@ mod tests {
 
     /// DLV-4
     #[test]
-    fn a_queue_for_several_addresses_has_no_breaker() {
+    fn queue_with_several_addresses_has_no_breaker() {
         let targets = Arc::<Targets>::default();
         for (n, is_one) in [(1, true), (2, false)] {
             let addresses = if is_one { BTreeSet::from(["a"]) } else { BTreeSet::from(["a", "b"]) };
-            let target = targets.of(&queue(n), &addresses);
-            let turned =
-                (0..BREAKER_FAILURES).any(|_| target.ended(Presence::SILENT, Timestamp(0)).is_some());
-            assert_eq!(turned, is_one);
+            let target = targets.target_of(&queue(n), &addresses);
+            let breaker_changed =
+                (0..BREAKER_FAILURES).any(|_| target.end_call(Presence::SILENT, Timestamp(0)).is_some());
+            assert_eq!(breaker_changed, is_one);
             let state = targets.state(&queue(n)).unwrap();
             assert_eq!(state.breaker == State::Open, is_one);
         }
         for addresses in [BTreeSet::from(["c"]), BTreeSet::from(["c", "d"])] {
-            let target = targets.of(&queue(1), &addresses);
-            assert_eq!(target.allows(Timestamp(0)), Allowed::All, "another target is not left alone");
-            let is_left_alone =
-                (0..BREAKER_FAILURES).any(|_| target.ended(Presence::SILENT, Timestamp(0)).is_some());
-            assert_eq!(is_left_alone, addresses.len() == 1);
+            let target = targets.target_of(&queue(1), &addresses);
+            assert_eq!(target.allows(Timestamp(0)), Allowed::All, "a new address has a closed breaker");
+            let is_opened =
+                (0..BREAKER_FAILURES).any(|_| target.end_call(Presence::SILENT, Timestamp(0)).is_some());
+            assert_eq!(is_opened, addresses.len() == 1);
         }
         targets.forget(&queue(1));
         assert_eq!(targets.state(&queue(1)), None);

@@ -1,4 +1,4 @@
-//! What became of a message that was not refused, at each of its destinations (PIP-13).
+//! The answer to a message that was not refused, with a verdict for each destination (PIP-13).
 
 use std::sync::Arc;
 
@@ -15,56 +15,54 @@ use snavio_model::time::Timestamp;
 
 use crate::outcome::follow::Followed;
 
-/// What became of a message at one destination.
+/// The verdict for a message at one destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Durable, and on its way.
+    /// Committed and queued.
     Accepted {
-        /// How it was decided.
+        /// The path that the message took.
         path: Path,
-        /// Its delivery.
+        /// The id of the delivery.
         delivery: Serial,
-        /// Whether it is handed out as soon as anybody asks.
+        /// Whether a consumer can receive it now.
         standing: Standing,
     },
-    /// Seen before: nothing was dispatched.
+    /// Seen before; nothing was dispatched.
     Duplicate {
-        /// When it was first seen, where that is known.
+        /// The time of the first message with this id, if it is known.
         first_seen_at: Option<Timestamp>,
     },
-    /// What became of it is known: now, or since it was sent before.
+    /// The outcome is known: the work ended now, or the message is a duplicate.
     Followed(Box<Followed>),
-    /// It was sent to several, and there is no answer of this one.
+    /// An event with several subscriptions, and this one has no response yet.
     Unanswered {
-        /// Why.
         refusal: Refusal,
-        /// Whether it was sent before.
+        /// Whether the message is a duplicate.
         is_replay: bool,
     },
-    /// Late in the order of its entity: durable, and left out (ORD-3).
+    /// Late in the order of its entity: recorded, and not delivered (ORD-3).
     Skipped,
-    /// Durable, and a dead letter.
+    /// Committed as a dead letter.
     Buried {
-        /// Its delivery.
+        /// The id of the delivery.
         delivery: Serial,
-        /// Why.
         reason: DeadReason,
     },
 }
 
-/// When a message is handed out that was taken (ORD-3, ORD-7).
+/// When an accepted message becomes visible to consumers (ORD-3, ORD-7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// When it is its turn in its queue.
+    /// Visible now.
     Free,
-    /// When those before it in its entity have come, or its wait is over.
+    /// Visible when the missing messages of its entity have come, or when its wait ends.
     Waiting,
-    /// When one of its entity that failed for good is mended or skipped.
+    /// Visible when the failed message of its entity is fixed or skipped.
     Parked,
 }
 
 impl Verdict {
-    /// What an outcome means; nothing of one that refuses the message.
+    /// The verdict of an outcome, or `None` if the outcome refuses the message.
     pub(crate) fn of(outcome: Outcome, path: Path) -> Option<Self> {
         Some(match outcome {
             Outcome::Queued { delivery } => Self::Accepted { path, delivery, standing: Standing::Free },
@@ -87,7 +85,7 @@ impl Verdict {
         })
     }
 
-    /// How it was decided, if it was taken now and not before.
+    /// The path, if the message was accepted now and is not a duplicate.
     pub fn taken_by(&self) -> Option<Path> {
         match self {
             Self::Accepted { path, .. } => Some(*path),
@@ -99,42 +97,38 @@ impl Verdict {
     }
 }
 
-/// A destination that a message was for, and what became of it there.
+/// A destination of a message, with the verdict there.
 #[derive(Debug, Clone)]
 pub struct Reached {
-    /// The destination in claims and deliveries.
+    /// The destination's name in claims and deliveries.
     pub destination: Arc<str>,
-    /// By whom it is processed.
+    /// The kind of processing.
     pub processing: ProcessingKind,
-    /// How its route treats repeats.
+    /// The claim policy of the route.
     pub dedupe_mode: &'static str,
-    /// What became of it.
     pub verdict: Verdict,
-    /// Whether its route orders, and took it without an order: it has no entity, or no number that counts there (ORD-1).
+    /// Whether the route is ordered and accepted the message without an order, because the message has no
+    /// entity or no number that counts there (ORD-1).
     pub passes_unordered: bool,
 }
 
 /// The answer to a message that was not refused.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// The message's id.
     pub id: MessageId,
-    /// Its correlation id.
     pub correlation: CorrelationId,
-    /// Its trace.
     pub traceparent: Traceparent,
-    /// What kind of message it is.
     pub kind: MessageKind,
-    /// The service it is for; of an event its publisher.
+    /// The target of a command, or the publisher of an event.
     pub target: ServiceName,
-    /// The command, or the event's type.
+    /// The command's name or the event type.
     pub name: CommandName,
-    /// Its destinations: one of a command, one for each subscription of an event.
+    /// The destinations: one for a command, one for each subscription for an event.
     pub reached: Vec<Reached>,
 }
 
 impl Answer {
-    /// To a message that is known to have been accepted before by all of these.
+    /// The answer to a message that all these destinations accepted before.
     pub(crate) fn known(message: &Message, routes: &[Arc<BoundRoute>]) -> Self {
         let reached = |route: &Arc<BoundRoute>| Reached {
             destination: Arc::clone(&route.destination),
@@ -154,13 +148,13 @@ impl Answer {
         }
     }
 
-    /// The same, where this became of it at each destination.
+    /// The same answer with this verdict at every destination.
     pub(crate) fn with(mut self, verdict: Verdict) -> Self {
-        self.reached.iter_mut().for_each(|it| it.verdict = verdict.clone());
+        self.reached.iter_mut().for_each(|reached| reached.verdict = verdict.clone());
         self
     }
 
-    /// The same, which these destinations order and took without an order.
+    /// The same answer, with these destinations marked as ordered and passed without an order.
     pub(crate) fn passing_unordered(mut self, destinations: &[usize]) -> Self {
         for at in destinations {
             if let Some(reached) = self.reached.get_mut(*at) {
@@ -170,15 +164,16 @@ impl Answer {
         self
     }
 
-    /// How it was decided, if any of its destinations took it now and not before.
+    /// The path, if any destination accepted the message now and not before.
     pub fn taken_by(&self) -> Option<Path> {
-        self.reached.iter().find_map(|it| it.verdict.taken_by())
+        self.reached.iter().find_map(|reached| reached.verdict.taken_by())
     }
 
-    /// Whether it is new, and late wherever it is: recorded, and nothing comes of it (ORD-3).
+    /// Whether the message is new and late at all its destinations: it is recorded and not delivered (ORD-3).
     pub fn is_left_out(&self) -> bool {
-        let is_nothing = |it: &Reached| it.verdict == Verdict::Skipped || it.verdict.taken_by().is_none();
-        self.taken_by().is_some() && self.reached.iter().all(is_nothing)
+        let mut verdicts = self.reached.iter().map(|reached| &reached.verdict);
+        self.taken_by().is_some()
+            && verdicts.all(|verdict| *verdict == Verdict::Skipped || verdict.taken_by().is_none())
     }
 
     pub(crate) fn subject(&self) -> Subject {

@@ -1,5 +1,5 @@
-//! Attempts that failed or lapsed, in the log (CLM-21): a few lines in a second, and the number of the rest. They are
-//! counted all the same.
+//! Log lines about attempts that failed or timed out (CLM-21): a few lines a second, and then the number of
+//! the others. The metrics count all of them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -11,21 +11,21 @@ use snavio_model::telemetry::lines::Lines;
 use snavio_model::time::Timestamp;
 use snavio_store::Report;
 
-/// An attempt that its worker says failed.
-pub(crate) struct Failed {
+/// An attempt that its worker reported as failed.
+pub(crate) struct FailedAttempt {
     delivery_id: Serial,
     error: String,
 }
 
-impl Failed {
-    /// By a report, if that says so.
-    pub(crate) fn by(report: &Report) -> Option<Self> {
+impl FailedAttempt {
+    /// Reads the failure from a report, if it reports one.
+    pub(crate) fn from_report(report: &Report) -> Option<Self> {
         let error = report.ending.error()?.chars().take(bounds::ERROR_CHARS_MAX).collect();
         Some(Self { delivery_id: report.receipt.delivery_id, error })
     }
 }
 
-/// What the log has room for.
+/// The limiter of these log lines.
 #[derive(Debug, Default)]
 pub(crate) struct Failing(Mutex<Lines>);
 
@@ -34,42 +34,42 @@ impl Failing {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says something about so many, if there is room.
-    pub(crate) fn tell(&self, about: usize, now: Timestamp, say: impl FnOnce()) {
-        self.tell_of_more(now);
+    /// Logs about a number of attempts if the limit permits a line now.
+    pub(crate) fn log_limited(&self, about: usize, now: Timestamp, log: impl FnOnce()) {
+        self.log_suppressed(now);
         let have_room = self.lines().have_room(about as u64, now);
         if have_room {
-            say();
+            log();
         }
     }
 
-    /// Somebody said that an attempt failed, and that counts.
-    pub(crate) fn reported(
+    /// Logs an attempt that a worker reported as failed.
+    pub(crate) fn log_reported(
         &self,
         queue: &QueueKey,
-        failed: &Failed,
+        failed: &FailedAttempt,
         status: Status,
         who: &str,
         now: Timestamp,
     ) {
-        let Failed { delivery_id, error } = failed;
-        self.tell(1, now, || {
+        let FailedAttempt { delivery_id, error } = failed;
+        self.log_limited(1, now, || {
             let status = status.as_str();
             tracing::warn!(target: "snavio::message", %queue, %delivery_id, who, status, error, "an attempt failed");
         });
     }
 
-    /// Nobody reported on some in time.
-    pub(crate) fn lapsed(&self, attempts: usize, now: Timestamp) {
+    /// Logs that leases ended without a report.
+    pub(crate) fn log_lapsed(&self, attempts: usize, now: Timestamp) {
         if attempts > 0 {
-            self.tell(attempts, now, || {
+            self.log_limited(attempts, now, || {
                 tracing::warn!(target: "snavio::message", attempts, "nobody reported on attempts in time");
             });
         }
     }
 
-    /// Says how many had no line, once their second is over.
-    pub(crate) fn tell_of_more(&self, now: Timestamp) {
+    /// Logs the number of attempts without a line, once their second has ended.
+    pub(crate) fn log_suppressed(&self, now: Timestamp) {
         let untold = self.lines().take_untold(now);
         if let Some(count) = untold {
             tracing::warn!(target: "snavio::message", count, "more attempts failed: see snavio claims list --status failed");

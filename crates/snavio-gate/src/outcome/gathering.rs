@@ -1,6 +1,7 @@
-//! Telemetry of what has no commit of its own (refusals, duplicates): gathered by source and reason, bounded,
-//! counted when dropped, and written with a later commit (TEL-2). A crash loses what was gathered since the
-//! last write, a quarter of a second's worth; messages themselves are never reported this way.
+//! Telemetry of messages without a commit of their own (refusals, duplicates). It is gathered by source and
+//! reason within bounds, counted when it is dropped, and written with a later commit (TEL-2). A crash loses
+//! the records since the last write, at most a quarter of a second. Accepted messages are never reported this
+//! way.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -28,15 +29,15 @@ struct Cause {
 }
 
 impl Gathering {
-    /// Adds a record, or counts it with its like when there are too many of them.
+    /// Adds a record, or only counts it if there are too many of its cause.
     pub(crate) fn add(&self, record: Record) {
         let mut gathered = self.lock();
         let reason =
             record.body.get("reason").and_then(|reason| reason.as_str()).unwrap_or_default().to_owned();
         let place = gathered.records.len();
-        let of_tenant = *gathered.by_tenant.entry(record.tenant.clone()).or_default();
+        let tenant_count = *gathered.by_tenant.entry(record.tenant.clone()).or_default();
         let full = place >= bounds::TELEMETRY_GATHERED_MAX
-            || of_tenant >= bounds::TELEMETRY_GATHERED_MAX / bounds::TENANT_PART;
+            || tenant_count >= bounds::TELEMETRY_GATHERED_MAX / bounds::TENANT_PART;
         let cause = gathered.by_cause.entry((record.source.clone(), record.kind, reason)).or_default();
         if cause.kept >= bounds::TELEMETRY_PER_CAUSE_MAX || full {
             cause.suppressed += 1;
@@ -45,11 +46,11 @@ impl Gathering {
         }
         cause.kept += 1;
         cause.last = place;
-        gathered.by_tenant.insert(record.tenant.clone(), of_tenant + 1);
+        gathered.by_tenant.insert(record.tenant.clone(), tenant_count + 1);
         gathered.records.push(record);
     }
 
-    /// Takes everything; where some were only counted, the last record of their cause says how many.
+    /// Takes all records. The last record of a cause has the number of the suppressed ones.
     pub(crate) fn take(&self) -> Vec<Record> {
         let mut gathered = std::mem::take(&mut *self.lock());
         for cause in gathered.by_cause.values().filter(|cause| cause.suppressed > 0) {
@@ -80,7 +81,7 @@ mod tests {
 
     /// TEL-2, PIP-9
     #[test]
-    fn one_tenant_fills_its_own_part() {
+    fn tenant_fills_only_its_own_share() {
         let gathering = Gathering::default();
         for n in 0..bounds::TELEMETRY_GATHERED_MAX {
             gathering.add(record(&format!("acme/s{}", n % 200), Reason::HmacInvalid));
@@ -92,7 +93,7 @@ mod tests {
 
     /// TEL-2
     #[test]
-    fn a_flood_of_one_kind_is_bounded_and_counted_and_hides_no_other() {
+    fn flood_of_one_cause_is_bounded_and_counted() {
         let gathering = Gathering::default();
         for _ in 0..250 {
             gathering.add(record("acme/flood", Reason::HmacInvalid));

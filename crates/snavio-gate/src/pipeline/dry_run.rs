@@ -1,4 +1,4 @@
-//! What would happen to a message, stage by stage, without anything of it happening (REG-3).
+//! A dry run: judges a message stage by stage without an effect (REG-3).
 
 use std::sync::Arc;
 
@@ -18,56 +18,55 @@ use crate::pipeline::shield::Arrival;
 use crate::pipeline::{fast, settle as slow, shield};
 use crate::registry::currency::Currency;
 
-/// One check on the way, and how it would go.
+/// One check of a dry run, with its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// The stage: `shield`, `fast` or `slow`.
     pub stage: &'static str,
-    /// What is checked.
+    /// The name of the check.
     pub check: &'static str,
-    /// How it goes.
     pub verdict: StepVerdict,
 }
 
-/// How a check would go.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StepVerdict {
-    /// It holds, by what is said.
+    /// The check passed; the text has the details.
     Passed(String),
-    /// The message is refused here.
+    /// The message is refused by this check.
     Refused(Refusal),
-    /// Nothing was there to be checked.
+    /// The check does not apply; the text says why.
     Skipped(&'static str),
 }
 
-/// The steps of a message so far.
+/// The steps of a dry run so far.
 #[derive(Debug, Default)]
 pub(crate) struct Steps(pub(crate) Vec<Step>);
 
 impl Steps {
-    /// Notes how a check went; nothing comes after a refusal.
-    pub(crate) fn note(
+    /// Records the result of a check. Returns `None` after a refusal, which ends the dry run.
+    pub(crate) fn record(
         &mut self,
         stage: &'static str,
         check: &'static str,
-        went: Result<String, Refusal>,
+        result: Result<String, Refusal>,
     ) -> Option<()> {
-        let is_passed = went.is_ok();
-        let verdict = went.map_or_else(StepVerdict::Refused, StepVerdict::Passed);
+        let is_passed = result.is_ok();
+        let verdict = result.map_or_else(StepVerdict::Refused, StepVerdict::Passed);
         self.0.push(Step { stage, check, verdict });
         is_passed.then_some(())
     }
 
-    /// Notes that a check has nothing to check.
+    /// Records that a check does not apply.
     pub(crate) fn skip(&mut self, stage: &'static str, check: &'static str, why: &'static str) {
         self.0.push(Step { stage, check, verdict: StepVerdict::Skipped(why) });
     }
 }
 
 impl Gate {
-    /// Judges a message by a registry, the one in force or one that somebody thinks of, up to its first refusal.
-    /// Whoever is trusted need not sign. How the target treats it is told to those who may read what it has; others
-    /// are told no more than sending it would tell them.
+    /// Judges a message by a registry, the one in force or a planned one, up to its first refusal. A
+    /// `trusted` caller need not sign. Only a caller that may read the target's data sees how the target
+    /// treats the message; other callers see no more than a real message would tell them.
     pub async fn dry_run(
         &self,
         arrival: &Arrival,
@@ -101,66 +100,69 @@ impl Gate {
                     _ => "grant",
                 };
                 if check != "grant" {
-                    steps.note("fast", "grant", Ok("there is a grant".to_owned()));
+                    steps.record("fast", "grant", Ok("there is a grant".to_owned()));
                 }
                 if check == "order" {
-                    steps.note("fast", "route", Ok("there is a route".to_owned()));
+                    steps.record("fast", "route", Ok("there is a route".to_owned()));
                 }
-                return steps.note("fast", check, Err(refused.refusal));
+                return steps.record("fast", check, Err(refused.refusal));
             }
         };
         let message = permitted.message();
-        let is_inside = asking.reads(message.target.tenant());
-        steps.note(
+        let may_read_target = asking.reads(message.target.tenant());
+        steps.record(
             "fast",
             "grant",
             Ok(format!("{} may send {} to {}", message.source, message.name, message.target)),
         );
-        let by_route = if is_inside { way(&permitted) } else { "there is a route".to_owned() };
-        steps.note("fast", "route", Ok(by_route));
-        // What hangs on the registry is not asked about: the registry may be one that is only thought of.
+        let by_route = if may_read_target { route_text(&permitted) } else { "there is a route".to_owned() };
+        steps.record("fast", "route", Ok(by_route));
+        // The store does not judge by the registry that is given here, because it may be a planned one.
         let policies: Vec<_> = permitted
             .routes()
             .iter()
-            .map(|route| is_inside.then(|| format!(", under policy {},", route.route.claim.name())))
+            .map(|route| may_read_target.then(|| format!(", under policy {},", route.route.claim.name())))
             .collect();
         let (id, source) = (message.id.clone(), message.source.clone());
         let id = IdKey { id, tenant: message.tenant.clone() };
-        let foreseen = self.store().foresee(permitted.into_intake(), now).await.map_err(|error| {
+        let settled = self.store().foresee(permitted.into_intake(), now).await.map_err(|error| {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, "a dry run could not ask the store");
             Failure::Store
         });
-        let went = slow::judged(foreseen).map(|settlement| {
-            let told =
-                settlement.outcomes.iter().zip(policies).map(|(outcome, policy)| foretold(outcome, policy));
-            told.collect::<Vec<_>>().join("; ")
+        let result = slow::judged(settled).map(|settlement| {
+            let texts = settlement
+                .outcomes
+                .iter()
+                .zip(policies)
+                .map(|(outcome, policy)| outcome_text(outcome, policy));
+            texts.collect::<Vec<_>>().join("; ")
         });
-        let went = match went {
+        let result = match result {
             Err(refusal) if refusal.reason == Reason::Conflict => {
-                // One answer for both kinds of conflict: two would tell a service that guesses another one's payload
-                // under its id whether the guess is right. It names no new id, under which a message that was taken
-                // would be done twice.
+                // Both kinds of conflict get the same answer. Two answers would tell a service that guesses
+                // another service's payload under its id whether the guess is right. The text does not advise
+                // a new id: under a new id, a message that was already accepted would be processed twice.
                 let detail = match self.is_own_id(&id, &source, now).await {
                     true => "this id means something else already; a conflict would be put on record",
                     false => "this id is in use, for other content or by another service of the tenant",
                 };
                 Err(Refusal::new(Reason::Conflict, detail))
             }
-            went => went,
+            result => result,
         };
-        steps.note("slow", "claim", went)
+        steps.record("slow", "claim", result)
     }
 
-    /// Whether a service has used an id, and no other service of its tenant has.
+    /// Whether a service has used an id and no other service of its tenant has.
     async fn is_own_id(&self, id: &IdKey, source: &ServiceName, now: Timestamp) -> bool {
         let claims = self.store().claims_of(id, now).await.unwrap_or_default();
         !claims.is_empty() && claims.iter().all(|stored| stored.claim.source == *source)
     }
 }
 
-/// What would become of a message at one destination.
-fn foretold(outcome: &Outcome, policy: Option<String>) -> String {
+/// The text about the outcome at one destination.
+fn outcome_text(outcome: &Outcome, policy: Option<String>) -> String {
     match outcome {
         Outcome::Duplicate { first_seen_at } | Outcome::Seen { first_seen_at, .. } => {
             format!("a duplicate: its id was first seen at {first_seen_at}, nothing would be dispatched")
@@ -171,16 +173,18 @@ fn foretold(outcome: &Outcome, policy: Option<String>) -> String {
         Outcome::Buried { reason: DeadReason::OrderUnreadable, .. } => {
             "a dead letter: its entity or its number cannot be read".to_owned()
         }
-        Outcome::Buried { .. } => "a dead letter: the queue holds as much as it may".to_owned(),
-        Outcome::Skipped => "late: it would be recorded and left out".to_owned(),
-        Outcome::Held { .. } => "early: it would wait for those before it in its entity".to_owned(),
-        Outcome::Parked { .. } => "it would queue behind one of its entity that failed for good".to_owned(),
+        Outcome::Buried { .. } => "a dead letter: the queue is full".to_owned(),
+        Outcome::Skipped => "late: it would be recorded and not delivered".to_owned(),
+        Outcome::Held { .. } => "early: it would wait for missing messages of its entity".to_owned(),
+        Outcome::Parked { .. } => {
+            "parked: it would queue behind a message of its entity that failed for good".to_owned()
+        }
         _ => format!("the id is free{} and the queue has room", policy.unwrap_or_default()),
     }
 }
 
-/// Where a message goes, and how.
-fn way(permitted: &Permitted) -> String {
+/// The text about the destinations and the path.
+fn route_text(permitted: &Permitted) -> String {
     let path = match permitted.escalation() {
         Some(reason) => format!("the slow path, because of {}", reason.as_str()),
         None => "the fast path".to_owned(),

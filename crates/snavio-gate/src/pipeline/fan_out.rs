@@ -1,5 +1,5 @@
-//! For how many a message is, as far as that can be told before anything of it is checked: what it costs to take it through
-//! hangs on that (PIP-9, PIP-13).
+//! The fan-out of a message, estimated before it is checked: the cost of a message depends on its number of
+//! destinations (PIP-9, PIP-13).
 
 use snavio_model::bounds;
 use snavio_model::json::{Found, Pointer};
@@ -10,22 +10,23 @@ use snavio_model::registry::Registry;
 use crate::gate::Gate;
 use crate::pipeline::shield::{Arrival, Form};
 
-/// Where no type of a service has more subscriptions, its events are not looked at: a batch of them is never too wide.
-const NARROW: usize = 16;
-const _: () = assert!(NARROW * bounds::BATCH_MESSAGES_MAX <= bounds::BATCH_DESTINATIONS_MAX);
+/// If no event type of a service has more subscriptions than this, its events are not parsed for their
+/// fan-out: a batch of them is never too wide.
+const NARROW_MAX: usize = 16;
+const _: () = assert!(NARROW_MAX * bounds::BATCH_MESSAGES_MAX <= bounds::BATCH_DESTINATIONS_MAX);
 
 impl Gate {
-    /// As how many messages an arrival counts: once for each destination.
+    /// The number of messages that an arrival counts as: one for each destination.
     pub fn breadth(&self, arrival: &Arrival) -> usize {
         breadth(arrival, &self.registry())
     }
 }
 
 fn breadth(arrival: &Arrival, registry: &Registry) -> usize {
-    if arrival.kind == MessageKind::Command || registry.widest(&arrival.source) <= NARROW {
+    if arrival.kind == MessageKind::Command || registry.widest(&arrival.source) <= NARROW_MAX {
         return 1;
     }
-    event_type(arrival).map_or(1, |it| registry.subscriptions_to(&arrival.source, &it).len().max(1))
+    event_type(arrival).map_or(1, |name| registry.subscriptions_to(&arrival.source, &name).len().max(1))
 }
 
 fn event_type(arrival: &Arrival) -> Option<CommandName> {
@@ -54,15 +55,15 @@ mod tests {
 
     use super::*;
 
-    struct Nothing;
+    struct NoKeys;
 
-    impl Unseal for Nothing {
+    impl Unseal for NoKeys {
         fn unseal(&self, _: &Sealed) -> Option<Secret> {
             None
         }
     }
 
-    /// `acme/shop` publishes `wide` to so many, and `narrow` to one.
+    /// In this registry `acme/shop` publishes `wide` to so many subscriptions, and `narrow` to one.
     fn registry(wide: usize) -> Registry {
         let subscription = |name: &str, n: usize| {
             let text = format!(
@@ -70,14 +71,15 @@ mod tests {
             );
             Entry::Subscription(serde_json::from_str(&text).unwrap())
         };
-        let service = |n: usize| Entry::Service(Service::new(format!("acme/s{n}").parse().unwrap()));
+
         let mut entries =
             vec![Entry::Tenant(Tenant { name: "acme".parse().unwrap(), contact: None, suspended: false })];
-        entries.extend((0..wide).map(service));
+        let names = (0..wide).map(|n| format!("acme/s{n}").parse().unwrap());
+        entries.extend(names.map(|name| Entry::Service(Service::new(name))));
         entries.extend((0..wide).map(|n| subscription("wide", n)));
         entries.push(subscription("narrow", 0));
         let mut registry = Registry::default();
-        registry.fill(entries, &Nothing);
+        registry.fill(entries, &NoKeys);
         registry
     }
 
@@ -98,7 +100,7 @@ mod tests {
 
     /// PIP-9, PIP-13
     #[test]
-    fn an_event_counts_once_for_each_that_is_subscribed_in_whatever_form_it_comes() {
+    fn event_counts_once_for_each_subscription_in_every_form() {
         let headers = [("CE-Type".to_owned(), "wide".to_owned())];
         let registry = registry(100);
         for (form, body, expected) in [
@@ -115,6 +117,6 @@ mod tests {
             Arrival { kind: MessageKind::Command, ..event(Form::Native, r#"{"eventType":"wide"}"#) };
         assert_eq!(breadth(&command, &registry), 1);
         let few = event(Form::Native, r#"{"eventType":"wide"}"#);
-        assert_eq!(breadth(&few, &self::registry(NARROW)), 1, "few are as good as one");
+        assert_eq!(breadth(&few, &self::registry(NARROW_MAX)), 1, "a few subscriptions count as one");
     }
 }

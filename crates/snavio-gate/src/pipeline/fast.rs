@@ -1,4 +1,4 @@
-//! The fast stage: decided in memory, no store is asked anything (PIP-2).
+//! The fast stage: decides in memory, without asking the store (PIP-2).
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use snavio_model::time::Timestamp;
 use crate::pipeline::shield::Authentic;
 use crate::registry::currency::Currency;
 
-/// Granted and routed: only [`permit`] can make one.
+/// A message with a grant and a route. Only [`permit`] makes one.
 #[derive(Debug)]
 pub(crate) struct Permitted {
     intake: Intake,
@@ -29,7 +29,7 @@ impl Permitted {
         &self.intake.message
     }
 
-    /// Where it goes: one of a command, one for each subscription of an event.
+    /// The destinations: one for a command, one for each subscription for an event.
     pub(crate) fn routes(&self) -> &[Arc<BoundRoute>] {
         &self.intake.destinations
     }
@@ -38,12 +38,12 @@ impl Permitted {
         self.signed_at
     }
 
-    /// What it was decided by.
+    /// The kinds of cached data that the decision used.
     pub(crate) fn caches(&self) -> &[Cache] {
         &self.caches
     }
 
-    /// Why memory did not suffice, if it did not.
+    /// Why the message needs the slow path, if it does.
     pub(crate) fn escalation(&self) -> Option<Escalation> {
         self.escalation
     }
@@ -53,17 +53,17 @@ impl Permitted {
     }
 }
 
-/// Why a message cannot be decided from memory.
+/// Why a message needs the slow path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Escalation {
-    /// The route must not run an id twice.
+    /// The route must not process an id twice.
     DedupeRequired,
-    /// The route, or the node, sends everything the slow way.
+    /// The route or the node sends every message through the slow path.
     ColdOnly,
 }
 
 impl Escalation {
-    /// The word in metrics and logs.
+    /// The value in metrics and logs.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::DedupeRequired => "dedupe_required",
@@ -72,8 +72,9 @@ impl Escalation {
     }
 }
 
-/// Checks the grant, then finds the route: without a grant nobody learns whether a route exists. An event goes to whoever
-/// is subscribed. A refusal names the nearest grants if it may: that costs comparisons.
+/// Checks the grant first and then finds the route, so that a source without a grant does not learn whether a
+/// route exists. An event goes to all subscriptions of its type. With `names_nearest` a refusal names the
+/// nearest grants, which costs comparisons.
 pub(crate) fn permit(
     authentic: Authentic,
     registry: &Registry,
@@ -110,8 +111,9 @@ pub(crate) fn permit(
     }
 }
 
-/// Where a message stands in the order of its entity at each destination, if any of them orders (ORD-1). One whose place
-/// cannot be read is refused where that is so at all of them: who is subscribed takes nothing from the others (PIP-13).
+/// Finds the position of a message in the order of its entity at each destination, if any destination is
+/// ordered (ORD-1). A message with an unreadable position is refused only if this is so at all destinations:
+/// one subscriber must not take the message from the others (PIP-13).
 fn places(
     message: &Message,
     routes: &[Arc<BoundRoute>],
@@ -120,23 +122,28 @@ fn places(
     if routes.iter().all(|route| route.route.order.is_none()) {
         return Ok(Vec::new());
     }
-    let mut found = Place::find_each(message, routes.iter().map(|it| &it.route), order);
+    let mut found = Place::find_each(message, routes.iter().map(|route| &route.route), order);
     if found.iter().all(Result::is_err) {
         return found.swap_remove(0).map(|_| Vec::new());
     }
     Ok(found.into_iter().map(|place| place.unwrap_or(Placed::Unreadable)).collect())
 }
 
-/// Where a message may go, and by which grant where one is needed.
-type Found = (Option<Arc<Grant>>, Arc<BoundRoute>);
+/// A destination of a message, and the grant that permits it, if one is needed.
+type PermittedRoute = (Option<Arc<Grant>>, Arc<BoundRoute>);
 
-fn find_route(message: &Message, registry: &Registry, names_nearest: bool) -> Result<Found, Refusal> {
+fn find_route(
+    message: &Message,
+    registry: &Registry,
+    names_nearest: bool,
+) -> Result<PermittedRoute, Refusal> {
     let denied = || not_granted(message, registry, names_nearest);
     let target = registry.service(message.target.as_str()).ok_or_else(denied)?;
     let at = message.received_at;
     let grant = target.grant(&message.source, &message.name, at).ok_or_else(denied)?;
-    let missing = || Refusal::new(Reason::RouteMissing, "the target has no route for this name");
-    let route = target.route(&message.name, at).ok_or_else(missing)?;
+    let route = target
+        .route(&message.name, at)
+        .ok_or_else(|| Refusal::new(Reason::RouteMissing, "the target has no route for this name"))?;
     if route.route.processing.kind == ProcessingKind::Reported {
         let detail =
             "the target begins this work by itself, through the claims API, and takes no messages for it";
@@ -145,7 +152,8 @@ fn find_route(message: &Message, registry: &Registry, names_nearest: bool) -> Re
     Ok((Some(Arc::clone(grant)), Arc::clone(route)))
 }
 
-/// The same whether or not there is such a target or route: the nearest names are those of the source's own grants.
+/// The refusal without a grant. It is the same whether or not the target or route exists: the nearest names
+/// are from the source's own grants.
 fn not_granted(message: &Message, registry: &Registry, names_nearest: bool) -> Refusal {
     let Message { source, target, name, received_at, .. } = message;
     let denied = format!("{source} has no grant to send {name} to {target}");
@@ -166,18 +174,18 @@ fn not_granted(message: &Message, registry: &Registry, names_nearest: bool) -> R
     Refusal::new(Reason::AclDeny, format!("{denied}; {known}{advice}"))
 }
 
-/// PIP-13: a type is published by the service that registered it, and by nobody else.
+/// PIP-13: only the service that registered an event type publishes it.
 fn find_subscriptions(
     message: &Message,
     registry: &Registry,
     names_nearest: bool,
-) -> Result<Vec<Found>, Refusal> {
+) -> Result<Vec<PermittedRoute>, Refusal> {
     let denied = || not_registered(message, registry, names_nearest);
     let publisher = registry.service(message.source.as_str()).ok_or_else(denied)?;
     publisher.event_type(&message.name).ok_or_else(denied)?;
     let subscribed = registry.subscribed(publisher, &message.name, message.received_at);
     if subscribed.is_empty() {
-        return Err(Refusal::new(Reason::RouteMissing, "nobody is subscribed to this event type"));
+        return Err(Refusal::new(Reason::RouteMissing, "no service is subscribed to this event type"));
     }
     Ok(subscribed)
 }
@@ -197,8 +205,9 @@ fn not_registered(message: &Message, registry: &Registry, names_nearest: bool) -
     Refusal::new(Reason::AclDeny, format!("{denied}; {known}"))
 }
 
-/// How quickly a revoked permission must act: the stricter of what route and grant say.
-fn profile((grant, route): &Found) -> Profile {
+/// The sensitivity profile of a delivery: the stricter one of the route's and the grant's. It limits the time
+/// until a revocation acts.
+fn profile((grant, route): &PermittedRoute) -> Profile {
     let of_route = route.route.profile;
     grant.as_ref().and_then(|grant| grant.profile).unwrap_or(of_route).min(of_route)
 }

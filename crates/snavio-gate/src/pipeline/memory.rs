@@ -1,4 +1,4 @@
-//! A node's memory of the signed messages that it has just accepted, or is about to (PIP-2).
+//! The node's memory of signed messages that it has just accepted or is about to commit (PIP-2).
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use crate::commit::committer::Settled;
 
-/// The memory.
+/// Remembers recent messages and messages in flight.
 pub(crate) struct Memory {
     state: Mutex<State>,
     hashers: [RandomState; 2],
@@ -22,51 +22,52 @@ pub(crate) struct Memory {
 
 struct State {
     recent: RecentMessages,
-    /// Reservations that copies wait for.
+    /// The reservations that copies wait for.
     awaited: HashMap<Fingerprint, watch::Sender<Option<Settled>>>,
 }
 
 /// The memory's answer to a message.
 pub(crate) enum Entry {
-    /// All of its destinations have accepted this very message.
+    /// Every destination has accepted exactly this message.
     Known,
-    /// A copy waits for its commit.
+    /// The first copy is in flight; this copy waits for its commit.
     Copy { message: Fingerprints, first: First },
     /// The memory has no room for another message in flight.
     Full,
-    /// It goes to its commit, and these destinations know it; empty if none does.
+    /// The message goes on to its commit. `known` has for each destination whether the destination has
+    /// accepted the message; it is empty if none has.
     New { in_flight: InFlight, known: Vec<bool> },
 }
 
 /// A message on its way to its commit.
 pub(crate) enum InFlight {
-    /// Copies wait for it.
+    /// The message is reserved, and copies wait for it.
     Reserved(Reservation),
-    /// All of its destinations claim or know it, and their claims decide between copies. It is to be remembered after its
-    /// commit; nothing if the memory is not asked.
+    /// Every destination has claims or knows the message, so that claims decide between copies. The message
+    /// is remembered after its commit; `None` if the memory is not asked about it.
     Claimed(Option<Fingerprints>),
 }
 
-/// The first of some copies, in flight.
+/// The first of several copies, in flight.
 pub(crate) struct First(watch::Receiver<Option<Settled>>);
 
 impl First {
-    /// Waits for its end. If it was not accepted, says why.
+    /// Waits until the first copy ends. Returns its result if it was not accepted.
     pub(crate) async fn end(mut self) -> Option<Settled> {
         self.0.wait_for(Option::is_some).await.ok()?.clone()
     }
 }
 
 impl Memory {
-    /// A memory that covers the replay window on both sides, for an intake with this room.
+    /// Creates a memory that covers the replay window on both sides, for an intake with this room.
     pub(crate) fn new(window: Duration, room: Room, now: Timestamp) -> Arc<Self> {
         let recent = RecentMessages::new(2 * window, room.items_max, now);
         let state = Mutex::new(State { recent, awaited: HashMap::default() });
         Arc::new(Self { state, hashers: Default::default() })
     }
 
-    /// Only the very same signed message has the same fingerprints. An unsigned one may say anything under its id, and
-    /// has none.
+    /// Computes the fingerprints of a message. Only exactly the same signed message has the same
+    /// fingerprints. An unsigned message has none, because it may have any content under its id.
     pub(crate) fn fingerprints(&self, message: &Message, routes: &[Arc<BoundRoute>]) -> Fingerprints {
         if message.key_version.is_none() {
             return Fingerprints::default();
@@ -84,16 +85,16 @@ impl Memory {
             high << 64 | low
         };
         let mark = |route: &Arc<BoundRoute>| {
-            asks_memory(route).then(|| Mark {
+            uses_memory(route).then(|| Mark {
                 fingerprint: fingerprint(&route.destination),
                 is_claimed: route.route.claim.keep().is_some(),
             })
         };
-        // No destination has an empty name.
+        // An empty text for the whole message: no destination has an empty name.
         Fingerprints { each: routes.iter().map(mark).collect(), all: fingerprint("") }
     }
 
-    /// Reserves a message until its commit, unless it is known or a copy of it is in flight.
+    /// Reserves a message until its commit, unless the message is known or a copy is in flight.
     pub(crate) fn enter(self: &Arc<Self>, message: Fingerprints) -> Entry {
         if message.each.iter().all(Option::is_none) {
             return Entry::New { in_flight: InFlight::Claimed(None), known: Vec::new() };
@@ -117,7 +118,7 @@ impl Memory {
         }
     }
 
-    /// Remembers messages without reservations: their commits are durable.
+    /// Remembers messages without reservations after their commits are durable.
     pub(crate) fn remember(&self, messages: &[Fingerprints], now: Timestamp) {
         if !messages.is_empty() {
             let mut state = self.lock();
@@ -131,37 +132,38 @@ impl Memory {
 }
 
 impl State {
-    /// Ends a reservation, and gives the sender to its copies. They go on when it is dropped, or are told why it was
-    /// not accepted.
+    /// Ends a reservation and returns the sender for its copies. The copies continue when the sender is
+    /// dropped, or get the result with which the message was refused.
     fn release(&mut self, message: &Fingerprints) -> Option<watch::Sender<Option<Settled>>> {
         self.recent.release(message);
         self.awaited.remove(&message.all)
     }
 }
 
-/// A message in flight. Dropping it releases the message, and the next copy is judged.
+/// A reserved message in flight. Dropping the reservation releases the message, so that the next copy is
+/// judged.
 pub(crate) struct Reservation {
     memory: Arc<Memory>,
-    /// Nothing once it has ended.
+    /// `None` after the reservation has ended.
     message: Option<Fingerprints>,
 }
 
 impl Reservation {
-    /// Remembers messages of one commit that is durable.
+    /// Remembers the messages of one durable commit.
     pub(crate) fn confirm_all(reservations: Vec<Self>, now: Timestamp) {
         let Some(memory) = reservations.first().map(|first| Arc::clone(&first.memory)) else { return };
         let mut state = memory.lock();
         let messages = reservations.into_iter().filter_map(|mut reservation| reservation.message.take());
-        let release = |message| {
+        let awaited = messages.filter_map(|message| {
             state.recent.remember(&message, now);
             state.release(&message)
-        };
-        let awaited: Vec<_> = messages.filter_map(release).collect();
+        });
+        let awaited: Vec<_> = awaited.collect();
         drop(state);
         drop(awaited);
     }
 
-    /// Releases the message, which was not accepted, and says why to its copies.
+    /// Releases a message that was not accepted, and returns its result to its copies.
     pub(crate) fn refuse(mut self, settled: &Settled) {
         self.end(Some(settled));
     }
@@ -181,8 +183,9 @@ impl Drop for Reservation {
     }
 }
 
-/// Routes that compare contents or store responses need the store's answer.
-fn asks_memory(route: &BoundRoute) -> bool {
+/// Whether the memory may answer for a route. Routes that compare content or store responses need the store's
+/// answer.
+fn uses_memory(route: &BoundRoute) -> bool {
     route.route.claim.compares().is_none() && !route.route.processing.is_tracked()
 }
 
@@ -208,7 +211,7 @@ mod tests {
     async fn end_of_a_reservation_wakes_every_copy() {
         let memory = Memory::new(Duration::from_secs(60), Room::default(), Timestamp(0));
         let lost = Some(Err(Failure::Lost));
-        for (is_accepted, told) in [(false, None), (false, lost), (true, None)] {
+        for (is_accepted, expected) in [(false, None), (false, lost), (true, None)] {
             let first = reserve(&memory);
             let copies: Vec<_> = (0..3)
                 .map(|_| match memory.enter(message()) {
@@ -216,13 +219,13 @@ mod tests {
                     _ => panic!("the first is in flight"),
                 })
                 .collect();
-            match &told {
+            match &expected {
                 Some(settled) => first.refuse(settled),
                 None if is_accepted => Reservation::confirm_all(vec![first], Timestamp(0)),
                 None => drop(first),
             }
             for copy in copies {
-                assert_eq!(copy.await, told);
+                assert_eq!(copy.await, expected);
             }
             assert!(memory.lock().awaited.is_empty());
             assert_eq!(matches!(memory.enter(message()), Entry::Known), is_accepted);

@@ -1,4 +1,5 @@
-//! The slow stage: settled against the store, in one durable commit shared with others (PIP-3 to PIP-5).
+//! The slow stage: settles messages against the store in a durable commit that many messages share (PIP-3 to
+//! PIP-5).
 
 use snavio_model::refusal::{Reason, Refusal};
 use snavio_model::settle::{Ordered, Outcome, Settlement};
@@ -6,29 +7,30 @@ use snavio_model::settle::{Ordered, Outcome, Settlement};
 use crate::commit::committer::{Committer, Failure, Settled, Submission};
 use crate::commit::ticket::Held;
 
-/// Hands the intakes to the committer, as many at a time as a request may, and waits for their commits; holds something until
-/// they are there.
-pub(crate) async fn settle(submissions: Vec<Submission>, committer: &Committer, held: Held) -> Vec<Ended> {
-    let ended = |settled: Settled| {
-        let ordered = settled.as_ref().map_or_else(|_| Vec::new(), |it| it.ordered.clone());
-        Ended { ordered, judged: judged(settled) }
-    };
+/// Submits intakes to the committer, at most one request's portion at a time, and waits for their commits.
+/// `held` is dropped after the last commit.
+pub(crate) async fn settle(
+    submissions: Vec<Submission>,
+    committer: &Committer,
+    held: Held,
+) -> Vec<SettledMessage> {
     let mut portions = portions(submissions, committer.portion());
     let last = portions.pop().unwrap_or_default();
     let mut all = Vec::new();
     for portion in portions {
-        all.extend(committer.settle(portion, Box::new(())).await.into_iter().map(ended));
+        all.extend(committer.settle(portion, Box::new(())).await.into_iter().map(SettledMessage::from));
     }
-    all.extend(committer.settle(last, held).await.into_iter().map(ended));
+    all.extend(committer.settle(last, held).await.into_iter().map(SettledMessage::from));
     all
 }
 
-/// Cuts intakes, in their order, into parts that count as so many messages at most, or are one.
-fn portions(submissions: Vec<Submission>, most: usize) -> Vec<Vec<Submission>> {
+/// Splits intakes, in their order, into portions that count as at most `max` messages. A larger message is a
+/// portion of its own.
+fn portions(submissions: Vec<Submission>, max: usize) -> Vec<Vec<Submission>> {
     let (mut portions, mut portion, mut items) = (Vec::new(), Vec::new(), 0);
     for submission in submissions {
         let size = submission.intake.size().items;
-        if !portion.is_empty() && items + size > most {
+        if !portion.is_empty() && items + size > max {
             portions.push(std::mem::take(&mut portion));
             items = 0;
         }
@@ -39,21 +41,28 @@ fn portions(submissions: Vec<Submission>, most: usize) -> Vec<Vec<Submission>> {
     portions
 }
 
-/// What came of a message, and how it stood in the order of its entities, refused or not.
-pub(crate) struct Ended {
+/// The result of a message, and its position in the order of its entities, also if it was refused.
+pub(crate) struct SettledMessage {
     pub(crate) judged: Result<Settlement, Refusal>,
     pub(crate) ordered: Vec<Ordered>,
 }
 
-/// What a settlement means for the message.
+impl From<Settled> for SettledMessage {
+    fn from(settled: Settled) -> Self {
+        let ordered = settled.as_ref().map_or_else(|_| Vec::new(), |settlement| settlement.ordered.clone());
+        Self { ordered, judged: judged(settled) }
+    }
+}
+
+/// The refusal that follows from a settlement, if any.
 pub(crate) fn judged(settled: Settled) -> Result<Settlement, Refusal> {
     let settlement = settled.map_err(|failure| match failure {
         Failure::Full => Refusal::new(Reason::Overloaded, "too many messages wait for their commit"),
-        Failure::Store => Refusal::new(Reason::Unavailable, "the store cannot take messages at the moment"),
+        Failure::Store => Refusal::new(Reason::Unavailable, "the store cannot take messages now"),
         Failure::Lost => Refusal::lost("the store gave no answer"),
     })?;
-    // It is refused as a whole, or not at all (PIP-13).
-    let refusal = settlement.outcomes.iter().find(|it| it.is_refusal());
+    // A message is refused as a whole or not at all (PIP-13).
+    let refusal = settlement.outcomes.iter().find(|outcome| outcome.is_refusal());
     let (reason, detail) = match refusal {
         Some(
             Outcome::Queued { .. }
@@ -74,18 +83,18 @@ pub(crate) fn judged(settled: Settled) -> Result<Settlement, Refusal> {
             let (numbers, is_for_good) = (Some(Box::new(*numbers)), *everywhere);
             return Err(Refusal { numbers, is_for_good, ..Refusal::new(*reason, detail) });
         }
-        Some(Outcome::QueueFull) => (Reason::Overloaded, "the route's queue holds as much as it may"),
+        Some(Outcome::QueueFull) => (Reason::Overloaded, "the route's queue is full"),
         Some(Outcome::TooLate) => (Reason::Overloaded, "the message waited too long for its commit"),
         Some(Outcome::Taken) => {
             (Reason::Conflict, "another service of the tenant has used this id on this route")
         }
         Some(Outcome::Conflict { conflict, .. }) => {
-            let detail = format!("this id means something else already; conflict {conflict} is on record");
+            let detail = format!("this id was already used with different content (conflict {conflict})");
             return Err(Refusal { conflict: Some(*conflict), ..Refusal::new(Reason::Conflict, detail) });
         }
-        Some(Outcome::Unfit) => (Reason::Malformed, "the store cannot hold a character of the message"),
+        Some(Outcome::Unfit) => (Reason::Malformed, "the message has a character that the store cannot keep"),
         Some(Outcome::Outdated) => {
-            (Reason::Unavailable, "what permitted the message was out of date before its commit")
+            (Reason::Unavailable, "the registry data that permitted the message was too old at its commit")
         }
         Some(Outcome::Unreadable) => {
             (Reason::Unavailable, "the record of this id is damaged; operators are alerted")
@@ -106,7 +115,7 @@ mod tests {
 
     /// PIP-4, CLM-20, MSG-12
     #[test]
-    fn every_end_of_a_message_has_its_word() {
+    fn settlement_maps_to_its_refusal() {
         let outcome = |outcome| Ok(Settlement::unordered(None, vec![outcome]));
         let late = |reason| {
             let numbers = Numbers { number: 1, last: 2 };
@@ -133,9 +142,9 @@ mod tests {
             (Err(Failure::Store), Some(Reason::Unavailable), false),
             (Err(Failure::Lost), Some(Reason::Unavailable), true),
         ] {
-            let told = judged(settled.clone()).err();
-            let told = told.map(|refusal| (refusal.reason, refusal.in_doubt));
-            assert_eq!(told, reason.map(|reason| (reason, in_doubt)), "{settled:?}");
+            let refusal = judged(settled.clone()).err();
+            let refusal = refusal.map(|refusal| (refusal.reason, refusal.in_doubt));
+            assert_eq!(refusal, reason.map(|reason| (reason, in_doubt)), "{settled:?}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What is vouched for before its events are looked at one by one: batches that are signed as a whole (MSG-4), checked once
-//! for all that is in them, and webhooks of providers, which an adapter makes events of (MSG-7).
+//! Checks that cover events before they are judged one by one: batches with one signature (MSG-4), which are
+//! checked once, and providers' webhooks, from which an adapter makes events (MSG-7).
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use snavio_model::time::Timestamp;
 use crate::Gate;
 use crate::pipeline::shield::Vouched;
 
-/// A webhook that its provider showed to be its own.
+/// A webhook that is verified as its provider's.
 #[derive(Debug)]
 pub struct VerifiedWebhook {
     adapter: Arc<LiveAdapter>,
@@ -23,13 +23,13 @@ pub struct VerifiedWebhook {
 }
 
 impl VerifiedWebhook {
-    /// The service that the adapter speaks for.
+    /// The service that the adapter makes events for.
     pub fn source(&self) -> &ServiceName {
         &self.adapter.adapter.service
     }
 
-    /// The native event that the adapter makes of the request, and that it is the provider's. This is the costly part, and for
-    /// the tenant's own turn.
+    /// Makes the native event of the request, with the proof that it is the provider's. This is the costly
+    /// part; the caller must hold the tenant's concurrency permit.
     pub fn into_event(self, request: &WebhookRequest<'_>) -> Result<(Bytes, Vouched), Refusal> {
         let event = self.adapter.adapter.event(request)?;
         if event.len() > BODY_BYTES_MAX {
@@ -40,22 +40,21 @@ impl VerifiedWebhook {
     }
 }
 
-/// Why a webhook is taken for nobody's.
+/// Why a webhook was not verified.
 #[derive(Debug)]
 pub enum UnverifiedWebhook {
-    /// There is no such adapter, or the request is not its provider's: whoever asks is not told which.
+    /// There is no such adapter, or the request is not its provider's. The caller does not learn which.
     Stranger,
-    /// The request is the provider's and came too late, or whose it is could not be asked.
+    /// The request is the provider's and came too late, or the registry was too old to verify it.
     Refused {
-        /// The service that the adapter speaks for.
+        /// The service that the adapter makes events for.
         source: Option<ServiceName>,
-        /// Why.
         refusal: Refusal,
     },
 }
 
 impl Gate {
-    /// Checks age and signature of a batch, by a registry that is not too old.
+    /// Checks the age and the signature of a batch, by a registry that is not too old.
     pub async fn vouch(
         &self,
         webhook: &WebhookSignature,
@@ -92,12 +91,12 @@ fn verify_webhook(
     request: &WebhookRequest<'_>,
     received_at: Timestamp,
 ) -> Result<VerifiedWebhook, UnverifiedWebhook> {
-    let vouched = Vouched::by_adapter(adapter, request, received_at).map_err(|refusal| {
+    let vouched = Vouched::check_webhook(adapter, request, received_at).map_err(|refusal| {
         tracing::info!(
             target: "snavio::message", adapter = adapter.name(), reason = refusal.reason.code(), detail = &*refusal.detail,
             "a webhook was not verified"
         );
-        // Whoever has the secret may know that it came too late.
+        // A caller with the secret may learn that its request came too late.
         if refusal.reason == Reason::TimestampOutOfWindow {
             UnverifiedWebhook::Refused { source: Some(adapter.adapter.service.clone()), refusal }
         } else {

@@ -1,4 +1,4 @@
-//! The registry with which a gate starts, and how current it is.
+//! The registry that a gate starts with, and its age.
 
 use snavio_model::registry::{Registry, Unseal};
 use snavio_model::time::{Clock, Timestamp};
@@ -6,9 +6,8 @@ use snavio_store::{Store, StoreError};
 
 /// A registry that was loaded as a whole.
 pub struct Loaded {
-    /// The registry.
     pub registry: Registry,
-    /// When it was last known to be right: its age counts from here (REG-23).
+    /// The time at which the registry was last known to be current; its age counts from here (REG-23).
     pub current_at: Timestamp,
 }
 

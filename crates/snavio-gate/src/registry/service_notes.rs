@@ -1,5 +1,5 @@
-//! What is noted of services beside the registry, for all nodes, and forgotten once they are gone: whoever is
-//! registered under such a name later is another.
+//! Notes about services that are kept in the store beside the registry, for all nodes. They are deleted when
+//! their service is gone, because a later service of the same name is another service.
 
 use snavio_model::bounds;
 use snavio_model::name::ServiceName;
@@ -7,21 +7,21 @@ use snavio_store::StoreError;
 
 use crate::Gate;
 
-/// What is noted of a service.
+/// A kind of note about a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServiceNote {
-    /// Which of its keys it was told of that end (REG-12).
+    /// The expiring key that the service was warned about (REG-12).
     Ending,
-    /// When it last asked for its configuration (REG-11).
+    /// The time at which the service last asked for its configuration (REG-11).
     Polled,
-    /// Which of its signed requests were taken lately (REG-11).
+    /// The signed configuration requests that were accepted recently (REG-11).
     Signed,
 }
 
 impl ServiceNote {
     const ALL: [Self; 3] = [Self::Ending, Self::Polled, Self::Signed];
 
-    fn beginning(self) -> &'static str {
+    fn prefix(self) -> &'static str {
         match self {
             Self::Ending => "ending/",
             Self::Polled => "polled/",
@@ -29,24 +29,25 @@ impl ServiceNote {
         }
     }
 
-    /// The name of the note.
+    /// The name of this note about a service.
     pub fn of(self, service: &ServiceName) -> String {
-        format!("{}{service}", self.beginning())
+        format!("{}{service}", self.prefix())
     }
 
-    /// The service that a note of this name is about, if it is about one.
+    /// The service that a note is about, if the name is one of a service note.
     fn subject(name: &str) -> Option<&str> {
-        Self::ALL.iter().find_map(|note| name.strip_prefix(note.beginning()))
+        Self::ALL.iter().find_map(|note| name.strip_prefix(note.prefix()))
     }
 }
 
 impl Gate {
-    /// Looks at the notes after this one, as many as make a page, and forgets those of services that are not
-    /// registered. Says where to go on: the next look after the last page begins anew.
+    /// Reads one page of notes after this name, and deletes the notes of services that are not registered.
+    /// Returns the name to continue after; it is empty after the last page.
     pub async fn forget_services(&self, after: &str) -> Result<String, StoreError> {
         let notes = self.store().notes_after(after, bounds::PAGE_MAX).await?;
-        // Only after that: of a service that was registered meanwhile nothing may be forgotten, and what it changed
-        // since then is not what was read.
+        // Refresh only after reading the notes. Otherwise the notes of a service that was registered
+        // meanwhile could be deleted. A note that was changed since it was read is kept, because its value
+        // differs.
         self.refresh_registry().await?;
         let registry = self.registry();
         for (name, value) in &notes {

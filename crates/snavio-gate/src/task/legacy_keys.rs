@@ -1,4 +1,5 @@
-//! Uses of keys that are not the current ones any more: accepted, counted, and told to their owners (REG-12).
+//! Uses of keys that are no longer current. The gateway accepts and counts them, and reports them to the
+//! owners in telemetry (REG-12).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,28 +14,28 @@ use tokio::time::MissedTickBehavior;
 
 use crate::Gate;
 
-/// How often what was noticed is written: it can wait for its owner's last poll to be looked up.
-const TELLING: Duration = Duration::from_secs(1);
+/// The interval of these reports. A report can wait for a look-up of its owner's last poll.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What was noticed, and what was told of lately.
-pub(crate) struct LegacyKeys(Mutex<Noticed>);
+/// Recorded uses, and the reports of the recent past.
+pub(crate) struct LegacyKeys(Mutex<KeyUses>);
 
-struct Noticed {
-    told: Seldom<(ServiceName, KeyVersion)>,
-    /// As many as were not told of lately: a version is here once.
+struct KeyUses {
+    reported: Seldom<(ServiceName, KeyVersion)>,
+    /// At most one record for each version that was not reported recently.
     records: Vec<Record>,
 }
 
 impl Default for LegacyKeys {
     fn default() -> Self {
-        let told = Seldom::new(bounds::LEGACY_KEY_REPORTED, bounds::KEY_REPORTS_REMEMBERED_MAX);
-        Self(Mutex::new(Noticed { told, records: Vec::new() }))
+        let reported = Seldom::new(bounds::LEGACY_KEY_REPORTED, bounds::KEY_REPORTS_REMEMBERED_MAX);
+        Self(Mutex::new(KeyUses { reported, records: Vec::new() }))
     }
 }
 
 impl LegacyKeys {
-    /// Takes notice of the key of a message that is let through.
-    pub(crate) fn notice(&self, message: &Message, registry: &Registry) {
+    /// Records the key of a permitted message if it is not the current one.
+    pub(crate) fn record(&self, message: &Message, registry: &Registry) {
         let Some(used) = &message.key_version else { return };
         let service = registry.service(message.source.as_str());
         let current = service.and_then(|service| service.current_key(message.received_at));
@@ -43,11 +44,11 @@ impl LegacyKeys {
         }
         metrics::counter!("snavio_legacy_key_uses_total").increment(1);
         let key = (message.source.clone(), used.clone());
-        let mut noticed = self.lock();
-        let has_room = noticed.records.len() < bounds::KEY_REPORTS_REMEMBERED_MAX;
-        if has_room && noticed.told.is_due(&key, message.received_at) {
-            noticed.told.done(key, message.received_at);
-            noticed.records.extend(legacy_key_used(message));
+        let mut uses = self.lock();
+        let has_room = uses.records.len() < bounds::KEY_REPORTS_REMEMBERED_MAX;
+        if has_room && uses.reported.is_due(&key, message.received_at) {
+            uses.reported.done(key, message.received_at);
+            uses.records.extend(legacy_key_used(message));
         }
     }
 
@@ -55,26 +56,26 @@ impl LegacyKeys {
         std::mem::take(&mut self.lock().records)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Noticed> {
+    fn lock(&self) -> MutexGuard<'_, KeyUses> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Tells owners what was noticed, for as long as the gate lives.
-pub(crate) async fn tell(gate: Arc<Gate>) {
-    let mut tick = tokio::time::interval(TELLING);
+/// Reports uses of old keys until the gate stops.
+pub(crate) async fn report_uses(gate: Arc<Gate>) {
+    let mut tick = tokio::time::interval(REPORT_INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        gate.tell_of_legacy_keys().await;
+        gate.report_legacy_keys().await;
     }
 }
 
 impl Gate {
-    async fn tell_of_legacy_keys(&self) {
+    async fn report_legacy_keys(&self) {
         let mut records = Vec::new();
         for record in self.legacy_keys().take() {
-            // Told without it rather than not at all.
+            // A report without the last poll is better than no report.
             let polled = match &record.source {
                 Some(service) => self.last_poll(service).await.ok().flatten(),
                 None => None,
@@ -90,7 +91,7 @@ impl Gate {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 count,
-                "uses of old keys were not told of"
+                "reports of old keys were dropped"
             );
         }
     }

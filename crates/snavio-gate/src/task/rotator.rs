@@ -1,5 +1,5 @@
-//! Makes new keys when they are due, and tells owners of keys that end soon (REG-10, REG-12). One node does it for all;
-//! that two would is no harm, because a change of the registry is decided anew when somebody was quicker.
+//! Rotates keys that are due, and warns the owners of keys that expire soon (REG-10, REG-12). One node does
+//! it for all. Two nodes at once would do no harm: a registry change that loses a race is planned again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,25 +12,26 @@ use tokio::time::MissedTickBehavior;
 
 use crate::{Gate, ServiceNote};
 
-/// How often keys are looked at.
-const LOOKING: Duration = Duration::from_secs(30);
-/// Looks between two that ask also who has not polled: that reads the store, and 48 hours are long.
-const LOOKS_PER_REPORT: u32 = 20;
-/// How long a node rotates for all before it is asked again whether it lives.
+/// The interval at which keys are checked.
+const CHECK_INTERVAL: Duration = Duration::from_secs(30);
+/// The number of checks from one search for owners who have not polled to the next. The search reads the
+/// store, and the warning time of 48 hours is long.
+const CHECKS_PER_REPORT: u32 = 20;
+/// The term for which a node leads the rotation without renewal.
 const TERM: Duration = Duration::from_secs(90);
-/// Services whose keys are made in one change.
+/// The number of services whose keys are made in one change.
 const SERVICES_AT_ONCE: usize = 100;
-/// Who makes these changes, for the changelog.
+/// The author of these changes in the changelog.
 const WHO: &str = "snavio (rotation)";
 
 impl Gate {
-    /// Looks after the keys from now on, for as long as the gate lives: reports those that end unnoticed and, given
-    /// what makes secrets, makes new ones when they are due.
+    /// From now on until the gate stops: warns about keys that expire unnoticed and, given a source of
+    /// secrets, rotates keys that are due.
     pub fn look_after_keys(self: &Arc<Self>, seal: Option<Arc<dyn NewSecrets>>) {
-        self.keep(tokio::spawn(look_after_keys(Arc::clone(self), seal)));
+        self.add_task(tokio::spawn(look_after_keys(Arc::clone(self), seal)));
     }
 
-    /// Makes the keys that are due, and says how many.
+    /// Rotates the keys that are due, and returns their number.
     pub async fn rotate_due_keys(&self, seal: &dyn NewSecrets) -> Result<usize, StoreError> {
         let _turn = self.registry_turn().await;
         let mut made = 0;
@@ -46,7 +47,7 @@ impl Gate {
                 return Ok(made);
             }
             let wishes = due.iter().flat_map(|ring| ring.rotate(seal.new_secret(), now).wishes).collect();
-            let why = "the time of these keys has come".to_owned();
+            let why = "these keys are due for rotation".to_owned();
             let author = Author { who: WHO.to_owned(), why, at: now };
             let changes = match plan(&registry, wishes, &author, self.window()) {
                 Ok(changes) => changes,
@@ -63,7 +64,7 @@ impl Gate {
         }
     }
 
-    /// Tells owners who have not polled lately of keys that end soon, of each key once.
+    /// Warns owners who have not polled recently about keys that expire soon, once for each key.
     pub async fn report_ending_keys(&self) -> Result<(), StoreError> {
         let registry = self.registry();
         let now = self.clock().now();
@@ -81,31 +82,32 @@ impl Gate {
         if polled.is_some_and(|at| now.since(at) < bounds::CONFIG_POLL_MISSED) {
             return Ok(());
         }
-        // A service has one key that ends at a time, so one note is enough. Versions begin anew with a service that is
-        // registered again, so the version alone does not say which key it was.
+        // A service has only one key that expires at a time, so one note suffices. Versions start again for a
+        // service that is registered again, so the note also has the key's creation time.
         let note = ServiceNote::Ending.of(&key.service);
-        let told = format!("{} of {}", key.version, key.created_at);
-        if self.store().note(&note).await?.as_ref() == Some(&told) {
+        let noted = format!("{} of {}", key.version, key.created_at);
+        if self.store().note(&note).await?.as_ref() == Some(&noted) {
             return Ok(());
         }
-        tracing::warn!(service = %key.service, version = %key.version, "a key ends soon, and its owner has not polled");
+        tracing::warn!(service = %key.service, version = %key.version, "a key expires soon, and its owner has not polled");
         let record = key_expiry_imminent(key, now).map(|record| record.with_last_poll(polled));
-        self.store().set_note(&note, &told, record.into_iter().collect()).await
+        self.store().set_note(&note, &noted, record.into_iter().collect()).await
     }
 }
 
-/// Who is suspended cannot ask for a new key: it would find its old one ended when it is let in again.
+/// A suspended service cannot fetch a new key. After the suspension it would find its old key expired, so its
+/// keys are not rotated.
 fn is_suspended(registry: &Registry, ring: &KeyRing<'_>) -> bool {
     registry.tenant(ring.service().tenant()).is_some_and(|tenant| tenant.suspended)
 }
 
 async fn look_after_keys(gate: Arc<Gate>, seal: Option<Arc<dyn NewSecrets>>) {
-    let mut tick = tokio::time::interval(LOOKING);
+    let mut tick = tokio::time::interval(CHECK_INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut forgotten_up_to = String::new();
-    for look in 0u32.. {
+    let mut notes_after = String::new();
+    for round in 0u32.. {
         tick.tick().await;
-        // By a time that is not to be trusted keys would end that others still go by.
+        // With a clock that cannot be trusted, keys would expire that other nodes still use.
         if gate.holds_sweeps() || !gate.leads("rotator", TERM).await {
             continue;
         }
@@ -113,21 +115,21 @@ async fn look_after_keys(gate: Arc<Gate>, seal: Option<Arc<dyn NewSecrets>>) {
             match gate.rotate_due_keys(&**seal).await {
                 Ok(0) => {}
                 Ok(made) => tracing::info!(made, "keys were rotated"),
-                Err(error) => told("keys that are due were not rotated", &error),
+                Err(error) => warn("keys that are due were not rotated", &error),
             }
         }
-        if look.is_multiple_of(LOOKS_PER_REPORT)
+        if round.is_multiple_of(CHECKS_PER_REPORT)
             && let Err(error) = gate.report_ending_keys().await
         {
-            told("keys that end soon were not told of", &error);
+            warn("owners of keys that expire soon could not be warned", &error);
         }
-        match gate.forget_services(&forgotten_up_to).await {
-            Ok(next) => forgotten_up_to = next,
-            Err(error) => told("what is noted of former services was not forgotten", &error),
+        match gate.forget_services(&notes_after).await {
+            Ok(next) => notes_after = next,
+            Err(error) => warn("notes about removed services could not be deleted", &error),
         }
     }
 }
 
-fn told(what: &str, error: &StoreError) {
-    tracing::warn!(error = error as &dyn std::error::Error, "{what}");
+fn warn(problem: &str, error: &StoreError) {
+    tracing::warn!(error = error as &dyn std::error::Error, "{problem}");
 }

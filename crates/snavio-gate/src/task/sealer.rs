@@ -1,8 +1,9 @@
-//! Sealing the registry's changelog (REG-5): what has come since the last seal is sealed every few seconds, by one
-//! node for all. Two that try at once make no second chain: the store takes one seal of a number.
+//! Seals the registry's changelog (REG-5). One node does it for all, every few seconds, for the changes since
+//! the last seal. Two nodes at once make no second chain, because the store takes only one seal of each
+//! number.
 //!
-//! A node remembers the last seal it saw. One that is gone or another one later was tampered with: nothing is sealed
-//! on top of it, and whoever runs the node is told.
+//! A node remembers the last seal that it saw. If this seal is missing or differs later, the chain was
+//! tampered with: the node seals nothing on top of it and alerts its operator.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -16,12 +17,12 @@ use tokio::time::MissedTickBehavior;
 
 use crate::Gate;
 
-/// How often there is something to seal, at most.
-const SEALING: Duration = Duration::from_secs(2);
-/// How long a node seals for all before it is asked again whether it lives.
+/// The interval of sealing.
+const SEAL_INTERVAL: Duration = Duration::from_secs(2);
+/// The term for which a node leads the sealing without renewal.
 const SEALER_TERM: Duration = Duration::from_secs(10);
 
-/// Seals for a gate, once it has a key.
+/// The sealer of a gate, once it has a key.
 #[derive(Default)]
 pub(crate) struct Sealing(OnceLock<Sealer>);
 
@@ -31,14 +32,14 @@ struct Sealer {
     problem: ArcSwapOption<String>,
 }
 
-/// Why nothing is sealed.
-enum Trouble {
-    /// The changelog or its chain is not as it was.
+/// Why the changelog was not sealed.
+enum SealError {
+    /// The changelog or its chain was altered.
     Tampered(String),
     Store(StoreError),
 }
 
-impl From<StoreError> for Trouble {
+impl From<StoreError> for SealError {
     fn from(error: StoreError) -> Self {
         match error {
             damaged @ StoreError::Damaged { .. } => Self::Tampered(damaged.to_string()),
@@ -47,31 +48,31 @@ impl From<StoreError> for Trouble {
     }
 }
 
-impl From<Fault> for Trouble {
+impl From<Fault> for SealError {
     fn from(fault: Fault) -> Self {
         Self::Tampered(fault.to_string())
     }
 }
 
 impl Gate {
-    /// Seals the changelog from now on, with a key that is known to be the store's.
+    /// From now on, seals the changelog with a key that is known to be the store's.
     pub fn seal_with(self: &Arc<Self>, signer: Arc<dyn Signer>) {
         let sealer = Sealer { signer, seen: Mutex::default(), problem: ArcSwapOption::empty() };
         if self.sealing.0.set(sealer).is_ok() {
-            self.keep(tokio::spawn(keep_sealing(Arc::clone(self))));
+            self.add_task(tokio::spawn(run_sealing(Arc::clone(self))));
         }
     }
 
-    /// Why the changelog is not sealed any more, if so.
+    /// Why the changelog is no longer sealed, if so.
     pub fn sealing_problem(&self) -> Option<String> {
         let problem = self.sealing.0.get()?.problem.load();
         problem.as_deref().cloned()
     }
 }
 
-/// Seals, for as long as the gate lives.
-async fn keep_sealing(gate: Arc<Gate>) {
-    let mut tick = tokio::time::interval(SEALING);
+/// Seals the changelog until the gate stops.
+async fn run_sealing(gate: Arc<Gate>) {
+    let mut tick = tokio::time::interval(SEAL_INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
@@ -80,7 +81,7 @@ async fn keep_sealing(gate: Arc<Gate>) {
 }
 
 impl Sealing {
-    /// Seals what there is, if this node is the one to do it.
+    /// Seals the changes since the last seal, if this node leads the task.
     pub(crate) async fn round(&self, gate: &Gate) {
         let Some(sealer) = self.0.get() else { return };
         match sealer.seal(gate).await {
@@ -88,14 +89,14 @@ impl Sealing {
                 sealer.problem.store(None);
                 metrics::gauge!("snavio_registry_chain_broken").set(0.0);
             }
-            Err(Trouble::Tampered(why)) => {
+            Err(SealError::Tampered(why)) => {
                 metrics::gauge!("snavio_registry_chain_broken").set(1.0);
                 if sealer.problem.swap(Some(Arc::new(why.clone()))).is_none() {
-                    tracing::error!(why, "the changelog is not sealed any more: run snavio audit verify");
+                    tracing::error!(why, "the changelog is no longer sealed: run snavio audit verify");
                 }
             }
-            // Nothing is lost by it: what is not sealed now is sealed later.
-            Err(Trouble::Store(error)) => {
+            // No change is lost: a later round seals these changes.
+            Err(SealError::Store(error)) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "the changelog could not be sealed");
             }
         }
@@ -103,7 +104,7 @@ impl Sealing {
 }
 
 impl Sealer {
-    async fn seal(&self, gate: &Gate) -> Result<(), Trouble> {
+    async fn seal(&self, gate: &Gate) -> Result<(), SealError> {
         let mut seen = self.seen.lock().await;
         let mut last = gate.store().last_seal().await?;
         check(gate, seen.as_ref(), last.as_ref()).await?;
@@ -122,7 +123,7 @@ impl Sealer {
             }
             let seal = self.next(gate, last.as_ref()).await?;
             match gate.store().seal(seal.clone()).await {
-                // Another node was quicker. What it sealed is seen the next time.
+                // Another node sealed first. The next round sees its seal.
                 Err(StoreError::Stale { .. }) => return Ok(()),
                 done => done?,
             }
@@ -135,8 +136,8 @@ impl Sealer {
 }
 
 impl Sealer {
-    /// Over the changes that follow, or over those that a restore skipped.
-    async fn next(&self, gate: &Gate, last: Option<&Seal>) -> Result<Seal, Trouble> {
+    /// The next seal, over the changes that follow, or over the versions that a restore skipped.
+    async fn next(&self, gate: &Gate, last: Option<&Seal>) -> Result<Seal, SealError> {
         let (first, now) = (last.map_or(1, |seal| seal.last_version + 1), gate.clock().now());
         let logged = gate.store().logged_since(first - 1, bounds::SEAL_CHANGES_MAX).await?;
         if logged.first().is_none_or(|change| change.version != first) {
@@ -158,8 +159,8 @@ impl Sealer {
     }
 }
 
-/// What was seen must still be there, as it was.
-async fn check(gate: &Gate, seen: Option<&Seal>, last: Option<&Seal>) -> Result<(), Trouble> {
+/// Checks that the last seal that was seen is still there, unchanged.
+async fn check(gate: &Gate, seen: Option<&Seal>, last: Option<&Seal>) -> Result<(), SealError> {
     let Some(seen) = seen else { return Ok(()) };
     let number = seen.number;
     match last {

@@ -1,4 +1,4 @@
-//! Claims in the table `snavio_claim`, as `claims.sql` makes it.
+//! The consumer's claims in the table `snavio_claim` of `claims.sql`.
 
 use std::time::Duration;
 
@@ -9,10 +9,11 @@ use tokio_postgres::{Client, Error, Transaction};
 
 use super::{CLEANUP_ROWS, create, failed};
 use crate::Delivery;
-use crate::once::{self, BoxError, Claimed, Once, OnceError, Origin};
+use crate::once::{self, BoxError, Once, OnceError, Origin, StoredClaim};
 
-/// For the claim only, and not for the effect: how long to wait for another consumer ([`once::WAIT_MAX`]). For all of
-/// it: a commit that was answered is on the disk, because what comes after it is the acknowledgement.
+/// Prepares the transaction. For the insertion of the claim only: the wait for another consumer
+/// ([`once::WAIT_MAX`]). For the whole transaction: a commit that was answered is on disk, because the
+/// consumer acknowledges the delivery after it.
 const BEFORE: &str = "SELECT set_config('snavio.lock_timeout', current_setting('lock_timeout'), true),
     set_config('lock_timeout', '30s', true),
     set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'
@@ -20,32 +21,33 @@ const BEFORE: &str = "SELECT set_config('snavio.lock_timeout', current_setting('
 const AFTER: &str = "SELECT set_config('lock_timeout', current_setting('snavio.lock_timeout'), true)";
 const _: () = assert!(once::WAIT_MAX.as_secs() == 30);
 
-/// The claims of one consumer. Several may share a database; each has a name of its own.
+/// The claims of one consumer. Several consumers may share a database if their names differ.
 #[derive(Debug, Clone)]
 pub struct Claims {
     consumer: ConsumerName,
 }
 
 impl Claims {
-    /// The statements that make the table, for consumers who make their tables themselves.
+    /// The statements that create the table, for programs that create their tables themselves.
     pub const SQL: &str = include_str!("claims.sql");
 
-    /// The claims of a consumer by its name, which stays the same over restarts and releases.
+    /// The claims of the consumer with this name. The name must stay the same over restarts and releases.
     pub fn of(consumer: ConsumerName) -> Self {
         Self { consumer }
     }
 
-    /// Makes the table where it is missing.
+    /// Creates the table if it does not exist.
     pub async fn create_table(&self, client: &mut Client) -> Result<(), OnceError> {
         create(client, Self::SQL).await
     }
 
-    /// Runs the effect if the message was not done before, and commits it with the claim and the result it leaves.
+    /// Runs the effect if no claim for the message exists, and commits it with the claim and its result.
     ///
-    /// The effect must do all its work through the transaction, and must not end it. If it fails, panics or is not
-    /// waited for, it is rolled back. Another consumer that is at the same message is waited for, for up to
-    /// [`once::WAIT_MAX`]. The transaction has the connection's own isolation level; under one stricter than `READ
-    /// COMMITTED` a race may end in an error of the database instead of a wait.
+    /// The effect must do all its work through the transaction and must not end the transaction. If the
+    /// effect fails, panics or is dropped, the SDK rolls it back. If another consumer processes the same
+    /// message, this call waits for it up to [`once::WAIT_MAX`]. The transaction has the isolation level of
+    /// the connection. Under a level stricter than `READ COMMITTED`, a race may end in a database error
+    /// instead of a wait.
     pub async fn once(
         &self,
         client: &mut Client,
@@ -55,21 +57,22 @@ impl Claims {
         let origin = Origin::of(&delivery.message)?;
         let transaction = client.transaction().await.map_err(failed)?;
         if !self.claim(&transaction, &origin).await.map_err(failed)? {
-            let there = self.claimed(&transaction, &origin).await.map_err(failed)?;
-            return origin.judge(there);
+            let stored = self.stored_claim(&transaction, &origin).await.map_err(failed)?;
+            return origin.judge(stored);
         }
         let result = effect(&transaction).await.map_err(OnceError::Effect)?;
         once::check_result(result.as_deref())?;
-        // If the effect passed over an error, this fails; the commit would not, and would be none.
+        // If the effect ignored a failed statement, this statement fails. The commit would succeed without
+        // committing anything.
         if !self.complete(&transaction, &origin, result.as_deref()).await.map_err(failed)? {
-            return Err(once::left());
+            return Err(once::transaction_ended());
         }
         transaction.commit().await.map_err(not_committed)?;
         Ok(Once::Done(result))
     }
 
-    /// Forgets what was done longer ago than `kept`, which must be at least [`once::KEPT_MIN`], a bounded number of
-    /// rows at a time. Says how many.
+    /// Deletes claims older than `kept`, a bounded number of rows in one transaction. `kept` must be at least
+    /// [`once::KEPT_MIN`]. Returns the number of deleted claims.
     pub async fn cleanup(&self, client: &Client, kept: Duration) -> Result<u64, OnceError> {
         once::check_kept(kept)?;
         let kept = i64::try_from(kept.as_millis()).unwrap_or(i64::MAX);
@@ -88,8 +91,8 @@ impl Claims {
         }
     }
 
-    /// Inserts the claim; says whether there was none. Of transactions that do so at once, one goes on and the others
-    /// wait for its end.
+    /// Inserts the claim and returns true if none existed. If several transactions do this at once, one
+    /// continues and the others wait for its end.
     async fn claim(&self, transaction: &Transaction<'_>, origin: &Origin) -> Result<bool, Error> {
         let insert = "INSERT INTO snavio_claim (consumer, tenant, message_id, source, hash, done_at)
             VALUES ($1, $2, $3, $4, $5, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)
@@ -111,7 +114,11 @@ impl Claims {
         Ok(rows == 1)
     }
 
-    async fn claimed(&self, transaction: &Transaction<'_>, origin: &Origin) -> Result<Claimed, Error> {
+    async fn stored_claim(
+        &self,
+        transaction: &Transaction<'_>,
+        origin: &Origin,
+    ) -> Result<StoredClaim, Error> {
         let select = "SELECT source, hash, result FROM snavio_claim
             WHERE message_id = $1 AND tenant = $2 AND consumer = $3";
         let (tenant, consumer) = (origin.tenant(), self.consumer.as_str());
@@ -121,10 +128,10 @@ impl Claims {
                 &[(&origin.id, Type::TEXT), (&tenant, Type::TEXT), (&consumer, Type::TEXT)],
             )
             .await?;
-        Ok(Claimed { source: row.try_get(0)?, hash: row.try_get(1)?, result: row.try_get(2)? })
+        Ok(StoredClaim { source: row.try_get(0)?, hash: row.try_get(1)?, result: row.try_get(2)? })
     }
 
-    /// Stores the result; says whether the claim is still there.
+    /// Stores the result and returns true if the claim still exists.
     async fn complete(
         &self,
         transaction: &Transaction<'_>,
@@ -140,8 +147,9 @@ impl Claims {
     }
 }
 
-/// A commit that the server itself refused was none; of any other nobody knows.
+/// The error of a failed commit. If the server itself refused the commit, nothing was committed; in every
+/// other case the outcome is unknown.
 fn not_committed(error: Error) -> OnceError {
-    let said = error.as_db_error().and_then(tokio_postgres::error::DbError::parsed_severity);
-    if said == Some(Severity::Error) { failed(error) } else { OnceError::Unknown(error.into()) }
+    let severity = error.as_db_error().and_then(tokio_postgres::error::DbError::parsed_severity);
+    if severity == Some(Severity::Error) { failed(error) } else { OnceError::Unknown(error.into()) }
 }

@@ -1,12 +1,13 @@
-//! A consumer whose database is PostgreSQL: effects once ([`Claims`]), and the seen-store ([`seen`]).
+//! Support for consumers with PostgreSQL: one effect for each message ([`Claims`]), and the seen-store
+//! ([`seen`]).
 //!
-//! Calls take a connection of the consumer's, or of its pool.
+//! The functions take a connection of the consumer, or of its pool.
 
 mod claims;
 pub mod seen;
 
 pub use claims::Claims;
-/// The version that the library was built with.
+/// The version of the driver that the SDK uses.
 pub use tokio_postgres;
 
 use tokio_postgres::Client;
@@ -14,7 +15,7 @@ use tokio_postgres::error::SqlState;
 
 use crate::once::OnceError;
 
-/// Rows that one transaction deletes: others write in between.
+/// Rows that one transaction deletes at most, so that other writers can run in between.
 const CLEANUP_ROWS: i64 = snavio_model::bounds::SWEEP_ROWS_MAX as i64;
 
 fn failed(error: tokio_postgres::Error) -> OnceError {
@@ -24,7 +25,7 @@ fn failed(error: tokio_postgres::Error) -> OnceError {
     }
 }
 
-/// Makes a table. Of several that try at once each waits for the one before: `IF NOT EXISTS` alone would fail.
+/// Creates a table. Concurrent calls wait for each other, because `IF NOT EXISTS` alone would fail in a race.
 async fn create(client: &mut Client, sql: &str) -> Result<(), OnceError> {
     let transaction = client.transaction().await.map_err(failed)?;
     let lock = "SELECT pg_advisory_xact_lock(hashtext('snavio consumer tables'))";

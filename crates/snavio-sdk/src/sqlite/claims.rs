@@ -1,4 +1,4 @@
-//! Claims in the table `snavio_claim`, as `claims.sql` makes it.
+//! The consumer's claims in the table `snavio_claim` of `claims.sql`.
 
 use std::time::Duration;
 
@@ -8,37 +8,38 @@ use snavio_model::name::ConsumerName;
 use super::{CLEANUP_ROWS, delete_all, failed};
 use crate::Delivery;
 use crate::client::now;
-use crate::once::{self, BoxError, Claimed, Once, OnceError, Origin, WAIT_MAX};
+use crate::once::{self, BoxError, Once, OnceError, Origin, StoredClaim, WAIT_MAX};
 
-/// `PRAGMA synchronous` at which a commit is on the disk when it returns, in every journal mode.
+/// The `PRAGMA synchronous` level at which a returned commit is on disk, in every journal mode.
 const SYNCHRONOUS_EXTRA: i64 = 3;
 
-/// The claims of one consumer. Several may share a database; each has a name of its own.
+/// The claims of one consumer. Several consumers may share a database if their names differ.
 #[derive(Debug, Clone)]
 pub struct Claims {
     consumer: ConsumerName,
 }
 
 impl Claims {
-    /// The statements that make the table, for consumers who make their tables themselves.
+    /// The statements that create the table, for programs that create their tables themselves.
     pub const SQL: &str = include_str!("claims.sql");
 
-    /// The claims of a consumer by its name, which stays the same over restarts and releases.
+    /// The claims of the consumer with this name. The name must stay the same over restarts and releases.
     pub fn of(consumer: ConsumerName) -> Self {
         Self { consumer }
     }
 
-    /// Makes the table where it is missing.
+    /// Creates the table if it does not exist.
     pub fn create_table(&self, connection: &Connection) -> Result<(), OnceError> {
         connection.busy_timeout(WAIT_MAX).map_err(failed)?;
         connection.execute_batch(Self::SQL).map_err(failed)
     }
 
-    /// Runs the effect if the message was not done before, and commits it with the claim and the result it leaves.
+    /// Runs the effect if no claim for the message exists, and commits it with the claim and its result.
     ///
-    /// The effect must do all its work through the transaction, and must not end it. If it fails or panics, it is
-    /// rolled back. The transaction holds the database's only write lock: others wait for up to [`WAIT_MAX`]. What is
-    /// acknowledged must be on the disk, so a connection whose `synchronous` is less than `EXTRA` is set to that.
+    /// The effect must do all its work through the transaction and must not end the transaction. If the
+    /// effect fails or panics, the SDK rolls it back. The transaction holds the database's only write lock;
+    /// other writers wait up to [`WAIT_MAX`]. The commit must be on disk before the acknowledgement. So if
+    /// the connection's `synchronous` level is lower than `EXTRA`, this call sets it to `EXTRA`.
     pub fn once(
         &self,
         connection: &mut Connection,
@@ -48,23 +49,23 @@ impl Claims {
         let origin = Origin::of(&delivery.message)?;
         let transaction = begin(connection).map_err(failed)?;
         if !self.claim(&transaction, &origin).map_err(failed)? {
-            let there = self.claimed(&transaction, &origin).map_err(failed)?;
-            return origin.judge(there);
+            let stored = self.stored_claim(&transaction, &origin).map_err(failed)?;
+            return origin.judge(stored);
         }
         let result = effect(&transaction).map_err(OnceError::Effect)?;
         once::check_result(result.as_deref())?;
-        // Some errors end a transaction by themselves, and an effect may have passed over one of them.
+        // Some errors end a transaction by themselves, and the effect may have ignored one of them.
         if transaction.is_autocommit()
             || !self.complete(&transaction, &origin, result.as_deref()).map_err(failed)?
         {
-            return Err(once::left());
+            return Err(once::transaction_ended());
         }
         transaction.commit().map_err(not_committed)?;
         Ok(Once::Done(result))
     }
 
-    /// Forgets what was done longer ago than `kept`, which must be at least [`once::KEPT_MIN`], a bounded number of
-    /// rows at a time. Says how many.
+    /// Deletes claims older than `kept`, a bounded number of rows in one transaction. `kept` must be at least
+    /// [`once::KEPT_MIN`]. Returns the number of deleted claims.
     pub fn cleanup(&self, connection: &Connection, kept: Duration) -> Result<usize, OnceError> {
         once::check_kept(kept)?;
         let (before, consumer) = (now().minus(kept).0, self.consumer.as_str());
@@ -73,7 +74,7 @@ impl Claims {
         delete_all(|| connection.execute(delete, params![consumer, before, CLEANUP_ROWS as i64]))
     }
 
-    /// Inserts the claim; says whether there was none.
+    /// Inserts the claim and returns true if none existed.
     fn claim(&self, transaction: &Transaction<'_>, origin: &Origin) -> rusqlite::Result<bool> {
         let insert = "INSERT INTO snavio_claim (consumer, tenant, message_id, source, hash, done_at)
             VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING";
@@ -84,16 +85,16 @@ impl Claims {
         Ok(rows == 1)
     }
 
-    fn claimed(&self, transaction: &Transaction<'_>, origin: &Origin) -> rusqlite::Result<Claimed> {
+    fn stored_claim(&self, transaction: &Transaction<'_>, origin: &Origin) -> rusqlite::Result<StoredClaim> {
         let select = "SELECT source, hash, result FROM snavio_claim
             WHERE message_id = ?1 AND tenant = ?2 AND consumer = ?3";
         let key = params![origin.id, origin.tenant(), self.consumer.as_str()];
-        transaction
-            .prepare_cached(select)?
-            .query_row(key, |row| Ok(Claimed { source: row.get(0)?, hash: row.get(1)?, result: row.get(2)? }))
+        transaction.prepare_cached(select)?.query_row(key, |row| {
+            Ok(StoredClaim { source: row.get(0)?, hash: row.get(1)?, result: row.get(2)? })
+        })
     }
 
-    /// Stores the result; says whether the claim is still there.
+    /// Stores the result and returns true if the claim still exists.
     fn complete(
         &self,
         transaction: &Transaction<'_>,
@@ -109,11 +110,11 @@ impl Claims {
     }
 }
 
-/// Begins with the write lock, on a connection that is as it must be.
+/// Begins a transaction with the write lock, and first sets the connection up for it.
 fn begin(connection: &mut Connection) -> rusqlite::Result<Transaction<'_>> {
     connection.busy_timeout(WAIT_MAX)?;
     if !connection.is_autocommit() {
-        // Left behind by a rollback that failed.
+        // A rollback that failed left a transaction open.
         connection.execute_batch("ROLLBACK")?;
     }
     let synchronous: i64 = connection.query_row("PRAGMA synchronous", [], |row| row.get(0))?;
@@ -123,7 +124,8 @@ fn begin(connection: &mut Connection) -> rusqlite::Result<Transaction<'_>> {
     connection.transaction_with_behavior(TransactionBehavior::Immediate)
 }
 
-/// A commit that was refused was rolled back; of any other failure, a disk's above all, nobody knows.
+/// The error of a failed commit. If SQLite refused the commit, it rolled the transaction back; in every other
+/// case, above all a disk error, the outcome is unknown.
 fn not_committed(error: rusqlite::Error) -> OnceError {
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::ConstraintViolation) => failed(error),

@@ -1,6 +1,7 @@
-//! A consumer whose database is SQLite: effects once ([`Claims`]), and the seen-store ([`seen`]).
+//! Support for consumers with SQLite: one effect for each message ([`Claims`]), and the seen-store
+//! ([`seen`]).
 //!
-//! Calls block, as SQLite does. [`Database::run`] makes them from async code, on a thread that may wait.
+//! The functions block, as SQLite does. From async code, call them through [`Database::run`].
 
 mod claims;
 mod database;
@@ -8,12 +9,12 @@ pub mod seen;
 
 pub use claims::Claims;
 pub use database::Database;
-/// The version that the library was built with.
+/// The version of the driver that the SDK uses.
 pub use rusqlite;
 
 use crate::once::OnceError;
 
-/// Rows that one transaction deletes: others write in between.
+/// Rows that one transaction deletes at most, so that other writers can run in between.
 const CLEANUP_ROWS: usize = snavio_model::bounds::SWEEP_ROWS_MAX;
 
 fn failed(error: rusqlite::Error) -> OnceError {
@@ -23,7 +24,8 @@ fn failed(error: rusqlite::Error) -> OnceError {
     }
 }
 
-/// Deletes by a statement that takes at most [`CLEANUP_ROWS`], until nothing is left to delete, and counts.
+/// Repeats a statement that deletes at most [`CLEANUP_ROWS`] rows until no row is left. Returns the number of
+/// deleted rows.
 fn delete_all(mut delete: impl FnMut() -> rusqlite::Result<usize>) -> Result<usize, OnceError> {
     let mut deleted = 0;
     loop {

@@ -1,7 +1,9 @@
-//! The seen-store of the Python reference: the table `seen_events`, one that is there already included.
+//! The seen-store of the Python reference: the table `seen_events`. An existing table of the Python reference
+//! works, too.
 //!
-//! Asking, doing and marking are three steps here: a crash between the last two does it again. Where that matters, use
-//! [`Claims::once`](super::Claims::once), or call these with a transaction in which the effect is too.
+//! Check, effect and mark are three separate steps here. A crash after the effect and before the mark makes
+//! the effect run again. If that matters, use [`Claims::once`](super::Claims::once), or call these functions
+//! in the transaction of the effect.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,22 +13,23 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::{CLEANUP_ROWS, delete_all, failed};
 use crate::once::{OnceError, check_id, seen_text};
 
-/// The statements that make the table.
+/// The statements that create the table.
 pub const SQL: &str = include_str!("seen.sql");
 
-/// Makes the table, and its index by age, where they are missing.
+/// Creates the table and its index by age if they do not exist.
 pub fn create_table(connection: &Connection) -> Result<(), OnceError> {
     connection.execute_batch(SQL).map_err(failed)
 }
 
-/// Whether the event was marked as seen.
+/// Returns true if the event is marked as seen.
 pub fn is_duplicate(connection: &Connection, event_id: &str) -> Result<bool, OnceError> {
     let select = "SELECT 1 FROM seen_events WHERE event_id = ?1";
     let found = connection.query_row(select, [check_id(event_id)?], |_| Ok(())).optional();
     Ok(found.map_err(failed)?.is_some())
 }
 
-/// All events that were marked, each with when it was first, as the table of a file says it. Nothing is changed.
+/// Reads all marked events of a database file, each with the time at which it was first seen, as the table
+/// has it. Opens the file read-only.
 pub fn read_all(file: &Path) -> Result<Vec<(String, String)>, OnceError> {
     let connection =
         Connection::open_with_flags(file, rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
@@ -36,7 +39,8 @@ pub fn read_all(file: &Path) -> Result<Vec<(String, String)>, OnceError> {
     rows.collect::<Result<_, _>>().map_err(failed)
 }
 
-/// Marks the event as seen now. Says whether it is the first time: of several that mark it at once, one is told so.
+/// Marks the event as seen now. Returns true if this is the first time; of several concurrent calls one
+/// returns true.
 pub fn mark_seen(connection: &Connection, event_id: &str) -> Result<bool, OnceError> {
     let (event_id, seen) = (check_id(event_id)?, seen_text(Duration::ZERO));
     let insert = "INSERT INTO seen_events (event_id, first_seen_ts, last_seen_ts) VALUES (?1, ?2, ?2)
@@ -49,7 +53,8 @@ pub fn mark_seen(connection: &Connection, event_id: &str) -> Result<bool, OnceEr
     Ok(false)
 }
 
-/// Forgets events that were last seen longer ago than `older_than`, a bounded number of rows at a time. Says how many.
+/// Deletes events that were last seen longer ago than `older_than`, a bounded number of rows at a time.
+/// Returns the number of deleted events.
 pub fn cleanup(connection: &Connection, older_than: Duration) -> Result<usize, OnceError> {
     let before = seen_text(older_than);
     let delete = "DELETE FROM seen_events WHERE event_id IN

@@ -35,26 +35,32 @@ fn fingerprints(fingerprint: Fingerprint) -> Fingerprints {
 fn reserve(gate: &Gate, fingerprint: Fingerprint) -> Reservation {
     match gate.memory.enter(fingerprints(fingerprint)) {
         Entry::New { in_flight: InFlight::Reserved(reservation), .. } => reservation,
-        _ => panic!("it is reserved already"),
+        _ => panic!("the message is reserved already"),
     }
 }
 
-/// A message of an entity that is judged by its number.
-fn message(entity: &str, number: i64, fingerprint: Fingerprint) -> Result<Begun, Refused> {
+/// A message of an ordered entity.
+fn message(entity: &str, number: i64, fingerprint: Fingerprint) -> Result<PermittedMessage, Refused> {
     let route = ordered("strict", Mode::Strict, |_| {});
     let intake = numbered(&format!("{entity}-{number}"), entity, number, std::slice::from_ref(&route), NOON);
     let answer = Answer::known(&intake.message, std::slice::from_ref(&route));
-    Ok(Begun { answer, intake, fingerprints: fingerprints(fingerprint), escalation: None, skew: None })
+    Ok(PermittedMessage {
+        answer,
+        intake,
+        fingerprints: fingerprints(fingerprint),
+        escalation: None,
+        skew: None,
+    })
 }
 
-/// Waits until a request has let its turn go.
-async fn until_let_go(held: &Arc<()>) {
-    let let_go = async {
+/// Waits until a request has dropped `held`.
+async fn wait_until_dropped(held: &Arc<()>) {
+    let dropped = async {
         while Arc::strong_count(held) > 1 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), let_go).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(60), dropped).await.unwrap();
 }
 
 /// PIP-2, PIP-9, ORD-3
@@ -67,7 +73,7 @@ async fn waiting_copy_keeps_its_order_and_no_turn() {
     let held = Arc::new(());
     let (settling, turn) = (Arc::clone(&gate), Arc::clone(&held));
     let settled = tokio::spawn(async move { settling.settle_all(messages, Box::new(turn)).await });
-    until_let_go(&held).await;
+    wait_until_dropped(&held).await;
     assert!(!settled.is_finished(), "the first of a copy is in flight");
     drop(first);
     for ended in settled.await.unwrap() {
@@ -92,7 +98,7 @@ async fn copies_of_a_failed_first_fail_alike() {
         let held = Arc::new(());
         let (settling, turn) = (Arc::clone(&gate), Arc::clone(&held));
         let settled = tokio::spawn(async move { settling.settle_all(messages, Box::new(turn)).await });
-        until_let_go(&held).await;
+        wait_until_dropped(&held).await;
         first.refuse(&Err(failure));
         for ended in settled.await.unwrap() {
             let refusal = ended.unwrap_err().refusal;
@@ -100,7 +106,7 @@ async fn copies_of_a_failed_first_fail_alike() {
         }
     }
     let later = gate.settle_all(vec![message("e", 1, 1)], Box::new(())).await;
-    assert!(later[0].is_ok(), "what arrives later is judged");
+    assert!(later[0].is_ok(), "a later message is judged");
     gate.stop().await;
 }
 

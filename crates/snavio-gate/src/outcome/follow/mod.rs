@@ -1,7 +1,7 @@
-//! What becomes of messages whose work is reported back: reports are taken here, and waited for (CLM-4 to CLM-7).
+//! Reports about processed messages, and the senders that wait for an outcome (CLM-4 to CLM-7).
 //!
-//! Whoever waits is woken by a report that this node takes, and looks by itself now and then: another node may have
-//! taken it.
+//! A report that this node takes wakes the waiting senders. A waiting sender also polls the store, because
+//! another node may have taken the report.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -21,6 +21,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
 use crate::archive::Trouble;
+use crate::outcome::failing::FailedAttempt;
 use crate::gate::Gate;
 use crate::outcome::answer::{Answer, Reached, Verdict};
 use crate::outcome::failing::Failed;
@@ -29,23 +30,24 @@ mod late;
 
 use late::LateReports;
 
-/// How soon somebody who waits looks by itself; then ever later, up to the longest.
-const LOOK: Duration = Duration::from_millis(50);
-const LOOK_MAX: Duration = Duration::from_secs(1);
-/// When to ask again about what a person must decide.
-const DOUBT_ASKED_AGAIN: Duration = Duration::from_secs(60);
-/// When to ask again for what is in the archive while that is down.
-const ARCHIVE_ASKED_AGAIN: Duration = Duration::from_secs(30);
+/// The pause between two polls of a waiting sender. It doubles up to `POLL_MAX`.
+const POLL: Duration = Duration::from_millis(50);
+const POLL_MAX: Duration = Duration::from_secs(1);
+/// The `Retry-After` of a message whose outcome a person must decide.
+const UNKNOWN_RETRY_AFTER: Duration = Duration::from_secs(60);
+/// The `Retry-After` of a stored response in an archive that is down.
+const ARCHIVE_RETRY_AFTER: Duration = Duration::from_secs(30);
 
-/// For how long a sender waits for what becomes of its message.
+/// The time that a sender waits for the outcome of its message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Wait {
-    /// As is usual: for an HTTP processor's first answer, for nothing else.
+    /// The default: waits for the first response of an HTTP processor, and for nothing else.
     #[default]
     Usual,
-    /// For as long as it says.
+    /// Waits for this time.
     For(Duration),
-    /// Not at all, nor for what became of it before: whoever sent it is told only that it is here.
+    /// Never waits, and returns no earlier outcome either: the sender learns only that the gateway has the
+    /// message.
     Never,
 }
 
@@ -66,31 +68,26 @@ impl Wait {
     }
 }
 
-/// What became of a message.
+/// The outcome of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Followed {
-    /// Whether it was sent before, and nothing ran now.
+    /// True if the message is a duplicate and nothing ran now.
     pub is_replay: bool,
-    /// The delivery that carried the work.
     pub delivery: Serial,
-    /// Where it stands.
     pub status: Status,
-    /// When it was first seen.
     pub first_seen_at: Timestamp,
-    /// Until when this is known.
+    /// The time until which the claim is kept.
     pub kept_until: Timestamp,
-    /// The posting reference.
     pub reference: Option<String>,
-    /// What went wrong.
     pub error: Option<String>,
-    /// What the processor answered, where that is kept.
+    /// The processor's response, if the claim keeps it.
     pub answer: Option<Stored>,
-    /// Whether what it said was destroyed (CLM-18).
+    /// Whether the response was erased (CLM-18).
     pub is_erased: bool,
 }
 
 impl Followed {
-    /// One that was sent before.
+    /// The outcome of a duplicate.
     pub(crate) fn seen(
         delivery: Serial,
         status: Status,
@@ -103,16 +100,16 @@ impl Followed {
     }
 }
 
-/// A delivery whose end somebody waits for.
+/// A delivery with waiting senders.
 #[derive(Default)]
-struct Awaited {
+struct AwaitedDelivery {
     notify: Arc<Notify>,
     waiters: usize,
 }
 
-/// Who waits for which delivery, and which ids came again.
+/// The senders that wait for deliveries, and the counts of repeated ids.
 pub(crate) struct Following {
-    waiting: Mutex<HashMap<Serial, Awaited>>,
+    waiting: Mutex<HashMap<Serial, AwaitedDelivery>>,
     places: Semaphore,
     repeats: Mutex<HashMap<ClaimKey, (u64, Timestamp)>>,
     late: LateReports,
@@ -139,7 +136,7 @@ impl Following {
         }
     }
 
-    /// One who waited does so no more.
+    /// Removes a sender that no longer waits.
     fn forget(&self, delivery: Serial) {
         let mut waiting = lock(&self.waiting);
         if let Entry::Occupied(mut awaited) = waiting.entry(delivery) {
@@ -150,8 +147,8 @@ impl Following {
         }
     }
 
-    /// Notes that an id came again; past the bound it is not counted, which costs a count and nothing else.
-    fn came_again(&self, key: ClaimKey, at: Timestamp) {
+    /// Counts a repeated id. Above the bound of different ids it counts no new one; that loses only a count.
+    fn count_repeat(&self, key: ClaimKey, at: Timestamp) {
         let mut repeats = lock(&self.repeats);
         if repeats.len() < bounds::REPEATS_GATHERED_MAX || repeats.contains_key(&key) {
             let (count, last) = repeats.entry(key).or_insert((0, at));
@@ -161,7 +158,7 @@ impl Following {
     }
 }
 
-/// Somebody who waits, however that ends.
+/// A waiting sender. Dropping it ends the wait.
 struct Waiter<'a> {
     following: &'a Following,
     delivery: Serial,
@@ -178,51 +175,51 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn is_over(status: Status) -> bool {
+fn has_ended(status: Status) -> bool {
     matches!(status, Status::Completed | Status::Failed { is_final: true } | Status::InDoubt)
 }
 
-/// CLM-17: only what is in the archive waits for it.
+/// CLM-17: only stored responses in the archive depend on the archive.
 pub(crate) fn unreadable(trouble: &Trouble) -> Refusal {
     match trouble {
-        Trouble::Store(_) => Refusal::new(Reason::Unavailable, "the stored answer cannot be read now"),
+        Trouble::Store(_) => Refusal::new(Reason::Unavailable, "the stored response cannot be read now"),
         _ => {
-            let detail = "the stored answer is in the archive, which cannot be read now";
-            Refusal::retry(Reason::Unavailable, ARCHIVE_ASKED_AGAIN, detail)
+            let detail = "the stored response is in the archive, which cannot be read now";
+            Refusal::retry(Reason::Unavailable, ARCHIVE_RETRY_AFTER, detail)
         }
     }
 }
 
 impl Gate {
-    /// Takes reports of somebody who is called so on attempts of a queue's deliveries.
+    /// Takes reports about attempts at deliveries of a queue. `who` is the reporter's name.
     pub async fn finish(
         &self,
         queue: &QueueKey,
         reports: Vec<Report>,
         who: &str,
     ) -> Result<Vec<Finished>, StoreError> {
-        let failed: Vec<_> = reports.iter().map(Failed::by).collect();
-        let finished = self.finish_told(queue, reports, who).await?;
+        let failed: Vec<_> = reports.iter().map(FailedAttempt::from_report).collect();
+        let finished = self.finish_logged(queue, reports, who).await?;
         for (failed, finished) in failed.into_iter().zip(&finished) {
             let failed = failed.filter(|_| finished.outcome == ReceiptOutcome::Done && !finished.told_before);
             if let Some((failed, status)) = failed.zip(finished.status) {
-                self.failing.reported(queue, &failed, status, who, self.clock().now());
+                self.failing.log_reported(queue, &failed, status, who, self.clock().now());
             }
         }
         Ok(finished)
     }
 
-    /// The same, where the log has what failed already.
-    pub(crate) async fn finish_told(
+    /// Like [`Gate::finish`], for a caller that has logged its failures already.
+    pub(crate) async fn finish_logged(
         &self,
         queue: &QueueKey,
         reports: Vec<Report>,
         who: &str,
     ) -> Result<Vec<Finished>, StoreError> {
-        let receipts: Vec<_> = reports.iter().map(|it| it.receipt).collect();
+        let receipts: Vec<_> = reports.iter().map(|report| report.receipt).collect();
         let (under_way, on_record) = self.following.late.begin(&receipts);
         let known = reports.into_iter().zip(on_record);
-        let reports = known.map(|(it, on_record)| Report { on_record, ..it }).collect();
+        let reports = known.map(|(report, on_record)| Report { on_record, ..report }).collect();
         let finished = self.store().finish(queue, reports, who, self.clock().now()).await?;
         under_way.ended(receipts.iter().zip(&finished));
         for (receipt, finished) in receipts.iter().zip(&finished) {
@@ -232,7 +229,8 @@ impl Gate {
         Ok(finished)
     }
 
-    /// Takes answers on to what became of their messages, where that is reported back.
+    /// Adds to each response the outcome of its message, if a processor or consumer reports outcomes on its
+    /// route.
     pub(crate) async fn follow_all<'a>(
         &self,
         ended: impl Iterator<Item = (&'a ServiceName, Result<Answer, Refused>)>,
@@ -248,30 +246,31 @@ impl Gate {
     }
 
     async fn follow(&self, source: &ServiceName, answer: Answer, wait: Wait) -> Result<Answer, Refused> {
-        // Most messages are on their way, and nobody waits for more.
-        let is_on_its_way = |it: &Reached| {
-            matches!(it.verdict, Verdict::Accepted { .. }) && wait.first(it.processing).is_zero()
-        };
-        if answer.reached.iter().all(is_on_its_way) {
+        // The common case: the messages are accepted and no sender waits.
+        let is_accepted_without_wait = answer.reached.iter().all(|reached| {
+            matches!(reached.verdict, Verdict::Accepted { .. }) && wait.first(reached.processing).is_zero()
+        });
+        if is_accepted_without_wait {
             return Ok(answer);
         }
         let Ok(tenant) = TenantName::new(source.tenant()) else { return Ok(answer) };
         let id = IdKey { id: answer.id.clone(), tenant };
-        let following = answer.reached.iter().map(|it| self.follow_one(&id, it, wait));
+        let following = answer.reached.iter().map(|reached| self.follow_one(&id, reached, wait));
         let mut followed = futures_util::future::join_all(following).await;
         if let [Err(refusal)] = &mut followed[..] {
             let refusal = refusal.clone();
             return Err(Refused { subject: Box::new(answer.subject()), refusal });
         }
-        // An event is accepted as a whole: one that has no answer yet takes nothing from the others (PIP-13).
-        let told = |(it, verdict): (&Reached, Result<Verdict, Refusal>)| Reached {
+        // An event is accepted as a whole. A destination without a response yet must not hide the responses
+        // of the others (PIP-13).
+        let reached = answer.reached.iter().zip(followed).map(|(reached, verdict)| Reached {
             verdict: verdict.unwrap_or_else(|refusal| Verdict::Unanswered {
                 refusal,
-                is_replay: it.verdict.taken_by().is_none(),
+                is_replay: reached.verdict.taken_by().is_none(),
             }),
-            ..it.clone()
-        };
-        let reached = answer.reached.iter().zip(followed).map(told).collect();
+            ..reached.clone()
+        });
+        let reached = reached.collect();
         Ok(Answer { reached, ..answer })
     }
 
@@ -280,7 +279,7 @@ impl Gate {
         let (delivery, is_replay, for_time) = match &reached.verdict {
             Verdict::Accepted { delivery, .. } => (*delivery, false, wait.first(reached.processing)),
             Verdict::Duplicate { first_seen_at: Some(_) } => {
-                self.came_again(id, &reached.destination);
+                self.count_repeat(id, &reached.destination);
                 return unchanged();
             }
             Verdict::Duplicate { .. }
@@ -290,7 +289,7 @@ impl Gate {
                 return unchanged();
             }
             Verdict::Followed(seen) => {
-                self.came_again(id, &reached.destination);
+                self.count_repeat(id, &reached.destination);
                 if wait == Wait::Never {
                     return unchanged();
                 }
@@ -302,39 +301,39 @@ impl Gate {
         }
         let claim = match self.outcome_of(id, &reached.destination, delivery, for_time, is_replay).await {
             Ok(Some(claim)) => claim,
-            // Its time is over since it was judged, or it was not.
-            Ok(None) => return Err(Refusal::lost("the claim is not there any more")),
+            // The claim expired since it was judged, or it was never made.
+            Ok(None) => return Err(Refusal::lost("the claim has expired")),
             Err(error) if is_replay => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "a claim could not be looked up");
+                tracing::warn!(error = &error as &dyn std::error::Error, "a claim could not be read");
                 return Err(Refusal::new(Reason::Unavailable, "the store cannot answer now"));
             }
-            // It is on its way all the same.
+            // The message is accepted in any case.
             Err(_) => return unchanged(),
         };
         let status = claim.status(self.clock().now());
-        if !is_over(status) && !is_replay {
+        if !has_ended(status) && !is_replay {
             return unchanged();
         }
-        // Nor is there an answer to the first sender where nobody knows it.
-        if let Some(refusal) = self.not_yet(&claim, status) {
+        // If the outcome is unknown, the first sender gets no response either.
+        if let Some(refusal) = self.pending_refusal(&claim, status) {
             return Err(refusal);
         }
-        let told = self.told(claim, delivery, is_replay).await.map_err(|error| {
-            tracing::warn!(error = &error as &dyn std::error::Error, "an answer could not be read");
+        let followed = self.read_outcome(claim, delivery, is_replay).await.map_err(|error| {
+            tracing::warn!(error = &error as &dyn std::error::Error, "a stored response could not be read");
             unreadable(&error)
         })?;
-        Ok(Verdict::Followed(Box::new(told)))
+        Ok(Verdict::Followed(Box::new(followed)))
     }
 
-    /// Counts that an id came again (CLM-5).
-    pub(crate) fn came_again(&self, id: &IdKey, destination: &Arc<str>) {
+    /// Counts a repeated id (CLM-5).
+    pub(crate) fn count_repeat(&self, id: &IdKey, destination: &Arc<str>) {
         let IdKey { id, tenant } = id.clone();
         let key = ClaimKey { id, tenant, destination: Arc::clone(destination) };
-        self.following.came_again(key, self.clock().now());
+        self.following.count_repeat(key, self.clock().now());
     }
 
-    /// What became of a claim, waited for up to a time. One that was made just now is looked at only once there is word
-    /// of it, or none for a while.
+    /// Waits up to a time for the outcome of a claim. A claim that was made just now is first read after a
+    /// report about it, or after a short pause.
     pub(crate) async fn outcome_of(
         &self,
         id: &IdKey,
@@ -344,36 +343,38 @@ impl Gate {
         is_old: bool,
     ) -> Result<Option<StoredClaim>, StoreError> {
         let deadline = Instant::now() + wait;
-        // Where too many wait already, nobody else does.
+        // If too many senders wait already, this one does not wait.
         let place = self.following.places.try_acquire();
         let waiter = self.following.wait_for(delivery);
-        let mut look = LOOK;
+        let mut pause = POLL;
         if !is_old && place.is_ok() {
             let _ =
-                tokio::time::timeout_at(deadline.min(Instant::now() + look), waiter.notify.notified()).await;
+                tokio::time::timeout_at(deadline.min(Instant::now() + pause), waiter.notify.notified()).await;
         }
         let found = loop {
             let report = waiter.notify.notified();
             tokio::pin!(report);
             report.as_mut().enable();
             let claims = self.store().claims_of(id, self.clock().now()).await?;
-            // Another message may have the id by now, once the first one's claim was over.
-            let is_its =
-                |it: &StoredClaim| it.claim.progress.as_ref().is_some_and(|it| it.delivery == delivery);
-            let claim = claims.into_iter().find(|it| *it.key.destination == *destination && is_its(it));
-            let is_over = claim.as_ref().is_none_or(|it| is_over(it.claim.status()));
+            // Another message may have the id now, after the first claim expired.
+            let claim = claims.into_iter().find(|stored| {
+                let progress = stored.claim.progress.as_ref();
+                *stored.key.destination == *destination
+                    && progress.is_some_and(|progress| progress.delivery == delivery)
+            });
+            let has_ended = claim.as_ref().is_none_or(|stored| has_ended(stored.claim.status()));
             let now = Instant::now();
-            if is_over || now >= deadline || place.is_err() {
+            if has_ended || now >= deadline || place.is_err() {
                 break claim;
             }
-            let _ = tokio::time::timeout_at(deadline.min(now + look), report).await;
-            look = (2 * look).min(LOOK_MAX);
+            let _ = tokio::time::timeout_at(deadline.min(now + pause), report).await;
+            pause = (2 * pause).min(POLL_MAX);
         };
         Ok(found)
     }
 
-    /// Why there is no answer yet to somebody who sent it again, if so.
-    pub(crate) fn not_yet(&self, claim: &StoredClaim, status: Status) -> Option<Refusal> {
+    /// The refusal of a repeated message that has no outcome yet, if so.
+    pub(crate) fn pending_refusal(&self, claim: &StoredClaim, status: Status) -> Option<Refusal> {
         let now = self.clock().now();
         let until = |at: Timestamp| at.since(now).max(Duration::from_secs(1));
         match (status, claim.held) {
@@ -381,7 +382,7 @@ impl Gate {
                 Some(Refusal::retry(Reason::InProgress, until(end), "the same message is being processed"))
             }
             (Status::Processing, _) => {
-                let detail = "the same message waits to be processed";
+                let detail = "the same message waits for processing";
                 Some(Refusal::retry(Reason::InProgress, Duration::from_secs(1), detail))
             }
             (Status::Failed { is_final: false }, held) => {
@@ -389,17 +390,17 @@ impl Gate {
                     Some(HeldDelivery::Due(at)) => until(at),
                     _ => Duration::from_secs(1),
                 };
-                Some(Refusal::retry(Reason::RetryLater, due, "the message failed and is tried again"))
+                Some(Refusal::retry(Reason::RetryLater, due, "the message failed and will be retried"))
             }
             (Status::InDoubt, _) => {
-                let detail = "nobody knows whether the message was processed; it is held for a person";
-                Some(Refusal::retry(Reason::OutcomeUnknown, DOUBT_ASKED_AGAIN, detail))
+                let detail = "the outcome of the message is unknown; it is held for a person";
+                Some(Refusal::retry(Reason::OutcomeUnknown, UNKNOWN_RETRY_AFTER, detail))
             }
             (Status::Completed | Status::Failed { is_final: true }, _) => None,
         }
     }
 
-    pub(crate) async fn told(
+    pub(crate) async fn read_outcome(
         &self,
         claim: StoredClaim,
         delivery: Serial,
@@ -409,8 +410,9 @@ impl Gate {
         let is_erased = claim.erased_at.is_some();
         let claim = claim.claim;
         let status = claim.status();
-        let progress = claim.progress.map(|it| *it);
-        let (reference, error) = progress.map(|it| (it.reference, it.error)).unwrap_or_default();
+        let progress = claim.progress.map(|progress| *progress);
+        let (reference, error) =
+            progress.map(|progress| (progress.reference, progress.error)).unwrap_or_default();
         Ok(Followed {
             is_replay,
             delivery,
@@ -424,7 +426,7 @@ impl Gate {
         })
     }
 
-    /// Writes how often ids came again.
+    /// Writes the counts of repeated ids.
     pub(crate) async fn write_repeats(&self) {
         let repeats = std::mem::take(&mut *lock(&self.following.repeats));
         if repeats.is_empty() {
@@ -434,7 +436,7 @@ impl Gate {
         if let Err(error) = self.store().seen_again(seen).await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "how often ids came again was not counted"
+                "the counts of repeated ids could not be written"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! Who waits, over a real store: nothing is left of them, however their waiting ends (CLM-7).
+//! Waiting senders over a real store: no wait leaves an entry behind, no matter how it ends (CLM-7).
 
 use snavio_model::claim::ClaimPolicy;
 use snavio_model::delivery::processing::{Processing, ProcessingKind};
@@ -15,13 +15,13 @@ use crate::Settings;
 
 const WORKS: usize = 30;
 const WAITERS_EACH: usize = 10;
-/// More than anything here takes.
+/// A timeout that no step here reaches.
 const AMPLE: Duration = Duration::from_secs(30);
 
-/// A clock that stands still.
-struct Still;
+/// A clock that always returns the same time.
+struct FixedClock;
 
-impl Clock for Still {
+impl Clock for FixedClock {
     fn now(&self) -> Timestamp {
         at(0)
     }
@@ -35,62 +35,63 @@ impl Unseal for NoKeys {
     }
 }
 
-struct Waiting {
+struct Stage {
     _folder: tempfile::TempDir,
     gate: Arc<Gate>,
-    works: Vec<Received>,
+    deliveries: Vec<Received>,
 }
 
-impl Waiting {
-    /// A gate with work that somebody is at.
-    async fn set() -> Self {
+impl Stage {
+    /// A gate with leased deliveries.
+    async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let options = Options::new(folder.path().join("data"));
         let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(&options).unwrap());
-        let gate = Gate::start(Settings::default(), Arc::clone(&store), Arc::new(Still), Arc::new(NoKeys));
+        let gate =
+            Gate::start(Settings::default(), Arc::clone(&store), Arc::new(FixedClock), Arc::new(NoKeys));
         let mut book = route("book", ClaimPolicy::ledger()).route.clone();
         book.processing = Processing::of(ProcessingKind::Tracked);
         let book = Arc::new(BoundRoute::new(book));
         let batch = (0..WORKS).map(|id| intake(&format!("id-{id}"), &book, at(0))).collect();
         settle(&*store, batch, at(0)).await;
-        let mut works = Vec::new();
-        while works.len() < WORKS {
-            works.extend(receive(&*store, "book", 3600, at(0)).await);
+        let mut deliveries = Vec::new();
+        while deliveries.len() < WORKS {
+            deliveries.extend(receive(&*store, "book", 3600, at(0)).await);
         }
-        Self { _folder: folder, gate: gate.await.unwrap(), works }
+        Self { _folder: folder, gate: gate.await.unwrap(), deliveries }
     }
 
-    /// Many who wait for each of the works, for a time.
-    fn begin(&self, wait: Duration) -> Vec<tokio::task::JoinHandle<Status>> {
-        let one = |work: &Received| {
-            let (gate, delivery) = (Arc::clone(&self.gate), work.delivery_id);
+    /// Starts many senders that wait for each delivery, for a time.
+    fn start_waiters(&self, wait: Duration) -> Vec<tokio::task::JoinHandle<Status>> {
+        let one = |received: &Received| {
+            let (gate, delivery) = (Arc::clone(&self.gate), received.delivery_id);
             let id = IdKey {
-                id: MessageId::stored(work.message.id.as_str()),
-                tenant: work.message.tenant.clone(),
+                id: MessageId::stored(received.message.id.as_str()),
+                tenant: received.message.tenant.clone(),
             };
             tokio::spawn(async move {
                 let found = gate.outcome_of(&id, "acme/bot:book", delivery, wait, true).await.unwrap();
                 found.unwrap().claim.status()
             })
         };
-        (0..WAITERS_EACH).flat_map(|_| self.works.iter().map(one)).collect()
+        (0..WAITERS_EACH).flat_map(|_| self.deliveries.iter().map(one)).collect()
     }
 
     fn waiters(&self) -> usize {
-        lock(&self.gate.following.waiting).values().map(|it| it.waiters).sum()
+        lock(&self.gate.following.waiting).values().map(|awaited| awaited.waiters).sum()
     }
 
-    async fn all_wait(&self) {
-        let waiting = async {
+    async fn wait_for_all(&self) {
+        let all_waiting = async {
             while self.waiters() < WORKS * WAITERS_EACH {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        tokio::time::timeout(AMPLE, waiting).await.expect("they come to wait");
+        tokio::time::timeout(AMPLE, all_waiting).await.expect("all senders wait");
         assert_eq!(lock(&self.gate.following.waiting).len(), WORKS, "one entry for each work");
     }
 
-    fn nobody_is_left(&self) {
+    fn assert_no_waiters(&self) {
         assert_eq!(lock(&self.gate.following.waiting).len(), 0);
         assert_eq!(self.gate.following.places.available_permits(), bounds::FOLLOWERS_MAX);
     }
@@ -98,62 +99,62 @@ impl Waiting {
 
 /// CLM-7
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_left_of_those_who_gave_up() {
-    let waiting = Waiting::set().await;
-    let patient = waiting.begin(Duration::from_secs(1));
-    waiting.all_wait().await;
+async fn wait_that_times_out_leaves_no_entry() {
+    let stage = Stage::new().await;
+    let patient = stage.start_waiters(Duration::from_secs(1));
+    stage.wait_for_all().await;
     for waiter in patient {
-        assert_eq!(waiter.await.unwrap(), Status::Processing, "nobody reported");
+        assert_eq!(waiter.await.unwrap(), Status::Processing, "no report came");
     }
-    waiting.nobody_is_left();
+    stage.assert_no_waiters();
 
-    // Whoever hangs up is not there for the end of it.
-    let gone = waiting.begin(AMPLE);
-    waiting.all_wait().await;
+    // A sender that disconnects does not see the end.
+    let gone = stage.start_waiters(AMPLE);
+    stage.wait_for_all().await;
     gone.iter().for_each(tokio::task::JoinHandle::abort);
     for waiter in gone {
         assert!(waiter.await.unwrap_err().is_cancelled());
     }
-    waiting.nobody_is_left();
-    waiting.gate.stop().await;
+    stage.assert_no_waiters();
+    stage.gate.stop().await;
 }
 
 /// CLM-7
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_left_of_those_who_were_woken() {
-    let waiting = Waiting::set().await;
+async fn woken_wait_leaves_no_entry() {
+    let stage = Stage::new().await;
     let began = Instant::now();
-    let patient = waiting.begin(2 * AMPLE);
-    waiting.all_wait().await;
-    let reports = waiting.works.iter().map(|work| Report::done(receipt(work))).collect();
-    waiting.gate.finish(&queue("book"), reports, "acme/bot").await.unwrap();
+    let patient = stage.start_waiters(2 * AMPLE);
+    stage.wait_for_all().await;
+    let reports = stage.deliveries.iter().map(|delivery| Report::done(receipt(delivery))).collect();
+    stage.gate.finish(&queue("book"), reports, "acme/bot").await.unwrap();
     for waiter in patient {
         assert_eq!(waiter.await.unwrap(), Status::Completed);
     }
-    assert!(began.elapsed() < AMPLE, "they were told before their time was up");
-    waiting.nobody_is_left();
-    waiting.gate.stop().await;
+    assert!(began.elapsed() < AMPLE, "the report woke them before their timeout");
+    stage.assert_no_waiters();
+    stage.gate.stop().await;
 }
 
-/// CLM-5: whoever follows a message is not told what became of another that has its id by now.
+/// CLM-5: a sender that waits for one delivery does not get the outcome of another delivery with the same id.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_is_told_what_became_of_another_delivery() {
-    let waiting = Waiting::set().await;
-    let work = &waiting.works[0];
-    let id = IdKey { id: work.message.id.clone(), tenant: work.message.tenant.clone() };
-    for (delivery, is_found) in [(work.delivery_id, true), (waiting.works[1].delivery_id, false)] {
-        let found = waiting.gate.outcome_of(&id, "acme/bot:book", delivery, Duration::ZERO, true).await;
+async fn sender_does_not_see_outcome_of_another_delivery() {
+    let stage = Stage::new().await;
+    let delivery = &stage.deliveries[0];
+    let id = IdKey { id: delivery.message.id.clone(), tenant: delivery.message.tenant.clone() };
+    for (delivery, is_found) in [(delivery.delivery_id, true), (stage.deliveries[1].delivery_id, false)] {
+        let found = stage.gate.outcome_of(&id, "acme/bot:book", delivery, Duration::ZERO, true).await;
         assert_eq!(found.unwrap().is_some(), is_found, "{delivery}");
     }
-    waiting.gate.stop().await;
+    stage.gate.stop().await;
 }
 
-/// CLM-7: the last two go at the same time, and one of them turns off the light.
+/// CLM-7: the last two senders leave at the same time, and exactly one of them removes the entry.
 #[test]
-fn nothing_is_left_of_two_who_go_at_once() {
+fn concurrent_ends_of_two_waits_leave_no_entry() {
     const ROUNDS: i64 = 50_000;
     let (following, together) = (Following::default(), std::sync::Barrier::new(2));
-    let come_and_go = || {
+    let wait_and_leave = || {
         for delivery in (0..ROUNDS).map(Serial) {
             let waiter = following.wait_for(delivery);
             together.wait();
@@ -161,8 +162,8 @@ fn nothing_is_left_of_two_who_go_at_once() {
         }
     };
     std::thread::scope(|threads| {
-        threads.spawn(come_and_go);
-        threads.spawn(come_and_go);
+        threads.spawn(wait_and_leave);
+        threads.spawn(wait_and_leave);
     });
     assert_eq!(lock(&following.waiting).len(), 0);
 }

@@ -1,7 +1,8 @@
-//! The pipeline's counters, looked up once: a message must not pay for the making of a label (TEL-8).
+//! The pipeline's counters. They are looked up once, so that a message does not pay for building labels
+//! (TEL-8).
 //!
-//! Labels are reasons, paths, verdicts and the names of registered routes: nothing that a message can choose.
-//! There is a bound all the same (`series.rs`).
+//! Labels are reasons, paths, verdicts and the names of registered routes. A message cannot choose any of
+//! them, and there is a bound as well (`series.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -26,7 +27,7 @@ mod series;
 pub(crate) use order::OrderMeters;
 use series::Series;
 
-/// What is counted for every message.
+/// The counters of all messages.
 pub(crate) struct Meters {
     commands: Verdicts,
     events: Verdicts,
@@ -39,9 +40,9 @@ pub(crate) struct Meters {
     fenced_off_record: Counter,
     conflicts: Counter,
     conflicting: Counter,
-    /// Conflicts that this node has recorded.
+    /// The number of conflicts that this node has recorded.
     conflicts_recorded: AtomicU64,
-    /// The version of the registry whose routes have counters, plus one.
+    /// The registry version up to which routes have counters, plus one.
     begun: AtomicI64,
     processing_seconds: Histogram,
     push_seconds: [Histogram; 2],
@@ -52,14 +53,14 @@ pub(crate) struct Meters {
     cold_only: Counter,
     settle_fast_seconds: Histogram,
     settle_slow_seconds: Histogram,
-    /// Of each cache, by phase.
+    /// For each cache, by phase.
     uses: [[Counter; 4]; 4],
     age_seconds: Histogram,
     refresh_seconds: [Histogram; 2],
     routes: Series<Counter>,
 }
 
-/// What became of messages of a kind.
+/// The verdicts of one kind of message.
 struct Verdicts {
     accepted_fast: Counter,
     accepted_slow: Counter,
@@ -101,10 +102,10 @@ fn escalation(reason: Escalation) -> Counter {
     counter!("snavio_escalations_total", "reason" => reason.as_str())
 }
 
-/// Each of them once; the profile of grants makes no series of its own.
+/// Each cache once. The profile of grants has no series of its own.
 const CACHES: [Cache; 4] = [Cache::Routes, Cache::Grants(Profile::Moderate), Cache::Keys, Cache::Bans];
 
-/// Where a cache's counters are.
+/// The index of a cache's counters.
 fn place(cache: Cache) -> usize {
     match cache {
         Cache::Routes => 0,
@@ -164,7 +165,6 @@ impl Meters {
         }
     }
 
-    /// A message was accepted.
     pub(crate) fn accepted(&self, kind: MessageKind, path: Path) {
         match path {
             Path::Fast => self.of(kind).accepted_fast.increment(1),
@@ -172,7 +172,7 @@ impl Meters {
         }
     }
 
-    /// A message was with the store for so long, from the hand-over until the answer.
+    /// Records the time from the submission of a message to the store until its answer.
     pub(crate) fn settled(&self, path: Path, time: Duration) {
         match path {
             Path::Fast => self.settle_fast_seconds.record(time),
@@ -180,14 +180,14 @@ impl Meters {
         }
     }
 
-    /// A message had been seen before, and went nowhere.
+    /// Counts a duplicate.
     pub(crate) fn duplicate(&self, kind: MessageKind) {
         self.of(kind).duplicates.increment(1);
         self.replays.increment(1);
         self.duplicates_prevented.increment(1);
     }
 
-    /// A report on an attempt came to this (CLM-21).
+    /// Counts the result of a report on an attempt (CLM-21).
     pub(crate) fn finished(&self, finished: &Finished) {
         if finished.told_before {
             return;
@@ -201,15 +201,15 @@ impl Meters {
         }
     }
 
-    /// A message's id means something else already.
+    /// Counts a conflict: the message's id stands for other content.
     pub(crate) fn conflict(&self) {
         self.conflicts.increment(1);
         self.conflicting.increment(1);
         self.conflicts_recorded.fetch_add(1, Ordering::Release);
     }
 
-    /// Whether routes of this version of the registry may lack counters; it is answered once for each version.
-    pub(crate) fn must_begin(&self, version: i64) -> bool {
+    /// Whether routes of this registry version may lack counters. Returns true once for each version.
+    pub(crate) fn needs_route_counters(&self, version: i64) -> bool {
         self.begun.swap(version + 1, Ordering::Relaxed) != version + 1
     }
 
@@ -217,28 +217,27 @@ impl Meters {
         self.conflicts_recorded.load(Ordering::Acquire)
     }
 
-    /// A message is complete.
+    /// Counts a message that is complete.
     pub(crate) fn processed(&self) {
         self.processed.increment(1);
     }
 
-    /// A message was with its processor for so long.
+    /// Records the duration of a processor's call.
     pub(crate) fn processed_in(&self, time: Duration) {
         self.processing_seconds.record(time);
     }
 
-    /// A message was with its receiver for so long, and was taken or not.
+    /// Records the duration of a push, and whether the receiver accepted it.
     pub(crate) fn pushed(&self, is_taken: bool, time: Duration) {
         self.push_seconds[usize::from(is_taken)].record(time);
     }
 
-    /// Attempts did not report back in time.
+    /// Counts attempts with a lease that ended without a report.
     pub(crate) fn lapsed(&self, attempts: usize) {
         self.lapsed.increment(attempts as u64);
         self.failures.increment(attempts as u64);
     }
 
-    /// A message was refused.
     pub(crate) fn refused(&self, kind: MessageKind, reason: Reason) {
         if let Some(counter) = self.of(kind).refused.get(reason as usize) {
             counter.increment(1);
@@ -251,7 +250,7 @@ impl Meters {
         }
     }
 
-    /// A message was decided by these, as old as they are (REG-19).
+    /// Counts the use of cached data by its age (REG-19).
     pub(crate) fn used(&self, currency: &Currency, caches: &[Cache], now: Timestamp) {
         for cache in caches {
             self.uses[place(*cache)][currency.phase(*cache, now) as usize].increment(1);
@@ -259,12 +258,12 @@ impl Meters {
         self.age_seconds.record(currency.age(now));
     }
 
-    /// The store was asked for changes (REG-19).
+    /// Records a refresh of the registry (REG-19).
     pub(crate) fn refreshed(&self, succeeded: bool, time: Duration) {
         self.refresh_seconds[usize::from(succeeded)].record(time);
     }
 
-    /// Memory did not suffice to decide.
+    /// Counts a message that escalates to the slow path.
     pub(crate) fn escalated(&self, reason: Escalation) {
         match reason {
             Escalation::DedupeRequired => self.dedupe_required.increment(1),
@@ -272,12 +271,13 @@ impl Meters {
         }
     }
 
-    /// Makes the counters of routes, so that the first message of each is not lost to `increase`.
-    pub(crate) fn begin<'a>(&self, routes: impl Iterator<Item = &'a Arc<BoundRoute>>) {
-        self.routes.begin(routes.map(|route| (&route.destination, || counter_of(route))));
+    /// Creates the counters of routes, so that PromQL's `increase` does not miss the first message of each
+    /// route.
+    pub(crate) fn create_route_counters<'a>(&self, routes: impl Iterator<Item = &'a Arc<BoundRoute>>) {
+        self.routes.create(routes.map(|route| (&route.destination, || counter_of(route))));
     }
 
-    /// A message was permitted onto a route.
+    /// Counts a message that is permitted on a route.
     pub(crate) fn routed(&self, route: &BoundRoute) {
         if route.route.claim.keep().is_some() {
             self.strict.increment(1);

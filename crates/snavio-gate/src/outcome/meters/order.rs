@@ -1,5 +1,5 @@
-//! What is told of order: how messages stood, and what was let go without those before it (ORD-8). The entity is in the log
-//! and never in a label.
+//! Metrics and log lines about ordering: the positions of messages, and messages that were released before a
+//! gap filled (ORD-8). The entity is in the log and never in a label.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,22 +15,22 @@ use tokio::time::Instant;
 use super::series::Series;
 use crate::outcome::answer::Answer;
 
-/// What is counted of order.
+/// The counters of ordering.
 pub(crate) struct OrderMeters {
     gap_sizes: Histogram,
     validation_seconds: Histogram,
-    routes: Series<OfRoute>,
+    routes: Series<RouteMeters>,
 }
 
 #[derive(Clone)]
-struct OfRoute {
+struct RouteMeters {
     violations: Counter,
     gaps: Counter,
     unordered: Counter,
     unlogged: Arc<Mutex<Unlogged>>,
 }
 
-/// Messages that passed unordered, and are in no line of the log yet.
+/// Messages that passed unordered and are not in a log line yet.
 #[derive(Default)]
 struct Unlogged {
     count: u64,
@@ -38,7 +38,7 @@ struct Unlogged {
 }
 
 impl Unlogged {
-    /// One more; how many a line of the log is about, where one is due.
+    /// Counts one more message. Returns the number that a log line is about, if one is due.
     fn add(&mut self, now: Instant) -> Option<u64> {
         self.count += 1;
         if self.logged_at.is_some_and(|at| now.duration_since(at) < UNORDERED_LOG_INTERVAL) {
@@ -49,7 +49,7 @@ impl Unlogged {
     }
 }
 
-impl OfRoute {
+impl RouteMeters {
     fn of(route: &str) -> Self {
         Self {
             violations: counter!("event_order_violations_total", "route" => route.to_owned()),
@@ -65,32 +65,33 @@ impl Default for OrderMeters {
         Self {
             gap_sizes: histogram!("event_sequence_gap_size"),
             validation_seconds: histogram!("sequence_validation_duration_seconds"),
-            routes: Series::new(OfRoute::of("other")),
+            routes: Series::new(RouteMeters::of("other")),
         }
     }
 }
 
 impl OrderMeters {
-    /// Makes the counters of those routes whose messages are ordered.
-    pub(crate) fn begin<'a>(&self, routes: impl Iterator<Item = &'a Arc<BoundRoute>>) {
+    /// Creates the counters of ordered routes.
+    pub(crate) fn create_route_counters<'a>(&self, routes: impl Iterator<Item = &'a Arc<BoundRoute>>) {
         let ordered = routes.filter(|route| route.route.order.is_some());
-        self.routes.begin(ordered.map(|route| (&route.destination, || OfRoute::of(&route.destination))));
+        self.routes.create(ordered.map(|route| (&route.destination, || RouteMeters::of(&route.destination))));
     }
 
-    /// Tells how a message stood at those of its destinations that order.
-    pub(crate) fn told(&self, answer: &Answer, places: &[Placed], ordered: &[Ordered], took: Duration) {
-        for it in ordered {
+    /// Records the positions of a message at its ordered destinations.
+    pub(crate) fn record(&self, answer: &Answer, places: &[Placed], ordered: &[Ordered], took: Duration) {
+        for position in ordered {
+            let destination = position.destination;
             let Some((place, reached)) =
-                places.get(it.destination).and_then(Placed::place).zip(answer.reached.get(it.destination))
+                places.get(destination).and_then(Placed::place).zip(answer.reached.get(destination))
             else {
                 continue;
             };
             let route = &reached.destination;
             self.validation_seconds.record(took);
-            it.gaps.iter().for_each(|size| self.gap(route, *size));
-            let Some(verdict) = it.verdict else { continue };
+            position.gaps.iter().for_each(|size| self.gap(route, *size));
+            let Some(verdict) = position.verdict else { continue };
             if verdict.is_violation() {
-                self.count(route, |it| it.violations.increment(1));
+                self.count(route, |meters| meters.violations.increment(1));
                 log_violation(answer, route, place, &verdict);
             } else if let Verdict::Gap { size } = verdict {
                 let (number, entity) = (place.number, &place.key.entity);
@@ -100,7 +101,8 @@ impl OrderMeters {
         }
     }
 
-    /// Counts a message at the routes that order and took it without an order; logs one line a minute for each route.
+    /// Counts a message at the ordered routes that accepted it without an order. Logs one line a minute for
+    /// each route.
     pub(crate) fn passed_unordered(&self, answer: &Answer) {
         for reached in answer.reached.iter().filter(|reached| reached.passes_unordered) {
             let route = &reached.destination;
@@ -112,29 +114,29 @@ impl OrderMeters {
             });
             if let Some(messages) = due {
                 let Answer { id, correlation, .. } = answer;
-                tracing::warn!(target: "snavio::order", %route, %id, %correlation, messages, "messages without an entity, or without a number that counts there, pass an ordered route unordered");
+                tracing::warn!(target: "snavio::order", %route, %id, %correlation, messages, "messages without an entity or without a valid number pass an ordered route unordered");
             }
         }
     }
 
-    /// Tells what was let go without those before it.
+    /// Records messages that were released before the missing messages came.
     pub(crate) fn waited(&self, ended: &[WaitEnded]) {
-        for WaitEnded { key, destination, number, gap } in ended.iter().filter(|it| it.gap > 0) {
+        for WaitEnded { key, destination, number, gap } in ended.iter().filter(|wait| wait.gap > 0) {
             let route = destination.as_ref().unwrap_or(&key.scope);
             self.gap(route, *gap);
             let entity = &key.entity;
-            tracing::warn!(target: "snavio::order", %route, entity, number, missing = gap, "a message waited long enough for those before it");
+            tracing::warn!(target: "snavio::order", %route, entity, number, missing = gap, "a wait for missing messages ended, and the message is delivered");
         }
     }
 
     fn gap(&self, route: &Arc<str>, size: u64) {
-        self.count(route, |it| it.gaps.increment(1));
-        // A size past what a float holds exactly is as good as any other of that size.
+        self.count(route, |meters| meters.gaps.increment(1));
+        // A size above the exact range of a float may be rounded.
         self.gap_sizes.record(size as f64);
     }
 
-    fn count(&self, route: &Arc<str>, count: impl FnOnce(&OfRoute)) {
-        self.routes.count(route, || OfRoute::of(route), count);
+    fn count(&self, route: &Arc<str>, count: impl FnOnce(&RouteMeters)) {
+        self.routes.count(route, || RouteMeters::of(route), count);
     }
 }
 

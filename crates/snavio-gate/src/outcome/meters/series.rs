@@ -1,4 +1,4 @@
-//! Counters of each route, with a bound: routes may be registered and removed without end.
+//! Counters for each route, with a bound, because routes can be registered and removed without end.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use snavio_model::bounds::{METRIC_SERIES_MAX, METRIC_SERIES_PER_TENANT_MAX};
 
-/// The counters of each route by its destination, and those that all routes past the bounds share. The recorder shows a
-/// series for as long as the process runs: those of removed routes stay.
+/// The counters of each route by its destination, and the counters that all routes above the bounds share.
+/// The recorder shows a series for as long as the process runs, so that the series of removed routes stay.
 pub(super) struct Series<C> {
     routes: ArcSwap<Routes<C>>,
     /// Held while routes are added.
@@ -18,51 +18,51 @@ pub(super) struct Series<C> {
 #[derive(Clone)]
 struct Routes<C> {
     counters: HashMap<Arc<str>, C>,
-    of_tenants: HashMap<Box<str>, usize>,
+    tenant_counts: HashMap<Box<str>, usize>,
 }
 
 impl<C> Routes<C> {
     fn has_room(&self, tenant: &str) -> bool {
         self.counters.len() + 1 < METRIC_SERIES_MAX
-            && self.of_tenants.get(tenant).is_none_or(|count| *count < METRIC_SERIES_PER_TENANT_MAX)
+            && self.tenant_counts.get(tenant).is_none_or(|count| *count < METRIC_SERIES_PER_TENANT_MAX)
     }
 }
 
-/// The tenant of a destination, which begins with its name.
+/// The tenant of a destination, which is its first part.
 fn tenant(destination: &str) -> &str {
     destination.split_once('/').map_or(destination, |(tenant, _)| tenant)
 }
 
 impl<C: Clone> Series<C> {
-    /// None yet; `other` counts those past the bounds.
+    /// Creates an empty set; `other` counts the routes above the bounds.
     pub(super) fn new(other: C) -> Self {
-        let routes = Routes { counters: HashMap::new(), of_tenants: HashMap::new() };
+        let routes = Routes { counters: HashMap::new(), tenant_counts: HashMap::new() };
         Self { routes: ArcSwap::from_pointee(routes), adding: Mutex::default(), other }
     }
 
-    /// Counts with the counters of a route, which are made when it comes for the first time.
+    /// Counts with the counters of a route, which are created on its first message.
     pub(super) fn count(&self, destination: &Arc<str>, make: impl Fn() -> C, count: impl FnOnce(&C)) {
         let routes = self.routes.load();
         if let Some(counters) = routes.counters.get(destination) {
             return count(counters);
         }
         if routes.has_room(tenant(destination)) {
-            self.begin([(destination, make)].into_iter());
+            self.create([(destination, make)].into_iter());
         }
         count(self.routes.load().counters.get(destination).unwrap_or(&self.other));
     }
 
-    /// Makes the counters of all these routes for which there is room.
-    pub(super) fn begin<'a, F: Fn() -> C>(&self, routes: impl Iterator<Item = (&'a Arc<str>, F)>) {
+    /// Creates the counters of all these routes for which there is room.
+    pub(super) fn create<'a, F: Fn() -> C>(&self, routes: impl Iterator<Item = (&'a Arc<str>, F)>) {
         let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all = self.routes.load_full();
         for (destination, make) in routes {
-            // Nothing is made for which there is no room: the recorder would show it for ever.
+            // Create nothing without room: the recorder would show the series until the process ends.
             if !all.counters.contains_key(destination) && all.has_room(tenant(destination)) {
-                // Copies once: then it is this function's alone.
+                // Copies once; after that this function owns the copy.
                 let all = Arc::make_mut(&mut all);
                 all.counters.insert(Arc::clone(destination), make());
-                *all.of_tenants.entry(tenant(destination).into()).or_default() += 1;
+                *all.tenant_counts.entry(tenant(destination).into()).or_default() += 1;
             }
         }
         self.routes.store(all);
@@ -111,16 +111,16 @@ mod tests {
             .map(|n| route("acme", n))
             .chain([route("zenith", 0)])
             .collect();
-        let begin = || {
+        let create_all = || {
             let make = || {
                 made.set(made.get() + 1);
                 "made".to_owned()
             };
-            series.begin(routes.iter().map(|route| (route, make)));
+            series.create(routes.iter().map(|route| (route, make)));
         };
-        begin();
+        create_all();
         let first = series.routes.load_full();
-        begin();
+        create_all();
         assert_eq!(made.get(), METRIC_SERIES_PER_TENANT_MAX + 1);
         assert!(Arc::ptr_eq(&first, &series.routes.load_full()), "nothing is copied when nothing is new");
         assert_eq!(counted(&series, &route("zenith", 0)), "made");

@@ -1,5 +1,5 @@
-//! The shield's checks of an event (MSG-4, MSG-5, MSG-6): it may come in its native form or as a CloudEvent, its timestamp
-//! is content, and it is signed by the request or not at all.
+//! The shield's checks of events (MSG-4, MSG-5, MSG-6). An event comes in its native form or as a CloudEvent.
+//! Its timestamp is content and has no replay window. The request signs it, or it is not signed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,29 +18,29 @@ use snavio_model::time::Timestamp;
 
 use super::{Arrival, Authentic, Form, begin, check_source, check_window, service, verify};
 
-/// Events that somebody vouched for before they were looked at one by one: a batch that its sender signed as a whole
-/// (MSG-4), or a webhook that its provider showed to be its own (MSG-7). Only a check can make one.
+/// The proof for events that were verified before they are judged one by one: a batch that its sender signed
+/// as a whole (MSG-4), or a provider's verified webhook (MSG-7). Only a check makes one.
 #[derive(Debug, Clone)]
-pub struct Vouched(Voucher, Evidence);
+pub struct Vouched(Verifier, Evidence);
 
-/// Who vouched.
+/// The verifier of the proof.
 #[derive(Debug, Clone)]
-enum Voucher {
+enum Verifier {
     Key(KeyVersion),
     Adapter(Arc<LiveAdapter>),
 }
 
-/// What shows that an event is its sender's.
+/// The evidence that an event is its sender's.
 #[derive(Debug, Clone)]
 struct Evidence {
-    /// None where an adapter shows it.
+    /// `None` if an adapter verified the event.
     key_version: Option<KeyVersion>,
     signature: Arc<str>,
     signed_at: Option<Timestamp>,
 }
 
 impl Vouched {
-    /// Checks age and signature of a whole batch, once for all that is in it.
+    /// Checks the age and signature of a whole batch, once for all its events.
     pub(crate) fn check(
         webhook: &WebhookSignature,
         body: &[u8],
@@ -51,12 +51,12 @@ impl Vouched {
     ) -> Result<Self, Refusal> {
         let source = service(registry, source)?;
         let (key, evidence) = Evidence::check(webhook, body, "webhook", source, received_at, window)?;
-        Ok(Self(Voucher::Key(key), evidence))
+        Ok(Self(Verifier::Key(key), evidence))
     }
 
-    /// Checks that a request is from an adapter's provider. The adapter's word counts as its service's signature where the
-    /// provider signs all that the event is.
-    pub(crate) fn by_adapter(
+    /// Checks that a request is from an adapter's provider. The adapter's evidence counts as the service's
+    /// signature if the provider signs the whole event.
+    pub(crate) fn check_webhook(
         adapter: &Arc<LiveAdapter>,
         request: &WebhookRequest<'_>,
         received_at: Timestamp,
@@ -64,30 +64,30 @@ impl Vouched {
         let verified = adapter.adapter.verification.verify(request, &adapter.secrets, received_at)?;
         let signature = format!("{} {} {}", adapter.adapter.evidence(), adapter.name(), verified.signature);
         let (signature, signed_at) = (signature.trim_end().into(), verified.signed_at);
-        Ok(Self(Voucher::Adapter(Arc::clone(adapter)), Evidence { key_version: None, signature, signed_at }))
+        Ok(Self(Verifier::Adapter(Arc::clone(adapter)), Evidence { key_version: None, signature, signed_at }))
     }
 
-    /// A key or an adapter may have been taken back since.
-    fn check_again(
+    /// Checks that the key or the adapter is still valid: it may have been revoked since.
+    fn recheck(
         &self,
         source: &ServiceView,
         registry: &Registry,
         received_at: Timestamp,
     ) -> Result<Evidence, Refusal> {
-        let (holds, ended) = match &self.0 {
-            Voucher::Key(version) => (
+        let (is_valid, refusal) = match &self.0 {
+            Verifier::Key(version) => (
                 source.key(version).is_some_and(|key| key.is_good(received_at)),
-                Refusal::new(Reason::KeyExpired, "the batch's key is not accepted any more"),
+                Refusal::new(Reason::KeyExpired, "the batch's key has expired or was revoked"),
             ),
-            Voucher::Adapter(adapter) => (
+            Verifier::Adapter(adapter) => (
                 adapter.adapter.service == source.name && adapter.is_in(registry),
                 Refusal::new(Reason::Unauthenticated, "the adapter was changed meanwhile; send it again"),
             ),
         };
-        if !holds {
-            return Err(ended);
+        if !is_valid {
+            return Err(refusal);
         }
-        if let Voucher::Adapter(adapter) = &self.0
+        if let Verifier::Adapter(adapter) = &self.0
             && source.signed_events
             && let Some(unsigned) = adapter.adapter.unsigned()
         {
@@ -117,7 +117,7 @@ impl Evidence {
 
 type Parsed<'a> = Result<NativeEvent<'a>, Refused>;
 
-/// Checks an event against the registry. Nothing is asked of a store.
+/// Checks an event against the registry, without asking the store.
 pub(super) fn check(arrival: &Arrival, registry: &Registry, window: Duration) -> Result<Authentic, Refused> {
     read(arrival, |parsed, journey| {
         let judged = judge(&parsed, arrival, registry, window, &journey);
@@ -125,22 +125,22 @@ pub(super) fn check(arrival: &Arrival, registry: &Registry, window: Duration) ->
     })
 }
 
-/// The names of an event that was not judged.
+/// The subject of an event that was not judged.
 pub(super) fn subject(arrival: &Arrival) -> Box<Subject> {
     read(arrival, |parsed, journey| named(parsed, journey, arrival))
 }
 
-/// Reads an event as the native one that it is, in whatever form it came, and its journey (MSG-11): what the event says
-/// goes before what the request says.
+/// Parses an event in any form as a native event, with its correlation id and trace context (MSG-11). The
+/// event's own values take precedence over the request's.
 fn read<T>(arrival: &Arrival, act: impl FnOnce(Parsed<'_>, Journey) -> T) -> T {
     let cloud_event = match &arrival.form {
         Form::Native => {
             let parsed = NativeEvent::parse(&arrival.body);
-            let said = match &parsed {
+            let own = match &parsed {
                 Ok(event) => event.correlation_id.clone(),
                 Err(refused) => refused.subject.correlation.clone(),
             };
-            return act(parsed, begin(said, None, arrival));
+            return act(parsed, begin(own, None, arrival));
         }
         Form::Structured => CloudEvent::structured(&arrival.body),
         Form::Binary(headers) => {
@@ -148,7 +148,7 @@ fn read<T>(arrival: &Arrival, act: impl FnOnce(Parsed<'_>, Journey) -> T) -> T {
             CloudEvent::binary(headers, &arrival.body)
         }
     };
-    let said = match &cloud_event {
+    let own = match &cloud_event {
         Ok(event) => (event.correlation_id.clone(), event.traceparent.clone()),
         Err(refused) => (refused.subject.correlation.clone(), refused.subject.traceparent.clone()),
     };
@@ -159,7 +159,7 @@ fn read<T>(arrival: &Arrival, act: impl FnOnce(Parsed<'_>, Journey) -> T) -> T {
         }),
         Err(refused) => Err(refused.clone()),
     };
-    act(parsed, begin(said.0, said.1, arrival))
+    act(parsed, begin(own.0, own.1, arrival))
 }
 
 fn named(parsed: Parsed<'_>, journey: Journey, arrival: &Arrival) -> Box<Subject> {
@@ -179,32 +179,33 @@ fn judge(
     journey: &Journey,
 ) -> Result<Authentic, Refusal> {
     let event = match (parsed, check_source(registry, &arrival.source, arrival.received_at)) {
-        // What is wrong with the form comes first, except for whose it says to be, which follows suspension.
-        (Err(wrong), _) if wrong.refusal.reason != Reason::SourcePresent => {
-            return Err(wrong.refusal.clone());
+        // An invalid form is refused first, except for the event's `source`, which is checked after
+        // suspension and ban.
+        (Err(refused), _) if refused.refusal.reason != Reason::SourcePresent => {
+            return Err(refused.refusal.clone());
         }
         (_, Err(refusal)) => return Err(refusal),
-        (Err(wrong), Ok(())) => return Err(wrong.refusal.clone()),
+        (Err(refused), Ok(())) => return Err(refused.refusal.clone()),
         (Ok(event), Ok(())) => event,
     };
-    check_own(event, &arrival.source)?;
+    check_own_source(event, &arrival.source)?;
     let source = service(registry, &arrival.source)?;
     let evidence = check_signature(event, arrival, registry, source, window)?;
     Ok(authentic(event, arrival, registry, source, evidence, journey))
 }
 
-/// MSG-5, REG-8: whoever says who it is says the truth.
-fn check_own(event: &NativeEvent<'_>, own: &ServiceName) -> Result<(), Refusal> {
+/// MSG-5, REG-8: an event with a `source` must name its own sender.
+fn check_own_source(event: &NativeEvent<'_>, sender: &ServiceName) -> Result<(), Refusal> {
     match &event.source {
-        Some(said) if said.as_str() != own.as_str() && said.as_str() != own.service() => {
+        Some(source) if source.as_str() != sender.as_str() && source.as_str() != sender.service() => {
             Err(Refusal::new(Reason::SourcePresent, "source is not the sender's own name"))
         }
         _ => Ok(()),
     }
 }
 
-/// MSG-4, MSG-7: an event is signed by the request it came with, by that of its batch, by its provider's as its adapter
-/// knows it, or, where its service need not sign, not at all.
+/// MSG-4, MSG-7: an event is signed by its request, by its batch, or by its provider as its adapter verified.
+/// It may be unsigned if its service does not require signatures.
 fn check_signature(
     event: &NativeEvent<'_>,
     arrival: &Arrival,
@@ -215,7 +216,8 @@ fn check_signature(
     let received_at = arrival.received_at;
     let is_in_headers = matches!(arrival.form, Form::Binary(_));
     if is_in_headers && source.signed_events {
-        // Whoever is in between could make another type of it, and of money another's.
+        // An intermediary could change the attributes in the headers: the event's type, or the party that an
+        // amount belongs to.
         let detail = "events of this service must be signed, and a signature covers the body only: send the event in structured mode, not with its attributes in headers";
         return Err(Refusal::new(Reason::HmacMissing, detail));
     }
@@ -229,7 +231,7 @@ fn check_signature(
             }
             Ok(Some(evidence))
         }
-        (None, Some(vouched)) => vouched.check_again(source, registry, received_at).map(Some),
+        (None, Some(vouched)) => vouched.recheck(source, registry, received_at).map(Some),
         (None, None) if source.signed_events => {
             let detail = "events of this service must be signed, and no webhook-signature was sent";
             Err(Refusal::new(Reason::HmacMissing, detail))
@@ -238,7 +240,7 @@ fn check_signature(
     }
 }
 
-/// The message that holds, with what it was found to hold by.
+/// The authenticated message, with the evidence of its signature.
 fn authentic(
     event: &NativeEvent<'_>,
     arrival: &Arrival,
@@ -248,16 +250,19 @@ fn authentic(
     journey: &Journey,
 ) -> Authentic {
     let Journey { correlation, traceparent } = journey.clone();
-    // A type that is not there is refused by the next stage.
-    let version = || source.event_type(&event.event_type).map(|it| it.version.clone()).unwrap_or_default();
+    // The next stage refuses an event type that is not registered.
+    let version = || {
+        source.event_type(&event.event_type).map(|event_type| event_type.version.clone()).unwrap_or_default()
+    };
     let received = || arrival.received_at.to_string();
     let envelope = EventEnvelope {
         version: event.version.clone().unwrap_or_else(version),
         timestamp: event.timestamp.as_ref().map_or_else(received, |text| text.clone().into_owned()),
         metadata: event.metadata.map(str::to_owned),
     };
-    let (key_version, signature, signed_at) =
-        evidence.map_or((None, "".into(), None), |it| (it.key_version, it.signature, it.signed_at));
+    let (key_version, signature, signed_at) = evidence.map_or((None, "".into(), None), |evidence| {
+        (evidence.key_version, evidence.signature, evidence.signed_at)
+    });
     let message = Message {
         tenant: source.tenant.clone(),
         id: event.id.clone(),
@@ -265,7 +270,7 @@ fn authentic(
         target: source.name.clone(),
         name: event.event_type.clone(),
         signed_target: "".into(),
-        // As it was signed: in seconds.
+        // In seconds, as it was signed.
         sent_at: signed_at.map(|at| (at.0 / 1000).to_string()).unwrap_or_default().into(),
         key_version,
         signature,
@@ -277,12 +282,12 @@ fn authentic(
         payload: payload(&arrival.body, event.data.raw()),
         event: Some(Arc::new(envelope)),
     };
-    // A provider's clock is held against its adapter's tolerance, not against the window of senders.
+    // The clock of a provider is checked by its adapter's tolerance and not by the senders' replay window.
     let signed_at = signed_at.filter(|_| message.key_version.is_some());
     Authentic { message, signed_at }
 }
 
-/// The payload's bytes: a part of the body, or, where it was decoded or made, bytes of its own.
+/// The bytes of the payload: a slice of the body, or a copy if the payload was decoded or generated.
 fn payload(body: &Bytes, raw: &[u8]) -> Bytes {
     let (whole, part) = (body.as_ptr_range(), raw.as_ptr_range());
     let is_part = whole.start <= part.start && part.end <= whole.end;

@@ -1,4 +1,4 @@
-//! The shield: cheap checks in memory, in the order of PIP-1. What passes is authentic.
+//! The shield: cheap checks in memory, in the order of PIP-1. A message that passes is authentic.
 
 mod event;
 
@@ -11,53 +11,51 @@ use snavio_model::message::trace::{CorrelationId, Journey, Traceparent};
 use snavio_model::message::{Message, MessageKind};
 use snavio_model::name::{KeyVersion, ServiceName};
 use snavio_model::refusal::{Reason, Refusal, Refused, Skew, Subject};
-use snavio_model::registry::{LiveKey, Registry, ServiceView};
+use snavio_model::registry::{Registry, ServiceView};
 use snavio_model::signature::signing::Signature;
-use snavio_model::signature::webhook::WebhookSignature;
 use snavio_model::time::Timestamp;
 
 use crate::pipeline::dry_run::Steps;
 pub use event::Vouched;
 
-/// How a message is written in its request.
+/// The format of a message in its request.
 #[derive(Debug, Clone, Default)]
 pub enum Form {
-    /// In the form of its own that its kind has, as the body.
+    /// The native form of a command or event, as the body.
     #[default]
     Native,
-    /// A CloudEvent in structured mode: all of it as the body.
+    /// A CloudEvent in structured mode: all of it is in the body.
     Structured,
-    /// A CloudEvent in binary mode: its attributes in these headers, its data as the body.
+    /// A CloudEvent in binary mode: its attributes are in these headers, and its data is the body.
     Binary(Arc<[(String, String)]>),
 }
 
-/// A request with one message, from a caller who proved which service it is.
+/// A request with one message, from an authenticated service.
 #[derive(Debug, Clone)]
 pub struct Arrival {
-    /// What it was sent as.
+    /// Whether the request sends a command or an event.
     pub kind: MessageKind,
-    /// How it is written.
     pub form: Form,
     /// The authenticated service.
     pub source: ServiceName,
-    /// The message's bytes.
+    /// The bytes of the message.
     pub body: Bytes,
-    /// Standard Webhooks headers, where the request has them (MSG-4). Those that cannot be read are refused in
-    /// their turn, with the signature (PIP-1).
+    /// Standard Webhooks headers, if the request has them (MSG-4). Unreadable headers are refused in the
+    /// signature step and not earlier (PIP-1).
     pub webhook: Option<Result<WebhookSignature, Refusal>>,
-    /// The signature of a batch of events that holds for all of it.
+    /// The verified signature of the batch that contains this event.
     pub vouched: Option<Vouched>,
-    /// The journey the request says it belongs to; what the message says goes before it.
+    /// The correlation id of the request. The message's own correlation id takes precedence.
     pub correlation: Option<CorrelationId>,
-    /// The trace the request belongs to.
+    /// The trace context of the request.
     pub traceparent: Option<Traceparent>,
-    /// When the request was taken.
+    /// The time of receipt.
     pub received_at: Timestamp,
-    /// Random bytes for the ids that are generated at entry (MSG-11).
+    /// Random bytes for generated ids (MSG-11).
     pub random: [u8; 40],
 }
 
-/// Form, age and signature hold: only [`check`] can make one.
+/// A message with a valid form, age and signature. Only [`check`] makes one.
 #[derive(Debug)]
 pub(crate) struct Authentic {
     message: Message,
@@ -71,7 +69,7 @@ impl Authentic {
     }
 }
 
-/// Checks an arrival against the registry. Nothing is asked of a store.
+/// Checks an arrival against the registry, without asking the store.
 pub(crate) fn check(arrival: &Arrival, registry: &Registry, window: Duration) -> Result<Authentic, Refused> {
     match arrival.kind {
         MessageKind::Command => check_command(arrival, registry, window),
@@ -87,7 +85,8 @@ fn check_command(arrival: &Arrival, registry: &Registry, window: Duration) -> Re
         .map_err(|refusal| Refused { subject: subject(parsed, journey, registry, &arrival.source), refusal })
 }
 
-/// The same check by check, each noted, up to the first that refuses. Whoever is trusted need not sign.
+/// Runs the same checks as [`check`] and records each one, up to the first refusal. A `trusted` caller need
+/// not sign.
 pub(crate) fn walk(
     arrival: &Arrival,
     registry: &Registry,
@@ -98,25 +97,25 @@ pub(crate) fn walk(
     const SHIELD: &str = "shield";
     let parsed = CommandEnvelope::parse(&arrival.body);
     let journey = journey(&parsed, arrival);
-    let wrong = parsed.as_ref().err().map(|refused| refused.refusal.clone());
-    let (names_source, wrong) = match wrong {
+    let invalid = parsed.as_ref().err().map(|refused| refused.refusal.clone());
+    let (names_source, invalid) = match invalid {
         Some(refusal) if refusal.reason == Reason::SourcePresent => (Some(refusal), None),
         other => (None, other),
     };
-    let is_form = wrong.map_or_else(|| Ok("it has the form of a command".to_owned()), Err);
-    steps.note(SHIELD, "form", is_form)?;
+    let form = invalid.map_or_else(|| Ok("it has the form of a command".to_owned()), Err);
+    steps.record(SHIELD, "form", form)?;
     let sender = check_source(registry, &arrival.source, arrival.received_at);
-    steps.note(
+    steps.record(
         SHIELD,
         "sender",
         sender.map(|()| format!("{} is neither suspended nor banned", arrival.source)),
     )?;
     if let Some(refusal) = names_source {
-        steps.note(SHIELD, "source", Err(refusal))?;
+        steps.record(SHIELD, "source", Err(refusal))?;
     }
     let envelope = parsed.ok()?;
     let in_window = check_window(envelope.timestamp, arrival.received_at, window);
-    steps.note(
+    steps.record(
         SHIELD,
         "window",
         in_window.map(|()| format!("signed within {} s of now", window.as_secs())),
@@ -124,13 +123,13 @@ pub(crate) fn walk(
     let source = match service(registry, &arrival.source) {
         Ok(source) => source,
         Err(refusal) => {
-            steps.note(SHIELD, "sender", Err(refusal))?;
+            steps.record(SHIELD, "sender", Err(refusal))?;
             return None;
         }
     };
     let evidence = match check_signature(&envelope, arrival, source) {
         Ok(evidence) => {
-            steps.note(SHIELD, "signature", Ok(format!("it holds under {}", evidence.0)))?;
+            steps.record(SHIELD, "signature", Ok(format!("it holds under {}", evidence.0)))?;
             evidence
         }
         Err(refusal) if trusted && refusal.reason == Reason::HmacMissing => {
@@ -138,20 +137,20 @@ pub(crate) fn walk(
             (KeyVersion::new("none").ok()?, "".into())
         }
         Err(refusal) => {
-            steps.note(SHIELD, "signature", Err(refusal))?;
+            steps.record(SHIELD, "signature", Err(refusal))?;
             return None;
         }
     };
     match authentic(&envelope, arrival, registry, source, evidence, &journey) {
         Ok(authentic) => Some(authentic),
         Err(refusal) => {
-            steps.note(SHIELD, "target", Err(refusal))?;
+            steps.record(SHIELD, "target", Err(refusal))?;
             None
         }
     }
 }
 
-/// Refuses an arrival that was not judged, under the names it has.
+/// Refuses an arrival that was not judged, with the names that its message has.
 pub(crate) fn refuse(arrival: &Arrival, registry: &Registry, refusal: Refusal) -> Refused {
     let subject = match arrival.kind {
         MessageKind::Command => {
@@ -166,18 +165,19 @@ pub(crate) fn refuse(arrival: &Arrival, registry: &Registry, refusal: Refusal) -
 
 type Parsed<'a> = Result<CommandEnvelope<'a>, Refused>;
 
-/// MSG-11: taken from the message or the request, else generated here, before anything is refused.
+/// MSG-11: the correlation id and trace context come from the message or the request, or are generated here,
+/// before any refusal.
 fn journey(parsed: &Parsed<'_>, arrival: &Arrival) -> Journey {
-    let said = match parsed {
+    let own = match parsed {
         Ok(envelope) => &envelope.correlation_id,
         Err(refused) => &refused.subject.correlation,
     };
-    begin(said.clone(), None, arrival)
+    begin(own.clone(), None, arrival)
 }
 
-fn begin(said: Option<CorrelationId>, traced: Option<Traceparent>, arrival: &Arrival) -> Journey {
-    let correlation = said.or_else(|| arrival.correlation.clone());
-    Journey::begin(correlation, traced.or_else(|| arrival.traceparent.clone()), arrival.random)
+fn begin(own: Option<CorrelationId>, own_trace: Option<Traceparent>, arrival: &Arrival) -> Journey {
+    let correlation = own.or_else(|| arrival.correlation.clone());
+    Journey::begin(correlation, own_trace.or_else(|| arrival.traceparent.clone()), arrival.random)
 }
 
 fn subject(parsed: Parsed<'_>, journey: Journey, registry: &Registry, source: &ServiceName) -> Box<Subject> {
@@ -202,15 +202,16 @@ fn judge(
     journey: &Journey,
 ) -> Result<Authentic, Refusal> {
     match (parsed, check_source(registry, &arrival.source, arrival.received_at)) {
-        // What is wrong with the form comes first, except for the one check that follows suspension.
-        (Err(wrong), _) if wrong.refusal.reason != Reason::SourcePresent => Err(wrong.refusal.clone()),
+        // An invalid form is refused first, except for `source` in the message, which is checked after
+        // suspension and ban.
+        (Err(refused), _) if refused.refusal.reason != Reason::SourcePresent => Err(refused.refusal.clone()),
         (_, Err(refusal)) => Err(refusal),
-        (Err(wrong), Ok(())) => Err(wrong.refusal.clone()),
+        (Err(refused), Ok(())) => Err(refused.refusal.clone()),
         (Ok(envelope), Ok(())) => authenticate(envelope, arrival, registry, window, journey),
     }
 }
 
-/// Neither is its tenant suspended, nor is it banned itself.
+/// Checks that the source's tenant is not suspended and the source is not banned.
 pub(crate) fn check_source(registry: &Registry, source: &ServiceName, at: Timestamp) -> Result<(), Refusal> {
     match registry.tenant(source.tenant()) {
         Some(tenant) if !tenant.suspended => match registry.ban(source, at) {
@@ -218,7 +219,7 @@ pub(crate) fn check_source(registry: &Registry, source: &ServiceName, at: Timest
             None => Ok(()),
         },
         Some(_) => Err(Refusal::new(Reason::Suspended, "the tenant is suspended")),
-        None => Err(Refusal::new(Reason::Unauthenticated, "the tenant is not registered any more")),
+        None => Err(Refusal::new(Reason::Unauthenticated, "the tenant is no longer registered")),
     }
 }
 
@@ -236,11 +237,16 @@ fn authenticate(
 }
 
 fn service<'a>(registry: &'a Registry, name: &ServiceName) -> Result<&'a Arc<ServiceView>, Refusal> {
-    let gone = || Refusal::new(Reason::Unauthenticated, "the service is not registered any more");
-    registry.service(name.as_str()).ok_or_else(gone)
+    registry
+        .service(name.as_str())
+        .ok_or_else(|| Refusal::new(Reason::Unauthenticated, "the service is no longer registered"))
 }
 
-/// The message that holds, with what it was found to hold by.
+fn invalid_signature(detail: &'static str) -> Refusal {
+    Refusal::new(Reason::HmacInvalid, detail)
+}
+
+/// The authenticated message, with the evidence of its signature.
 fn authentic(
     envelope: &CommandEnvelope<'_>,
     arrival: &Arrival,
@@ -274,7 +280,7 @@ fn authentic(
     Ok(Authentic { message, signed_at: Some(envelope.timestamp) })
 }
 
-/// PIP-1: the window comes before the signature, and is checked once, here.
+/// PIP-1: the replay window is checked before the signature, once, here.
 fn check_window(signed_at: Timestamp, received_at: Timestamp, window: Duration) -> Result<(), Refusal> {
     if received_at.skew(signed_at) <= window {
         return Ok(());
@@ -284,7 +290,8 @@ fn check_window(signed_at: Timestamp, received_at: Timestamp, window: Duration) 
     Err(Refusal { skew, ..Refusal::new(Reason::TimestampOutOfWindow, detail) })
 }
 
-/// Which key signed the message, and the signature as it came. Where both kinds are present both must hold.
+/// Returns the key that signed the message, and the signature as it was sent. If both kinds of signature are
+/// present, both must be valid.
 fn check_signature(
     envelope: &CommandEnvelope<'_>,
     arrival: &Arrival,
@@ -305,7 +312,7 @@ fn check_signature(
             let version = envelope.version_id.as_ref().ok_or_else(unknown)?;
             let key = source.key(version).ok_or_else(unknown)?;
             if !key.is_good(arrival.received_at) {
-                let detail = "metadata.version_id names a key that is not accepted any more";
+                let detail = "metadata.version_id names a key that has expired or was revoked";
                 return Err(Refusal::new(Reason::KeyExpired, detail));
             }
             let text = envelope.signing_text(&key.version, &source.name);
@@ -322,39 +329,40 @@ fn check_signature(
     by_hmac.or(by_header).ok_or_else(missing)
 }
 
-/// MSG-4: over the raw body, for this very message, under any live key of the service.
+/// MSG-4: the signature covers the raw body and must be for this message, under any valid key of the
+/// service.
 fn check_webhook(
     webhook: &WebhookSignature,
     envelope: &CommandEnvelope<'_>,
     arrival: &Arrival,
     source: &ServiceView,
 ) -> Result<(KeyVersion, Arc<str>), Refusal> {
-    let invalid = |detail: &'static str| Refusal::new(Reason::HmacInvalid, detail);
     if !webhook.is_for(&envelope.id) {
-        return Err(invalid("webhook-id is not the message's id"));
+        return Err(invalid_signature("webhook-id is not the message's id"));
     }
     if !webhook.is_at(envelope.timestamp) {
-        return Err(invalid("webhook-timestamp is not the message's timestamp"));
+        return Err(invalid_signature("webhook-timestamp is not the message's timestamp"));
     }
     let (version, signature) = verify(webhook, &arrival.body, arrival.received_at, source)?;
     Ok((version, format!("webhook {signature}").into()))
 }
 
-/// The key of the service that signed a body, and the signature that held.
-fn verify<'a>(
+/// Finds the key of the service that signed a body, and the signature that was valid.
+fn verify(
     webhook: &WebhookSignature,
     body: &[u8],
     received_at: Timestamp,
-    source: &'a ServiceView,
+    source: &ServiceView,
 ) -> Result<(KeyVersion, Signature), Refusal> {
-    let invalid = |detail: &'static str| Refusal::new(Reason::HmacInvalid, detail);
-    let verified = |key: &'a Arc<LiveKey>| Some((key, webhook.verify(&key.secret, body)?));
-    let none = || invalid("webhook-signature does not match under any key of this service");
-    let (key, signature) = source.keys().iter().rev().find_map(verified).ok_or_else(none)?;
+    let keys = source.keys().iter().rev();
+    let mut verified = keys.filter_map(|key| Some((key, webhook.verify(&key.secret, body)?)));
+    let (key, signature) = verified
+        .next()
+        .ok_or_else(|| invalid_signature("webhook-signature does not match under any key of this service"))?;
     if !key.is_good(received_at) {
         return Err(Refusal::new(
             Reason::KeyExpired,
-            "webhook-signature is of a key that is not accepted any more",
+            "webhook-signature uses a key that has expired or was revoked",
         ));
     }
     Ok((key.version.clone(), signature))

@@ -1,5 +1,5 @@
-//! The highest version of a snapshot that this node has verified, kept across restarts: an older one is a roll-back
-//! (REG-21). The file holds the environment and the version, each on a line.
+//! The highest snapshot version that this node has verified, kept across restarts. An older snapshot is a
+//! rollback (REG-21). The file has the environment and the version, each on a line.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -8,7 +8,7 @@ use snavio_store::files;
 
 use super::Trouble;
 
-/// The version below which nothing is read; a new node has seen none.
+/// The version below which no snapshot is read; 0 for a new node.
 pub(super) fn read(file: &Path, environment: &str) -> Result<i64, Trouble> {
     let text = match std::fs::read_to_string(file) {
         Ok(text) => text,
@@ -18,13 +18,13 @@ pub(super) fn read(file: &Path, environment: &str) -> Result<i64, Trouble> {
     let parsed = text.split_once('\n').and_then(|(of, version)| Some((of, version.trim_end().parse().ok()?)));
     match parsed {
         Some((of, version)) if of == environment => Ok(version),
-        // The node has moved to another environment, whose versions are others.
+        // The node has moved to another environment, which counts its own versions.
         Some(_) => Ok(0),
-        None => Err(Trouble::Floor(format!("{} does not hold a version", file.display()))),
+        None => Err(Trouble::Floor(format!("{} does not contain a version", file.display()))),
     }
 }
 
-/// Moves it up to a version that was verified.
+/// Raises the floor to a verified version.
 pub(super) fn raise(file: &Path, environment: &str, version: i64) -> Result<(), Trouble> {
     let written = files::write_whole(file, format!("{environment}\n{version}\n").as_bytes());
     written.map_err(|error| Trouble::Floor(format!("{} cannot be written: {error}", file.display())))
@@ -36,7 +36,7 @@ mod tests {
 
     /// REG-21
     #[test]
-    fn the_floor_is_that_of_its_environment_and_a_damaged_one_is_told_of() {
+    fn floor_is_kept_for_each_environment() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("floor");
         assert_eq!(read(&file, "prod").unwrap(), 0);

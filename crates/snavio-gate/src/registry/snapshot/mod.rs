@@ -1,5 +1,5 @@
-//! Snapshots of the registry in object storage (REG-20 to REG-23): one node writes them for all, and a node that
-//! starts reads the newest instead of every entry of the store.
+//! Snapshots of the registry in object storage (REG-20 to REG-23). One node writes them for all nodes. A
+//! starting node reads the newest snapshot instead of every entry of the store.
 
 mod floor;
 mod pack;
@@ -17,38 +17,38 @@ use snavio_store::objects::{Objects, ObjectsError};
 
 pub(crate) use writer::write_snapshots;
 
-/// Who signs snapshots: the platform, whose key may be another one while nodes run (REG-13).
+/// The platform's keys for snapshots. They may change while nodes run (REG-13).
 pub trait SnapshotKeys: Send + Sync {
-    /// The key in force.
+    /// The key that signs now.
     fn signing(&self) -> SigningKey;
 
-    /// All that are known here: what any of them signed is the platform's.
+    /// All known keys. A snapshot with a signature of any of them is the platform's.
     fn verifying(&self) -> Vec<VerifyingKey>;
 }
 
-/// Snapshots in one place.
+/// The snapshots in one object storage.
 pub struct Snapshots {
-    /// Where they are.
+    /// The object storage.
     pub objects: Objects,
-    /// What they are signed with, asked at each one.
+    /// The signing keys, read anew for each snapshot.
     pub keys: Arc<dyn SnapshotKeys>,
-    /// Whose registry it is that they show.
+    /// The environment whose registry the snapshots show.
     pub environment: String,
-    /// How often one is written.
+    /// The interval of snapshots.
     pub interval: Duration,
-    /// How long one may be read after it was made.
+    /// The time that a snapshot may be read after it was made.
     pub ttl: Duration,
-    /// Bytes of one at most.
+    /// The largest size of a snapshot.
     pub bytes_max: u64,
-    /// Where this node keeps the highest version that it has verified.
+    /// The file with the highest version that this node has verified.
     pub floor_file: PathBuf,
 }
 
 impl Snapshots {
-    /// What a published manifest says, if this platform says it, by whichever of its keys.
+    /// Verifies a published manifest against the platform's keys.
     fn verify(&self, published: &[u8]) -> Result<Manifest, Fault> {
         let verified = self.keys.verifying().into_iter().map(|key| verify(published, &key));
-        let mut verified = verified.filter(|it| !matches!(it, Err(Fault::WrongSignature)));
+        let mut verified = verified.filter(|manifest| !matches!(manifest, Err(Fault::WrongSignature)));
         verified.next().unwrap_or(Err(Fault::WrongSignature))
     }
 }
@@ -56,48 +56,43 @@ impl Snapshots {
 /// Why a snapshot was not read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum Trouble {
-    /// What is there is not good.
+    /// The snapshot is invalid.
     #[error(transparent)]
     Fault(#[from] Fault),
-    /// The storage did not do what it was asked.
+    /// The object storage failed.
     #[error(transparent)]
     Objects(ObjectsError),
-    /// The store did not answer.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The file of the highest version cannot be used.
+    /// The file with the highest verified version cannot be used.
     #[error("{0}; if it is damaged, remove it")]
     Floor(String),
-    /// It took too long.
-    #[error("reading it took longer than {} s", .0.as_secs())]
+    /// Reading took too long.
+    #[error("reading the snapshot took longer than {} s", .0.as_secs())]
     Slow(Duration),
-    /// It would be larger than it may be.
+    /// The snapshot would be larger than the limit.
     #[error(
-        "it would have {bytes} bytes or more, and may have {bytes_max}: raise snapshot.bytes_max on every node"
+        "the snapshot would have at least {bytes} bytes, and the limit is {bytes_max}: raise snapshot.bytes_max on every node"
     )]
-    TooLarge {
-        /// How many it has.
-        bytes: u64,
-        /// How many it may have.
-        bytes_max: u64,
-    },
-    /// What is there is ahead of the store.
+    TooLarge { bytes: u64, bytes_max: u64 },
+    /// The snapshot in the storage is ahead of the store.
     #[error(
-        "the snapshot there is of version {there}, and the store is at {own}; if this store took another's place, remove registry/latest.json"
+        "the stored snapshot has version {there}, and the store has version {own}; if this store replaced another one, remove registry/latest.json"
     )]
     Ahead {
-        /// The version there.
+        /// The snapshot's version.
         there: i64,
-        /// The store's.
+        /// The store's version.
         own: i64,
     },
-    /// A task of this program ended before its time.
-    #[error("the work on it was not finished")]
+    /// A background task of this process ended early.
+    #[error("a background task ended early; try again")]
     Unfinished,
 }
 
 impl Trouble {
-    /// The word for it in metrics and logs.
+    /// The cause in metrics and logs.
     pub fn cause(&self) -> &'static str {
         match self {
             Self::Fault(fault) => fault.cause(),
@@ -122,7 +117,7 @@ impl From<ObjectsError> for Trouble {
     }
 }
 
-/// All causes, as [`Trouble::cause`] gives them.
+/// All causes that [`Trouble::cause`] returns.
 pub const TROUBLE_CAUSES: [&str; 20] = [
     "ahead",
     "changed",
@@ -146,8 +141,8 @@ pub const TROUBLE_CAUSES: [&str; 20] = [
     "wrong_signature",
 ];
 
-/// Says that a snapshot was not used, and counts it by its cause (REG-21).
-fn refuse(trouble: &Trouble) {
+/// Logs that a snapshot was not used, and counts it by its cause (REG-21).
+fn report_refused(trouble: &Trouble) {
     let cause = trouble.cause();
     debug_assert!(TROUBLE_CAUSES.contains(&cause), "{cause} is missing in TROUBLE_CAUSES");
     metrics::counter!("snavio_snapshot_load_failures_total", "cause" => cause).increment(1);

@@ -1,4 +1,5 @@
-//! Entries to objects and back: lines of one kind, packed, each object within its bounds.
+//! Converts registry entries to objects and back. An object has compressed lines of one kind of entry, within
+//! its size limits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use snavio_model::registry::snapshot::{
 };
 use snavio_model::registry::{Entry, EntryKey, Registry};
 
-/// How hard entries are packed: harder saves little and takes long.
+/// The compression level. A higher level saves little and takes long.
 const LEVEL: i32 = 3;
 
 /// An object that is ready to be written.
@@ -19,7 +20,7 @@ pub(super) struct Packed {
     pub(super) bytes: Bytes,
 }
 
-/// Packs a registry, object by object.
+/// Packs a registry into objects, one at a time.
 pub(super) struct Packer {
     registry: Arc<Registry>,
     left_out: Arc<BTreeSet<String>>,
@@ -27,12 +28,12 @@ pub(super) struct Packer {
 }
 
 impl Packer {
-    /// Packs all but the entries of some owners.
+    /// Packs all entries except those of the left-out owners.
     pub(super) fn new(registry: Arc<Registry>, left_out: Arc<BTreeSet<String>>) -> Self {
         Self { registry, left_out, after: None }
     }
 
-    /// The next object, read back by the reader's own code; nothing when all entries are packed.
+    /// The next object, verified with the reader's own code; `None` when all entries are packed.
     pub(super) fn next(&mut self) -> Result<Option<Packed>, Fault> {
         let registry = Arc::clone(&self.registry);
         let scope = Scope { registry: &registry, left_out: &self.left_out };
@@ -91,7 +92,7 @@ fn pack(version: i64, entries: &[&Entry], lines: &[u8]) -> Result<Packed, Fault>
     Ok(Packed { object, bytes: bytes.into() })
 }
 
-/// The entries of an object, if its bytes are what the manifest names. Its sizes must have been judged.
+/// The entries of an object, if its bytes match the manifest. The caller must have judged its sizes.
 pub(super) fn unpack(object: &Object, version: i64, bytes: &[u8]) -> Result<Vec<Entry>, Fault> {
     let packed = judge_object(object, version, bytes)?;
     let room =
@@ -101,21 +102,23 @@ pub(super) fn unpack(object: &Object, version: i64, bytes: &[u8]) -> Result<Vec<
     read_entries(object, &lines)
 }
 
-/// The owners of entries that a reader would not take, each with the first reason.
-pub(super) fn unfit(registry: &Registry) -> BTreeMap<String, String> {
+/// The owners of entries that a reader would refuse, each with the first reason.
+pub(super) fn unreadable_owners(registry: &Registry) -> BTreeMap<String, String> {
     let none = BTreeSet::new();
     let scope = Scope { registry, left_out: &none };
-    let mut unfit = BTreeMap::new();
+    let mut owners = BTreeMap::new();
     let mut line = Vec::new();
     for entry in registry.entries() {
         line.clear();
         let too_long = match write(entry, &mut line) {
-            Ok(()) => (line.len() > bounds::SNAPSHOT_ENTRY_BYTES_MAX).then(|| "it is too long".to_owned()),
+            Ok(()) => {
+                (line.len() > bounds::SNAPSHOT_ENTRY_BYTES_MAX).then(|| "the entry is too long".to_owned())
+            }
             Err(fault) => Some(fault.to_string()),
         };
         if let Some(problem) = too_long.or_else(|| scope.problem(entry)) {
-            unfit.entry(entry.owner().to_owned()).or_insert_with(|| format!("{}: {problem}", entry.key()));
+            owners.entry(entry.owner().to_owned()).or_insert_with(|| format!("{}: {problem}", entry.key()));
         }
     }
-    unfit
+    owners
 }

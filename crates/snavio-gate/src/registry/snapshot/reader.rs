@@ -1,4 +1,5 @@
-//! Reads a snapshot when a node starts: verified from the signature to the last entry, or not used at all.
+//! Reads a snapshot when a node starts. The snapshot is verified from the signature to the last entry, or not
+//! used at all.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,17 +13,18 @@ use snavio_store::Store;
 use snavio_store::objects::Found;
 use tokio::time::Instant;
 
-use super::{Snapshots, Trouble, floor, pack, refuse};
+use super::{Snapshots, Trouble, floor, pack, report_refused};
 use crate::Loaded;
 
-/// A snapshot that takes longer is no help: the store is asked instead.
+/// A slower snapshot is no help; the node loads the store instead.
 const LOAD_MAX: Duration = Duration::from_secs(60);
 /// Objects that are fetched and read at the same time.
 const OBJECTS_AT_ONCE: usize = 4;
 
 impl Snapshots {
-    /// The registry of the newest snapshot. Nothing if there is none, or none that may be used: then the registry
-    /// is loaded from the store. The store is asked one small question, not for entries (REG-23).
+    /// The registry of the newest snapshot, or `None` if there is no usable one. Then the registry is loaded
+    /// from the store. This method asks the store only one small question and reads no entries from it
+    /// (REG-23).
     pub async fn load(&self, store: &dyn Store, clock: &dyn Clock, unseal: &dyn Unseal) -> Option<Loaded> {
         let began = Instant::now();
         let read = tokio::time::timeout(LOAD_MAX, self.read(store, clock, unseal)).await;
@@ -38,7 +40,7 @@ impl Snapshots {
                 None
             }
             Err(trouble) => {
-                refuse(&trouble);
+                report_refused(&trouble);
                 None
             }
         }
@@ -60,17 +62,18 @@ impl Snapshots {
         if floor < manifest.version_id {
             floor::raise(&self.floor_file, &self.environment, manifest.version_id)?;
         }
-        // A writer's clock may be ahead: what it knew then is no younger than now, or it would be good for too long.
+        // The writer's clock may be ahead. The registry counts as no younger than now, or it would stay valid
+        // for too long.
         Ok(Some(Loaded { registry, current_at: manifest.generated_at.min(now) }))
     }
 
-    /// The manifest as it is there now, if there is one.
+    /// The current manifest in the storage, if there is one.
     pub(super) async fn latest(&self) -> Result<Option<Found>, Trouble> {
         Ok(self.objects.get(latest_key(), bounds::SNAPSHOT_MANIFEST_BYTES_MAX).await?)
     }
 
-    /// The store must have been in the state that the snapshot shows: what follows is read as the difference. One
-    /// that was restored to an earlier state has another history from there on.
+    /// Checks that the store was once in the state of the snapshot, because the changes since then are read
+    /// from the store. A store that was restored to an earlier state has another history from there on.
     async fn check_history(&self, manifest: &Manifest, store: &dyn Store) -> Result<(), Trouble> {
         let version = manifest.version_id;
         if version > store.version().await? || last_change(store, version).await? != manifest.last_change {
@@ -95,7 +98,7 @@ impl Snapshots {
         }
         match registry.count() as u64 == manifest.entries() {
             true => Ok(registry),
-            false => Err(Fault::Malformed { what: "an entry comes twice".to_owned() }.into()),
+            false => Err(Fault::Malformed { what: "an entry occurs twice".to_owned() }.into()),
         }
     }
 
@@ -106,7 +109,7 @@ impl Snapshots {
         Ok(unpacked.map_err(|_| Trouble::Unfinished)??)
     }
 
-    /// The bytes of an object, which are whose they may be.
+    /// The bytes of an object. They are not verified yet.
     pub(super) async fn fetch(&self, object: &Object) -> Result<bytes::Bytes, Trouble> {
         let found = self.objects.get(&object.key, bounds::SNAPSHOT_OBJECT_BYTES_MAX).await?;
         let missing = || Fault::Missing { key: object.key.clone() };
@@ -114,8 +117,8 @@ impl Snapshots {
     }
 }
 
-/// What tells the change that led to a version from any other. None for versions that no change led to: that of an
-/// empty registry, and one that a restore made.
+/// The fingerprint of the change that led to a version. `None` for versions without a change: the version of
+/// an empty registry, and a version that a restore made.
 pub(super) async fn last_change(store: &dyn Store, version: i64) -> Result<Option<String>, Trouble> {
     let changes = store.changes_since(version - 1, 1).await?;
     Ok(changes.first().filter(|change| change.version == version).map(trail))

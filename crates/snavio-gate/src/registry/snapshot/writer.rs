@@ -1,5 +1,6 @@
-//! Writes snapshots, for all nodes of a store: objects first, then the manifest that names them, in the place of the
-//! one that was seen before (REG-20). A node that ends in between leaves the snapshot before as it was.
+//! Writes snapshots for all nodes of a store (REG-20): objects first, and then the manifest that names them,
+//! which replaces the manifest that was read before. If the node ends in between, the previous snapshot stays
+//! valid.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,24 +16,24 @@ use snavio_model::{bounds, telemetry};
 use snavio_store::objects::Seen;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::pack::{Packed, Packer, unfit};
+use super::pack::{Packed, Packer, unreadable_owners};
 use super::reader::last_change;
-use super::{Snapshots, Trouble, refuse};
+use super::{Snapshots, Trouble, report_refused};
 use crate::Gate;
 
-/// How often a node looks whether it writes.
-const LOOKING: Duration = Duration::from_secs(5);
-/// How long a node writes for all before it is asked again whether it lives.
+/// The interval at which a node checks whether it leads and must write.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// The term for which a node leads the task without renewal.
 const TERM: Duration = Duration::from_secs(20);
-/// Versions that stay, with the newest: somebody may be reading them.
+/// The number of versions that are kept, with the newest: another node may be reading them.
 const VERSIONS_KEPT: usize = 3;
 
-/// Writes a snapshot every so often, for as long as the gate lives.
+/// Writes a snapshot at each interval until the gate stops.
 pub(crate) async fn write_snapshots(gate: Arc<Gate>, snapshots: Arc<Snapshots>) {
-    let looking = LOOKING.min(snapshots.interval);
-    let mut tick = tokio::time::interval(looking);
+    let check_interval = CHECK_INTERVAL.min(snapshots.interval);
+    let mut tick = tokio::time::interval(check_interval);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut writer = Writer { gate, snapshots, written: None, told_of: BTreeSet::new() };
+    let mut writer = Writer { gate, snapshots, written: None, reported_owners: BTreeSet::new() };
     let mut began: Option<Instant> = None;
     loop {
         tick.tick().await;
@@ -40,8 +41,8 @@ pub(crate) async fn write_snapshots(gate: Arc<Gate>, snapshots: Arc<Snapshots>) 
             began = None;
             continue;
         }
-        // At the look that is nearest to the time.
-        if began.is_none_or(|at| at.elapsed() + looking / 2 >= writer.snapshots.interval) {
+        // At the check that is nearest to the due time.
+        if began.is_none_or(|at| at.elapsed() + check_interval / 2 >= writer.snapshots.interval) {
             began = Some(Instant::now());
             writer.write().await;
         }
@@ -51,13 +52,13 @@ pub(crate) async fn write_snapshots(gate: Arc<Gate>, snapshots: Arc<Snapshots>) 
 struct Writer {
     gate: Arc<Gate>,
     snapshots: Arc<Snapshots>,
-    /// The last one that was written here.
+    /// The last manifest that this node wrote.
     written: Option<Manifest>,
-    /// Tenants who were told that their entries are left out.
-    told_of: BTreeSet<String>,
+    /// The owners that are reported as left out.
+    reported_owners: BTreeSet<String>,
 }
 
-/// What is to be named by the next manifest.
+/// The content of the next manifest.
 struct Content {
     objects: Vec<Object>,
     left_out: Vec<String>,
@@ -82,21 +83,21 @@ impl Writer {
                             bytes,
                             bytes_max,
                             error,
-                            "no snapshot was written: the last one stays"
+                            "no snapshot was written; the previous one stays"
                         );
                     }
-                    _ => tracing::warn!(cause, error, "no snapshot was written: the last one stays"),
+                    _ => tracing::warn!(cause, error, "no snapshot was written; the previous one stays"),
                 }
             }
         }
     }
 
     async fn try_write(&mut self) -> Result<(), Trouble> {
-        // From here on the registry may change: what is written is right for this moment.
+        // The registry may change from here on: the snapshot is valid for this moment.
         let generated_at = self.gate.clock().now();
         self.gate.refresh_registry().await?;
         let registry = self.gate.registry();
-        let (seen, there) = self.look(&registry).await?;
+        let (seen, there) = self.read_current(&registry).await?;
         let content = match self.unchanged(there.as_ref(), &registry).await {
             Some(content) => content,
             None => self.write_objects(&registry, generated_at).await?,
@@ -121,14 +122,14 @@ impl Writer {
         Ok(())
     }
 
-    /// What is there now. What cannot be used is told of and replaced; another environment's, and one that is ahead
-    /// of the store, are not this writer's to replace.
-    async fn look(&self, registry: &Registry) -> Result<(Option<Seen>, Option<Manifest>), Trouble> {
+    /// Reads the manifest that is there now. An invalid one is reported and will be replaced. One of another
+    /// environment, or one that is ahead of the store, must not be replaced.
+    async fn read_current(&self, registry: &Registry) -> Result<(Option<Seen>, Option<Manifest>), Trouble> {
         let Some(found) = self.snapshots.latest().await? else { return Ok((None, None)) };
         let manifest = match self.snapshots.verify(&found.bytes) {
             Ok(manifest) => manifest,
             Err(fault) => {
-                refuse(&fault.into());
+                report_refused(&fault.into());
                 return Ok((Some(found.seen), None));
             }
         };
@@ -141,14 +142,14 @@ impl Writer {
         Ok((Some(found.seen), Some(manifest)))
     }
 
-    /// What the last manifest names, if it is the one that is there, of this version, and its objects are as they
-    /// were written.
+    /// The content of the last manifest, if it is still the current one, has this version, and its objects
+    /// are unchanged.
     async fn unchanged(&self, there: Option<&Manifest>, registry: &Registry) -> Option<Content> {
         let (there, written) = (there?, self.written.as_ref()?);
         if there != written {
             let (version, floor) = (there.version_id, written.version_id);
             if version < floor {
-                refuse(&Fault::RolledBack { version, floor }.into());
+                report_refused(&Fault::RolledBack { version, floor }.into());
             }
             return None;
         }
@@ -156,14 +157,14 @@ impl Writer {
             return None;
         }
         for object in &written.objects {
-            let looked_at = match self.snapshots.fetch(object).await {
+            let verified = match self.snapshots.fetch(object).await {
                 Ok(bytes) => {
                     judge_object(object, written.version_id, &bytes).map(|_| ()).map_err(Trouble::from)
                 }
                 Err(trouble) => Err(trouble),
             };
-            if let Err(trouble) = looked_at {
-                refuse(&trouble);
+            if let Err(trouble) = verified {
+                report_refused(&trouble);
                 return None;
             }
         }
@@ -172,9 +173,9 @@ impl Writer {
 
     async fn write_objects(&mut self, registry: &Arc<Registry>, at: Timestamp) -> Result<Content, Trouble> {
         let whole = Arc::clone(registry);
-        let unfit = apart(move || unfit(&whole)).await?;
-        self.tell(&unfit, at);
-        let left_out: BTreeSet<_> = unfit.into_keys().collect();
+        let unreadable = run_blocking(move || unreadable_owners(&whole)).await?;
+        self.report_left_out(&unreadable, at);
+        let left_out: BTreeSet<_> = unreadable.into_keys().collect();
         let names =
             left_out.iter().map(|name| if name.is_empty() { "the platform" } else { name }.to_owned());
         let mut content = Content { objects: Vec::new(), left_out: names.collect() };
@@ -182,7 +183,7 @@ impl Writer {
         let (mut bytes, bytes_max) = (0, self.snapshots.bytes_max);
         loop {
             let packed;
-            (packed, packer) = apart(move || (packer.next(), packer)).await?;
+            (packed, packer) = run_blocking(move || (packer.next(), packer)).await?;
             let Some(Packed { object, bytes: content_bytes }) = packed? else { break };
             bytes += object.bytes;
             if bytes > bytes_max {
@@ -201,37 +202,37 @@ impl Writer {
         Ok(content)
     }
 
-    /// Tells of owners whose entries are left out, once for each (REG-22).
-    fn tell(&mut self, unfit: &BTreeMap<String, String>, at: Timestamp) {
-        metrics::gauge!("snavio_snapshot_left_out").set(unfit.len() as f64);
-        self.told_of.retain(|owner| unfit.contains_key(owner));
-        for (owner, why) in unfit {
-            if !self.told_of.insert(owner.clone()) {
+    /// Reports owners whose entries are left out, once for each (REG-22).
+    fn report_left_out(&mut self, unreadable: &BTreeMap<String, String>, at: Timestamp) {
+        metrics::gauge!("snavio_snapshot_left_out").set(unreadable.len() as f64);
+        self.reported_owners.retain(|owner| unreadable.contains_key(owner));
+        for (owner, why) in unreadable {
+            if !self.reported_owners.insert(owner.clone()) {
                 continue;
             }
             tracing::error!(tenant = owner, why, "entries of a tenant are left out of the snapshot");
             if let Ok(tenant) = TenantName::new(owner) {
-                self.gate.tell(telemetry::left_out(tenant, why, at));
+                self.gate.record_telemetry(telemetry::left_out(tenant, why, at));
             }
         }
     }
 
-    /// Removes objects of versions that nobody can be reading any more.
+    /// Removes the objects of versions that are too old to be in use.
     async fn remove_old(&self, newest: i64) -> Result<(), Trouble> {
         let keys = self.snapshots.objects.keys("registry").await?;
         let of_version: Vec<_> =
             keys.into_iter().filter_map(|key| Some((version_of_key(&key)?, key))).collect();
         let versions: BTreeSet<_> =
-            of_version.iter().map(|(version, _)| *version).filter(|it| *it <= newest).collect();
+            of_version.iter().map(|(version, _)| *version).filter(|version| *version <= newest).collect();
         let kept: BTreeSet<_> = versions.into_iter().rev().take(VERSIONS_KEPT).collect();
         let is_old = |version: &i64| *version < newest && !kept.contains(version);
         let old: Vec<_> =
-            of_version.into_iter().filter(|(version, _)| is_old(version)).map(|it| it.1).collect();
+            of_version.into_iter().filter(|(version, _)| is_old(version)).map(|(_, key)| key).collect();
         Ok(self.snapshots.objects.delete(&old).await?)
     }
 }
 
-/// Does what takes long on a thread of its own.
-async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Trouble> {
+/// Runs long work on a blocking thread.
+async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Trouble> {
     tokio::task::spawn_blocking(work).await.map_err(|_| Trouble::Unfinished)
 }
