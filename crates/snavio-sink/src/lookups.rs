@@ -82,7 +82,7 @@ impl Resolver {
 
 impl Lookups {
     pub(crate) fn new(resolver: Resolver, ttl: Duration) -> Self {
-        let other_places = limits::LOOKUPS_MAX - limits::LOOKUPS_ANSWERING_MAX;
+        let other_places = bounds::LOOKUPS_MAX - bounds::LOOKUPS_ANSWERING_MAX;
         Self {
             resolver,
             resolved_places: Arc::new(Semaphore::new(bounds::LOOKUPS_ANSWERING_MAX)),
@@ -207,8 +207,8 @@ impl Lookups {
 
 /// Whether there is no room for another resolved name, of this tenant or at all.
 fn is_full(resolved: &HashMap<String, HashMap<String, Instant>>, tenant: &str) -> bool {
-    resolved.values().map(HashMap::len).sum::<usize>() >= limits::NAMES_ANSWERING_MAX
-        || resolved.get(tenant).is_some_and(|names| names.len() >= limits::NAMES_ANSWERING_PER_TENANT_MAX)
+    resolved.values().map(HashMap::len).sum::<usize>() >= bounds::NAMES_ANSWERING_MAX
+        || resolved.get(tenant).is_some_and(|names| names.len() >= bounds::NAMES_ANSWERING_PER_TENANT_MAX)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -13,12 +13,12 @@ use snavio_model::settle::{Intake, Ordered, Settlement};
 use snavio_model::{ordering, telemetry};
 
 use super::Gate;
-use crate::outcome::answer::{Answer, Reached, Verdict};
 use crate::commit::committer::{Settled, Submission};
+use crate::commit::ticket::Held;
+use crate::outcome::answer::{Answer, Reached, Verdict};
 use crate::pipeline::fast::Escalation;
 use crate::pipeline::memory::{Entry, First, InFlight};
 use crate::pipeline::settle::{self, SettledMessage};
-use crate::commit::ticket::Held;
 
 /// A message that is authentic and permitted, before it is settled.
 pub(super) struct PermittedMessage {
@@ -117,7 +117,7 @@ impl Gate {
             let Round { submissions, submitted, waiting: left, .. } = round;
             let held = held.take().unwrap_or_else(|| Box::new(()));
             let submitted_at = tokio::time::Instant::now();
-            let settled = slow::settle(submissions, &self.committer, held).await; // one durable write
+            let settled = settle::settle(submissions, &self.committer, held).await; // one durable write
             self.end_all(submitted, settled, submitted_at.elapsed(), &mut ended);
             waiting = Vec::new();
             for mut message in left {
@@ -179,7 +179,7 @@ impl Gate {
             (Entry::Copy { .. }, _) if round.is_last => {
                 let detail =
                     "earlier copies of this message were refused while it waited; send it again later";
-                let refusal = refused.and_then(|settled| slow::judged(settled).err());
+                let refusal = refused.and_then(|settled| settle::judged(settled).err());
                 return refuse(&answer, refusal.unwrap_or_else(|| Refusal::new(Reason::Overloaded, detail)));
             }
             (Entry::Copy { message: fingerprints, first }, _) => {
@@ -242,7 +242,7 @@ impl Gate {
 async fn end_of_first(copy: &mut WaitingMessage) -> Option<Refused> {
     let settled = copy.first.take()?.end().await?;
     if let Err(failure) = settled {
-        let refusal = slow::judged(Err(failure)).err()?;
+        let refusal = settle::judged(Err(failure)).err()?;
         return Some(Refused { subject: Box::new(copy.permitted.answer.subject()), refusal });
     }
     copy.refused = Some(settled);

@@ -21,10 +21,9 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
 use crate::archive::Trouble;
-use crate::outcome::failing::FailedAttempt;
 use crate::gate::Gate;
 use crate::outcome::answer::{Answer, Reached, Verdict};
-use crate::outcome::failing::Failed;
+use crate::outcome::failing::FailedAttempt;
 
 mod late;
 

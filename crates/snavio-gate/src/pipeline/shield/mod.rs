@@ -13,6 +13,7 @@ use snavio_model::name::{KeyVersion, ServiceName};
 use snavio_model::refusal::{Reason, Refusal, Refused, Skew, Subject};
 use snavio_model::registry::{Registry, ServiceView};
 use snavio_model::signature::signing::Signature;
+use snavio_model::signature::webhook::WebhookSignature;
 use snavio_model::time::Timestamp;
 
 use crate::pipeline::dry_run::Steps;
