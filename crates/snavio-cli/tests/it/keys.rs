@@ -34,7 +34,7 @@ struct RotatedKey {
 }
 
 impl RotatedKey {
-    fn of(&self, before: &Credentials) -> Credentials {
+    fn apply_to(&self, before: &Credentials) -> Credentials {
         before.with_key(self.version.parse().unwrap(), self.secret.clone())
     }
 }
@@ -44,14 +44,14 @@ fn text(document: &Value, name: &str) -> String {
 }
 
 /// The states of all keys, oldest first: `hmac-v1 previous, hmac-v2 current`.
-async fn states(node: &Node) -> String {
+async fn key_states(node: &Node) -> String {
     let listed = ask(node, Method::GET, BILLING, None).await;
     assert!(!listed.to_string().contains("whsec_"), "no secret is listed");
     let keys = listed["keys"].as_array().unwrap().iter();
     keys.map(|key| format!("{} {}", text(key, "version"), text(key, "state"))).collect::<Vec<_>>().join(", ")
 }
 
-async fn sent(client: &Client, credentials: &Credentials) -> (u16, String) {
+async fn send_notify(client: &Client, credentials: &Credentials) -> (u16, String) {
     let (status, answer) = post(client, Draft::new("notify", &new_id()).sign(credentials)).await;
     (status, answer["reason"].as_str().unwrap_or_default().to_owned())
 }
@@ -66,14 +66,14 @@ async fn current_and_previous_key_are_accepted_and_older_refused() {
     let node = Node::start();
     let first = node.cast().await.billing;
     let client = node.client(&first);
-    assert_eq!(states(&node).await, "hmac-v1 current");
-    let second = rotate(&node).await.of(&first);
-    assert_eq!(states(&node).await, "hmac-v1 previous, hmac-v2 current");
-    assert_eq!((sent(&client, &first).await.0, sent(&client, &second).await.0), (202, 202));
-    let third = rotate(&node).await.of(&first);
-    assert_eq!(states(&node).await, "hmac-v1 ended, hmac-v2 previous, hmac-v3 current");
-    assert_eq!(sent(&client, &first).await, expired());
-    assert_eq!((sent(&client, &second).await.0, sent(&client, &third).await.0), (202, 202));
+    assert_eq!(key_states(&node).await, "hmac-v1 current");
+    let second = rotate(&node).await.apply_to(&first);
+    assert_eq!(key_states(&node).await, "hmac-v1 previous, hmac-v2 current");
+    assert_eq!((send_notify(&client, &first).await.0, send_notify(&client, &second).await.0), (202, 202));
+    let third = rotate(&node).await.apply_to(&first);
+    assert_eq!(key_states(&node).await, "hmac-v1 ended, hmac-v2 previous, hmac-v3 current");
+    assert_eq!(send_notify(&client, &first).await, expired());
+    assert_eq!((send_notify(&client, &second).await.0, send_notify(&client, &third).await.0), (202, 202));
     let listed = ask(&node, Method::GET, BILLING, None).await;
     assert!(listed["keys"][1]["ends_at"].is_string() && listed["keys"][2]["ends_at"].is_null(), "{listed}");
     assert!(listed["rotates_at"].is_string() && listed["polled_at"].is_null(), "{listed}");
@@ -86,7 +86,7 @@ async fn operator_rotates_keys_of_suspended_tenant() {
     node.cast().await;
     ask(&node, Method::PUT, "/v1/tenants/acme", Some(json!({ "suspended": true }))).await;
     assert_eq!(rotate(&node).await.version, "hmac-v2");
-    assert_eq!(states(&node).await, "hmac-v1 previous, hmac-v2 current");
+    assert_eq!(key_states(&node).await, "hmac-v1 previous, hmac-v2 current");
 }
 
 /// REG-12
@@ -102,15 +102,15 @@ async fn revoked_key_is_refused_at_once_and_replaced_by_default() {
     assert_eq!(revoked["revoked"], "hmac-v1");
     let secret = text(&revoked["replacement"], "hmac_secret");
     let second = first.with_key("hmac-v2".parse().unwrap(), secret);
-    assert_eq!(sent(&client, &first).await, expired());
-    assert_eq!(sent(&client, &second).await.0, 202);
+    assert_eq!(send_notify(&client, &first).await, expired());
+    assert_eq!(send_notify(&client, &second).await.0, 202);
     assert_eq!(revoke("hmac-v1", json!({})).await, json!({ "revoked": "hmac-v1" }), "once is enough");
     let last = revoke("hmac-v2", json!({ "replace": false })).await;
     assert_eq!(last, json!({ "revoked": "hmac-v2" }));
-    assert_eq!(sent(&client, &second).await, expired());
-    assert_eq!(states(&node).await, "hmac-v1 revoked, hmac-v2 revoked");
-    let third = rotate(&node).await.of(&first);
-    assert_eq!(sent(&client, &third).await.0, 202);
+    assert_eq!(send_notify(&client, &second).await, expired());
+    assert_eq!(key_states(&node).await, "hmac-v1 revoked, hmac-v2 revoked");
+    let third = rotate(&node).await.apply_to(&first);
+    assert_eq!(send_notify(&client, &third).await.0, 202);
     let changes = node.get("/v1/registry/changes?limit=1000").await;
     let why =
         changes["items"].as_array().unwrap().iter().filter(|change| change["why"] == "was in a log").count();
@@ -197,7 +197,7 @@ async fn stolen_token_alone_yields_no_secret() {
         answer.document["current"],
         json!({ "hmac_version": "hmac-v1", "hmac_secret": first.hmac_secret })
     );
-    let second = rotate(&node).await.of(&first);
+    let second = rotate(&node).await.apply_to(&first);
     let answer = fetch_config(&node, &token, Some((&first, 0, SIGNED))).await.document;
     assert_eq!(
         answer["current"]["hmac_secret"], second.hmac_secret,
@@ -428,14 +428,14 @@ async fn client_with_refused_key_fetches_new_one_and_resends() {
     let first = node.cast().await.billing;
     let client = node.client(&first).polling_every(Duration::from_secs(3600));
     assert_eq!(client.send_once(&command()).await.unwrap().status, 202);
-    let second = rotate(&node).await.of(&first);
+    let second = rotate(&node).await.apply_to(&first);
     assert!(client.fetch_key().await.unwrap());
     assert!(!client.fetch_key().await.unwrap(), "it has it already");
     assert_eq!(client.credentials().hmac_secret, second.hmac_secret);
     let revoke = format!("{BILLING}/hmac-v2/revoke");
     ask(&node, Method::POST, &revoke, Some(json!({ "replace": false }))).await;
     assert_eq!(client.send_once(&command()).await.unwrap().status, 202, "the key before is still good");
-    let third = rotate(&node).await.of(&first);
+    let third = rotate(&node).await.apply_to(&first);
     assert!(client.fetch_key().await.unwrap(), "and fetches the next");
     assert_eq!(client.credentials().hmac_secret, third.hmac_secret);
     let late = node.client(&first).polling_every(Duration::from_secs(3600));
@@ -449,10 +449,10 @@ async fn previous_key_use_is_reported_once_and_counted() {
     let node = Node::start();
     let first = node.cast().await.billing;
     let client = node.client(&first);
-    let second = rotate(&node).await.of(&first);
+    let second = rotate(&node).await.apply_to(&first);
     client.tenant_config().await.unwrap();
     for credentials in [&first, &second, &first] {
-        assert_eq!(sent(&client, credentials).await.0, 202);
+        assert_eq!(send_notify(&client, credentials).await.0, 202);
     }
     let answer = eventually("the use has a telemetry record", async || {
         let page = client.call(Method::GET, "/v1/telemetry", None).await.unwrap();

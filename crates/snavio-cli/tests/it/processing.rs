@@ -513,7 +513,7 @@ async fn sender_waits_for_consumer_report() {
     let work = books.take(30).await;
     let delay = Duration::from_secs(600);
     let why = Some("the period is closed");
-    books.worker().release("paid", &[work.receipt()], delay, why).await.expect("it is given back");
+    books.worker().release("paid", &[work.receipt()], delay, why).await.expect("the delivery is released");
     let answer = books.send(&id, 10).await;
     assert_eq!(answer.word(), (409, "retry_later"));
     assert_eq!(books.look_up(&id).await["claims"][0]["error"], "the period is closed");
@@ -598,7 +598,7 @@ async fn worker_begins_extends_fails_and_completes_work() {
     )
     .await;
     assert_eq!((status, &failed["status"]), (200, &json!("FAILED")), "{failed}");
-    let (status, second) = eventually("it is due again", async || {
+    let (status, second) = eventually("the work is due again", async || {
         let begun = begin_import(&books, "batch-7", json!({ "amount": 10 })).await;
         (begun.0 != 409).then_some(begun)
     })

@@ -43,7 +43,7 @@ impl Senders {
     }
 
     /// Source and id of all messages that were delivered to the queue.
-    async fn delivered(&self, queue: &str) -> Vec<(String, String)> {
+    async fn drain_messages(&self, queue: &str) -> Vec<(String, String)> {
         let deliveries = drain(&self.node.client(&self.cast.bot), queue).await;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let messages = deliveries.iter().map(|delivery| {
@@ -73,7 +73,7 @@ async fn fifty_concurrent_sends_of_one_id_dispatch_once() {
         let duplicates =
             answers.iter().filter(|(status, answer)| *status == 200 && answer["duplicate"] == true).count();
         assert_eq!((accepted, duplicates), (1, 49), "{answers:?}");
-        assert_eq!(senders.delivered("pay-inbox").await, [("acme/billing".to_owned(), id)]);
+        assert_eq!(senders.drain_messages("pay-inbox").await, [("acme/billing".to_owned(), id)]);
     }
 }
 
@@ -86,7 +86,7 @@ async fn same_id_from_two_tenants_is_two_messages() {
     let other = senders.send(&senders.stranger, &draft);
     let (own, other) = tokio::join!(own, other);
     assert_eq!((own.0, other.0), (202, 202));
-    let mut delivered = senders.delivered("pay-inbox").await;
+    let mut delivered = senders.drain_messages("pay-inbox").await;
     delivered.sort();
     let both = ["acme/billing", "zeta/shop"].map(|source| (source.to_owned(), draft.id.clone()));
     assert_eq!(delivered, both);
@@ -107,7 +107,7 @@ async fn same_id_from_second_service_of_tenant_is_conflict() {
     let again = Draft { timestamp: seconds_from_now(1), ..draft.clone() };
     let (status, answer) = senders.send(&senders.cast.billing, &again).await;
     assert_eq!((status, &answer["duplicate"]), (200, &json!(true)), "the owner's claim stands");
-    assert_eq!(senders.delivered("pay-inbox").await.len(), 1);
+    assert_eq!(senders.drain_messages("pay-inbox").await.len(), 1);
 }
 
 /// CLM-1
@@ -139,7 +139,7 @@ async fn repeated_signed_message_is_duplicate_on_any_route() {
             let (status, answer) = post(&client, captured.clone()).await;
             assert_eq!((status, &answer["duplicate"]), (200, &json!(true)), "{name}");
         }
-        assert_eq!(senders.delivered(&format!("{name}-inbox")).await.len(), 1, "{name}");
+        assert_eq!(senders.drain_messages(&format!("{name}-inbox")).await.len(), 1, "{name}");
     }
 }
 
@@ -151,7 +151,7 @@ async fn newly_signed_retry_without_claims_is_delivered_again() {
     assert_eq!(senders.send(&senders.cast.billing, &draft).await.0, 202);
     let again = Draft { timestamp: seconds_from_now(1), ..draft };
     assert_eq!(senders.send(&senders.cast.billing, &again).await.0, 202);
-    assert_eq!(senders.delivered("notify-inbox").await.len(), 2);
+    assert_eq!(senders.drain_messages("notify-inbox").await.len(), 2);
 }
 
 /// PIP-2
@@ -173,7 +173,7 @@ async fn full_queue_refusal_leaves_no_claim() {
     let (status, problem) = senders.send(&senders.cast.billing, &second).await;
     assert_eq!((status, &problem["reason"]), (503, &json!("overloaded")));
     assert!(problem["retry_after_ms"].is_u64(), "{problem}");
-    assert_eq!(senders.delivered("pay-inbox").await.len(), 1);
+    assert_eq!(senders.drain_messages("pay-inbox").await.len(), 1);
     // The node does not count a queue for every message. Once there is room, the message is judged anew.
     let taken = async || match senders.send(&senders.cast.billing, &second).await.0 {
         503 => None,

@@ -253,15 +253,20 @@ async fn running_node_detects_and_rewrites_damaged_snapshot() {
 
     let forged = String::from_utf8(good).unwrap().replace("prod", "prox");
     std::fs::write(folder.latest(), forged).unwrap();
-    eventually("it is counted", async || (load_failures(&node, "wrong_signature").await > 0.0).then_some(()))
-        .await;
+    eventually("the failure is counted", async || {
+        (load_failures(&node, "wrong_signature").await > 0.0).then_some(())
+    })
+    .await;
     eventually("the snapshot is rewritten", async || {
         (folder.manifest()?["environment"] == "prod").then_some(())
     })
     .await;
 
     std::fs::write(folder.object("grant"), "x").unwrap();
-    eventually("it is counted", async || (load_failures(&node, "truncated").await > 0.0).then_some(())).await;
+    eventually("the failure is counted", async || {
+        (load_failures(&node, "truncated").await > 0.0).then_some(())
+    })
+    .await;
     eventually("the snapshot is rewritten", async || {
         (std::fs::read(folder.object("grant")).ok()?.len() > 1).then_some(())
     })
@@ -308,7 +313,7 @@ async fn oversized_snapshot_is_reported_and_last_one_stays() {
     node.restart(&folder.launch().set("SNAPSHOT_BYTES_MAX", 100));
     change_contact(&node, "ops@acme.example").await;
     let series = "snavio_snapshot_write_failures_total{cause=\"too_large\"}";
-    eventually("it is counted", async || {
+    eventually("the failure is counted", async || {
         metrics(&node).await.get(series).copied().filter(|count| *count > 0.0)
     })
     .await;
@@ -317,7 +322,7 @@ async fn oversized_snapshot_is_reported_and_last_one_stays() {
     assert_eq!(send_pay(&node, &cast).await, 202);
     node.kill();
     node.restart(&folder.launch().set("SNAPSHOT_BYTES_MAX", folder.bytes() * 11 / 10));
-    eventually("it warns", async || node.said().contains("close to the bytes").then_some(())).await;
+    eventually("the node warns", async || node.said().contains("close to the bytes").then_some(())).await;
 }
 
 /// REG-20
@@ -340,7 +345,10 @@ async fn old_versions_are_removed_and_every_write_is_measured() {
     assert_eq!(now["snavio_snapshot_write_seconds_count"], now["snavio_snapshots_written_total"]);
     assert_eq!(now["snavio_snapshot_bytes"], folder.bytes() as f64);
     let before = folder.manifest().unwrap()["generated_at"].clone();
-    eventually("it is renewed", async || (folder.manifest()?["generated_at"] != before).then_some(())).await;
+    eventually("the snapshot is renewed", async || {
+        (folder.manifest()?["generated_at"] != before).then_some(())
+    })
+    .await;
 }
 
 /// REG-13, REG-20

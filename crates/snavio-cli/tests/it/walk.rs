@@ -473,7 +473,7 @@ fn removals() -> Vec<Row> {
     ]
 }
 
-struct Walk {
+struct EndpointTest {
     node: Node,
     /// The token of each caller, in the order of `CALLERS`.
     tokens: Vec<Option<String>>,
@@ -481,7 +481,7 @@ struct Walk {
     revocable: Vec<String>,
 }
 
-impl Walk {
+impl EndpointTest {
     async fn start() -> Self {
         let node = Node::start();
         let cast = node.cast().await;
@@ -642,17 +642,17 @@ impl Walk {
 /// QUA-5, REG-9
 #[tokio::test]
 async fn every_endpoint_answers_each_caller_by_its_permission() {
-    let walk = Walk::start().await;
+    let test = EndpointTest::start().await;
     let rows: Vec<_> = [messages(), registry(), identity(), keys_and_record(), platform(), removals()]
         .into_iter()
         .flatten()
         .collect();
     let mut lines = CALLERS.map(|(caller, _)| caller).join(", ");
     for row in &rows {
-        lines = format!("{lines}\n{}", walk.check(row).await.trim_end_matches(','));
+        lines = format!("{lines}\n{}", test.check(row).await.trim_end_matches(','));
     }
     golden::check("permissions.txt", &(lines + "\n"));
-    let document = walk.ask(&open("/openapi.json"), 0, ("", "")).await.document();
+    let document = test.ask(&open("/openapi.json"), 0, ("", "")).await.document();
     let described = document["paths"].as_object().unwrap().iter().flat_map(|(path, item)| {
         item.as_object().unwrap().keys().map(move |method| (method.to_uppercase(), path.clone()))
     });

@@ -99,7 +99,7 @@ async fn old_posting_is_answered_and_only_its_body_needs_archive() {
     books.restart(&launch).await;
 
     for Posting { id, .. } in &postings {
-        let archived = eventually("it is moved to the archive", async || {
+        let archived = eventually("the posting is archived", async || {
             let found = books.look_up(id).await;
             found["claims"][0]["archivedAt"].is_string().then_some(found)
         });

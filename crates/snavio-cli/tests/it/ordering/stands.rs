@@ -170,7 +170,7 @@ async fn entity_show_skip_and_reset_are_audited() {
     client.release("deploy", &[again], std::time::Duration::ZERO, None).await.unwrap();
     let shell = Shell::at(&builds.node).with("SNAVIO_TOKEN", &builds.node.operator_token());
     let show = "entities show b --destination acme/deploy:acme/ci:build --output json";
-    let parked = eventually("it is parked", async || {
+    let parked = eventually("the entity is parked", async || {
         builds.receive("deploy").await;
         let shown = shell.run(show).json();
         (shown["parkedAt"] == json!(1)).then_some(shown)

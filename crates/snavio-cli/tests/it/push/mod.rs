@@ -160,7 +160,7 @@ async fn push_is_message_signed_with_destinations_secret() {
         !is_signed(&pushed, &hooks.shop.secret().unwrap()),
         "a push is not signed with a key of a service"
     );
-    eventually("it is acknowledged", async || hooks.is_drained().await).await;
+    eventually("the push is acknowledged", async || hooks.is_drained().await).await;
     let (_, again) = hooks.send(&id, 10).await;
     assert_eq!(again["duplicate"], true, "{again}");
     assert_eq!(receiver.asked().len(), 1);
@@ -186,7 +186,7 @@ async fn both_secrets_sign_during_rotation() {
     assert_eq!((status, &made["destination"]), (201, &json!(PAID)), "{made}");
     let next = Secret::parse(made["push_secret"].as_str().unwrap()).unwrap();
     hooks.sends(1).await;
-    let pushed = eventually("it is pushed", async || receiver.asked().first().cloned()).await;
+    let pushed = eventually("the message is pushed", async || receiver.asked().first().cloned()).await;
     assert!(is_signed(&pushed, &hooks.secrets[PAID]) && is_signed(&pushed, &next), "{:?}", pushed.headers);
     assert_eq!(pushed.headers["webhook-signature"].split(' ').count(), 2);
 
@@ -272,7 +272,7 @@ async fn unacknowledged_push_becomes_dead_letter_with_last_error() {
     receiver.answers([Reply::new(500, "no"), Reply::new(301, "elsewhere"), Reply::new(422, "no")]);
     let hooks = Hooks::with(vec![hook(&receiver.url(), &json!({ "receives_max": 3 }))]).await;
     let [id] = <[String; 1]>::try_from(hooks.sends(1).await).unwrap();
-    let letter = eventually("its attempts are spent", async || hooks.dead_letters().await.pop()).await;
+    let letter = eventually("all attempts are used", async || hooks.dead_letters().await.pop()).await;
     assert_eq!((&letter["message_id"], &letter["attempts"]), (&json!(id), &json!(3)), "{letter}");
     assert_eq!(
         (&letter["reason"], &letter["error"]),
@@ -453,7 +453,7 @@ async fn commands_are_pushed_in_their_native_form_only() {
     node.apply(&grant).await;
     let id = new_id();
     assert_eq!(post(&node.client(&cast.billing), Draft::new("hooked", &id).sign(&cast.billing)).await.0, 202);
-    let pushed = eventually("it is pushed", async || receiver.asked().first().cloned()).await;
+    let pushed = eventually("the message is pushed", async || receiver.asked().first().cloned()).await;
     assert_eq!(
         (&pushed.body["metadata"]["id"], &pushed.body["command"]["source"]),
         (&json!(id), &json!("acme/billing"))
@@ -551,7 +551,7 @@ async fn restored_route_has_new_secret() {
     let secret = Secret::parse(made["push_secrets"][0]["push_secret"].as_str().unwrap()).unwrap();
     assert_eq!(hooks.queue().await["target"]["problem"], Value::Null);
     hooks.sends(1).await;
-    let pushed = eventually("it is pushed", async || receiver.asked().first().cloned()).await;
+    let pushed = eventually("the message is pushed", async || receiver.asked().first().cloned()).await;
     assert!(is_signed(&pushed, &secret) && !is_signed(&pushed, &hooks.secrets[PAID]));
 }
 

@@ -18,7 +18,7 @@ const VISIBILITY: Duration = Duration::from_secs(600);
 
 /// The node did not answer: the request may have taken effect or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Gone;
+pub(crate) struct NoAnswer;
 
 /// The result of sending a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,16 +76,16 @@ impl Actors {
     }
 
     /// Sends a new message to a route. Panics if the node refuses it.
-    pub(crate) async fn send_new(&self, name: &str) -> Result<(), Gone> {
+    pub(crate) async fn send_new(&self, name: &str) -> Result<(), NoAnswer> {
         match self.send(&Draft::new(name, &new_id())).await {
             Sent::Acknowledged => Ok(()),
-            Sent::Unknown => Err(Gone),
+            Sent::Unknown => Err(NoAnswer),
             Sent::Refused(status, document) => panic!("a good message was refused: {status} {document}"),
         }
     }
 
     /// Sends new messages in one batch. Panics if the node refuses one.
-    pub(crate) async fn send_batch(&self, name: &str, count: usize) -> Result<(), Gone> {
+    pub(crate) async fn send_batch(&self, name: &str, count: usize) -> Result<(), NoAnswer> {
         let drafts: Vec<_> = (0..count).map(|_| Draft::new(name, &new_id())).collect();
         let results = self.post_batch(&drafts).await?;
         for (draft, result) in drafts.iter().zip(&results) {
@@ -96,7 +96,7 @@ impl Actors {
     }
 
     /// Sends an invalid message. The node must refuse it if it answers.
-    pub(crate) async fn send_unfit(&self, kind: (&str, u16)) -> Result<(), Gone> {
+    pub(crate) async fn send_unfit(&self, kind: (&str, u16)) -> Result<(), NoAnswer> {
         let mut draft = Draft::new("pay", &new_id());
         self.tally().unfit(&draft.id);
         match kind.0 {
@@ -121,7 +121,7 @@ impl Actors {
                 assert_eq!(status, kind.1, "a message was {}: {document}", kind.0);
                 self.tally().refused();
             }
-            Err(_) => return Err(Gone),
+            Err(_) => return Err(NoAnswer),
         }
         Ok(())
     }
@@ -133,7 +133,7 @@ impl Actors {
         max: usize,
         visibility: Duration,
         wait: Duration,
-    ) -> Result<Vec<Delivery>, Gone> {
+    ) -> Result<Vec<Delivery>, NoAnswer> {
         let asked_at = self.tally().now();
         let deliveries = expect_answer(self.bot.receive(queue, max, visibility, wait).await)?;
         let mut tally = self.tally();
@@ -142,7 +142,7 @@ impl Actors {
         Ok(deliveries)
     }
 
-    pub(crate) async fn acknowledge(&self, queue: &str, deliveries: &[Delivery]) -> Result<(), Gone> {
+    pub(crate) async fn acknowledge(&self, queue: &str, deliveries: &[Delivery]) -> Result<(), NoAnswer> {
         let receipts: Vec<_> = deliveries.iter().map(Delivery::receipt).collect();
         if receipts.is_empty() {
             return Ok(());
@@ -158,13 +158,13 @@ impl Actors {
     }
 
     /// Receives and acknowledges up to `max` deliveries, and returns their number.
-    pub(crate) async fn consume(&self, queue: &str, max: usize) -> Result<usize, Gone> {
+    pub(crate) async fn consume(&self, queue: &str, max: usize) -> Result<usize, NoAnswer> {
         let deliveries = self.receive(queue, max, VISIBILITY, Duration::ZERO).await?;
         self.acknowledge(queue, &deliveries).await?;
         Ok(deliveries.len())
     }
 
-    pub(crate) async fn register_extra(&self) -> Result<(), Gone> {
+    pub(crate) async fn register_extra(&self) -> Result<(), NoAnswer> {
         let registry = json!({
             "routes": [{
                 "target": "acme/bot", "name": "extra", "queue": "extra-inbox",
@@ -179,7 +179,7 @@ impl Actors {
     }
 
     /// Redrives all dead letters.
-    pub(crate) async fn redrive(&self) -> Result<(), Gone> {
+    pub(crate) async fn redrive(&self) -> Result<(), NoAnswer> {
         let redriven = self.bot.call(Method::POST, "/v1/queues/bot-dead/redrive", Some(&json!({}))).await;
         expect_answer(redriven).map(|_| ())
     }
@@ -195,7 +195,7 @@ impl Actors {
         self.drain().await.expect("a restarted node answers");
     }
 
-    async fn drain(&self) -> Result<(), Gone> {
+    async fn drain(&self) -> Result<(), NoAnswer> {
         for queue in QUEUES {
             let exists = self.bot.call(Method::GET, &format!("/v1/queues/{queue}"), None).await.is_ok();
             self.tally().found(queue, exists);
@@ -204,7 +204,7 @@ impl Actors {
         Ok(())
     }
 
-    async fn send_strict_again(&self) -> Result<(), Gone> {
+    async fn send_strict_again(&self) -> Result<(), NoAnswer> {
         let ids = self.tally().strict();
         for ids in ids.chunks(200) {
             let drafts: Vec<_> = ids.iter().map(|id| Draft::new("pay", id)).collect();
@@ -221,7 +221,7 @@ impl Actors {
         Ok(())
     }
 
-    async fn read_dead_letters(&self) -> Result<(), Gone> {
+    async fn read_dead_letters(&self) -> Result<(), NoAnswer> {
         let mut after = json!(0);
         loop {
             let path = format!("/v1/dead-letters?limit=1000&after={after}");
@@ -242,7 +242,7 @@ impl Actors {
         api.send(Method::POST, "/v1/commands", Some(body), "application/json").await
     }
 
-    async fn post_batch(&self, drafts: &[Draft]) -> Result<Vec<Value>, Gone> {
+    async fn post_batch(&self, drafts: &[Draft]) -> Result<Vec<Value>, NoAnswer> {
         let signed: Vec<_> = drafts.iter().map(|draft| draft.sign(&self.credentials)).collect();
         expect_answer(post_batch(&self.billing, &signed).await)
     }
@@ -259,10 +259,10 @@ fn is_strict(name: &str) -> bool {
     name.starts_with("pay")
 }
 
-fn expect_answer<T>(ended: Result<T, ApiError>) -> Result<T, Gone> {
+fn expect_answer<T>(ended: Result<T, ApiError>) -> Result<T, NoAnswer> {
     match ended {
         Ok(answer) => Ok(answer),
-        Err(ApiError::Unreachable { .. }) => Err(Gone),
+        Err(ApiError::Unreachable { .. }) => Err(NoAnswer),
         Err(error) => panic!("the node answered otherwise: {error}"),
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use snavio_store::embedded::check_integrity;
 
-use super::actors::{Gone, UNFIT, close};
+use super::actors::{NoAnswer, UNFIT, close};
 use super::seed::Choices;
 use super::{Actors, Tally, Totals, is_long};
 use crate::node::{Cast, Launch, Node};
@@ -19,7 +19,7 @@ use crate::strace::{Attached, FLUSHES, Strace, WRITES};
 
 /// A phase of the node in which it writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Scene {
+enum Phase {
     /// The start that makes the store.
     FirstStart,
     /// A start over the store of a killed node.
@@ -28,11 +28,11 @@ enum Scene {
     Thread(&'static str),
 }
 
-const WRITER: Scene = Scene::Thread("snavio-writer");
-const CHECKPOINTER: Scene = Scene::Thread("snavio-checkpoint");
-const SCENES: [Scene; 4] = [Scene::FirstStart, Scene::Start, WRITER, CHECKPOINTER];
+const WRITER: Phase = Phase::Thread("snavio-writer");
+const CHECKPOINTER: Phase = Phase::Thread("snavio-checkpoint");
+const PHASES: [Phase; 4] = [Phase::FirstStart, Phase::Start, WRITER, CHECKPOINTER];
 
-impl Scene {
+impl Phase {
     /// The calls at which the node is killed. A start also makes files and writes secrets into them.
     fn calls(self) -> String {
         match self {
@@ -44,10 +44,10 @@ impl Scene {
     }
 }
 
-/// A moment of a kill: the n-th call of this name in a scene.
+/// A moment of a kill: the n-th call of this name in a phase.
 #[derive(Debug, Clone)]
 struct KillPoint {
-    scene: Scene,
+    phase: Phase,
     call: String,
     number: usize,
     /// Kill after the call has ended and before the thread does anything else, instead of before the call.
@@ -58,15 +58,15 @@ struct KillPoint {
 #[tokio::test(flavor = "multi_thread")]
 async fn kill_at_any_write_or_flush_breaks_no_promise() {
     let mut choices = Choices::new("scripted kills");
-    let stage = Stage::prepare().await;
+    let starting_point = StartingPoint::prepare().await;
     let mut totals = Totals::default();
-    for scene in SCENES {
-        let kill_points = stage.kill_points(scene).await;
+    for phase in PHASES {
+        let kill_points = starting_point.kill_points(phase).await;
         let all = kill_points.len();
         let chosen = choose(kill_points, &mut choices);
-        println!("scripted kills: {} of {all} points of {scene:?}", chosen.len());
+        println!("scripted kills: {} of {all} points of {phase:?}", chosen.len());
         for point in chosen {
-            totals += stage.run(&point).await;
+            totals += starting_point.run(&point).await;
         }
     }
     println!("scripted kills: {totals}");
@@ -74,24 +74,24 @@ async fn kill_at_any_write_or_flush_breaks_no_promise() {
     assert!(totals.kills >= if is_long() { 200 } else { 30 }, "too few kills: {totals}");
 }
 
-/// All points in a long run. In a short run every n-th point of a scene, with a random first one.
+/// All points in a long run. In a short run every n-th point of a phase, with a random first one.
 fn choose(kill_points: Vec<KillPoint>, choices: &mut Choices) -> Vec<KillPoint> {
-    const POINTS_PER_SCENE: usize = 20;
+    const POINTS_PER_PHASE: usize = 20;
     if is_long() {
         return kill_points;
     }
-    let stride = kill_points.len().div_ceil(POINTS_PER_SCENE).max(1);
+    let stride = kill_points.len().div_ceil(POINTS_PER_PHASE).max(1);
     let first = choices.below(stride as u64) as usize;
     kill_points.into_iter().skip(first).step_by(stride).collect()
 }
 
 /// The store of a killed node with some traffic, as the starting point of each run.
-struct Stage {
+struct StartingPoint {
     template: Node,
     cast: Cast,
 }
 
-impl Stage {
+impl StartingPoint {
     async fn prepare() -> Self {
         let mut template = Node::start();
         let cast = template.cast().await;
@@ -103,9 +103,9 @@ impl Stage {
         Self { template, cast }
     }
 
-    fn folder(&self, scene: Scene) -> tempfile::TempDir {
+    fn folder(&self, phase: Phase) -> tempfile::TempDir {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
-        if scene != Scene::FirstStart {
+        if phase != Phase::FirstStart {
             let copied = Command::new("cp")
                 .arg("-a")
                 .arg(self.template.data())
@@ -116,18 +116,18 @@ impl Stage {
         folder
     }
 
-    /// Runs the scene without a kill and lists its calls.
-    async fn kill_points(&self, scene: Scene) -> Vec<KillPoint> {
-        let folder = self.folder(scene);
-        let strace = Strace::of(&scene.calls(), folder.path().join("trace")).option("-y");
-        let mut node = match scene {
-            Scene::FirstStart | Scene::Start => Node::launch_in(folder, &strace.launch()),
-            Scene::Thread(name) => {
+    /// Runs the phase without a kill and lists its calls.
+    async fn kill_points(&self, phase: Phase) -> Vec<KillPoint> {
+        let folder = self.folder(phase);
+        let strace = Strace::of(&phase.calls(), folder.path().join("trace")).option("-y");
+        let mut node = match phase {
+            Phase::FirstStart | Phase::Start => Node::launch_in(folder, &strace.launch()),
+            Phase::Thread(name) => {
                 let node = Node::launch_in(folder, &Launch::default());
                 let actors = Actors::new(&node, &self.cast, &Arc::default());
                 let tracing = strace.attach(&node, name);
                 script(&actors).await.expect("an undisturbed node answers");
-                if scene == CHECKPOINTER {
+                if phase == CHECKPOINTER {
                     let has_flushed = || strace.seen().contains("fsync").then_some(());
                     poll("the checkpointer flushes", has_flushed);
                 }
@@ -136,19 +136,19 @@ impl Stage {
             }
         };
         node.kill();
-        find_kill_points(scene, &strace.seen(), &node.data())
+        find_kill_points(phase, &strace.seen(), &node.data())
     }
 
-    /// Runs the scene up to the kill, starts the node again and checks the tally.
+    /// Runs the phase up to the kill, starts the node again and checks the tally.
     async fn run(&self, point: &KillPoint) -> Totals {
-        let folder = self.folder(point.scene);
+        let folder = self.folder(point.phase);
         let fault = if point.after { "delay_exit=60000000" } else { "signal=SIGKILL" };
-        let strace = Strace::of(&point.scene.calls(), folder.path().join("trace"))
+        let strace = Strace::of(&point.phase.calls(), folder.path().join("trace"))
             .inject(&point.call, &format!("{fault}:when={}", point.number));
         let tally = Arc::new(Mutex::new(Tally::default()));
-        let mut node = match point.scene {
-            Scene::FirstStart | Scene::Start => Node::try_launch_in(folder, &strace.launch()),
-            Scene::Thread(name) => {
+        let mut node = match point.phase {
+            Phase::FirstStart | Phase::Start => Node::try_launch_in(folder, &strace.launch()),
+            Phase::Thread(name) => {
                 let mut node = Node::launch_in(folder, &Launch::default());
                 // Connect before strace is attached, because the kill may be the first thing that happens.
                 let actors = Actors::new(&node, &self.cast, &tally);
@@ -162,7 +162,7 @@ impl Stage {
         tally.lock().expect("the tally's lock is not poisoned").killed();
 
         node.restart(&Launch::default());
-        if point.scene == Scene::FirstStart {
+        if point.phase == Phase::FirstStart {
             check_first_start(&mut node, &tally).await;
         } else {
             Actors::new(&node, &self.cast, &tally).account().await;
@@ -184,7 +184,7 @@ async fn check_first_start(node: &mut Node, tally: &Arc<Mutex<Tally>>) {
 }
 
 /// The kill points in the trace of a run without a kill.
-fn find_kill_points(scene: Scene, seen: &str, data: &Path) -> Vec<KillPoint> {
+fn find_kill_points(phase: Phase, seen: &str, data: &Path) -> Vec<KillPoint> {
     let data = data.display().to_string();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let mut kill_points = Vec::new();
@@ -195,8 +195,8 @@ fn find_kill_points(scene: Scene, seen: &str, data: &Path) -> Vec<KillPoint> {
         if !rest.contains(&data) {
             continue;
         }
-        let point = KillPoint { scene, call: call.to_owned(), number: *number, after: false };
-        if matches!(scene, Scene::Thread(_)) && FLUSHES.split(',').any(|flush| flush == call) {
+        let point = KillPoint { phase, call: call.to_owned(), number: *number, after: false };
+        if matches!(phase, Phase::Thread(_)) && FLUSHES.split(',').any(|flush| flush == call) {
             kill_points.push(KillPoint { after: true, ..point.clone() });
         }
         kill_points.push(point);
@@ -205,7 +205,7 @@ fn find_kill_points(scene: Scene, seen: &str, data: &Path) -> Vec<KillPoint> {
 }
 
 /// Does something of every kind that writes to the store.
-async fn script(actors: &Actors) -> Result<(), Gone> {
+async fn script(actors: &Actors) -> Result<(), NoAnswer> {
     for name in ["notify", "pay", "notify", "pay"] {
         actors.send_new(name).await?;
     }

@@ -80,7 +80,7 @@ impl Tally {
     pub(crate) fn received(&mut self, asked: Moment, strict: bool, delivery: &Delivery) {
         let id = delivery.message.id().expect("deliveries carry their message's id");
         if self.ended.get(&delivery.delivery_id).is_some_and(|ended| *ended <= asked) {
-            self.broken.push(format!("{id} was handed out again after its acknowledgement"));
+            self.broken.push(format!("{id} was delivered again after its acknowledgement"));
         }
         let entry = self.delivered.entry(id.to_owned()).or_default();
         entry.0 |= strict;
@@ -279,6 +279,6 @@ mod tests {
             let asked = tally.now();
             tally.received(asked, false, &delivery("a", 1));
         });
-        assert_eq!(again, ["a was handed out again after its acknowledgement"]);
+        assert_eq!(again, ["a was delivered again after its acknowledgement"]);
     }
 }
